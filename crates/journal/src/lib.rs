@@ -1,0 +1,1 @@
+//! The append-only engine: segments, entries, indexes, lock, recovery, waiting.

@@ -1,0 +1,1 @@
+//! The composition point: namespace, dispatch, functions, admission.

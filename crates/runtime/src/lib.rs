@@ -1,0 +1,107 @@
+//! Runs one function: Wasm, Python or any process, within limits of time, memory and output.
+//!
+//! This crate knows no journal and no log. It is given an [`Invocation`] and asks its [`HostCalls`] for everything a
+//! function may want; what a function appends is handed over as it is called, and whoever implements the calls decides
+//! when (and whether) it becomes visible.
+//!
+//! ```text
+//! Executor::run(batch) --> a function's code --> HostCalls::{append get latest now random}
+//!                      <-- done(i, Completion)
+//! ```
+
+pub use millrace_wire::{Code, Error, EventId, Result};
+use std::time::Duration;
+
+/// The record that causes a run, and what the function may know about it.
+#[derive(Clone, Copy, Debug)]
+pub struct Invocation<'a> {
+    /// The log the record stands in.
+    pub log: &'a str,
+    /// The record's sequence number there.
+    pub seqno: u64,
+    /// The record's bytes.
+    pub payload: &'a [u8],
+    /// The run's id: that of the TRIGGER entry; what the run appends has it as its cause.
+    pub run: EventId,
+    /// 1 for the first attempt.
+    pub attempt: u32,
+}
+
+/// What a function may ask of its namespace while it runs.
+///
+/// Errors go back to the function, which may handle them; they do not end the run by themselves.
+pub trait HostCalls {
+    /// Stages `payload` as a record of `log`; it becomes visible with the run's DONE, or never.
+    fn append(&mut self, log: &str, payload: &[u8]) -> Result<()>;
+    /// The record of `log` with this seqno, as of the run's snapshot.
+    fn get(&mut self, log: &str, seqno: u64) -> Result<Vec<u8>>;
+    /// The seqno of the newest record of `log` as of the run's snapshot, 0 if it has none.
+    fn latest(&mut self, log: &str) -> Result<u64>;
+    /// Wall-clock time in nanoseconds since 1970.
+    fn now_ns(&mut self) -> u64;
+    /// Fills `bytes` from the operating system's random source.
+    fn random(&mut self, bytes: &mut [u8]);
+}
+
+/// One run of a batch: the record, and who answers its calls.
+pub struct Call<'a> {
+    /// The record that causes the run.
+    pub invocation: Invocation<'a>,
+    /// Who answers the function's calls.
+    pub host: &'a mut dyn HostCalls,
+}
+
+/// How a run ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The function returned success: what it staged may be published.
+    Done,
+    /// The function failed: what it staged is dropped; the error says how, with a 3xxx code.
+    Failed(Error),
+    /// The function never saw the record, because its worker ended on an earlier run of the batch.
+    NotStarted,
+}
+
+/// How a run ended, and what it printed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Completion {
+    /// How the run ended.
+    pub outcome: Outcome,
+    /// What it wrote to standard output and standard error, at most [`Limits::output_max_bytes`] of it.
+    pub output: Vec<u8>,
+    /// How long it took.
+    pub elapsed: Duration,
+}
+
+/// What one run may use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Longest run; then it is stopped.
+    pub timeout: Duration,
+    /// Most memory, in bytes.
+    pub memory_max_bytes: u64,
+    /// Most output kept; the rest is read and dropped, and a note says so.
+    pub output_max_bytes: usize,
+    /// Most bytes one run may append in all.
+    pub append_max_bytes: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            timeout: Duration::from_secs(60),
+            memory_max_bytes: 256 << 20,
+            output_max_bytes: 64 << 10,
+            append_max_bytes: 16 << 20,
+        }
+    }
+}
+
+/// One place where a function runs: a Wasm store, a Python worker, a process. It runs one batch at a time.
+pub trait Executor: Send {
+    /// Runs the calls in order, at most one at a time, and reports each as it ends, exactly once, in order.
+    ///
+    /// A call whose run kills the worker is `Failed`; those behind it are `NotStarted`, and the next batch finds a fresh
+    /// worker.
+    fn run(&mut self, batch: &mut [Call<'_>], done: &mut dyn FnMut(usize, Completion));
+}

@@ -1,0 +1,111 @@
+//! One error type for the whole project: a stable code and what exactly was wrong.
+//!
+//! The remedy is not carried along; it belongs to the code and is looked up when the error is shown.
+
+use std::fmt;
+
+include!(concat!(env!("OUT_DIR"), "/codes.rs"));
+
+/// What a code means, as `spec/errors.toml` states it.
+struct Row {
+    code: Code,
+    id: &'static str,
+    cause: &'static str,
+    remedy: &'static str,
+}
+
+impl Code {
+    fn row(self) -> &'static Row {
+        // The enum and the table are generated from one map in one order.
+        let row = &ROWS[self as usize];
+        debug_assert_eq!(row.code, self);
+        row
+    }
+
+    /// The code as users see it: `MR` and four digits.
+    pub fn id(self) -> &'static str {
+        self.row().id
+    }
+
+    /// Why this error arises, in general.
+    pub fn cause(self) -> &'static str {
+        self.row().cause
+    }
+
+    /// What the user can do about it.
+    pub fn remedy(self) -> &'static str {
+        self.row().remedy
+    }
+
+    /// An error with this code; `detail` says what was wrong in this case, without a full stop.
+    pub fn error(self, detail: impl Into<String>) -> Error {
+        Error { code: self, detail: detail.into().into_boxed_str() }
+    }
+
+    /// The code whose id is `id`, such as `"MR1001"`.
+    pub fn from_id(id: &str) -> Option<Code> {
+        ROWS.iter().find(|row| row.id == id).map(|row| row.code)
+    }
+}
+
+/// Every code with its id, cause and remedy, in the order of their ids.
+pub fn catalogue() -> impl Iterator<Item = (Code, &'static str, &'static str, &'static str)> {
+    ROWS.iter().map(|row| (row.code, row.id, row.cause, row.remedy))
+}
+
+/// What went wrong: a stable code, and the particulars of this case.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Error {
+    code: Code,
+    detail: Box<str>,
+}
+
+/// The result of anything that can fail in Millrace.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+impl Error {
+    /// The stable code.
+    pub fn code(&self) -> Code {
+        self.code
+    }
+
+    /// What was wrong in this case.
+    pub fn detail(&self) -> &str {
+        &self.detail
+    }
+
+    /// The same error seen from further out: `context` goes before the detail.
+    pub fn within(self, context: impl fmt::Display) -> Error {
+        self.code.error(format!("{context}: {}", self.detail))
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.code.id(), self.detail)
+    }
+}
+
+impl std::error::Error for Error {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_code_finds_its_own_row_and_says_what_to_do() {
+        for (code, id, cause, remedy) in catalogue() {
+            assert_eq!(code.id(), id);
+            assert_eq!(Code::from_id(id), Some(code));
+            for text in [cause, remedy] {
+                assert!(text.ends_with('.'), "{id}: `{text}` is not a sentence");
+            }
+        }
+    }
+
+    #[test]
+    fn context_goes_before_the_detail_and_keeps_the_code() {
+        let error = Code::LogNotFound.error("no log 'a'").within("function 'f'");
+        assert_eq!(error.to_string(), "MR2101: function 'f': no log 'a'");
+    }
+}

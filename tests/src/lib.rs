@@ -1,0 +1,1 @@
+//! Black-box tests: they drive the real binary.
