@@ -9,8 +9,17 @@
 //!                      <-- done(i, Completion)
 //! ```
 
+mod oneshot;
+mod process;
+mod python;
+mod wasm;
+
 pub use millrace_wire::{Code, Error, EventId, Result};
+pub use oneshot::OneshotExecutor;
+pub use process::{ProcessExecutor, ProcessSpec};
+pub use python::{PythonExecutor, PythonFunction, PythonSpec};
 use std::time::Duration;
+pub use wasm::{WasmEngine, WasmExecutor, WasmFunction};
 
 /// The record that causes a run, and what the function may know about it.
 #[derive(Clone, Copy, Debug)]
@@ -29,7 +38,8 @@ pub struct Invocation<'a> {
 
 /// What a function may ask of its namespace while it runs.
 ///
-/// Errors go back to the function, which may handle them; they do not end the run by themselves.
+/// An error of `get` or `latest` goes back to the function, which may handle it. A refused `append` fails the run, however
+/// the function returns: a run's effects are all or nothing, and workers append without waiting for an answer.
 pub trait HostCalls {
     /// Stages `payload` as a record of `log`; it becomes visible with the run's DONE, or never.
     fn append(&mut self, log: &str, payload: &[u8]) -> Result<()>;
