@@ -10,6 +10,7 @@
 //! ```
 
 mod oneshot;
+mod output;
 mod process;
 mod python;
 mod wasm;
