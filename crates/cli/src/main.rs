@@ -1,1 +1,39 @@
-fn main() {}
+//! The single binary `millrace`: a thin layer of words over `millrace-node`.
+//!
+//! ```text
+//! args  -->  commands::*  -->  millrace_node          what to do
+//!                 |
+//!                 +-------->  out, show, report       what to print: tables for people, NDJSON for programs
+//! ```
+//!
+//! Only this crate reads standard input, writes standard output, decides on exit codes and catches signals.
+
+mod args;
+mod commands;
+mod out;
+mod place;
+mod report;
+mod show;
+
+use args::Cli;
+use clap::Parser;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    // Before clap has understood the line, only its bare presence says in which form errors are wanted.
+    let json = std::env::args_os().take_while(|arg| arg != "--").any(|arg| arg == "--json");
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return report::usage(&error, json),
+    };
+    let mut out = out::Out::new(cli.global.json);
+    let result = commands::run(&cli, &mut out).and_then(|()| out.flush().map_err(report::Failure::from));
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            // What was printed before the failure belongs before its message; if that fails too, there is nobody to tell.
+            let _ = out.flush();
+            report::failure(&failure, json)
+        }
+    }
+}

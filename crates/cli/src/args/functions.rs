@@ -1,0 +1,201 @@
+//! `millrace function …`, `millrace run …` and `millrace journal …`
+
+use clap::{Args, Subcommand, ValueEnum};
+use millrace_node::application::units;
+use std::{path::PathBuf, time::Duration};
+
+#[derive(Debug, Subcommand)]
+pub enum FunctionCommand {
+    /// Deploy a function, or replace it by a new version
+    #[command(after_help = "\
+The code is copied, so later edits change nothing until the next deploy; runs under way finish with the old code. An
+application of several functions is better kept in millrace.toml: see `millrace up`.
+
+Examples:
+  millrace function deploy smooth --runtime python --code functions --handler smooth:smooth --on raw/kitchen
+  millrace function deploy count --runtime wasm --code count.wasm --on raw/kitchen
+  millrace function deploy shout --runtime oneshot --code shout.sh --on inbox -- ./shout.sh")]
+    Deploy(Box<DeployArgs>),
+    /// List the functions
+    #[command(after_help = "\
+Examples:
+  millrace function ls
+  millrace function ls --json | jq .pending")]
+    Ls,
+    /// Remove a function; what it appended stays
+    #[command(after_help = "\
+Examples:
+  millrace function rm smooth")]
+    Rm(FunctionNameArgs),
+}
+
+#[derive(Debug, Args)]
+pub struct FunctionNameArgs {
+    /// The function's name
+    #[arg(value_name = "FUNCTION")]
+    pub name: String,
+}
+
+/// What runs a function's code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum RuntimeArg {
+    /// Warm Python workers
+    Python,
+    /// A WebAssembly module
+    Wasm,
+    /// A persistent process that speaks frames
+    Process,
+    /// One process per record: the record on stdin, exit code 0 is success
+    Oneshot,
+}
+
+#[derive(Debug, Args)]
+pub struct DeployArgs {
+    /// The function's name
+    #[arg(value_name = "FUNCTION")]
+    pub name: String,
+    /// What runs the code
+    #[arg(long)]
+    pub runtime: RuntimeArg,
+    /// File or directory with the code
+    #[arg(long, value_name = "PATH")]
+    pub code: PathBuf,
+    /// python: module:function; wasm: the exported function
+    #[arg(long)]
+    pub handler: Option<String>,
+    /// Run for every record of this log (may be repeated)
+    #[arg(long, value_name = "LOG")]
+    pub on: Vec<String>,
+    /// The Python interpreter
+    #[arg(long, value_name = "PATH")]
+    pub python: Option<String>,
+    /// Most runs at once, in any order
+    #[arg(long, value_name = "RUNS", value_parser = clap::value_parser!(u64).range(1..=64))]
+    pub concurrency: Option<u64>,
+    /// At most one run at a time among the functions that share this name
+    #[arg(long, value_name = "NAME")]
+    pub monitor: Option<String>,
+    /// Longest run
+    #[arg(long, value_name = "DURATION", value_parser = units::parse_duration)]
+    pub timeout: Option<Duration>,
+    /// Most memory of a run or worker
+    #[arg(long, value_name = "SIZE", value_parser = units::parse_size)]
+    pub memory: Option<u64>,
+    /// Attempts after the first one
+    #[arg(long, value_name = "TIMES", value_parser = clap::value_parser!(u64).range(0..=100))]
+    pub retries: Option<u64>,
+    /// Pause before the first retry; it doubles with each
+    #[arg(long, value_name = "DURATION", value_parser = units::parse_duration)]
+    pub backoff: Option<Duration>,
+    /// The log for records whose every attempt failed [default: dead/FUNCTION]
+    #[arg(long, value_name = "LOG")]
+    pub dead_letter: Option<String>,
+    /// Program and arguments (process, oneshot)
+    #[arg(last = true, value_name = "COMMAND")]
+    pub command: Vec<String>,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum RunCommand {
+    /// List runs, newest first
+    #[command(after_help = "\
+Examples:
+  millrace run ls
+  millrace run ls --function smooth --state dead
+  millrace run ls -l 100 --json")]
+    Ls(RunLsArgs),
+    /// Show one run: its cause, attempts, reads, appends and output
+    #[command(after_help = "\
+Examples:
+  millrace run show 5f3a9c0d1e2b-0-1c")]
+    Show(RunIdArgs),
+    /// Wait until a run is over, or until nothing is pending
+    #[command(after_help = "\
+Ends with 0 when what was waited for has come, and with 1 when the time is up first, or the run is dead.
+
+Examples:
+  millrace run wait --idle
+  millrace run wait --idle --timeout 10s
+  millrace run wait 5f3a9c0d1e2b-0-1c")]
+    Wait(RunWaitArgs),
+}
+
+#[derive(Debug, Args)]
+pub struct RunIdArgs {
+    /// The run's id, as `run ls` prints it
+    #[arg(value_name = "RUN")]
+    pub id: String,
+}
+
+/// The states a run can be in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum StateArg {
+    /// Not started, running, or to be retried
+    Pending,
+    /// Published
+    Done,
+    /// Every attempt failed
+    Dead,
+}
+
+#[derive(Debug, Args)]
+pub struct RunLsArgs {
+    /// Only runs of this function
+    #[arg(long, value_name = "FUNCTION")]
+    pub function: Option<String>,
+    /// Only runs caused by records of this log
+    #[arg(long, value_name = "LOG")]
+    pub log: Option<String>,
+    /// Only runs in this state
+    #[arg(long)]
+    pub state: Option<StateArg>,
+    /// How many
+    #[arg(short, long, value_name = "RUNS", default_value_t = 20)]
+    pub last: usize,
+}
+
+#[derive(Debug, Args)]
+pub struct RunWaitArgs {
+    /// The run's id
+    #[arg(value_name = "RUN", required_unless_present = "idle")]
+    pub id: Option<String>,
+    /// Wait until nothing is pending
+    #[arg(long, conflicts_with = "id")]
+    pub idle: bool,
+    /// How long to wait at most
+    #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = units::parse_duration)]
+    pub timeout: Duration,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum JournalCommand {
+    /// Print entries as they stand in the journal
+    #[command(after_help = "\
+Examples:
+  millrace journal show
+  millrace journal show -l 5
+  millrace journal show --from 0 --json
+  millrace journal show --follow")]
+    Show(JournalShowArgs),
+    /// Verify every checksum, and say how much room the journal takes
+    #[command(after_help = "\
+Reads the whole journal; it may be in use meanwhile. Ends with 1 if anything is damaged.
+
+Examples:
+  millrace journal check
+  millrace journal check --json")]
+    Check,
+}
+
+#[derive(Debug, Args)]
+pub struct JournalShowArgs {
+    /// How many of the newest entries
+    #[arg(short, long, value_name = "ENTRIES", default_value_t = 20, conflicts_with = "from")]
+    pub last: usize,
+    /// Begin at this position, as the first column shows it, instead
+    #[arg(long, value_name = "POSITION")]
+    pub from: Option<u64>,
+    /// Wait for more entries
+    #[arg(long)]
+    pub follow: bool,
+}

@@ -1,0 +1,284 @@
+//! The command line, as clap sees it. Every command teaches by an example (a test insists on it).
+
+mod functions;
+mod logs;
+
+pub use functions::{DeployArgs, FunctionCommand, JournalCommand, RunCommand, RunLsArgs, RunWaitArgs};
+pub use logs::{AppendArgs, GetArgs, LogCommand, TailArgs};
+
+use clap::{Parser, Subcommand};
+use millrace_node::application::units;
+use std::{path::PathBuf, time::Duration};
+
+/// Logs that run functions: append a record, and whatever is bound to its log runs, exactly once.
+#[derive(Debug, Parser)]
+#[command(
+    name = "millrace",
+    version,
+    propagate_version = false,
+    disable_help_subcommand = true,
+    arg_required_else_help = true,
+    max_term_width = 100,
+    after_help = "\
+Examples:
+  millrace init demo && cd demo     a new application: millrace.toml and one function
+  millrace dev                      run it; edits are picked up as you save
+  millrace log append inbox world   append a record; the function runs
+  millrace log tail outbox          watch what it appends
+  millrace why                      what is not running, and why
+
+Exit codes: 0 done, 1 failed, 2 wrong usage, 75 busy (try again later).
+`millrace error CODE` explains any error, such as MR2101."
+)]
+pub struct Cli {
+    #[command(flatten)]
+    pub global: Global,
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// Options that every command takes.
+#[derive(Debug, clap::Args)]
+pub struct Global {
+    /// Print JSON: one object, or one object per line for lists
+    #[arg(long, global = true, help_heading = "Everywhere")]
+    pub json: bool,
+    /// The namespace's directory [default: what ./millrace.toml says, else ./.millrace]
+    #[arg(short, long, global = true, value_name = "DIR", env = "MILLRACE_NAMESPACE", hide_env = true, help_heading = "Everywhere")]
+    pub namespace: Option<PathBuf>,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Start an application: millrace.toml, a first function and the namespace
+    #[command(after_help = "\
+Files that exist already are left alone, so it is safe to run twice.
+
+Examples:
+  millrace init                     here
+  millrace init demo                in the directory demo, which is made if need be
+  millrace init --bare              only the namespace, no millrace.toml
+  millrace -n /var/lib/mill init --bare --durability memory")]
+    Init(InitArgs),
+    /// Run the application here, and apply every change as it is saved
+    #[command(after_help = "\
+Makes the namespace if there is none, applies millrace.toml, runs the functions and prints what runs. A change of
+millrace.toml or of a function's code is applied within a second; a mistake is shown and the last good state runs on.
+
+Examples:
+  millrace dev
+  millrace dev --quiet              print failures only
+  millrace dev --file other.toml")]
+    Dev(DevArgs),
+    /// Apply millrace.toml: make logs, deploy functions
+    #[command(after_help = "\
+Works whether or not a host is running; a running one takes up the changes at once. Doing it twice changes nothing.
+
+Examples:
+  millrace up
+  millrace up --dry-run             only say what would change
+  millrace --json up | jq .change")]
+    Up(UpArgs),
+    /// Remove the functions of millrace.toml; logs and data stay
+    #[command(after_help = "\
+Examples:
+  millrace down
+  millrace down --logs              remove its logs with their records too")]
+    Down(DownArgs),
+    /// Run the namespace's functions until SIGINT or SIGTERM
+    #[command(after_help = "\
+The first signal lets running functions finish (see --drain); a second one stops at once. Either way nothing is lost:
+a run that was cut short runs again at the next start.
+
+Examples:
+  millrace serve
+  millrace -n /var/lib/mill serve --drain 30s")]
+    Serve(ServeArgs),
+    /// Logs: create, append, get, tail, list, inspect, remove
+    #[command(subcommand, arg_required_else_help = true, after_help = "\
+Examples:
+  millrace log create raw/kitchen --history 1000
+  millrace log append raw/kitchen 21.5
+  millrace log get raw/kitchen")]
+    Log(LogCommand),
+    /// Functions: deploy, list, remove
+    #[command(subcommand, arg_required_else_help = true, after_help = "\
+Examples:
+  millrace function ls
+  millrace function deploy shout --runtime oneshot --code shout.sh --on inbox -- ./shout.sh
+  millrace function rm shout")]
+    Function(FunctionCommand),
+    /// Runs: list, show, wait
+    #[command(subcommand, arg_required_else_help = true, after_help = "\
+Examples:
+  millrace run ls --function smooth
+  millrace run show 5f3a9c0d1e2b-0-1c
+  millrace run wait --idle --timeout 10s")]
+    Run(RunCommand),
+    /// The journal under it all: show, check
+    #[command(subcommand, arg_required_else_help = true, after_help = "\
+Examples:
+  millrace journal show -l 20
+  millrace journal check")]
+    Journal(JournalCommand),
+    /// Say why something is not running
+    #[command(after_help = "\
+TARGET is a function, a log or a run's id; without one, everything that is held up is listed.
+
+Examples:
+  millrace why
+  millrace why smooth
+  millrace why raw/kitchen
+  millrace why 5f3a9c0d1e2b-0-1c")]
+    Why(WhyArgs),
+    /// Explain an error code, or list them all
+    #[command(after_help = "\
+Examples:
+  millrace error MR2101
+  millrace error                    every code there is")]
+    Error(ErrorArgs),
+    /// Print the version
+    #[command(after_help = "\
+Examples:
+  millrace version
+  millrace --json version")]
+    Version,
+}
+
+#[derive(Debug, clap::Args)]
+pub struct InitArgs {
+    /// The application's directory
+    #[arg(default_value = ".")]
+    pub dir: PathBuf,
+    /// Make only the namespace, no millrace.toml
+    #[arg(long)]
+    pub bare: bool,
+    /// Size of a journal segment: a power of two from 1 MiB to 1 GiB
+    #[arg(long, value_name = "SIZE", value_parser = units::parse_size)]
+    pub segment_size: Option<u64>,
+    /// What an append waits for unless it says otherwise
+    #[arg(long, value_name = "LEVEL")]
+    pub durability: Option<Durability>,
+}
+
+#[derive(Debug, clap::Args)]
+pub struct FileArg {
+    /// The application file
+    #[arg(short, long, value_name = "FILE", default_value = "millrace.toml")]
+    pub file: PathBuf,
+}
+
+#[derive(Debug, clap::Args)]
+pub struct DevArgs {
+    #[command(flatten)]
+    pub file: FileArg,
+    /// Print failures and changes only, not every record and run
+    #[arg(short, long)]
+    pub quiet: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub struct UpArgs {
+    #[command(flatten)]
+    pub file: FileArg,
+    /// Say what would change and change nothing
+    #[arg(long)]
+    pub dry_run: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub struct DownArgs {
+    #[command(flatten)]
+    pub file: FileArg,
+    /// Remove the file's logs and their records too
+    #[arg(long)]
+    pub logs: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub struct ServeArgs {
+    /// How long running functions may take to finish after the first signal
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = units::parse_duration)]
+    pub drain: Duration,
+}
+
+#[derive(Debug, clap::Args)]
+pub struct WhyArgs {
+    /// A function, a log or a run's id
+    pub target: Option<String>,
+}
+
+#[derive(Debug, clap::Args)]
+pub struct ErrorArgs {
+    /// The code, such as MR2101
+    pub code: Option<String>,
+}
+
+/// What an append waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Durability {
+    /// The kernel has it: it survives the end of every process
+    Memory,
+    /// The disk has it: it survives a power failure
+    Disk,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    fn walk(command: &clap::Command, path: &str, check: &mut dyn FnMut(&clap::Command, &str)) {
+        let path = format!("{path} {}", command.get_name());
+        check(command, path.trim());
+        for sub in command.get_subcommands() {
+            walk(sub, &path, check);
+        }
+    }
+
+    #[test]
+    fn the_definition_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_command_says_what_it_does_and_shows_an_example_of_itself() {
+        let mut seen = 0;
+        walk(&Cli::command(), "", &mut |command, path| {
+            seen += 1;
+            assert!(command.get_about().is_some(), "`{path}` says nothing about itself");
+            let help = command.get_after_help().unwrap_or_else(|| panic!("`{path}` has no example")).to_string();
+            let examples: Vec<_> = help.lines().filter(|line| line.contains("millrace ")).collect();
+            let words: Vec<_> = path.split(' ').skip(1).collect();
+            let own = |line: &&str| words.iter().all(|word| line.split_whitespace().any(|w| w == *word));
+            assert!(examples.iter().any(own), "no example of `{path}` in:\n{help}");
+        });
+        assert!(seen > 20, "only {seen} commands were visited");
+    }
+
+    #[test]
+    fn every_option_says_what_it_is_for() {
+        walk(&Cli::command(), "", &mut |command, path| {
+            for arg in command.get_arguments().filter(|arg| !["help", "version"].contains(&arg.get_id().as_str())) {
+                assert!(arg.get_help().is_some(), "{} of `{path}` has no help", arg.get_id());
+            }
+        });
+    }
+
+    #[test]
+    fn every_example_parses() {
+        walk(&Cli::command(), "", &mut |command, path| {
+            let help = command.get_after_help().map(|help| help.to_string()).unwrap_or_default();
+            for line in help.lines().filter(|line| line.starts_with("  ")) {
+                for example in line.split(['|', '&', ';', '<']).map(str::trim).filter(|p| p.starts_with("millrace ")) {
+                    // Two spaces begin the comment behind an example.
+                    let words = example.split("  ").next().unwrap_or("").split_whitespace();
+                    let words: Vec<_> = words.map(|word| word.trim_matches('\'')).collect();
+                    if let Err(error) = Cli::try_parse_from(&words) {
+                        panic!("example of `{path}` does not parse: {words:?}\n{error}");
+                    }
+                }
+            }
+        });
+    }
+}

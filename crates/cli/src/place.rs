@@ -1,0 +1,29 @@
+//! Which namespace a command is about.
+
+use crate::args::Global;
+use millrace_node::{
+    Namespace, Result,
+    application::{Application, FILE_NAME, NAMESPACE_DIR},
+};
+use std::path::{Path, PathBuf};
+
+/// The namespace's directory: as the option or environment says, else as `./millrace.toml` does, else `./.millrace`.
+pub fn namespace_dir(global: &Global) -> PathBuf {
+    global
+        .namespace
+        .clone()
+        .or_else(|| Application::namespace_of(Path::new(FILE_NAME)))
+        .map(|dir| dir.strip_prefix(".").map(Path::to_path_buf).unwrap_or(dir))
+        .filter(|dir| !dir.as_os_str().is_empty())
+        .unwrap_or_else(|| NAMESPACE_DIR.into())
+}
+
+/// Opens the namespace a command is about.
+pub fn open(global: &Global) -> Result<Namespace> {
+    Namespace::open(&namespace_dir(global))
+}
+
+/// The namespace of an application: as the option or environment says, else as its file does.
+pub fn application_dir(global: &Global, application: &Application) -> PathBuf {
+    global.namespace.clone().unwrap_or_else(|| application.namespace.clone())
+}

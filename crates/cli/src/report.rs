@@ -1,0 +1,136 @@
+//! Errors, for people and for programs, and the exit code that goes with them.
+
+use millrace_node::{Code, Error};
+use serde_json::json;
+use std::{io, process::ExitCode};
+
+/// Exit code of wrong usage.
+pub const USAGE: u8 = 2;
+/// Exit code when trying again later may help (EX_TEMPFAIL of sysexits.h).
+pub const BUSY: u8 = 75;
+
+/// Why a command ends early.
+#[derive(Debug)]
+pub enum Failure {
+    /// An error to be reported.
+    Coded(Error),
+    /// Whoever read our output has had enough; that is no error.
+    BrokenPipe,
+    /// Everything was said already.
+    Said(u8),
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Failure::Coded(error)
+    }
+}
+
+/// Only writing to standard output fails with a bare I/O error.
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::BrokenPipe => Failure::BrokenPipe,
+            _ => Failure::Coded(Code::OutputFailed.error(format!("cannot write to standard output: {error}"))),
+        }
+    }
+}
+
+/// What a command returns.
+pub type Outcome<T = ()> = Result<T, Failure>;
+
+/// Reports a failure on standard error.
+pub fn failure(failure: &Failure, json: bool) -> ExitCode {
+    match failure {
+        Failure::Coded(error) => {
+            say(error, json);
+            ExitCode::from(exit_code(error.code()))
+        }
+        Failure::BrokenPipe => ExitCode::SUCCESS,
+        Failure::Said(code) => ExitCode::from(*code),
+    }
+}
+
+/// The exit code of an error: a caller may retry what was busy, and correct what was misused.
+pub fn exit_code(code: Code) -> u8 {
+    match code {
+        Code::Busy => BUSY,
+        Code::LogNameInvalid
+        | Code::NameInvalid
+        | Code::SeqnoInvalid
+        | Code::EventIdInvalid
+        | Code::ValueInvalid
+        | Code::UsageInvalid
+        | Code::CodeUnknown => USAGE,
+        _ => 1,
+    }
+}
+
+/// Prints one error on standard error. A closed standard error leaves nobody to tell.
+pub fn say(error: &Error, json: bool) {
+    use io::Write;
+    let text = if json { format!("{}\n", object(error)) } else { paragraph(error) };
+    let _ = io::stderr().lock().write_all(text.as_bytes());
+}
+
+/// An error as programs read it.
+pub fn object(error: &Error) -> serde_json::Value {
+    let code = error.code();
+    json!({ "error": { "code": code.id(), "detail": error.detail(), "cause": code.cause(), "remedy": code.remedy() } })
+}
+
+/// An error as people read it.
+fn paragraph(error: &Error) -> String {
+    let code = error.code();
+    let (bold, red, reset) = if crate::out::colour_stderr() { ("\x1b[1m", "\x1b[1;31m", "\x1b[0m") } else { ("", "", "") };
+    let detail = error.detail().replace('\n', "\n  ");
+    // Several problems of a file each begin with their place, so they stand on lines of their own.
+    let detail = if detail.contains('\n') { format!("\n  {detail}") } else { format!(" {detail}") };
+    format!(
+        "{red}error[{}]{reset}:{bold}{detail}{reset}\n  cause: {}\n  remedy: {}\n",
+        code.id(),
+        code.cause(),
+        code.remedy()
+    )
+}
+
+/// Reports what clap made of a command line it could not accept, or the help it was asked for.
+pub fn usage(error: &clap::Error, json: bool) -> ExitCode {
+    use clap::error::ErrorKind;
+    let asked = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
+    if json && !asked {
+        let text = error.render().to_string();
+        let detail = text.lines().next().unwrap_or("").trim_start_matches("error: ");
+        say(&Code::UsageInvalid.error(detail), true);
+    } else {
+        // Help goes to standard output, errors to standard error; a closed pipe is nobody's problem.
+        let _ = error.print();
+    }
+    ExitCode::from(if asked { 0 } else { USAGE })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn people_read_what_was_wrong_why_and_what_to_do() {
+        let text = paragraph(&Code::LogNotFound.error("no log 'x'"));
+        let lines: Vec<_> = text.lines().collect();
+        assert_eq!(lines[0], "error[MR2101]: no log 'x'");
+        assert!(lines[1].starts_with("  cause: ") && lines[2].starts_with("  remedy: ") && lines.len() == 3);
+    }
+
+    #[test]
+    fn exit_codes_tell_misuse_from_failure_from_busy() {
+        assert_eq!(exit_code(Code::Busy), 75);
+        assert_eq!(exit_code(Code::LogNameInvalid), 2);
+        assert_eq!(exit_code(Code::LogNotFound), 1);
+    }
+
+    #[test]
+    fn a_closed_pipe_is_no_error() {
+        assert!(matches!(Failure::from(io::Error::from(io::ErrorKind::BrokenPipe)), Failure::BrokenPipe));
+        assert!(matches!(Failure::from(io::Error::from(io::ErrorKind::StorageFull)), Failure::Coded(_)));
+    }
+}
