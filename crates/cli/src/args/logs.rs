@@ -3,7 +3,7 @@
 use super::Durability;
 use clap::{Args, Subcommand};
 use millrace_node::application::{HISTORY_DEFAULT, units};
-use std::time::Duration;
+use std::{ffi::OsString, time::Duration};
 
 #[derive(Debug, Subcommand)]
 pub enum LogCommand {
@@ -101,8 +101,8 @@ pub struct AppendArgs {
     #[arg(value_name = "LOG", required_unless_present = "ndjson")]
     pub log: Option<String>,
     /// The record; without it, standard input
-    #[arg(conflicts_with_all = ["lines", "ndjson"])]
-    pub data: Option<String>,
+    #[arg(conflicts_with_all = ["lines", "ndjson"], allow_negative_numbers = true)]
+    pub data: Option<OsString>,
     /// Each line of standard input is a record
     #[arg(long, conflicts_with = "ndjson")]
     pub lines: bool,
@@ -115,6 +115,9 @@ pub struct AppendArgs {
     /// What to wait for [default: the namespace's]
     #[arg(long, value_name = "LEVEL")]
     pub durability: Option<Durability>,
+    /// How long to wait for room while too many runs are pending [default: 0s, for streams 30s]
+    #[arg(long, value_name = "DURATION", value_parser = units::parse_duration)]
+    pub wait: Option<Duration>,
     /// Print nothing but errors
     #[arg(short, long)]
     pub quiet: bool,

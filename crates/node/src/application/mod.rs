@@ -1,13 +1,13 @@
 //! The application file, `millrace.toml`: logs, functions, bindings and limits.
 //!
 //! ```text
-//! text --parse--> Application --Changes::between(application, namespace)--> Changes --apply--> DEFINE entries, code
+//! text --parse--> Application --plan, apply--> DEFINE entries, code
 //! ```
 //!
 //! Parsing touches nothing but the text (and asks whether code is there). It reports everything wrong at once, each
 //! problem with line and column. What a file may say is listed in [`keys`].
 
-//mod changes;
+mod changes;
 mod functions;
 pub mod keys;
 mod problem;
@@ -17,7 +17,7 @@ mod tests;
 pub mod units;
 mod watch;
 
-//pub use changes::{Change, Changes, What};
+pub use changes::{Action, Step, What};
 pub use problem::{Problem, Problems};
 pub use watch::Fingerprint;
 

@@ -1,0 +1,23 @@
+# make demo: the thermometer, from nothing to a picture      make test: everything that must hold
+# make check: format and lints only                          make bench [ONLY=id]: the numbers
+.PHONY: demo test check bench setup
+export PATH := $(PATH):$(HOME)/.cargo/bin
+
+demo: setup
+	cargo build --release --locked -p millrace-cli
+	.venv/bin/python examples/thermometer/run.py
+
+test: setup check
+	cargo build --locked -p millrace-cli
+	cargo test --locked --workspace
+	.venv/bin/python -m pytest -q examples
+
+check:
+	cargo fmt --all --check
+	cargo clippy --locked --workspace --all-targets -- -D warnings
+
+bench: setup
+	cargo run --release --locked -p millrace-bench -- $(if $(ONLY),--only $(ONLY))
+
+setup:
+	@scripts/setup.sh

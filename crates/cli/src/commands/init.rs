@@ -1,0 +1,124 @@
+//! `millrace init`: a new application that works at once.
+
+use crate::{
+    args::{Durability as Level, Global, InitArgs},
+    out::Out,
+    place,
+    report::Outcome,
+};
+use millrace_node::{
+    Code, CreateOptions, Durability, Namespace, Result,
+    application::{Application, FILE_NAME, NAMESPACE_DIR},
+};
+use serde_json::json;
+use std::{
+    fs::{self, OpenOptions},
+    io::{ErrorKind, Write},
+    path::{Path, PathBuf},
+};
+
+const APPLICATION: &str = include_str!("init/millrace.toml");
+const FUNCTION: &str = include_str!("init/hello.py");
+
+pub fn run(args: &InitArgs, global: &Global, out: &mut Out) -> Outcome {
+    let mut written = Vec::new();
+    make_dir(&args.dir)?;
+    let file = args.dir.join(FILE_NAME);
+    if !args.bare && write_new(&file, APPLICATION)? {
+        written.push(file.clone());
+        let function = args.dir.join("functions/hello.py");
+        make_dir(&args.dir.join("functions"))?;
+        if write_new(&function, FUNCTION)? {
+            written.push(function);
+        }
+    }
+    // A file that is there already decides where the namespace is and how it is made, but need not be right for that.
+    let declared = Application::load(&file).ok();
+    let mut options = declared.as_ref().map(|application| application.create.clone()).unwrap_or_default();
+    adjust(&mut options, args)?;
+    let dir = global
+        .namespace
+        .clone()
+        .or_else(|| Application::namespace_of(&file))
+        .unwrap_or_else(|| args.dir.join(NAMESPACE_DIR));
+    let dir = place::tidy(dir);
+    let created = ensure_namespace(&dir, &options)?;
+    report(args, &dir, created, &written, out)
+}
+
+fn adjust(options: &mut CreateOptions, args: &InitArgs) -> Result<()> {
+    if let Some(bytes) = args.segment_size {
+        if !bytes.is_power_of_two() || !(1 << 20..=1 << 30).contains(&bytes) {
+            let detail = format!("--segment-size is {bytes} bytes, not a power of two from 1 MiB to 1 GiB");
+            return Err(Code::ValueInvalid.error(detail));
+        }
+        options.segment_bytes = bytes;
+    }
+    match args.durability {
+        Some(Level::Memory) => options.durability = Durability::Memory,
+        Some(Level::Disk) => options.durability = Durability::Disk,
+        None => {}
+    }
+    Ok(())
+}
+
+/// Makes the namespace unless there is one; says whether it did.
+pub fn ensure_namespace(dir: &Path, options: &CreateOptions) -> Result<bool> {
+    match Namespace::open(dir) {
+        Ok(_) => Ok(false),
+        // A directory that is not there, or empty, becomes one; `create` refuses any other.
+        Err(error) if error.code() == Code::NotANamespace => Namespace::create(dir, options).map(|_| true),
+        Err(error) => Err(error),
+    }
+}
+
+fn not_written(path: &Path, error: &std::io::Error) -> millrace_node::Error {
+    Code::FileNotWritten.error(format!("cannot write {}: {error}", path.display()))
+}
+
+fn make_dir(path: &Path) -> Result<()> {
+    fs::create_dir_all(path).map_err(|error| not_written(path, &error))
+}
+
+/// Writes a file unless there is one; says whether it did.
+fn write_new(path: &Path, text: &str) -> Result<bool> {
+    match OpenOptions::new().write(true).create_new(true).open(path) {
+        Ok(mut file) => file.write_all(text.as_bytes()).map(|()| true).map_err(|error| not_written(path, &error)),
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(false),
+        Err(error) => Err(not_written(path, &error)),
+    }
+}
+
+fn report(args: &InitArgs, dir: &Path, created: bool, written: &[PathBuf], out: &mut Out) -> Outcome {
+    if out.json() {
+        let object = json!({ "namespace": dir, "created": created, "written": written });
+        return Ok(out.object(&object)?);
+    }
+    for path in written {
+        out.line(format!("wrote {}", place::tidy(path.clone()).display()))?;
+    }
+    let state = if created { "created" } else { "there is already a" };
+    out.line(format!("{state} namespace {}", dir.display()))?;
+    if !args.bare {
+        let change_dir = if args.dir == Path::new(".") { String::new() } else { format!("cd {} && ", args.dir.display()) };
+        out.line("\nNext:")?;
+        out.line(format!("  {change_dir}millrace dev           run it, and keep it running while you edit"))?;
+        out.line("  millrace log append inbox world    in another terminal; then `millrace log get outbox`")?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_application_is_right() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir(dir.path().join("functions")).unwrap();
+        fs::write(dir.path().join("functions/hello.py"), FUNCTION).unwrap();
+        let application = Application::parse(APPLICATION, &dir.path().join(FILE_NAME)).unwrap();
+        assert_eq!(application.functions.len(), 1);
+        assert_eq!(application.logs.len(), 2);
+    }
+}

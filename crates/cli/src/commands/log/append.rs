@@ -1,0 +1,271 @@
+//! `millrace log append`: one record, or a stream of them.
+
+use crate::{
+    args::{AppendArgs, Durability as Level},
+    out::Out,
+    report::Outcome,
+    show,
+};
+use indicatif::{ProgressBar, ProgressStyle};
+use millrace_node::{AppendOptions, Code, Durability, Error, Namespace, NewRecord, Receipt, Result, application::units};
+use serde_json::{Value, json};
+use std::{
+    collections::BTreeMap,
+    io::{self, IsTerminal, Read},
+    os::unix::ffi::OsStrExt,
+    time::{Duration, Instant},
+};
+
+/// The longest record any namespace takes.
+const RECORD_MAX_BYTES: usize = 16 << 20;
+/// Read at once; what is read together is committed together.
+const READ_BYTES: usize = 256 << 10;
+/// How long a stream waits for room by default: as long as functions make progress it flows at their speed.
+const STREAM_PATIENCE: Duration = Duration::from_secs(30);
+
+pub fn run(namespace: &Namespace, args: &AppendArgs, out: &mut Out) -> Outcome {
+    let streaming = args.lines || args.ndjson;
+    let options = AppendOptions {
+        function: args.function.as_deref(),
+        durability: args.durability.map(|level| match level {
+            Level::Memory => Durability::Memory,
+            Level::Disk => Durability::Disk,
+        }),
+        patience: args.wait.unwrap_or(if streaming { STREAM_PATIENCE } else { Duration::ZERO }),
+        ..AppendOptions::default()
+    };
+    if streaming {
+        return Stream::new(args, out).run(namespace, options);
+    }
+    let log = args.log.as_deref().unwrap_or_default();
+    // A log that is not there is told before anything is typed for it.
+    namespace.log(log)?;
+    let payload = match &args.data {
+        Some(data) => data.as_bytes().to_vec(),
+        None => whole_input()?,
+    };
+    let receipt = namespace.append(log, &payload, options)?;
+    match (args.quiet, out.json()) {
+        (true, _) => {}
+        (false, true) => out.object(&receipt_object(log, &receipt))?,
+        (false, false) => out.line(receipt.seqno.to_string())?,
+    }
+    Ok(())
+}
+
+fn receipt_object(log: &str, receipt: &Receipt) -> Value {
+    json!({ "log": log, "seqno": receipt.seqno, "id": show::id(receipt.id) })
+}
+
+fn unreadable(error: &io::Error) -> Error {
+    Code::InputUnreadable.error(format!("cannot read standard input: {error}"))
+}
+
+/// All of standard input, or as much of it as proves that it is too long.
+fn whole_input() -> Result<Vec<u8>> {
+    let mut stdin = io::stdin().lock();
+    if stdin.is_terminal() {
+        eprintln!("millrace: type the record; Ctrl-D on a line of its own ends it");
+    }
+    let mut payload = Vec::new();
+    let limit = RECORD_MAX_BYTES as u64 + 1;
+    stdin.by_ref().take(limit).read_to_end(&mut payload).map_err(|error| unreadable(&error))?;
+    Ok(payload)
+}
+
+/// Appends a stream line by line: whatever could be read at once is committed at once, so that a fast producer is
+/// batched and a slow one is not kept waiting.
+struct Stream<'a> {
+    args: &'a AppendArgs,
+    out: &'a mut Out,
+    progress: Option<ProgressBar>,
+    started: Instant,
+    line: u64,
+    bytes: u64,
+    /// Records appended, and the first and last seqno, of each log.
+    appended: BTreeMap<String, (u64, u64, u64)>,
+}
+
+impl<'a> Stream<'a> {
+    fn new(args: &'a AppendArgs, out: &'a mut Out) -> Self {
+        // A bar while somebody types would be in their way.
+        let watched = io::stderr().is_terminal() && !io::stdin().is_terminal() && !args.quiet && !out.json();
+        let progress = watched.then(|| {
+            let style = ProgressStyle::with_template("{spinner} {human_pos} records  {per_sec}  {msg}");
+            ProgressBar::new_spinner().with_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()))
+        });
+        Self { args, out, progress, started: Instant::now(), line: 0, bytes: 0, appended: BTreeMap::new() }
+    }
+
+    fn run(mut self, namespace: &Namespace, options: AppendOptions<'_>) -> Outcome {
+        let result = self.copy(namespace, options);
+        if let Some(progress) = self.progress.take() {
+            progress.finish_and_clear();
+        }
+        let summary = self.summary();
+        result.and(summary)
+    }
+
+    fn copy(&mut self, namespace: &Namespace, options: AppendOptions<'_>) -> Outcome {
+        let mut stdin = io::stdin().lock();
+        let mut pending = Vec::new();
+        let mut chunk = vec![0; READ_BYTES];
+        loop {
+            let read = match stdin.read(&mut chunk) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                read => read.map_err(|error| unreadable(&error))?,
+            };
+            pending.extend_from_slice(&chunk[..read]);
+            let end = match pending.iter().rposition(|byte| *byte == b'\n') {
+                _ if read == 0 => pending.len(),
+                Some(newline) => newline + 1,
+                None if pending.len() > RECORD_MAX_BYTES => pending.len(),
+                None => continue,
+            };
+            self.append(namespace, &pending[..end], options)?;
+            pending.drain(..end);
+            if read == 0 {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Appends whole lines.
+    fn append(&mut self, namespace: &Namespace, text: &[u8], options: AppendOptions<'_>) -> Outcome {
+        let mut records = Vec::new();
+        // The log and the line of each record, because records are counted without the blank lines between them.
+        let mut origins = Vec::new();
+        for line in text.split_inclusive(|byte| *byte == b'\n') {
+            self.line += 1;
+            let line = line.strip_suffix(b"\n").unwrap_or(line);
+            let record = match self.record(line) {
+                Ok(None) => continue,
+                Ok(Some(record)) => Ok(record),
+                Err(error) => Err(error),
+            };
+            let wrong = record.is_err();
+            origins.extend(record.iter().map(|record| (record.log.clone(), self.line)));
+            records.push(record);
+            if wrong {
+                break;
+            }
+        }
+        self.bytes += text.len() as u64;
+        let mut receipts = Vec::with_capacity(origins.len());
+        let result = namespace.append_many(records, options, |batch| receipts.extend_from_slice(batch));
+        for ((log, _), receipt) in origins.iter().zip(&receipts) {
+            if self.out.json() && !self.args.quiet {
+                self.out.object(&receipt_object(log, receipt))?;
+            }
+            let (count, _, last) = match self.appended.get_mut(log) {
+                Some(counts) => counts,
+                None => self.appended.entry(log.clone()).or_insert((0, receipt.seqno, 0)),
+            };
+            *count += 1;
+            *last = receipt.seqno;
+        }
+        if self.out.json() {
+            self.out.flush()?;
+        }
+        if let Some(progress) = &self.progress {
+            progress.inc(receipts.len() as u64);
+            progress.set_message(units::show_size(self.bytes));
+        }
+        // An input error names its line itself.
+        let failed_line = origins.get(receipts.len()).map(|(_, line)| *line);
+        result.map_err(|error| match failed_line {
+            Some(line) => error.within(format!("line {line} of standard input")).into(),
+            None => error.into(),
+        })
+    }
+
+    /// The record a line stands for; blank lines between objects stand for none.
+    fn record(&self, line: &[u8]) -> Result<Option<NewRecord>> {
+        let log = self.args.log.as_deref();
+        if self.args.lines {
+            return Ok(Some(NewRecord { log: log.unwrap_or_default().into(), payload: line.to_vec() }));
+        }
+        if line.iter().all(u8::is_ascii_whitespace) {
+            return Ok(None);
+        }
+        from_object(line, log)
+            .map(Some)
+            .map_err(|fault| Code::InputInvalid.error(format!("line {} of standard input: {fault}", self.line)))
+    }
+
+    fn summary(&mut self) -> Outcome {
+        if self.args.quiet || self.out.json() {
+            return Ok(());
+        }
+        let took = self.started.elapsed();
+        for (log, (count, first, last)) in &self.appended {
+            let records = show::count(*count, "record");
+            let span = if count == &1 { format!("{first}") } else { format!("{first} to {last}") };
+            self.out.line(format!("{log}: {records}, {span}"))?;
+        }
+        if self.appended.is_empty() {
+            self.out.line("no records")?;
+        }
+        let total: u64 = self.appended.values().map(|(count, ..)| count).sum();
+        if total > 1 && io::stderr().is_terminal() {
+            let per_second = (total as f64 / took.as_secs_f64().max(1e-6)) as u64;
+            eprintln!("{} in {}, {}/s", units::show_size(self.bytes), units::show_duration(took), show::grouped(per_second));
+        }
+        Ok(())
+    }
+}
+
+/// The record that an object `{"log": …, "data": …}` stands for, or what is wrong with it.
+fn from_object(line: &[u8], log: Option<&str>) -> Result<NewRecord, String> {
+    let object: Value = serde_json::from_slice(line).map_err(|error| format!("it is not JSON: {error}"))?;
+    let object = object.as_object().ok_or("it is not an object {\"log\": …, \"data\": …}")?;
+    let log = match object.get("log") {
+        Some(Value::String(log)) => log.clone(),
+        Some(_) => return Err("\"log\" is not a text".into()),
+        None => log.ok_or("it has no \"log\", and none was given on the command line")?.into(),
+    };
+    let payload = match (object.get("data"), object.get("base64")) {
+        (Some(_), Some(_)) => return Err("it has both \"data\" and \"base64\"".into()),
+        (Some(Value::String(text)), None) => text.clone().into_bytes(),
+        (Some(value), None) => value.to_string().into_bytes(),
+        (None, Some(Value::String(text))) => show::from_base64(text).ok_or("its \"base64\" is not base64")?,
+        (None, Some(_)) => return Err("\"base64\" is not a text".into()),
+        (None, None) => return Err("it has neither \"data\" nor \"base64\"".into()),
+    };
+    Ok(NewRecord { log, payload })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn payload(line: &str) -> Result<Vec<u8>, String> {
+        from_object(line.as_bytes(), Some("default")).map(|record| record.payload)
+    }
+
+    #[test]
+    fn objects_carry_text_json_or_bytes() {
+        assert_eq!(payload(r#"{"data": "a\nb"}"#).unwrap(), b"a\nb");
+        assert_eq!(payload(r#"{"data": {"t":  21.5}}"#).unwrap(), br#"{"t":21.5}"#);
+        assert_eq!(payload(r#"{"data": null}"#).unwrap(), b"null");
+        assert_eq!(payload(r#"{"base64": "/wA="}"#).unwrap(), b"\xff\x00");
+        assert_eq!(from_object(br#"{"data": 1}"#, Some("l")).unwrap().log, "l");
+        assert_eq!(from_object(br#"{"data": 1, "log": "k", "seqno": 7}"#, Some("l")).unwrap().log, "k");
+    }
+
+    #[test]
+    fn lines_that_carry_nothing_say_why() {
+        for (line, fault) in [
+            ("{", "not JSON"),
+            ("3", "not an object"),
+            ("{}", "neither"),
+            (r#"{"data":1,"base64":""}"#, "both"),
+            (r#"{"base64":"%"}"#, "not base64"),
+            (r#"{"base64":1}"#, "not a text"),
+            (r#"{"log":1,"data":1}"#, "not a text"),
+        ] {
+            assert!(payload(line).unwrap_err().contains(fault), "{line}");
+        }
+        assert!(from_object(br#"{"data":1}"#, None).unwrap_err().contains("no \"log\""));
+    }
+}

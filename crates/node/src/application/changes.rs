@@ -1,0 +1,166 @@
+//! Makes a namespace hold what its application file says, and takes it away again.
+//!
+//! Applying is idempotent. What would be refused because of a log is found before anything is touched; a function whose
+//! code cannot be deployed stops the rest, and what was deployed before it stays.
+
+use super::Application;
+use crate::{DEAD_LETTER_HISTORY, Definition, Namespace, deploy};
+use millrace_wire::{Code, LogName, Result};
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// What a step is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum What {
+    /// A log.
+    Log,
+    /// A function.
+    Function,
+}
+
+/// What a step does to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Action {
+    /// It was not there.
+    Created,
+    /// It was there, but different.
+    Updated,
+    /// It was there, the same in every respect.
+    Unchanged,
+    /// It was there and is no longer.
+    Removed,
+}
+
+/// One step of applying or withdrawing an application.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Step {
+    /// What it is about.
+    pub what: What,
+    /// Its name.
+    pub name: String,
+    /// What happens to it.
+    #[serde(rename = "change")]
+    pub action: Action,
+}
+
+impl Step {
+    fn new(what: What, name: &str, action: Action) -> Self {
+        Self { what, name: name.into(), action }
+    }
+}
+
+impl From<deploy::Change> for Action {
+    fn from(change: deploy::Change) -> Self {
+        match change {
+            deploy::Change::Created => Action::Created,
+            deploy::Change::Updated => Action::Updated,
+            deploy::Change::Unchanged => Action::Unchanged,
+        }
+    }
+}
+
+impl Application {
+    /// What applying would do to `namespace`, or to a new one. Nothing is touched.
+    pub fn plan(&self, namespace: Option<&Namespace>) -> Result<Vec<Step>> {
+        let mut steps = self.plan_logs(namespace)?;
+        let deployed = match namespace {
+            Some(namespace) => namespace.functions()?,
+            None => Vec::new(),
+        };
+        let deployed: BTreeMap<_, _> = deployed.iter().map(|function| (&*function.name, &function.definition)).collect();
+        for declared in &self.functions {
+            let action = match deployed.get(&*declared.spec.name) {
+                None => Action::Created,
+                Some(Ok(definition)) if self.same(definition, declared)? => Action::Unchanged,
+                Some(_) => Action::Updated,
+            };
+            steps.push(Step::new(What::Function, &declared.spec.name, action));
+        }
+        Ok(steps)
+    }
+
+    fn same(&self, definition: &Definition, declared: &super::FunctionDeclaration) -> Result<bool> {
+        Ok(definition.spec == declared.spec && definition.code == deploy::hash(&declared.source)?.hash)
+    }
+
+    /// What applying would do to the logs; an error if one of them is there with another history.
+    fn plan_logs(&self, namespace: Option<&Namespace>) -> Result<Vec<Step>> {
+        let existing = match namespace {
+            Some(namespace) => namespace.logs()?,
+            None => Vec::new(),
+        };
+        let existing: BTreeMap<_, _> = existing.iter().map(|log| (&*log.name, log.history)).collect();
+        let step = |name: &LogName, history: u64| match existing.get(&**name) {
+            None => Ok(Step::new(What::Log, name, Action::Created)),
+            Some(there) if *there == history => Ok(Step::new(What::Log, name, Action::Unchanged)),
+            Some(there) => Err(Code::LogExists.error(format!(
+                "log '{name}' has a history of {there}, and {} says {history}; nothing was changed",
+                self.path.display()
+            ))),
+        };
+        let mut steps: Vec<Step> =
+            self.logs.iter().map(|log| step(&log.name, log.history)).collect::<Result<Vec<_>>>()?;
+        // Dead-letter logs come with their functions, whatever history they may have if they are there.
+        for name in self.dead_letters() {
+            if !existing.contains_key(&**name) {
+                steps.push(step(name, DEAD_LETTER_HISTORY)?);
+            }
+        }
+        Ok(steps)
+    }
+
+    /// Dead-letter logs of the functions that the file does not declare itself, each once.
+    fn dead_letters(&self) -> Vec<&LogName> {
+        let mut names: Vec<&LogName> = self.functions.iter().map(|declared| &declared.spec.dead_letter).collect();
+        names.sort();
+        names.dedup();
+        names.retain(|name| self.logs.iter().all(|log| log.name != **name));
+        names
+    }
+
+    /// Makes the logs and deploys the functions; `progress` hears of each step when it is done.
+    pub fn apply(&self, namespace: &Namespace, mut progress: impl FnMut(&Step)) -> Result<()> {
+        let planned = self.plan_logs(Some(namespace))?;
+        let declared = self.logs.iter().map(|log| (&log.name, log.history));
+        let dead_letters = self.dead_letters().into_iter().map(|name| (name, DEAD_LETTER_HISTORY));
+        let histories: BTreeMap<&str, _> = declared.chain(dead_letters).map(|(name, history)| (&**name, (name, history))).collect();
+        for step in planned {
+            if let (Action::Created, Some((name, history))) = (step.action, histories.get(&*step.name)) {
+                namespace.create_log(name, *history)?;
+            }
+            progress(&step);
+        }
+        for declared in &self.functions {
+            let deployed = namespace.deploy(&declared.spec, &declared.source)?;
+            progress(&Step::new(What::Function, &deployed.name, deployed.change.into()));
+        }
+        Ok(())
+    }
+
+    /// Removes the functions, and the logs with their records if `logs` says so; what is not there is passed over.
+    pub fn withdraw(&self, namespace: &Namespace, logs: bool, mut progress: impl FnMut(&Step)) -> Result<()> {
+        for declared in &self.functions {
+            match namespace.remove_function(&declared.spec.name) {
+                Ok(()) => progress(&Step::new(What::Function, &declared.spec.name, Action::Removed)),
+                Err(error) if error.code() == Code::FunctionNotFound => {}
+                Err(error) => return Err(error),
+            }
+        }
+        let names = self.logs.iter().map(|log| &log.name).chain(self.dead_letters());
+        for name in names.filter(|_| logs) {
+            match namespace.remove_log(name) {
+                Ok(()) => progress(&Step::new(What::Log, name, Action::Removed)),
+                Err(error) if error.code() == Code::LogNotFound => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Files and directories whose change means that the application should be applied again.
+    pub fn sources(&self) -> impl Iterator<Item = &std::path::Path> {
+        std::iter::once(&*self.path).chain(self.functions.iter().map(|declared| &*declared.source))
+    }
+}
