@@ -9,18 +9,17 @@
 //!                      <-- done(i, Completion)
 //! ```
 
+mod child;
 mod oneshot;
 mod output;
-mod process;
-mod python;
 mod wasm;
+mod worker;
 
 pub use millrace_wire::{Code, Error, EventId, Result};
 pub use oneshot::OneshotExecutor;
-pub use process::{ProcessExecutor, ProcessSpec};
-pub use python::{PythonExecutor, PythonFunction, PythonSpec};
 use std::time::Duration;
 pub use wasm::{WasmEngine, WasmExecutor, WasmFunction};
+pub use worker::{ProcessExecutor, ProcessSpec, PythonExecutor, PythonFunction, PythonSpec};
 
 /// The record that causes a run, and what the function may know about it.
 #[derive(Clone, Copy, Debug)]

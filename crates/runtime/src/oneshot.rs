@@ -1,19 +1,204 @@
-//! One process per run: the record on standard input, the exit code as the outcome.
+//! One process per run: the record on standard input, the exit status as the outcome. So a shell script is a function.
+//!
+//! What it appends it writes to descriptor 3, one line `LOG<TAB>TEXT` per record. A run ends with its process: what
+//! that left running in its group is killed.
 
-use crate::{Call, Completion, Executor, Limits, ProcessSpec};
+use crate::{
+    Call, Code, Completion, Error, Executor, Invocation, Limits, Outcome, ProcessSpec, Result,
+    child::{self, Child, Ended, Environment, Plan, Process, read_some},
+    output::{Output, head, tail},
+};
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    fs::MemfdFlags,
+};
+use std::{
+    fs::File,
+    io::{Seek, Write},
+    os::fd::{AsFd, OwnedFd},
+    path::PathBuf,
+    time::Instant,
+};
+
+/// How often the pipes of a process that ended are read, at most: a pipe holds 64 KiB, a read takes 16.
+const LAST_READS_MAX: usize = 8;
 
 /// Runs a command once per record.
-pub struct OneshotExecutor;
+pub struct OneshotExecutor {
+    spec: ProcessSpec,
+    limits: Limits,
+    /// Found with the first run.
+    program: Option<PathBuf>,
+}
 
 impl OneshotExecutor {
     /// An executor for this command.
-    pub fn new(_spec: ProcessSpec, _limits: Limits) -> Self {
-        unimplemented!()
+    pub fn new(spec: ProcessSpec, limits: Limits) -> Self {
+        Self { spec, limits, program: None }
+    }
+
+    fn run_one(&mut self, call: &mut Call<'_>) -> Completion {
+        let begun = Instant::now();
+        let mut output = Output::new(self.limits.output_max_bytes);
+        let outcome = self
+            .start(&call.invocation)
+            .and_then(|process| process.attend(call, &mut output, begun, &self.limits))
+            .map_or_else(Outcome::Failed, |()| Outcome::Done);
+        Completion { outcome, output: output.take(), elapsed: begun.elapsed() }
+    }
+
+    fn start(&mut self, invocation: &Invocation<'_>) -> Result<Running> {
+        let program = match &self.program {
+            Some(program) => program,
+            None => self.program.insert(self.spec.program()?),
+        };
+        let mut environment = Environment::new(&self.spec.env);
+        environment.set("MILLRACE_LOG", invocation.log);
+        environment.set("MILLRACE_SEQNO", invocation.seqno.to_string());
+        environment.set("MILLRACE_RUN", invocation.run.to_string());
+        environment.set("MILLRACE_ATTEMPT", invocation.attempt.to_string());
+        environment.set("MILLRACE_APPEND_FD", "3");
+        let input = input(invocation.payload)
+            .map_err(|e| Code::SpawnFailed.error(format!("cannot hand over the record: {e}")))?;
+        let (printed, print) = child::output_pipe()?;
+        let (appended, append) = child::output_pipe()?;
+        // The child dies with this thread, which waits for it.
+        let child = child::spawn(&Plan {
+            program,
+            arguments: &self.spec.command[1..],
+            environment: &environment,
+            dir: &self.spec.dir,
+            descriptors: [input.as_fd(), print.as_fd(), print.as_fd(), append.as_fd()],
+            memory_max_bytes: self.limits.memory_max_bytes,
+        })?;
+        Ok(Running { child, printed: Some(printed), appended: Some(appended) })
     }
 }
 
 impl Executor for OneshotExecutor {
-    fn run(&mut self, _batch: &mut [Call<'_>], _done: &mut dyn FnMut(usize, Completion)) {
-        unimplemented!()
+    fn run(&mut self, batch: &mut [Call<'_>], done: &mut dyn FnMut(usize, Completion)) {
+        for (i, call) in batch.iter_mut().enumerate() {
+            done(i, self.run_one(call));
+        }
     }
+}
+
+/// The record as a file in memory: nobody has to feed a pipe while the process runs.
+fn input(payload: &[u8]) -> std::io::Result<File> {
+    let mut file = File::from(rustix::fs::memfd_create("record", MemfdFlags::CLOEXEC)?);
+    file.write_all(payload)?;
+    file.rewind()?;
+    Ok(file)
+}
+
+struct Running {
+    child: Child,
+    /// Gone once every writer closed them.
+    printed: Option<OwnedFd>,
+    appended: Option<OwnedFd>,
+}
+
+impl Running {
+    /// Takes what the process prints and appends until it ends or its time is over.
+    fn attend(mut self, call: &mut Call<'_>, output: &mut Output, begun: Instant, limits: &Limits) -> Result<()> {
+        let mut lines = Lines::new(limits.append_max_bytes);
+        let deadline = begun + limits.timeout;
+        let in_time = loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break false;
+            }
+            let pidfd = self.child.pidfd();
+            let printed = self.printed.as_ref().map_or(pidfd, OwnedFd::as_fd);
+            let appended = self.appended.as_ref().map_or(pidfd, OwnedFd::as_fd);
+            let mut fds = [printed, appended, pidfd].map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
+            // An interrupted sleep is one more turn of the loop.
+            let _ = poll(&mut fds, Timespec::try_from(left).ok().as_ref());
+            let [_, _, ended] = fds.map(|fd| !fd.revents().is_empty());
+            self.take_some(call, output, &mut lines);
+            if ended {
+                break true;
+            }
+        };
+        let ended = self.child.end();
+        for _ in 0..LAST_READS_MAX {
+            self.take_some(call, output, &mut lines);
+        }
+        let verdict = match (in_time, ended) {
+            (false, _) => Err(Code::RunTimeout.error(format!("stopped after {} ms", limits.timeout.as_millis()))),
+            (true, Ended::Exited(0)) => lines.finish(call),
+            (true, Ended::Exited(_)) => Err(Code::FunctionFailed.error(format!("the process {ended}"))),
+            (true, _) => Err(Code::WorkerDied.error(format!("the process {ended}"))),
+        };
+        verdict.map_err(|error| with_output(error, output))
+    }
+
+    fn take_some(&mut self, call: &mut Call<'_>, output: &mut Output, lines: &mut Lines) {
+        self.printed.take_if(|pipe| !read_some(pipe, |bytes| output.push(bytes)));
+        self.appended.take_if(|pipe| !read_some(pipe, |bytes| lines.push(bytes, call)));
+    }
+}
+
+fn with_output(error: Error, output: &Output) -> Error {
+    match tail(output.kept()) {
+        printed if printed.is_empty() => error,
+        printed => error.code().error(format!("{}; it printed last:\n{printed}", error.detail())),
+    }
+}
+
+/// The lines on descriptor 3. After the first fault they are read and dropped, so that the process does not block.
+struct Lines {
+    rest: Vec<u8>,
+    taken_bytes: usize,
+    max_bytes: usize,
+    fault: Option<Error>,
+}
+
+impl Lines {
+    fn new(max_bytes: usize) -> Self {
+        Self { rest: Vec::new(), taken_bytes: 0, max_bytes, fault: None }
+    }
+
+    fn push(&mut self, bytes: &[u8], call: &mut Call<'_>) {
+        self.taken_bytes = self.taken_bytes.saturating_add(bytes.len());
+        if self.taken_bytes > self.max_bytes && self.fault.is_none() {
+            self.fault = Some(Code::AppendTooMuch.error(format!("a run may append {} bytes in all", self.max_bytes)));
+        }
+        if self.fault.is_some() {
+            return;
+        }
+        self.rest.extend_from_slice(bytes);
+        // The part before these bytes was searched when it came.
+        if !bytes.contains(&b'\n') {
+            return;
+        }
+        let mut begin = 0;
+        while let Some(length) = self.rest[begin..].iter().position(|byte| *byte == b'\n') {
+            if let Err(fault) = append(&self.rest[begin..begin + length], call) {
+                self.fault = Some(fault);
+                return;
+            }
+            begin += length + 1;
+        }
+        self.rest.drain(..begin);
+    }
+
+    /// The last line needs no newline.
+    fn finish(self, call: &mut Call<'_>) -> Result<()> {
+        match self.fault {
+            Some(fault) => Err(fault),
+            None if self.rest.is_empty() => Ok(()),
+            None => append(&self.rest, call),
+        }
+    }
+}
+
+fn append(line: &[u8], call: &mut Call<'_>) -> Result<()> {
+    let tab = line.iter().position(|byte| *byte == b'\t');
+    let parts = tab.and_then(|tab| Some((std::str::from_utf8(&line[..tab]).ok()?, &line[tab + 1..])));
+    let Some((log, text)) = parts else {
+        let shown = head(&String::from_utf8_lossy(line).escape_debug().to_string(), 80);
+        return Err(Code::WorkerProtocol.error(format!("a line on descriptor 3 is not LOG, tab, text: \"{shown}\"")));
+    };
+    call.host.append(log, text)
 }

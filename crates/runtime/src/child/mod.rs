@@ -1,0 +1,46 @@
+//! Child processes: started without copying this process, bounded, and gone when this process is.
+//!
+//! Every child leads a process group of its own, so that what it starts can be ended with it, and gets SIGKILL when the
+//! thread that started it ends ([`keeper`] is a thread that does not). Its environment is scrubbed, and of our
+//! descriptors it has only those it is given.
+
+mod environment;
+mod keeper;
+mod process;
+#[allow(unsafe_code)]
+mod spawn;
+
+pub(crate) use environment::{Environment, program};
+pub(crate) use keeper::on_keeper;
+pub(crate) use process::{Child, Ended, Process, kill_group, read_some, readable};
+pub(crate) use spawn::{Plan, spawn};
+
+use crate::{Error, Result};
+use rustix::{
+    fs::OFlags,
+    net::{AddressFamily, SocketFlags, SocketType},
+    pipe::PipeFlags,
+};
+use std::os::fd::OwnedFd;
+
+/// A pipe whose reading end does not block: (ours to read, the child's to write).
+pub(crate) fn output_pipe() -> Result<(OwnedFd, OwnedFd)> {
+    let (ours, theirs) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC).map_err(no_descriptor)?;
+    rustix::fs::fcntl_setfl(&ours, OFlags::NONBLOCK).map_err(no_descriptor)?;
+    Ok((ours, theirs))
+}
+
+/// A pair of connected sockets: (ours, the child's).
+pub(crate) fn channel(kind: SocketType) -> Result<(OwnedFd, OwnedFd)> {
+    rustix::net::socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None).map_err(no_descriptor)
+}
+
+/// `/dev/null`, for reading and writing.
+pub(crate) fn null() -> Result<OwnedFd> {
+    let null = std::fs::OpenOptions::new().read(true).write(true).open("/dev/null");
+    null.map(OwnedFd::from).map_err(|e| crate::Code::SpawnFailed.error(format!("cannot open /dev/null: {e}")))
+}
+
+fn no_descriptor(errno: rustix::io::Errno) -> Error {
+    crate::Code::SpawnFailed.error(format!("cannot open a descriptor for the process: {errno}"))
+}

@@ -1,0 +1,130 @@
+//! A running child: watched through its pidfd, ended with its whole group, reaped exactly once.
+
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    io::Errno,
+    process::{Pid, PidfdFlags, Signal, WaitOptions, WaitStatus},
+};
+use std::{
+    fmt,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    time::Duration,
+};
+
+/// How a process ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ended {
+    Exited(i32),
+    Killed(i32),
+    /// Whoever would know is gone.
+    Unknown,
+}
+
+impl Ended {
+    pub(crate) fn from_wait_status(status: i32) -> Self {
+        match (libc::WIFEXITED(status), libc::WIFSIGNALED(status)) {
+            (true, _) => Self::Exited(libc::WEXITSTATUS(status)),
+            (_, true) => Self::Killed(libc::WTERMSIG(status)),
+            _ => Self::Unknown,
+        }
+    }
+}
+
+impl fmt::Display for Ended {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Exited(status) => write!(f, "exited with status {status}"),
+            Self::Killed(signal) => match Signal::from_named_raw(*signal) {
+                Some(name) => write!(f, "was killed by signal {signal} ({name:?})"),
+                None => write!(f, "was killed by signal {signal}"),
+            },
+            Self::Unknown => f.write_str("ended"),
+        }
+    }
+}
+
+/// A process that leads its own group.
+pub(crate) trait Process: Send {
+    /// Readable once the process has ended.
+    fn pidfd(&self) -> BorrowedFd<'_>;
+    /// Kills the process and its group, and reaps it. Only the first call does anything.
+    fn end(&mut self) -> Ended;
+}
+
+/// A process that this process started.
+#[derive(Debug)]
+pub(crate) struct Child {
+    pid: Pid,
+    pidfd: OwnedFd,
+    ended: Option<Ended>,
+}
+
+impl Child {
+    /// Takes charge of a child that was just started.
+    pub(super) fn adopt(pid: Pid) -> Result<Self, Errno> {
+        match rustix::process::pidfd_open(pid, PidfdFlags::empty()) {
+            Ok(pidfd) => Ok(Self { pid, pidfd, ended: None }),
+            Err(errno) => {
+                kill_group(pid);
+                reap(pid);
+                Err(errno)
+            }
+        }
+    }
+}
+
+impl Process for Child {
+    fn pidfd(&self) -> BorrowedFd<'_> {
+        self.pidfd.as_fd()
+    }
+
+    fn end(&mut self) -> Ended {
+        *self.ended.get_or_insert_with(|| {
+            // Until it is reaped, its pid and hence its group's are not given to anybody else.
+            kill_group(self.pid);
+            reap(self.pid)
+        })
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// Kills every process of the group that `leader` leads.
+pub(crate) fn kill_group(leader: Pid) {
+    // It fails if the group is empty by now, which is what is wanted.
+    let _ = rustix::process::kill_process_group(leader, Signal::KILL);
+}
+
+/// Waits for a child that ended or was sent SIGKILL, so that it will.
+fn reap(pid: Pid) -> Ended {
+    loop {
+        match rustix::process::waitpid(Some(pid), WaitOptions::empty()) {
+            Ok(Some((_, status))) => return Ended::from_wait_status(WaitStatus::as_raw(status)),
+            Err(Errno::INTR) => {}
+            Ok(None) | Err(_) => return Ended::Unknown,
+        }
+    }
+}
+
+/// Reads once from a pipe that does not block. `false` if it has ended.
+pub(crate) fn read_some(pipe: &OwnedFd, mut take: impl FnMut(&[u8])) -> bool {
+    let mut bytes = [0; 16 << 10];
+    match rustix::io::read(pipe, &mut bytes) {
+        Ok(0) => false,
+        Ok(count) => {
+            take(&bytes[..count]);
+            true
+        }
+        Err(errno) => matches!(errno, Errno::AGAIN | Errno::INTR),
+    }
+}
+
+/// Whether the descriptor becomes readable within the time given.
+pub(crate) fn readable(fd: BorrowedFd<'_>, within: Duration) -> bool {
+    let within = Timespec::try_from(within).unwrap_or_default();
+    poll(&mut [PollFd::from_borrowed_fd(fd, PollFlags::IN)], Some(&within)).is_ok_and(|ready| ready > 0)
+}

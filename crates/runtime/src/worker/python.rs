@@ -1,0 +1,97 @@
+//! Python functions: warm workers forked from a zygote that has imported the handler's module.
+
+use super::{Launch, Worker, session::Session, start_within, zygote::Zygote};
+use crate::{Call, Completion, Executor, Limits, Result, child};
+use rustix::net::SocketType;
+use std::{
+    collections::BTreeMap,
+    path::PathBuf,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+/// A Python function as it was deployed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PythonSpec {
+    /// The interpreter: a name searched for in PATH, or a path, which is relative to `dir` unless it is absolute.
+    pub python: PathBuf,
+    /// The directory of the function's code; first in `sys.path`, and where it runs.
+    pub dir: PathBuf,
+    /// The module to import.
+    pub module: String,
+    /// The function in it.
+    pub function: String,
+    /// Variables the worker gets besides a scrubbed environment.
+    pub env: BTreeMap<String, String>,
+}
+
+impl PythonSpec {
+    /// Checks, as is done at deployment, that the interpreter starts and the handler can be imported and called.
+    pub fn validate(&self, limits: Limits) -> Result<()> {
+        Zygote::start(self, &limits, start_within(&limits)).map(drop)
+    }
+}
+
+/// A Python function whose executors share one zygote.
+pub struct PythonFunction {
+    spec: PythonSpec,
+    limits: Limits,
+    zygote: Mutex<Option<Arc<Zygote>>>,
+}
+
+impl PythonFunction {
+    /// The function; its zygote starts with the first run.
+    pub fn new(spec: PythonSpec, limits: Limits) -> Arc<Self> {
+        Arc::new(Self { spec, limits, zygote: Mutex::new(None) })
+    }
+
+    /// Forks a worker; from a fresh zygote if the one there is cannot any more.
+    fn worker(&self) -> Result<Session> {
+        let within = start_within(&self.limits);
+        // Held while a zygote starts: the other executors need the same one.
+        let mut zygote = self.zygote.lock().unwrap_or_else(PoisonError::into_inner);
+        let warm = zygote.take();
+        let fork = |zygote: &Arc<Zygote>| {
+            let (ours, theirs) = child::channel(SocketType::STREAM)?;
+            let (printed, print) = child::output_pipe()?;
+            Ok((zygote.fork(theirs, print)?, ours, printed))
+        };
+        let forked = match warm.map(|warm| (fork(&warm), warm)) {
+            Some((Ok(forked), warm)) => {
+                *zygote = Some(warm);
+                forked
+            }
+            _ => fork(zygote.insert(Zygote::start(&self.spec, &self.limits, within)?))?,
+        };
+        drop(zygote);
+        let (process, ours, printed) = forked;
+        Session::start(process, ours, printed, within)
+    }
+}
+
+/// Runs a Python function in one warm worker.
+pub struct PythonExecutor(Worker<Arc<PythonFunction>>);
+
+impl PythonExecutor {
+    /// An executor with a zygote of its own.
+    pub fn new(spec: PythonSpec, limits: Limits) -> Self {
+        Self::of(PythonFunction::new(spec, limits))
+    }
+
+    /// One of several executors of a function.
+    pub fn of(function: Arc<PythonFunction>) -> Self {
+        let limits = function.limits;
+        Self(Worker::new(function, limits))
+    }
+}
+
+impl Launch for Arc<PythonFunction> {
+    fn launch(&self) -> Result<Session> {
+        self.worker()
+    }
+}
+
+impl Executor for PythonExecutor {
+    fn run(&mut self, batch: &mut [Call<'_>], done: &mut dyn FnMut(usize, Completion)) {
+        self.0.run(batch, done);
+    }
+}

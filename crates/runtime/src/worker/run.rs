@@ -1,0 +1,116 @@
+//! The run in progress: what its frames mean.
+
+use super::frame::{Frame, Kind, put_answer};
+use crate::{
+    Call, Code, Completion, Error, Limits, Outcome, Result,
+    output::{Output, head},
+};
+use std::time::Instant;
+
+/// The most random bytes of one call.
+const RANDOM_MAX_BYTES: u64 = 64 << 10;
+/// The longest message a worker may give for a failure.
+const MESSAGE_MAX_BYTES: usize = 8 << 10;
+
+pub(super) struct Run {
+    serial: u64,
+    pub(super) begun: Instant,
+    pub(super) output: Output,
+    appended_bytes: usize,
+    append_max_bytes: usize,
+    /// The first append that was refused: it fails the run, whatever the worker says.
+    refused: Option<Error>,
+}
+
+impl Run {
+    pub(super) fn new(serial: u64, limits: &Limits) -> Self {
+        Self {
+            serial,
+            begun: Instant::now(),
+            output: Output::new(limits.output_max_bytes),
+            appended_bytes: 0,
+            append_max_bytes: limits.append_max_bytes,
+            refused: None,
+        }
+    }
+
+    pub(super) fn complete(mut self, outcome: Outcome) -> Completion {
+        Completion { outcome, output: self.output.take(), elapsed: self.begun.elapsed() }
+    }
+
+    /// Does what a frame asks for; an answer goes to `outbox`. The outcome, if the frame is the run's DONE.
+    pub(super) fn handle(
+        &mut self,
+        frame: &Frame<'_>,
+        call: &mut Call<'_>,
+        outbox: &mut Vec<u8>,
+    ) -> Result<Option<Outcome>> {
+        match frame.kind {
+            Kind::Append => self.append(text(frame.name)?, frame.payload, call),
+            Kind::Done => return self.done(frame).map(Some),
+            Kind::Output => self.output.push(frame.payload),
+            Kind::Get => {
+                let got = call.host.get(text(frame.name)?, frame.number);
+                put_answer(outbox, got.as_deref().map_err(Clone::clone));
+            }
+            Kind::Latest => {
+                let latest = call.host.latest(text(frame.name)?).map(u64::to_le_bytes);
+                put_answer(outbox, latest.as_ref().map(|seqno| &seqno[..]).map_err(Clone::clone));
+            }
+            Kind::Now => put_answer(outbox, Ok(&call.host.now_ns().to_le_bytes())),
+            Kind::Random => {
+                if frame.number > RANDOM_MAX_BYTES {
+                    let detail = format!("{} random bytes at once; {RANDOM_MAX_BYTES} is the most", frame.number);
+                    put_answer(outbox, Err(Code::HostCallInvalid.error(detail)));
+                } else {
+                    let mut bytes = vec![0; frame.number as usize];
+                    call.host.random(&mut bytes);
+                    put_answer(outbox, Ok(&bytes));
+                }
+            }
+            Kind::Hello | Kind::Refuse => {
+                return Err(Code::WorkerProtocol.error(format!("a {:?} frame in the middle of a run", frame.kind)));
+            }
+        }
+        Ok(None)
+    }
+
+    fn append(&mut self, log: &str, payload: &[u8], call: &mut Call<'_>) {
+        self.appended_bytes = self.appended_bytes.saturating_add(payload.len());
+        let appended = if self.appended_bytes > self.append_max_bytes {
+            Err(Code::AppendTooMuch.error(format!("a run may append {} bytes in all", self.append_max_bytes)))
+        } else {
+            call.host.append(log, payload)
+        };
+        if let Err(error) = appended {
+            self.refused.get_or_insert(error);
+        }
+    }
+
+    fn done(&mut self, frame: &Frame<'_>) -> Result<Outcome> {
+        if frame.number != self.serial {
+            let detail = format!("DONE of run {}, while run {} is in progress", frame.number, self.serial);
+            return Err(Code::WorkerProtocol.error(detail));
+        }
+        if let Some(refused) = self.refused.take() {
+            return Ok(Outcome::Failed(refused));
+        }
+        Ok(match frame.name {
+            b"" => Outcome::Done,
+            code => {
+                let number = std::str::from_utf8(code).ok().and_then(|id| id.strip_prefix("MR")?.parse().ok());
+                Outcome::Failed(stated(number.unwrap_or(0), frame.payload, Code::FunctionFailed))
+            }
+        })
+    }
+}
+
+/// The error that a worker states by the number of its code; only codes of functions and runs are its to state.
+pub(super) fn stated(number: u64, message: &[u8], otherwise: Code) -> Error {
+    let code = (3000..4000).contains(&number).then(|| Code::from_id(&format!("MR{number}"))).flatten();
+    code.unwrap_or(otherwise).error(head(&String::from_utf8_lossy(message), MESSAGE_MAX_BYTES))
+}
+
+fn text(name: &[u8]) -> Result<&str> {
+    std::str::from_utf8(name).map_err(|_| Code::WorkerProtocol.error("a log name is not UTF-8"))
+}

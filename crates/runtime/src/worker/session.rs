@@ -1,0 +1,328 @@
+//! One worker process and the conversation with it.
+//!
+//! ```text
+//!  batch --fill--> outbox ==socket==> worker     RUN frames go ahead of the answers, as far as the window allows
+//!  done <--handle-- inbox <==socket== worker     APPEND…, DONE of run 1, APPEND…, DONE of run 2, …
+//!         output <==pipe==== its stdout and stderr
+//! ```
+//!
+//! The thread that runs a batch never blocks on one direction while the other waits: it sends what the socket takes,
+//! then sleeps until anything of {socket, pipe, end of the process, deadline} happens. A worker writes a run's frames
+//! up to DONE before it begins the next run, so the run in progress is always known.
+
+use super::{
+    frame::{self, Frame, Kind},
+    run::Run,
+};
+use crate::{
+    Call, Code, Completion, Error, Limits, Outcome, Result,
+    child::{Process, read_some, readable},
+    output::{Output, head, tail},
+};
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    io::Errno,
+    net::{RecvFlags, SendFlags},
+};
+use std::{
+    os::fd::{AsFd, OwnedFd},
+    time::{Duration, Instant},
+};
+
+/// The most bytes of RUN frames under way, unless the worker asks for less.
+const WINDOW_MAX_BYTES: usize = 256 << 10;
+/// How much is received at once.
+const RECEIVE_BYTES: usize = 64 << 10;
+/// The inbox is given back when it grew beyond this.
+const INBOX_KEPT_BYTES: usize = 1 << 20;
+/// How often the pipe of a worker that ended is read, at most: a pipe holds 64 KiB, a read takes 16.
+const LAST_READS_MAX: usize = 8;
+
+/// A worker that said hello.
+pub(crate) struct Session {
+    wires: Wires,
+    window_bytes: usize,
+    /// Of the last RUN frame sent.
+    serial: u64,
+}
+
+/// How a batch was cut short: by the run with this index.
+pub(super) struct Broken {
+    pub(super) run: usize,
+    pub(super) completion: Completion,
+}
+
+impl Session {
+    /// Waits until the worker says that it is ready.
+    pub(crate) fn start(
+        process: Box<dyn Process>,
+        channel: OwnedFd,
+        printed: OwnedFd,
+        within: Duration,
+    ) -> Result<Self> {
+        let mut wires =
+            Wires { process, channel, printed: Some(printed), inbox: Inbox::default(), outbox: Outbox::default() };
+        let mut output = Output::new(16 << 10);
+        let hello = wires.hello(&mut output, Instant::now() + within, within);
+        let window_bytes = hello.map_err(|error| wires.explain(error, &mut output, Code::WorkerNotReady))?;
+        Ok(Self { wires, window_bytes, serial: 0 })
+    }
+
+    /// Whether the worker ended since its last batch.
+    pub(super) fn has_ended(&self) -> bool {
+        readable(self.wires.process.pidfd(), Duration::ZERO)
+    }
+
+    /// Runs the batch. After an error the session is of no more use; runs behind the broken one were not completed.
+    pub(super) fn run(
+        &mut self,
+        batch: &mut [Call<'_>],
+        limits: &Limits,
+        done: &mut dyn FnMut(usize, Completion),
+    ) -> Result<(), Broken> {
+        let (mut sent, mut under_way_bytes) = (0, 0);
+        for current in 0..batch.len() {
+            let mut run = Run::new(self.serial + 1 + (current as u64), limits);
+            let ended = loop {
+                // Every pass first sends ahead what the window allows.
+                while sent < batch.len() {
+                    let bytes = frame::run_bytes(&batch[sent].invocation);
+                    if sent > current && under_way_bytes + bytes > self.window_bytes {
+                        break;
+                    }
+                    frame::put_run(
+                        &mut self.wires.outbox.bytes,
+                        self.serial + 1 + sent as u64,
+                        &batch[sent].invocation,
+                    );
+                    under_way_bytes += bytes;
+                    sent += 1;
+                }
+                match self.wires.step(&mut run, &mut batch[current], limits) {
+                    Ok(None) => {}
+                    Ok(Some(outcome)) => break Ok(outcome),
+                    Err(error) => break Err(self.wires.explain(error, &mut run.output, Code::WorkerDied)),
+                }
+            };
+            under_way_bytes -= frame::run_bytes(&batch[current].invocation);
+            match ended {
+                Ok(outcome) => done(current, run.complete(outcome)),
+                Err(error) => {
+                    return Err(Broken { run: current, completion: run.complete(Outcome::Failed(error)) });
+                }
+            }
+        }
+        self.serial += batch.len() as u64;
+        self.wires.inbox.shrink();
+        Ok(())
+    }
+}
+
+/// Why a conversation cannot go on.
+enum Fault {
+    /// The worker ended, or closed its channel.
+    Gone,
+    /// It broke a rule; this is what to report.
+    Error(Error),
+}
+
+impl From<Error> for Fault {
+    fn from(error: Error) -> Self {
+        Self::Error(error)
+    }
+}
+
+struct Wires {
+    process: Box<dyn Process>,
+    channel: OwnedFd,
+    /// Gone once every writer closed it.
+    printed: Option<OwnedFd>,
+    inbox: Inbox,
+    outbox: Outbox,
+}
+
+impl Wires {
+    /// Handles the frames that arrived and, if the run goes on, waits for more.
+    fn step(&mut self, run: &mut Run, call: &mut Call<'_>, limits: &Limits) -> Result<Option<Outcome>, Fault> {
+        while let Some((frame, bytes)) = Frame::parse(self.inbox.unread())? {
+            let outcome = run.handle(&frame, call, &mut self.outbox.bytes)?;
+            self.inbox.consume(bytes);
+            if outcome.is_some() {
+                return Ok(outcome);
+            }
+        }
+        self.exchange(&mut run.output, run.begun + limits.timeout, limits.timeout)?;
+        Ok(None)
+    }
+
+    fn hello(&mut self, output: &mut Output, deadline: Instant, within: Duration) -> Result<usize, Fault> {
+        loop {
+            if let Some((frame, bytes)) = Frame::parse(self.inbox.unread())? {
+                let window_bytes = hello(&frame)?;
+                self.inbox.consume(bytes);
+                return Ok(window_bytes);
+            }
+            self.exchange(output, deadline, within)?;
+        }
+    }
+
+    /// Sends what the socket takes, then sleeps until something arrives, more can be sent, the worker ends or the
+    /// deadline passes.
+    fn exchange(&mut self, output: &mut Output, deadline: Instant, timeout: Duration) -> Result<(), Fault> {
+        self.outbox.send(&self.channel)?;
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(Code::RunTimeout.error(format!("stopped after {} ms", timeout.as_millis())).into());
+        }
+        let want = if self.outbox.is_empty() { PollFlags::IN } else { PollFlags::IN | PollFlags::OUT };
+        let pidfd = self.process.pidfd();
+        let printed = self.printed.as_ref().map_or(pidfd, OwnedFd::as_fd);
+        let mut fds = [
+            PollFd::from_borrowed_fd(self.channel.as_fd(), want),
+            PollFd::from_borrowed_fd(printed, PollFlags::IN),
+            PollFd::from_borrowed_fd(pidfd, PollFlags::IN),
+        ];
+        // A timeout that no Timespec holds is as good as none.
+        match poll(&mut fds, Timespec::try_from(left).ok().as_ref()) {
+            Ok(_) => {}
+            Err(Errno::INTR) => return Ok(()),
+            Err(errno) => return Err(Code::SpawnFailed.error(format!("cannot wait for the process: {errno}")).into()),
+        }
+        let [channel, printed, ended] = fds.map(|fd| fd.revents());
+        // What a run printed was written before its DONE, so the pipe is read before the channel.
+        if !printed.is_empty() && self.printed.as_ref().is_some_and(|pipe| !read_some(pipe, |bytes| output.push(bytes)))
+        {
+            self.printed = None;
+        }
+        if channel.intersects(PollFlags::IN | PollFlags::HUP | PollFlags::ERR) {
+            return match self.inbox.receive(&self.channel) {
+                true => Ok(()),
+                false => Err(Fault::Gone),
+            };
+        }
+        // Only when it said nothing more.
+        if !ended.is_empty() && channel.is_empty() { Err(Fault::Gone) } else { Ok(()) }
+    }
+
+    /// Ends the worker and says what happened to it.
+    fn explain(&mut self, fault: Fault, output: &mut Output, gone: Code) -> Error {
+        // A process that is ending closes its descriptors a moment earlier.
+        let ended_by_itself = matches!(fault, Fault::Gone) && readable(self.process.pidfd(), Duration::from_millis(50));
+        let ended = self.process.end();
+        if let Some(pipe) = self.printed.take() {
+            for _ in 0..LAST_READS_MAX {
+                if !read_some(&pipe, |bytes| output.push(bytes)) {
+                    break;
+                }
+            }
+        }
+        let printed = match tail(output.kept()) {
+            printed if printed.is_empty() => String::new(),
+            printed => format!("; it printed last:\n{printed}"),
+        };
+        match fault {
+            Fault::Gone if ended_by_itself => gone.error(format!("the process {ended}{printed}")),
+            Fault::Gone => gone.error(format!("the process closed its frame channel and was stopped{printed}")),
+            Fault::Error(error) => error.code().error(format!("{}{printed}", error.detail())),
+        }
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.wires.process.end();
+    }
+}
+
+/// The window of a worker that says hello, or why there is none.
+fn hello(frame: &Frame<'_>) -> Result<usize> {
+    match (frame.kind, frame.number, frame.payload) {
+        (Kind::Hello, frame::PROTOCOL_VERSION, &[a, b, c, d]) => {
+            Ok((u32::from_le_bytes([a, b, c, d]) as usize).min(WINDOW_MAX_BYTES))
+        }
+        (Kind::Hello, version, _) => Err(Code::WorkerProtocol
+            .error(format!("its hello is for version {version}, this is version {}", frame::PROTOCOL_VERSION))),
+        (Kind::Refuse, number, message) => Err(super::run::stated(number, message, Code::WorkerNotReady)),
+        (kind, ..) => Err(Code::WorkerProtocol.error(format!("its first frame is {kind:?}, not Hello"))),
+    }
+}
+
+/// Frames that arrived and were not handled yet.
+#[derive(Default)]
+struct Inbox {
+    bytes: Vec<u8>,
+    /// Where the unread part of `bytes` begins and ends.
+    begin: usize,
+    end: usize,
+}
+
+impl Inbox {
+    fn unread(&self) -> &[u8] {
+        &self.bytes[self.begin..self.end]
+    }
+
+    fn consume(&mut self, count: usize) {
+        self.begin += count;
+    }
+
+    /// Receives once. `false` if nothing will ever come.
+    fn receive(&mut self, channel: &OwnedFd) -> bool {
+        if self.begin > 0 {
+            self.bytes.copy_within(self.begin..self.end, 0);
+            (self.begin, self.end) = (0, self.end - self.begin);
+        }
+        if self.bytes.len() - self.end < RECEIVE_BYTES {
+            // Doubling bounds the copies; a frame's length is bounded, so is this.
+            self.bytes.resize((self.bytes.len() * 2).max(2 * RECEIVE_BYTES), 0);
+        }
+        match rustix::net::recv(channel, &mut self.bytes[self.end..], RecvFlags::DONTWAIT) {
+            Ok((0, _)) => false,
+            Ok((count, _)) => {
+                self.end += count;
+                true
+            }
+            Err(errno) => matches!(errno, Errno::AGAIN | Errno::INTR),
+        }
+    }
+
+    fn shrink(&mut self) {
+        if self.begin == self.end && self.bytes.len() > INBOX_KEPT_BYTES {
+            *self = Self::default();
+        }
+    }
+}
+
+/// Frames that were not sent yet.
+#[derive(Default)]
+struct Outbox {
+    bytes: Vec<u8>,
+    sent: usize,
+}
+
+impl Outbox {
+    fn is_empty(&self) -> bool {
+        self.sent == self.bytes.len()
+    }
+
+    /// Sends what the socket takes without blocking.
+    fn send(&mut self, channel: &OwnedFd) -> Result<(), Fault> {
+        while !self.is_empty() {
+            match rustix::net::send(channel, &self.bytes[self.sent..], SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
+                Ok(count) => self.sent += count,
+                Err(Errno::AGAIN) => break,
+                Err(Errno::INTR) => {}
+                // What the worker said before it went is still to be received.
+                Err(Errno::PIPE | Errno::CONNRESET) => break,
+                Err(errno) => return Err(Code::SpawnFailed.error(head(&format!("cannot send: {errno}"), 200)).into()),
+            }
+        }
+        if self.is_empty() {
+            self.bytes.clear();
+            self.sent = 0;
+        } else if self.sent > WINDOW_MAX_BYTES {
+            // Answers of a run without end may keep it from ever being empty.
+            self.bytes.drain(..std::mem::take(&mut self.sent));
+        }
+        Ok(())
+    }
+}
