@@ -114,7 +114,7 @@ def test_each_prediction_is_the_regression_of_the_newest_model_known_then():
         assert len(window) == model["steps"]
         assert np.allclose(np.linalg.solve(x.T @ x, x.T @ y), model["weights"], atol=1e-6)
         if n:
-            assert model["until"] - models[n - 1]["until"] >= 86_400
+            assert trained_t - models[n - 1]["until"] >= 86_400
 
     steps = sorted(logs["a"].keys() & logs["b"].keys())
     assert [p["t"] for p in predictions] == [t for t in steps if t >= models[0]["at"]]

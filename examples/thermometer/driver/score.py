@@ -1,0 +1,89 @@
+"""How good the predictions are, beside two baselines that cost nothing.
+
+Each is compared with the truth twice: with the smoothed truth, which is what the model estimates, and with the bare
+reading of that second. The baselines are smoothed for the first comparison and bare for the second: each at its best.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from dataclasses import dataclass
+from typing import Iterable
+
+import numpy as np
+
+Series = dict[int, float]
+
+
+@dataclass(frozen=True)
+class Errors:
+    """One estimator's errors over time."""
+
+    name: str
+    estimate: Series
+    times: np.ndarray
+    errors: np.ndarray
+
+    @property
+    def mae(self) -> float:
+        return float(np.mean(np.abs(self.errors)))
+
+    @property
+    def rmse(self) -> float:
+        return float(np.sqrt(np.mean(self.errors**2)))
+
+    @property
+    def p95(self) -> float:
+        """95 % of the errors are no larger."""
+        return float(np.percentile(np.abs(self.errors), 95))
+
+
+def compare(prediction: Series, sensors: dict[str, Series], truth: list[dict], lag: str) -> list[Errors]:
+    """The prediction's errors, the nearest sensor's and the last known truth's, on the same steps for all three."""
+    actual = {sample["t"]: sample["v"] for sample in truth}
+    known = last_known(truth, prediction)
+    steps = [t for t in sorted(prediction.keys() & actual.keys() & known.keys()) if all(t in s for s in sensors.values())]
+    if not steps:
+        return []
+    # Chosen by hindsight, which nobody has who must rely on it: the strongest form of this baseline.
+    best = min(sensors, key=lambda name: errors_of(name, steps, sensors[name], actual).mae)
+    return [
+        errors_of("prediction", steps, prediction, actual),
+        errors_of(f"nearest sensor ({best})", steps, sensors[best], actual),
+        errors_of(f"last truth known ({lag} late)", steps, known, actual),
+    ]
+
+
+def errors_of(name: str, steps: list[int], estimate: Series, actual: Series) -> Errors:
+    return Errors(name, estimate, np.array(steps), np.array([estimate[t] - actual[t] for t in steps]))
+
+
+def last_known(truth: list[dict], steps: Iterable[int]) -> Series:
+    """For each step the newest truth that was known by then, and measured before it."""
+    arrivals = sorted((sample.get("at", sample["t"]), sample["t"], sample["v"]) for sample in truth)
+    arrived: list[tuple[int, float]] = []
+    known, n = {}, 0
+    for step in sorted(steps):
+        while n < len(arrivals) and arrivals[n][0] <= step:
+            insort(arrived, arrivals[n][1:])
+            n += 1
+        before = bisect_left(arrived, (step,))
+        if before:
+            known[step] = arrived[before - 1][1]
+    return known
+
+
+def assert_unseen(predictions: list[dict]) -> None:
+    """No prediction may come from a model that knew its time, or that was not there yet."""
+    for p in predictions:
+        model = p["model"]
+        assert model["until"] < p["t"] and model["at"] <= p["t"], f"prediction for {p['t']} has seen its own truth: {model}"
+
+
+def table(groups: dict[str, list[Errors]], unit: str) -> str:
+    """The figures as text."""
+    head = f"{'':<28}" + "".join(f"{title:^28}" for title in groups)
+    units = f"{'error in ' + unit:<28}" + f"{'mean':>9}{'RMSE':>8}{'95 %':>8}   " * len(groups)
+    rows = zip(*groups.values())
+    lines = ["".join([f"{row[0].name:<28}"] + [f"{e.mae:>9.2f}{e.rmse:>8.2f}{e.p95:>8.2f}   " for e in row]) for row in rows]
+    return "\n".join(line.rstrip() for line in [head, units, *lines])

@@ -1,0 +1,55 @@
+"""The figures, against straightforward arithmetic."""
+
+from __future__ import annotations
+
+import random
+import statistics
+
+import pytest
+from driver import score
+
+
+def invented(seed: int) -> tuple[dict, dict, list[dict]]:
+    dice = random.Random(seed)
+    truth = [{"t": t, "v": dice.gauss(50, 9), "at": t + 30} for t in range(0, 2000, 10) if dice.random() < 0.9]
+    sensors = {name: {t: dice.gauss(50, 9) for t in range(0, 2000, 10) if dice.random() < 0.9} for name in "abc"}
+    return {t: dice.gauss(50, 9) for t in range(200, 2000, 10) if dice.random() < 0.9}, sensors, truth
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_every_estimator_is_judged_on_the_same_steps(seed):
+    prediction, sensors, truth = invented(seed)
+    actual = {row["t"]: row["v"] for row in truth}
+    steps = sorted(t for t in prediction if t in actual and all(t in sensor for sensor in sensors.values()))
+
+    def figures(estimate):
+        errors = sorted(abs(estimate(t) - actual[t]) for t in steps)
+        place = 0.95 * (len(errors) - 1)
+        low = int(place)
+        p95 = errors[low] + (place - low) * (errors[min(low + 1, len(errors) - 1)] - errors[low])
+        return statistics.mean(errors), statistics.mean(e * e for e in errors) ** 0.5, p95
+
+    def last_known(t):
+        return max((row["t"], row["v"]) for row in truth if row["at"] <= t)[1]
+
+    got = score.compare(prediction, sensors, truth, "30s")
+    best = min(sensors, key=lambda name: figures(sensors[name].get)[0])
+    wanted = [figures(prediction.get), figures(sensors[best].get), figures(last_known)]
+    assert [(e.mae, e.rmse, e.p95) for e in got] == [pytest.approx(figure) for figure in wanted]
+    assert best in got[1].name
+
+
+def test_the_last_truth_known_is_neither_from_the_future_nor_of_the_step_itself():
+    truth = [{"t": 10, "v": 1.0, "at": 40}, {"t": 20, "v": 2.0, "at": 25}, {"t": 30, "v": 3.0}, {"t": 40, "v": 4.0}]
+    assert score.last_known(truth, (5, 20, 25, 30, 31, 40, 41)) == {25: 2.0, 30: 2.0, 31: 3.0, 40: 3.0, 41: 4.0}
+
+
+def test_a_prediction_whose_model_knew_its_time_is_caught():
+    score.assert_unseen([{"t": 10, "model": {"until": 9, "at": 10}}])
+    for model in ({"until": 10, "at": 10}, {"until": 5, "at": 11}):
+        with pytest.raises(AssertionError):
+            score.assert_unseen([{"t": 10, "model": model}])
+
+
+def test_nothing_in_common_is_no_figure():
+    assert score.compare({1: 1.0}, {"a": {2: 1.0}}, [{"t": 3, "v": 1.0}], "0s") == []
