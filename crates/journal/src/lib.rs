@@ -1,1 +1,39 @@
-//! The append-only engine: segments, entries, indexes, lock, recovery, waiting.
+//! The journal: an append-only, segmented, checksummed sequence of entries that any number of processes share.
+//!
+//! One namespace, one journal. Records and events are entries; a log is an index into the journal. A batch of entries is
+//! committed by one store; after any crash the longest valid prefix of whole batches is what there is, and everything else
+//! is made anew from it.
+//!
+//! ```text
+//!  commit --> write/lock --> write/commit --> segments (mapped) --> index
+//!                                 |                                    ^
+//!                                 v                                    |
+//!                           read/wait (wake)        read/get, read/scan (no lock)
+//!  sync ----> write/flush --> medium
+//!  open ----> recovery -----> index, control
+//! ```
+//!
+//! What this crate is *not*: it knows no network, no async runtime, and nothing of what a function is beyond its counters.
+//! Only `medium` opens files.
+
+#![deny(unsafe_code)]
+
+mod catalog;
+mod entry;
+mod journal;
+pub mod medium;
+mod read;
+mod recovery;
+mod store;
+mod write;
+
+pub use catalog::{Catalog, Function, HISTORY_MAX, Log};
+pub use entry::{Entry, Kind, Position};
+pub use journal::{CreateOptions, Journal, OpenOptions};
+pub use read::{check::CheckReport, get::RecordMeta, scan::Scan};
+pub use recovery::Recovery;
+pub use store::manifest::{Durability, Manifest};
+pub use write::{
+    commit::{Appended, Committed, RECORD_MAX_BYTES, Transaction},
+    retention::Maintained,
+};

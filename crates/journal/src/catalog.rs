@@ -1,0 +1,379 @@
+//! What a namespace defines: its logs and functions, folded from DEFINE entries.
+
+use crate::{medium::Medium, store::index::Index, store::manifest};
+use millrace_wire::{Code, LogName, Name, Result};
+use serde::{Deserialize, Serialize};
+use std::{
+    collections::BTreeMap,
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+};
+
+/// The longest history of a log.
+pub const HISTORY_MAX: u64 = 1 << 28;
+
+/// What a DEFINE entry's payload says, as JSON.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "define", rename_all = "kebab-case", deny_unknown_fields)]
+pub(crate) enum Definition {
+    Log { id: u32, name: LogName, history: u64 },
+    RemoveLog { id: u32 },
+    Function { id: u32, name: Name, attributes: String },
+    RemoveFunction { id: u32 },
+}
+
+impl Definition {
+    pub fn encode(&self) -> Vec<u8> {
+        serde_json::to_vec(self).expect("plain data always serialises")
+    }
+
+    pub fn decode(payload: &[u8]) -> Result<Self> {
+        serde_json::from_slice(payload).map_err(|error| Code::EntryDamaged.error(format!("a definition: {error}")))
+    }
+}
+
+/// What the transaction in progress has done to a log's or function's counters, before it is committed.
+#[derive(Default)]
+struct Staged {
+    transaction: AtomicU64,
+    latest: AtomicU64,
+    done: AtomicU64,
+}
+
+struct Counters {
+    index: Index,
+    /// Only touched under the journal's lock.
+    staged: Staged,
+}
+
+impl Counters {
+    fn new(index: Index) -> Arc<Self> {
+        Arc::new(Self { index, staged: Staged::default() })
+    }
+
+    fn enter(&self, transaction: u64) -> &Staged {
+        if self.staged.transaction.swap(transaction, Ordering::Relaxed) != transaction {
+            self.staged.latest.store(self.index.latest(), Ordering::Relaxed);
+            self.staged.done.store(self.index.done(), Ordering::Relaxed);
+        }
+        &self.staged
+    }
+
+    /// The next number of `word`, within this transaction.
+    fn next(word: &AtomicU64) -> u64 {
+        let next = word.load(Ordering::Relaxed) + 1;
+        word.store(next, Ordering::Relaxed);
+        next
+    }
+}
+
+struct LogInner {
+    id: u32,
+    name: LogName,
+    history: u64,
+    counters: Arc<Counters>,
+    removed: AtomicBool,
+}
+
+/// A log, ready for use. Cheap to clone; stays valid while the log exists.
+#[derive(Clone)]
+pub struct Log(Arc<LogInner>);
+
+impl fmt::Debug for Log {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Log({} '{}')", self.0.id, self.0.name)
+    }
+}
+
+impl Log {
+    pub(crate) fn new(id: u32, name: LogName, history: u64, index: Index) -> Self {
+        Self(Arc::new(LogInner { id, name, history, counters: Counters::new(index), removed: AtomicBool::new(false) }))
+    }
+
+    /// Unique in the namespace, for ever.
+    pub fn id(&self) -> u32 {
+        self.0.id
+    }
+
+    /// The log's name.
+    pub fn name(&self) -> &LogName {
+        &self.0.name
+    }
+
+    /// How many of its newest records a log keeps.
+    pub fn history(&self) -> u64 {
+        self.0.history
+    }
+
+    /// The newest record's seqno, 0 if there is none.
+    #[inline]
+    pub fn latest(&self) -> u64 {
+        self.0.counters.index.latest()
+    }
+
+    /// The oldest kept record's seqno, 0 if there is none.
+    pub fn earliest(&self) -> u64 {
+        match self.latest() {
+            0 => 0,
+            latest => latest.saturating_sub(self.history()) + 1,
+        }
+    }
+
+    pub(crate) fn index(&self) -> &Index {
+        &self.0.counters.index
+    }
+
+    pub(crate) fn next_seqno(&self, transaction: u64) -> u64 {
+        Counters::next(&self.0.counters.enter(transaction).latest)
+    }
+
+    pub(crate) fn check_exists(&self) -> Result<()> {
+        if self.0.removed.load(Ordering::Relaxed) {
+            return Err(Code::LogNotFound.error(format!("log '{}' was removed", self.name())));
+        }
+        Ok(())
+    }
+}
+
+struct FunctionInner {
+    id: u32,
+    name: Name,
+    attributes: String,
+    counters: Arc<Counters>,
+}
+
+/// A function's definition and counters.
+#[derive(Clone)]
+pub struct Function(Arc<FunctionInner>);
+
+impl fmt::Debug for Function {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Function({} '{}')", self.0.id, self.0.name)
+    }
+}
+
+impl Function {
+    pub(crate) fn new(id: u32, name: Name, attributes: String, index: Index) -> Self {
+        Self(Arc::new(FunctionInner { id, name, attributes, counters: Counters::new(index) }))
+    }
+
+    fn redefined(&self, attributes: String) -> Self {
+        let (name, counters) = (self.0.name.clone(), self.0.counters.clone());
+        Self(Arc::new(FunctionInner { id: self.0.id, name, attributes, counters }))
+    }
+
+    /// Unique in the namespace, for ever.
+    pub fn id(&self) -> u32 {
+        self.0.id
+    }
+
+    /// The function's name.
+    pub fn name(&self) -> &Name {
+        &self.0.name
+    }
+
+    /// What the definer said of it; opaque to the journal.
+    pub fn attributes(&self) -> &str {
+        &self.0.attributes
+    }
+
+    /// How many runs were ever triggered.
+    pub fn triggered(&self) -> u64 {
+        self.index().latest()
+    }
+
+    /// How many runs have ended for good.
+    pub fn done(&self) -> u64 {
+        self.index().done()
+    }
+
+    /// How many runs are pending.
+    pub fn pending(&self) -> u64 {
+        self.triggered().saturating_sub(self.done())
+    }
+
+    pub(crate) fn index(&self) -> &Index {
+        &self.0.counters.index
+    }
+
+    pub(crate) fn next_trigger(&self, transaction: u64) -> u64 {
+        Counters::next(&self.0.counters.enter(transaction).latest)
+    }
+
+    pub(crate) fn next_done(&self, transaction: u64) -> u64 {
+        Counters::next(&self.0.counters.enter(transaction).done)
+    }
+
+    pub(crate) fn pending_in(&self, transaction: u64) -> u64 {
+        let staged = self.0.counters.enter(transaction);
+        staged.latest.load(Ordering::Relaxed).saturating_sub(staged.done.load(Ordering::Relaxed))
+    }
+}
+
+#[derive(Clone)]
+pub(crate) enum Subject {
+    Log(Log),
+    Function(Function),
+}
+
+impl Subject {
+    pub fn index(&self) -> &Index {
+        match self {
+            Subject::Log(log) => log.index(),
+            Subject::Function(function) => function.index(),
+        }
+    }
+}
+
+/// All logs and functions of a namespace at one moment.
+#[derive(Clone, Default)]
+pub struct Catalog {
+    version: u64,
+    next_id: u32,
+    logs: BTreeMap<LogName, Log>,
+    functions: BTreeMap<Name, Function>,
+    by_id: Vec<Option<Subject>>,
+}
+
+impl Catalog {
+    /// Grows with every definition; equal versions are equal catalogs.
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// The logs, by name.
+    pub fn logs(&self) -> impl Iterator<Item = &Log> {
+        self.logs.values()
+    }
+
+    /// The functions, by name.
+    pub fn functions(&self) -> impl Iterator<Item = &Function> {
+        self.functions.values()
+    }
+
+    /// The log of this name.
+    pub fn log(&self, name: &str) -> Option<&Log> {
+        self.logs.get(name)
+    }
+
+    /// The function of this name.
+    pub fn function(&self, name: &str) -> Option<&Function> {
+        self.functions.get(name)
+    }
+
+    /// The log with this id.
+    pub fn log_by_id(&self, id: u32) -> Option<&Log> {
+        match self.subject(id) {
+            Some(Subject::Log(log)) => Some(log),
+            _ => None,
+        }
+    }
+
+    /// The function with this id.
+    pub fn function_by_id(&self, id: u32) -> Option<&Function> {
+        match self.subject(id) {
+            Some(Subject::Function(function)) => Some(function),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn subject(&self, id: u32) -> Option<&Subject> {
+        self.by_id.get(id as usize)?.as_ref()
+    }
+
+    pub(crate) fn set_version(&mut self, version: u64) {
+        self.version = version;
+    }
+
+    pub(crate) fn next_id(&self) -> u32 {
+        self.next_id
+    }
+
+    /// The catalog a manifest describes. `fresh` makes empty indexes, otherwise the existing ones are used.
+    pub(crate) fn from_manifest(manifest: &manifest::Manifest, medium: &dyn Medium, fresh: bool) -> Result<Self> {
+        let mut catalog = Catalog { version: manifest.defined, next_id: manifest.next_id, ..Default::default() };
+        for row in &manifest.logs {
+            let definition = Definition::Log { id: row.id, name: row.name.clone(), history: row.history };
+            catalog.apply(&definition, manifest.defined, medium, fresh)?;
+        }
+        for row in &manifest.functions {
+            let (name, attributes) = (row.name.clone(), row.attributes.clone());
+            catalog.apply(&Definition::Function { id: row.id, name, attributes }, manifest.defined, medium, fresh)?;
+        }
+        for (id, latest, done) in manifest
+            .logs
+            .iter()
+            .map(|row| (row.id, row.latest, 0))
+            .chain(manifest.functions.iter().map(|row| (row.id, row.triggered, row.done)))
+        {
+            let index = catalog.subject(id).expect("defined above").index();
+            index.raise_latest(latest);
+            index.raise_done(done);
+        }
+        Ok(catalog)
+    }
+
+    /// Folds one definition that stands at `position`.
+    pub(crate) fn apply(
+        &mut self,
+        definition: &Definition,
+        position: u64,
+        medium: &dyn Medium,
+        fresh: bool,
+    ) -> Result<()> {
+        let index = |id: u32, history: u64| {
+            let index = if fresh { Index::create(medium, id, history) } else { Index::open(medium, id, history) };
+            index.map_err(|error| crate::store::segments::io_error(crate::store::index::name(id), &error))
+        };
+        match definition {
+            Definition::Log { id, name, history } => {
+                let log = Log::new(*id, name.clone(), *history, index(*id, *history)?);
+                self.insert_log(log);
+            }
+            Definition::Function { id, name, attributes } => {
+                let function = match self.function_by_id(*id) {
+                    Some(function) => function.redefined(attributes.clone()),
+                    None => Function::new(*id, name.clone(), attributes.clone(), index(*id, 0)?),
+                };
+                self.insert_function(function);
+            }
+            Definition::RemoveLog { id } => {
+                if let Some(log) = self.log_by_id(*id).cloned() {
+                    log.0.removed.store(true, Ordering::Relaxed);
+                    self.logs.remove(&**log.name());
+                    self.by_id[*id as usize] = None;
+                }
+            }
+            Definition::RemoveFunction { id } => {
+                if let Some(function) = self.function_by_id(*id).cloned() {
+                    self.functions.remove(&**function.name());
+                    self.by_id[*id as usize] = None;
+                }
+            }
+        }
+        self.version = self.version.max(position);
+        Ok(())
+    }
+
+    pub(crate) fn insert_log(&mut self, log: Log) {
+        self.place(log.id(), Subject::Log(log.clone()));
+        self.logs.insert(log.name().clone(), log);
+    }
+
+    pub(crate) fn insert_function(&mut self, function: Function) {
+        self.place(function.id(), Subject::Function(function.clone()));
+        self.functions.insert(function.name().clone(), function);
+    }
+
+    fn place(&mut self, id: u32, subject: Subject) {
+        let at = id as usize;
+        if self.by_id.len() <= at {
+            self.by_id.resize(at + 1, None);
+        }
+        self.by_id[at] = Some(subject);
+        self.next_id = self.next_id.max(id + 1);
+    }
+}

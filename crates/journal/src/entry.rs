@@ -1,0 +1,273 @@
+//! The bytes of a journal entry.
+//!
+//! ```text
+//!  0        4        8        12   13    14      16               24               32
+//! +--------+--------+--------+----+-----+-------+----------------+----------------+
+//! | crc    | length | prev   |kind|flags|ordinal| sequence       | hlc            |
+//! +--------+--------+--------+----+-----+-------+----------------+----------------+
+//! | cause (16)                          | epoch | subject        | seqno          |
+//! +-------------------------------------+-------+----------------+----------------+ 64
+//! | payload (length - 64), then zero to three-quarters of a 16-byte unit unused   |
+//! +-------------------------------------------------------------------------------+
+//!  32                                    48      52               56
+//! ```
+//!
+//! All integers are little-endian. `spec/formats/journal.md` is normative; this file implements it.
+//!
+//! * `crc` is CRC-32C of bytes 4..length, XORed with a mask made from the entry's position: bytes that stand at another
+//!   place than where they were written (a recycled segment, a payload that imitates an entry) never pass.
+//! * `prev` is the `crc` of the entry before: the journal is a chain, so nothing that was rolled back can be mistaken for
+//!   the continuation of something else.
+//! * An entry is followed by the next one at the next multiple of 16.
+
+use millrace_wire::{EventId, Hlc, NamespaceId};
+
+/// Bytes of an entry before its payload.
+pub const HEADER_BYTES: u64 = 64;
+/// Entries start at multiples of this.
+pub const ALIGN_BYTES: u64 = 16;
+/// What a carried entry's payload starts with: the original event id (16) and position (8), and 8 bytes of zero.
+pub const CARRIED_PREFIX_BYTES: usize = 32;
+
+const _: () = assert!(HEADER_BYTES.is_multiple_of(ALIGN_BYTES));
+const _: () = assert!(size_of::<Header>() == HEADER_BYTES as usize);
+
+/// A byte position in the journal: segment number × segment size + offset.
+///
+/// The default, 0, is before everything; [`crate::Journal::scan`] starts there at the oldest entry that is kept.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Position(pub(crate) u64);
+
+impl Position {
+    /// The position in bytes.
+    pub fn get(self) -> u64 {
+        self.0
+    }
+
+    /// The position that [`Position::get`] gave.
+    pub fn from_bytes(bytes: u64) -> Self {
+        Self(bytes)
+    }
+}
+
+impl std::fmt::Display for Position {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:#x}", self.0)
+    }
+}
+
+/// What an entry records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Kind {
+    /// The journal was opened under a new epoch.
+    Open = 1,
+    /// A log or function was defined, changed or removed. `seqno` is the position of the DEFINE before.
+    Define = 2,
+    /// A record: `subject` is its log, `seqno` its place there.
+    Append = 3,
+    /// A function is to run: `subject` is the function, `seqno` counts its triggers, `cause` is the APPEND.
+    /// Its event id is the run's id. The payload names the record: log id (4) and seqno (8).
+    Trigger = 4,
+    /// An attempt at a run starts: `cause` is the run, `seqno` the attempt.
+    Fired = 5,
+    /// A run has ended for good: `cause` is the run, `seqno` counts the function's ended runs.
+    Done = 6,
+    /// A run read a record: `cause` is the run, `subject` and `seqno` say which.
+    Read = 7,
+    /// Reserved: a message to or from another namespace.
+    Message = 8,
+    /// Reserved: repaired logs take the place of the ones before.
+    Generation = 9,
+}
+
+impl Kind {
+    /// The kind that a format carries as this number.
+    pub fn from_u8(number: u8) -> Option<Self> {
+        use Kind::*;
+        [Open, Define, Append, Trigger, Fired, Done, Read, Message, Generation]
+            .into_iter()
+            .find(|kind| *kind as u8 == number)
+    }
+
+    /// The kind as `millrace journal show` prints it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Open => "OPEN",
+            Kind::Define => "DEFINE",
+            Kind::Append => "APPEND",
+            Kind::Trigger => "TRIGGER",
+            Kind::Fired => "FIRED",
+            Kind::Done => "DONE",
+            Kind::Read => "READ",
+            Kind::Message => "MESSAGE",
+            Kind::Generation => "GENERATION",
+        }
+    }
+}
+
+/// The entry ends its batch: with it, the whole batch is committed.
+pub(crate) const FLAG_LAST: u8 = 1;
+/// The entry is a copy of one whose segment was dropped; its payload starts with the original's identity.
+pub(crate) const FLAG_CARRIED: u8 = 2;
+const FLAGS_KNOWN: u8 = FLAG_LAST | FLAG_CARRIED;
+
+/// The first 64 bytes of an entry, as they lie in the file on a little-endian machine.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C, align(16))]
+pub(crate) struct Header {
+    pub crc: u32,
+    pub length: u32,
+    pub prev: u32,
+    pub kind: u8,
+    pub flags: u8,
+    pub ordinal: u16,
+    pub sequence: u64,
+    pub hlc: u64,
+    pub cause: [u64; 2],
+    pub epoch: u32,
+    pub subject: u32,
+    pub seqno: u64,
+}
+
+#[cfg(target_endian = "big")]
+compile_error!("the journal is mapped as it lies in the file: little-endian machines only");
+
+impl Header {
+    /// The header's bytes.
+    pub fn encode(&self) -> [u8; HEADER_BYTES as usize] {
+        let mut bytes = [0; HEADER_BYTES as usize];
+        bytes[0..4].copy_from_slice(&self.crc.to_le_bytes());
+        bytes[4..8].copy_from_slice(&self.length.to_le_bytes());
+        bytes[8..12].copy_from_slice(&self.prev.to_le_bytes());
+        bytes[12] = self.kind;
+        bytes[13] = self.flags;
+        bytes[14..16].copy_from_slice(&self.ordinal.to_le_bytes());
+        bytes[16..24].copy_from_slice(&self.sequence.to_le_bytes());
+        bytes[24..32].copy_from_slice(&self.hlc.to_le_bytes());
+        bytes[32..40].copy_from_slice(&self.cause[0].to_le_bytes());
+        bytes[40..48].copy_from_slice(&self.cause[1].to_le_bytes());
+        bytes[48..52].copy_from_slice(&self.epoch.to_le_bytes());
+        bytes[52..56].copy_from_slice(&self.subject.to_le_bytes());
+        bytes[56..64].copy_from_slice(&self.seqno.to_le_bytes());
+        bytes
+    }
+
+    pub fn cause(&self) -> EventId {
+        EventId::from_bits(u128::from(self.cause[0]) | u128::from(self.cause[1]) << 64)
+    }
+
+    pub fn is_last(&self) -> bool {
+        self.flags & FLAG_LAST != 0
+    }
+
+    pub fn is_carried(&self) -> bool {
+        self.flags & FLAG_CARRIED != 0
+    }
+
+    pub fn id(&self, namespace: NamespaceId) -> EventId {
+        EventId::new(namespace, self.epoch & EventId::EPOCH_MAX, self.sequence & EventId::SEQUENCE_MAX)
+    }
+
+    /// Bytes from this entry to the next.
+    pub fn span(&self) -> u64 {
+        span(u64::from(self.length))
+    }
+
+    /// Whether the fields can be those of an entry that has at most `room` bytes; says nothing of the checksum.
+    pub fn is_plausible(&self, room: u64) -> bool {
+        u64::from(self.length) >= HEADER_BYTES
+            && u64::from(self.length) <= room
+            && Kind::from_u8(self.kind).is_some()
+            && self.flags & !FLAGS_KNOWN == 0
+            && self.epoch <= EventId::EPOCH_MAX
+            && self.sequence <= EventId::SEQUENCE_MAX
+            && (!self.is_carried() || u64::from(self.length) >= HEADER_BYTES + CARRIED_PREFIX_BYTES as u64)
+    }
+}
+
+/// Bytes that an entry of this length takes.
+pub(crate) const fn span(length: u64) -> u64 {
+    length.next_multiple_of(ALIGN_BYTES)
+}
+
+/// Binds a checksum to a position.
+pub(crate) fn mask(position: u64) -> u32 {
+    (position.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) as u32
+}
+
+/// The checksum of an entry at `position`, given its bytes 4..length.
+pub(crate) fn checksum(position: u64, bytes_after_crc: &[u8]) -> u32 {
+    crc_fast::crc32_iscsi(bytes_after_crc) ^ mask(position)
+}
+
+/// A committed entry, as it is read.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    /// Where it stands.
+    pub position: Position,
+    /// Where it ends: a scan from here continues behind it.
+    pub end: Position,
+    /// Where it was first written: elsewhere only if it is carried.
+    pub written: Position,
+    /// What it records.
+    pub kind: Kind,
+    /// Its id; a carried entry keeps the id it was first written with.
+    pub id: EventId,
+    /// When it happened.
+    pub hlc: Hlc,
+    /// What caused it.
+    pub cause: EventId,
+    /// The log or function it is about.
+    pub subject: u32,
+    /// Its number within the subject; see [`Kind`].
+    pub seqno: u64,
+    /// Its number among the appends of its run.
+    pub ordinal: u16,
+    /// Whether it ends its batch.
+    pub last: bool,
+    /// Whether it is the copy of an entry whose segment was dropped.
+    pub carried: bool,
+    /// Its bytes.
+    pub payload: Vec<u8>,
+}
+
+impl Entry {
+    /// The record that a TRIGGER names: log id and seqno.
+    pub fn trigger_record(&self) -> Option<(u32, u64)> {
+        let (log, seqno) = self.payload.split_first_chunk::<4>()?;
+        let seqno: [u8; 8] = seqno.try_into().ok()?;
+        (self.kind == Kind::Trigger).then(|| (u32::from_le_bytes(*log), u64::from_le_bytes(seqno)))
+    }
+}
+
+/// The payload of a TRIGGER for this record.
+pub(crate) fn trigger_payload(log: u32, seqno: u64) -> [u8; 12] {
+    let mut payload = [0; 12];
+    payload[..4].copy_from_slice(&log.to_le_bytes());
+    payload[4..].copy_from_slice(&seqno.to_le_bytes());
+    payload
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_header_lies_as_the_specification_draws_it() {
+        assert_eq!(std::mem::offset_of!(Header, kind), 12);
+        assert_eq!(std::mem::offset_of!(Header, ordinal), 14);
+        assert_eq!(std::mem::offset_of!(Header, sequence), 16);
+        assert_eq!(std::mem::offset_of!(Header, hlc), 24);
+        assert_eq!(std::mem::offset_of!(Header, cause), 32);
+        assert_eq!(std::mem::offset_of!(Header, epoch), 48);
+        assert_eq!(std::mem::offset_of!(Header, subject), 52);
+        assert_eq!(std::mem::offset_of!(Header, seqno), 56);
+    }
+
+    #[test]
+    fn neighbouring_positions_have_different_masks() {
+        let masks: std::collections::HashSet<u32> = (0..100_000).map(|n| mask(n * ALIGN_BYTES)).collect();
+        assert_eq!(masks.len(), 100_000);
+    }
+}

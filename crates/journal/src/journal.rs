@@ -1,0 +1,576 @@
+//! A namespace's journal, open in this process: creating, opening, closing, and the calls that lead further in.
+
+use crate::{
+    catalog::{Catalog, Definition, Log},
+    entry::{Entry, FLAG_LAST, HEADER_BYTES, Header, Kind, Position, checksum},
+    medium::{FileMedium, Medium, Slot},
+    read::{check::CheckReport, get::RecordMeta, scan::Scan},
+    recovery::{self, Recovery},
+    store::{
+        control::{self, Control},
+        manifest::{self, Durability, Manifest},
+        segments::{FOLDER, SegmentHeader, Segments, io_error},
+    },
+    write::{
+        commit::{Committed, Transaction},
+        flush::Flusher,
+        prepare::Preparer,
+        retention::Maintained,
+    },
+};
+use millrace_wire::{Code, Error, LogName, NamespaceId, Result};
+use std::{
+    fs::File,
+    io::{self, Read as _},
+    ops::Deref,
+    path::{Path, PathBuf},
+    sync::{
+        Arc, OnceLock, RwLock,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    thread::Thread,
+    time::Duration,
+};
+
+pub(crate) const MANIFEST: &str = "manifest";
+
+/// How a namespace is made; fixed for its life.
+#[derive(Clone, Debug)]
+pub struct CreateOptions {
+    /// Size of a segment: a power of two from 1 MiB to 1 GiB. A record is at most a quarter of it.
+    pub segment_bytes: u64,
+    /// Bytes of segments kept even if nothing needs them.
+    pub retain_bytes: u64,
+    /// Drop segments that nothing needs once they are this old, even below `retain_bytes`.
+    pub retain_age: Option<Duration>,
+    /// What an append waits for, unless it says otherwise.
+    pub durability: Durability,
+}
+
+impl Default for CreateOptions {
+    fn default() -> Self {
+        Self { segment_bytes: 64 << 20, retain_bytes: 1 << 30, retain_age: None, durability: Durability::Disk }
+    }
+}
+
+/// How a namespace is opened by this process.
+#[derive(Clone, Debug)]
+pub struct OpenOptions {
+    /// Whether a thread makes room ahead of the appends; without it, now and then an append waits for room.
+    pub background: bool,
+}
+
+impl Default for OpenOptions {
+    fn default() -> Self {
+        Self { background: true }
+    }
+}
+
+/// What the manifest fixes for the namespace's life.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Settings {
+    pub retain_bytes: u64,
+    pub retain_age_ms: Option<u64>,
+    pub durability: Durability,
+    pub created_us: u64,
+}
+
+/// Everything one process shares among its threads.
+pub(crate) struct Inner {
+    pub medium: Arc<dyn Medium>,
+    pub slot: Slot,
+    pub control: Control,
+    pub segments: Segments,
+    pub namespace: NamespaceId,
+    pub epoch: u32,
+    pub settings: Settings,
+    pub catalog: RwLock<Arc<Catalog>>,
+    pub catalog_version: AtomicU64,
+    pub transactions: AtomicU64,
+    pub flusher: Flusher,
+    pub flushed_lately: AtomicBool,
+    pub preparer: OnceLock<Thread>,
+    pub nudged: AtomicBool,
+    /// The tail when this process opened the namespace.
+    pub opened_at: u64,
+    recovery: Recovery,
+    dir: PathBuf,
+}
+
+/// An open namespace; closes when the last handle goes.
+pub(crate) struct Session {
+    inner: Arc<Inner>,
+    preparer: Option<Preparer>,
+}
+
+impl Deref for Session {
+    type Target = Inner;
+    fn deref(&self) -> &Inner {
+        &self.inner
+    }
+}
+
+/// A namespace's journal; cheap to clone. See the crate's documentation.
+#[derive(Clone)]
+pub struct Journal(Arc<Session>);
+
+impl Journal {
+    /// Makes a namespace in `dir`, which is created if need be and must not hold one yet.
+    pub fn create(dir: &Path, options: &CreateOptions) -> Result<Journal> {
+        if dir.join(MANIFEST).exists() {
+            return Err(Code::NamespaceExists.error(format!("{} holds a namespace already", dir.display())));
+        }
+        let occupied = |entries: std::fs::ReadDir| entries.flatten().next().map(|entry| entry.file_name());
+        if let Some(name) = std::fs::read_dir(dir).ok().and_then(occupied) {
+            // Our own files are what a creation that was cut short left behind.
+            let ours = ["lock", "segments", "index", "control", "manifest.new"];
+            if !ours.iter().any(|own| name == **own) {
+                return Err(Code::NamespaceExists.error(format!(
+                    "{} is not empty: it holds '{}'",
+                    dir.display(),
+                    name.display()
+                )));
+            }
+        }
+        let medium = FileMedium::open(dir, true).map_err(|error| io_error(dir.display(), &error))?;
+        Self::create_on(Arc::new(medium), dir, options)
+    }
+
+    /// Makes a namespace on a medium; see [`Journal::create`].
+    pub fn create_on(medium: Arc<dyn Medium>, dir: &Path, options: &CreateOptions) -> Result<Journal> {
+        if !options.segment_bytes.is_power_of_two()
+            || !(manifest::SEGMENT_MIN_BYTES..=manifest::SEGMENT_MAX_BYTES).contains(&options.segment_bytes)
+        {
+            return Err(Code::ValueInvalid.error(format!(
+                "segments of {} bytes; a power of two from 1 MiB to 1 GiB is needed",
+                options.segment_bytes
+            )));
+        }
+        let manifest = Manifest {
+            namespace: random_namespace()?,
+            epoch: 1,
+            segment_bytes: options.segment_bytes,
+            retain_bytes: options.retain_bytes,
+            retain_age_ms: options.retain_age.map(|age| age.as_millis() as u64),
+            durability: options.durability,
+            created_us: medium.wall_us(),
+            first_segment: 0,
+            defined: 0,
+            next_id: 1,
+            logs: Vec::new(),
+            functions: Vec::new(),
+        };
+        write_first_segment(medium.clone(), &manifest)?;
+        // Last: with the manifest the directory becomes a namespace.
+        medium.replace(MANIFEST, &manifest.encode()).map_err(|error| io_error(MANIFEST, &error))?;
+        Self::open_on(medium, dir, &OpenOptions::default())
+    }
+
+    /// Opens the namespace in `dir`.
+    pub fn open(dir: &Path, options: &OpenOptions) -> Result<Journal> {
+        let path = dir.join(MANIFEST);
+        match std::fs::symlink_metadata(&path) {
+            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+                return Err(Code::NotANamespace.error(format!("{} is not a namespace", dir.display())));
+            }
+            Err(error) => return Err(io_error(path.display(), &error)),
+            Ok(_) => {}
+        }
+        // Before anything is touched: is it ours to read at all?
+        let bytes = std::fs::read(&path).map_err(|error| io_error(path.display(), &error))?;
+        Manifest::decode(&bytes).map_err(|error| error.within(dir.display()))?;
+        let medium = FileMedium::open(dir, false).map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => {
+                Code::NamespaceIncomplete.error(format!("{} is missing", dir.join("lock").display()))
+            }
+            _ => io_error(dir.join("lock").display(), &error),
+        })?;
+        Self::open_on(Arc::new(medium), dir, options).map_err(|error| error.within(dir.display()))
+    }
+
+    /// Opens the namespace on a medium; see [`Journal::open`].
+    pub fn open_on(medium: Arc<dyn Medium>, dir: &Path, options: &OpenOptions) -> Result<Journal> {
+        let mut result = None;
+        medium
+            .gate(&mut || result = Some(Inner::attach(medium.clone(), dir)))
+            .map_err(|error| io_error("lock", &error))?;
+        let inner = Arc::new(result.expect("the gate ran it")?);
+        let preparer = if options.background { Some(Preparer::start(&inner)?) } else { None };
+        Ok(Journal(Arc::new(Session { inner, preparer })))
+    }
+
+    /// The directory.
+    pub fn dir(&self) -> &Path {
+        &self.0.dir
+    }
+
+    /// The namespace's identity.
+    pub fn namespace(&self) -> NamespaceId {
+        self.0.namespace
+    }
+
+    /// The epoch: raised at every unclean open.
+    pub fn epoch(&self) -> u32 {
+        self.0.epoch
+    }
+
+    /// What an append waits for, unless it says otherwise.
+    pub fn durability(&self) -> Durability {
+        self.0.settings.durability
+    }
+
+    /// What this open found.
+    pub fn recovery(&self) -> &Recovery {
+        &self.0.recovery
+    }
+
+    /// All logs and functions as of now.
+    pub fn catalog(&self) -> Result<Arc<Catalog>> {
+        self.0.fresh_catalog()
+    }
+
+    /// [`Catalog::version`] as of now; one load.
+    pub fn catalog_version(&self) -> u64 {
+        self.0.control.writer.defined.load(Ordering::Acquire)
+    }
+
+    /// The log of this name.
+    pub fn log(&self, name: &LogName) -> Result<Log> {
+        let catalog = self.catalog()?;
+        catalog.log(name).cloned().ok_or_else(|| Code::LogNotFound.error(format!("no log '{name}'")))
+    }
+
+    /// Runs `f` under the namespace's lock and commits what it staged as one atomic batch; nothing if it fails or panics.
+    /// `f` must be short, and must not commit itself.
+    #[inline]
+    pub fn commit<R>(&self, f: impl FnOnce(&mut Transaction<'_>) -> Result<R>) -> Result<Committed<R>> {
+        self.0.commit(f)
+    }
+
+    /// Reads a record into `payload`, which is cleared first.
+    #[inline]
+    pub fn get(&self, log: &Log, seqno: u64, payload: &mut Vec<u8>) -> Result<RecordMeta> {
+        self.0.get(log, seqno, Position(u64::MAX), payload)
+    }
+
+    /// Reads a record if it was appended before `snapshot`; otherwise it is above the tail.
+    pub fn get_before(&self, log: &Log, seqno: u64, snapshot: Position, payload: &mut Vec<u8>) -> Result<RecordMeta> {
+        self.0.get(log, seqno, snapshot, payload)
+    }
+
+    /// The newest seqno that was appended before `snapshot`; 0 if there is none.
+    pub fn latest_before(&self, log: &Log, snapshot: Position) -> Result<u64> {
+        self.0.latest_before(log, snapshot)
+    }
+
+    /// All committed entries from a position on.
+    pub fn scan(&self, from: Position) -> Scan {
+        Scan::new(self.0.clone(), from)
+    }
+
+    /// The committed entry at a position.
+    pub fn entry_at(&self, position: Position) -> Result<Entry> {
+        self.0.entry_at(position.0)
+    }
+
+    /// The end of the committed journal.
+    pub fn tail(&self) -> Position {
+        Position(self.0.control.published.tail.load(Ordering::Acquire))
+    }
+
+    /// The oldest position kept.
+    pub fn first(&self) -> Position {
+        Position(self.0.control.upkeep.first.load(Ordering::Acquire))
+    }
+
+    /// Everything before this is on disk.
+    pub fn durable(&self) -> Position {
+        Position(self.0.control.upkeep.durable.load(Ordering::Acquire))
+    }
+
+    /// Returns when everything before `upto` is on disk. One flush serves all who wait.
+    pub fn sync(&self, upto: Position) -> Result<()> {
+        self.0.sync(upto)
+    }
+
+    /// Returns the tail when it is behind `seen`, at the timeout, or when somebody calls [`Journal::wake`].
+    pub fn wait(&self, seen: Position, timeout: Duration) -> Position {
+        self.0.wait(seen, timeout)
+    }
+
+    /// Wakes every waiter of every process.
+    pub fn wake(&self) {
+        self.0.wake();
+    }
+
+    /// Drops segments that retention allows to go. `pending` says whether a TRIGGER's run is still to be done.
+    pub fn maintain(&self, pending: &dyn Fn(&Entry) -> bool) -> Result<Maintained> {
+        self.0.maintain(pending)
+    }
+
+    /// Verifies every kept entry. `progress` is told bytes done and bytes in all.
+    pub fn check(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<CheckReport> {
+        self.0.check(progress)
+    }
+
+    /// An error if the journal takes no writes any more.
+    pub fn check_health(&self) -> Result<()> {
+        self.0.control.check_health()
+    }
+
+    /// How far the newest event lies ahead of the wall clock: more than a moment means that the clock was set back.
+    pub fn clock_lead(&self) -> Duration {
+        let newest = millrace_wire::Hlc::from_bits(self.0.control.writer.hlc.load(Ordering::Relaxed));
+        Duration::from_micros(newest.wall_us().saturating_sub(self.0.medium.wall_us()))
+    }
+}
+
+fn random_namespace() -> Result<NamespaceId> {
+    let mut random = File::open("/dev/urandom").map_err(|error| io_error("/dev/urandom", &error))?;
+    let mut bytes = [0; 8];
+    loop {
+        random.read_exact(&mut bytes).map_err(|error| io_error("/dev/urandom", &error))?;
+        if let Some(id) = NamespaceId::new(u64::from_le_bytes(bytes) & NamespaceId::MAX) {
+            return Ok(id);
+        }
+    }
+}
+
+/// The first segment with its OPEN entry, durable before the manifest names it.
+fn write_first_segment(medium: Arc<dyn Medium>, manifest: &Manifest) -> Result<()> {
+    let name = crate::store::segments::name(0);
+    let failed = |error: io::Error| io_error(&name, &error);
+    medium.remove(&name).map_err(failed)?;
+    medium.remove(control::NAME).map_err(failed)?;
+    let segments = Segments::new(medium.clone(), manifest.segment_bytes);
+    let region = segments.map(0, true)?;
+    medium.allocate(&region, 0, 4096).map_err(failed)?;
+    let (namespace, epoch) = (manifest.namespace.get(), manifest.epoch);
+    let segment = SegmentHeader { namespace, number: 0, base_sequence: 1, prev: 0, epoch };
+    let mut entry = Header {
+        length: HEADER_BYTES as u32,
+        kind: Kind::Open as u8,
+        flags: FLAG_LAST,
+        sequence: 1,
+        hlc: millrace_wire::Hlc::from_wall_us(manifest.created_us).get(),
+        epoch,
+        ..Header::default()
+    };
+    entry.crc = checksum(segments.first_entry(0), &entry.encode()[4..]);
+    segments.write(0, &segment.encode())?;
+    segments.write(segments.first_entry(0), &entry.encode())?;
+    medium.flush(&region).map_err(failed)?;
+    medium.flush_names(FOLDER).map_err(failed)
+}
+
+impl Inner {
+    /// Joins those who have the namespace open, or recovers it if there are none. Runs within the gate.
+    fn attach(medium: Arc<dyn Medium>, dir: &Path) -> Result<Inner> {
+        let bytes = medium.read(MANIFEST).map_err(|error| io_error(MANIFEST, &error))?;
+        let manifest = Manifest::decode(&bytes)?;
+        let alone = !medium.has_others().map_err(|error| io_error("lock", &error))?;
+        let slot = medium.attach().map_err(|error| io_error("lock", &error))?;
+        let slot = slot.ok_or_else(|| Code::TooManyProcesses.error("255 processes have the namespace open"))?;
+        let control = Control::map(&*medium).map_err(|error| io_error(control::NAME, &error))?;
+        let mut inner = Inner {
+            segments: Segments::new(medium.clone(), manifest.segment_bytes),
+            slot,
+            control,
+            namespace: manifest.namespace,
+            epoch: manifest.epoch,
+            settings: Settings {
+                retain_bytes: manifest.retain_bytes,
+                retain_age_ms: manifest.retain_age_ms,
+                durability: manifest.durability,
+                created_us: manifest.created_us,
+            },
+            catalog: RwLock::default(),
+            catalog_version: AtomicU64::new(0),
+            transactions: AtomicU64::new(0),
+            flusher: Flusher::default(),
+            flushed_lately: AtomicBool::new(false),
+            preparer: OnceLock::new(),
+            nudged: AtomicBool::new(false),
+            opened_at: 0,
+            recovery: Recovery::default(),
+            dir: dir.to_owned(),
+            medium,
+        };
+        let result = inner.attach_to(&manifest, alone);
+        if let Err(error) = result {
+            inner.medium.detach(slot);
+            return Err(error);
+        }
+        inner.opened_at = inner.control.published.tail.load(Ordering::Acquire);
+        Ok(inner)
+    }
+
+    fn attach_to(&mut self, manifest: &Manifest, alone: bool) -> Result<()> {
+        let clean =
+            self.control.is_clean(self.namespace.get(), self.medium.boot()) && self.has_whole_segments(manifest);
+        if alone && !(clean && self.load_catalog(manifest).is_ok()) {
+            return self.recover(manifest);
+        }
+        if alone {
+            self.control.set_clean(false);
+            return Ok(());
+        }
+        self.load_catalog(manifest)?;
+        // A process that died with the lock may have had the slot that is ours now; nobody else would ever notice.
+        if self.write_lock().is_inherited_from_dead() {
+            let repaired = self.repair();
+            self.write_lock().release();
+            repaired?;
+        }
+        if self.prepare_lock().is_inherited_from_dead() {
+            self.prepare_lock().release();
+        }
+        Ok(())
+    }
+
+    /// Whether all segments have files of full length.
+    fn has_whole_segments(&self, manifest: &Manifest) -> bool {
+        let tail = self.control.published.tail.load(Ordering::Acquire);
+        (manifest.first_segment..=self.segments.number(tail.saturating_sub(1))).all(|number| {
+            let file = self.medium.identify(&crate::store::segments::name(number));
+            file.is_ok_and(|(_, bytes)| bytes >= self.segments.bytes())
+        })
+    }
+
+    /// Makes everything but manifest and segments anew, and begins a new epoch.
+    fn recover(&mut self, manifest: &Manifest) -> Result<()> {
+        let remains = self.control.remains(self.namespace.get());
+        if remains.flush_failed {
+            // The cache may hold what the disk refused: what counts is what the disk has.
+            for number in recovery::segment_numbers(self)? {
+                self.medium.drop_cache(&crate::store::segments::name(number));
+            }
+        }
+        self.control.reset(self.namespace.get(), self.medium.boot());
+        let first = self.segments.start(manifest.first_segment);
+        self.control.upkeep.first.store(first, Ordering::Release);
+        let recovered = recovery::recover(self, manifest, &remains)?;
+        if recovered.last == 0 {
+            return Err(Code::EntryDamaged.error("the journal holds no valid entry at all"));
+        }
+        if manifest.epoch >= millrace_wire::EventId::EPOCH_MAX {
+            return Err(Code::ManifestDamaged.error("the epoch has reached its end"));
+        }
+        self.remove_stray_indexes(&recovered.catalog);
+        let (writer, tail) = (&self.control.writer, recovered.tail);
+        writer.last.store(recovered.last, Ordering::Release);
+        writer.applied.store(tail, Ordering::Relaxed);
+        writer.hlc.store(recovered.hlc, Ordering::Relaxed);
+        writer.defined.store(recovered.catalog.version(), Ordering::Release);
+        self.control.upkeep.ready.store(tail, Ordering::Release);
+        self.publish(tail);
+        self.catalog_version.store(recovered.catalog.version(), Ordering::Release);
+        *self.catalog.write().unwrap_or_else(|poisoned| poisoned.into_inner()) = Arc::new(recovered.catalog);
+        // What was read may be only in the cache: from now on it is relied upon.
+        self.segments.flush(first, tail)?;
+        self.control.upkeep.durable.store(tail, Ordering::Release);
+        self.epoch = manifest.epoch + 1;
+        self.write_manifest(manifest.first_segment, self.epoch)?;
+        self.recovery = recovered.report;
+        let discarded = self.recovery.discarded_bytes;
+        let payload = format!(r#"{{"epoch":{},"discarded_bytes":{discarded}}}"#, self.epoch);
+        let end = self.commit(|transaction| transaction.opened(payload.as_bytes()))?.end;
+        self.sync(end)
+    }
+
+    /// Index files of logs that are gone.
+    fn remove_stray_indexes(&self, catalog: &Catalog) {
+        for name in self.medium.list("index").unwrap_or_default() {
+            if name.parse().map_or(true, |id| catalog.subject(id).is_none()) {
+                // It only wastes space; the next unclean open tries again.
+                let _ = self.medium.remove(&format!("index/{name}"));
+            }
+        }
+    }
+
+    /// The catalog of the manifest and what was defined since, on existing indexes.
+    fn load_catalog(&self, manifest: &Manifest) -> Result<()> {
+        let catalog = Catalog::from_manifest(manifest, &*self.medium, false)?;
+        self.set_catalog(Arc::new(catalog), manifest.defined);
+        self.refresh_catalog()
+    }
+
+    pub(crate) fn set_catalog(&self, catalog: Arc<Catalog>, version: u64) {
+        let mut catalog = catalog;
+        if catalog.version() != version {
+            Arc::make_mut(&mut catalog).set_version(version);
+        }
+        *self.catalog.write().unwrap_or_else(|poisoned| poisoned.into_inner()) = catalog;
+        self.catalog_version.store(version, Ordering::Release);
+    }
+
+    pub(crate) fn cached_catalog(&self) -> Arc<Catalog> {
+        self.catalog.read().unwrap_or_else(|poisoned| poisoned.into_inner()).clone()
+    }
+
+    /// The catalog as of now.
+    fn fresh_catalog(&self) -> Result<Arc<Catalog>> {
+        if self.control.writer.defined.load(Ordering::Acquire) != self.catalog_version.load(Ordering::Acquire) {
+            self.refresh_catalog()?;
+        }
+        Ok(self.cached_catalog())
+    }
+
+    /// Folds definitions that are newer than the cached catalog: each DEFINE says where the one before stands.
+    pub(crate) fn refresh_catalog(&self) -> Result<()> {
+        let mut cached = self.catalog.write().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let newest = self.control.writer.defined.load(Ordering::Acquire);
+        let mut catalog = Catalog::clone(&cached);
+        let mut found: Vec<(u64, Definition)> = Vec::new();
+        let mut position = newest;
+        while position > catalog.version() {
+            let Some(header) = self.valid_entry_at(position)?.filter(|header| header.kind == Kind::Define as u8) else {
+                // Retention passed it: then the manifest includes it.
+                let bytes = self.medium.read(MANIFEST).map_err(|error| io_error(MANIFEST, &error))?;
+                let manifest = Manifest::decode(&bytes)?;
+                if manifest.defined < position {
+                    return Err(crate::read::get::damaged(position, "a definition"));
+                }
+                catalog = Catalog::from_manifest(&manifest, &*self.medium, false)?;
+                found.retain(|(at, _)| *at > manifest.defined);
+                break;
+            };
+            let bytes = self.segments.entry_bytes(position, u64::from(header.length))?;
+            found.push((position, Definition::decode(&bytes[HEADER_BYTES as usize - 4..])?));
+            position = header.seqno;
+        }
+        for (at, definition) in found.into_iter().rev() {
+            catalog.apply(&definition, at, &*self.medium, false)?;
+        }
+        catalog.set_version(newest);
+        *cached = Arc::new(catalog);
+        self.catalog_version.store(newest, Ordering::Release);
+        Ok(())
+    }
+
+    /// The last one to go leaves everything durable, and says so.
+    fn leave(&self) -> Result<(), Error> {
+        let alone = !self.medium.has_others().map_err(|error| io_error("lock", &error))?;
+        if alone && self.control.check_health().is_ok() {
+            drop(self.lock()?); // Puts right what a dead process left.
+            self.sync(Position(self.control.published.tail.load(Ordering::Acquire)))?;
+            self.control.set_clean(true);
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        drop(self.preparer.take());
+        let inner = &self.inner;
+        if inner.medium.is_inherited() {
+            return;
+        }
+        // What cannot be closed cleanly is recovered at the next open.
+        let _ = inner.medium.gate(&mut || {
+            let _ = inner.leave();
+            inner.medium.detach(inner.slot);
+        });
+    }
+}

@@ -1,0 +1,400 @@
+//! The real medium: a directory of files, `mmap`, `fdatasync`, and open-file-description locks to tell who lives.
+//!
+//! Liveness: every process holds one byte of the file `lock` for as long as it has the namespace open. The kernel gives
+//! the byte back when the process ends, however it ends, also across containers and reboots; process ids are never
+//! compared, so they may repeat. A fork inherits the description, therefore a child closes it first thing.
+
+use super::{Medium, Region, SLOT_MAX, Slot};
+use std::{
+    fs, io,
+    mem::ManuallyDrop,
+    os::{
+        fd::{AsRawFd, OwnedFd},
+        unix::fs::{MetadataExt, OpenOptionsExt},
+    },
+    path::{Path, PathBuf},
+    sync::{
+        Arc, Once,
+        atomic::{AtomicI32, AtomicU32, AtomicUsize, Ordering},
+    },
+};
+
+/// Bytes written at once when a range is filled with zeros.
+const ZERO_CHUNK_BYTES: usize = 1 << 20;
+static ZEROS: [u8; ZERO_CHUNK_BYTES] = [0; ZERO_CHUNK_BYTES];
+
+/// A namespace's directory.
+pub struct FileMedium {
+    dir: PathBuf,
+    lock: ManuallyDrop<OwnedFd>,
+    forks: u32,
+    boot: u64,
+}
+
+impl FileMedium {
+    /// Opens the directory; `create` also makes its folders, readable to their owner only.
+    pub fn open(dir: &Path, create: bool) -> io::Result<Self> {
+        install_handlers();
+        if create {
+            for folder in ["", "segments", "index"] {
+                use std::os::unix::fs::DirBuilderExt;
+                fs::DirBuilder::new().recursive(true).mode(0o700).create(dir.join(folder))?;
+            }
+        }
+        let lock: OwnedFd = private_file(create).open(dir.join("lock"))?.into();
+        let forks = FORKS.load(Ordering::Relaxed);
+        register_lock(lock.as_raw_fd())?;
+        let boot = fs::read("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+        let boot = boot.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+            (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3) // FNV-1a: any hash serves to compare for equality
+        });
+        Ok(Self { dir: dir.to_owned(), lock: ManuallyDrop::new(lock), forks, boot })
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.join(name)
+    }
+
+    /// Asks the kernel for `command` on `bytes` bytes of the lock file from `start`.
+    fn lock_call(&self, command: i32, start: i64, bytes: i64) -> io::Result<libc::flock> {
+        let mut lock = libc::flock {
+            l_type: libc::F_WRLCK as i16,
+            l_whence: libc::SEEK_SET as i16,
+            l_start: start,
+            l_len: bytes,
+            l_pid: 0,
+        };
+        if command == UNLOCK {
+            lock.l_type = libc::F_UNLCK as i16;
+        }
+        let call = if command == UNLOCK { libc::F_OFD_SETLK } else { command };
+        loop {
+            // SAFETY: `lock` is a valid flock and the descriptor is open for as long as `self` lives.
+            if unsafe { libc::fcntl(self.lock.as_raw_fd(), call, &raw mut lock) } == 0 {
+                return Ok(lock);
+            }
+            let error = io::Error::last_os_error();
+            if error.kind() != io::ErrorKind::Interrupted {
+                return Err(error);
+            }
+        }
+    }
+}
+
+/// Not a command of fcntl: [`FileMedium::lock_call`] turns it into one.
+const UNLOCK: i32 = -1;
+const GATE_BYTE: i64 = 0;
+
+fn private_file(create: bool) -> fs::OpenOptions {
+    let mut options = fs::OpenOptions::new();
+    options.read(true).write(true).create(create).mode(0o600).custom_flags(libc::O_CLOEXEC | libc::O_NOFOLLOW);
+    options
+}
+
+/// The result of a system call that answers -1 on failure.
+fn check(result: i32) -> io::Result<()> {
+    if result == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+impl Medium for FileMedium {
+    fn read(&self, name: &str) -> io::Result<Vec<u8>> {
+        fs::read(self.path(name))
+    }
+
+    fn replace(&self, name: &str, content: &[u8]) -> io::Result<()> {
+        let (path, fresh) = (self.path(name), self.path(&format!("{name}.new")));
+        let mut file = private_file(true).truncate(true).open(&fresh)?;
+        io::Write::write_all(&mut file, content)?;
+        file.sync_all()?;
+        fs::rename(&fresh, &path)?;
+        self.flush_names(name.rsplit_once('/').map_or("", |(folder, _)| folder))
+    }
+
+    fn map(&self, name: &str, bytes: u64, create: bool) -> io::Result<Arc<Region>> {
+        let file = private_file(create).open(self.path(name))?;
+        let metadata = file.metadata()?;
+        if metadata.len() < bytes {
+            if !create {
+                return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the file is too short"));
+            }
+            file.set_len(bytes)?;
+        }
+        // SAFETY: the file is at least `bytes` long; the range is unmapped only in `Region::drop`.
+        let base = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                bytes as usize,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED,
+                file.as_raw_fd(),
+                0,
+            )
+        };
+        if base == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        register_range(base as usize, bytes as usize);
+        use std::os::fd::IntoRawFd;
+        Ok(Arc::new(Region {
+            base: base.cast(),
+            bytes,
+            identity: metadata.ino(),
+            fd: AtomicI32::new(file.into_raw_fd()),
+        }))
+    }
+
+    fn allocate(&self, region: &Region, from: u64, to: u64) -> io::Result<()> {
+        let mut at = from;
+        while at < to {
+            let bytes = (to - at).min(ZERO_CHUNK_BYTES as u64);
+            // SAFETY: the buffer is static and at least `bytes` long.
+            let written = unsafe {
+                libc::pwrite(region.fd.load(Ordering::Relaxed), ZEROS.as_ptr().cast(), bytes as usize, at as i64)
+            };
+            match written {
+                -1 if io::Error::last_os_error().kind() == io::ErrorKind::Interrupted => {}
+                -1 => return Err(io::Error::last_os_error()),
+                0 => return Err(io::ErrorKind::WriteZero.into()),
+                written => at += written as u64,
+            }
+        }
+        Ok(())
+    }
+
+    fn reserve(&self, region: &Region) -> io::Result<()> {
+        // SAFETY: plain system call on an open descriptor.
+        match unsafe { libc::posix_fallocate(region.fd.load(Ordering::Relaxed), 0, region.bytes as i64) } {
+            0 => Ok(()),
+            error => Err(io::Error::from_raw_os_error(error)),
+        }
+    }
+
+    fn prefault(&self, region: &Region, from: u64, to: u64) {
+        let (from, to) = (from & !4095, to.min(region.bytes) & !4095);
+        if from < to {
+            // SAFETY: the range lies within the mapping. Kernels before 5.14 refuse the advice: it is only a hint.
+            unsafe {
+                libc::madvise(region.base.add(from as usize).cast(), (to - from) as usize, libc::MADV_POPULATE_WRITE)
+            };
+        }
+    }
+
+    fn flush(&self, region: &Region) -> io::Result<()> {
+        // SAFETY: plain system call on an open descriptor.
+        check(unsafe { libc::fdatasync(region.fd.load(Ordering::Relaxed)) })
+    }
+
+    fn flush_names(&self, folder: &str) -> io::Result<()> {
+        fs::File::open(self.path(folder))?.sync_all()
+    }
+
+    fn drop_cache(&self, name: &str) {
+        if let Ok(file) = fs::File::open(self.path(name)) {
+            // SAFETY: plain system call on an open descriptor; a refusal only means that the cache stays.
+            unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) };
+        }
+    }
+
+    fn retire(&self, region: &Region) {
+        // SAFETY: the range is ours; readers that still look at it see zeros, which no checksum passes.
+        unsafe {
+            libc::mmap(
+                region.base.cast(),
+                region.bytes as usize,
+                libc::PROT_READ,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED,
+                -1,
+                0,
+            )
+        };
+        close(region.fd.swap(-1, Ordering::Relaxed));
+    }
+
+    fn identify(&self, name: &str) -> io::Result<(u64, u64)> {
+        let metadata = fs::symlink_metadata(self.path(name))?;
+        Ok((metadata.ino(), metadata.len()))
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        fs::rename(self.path(from), self.path(to))
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        match fs::remove_file(self.path(name)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    fn list(&self, folder: &str) -> io::Result<Vec<String>> {
+        fs::read_dir(self.path(folder))?.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned())).collect()
+    }
+
+    fn gate(&self, f: &mut dyn FnMut()) -> io::Result<()> {
+        self.lock_call(libc::F_OFD_SETLKW, GATE_BYTE, 1)?;
+        f();
+        self.lock_call(UNLOCK, GATE_BYTE, 1).map(drop)
+    }
+
+    fn attach(&self) -> io::Result<Option<Slot>> {
+        for slot in 1..=SLOT_MAX {
+            match self.lock_call(libc::F_OFD_SETLK, i64::from(slot), 1) {
+                Ok(_) => return Ok(Some(slot)),
+                Err(error) if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EACCES)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(None)
+    }
+
+    fn detach(&self, slot: Slot) {
+        // A failure leaves the byte held until the descriptor closes, right after.
+        let _ = self.lock_call(UNLOCK, i64::from(slot), 1);
+    }
+
+    fn is_alive(&self, slot: Slot) -> bool {
+        // If the kernel cannot say, waiting longer is the safe answer.
+        self.lock_call(libc::F_OFD_GETLK, i64::from(slot), 1).map_or(true, |lock| lock.l_type != libc::F_UNLCK as i16)
+    }
+
+    fn has_others(&self) -> io::Result<bool> {
+        let lock = self.lock_call(libc::F_OFD_GETLK, 1, i64::from(SLOT_MAX))?;
+        Ok(lock.l_type != libc::F_UNLCK as i16)
+    }
+
+    fn boot(&self) -> u64 {
+        self.boot
+    }
+
+    fn wall_us(&self) -> u64 {
+        let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+        since.as_micros() as u64
+    }
+
+    fn is_inherited(&self) -> bool {
+        FORKS.load(Ordering::Relaxed) != self.forks
+    }
+}
+
+impl Drop for FileMedium {
+    fn drop(&mut self) {
+        // In a forked child the descriptor was closed at birth, and its number may mean something else by now.
+        if !self.is_inherited() {
+            unregister_lock(self.lock.as_raw_fd());
+            // SAFETY: `lock` is dropped here and only here.
+            unsafe { ManuallyDrop::drop(&mut self.lock) };
+        }
+    }
+}
+
+/// Closes a descriptor that was taken out of its region; -1 is none.
+fn close(fd: i32) {
+    if fd >= 0 {
+        // SAFETY: whoever calls this took the descriptor out of the only place that had it.
+        unsafe { libc::close(fd) };
+    }
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        unregister_range(self.base as usize);
+        // SAFETY: nobody holds the region any more, so nobody looks at the range.
+        unsafe { libc::munmap(self.base.cast(), self.bytes as usize) };
+        close(*self.fd.get_mut());
+    }
+}
+
+/// How often this process has been the child of a fork since it started.
+static FORKS: AtomicU32 = AtomicU32::new(0);
+/// Lock descriptors (plus 1; 0 is free) that a forked child must close, so that its parent can be seen to die.
+static LOCKS: [AtomicI32; 256] = [const { AtomicI32::new(0) }; 256];
+/// Mapped ranges, as start and end, for which SIGBUS means a truncated file.
+static RANGES: [[AtomicUsize; 2]; 8192] = [const { [AtomicUsize::new(0), AtomicUsize::new(0)] }; 8192];
+/// Where the search for a free range starts.
+static RANGE_HINT: AtomicUsize = AtomicUsize::new(0);
+
+fn register_lock(fd: i32) -> io::Result<()> {
+    let free = |cell: &&AtomicI32| cell.compare_exchange(0, fd + 1, Ordering::AcqRel, Ordering::Relaxed).is_ok();
+    match LOCKS.iter().find(free) {
+        Some(_) => Ok(()),
+        None => Err(io::Error::other("this process has 256 namespaces open already")),
+    }
+}
+
+fn unregister_lock(fd: i32) {
+    for cell in &LOCKS {
+        let _ = cell.compare_exchange(fd + 1, 0, Ordering::AcqRel, Ordering::Relaxed);
+    }
+}
+
+fn register_range(base: usize, bytes: usize) {
+    let start = RANGE_HINT.fetch_add(1, Ordering::Relaxed);
+    for n in 0..RANGES.len() {
+        let range = &RANGES[(start + n) % RANGES.len()];
+        if range[0].compare_exchange(0, base, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+            range[1].store(base + bytes, Ordering::Release);
+            return;
+        }
+    }
+    // With more mappings than that, a truncated file ends the process without our message; nothing else depends on it.
+}
+
+fn unregister_range(base: usize) {
+    for range in &RANGES {
+        if range[0].load(Ordering::Acquire) == base {
+            range[1].store(0, Ordering::Release);
+            range[0].store(0, Ordering::Release);
+        }
+    }
+}
+
+extern "C" fn in_forked_child() {
+    FORKS.fetch_add(1, Ordering::Relaxed);
+    for cell in &LOCKS {
+        let fd = cell.swap(0, Ordering::AcqRel) - 1;
+        if fd >= 0 {
+            // SAFETY: `close` is async-signal-safe; the parent's copy keeps the lock. The child's handle is refused
+            // from now on (`is_inherited`), and its drop leaves the number alone.
+            unsafe { libc::close(fd) };
+        }
+    }
+}
+
+const TRUNCATED: &[u8] = b"error[MR2011]: a file of the namespace became shorter while it was in use\n  \
+    cause: something truncated a segment or index file; this process stopped rather than guess at the bytes\n  \
+    remedy: find out what truncated it, then open the namespace again: what remains is kept\n";
+
+/// Exit status after a file was truncated: EX_IOERR of sysexits.
+const EXIT_TRUNCATED: i32 = 74;
+
+extern "C" fn on_bus_error(signal: i32, info: *mut libc::siginfo_t, _context: *mut libc::c_void) {
+    // SAFETY: the kernel passes a valid siginfo; `write`, `_exit` and `signal` are async-signal-safe.
+    unsafe {
+        let address = (*info).si_addr() as usize;
+        for range in &RANGES {
+            if address >= range[0].load(Ordering::Acquire) && address < range[1].load(Ordering::Acquire) {
+                libc::write(2, TRUNCATED.as_ptr().cast(), TRUNCATED.len());
+                libc::_exit(EXIT_TRUNCATED);
+            }
+        }
+        // Not ours: the fault comes again and takes its usual course.
+        libc::signal(signal, libc::SIG_DFL);
+    }
+}
+
+/// Once per process: what a forked child does, and what SIGBUS means. A handler that somebody installed before stays.
+fn install_handlers() {
+    static ONCE: Once = Once::new();
+    // SAFETY: the handlers are async-signal-safe and live as long as the process; `old` and `action` are valid.
+    ONCE.call_once(|| unsafe {
+        libc::pthread_atfork(None, None, Some(in_forked_child));
+        let mut old: libc::sigaction = std::mem::zeroed();
+        libc::sigaction(libc::SIGBUS, std::ptr::null(), &raw mut old);
+        if old.sa_sigaction == libc::SIG_DFL {
+            let mut action: libc::sigaction = std::mem::zeroed();
+            action.sa_sigaction = on_bus_error as *const () as usize;
+            action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
+            libc::sigaction(libc::SIGBUS, &raw const action, std::ptr::null_mut());
+        }
+    });
+}

@@ -1,0 +1,90 @@
+//! What the journal stands on: files that can be mapped and flushed, and a way to tell which processes are alive.
+//!
+//! [`FileMedium`] is the real one. Nothing above this folder opens a file.
+
+#[allow(unsafe_code)]
+mod file;
+
+pub use file::FileMedium;
+
+use std::{
+    io,
+    sync::{Arc, atomic::AtomicI32},
+};
+
+/// One process's place among those that have the namespace open; 1 to [`SLOT_MAX`].
+pub type Slot = u32;
+/// The most processes that can have a namespace open at once.
+pub const SLOT_MAX: Slot = 255;
+
+/// A file mapped into memory, shared with every other process that maps it.
+///
+/// The address stays valid (it may read as zeros after [`Medium::retire`]) until the medium itself is dropped, so a reader
+/// that lost a race with retention reads bytes that fail their checksum, never a fault.
+#[derive(Debug)]
+pub struct Region {
+    /// The first byte.
+    pub base: *mut u8,
+    /// Bytes mapped.
+    pub bytes: u64,
+    /// Identity of the file behind it, stable across renames.
+    pub identity: u64,
+    pub(crate) fd: AtomicI32,
+}
+
+// SAFETY: a region is an address range and a descriptor; what may be done through it from several threads is decided by
+// those who read and write the bytes, who use atomics or the journal's lock.
+#[allow(unsafe_code)]
+unsafe impl Send for Region {}
+// SAFETY: as above.
+#[allow(unsafe_code)]
+unsafe impl Sync for Region {}
+
+/// Where a namespace's files live. Names are relative, with `/` between folders.
+pub trait Medium: Send + Sync {
+    /// The whole content of a file.
+    fn read(&self, name: &str) -> io::Result<Vec<u8>>;
+    /// Replaces a file's content at once and durably: after a crash it is the old or the new content.
+    fn replace(&self, name: &str, content: &[u8]) -> io::Result<()>;
+    /// Maps a file of exactly `bytes`; creates it, or makes it longer with zeros, if `create` says so.
+    fn map(&self, name: &str, bytes: u64, create: bool) -> io::Result<Arc<Region>>;
+    /// Gives the range real storage holding zeros, so that writing there needs no allocation and cannot fail for want
+    /// of room. Whatever stood there is gone.
+    fn allocate(&self, region: &Region, from: u64, to: u64) -> io::Result<()>;
+    /// Gives the range real storage and leaves what stands there.
+    fn reserve(&self, region: &Region) -> io::Result<()>;
+    /// Makes the pages of the range present in this process, if the platform can; a hint.
+    fn prefault(&self, region: &Region, from: u64, to: u64);
+    /// Makes everything written to the file durable.
+    fn flush(&self, region: &Region) -> io::Result<()>;
+    /// Makes created, renamed and removed names in this folder durable.
+    fn flush_names(&self, folder: &str) -> io::Result<()>;
+    /// Forgets what is cached and not on disk, as far as the platform can: what is read next comes from the disk.
+    fn drop_cache(&self, name: &str);
+    /// Ends the use of a region: its memory is given back, its address stays readable.
+    fn retire(&self, region: &Region);
+    /// The identity of a file, as in [`Region::identity`], and its length in bytes.
+    fn identify(&self, name: &str) -> io::Result<(u64, u64)>;
+    /// Renames a file.
+    fn rename(&self, from: &str, to: &str) -> io::Result<()>;
+    /// Removes a file; it is no error if there is none.
+    fn remove(&self, name: &str) -> io::Result<()>;
+    /// The names in a folder.
+    fn list(&self, folder: &str) -> io::Result<Vec<String>>;
+    /// Runs `f` while no other process is in such a section of this namespace.
+    fn gate(&self, f: &mut dyn FnMut()) -> io::Result<()>;
+    /// Takes a free slot for as long as this process lives or until [`Medium::detach`].
+    fn attach(&self) -> io::Result<Option<Slot>>;
+    /// Gives the slot back.
+    fn detach(&self, slot: Slot);
+    /// Whether the process that took the slot still lives and has it.
+    fn is_alive(&self, slot: Slot) -> bool;
+    /// Whether any process but this handle has the namespace open.
+    fn has_others(&self) -> io::Result<bool>;
+    /// Identifies the boot of the machine: state in mapped files is only coherent within one.
+    fn boot(&self) -> u64;
+    /// Microseconds since 1970 by the wall clock.
+    fn wall_us(&self) -> u64;
+    /// Whether this handle was inherited through a fork, and so is not this process's own.
+    fn is_inherited(&self) -> bool;
+}

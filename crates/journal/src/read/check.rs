@@ -1,0 +1,89 @@
+//! Verifying a journal from its first entry to its tail.
+
+use crate::{
+    entry::{Kind, Position},
+    journal::Inner,
+    read::get::damaged,
+};
+use millrace_wire::{Error, Result};
+use std::{collections::BTreeMap, sync::atomic::Ordering};
+
+/// What [`crate::Journal::check`] found.
+#[derive(Clone, Debug, Default)]
+pub struct CheckReport {
+    /// Entries that passed, by kind.
+    pub entries: BTreeMap<&'static str, u64>,
+    /// Batches that passed.
+    pub batches: u64,
+    /// Bytes looked at.
+    pub bytes: u64,
+    /// What did not pass; at most [`FAULTS_MAX`] are kept.
+    pub faults: Vec<Error>,
+    /// How many did not pass.
+    pub fault_count: u64,
+}
+
+/// Faults a report keeps.
+pub const FAULTS_MAX: usize = 100;
+
+impl CheckReport {
+    fn fault(&mut self, error: Error) {
+        self.fault_count += 1;
+        if self.faults.len() < FAULTS_MAX {
+            self.faults.push(error);
+        }
+    }
+}
+
+impl Inner {
+    /// Reads every kept entry: checksums, the chain, sequence numbers, whole batches, and that indexes agree.
+    pub(crate) fn check(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<CheckReport> {
+        let mut report = CheckReport::default();
+        let catalog = self.cached_catalog();
+        let first = self.control.upkeep.first.load(Ordering::Acquire);
+        let tail = self.control.published.tail.load(Ordering::Acquire);
+        let mut position = first;
+        let mut before: Option<crate::entry::Header> = None;
+        loop {
+            let (at, header) = match self.entry_from(&mut position, tail) {
+                Ok(Some(found)) => found,
+                Ok(None) => break,
+                Err(error) => {
+                    report.fault(error);
+                    before = None;
+                    continue;
+                }
+            };
+            if let Some(before) = before {
+                if header.sequence != before.sequence + 1 || header.prev != before.crc {
+                    report.fault(damaged(at, format!("entry {} does not follow {}", header.sequence, before.sequence)));
+                }
+                if header.epoch < before.epoch {
+                    report.fault(damaged(at, "an earlier epoch follows a later one"));
+                }
+            }
+            let kind = Kind::from_u8(header.kind).expect("a valid entry has a known kind");
+            *report.entries.entry(kind.name()).or_default() += 1;
+            report.batches += u64::from(header.is_last());
+            if kind == Kind::Append
+                && let Some(log) = catalog.log_by_id(header.subject)
+                && header.seqno + log.history() > log.latest()
+                && log.index().position(header.seqno) < at
+            {
+                let (name, seqno) = (log.name(), header.seqno);
+                report.fault(damaged(at, format!("the index of log '{name}' does not know record {seqno}")));
+            }
+            before = Some(header);
+            position = at + header.span();
+            if report.batches.is_multiple_of(4096) {
+                progress(position - first, tail - first);
+            }
+        }
+        if before.is_some_and(|header| !header.is_last()) {
+            report.fault(damaged(Position(tail).0, "the journal ends within a batch"));
+        }
+        report.bytes = tail - first;
+        progress(tail - first, tail - first);
+        Ok(report)
+    }
+}

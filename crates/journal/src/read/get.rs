@@ -1,0 +1,194 @@
+//! One record: from its log's index to its bytes.
+
+use crate::{
+    catalog::Log,
+    entry::{CARRIED_PREFIX_BYTES, Entry, HEADER_BYTES, Header, Kind, Position},
+    journal::Inner,
+};
+use millrace_wire::{Code, Error, EventId, Hlc, Result};
+use std::sync::atomic::{Ordering, fence};
+
+/// What is known of a record beside its bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RecordMeta {
+    /// Its event id.
+    pub id: EventId,
+    /// When it was appended.
+    pub hlc: Hlc,
+    /// What caused it.
+    pub cause: EventId,
+    /// Where it stood when it was first written.
+    pub position: Position,
+}
+
+impl Inner {
+    /// Reads record `seqno` into `payload`, if it stands before `snapshot`.
+    #[inline]
+    pub(crate) fn get(&self, log: &Log, seqno: u64, snapshot: Position, payload: &mut Vec<u8>) -> Result<RecordMeta> {
+        payload.clear();
+        let latest = log.latest();
+        if seqno == 0 || seqno > latest || seqno + log.history() <= latest {
+            return Err(out_of_range(log, seqno));
+        }
+        let position = log.index().position(seqno);
+        match self.read_record(log, seqno, position, payload) {
+            Ok(meta) if meta.position < snapshot => Ok(meta),
+            Ok(_) => {
+                payload.clear();
+                Err(above_tail(log, seqno))
+            }
+            Err(error) => {
+                payload.clear();
+                // The record may have left the history while it was read; then that is what happened.
+                log.check_exists()?;
+                Err(if seqno + log.history() <= log.latest() { out_of_range(log, seqno) } else { error })
+            }
+        }
+    }
+
+    #[inline]
+    fn read_record(&self, log: &Log, seqno: u64, position: u64, payload: &mut Vec<u8>) -> Result<RecordMeta> {
+        if position == 0 {
+            return Err(Code::EntryDamaged.error(format!(
+                "record {seqno} of log '{}' was lost to damage; see `millrace journal check`",
+                log.name()
+            )));
+        }
+        let Some(header) = self.valid_entry_at(position)? else {
+            // Moved by retention between index and here?
+            let moved = log.index().position(seqno);
+            if moved != position {
+                return self.read_record(log, seqno, moved, payload);
+            }
+            return Err(damaged(position, format!("record {seqno} of log '{}'", log.name())));
+        };
+        if header.kind != Kind::Append as u8 || header.subject != log.id() || header.seqno != seqno {
+            return Err(damaged(
+                position,
+                format!("record {seqno} of log '{}' has another record's place", log.name()),
+            ));
+        }
+        let bytes = &self.segments.entry_bytes(position, u64::from(header.length))?[HEADER_BYTES as usize - 4..];
+        let (id, original, bytes) = split_carried(&header, header.id(self.namespace), position, bytes);
+        payload.extend_from_slice(bytes);
+        self.check_kept(position)?;
+        Ok(RecordMeta { id, hlc: Hlc::from_bits(header.hlc), cause: header.cause(), position: Position(original) })
+    }
+
+    /// The entry's header, if a whole entry with a right checksum stands at this position and is kept.
+    #[inline]
+    pub(crate) fn valid_entry_at(&self, position: u64) -> Result<Option<Header>> {
+        if self.check_kept(position).is_err() {
+            return Ok(None);
+        }
+        self.segments.valid_entry(position)
+    }
+
+    /// An error if retention has passed the position: then what was read there may be something else.
+    #[inline]
+    pub(crate) fn check_kept(&self, position: u64) -> Result<()> {
+        fence(Ordering::Acquire);
+        if position < self.control.upkeep.first.load(Ordering::Acquire) {
+            return Err(Code::BelowHistory.error(format!("position {} is no longer kept", Position(position))));
+        }
+        Ok(())
+    }
+
+    /// The newest seqno that was appended before `snapshot`, 0 if there is none.
+    pub(crate) fn latest_before(&self, log: &Log, snapshot: Position) -> Result<u64> {
+        log.check_exists()?;
+        let mut seqno = log.latest();
+        while seqno > 0 && seqno + log.history() > log.latest() {
+            let position = log.index().position(seqno);
+            if position != 0 && position < snapshot.0 {
+                return Ok(seqno);
+            }
+            // At or after the snapshot, unless it is a copy of what stood before it.
+            if let Some(header) = self.valid_entry_at(position)?
+                && header.is_carried()
+            {
+                let bytes = self.segments.entry_bytes(position, u64::from(header.length))?;
+                let (_, original, _) =
+                    split_carried(&header, EventId::NONE, position, &bytes[HEADER_BYTES as usize - 4..]);
+                if original < snapshot.0 {
+                    return Ok(seqno);
+                }
+            }
+            seqno -= 1;
+        }
+        Ok(0)
+    }
+
+    /// The entry at a position.
+    pub(crate) fn entry_at(&self, position: u64) -> Result<Entry> {
+        let tail = self.control.published.tail.load(Ordering::Acquire);
+        let aligned = position.is_multiple_of(crate::entry::ALIGN_BYTES);
+        if position >= tail || !aligned || self.segments.offset(position) < HEADER_BYTES {
+            return Err(Code::AboveTail.error(format!("no entry stands at {}", Position(position))));
+        }
+        let header = self.valid_entry_at(position)?.ok_or_else(|| damaged(position, "entry"))?;
+        let mut entry = Entry {
+            position: Position(position),
+            end: Position(position + header.span()),
+            written: Position(position),
+            kind: Kind::from_u8(header.kind).expect("a valid entry has a known kind"),
+            id: EventId::NONE,
+            hlc: Hlc::from_bits(header.hlc),
+            cause: header.cause(),
+            subject: header.subject,
+            seqno: header.seqno,
+            ordinal: header.ordinal,
+            last: header.is_last(),
+            carried: header.is_carried(),
+            payload: Vec::new(),
+        };
+        self.fill(&mut entry, &header)?;
+        Ok(entry)
+    }
+
+    /// Gives an entry its id and bytes.
+    pub(crate) fn fill(&self, entry: &mut Entry, header: &Header) -> Result<()> {
+        let position = entry.position.0;
+        let bytes = &self.segments.entry_bytes(position, u64::from(header.length))?[HEADER_BYTES as usize - 4..];
+        let (id, written, bytes) = split_carried(header, header.id(self.namespace), position, bytes);
+        entry.id = id;
+        entry.written = Position(written);
+        entry.payload.clear();
+        entry.payload.extend_from_slice(bytes);
+        Ok(())
+    }
+}
+
+/// An entry's id, first position and payload: a carried entry has those of its original in front.
+fn split_carried<'b>(header: &Header, id: EventId, position: u64, bytes: &'b [u8]) -> (EventId, u64, &'b [u8]) {
+    if !header.is_carried() {
+        return (id, position, bytes);
+    }
+    let (prefix, bytes) = bytes.split_at(CARRIED_PREFIX_BYTES);
+    let id = u128::from_le_bytes(prefix[..16].try_into().expect("16 bytes"));
+    let position = u64::from_le_bytes(prefix[16..24].try_into().expect("8 bytes"));
+    (EventId::from_bits(id), position, bytes)
+}
+
+pub(crate) fn damaged(position: u64, what: impl std::fmt::Display) -> Error {
+    Code::EntryDamaged.error(format!("{what} at position {}", Position(position)))
+}
+
+fn above_tail(log: &Log, seqno: u64) -> Error {
+    Code::AboveTail.error(format!("log '{}' has no record {seqno} yet; the newest is {}", log.name(), log.latest()))
+}
+
+#[cold]
+fn out_of_range(log: &Log, seqno: u64) -> Error {
+    if let Err(error) = log.check_exists() {
+        return error;
+    }
+    if seqno == 0 {
+        return Code::SeqnoInvalid.error("0 is not a sequence number; they start at 1");
+    }
+    if seqno > log.latest() {
+        return above_tail(log, seqno);
+    }
+    let earliest = log.earliest();
+    Code::BelowHistory.error(format!("log '{}' no longer has record {seqno}; the oldest is {earliest}", log.name()))
+}

@@ -1,0 +1,145 @@
+//! All entries in order, from a position on.
+
+use crate::{
+    entry::{Entry, HEADER_BYTES, Header, Kind, Position},
+    journal::{Inner, Session},
+    read::get::damaged,
+};
+use millrace_wire::{EventId, Hlc, Result};
+use std::sync::{Arc, atomic::Ordering};
+
+/// Reads committed entries one after the other; at the tail it can be asked again later.
+pub struct Scan {
+    session: Arc<Session>,
+    position: u64,
+    entry: Entry,
+    gap: bool,
+}
+
+impl Scan {
+    pub(crate) fn new(session: Arc<Session>, from: Position) -> Self {
+        let entry = Entry {
+            position: from,
+            end: from,
+            written: from,
+            kind: Kind::Open,
+            id: EventId::NONE,
+            hlc: Hlc::default(),
+            cause: EventId::NONE,
+            subject: 0,
+            seqno: 0,
+            ordinal: 0,
+            last: false,
+            carried: false,
+            payload: Vec::new(),
+        };
+        Self { session, position: from.0, entry, gap: false }
+    }
+
+    /// Where the next entry will be looked for.
+    pub fn position(&self) -> Position {
+        Position(self.position)
+    }
+
+    /// Whether entries were passed over since this was last asked: retention overtook the scan, or they are damaged.
+    pub fn gap(&mut self) -> bool {
+        std::mem::take(&mut self.gap)
+    }
+
+    /// The next committed entry, or `None` at the tail. A damaged entry is an error once; the scan continues behind it.
+    #[expect(clippy::should_implement_trait, reason = "it lends its entry, which Iterator cannot")]
+    pub fn next(&mut self) -> Result<Option<&Entry>> {
+        loop {
+            let tail = self.session.control.published.tail.load(Ordering::Acquire);
+            self.skip_to_kept();
+            let Some((position, header)) = self.session.entry_from(&mut self.position, tail)? else {
+                return Ok(None);
+            };
+            self.entry.position = Position(position);
+            self.entry.end = Position(position + header.span());
+            self.entry.kind = Kind::from_u8(header.kind).expect("a valid entry has a known kind");
+            self.entry.hlc = Hlc::from_bits(header.hlc);
+            self.entry.cause = header.cause();
+            self.entry.subject = header.subject;
+            self.entry.seqno = header.seqno;
+            self.entry.ordinal = header.ordinal;
+            self.entry.last = header.is_last();
+            self.entry.carried = header.is_carried();
+            self.session.fill(&mut self.entry, &header)?;
+            if self.session.check_kept(position).is_ok() {
+                self.position = position + header.span();
+                return Ok(Some(&self.entry));
+            }
+        }
+    }
+
+    fn skip_to_kept(&mut self) {
+        let first = self.session.control.upkeep.first.load(Ordering::Acquire);
+        if self.position < first {
+            self.gap |= self.position != 0;
+            self.position = first;
+        }
+    }
+}
+
+impl Inner {
+    /// The next valid entry at or behind `position` and before `tail`. `position` follows; behind damage, it is where the
+    /// next valid entry stands.
+    pub(crate) fn entry_from(&self, position: &mut u64, tail: u64) -> Result<Option<(u64, Header)>> {
+        let segments = &self.segments;
+        loop {
+            if *position >= tail {
+                return Ok(None);
+            }
+            if segments.offset(*position) < HEADER_BYTES {
+                *position = segments.first_entry(segments.number(*position));
+                continue;
+            }
+            if segments.room(*position) >= HEADER_BYTES {
+                if let Some(header) = segments.valid_entry(*position)? {
+                    return Ok(Some((*position, header)));
+                }
+                if segments.header(*position)?.length != 0 {
+                    let bad = *position;
+                    if bad < self.control.upkeep.first.load(Ordering::Acquire) {
+                        return Ok(None); // Recycled under the reader, who will notice.
+                    }
+                    *position = self.resync(bad, tail)?;
+                    return Err(damaged(bad, format!("{} bytes", *position - bad)));
+                }
+                if let Some(next) = self.behind_a_hole(*position, tail)? {
+                    let bad = std::mem::replace(position, next);
+                    return Err(damaged(bad, format!("{} bytes", next - bad)));
+                }
+            }
+            // The rest of the segment was skipped by its writer.
+            *position = segments.start(segments.number(*position) + 1);
+        }
+    }
+
+    /// Zeros end a segment, unless the segment goes on behind them: then they are damage.
+    fn behind_a_hole(&self, position: u64, tail: u64) -> Result<Option<u64>> {
+        let segments = &self.segments;
+        let boundary = segments.start(segments.number(position) + 1);
+        let next = self.resync(position, tail.min(boundary))?;
+        Ok((next < tail.min(boundary)).then_some(next))
+    }
+
+    /// Where the next valid entry stands behind damage, or `limit`.
+    pub(crate) fn resync(&self, damaged: u64, limit: u64) -> Result<u64> {
+        let segments = &self.segments;
+        let mut position = damaged + crate::entry::ALIGN_BYTES;
+        while position < limit {
+            if segments.offset(position) < HEADER_BYTES {
+                position = segments.first_entry(segments.number(position));
+            } else if segments.room(position) < HEADER_BYTES {
+                position = segments.start(segments.number(position) + 1);
+            } else if segments.valid_entry(position)?.is_some() {
+                return Ok(position);
+            } else {
+                position += crate::entry::ALIGN_BYTES;
+            }
+        }
+        Ok(limit)
+    }
+}

@@ -1,0 +1,343 @@
+//! Recovery: the longest valid prefix of the journal, and everything else made from it anew.
+//!
+//! Two moments need it. When nobody has the namespace open and the last end was not clean, [`recover`] reads all segments
+//! and rebuilds control page and indexes. When a process died with the lock while others live, the next owner runs
+//! [`Inner::repair`], which does the same for the one batch that was being written.
+//!
+//! A batch counts if all its entries pass their checksums, link to the one before, number on from it, and the last one says
+//! it is the last. What follows the last such batch was never acknowledged, and is discarded and counted; with one
+//! exception: if it lies before what is known to be on disk, it *was* acknowledged and has been damaged since. Then the
+//! damage is reported and stepped over, and what remains behind it is kept.
+
+use crate::{
+    catalog::{Catalog, Definition, Subject},
+    entry::{ALIGN_BYTES, CARRIED_PREFIX_BYTES, HEADER_BYTES, Header, Kind, Position},
+    journal::Inner,
+    store::{
+        control::Remains,
+        manifest::Manifest,
+        segments::{self, FOLDER, SegmentHeader, Segments, io_error},
+    },
+    write::commit::apply_append,
+};
+use millrace_wire::{Code, Result};
+use std::sync::atomic::Ordering;
+
+/// What an open found after an unclean end.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Recovery {
+    /// Whether the journal was read as a whole; false after a clean end, or if other processes had it open.
+    pub scanned: bool,
+    /// Entries found.
+    pub entries: u64,
+    /// Bytes behind the last whole batch that had been begun and were discarded.
+    pub discarded_bytes: u64,
+    /// Ranges that were acknowledged as durable and do not pass their checksums any more.
+    pub damaged: Vec<(Position, Position)>,
+}
+
+/// Where a chain of entries continues, and what its next entry must look like.
+#[derive(Clone, Copy)]
+pub(crate) struct Chain {
+    position: u64,
+    sequence: u64,
+    prev: u32,
+    epoch: u32,
+}
+
+/// A whole batch.
+pub(crate) struct Batch {
+    /// Its entries' positions and headers.
+    pub entries: Vec<(u64, Header)>,
+    /// Where it ends.
+    pub end: u64,
+}
+
+impl Chain {
+    fn behind(position: u64, header: &Header) -> Self {
+        Self {
+            position: position + header.span(),
+            sequence: header.sequence + 1,
+            prev: header.crc,
+            epoch: header.epoch,
+        }
+    }
+
+    fn admits(&self, header: &Header) -> bool {
+        header.sequence == self.sequence && header.prev == self.prev && header.epoch >= self.epoch
+    }
+
+    /// The whole batch at this place, or at the start of the next segment.
+    fn next(&self, segments: &Segments, batch: &mut Batch) -> Result<bool> {
+        if segments.offset(self.position) >= HEADER_BYTES && self.read_batch(segments, batch)? {
+            return Ok(true);
+        }
+        let number = segments.number(self.position - 1) + 1;
+        if !segments.exists(number) {
+            return Ok(false);
+        }
+        let fits = |header: SegmentHeader| header.base_sequence == self.sequence && header.prev == self.prev;
+        if !segments.segment_header(number)?.is_some_and(fits) {
+            return Ok(false);
+        }
+        Chain { position: segments.first_entry(number), ..*self }.read_batch(segments, batch)
+    }
+
+    fn read_batch(mut self, segments: &Segments, batch: &mut Batch) -> Result<bool> {
+        batch.entries.clear();
+        let number = segments.number(self.position);
+        while segments.number(self.position) == number
+            && let Some(header) = segments.valid_entry(self.position)?.filter(|header| self.admits(header))
+        {
+            batch.entries.push((self.position, header));
+            self = Chain::behind(self.position, &header);
+            if header.is_last() {
+                batch.end = self.position;
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+}
+
+/// The journal as recovery found it.
+pub(crate) struct Recovered {
+    pub catalog: Catalog,
+    pub report: Recovery,
+    /// Position of the last entry; 0 if there is none at all.
+    pub last: u64,
+    pub tail: u64,
+    pub hlc: u64,
+}
+
+/// Folds batches into a catalog with fresh indexes.
+struct Fold<'i> {
+    inner: &'i Inner,
+    state: Recovered,
+}
+
+impl Fold<'_> {
+    fn entry(&mut self, position: u64, header: &Header) -> Result<()> {
+        let state = &mut self.state;
+        state.report.entries += 1;
+        state.last = position;
+        state.tail = position + header.span();
+        state.hlc = state.hlc.max(header.hlc);
+        match (Kind::from_u8(header.kind), state.catalog.subject(header.subject)) {
+            (Some(Kind::Append), Some(Subject::Log(log))) => apply_append(log, header.seqno, position),
+            (Some(Kind::Trigger), Some(subject)) => subject.index().raise_latest(header.seqno),
+            (Some(Kind::Done), Some(subject)) => subject.index().raise_done(header.seqno),
+            (Some(Kind::Define), _) if position > state.catalog.version() => {
+                let bytes = self.inner.segments.entry_bytes(position, u64::from(header.length))?;
+                let definition = Definition::decode(&bytes[HEADER_BYTES as usize - 4..])?;
+                state.catalog.apply(&definition, position, &*self.inner.medium, true)?;
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+/// Reads the whole journal. The caller is the only process; the control page is blank but for `first`.
+pub(crate) fn recover(inner: &Inner, manifest: &Manifest, remains: &Remains) -> Result<Recovered> {
+    let segments = &inner.segments;
+    map_all(inner, manifest, remains)?;
+    let catalog = Catalog::from_manifest(manifest, &*inner.medium, true)?;
+    let report = Recovery { scanned: true, ..Recovery::default() };
+    let start = segments.first_entry(manifest.first_segment);
+    let state = Recovered { catalog, report, last: 0, tail: start, hlc: 0 };
+    let mut fold = Fold { inner, state };
+    let mut chain = first_chain(inner, manifest, start)?;
+    let mut batch = Batch { entries: Vec::new(), end: 0 };
+    loop {
+        while chain.next(segments, &mut batch)? {
+            for (position, header) in &batch.entries {
+                fold.entry(*position, header)?;
+            }
+            let (position, header) = batch.entries.last().expect("a batch has an entry");
+            chain = Chain::behind(*position, header);
+        }
+        match step_over_damage(inner, chain.position, remains.durable)? {
+            Some((position, header)) => {
+                fold.state.report.damaged.push((Position(chain.position), Position(position)));
+                // What is left of the damaged batch was committed with it.
+                fold.entry(position, &header)?;
+                chain = Chain::behind(position, &header);
+                chain = finish_damaged_batch(&mut fold, chain, header)?;
+            }
+            None => break,
+        }
+    }
+    if fold.state.tail < remains.durable {
+        fold.state.report.damaged.push((Position(fold.state.tail), Position(remains.durable)));
+    }
+    fold.state.report.discarded_bytes = discard_rest(inner, fold.state.tail)?;
+    Ok(fold.state)
+}
+
+/// The chain that the first segment's header begins.
+fn first_chain(inner: &Inner, manifest: &Manifest, start: u64) -> Result<Chain> {
+    let number = manifest.first_segment;
+    let header = inner.segments.segment_header(number)?;
+    if let Some(header) = header
+        && header.namespace != manifest.namespace.get()
+    {
+        return Err(Code::NamespaceIncomplete.error(format!(
+            "{} belongs to namespace {:012x}",
+            segments::name(number),
+            header.namespace
+        )));
+    }
+    Ok(match header {
+        Some(header) => Chain { position: start, sequence: header.base_sequence, prev: header.prev, epoch: 0 },
+        // A damaged header costs no entry: the first entry itself says how the chain goes on.
+        None => match inner.segments.valid_entry(start)? {
+            Some(entry) => Chain { position: start, sequence: entry.sequence, prev: entry.prev, epoch: 0 },
+            None => Chain { position: start, sequence: 0, prev: 0, epoch: 0 },
+        },
+    })
+}
+
+/// The first valid entry behind damage at `position`, if the damage lies before what was durable.
+fn step_over_damage(inner: &Inner, position: u64, durable: u64) -> Result<Option<(u64, Header)>> {
+    let segments = &inner.segments;
+    // A range that ends at the durable watermark may be the skipped end of a segment rather than damage.
+    if position >= durable {
+        return Ok(None);
+    }
+    let next = inner.resync(position - ALIGN_BYTES, durable)?;
+    Ok(if next < durable { segments.valid_entry(next)?.map(|header| (next, header)) } else { None })
+}
+
+/// Takes the entries that are left of a batch whose beginning is damaged.
+fn finish_damaged_batch(fold: &mut Fold<'_>, mut chain: Chain, mut header: Header) -> Result<Chain> {
+    while !header.is_last() {
+        match fold.inner.segments.valid_entry(chain.position)?.filter(|next| chain.admits(next)) {
+            Some(next) => {
+                fold.entry(chain.position, &next)?;
+                chain = Chain::behind(chain.position, &next);
+                header = next;
+            }
+            None => break,
+        }
+    }
+    Ok(chain)
+}
+
+/// Removes segments behind the tail's and says how many bytes had been begun behind the tail. What is left of them is
+/// cleared before the place is used again: room is made anew from the tail on.
+fn discard_rest(inner: &Inner, tail: u64) -> Result<u64> {
+    let segments = &inner.segments;
+    let number = segments.number(tail - 1);
+    let mut discarded = begun_behind(segments, tail)?;
+    for later in segment_numbers(inner)?.into_iter().filter(|later| *later > number) {
+        discarded += begun_behind(segments, segments.first_entry(later))?;
+        inner.medium.remove(&segments::name(later)).map_err(|error| io_error(segments::name(later), &error))?;
+    }
+    Ok(discarded)
+}
+
+/// Bytes of what looks like entries from `start` on.
+fn begun_behind(segments: &Segments, start: u64) -> Result<u64> {
+    let mut position = start;
+    while segments.offset(position) >= HEADER_BYTES && segments.room(position) >= HEADER_BYTES {
+        let header = segments.header(position)?;
+        if !header.is_plausible(segments.room(position)) {
+            break;
+        }
+        position += header.span();
+        if segments.valid_entry(position - header.span())?.is_none() {
+            break; // The torn one.
+        }
+    }
+    Ok(position - start)
+}
+
+/// The segments that have a file, in order.
+pub(crate) fn segment_numbers(inner: &Inner) -> Result<Vec<u64>> {
+    let names = inner.medium.list(FOLDER).map_err(|error| io_error(FOLDER, &error))?;
+    let mut numbers: Vec<u64> = names.iter().filter_map(|name| name.parse().ok()).collect();
+    numbers.sort_unstable();
+    Ok(numbers)
+}
+
+/// Maps all segments, giving those that were truncated their length back; an error if one is missing.
+fn map_all(inner: &Inner, manifest: &Manifest, remains: &Remains) -> Result<()> {
+    let numbers = segment_numbers(inner)?;
+    let newest = inner.segments.number(remains.durable.saturating_sub(1)).max(*numbers.last().unwrap_or(&0));
+    for number in manifest.first_segment..=newest {
+        if numbers.binary_search(&number).is_err() {
+            return Err(Code::NamespaceIncomplete.error(format!("{} is missing", segments::name(number))));
+        }
+        inner.segments.map(number, true)?;
+    }
+    Ok(())
+}
+
+impl Inner {
+    /// Puts right what a dead lock owner, or a commit that failed half-way, left. The caller has the lock.
+    #[cold]
+    pub(crate) fn repair(&self) -> Result<()> {
+        let writer = &self.control.writer;
+        let mut last = writer.last.load(Ordering::Acquire);
+        let mut header = self.segments.header(last)?;
+        let mut batch = Batch { entries: Vec::new(), end: 0 };
+        // A batch that is whole counts, although its writer did not live to say so.
+        while Chain::behind(last, &header).next(&self.segments, &mut batch)? {
+            (last, header) = *batch.entries.last().expect("a batch has an entry");
+            writer.last.store(last, Ordering::Release);
+        }
+        let tail = last + header.span();
+        self.apply_again(writer.applied.load(Ordering::Relaxed), tail)?;
+        self.clear_intent(tail, writer.intent.load(Ordering::Relaxed))?;
+        writer.applied.store(tail, Ordering::Relaxed);
+        writer.intent.store(0, Ordering::Relaxed);
+        self.publish(tail);
+        Ok(())
+    }
+
+    /// Applies committed entries from a batch boundary on, definitions first.
+    fn apply_again(&self, from: u64, tail: u64) -> Result<()> {
+        for definitions in [true, false] {
+            let catalog = self.cached_catalog();
+            let mut position = from;
+            while let Some((at, header)) = self.entry_from(&mut position, tail)? {
+                self.control.writer.hlc.fetch_max(header.hlc, Ordering::Relaxed);
+                if (header.kind == Kind::Define as u8) == definitions {
+                    self.apply(&catalog, at, &header);
+                }
+                position = at + header.span();
+            }
+            if definitions && self.control.writer.defined.load(Ordering::Relaxed) != catalog.version() {
+                self.refresh_catalog()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Clears what a batch that was never committed may have left between the tail and where it meant to end.
+    fn clear_intent(&self, tail: u64, intent: u64) -> Result<()> {
+        let segments = &self.segments;
+        if intent <= tail {
+            return Ok(());
+        }
+        let (here, there) = (segments.number(tail - 1), segments.number(intent - 1));
+        if there > here && segments.exists(there) {
+            segments.clear(segments.start(there), intent)?;
+        }
+        if segments.offset(tail) != 0 {
+            // Never beyond what has storage: a mapped hole may have none to give.
+            let end = intent.min(segments.start(here + 1)).min(self.control.upkeep.ready.load(Ordering::Acquire));
+            // The whole rest that a batch may have touched before it moved on.
+            let end = if there > here {
+                segments.start(here + 1).min(self.control.upkeep.ready.load(Ordering::Acquire))
+            } else {
+                end
+            };
+            segments.clear(tail, end)?;
+        }
+        Ok(())
+    }
+}
+
+const _: () = assert!(CARRIED_PREFIX_BYTES as u64 % ALIGN_BYTES == 0);

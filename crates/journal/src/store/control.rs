@@ -1,0 +1,191 @@
+//! The control page: what live processes share. Not part of the portable format; made anew when nobody is alive.
+//!
+//! Of all its words only `last` says what is committed; the rest can be derived from it and the entries, so a process that
+//! dies between any two instructions leaves nothing that the next one cannot put right:
+//!
+//! | word | meaning | after its writer's death |
+//! |---|---|---|
+//! | `lock` | owner's slot, and whether somebody waits | taken over once the slot's owner is seen to be dead |
+//! | `last` | position of the newest committed entry: **the commit point** | the truth |
+//! | `tail` | its end, for readers | derived from `last` |
+//! | `applied` | indexes reflect all entries before it | entries up to `last` are applied again |
+//! | `intent` | where the batch being written may reach | bytes up to it are cleared |
+//! | `hlc` | at least the newest time drawn | only grows |
+//! | `defined` | position of the newest DEFINE applied | set again by applying |
+//! | `durable` | everything before it is on disk | a true lower bound, always |
+//! | `ready` | storage is allocated up to it | a true lower bound; the range beyond is allocated again |
+//! | `first` | oldest position kept | a true bound; the manifest is older or equal |
+
+use crate::medium::{Medium, Region};
+use millrace_wire::{Code, Result};
+use std::{
+    ops::Deref,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, AtomicU64, Ordering},
+    },
+};
+
+/// Name of the control file.
+pub(crate) const NAME: &str = "control";
+const BYTES: u64 = 4096;
+/// "MRCTL" and the layout's version.
+const MAGIC: u64 = 0x004d_5243_544c_0001;
+
+#[repr(C, align(128))]
+#[derive(Default)]
+pub(crate) struct Line<T>(T);
+
+impl<T> Deref for Line<T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}
+
+/// What is written once when the page is made, and the mark of a clean end.
+#[repr(C)]
+#[derive(Default)]
+pub(crate) struct Birth {
+    magic: AtomicU64,
+    namespace: AtomicU64,
+    boot: AtomicU64,
+    clean: AtomicU64,
+}
+
+/// What the lock protects, in one place with the lock.
+#[repr(C)]
+#[derive(Default)]
+pub(crate) struct Writer {
+    pub lock: AtomicU32,
+    pub prepare_lock: AtomicU32,
+    pub last: AtomicU64,
+    pub applied: AtomicU64,
+    pub intent: AtomicU64,
+    pub hlc: AtomicU64,
+    pub defined: AtomicU64,
+    pub poison: AtomicU32,
+}
+
+/// What readers look at.
+#[repr(C)]
+#[derive(Default)]
+pub(crate) struct Published {
+    pub tail: AtomicU64,
+    /// Counts commits; waiters sleep on it.
+    pub commits: AtomicU32,
+    /// Not 0 if somebody may be asleep.
+    pub sleepers: AtomicU32,
+}
+
+/// What changes with flushes, allocation and retention.
+#[repr(C)]
+#[derive(Default)]
+pub(crate) struct Upkeep {
+    pub durable: AtomicU64,
+    pub ready: AtomicU64,
+    pub first: AtomicU64,
+}
+
+#[repr(C)]
+#[derive(Default)]
+pub(crate) struct Page {
+    birth: Line<Birth>,
+    pub writer: Line<Writer>,
+    pub published: Line<Published>,
+    pub upkeep: Line<Upkeep>,
+}
+
+const _: () = assert!(size_of::<Page>() <= BYTES as usize);
+
+/// Why the journal takes no more writes.
+pub(crate) const POISON_FLUSH: u32 = 1;
+/// A commit failed where it could not be undone.
+pub(crate) const POISON_COMMIT: u32 = 2;
+
+/// The mapped control page.
+pub(crate) struct Control {
+    region: Arc<Region>,
+}
+
+impl Deref for Control {
+    type Target = Page;
+
+    fn deref(&self) -> &Page {
+        // SAFETY: the region is at least as large as the page, aligned to 4096, lives as long as `self`, and the page
+        // consists of atomics, for which every bit pattern is a value.
+        unsafe { &*self.region.base.cast::<Page>() }
+    }
+}
+
+impl Control {
+    /// Maps the page, making the file if there is none.
+    pub fn map(medium: &dyn Medium) -> std::io::Result<Self> {
+        let region = medium.map(NAME, BYTES, true)?;
+        let blank = Self { region };
+        if blank.birth.magic.load(Ordering::Relaxed) == 0 {
+            // Real storage, so that a full disk is an error here and not a fault later.
+            medium.allocate(&blank.region, 0, BYTES)?;
+        }
+        Ok(blank)
+    }
+
+    /// Whether the last process that used the namespace closed it in this boot, so that page and indexes can be trusted.
+    pub fn is_clean(&self, namespace: u64, boot: u64) -> bool {
+        self.birth.magic.load(Ordering::Acquire) == MAGIC
+            && self.birth.namespace.load(Ordering::Relaxed) == namespace
+            && self.birth.boot.load(Ordering::Relaxed) == boot
+            && self.birth.clean.load(Ordering::Relaxed) == 1
+            && self.writer.poison.load(Ordering::Relaxed) == 0
+            && self.writer.lock.load(Ordering::Relaxed) == 0
+    }
+
+    /// What of the page can be believed after an unclean end: a lower bound of what is durable, and whether a flush failed.
+    pub fn remains(&self, namespace: u64) -> Remains {
+        let ours = self.birth.magic.load(Ordering::Acquire) == MAGIC
+            && self.birth.namespace.load(Ordering::Relaxed) == namespace;
+        Remains {
+            durable: if ours { self.upkeep.durable.load(Ordering::Relaxed) } else { 0 },
+            flush_failed: ours && self.writer.poison.load(Ordering::Relaxed) == POISON_FLUSH,
+        }
+    }
+
+    /// Forgets everything; the caller is the only process.
+    pub fn reset(&self, namespace: u64, boot: u64) {
+        self.birth.magic.store(0, Ordering::Release);
+        self.birth.clean.store(0, Ordering::Relaxed);
+        for word in [&self.writer.lock, &self.writer.prepare_lock, &self.writer.poison, &self.published.sleepers] {
+            word.store(0, Ordering::Relaxed);
+        }
+        let writer =
+            [&self.writer.last, &self.writer.applied, &self.writer.intent, &self.writer.hlc, &self.writer.defined];
+        let others = [&self.published.tail, &self.upkeep.durable, &self.upkeep.ready, &self.upkeep.first];
+        for word in writer.into_iter().chain(others) {
+            word.store(0, Ordering::Relaxed);
+        }
+        self.birth.namespace.store(namespace, Ordering::Relaxed);
+        self.birth.boot.store(boot, Ordering::Relaxed);
+        self.birth.magic.store(MAGIC, Ordering::Release);
+    }
+
+    pub fn set_clean(&self, clean: bool) {
+        self.birth.clean.store(u64::from(clean), Ordering::Release);
+    }
+
+    /// An error if the journal takes no writes any more.
+    pub fn check_health(&self) -> Result<()> {
+        match self.writer.poison.load(Ordering::Relaxed) {
+            0 => Ok(()),
+            POISON_FLUSH => Err(Code::FlushFailed.error("the journal was closed to writes after a failed flush")),
+            _ => {
+                Err(Code::JournalPoisoned.error("the journal was closed to writes after a commit that failed half-way"))
+            }
+        }
+    }
+}
+
+/// What an unclean end leaves that can be believed.
+pub(crate) struct Remains {
+    pub durable: u64,
+    pub flush_failed: bool,
+}

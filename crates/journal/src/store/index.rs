@@ -1,0 +1,106 @@
+//! A log's index: a ring of positions by sequence number, and the counters of a log or function. Rebuildable.
+//!
+//! ```text
+//!  0        8        16       24       32                64
+//! +--------+--------+--------+--------+-----------------+----------+----------+--
+//! | magic  | mask   | latest | done   | unused          | slot 0   | slot 1   | …
+//! +--------+--------+--------+--------+-----------------+----------+----------+--
+//! ```
+//!
+//! Record `s` is at slot `s & mask`. There are more slots than the history is long, so that the oldest record is still
+//! found while the newest is being published. A function's index has no slots: `latest` counts triggers, `done` ended runs.
+
+use crate::medium::{Medium, Region};
+use std::{
+    io,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+const MAGIC: u64 = 0x0001_5844_4e49_524d; // "MRINDX" and a version
+const HEADER_WORDS: u64 = 8;
+
+/// A mapped index.
+pub(crate) struct Index {
+    region: Arc<Region>,
+    mask: u64,
+}
+
+/// The file of the log or function with this id.
+pub(crate) fn name(id: u32) -> String {
+    format!("index/{id}")
+}
+
+fn slots(history: u64) -> u64 {
+    if history == 0 { 0 } else { (history + 1).next_power_of_two() }
+}
+
+fn bytes(history: u64) -> u64 {
+    (HEADER_WORDS + slots(history)) * 8
+}
+
+impl Index {
+    /// Makes an empty index; what stood there is gone. `history` is 0 for a function.
+    pub fn create(medium: &dyn Medium, id: u32, history: u64) -> io::Result<Self> {
+        medium.remove(&name(id))?;
+        let region = medium.map(&name(id), bytes(history), true)?;
+        medium.reserve(&region)?;
+        let index = Self { region, mask: slots(history).saturating_sub(1) };
+        index.word(1).store(index.mask, Ordering::Relaxed);
+        index.word(0).store(MAGIC, Ordering::Release);
+        Ok(index)
+    }
+
+    /// Maps an index that another process made, or this one before a clean end.
+    pub fn open(medium: &dyn Medium, id: u32, history: u64) -> io::Result<Self> {
+        let region = medium.map(&name(id), bytes(history), false)?;
+        let index = Self { region, mask: slots(history).saturating_sub(1) };
+        if index.word(0).load(Ordering::Acquire) == MAGIC && index.word(1).load(Ordering::Relaxed) == index.mask {
+            Ok(index)
+        } else {
+            Err(io::Error::new(io::ErrorKind::InvalidData, "not an index of this log"))
+        }
+    }
+
+    fn word(&self, n: u64) -> &AtomicU64 {
+        assert!(n < self.region.bytes / 8);
+        // SAFETY: word `n` lies within the mapping (asserted), which is page-aligned and lives as long as `self`.
+        unsafe { &*self.region.base.cast::<AtomicU64>().add(n as usize) }
+    }
+
+    /// The newest record's seqno, or the number of triggers.
+    pub fn latest(&self) -> u64 {
+        self.word(2).load(Ordering::Acquire)
+    }
+
+    /// Raises the newest seqno, or the number of triggers; never lowers it.
+    pub fn raise_latest(&self, to: u64) {
+        if to > self.word(2).load(Ordering::Relaxed) {
+            self.word(2).store(to, Ordering::Release);
+        }
+    }
+
+    /// The number of ended runs.
+    pub fn done(&self) -> u64 {
+        self.word(3).load(Ordering::Acquire)
+    }
+
+    /// Raises the number of ended runs; never lowers it.
+    pub fn raise_done(&self, to: u64) {
+        if to > self.word(3).load(Ordering::Relaxed) {
+            self.word(3).store(to, Ordering::Release);
+        }
+    }
+
+    /// Where record `seqno` stands, if it is still in the ring; another record's position if it is not, 0 if none was set.
+    pub fn position(&self, seqno: u64) -> u64 {
+        self.word(HEADER_WORDS + (seqno & self.mask)).load(Ordering::Acquire)
+    }
+
+    /// Notes where record `seqno` stands.
+    pub fn set_position(&self, seqno: u64, position: u64) {
+        self.word(HEADER_WORDS + (seqno & self.mask)).store(position, Ordering::Release);
+    }
+}

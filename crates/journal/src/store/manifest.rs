@@ -1,0 +1,266 @@
+//! The manifest: who the namespace is and where its journal starts.
+//!
+//! One line of text with a checksum, then JSON:
+//!
+//! ```text
+//! millrace-manifest FORMAT CRC32C LENGTH\n
+//! { … }\n
+//! ```
+//!
+//! `CRC32C` is 8 hexadecimal digits over the LENGTH bytes after the first line. The file is replaced as a whole; it is
+//! what makes a directory a namespace, and it is written last when one is created.
+
+use millrace_wire::{Code, LogName, Name, NamespaceId, Result};
+use serde::{Deserialize, Serialize};
+
+/// The format this version reads and writes.
+pub const FORMAT: u32 = 1;
+/// The longest manifest that is read: room for a hundred thousand definitions.
+const MANIFEST_MAX_BYTES: usize = 64 << 20;
+const MAGIC: &str = "millrace-manifest";
+
+/// How long an append waits for the disk, unless it says otherwise.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Durability {
+    /// Survives the death of every process, not a power failure.
+    Memory,
+    /// Survives a power failure: on disk before the append returns.
+    #[default]
+    Disk,
+}
+
+/// What stands in the manifest.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Manifest {
+    /// The namespace's identity.
+    #[serde(with = "namespace_text")]
+    pub namespace: NamespaceId,
+    /// Raised at every unclean open.
+    pub epoch: u32,
+    /// Segment size, a power of two.
+    pub segment_bytes: u64,
+    /// Bytes of segments that are kept although nothing needs them.
+    pub retain_bytes: u64,
+    /// How long segments are kept that nothing needs, unless `retain_bytes` is exceeded.
+    pub retain_age_ms: Option<u64>,
+    /// Default durability of appends.
+    pub durability: Durability,
+    /// When the namespace was created, microseconds since 1970.
+    pub created_us: u64,
+    /// The oldest segment that is kept.
+    pub first_segment: u64,
+    /// The definitions below include every DEFINE up to this position.
+    pub defined: u64,
+    /// The id that the next log or function gets; never used twice.
+    pub next_id: u32,
+    /// Logs, by id.
+    pub logs: Vec<LogRow>,
+    /// Functions, by id.
+    pub functions: Vec<FunctionRow>,
+}
+
+/// A log in the manifest.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LogRow {
+    /// Never reused.
+    pub id: u32,
+    /// Unique among the namespace's logs.
+    pub name: LogName,
+    /// Records kept.
+    pub history: u64,
+    /// At least this many records were appended.
+    pub latest: u64,
+}
+
+/// A function in the manifest.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FunctionRow {
+    /// Never reused.
+    pub id: u32,
+    /// Unique among the namespace's functions.
+    pub name: Name,
+    /// What the node keeps about it; JSON, opaque here.
+    pub attributes: String,
+    /// At least this many runs were triggered.
+    pub triggered: u64,
+    /// At least this many runs ended.
+    pub done: u64,
+}
+
+mod namespace_text {
+    use super::NamespaceId;
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+
+    pub fn serialize<S: Serializer>(id: &NamespaceId, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(id)
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<NamespaceId, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        u64::from_str_radix(&text, 16)
+            .ok()
+            .and_then(NamespaceId::new)
+            .ok_or_else(|| D::Error::custom("not a namespace id"))
+    }
+}
+
+impl Manifest {
+    /// The manifest's bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut body = serde_json::to_vec_pretty(self).expect("plain data always serialises");
+        body.push(b'\n');
+        let crc = crc_fast::crc32_iscsi(&body);
+        let mut bytes = format!("{MAGIC} {FORMAT} {crc:08x} {}\n", body.len()).into_bytes();
+        bytes.extend_from_slice(&body);
+        bytes
+    }
+
+    /// The manifest that these bytes hold.
+    pub fn decode(bytes: &[u8]) -> Result<Manifest> {
+        let damaged = |what: &str| Code::ManifestDamaged.error(format!("manifest: {what}"));
+        if bytes.len() > MANIFEST_MAX_BYTES {
+            return Err(damaged("it is longer than a manifest can be"));
+        }
+        let end = bytes.iter().take(80).position(|byte| *byte == b'\n').ok_or_else(|| damaged("no first line"))?;
+        let line = std::str::from_utf8(&bytes[..end]).map_err(|_| damaged("its first line is not text"))?;
+        let mut words = line.split(' ');
+        if words.next() != Some(MAGIC) {
+            return Err(Code::NotANamespace.error("the manifest is not one of Millrace"));
+        }
+        let format: u32 = words.next().and_then(|w| w.parse().ok()).ok_or_else(|| damaged("it names no format"))?;
+        if format != FORMAT {
+            return Err(Code::FormatVersion.error(format!(
+                "the namespace has format {format}; this is Millrace {} with format {FORMAT}",
+                env!("CARGO_PKG_VERSION")
+            )));
+        }
+        let crc = words.next().and_then(|w| u32::from_str_radix(w, 16).ok()).ok_or_else(|| damaged("no checksum"))?;
+        let length: usize = words.next().and_then(|w| w.parse().ok()).ok_or_else(|| damaged("no length"))?;
+        let body = &bytes[end + 1..];
+        if body.len() != length {
+            return Err(damaged(&format!("{length} bytes were written, {} are there", body.len())));
+        }
+        if crc_fast::crc32_iscsi(body) != crc {
+            return Err(damaged("the checksum does not match"));
+        }
+        let manifest: Manifest = serde_json::from_slice(body).map_err(|error| damaged(&error.to_string()))?;
+        manifest.validate().map_err(|what| damaged(&what))?;
+        Ok(manifest)
+    }
+
+    /// Whether the values can be those of a namespace; a checksum proves who wrote them, not that they make sense.
+    fn validate(&self) -> Result<(), String> {
+        if !self.segment_bytes.is_power_of_two()
+            || !(SEGMENT_MIN_BYTES..=SEGMENT_MAX_BYTES).contains(&self.segment_bytes)
+        {
+            return Err(format!("segments of {} bytes", self.segment_bytes));
+        }
+        if self.first_segment >= u64::MAX / self.segment_bytes {
+            return Err(format!("first segment {}", self.first_segment));
+        }
+        if self.epoch > millrace_wire::EventId::EPOCH_MAX {
+            return Err(format!("epoch {}", self.epoch));
+        }
+        let mut ids = std::collections::HashSet::new();
+        let mut names = std::collections::HashSet::new();
+        for row in &self.logs {
+            if row.history == 0 || row.history > crate::HISTORY_MAX {
+                return Err(format!("log '{}' with a history of {}", row.name, row.history));
+            }
+            if row.id >= self.next_id || !ids.insert(row.id) || !names.insert((true, &*row.name)) {
+                return Err(format!("log '{}' twice, or with an id that was never given", row.name));
+            }
+        }
+        for row in &self.functions {
+            if row.id >= self.next_id || !ids.insert(row.id) || !names.insert((false, &*row.name)) {
+                return Err(format!("function '{}' twice, or with an id that was never given", row.name));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Smallest segment.
+pub const SEGMENT_MIN_BYTES: u64 = 1 << 20;
+/// Largest segment; an entry's length must fit in 32 bits with room to spare.
+pub const SEGMENT_MAX_BYTES: u64 = 1 << 30;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn sample() -> Manifest {
+        Manifest {
+            namespace: NamespaceId::new(0xABC).unwrap(),
+            epoch: 3,
+            segment_bytes: 1 << 20,
+            retain_bytes: 1 << 30,
+            retain_age_ms: None,
+            durability: Durability::Disk,
+            created_us: 1,
+            first_segment: 0,
+            defined: 64,
+            next_id: 3,
+            logs: vec![LogRow { id: 1, name: "raw/a".parse().unwrap(), history: 10, latest: 4 }],
+            functions: vec![FunctionRow {
+                id: 2,
+                name: "f".parse().unwrap(),
+                attributes: "{}".into(),
+                triggered: 1,
+                done: 0,
+            }],
+        }
+    }
+
+    #[test]
+    fn comes_back_as_written() {
+        assert_eq!(Manifest::decode(&sample().encode()).unwrap(), sample());
+    }
+
+    #[test]
+    fn another_format_is_named() {
+        let text = String::from_utf8(sample().encode()).unwrap().replacen("manifest 1", "manifest 9", 1);
+        let error = Manifest::decode(text.as_bytes()).unwrap_err();
+        assert_eq!(error.code(), Code::FormatVersion);
+        assert!(error.detail().contains("format 9"), "{error}");
+    }
+
+    #[test]
+    fn impossible_values_are_refused_although_their_checksum_holds() {
+        type Spoil = fn(&mut Manifest);
+        let spoils: [Spoil; 6] = [
+            |m| m.segment_bytes = 3 << 20,
+            |m| m.segment_bytes = 0,
+            |m| m.logs[0].history = 0,
+            |m| m.next_id = 2,
+            |m| m.functions[0].id = 1,
+            |m| m.first_segment = u64::MAX,
+        ];
+        for (n, spoil) in spoils.iter().enumerate() {
+            let mut manifest = sample();
+            spoil(&mut manifest);
+            assert_eq!(Manifest::decode(&manifest.encode()).unwrap_err().code(), Code::ManifestDamaged, "{n}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn one_changed_byte_is_noticed(at in 0usize..10_000, flip in 1u8..) {
+            let mut bytes = sample().encode();
+            let at = at % bytes.len();
+            bytes[at] ^= flip;
+            // A flip in the case of a checksum digit spells the same number; nothing else may pass.
+            prop_assert!(Manifest::decode(&bytes).map_or(true, |manifest| manifest == sample()));
+        }
+
+        #[test]
+        fn any_bytes_are_answered(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+            prop_assert!(Manifest::decode(&bytes).is_err());
+        }
+    }
+}

@@ -1,0 +1,16 @@
+//! The files of a namespace: what each one holds and how it is mapped.
+//!
+//! | file | what | truth? |
+//! |---|---|---|
+//! | `manifest` | identity, epoch, definitions, first segment | yes; replaced atomically |
+//! | `segments/N` | the entries | yes; append-only |
+//! | `index/N` | a log's ring of positions, a function's counters | no; rebuilt from the segments |
+//! | `control` | the lock and the watermarks that live processes share | no; made anew when nobody lives |
+
+#[allow(unsafe_code)]
+pub(crate) mod control;
+#[allow(unsafe_code)]
+pub(crate) mod index;
+pub(crate) mod manifest;
+#[allow(unsafe_code)]
+pub(crate) mod segments;

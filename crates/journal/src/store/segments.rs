@@ -1,0 +1,276 @@
+//! The segments: fixed-size files that together are one long, append-only array of bytes.
+//!
+//! ```text
+//!  0        8          16       24             32     36      40            60    64
+//! +--------+----------+--------+--------------+------+-------+-------------+-----+---------- … ---------+
+//! | magic  | namespace| number | base sequence| prev | epoch | unused      | crc | entries, then free   |
+//! +--------+----------+--------+--------------+------+-------+-------------+-----+---------- … ---------+
+//! ```
+//!
+//! `crc` covers bytes 0..60; `prev` and `base sequence` continue the chain of the segment before. A batch never spans two
+//! segments. Readers find a segment's address in a table without a lock; a slot of the table holds a segment's number and
+//! its address, and whoever reads through a stale slot finds bytes that fail their checksum.
+
+use crate::{
+    entry::{HEADER_BYTES, Header, Position, checksum},
+    medium::{Medium, Region},
+};
+use millrace_wire::{Code, Error, Result};
+use std::{
+    collections::BTreeMap,
+    io, slice,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicPtr, AtomicU64, Ordering},
+    },
+};
+
+/// Segments that may exist at once; with 64 MiB each, 256 GiB.
+pub(crate) const SEGMENTS_MAX: u64 = 4096;
+/// Bytes before the first entry of a segment.
+pub(crate) const SEGMENT_HEADER_BYTES: u64 = 64;
+const MAGIC: u64 = 0x0001_0047_4553_524d; // "MRSEG" and the format's version
+
+/// The folder of the segments.
+pub(crate) const FOLDER: &str = "segments";
+
+/// The file of a segment.
+pub(crate) fn name(number: u64) -> String {
+    format!("{FOLDER}/{number:010}")
+}
+
+/// A segment's header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SegmentHeader {
+    pub namespace: u64,
+    pub number: u64,
+    pub base_sequence: u64,
+    pub prev: u32,
+    pub epoch: u32,
+}
+
+impl SegmentHeader {
+    pub fn encode(&self) -> [u8; 64] {
+        let mut bytes = [0; 64];
+        bytes[0..8].copy_from_slice(&MAGIC.to_le_bytes());
+        bytes[8..16].copy_from_slice(&self.namespace.to_le_bytes());
+        bytes[16..24].copy_from_slice(&self.number.to_le_bytes());
+        bytes[24..32].copy_from_slice(&self.base_sequence.to_le_bytes());
+        bytes[32..36].copy_from_slice(&self.prev.to_le_bytes());
+        bytes[36..40].copy_from_slice(&self.epoch.to_le_bytes());
+        let crc = crc_fast::crc32_iscsi(&bytes[..60]);
+        bytes[60..].copy_from_slice(&crc.to_le_bytes());
+        bytes
+    }
+
+    pub fn decode(bytes: &[u8; 64]) -> Option<Self> {
+        let u64_at = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("8 bytes"));
+        let u32_at = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("4 bytes"));
+        (u64_at(0) == MAGIC && u32_at(60) == crc_fast::crc32_iscsi(&bytes[..60])).then(|| Self {
+            namespace: u64_at(8),
+            number: u64_at(16),
+            base_sequence: u64_at(24),
+            prev: u32_at(32),
+            epoch: u32_at(36),
+        })
+    }
+}
+
+struct TableSlot {
+    /// Segment number + 1; 0 is empty.
+    tag: AtomicU64,
+    base: AtomicPtr<u8>,
+}
+
+/// Every segment this process has mapped.
+pub(crate) struct Segments {
+    medium: Arc<dyn Medium>,
+    table: Box<[TableSlot]>,
+    maps: Mutex<BTreeMap<u64, Arc<Region>>>,
+    shift: u32,
+}
+
+/// What the operating system said, as one of our errors.
+pub(crate) fn io_error(what: impl std::fmt::Display, error: &io::Error) -> Error {
+    let code = match error.raw_os_error() {
+        Some(libc::ENOSPC | libc::EDQUOT | libc::EFBIG) => Code::DiskFull,
+        Some(libc::EROFS | libc::EACCES | libc::EPERM) => Code::ReadOnly,
+        _ => Code::Io,
+    };
+    code.error(format!("{what}: {error}"))
+}
+
+impl Segments {
+    pub fn new(medium: Arc<dyn Medium>, segment_bytes: u64) -> Self {
+        let empty = |_| TableSlot { tag: AtomicU64::new(0), base: AtomicPtr::new(std::ptr::null_mut()) };
+        Self {
+            medium,
+            table: (0..SEGMENTS_MAX).map(empty).collect(),
+            maps: Mutex::default(),
+            shift: segment_bytes.trailing_zeros(),
+        }
+    }
+
+    /// Bytes of a segment.
+    pub fn bytes(&self) -> u64 {
+        1 << self.shift
+    }
+
+    /// The segment a position lies in.
+    pub fn number(&self, position: u64) -> u64 {
+        position >> self.shift
+    }
+
+    /// A position's offset in its segment.
+    pub fn offset(&self, position: u64) -> u64 {
+        position & (self.bytes() - 1)
+    }
+
+    /// Where a segment starts.
+    pub fn start(&self, number: u64) -> u64 {
+        number << self.shift
+    }
+
+    /// Where a segment's first entry starts.
+    pub fn first_entry(&self, number: u64) -> u64 {
+        self.start(number) + SEGMENT_HEADER_BYTES
+    }
+
+    /// Bytes from a position to its segment's end.
+    pub fn room(&self, position: u64) -> u64 {
+        self.bytes() - self.offset(position)
+    }
+
+    /// The address of a position, mapping its segment if need be.
+    #[inline]
+    pub fn address(&self, position: u64) -> Result<*mut u8> {
+        let number = self.number(position);
+        let slot = &self.table[(number % SEGMENTS_MAX) as usize];
+        let base = if slot.tag.load(Ordering::Acquire) == number + 1 {
+            slot.base.load(Ordering::Acquire)
+        } else {
+            self.map(number, false)?.base
+        };
+        // SAFETY: the offset is below the segment's size, and every region is that large.
+        Ok(unsafe { base.add(self.offset(position) as usize) })
+    }
+
+    /// The region of a segment, mapping it if need be; `create` makes the file.
+    #[cold]
+    pub fn map(&self, number: u64, create: bool) -> Result<Arc<Region>> {
+        let mut maps = self.maps.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        if let Some(region) = maps.get(&number) {
+            return Ok(region.clone());
+        }
+        let region = match self.adopt_recycled(&mut maps, number) {
+            Some(region) => region,
+            None => self.medium.map(&name(number), self.bytes(), create).map_err(|error| match error.kind() {
+                io::ErrorKind::NotFound => Code::NamespaceIncomplete.error(format!("{} is missing", name(number))),
+                io::ErrorKind::UnexpectedEof => Code::SegmentTruncated.error(format!("{} is too short", name(number))),
+                _ => io_error(name(number), &error),
+            })?,
+        };
+        maps.insert(number, region.clone());
+        let slot = &self.table[(number % SEGMENTS_MAX) as usize];
+        slot.tag.store(0, Ordering::Release);
+        slot.base.store(region.base, Ordering::Release);
+        slot.tag.store(number + 1, Ordering::Release);
+        Ok(region)
+    }
+
+    /// A segment that was recycled under a new number is mapped already: its pages stay warm under the new number.
+    fn adopt_recycled(&self, maps: &mut BTreeMap<u64, Arc<Region>>, number: u64) -> Option<Arc<Region>> {
+        let (identity, bytes) = self.medium.identify(&name(number)).ok()?;
+        let old = *maps.iter().find(|(_, region)| region.identity == identity && bytes == region.bytes)?.0;
+        maps.remove(&old)
+    }
+
+    /// Lets go of segments before `first`, but for those whose files may come back under a new number.
+    pub fn retire_before(&self, first: u64, is_spare: &dyn Fn(u64) -> bool) {
+        let mut maps = self.maps.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        for number in maps.range(..first).map(|(number, _)| *number).collect::<Vec<_>>() {
+            if is_spare(maps[&number].identity) {
+                continue;
+            }
+            let region = maps.remove(&number).expect("listed above");
+            self.medium.retire(&region);
+            // A reader may still hold the address it got a moment ago: the range stays reserved, without memory.
+            std::mem::forget(region);
+        }
+    }
+
+    /// The header of the entry at a position, unchecked.
+    #[inline]
+    pub fn header(&self, position: u64) -> Result<Header> {
+        debug_assert!(self.room(position) >= HEADER_BYTES);
+        let address = self.address(position)?;
+        // SAFETY: 64 bytes from an aligned position lie within the segment. Another process may be writing there; any
+        // bits make a Header, and nobody trusts one before its checksum has passed.
+        Ok(unsafe { address.cast::<Header>().read_volatile() })
+    }
+
+    /// The bytes of an entry behind its checksum. `length` was checked against the segment's room.
+    pub fn entry_bytes(&self, position: u64, length: u64) -> Result<&[u8]> {
+        assert!(length >= HEADER_BYTES && length <= self.room(position));
+        let address = self.address(position)?;
+        // SAFETY: within the segment (asserted), which stays mapped as long as `self`. The bytes of a committed entry do
+        // not change until its segment is recycled, which readers notice by checksum and by `first`.
+        Ok(unsafe { slice::from_raw_parts(address.add(4), length as usize - 4) })
+    }
+
+    /// The header of the entry at a position, if a whole entry with a right checksum stands there.
+    pub fn valid_entry(&self, position: u64) -> Result<Option<Header>> {
+        let room = self.room(position);
+        if room < HEADER_BYTES {
+            return Ok(None);
+        }
+        let header = self.header(position)?;
+        if !header.is_plausible(room) {
+            return Ok(None);
+        }
+        let bytes = self.entry_bytes(position, u64::from(header.length))?;
+        Ok((checksum(position, bytes) == header.crc).then_some(header))
+    }
+
+    /// The header of a segment, if it has a right one.
+    pub fn segment_header(&self, number: u64) -> Result<Option<SegmentHeader>> {
+        let address = self.address(self.start(number))?;
+        // SAFETY: a segment is longer than its header.
+        let bytes = unsafe { address.cast::<[u8; 64]>().read_volatile() };
+        Ok(SegmentHeader::decode(&bytes).filter(|header| header.number == number))
+    }
+
+    /// Whether a segment's file exists.
+    pub fn exists(&self, number: u64) -> bool {
+        self.medium.identify(&name(number)).is_ok()
+    }
+
+    /// Makes the journal durable from one position to another.
+    pub fn flush(&self, from: u64, to: u64) -> Result<()> {
+        for number in self.number(from)..=self.number(to.saturating_sub(1).max(from)) {
+            let region = self.map(number, false)?;
+            self.medium
+                .flush(&region)
+                .map_err(|error| Code::FlushFailed.error(format!("{} at {}: {error}", name(number), Position(from))))?;
+        }
+        Ok(())
+    }
+
+    /// Writes bytes that nobody reads yet. They lie within one segment that has storage there.
+    pub fn write(&self, position: u64, bytes: &[u8]) -> Result<()> {
+        assert!(bytes.len() as u64 <= self.room(position));
+        let address = self.address(position)?;
+        // SAFETY: within the segment (asserted), not yet committed, and the caller is the only writer.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), address, bytes.len()) };
+        Ok(())
+    }
+
+    /// Clears bytes that were never committed. They lie within one segment.
+    pub fn clear(&self, from: u64, to: u64) -> Result<()> {
+        let bytes = to.saturating_sub(from).min(self.room(from));
+        let address = self.address(from)?;
+        // SAFETY: within the segment, behind everything committed, and the caller is the only writer.
+        unsafe { std::ptr::write_bytes(address, 0, bytes as usize) };
+        Ok(())
+    }
+}

@@ -1,0 +1,552 @@
+//! The batch: staged behind the tail, committed by one store.
+//!
+//! ```text
+//!   tail                                     intent
+//!    v                                          v
+//! ---+-------------+-----------+----------------+----------
+//!    | APPEND      | TRIGGER   | DONE      LAST |
+//! ---+-------------+-----------+----------------+----------
+//!                              ^ control.last is set here: that store commits the batch
+//! ```
+//!
+//! Entries are written where they will stay. The checksum of an entry is made when the next one is staged, or when the
+//! batch ends and the entry is known to be the last. A batch that does not fit into its segment moves to the next one,
+//! as a whole. Then indexes are brought up to date, the tail is published and waiters are woken.
+
+use super::lock::{Acquired, Lock};
+use crate::{
+    catalog::{Catalog, Definition, Function, HISTORY_MAX, Log, Subject},
+    entry::{
+        CARRIED_PREFIX_BYTES, Entry, FLAG_CARRIED, FLAG_LAST, HEADER_BYTES, Header, Kind, Position, checksum, span,
+        trigger_payload,
+    },
+    journal::Inner,
+    store::{
+        control::POISON_COMMIT,
+        index::Index,
+        segments::{SEGMENT_HEADER_BYTES, SegmentHeader, io_error},
+    },
+};
+use millrace_wire::{Code, Error, EventId, Hlc, LogName, Name, Result};
+use std::sync::{Arc, atomic::Ordering};
+
+/// The longest record, in a namespace whose segments are large enough for it.
+pub const RECORD_MAX_BYTES: u64 = 16 << 20;
+
+/// What a commit gives back.
+#[derive(Clone, Copy, Debug)]
+pub struct Committed<R> {
+    /// What the closure returned.
+    pub value: R,
+    /// The end of the batch: it is on disk once [`crate::Journal::durable`] has reached this.
+    pub end: Position,
+}
+
+/// A staged record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Appended {
+    /// Its place in its log.
+    pub seqno: u64,
+    /// Its event id.
+    pub id: EventId,
+}
+
+/// Holds the journal's lock.
+pub(crate) struct WriteGuard<'j> {
+    inner: &'j Inner,
+}
+
+impl Drop for WriteGuard<'_> {
+    fn drop(&mut self) {
+        self.inner.write_lock().release();
+    }
+}
+
+impl Inner {
+    pub(crate) fn write_lock(&self) -> Lock<'_> {
+        Lock { word: &self.control.writer.lock, medium: &*self.medium, slot: self.slot }
+    }
+
+    /// Takes the lock and leaves the journal whole, whatever its last owner was doing.
+    #[inline]
+    pub(crate) fn lock(&self) -> Result<WriteGuard<'_>> {
+        if self.medium.is_inherited() {
+            return Err(Code::ForkedHandle.error("this process is a fork of the one that opened the namespace"));
+        }
+        let acquired = self.write_lock().acquire();
+        let guard = WriteGuard { inner: self };
+        // `applied` differs from the end of `last` only if a commit was cut short.
+        if acquired == Acquired::FromDead || self.control.writer.intent.load(Ordering::Relaxed) != 0 {
+            self.repair()?;
+        }
+        Ok(guard)
+    }
+
+    /// Runs `f` under the lock and commits what it staged.
+    #[inline]
+    pub(crate) fn commit<R>(&self, f: impl FnOnce(&mut Transaction<'_>) -> Result<R>) -> Result<Committed<R>> {
+        let guard = self.lock()?;
+        self.control.check_health()?;
+        if self.control.writer.defined.load(Ordering::Relaxed) != self.catalog_version.load(Ordering::Relaxed) {
+            self.refresh_catalog()?;
+        }
+        let mut transaction = Transaction::begin(self)?;
+        let value = f(&mut transaction)?;
+        let end = transaction.finish()?;
+        drop(guard);
+        self.wake_sleepers();
+        self.nudge_preparer(end);
+        Ok(Committed { value, end: Position(end) })
+    }
+
+    /// Brings the indexes up to date with one committed entry. Doing it twice is the same as doing it once.
+    #[inline]
+    pub(crate) fn apply(&self, catalog: &Catalog, position: u64, header: &Header) {
+        match Kind::from_u8(header.kind) {
+            Some(Kind::Append) => {
+                if let Some(Subject::Log(log)) = catalog.subject(header.subject) {
+                    apply_append(log, header.seqno, position);
+                }
+            }
+            Some(Kind::Trigger) => {
+                if let Some(subject) = catalog.subject(header.subject) {
+                    subject.index().raise_latest(header.seqno);
+                }
+            }
+            Some(Kind::Done) => {
+                if let Some(subject) = catalog.subject(header.subject) {
+                    subject.index().raise_done(header.seqno);
+                }
+            }
+            Some(Kind::Define) => self.control.writer.defined.store(position, Ordering::Release),
+            _ => {}
+        }
+    }
+}
+
+/// Notes a record's position, unless it fell out of the history already.
+pub(crate) fn apply_append(log: &Log, seqno: u64, position: u64) {
+    let index = log.index();
+    if seqno + log.history() > index.latest() {
+        index.set_position(seqno, position);
+        index.raise_latest(seqno);
+    }
+}
+
+/// A batch in the making; see [`crate::Journal::commit`].
+pub struct Transaction<'j> {
+    inner: &'j Inner,
+    number: u64,
+    /// The committed tail; 0 once the batch is committed.
+    tail: u64,
+    /// Where the batch starts: the tail, or the first entry of the next segment.
+    start: u64,
+    /// Where the next entry goes.
+    at: u64,
+    /// The staged entry that has no checksum yet.
+    open: Option<u64>,
+    first_prev: u32,
+    prev: u32,
+    sequence: u64,
+    first_sequence: u64,
+    hlc: Hlc,
+    wall_us: u64,
+    catalog: Option<Arc<Catalog>>,
+    last_define: u64,
+    defines: bool,
+    committed: bool,
+}
+
+impl<'j> Transaction<'j> {
+    #[inline]
+    fn begin(inner: &'j Inner) -> Result<Self> {
+        let last = inner.control.writer.last.load(Ordering::Relaxed);
+        let header = inner.segments.header(last)?;
+        let tail = last + header.span();
+        Ok(Self {
+            inner,
+            number: inner.transactions.fetch_add(1, Ordering::Relaxed) + 1,
+            tail,
+            start: tail,
+            at: tail,
+            open: None,
+            first_prev: header.crc,
+            prev: header.crc,
+            sequence: header.sequence + 1,
+            first_sequence: header.sequence + 1,
+            hlc: Hlc::from_bits(inner.control.writer.hlc.load(Ordering::Relaxed)),
+            wall_us: inner.medium.wall_us(),
+            catalog: None,
+            last_define: inner.control.writer.defined.load(Ordering::Relaxed),
+            defines: false,
+            committed: false,
+        })
+    }
+
+    /// Logs and functions as of now, including what this batch has defined.
+    pub fn catalog(&mut self) -> &Arc<Catalog> {
+        self.catalog.get_or_insert_with(|| self.inner.cached_catalog())
+    }
+
+    /// [`Catalog::version`] as of the start of this batch; costs nothing.
+    pub fn catalog_version(&self) -> u64 {
+        self.inner.catalog_version.load(Ordering::Relaxed)
+    }
+
+    /// The end of the committed journal, where this batch will follow.
+    pub fn tail(&self) -> Position {
+        Position(self.tail)
+    }
+
+    /// Stages a record.
+    #[inline]
+    pub fn append(&mut self, log: &Log, payload: &[u8], cause: EventId, ordinal: u16) -> Result<Appended> {
+        log.check_exists()?;
+        let bytes_max = RECORD_MAX_BYTES.min(self.inner.segments.bytes() / 4);
+        if payload.len() as u64 > bytes_max {
+            return Err(Code::RecordTooLong.error(format!(
+                "a record of {} bytes for log '{}'; the most here is {bytes_max}",
+                payload.len(),
+                log.name()
+            )));
+        }
+        let seqno = log.next_seqno(self.number);
+        let id = self.stage(
+            Header { kind: Kind::Append as u8, subject: log.id(), seqno, ordinal, ..Header::default() },
+            cause,
+            &[payload],
+        )?;
+        Ok(Appended { seqno, id })
+    }
+
+    /// Stages a trigger of `function` by the record that `cause` names; returns the run's id.
+    pub fn trigger(&mut self, function: u32, cause: EventId, log: &Log, record_seqno: u64) -> Result<EventId> {
+        let seqno = self.function(function)?.next_trigger(self.number);
+        let header = Header { kind: Kind::Trigger as u8, subject: function, seqno, ..Header::default() };
+        self.stage(header, cause, &[&trigger_payload(log.id(), record_seqno)])
+    }
+
+    /// Stages the start of an attempt at a run.
+    pub fn fired(&mut self, function: u32, run: EventId, attempt: u64) -> Result<EventId> {
+        let header = Header { kind: Kind::Fired as u8, subject: function, seqno: attempt, ..Header::default() };
+        self.stage(header, run, &[])
+    }
+
+    /// Stages the end of a run, for good.
+    pub fn done(&mut self, function: u32, run: EventId, payload: &[u8]) -> Result<EventId> {
+        let seqno = match self.catalog().function_by_id(function).cloned() {
+            Some(function) => function.next_done(self.number),
+            None => 0, // Its function was removed meanwhile; nobody counts any more.
+        };
+        let header = Header { kind: Kind::Done as u8, subject: function, seqno, ..Header::default() };
+        self.stage(header, run, &[payload])
+    }
+
+    /// Stages the note that a run read a record; seqno 0 with payload says how it asked for the latest of an empty log.
+    pub fn read(&mut self, log: &Log, seqno: u64, run: EventId, payload: &[u8]) -> Result<EventId> {
+        let header = Header { kind: Kind::Read as u8, subject: log.id(), seqno, ..Header::default() };
+        self.stage(header, run, &[payload])
+    }
+
+    /// Stages a new log, or finds the one of that name if it has the same attributes.
+    pub fn create_log(&mut self, name: &LogName, history: u64) -> Result<Log> {
+        if history == 0 || history > HISTORY_MAX {
+            return Err(Code::HistoryInvalid.error(format!("log '{name}' with a history of {history}")));
+        }
+        if let Some(log) = self.catalog().log(name) {
+            if log.history() == history {
+                return Ok(log.clone());
+            }
+            let existing = log.history();
+            return Err(Code::LogExists
+                .error(format!("log '{name}' exists with history = {existing}; asked for was history = {history}")));
+        }
+        let id = self.catalog().next_id();
+        let index = self.create_index(id, history)?;
+        let log = Log::new(id, name.clone(), history, index);
+        self.define(id, &Definition::Log { id, name: name.clone(), history })?;
+        Arc::make_mut(self.catalog.as_mut().expect("just read")).insert_log(log.clone());
+        Ok(log)
+    }
+
+    /// Stages the removal of a log and its records. Whether it is in use is for the caller to know.
+    pub fn remove_log(&mut self, name: &LogName) -> Result<()> {
+        let log = self.catalog().log(name).cloned();
+        let log = log.ok_or_else(|| Code::LogNotFound.error(format!("no log '{name}'")))?;
+        self.define(log.id(), &Definition::RemoveLog { id: log.id() })
+    }
+
+    /// Stages a new function, or new attributes for the one of that name.
+    pub fn define_function(&mut self, name: &Name, attributes: &str) -> Result<Function> {
+        let (id, index) = match self.catalog().function(name).map(Function::id) {
+            Some(id) => (id, None),
+            None => {
+                let id = self.catalog().next_id();
+                (id, Some(self.create_index(id, 0)?))
+            }
+        };
+        let attributes = attributes.to_owned();
+        let definition = Definition::Function { id, name: name.clone(), attributes: attributes.clone() };
+        self.define(id, &definition)?;
+        let position = self.open.expect("a definition was staged");
+        let (inner, catalog) = (self.inner, Arc::make_mut(self.catalog.as_mut().expect("just read")));
+        match index {
+            Some(index) => catalog.insert_function(Function::new(id, name.clone(), attributes, index)),
+            None => catalog.apply(&definition, position, &*inner.medium, false)?,
+        }
+        Ok(catalog.function_by_id(id).expect("just defined").clone())
+    }
+
+    /// Stages the removal of a function; its pending runs stay pending until they are ended.
+    pub fn remove_function(&mut self, name: &Name) -> Result<()> {
+        let id = self.catalog().function(name).map(Function::id);
+        let id = id.ok_or_else(|| Code::FunctionNotFound.error(format!("no function '{name}'")))?;
+        self.define(id, &Definition::RemoveFunction { id })
+    }
+
+    /// Runs of the function that have not ended, including what this batch triggers and ends.
+    pub fn pending(&mut self, function: u32) -> u64 {
+        let number = self.number;
+        self.catalog().function_by_id(function).map_or(0, |function| function.pending_in(number))
+    }
+
+    /// Stages the copy of an entry whose segment is to go.
+    pub(crate) fn carry(&mut self, entry: &Entry) -> Result<EventId> {
+        let mut prefix = [0; CARRIED_PREFIX_BYTES];
+        prefix[..16].copy_from_slice(&entry.id.get().to_le_bytes());
+        prefix[16..24].copy_from_slice(&entry.written.0.to_le_bytes());
+        let (kind, flags) = (entry.kind as u8, FLAG_CARRIED);
+        let (subject, seqno, ordinal) = (entry.subject, entry.seqno, entry.ordinal);
+        let header = Header { kind, flags, subject, seqno, ordinal, hlc: entry.hlc.get(), ..Header::default() };
+        self.stage(header, entry.cause, &[&prefix, &entry.payload])
+    }
+
+    /// Stages the note that the journal was opened under a new epoch.
+    pub(crate) fn opened(&mut self, payload: &[u8]) -> Result<EventId> {
+        self.stage(Header { kind: Kind::Open as u8, ..Header::default() }, EventId::NONE, &[payload])
+    }
+
+    fn function(&mut self, id: u32) -> Result<Function> {
+        let function = self.catalog().function_by_id(id).cloned();
+        function.ok_or_else(|| Code::FunctionNotFound.error(format!("no function with id {id}")))
+    }
+
+    fn create_index(&self, id: u32, history: u64) -> Result<Index> {
+        Index::create(&*self.inner.medium, id, history).map_err(|error| io_error(crate::store::index::name(id), &error))
+    }
+
+    fn define(&mut self, id: u32, definition: &Definition) -> Result<()> {
+        self.defines = true;
+        let header = Header { kind: Kind::Define as u8, subject: id, seqno: self.last_define, ..Header::default() };
+        self.stage(header, EventId::NONE, &[&definition.encode()])?;
+        self.last_define = self.open.expect("a definition was staged");
+        if matches!(definition, Definition::RemoveLog { .. } | Definition::RemoveFunction { .. }) {
+            let inner = self.inner;
+            let catalog = Arc::make_mut(self.catalog.get_or_insert_with(|| inner.cached_catalog()));
+            catalog.apply(definition, self.last_define, &*inner.medium, false)?;
+        }
+        Ok(())
+    }
+
+    /// Writes an entry behind the ones staged so far.
+    #[inline]
+    fn stage(&mut self, mut header: Header, cause: EventId, payload: &[&[u8]]) -> Result<EventId> {
+        let length = HEADER_BYTES + payload.iter().map(|part| part.len() as u64).sum::<u64>();
+        self.make_room(span(length))?;
+        self.seal(0)?;
+        self.hlc = self.hlc.next(self.wall_us);
+        header.length = length as u32;
+        header.sequence = self.sequence;
+        header.epoch = self.inner.epoch;
+        header.cause = [cause.get() as u64, (cause.get() >> 64) as u64];
+        if header.flags & FLAG_CARRIED == 0 {
+            header.hlc = self.hlc.get();
+        }
+        let address = self.inner.segments.address(self.at)?;
+        // SAFETY: `make_room` made sure that the entry lies within its segment and has storage; the lock is held, and
+        // nobody reads behind the tail.
+        unsafe {
+            address.cast::<Header>().write(header);
+            let mut to = address.add(HEADER_BYTES as usize);
+            for part in payload {
+                std::ptr::copy_nonoverlapping(part.as_ptr(), to, part.len());
+                to = to.add(part.len());
+            }
+        }
+        self.open = Some(self.at);
+        self.at += span(length);
+        self.sequence += 1;
+        Ok(header.id(self.inner.namespace))
+    }
+
+    /// Gives the open entry its place in the chain and its checksum.
+    #[inline]
+    fn seal(&mut self, flags: u8) -> Result<()> {
+        if let Some(position) = self.open.take() {
+            self.prev = self.inner.seal_entry(position, self.prev, flags)?;
+        }
+        Ok(())
+    }
+
+    /// Makes sure that an entry of `bytes` fits at `self.at`.
+    #[inline]
+    fn make_room(&mut self, bytes: u64) -> Result<()> {
+        let segments = &self.inner.segments;
+        // `at` may be the very end of a segment, which is the start of the next: its room counts as none.
+        let room = segments.start(segments.number(self.start)) + segments.bytes() - self.at;
+        if self.at - self.start + bytes > segments.bytes() / 2 {
+            return Err(self.too_large(bytes));
+        }
+        if bytes > room || self.start.is_multiple_of(segments.bytes()) {
+            self.move_to_next_segment(bytes)?;
+        }
+        self.inner.ensure_ready(self.at + bytes)?;
+        self.inner.control.writer.intent.store(self.at + bytes, Ordering::Relaxed);
+        Ok(())
+    }
+
+    #[cold]
+    fn too_large(&self, bytes: u64) -> Error {
+        let (batch_bytes, segment_bytes) = (self.at - self.start + bytes, self.inner.segments.bytes());
+        Code::BatchTooLarge.error(format!("a batch of {batch_bytes} bytes or more in segments of {segment_bytes}"))
+    }
+
+    /// Moves the whole batch to the start of the next segment. Its entries get new checksums: those depend on the place.
+    #[cold]
+    fn move_to_next_segment(&mut self, bytes: u64) -> Result<()> {
+        let inner = self.inner;
+        let segments = &inner.segments;
+        let staged = self.at - self.start;
+        let number = segments.number(self.tail - 1) + 1;
+        let start = segments.first_entry(number);
+        inner.ensure_ready(start + staged + bytes)?;
+        inner.control.writer.intent.store(start + staged + bytes, Ordering::Relaxed);
+        let header = SegmentHeader {
+            namespace: inner.namespace.get(),
+            number,
+            base_sequence: self.first_sequence,
+            prev: self.first_prev,
+            epoch: inner.epoch,
+        };
+        let (from, to) = (segments.address(self.start)?, segments.address(segments.start(number))?);
+        // SAFETY: both ranges have storage and are behind the tail; a batch is at most half a segment.
+        unsafe {
+            to.cast::<[u8; 64]>().write(header.encode());
+            if staged > 0 {
+                let to = to.add(SEGMENT_HEADER_BYTES as usize);
+                std::ptr::copy_nonoverlapping(from, to, staged as usize);
+            }
+        }
+        // What follows the tail in the old segment must not look like an entry to a scan.
+        if segments.offset(self.tail) != 0 && segments.room(self.tail) >= HEADER_BYTES && self.start == self.tail {
+            segments.clear(self.tail, self.tail + HEADER_BYTES)?;
+        }
+        self.reseal(start, staged)?;
+        self.start = start;
+        self.at = start + staged;
+        Ok(())
+    }
+
+    /// Seals the staged entries again, `staged` bytes from their new start; the open one stays open.
+    fn reseal(&mut self, start: u64, staged: u64) -> Result<()> {
+        let (inner, old) = (self.inner, self.start);
+        let moved =
+            |position: u64| if position >= old && position < old + staged { position - old + start } else { position };
+        self.open = self.open.map(moved);
+        self.last_define = moved(self.last_define);
+        self.prev = self.first_prev;
+        let mut position = start;
+        while position < start + staged {
+            let mut header = inner.segments.header(position)?;
+            if header.kind == Kind::Define as u8 {
+                header.seqno = moved(header.seqno);
+                let address = inner.segments.address(position)?;
+                // SAFETY: a staged entry, behind the tail, under the lock.
+                unsafe { address.cast::<Header>().write(header) };
+            }
+            if self.open != Some(position) {
+                self.prev = inner.seal_entry(position, self.prev, 0)?;
+            }
+            position += header.span();
+        }
+        Ok(())
+    }
+
+    /// Commits the batch. Returns its end.
+    #[inline]
+    fn finish(mut self) -> Result<u64> {
+        let Some(last) = self.open else {
+            self.committed = true;
+            return Ok(self.tail); // Nothing was staged.
+        };
+        self.seal(FLAG_LAST)?;
+        let inner = self.inner;
+        let writer = &inner.control.writer;
+        writer.hlc.store(self.hlc.get(), Ordering::Relaxed);
+        writer.last.store(last, Ordering::Release);
+        self.committed = true;
+        // From here on the batch is committed: what fails now is put right by the next lock owner.
+        if self.defines {
+            let catalog = self.catalog.take().expect("definitions go through the catalog");
+            inner.set_catalog(catalog, self.last_define);
+        }
+        inner.apply_batch(self.start, self.at)?;
+        writer.applied.store(self.at, Ordering::Relaxed);
+        writer.intent.store(0, Ordering::Relaxed);
+        inner.publish(self.at);
+        Ok(self.at)
+    }
+}
+
+impl Drop for Transaction<'_> {
+    fn drop(&mut self) {
+        if self.committed {
+            return;
+        }
+        // The closure failed or panicked: nothing of the batch may be taken for an entry.
+        let inner = self.inner;
+        let cleared = if self.at > self.start { inner.segments.clear(self.start, self.at) } else { Ok(()) };
+        if cleared.is_ok() {
+            inner.control.writer.intent.store(0, Ordering::Relaxed);
+        } else {
+            inner.control.writer.poison.store(POISON_COMMIT, Ordering::SeqCst);
+        }
+    }
+}
+
+impl Inner {
+    /// Completes the entry at `position`: its link to the one before, its flags, its checksum, which is returned.
+    #[inline]
+    fn seal_entry(&self, position: u64, prev: u32, flags: u8) -> Result<u32> {
+        let address = self.segments.address(position)?;
+        // SAFETY: a staged entry, within its segment and behind the tail, under the lock; the header is aligned.
+        let header = unsafe { &mut *address.cast::<Header>() };
+        header.prev = prev;
+        header.flags = (header.flags & !FLAG_LAST) | flags;
+        let length = u64::from(header.length);
+        let crc = checksum(position, self.segments.entry_bytes(position, length)?);
+        // SAFETY: as above; the checksum is the first word.
+        unsafe { address.cast::<u32>().write(crc) };
+        Ok(crc)
+    }
+
+    /// Brings the indexes up to date with the committed entries between two positions of one segment.
+    #[inline]
+    fn apply_batch(&self, from: u64, to: u64) -> Result<()> {
+        let catalog = self.catalog.read().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut position = from;
+        while position < to {
+            let header = self.segments.header(position)?;
+            self.apply(&catalog, position, &header);
+            position += header.span();
+        }
+        Ok(())
+    }
+
+    /// Lets readers see everything before `tail`.
+    pub(crate) fn publish(&self, tail: u64) {
+        let published = &self.control.published;
+        published.tail.store(tail, Ordering::Release);
+        published.commits.store(published.commits.load(Ordering::Relaxed).wrapping_add(1), Ordering::Release);
+    }
+}

@@ -1,0 +1,135 @@
+//! A lock in shared memory that survives the death of its owner.
+//!
+//! The word holds the owner's [`Slot`], and a bit that says somebody sleeps. Whoever waits looks, now and then, whether the
+//! owner's process still lives (see [`Medium::is_alive`]); if not, it takes the lock over and is told so, because what
+//! the dead owner was doing has to be put right first. A wake-up lost with its sender costs one such interval, never a hang.
+//!
+//! Lock order: `lock` before `prepare_lock`.
+
+use crate::medium::{Medium, Slot};
+use std::{
+    ptr,
+    sync::atomic::{AtomicU32, Ordering},
+    time::Duration,
+};
+
+const WAITING: u32 = 1 << 31;
+/// Tries before sleeping; a commit takes a few hundred nanoseconds.
+const SPINS_MAX: u32 = 200;
+/// How long a waiter sleeps before it looks whether the owner lives.
+const SLEEP: Duration = Duration::from_millis(3);
+
+/// How the lock was had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Acquired {
+    /// It was free.
+    Free,
+    /// Its owner died with it.
+    FromDead,
+}
+
+/// One process's access to one lock word.
+pub(crate) struct Lock<'a> {
+    pub word: &'a AtomicU32,
+    pub medium: &'a dyn Medium,
+    pub slot: Slot,
+}
+
+impl Lock<'_> {
+    #[inline]
+    pub fn acquire(&self) -> Acquired {
+        if self.try_acquire(self.slot) { Acquired::Free } else { self.acquire_slowly() }
+    }
+
+    #[inline]
+    fn try_acquire(&self, mark: u32) -> bool {
+        self.word.compare_exchange(0, mark, Ordering::Acquire, Ordering::Relaxed).is_ok()
+    }
+
+    #[cold]
+    fn acquire_slowly(&self) -> Acquired {
+        for _ in 0..SPINS_MAX {
+            if self.word.load(Ordering::Relaxed) == 0 && self.try_acquire(self.slot) {
+                return Acquired::Free;
+            }
+            std::hint::spin_loop();
+        }
+        loop {
+            // Once one has slept, others may be asleep too: keep the bit, at worst for one idle wake-up.
+            if self.try_acquire(self.slot | WAITING) {
+                return Acquired::Free;
+            }
+            let seen = self.word.load(Ordering::Relaxed);
+            if seen == 0 {
+                continue;
+            }
+            let marked = seen | WAITING;
+            if seen != marked && self.word.compare_exchange(seen, marked, Ordering::Relaxed, Ordering::Relaxed).is_err()
+            {
+                continue;
+            }
+            sleep(self.word, marked, SLEEP);
+            if self.take_from_dead(marked) {
+                return Acquired::FromDead;
+            }
+        }
+    }
+
+    /// Takes the lock if `seen` names a dead owner that still has it.
+    fn take_from_dead(&self, seen: u32) -> bool {
+        self.word.load(Ordering::Relaxed) == seen
+            && self.has_dead_owner()
+            && self.word.compare_exchange(seen, self.slot | WAITING, Ordering::Acquire, Ordering::Relaxed).is_ok()
+    }
+
+    /// Whether somebody died with the lock.
+    pub fn has_dead_owner(&self) -> bool {
+        let owner = self.word.load(Ordering::Relaxed) & !WAITING;
+        owner != 0 && owner != self.slot && !self.medium.is_alive(owner)
+    }
+
+    /// Whether the word names this process, which, right after it got its slot, means a dead one that had the slot before.
+    pub fn is_inherited_from_dead(&self) -> bool {
+        self.word.load(Ordering::Relaxed) & !WAITING == self.slot
+    }
+
+    #[inline]
+    pub fn release(&self) {
+        if self.word.swap(0, Ordering::SeqCst) & WAITING != 0 {
+            wake(self.word, 1);
+        }
+    }
+}
+
+/// Sleeps in the kernel while the word is `expected`, at most for `timeout`.
+pub(crate) fn sleep(word: &AtomicU32, expected: u32, timeout: Duration) {
+    let timeout = libc::timespec { tv_sec: timeout.as_secs() as i64, tv_nsec: i64::from(timeout.subsec_nanos()) };
+    // SAFETY: the word outlives the call and the timeout is valid; every outcome is answered by looking again.
+    unsafe {
+        libc::syscall(
+            libc::SYS_futex,
+            word.as_ptr(),
+            libc::FUTEX_WAIT,
+            expected,
+            &raw const timeout,
+            ptr::null::<u32>(),
+            0,
+        )
+    };
+}
+
+/// Wakes at most `count` of those who sleep on the word.
+pub(crate) fn wake(word: &AtomicU32, count: i32) {
+    // SAFETY: the word outlives the call.
+    unsafe {
+        libc::syscall(
+            libc::SYS_futex,
+            word.as_ptr(),
+            libc::FUTEX_WAKE,
+            count,
+            ptr::null::<u32>(),
+            ptr::null::<u32>(),
+            0,
+        )
+    };
+}

@@ -1,0 +1,9 @@
+//! Writing: the lock, the batch, the flush, and room for more.
+
+#[allow(unsafe_code)]
+pub(crate) mod commit;
+pub(crate) mod flush;
+#[allow(unsafe_code)]
+pub(crate) mod lock;
+pub(crate) mod prepare;
+pub(crate) mod retention;

@@ -1,0 +1,188 @@
+//! Room ahead: storage for entries that are still to come.
+//!
+//! A range is filled with zeros through the file, once, before anybody writes there through the mapping: so a full disk is
+//! an error and never a fault, a flush needs no allocation, and it is the same whether the pages are new or recycled.
+//! Whoever prepares holds `prepare_lock`; `ready` moves only after the storage is there, so a preparer's death costs
+//! nothing but doing it again. With a background thread, appends find room made before they need it.
+
+use super::lock::Lock;
+use crate::{
+    journal::Inner,
+    store::segments::{self, FOLDER, SEGMENT_HEADER_BYTES, SEGMENTS_MAX, io_error},
+};
+use millrace_wire::{Code, Result};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread::{self, JoinHandle},
+    time::Duration,
+};
+
+/// Storage is made at least this much at a time.
+const CHUNK_BYTES: u64 = 1 << 20;
+/// The background thread keeps this much ahead of the tail, or a quarter of a segment if that is less.
+const AHEAD_BYTES: u64 = 16 << 20;
+/// How often it looks, if nobody wakes it.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// A recycled segment that waits for its next number.
+pub(crate) fn spare_name(n: u64) -> String {
+    format!("{FOLDER}/spare-{n}")
+}
+
+/// Recycled segments kept; more are removed.
+pub(crate) const SPARES_MAX: u64 = 4;
+
+impl Inner {
+    pub(crate) fn prepare_lock(&self) -> Lock<'_> {
+        Lock { word: &self.control.writer.prepare_lock, medium: &*self.medium, slot: self.slot }
+    }
+
+    /// Makes sure that there is storage up to `end`.
+    #[inline]
+    pub(crate) fn ensure_ready(&self, end: u64) -> Result<()> {
+        if end <= self.control.upkeep.ready.load(Ordering::Acquire) { Ok(()) } else { self.extend_ready(end) }
+    }
+
+    #[cold]
+    pub(crate) fn extend_ready(&self, end: u64) -> Result<()> {
+        let lock = self.prepare_lock();
+        lock.acquire(); // From a dead preparer or not: `ready` tells all there is to know.
+        let result = loop {
+            let ready = self.control.upkeep.ready.load(Ordering::Acquire);
+            if ready >= end {
+                break Ok(());
+            }
+            if let Err(error) = self.extend_once(ready, end) {
+                break Err(error);
+            }
+        };
+        lock.release();
+        result
+    }
+
+    /// Prepares the next piece after `ready`, at most to the end of one segment. The caller holds `prepare_lock`.
+    fn extend_once(&self, ready: u64, end: u64) -> Result<()> {
+        let segments = &self.segments;
+        // Storage ends where a batch that skips the rest of a segment continues: in the segment of `end`.
+        let number = segments.number(end - 1);
+        let start = segments.start(number);
+        if number - segments.number(self.control.upkeep.first.load(Ordering::Acquire)) >= SEGMENTS_MAX {
+            return Err(Code::JournalFull.error(format!("{SEGMENTS_MAX} segments are in use")));
+        }
+        let from = if ready > start { ready } else { start };
+        if from == start && self.recycle(number)? {
+            self.control.upkeep.ready.store(start + segments.bytes(), Ordering::Release);
+            return Ok(());
+        }
+        let region = segments.map(number, true)?;
+        let to = (start + segments.bytes()).min(end.max(from + CHUNK_BYTES).next_multiple_of(CHUNK_BYTES));
+        self.medium
+            .allocate(&region, from - start, to - start)
+            .map_err(|error| io_error(segments::name(number), &error))?;
+        if from == start {
+            self.medium.flush_names(FOLDER).map_err(|error| io_error(FOLDER, &error))?;
+        }
+        if !self.flushed_lately.swap(false, Ordering::Relaxed) {
+            // Pages made present are dirty pages: worth it unless somebody flushes them one by one anyway.
+            self.medium.prefault(&region, from - start, to - start);
+        }
+        self.control.upkeep.ready.store(to, Ordering::Release);
+        Ok(())
+    }
+
+    /// Gives a spare segment, if there is one, this number.
+    fn recycle(&self, number: u64) -> Result<bool> {
+        let failed = |error: std::io::Error| io_error(segments::name(number), &error);
+        for n in 0..SPARES_MAX {
+            let spare = spare_name(n);
+            if self.medium.identify(&spare).is_ok_and(|(_, bytes)| bytes == self.segments.bytes()) {
+                self.medium.rename(&spare, &segments::name(number)).map_err(failed)?;
+                self.medium.flush_names(FOLDER).map_err(failed)?;
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// How far ahead of the tail there should be storage.
+    fn ahead_bytes(&self) -> u64 {
+        AHEAD_BYTES.min(self.segments.bytes() / 4)
+    }
+
+    /// Wakes the background thread if room ahead gets short.
+    #[inline]
+    pub(crate) fn nudge_preparer(&self, tail: u64) {
+        let ready = self.control.upkeep.ready.load(Ordering::Relaxed);
+        if ready.wrapping_sub(tail) < self.ahead_bytes() / 2
+            && let Some(thread) = self.preparer.get()
+            && !self.nudged.swap(true, Ordering::Relaxed)
+        {
+            thread.unpark();
+        }
+    }
+
+    /// One step of the background thread; false if there was nothing to do.
+    fn prepare_ahead(&self) -> bool {
+        let tail = self.control.published.tail.load(Ordering::Acquire);
+        let ready = self.control.upkeep.ready.load(Ordering::Acquire);
+        // Nothing is prepared for a journal that does not grow: a namespace at rest stays small.
+        if tail + self.ahead_bytes() <= ready || !self.grows(tail) {
+            return false;
+        }
+        let segments = &self.segments;
+        let next = ready + CHUNK_BYTES.min(segments.bytes() / 4);
+        let next = if segments.offset(ready) == 0 { next.max(ready + SEGMENT_HEADER_BYTES) } else { next };
+        let boundary = segments.start(segments.number(ready)) + segments.bytes();
+        let next = if segments.offset(ready) != 0 { next.min(boundary) } else { next };
+        // A full disk shows at the append that needs the room; here there is nobody to tell.
+        self.extend_ready(next).is_ok()
+    }
+
+    /// Whether the tail moved by a chunk since it was opened: short-lived processes prepare nothing.
+    fn grows(&self, tail: u64) -> bool {
+        tail.saturating_sub(self.opened_at) >= CHUNK_BYTES / 4
+    }
+}
+
+/// The thread that makes room ahead. It must end before its process gives its slot back: whoever sees the slot free takes
+/// its locks for those of a dead process.
+pub(crate) struct Preparer {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Preparer {
+    pub fn start(inner: &Arc<Inner>) -> Result<Self> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let (inner_there, stop_there) = (inner.clone(), stop.clone());
+        let run = move || {
+            while !stop_there.load(Ordering::Relaxed) {
+                inner_there.nudged.store(false, Ordering::Relaxed);
+                if !inner_there.prepare_ahead() {
+                    thread::park_timeout(LOOK);
+                }
+            }
+        };
+        let thread = thread::Builder::new()
+            .name("millrace-room".into())
+            .spawn(run)
+            .map_err(|error| Code::Io.error(format!("starting a thread: {error}")))?;
+        // Only set here, once per journal.
+        let _ = inner.preparer.set(thread.thread().clone());
+        Ok(Self { stop, thread: Some(thread) })
+    }
+}
+
+impl Drop for Preparer {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            thread.thread().unpark();
+            // It panicked or it did not; either way it holds nothing any more.
+            let _ = thread.join();
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! Retention: a segment goes when nothing needs it; the few entries of it that are still live are carried forward.
+//!
+//! Live are the records within their log's history and the triggers whose runs are pending. A segment with more than a
+//! quarter of live bytes stays: copying it would cost more than it frees. The order makes every step safe to die after:
+//! copies are committed and flushed, then the manifest moves on, then the file is renamed or removed.
+
+use super::prepare::{SPARES_MAX, spare_name};
+use crate::{
+    catalog::Catalog,
+    entry::{ALIGN_BYTES, CARRIED_PREFIX_BYTES, Entry, HEADER_BYTES, Kind, Position},
+    journal::Inner,
+    store::{
+        manifest::{FunctionRow, LogRow, Manifest},
+        segments::{self, FOLDER, io_error},
+    },
+};
+use millrace_wire::Result;
+use std::sync::atomic::Ordering;
+
+/// Entries carried per commit.
+const CARRY_BATCH_BYTES: u64 = 256 << 10;
+/// A segment stays if more than one part in this many is live.
+const LIVE_PART: u64 = 4;
+
+/// What [`crate::Journal::maintain`] did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Maintained {
+    /// Segments dropped.
+    pub dropped: u64,
+    /// Entries that were copied because they are still live.
+    pub carried: u64,
+    /// Whether the oldest segment stays only because too much of it is live.
+    pub held_by_live: bool,
+}
+
+impl Inner {
+    /// Drops what retention allows. `pending` says whether a TRIGGER's run is still to be done.
+    pub(crate) fn maintain(&self, pending: &dyn Fn(&Entry) -> bool) -> Result<Maintained> {
+        let mut done = Maintained::default();
+        let lock = self.prepare_lock();
+        while self.is_oldest_due()? {
+            let first = self.segments.number(self.control.upkeep.first.load(Ordering::Acquire));
+            let (live, bytes) = self.live_entries(first, pending)?;
+            if bytes > self.segments.bytes() / LIVE_PART {
+                done.held_by_live = true;
+                break;
+            }
+            done.carried += self.carry(&live)?;
+            lock.acquire();
+            let result = self.drop_segment(first);
+            lock.release();
+            result?;
+            done.dropped += 1;
+        }
+        Ok(done)
+    }
+
+    fn is_oldest_due(&self) -> Result<bool> {
+        let segments = &self.segments;
+        let first = segments.number(self.control.upkeep.first.load(Ordering::Acquire));
+        let current = segments.number(self.control.published.tail.load(Ordering::Acquire) - 1);
+        if first >= current {
+            return Ok(false);
+        }
+        if (current - first + 1) * segments.bytes() > self.settings.retain_bytes {
+            return Ok(true);
+        }
+        let Some(age_ms) = self.settings.retain_age_ms else { return Ok(false) };
+        // The first entry of the next segment is not older than any in this one.
+        let newest = segments.valid_entry(segments.first_entry(first + 1))?;
+        let wall_us = millrace_wire::Hlc::from_bits(newest.map_or(0, |header| header.hlc)).wall_us();
+        Ok(newest.is_some() && wall_us + age_ms.saturating_mul(1000) < self.medium.wall_us())
+    }
+
+    /// The live entries of a segment and how many bytes their copies take.
+    fn live_entries(&self, number: u64, pending: &dyn Fn(&Entry) -> bool) -> Result<(Vec<u64>, u64)> {
+        let catalog = self.cached_catalog();
+        let limit = self.segments.start(number + 1);
+        let (mut live, mut bytes) = (Vec::new(), 0);
+        let mut position = self.segments.start(number);
+        loop {
+            match self.entry_from(&mut position, limit) {
+                Ok(None) => return Ok((live, bytes)),
+                Ok(Some((at, header))) => {
+                    if matches!(Kind::from_u8(header.kind), Some(Kind::Append | Kind::Trigger)) {
+                        let entry = self.entry_at(at)?;
+                        if self.is_live(&catalog, &entry, pending) {
+                            live.push(at);
+                            bytes += header.span() + CARRIED_PREFIX_BYTES as u64 + ALIGN_BYTES;
+                        }
+                    }
+                    position = at + header.span();
+                }
+                Err(_) => {} // Damaged: there is nothing to carry, and `entry_from` stepped over it.
+            }
+        }
+    }
+
+    fn is_live(&self, catalog: &Catalog, entry: &Entry, pending: &dyn Fn(&Entry) -> bool) -> bool {
+        match entry.kind {
+            Kind::Append => catalog.log_by_id(entry.subject).is_some_and(|log| {
+                entry.seqno + log.history() > log.latest() && log.index().position(entry.seqno) == entry.position.0
+            }),
+            Kind::Trigger => pending(entry),
+            _ => false,
+        }
+    }
+
+    /// Copies entries to the end of the journal. Returns how many.
+    fn carry(&self, live: &[u64]) -> Result<u64> {
+        let mut rest = live;
+        let mut end = Position::default();
+        while !rest.is_empty() {
+            end = self
+                .commit(|transaction| {
+                    let mut bytes = 0;
+                    while let Some((position, behind)) = rest.split_first()
+                        && bytes < CARRY_BATCH_BYTES
+                    {
+                        let entry = self.entry_at(*position)?;
+                        bytes += HEADER_BYTES + entry.payload.len() as u64;
+                        // Overwritten in its log's history since it was listed: then nobody needs it any more.
+                        let catalog = transaction.catalog().clone();
+                        if self.is_live(&catalog, &entry, &|_| true) {
+                            transaction.carry(&entry)?;
+                        }
+                        rest = behind;
+                    }
+                    Ok(())
+                })?
+                .end;
+        }
+        self.sync(end)?;
+        Ok(live.len() as u64)
+    }
+
+    /// Lets go of the oldest segment. The caller holds `prepare_lock`.
+    fn drop_segment(&self, number: u64) -> Result<()> {
+        let next = self.segments.start(number + 1);
+        if self.control.upkeep.first.load(Ordering::Acquire) >= next {
+            return Ok(()); // Another process was faster.
+        }
+        // Nobody flushes meanwhile: a flush must not meet a segment that is gone.
+        let _no_flush = self.flusher.leader.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        self.write_manifest(number + 1, self.epoch)?;
+        self.control.upkeep.first.store(next, Ordering::Release);
+        let failed = |error: std::io::Error| io_error(segments::name(number), &error);
+        let mut spares = 0;
+        while spares < SPARES_MAX && self.medium.identify(&spare_name(spares)).is_ok() {
+            spares += 1;
+        }
+        let identity = self.medium.identify(&segments::name(number)).map_err(failed)?.0;
+        let is_kept = spares < SPARES_MAX;
+        if is_kept {
+            self.medium.rename(&segments::name(number), &spare_name(spares)).map_err(failed)?;
+        } else {
+            self.medium.remove(&segments::name(number)).map_err(failed)?;
+        }
+        self.medium.flush_names(FOLDER).map_err(failed)?;
+        self.segments.retire_before(number + 1, &|other| is_kept && other == identity || self.is_spare(other));
+        Ok(())
+    }
+
+    fn is_spare(&self, identity: u64) -> bool {
+        (0..SPARES_MAX).any(|n| self.medium.identify(&spare_name(n)).is_ok_and(|(other, _)| other == identity))
+    }
+
+    /// Replaces the manifest by one that says how things are now.
+    pub(crate) fn write_manifest(&self, first_segment: u64, epoch: u32) -> Result<()> {
+        let manifest = self.manifest(first_segment, epoch);
+        self.medium
+            .replace(crate::journal::MANIFEST, &manifest.encode())
+            .map_err(|error| io_error(crate::journal::MANIFEST, &error))
+    }
+
+    fn manifest(&self, first_segment: u64, epoch: u32) -> Manifest {
+        let catalog = self.cached_catalog();
+        Manifest {
+            namespace: self.namespace,
+            epoch,
+            segment_bytes: self.segments.bytes(),
+            retain_bytes: self.settings.retain_bytes,
+            retain_age_ms: self.settings.retain_age_ms,
+            durability: self.settings.durability,
+            created_us: self.settings.created_us,
+            first_segment,
+            defined: catalog.version(),
+            next_id: catalog.next_id(),
+            logs: catalog
+                .logs()
+                .map(|log| LogRow {
+                    id: log.id(),
+                    name: log.name().clone(),
+                    history: log.history(),
+                    latest: log.latest(),
+                })
+                .collect(),
+            functions: catalog
+                .functions()
+                .map(|function| FunctionRow {
+                    id: function.id(),
+                    name: function.name().clone(),
+                    attributes: function.attributes().into(),
+                    triggered: function.triggered(),
+                    done: function.done(),
+                })
+                .collect(),
+        }
+    }
+}

@@ -1,0 +1,262 @@
+//! What every user of the journal relies on, through its public face and on real files.
+
+use millrace_journal::{CreateOptions, Durability, Journal, Kind, Log, OpenOptions, Position};
+use millrace_wire::{Code, EventId, LogName, Result};
+use std::{path::Path, time::Duration};
+
+fn options() -> CreateOptions {
+    CreateOptions {
+        segment_bytes: 1 << 20,
+        retain_bytes: 2 << 20,
+        durability: Durability::Memory,
+        ..Default::default()
+    }
+}
+
+fn create(dir: &Path) -> Journal {
+    Journal::create(dir, &options()).unwrap()
+}
+
+fn open(dir: &Path) -> Journal {
+    Journal::open(dir, &OpenOptions { background: false }).unwrap()
+}
+
+fn log(journal: &Journal, name: &str, history: u64) -> Log {
+    journal.commit(|batch| batch.create_log(&name.parse().unwrap(), history)).unwrap().value
+}
+
+fn append(journal: &Journal, log: &Log, payload: &[u8]) -> Result<u64> {
+    Ok(journal.commit(|batch| batch.append(log, payload, EventId::NONE, 0))?.value.seqno)
+}
+
+fn get(journal: &Journal, log: &Log, seqno: u64) -> Result<Vec<u8>> {
+    let mut payload = Vec::new();
+    journal.get(log, seqno, &mut payload)?;
+    Ok(payload)
+}
+
+#[test]
+fn records_come_back_and_history_is_bounded() {
+    let dir = tempfile::tempdir().unwrap();
+    let journal = create(dir.path());
+    let log = log(&journal, "raw/a", 10);
+    assert_eq!((log.earliest(), log.latest()), (0, 0));
+    for n in 1..=25u64 {
+        assert_eq!(append(&journal, &log, format!("record {n}").as_bytes()).unwrap(), n);
+    }
+    assert_eq!((log.earliest(), log.latest()), (16, 25));
+    for n in 16..=25 {
+        assert_eq!(get(&journal, &log, n).unwrap(), format!("record {n}").as_bytes());
+    }
+    assert_eq!(get(&journal, &log, 0).unwrap_err().code(), Code::SeqnoInvalid);
+    assert_eq!(get(&journal, &log, 15).unwrap_err().code(), Code::BelowHistory);
+    assert_eq!(get(&journal, &log, 26).unwrap_err().code(), Code::AboveTail);
+    assert_eq!(get(&journal, &log, u64::MAX).unwrap_err().code(), Code::AboveTail);
+}
+
+#[test]
+fn a_clean_end_keeps_everything_and_the_epoch() {
+    let dir = tempfile::tempdir().unwrap();
+    let journal = create(dir.path());
+    let epoch = journal.epoch();
+    let a = log(&journal, "a", 100);
+    for n in 0..50u32 {
+        append(&journal, &a, &n.to_le_bytes()).unwrap();
+    }
+    drop((journal, a));
+    let journal = open(dir.path());
+    assert_eq!(journal.epoch(), epoch);
+    assert!(!journal.recovery().scanned);
+    let a = journal.log(&"a".parse().unwrap()).unwrap();
+    assert_eq!(get(&journal, &a, 50).unwrap(), 49u32.to_le_bytes());
+}
+
+#[test]
+fn without_control_page_and_indexes_everything_is_made_anew() {
+    let dir = tempfile::tempdir().unwrap();
+    let journal = create(dir.path());
+    let epoch = journal.epoch();
+    let a = log(&journal, "a", 30);
+    let f = journal.commit(|batch| batch.define_function(&"f".parse().unwrap(), "{}")).unwrap().value;
+    for n in 0..5000u32 {
+        journal
+            .commit(|batch| {
+                let record = batch.append(&a, &[7; 700], EventId::NONE, 0)?;
+                let run = batch.trigger(f.id(), record.id, &a, record.seqno)?;
+                if n % 2 == 0 { batch.done(f.id(), run, b"ok").map(drop) } else { Ok(()) }
+            })
+            .unwrap();
+    }
+    drop((journal, a, f));
+    std::fs::remove_file(dir.path().join("control")).unwrap();
+    std::fs::remove_dir_all(dir.path().join("index")).unwrap();
+    std::fs::create_dir(dir.path().join("index")).unwrap();
+    let journal = open(dir.path());
+    assert_eq!(journal.epoch(), epoch + 1);
+    assert!(journal.recovery().scanned && journal.recovery().damaged.is_empty());
+    let catalog = journal.catalog().unwrap();
+    let (a, f) = (catalog.log("a").unwrap(), catalog.function("f").unwrap());
+    assert_eq!((a.earliest(), a.latest(), f.triggered(), f.done()), (4971, 5000, 5000, 2500));
+    assert_eq!(get(&journal, a, 4971).unwrap(), [7; 700]);
+    assert_eq!(journal.check(&mut |_, _| {}).unwrap().fault_count, 0);
+}
+
+#[test]
+fn a_failed_or_panicking_batch_leaves_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let journal = create(dir.path());
+    let a = log(&journal, "a", 10);
+    let tail = journal.tail();
+    for size in [10, 200_000] {
+        let failed = journal.commit(|batch| {
+            for _ in 0..2 {
+                batch.append(&a, &vec![1; size], EventId::NONE, 0)?;
+            }
+            Err::<(), _>(Code::Busy.error("no"))
+        });
+        assert_eq!(failed.unwrap_err().code(), Code::Busy);
+    }
+    let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        journal.commit(|batch| {
+            batch.append(&a, b"lost", EventId::NONE, 0)?;
+            panic!("on purpose");
+            #[expect(unreachable_code, reason = "gives the closure its type")]
+            Ok(())
+        })
+    }));
+    assert!(panicked.is_err());
+    assert_eq!((journal.tail(), a.latest()), (tail, 0));
+    assert_eq!(append(&journal, &a, b"kept").unwrap(), 1);
+    assert_eq!(get(&journal, &a, 1).unwrap(), b"kept");
+}
+
+#[test]
+fn batches_move_to_the_next_segment_as_a_whole() {
+    let dir = tempfile::tempdir().unwrap();
+    let journal = create(dir.path());
+    let a = log(&journal, "a", 1000);
+    let record = vec![3u8; 100_000];
+    for _ in 0..20 {
+        journal
+            .commit(|batch| {
+                for part in 0..4 {
+                    batch.append(&a, &record[..100_000 - part], EventId::NONE, part as u16)?;
+                }
+                Ok(())
+            })
+            .unwrap();
+    }
+    for seqno in 1..=80 {
+        assert_eq!(get(&journal, &a, seqno).unwrap().len() as u64, 100_000 - (seqno - 1) % 4);
+    }
+    let mut scan = journal.scan(Position::default());
+    let (mut open_batch, mut appends) = (0, 0);
+    while let Some(entry) = scan.next().unwrap() {
+        open_batch = if entry.last { 0 } else { open_batch + 1 };
+        appends += u64::from(entry.kind == Kind::Append);
+    }
+    assert_eq!((open_batch, appends), (0, 80));
+    let too_large = journal.commit(|batch| {
+        for _ in 0..6 {
+            batch.append(&a, &record, EventId::NONE, 0)?;
+        }
+        Ok(())
+    });
+    assert_eq!(too_large.unwrap_err().code(), Code::BatchTooLarge);
+    let too_long = append(&journal, &a, &vec![0; (1 << 18) + 1]);
+    assert_eq!(too_long.unwrap_err().code(), Code::RecordTooLong);
+    drop((journal, a));
+    std::fs::remove_file(dir.path().join("control")).unwrap();
+    let journal = open(dir.path());
+    assert_eq!(journal.check(&mut |_, _| {}).unwrap().fault_count, 0);
+    assert_eq!(journal.log(&"a".parse().unwrap()).unwrap().latest(), 80);
+}
+
+#[test]
+fn definitions_are_seen_by_other_handles_and_attributes_are_kept() {
+    let dir = tempfile::tempdir().unwrap();
+    let (one, two) = (create(dir.path()), open(dir.path()));
+    let name: LogName = "a".parse().unwrap();
+    assert_eq!(two.log(&name).unwrap_err().code(), Code::LogNotFound);
+    let a = log(&one, "a", 10);
+    let b = two.log(&name).unwrap();
+    append(&one, &a, b"x").unwrap();
+    append(&two, &b, b"y").unwrap();
+    assert_eq!((get(&two, &b, 1).unwrap(), get(&one, &a, 2).unwrap()), (b"x".to_vec(), b"y".to_vec()));
+    let other = two.commit(|batch| batch.create_log(&name, 11)).unwrap_err();
+    assert_eq!(other.code(), Code::LogExists);
+    assert_eq!(two.commit(|batch| batch.create_log(&name, 10)).unwrap().value.id(), a.id());
+    one.commit(|batch| batch.remove_log(&name)).unwrap();
+    assert_eq!(append(&two, &b, b"z").unwrap_err().code(), Code::LogNotFound);
+    let again = log(&two, "a", 10);
+    assert_ne!(again.id(), a.id());
+    assert_eq!(again.latest(), 0);
+}
+
+#[test]
+fn retention_carries_the_live_and_drops_the_rest() {
+    let dir = tempfile::tempdir().unwrap();
+    let journal = create(dir.path());
+    let slow = log(&journal, "slow", 5);
+    let fast = log(&journal, "fast", 100);
+    let f = journal.commit(|batch| batch.define_function(&"f".parse().unwrap(), "{}")).unwrap().value;
+    let (kept, run) = journal
+        .commit(|batch| {
+            let record = batch.append(&slow, b"old but kept", EventId::NONE, 3)?;
+            Ok((record.id, batch.trigger(f.id(), record.id, &slow, record.seqno)?))
+        })
+        .unwrap()
+        .value;
+    let snapshot = journal.tail();
+    for round in 0..10u8 {
+        for _ in 0..1000 {
+            append(&journal, &fast, &[round; 1000]).unwrap();
+        }
+        journal.maintain(&|entry| entry.id == run).unwrap();
+    }
+    let segments = std::fs::read_dir(dir.path().join("segments")).unwrap().flatten();
+    let segments = segments.filter(|file| !file.file_name().to_string_lossy().starts_with("spare")).count();
+    assert!(segments <= 4, "{segments} segments are left");
+    assert!(journal.first() > Position::default());
+    let mut payload = Vec::new();
+    for journal in [&journal, &open(dir.path())] {
+        let slow = journal.log(&"slow".parse().unwrap()).unwrap();
+        let meta = journal.get(&slow, 1, &mut payload).unwrap();
+        assert_eq!((meta.id, &payload[..]), (kept, &b"old but kept"[..]));
+        assert_eq!(journal.latest_before(&slow, snapshot).unwrap(), 1);
+        assert_eq!(journal.get_before(&slow, 1, snapshot, &mut payload).unwrap().id, kept);
+    }
+    drop(journal);
+    std::fs::remove_file(dir.path().join("control")).unwrap();
+    let journal = open(dir.path());
+    let slow = journal.log(&"slow".parse().unwrap()).unwrap();
+    assert_eq!(journal.get(&slow, 1, &mut payload).unwrap().id, kept);
+    assert_eq!(journal.log(&"fast".parse().unwrap()).unwrap().latest(), 10_000);
+    let mut scan = journal.scan(Position::default());
+    let mut found = 0;
+    while let Some(entry) = scan.next().unwrap() {
+        if entry.kind == Kind::Trigger {
+            assert_eq!((entry.id, entry.cause, entry.trigger_record()), (run, kept, Some((slow.id(), 1))));
+            found += 1;
+        }
+    }
+    assert_eq!(found, 1);
+    assert_eq!(journal.check(&mut |_, _| {}).unwrap().fault_count, 0);
+}
+
+#[test]
+fn waiters_wake_and_flushes_reach_the_tail() {
+    let dir = tempfile::tempdir().unwrap();
+    let journal = create(dir.path());
+    let a = log(&journal, "a", 10);
+    let seen = journal.tail();
+    std::thread::scope(|scope| {
+        let waiter = scope.spawn(|| journal.wait(seen, Duration::from_secs(20)));
+        std::thread::sleep(Duration::from_millis(20));
+        append(&journal, &a, b"x").unwrap();
+        assert!(waiter.join().unwrap() > seen);
+    });
+    journal.sync(journal.tail()).unwrap();
+    assert_eq!(journal.durable(), journal.tail());
+    assert_eq!(journal.wait(journal.tail(), Duration::from_millis(5)), journal.tail());
+}
