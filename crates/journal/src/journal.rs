@@ -415,6 +415,10 @@ impl Inner {
             self.control.set_clean(false);
             return Ok(());
         }
+        if !self.control.belongs_to(self.namespace.get()) {
+            return Err(Code::NamespaceIncomplete
+                .error("the control page was removed or replaced while another process has the namespace open"));
+        }
         self.load_catalog(manifest)?;
         // A process that died with the lock may have had the slot that is ours now; nobody else would ever notice.
         if self.write_lock().is_inherited_from_dead() {

@@ -165,9 +165,10 @@ fn batches_move_to_the_next_segment_as_a_whole() {
     assert_eq!(too_large.unwrap_err().code(), Code::BatchTooLarge);
     let too_long = append(&journal, &a, &vec![0; (1 << 18) + 1]);
     assert_eq!(too_long.unwrap_err().code(), Code::RecordTooLong);
-    drop((journal, a));
+    drop((journal, a, scan));
     std::fs::remove_file(dir.path().join("control")).unwrap();
     let journal = open(dir.path());
+    assert!(journal.recovery().damaged.is_empty(), "{:?}", journal.recovery());
     assert_eq!(journal.check(&mut |_, _| {}).unwrap().fault_count, 0);
     assert_eq!(journal.log(&"a".parse().unwrap()).unwrap().latest(), 80);
 }

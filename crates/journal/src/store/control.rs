@@ -130,10 +130,14 @@ impl Control {
         Ok(blank)
     }
 
+    /// Whether the page was made for this namespace.
+    pub fn belongs_to(&self, namespace: u64) -> bool {
+        self.birth.magic.load(Ordering::Acquire) == MAGIC && self.birth.namespace.load(Ordering::Relaxed) == namespace
+    }
+
     /// Whether the last process that used the namespace closed it in this boot, so that page and indexes can be trusted.
     pub fn is_clean(&self, namespace: u64, boot: u64) -> bool {
-        self.birth.magic.load(Ordering::Acquire) == MAGIC
-            && self.birth.namespace.load(Ordering::Relaxed) == namespace
+        self.belongs_to(namespace)
             && self.birth.boot.load(Ordering::Relaxed) == boot
             && self.birth.clean.load(Ordering::Relaxed) == 1
             && self.writer.poison.load(Ordering::Relaxed) == 0
@@ -142,8 +146,7 @@ impl Control {
 
     /// What of the page can be believed after an unclean end: a lower bound of what is durable, and whether a flush failed.
     pub fn remains(&self, namespace: u64) -> Remains {
-        let ours = self.birth.magic.load(Ordering::Acquire) == MAGIC
-            && self.birth.namespace.load(Ordering::Relaxed) == namespace;
+        let ours = self.belongs_to(namespace);
         Remains {
             durable: if ours { self.upkeep.durable.load(Ordering::Relaxed) } else { 0 },
             flush_failed: ours && self.writer.poison.load(Ordering::Relaxed) == POISON_FLUSH,

@@ -8,6 +8,7 @@
 use super::lock::Lock;
 use crate::{
     journal::Inner,
+    store::manifest::Durability,
     store::segments::{self, FOLDER, SEGMENT_HEADER_BYTES, SEGMENTS_MAX, io_error},
 };
 use millrace_wire::{Code, Result};
@@ -85,8 +86,11 @@ impl Inner {
         if from == start {
             self.medium.flush_names(FOLDER).map_err(|error| io_error(FOLDER, &error))?;
         }
-        if !self.flushed_lately.swap(false, Ordering::Relaxed) {
-            // Pages made present are dirty pages: worth it unless somebody flushes them one by one anyway.
+        if self.flushed_lately.swap(false, Ordering::Relaxed) || self.settings.durability == Durability::Disk {
+            // The disk gives the range its blocks now, so that a flush of entries finds nothing to do but to write them.
+            self.medium.flush(&region).map_err(|error| io_error(segments::name(number), &error))?;
+        } else {
+            // Pages made present are dirty pages: worth it only if nobody flushes them one by one.
             self.medium.prefault(&region, from - start, to - start);
         }
         self.control.upkeep.ready.store(to, Ordering::Release);
