@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from model import SENSORS, features, known_at, log_of
-from samples import joined, newest, rounded, sample, text
+from samples import joined, newest, rounded, sample
 
 if TYPE_CHECKING:
     from millrace import Context, Record
@@ -32,7 +32,7 @@ def predict(record: Record, ctx: Context) -> None:
         t = next(iter(step.values())).t
         model = model_now if t == now.t else known_at(ctx, t)
         if model:
-            ctx.append("prediction", text(**estimate(t, step, model)))
+            ctx.append("prediction", estimate(t, step, model))
 
 
 def estimate(t: int, step: dict[str, Sample], model: dict) -> dict:

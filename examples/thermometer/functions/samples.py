@@ -6,7 +6,6 @@ known later than it was measured says so: `{"t":1357020000,"v":39.02,"at":135704
 
 from __future__ import annotations
 
-import json
 import math
 import os
 from typing import TYPE_CHECKING, Iterator, NamedTuple
@@ -43,11 +42,6 @@ def rounded(v: float) -> float:
     Not `round`: this is arithmetic that `smooth.c` does bit for bit the same.
     """
     return math.floor(v * 10_000 + 0.5) / 10_000
-
-
-def text(**fields: object) -> str:
-    """The fields as a record."""
-    return json.dumps(fields, separators=(",", ":"))
 
 
 def newest(ctx: Context, log: str) -> Record | None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Iterator
 
-from samples import Sample, newest, rounded, sample, text
+from samples import Sample, newest, rounded, sample
 
 if TYPE_CHECKING:
     from millrace import Context, Record
@@ -23,7 +23,7 @@ SAMPLES_MAX = 4096
 
 def smooth(record: Record, ctx: Context) -> None:
     now = sample(record)
-    log = record.log.replace("raw/", "smooth/", 1)
+    log = "smooth/" + record.log.removeprefix("raw/")
     done = newest(ctx, log)
     done_t = sample(done).t if done else -1
     past = Past(now, record.log, ctx)
@@ -52,7 +52,7 @@ def publish(ctx: Context, log: str, step: int, past: Past) -> None:
             if count > SAMPLES_MAX:
                 raise ValueError(f"{log}: more than {SAMPLES_MAX} samples in a window of {WINDOW_S} s")
     if count >= SAMPLES_MIN:
-        ctx.append(log, text(t=step, v=rounded(total / count), at=past[0].at))
+        ctx.append(log, {"t": step, "v": rounded(total / count), "at": past[0].at})
 
 
 class Past:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from model import SENSORS, TRUTH, features, log_of
-from samples import joined, newest, rounded, sample, text
+from samples import Sample, joined, newest, rounded, sample
 
 if TYPE_CHECKING:
     from millrace import Context, Record
@@ -23,26 +23,28 @@ def train(record: Record, ctx: Context) -> None:
     if record.seqno % EVERY:
         return
     now = sample(record)
-    old = newest(ctx, "model")
-    model = old.json() if old else None
+    newest_model = newest(ctx, "model")
+    model = newest_model.json() if newest_model else None
     if model and now.t - model["until"] < AGE_S:
         return
     logs = [TRUTH, *map(log_of, SENSORS)]
     before = {log: model["first"][log] - 1 if model else 0 for log in logs}
     steps = [step for step in joined(ctx, before, now.t) if step[TRUTH].t > now.t - TRAIN_S]
-    if len(steps) < STEPS_PER_WEIGHT_MIN * (len(SENSORS) + 3):
-        return
+    if len(steps) >= STEPS_PER_WEIGHT_MIN * (len(SENSORS) + 3):
+        ctx.append("model", fitted(steps, now.at))
 
+
+def fitted(steps: list[dict[str, Sample]], at: int) -> dict:
+    """The model that fits these steps best; see model.py."""
     x = np.array([features(step[TRUTH].t, step) for step in steps])
     y = np.array([step[TRUTH].v for step in steps])
     weights, *_ = np.linalg.lstsq(x, y, rcond=None)
-    model = {
+    return {
         "until": steps[-1][TRUTH].t,
-        "at": now.at,
+        "at": at,
         "steps": len(steps),
         "rmse": rounded(float(np.sqrt(np.mean((x @ weights - y) ** 2)))),
-        "weights": [float(weight) for weight in weights],
-        "first": {log: steps[0][log].seqno for log in logs},
-        "last": {log: steps[-1][log].seqno for log in logs},
+        "weights": weights.tolist(),
+        "first": {log: found.seqno for log, found in steps[0].items()},
+        "last": {log: found.seqno for log, found in steps[-1].items()},
     }
-    ctx.append("model", text(**model))

@@ -32,9 +32,9 @@ class Context:
     def __init__(self, namespace: "Namespace") -> None:
         self.namespace, self.staged, self.read = namespace, [], []
 
-    def append(self, log: str, text: str) -> None:
+    def append(self, log: str, data: dict) -> None:
         assert log in self.namespace.names, f"{log} is not declared"
-        self.staged.append((log, text))
+        self.staged.append((log, json.dumps(data, separators=(",", ":"), allow_nan=False)))
 
     def get(self, log: str, seqno: int) -> Record:
         if not 1 <= seqno <= self.latest(log):
