@@ -13,9 +13,15 @@ pub fn namespace_dir(global: &Global) -> PathBuf {
         .namespace
         .clone()
         .or_else(|| Application::namespace_of(Path::new(FILE_NAME)))
-        .map(|dir| dir.strip_prefix(".").map(Path::to_path_buf).unwrap_or(dir))
-        .filter(|dir| !dir.as_os_str().is_empty())
-        .unwrap_or_else(|| NAMESPACE_DIR.into())
+        .map_or_else(|| NAMESPACE_DIR.into(), tidy)
+}
+
+/// A path without a needless `./` in front.
+pub fn tidy(path: PathBuf) -> PathBuf {
+    match path.strip_prefix(".") {
+        Ok(rest) if !rest.as_os_str().is_empty() => rest.to_path_buf(),
+        _ => path,
+    }
 }
 
 /// Opens the namespace a command is about.
@@ -25,5 +31,5 @@ pub fn open(global: &Global) -> Result<Namespace> {
 
 /// The namespace of an application: as the option or environment says, else as its file does.
 pub fn application_dir(global: &Global, application: &Application) -> PathBuf {
-    global.namespace.clone().unwrap_or_else(|| application.namespace.clone())
+    tidy(global.namespace.clone().unwrap_or_else(|| application.namespace.clone()))
 }

@@ -82,7 +82,8 @@ pub fn object(error: &Error) -> serde_json::Value {
 /// An error as people read it.
 fn paragraph(error: &Error) -> String {
     let code = error.code();
-    let (bold, red, reset) = if crate::out::colour_stderr() { ("\x1b[1m", "\x1b[1;31m", "\x1b[0m") } else { ("", "", "") };
+    let (bold, red, reset) =
+        if crate::out::colour_stderr() { ("\x1b[1m", "\x1b[1;31m", "\x1b[0m") } else { ("", "", "") };
     let detail = error.detail().replace('\n', "\n  ");
     // Several problems of a file each begin with their place, so they stand on lines of their own.
     let detail = if detail.contains('\n') { format!("\n  {detail}") } else { format!(" {detail}") };

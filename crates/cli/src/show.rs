@@ -169,7 +169,10 @@ mod tests {
 
     #[test]
     fn numbers_are_grouped_when_long() {
-        assert_eq!((grouped(9999), grouped(12345), grouped(1234567)), ("9999".into(), "12 345".into(), "1 234 567".into()));
+        assert_eq!(
+            (grouped(9999), grouped(12345), grouped(1234567)),
+            ("9999".into(), "12 345".into(), "1 234 567".into())
+        );
         assert_eq!((count(1, "run"), count(2, "run")), ("1 run".into(), "2 runs".into()));
     }
 }

@@ -1,7 +1,7 @@
 //! `millrace function …`, `millrace run …` and `millrace journal …`
 
 use clap::{Args, Subcommand, ValueEnum};
-use millrace_node::application::units;
+use millrace_node::{Runtime, application::units};
 use std::{path::PathBuf, time::Duration};
 
 #[derive(Debug, Subcommand)]
@@ -47,6 +47,17 @@ pub enum RuntimeArg {
     Process,
     /// One process per record: the record on stdin, exit code 0 is success
     Oneshot,
+}
+
+impl From<RuntimeArg> for Runtime {
+    fn from(runtime: RuntimeArg) -> Self {
+        match runtime {
+            RuntimeArg::Python => Runtime::Python,
+            RuntimeArg::Wasm => Runtime::Wasm,
+            RuntimeArg::Process => Runtime::Process,
+            RuntimeArg::Oneshot => Runtime::Oneshot,
+        }
+    }
 }
 
 #[derive(Debug, Args)]
@@ -130,8 +141,10 @@ pub struct RunIdArgs {
 /// The states a run can be in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum StateArg {
-    /// Not started, running, or to be retried
+    /// Not started yet
     Pending,
+    /// Running, or to be tried again
+    Started,
     /// Published
     Done,
     /// Every attempt failed

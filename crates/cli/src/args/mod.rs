@@ -3,7 +3,9 @@
 mod functions;
 mod logs;
 
-pub use functions::{DeployArgs, FunctionCommand, JournalCommand, RunCommand, RunLsArgs, RunWaitArgs};
+pub use functions::{
+    DeployArgs, FunctionCommand, JournalCommand, JournalShowArgs, RunCommand, RunLsArgs, RunWaitArgs, StateArg,
+};
 pub use logs::{AppendArgs, GetArgs, LogCommand, TailArgs};
 
 use clap::{Parser, Subcommand};
@@ -44,7 +46,15 @@ pub struct Global {
     #[arg(long, global = true, help_heading = "Everywhere")]
     pub json: bool,
     /// The namespace's directory [default: what ./millrace.toml says, else ./.millrace]
-    #[arg(short, long, global = true, value_name = "DIR", env = "MILLRACE_NAMESPACE", hide_env = true, help_heading = "Everywhere")]
+    #[arg(
+        short,
+        long,
+        global = true,
+        value_name = "DIR",
+        env = "MILLRACE_NAMESPACE",
+        hide_env = true,
+        help_heading = "Everywhere"
+    )]
     pub namespace: Option<PathBuf>,
 }
 
@@ -95,31 +105,47 @@ Examples:
   millrace -n /var/lib/mill serve --drain 30s")]
     Serve(ServeArgs),
     /// Logs: create, append, get, tail, list, inspect, remove
-    #[command(subcommand, arg_required_else_help = true, after_help = "\
+    #[command(
+        subcommand,
+        arg_required_else_help = true,
+        after_help = "\
 Examples:
   millrace log create raw/kitchen --history 1000
   millrace log append raw/kitchen 21.5
-  millrace log get raw/kitchen")]
+  millrace log get raw/kitchen"
+    )]
     Log(LogCommand),
     /// Functions: deploy, list, remove
-    #[command(subcommand, arg_required_else_help = true, after_help = "\
+    #[command(
+        subcommand,
+        arg_required_else_help = true,
+        after_help = "\
 Examples:
   millrace function ls
   millrace function deploy shout --runtime oneshot --code shout.sh --on inbox -- ./shout.sh
-  millrace function rm shout")]
+  millrace function rm shout"
+    )]
     Function(FunctionCommand),
     /// Runs: list, show, wait
-    #[command(subcommand, arg_required_else_help = true, after_help = "\
+    #[command(
+        subcommand,
+        arg_required_else_help = true,
+        after_help = "\
 Examples:
   millrace run ls --function smooth
   millrace run show 5f3a9c0d1e2b-0-1c
-  millrace run wait --idle --timeout 10s")]
+  millrace run wait --idle --timeout 10s"
+    )]
     Run(RunCommand),
     /// The journal under it all: show, check
-    #[command(subcommand, arg_required_else_help = true, after_help = "\
+    #[command(
+        subcommand,
+        arg_required_else_help = true,
+        after_help = "\
 Examples:
   millrace journal show -l 20
-  millrace journal check")]
+  millrace journal check"
+    )]
     Journal(JournalCommand),
     /// Say why something is not running
     #[command(after_help = "\

@@ -100,7 +100,8 @@ fn report(args: &InitArgs, dir: &Path, created: bool, written: &[PathBuf], out: 
     let state = if created { "created" } else { "there is already a" };
     out.line(format!("{state} namespace {}", dir.display()))?;
     if !args.bare {
-        let change_dir = if args.dir == Path::new(".") { String::new() } else { format!("cd {} && ", args.dir.display()) };
+        let change_dir =
+            if args.dir == Path::new(".") { String::new() } else { format!("cd {} && ", args.dir.display()) };
         out.line("\nNext:")?;
         out.line(format!("  {change_dir}millrace dev           run it, and keep it running while you edit"))?;
         out.line("  millrace log append inbox world    in another terminal; then `millrace log get outbox`")?;

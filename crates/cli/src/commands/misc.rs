@@ -55,7 +55,7 @@ fn words(code: Code) -> String {
 }
 
 fn all_errors(out: &mut Out) -> Outcome {
-    let mut codes: Vec<Code> = millrace_node::catalogue().map(|(code, ..)| code).collect();
+    let mut codes: Vec<Code> = millrace_wire::catalogue().map(|(code, ..)| code).collect();
     codes.sort_by_key(|code| code.id());
     let mut table = Table::new(&["code", "meaning"]);
     for code in codes {
@@ -68,6 +68,26 @@ fn all_errors(out: &mut Out) -> Outcome {
     if !out.json() {
         out.table(&table)?;
         out.line("\n`millrace error CODE` says what to do.")?;
+    }
+    Ok(())
+}
+
+pub fn why(args: &WhyArgs, global: &Global, out: &mut Out) -> Outcome {
+    let namespace = place::open(global)?;
+    let why = namespace.why(args.target.as_deref().unwrap_or(""))?;
+    if out.json() {
+        let mut object = json!(why);
+        if let Some(reasons) = object["reasons"].as_array_mut() {
+            for (reason, told) in reasons.iter_mut().zip(&why.reasons) {
+                reason["text"] = json!(told.to_string());
+            }
+        }
+        return Ok(out.object(&object)?);
+    }
+    let title = out.styled(Style::Bold, &why.target);
+    out.line(title)?;
+    for reason in &why.reasons {
+        out.line(format!("  - {}", crate::show::one_line(reason.to_string().as_bytes())))?;
     }
     Ok(())
 }

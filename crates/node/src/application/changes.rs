@@ -69,7 +69,8 @@ impl Application {
             Some(namespace) => namespace.functions()?,
             None => Vec::new(),
         };
-        let deployed: BTreeMap<_, _> = deployed.iter().map(|function| (&*function.name, &function.definition)).collect();
+        let deployed: BTreeMap<_, _> =
+            deployed.iter().map(|function| (&*function.name, &function.definition)).collect();
         for declared in &self.functions {
             let action = match deployed.get(&*declared.spec.name) {
                 None => Action::Created,
@@ -82,7 +83,7 @@ impl Application {
     }
 
     fn same(&self, definition: &Definition, declared: &super::FunctionDeclaration) -> Result<bool> {
-        Ok(definition.spec == declared.spec && definition.code == deploy::hash(&declared.source)?.hash)
+        Ok(definition.spec == declared.spec && definition.code == deploy::code_hash(&declared.source)?)
     }
 
     /// What applying would do to the logs; an error if one of them is there with another history.
@@ -125,7 +126,8 @@ impl Application {
         let planned = self.plan_logs(Some(namespace))?;
         let declared = self.logs.iter().map(|log| (&log.name, log.history));
         let dead_letters = self.dead_letters().into_iter().map(|name| (name, DEAD_LETTER_HISTORY));
-        let histories: BTreeMap<&str, _> = declared.chain(dead_letters).map(|(name, history)| (&**name, (name, history))).collect();
+        let histories: BTreeMap<&str, _> =
+            declared.chain(dead_letters).map(|(name, history)| (&**name, (name, history))).collect();
         for step in planned {
             if let (Action::Created, Some((name, history))) = (step.action, histories.get(&*step.name)) {
                 namespace.create_log(name, *history)?;

@@ -7,7 +7,8 @@ use super::{
     section::{Placed, Section, Span, parse},
 };
 use crate::definition::{
-    BACKOFF_MAX, BOUND_LOGS_MAX, CONCURRENCY_MAX, FunctionSpec, OUTPUT_MAX_BYTES, PENDING_MAX, RETRIES_MAX, Runtime, TIMEOUT_MAX,
+    BACKOFF_MAX, BOUND_LOGS_MAX, CONCURRENCY_MAX, FunctionSpec, OUTPUT_MAX_BYTES, PENDING_MAX, RETRIES_MAX, Runtime,
+    TIMEOUT_MAX,
 };
 use millrace_wire::{LogName, Name};
 use std::{
@@ -78,7 +79,8 @@ fn read_bindings(name: &str, section: &Section<'_>, problems: &mut Collector<'_>
     let mut on: Vec<Placed<LogName>> = Vec::new();
     let texts = section.texts("on", problems).map(|list| list.value).unwrap_or_default();
     if texts.len() > BOUND_LOGS_MAX {
-        let message = format!("on in {}: {} logs are listed, {BOUND_LOGS_MAX} is the most", section.label(), texts.len());
+        let message =
+            format!("on in {}: {} logs are listed, {BOUND_LOGS_MAX} is the most", section.label(), texts.len());
         problems.add(section.place_of("on"), message);
     }
     for text in texts {
@@ -213,9 +215,7 @@ fn is_python_handler(text: &str) -> bool {
         let mut chars = part.chars();
         chars.next().is_some_and(|c| c.is_alphabetic() || c == '_') && chars.all(|c| c.is_alphanumeric() || c == '_')
     };
-    text.split_once(':').is_some_and(|(module, function)| {
-        module.split('.').all(identifier) && identifier(function)
-    })
+    text.split_once(':').is_some_and(|(module, function)| module.split('.').all(identifier) && identifier(function))
 }
 
 fn read_order(section: &Section<'_>, spec: &mut FunctionSpec, problems: &mut Collector<'_>) {

@@ -24,10 +24,30 @@ pub const SECTIONS: &[&str] = &["namespace", "logs", "functions"];
 /// Keys of `[namespace]`.
 pub const NAMESPACE: &[Key] = &[
     key("path", "path", "`.millrace`", "The namespace's directory, relative to the file."),
-    key("segment_size", "size", "`64MiB`", "Size of a journal segment: a power of two from 1 MiB to 1 GiB. Fixed at creation."),
-    key("retain_bytes", "size", "`1GiB`", "Journal kept at least; segments beyond it that no log needs are recycled. Fixed at creation."),
-    key("retain_age", "duration", "none", "Segments younger than this are kept even beyond `retain_bytes`. Fixed at creation."),
-    key("durability", "`\"disk\"` or `\"memory\"`", "`\"disk\"`", "What an append waits for: the disk, or only the kernel (survives the process, not the machine). Fixed at creation."),
+    key(
+        "segment_size",
+        "size",
+        "`64MiB`",
+        "Size of a journal segment: a power of two from 1 MiB to 1 GiB. Fixed at creation.",
+    ),
+    key(
+        "retain_bytes",
+        "size",
+        "`1GiB`",
+        "Journal kept at least; segments beyond it that no log needs are recycled. Fixed at creation.",
+    ),
+    key(
+        "retain_age",
+        "duration",
+        "none",
+        "Segments younger than this are kept even beyond `retain_bytes`. Fixed at creation.",
+    ),
+    key(
+        "durability",
+        "`\"disk\"` or `\"memory\"`",
+        "`\"disk\"`",
+        "What an append waits for: the disk, or only the kernel (survives the process, not the machine). Fixed at creation.",
+    ),
 ];
 
 /// Keys of `[logs."NAME"]`.
@@ -36,22 +56,77 @@ pub const LOG: &[Key] =
 
 /// Keys of `[functions.NAME]`.
 pub const FUNCTION: &[Key] = &[
-    key("runtime", "`\"python\"`, `\"wasm\"`, `\"process\"` or `\"oneshot\"`", "required", "What runs the code: warm Python workers, Wasm, a persistent process that speaks frames, or one process per record."),
-    key("code", "path", "required", "File or directory with the code, relative to the file. It is copied at deploy, so later edits change nothing until the next `up`."),
-    key("handler", "text", "python: required; wasm: `\"handle\"`", "python: `\"module:function\"`; wasm: the exported function."),
-    key("command", "list of texts", "required for process, oneshot", "Program and arguments. `\"./smooth.sh\"` is in the copied code; a bare name is looked up in `PATH`."),
-    key("python", "path", "`\"python3\"`", "The interpreter, relative to the file if it has a `/`; a virtual environment's `bin/python` brings its packages."),
-    key("on", "list of logs", "`[]`", "Logs whose every record runs the function. Without any, it runs when an append names it."),
+    key(
+        "runtime",
+        "`\"python\"`, `\"wasm\"`, `\"process\"` or `\"oneshot\"`",
+        "required",
+        "What runs the code: warm Python workers, Wasm, a persistent process that speaks frames, or one process per record.",
+    ),
+    key(
+        "code",
+        "path",
+        "required",
+        "File or directory with the code, relative to the file. It is copied at deploy, so later edits change nothing until the next `up`.",
+    ),
+    key(
+        "handler",
+        "text",
+        "python: required; wasm: `\"handle\"`",
+        "python: `\"module:function\"`; wasm: the exported function.",
+    ),
+    key(
+        "command",
+        "list of texts",
+        "required for process, oneshot",
+        "Program and arguments. `\"./smooth.sh\"` is in the copied code; a bare name is looked up in `PATH`.",
+    ),
+    key(
+        "python",
+        "path",
+        "`\"python3\"`",
+        "The interpreter, relative to the file if it has a `/`; a virtual environment's `bin/python` brings its packages.",
+    ),
+    key(
+        "on",
+        "list of logs",
+        "`[]`",
+        "Logs whose every record runs the function. Without any, it runs when an append names it.",
+    ),
     key("concurrency", "1 to 64", "`1`", "Most runs at once. More than 1 needs `ordered = false`."),
-    key("ordered", "`true` or `false`", "`true`", "Runs happen one at a time in the order of their records; a failing run holds those behind it until it is done or dead."),
-    key("monitor", "name", "none", "Of all functions that share this name at most one runs at a time, in the order of their records."),
+    key(
+        "ordered",
+        "`true` or `false`",
+        "`true`",
+        "Runs happen one at a time in the order of their records; a failing run holds those behind it until it is done or dead.",
+    ),
+    key(
+        "monitor",
+        "name",
+        "none",
+        "Of all functions that share this name at most one runs at a time, in the order of their records.",
+    ),
     key("timeout", "duration, 1 ms to 24 h", "`\"60s\"`", "Longest run; then it is stopped and counts as failed."),
     key("memory", "size, 64 KiB to 1 TiB", "`\"256MiB\"`", "Most memory of one run or worker."),
     key("output", "size, up to 1 MiB", "`\"64KiB\"`", "How much of what a run prints is kept."),
     key("retries", "0 to 100", "`3`", "Attempts after the first one before the record goes to the dead-letter log."),
-    key("backoff", "duration, up to 30 s", "`\"100ms\"`", "Pause before the first retry; it doubles with each, up to 30 s."),
-    key("dead_letter", "log", "`\"dead/NAME\"`", "Where records go whose every attempt failed, with the error. Created with a history of 1000 if need be."),
-    key("pending_max", "1 to 10000000", "`100000`", "Pending runs beyond which appends from outside are refused as busy."),
+    key(
+        "backoff",
+        "duration, up to 30 s",
+        "`\"100ms\"`",
+        "Pause before the first retry; it doubles with each, up to 30 s.",
+    ),
+    key(
+        "dead_letter",
+        "log",
+        "`\"dead/NAME\"`",
+        "Where records go whose every attempt failed, with the error. Created with a history of 1000 if need be.",
+    ),
+    key(
+        "pending_max",
+        "1 to 10000000",
+        "`100000`",
+        "Pending runs beyond which appends from outside are refused as busy.",
+    ),
     key("env", "table of texts", "`{}`", "Environment variables of the function's process (python, process, oneshot)."),
 ];
 

@@ -93,7 +93,8 @@ impl Application {
             _ => Code::ApplicationUnreadable.error(format!("cannot read {}: {error}", path.display())),
         })?;
         let text = std::str::from_utf8(&bytes).map_err(|error| {
-            let (line, column) = problem::place(std::str::from_utf8(&bytes[..error.valid_up_to()]).unwrap_or(""), usize::MAX);
+            let (line, column) =
+                problem::place(std::str::from_utf8(&bytes[..error.valid_up_to()]).unwrap_or(""), usize::MAX);
             let message = "this byte is not UTF-8, in which the file must be written".into();
             Problems { path: path.into(), list: vec![Problem { line, column, message }] }
         })?;
@@ -254,7 +255,9 @@ fn read_namespace(root: &dyn TableLike, base: &Path, problems: &mut Collector<'_
     if let Some(size) = section.size("retain_bytes", 0, 1 << 60, problems) {
         create.retain_bytes = size.value;
     }
-    if let Some(age) = section.duration("retain_age", Duration::from_secs(1), Duration::from_secs(100 * 366 * 86_400), problems) {
+    if let Some(age) =
+        section.duration("retain_age", Duration::from_secs(1), Duration::from_secs(100 * 366 * 86_400), problems)
+    {
         create.retain_age = Some(age);
     }
     let words = [("disk", Durability::Disk), ("memory", Durability::Memory)];

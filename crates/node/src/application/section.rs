@@ -131,7 +131,8 @@ impl<'a> Section<'a> {
     }
 
     pub(super) fn flag(&self, key: &str, problems: &mut Collector<'_>) -> Option<bool> {
-        let read = |item: &Item| item.as_bool().ok_or_else(|| format!("true or false was expected, not {}", kind(item)));
+        let read =
+            |item: &Item| item.as_bool().ok_or_else(|| format!("true or false was expected, not {}", kind(item)));
         self.read(key, problems, read).map(|placed| placed.value)
     }
 

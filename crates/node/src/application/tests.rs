@@ -116,7 +116,8 @@ fn a_typo_is_told_with_its_place_and_what_was_meant() {
 fn every_mistake_of_a_file_is_told_at_once_and_in_order() {
     let text = "[logs.a]\nhistory = 0\n[logs.\"b c\"]\n[functions.f]\nruntime = \"wasm\"\ncode = \"x\"\non = [\"zzz\"]\n\
                 timeout = 5\nretries = \"3\"\nwhat = 1\n";
-    let lines: Vec<_> = problems(text).iter().map(|p| p.split(':').next().unwrap().parse().unwrap()).collect::<Vec<usize>>();
+    let lines: Vec<_> =
+        problems(text).iter().map(|p| p.split(':').next().unwrap().parse().unwrap()).collect::<Vec<usize>>();
     assert_eq!(lines, [2, 3, 7, 8, 9, 10]);
 }
 
@@ -179,7 +180,9 @@ fn what_a_runtime_needs_is_asked_for() {
     let head = "[functions.f]\n";
     assert!(problems(head).iter().any(|p| p.contains("lacks 'runtime'")));
     assert!(problems(head).iter().any(|p| p.contains("lacks 'code'")));
-    for (runtime, expected) in [("python", "lacks 'handler'"), ("process", "lacks 'command'"), ("oneshot", "lacks 'command'")] {
+    for (runtime, expected) in
+        [("python", "lacks 'handler'"), ("process", "lacks 'command'"), ("oneshot", "lacks 'command'")]
+    {
         let text = format!("{head}runtime = \"{runtime}\"\ncode = \".\"\n");
         assert!(problem(&text).contains(expected), "{runtime}");
     }
@@ -198,7 +201,8 @@ fn code_that_is_not_there_is_told_where_it_was_looked_for() {
 
 #[test]
 fn a_section_that_is_no_table_is_refused() {
-    for text in ["logs = 1", "functions = []", "namespace = 3", "[logs]\na = 1", "[functions]\nf = 2", "[[functions]]"] {
+    for text in ["logs = 1", "functions = []", "namespace = 3", "[logs]\na = 1", "[functions]\nf = 2", "[[functions]]"]
+    {
         assert!(!problems(text).is_empty(), "{text}");
     }
 }
@@ -247,7 +251,14 @@ fn nearly_toml() -> impl Strategy<Value = String> {
         Just("1979-05-27".to_string()),
     ];
     let header = prop::sample::select(vec![
-        "[namespace]", "[logs.a]", "[logs.\"a/b\"]", "[logs.a.b]", "[functions.f]", "[functions.\"é\"]", "[[logs]]", "[x]",
+        "[namespace]",
+        "[logs.a]",
+        "[logs.\"a/b\"]",
+        "[logs.a.b]",
+        "[functions.f]",
+        "[functions.\"é\"]",
+        "[[logs]]",
+        "[x]",
     ]);
     let line = prop_oneof![
         4 => (key, value).prop_map(|(key, value)| format!("{key} = {value}")),

@@ -7,7 +7,9 @@ use crate::{
     show,
 };
 use indicatif::{ProgressBar, ProgressStyle};
-use millrace_node::{AppendOptions, Code, Durability, Error, Namespace, NewRecord, Receipt, Result, application::units};
+use millrace_node::{
+    AppendOptions, Code, Durability, Error, Namespace, NewRecord, Receipt, Result, application::units,
+};
 use serde_json::{Value, json};
 use std::{
     collections::BTreeMap,
@@ -209,7 +211,12 @@ impl<'a> Stream<'a> {
         let total: u64 = self.appended.values().map(|(count, ..)| count).sum();
         if total > 1 && io::stderr().is_terminal() {
             let per_second = (total as f64 / took.as_secs_f64().max(1e-6)) as u64;
-            eprintln!("{} in {}, {}/s", units::show_size(self.bytes), units::show_duration(took), show::grouped(per_second));
+            eprintln!(
+                "{} in {}, {}/s",
+                units::show_size(self.bytes),
+                units::show_duration(took),
+                show::grouped(per_second)
+            );
         }
         Ok(())
     }

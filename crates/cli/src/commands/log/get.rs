@@ -34,7 +34,8 @@ fn range(namespace: &Namespace, args: &GetArgs, out: &mut Out) -> Outcome {
     let mut next = args.from.as_deref().map(parse_seqno).transpose()?.unwrap_or(earliest.max(1));
     if to > latest || (args.from.is_some() && next > latest) {
         let asked = next.max(to);
-        let error = Code::AboveTail.error(format!("record {asked} of log '{}' does not exist; the latest is {latest}", args.log));
+        let error = Code::AboveTail
+            .error(format!("record {asked} of log '{}' does not exist; the latest is {latest}", args.log));
         return Err(error.into());
     }
     let width = to.to_string().len();

@@ -1,0 +1,190 @@
+//! `millrace dev`: the application runs here, follows every save, and shows what it does.
+
+use super::{
+    init::ensure_namespace,
+    live::Live,
+    serve::{finish, on_signals},
+};
+use crate::{
+    args::{DevArgs, Global},
+    out::{Out, Style},
+    place, report,
+    report::Outcome,
+    show,
+};
+use millrace_node::{
+    Code, Host, HostOptions, Namespace, Result,
+    application::{Action, Application, Fingerprint, Step, What},
+};
+use serde_json::json;
+use std::{
+    sync::mpsc::{Receiver, TryRecvError},
+    time::{Duration, Instant},
+};
+
+/// How often files are looked at; a save is applied once two looks agree, so that no half-written file is.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+/// Pause between two tellings of what happened, so that a busy journal is told in batches.
+const TELL_EVERY: Duration = Duration::from_millis(50);
+/// How long runs in progress may take to end.
+const DRAIN: Duration = Duration::from_secs(5);
+
+pub fn run(args: &DevArgs, global: &Global, out: &mut Out) -> Outcome {
+    let stop = on_signals()?;
+    let application = Application::load(&args.file.file)?;
+    let dir = place::application_dir(global, &application);
+    if ensure_namespace(&dir, &application.create)? && !out.json() {
+        out.line(format!("created namespace {}", dir.display()))?;
+    }
+    let namespace = Namespace::open(&dir)?;
+    // The host comes first: if another one holds the namespace, nothing is changed under it.
+    let host = Host::start(namespace.clone(), HostOptions::default())?;
+    let mut dev = Dev {
+        live: Live::new(namespace.journal(), args.quiet),
+        namespace,
+        looked: Looked::at(&application),
+        application,
+    };
+    dev.apply(None, out)?;
+    dev.announce(out)?;
+    dev.follow(&host, &stop, out)?;
+    finish(host, DRAIN, out)
+}
+
+struct Dev {
+    namespace: Namespace,
+    application: Application,
+    looked: Looked,
+    live: Live,
+}
+
+/// What the files looked like.
+struct Looked {
+    applied: Fingerprint,
+    last: Fingerprint,
+    at: Instant,
+}
+
+impl Looked {
+    fn at(application: &Application) -> Self {
+        let now = Fingerprint::of(application.sources());
+        Self { applied: now, last: now, at: Instant::now() }
+    }
+
+    /// Whether something was saved since the application was last applied, and nothing is being saved right now.
+    fn saved(&mut self, application: &Application) -> bool {
+        if self.at.elapsed() < LOOK_EVERY {
+            return false;
+        }
+        let now = Fingerprint::of(application.sources());
+        let settled = now == self.last;
+        (self.last, self.at) = (now, Instant::now());
+        let saved = settled && now != self.applied;
+        if saved {
+            self.applied = now;
+        }
+        saved
+    }
+}
+
+impl Dev {
+    fn announce(&self, out: &mut Out) -> Outcome {
+        let functions = self.application.functions.len() as u64;
+        if out.json() {
+            out.object(&json!({ "event": "serving", "namespace": self.namespace.dir(), "functions": functions }))?;
+        } else {
+            let name = self.application.path.display();
+            out.line(format!(
+                "running {} of {name}; saves are applied, Ctrl-C stops",
+                show::count(functions, "function")
+            ))?;
+            let bound = self.application.functions.iter().find_map(|declared| declared.spec.on.first());
+            if let Some(log) = bound {
+                let hint = format!("try in another terminal: millrace log append {log} hello");
+                let hint = out.styled(Style::Dim, &hint);
+                out.line(hint)?;
+            }
+        }
+        Ok(out.flush()?)
+    }
+
+    /// Until a signal: tells what happens, and applies what is saved.
+    fn follow(&mut self, host: &Host, stop: &Receiver<()>, out: &mut Out) -> Outcome {
+        loop {
+            match stop.try_recv() {
+                Err(TryRecvError::Empty) => {}
+                Ok(()) | Err(TryRecvError::Disconnected) => return Ok(()),
+            }
+            if let Some(error) = host.failure() {
+                return Err(error.into());
+            }
+            let journal = self.namespace.journal();
+            let seen = journal.tail();
+            if self.live.tell(out)? {
+                std::thread::sleep(TELL_EVERY);
+            } else {
+                journal.wait(seen, LOOK_EVERY);
+            }
+            if self.looked.saved(&self.application) {
+                self.reload(out)?;
+            }
+        }
+    }
+
+    /// Takes up what was saved; a mistake in it is told, and what ran before runs on.
+    fn reload(&mut self, out: &mut Out) -> Outcome {
+        let new = match Application::load(&self.application.path) {
+            Ok(new) => new,
+            Err(error) => return self.mistake(&error, out),
+        };
+        if new.namespace != self.application.namespace {
+            let detail = "the namespace's path changed; stop and start `millrace dev` to move there";
+            return self.mistake(&Code::ApplicationInvalid.error(detail), out);
+        }
+        let old = std::mem::replace(&mut self.application, new);
+        self.looked = Looked::at(&self.application);
+        match self.apply(Some(&old), out) {
+            Err(report::Failure::Coded(error)) => self.mistake(&error, out),
+            outcome => outcome,
+        }
+    }
+
+    fn mistake(&self, error: &millrace_node::Error, out: &mut Out) -> Outcome {
+        out.flush()?;
+        report::say(error, out.json());
+        if !out.json() {
+            let line = out.styled(Style::Dim, "what was there runs on; save again when it is corrected");
+            out.line(line)?;
+        }
+        Ok(out.flush()?)
+    }
+
+    /// Applies the application, and removes the functions that only the one before it had.
+    fn apply(&self, before: Option<&Application>, out: &mut Out) -> Outcome {
+        let reloading = before.is_some();
+        super::up::each_step(out, |progress| {
+            // After a save only what changed is news.
+            self.application.apply(&self.namespace, |step| {
+                if !reloading || step.action != Action::Unchanged {
+                    progress(step);
+                }
+            })?;
+            self.remove_missing(before, progress)
+        })
+    }
+
+    fn remove_missing(&self, before: Option<&Application>, progress: &mut dyn FnMut(&Step)) -> Result<()> {
+        let names = before.iter().flat_map(|before| &before.functions).map(|declared| &declared.spec.name);
+        for name in names {
+            if self.application.functions.iter().any(|declared| declared.spec.name == *name) {
+                continue;
+            }
+            match self.namespace.remove_function(name) {
+                Ok(()) => progress(&Step { what: What::Function, name: name.to_string(), action: Action::Removed }),
+                Err(error) if error.code() == Code::FunctionNotFound => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,176 @@
+//! What happens in a namespace, told while it happens: records that arrive, runs that end, what they appended or printed.
+//!
+//! It is read from the journal, so it shows what other processes append as well. When more happens than can be read, the
+//! uneventful is counted and only failures are told one by one.
+
+use crate::{
+    out::{Out, Style},
+    report::Outcome,
+    show,
+};
+use millrace_journal::{Catalog, Entry, Journal, Kind, Scan};
+use millrace_node::{Ending, EventId, Hlc};
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, HashMap};
+
+/// Lines told per look; a screen has not many more.
+const LINES_MAX: usize = 40;
+/// Runs remembered between their trigger and their end; of others the record and the time taken are not told.
+const RUNS_MAX: usize = 100_000;
+/// Characters of a record in a line.
+const RECORD_CHARS_MAX: usize = 80;
+/// Lines of a run's output that are told; `run show` has all of it.
+const OUTPUT_LINES_MAX: usize = 20;
+
+/// A run that has not ended yet.
+struct Pending {
+    record: String,
+    triggered: Hlc,
+    appended: Vec<String>,
+}
+
+/// Something worth a line.
+struct Event {
+    text: Vec<(Style, String)>,
+    object: Value,
+    failure: bool,
+}
+
+/// Follows a namespace's journal.
+pub struct Live {
+    journal: Journal,
+    scan: Scan,
+    quiet: bool,
+    pending: HashMap<EventId, Pending>,
+}
+
+impl Live {
+    /// Tells what happens from now on; `quiet` tells failures only.
+    pub fn new(journal: &Journal, quiet: bool) -> Self {
+        let scan = journal.scan(journal.tail());
+        Self { journal: journal.clone(), scan, quiet, pending: HashMap::new() }
+    }
+
+    /// Tells what has happened since the last time; says whether anything had.
+    pub fn tell(&mut self, out: &mut Out) -> Outcome<bool> {
+        let tail = self.journal.tail();
+        if self.scan.position() >= tail {
+            return Ok(false);
+        }
+        let catalog = self.journal.catalog()?;
+        let mut told = 0;
+        let mut counted: BTreeMap<String, u64> = BTreeMap::new();
+        while self.scan.position() < tail {
+            let event = match self.scan.next()? {
+                None => break,
+                Some(entry) => fold(&mut self.pending, entry, &catalog),
+            };
+            match event {
+                None => {}
+                Some(Event { failure: false, .. }) if self.quiet => {}
+                Some(event) if out.json() => out.object(&event.object)?,
+                Some(event) if event.failure || told < LINES_MAX => {
+                    told += event.text.len();
+                    for (style, text) in event.text {
+                        let line = out.styled(style, &text);
+                        out.line(line)?;
+                    }
+                }
+                Some(event) => {
+                    *counted.entry(event.object["summary"].as_str().unwrap_or("").to_string()).or_default() += 1
+                }
+            }
+        }
+        if !counted.is_empty() {
+            let parts: Vec<String> = counted.iter().map(|(what, n)| format!("{} {what}", show::grouped(*n))).collect();
+            let line = out.styled(Style::Dim, &format!("{:12}  … and {}", "", parts.join(", ")));
+            out.line(line)?;
+        }
+        out.flush()?;
+        Ok(true)
+    }
+}
+
+fn fold(pending: &mut HashMap<EventId, Pending>, entry: &Entry, catalog: &Catalog) -> Option<Event> {
+    match entry.kind {
+        Kind::Append if entry.cause.is_none() => Some(arrived(entry, catalog)),
+        Kind::Append => {
+            let record = record(entry, catalog);
+            if let Some(run) = pending.get_mut(&entry.cause) {
+                run.appended.push(record);
+            }
+            None
+        }
+        Kind::Trigger if !entry.carried && pending.len() < RUNS_MAX => {
+            let record = entry.trigger_record().map(|(log, seqno)| format!("{} {seqno}", log_name(log, catalog)));
+            let run = Pending { record: record.unwrap_or_default(), triggered: entry.hlc, appended: Vec::new() };
+            pending.insert(entry.id, run);
+            None
+        }
+        Kind::Done => Some(ended(entry, pending.remove(&entry.cause), catalog)),
+        _ => None,
+    }
+}
+
+fn log_name(id: u32, catalog: &Catalog) -> String {
+    catalog.log_by_id(id).map_or("(removed log)".into(), |log| log.name().to_string())
+}
+
+fn record(entry: &Entry, catalog: &Catalog) -> String {
+    let brief = show::brief(&entry.payload, RECORD_CHARS_MAX);
+    format!("{} {}  {brief}", log_name(entry.subject, catalog), entry.seqno)
+}
+
+fn arrived(entry: &Entry, catalog: &Catalog) -> Event {
+    let log = log_name(entry.subject, catalog);
+    let mut object = json!({
+        "event": "append", "log": log, "seqno": entry.seqno, "id": show::id(entry.id), "time": show::rfc3339(entry.hlc),
+        "summary": format!("appended to {log}"),
+    });
+    show::put_data(&mut object, &entry.payload);
+    let line = format!("{}  {}", show::clock(entry.hlc), record(entry, catalog));
+    Event { text: vec![(Style::Plain, line)], object, failure: false }
+}
+
+fn ended(entry: &Entry, run: Option<Pending>, catalog: &Catalog) -> Event {
+    let function = catalog.function_by_id(entry.subject).map_or("(removed)".into(), |f| f.name().to_string());
+    // An ending that cannot be read is no reason to be silent about the run.
+    let ending = ending(&entry.payload).unwrap_or_default();
+    let took = run.as_ref().and_then(|run| show::between(run.triggered, entry.hlc));
+    let cause = run.as_ref().map_or_else(String::new, |run| run.record.clone());
+    let indent = " ".repeat(14);
+    let after = took.as_ref().map_or(String::new(), |took| format!(" after {took}"));
+    let head = format!("{}  {function}({cause})", show::clock(entry.hlc));
+    let mut text = Vec::new();
+    match &ending.dead {
+        None => {
+            text.push((Style::Good, format!("{head} done{after}")));
+            let appended = run.iter().flat_map(|run| &run.appended);
+            text.extend(appended.map(|record| (Style::Plain, format!("{indent}-> {record}"))));
+        }
+        Some(death) => {
+            text.push((Style::Bad, format!("{head} given up{after}: {} {}", death.code, first_line(&death.error))));
+            let rest = death.error.lines().skip(1).take(OUTPUT_LINES_MAX);
+            text.extend(rest.map(|line| (Style::Bad, format!("{indent}{}", show::one_line(line.as_bytes())))));
+        }
+    }
+    let printed = ending.output.lines().take(OUTPUT_LINES_MAX);
+    text.extend(printed.map(|line| (Style::Dim, format!("{indent}| {}", show::one_line(line.as_bytes())))));
+    let dead = ending.dead.as_ref();
+    let object = json!({
+        "event": "run", "run": show::id(entry.cause), "function": function, "state": if dead.is_some() { "dead" } else { "done" },
+        "time": show::rfc3339(entry.hlc), "record": cause, "output": ending.output,
+        "error": dead.map(|death| json!({ "code": death.code, "detail": death.error })),
+        "summary": format!("runs of {function} done"),
+    });
+    Event { text, object, failure: dead.is_some() }
+}
+
+fn first_line(text: &str) -> String {
+    show::one_line(text.lines().next().unwrap_or("").as_bytes())
+}
+
+/// How a run ended: an empty payload is a run that ended well and printed nothing.
+fn ending(payload: &[u8]) -> Option<Ending> {
+    if payload.is_empty() { Some(Ending::default()) } else { serde_json::from_slice(payload).ok() }
+}
