@@ -22,7 +22,7 @@ from driver.application import Settings
 from driver.host import Failed, Host
 from driver.progress import Progress
 from driver.readings import Readings, Refused, read
-from driver.units import duration, seconds
+from driver.units import day, duration, seconds
 
 EXAMPLE = Path(__file__).resolve().parent
 REPOSITORY = EXAMPLE.parents[1]
@@ -52,11 +52,11 @@ def parse_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sensor", action="append", default=[], metavar="NAME=FILE", help="an instrument elsewhere; may be repeated")
     parser.add_argument("--truth", type=Path, metavar="FILE", help="what is to be estimated, as far as it was measured")
-    parser.add_argument("--step", type=duration_argument, metavar="DURATION", help="estimate at each of these [the readings' usual spacing]")
-    parser.add_argument("--window", type=duration_argument, metavar="DURATION", help="average over this [3 steps]")
+    parser.add_argument("--step", type=positive_argument, metavar="DURATION", help="estimate at each of these [the readings' usual spacing]")
+    parser.add_argument("--window", type=positive_argument, metavar="DURATION", help="average over this [3 steps]")
     parser.add_argument("--lag", type=duration_argument, default="6h", metavar="DURATION", help="how late the truth becomes known [6h]")
-    parser.add_argument("--refit", type=duration_argument, default="3d", metavar="DURATION", help="the age at which a model is refitted [3d]")
-    parser.add_argument("--train", type=duration_argument, default="28d", metavar="DURATION", help="how far back it is fitted [28d]")
+    parser.add_argument("--refit", type=positive_argument, default="3d", metavar="DURATION", help="the age at which a model is refitted [3d]")
+    parser.add_argument("--train", type=positive_argument, default="28d", metavar="DURATION", help="how far back it is fitted [28d]")
     parser.add_argument("--smooth", choices=application.SMOOTH, default="python", help="which form of the function smooth runs [python]")
     parser.add_argument("--unit", default=None, help="what the values are, for the picture [°F for the data here]")
     parser.add_argument("--out", type=Path, default=REPOSITORY / "demo-out", metavar="DIR", help="where the picture goes [demo-out]")
@@ -72,6 +72,12 @@ def duration_argument(text: str) -> int:
         return seconds(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def positive_argument(text: str) -> int:
+    if (s := duration_argument(text)) == 0:
+        raise argparse.ArgumentTypeError(f"'{text}' is no time at all")
+    return s
 
 
 def read_all(options: argparse.Namespace) -> tuple[list[Readings], Readings]:
@@ -102,14 +108,18 @@ def settings_for(options: argparse.Namespace, sensors: list[Readings], truth: Re
     window_s = options.window or 3 * step_s
     if window_s < step_s:
         raise Refused(f"the window of {duration(window_s)} is shorter than the step of {duration(step_s)}")
+    begin, end = (f(g(one.times) for one in (*sensors, truth)) for f, g in ((max, min), (min, max)))
+    if begin >= end:
+        raise Refused(f"no time is common to all files: one begins on {day(begin)}, another ends on {day(end)}")
+    longest, total = (f(len(one.times) for one in (*sensors, truth)) for f in (max, sum))
     return Settings(
         sensors=tuple(readings.name for readings in sensors),
         step_s=step_s,
         window_s=window_s,
         age_s=options.refit,
         train_s=options.train,
-        history=max(10_000, *(len(readings.times) for readings in (*sensors, truth))),
-        pending_max=max(100_000, sum(len(readings.times) for readings in (*sensors, truth))),
+        history=max(10_000, longest),
+        pending_max=max(100_000, total),
         smooth=options.smooth,
         python=sys.executable,
         namespace=str((options.namespace or options.out / "namespace").resolve()),

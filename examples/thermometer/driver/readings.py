@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import csv
 import math
-from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median_low
 
 from .units import day
 
@@ -19,6 +19,7 @@ MISSING = {"", "na", "n/a", "nan", "null", "none", "-"}
 TIME_MAX_S = 4_102_444_800  # the year 2100
 VALUE_MAX = 1e9
 PROBLEMS_SHOWN = 10
+ROUND_S = [1, 2, 5, 10, 15, 20, 30, *(60 * n for n in (1, 2, 5, 10, 15, 20, 30)), *(3600 * n for n in (1, 2, 3, 4, 6, 8, 12, 24))]
 
 
 class Refused(Exception):
@@ -39,9 +40,10 @@ class Readings:
     disorder: int
 
     def spacing_s(self) -> int:
-        """The usual time between two readings."""
-        steps = Counter(later - earlier for earlier, later in zip(self.times, self.times[1:]))
-        return steps.most_common(1)[0][0]
+        """The usual time between two readings; a round one if it is nearly that, for clocks jitter."""
+        usual = median_low(later - earlier for earlier, later in zip(self.times, self.times[1:]))
+        round_one = min(ROUND_S, key=lambda s: abs(s - usual))
+        return round_one if abs(round_one - usual) <= usual / 10 else usual
 
     def gaps(self, step_s: int) -> tuple[int, int]:
         """How many gaps there are, and how many steps they lack together."""

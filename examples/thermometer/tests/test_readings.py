@@ -89,6 +89,12 @@ def test_a_missing_file_is_refused(tmp_path):
         read("some", tmp_path / "none.csv")
 
 
+@pytest.mark.parametrize("usual, spacing", [(3600, 3600), (297, 300), (304, 300), (450, 450), (1, 1), (86_000, 86_400)])
+def test_the_usual_spacing_is_round_if_it_nearly_is(tmp_path, usual, spacing):
+    times = [0, *range(7, 50 * usual, usual), 99 * usual]
+    assert parse(tmp_path, "".join(f"{t},1\n" for t in times)).spacing_s() == spacing
+
+
 def test_the_data_here_is_what_its_provenance_says():
     ewr, jfk, lga = (read(name, DATA / f"{name}.csv") for name in ("ewr", "jfk", "lga"))
     assert [len(one.times) for one in (ewr, jfk, lga)] == [8702, 8706, 8706]
