@@ -7,6 +7,9 @@ use wasmtime::{Trap, WasmBacktrace};
 /// The most of a trap's message, with its backtrace, that an error carries.
 const MESSAGE_MAX_BYTES: usize = 2000;
 
+/// What `millrace.h` returns instead of calling its handler.
+const STATUS_RECORD_TOO_LONG: i32 = 3124;
+
 /// `proc_exit` was called with this status.
 #[derive(Debug)]
 pub(super) struct Exit(pub(super) i32);
@@ -23,6 +26,9 @@ impl std::error::Error for Exit {}
 pub(super) fn status(status: i32) -> Outcome {
     match status {
         0 => Outcome::Done,
+        STATUS_RECORD_TOO_LONG => Outcome::Failed(
+            Code::RecordTooLongForFunction.error("the record is longer than MR_RECORD_MAX: the handler was not called"),
+        ),
         _ => Outcome::Failed(Code::FunctionFailed.error(format!("the handler returned {status}"))),
     }
 }

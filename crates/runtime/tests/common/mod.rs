@@ -1,0 +1,158 @@
+//! A namespace in memory, and what the tests of all executors need.
+#![allow(dead_code, missing_docs, reason = "every test binary uses a part")]
+
+use millrace_runtime::{Call, Code, Completion, EventId, Executor, HostCalls, Invocation, Limits, Outcome, Result};
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+    time::Duration,
+};
+
+pub const NOW_NS: u64 = 1_700_000_000_123_456_789;
+pub const RUN: u128 = 0xabcdef012345_000007_00000000002a9f;
+
+/// Log `history` holds `one`, `two`, `three`; log `big` one record of 5 MiB; appends to `refused/…` are refused.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Host {
+    pub appended: Vec<(String, Vec<u8>)>,
+}
+
+impl HostCalls for Host {
+    fn append(&mut self, log: &str, payload: &[u8]) -> Result<()> {
+        if log.starts_with("refused/") {
+            return Err(Code::LogNotFound.error(format!("no log '{log}'")));
+        }
+        self.appended.push((log.to_owned(), payload.to_vec()));
+        Ok(())
+    }
+
+    fn get(&mut self, log: &str, seqno: u64) -> Result<Vec<u8>> {
+        match (log, seqno) {
+            ("history", 1) => Ok(b"one".to_vec()),
+            ("history", 2) => Ok(b"two".to_vec()),
+            ("history", 3) => Ok(b"three".to_vec()),
+            ("history", _) => Err(Code::AboveTail.error(format!("'history' ends at 3, not {seqno}"))),
+            ("big", _) => Ok(vec![b'b'; 5 << 20]),
+            _ => Err(Code::LogNotFound.error(format!("no log '{log}'"))),
+        }
+    }
+
+    fn latest(&mut self, log: &str) -> Result<u64> {
+        if log == "history" { Ok(3) } else { Err(Code::LogNotFound.error(format!("no log '{log}'"))) }
+    }
+
+    fn now_ns(&mut self) -> u64 {
+        NOW_NS
+    }
+
+    fn random(&mut self, bytes: &mut [u8]) {
+        for (byte, value) in bytes.iter_mut().zip((0..=255u8).cycle()) {
+            *byte = value;
+        }
+    }
+}
+
+/// Runs one batch; checks that every call is reported exactly once and in order.
+pub fn run(executor: &mut dyn Executor, records: &[&[u8]]) -> Vec<(Completion, Vec<(String, Vec<u8>)>)> {
+    let mut hosts = vec![Host::default(); records.len()];
+    let mut completions = Vec::new();
+    let mut batch: Vec<Call<'_>> = records
+        .iter()
+        .zip(&mut hosts)
+        .zip(1..)
+        .map(|((payload, host), seqno)| Call {
+            invocation: Invocation {
+                log: "raw/kitchen",
+                seqno,
+                payload,
+                run: EventId::from_bits(RUN + u128::from(seqno)),
+                attempt: 1,
+            },
+            host,
+        })
+        .collect();
+    executor.run(&mut batch, &mut |i, completion| {
+        assert_eq!(i, completions.len(), "reported out of order");
+        completions.push(completion);
+    });
+    drop(batch);
+    assert_eq!(completions.len(), records.len(), "every call is reported");
+    completions.into_iter().zip(hosts.into_iter().map(|host| host.appended)).collect()
+}
+
+/// The outcome of one run.
+pub fn run_one(executor: &mut dyn Executor, record: &[u8]) -> Completion {
+    run(executor, &[record]).remove(0).0
+}
+
+/// The code and detail of a run that must fail.
+pub fn failure(executor: &mut dyn Executor, record: &[u8]) -> (Code, String) {
+    failed(&run_one(executor, record))
+}
+
+pub fn failed(completion: &Completion) -> (Code, String) {
+    match &completion.outcome {
+        Outcome::Failed(error) => (error.code(), error.detail().to_owned()),
+        other => panic!("expected a failure, got {other:?}"),
+    }
+}
+
+/// What the run printed.
+pub fn printed(completion: &Completion) -> String {
+    String::from_utf8_lossy(&completion.output).into_owned()
+}
+
+/// A timeout that no working test reaches, and one for tests that must reach it.
+pub fn limits() -> Limits {
+    Limits { timeout: Duration::from_secs(30), ..Limits::default() }
+}
+
+pub fn impatient() -> Limits {
+    Limits { timeout: Duration::from_millis(300), ..Limits::default() }
+}
+
+/// Writes a file that may be executed.
+pub fn script(dir: &Path, name: &str, text: &str) -> PathBuf {
+    use std::os::unix::fs::PermissionsExt;
+    let path = dir.join(name);
+    fs::write(&path, text).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    path
+}
+
+pub fn header_dir() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../sdk/c")
+}
+
+/// Compiles a function written with millrace.h to WebAssembly.
+pub fn c_to_wasm(dir: &Path, name: &str, source: &str) -> PathBuf {
+    compile(dir, name, source, &["--target=wasm32", "-nostdlib", "-Wl,--no-entry"], &format!("{name}.wasm"))
+}
+
+/// Compiles a function written with millrace.h to a native program.
+pub fn c_to_native(dir: &Path, name: &str, source: &str) -> PathBuf {
+    compile(dir, name, source, &["-std=c99", "-Wpedantic"], name)
+}
+
+pub fn compile(dir: &Path, name: &str, source: &str, flags: &[&str], output: &str) -> PathBuf {
+    let (from, to) = (dir.join(format!("{name}.c")), dir.join(output));
+    fs::write(&from, source).unwrap();
+    let compiled = Command::new("clang")
+        .args(["-O2", "-Wall", "-Wextra", "-Werror", "-ffp-contract=off", "-I"])
+        .arg(header_dir())
+        .args(flags)
+        .arg(&from)
+        .arg("-o")
+        .arg(&to)
+        .output()
+        .expect("clang is installed");
+    assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
+    to
+}
+
+/// No environment of its own.
+pub fn no_env() -> BTreeMap<String, String> {
+    BTreeMap::new()
+}
