@@ -34,9 +34,13 @@ fn main() {
         black_box(&buffer);
     }
     println!("get, random over 50 MB: {:.0} ns", start.elapsed().as_nanos() as f64 / count as f64);
+    drop((journal, log));
+    let dir = tempfile::tempdir_in(".").unwrap();
+    let journal = Journal::create(dir.path(), &CreateOptions::default()).unwrap();
+    let log = journal.commit(|batch| batch.create_log(&"a".parse().unwrap(), 50_000)).unwrap().value;
     for threads in [1, 64] {
         let start = Instant::now();
-        let each = 12_800 / threads;
+        let each = 32_000 / threads;
         std::thread::scope(|scope| {
             for _ in 0..threads {
                 scope.spawn(|| {

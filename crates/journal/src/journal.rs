@@ -25,7 +25,7 @@ use std::{
     ops::Deref,
     path::{Path, PathBuf},
     sync::{
-        Arc, OnceLock, RwLock,
+        Arc, Mutex, OnceLock, RwLock,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     thread::Thread,
@@ -87,6 +87,8 @@ pub(crate) struct Inner {
     pub catalog: RwLock<Arc<Catalog>>,
     pub catalog_version: AtomicU64,
     pub transactions: AtomicU64,
+    /// Where batches are made that are written through the file; used under the journal's lock.
+    pub staging: Mutex<Vec<u8>>,
     pub flusher: Flusher,
     pub flushed_lately: AtomicBool,
     pub preparer: OnceLock<Thread>,
@@ -342,7 +344,7 @@ fn write_first_segment(medium: Arc<dyn Medium>, manifest: &Manifest) -> Result<(
     let failed = |error: io::Error| io_error(&name, &error);
     medium.remove(&name).map_err(failed)?;
     medium.remove(control::NAME).map_err(failed)?;
-    let segments = Segments::new(medium.clone(), manifest.segment_bytes);
+    let segments = Segments::new(medium.clone(), manifest.segment_bytes, manifest.durability == Durability::Disk);
     let region = segments.map(0, true)?;
     medium.allocate(&region, 0, 4096).map_err(failed)?;
     let (namespace, epoch) = (manifest.namespace.get(), manifest.epoch);
@@ -373,7 +375,7 @@ impl Inner {
         let slot = slot.ok_or_else(|| Code::TooManyProcesses.error("255 processes have the namespace open"))?;
         let control = Control::map(&*medium).map_err(|error| io_error(control::NAME, &error))?;
         let mut inner = Inner {
-            segments: Segments::new(medium.clone(), manifest.segment_bytes),
+            segments: Segments::new(medium.clone(), manifest.segment_bytes, manifest.durability == Durability::Disk),
             slot,
             control,
             namespace: manifest.namespace,
@@ -387,6 +389,7 @@ impl Inner {
             catalog: RwLock::default(),
             catalog_version: AtomicU64::new(0),
             transactions: AtomicU64::new(0),
+            staging: Mutex::default(),
             flusher: Flusher::default(),
             flushed_lately: AtomicBool::new(false),
             preparer: OnceLock::new(),

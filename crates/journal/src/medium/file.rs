@@ -143,20 +143,30 @@ impl Medium for FileMedium {
         }))
     }
 
+    fn write(&self, region: &Region, at: u64, bytes: &[u8]) -> io::Result<()> {
+        let (mut at, mut rest) = (at as i64, bytes);
+        while !rest.is_empty() {
+            let fd = region.fd.load(Ordering::Relaxed);
+            // SAFETY: the buffer is valid for its length; the descriptor belongs to the region.
+            match unsafe { libc::pwrite(fd, rest.as_ptr().cast(), rest.len(), at) } {
+                -1 if io::Error::last_os_error().kind() == io::ErrorKind::Interrupted => {}
+                -1 => return Err(io::Error::last_os_error()),
+                0 => return Err(io::ErrorKind::WriteZero.into()),
+                written => {
+                    at += written as i64;
+                    rest = &rest[written as usize..];
+                }
+            }
+        }
+        Ok(())
+    }
+
     fn allocate(&self, region: &Region, from: u64, to: u64) -> io::Result<()> {
         let mut at = from;
         while at < to {
             let bytes = (to - at).min(ZERO_CHUNK_BYTES as u64);
-            // SAFETY: the buffer is static and at least `bytes` long.
-            let written = unsafe {
-                libc::pwrite(region.fd.load(Ordering::Relaxed), ZEROS.as_ptr().cast(), bytes as usize, at as i64)
-            };
-            match written {
-                -1 if io::Error::last_os_error().kind() == io::ErrorKind::Interrupted => {}
-                -1 => return Err(io::Error::last_os_error()),
-                0 => return Err(io::ErrorKind::WriteZero.into()),
-                written => at += written as u64,
-            }
+            self.write(region, at, &ZEROS[..bytes as usize])?;
+            at += bytes;
         }
         Ok(())
     }

@@ -88,6 +88,8 @@ pub(crate) struct Segments {
     table: Box<[TableSlot]>,
     maps: Mutex<BTreeMap<u64, Arc<Region>>>,
     shift: u32,
+    /// Whether entries are written through the file rather than the mapping; see [`crate::write::commit`].
+    pub through: bool,
 }
 
 /// What the operating system said, as one of our errors.
@@ -101,13 +103,14 @@ pub(crate) fn io_error(what: impl std::fmt::Display, error: &io::Error) -> Error
 }
 
 impl Segments {
-    pub fn new(medium: Arc<dyn Medium>, segment_bytes: u64) -> Self {
+    pub fn new(medium: Arc<dyn Medium>, segment_bytes: u64, through: bool) -> Self {
         let empty = |_| TableSlot { tag: AtomicU64::new(0), base: AtomicPtr::new(std::ptr::null_mut()) };
         Self {
             medium,
             table: (0..SEGMENTS_MAX).map(empty).collect(),
             maps: Mutex::default(),
             shift: segment_bytes.trailing_zeros(),
+            through,
         }
     }
 
@@ -259,6 +262,11 @@ impl Segments {
     /// Writes bytes that nobody reads yet. They lie within one segment that has storage there.
     pub fn write(&self, position: u64, bytes: &[u8]) -> Result<()> {
         assert!(bytes.len() as u64 <= self.room(position));
+        if self.through {
+            let region = self.map(self.number(position), false)?;
+            let written = self.medium.write(&region, self.offset(position), bytes);
+            return written.map_err(|error| io_error(name(self.number(position)), &error));
+        }
         let address = self.address(position)?;
         // SAFETY: within the segment (asserted), not yet committed, and the caller is the only writer.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), address, bytes.len()) };
@@ -267,10 +275,14 @@ impl Segments {
 
     /// Clears bytes that were never committed. They lie within one segment.
     pub fn clear(&self, from: u64, to: u64) -> Result<()> {
-        let bytes = to.saturating_sub(from).min(self.room(from));
-        let address = self.address(from)?;
-        // SAFETY: within the segment, behind everything committed, and the caller is the only writer.
-        unsafe { std::ptr::write_bytes(address, 0, bytes as usize) };
+        static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
+        let to = to.min(from + self.room(from));
+        let mut at = from;
+        while at < to {
+            let bytes = (to - at).min(ZEROS.len() as u64);
+            self.write(at, &ZEROS[..bytes as usize])?;
+            at += bytes;
+        }
         Ok(())
     }
 }

@@ -9,7 +9,10 @@
 //!                              ^ control.last is set here: that store commits the batch
 //! ```
 //!
-//! Entries are written where they will stay. The checksum of an entry is made when the next one is staged, or when the
+//! Entries are written where they will stay, through the mapping. In a namespace whose appends wait for the disk they are
+//! made in memory and written through the file when the batch ends: a page dirtied through a mapping costs a fault, and
+//! takes the whole folio around it to the disk with every flush (measured in `docs/adr/0001-file-layout.md`).
+//! The checksum of an entry is made when the next one is staged, or when the
 //! batch ends and the entry is known to be the last. A batch that does not fit into its segment moves to the next one,
 //! as a whole. Then indexes are brought up to date, the tail is published and waiters are woken.
 
@@ -24,11 +27,11 @@ use crate::{
     store::{
         control::POISON_COMMIT,
         index::Index,
-        segments::{SEGMENT_HEADER_BYTES, SegmentHeader, io_error},
+        segments::{SegmentHeader, io_error},
     },
 };
 use millrace_wire::{Code, Error, EventId, Hlc, LogName, Name, Result};
-use std::sync::{Arc, atomic::Ordering};
+use std::sync::{Arc, MutexGuard, atomic::Ordering};
 
 /// The longest record, in a namespace whose segments are large enough for it.
 pub const RECORD_MAX_BYTES: u64 = 16 << 20;
@@ -137,7 +140,9 @@ pub(crate) fn apply_append(log: &Log, seqno: u64, position: u64) {
 pub struct Transaction<'j> {
     inner: &'j Inner,
     number: u64,
-    /// The committed tail; 0 once the batch is committed.
+    /// The batch's bytes from `start` on, if they are to be written through the file.
+    staging: Option<MutexGuard<'j, Vec<u8>>>,
+    /// The committed tail.
     tail: u64,
     /// Where the batch starts: the tail, or the first entry of the next segment.
     start: u64,
@@ -166,6 +171,11 @@ impl<'j> Transaction<'j> {
         Ok(Self {
             inner,
             number: inner.transactions.fetch_add(1, Ordering::Relaxed) + 1,
+            staging: inner.segments.through.then(|| {
+                let mut staging = inner.staging.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+                staging.clear();
+                staging
+            }),
             tail,
             start: tail,
             at: tail,
@@ -362,15 +372,21 @@ impl<'j> Transaction<'j> {
         if header.flags & FLAG_CARRIED == 0 {
             header.hlc = self.hlc.get();
         }
-        let address = self.inner.segments.address(self.at)?;
-        // SAFETY: `make_room` made sure that the entry lies within its segment and has storage; the lock is held, and
-        // nobody reads behind the tail.
-        unsafe {
-            address.cast::<Header>().write(header);
-            let mut to = address.add(HEADER_BYTES as usize);
-            for part in payload {
-                std::ptr::copy_nonoverlapping(part.as_ptr(), to, part.len());
-                to = to.add(part.len());
+        if let Some(staging) = &mut self.staging {
+            staging.extend_from_slice(&header.encode());
+            payload.iter().for_each(|part| staging.extend_from_slice(part));
+            staging.resize((self.at + span(length) - self.start) as usize, 0);
+        } else {
+            let address = self.inner.segments.address(self.at)?;
+            // SAFETY: `make_room` made sure that the entry lies within its segment and has storage; the lock is held,
+            // and nobody reads behind the tail.
+            unsafe {
+                address.cast::<Header>().write(header);
+                let mut to = address.add(HEADER_BYTES as usize);
+                for part in payload {
+                    std::ptr::copy_nonoverlapping(part.as_ptr(), to, part.len());
+                    to = to.add(part.len());
+                }
             }
         }
         self.open = Some(self.at);
@@ -383,8 +399,37 @@ impl<'j> Transaction<'j> {
     #[inline]
     fn seal(&mut self, flags: u8) -> Result<()> {
         if let Some(position) = self.open.take() {
-            self.prev = self.inner.seal_entry(position, self.prev, flags)?;
+            self.seal_entry(position, flags)?;
         }
+        Ok(())
+    }
+
+    /// The bytes of the staged entry at a position.
+    #[inline]
+    fn staged(&mut self, position: u64) -> Result<&mut [u8]> {
+        let length_at = |bytes: &[u8]| u32::from_le_bytes(bytes[4..8].try_into().expect("4 bytes")) as usize;
+        if let Some(staging) = &mut self.staging {
+            let entry = &mut staging[(position - self.start) as usize..];
+            let length = length_at(entry);
+            return Ok(&mut entry[..length]);
+        }
+        let segments = &self.inner.segments;
+        let length = u64::from(segments.header(position)?.length);
+        assert!(length >= HEADER_BYTES && length <= segments.room(position));
+        // SAFETY: a staged entry lies within its segment (asserted) and behind the tail, and the lock is held.
+        Ok(unsafe { std::slice::from_raw_parts_mut(segments.address(position)?, length as usize) })
+    }
+
+    /// Completes a staged entry: its link to the one before, its flags, its checksum.
+    #[inline]
+    fn seal_entry(&mut self, position: u64, flags: u8) -> Result<()> {
+        let prev = self.prev;
+        let bytes = self.staged(position)?;
+        bytes[8..12].copy_from_slice(&prev.to_le_bytes());
+        bytes[13] = (bytes[13] & !FLAG_LAST) | flags;
+        let crc = checksum(position, &bytes[4..]);
+        bytes[..4].copy_from_slice(&crc.to_le_bytes());
+        self.prev = crc;
         Ok(())
     }
 
@@ -428,46 +473,41 @@ impl<'j> Transaction<'j> {
             prev: self.first_prev,
             epoch: inner.epoch,
         };
-        let (from, to) = (segments.address(self.start)?, segments.address(segments.start(number))?);
-        // SAFETY: both ranges have storage and are behind the tail; a batch is at most half a segment.
-        unsafe {
-            to.cast::<[u8; 64]>().write(header.encode());
-            if staged > 0 {
-                let to = to.add(SEGMENT_HEADER_BYTES as usize);
-                std::ptr::copy_nonoverlapping(from, to, staged as usize);
-            }
+        segments.write(segments.start(number), &header.encode())?;
+        if self.staging.is_none() && staged > 0 {
+            let (from, to) = (segments.address(self.start)?, segments.address(start)?);
+            // SAFETY: both ranges have storage and are behind the tail; a batch is at most half a segment.
+            unsafe { std::ptr::copy_nonoverlapping(from, to, staged as usize) };
         }
         // What follows the tail in the old segment must not look like an entry to a scan.
         if segments.offset(self.tail) != 0 && segments.room(self.tail) >= HEADER_BYTES && self.start == self.tail {
             segments.clear(self.tail, self.tail + HEADER_BYTES)?;
         }
-        self.reseal(start, staged)?;
-        self.start = start;
+        let old = std::mem::replace(&mut self.start, start);
         self.at = start + staged;
-        Ok(())
+        self.reseal(old, staged)
     }
 
-    /// Seals the staged entries again, `staged` bytes from their new start; the open one stays open.
-    fn reseal(&mut self, start: u64, staged: u64) -> Result<()> {
-        let (inner, old) = (self.inner, self.start);
+    /// Seals the staged entries again after their move from `old`; the open one stays open.
+    fn reseal(&mut self, old: u64, staged: u64) -> Result<()> {
+        let start = self.start;
         let moved =
-            |position: u64| if position >= old && position < old + staged { position - old + start } else { position };
+            |position: u64| if (old..old + staged).contains(&position) { position - old + start } else { position };
         self.open = self.open.map(moved);
         self.last_define = moved(self.last_define);
         self.prev = self.first_prev;
         let mut position = start;
         while position < start + staged {
-            let mut header = inner.segments.header(position)?;
-            if header.kind == Kind::Define as u8 {
-                header.seqno = moved(header.seqno);
-                let address = inner.segments.address(position)?;
-                // SAFETY: a staged entry, behind the tail, under the lock.
-                unsafe { address.cast::<Header>().write(header) };
+            let bytes = self.staged(position)?;
+            if bytes[12] == Kind::Define as u8 {
+                let before = u64::from_le_bytes(bytes[56..64].try_into().expect("8 bytes"));
+                bytes[56..64].copy_from_slice(&moved(before).to_le_bytes());
             }
+            let length = bytes.len() as u64;
             if self.open != Some(position) {
-                self.prev = inner.seal_entry(position, self.prev, 0)?;
+                self.seal_entry(position, 0)?;
             }
-            position += header.span();
+            position += span(length);
         }
         Ok(())
     }
@@ -481,6 +521,9 @@ impl<'j> Transaction<'j> {
         };
         self.seal(FLAG_LAST)?;
         let inner = self.inner;
+        if let Some(staging) = &self.staging {
+            inner.segments.write(self.start, staging)?;
+        }
         let writer = &inner.control.writer;
         writer.hlc.store(self.hlc.get(), Ordering::Relaxed);
         writer.last.store(last, Ordering::Release);
@@ -515,21 +558,6 @@ impl Drop for Transaction<'_> {
 }
 
 impl Inner {
-    /// Completes the entry at `position`: its link to the one before, its flags, its checksum, which is returned.
-    #[inline]
-    fn seal_entry(&self, position: u64, prev: u32, flags: u8) -> Result<u32> {
-        let address = self.segments.address(position)?;
-        // SAFETY: a staged entry, within its segment and behind the tail, under the lock; the header is aligned.
-        let header = unsafe { &mut *address.cast::<Header>() };
-        header.prev = prev;
-        header.flags = (header.flags & !FLAG_LAST) | flags;
-        let length = u64::from(header.length);
-        let crc = checksum(position, self.segments.entry_bytes(position, length)?);
-        // SAFETY: as above; the checksum is the first word.
-        unsafe { address.cast::<u32>().write(crc) };
-        Ok(crc)
-    }
-
     /// Brings the indexes up to date with the committed entries between two positions of one segment.
     #[inline]
     fn apply_batch(&self, from: u64, to: u64) -> Result<()> {

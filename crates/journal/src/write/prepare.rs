@@ -121,6 +121,7 @@ impl Inner {
     pub(crate) fn nudge_preparer(&self, tail: u64) {
         let ready = self.control.upkeep.ready.load(Ordering::Relaxed);
         if ready.wrapping_sub(tail) < self.ahead_bytes() / 2
+            && self.grows(tail)
             && let Some(thread) = self.preparer.get()
             && !self.nudged.swap(true, Ordering::Relaxed)
         {
