@@ -1,1 +1,278 @@
-//! Black-box tests: they drive the real binary.
+//! Black-box tests: they drive the real binary, as a user would, and look only at what it prints and how it ends.
+
+use serde_json::Value;
+use std::{
+    ffi::OsStr,
+    fs,
+    io::{BufRead, BufReader, Read, Write},
+    path::{Path, PathBuf},
+    process::{Child, ChildStdout, Command, Stdio},
+    sync::OnceLock,
+    thread,
+    time::{Duration, Instant},
+};
+
+/// The longest any command may take before the test fails; generous, because only liveness is meant.
+pub const PATIENCE: Duration = Duration::from_secs(120);
+
+/// The binary: `$MILLRACE`, or the one built from this tree, which is built if need be.
+pub fn binary() -> &'static Path {
+    static BINARY: OnceLock<PathBuf> = OnceLock::new();
+    BINARY.get_or_init(|| {
+        if let Some(path) = std::env::var_os("MILLRACE") {
+            return path.into();
+        }
+        // The test runs from target/<profile>/deps.
+        let test = std::env::current_exe().expect("the test has a path");
+        let profile_dir = test.parent().and_then(Path::parent).expect("target/<profile>/deps/<test>");
+        let release = profile_dir.ends_with("release");
+        let mut cargo = Command::new(env!("CARGO"));
+        cargo.args(["build", "--quiet", "--locked", "-p", "millrace-cli"]).args(release.then_some("--release"));
+        let status = cargo.current_dir(env!("CARGO_MANIFEST_DIR")).status().expect("cargo starts");
+        assert!(status.success(), "the binary is built");
+        profile_dir.join("millrace")
+    })
+}
+
+/// How a command ended.
+#[derive(Debug)]
+pub struct Ended {
+    /// Its exit code; of a command that a signal killed, 128 and the signal's number.
+    pub code: i32,
+    /// Its standard output.
+    pub stdout: Vec<u8>,
+    /// Its standard error.
+    pub stderr: String,
+}
+
+impl Ended {
+    /// Standard output as text.
+    #[track_caller]
+    pub fn text(&self) -> &str {
+        std::str::from_utf8(&self.stdout).expect("it prints text")
+    }
+
+    /// Asserts that it succeeded, and said nothing on standard error.
+    #[track_caller]
+    pub fn ok(self) -> Self {
+        assert!(self.code == 0 && self.stderr.is_empty(), "it failed: {self:#?}");
+        self
+    }
+
+    /// Its standard output as JSON objects, one for each line.
+    #[track_caller]
+    pub fn objects(&self) -> Vec<Value> {
+        let parse = |line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error} in {line}"));
+        self.text().lines().map(parse).collect()
+    }
+
+    /// Its one JSON object.
+    #[track_caller]
+    pub fn object(&self) -> Value {
+        let mut objects = self.objects();
+        assert_eq!(objects.len(), 1, "{self:#?}");
+        objects.remove(0)
+    }
+
+    /// Asserts that it failed with this code and exit code, and told cause and remedy.
+    #[track_caller]
+    pub fn fails(self, code: &str, exit: i32) -> Self {
+        assert_eq!(self.code, exit, "{self:#?}");
+        assert!(self.stderr.starts_with(&format!("error[{code}]:")), "{self:#?}");
+        assert!(self.stderr.contains("\n  cause: ") && self.stderr.contains("\n  remedy: "), "{self:#?}");
+        assert!(!self.stderr.contains("panicked"), "{self:#?}");
+        self
+    }
+}
+
+/// A directory with a namespace, and the binary to use it with.
+pub struct Place {
+    dir: tempfile::TempDir,
+}
+
+impl Default for Place {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Place {
+    /// An empty directory.
+    pub fn empty() -> Self {
+        Self { dir: tempfile::tempdir().expect("a temporary directory") }
+    }
+
+    /// A directory with a fresh namespace whose appends do not wait for the disk.
+    pub fn new() -> Self {
+        let place = Self::empty();
+        place.run(["init", "--bare", "--segment-size", "1MiB", "--durability", "memory"]).ok();
+        place
+    }
+
+    /// The directory.
+    pub fn path(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// The namespace's directory.
+    pub fn namespace(&self) -> PathBuf {
+        self.dir.path().join(".millrace")
+    }
+
+    /// Writes a file, executable if it begins like a script.
+    pub fn write(&self, name: &str, content: &str) {
+        use std::os::unix::fs::PermissionsExt;
+        let path = self.dir.path().join(name);
+        fs::create_dir_all(path.parent().expect("below the directory")).expect("the directory is made");
+        fs::write(&path, content).expect("the file is written");
+        if content.starts_with("#!") {
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("its mode is set");
+        }
+    }
+
+    /// A command of the binary in this directory, in an environment that decides nothing.
+    pub fn command<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Command {
+        let mut command = Command::new(binary());
+        command.args(args).current_dir(self.dir.path()).env_remove("MILLRACE_NAMESPACE").env("TZ", "UTC");
+        command
+    }
+
+    /// Runs a command to its end, with nothing on standard input.
+    #[track_caller]
+    pub fn run<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Ended {
+        self.feed(args, b"")
+    }
+
+    /// Runs a command to its end with these bytes on standard input.
+    #[track_caller]
+    pub fn feed<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>, input: &[u8]) -> Ended {
+        end(self.command(args), input)
+    }
+
+    /// Starts a host and waits until it serves.
+    pub fn serve(&self) -> Host {
+        Host::start(self.command(["serve", "--drain", "20s"]))
+    }
+
+    /// Waits until no run is pending.
+    #[track_caller]
+    pub fn idle(&self) {
+        self.run(["run", "wait", "--idle", "--timeout", "60s"]).ok();
+    }
+
+    /// The records of a log as text.
+    #[track_caller]
+    pub fn records(&self, log: &str) -> Vec<String> {
+        let objects = self.run(["--json", "log", "get", log, "--all"]).ok().objects();
+        objects.iter().map(|record| record["data"].as_str().expect("text").to_string()).collect()
+    }
+}
+
+/// Runs any command to its end.
+#[track_caller]
+pub fn end(mut command: Command, input: &[u8]) -> Ended {
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    let mut stdin = child.stdin.take().expect("piped");
+    let input = input.to_vec();
+    // Whoever is not interested in its input closes it, which is no failure of ours.
+    let feeder = thread::spawn(move || drop(stdin.write_all(&input)));
+    let stdout = reader(child.stdout.take().expect("piped"));
+    let stderr = reader(child.stderr.take().expect("piped"));
+    let code = wait(&mut child, &format!("{command:?}"));
+    feeder.join().expect("the feeder ends");
+    let stderr = String::from_utf8_lossy(&stderr.join().expect("the reader ends")).into_owned();
+    Ended { code, stdout: stdout.join().expect("the reader ends"), stderr }
+}
+
+fn reader(mut stream: impl Read + Send + 'static) -> thread::JoinHandle<Vec<u8>> {
+    thread::spawn(move || {
+        let mut bytes = Vec::new();
+        stream.read_to_end(&mut bytes).expect("a pipe can be read");
+        bytes
+    })
+}
+
+/// Waits for a child to end; one that does not is killed, and fails the test.
+#[track_caller]
+pub fn wait(child: &mut Child, what: &str) -> i32 {
+    use std::os::unix::process::ExitStatusExt;
+    let start = Instant::now();
+    loop {
+        if let Some(status) = child.try_wait().expect("a child can be waited for") {
+            return status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
+        }
+        if start.elapsed() > PATIENCE {
+            let _ = child.kill();
+            panic!("{what} did not end");
+        }
+        thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// A running host; dropping it kills it.
+pub struct Host {
+    child: Child,
+    stdout: BufReader<ChildStdout>,
+}
+
+impl Host {
+    /// Starts a command that serves, and waits until it says so.
+    pub fn start(mut command: Command) -> Self {
+        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("it starts");
+        let stdout = BufReader::new(child.stdout.take().expect("piped"));
+        let mut host = Self { child, stdout };
+        host.line_with(&["serving ", "running "]);
+        host
+    }
+
+    /// Reads its output up to a line that contains one of `texts`.
+    #[track_caller]
+    pub fn line_with(&mut self, texts: &[&str]) -> String {
+        let mut seen = String::new();
+        loop {
+            let mut line = String::new();
+            let read = self.stdout.read_line(&mut line).expect("its output can be read");
+            assert!(read > 0, "it ended without saying any of {texts:?}; it said:\n{seen}");
+            if texts.iter().any(|text| line.contains(text)) {
+                return line;
+            }
+            seen += &line;
+        }
+    }
+
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Sends it a signal by name.
+    pub fn signal(&self, name: &str) {
+        let status = Command::new("kill").args([&format!("-{name}"), &self.pid().to_string()]).status();
+        assert!(status.expect("kill starts").success());
+    }
+
+    /// Waits for its end; its exit code.
+    #[track_caller]
+    pub fn ended(mut self) -> i32 {
+        wait(&mut self.child, "the host")
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        // It may have ended by itself, which is as good.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Tries until `check` holds, for as long as liveness allows.
+#[track_caller]
+pub fn eventually(what: &str, mut check: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !check() {
+        assert!(start.elapsed() < PATIENCE, "it never came true: {what}");
+        thread::sleep(Duration::from_millis(10));
+    }
+}

@@ -4,6 +4,7 @@ use super::{
     init::ensure_namespace,
     live::Live,
     serve::{finish, on_signals},
+    trouble::{Troubles, observe},
 };
 use crate::{
     args::{DevArgs, Global},
@@ -38,9 +39,12 @@ pub fn run(args: &DevArgs, global: &Global, out: &mut Out) -> Outcome {
     }
     let namespace = Namespace::open(&dir)?;
     // The host comes first: if another one holds the namespace, nothing is changed under it.
-    let host = Host::start(namespace.clone(), HostOptions::default())?;
+    // Runs that are given up are told by the journal, with all others.
+    let (observer, troubles) = observe(false);
+    let host = Host::start(namespace.clone(), HostOptions { observer: Some(observer) })?;
     let mut dev = Dev {
         live: Live::new(namespace.journal(), args.quiet),
+        troubles,
         namespace,
         looked: Looked::at(&application),
         application,
@@ -56,6 +60,8 @@ struct Dev {
     application: Application,
     looked: Looked,
     live: Live,
+    /// What the journal does not tell: attempts that will be repeated, and functions that cannot be started.
+    troubles: Troubles,
 }
 
 /// What the files looked like.
@@ -120,6 +126,7 @@ impl Dev {
             }
             let journal = self.namespace.journal();
             let seen = journal.tail();
+            self.troubles.tell(out)?;
             if self.live.tell(out)? {
                 std::thread::sleep(TELL_EVERY);
             } else {

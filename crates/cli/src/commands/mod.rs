@@ -9,6 +9,7 @@ mod log;
 mod misc;
 mod run;
 mod serve;
+mod trouble;
 mod up;
 
 use crate::{

@@ -1,5 +1,6 @@
 //! `millrace serve`: a namespace's host, until it is told to stop.
 
+use super::trouble::observe;
 use crate::{
     args::{Global, ServeArgs},
     out::Out,
@@ -26,9 +27,11 @@ const HEALTH_EVERY: Duration = Duration::from_millis(500);
 pub fn run(args: &ServeArgs, global: &Global, out: &mut Out) -> Outcome {
     let stop = on_signals()?;
     let namespace = place::open(global)?;
-    let host = Host::start(namespace.clone(), HostOptions::default())?;
+    let (observer, troubles) = observe(true);
+    let host = Host::start(namespace.clone(), HostOptions { observer: Some(observer) })?;
     announce(&namespace, out)?;
     loop {
+        troubles.tell(out)?;
         match stop.recv_timeout(HEALTH_EVERY) {
             Err(mpsc::RecvTimeoutError::Timeout) => {
                 if let Some(error) = host.failure() {
@@ -39,7 +42,9 @@ pub fn run(args: &ServeArgs, global: &Global, out: &mut Out) -> Outcome {
             Ok(()) | Err(mpsc::RecvTimeoutError::Disconnected) => break,
         }
     }
-    finish(host, args.drain, out)
+    let stopped = finish(host, args.drain, out);
+    troubles.tell(out)?;
+    stopped
 }
 
 /// Lets runs in progress end, and tells how that went.

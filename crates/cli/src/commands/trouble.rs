@@ -1,0 +1,139 @@
+//! What goes wrong in a host, as it tells it: attempts that failed and functions that cannot be started.
+
+use crate::{
+    out::{Out, Style},
+    report::Outcome,
+    show,
+};
+use millrace_node::{Error, HostEvent, application::units};
+use serde_json::json;
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+        mpsc::{self, Receiver, SyncSender},
+    },
+    time::Duration,
+};
+
+/// Troubles kept until they are told; more at once are counted only.
+const KEPT_MAX: usize = 200;
+/// Lines of output told with a failed attempt.
+const OUTPUT_LINES_MAX: usize = 20;
+
+/// One thing that went wrong.
+struct Trouble {
+    function: String,
+    /// The run and the attempt; of a function that cannot be started, none.
+    attempt: Option<(String, u32)>,
+    error: Error,
+    retry_in: Option<Duration>,
+    output: String,
+}
+
+/// Troubles of a host that have not been told yet.
+pub struct Troubles {
+    receiver: Receiver<Trouble>,
+    lost: Arc<AtomicU64>,
+    /// Whether a run that is given up is told as well; the journal tells it too.
+    with_dead: bool,
+}
+
+/// An observer for a host, and where to read what it heard.
+pub fn observe(with_dead: bool) -> (millrace_node::Observer, Troubles) {
+    let (sender, receiver) = mpsc::sync_channel(KEPT_MAX);
+    let lost = Arc::new(AtomicU64::new(0));
+    let troubles = Troubles { receiver, lost: lost.clone(), with_dead };
+    (Arc::new(move |event: &HostEvent<'_>| hear(event, &sender, &lost)), troubles)
+}
+
+/// Runs on the thread that ran the function, so it never waits.
+fn hear(event: &HostEvent<'_>, sender: &SyncSender<Trouble>, lost: &AtomicU64) {
+    let trouble = match event {
+        HostEvent::Failed { function, run, attempt, error, retry_in, output } => Trouble {
+            function: function.to_string(),
+            attempt: Some((run.to_string(), *attempt)),
+            error: (*error).clone(),
+            retry_in: *retry_in,
+            output: String::from_utf8_lossy(output).into_owned(),
+        },
+        HostEvent::StartFailed { function, error } => Trouble {
+            function: function.to_string(),
+            attempt: None,
+            error: (*error).clone(),
+            retry_in: None,
+            output: String::new(),
+        },
+        _ => return,
+    };
+    if sender.try_send(trouble).is_err() {
+        lost.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl Troubles {
+    /// Tells what went wrong since the last time.
+    pub fn tell(&self, out: &mut Out) -> Outcome {
+        let mut any = false;
+        for trouble in self.receiver.try_iter().take(KEPT_MAX) {
+            if trouble.retry_in.is_some() || trouble.attempt.is_none() || self.with_dead {
+                any = true;
+                trouble.tell(out)?;
+            }
+        }
+        match self.lost.swap(0, Ordering::Relaxed) {
+            0 => {}
+            lost if out.json() => out.object(&json!({ "event": "failed", "not_told": lost }))?,
+            lost => out.line(format!("… and {} more failed", show::count(lost, "attempt")))?,
+        }
+        if any {
+            out.flush()?;
+        }
+        Ok(())
+    }
+}
+
+impl Trouble {
+    fn tell(&self, out: &mut Out) -> Outcome {
+        if out.json() {
+            let event = if self.attempt.is_some() { "failed" } else { "start_failed" };
+            out.object(&json!({
+                "event": event, "function": self.function,
+                "run": self.attempt.as_ref().map(|(run, _)| run), "attempt": self.attempt.as_ref().map(|(_, n)| n),
+                "error": crate::report::object(&self.error)["error"], "output": self.output,
+                "retry_in_ms": self.retry_in.map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX)),
+            }))?;
+            return Ok(());
+        }
+        let mut lines = self.error.detail().lines().map(|line| show::one_line(line.as_bytes()));
+        let first = lines.next().unwrap_or_default();
+        let what = match &self.attempt {
+            Some((_, n)) => format!("attempt {n} of {} failed", self.function),
+            None => format!("{} cannot be started", self.function),
+        };
+        let next = match (self.retry_in, &self.attempt) {
+            (Some(time), _) => format!("next in {}", units::show_duration(time)),
+            (None, Some(_)) => "given up".into(),
+            (None, None) => "tried again".into(),
+        };
+        let indent = " ".repeat(14);
+        let style = if self.retry_in.is_some() { Style::Warn } else { Style::Bad };
+        let now = show::clock(millrace_node::Hlc::from_wall_us(show::now_us()));
+        let head = format!("{now}  {what} ({next}): {} {first}", self.error.code().id());
+        let head = out.styled(style, &head);
+        out.line(head)?;
+        for line in lines {
+            out.line(format!("{indent}{line}"))?;
+        }
+        for line in self.output.lines().take(OUTPUT_LINES_MAX) {
+            let line = out.styled(Style::Dim, &format!("{indent}| {}", show::one_line(line.as_bytes())));
+            out.line(line)?;
+        }
+        if let Some((run, _)) = &self.attempt
+            && self.retry_in.is_none()
+        {
+            out.line(format!("{indent}see `millrace run show {run}`"))?;
+        }
+        Ok(())
+    }
+}
