@@ -162,9 +162,11 @@ impl Journal {
             logs: Vec::new(),
             functions: Vec::new(),
         };
-        write_first_segment(medium.clone(), &manifest)?;
-        // Last: with the manifest the directory becomes a namespace.
-        medium.replace(MANIFEST, &manifest.encode()).map_err(|error| io_error(MANIFEST, &error))?;
+        let mut result = Ok(());
+        medium
+            .gate(&mut || result = make_namespace(medium.clone(), &manifest))
+            .map_err(|error| io_error("lock", &error))?;
+        result.map_err(|error| error.within(dir.display()))?;
         Self::open_on(medium, dir, &OpenOptions::default())
     }
 
@@ -336,6 +338,16 @@ fn random_namespace() -> Result<NamespaceId> {
             return Ok(id);
         }
     }
+}
+
+/// Writes the files of a new namespace. Runs within the gate: of two who create one at once, the second is refused.
+fn make_namespace(medium: Arc<dyn Medium>, manifest: &Manifest) -> Result<()> {
+    if medium.identify(MANIFEST).is_ok() {
+        return Err(Code::NamespaceExists.error("it holds a namespace already"));
+    }
+    write_first_segment(medium.clone(), manifest)?;
+    // Last: with the manifest the directory becomes a namespace.
+    medium.replace(MANIFEST, &manifest.encode()).map_err(|error| io_error(MANIFEST, &error))
 }
 
 /// The first segment with its OPEN entry, durable before the manifest names it.
