@@ -1,1 +1,39 @@
-//! The composition point: namespace, dispatch, functions, admission.
+//! The composition point: a namespace, the functions in it, and the host that runs them.
+//!
+//! ```text
+//!  append --> admission --> journal: [APPEND, TRIGGER…]         any process, by mapping the namespace's files
+//!                              |
+//!                         dispatch::engine   decides, folding the journal: which runs may start now
+//!                              |
+//!  Host ---------------->  dispatch::pool    threads: claim [FIRED…], run, publish [READ…, APPEND…, TRIGGER…, DONE]
+//!                              |
+//!                         millrace_runtime   Wasm, Python, process, one-shot
+//! ```
+//!
+//! [`Namespace`] is what any process may do with a namespace; [`Host`] is the one process that runs its functions.
+//! Everything a host knows it learns from the journal, so it can die at any moment and another goes on.
+
+mod admission;
+mod bindings;
+mod definition;
+mod deploy;
+mod dispatch;
+mod host;
+mod namespace;
+mod runs;
+mod status;
+mod why;
+
+pub use admission::RETRY_AFTER_MS;
+pub use definition::{
+    BACKOFF_MAX, BOUND_LOGS_MAX, CONCURRENCY_MAX, DEAD_LETTER_HISTORY, Definition, FunctionSpec, OUTPUT_MAX_BYTES,
+    PENDING_MAX, RETRIES_MAX, Runtime, TIMEOUT_MAX,
+};
+pub use deploy::{Change, Deployed};
+pub use host::{Holder, Host, HostOptions};
+pub use millrace_journal::{CreateOptions, Durability, Journal, OpenOptions, Position};
+pub use millrace_wire::{Code, Error, EventId, Hlc, LogName, Name, Result};
+pub use namespace::{AppendOptions, FunctionStat, LogStat, Namespace, NewRecord, Receipt, Record};
+pub use runs::{Attempt, Ending, RecordRef, RunFilter, RunState, RunView};
+pub use status::{FunctionState, HostStatus, LiveFunction, LiveRun};
+pub use why::{Reason, Why};

@@ -1,0 +1,174 @@
+//! Deployment: a function's code is copied into the namespace under the hash of its content, checked, then defined.
+//!
+//! The copy never changes, so a run in progress keeps its code while a newer version is deployed, and the same code is
+//! stored once. A definition appears only after its code is complete on disk.
+
+mod tree;
+
+use crate::{
+    Namespace,
+    definition::{DEAD_LETTER_HISTORY, Definition, FunctionSpec, Runtime},
+    namespace::{found, no_function},
+    runs::{Ending, Pending},
+};
+use millrace_journal::Transaction;
+use millrace_runtime::{ProcessSpec, PythonSpec, WasmEngine};
+use millrace_wire::{Code, EventId, Name, Result};
+use serde::Serialize;
+use std::{
+    path::{Path, PathBuf},
+    sync::{Arc, OnceLock},
+};
+
+/// Directory of deployed code in a namespace.
+const FUNCTIONS: &str = "functions";
+/// Most runs that are dropped in one commit when a function is removed.
+const DROP_MAX: usize = 1000;
+
+/// What a deployment did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Change {
+    /// The function is new.
+    Created,
+    /// It replaced the function of that name; its pending runs run the new code.
+    Updated,
+    /// It was there, the same in every respect.
+    Unchanged,
+}
+
+/// A deployed function.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Deployed {
+    /// Its name.
+    pub name: Name,
+    /// SHA-256 of its code.
+    pub code: String,
+    /// What changed.
+    pub change: Change,
+}
+
+/// Where a function's code is and how to start it, for the runtime.
+pub(crate) enum Launch {
+    Wasm { module: PathBuf, export: String },
+    Python(PythonSpec),
+    Process(ProcessSpec),
+    Oneshot(ProcessSpec),
+}
+
+impl Launch {
+    pub fn of(namespace_dir: &Path, definition: &Definition) -> Self {
+        let spec = &definition.spec;
+        // The worker changes into the directory, so a relative path would lead it astray.
+        let functions = std::path::absolute(namespace_dir).unwrap_or_else(|_| namespace_dir.into()).join(FUNCTIONS);
+        let dir = functions.join(&definition.code);
+        let process = |dir| ProcessSpec { command: spec.command.clone(), dir, env: spec.env.clone() };
+        match spec.runtime {
+            Runtime::Wasm => Launch::Wasm {
+                module: definition.file.as_ref().map_or_else(|| dir.join("function.wasm"), |file| dir.join(file)),
+                export: spec.handler.clone(),
+            },
+            Runtime::Python => {
+                let (module, function) = spec.python_handler().unwrap_or_default();
+                Launch::Python(PythonSpec {
+                    python: PathBuf::from(&spec.python),
+                    dir,
+                    module: module.into(),
+                    function: function.into(),
+                    env: spec.env.clone(),
+                })
+            }
+            Runtime::Process => Launch::Process(process(dir)),
+            Runtime::Oneshot => Launch::Oneshot(process(dir)),
+        }
+    }
+
+    /// Checks that the code can be started at all.
+    fn validate(&self, spec: &FunctionSpec) -> Result<()> {
+        match self {
+            Launch::Wasm { module, export } => wasm_engine()?.validate(module, export),
+            Launch::Python(python) => python.validate(spec.limits()),
+            Launch::Process(process) | Launch::Oneshot(process) => process.validate(),
+        }
+    }
+}
+
+/// The process's one WebAssembly engine, set up when it is first needed.
+pub(crate) fn wasm_engine() -> Result<Arc<WasmEngine>> {
+    static ENGINE: OnceLock<Result<Arc<WasmEngine>>> = OnceLock::new();
+    ENGINE.get_or_init(WasmEngine::new).clone()
+}
+
+impl Namespace {
+    /// Deploys a function: copies its code from `source` (a file or a directory), checks it and defines it.
+    ///
+    /// The logs it is bound to must exist; its dead-letter log is made if need be. Nothing changes when this fails.
+    pub fn deploy(&self, spec: &FunctionSpec, source: &Path) -> Result<Deployed> {
+        spec.validate()?;
+        let context = |error: millrace_wire::Error| error.within(format!("function '{}'", spec.name));
+        let stored = tree::store(source, &self.dir().join(FUNCTIONS)).map_err(context)?;
+        let definition = Definition { spec: spec.clone(), code: stored.hash, file: stored.file, removing: false };
+        Launch::of(self.dir(), &definition).validate(spec).map_err(context)?;
+        let committed = self.journal().commit(|tx| define(tx, &definition))?;
+        self.settle(committed.end, None)?;
+        Ok(Deployed { name: spec.name.clone(), code: definition.code, change: committed.value })
+    }
+
+    /// Removes a function. Its pending runs end as dead, without dead letters; one in progress publishes nothing.
+    pub fn remove_function(&self, name: &Name) -> Result<()> {
+        // First it takes no new runs, so that the dropping below has an end.
+        self.journal().commit(|tx| {
+            let function = tx.catalog().function(name).cloned().ok_or_else(|| no_function(name))?;
+            if let Ok(definition) = Definition::from_attributes(name, function.attributes()) {
+                let removing = Definition { removing: true, ..definition };
+                tx.define_function(name, &removing.to_attributes())?;
+            }
+            Ok(())
+        })?;
+        let mut pending = Pending::of(self.journal())?;
+        loop {
+            let committed = self.journal().commit(|tx| drop_runs_or_function(tx, name, &mut pending))?;
+            if committed.value {
+                return self.settle(committed.end, None);
+            }
+        }
+    }
+}
+
+/// Drops some pending runs of the function or, once there are none, the function itself: then it is true.
+fn drop_runs_or_function(tx: &mut Transaction<'_>, name: &Name, pending: &mut Pending) -> Result<bool> {
+    let Some(function) = tx.catalog().function(name).cloned() else { return Ok(true) };
+    pending.catch_up(tx.tail())?;
+    let runs: Vec<EventId> = pending.of_function(function.id()).take(DROP_MAX).collect();
+    if runs.is_empty() {
+        tx.remove_function(name)?;
+        return Ok(true);
+    }
+    let error = Code::FunctionRemoved.error(format!("function '{name}' was removed while the run was pending"));
+    let ending = Ending::dead(&error, &[]).to_bytes();
+    for run in runs {
+        tx.done(function.id(), run, &ending)?;
+    }
+    Ok(false)
+}
+
+/// Defines the function unless it is there already, the same in every respect.
+fn define(tx: &mut Transaction<'_>, definition: &Definition) -> Result<Change> {
+    let spec = &definition.spec;
+    let catalog = tx.catalog().clone();
+    for log in &spec.on {
+        found(catalog.log(log), log)
+            .map_err(|error| error.within(format!("function '{}' is bound to it", spec.name)))?;
+    }
+    if catalog.log(&spec.dead_letter).is_none() {
+        tx.create_log(&spec.dead_letter, DEAD_LETTER_HISTORY)?;
+    }
+    let attributes = definition.to_attributes();
+    let change = match catalog.function(&spec.name) {
+        Some(existing) if existing.attributes() == attributes => return Ok(Change::Unchanged),
+        Some(_) => Change::Updated,
+        None => Change::Created,
+    };
+    tx.define_function(&spec.name, &attributes)?;
+    Ok(change)
+}

@@ -1,0 +1,324 @@
+//! The engine against a model that knows no queue: a list of runs, and the rules in words.
+
+use super::*;
+use millrace_wire::{Code, NamespaceId};
+use proptest::{collection::vec, prelude::*};
+
+fn id(sequence: u64) -> EventId {
+    EventId::new(NamespaceId::new(7).unwrap(), 1, sequence)
+}
+
+fn trigger(sequence: u64) -> Trigger {
+    Trigger { run: id(sequence), log: 1, seqno: sequence, record: None }
+}
+
+fn policy(slots: u32, serial: bool, monitor: Option<&str>) -> Policy {
+    Policy {
+        slots,
+        serial: serial || monitor.is_some(),
+        monitor: monitor.map(|name| name.parse().unwrap()),
+        attempts_max: 3,
+        backoff: Duration::from_millis(10),
+        backoff_max: Duration::from_millis(15),
+    }
+}
+
+fn oops() -> Error {
+    Code::FunctionFailed.error("oops")
+}
+
+/// Four functions: ordered; three at once; and two that share a monitor.
+fn policies() -> [Policy; 4] {
+    [policy(1, true, None), policy(3, false, None), policy(1, true, Some("m")), policy(1, false, Some("m"))]
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Place {
+    Waiting,
+    BackingOff(Millis),
+    Running(EventId),
+}
+
+#[derive(Clone, Debug)]
+struct Model {
+    /// (function, run, attempts, place), in trigger order.
+    runs: Vec<(u32, EventId, u32, Place)>,
+    /// Batches in progress: function and its runs with their fences.
+    batches: Vec<(u32, Vec<(EventId, EventId)>)>,
+    held: [Millis; 4],
+}
+
+impl Model {
+    fn due(&self, place: Place, now: Millis) -> bool {
+        matches!(place, Place::Waiting) || matches!(place, Place::BackingOff(until) if until <= now)
+    }
+
+    /// May anything of this function start, by the rules alone?
+    fn may_start(&self, function: u32, now: Millis) -> bool {
+        let policy = &policies()[function as usize];
+        let busy = |f: u32| {
+            self.batches.iter().any(|(b, _)| *b == f)
+                || self.runs.iter().any(|r| r.0 == f && matches!(r.3, Place::Running(_)))
+        };
+        let slots = self.batches.iter().filter(|(f, _)| *f == function).count() as u32;
+        if self.held[function as usize] > now {
+            return false;
+        }
+        if !policy.serial {
+            return slots < policy.slots && self.runs.iter().any(|r| r.0 == function && self.due(r.3, now));
+        }
+        let Some(head) = self.runs.iter().find(|r| r.0 == function) else { return false };
+        let peers = (0..4).filter(|f| {
+            *f != function && policy.monitor.is_some() && policies()[*f as usize].monitor == policy.monitor
+        });
+        let turn = peers.clone().all(|peer| {
+            self.held[peer as usize] > now || self.runs.iter().find(|r| r.0 == peer).is_none_or(|r| head.1 < r.1)
+        });
+        let exclusive = peers.clone().all(|p| !self.runs.iter().any(|r| r.0 == p && matches!(r.3, Place::Running(_))));
+        !busy(function) && exclusive && turn && self.due(head.3, now)
+    }
+
+    fn place(&mut self, run: EventId) -> Option<&mut (u32, EventId, u32, Place)> {
+        self.runs.iter_mut().find(|r| r.1 == run)
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Trigger(u32),
+    Claim(usize),
+    /// The n-th run of the n-th batch ends well.
+    Done(usize, usize),
+    Fail(usize, usize),
+    Release(usize, usize),
+    End(usize),
+    Pass(Millis),
+    StartFailed(u32),
+    /// The host dies and another folds the journal again.
+    Restart,
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    vec(
+        prop_oneof![
+            6 => (0..4u32).prop_map(Step::Trigger),
+            6 => (1..5usize).prop_map(Step::Claim),
+            4 => (0..4usize, 0..4usize).prop_map(|(b, r)| Step::Done(b, r)),
+            2 => (0..4usize, 0..4usize).prop_map(|(b, r)| Step::Fail(b, r)),
+            1 => (0..4usize, 0..4usize).prop_map(|(b, r)| Step::Release(b, r)),
+            3 => (0..4usize).prop_map(Step::End),
+            3 => (0..20u64).prop_map(Step::Pass),
+            1 => (0..4u32).prop_map(Step::StartFailed),
+            1 => Just(Step::Restart),
+        ],
+        0..120,
+    )
+}
+
+/// Checks one claim against the rules, and lets the model follow it.
+fn follow_claim(model: &mut Model, function: u32, runs: &[Claimed], now: Millis) -> Result<(), TestCaseError> {
+    let policy = &policies()[function as usize];
+    prop_assert!(model.may_start(function, now), "function {function} was not to start");
+    let ids: Vec<EventId> = runs.iter().map(|claimed| claimed.trigger.run).collect();
+    prop_assert!(ids.is_sorted() && !ids.is_empty());
+    if policy.serial {
+        let of_function: Vec<EventId> = model.runs.iter().filter(|r| r.0 == function).map(|r| r.1).collect();
+        prop_assert_eq!(&of_function[..ids.len()], &ids[..], "a serial function skipped a run");
+    }
+    for claimed in runs {
+        let fence = EventId::from_bits(claimed.trigger.run.get() ^ (u128::from(claimed.attempt) << 40) ^ (1 << 50));
+        let due = model.runs.iter().find(|r| r.1 == claimed.trigger.run).is_some_and(|r| model.due(r.3, now));
+        prop_assert!(due, "{} is not due", claimed.trigger.run);
+        let run = model.place(claimed.trigger.run).unwrap();
+        prop_assert_eq!(claimed.exhausted, run.2 >= 3);
+        run.2 = (run.2 + 1).min(3);
+        prop_assert_eq!(claimed.attempt, run.2);
+        prop_assert!(run.2 == 1 || runs.len() == 1, "a run that was tried before is claimed alone");
+        run.3 = Place::Running(fence);
+    }
+    Ok(())
+}
+
+fn fence_of(model: &Model, run: EventId) -> EventId {
+    match model.runs.iter().find(|r| r.1 == run).map(|r| r.3) {
+        Some(Place::Running(fence)) => fence,
+        _ => EventId::NONE,
+    }
+}
+
+fn new_engine(model: &Model) -> Engine {
+    let mut engine = Engine::default();
+    for (function, policy) in policies().into_iter().enumerate() {
+        engine.define(function as u32, Some(policy));
+    }
+    for (function, run, attempts, _) in &model.runs {
+        engine.triggered(*function, trigger(run.sequence()));
+        if *attempts > 0 {
+            engine.fired(*function, *run, id(1 << 30 | run.sequence()), *attempts);
+        }
+    }
+    engine.recovered();
+    engine
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn it_starts_exactly_what_the_rules_allow(steps in steps()) {
+        let mut model = Model { runs: Vec::new(), batches: Vec::new(), held: [0; 4] };
+        let mut engine = new_engine(&model);
+        let (mut now, mut sequence) = (0, 0);
+        for step in steps {
+            let run_of = |model: &Model, batch: usize, run: usize| {
+                let (function, runs) = model.batches.get(batch)?;
+                runs.get(run).map(|(run, fence)| (*function, *run, *fence))
+            };
+            match step {
+                Step::Trigger(function) => {
+                    sequence += 1;
+                    engine.triggered(function, trigger(sequence));
+                    engine.triggered(function, trigger(sequence)); // as if carried forward
+                    model.runs.push((function, id(sequence), 0, Place::Waiting));
+                }
+                Step::Claim(most) => match engine.claim(now, |_| most) {
+                    Some((function, runs)) => {
+                        prop_assert!(runs.len() <= most);
+                        follow_claim(&mut model, function, &runs, now)?;
+                        let fences: Vec<_> = runs.iter().map(|c| (c.trigger.run, fence_of(&model, c.trigger.run))).collect();
+                        for (run, fence) in &fences {
+                            engine.confirm(function, *run, *fence, now);
+                            prop_assert!(engine.holds(function, *run, Some(*fence)) && !engine.holds(function, *run, None));
+                        }
+                        model.batches.push((function, fences));
+                    }
+                    None => {
+                        let missed = (0..4).find(|f| model.may_start(*f, now));
+                        prop_assert_eq!(missed, None, "the rules allow it, but nothing was claimed");
+                    }
+                },
+                Step::Done(batch, run) => if let Some((function, run, fence)) = run_of(&model, batch, run) {
+                    prop_assert_eq!(engine.holds(function, run, Some(fence)), fence_of(&model, run) == fence);
+                    if fence_of(&model, run) == fence {
+                        engine.done(function, run);
+                        model.runs.retain(|r| r.1 != run);
+                    }
+                },
+                Step::Fail(batch, run) => if let Some((function, run, fence)) = run_of(&model, batch, run) {
+                    let verdict = engine.failed(function, run, fence, oops(), now);
+                    if fence_of(&model, run) != fence {
+                        prop_assert_eq!(verdict, Verdict::Stale);
+                    } else if model.place(run).unwrap().2 >= 3 {
+                        prop_assert_eq!(verdict, Verdict::Exhausted);
+                        engine.done(function, run);
+                        model.runs.retain(|r| r.1 != run);
+                    } else {
+                        let run = model.place(run).unwrap();
+                        let delay_ms = if run.2 == 1 { 10 } else { 15 };
+                        run.3 = Place::BackingOff(now + delay_ms);
+                        prop_assert_eq!(verdict, Verdict::Retry { delay_ms });
+                    }
+                },
+                Step::Release(batch, run) => if let Some((function, run, fence)) = run_of(&model, batch, run) {
+                    engine.release(function, run, Some(fence));
+                    if fence_of(&model, run) == fence {
+                        let run = model.place(run).unwrap();
+                        (run.2, run.3) = (run.2 - 1, Place::Waiting);
+                    }
+                },
+                Step::End(batch) => if batch < model.batches.len() {
+                    let (function, runs) = model.batches.remove(batch);
+                    for (run, fence) in runs {
+                        if fence_of(&model, run) == fence {
+                            engine.done(function, run);
+                            model.runs.retain(|r| r.1 != run);
+                        }
+                    }
+                    engine.ended(function);
+                },
+                Step::Pass(time) => now += time,
+                Step::StartFailed(function) => {
+                    engine.start_failed(function, oops(), now);
+                    model.held[function as usize] = engine.view(function).unwrap().stop.unwrap().until;
+                    prop_assert!(model.held[function as usize] > now);
+                }
+                Step::Restart => {
+                    model.batches.clear();
+                    model.held = [0; 4];
+                    for run in &mut model.runs {
+                        run.3 = Place::Waiting;
+                    }
+                    engine = new_engine(&model);
+                }
+            }
+            for function in 0..4 {
+                let pending = model.runs.iter().filter(|r| r.0 == function).count();
+                prop_assert_eq!(engine.view(function).map_or(0, |view| view.pending), pending);
+            }
+            prop_assert_eq!(engine.next(now).is_some(), (0..4).any(|f| model.may_start(f, now)));
+            prop_assert!(engine.next_deadline(now).is_none_or(|deadline| deadline > now));
+        }
+    }
+
+    /// Nothing waits for ever: when every claim ends well and time passes, everything is done, each run once.
+    #[test]
+    fn everything_pending_gets_its_turn(functions in vec(0..4u32, 0..60)) {
+        let mut engine = new_engine(&Model { runs: Vec::new(), batches: Vec::new(), held: [0; 4] });
+        for (sequence, function) in functions.iter().enumerate() {
+            engine.triggered(*function, trigger(sequence as u64 + 1));
+        }
+        let mut ended = std::collections::BTreeSet::new();
+        while let Some((function, runs)) = engine.claim(0, |_| 3) {
+            for claimed in runs {
+                prop_assert!(ended.insert(claimed.trigger.run));
+                engine.done(function, claimed.trigger.run);
+            }
+            engine.ended(function);
+        }
+        prop_assert_eq!(ended.len(), functions.len());
+    }
+}
+
+#[test]
+fn a_newer_claim_fences_the_older() {
+    let mut engine = new_engine(&Model { runs: Vec::new(), batches: Vec::new(), held: [0; 4] });
+    engine.triggered(0, trigger(1));
+    engine.claim(0, |_| 1).unwrap();
+    engine.confirm(0, id(1), id(2), 0);
+    assert!(engine.holds(0, id(1), Some(id(2))));
+    engine.fired(0, id(1), id(2), 1); // its own, read back
+    assert!(engine.holds(0, id(1), Some(id(2))));
+    engine.fired(0, id(1), id(3), 2); // another dispatcher's
+    assert!(!engine.holds(0, id(1), Some(id(2))));
+    assert_eq!(engine.failed(0, id(1), id(2), oops(), 0), Verdict::Stale);
+    assert!(engine.holds(0, id(1), Some(id(3))), "a stale claim must not disturb the newer one");
+}
+
+#[test]
+fn a_monitor_goes_on_past_a_function_that_cannot_start() {
+    let mut engine = new_engine(&Model { runs: Vec::new(), batches: Vec::new(), held: [0; 4] });
+    engine.triggered(2, trigger(1));
+    engine.triggered(3, trigger(2));
+    engine.start_failed(2, oops(), 0);
+    assert_eq!(engine.claim(0, |_| 9).unwrap().0, 3);
+    engine.done(3, id(2));
+    engine.ended(3);
+    assert_eq!(engine.claim(0, |_| 9), None);
+    assert_eq!(engine.next_deadline(0), Some(START_PAUSE_MS));
+    assert_eq!(engine.claim(START_PAUSE_MS, |_| 9).unwrap().0, 2);
+}
+
+#[test]
+fn runs_of_an_undefined_function_wait_until_it_is_defined_again() {
+    let mut engine = Engine::default();
+    engine.triggered(9, trigger(1));
+    assert_eq!(engine.claim(0, |_| 9), None);
+    engine.define(9, Some(policy(1, true, None)));
+    assert_eq!(engine.claim(0, |_| 9).unwrap().0, 9);
+    engine.define(9, None);
+    engine.confirm(9, id(1), id(2), 0);
+    assert_eq!(engine.failed(9, id(1), id(2), oops(), 0), Verdict::Stale);
+    engine.ended(9);
+    engine.define(9, Some(policy(1, true, None)));
+    assert_eq!(engine.claim(0, |_| 9).unwrap().1[0].attempt, 1);
+}

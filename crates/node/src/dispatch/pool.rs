@@ -1,0 +1,246 @@
+//! Who waits and who works: one thread leads, asleep on the journal; one stands by; the others sleep until called.
+//!
+//! The leader that is woken runs the function itself and leaves the journal unwatched. If it is back within
+//! [`TAKE_OVER`] nobody need ever know; if it is not, whoever stands by takes the lead. So a short run costs one wake,
+//! and a long one delays what came after it by [`TAKE_OVER`] at most.
+
+use millrace_wire::{Code, Error};
+use std::{
+    sync::{Condvar, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+/// How long the journal may go unwatched while a leader runs functions.
+const TAKE_OVER: Duration = Duration::from_millis(2);
+/// How long after the last batch somebody still stands by; before that, waking it costs more than its looking.
+const STAND_BY: Duration = Duration::from_millis(100);
+/// How long anybody sleeps at most. Every wait also has a waker; this only bounds the cost of a mistake.
+const SLEEP_MAX: Duration = Duration::from_secs(1);
+/// Most threads; functions have concurrency for fewer long before.
+const THREADS_MAX: usize = 1024;
+
+#[derive(Default)]
+pub(super) struct Pool {
+    crew: Mutex<Crew>,
+    called: Condvar,
+    ended: Condvar,
+}
+
+#[derive(Default)]
+struct Crew {
+    threads: usize,
+    /// Somebody sleeps on the journal.
+    led: bool,
+    /// Somebody sleeps for a short time only, to take the lead when it is needed.
+    standing_by: bool,
+    /// Threads asleep here, and how many of them have been called to work.
+    asleep: usize,
+    calls: usize,
+    /// When each batch in progress began.
+    executing: Vec<Instant>,
+    last_batch: Option<Instant>,
+    stopping: bool,
+}
+
+/// What a thread without work is to do.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Rest {
+    /// Sleep on the journal, then [`Pool::led`].
+    Lead,
+    /// Look for work again.
+    Look,
+    /// End.
+    End,
+}
+
+impl Pool {
+    fn crew(&self) -> MutexGuard<'_, Crew> {
+        // Counters only, each changed in one step.
+        self.crew.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A thread is about to be started; false if there are too many, or the pool is stopping.
+    pub fn enter(&self) -> bool {
+        let mut crew = self.crew();
+        let room = crew.threads < THREADS_MAX && !crew.stopping;
+        crew.threads += usize::from(room);
+        room
+    }
+
+    /// A thread has ended, or could not be started.
+    pub fn exit(&self) {
+        self.crew().threads -= 1;
+        self.called.notify_all(); // whoever is left may have to lead
+        self.ended.notify_all();
+    }
+
+    /// The calling thread begins a batch; `more` says that another could begin too. True if a thread should be started.
+    /// The moment returned is for [`Pool::end`].
+    pub fn begin(&self, more: bool) -> (Instant, bool) {
+        let now = Instant::now();
+        let mut crew = self.crew();
+        crew.executing.push(now);
+        crew.last_batch = Some(now);
+        if crew.asleep == 0 {
+            return (now, !crew.led);
+        }
+        if more && crew.calls < crew.asleep {
+            crew.calls += 1;
+            self.called.notify_one();
+        } else if !crew.led && !crew.standing_by {
+            self.called.notify_one();
+        }
+        (now, false)
+    }
+
+    /// The batch that began then is over.
+    pub fn end(&self, began: Instant) {
+        let mut crew = self.crew();
+        // Of two that began at the same moment it does not matter which is taken.
+        if let Some(place) = crew.executing.iter().position(|other| *other == began) {
+            crew.executing.swap_remove(place);
+        }
+    }
+
+    /// The calling thread has nothing to do until `deadline`.
+    pub fn rest(&self, deadline: Option<Duration>) -> Rest {
+        let mut crew = self.crew();
+        let until = deadline.map(|deadline| Instant::now() + deadline);
+        loop {
+            if crew.stopping {
+                return Rest::End;
+            }
+            // Whoever began just now will probably be back at once, and then watches the journal itself.
+            let back_soon = crew.executing.iter().any(|began| began.elapsed() < TAKE_OVER);
+            if !crew.led && !back_soon {
+                crew.led = true;
+                return Rest::Lead;
+            }
+            let active = crew.last_batch.is_some_and(|last| last.elapsed() < STAND_BY);
+            let stands_by = !crew.standing_by && (!crew.led || active);
+            let mut time = if stands_by { TAKE_OVER } else { SLEEP_MAX };
+            if let Some(until) = until {
+                let left = until.saturating_duration_since(Instant::now());
+                if left.is_zero() {
+                    return Rest::Look;
+                }
+                time = time.min(left);
+            }
+            crew.asleep += 1;
+            crew.standing_by |= stands_by;
+            crew = self.called.wait_timeout(crew, time).unwrap_or_else(PoisonError::into_inner).0;
+            crew.asleep -= 1;
+            crew.standing_by &= !stands_by;
+            if crew.calls > 0 {
+                crew.calls -= 1;
+                return Rest::Look;
+            }
+        }
+    }
+
+    /// The leader is awake.
+    pub fn led(&self) {
+        self.crew().led = false;
+    }
+
+    /// How long a leader may sleep.
+    pub fn lead_time(deadline: Option<Duration>) -> Duration {
+        deadline.map_or(SLEEP_MAX, |deadline| deadline.min(SLEEP_MAX))
+    }
+
+    /// Everybody is to end.
+    pub fn wake_all(&self) {
+        self.crew().stopping = true;
+        self.called.notify_all();
+    }
+
+    /// Waits until all threads have ended, or the time is over; returns how many have not.
+    pub fn wait_empty(&self, time: Duration) -> usize {
+        let start = Instant::now();
+        let mut crew = self.crew();
+        while crew.threads > 0 {
+            let left = time.saturating_sub(start.elapsed());
+            if left.is_zero() {
+                break;
+            }
+            crew = self.ended.wait_timeout(crew, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        crew.threads
+    }
+}
+
+pub(super) fn no_thread(error: &std::io::Error) -> Error {
+    Code::HostStart.error(format!("cannot start a thread: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::{sync::Arc, thread};
+
+    #[test]
+    fn one_leads_and_the_next_takes_over_when_it_stays_away() {
+        let pool = Arc::new(Pool::default());
+        assert!(pool.enter() && pool.enter());
+        assert_eq!(pool.rest(None), Rest::Lead);
+        let of_other = pool.clone();
+        let other = thread::spawn(move || of_other.rest(None));
+        while pool.crew().asleep == 0 {
+            thread::yield_now();
+        }
+        pool.led();
+        assert!(!pool.begin(false).1, "somebody is there to take over");
+        assert_eq!(other.join().unwrap(), Rest::Lead);
+    }
+
+    #[test]
+    fn a_thread_is_started_when_nobody_is_left_to_watch() {
+        let pool = Pool::default();
+        assert!(pool.enter());
+        let (began, alone) = pool.begin(false);
+        assert!(alone);
+        pool.end(began);
+        assert_eq!(pool.rest(None), Rest::Lead);
+    }
+
+    #[test]
+    fn who_is_called_looks_and_who_is_stopped_ends() {
+        let pool = Arc::new(Pool::default());
+        assert_eq!(pool.rest(None), Rest::Lead);
+        let sleepers: Vec<_> = (0..2)
+            .map(|_| {
+                let pool = pool.clone();
+                thread::spawn(move || pool.rest(None))
+            })
+            .collect();
+        while pool.crew().asleep < 2 {
+            thread::yield_now();
+        }
+        assert!(!pool.begin(true).1);
+        while pool.crew().asleep > 1 {
+            thread::yield_now();
+        }
+        pool.wake_all();
+        let rests: Vec<Rest> = sleepers.into_iter().map(|sleeper| sleeper.join().unwrap()).collect();
+        assert!(rests.contains(&Rest::Look) && rests.contains(&Rest::End), "{rests:?}");
+        assert_eq!(pool.rest(None), Rest::End);
+    }
+
+    #[test]
+    fn a_deadline_ends_the_rest() {
+        let pool = Pool::default();
+        assert_eq!(pool.rest(None), Rest::Lead);
+        assert_eq!(pool.rest(Some(Duration::from_millis(1))), Rest::Look);
+    }
+
+    #[test]
+    fn stopping_waits_for_threads_and_counts_who_is_left() {
+        let pool = Arc::new(Pool::default());
+        assert!(pool.enter());
+        assert_eq!(pool.wait_empty(Duration::from_millis(1)), 1);
+        pool.wake_all();
+        assert!(!pool.enter(), "nobody joins a pool that is stopping");
+        pool.exit();
+        assert_eq!(pool.wait_empty(Duration::from_secs(60)), 0);
+    }
+}

@@ -1,0 +1,394 @@
+//! Publication: what runs leave becomes visible, each run's all at once and together with its DONE.
+
+use super::{
+    HostEvent, Shared,
+    engine::{Millis, Verdict},
+    stage::{Effects, Stage},
+    starter::is_start_failure,
+    state::{State, is_transient},
+    worker::{Batch, Fired},
+};
+use crate::{
+    admission::{self, Room, Stage as Admission},
+    bindings::Bindings,
+    definition::DEAD_LETTER_HISTORY,
+    runs::Ending,
+};
+use base64::{Engine as _, prelude::BASE64_STANDARD};
+use millrace_journal::Transaction;
+use millrace_wire::{Code, Error, Result};
+use serde::Serialize;
+use std::{
+    cell::RefCell,
+    collections::HashMap,
+    sync::{Arc, MutexGuard, atomic::Ordering},
+    time::Duration,
+};
+
+/// When a run is tried again whose publication was refused by something that may go away.
+const POSTPONE_MS: Millis = 500;
+/// The longest record that its dead letter repeats; a longer one is only named.
+const DEAD_LETTER_DATA_MAX: usize = 64 << 10;
+/// The longest description of an error that a dead letter has.
+const DEAD_LETTER_ERROR_MAX: usize = 16 << 10;
+
+/// How a run of a batch ended.
+pub(super) struct Ended {
+    pub index: usize,
+    pub fate: Fate,
+    pub output: Vec<u8>,
+    pub elapsed: Duration,
+}
+
+impl Ended {
+    /// A run that was not started.
+    pub fn unused(index: usize) -> Self {
+        Self { index, fate: Fate::Unused, output: Vec::new(), elapsed: Duration::ZERO }
+    }
+}
+
+pub(super) enum Fate {
+    Well,
+    Failed(Error),
+    /// Trying again cannot help.
+    Hopeless(Error),
+    Unused,
+}
+
+/// What is to be published for one run.
+struct Publication {
+    ended: Ended,
+    /// Why the run is given up; `None` if it ended well.
+    dead: Option<Error>,
+}
+
+/// What came of a publication.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Published {
+    Yes,
+    /// Somebody else took or ended the run.
+    Stale,
+    /// It relied on something that was not published as it had seen it.
+    Conflict,
+}
+
+/// What the observer is to hear once the lock is free.
+struct Notice {
+    ended: Ended,
+    error: Option<Error>,
+    retry_in: Option<Duration>,
+}
+
+/// A record in a dead-letter log.
+#[derive(Serialize)]
+struct DeadLetter<'a> {
+    run: String,
+    function: &'a str,
+    log: &'a str,
+    seqno: u64,
+    attempts: u32,
+    code: &'a str,
+    error: &'a str,
+    /// The record's bytes in base64; `None` if they are too many.
+    data: Option<String>,
+}
+
+/// One call of [`Shared::settle`]: the batch, and what is learned on the way.
+struct Settling<'a, 's> {
+    shared: &'a Shared,
+    batch: &'a Batch,
+    stage: &'a RefCell<Stage<'s>>,
+    state: MutexGuard<'a, State>,
+    notices: Vec<Notice>,
+    fatal: Option<Error>,
+}
+
+impl Shared {
+    /// Takes up how runs of a batch ended, in order: publishes, gives up, or has them tried again.
+    pub(super) fn settle(&self, batch: &Batch, stage: &RefCell<Stage<'_>>, ended: Vec<Ended>) {
+        if ended.is_empty() {
+            return;
+        }
+        let state = self.state();
+        if state.halted {
+            return;
+        }
+        let mut settling = Settling { shared: self, batch, stage, state, notices: Vec::new(), fatal: None };
+        let publications = settling.sort(ended);
+        settling.publish(publications);
+        let Settling { state, notices, fatal, .. } = settling;
+        drop(state);
+        self.tell(batch, &notices);
+        if let Some(error) = fatal {
+            self.fail(error);
+        }
+    }
+
+    /// Tells the observer, and the leader if it sleeps by an older deadline.
+    fn tell(&self, batch: &Batch, notices: &[Notice]) {
+        let mut failed = 0;
+        for Notice { ended, error, retry_in } in notices {
+            let run = &batch.runs[ended.index].claimed;
+            let (function, output) = (&batch.name, &*ended.output);
+            match error {
+                None => {
+                    self.observe(&HostEvent::Done { function, run: run.trigger.run, elapsed: ended.elapsed, output })
+                }
+                Some(error) => {
+                    failed += 1;
+                    let (run, attempt, retry_in) = (run.trigger.run, run.attempt, *retry_in);
+                    self.observe(&HostEvent::Failed { function, run, attempt, error, retry_in, output });
+                }
+            }
+        }
+        self.runs_done.fetch_add(notices.len() as u64 - failed, Ordering::Relaxed);
+        self.runs_failed.fetch_add(failed, Ordering::Relaxed);
+        if failed > 0 {
+            self.namespace.journal().wake();
+        }
+    }
+}
+
+impl Settling<'_, '_> {
+    fn fired(&self, ended: &Ended) -> &Fired {
+        &self.batch.runs[ended.index]
+    }
+
+    fn serial(&self) -> bool {
+        self.batch.starter.definition().spec.serial()
+    }
+
+    /// Gives a run back as if it had not been claimed.
+    fn release(&mut self, ended: &Ended) {
+        let run = &self.batch.runs[ended.index];
+        self.state.engine.release(self.batch.function, run.claimed.trigger.run, Some(run.fired));
+    }
+
+    /// Those that are to be published; the others are given back or back off.
+    fn sort(&mut self, ended: Vec<Ended>) -> Vec<Publication> {
+        let mut publications = Vec::with_capacity(ended.len());
+        for mut ended in ended {
+            if self.batch.broken.get() {
+                self.release(&ended);
+                continue;
+            }
+            match std::mem::replace(&mut ended.fate, Fate::Unused) {
+                Fate::Well => publications.push(Publication { ended, dead: None }),
+                Fate::Hopeless(error) => publications.push(Publication { ended, dead: Some(error) }),
+                Fate::Unused => {
+                    self.batch.broken.set(self.serial());
+                    self.release(&ended);
+                }
+                Fate::Failed(error) if is_start_failure(&error) => self.start_failed(&ended, error),
+                Fate::Failed(error) => publications.extend(self.failed(ended, error)),
+            }
+        }
+        publications
+    }
+
+    /// The function could not be started: that is no fault of the record, so the attempt does not count.
+    fn start_failed(&mut self, ended: &Ended, error: Error) {
+        self.release(ended);
+        self.batch.broken.set(true);
+        self.state.engine.start_failed(self.batch.function, error.clone(), self.shared.now());
+        self.notices.push(Notice {
+            ended: Ended::unused(ended.index),
+            error: Some(error.within("the function cannot be started")),
+            retry_in: self
+                .state
+                .engine
+                .view(self.batch.function)
+                .and_then(|view| Some(Duration::from_millis(view.stop?.until.saturating_sub(self.shared.now())))),
+        });
+    }
+
+    /// An attempt failed: the run backs off, or (then it is returned) is to be given up.
+    fn failed(&mut self, ended: Ended, error: Error) -> Option<Publication> {
+        let run = self.fired(&ended);
+        let (id, fence) = (run.claimed.trigger.run, run.fired);
+        match self.state.engine.failed(self.batch.function, id, fence, error.clone(), self.shared.now()) {
+            Verdict::Stale => None,
+            Verdict::Exhausted => Some(Publication { ended, dead: Some(error) }),
+            Verdict::Retry { delay_ms } => {
+                self.batch.broken.set(self.batch.broken.get() || self.serial());
+                let retry_in = Some(Duration::from_millis(delay_ms));
+                self.notices.push(Notice { ended, error: Some(error), retry_in });
+                None
+            }
+        }
+    }
+
+    /// Publishes in one commit; if that is refused, one by one, to find out whose fault it is.
+    fn publish(&mut self, publications: Vec<Publication>) {
+        if publications.is_empty() {
+            return;
+        }
+        match self.commit(&publications) {
+            Ok(published) => self.published(publications, &published),
+            Err(error) if publications.len() == 1 => {
+                publications.into_iter().for_each(|publication| self.refused(publication, &error));
+            }
+            Err(_) => {
+                for publication in publications {
+                    if self.batch.broken.get() {
+                        self.release(&publication.ended);
+                        continue;
+                    }
+                    match self.commit(std::slice::from_ref(&publication)) {
+                        Ok(published) => self.published(vec![publication], &published),
+                        Err(error) => self.refused(publication, &error),
+                    }
+                }
+            }
+        }
+    }
+
+    /// One batch of the journal: for each run READ…, APPEND…, TRIGGER…, DONE.
+    fn commit(&mut self, publications: &[Publication]) -> Result<Vec<Published>> {
+        let (shared, batch, state) = (self.shared, self.batch, &mut *self.state);
+        let stage = self.stage.borrow();
+        let serial = batch.starter.definition().spec.serial();
+        let committed = shared.namespace.journal().commit(|tx| {
+            state.fold(tx.tail())?;
+            let bindings = shared.namespace.bindings_of(tx);
+            let effects = |publication: &Publication| stage.effects(publication.ended.index);
+            // What is newest in the logs that somebody relies on, kept up while this batch appends to them.
+            let depends = publications.iter().flat_map(|publication| &effects(publication).depends);
+            let mut newest: HashMap<u32, u64> = depends.map(|(log, _)| (log.id(), log.latest())).collect();
+            let mut tainted = batch.tainted.get();
+            let mut published = Vec::with_capacity(publications.len());
+            for publication in publications {
+                let run = &batch.runs[publication.ended.index];
+                let effects = effects(publication);
+                let as_seen = effects.depends.iter().all(|(log, seqno)| newest.get(&log.id()) == Some(seqno));
+                let relies = serial || !effects.depends.is_empty();
+                published.push(if !state.engine.holds(batch.function, run.claimed.trigger.run, Some(run.fired)) {
+                    Published::Stale
+                } else if !as_seen || (tainted && relies) {
+                    Published::Conflict
+                } else {
+                    match &publication.dead {
+                        None => leave(tx, &bindings, batch, run, effects, &mut newest)?,
+                        Some(error) => leave_dead_letter(tx, &bindings, batch, run, error, &mut newest)?,
+                    }
+                    let ending = match &publication.dead {
+                        None => Ending::well(&publication.ended.output),
+                        Some(error) => Ending::dead(error, &publication.ended.output),
+                    };
+                    tx.done(batch.function, run.claimed.trigger.run, &ending.to_bytes())?;
+                    Published::Yes
+                });
+                tainted |= published.last() != Some(&Published::Yes);
+            }
+            Ok(published)
+        })?;
+        batch.tainted.set(batch.tainted.get() || committed.value.iter().any(|published| *published != Published::Yes));
+        state.fold(committed.end)?;
+        Ok(committed.value)
+    }
+
+    fn published(&mut self, publications: Vec<Publication>, published: &[Published]) {
+        self.state.engine.started(self.batch.function);
+        for (Publication { ended, dead }, published) in publications.into_iter().zip(published) {
+            match published {
+                Published::Yes => self.notices.push(Notice { ended, error: dead, retry_in: None }),
+                Published::Stale => {}
+                Published::Conflict => self.release(&ended),
+            }
+        }
+    }
+
+    /// The journal refused a single run's publication.
+    fn refused(&mut self, publication: Publication, error: &Error) {
+        let Publication { ended, dead } = publication;
+        self.batch.tainted.set(true);
+        let of_run = matches!(
+            error.code(),
+            Code::RoomExhausted | Code::LogNotFound | Code::RecordTooLong | Code::BatchTooLarge | Code::RunTooWide
+        );
+        if of_run && dead.is_none() {
+            if let Some(publication) = self.failed(ended, error.clone()) {
+                match self.commit(std::slice::from_ref(&publication)) {
+                    Ok(published) => self.published(vec![publication], &published),
+                    Err(error) => self.postpone(&publication.ended, &error),
+                }
+            }
+            return;
+        }
+        self.postpone(&ended, error);
+        if !of_run && !is_transient(error) {
+            self.fatal = Some(error.clone());
+        }
+    }
+
+    /// Something outside the run refuses: it is tried again later, and the attempt does not count.
+    fn postpone(&mut self, ended: &Ended, error: &Error) {
+        self.batch.broken.set(self.batch.broken.get() || self.serial());
+        let run = &self.batch.runs[ended.index];
+        let until = self.shared.now() + POSTPONE_MS;
+        self.state.engine.postpone(self.batch.function, run.claimed.trigger.run, run.fired, error.clone(), until);
+    }
+}
+
+/// Stages what a run that ended well leaves, but for its DONE.
+fn leave(
+    tx: &mut Transaction<'_>,
+    bindings: &Arc<Bindings>,
+    batch: &Batch,
+    run: &Fired,
+    effects: &Effects,
+    newest: &mut HashMap<u32, u64>,
+) -> Result<()> {
+    let cause = run.claimed.trigger.run;
+    for read in &effects.reads {
+        tx.read(&read.log, read.seqno, cause, read.kind.payload())?;
+    }
+    let catalog = tx.catalog().clone();
+    for (ordinal, append) in effects.appends.iter().enumerate() {
+        // The log may have been removed, or removed and made anew, since the run saw it.
+        let log = crate::namespace::found(catalog.log_by_id(append.log.id()), append.log.name())?;
+        let ordinal = ordinal as u16; // bounded by the stage
+        let admission = Admission { cause, ordinal, room: Room::Run, named: None, ending: Some(batch.function) };
+        let appended = admission::append(tx, bindings, log, &append.payload, admission)?;
+        newest.entry(log.id()).and_modify(|seqno| *seqno = appended.seqno);
+    }
+    Ok(())
+}
+
+/// Stages the dead letter of a run that is given up.
+fn leave_dead_letter(
+    tx: &mut Transaction<'_>,
+    bindings: &Arc<Bindings>,
+    batch: &Batch,
+    run: &Fired,
+    error: &Error,
+    newest: &mut HashMap<u32, u64>,
+) -> Result<()> {
+    let spec = &batch.starter.definition().spec;
+    let catalog = tx.catalog().clone();
+    let log = match catalog.log(&spec.dead_letter) {
+        Some(log) => log.clone(),
+        None => tx.create_log(&spec.dead_letter, DEAD_LETTER_HISTORY)?,
+    };
+    let trigger = &run.claimed.trigger;
+    let (of_log, payload) = match &run.record {
+        Ok((log, payload)) => (&**log, Some(payload)),
+        Err(_) => (catalog.log_by_id(trigger.log).map_or("", |log| log.name()), None),
+    };
+    let letter = DeadLetter {
+        run: trigger.run.to_string(),
+        function: &spec.name,
+        log: of_log,
+        seqno: trigger.seqno,
+        attempts: run.claimed.attempt,
+        code: error.code().id(),
+        error: &error.detail()[..error.detail().floor_char_boundary(DEAD_LETTER_ERROR_MAX)],
+        data: payload.filter(|payload| payload.len() <= DEAD_LETTER_DATA_MAX).map(|p| BASE64_STANDARD.encode(p)),
+    };
+    let letter = serde_json::to_vec(&letter).expect("names, numbers and text always make JSON");
+    let (cause, ending) = (trigger.run, Some(batch.function));
+    let admission = Admission { cause, ordinal: 0, room: Room::DeadLetter, named: None, ending };
+    let appended = admission::append(tx, bindings, &log, &letter, admission)?;
+    newest.entry(log.id()).and_modify(|seqno| *seqno = appended.seqno);
+    Ok(())
+}

@@ -1,0 +1,220 @@
+//! What the runs of one batch see and leave: a snapshot of the namespace, and what they append, kept back until published.
+//!
+//! ```text
+//!   a log as run i sees it:   [ records before the snapshot ][ appends of runs 0..i that ended well ][ its own ]
+//!                              1 …               base         base + 1 …
+//! ```
+//!
+//! The runs of a batch go one after the other, so each may build on those before it, as if they had been published. Should
+//! somebody else append to such a log meanwhile, those seqnos come out otherwise; whoever relied on them is run again,
+//! which [`Stage::depends`] makes known to the publisher. The seqnos of a run's *own* appends are provisional in this sense.
+
+use millrace_journal::{Catalog, Journal, Log, Position};
+use millrace_runtime::HostCalls;
+use millrace_wire::{Code, Result};
+use std::{
+    cell::RefCell,
+    collections::{HashMap, HashSet},
+    sync::Arc,
+    time::SystemTime,
+};
+
+/// Most records one run may append, and most different reads it may make.
+const APPENDS_MAX: usize = 10_000;
+const READS_MAX: usize = 10_000;
+
+/// What a READ entry of ours says in its payload, after the log and seqno it names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum ReadKind {
+    /// The record was read.
+    Record,
+    /// The seqno was the newest one.
+    Latest,
+    /// There was no such record yet.
+    Absent,
+}
+
+impl ReadKind {
+    pub fn payload(self) -> &'static [u8] {
+        match self {
+            ReadKind::Record => &[],
+            ReadKind::Latest => &[1],
+            ReadKind::Absent => &[2],
+        }
+    }
+}
+
+/// A record to be appended.
+pub(super) struct StagedAppend {
+    pub log: Log,
+    pub payload: Vec<u8>,
+}
+
+/// A read to be noted.
+pub(super) struct StagedRead {
+    pub log: Log,
+    pub seqno: u64,
+    pub kind: ReadKind,
+}
+
+/// What one run leaves.
+#[derive(Default)]
+pub(super) struct Effects {
+    pub appends: Vec<StagedAppend>,
+    pub reads: Vec<StagedRead>,
+    noted: HashSet<(u32, u64, ReadKind)>,
+    /// Logs whose newest record must have this seqno when the run is published.
+    pub depends: Vec<(Log, u64)>,
+}
+
+/// The view and the effects of a batch.
+pub(super) struct Stage<'a> {
+    journal: &'a Journal,
+    catalog: Arc<Catalog>,
+    snapshot: Position,
+    effects: Vec<Effects>,
+    /// By log: what was newest at the snapshot, once asked for.
+    bases: HashMap<u32, u64>,
+    /// By log: the appends visible so far, as (run, index).
+    visible: HashMap<u32, Vec<(usize, usize)>>,
+}
+
+impl<'a> Stage<'a> {
+    pub fn new(journal: &'a Journal, catalog: Arc<Catalog>, snapshot: Position, runs: usize) -> RefCell<Self> {
+        RefCell::new(Self {
+            journal,
+            catalog,
+            snapshot,
+            effects: std::iter::repeat_with(Effects::default).take(runs).collect(),
+            bases: HashMap::new(),
+            visible: HashMap::new(),
+        })
+    }
+
+    /// What a run leaves.
+    pub fn effects(&self, run: usize) -> &Effects {
+        &self.effects[run]
+    }
+
+    /// The run failed: the runs after it see nothing of it.
+    pub fn discard(&mut self, run: usize) {
+        for append in &self.effects[run].appends {
+            if let Some(visible) = self.visible.get_mut(&append.log.id()) {
+                visible.truncate(others(visible, run) as usize);
+            }
+        }
+        self.effects[run] = Effects::default();
+    }
+
+    fn log(&self, name: &str) -> Result<Log> {
+        crate::namespace::found(self.catalog.log(name), name).cloned()
+    }
+
+    fn append(&mut self, run: usize, log: &str, payload: &[u8]) -> Result<()> {
+        let log = self.log(log)?;
+        let appends = &mut self.effects[run].appends;
+        if appends.len() == APPENDS_MAX {
+            return Err(Code::RunTooWide.error(format!("it appends more than {APPENDS_MAX} records")));
+        }
+        self.visible.entry(log.id()).or_default().push((run, appends.len()));
+        appends.push(StagedAppend { log, payload: payload.to_vec() });
+        Ok(())
+    }
+
+    /// The newest seqno at the snapshot, and the appends visible after it.
+    fn extent(&mut self, run: usize, log: &Log) -> Result<(u64, u64)> {
+        let base = match self.bases.get(&log.id()) {
+            Some(base) => *base,
+            None => {
+                let base = self.journal.latest_before(log, self.snapshot)?;
+                self.bases.insert(log.id(), base);
+                base
+            }
+        };
+        let Some(visible) = self.visible.get(&log.id()) else { return Ok((base, 0)) };
+        let of_others = others(visible, run);
+        let depends = &mut self.effects[run].depends;
+        if of_others > 0 && !depends.iter().any(|(other, _)| other.id() == log.id()) {
+            depends.push((log.clone(), base + of_others));
+        }
+        Ok((base, visible.len() as u64))
+    }
+
+    fn note(&mut self, run: usize, log: &Log, seqno: u64, kind: ReadKind) -> Result<()> {
+        let effects = &mut self.effects[run];
+        if effects.noted.insert((log.id(), seqno, kind)) {
+            if effects.reads.len() == READS_MAX {
+                return Err(Code::RunTooWide.error(format!("it makes more than {READS_MAX} different reads")));
+            }
+            effects.reads.push(StagedRead { log: log.clone(), seqno, kind });
+        }
+        Ok(())
+    }
+
+    fn get(&mut self, run: usize, name: &str, seqno: u64) -> Result<Vec<u8>> {
+        let log = self.log(name)?;
+        if seqno == 0 {
+            return Err(Code::SeqnoInvalid.error(format!("0 names no record of log '{name}'")));
+        }
+        let (base, visible) = self.extent(run, &log)?;
+        if seqno <= base {
+            let mut payload = Vec::new();
+            self.journal.get_before(&log, seqno, self.snapshot, &mut payload)?;
+            self.note(run, &log, seqno, ReadKind::Record)?;
+            return Ok(payload);
+        }
+        if seqno > base + visible {
+            self.note(run, &log, seqno, ReadKind::Absent)?;
+            return Err(Code::AboveTail
+                .error(format!("log '{name}' has no record {seqno} yet; the newest is {}", base + visible)));
+        }
+        let (of, index) = self.visible[&log.id()][(seqno - base - 1) as usize];
+        if of != run {
+            self.note(run, &log, seqno, ReadKind::Record)?;
+        }
+        Ok(self.effects[of].appends[index].payload.clone())
+    }
+
+    fn latest(&mut self, run: usize, name: &str) -> Result<u64> {
+        let log = self.log(name)?;
+        let (base, visible) = self.extent(run, &log)?;
+        let of_others = self.visible.get(&log.id()).map_or(0, |visible| others(visible, run));
+        self.note(run, &log, base + of_others, ReadKind::Latest)?;
+        Ok(base + visible)
+    }
+}
+
+/// How many of the visible appends are those of earlier runs; they come first.
+fn others(visible: &[(usize, usize)], run: usize) -> u64 {
+    visible.partition_point(|(of, _)| *of < run) as u64
+}
+
+/// Answers the calls of one run.
+pub(super) struct RunCalls<'s, 'a> {
+    pub stage: &'s RefCell<Stage<'a>>,
+    pub run: usize,
+}
+
+impl HostCalls for RunCalls<'_, '_> {
+    fn append(&mut self, log: &str, payload: &[u8]) -> Result<()> {
+        self.stage.borrow_mut().append(self.run, log, payload)
+    }
+
+    fn get(&mut self, log: &str, seqno: u64) -> Result<Vec<u8>> {
+        self.stage.borrow_mut().get(self.run, log, seqno)
+    }
+
+    fn latest(&mut self, log: &str) -> Result<u64> {
+        self.stage.borrow_mut().latest(self.run, log)
+    }
+
+    fn now_ns(&mut self) -> u64 {
+        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        since.map_or(0, |since| u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
+    }
+
+    fn random(&mut self, bytes: &mut [u8]) {
+        // Linux refuses this only before 3.17, which has no futexes that we need either.
+        getrandom::fill(bytes).expect("the operating system has a random source");
+    }
+}

@@ -1,0 +1,331 @@
+//! One worker thread: claims a batch, executes it, has it published, and rests when there is nothing to do.
+
+use super::{
+    HostEvent, Shared,
+    engine::Claimed,
+    pool::{Pool, Rest, no_thread},
+    publish::{Ended, Fate},
+    stage::{RunCalls, Stage},
+    starter::Starter,
+    state::is_transient,
+};
+use millrace_journal::{Catalog, Kind, Position};
+use millrace_runtime::{Call, Completion, Executor, Invocation, Outcome};
+use millrace_wire::{Code, Error, EventId, LogName, Name, Result};
+use std::{
+    cell::{Cell, RefCell},
+    sync::Arc,
+    thread,
+    time::{Duration, Instant},
+};
+
+/// Results are published together, but none waits longer than this for a run behind it to end.
+const PUBLISH_DELAY: Duration = Duration::from_millis(1);
+/// How long to wait before trying again after an error that may go away, such as a full disk.
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// Starts a worker thread, if there is room for one.
+pub(super) fn spawn(shared: &Arc<Shared>) -> Result<()> {
+    if !shared.pool.enter() {
+        return Ok(());
+    }
+    let of_worker = shared.clone();
+    let spawned = thread::Builder::new().name("millrace-worker".into()).spawn(move || {
+        let _exit = Exit(&of_worker);
+        work(&of_worker);
+    });
+    spawned.map(drop).map_err(|e| {
+        shared.pool.exit();
+        no_thread(&e)
+    })
+}
+
+/// Tells the pool that the thread ends, even when it panics.
+struct Exit<'a>(&'a Shared);
+
+impl Drop for Exit<'_> {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            self.0.fail(Code::HostFailed.error("a worker thread panicked; what it reported is on standard error"));
+        }
+        self.0.pool.exit();
+    }
+}
+
+fn work(shared: &Arc<Shared>) {
+    while !shared.stopping() {
+        let worked = match shared.claim() {
+            Ok(Some((claim, more))) => {
+                let (began, alone) = shared.pool.begin(more);
+                shared.touch();
+                if alone {
+                    // Without another thread this one still does all there is to do, one after the other.
+                    let _ = spawn(shared);
+                }
+                let ran = shared.run(claim);
+                shared.pool.end(began);
+                shared.touch();
+                ran.map(|()| true)
+            }
+            Ok(None) => Ok(false),
+            Err(error) => Err(error),
+        };
+        match worked {
+            Ok(true) => {}
+            Ok(false) => match shared.rest() {
+                Rest::End => return,
+                Rest::Lead | Rest::Look => {}
+            },
+            Err(error) if is_transient(&error) => thread::sleep(PAUSE),
+            Err(error) => return shared.fail(error),
+        }
+    }
+}
+
+/// Runs that were claimed, not yet journaled as FIRED.
+pub(super) struct Claim {
+    function: u32,
+    name: Name,
+    runs: Vec<Claimed>,
+    starter: Arc<Starter>,
+    executor: Option<Box<dyn Executor>>,
+}
+
+/// Runs that are FIRED, and what their publication needs.
+pub(super) struct Batch {
+    pub function: u32,
+    pub name: Name,
+    pub starter: Arc<Starter>,
+    pub runs: Vec<Fired>,
+    pub catalog: Arc<Catalog>,
+    snapshot: Position,
+    /// A run of a serial function did not end: those behind it must not be published.
+    pub broken: Cell<bool>,
+    /// A run's appends were not published as others have seen them.
+    pub tainted: Cell<bool>,
+}
+
+/// A run in a batch, with its fence and its record.
+pub(super) struct Fired {
+    pub claimed: Claimed,
+    pub fired: EventId,
+    /// The log's name and the record's bytes, or why they cannot be had.
+    pub record: Result<(LogName, Vec<u8>)>,
+}
+
+impl Shared {
+    /// Takes the next runs that may start. Also says whether more could start at the same time.
+    fn claim(&self) -> Result<Option<(Claim, bool)>> {
+        let mut state = self.state();
+        if state.halted || self.stopping() {
+            return Ok(None);
+        }
+        state.fold(self.namespace.journal().tail())?;
+        state.define(&self.namespace, &*self.namespace.bindings()?);
+        let now = self.now();
+        let super::State { engine, runners, .. } = &mut *state;
+        let batch_max = |function| runners.get(&function).map_or(1, |runner| runner.pace.batch());
+        let Some((function, runs)) = engine.claim(now, batch_max) else { return Ok(None) };
+        let more = engine.next(now).is_some();
+        let Some(runner) = runners.get_mut(&function) else {
+            // The engine knows a policy only of functions that have a runner.
+            unreachable!("function {function} was claimed without a runner");
+        };
+        let (name, starter, executor) = (runner.name.clone(), runner.starter.clone(), runner.idle.pop());
+        Ok(Some((Claim { function, name, runs, starter, executor }, more)))
+    }
+
+    /// Runs what was claimed, from starting the function if need be to publishing.
+    fn run(&self, mut claim: Claim) -> Result<()> {
+        let executor = claim.executor.take().map_or_else(|| claim.starter.executor(), Ok);
+        let mut executor = match executor {
+            Ok(executor) => executor,
+            Err(error) => {
+                self.start_failed(&claim, error);
+                return Ok(());
+            }
+        };
+        let fired = self.fire(&claim);
+        let mut slowest = None;
+        if let Ok(Some(batch)) = &fired {
+            slowest = self.execute(batch, &mut *executor);
+        }
+        let mut state = self.state();
+        state.engine.ended(claim.function);
+        if let Some(runner) = state.runners.get_mut(&claim.function).filter(|r| Arc::ptr_eq(&r.starter, &claim.starter))
+        {
+            if let Some(slowest) = slowest {
+                runner.pace.note(slowest);
+            }
+            if let Ok(Some(batch)) = &fired
+                && batch.tainted.get()
+            {
+                runner.pace.alone();
+            }
+            runner.idle.push(executor);
+        }
+        fired.map(drop)
+    }
+
+    fn start_failed(&self, claim: &Claim, error: Error) {
+        let mut state = self.state();
+        for claimed in &claim.runs {
+            state.engine.release(claim.function, claimed.trigger.run, None);
+        }
+        state.engine.ended(claim.function);
+        state.engine.start_failed(claim.function, error.clone(), self.now());
+        drop(state);
+        self.observe(&HostEvent::StartFailed { function: &claim.name, error: &error });
+        self.touch();
+        self.namespace.journal().wake(); // the leader sleeps by an older deadline
+    }
+
+    /// Journals the claim: one FIRED for each run that nobody else has taken or ended meanwhile.
+    fn fire(&self, claim: &Claim) -> Result<Option<Batch>> {
+        let journal = self.namespace.journal();
+        let mut state = self.state();
+        let committed = journal.commit(|tx| {
+            state.fold(tx.tail())?;
+            let ours = claim.runs.iter().filter(|c| state.engine.holds(claim.function, c.trigger.run, None));
+            let fire = |c: &Claimed| Ok((*c, tx.fired(claim.function, c.trigger.run, c.attempt.into())?));
+            let fired = ours.map(fire).collect::<Result<Vec<_>>>()?;
+            Ok((fired, tx.catalog().clone()))
+        });
+        let now = self.now();
+        let committed = match committed {
+            Ok(committed) => committed,
+            Err(error) => {
+                for claimed in &claim.runs {
+                    state.engine.release(claim.function, claimed.trigger.run, None);
+                }
+                return Err(error);
+            }
+        };
+        let (fired, catalog) = committed.value;
+        for (claimed, fired) in &fired {
+            state.engine.confirm(claim.function, claimed.trigger.run, *fired, now);
+        }
+        state.fold(committed.end)?;
+        drop(state);
+        if fired.is_empty() {
+            return Ok(None);
+        }
+        let record = |claimed: &Claimed| self.record(&catalog, claimed);
+        let runs =
+            fired.into_iter().map(|(claimed, fired)| Fired { claimed, fired, record: record(&claimed) }).collect();
+        Ok(Some(Batch {
+            function: claim.function,
+            name: claim.name.clone(),
+            starter: claim.starter.clone(),
+            runs,
+            catalog: catalog.clone(),
+            snapshot: committed.end,
+            broken: Cell::new(false),
+            tainted: Cell::new(false),
+        }))
+    }
+
+    /// The record that causes a run. It is found by its position, because its log may be shorter than the queue.
+    fn record(&self, catalog: &Catalog, claimed: &Claimed) -> Result<(LogName, Vec<u8>)> {
+        let trigger = &claimed.trigger;
+        let gone = |why: String| Code::RecordGone.error(format!("record {} of the run: {why}", trigger.seqno));
+        let log = catalog.log_by_id(trigger.log).ok_or_else(|| gone("its log was removed".into()))?;
+        let journal = self.namespace.journal();
+        if let Some(position) = trigger.record
+            && let Ok(entry) = journal.entry_at(position)
+            && (entry.kind, entry.subject, entry.seqno) == (Kind::Append, trigger.log, trigger.seqno)
+        {
+            return Ok((log.name().clone(), entry.payload));
+        }
+        let mut payload = Vec::new();
+        journal.get(log, trigger.seqno, &mut payload).map_err(|error| gone(error.to_string()))?;
+        Ok((log.name().clone(), payload))
+    }
+
+    /// Executes a batch and publishes it as it goes; returns how long its slowest run took.
+    fn execute(&self, batch: &Batch, executor: &mut dyn Executor) -> Option<Duration> {
+        let ready = batch.runs.iter().position(|run| run.claimed.exhausted || run.record.is_err());
+        let ready = ready.unwrap_or(batch.runs.len());
+        let stage = Stage::new(self.namespace.journal(), batch.catalog.clone(), batch.snapshot, batch.runs.len());
+        if ready == 0 {
+            self.settle(batch, &stage, hopeless(batch));
+            return None;
+        }
+        let slowest = self.call(batch, ready, &stage, executor);
+        // What cannot be run is claimed again, first in its batch; those behind it keep their order.
+        let unused = (ready..batch.runs.len()).map(Ended::unused).collect();
+        self.settle(batch, &stage, unused);
+        Some(slowest)
+    }
+
+    /// Has the executor run the first `ready` runs of the batch.
+    fn call(&self, batch: &Batch, ready: usize, stage: &RefCell<Stage<'_>>, executor: &mut dyn Executor) -> Duration {
+        let mut answers: Vec<RunCalls<'_, '_>> = (0..ready).map(|run| RunCalls { stage, run }).collect();
+        let invocations = batch.runs[..ready].iter().filter_map(|run| {
+            let (log, payload) = run.record.as_ref().ok()?;
+            let (seqno, attempt) = (run.claimed.trigger.seqno, run.claimed.attempt);
+            Some(Invocation { log, seqno, payload, run: run.claimed.trigger.run, attempt })
+        });
+        let mut calls: Vec<Call<'_>> =
+            invocations.zip(&mut answers).map(|(invocation, host)| Call { invocation, host }).collect();
+        let mut ended: Vec<Ended> = Vec::with_capacity(ready);
+        let mut slowest = Duration::ZERO;
+        let mut first = Instant::now();
+        executor.run(&mut calls, &mut |index, completion| {
+            slowest = slowest.max(completion.elapsed);
+            if ended.is_empty() {
+                first = Instant::now();
+            }
+            ended.push(of_completion(stage, index, completion));
+            if first.elapsed() >= PUBLISH_DELAY {
+                self.settle(batch, stage, std::mem::take(&mut ended));
+            }
+        });
+        self.settle(batch, stage, ended);
+        slowest
+    }
+
+    /// Leads or stands by until there may be something to do.
+    fn rest(&self) -> Rest {
+        let journal = self.namespace.journal();
+        let (seen, deadline) = {
+            let state = self.state();
+            let now = self.now();
+            let deadline = state.engine.next_deadline(now).map(|at| Duration::from_millis(at - now));
+            (state.folded(), deadline)
+        };
+        let rest = self.pool.rest(deadline);
+        if rest == Rest::Lead {
+            if !self.stopping() {
+                journal.wait(seen, Pool::lead_time(deadline));
+            }
+            self.pool.led();
+        }
+        rest
+    }
+}
+
+/// How a run ended, as the publisher takes it; what a failed run staged is dropped at once.
+fn of_completion(stage: &RefCell<Stage<'_>>, index: usize, completion: Completion) -> Ended {
+    let fate = match completion.outcome {
+        Outcome::Done => Fate::Well,
+        Outcome::Failed(error) => Fate::Failed(error),
+        Outcome::NotStarted => Fate::Unused,
+    };
+    if !matches!(fate, Fate::Well) {
+        stage.borrow_mut().discard(index);
+    }
+    Ended { index, fate, output: completion.output, elapsed: completion.elapsed }
+}
+
+/// The ends of a batch whose first run cannot be run at all.
+fn hopeless(batch: &Batch) -> Vec<Ended> {
+    let first = &batch.runs[0];
+    let error = match &first.record {
+        Err(error) => error.clone(),
+        Ok(_) => Code::RunInterrupted
+            .error(format!("the host ended during attempt {}, which was the last", first.claimed.attempt)),
+    };
+    let first = Ended { index: 0, fate: Fate::Hopeless(error), output: Vec::new(), elapsed: Duration::ZERO };
+    std::iter::once(first).chain((1..batch.runs.len()).map(Ended::unused)).collect()
+}

@@ -1,0 +1,347 @@
+//! Runs as the journal tells them: which there were, what caused them, what they read and appended, how they ended.
+//!
+//! Everything here is found by reading the journal from its oldest entry on. That costs time in proportion to the journal
+//! and memory in proportion to the answer, and is the price of keeping no second truth beside it.
+
+use crate::Namespace;
+use millrace_journal::{Catalog, Entry, Journal, Kind, Position, Scan};
+use millrace_wire::{Code, Error, EventId, Hlc, LogName, Name, Result};
+use serde::{Deserialize, Serialize, Serializer};
+use std::collections::BTreeMap;
+
+/// Most reads and most appends that a view lists.
+const LISTED_MAX: usize = 10_000;
+
+/// Which runs to list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RunFilter {
+    /// Only runs of this function.
+    pub function: Option<Name>,
+    /// Only runs that a record of this log caused.
+    pub log: Option<LogName>,
+    /// Only runs in this state.
+    pub state: Option<RunState>,
+    /// The most runs to list; the newest are listed.
+    pub limit: usize,
+}
+
+impl Default for RunFilter {
+    fn default() -> Self {
+        Self { function: None, log: None, state: None, limit: 100 }
+    }
+}
+
+/// How far a run is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum RunState {
+    /// Triggered, never tried.
+    Pending,
+    /// Tried at least once: in progress, or to be tried again.
+    Started,
+    /// Ended well.
+    Done,
+    /// Ended as a dead letter, or dropped with its function.
+    Dead,
+}
+
+/// A record, named.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct RecordRef {
+    /// The log's name; `None` if the log is gone.
+    pub log: Option<LogName>,
+    /// The record's place in it.
+    pub seqno: u64,
+}
+
+/// One attempt at a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Attempt {
+    /// 1 for the first.
+    pub attempt: u64,
+    /// When it was claimed.
+    #[serde(serialize_with = "as_text")]
+    pub at: Hlc,
+}
+
+/// One run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct RunView {
+    /// Its id: that of its TRIGGER.
+    #[serde(serialize_with = "as_text")]
+    pub id: EventId,
+    /// Its function; `None` if that is gone.
+    pub function: Option<Name>,
+    /// How far it is.
+    pub state: RunState,
+    /// The record that caused it.
+    pub record: RecordRef,
+    /// The id of that record's APPEND.
+    #[serde(serialize_with = "as_text")]
+    pub cause: EventId,
+    /// The run that appended that record, or none if it came from outside.
+    #[serde(serialize_with = "as_text")]
+    pub caused_by: EventId,
+    /// When it was triggered.
+    #[serde(serialize_with = "as_text")]
+    pub triggered: Hlc,
+    /// When it ended.
+    #[serde(serialize_with = "as_optional_text")]
+    pub ended: Option<Hlc>,
+    /// Its attempts, oldest first; those that journal retention has taken are missing.
+    pub attempts: Vec<Attempt>,
+    /// The records it read.
+    pub reads: Vec<RecordRef>,
+    /// The records it appended.
+    pub appends: Vec<RecordRef>,
+    /// How it ended, once it has.
+    pub ending: Option<Ending>,
+}
+
+fn as_text<T: std::fmt::Display, S: Serializer>(value: &T, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(value)
+}
+
+fn as_optional_text<T: std::fmt::Display, S: Serializer>(value: &Option<T>, s: S) -> Result<S::Ok, S::Error> {
+    match value {
+        Some(value) => s.collect_str(value),
+        None => s.serialize_none(),
+    }
+}
+
+/// How a run ended: what the payload of its DONE says. An empty payload is a run that ended well and printed nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ending {
+    /// Why it is dead; `None` if it ended well.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dead: Option<Death>,
+    /// What it printed.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub output: String,
+}
+
+/// Why a run was given up.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Death {
+    /// The error's code.
+    pub code: String,
+    /// What was wrong.
+    pub error: String,
+}
+
+impl Ending {
+    pub(crate) fn well(output: &[u8]) -> Self {
+        Self { dead: None, output: String::from_utf8_lossy(output).into_owned() }
+    }
+
+    pub(crate) fn dead(error: &Error, output: &[u8]) -> Self {
+        let death = Death { code: error.code().id().into(), error: error.detail().into() };
+        Self { dead: Some(death), ..Self::well(output) }
+    }
+
+    pub(crate) fn to_bytes(&self) -> Vec<u8> {
+        if *self == Self::default() {
+            return Vec::new();
+        }
+        serde_json::to_vec(self).expect("text always makes JSON")
+    }
+
+    fn from_bytes(bytes: &[u8]) -> Result<Self> {
+        if bytes.is_empty() {
+            return Ok(Self::default());
+        }
+        serde_json::from_slice(bytes)
+            .map_err(|e| Code::EntryDamaged.error(format!("how a run ended cannot be read: {e}")))
+    }
+}
+
+/// The log id and seqno that the payload of a TRIGGER names.
+pub(crate) fn triggering_record(payload: &[u8]) -> Option<(u32, u64)> {
+    let (log, seqno) = payload.split_first_chunk::<4>()?;
+    Some((u32::from_le_bytes(*log), u64::from_le_bytes(*seqno.first_chunk::<8>()?)))
+}
+
+impl Namespace {
+    /// The newest runs that the filter admits, newest first.
+    pub fn runs(&self, filter: &RunFilter) -> Result<Vec<RunView>> {
+        let catalog = self.journal().catalog()?;
+        let function = filter
+            .function
+            .as_ref()
+            .map(|name| catalog.function(name).map(|f| f.id()).ok_or_else(|| crate::namespace::no_function(name)));
+        let log = filter.log.as_ref().map(|name| crate::namespace::found(catalog.log(name), name).map(|l| l.id()));
+        let (function, log) = (function.transpose()?, log.transpose()?);
+        let wanted = |entry: &Entry| {
+            function.is_none_or(|id| id == entry.subject)
+                && log.is_none_or(|id| triggering_record(&entry.payload).is_some_and(|(log, _)| log == id))
+        };
+        let mut story = Story::new(&catalog, filter.state, filter.limit);
+        story.read(self.journal(), &wanted)?;
+        let mut runs: Vec<RunView> = story.runs.into_values().rev().filter(|run| story.state.admits(run)).collect();
+        runs.truncate(filter.limit);
+        Ok(runs)
+    }
+
+    /// One run.
+    pub fn run(&self, id: EventId) -> Result<RunView> {
+        let catalog = self.journal().catalog()?;
+        let mut story = Story::new(&catalog, None, 1);
+        story.read(self.journal(), &|entry| entry.id == id)?;
+        story.runs.remove(&id).ok_or_else(|| Code::RunNotFound.error(format!("no run {id}")))
+    }
+}
+
+/// The state asked for.
+#[derive(Clone, Copy)]
+struct StateFilter(Option<RunState>);
+
+impl StateFilter {
+    fn admits(self, run: &RunView) -> bool {
+        self.0.is_none_or(|state| state == run.state)
+    }
+}
+
+/// The runs met so far while the journal is read.
+struct Story<'a> {
+    catalog: &'a Catalog,
+    state: StateFilter,
+    limit: usize,
+    runs: BTreeMap<EventId, RunView>,
+    /// The last APPEND read, and its cause: triggers follow the append that caused them.
+    append: (EventId, EventId),
+}
+
+impl<'a> Story<'a> {
+    fn new(catalog: &'a Catalog, state: Option<RunState>, limit: usize) -> Self {
+        Self { catalog, state: StateFilter(state), limit, runs: BTreeMap::new(), append: Default::default() }
+    }
+
+    fn read(&mut self, journal: &Journal, wanted: &dyn Fn(&Entry) -> bool) -> Result<()> {
+        // Up to the tail as it is now: a busy journal would otherwise keep us reading.
+        let tail = journal.tail();
+        let mut scan = journal.scan(Position::default());
+        while scan.position() < tail {
+            let Some(entry) = scan.next()? else { break };
+            self.tell(entry, wanted)?;
+        }
+        Ok(())
+    }
+
+    fn tell(&mut self, entry: &Entry, wanted: &dyn Fn(&Entry) -> bool) -> Result<()> {
+        match entry.kind {
+            Kind::Trigger if wanted(entry) => self.triggered(entry),
+            Kind::Append => {
+                self.append = (entry.id, entry.cause);
+                let record = self.record(entry.subject, entry.seqno);
+                self.of(entry, |run| listed(&mut run.appends, record));
+            }
+            Kind::Read => {
+                let record = self.record(entry.subject, entry.seqno);
+                self.of(entry, |run| listed(&mut run.reads, record));
+            }
+            Kind::Fired => self.of(entry, |run| {
+                run.state = RunState::Started;
+                run.attempts.push(Attempt { attempt: entry.seqno, at: entry.hlc });
+            }),
+            Kind::Done => {
+                let ending = Ending::from_bytes(&entry.payload)?;
+                self.of(entry, |run| {
+                    run.state = if ending.dead.is_some() { RunState::Dead } else { RunState::Done };
+                    run.ended = Some(entry.hlc);
+                    run.ending = Some(ending);
+                });
+                if self.runs.get(&entry.cause).is_some_and(|run| !self.state.admits(run)) {
+                    self.runs.remove(&entry.cause);
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn triggered(&mut self, entry: &Entry) {
+        let (log, seqno) = triggering_record(&entry.payload).unwrap_or_default();
+        let caused_by = if self.append.0 == entry.cause { self.append.1 } else { EventId::NONE };
+        let view = RunView {
+            id: entry.id,
+            function: self.catalog.function_by_id(entry.subject).map(|function| function.name().clone()),
+            state: RunState::Pending,
+            record: self.record(log, seqno),
+            cause: entry.cause,
+            caused_by,
+            triggered: entry.hlc,
+            ended: None,
+            attempts: Vec::new(),
+            reads: Vec::new(),
+            appends: Vec::new(),
+            ending: None,
+        };
+        self.runs.entry(entry.id).or_insert(view); // it is there already if it was carried forward
+        if self.runs.len() > self.limit {
+            // The oldest that is to be listed has dropped out; those not (yet) in the state asked for are no more than
+            // the pending runs.
+            let oldest = self.runs.values().find(|run| self.state.admits(run)).map(|run| run.id);
+            let listed = self.runs.values().filter(|run| self.state.admits(run)).take(self.limit + 1).count();
+            if let Some(oldest) = oldest.filter(|_| listed > self.limit) {
+                self.runs.remove(&oldest);
+            }
+        }
+    }
+
+    fn of(&mut self, entry: &Entry, tell: impl FnOnce(&mut RunView)) {
+        if let Some(run) = self.runs.get_mut(&entry.cause) {
+            tell(run);
+        }
+    }
+
+    fn record(&self, log: u32, seqno: u64) -> RecordRef {
+        RecordRef { log: self.catalog.log_by_id(log).map(|log| log.name().clone()), seqno }
+    }
+}
+
+fn listed(list: &mut Vec<RecordRef>, record: RecordRef) {
+    if list.len() < LISTED_MAX {
+        list.push(record);
+    }
+}
+
+/// The pending runs of a namespace, found by reading its journal, and kept up with it.
+pub(crate) struct Pending {
+    scan: Scan,
+    /// Run to (function, log).
+    runs: BTreeMap<EventId, (u32, u32)>,
+}
+
+impl Pending {
+    pub fn of(journal: &Journal) -> Result<Self> {
+        let mut pending = Self { scan: journal.scan(Position::default()), runs: BTreeMap::new() };
+        pending.catch_up(journal.tail())?;
+        Ok(pending)
+    }
+
+    /// Reads on to `tail`; under the journal's lock that is a matter of the few entries since the last time.
+    pub fn catch_up(&mut self, tail: Position) -> Result<()> {
+        while self.scan.position() < tail {
+            let Some(entry) = self.scan.next()? else { break };
+            match entry.kind {
+                Kind::Trigger => {
+                    let log = triggering_record(&entry.payload).map_or(0, |(log, _)| log);
+                    self.runs.insert(entry.id, (entry.subject, log));
+                }
+                Kind::Done => drop(self.runs.remove(&entry.cause)),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// The oldest pending run that a record of this log caused.
+    pub fn of_log(&self, log: u32) -> Option<EventId> {
+        self.runs.iter().find(|(_, (_, of))| *of == log).map(|(run, _)| *run)
+    }
+
+    /// The pending runs of this function, oldest first.
+    pub fn of_function(&self, function: u32) -> impl Iterator<Item = EventId> {
+        self.runs.iter().filter(move |(_, (of, _))| *of == function).map(|(run, _)| *run)
+    }
+}

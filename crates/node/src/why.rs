@@ -1,0 +1,356 @@
+//! Why something is not running: every reason that applies, found in the journal and in what the host tells.
+
+use crate::{
+    Namespace,
+    bindings::Bindings,
+    host::Holder,
+    namespace::no_function,
+    runs::{RunFilter, RunState, RunView},
+    status::{FunctionState, HostStatus, LiveFunction},
+};
+use millrace_journal::Catalog;
+use millrace_wire::{Code, EventId, Name, Result};
+use serde::Serialize;
+use std::{fmt, time::SystemTime};
+
+/// Most pending runs that the answer about a log lists.
+const LISTED_MAX: usize = 20;
+
+/// The answer about a function, a log, a run, or (without a target) the whole namespace.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Why {
+    /// What was asked about, such as `function 'smooth'`.
+    pub target: String,
+    /// Every reason that applies, the most fundamental first; never empty.
+    pub reasons: Vec<Reason>,
+}
+
+/// One reason, or one thing worth knowing.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case", tag = "reason")]
+#[allow(missing_docs)] // the variants' texts, below, say what each field is
+pub enum Reason {
+    NoHost,
+    HostFailed { failure: String },
+    NothingBound { log: String },
+    Removing { function: Name },
+    Removed,
+    DefinitionDamaged { function: Name, error: String },
+    BoundLogMissing { function: Name, log: String },
+    NeverBound { function: Name },
+    Stopped { function: Name, error: String, retry_in_ms: u64 },
+    Idle { function: Name, done: u64 },
+    Running { function: Name, run: String, attempt: u32, for_ms: u64 },
+    BackingOff { function: Name, run: String, attempt: u32, error: String, retry_in_ms: u64 },
+    MonitorHeld { monitor: Name, function: Name, run: String, for_ms: u64 },
+    Ordered { behind: String },
+    ConcurrencyFull { concurrency: u32 },
+    Queued { function: Name, ahead: u64 },
+    Busy { function: Name, pending: u64, pending_max: u64 },
+    Starting { function: Name, pending: u64 },
+    Done { run: String, at: String },
+    Dead { run: String, at: String, code: String, error: String },
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoHost => write!(f, "no host is running; start one with `millrace serve` or `millrace dev`"),
+            Self::HostFailed { failure } => write!(f, "the host stopped running functions: {failure}"),
+            Self::NothingBound { log } => write!(f, "no function is bound to log '{log}'"),
+            Self::Removing { function } => write!(f, "function '{function}' is being removed"),
+            Self::Removed => write!(f, "the run's function is not defined any more"),
+            Self::DefinitionDamaged { function, error } => {
+                write!(f, "the definition of function '{function}' cannot be read: {error}")
+            }
+            Self::BoundLogMissing { function, log } => {
+                write!(f, "function '{function}' is bound to log '{log}', which does not exist")
+            }
+            Self::NeverBound { function } => {
+                write!(f, "function '{function}' is bound to no log; it runs only for records that name it")
+            }
+            Self::Stopped { function, error, retry_in_ms } => {
+                write!(f, "function '{function}' cannot be started; next try in {retry_in_ms} ms: {error}")
+            }
+            Self::Idle { function, done } => {
+                write!(f, "function '{function}' has nothing to do: all of its {done} runs have ended")
+            }
+            Self::Running { function, run, attempt, for_ms } => {
+                write!(f, "function '{function}' is running: run {run}, attempt {attempt}, for {for_ms} ms")
+            }
+            Self::BackingOff { function, run, attempt, error, retry_in_ms } => write!(
+                f,
+                "run {run} of function '{function}' is tried again in {retry_in_ms} ms; attempt {attempt} failed: {error}"
+            ),
+            Self::MonitorHeld { monitor, function, run, for_ms } => {
+                write!(f, "monitor '{monitor}' is held by run {run} of function '{function}', for {for_ms} ms")
+            }
+            Self::Ordered { behind } => write!(f, "runs go in order, and run {behind} comes first"),
+            Self::ConcurrencyFull { concurrency } => write!(f, "as many runs as may run at once ({concurrency}) do"),
+            Self::Queued { function, ahead } => write!(f, "{ahead} older runs of function '{function}' are pending"),
+            Self::Busy { function, pending, pending_max } => write!(
+                f,
+                "appends are refused: {pending} runs of function '{function}' are pending, and its pending_max is {pending_max}"
+            ),
+            Self::Starting { function, pending } => {
+                write!(
+                    f,
+                    "nothing holds function '{function}' back; {pending} runs are pending and start one after the other"
+                )
+            }
+            Self::Done { run, at } => write!(f, "run {run} ended well at {at}"),
+            Self::Dead { run, at, code, error } => write!(f, "run {run} was given up at {at}: {code}: {error}"),
+        }
+    }
+}
+
+impl Namespace {
+    /// Says why nothing more is running for a function, a log or a run, or (for an empty target) in the namespace.
+    pub fn why(&self, target: &str) -> Result<Why> {
+        let catalog = self.journal().catalog()?;
+        let asked = Asked {
+            namespace: self,
+            bindings: &*self.bindings()?,
+            catalog: &catalog,
+            holder: self.host()?,
+            status: self.host_status()?.unwrap_or_default(),
+            now_ms: wall_ms(),
+        };
+        let (what, mut reasons) = if target.is_empty() {
+            ("namespace".into(), asked.all()?)
+        } else if let Ok(run) = target.parse::<EventId>() {
+            (format!("run {run}"), asked.run(self.run(run)?)?)
+        } else if let Some(function) = catalog.function(target) {
+            (format!("function '{target}'"), asked.function(function.name())?)
+        } else if catalog.log(target).is_some() {
+            (format!("log '{target}'"), asked.log(target)?)
+        } else {
+            return Err(unknown(target));
+        };
+        reasons.dedup();
+        Ok(Why { target: what, reasons })
+    }
+}
+
+fn unknown(target: &str) -> millrace_wire::Error {
+    match no_function(target) {
+        error if error.code() == Code::FunctionNotFound => {
+            Code::FunctionNotFound.error(format!("'{target}' names neither a function nor a log nor a run"))
+        }
+        _ => match target.parse::<millrace_wire::LogName>() {
+            Ok(log) => Code::LogNotFound.error(format!("'{log}' names neither a function nor a log nor a run")),
+            Err(error) => error,
+        },
+    }
+}
+
+/// Everything known while one question is answered.
+struct Asked<'a> {
+    namespace: &'a Namespace,
+    bindings: &'a Bindings,
+    catalog: &'a Catalog,
+    holder: Option<Holder>,
+    status: HostStatus,
+    now_ms: u64,
+}
+
+impl Asked<'_> {
+    /// What keeps everything from running.
+    fn host(&self) -> Vec<Reason> {
+        match (&self.holder, &self.status.failure) {
+            (None, _) => vec![Reason::NoHost],
+            (Some(_), Some(failure)) => vec![Reason::HostFailed { failure: failure.clone() }],
+            (Some(_), None) => Vec::new(),
+        }
+    }
+
+    fn all(&self) -> Result<Vec<Reason>> {
+        let mut reasons = self.host();
+        for function in self.catalog.functions() {
+            reasons.extend(self.of_function(function.name()));
+        }
+        if self.catalog.functions().next().is_none() {
+            reasons.extend(self.catalog.logs().map(|log| Reason::NothingBound { log: log.name().to_string() }));
+        }
+        Ok(reasons)
+    }
+
+    fn function(&self, name: &Name) -> Result<Vec<Reason>> {
+        let mut reasons = self.host();
+        reasons.extend(self.of_function(name));
+        Ok(reasons)
+    }
+
+    /// What one function is doing, and what holds it back.
+    fn of_function(&self, name: &Name) -> Vec<Reason> {
+        let Some(function) = self.catalog.function(name) else { return vec![Reason::Removed] };
+        let mut reasons = self.of_definition(name);
+        let pending = function.triggered().saturating_sub(function.done());
+        let live = self.status.function(name);
+        let obstacles = live.map_or_else(Vec::new, |live| self.obstacles(live));
+        let definition = self.bindings.definition(function.id());
+        if let Some(definition) = definition
+            && pending >= definition.spec.pending_max
+        {
+            let pending_max = definition.spec.pending_max;
+            reasons.push(Reason::Busy { function: name.clone(), pending, pending_max });
+        }
+        if pending == 0 {
+            reasons.push(Reason::Idle { function: name.clone(), done: function.done() });
+        } else if obstacles.is_empty() && self.holder.is_some() {
+            reasons.push(Reason::Starting { function: name.clone(), pending });
+        } else if obstacles.is_empty() {
+            reasons.push(Reason::Queued { function: name.clone(), ahead: pending });
+        }
+        reasons.extend(obstacles);
+        reasons
+    }
+
+    fn of_definition(&self, name: &Name) -> Vec<Reason> {
+        let function = self.catalog.function(name).map(|function| function.id());
+        match self.bindings.functions().find(|(id, _)| Some(*id) == function) {
+            Some((_, Ok(definition))) if definition.removing => vec![Reason::Removing { function: name.clone() }],
+            Some((_, Ok(definition))) => {
+                let on = &definition.spec.on;
+                let missing = on.iter().filter(|log| self.catalog.log(log).is_none());
+                let never = on.is_empty().then(|| Reason::NeverBound { function: name.clone() });
+                let gone = |log: &millrace_wire::LogName| Reason::BoundLogMissing {
+                    function: name.clone(),
+                    log: log.to_string(),
+                };
+                never.into_iter().chain(missing.map(gone)).collect()
+            }
+            Some((_, Err(error))) => {
+                vec![Reason::DefinitionDamaged { function: name.clone(), error: error.to_string() }]
+            }
+            None => Vec::new(),
+        }
+    }
+
+    /// What the host says about a function: stopped, running, backing off, or behind its monitor.
+    fn obstacles(&self, live: &LiveFunction) -> Vec<Reason> {
+        let name = &live.name;
+        let mut reasons = Vec::new();
+        if let FunctionState::Stopped { error, until_ms } = &live.state {
+            let retry_in_ms = until_ms.saturating_sub(self.now_ms);
+            reasons.push(Reason::Stopped { function: name.clone(), error: error.clone(), retry_in_ms });
+        }
+        reasons.extend(live.running.iter().map(|run| Reason::Running {
+            function: name.clone(),
+            run: run.run.to_string(),
+            attempt: run.attempt,
+            for_ms: self.now_ms.saturating_sub(run.at_ms),
+        }));
+        reasons.extend(live.backing_off.iter().map(|run| Reason::BackingOff {
+            function: name.clone(),
+            run: run.run.to_string(),
+            attempt: run.attempt,
+            error: run.error.clone().unwrap_or_default(),
+            retry_in_ms: run.at_ms.saturating_sub(self.now_ms),
+        }));
+        if live.running.is_empty() {
+            reasons.extend(self.monitor_holder(name));
+        }
+        reasons
+    }
+
+    /// The run of another function that holds the function's monitor.
+    fn monitor_holder(&self, name: &Name) -> Option<Reason> {
+        let monitor_of = |name: &str| {
+            let function = self.catalog.function(name)?;
+            self.bindings.definition(function.id())?.spec.monitor.clone()
+        };
+        let monitor = monitor_of(name)?;
+        let sharing = |live: &&LiveFunction| live.name != *name && monitor_of(&live.name).as_ref() == Some(&monitor);
+        let holder = self.status.functions.iter().filter(sharing).find(|live| !live.running.is_empty())?;
+        let run = holder.running.first()?;
+        let for_ms = self.now_ms.saturating_sub(run.at_ms);
+        Some(Reason::MonitorHeld { monitor, function: holder.name.clone(), run: run.run.to_string(), for_ms })
+    }
+
+    fn log(&self, name: &str) -> Result<Vec<Reason>> {
+        let mut reasons = self.host();
+        let log = crate::namespace::found(self.catalog.log(name), name)?;
+        let bound = self.bindings.of_log(log.id());
+        if bound.is_empty() {
+            reasons.push(Reason::NothingBound { log: name.into() });
+        }
+        for bound in bound {
+            if let Some(definition) = self.bindings.definition(bound.function) {
+                reasons.extend(self.of_function(&definition.spec.name));
+            }
+        }
+        for state in [RunState::Pending, RunState::Started] {
+            let filter =
+                RunFilter { log: Some(log.name().clone()), state: Some(state), limit: LISTED_MAX, function: None };
+            for run in self.namespace.runs(&filter)?.into_iter().rev() {
+                reasons.extend(self.of_run(&run)?);
+            }
+        }
+        Ok(reasons)
+    }
+
+    fn run(&self, run: RunView) -> Result<Vec<Reason>> {
+        match (&run.ending, run.ended) {
+            (Some(ending), Some(at)) => Ok(vec![match &ending.dead {
+                None => Reason::Done { run: run.id.to_string(), at: at.to_string() },
+                Some(death) => Reason::Dead {
+                    run: run.id.to_string(),
+                    at: at.to_string(),
+                    code: death.code.clone(),
+                    error: death.error.clone(),
+                },
+            }]),
+            _ => {
+                let mut reasons = self.host();
+                reasons.extend(self.of_run(&run)?);
+                Ok(reasons)
+            }
+        }
+    }
+
+    /// What keeps one pending run from running.
+    fn of_run(&self, run: &RunView) -> Result<Vec<Reason>> {
+        let Some(name) = &run.function else { return Ok(vec![Reason::Removed]) };
+        let mut reasons = self.of_definition(name);
+        let live = self.status.function(name);
+        let obstacles = live.map_or_else(Vec::new, |live| self.obstacles(live));
+        let own = run.id.to_string();
+        let is_own = |reason: &Reason| match reason {
+            Reason::Running { run, .. } | Reason::BackingOff { run, .. } => *run == own,
+            _ => false,
+        };
+        if let Some(reason) = obstacles.iter().find(|reason| is_own(reason)) {
+            reasons.push(reason.clone());
+            return Ok(reasons);
+        }
+        let ahead = self.ahead(name, run.id)?;
+        let definition = self.catalog.function(name).and_then(|f| self.bindings.definition(f.id()));
+        if let (Some(first), Some(definition)) = (ahead.first(), definition) {
+            let concurrency = definition.spec.concurrency;
+            if definition.spec.serial() {
+                reasons.push(Reason::Ordered { behind: first.to_string() });
+            } else if live.is_some_and(|live| live.running.len() as u32 >= concurrency) {
+                reasons.push(Reason::ConcurrencyFull { concurrency });
+            }
+            reasons.push(Reason::Queued { function: name.clone(), ahead: ahead.len() as u64 });
+        } else if obstacles.is_empty() && self.holder.is_some() && self.status.failure.is_none() {
+            reasons.push(Reason::Starting { function: name.clone(), pending: 1 });
+        }
+        reasons.extend(obstacles);
+        Ok(reasons)
+    }
+
+    /// The function's pending runs that are older than `run`, oldest first.
+    fn ahead(&self, name: &Name, run: EventId) -> Result<Vec<EventId>> {
+        let Some(function) = self.catalog.function(name) else { return Ok(Vec::new()) };
+        let pending = crate::runs::Pending::of(self.namespace.journal())?;
+        Ok(pending.of_function(function.id()).take_while(|other| *other < run).collect())
+    }
+}
+
+/// Milliseconds since 1970.
+pub(crate) fn wall_ms() -> u64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    since.map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+}
