@@ -1,1 +1,6 @@
-"""What `run.py` is made of: readings -> application -> host -> score -> chart."""
+"""What `run.py` is made of: readings -> application -> host -> report (score, chart)."""
+
+from importlib.util import find_spec
+
+if not all(map(find_spec, ("numpy", "matplotlib"))):
+    raise SystemExit("numpy and matplotlib are needed: run `make setup`, and then this with .venv/bin/python")

@@ -1,4 +1,4 @@
-"""Writes the application for a given set of sensors: `millrace.toml` in this directory is its output for the data here."""
+"""Writes the application for a set of sensors: the `millrace.toml` of this example is its output for the data here."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def text(settings: Settings) -> str:
             python_code(s, "train"),
             env(AGE_S=s.age_s, TRAIN_S=s.train_s, HISTORY=s.history, SENSORS=" ".join(sensors), OPENBLAS_NUM_THREADS=1),
             'monitor = "model"\non = ["smooth/truth"]\nmemory = "2GiB"  # numpy reserves far more than it uses',
-            "\n# Estimates a step when all sensors are in. The monitor runs it and train one at a time, in order of their records.",
+            "\n# Estimates a step when all sensors are in. Because of the monitor never while train runs.",
             "[functions.predict]",
             python_code(s, "predict"),
             env(HISTORY=s.history, SENSORS=" ".join(sensors)),
@@ -82,8 +82,9 @@ def listed(key: str, values: list[str]) -> str:
 def write(settings: Settings, directory: Path) -> Path:
     """Puts the application file and the code it names into `directory`."""
     directory.mkdir(parents=True, exist_ok=True)
-    shutil.copytree(EXAMPLE / "functions", directory / "functions", dirs_exist_ok=True,
-                    ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(
+        EXAMPLE / "functions", directory / "functions", dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__")
+    )
     if settings.smooth != "python":
         compile_smooth(settings, directory)
     path = directory / "millrace.toml"
@@ -94,10 +95,28 @@ def write(settings: Settings, directory: Path) -> Path:
 def compile_smooth(settings: Settings, directory: Path) -> None:
     """Compiles `smooth.c` for the step and window: to Wasm, or to a program."""
     source = str(EXAMPLE / "functions" / "smooth.c")
-    common = ["-O2", "-std=c99", "-Wall", "-Wextra", "-Werror", "-ffp-contract=off", f"-I{SDK_C}",
-              f"-DSTEP_S={settings.step_s}", f"-DWINDOW_S={settings.window_s}"]
+    common = [
+        "-O2",
+        "-std=c99",
+        "-Wall",
+        "-Wextra",
+        "-Werror",
+        "-ffp-contract=off",
+        f"-I{SDK_C}",
+        f"-DSTEP_S={settings.step_s}",
+        f"-DWINDOW_S={settings.window_s}",
+    ]
     if settings.smooth == "wasm":
-        command = ["clang", "--target=wasm32", "-nostdlib", "-Wl,--no-entry", *common, source, "-o", str(directory / "smooth.wasm")]
+        command = [
+            "clang",
+            "--target=wasm32",
+            "-nostdlib",
+            "-Wl,--no-entry",
+            *common,
+            source,
+            "-o",
+            str(directory / "smooth.wasm"),
+        ]
     else:
         (directory / "smooth").mkdir(exist_ok=True)
         command = ["cc", *common, source, "-o", str(directory / "smooth" / "smooth")]

@@ -19,10 +19,24 @@ from .units import duration, utc
 INK, QUIET, GRID = "#1b2733", "#66727e", "#e3e7eb"
 TRUTH, PREDICTION, NEAREST, LAST = "#a9b8c6", "#c9304a", "#2e86ab", "#b8963e"
 STYLE = {
-    "font.family": "DejaVu Sans", "font.size": 9, "text.color": INK, "axes.labelcolor": QUIET,
-    "xtick.color": QUIET, "ytick.color": QUIET, "axes.edgecolor": GRID, "axes.spines.top": False,
-    "axes.spines.right": False, "axes.spines.left": False, "axes.grid": True, "axes.grid.axis": "y", "grid.color": GRID,
-    "axes.axisbelow": True, "xtick.major.size": 3, "ytick.major.size": 0, "svg.fonttype": "none", "svg.hashsalt": "millrace",
+    "font.family": "DejaVu Sans",
+    "font.size": 9,
+    "text.color": INK,
+    "axes.labelcolor": QUIET,
+    "xtick.color": QUIET,
+    "ytick.color": QUIET,
+    "axes.edgecolor": GRID,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.spines.left": False,
+    "axes.grid": True,
+    "axes.grid.axis": "y",
+    "grid.color": GRID,
+    "axes.axisbelow": True,
+    "xtick.major.size": 3,
+    "ytick.major.size": 0,
+    "svg.fonttype": "none",
+    "svg.hashsalt": "millrace",
 }
 DAY_S = 86_400
 FORTNIGHT_S = 14 * DAY_S
@@ -51,7 +65,14 @@ class Picture:
             caption(whole, f"{span(begin, end)}: means of {duration(self.window_s)}, every {duration(self.step_s)}")
             begin = typical_fortnight(self.errors[0])
             end = min(begin + FORTNIGHT_S, end)
-            self.temperature(close, begin, end, truth=(self.truth, 4), nearest_sensor=(self.errors[1].estimate, 0.9), prediction=(self.prediction, 1.6))
+            self.temperature(
+                close,
+                begin,
+                end,
+                truth=(self.truth, 4),
+                nearest_sensor=(self.errors[1].estimate, 0.9),
+                prediction=(self.prediction, 1.6),
+            )
             caption(close, f"{span(begin, end)}: two weeks in which the mean error was that of the whole")
             self.error_over_time(error)
             return save(figure, path)
@@ -61,7 +82,14 @@ class Picture:
         colours = {"truth": TRUTH, "prediction": PREDICTION, "nearest_sensor": NEAREST}
         for name, (series, width) in lines.items():
             times, values = broken(series, begin, end, self.step_s)
-            axes.plot(times, values, color=colours[name], linewidth=width, label=name.replace("_", " "), solid_capstyle="round")
+            axes.plot(
+                times,
+                values,
+                color=colours[name],
+                linewidth=width,
+                label=name.replace("_", " "),
+                solid_capstyle="round",
+            )
         axes.set_ylabel(self.unit, rotation=0, labelpad=14)
         time_axis(axes, begin, end)
         legend(axes)
@@ -72,7 +100,13 @@ class Picture:
         span_s = min(7 * DAY_S, max(DAY_S, int(times[-1] - times[0]) // 10))
         for one, colour, width in zip(self.errors, (PREDICTION, NEAREST, LAST), (1.9, 1.3, 1.3)):
             ends, means = rolling(one, span_s)
-            axes.plot([utc(t) for t in ends], means, color=colour, linewidth=width, label=f"{one.name}: {one.mae:.2f} {self.unit}")
+            axes.plot(
+                [utc(t) for t in ends],
+                means,
+                color=colour,
+                linewidth=width,
+                label=f"{one.name}: {one.mae:.2f} {self.unit}",
+            )
         axes.set_ylim(bottom=0)
         axes.set_ylabel(self.unit, rotation=0, labelpad=14)
         time_axis(axes, times[0], times[-1])

@@ -8,8 +8,9 @@ import shutil
 import signal
 import subprocess
 import time
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Callable, Iterable
+from typing import Callable
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 STOP_TIMEOUT_S = 20
@@ -25,7 +26,9 @@ def find_millrace() -> str:
     built = [REPOSITORY / "target" / kind / "millrace" for kind in ("release", "debug")]
     found = os.environ.get("MILLRACE") or next((str(path) for path in built if path.exists()), shutil.which("millrace"))
     if not found:
-        raise Failed("there is no `millrace` yet: run `make` at the root of the repository, or set MILLRACE to its path")
+        raise Failed(
+            "there is no `millrace` yet: run `make` at the root of the repository, or set MILLRACE to its path"
+        )
     return found
 
 
@@ -35,10 +38,12 @@ class Host:
     def __init__(self, namespace: Path, application: Path) -> None:
         self.millrace, self.namespace, self.application = find_millrace(), namespace, application
 
-    def __enter__(self) -> "Host":
+    def __enter__(self) -> Host:
         self.call("up", "--file", str(self.application))
         self.log = open(self.application.parent / "host.log", "wb")
-        self.process = subprocess.Popen(self.command("serve"), stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log)
+        self.process = subprocess.Popen(
+            self.command("serve"), stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log
+        )
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -66,8 +71,12 @@ class Host:
 
     def append(self, records: Iterable[tuple[str, str]], progress: Callable[[int], None]) -> None:
         """Appends (log, text) records in order, in one stream."""
-        feeder = subprocess.Popen(self.command("log", "append", "--ndjson", "--quiet"), stdin=subprocess.PIPE,
-                                  stderr=subprocess.PIPE, text=True)
+        feeder = subprocess.Popen(
+            self.command("log", "append", "--ndjson", "--quiet"),
+            stdin=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
         count = 0
         try:
             for log, text in records:
@@ -101,8 +110,12 @@ class Host:
 
     def records(self, log: str) -> list[dict]:
         """All the records of a log, as the JSON they are."""
-        return [as_json(row["data"]) for row in self.rows("log", "get", log, "--all")]
+        return [json.loads(row["data"]) for row in self.rows("log", "get", log, "--all")]
 
-
-def as_json(data: object) -> dict:
-    return json.loads(data) if isinstance(data, str) else data
+    def check_none_dead(self) -> None:
+        """Raises if any record could not be worked off."""
+        for run in self.rows("run", "ls", "--state", "dead", "--last", "1"):
+            raise Failed(
+                f"{run['function']} failed for good on {run['log']} {run['seqno']}: {run['error']}\n"
+                f"`{self.millrace} --namespace {self.namespace} run ls --state dead` shows all such runs"
+            )

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Iterator
 
 
 class Step:
     """One thing that takes a while."""
 
-    def __init__(self, progress: "Progress", name: str, total: int) -> None:
+    def __init__(self, progress: Progress, name: str, total: int) -> None:
         self.progress, self.name, self.total = progress, name, total
 
     def count(self, done: int) -> None:

@@ -1,7 +1,7 @@
 """Reads files of readings: tolerant of what instruments do, strict about what makes no sense.
 
-Tolerated, and counted: gaps, rows twice, rows out of order, readings that are missing (`NA`, nothing). Refused, with file
-and line: rows that are no reading at all. A file with even one such row is not used, because whoever misreads a column
+Tolerated, and counted: gaps, rows twice, rows out of order, missing readings (`NA`, nothing). Refused, with file and
+line: rows that are no reading at all. A file with even one such row is not used, because whoever misreads a column
 misreads all of it.
 """
 
@@ -19,7 +19,17 @@ MISSING = {"", "na", "n/a", "nan", "null", "none", "-"}
 TIME_MAX_S = 4_102_444_800  # the year 2100
 VALUE_MAX = 1e9
 PROBLEMS_SHOWN = 10
-ROUND_S = [1, 2, 5, 10, 15, 20, 30, *(60 * n for n in (1, 2, 5, 10, 15, 20, 30)), *(3600 * n for n in (1, 2, 3, 4, 6, 8, 12, 24))]
+ROUND_S = [
+    1,
+    2,
+    5,
+    10,
+    15,
+    20,
+    30,
+    *(60 * n for n in (1, 2, 5, 10, 15, 20, 30)),
+    *(3600 * n for n in (1, 2, 3, 4, 6, 8, 12, 24)),
+]
 
 
 class Refused(Exception):
@@ -81,7 +91,9 @@ def read(name: str, path: Path) -> Readings:
         raise Refused(f"{path}: {error.strerror}") from None
     if problems:
         more = len(problems) - PROBLEMS_SHOWN
-        raise Refused("\n".join(problems[:PROBLEMS_SHOWN] + ([f"{path}: and {more} more such rows"] if more > 0 else [])))
+        raise Refused(
+            "\n".join(problems[:PROBLEMS_SHOWN] + ([f"{path}: and {more} more such rows"] if more > 0 else []))
+        )
     return arrange(name, path, rows)
 
 
@@ -96,8 +108,10 @@ def split(line: str) -> list[str]:
 
 def is_header(fields: list[str]) -> bool:
     """Whether these are names of columns: nothing in them is a number."""
-    return len(fields) in (2, 3) and not any(is_number(field) for field in fields) and any(
-        field[:1].isalpha() for field in fields
+    return (
+        len(fields) in (2, 3)
+        and not any(is_number(field) for field in fields)
+        and any(field[:1].isalpha() for field in fields)
     )
 
 

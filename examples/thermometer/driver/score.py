@@ -7,8 +7,8 @@ reading of that second. The baselines are smoothed for the first comparison and 
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Iterable
 
 import numpy as np
 
@@ -37,12 +37,17 @@ class Errors:
         """95 % of the errors are no larger."""
         return float(np.percentile(np.abs(self.errors), 95))
 
+    def figures(self) -> dict[str, float]:
+        return {"mae": self.mae, "rmse": self.rmse, "p95": self.p95, "steps": len(self.times)}
+
 
 def compare(prediction: Series, sensors: dict[str, Series], truth: list[dict], lag: str) -> list[Errors]:
     """The prediction's errors, the nearest sensor's and the last known truth's, on the same steps for all three."""
     actual = {sample["t"]: sample["v"] for sample in truth}
     known = last_known(truth, prediction)
-    steps = [t for t in sorted(prediction.keys() & actual.keys() & known.keys()) if all(t in s for s in sensors.values())]
+    steps = [
+        t for t in sorted(prediction.keys() & actual.keys() & known.keys()) if all(t in s for s in sensors.values())
+    ]
     if not steps:
         return []
     # Chosen by hindsight, which nobody has who must rely on it: the strongest form of this baseline.
@@ -77,7 +82,9 @@ def assert_unseen(predictions: list[dict]) -> None:
     """No prediction may come from a model that knew its time, or that was not there yet."""
     for p in predictions:
         model = p["model"]
-        assert model["until"] < p["t"] and model["at"] <= p["t"], f"prediction for {p['t']} has seen its own truth: {model}"
+        assert model["until"] < p["t"] and model["at"] <= p["t"], (
+            f"prediction for {p['t']} has seen its own truth: {model}"
+        )
 
 
 def table(groups: dict[str, list[Errors]], unit: str) -> str:
@@ -85,5 +92,7 @@ def table(groups: dict[str, list[Errors]], unit: str) -> str:
     head = f"{'':<28}" + "".join(f"{title:^28}" for title in groups)
     units = f"{'error in ' + unit:<28}" + f"{'mean':>9}{'RMSE':>8}{'95 %':>8}   " * len(groups)
     rows = zip(*groups.values())
-    lines = ["".join([f"{row[0].name:<28}"] + [f"{e.mae:>9.2f}{e.rmse:>8.2f}{e.p95:>8.2f}   " for e in row]) for row in rows]
+    lines = [
+        "".join([f"{row[0].name:<28}"] + [f"{e.mae:>9.2f}{e.rmse:>8.2f}{e.p95:>8.2f}   " for e in row]) for row in rows
+    ]
     return "\n".join(line.rstrip() for line in [head, units, *lines])

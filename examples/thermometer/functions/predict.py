@@ -1,8 +1,8 @@
 """`smooth/x`, for every sensor x -> `prediction`: estimates the truth of each step that all sensors have.
 
-Whichever sensor comes last completes the step. Each run brings `prediction` up to the time of its own record, so it does
-not matter in which order, or how much later, the sensors' records come: every complete step is predicted once. For this
-to hold runs must not overlap: in millrace.toml they share a monitor.
+Whichever sensor comes last completes the step. Each run brings `prediction` up to the time of its own record, so it
+does not matter in which order, or how much later, the sensors' records come: every complete step is predicted once. For
+this to hold runs must not overlap: in millrace.toml they share a monitor.
 """
 
 from __future__ import annotations

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 import os
-from typing import TYPE_CHECKING, Iterator, NamedTuple
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from millrace import Context, Record

@@ -8,7 +8,8 @@ a sample of that very second arrives, or the first one after it. So a mean never
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Iterator
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from samples import Sample, newest, rounded, sample
 

@@ -6,7 +6,6 @@ import os
 from typing import TYPE_CHECKING
 
 import numpy as np
-
 from model import SENSORS, TRUTH, features, log_of
 from samples import Sample, joined, newest, rounded, sample
 

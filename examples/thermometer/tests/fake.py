@@ -8,9 +8,10 @@ import os
 import random
 import sys
 from collections import defaultdict, deque
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Callable, Iterable
+from typing import Callable
 
 FUNCTIONS = Path(__file__).resolve().parents[1] / "functions"
 MODULES = ("samples", "model", "smooth", "train", "predict")
@@ -29,7 +30,7 @@ class Record:
 class Context:
     """One run's view: what was committed before it, and what it has staged. Notes every record it reads."""
 
-    def __init__(self, namespace: "Namespace") -> None:
+    def __init__(self, namespace: Namespace) -> None:
         self.namespace, self.staged, self.read = namespace, [], []
 
     def append(self, log: str, data: dict) -> None:
@@ -98,17 +99,31 @@ class Namespace:
         """Runs everything in any order that keeps the runs of `smooth` in theirs."""
         while self.queue:
             first_smooth = next((n for n, run in enumerate(self.queue) if run.function == "smooth"), None)
-            self.run(dice.choice([n for n, run in enumerate(self.queue) if run.function != "smooth" or n == first_smooth]))
+            self.run(
+                dice.choice([n for n, run in enumerate(self.queue) if run.function != "smooth" or n == first_smooth])
+            )
 
     def values(self, log: str) -> list[dict]:
         return [json.loads(text) for text in self.logs[log]]
 
 
-def load(sensors: list[str], step_s: int = 3600, window_s: int = 10_800, age_s: int = 86_400, train_s: int = 864_000,
-         history: int = 10_000) -> dict[str, Callable]:
+def load(
+    sensors: list[str],
+    step_s: int = 3600,
+    window_s: int = 10_800,
+    age_s: int = 86_400,
+    train_s: int = 864_000,
+    history: int = 10_000,
+) -> dict[str, Callable]:
     """The functions as deployed with these settings: each set has modules of its own, as each worker has."""
-    os.environ |= {"SENSORS": " ".join(sensors), "STEP_S": str(step_s), "WINDOW_S": str(window_s),
-                   "AGE_S": str(age_s), "TRAIN_S": str(train_s), "HISTORY": str(history)}
+    os.environ |= {
+        "SENSORS": " ".join(sensors),
+        "STEP_S": str(step_s),
+        "WINDOW_S": str(window_s),
+        "AGE_S": str(age_s),
+        "TRAIN_S": str(train_s),
+        "HISTORY": str(history),
+    }
     sys.path.insert(0, str(FUNCTIONS))
     try:
         for name in MODULES:

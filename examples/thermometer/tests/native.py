@@ -26,8 +26,9 @@ class NativeFunction:
         def install() -> None:
             os.dup2(theirs.fileno(), CHANNEL)
 
-        self.process = subprocess.Popen([program], preexec_fn=install, close_fds=True, pass_fds=(CHANNEL,),
-                                        env={"MILLRACE_FD": str(CHANNEL)})
+        self.process = subprocess.Popen(
+            [program], preexec_fn=install, close_fds=True, pass_fds=(CHANNEL,), env={"MILLRACE_FD": str(CHANNEL)}
+        )
         theirs.close()
         self.stream = self.socket.makefile("rwb")
         self.frame()  # HELLO
@@ -50,7 +51,9 @@ class NativeFunction:
     def __call__(self, record: Record, ctx: Context) -> None:
         self.runs += 1
         name = record.log.encode()
-        self.send(RUN, self.runs, RUN_FIXED.pack(record.seqno, 1, 1 << 16, 1, 0) + name + record.text.encode(), len(name))
+        self.send(
+            RUN, self.runs, RUN_FIXED.pack(record.seqno, 1, 1 << 16, 1, 0) + name + record.text.encode(), len(name)
+        )
         said = b""
         while True:
             kind, number, name, data = self.frame()

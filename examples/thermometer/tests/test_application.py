@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import tomllib
 from pathlib import Path
 
 import pytest
+import tomllib
+
 from driver import application, units
 from driver.application import EXAMPLE, Settings
+
 
 def test_the_file_here_is_the_one_that_is_written_for_the_data_here():
     assert (EXAMPLE / "millrace.toml").read_text() == application.text(Settings(("jfk", "lga")))

@@ -8,6 +8,7 @@ import random
 
 import numpy as np
 import pytest
+
 from fake import Namespace
 
 HOUR = 3600
@@ -40,8 +41,11 @@ def feed(namespace: Namespace, readings: dict[str, dict[int, float]], lag: int =
 
 def smooth_series(series: dict[int, float]) -> dict[int, float]:
     """The oracle for hourly samples."""
-    return {t: (v + series[t - HOUR] + series[t - 2 * HOUR]) / 3 for t, v in series.items()
-            if t - HOUR in series and t - 2 * HOUR in series}
+    return {
+        t: (v + series[t - HOUR] + series[t - 2 * HOUR]) / 3
+        for t, v in series.items()
+        if t - HOUR in series and t - 2 * HOUR in series
+    }
 
 
 def test_smooth_averages_the_window_that_ends_at_the_step():
@@ -88,8 +92,17 @@ def test_smooth_takes_duplicates_and_late_samples_without_repeating_a_step():
 
 def test_a_record_that_is_no_sample_fails_its_run():
     namespace = Namespace("a")
-    for bad in ('"warm"', '{"t":1.5,"v":1}', '{"t":5}', '{"t":5,"v":"1"}', '{"t":5,"v":NaN}', '{"t":5,"v":1,"at":4}',
-                '{"t":-5,"v":1}', "[]", "{"):
+    for bad in (
+        '"warm"',
+        '{"t":1.5,"v":1}',
+        '{"t":5}',
+        '{"t":5,"v":"1"}',
+        '{"t":5,"v":NaN}',
+        '{"t":5,"v":1,"at":4}',
+        '{"t":-5,"v":1}',
+        "[]",
+        "{",
+    ):
         namespace.append("raw/a", bad)
         with pytest.raises(ValueError):
             namespace.run()
@@ -105,11 +118,15 @@ def test_each_prediction_is_the_regression_of_the_newest_model_known_then():
 
     for n, model in enumerate(models):
         trained_t = model["at"] - 6 * HOUR  # of the truth that caused it, which some sensor may have no step for
-        window = [t for t in logs["truth"] if trained_t - 864_000 < t <= trained_t and t in logs["a"] and t in logs["b"]]
+        window = [
+            t for t in logs["truth"] if trained_t - 864_000 < t <= trained_t and t in logs["a"] and t in logs["b"]
+        ]
         assert model["until"] == window[-1]
         assert max(logs["truth"][t]["at"] for t in window) <= model["at"]
         angle = [2 * math.pi * (t % 86_400) / 86_400 for t in window]
-        x = np.array([[1, logs["a"][t]["v"], logs["b"][t]["v"], math.sin(w), math.cos(w)] for t, w in zip(window, angle)])
+        x = np.array(
+            [[1, logs["a"][t]["v"], logs["b"][t]["v"], math.sin(w), math.cos(w)] for t, w in zip(window, angle)]
+        )
         y = np.array([logs["truth"][t]["v"] for t in window])
         assert len(window) == model["steps"]
         assert np.allclose(np.linalg.solve(x.T @ x, x.T @ y), model["weights"], atol=1e-6)
@@ -137,8 +154,9 @@ def test_the_result_does_not_depend_on_how_far_the_feed_runs_ahead():
         live.run_all()
     for log in ("smooth/a", "smooth/b", "smooth/truth", "model"):
         assert ahead.logs[log] == live.logs[log]
-    assert [(p["t"], p["v"], p["model"]) for p in ahead.values("prediction")] == \
-           [(p["t"], p["v"], p["model"]) for p in live.values("prediction")]
+    assert [(p["t"], p["v"], p["model"]) for p in ahead.values("prediction")] == [
+        (p["t"], p["v"], p["model"]) for p in live.values("prediction")
+    ]
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -160,8 +178,11 @@ def test_exactly_one_prediction_per_complete_step_under_any_interleaving(seed: i
             namespace.feed(f"raw/{name}", t, v)
         if dice.random() < 0.5:
             for _ in range(dice.randint(0, len(namespace.queue))):
-                namespace.run(next(n for n, run in enumerate(namespace.queue) if run.function == "smooth") if any(
-                    run.function == "smooth" for run in namespace.queue) and dice.random() < 0.7 else 0)
+                namespace.run(
+                    next(n for n, run in enumerate(namespace.queue) if run.function == "smooth")
+                    if any(run.function == "smooth" for run in namespace.queue) and dice.random() < 0.7
+                    else 0
+                )
     namespace.run_shuffled(dice)
 
     a, b = ({s["t"] for s in namespace.values(f"smooth/{name}")} for name in "ab")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from driver.readings import Readings, Refused, read
 
 DATA = Path(__file__).resolve().parents[1] / "data"
@@ -16,16 +17,19 @@ def parse(tmp_path: Path, text: str | bytes) -> Readings:
     return read("some", path)
 
 
-@pytest.mark.parametrize("text", [
-    "10,1.5\n20,2.5\n",
-    "epoch,value\n10,1.5\n20,2.5",
-    "10 1.5\n20\t2.5\n",
-    "time value\n10 1.5\n20 2.5\n",
-    "2013-01-01 00:00:00, 10, 1.5\n2013-01-01 00:00:10, 20, 2.5\n",
-    '"timestamp","epoch","value"\n"a","10","1.5"\n"b","20","2.5"\n',
-    "# from the attic\n\n10,1.5\r\n\r\n20,2.5\r\n",
-    "\ufeffepoch,value\n10.0,1.5\n20.9,2.5\n",
-])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "10,1.5\n20,2.5\n",
+        "epoch,value\n10,1.5\n20,2.5",
+        "10 1.5\n20\t2.5\n",
+        "time value\n10 1.5\n20 2.5\n",
+        "2013-01-01 00:00:00, 10, 1.5\n2013-01-01 00:00:10, 20, 2.5\n",
+        '"timestamp","epoch","value"\n"a","10","1.5"\n"b","20","2.5"\n',
+        "# from the attic\n\n10,1.5\r\n\r\n20,2.5\r\n",
+        "\ufeffepoch,value\n10.0,1.5\n20.9,2.5\n",
+    ],
+)
 def test_every_accepted_form_gives_the_same_readings(tmp_path, text):
     readings = parse(tmp_path, text)
     assert (readings.times, readings.values) == ([10, 20], [1.5, 2.5])
@@ -39,20 +43,23 @@ def test_what_instruments_do_is_tolerated_and_counted(tmp_path):
     assert readings.gaps(10) == (2, 3)
 
 
-@pytest.mark.parametrize("row, what", [
-    ("30,warm", "'warm' is not a number"),
-    ("30,inf", "'inf' is not a number"),
-    ("30,1e30", "between -1e9 and 1e9"),
-    ("noon,3", "'noon' is not a time"),
-    ("nan,3", "'nan' is not a time"),
-    (",3", "'' is not a time"),
-    ("-30,3", "between 1970 and 2100"),
-    ("1357020000000,3", "milliseconds?"),
-    ("30", "1 fields"),
-    ("a,b,30,3", "4 fields"),
-    ("2013-01-01,3", "'2013-01-01' is not a time"),
-    ("\ufffd,3", "is not a time"),
-])
+@pytest.mark.parametrize(
+    "row, what",
+    [
+        ("30,warm", "'warm' is not a number"),
+        ("30,inf", "'inf' is not a number"),
+        ("30,1e30", "between -1e9 and 1e9"),
+        ("noon,3", "'noon' is not a time"),
+        ("nan,3", "'nan' is not a time"),
+        (",3", "'' is not a time"),
+        ("-30,3", "between 1970 and 2100"),
+        ("1357020000000,3", "milliseconds?"),
+        ("30", "1 fields"),
+        ("a,b,30,3", "4 fields"),
+        ("2013-01-01,3", "'2013-01-01' is not a time"),
+        ("\ufffd,3", "is not a time"),
+    ],
+)
 def test_a_row_that_makes_no_sense_is_refused_with_its_place(tmp_path, row, what):
     with pytest.raises(Refused) as refused:
         parse(tmp_path, f"epoch,value\n10,1\n20,2\n{row}\n40,4\n")

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 import run
 from driver.chart import Picture
 from driver.readings import read
@@ -22,7 +23,9 @@ def write(path: Path, rows: list[tuple[int, object]]) -> Path:
 
 
 def driver(*args: object) -> subprocess.CompletedProcess:
-    return subprocess.run([sys.executable, EXAMPLE / "run.py", *map(str, args)], capture_output=True, text=True, timeout=60)
+    return subprocess.run(
+        [sys.executable, EXAMPLE / "run.py", *map(str, args)], capture_output=True, text=True, timeout=60
+    )
 
 
 def test_records_come_as_they_would_live(tmp_path):
@@ -30,16 +33,26 @@ def test_records_come_as_they_would_live(tmp_path):
     truth = read("truth", write(tmp_path / "truth", [(0, 7.0), (5, 8.0)]))
     records = [(log, json.loads(text)) for log, text in run.in_order_of_arrival([a, b], truth, 10)]
     assert [(log, sample["t"], sample.get("at")) for log, sample in records] == [
-        ("raw/a", 0, None), ("raw/b", 0, None), ("raw/truth", 0, 10), ("raw/a", 10, None), ("raw/b", 10, None),
-        ("raw/truth", 5, 15), ("raw/a", 20, None), ("raw/b", 20, None)]
+        ("raw/a", 0, None),
+        ("raw/b", 0, None),
+        ("raw/truth", 0, 10),
+        ("raw/a", 10, None),
+        ("raw/b", 10, None),
+        ("raw/truth", 5, 15),
+        ("raw/a", 20, None),
+        ("raw/b", 20, None),
+    ]
 
 
-@pytest.mark.parametrize("files, said", [
-    ({"a": [(1, 1), (2, 2)], "truth": [(1, 1), (2, "warm")]}, "truth:2: the value 'warm' is not a number"),
-    ({"a": [(1, 1), ("noon", 2)], "truth": [(1, 1), (2, 2)]}, "a:2: 'noon' is not a time"),
-    ({"a": [(1, 1), (2, 2)], "truth": [(91, 1), (92, 2)]}, "no time is common to all files"),
-    ({"a": [(1, 1)], "truth": [(1, 1), (2, 2)]}, "at least two are needed"),
-])
+@pytest.mark.parametrize(
+    "files, said",
+    [
+        ({"a": [(1, 1), (2, 2)], "truth": [(1, 1), (2, "warm")]}, "truth:2: the value 'warm' is not a number"),
+        ({"a": [(1, 1), ("noon", 2)], "truth": [(1, 1), (2, 2)]}, "a:2: 'noon' is not a time"),
+        ({"a": [(1, 1), (2, 2)], "truth": [(91, 1), (92, 2)]}, "no time is common to all files"),
+        ({"a": [(1, 1)], "truth": [(1, 1), (2, 2)]}, "at least two are needed"),
+    ],
+)
 def test_senseless_input_is_refused_before_anything_is_made(tmp_path, files, said):
     paths = {name: write(tmp_path / name, rows) for name, rows in files.items()}
     done = driver("--sensor", f"a={paths['a']}", "--truth", paths["truth"], "--out", tmp_path / "out")
@@ -47,18 +60,21 @@ def test_senseless_input_is_refused_before_anything_is_made(tmp_path, files, sai
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize("args, said", [
-    (["--sensor", "a=x"], "belong together"),
-    (["--truth", "x"], "belong together"),
-    (["--sensor", "../a=x", "--truth", "x"], "write NAME=FILE"),
-    (["--sensor", "truth=x", "--truth", "x"], "write NAME=FILE"),
-    (["--sensor", "a", "--truth", "x"], "write NAME=FILE"),
-    (["--sensor", "a=x", "--sensor", "a=y", "--truth", "x"], "write NAME=FILE"),
-    (["--sensor", "a=/nowhere", "--truth", "/nowhere"], "/nowhere: No such file"),
-    (["--step", "1w"], "not a duration"),
-    (["--window", "0h"], "no time at all"),
-    (["--step", "2h", "--window", "1h"], "shorter than the step"),
-])
+@pytest.mark.parametrize(
+    "args, said",
+    [
+        (["--sensor", "a=x"], "belong together"),
+        (["--truth", "x"], "belong together"),
+        (["--sensor", "../a=x", "--truth", "x"], "write NAME=FILE"),
+        (["--sensor", "truth=x", "--truth", "x"], "write NAME=FILE"),
+        (["--sensor", "a", "--truth", "x"], "write NAME=FILE"),
+        (["--sensor", "a=x", "--sensor", "a=y", "--truth", "x"], "write NAME=FILE"),
+        (["--sensor", "a=/nowhere", "--truth", "/nowhere"], "/nowhere: No such file"),
+        (["--step", "1w"], "not a duration"),
+        (["--window", "0h"], "no time at all"),
+        (["--step", "2h", "--window", "1h"], "shorter than the step"),
+    ],
+)
 def test_wrong_usage_is_told(tmp_path, args, said):
     done = driver(*args, "--out", tmp_path / "out")
     assert done.returncode == 2 and said in done.stderr and "Traceback" not in done.stderr

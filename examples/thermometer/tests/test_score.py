@@ -6,6 +6,7 @@ import random
 import statistics
 
 import pytest
+
 from driver import score
 
 

@@ -8,6 +8,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+
 from driver import application
 from driver.application import Settings
 from driver.readings import read
@@ -69,25 +70,65 @@ def test_on_jitter_gaps_duplicates_and_disorder(pair, seed):
     t = dice.randrange(10**6)
     for _ in range(600):
         t += dice.choice([0, 1, 7, 60, 299, 300, 301, 3600, -500, 20_000]) * dice.choice([1, 1, 1, 2])
-        v = dice.choice([dice.gauss(0, 30), dice.uniform(-1e9, 1e9), dice.gauss(0, 1e-4), float(dice.randrange(-50, 50))])
+        v = dice.choice(
+            [dice.gauss(0, 30), dice.uniform(-1e9, 1e9), dice.gauss(0, 1e-4), float(dice.randrange(-50, 50))]
+        )
         sample = {"t": max(t, 0), "v": float(f"{v:.{dice.randint(1, 6)}g}"), "at": max(t, 0) + dice.choice([0, 5])}
         assert both(pair, json.dumps(sample, separators=dice.choice([(",", ":"), (", ", ": "), (" ,\t", " : ")])))
 
 
-@pytest.mark.parametrize("text", [
-    '{"t":5,"v":1}', '{"v":1e2,"t":5}', '{"t":5,"v":-1.5E-3}', '{"t":5,"v":0.1,"unit":"F"}', ' {"t":5,"v":1} ',
-    '{"t":0,"v":0}', '{"t":5,"v":1000000000}', '{"t":5,"v":123456.789012345}', '{"t":5,"v":-0.00005}',
-])
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"t":5,"v":1}',
+        '{"v":1e2,"t":5}',
+        '{"t":5,"v":-1.5E-3}',
+        '{"t":5,"v":0.1,"unit":"F"}',
+        ' {"t":5,"v":1} ',
+        '{"t":0,"v":0}',
+        '{"t":5,"v":1000000000}',
+        '{"t":5,"v":123456.789012345}',
+        '{"t":5,"v":-0.00005}',
+    ],
+)
 def test_samples_that_both_take(pair, text):
     assert both(pair, text)
 
 
-@pytest.mark.parametrize("text", [
-    "", "{", "{}", "[]", "5", '"t"', '{"t":5}', '{"v":5}', '{"t":1.5,"v":1}', '{"t":5.0,"v":1}', '{"t":1e3,"v":1}',
-    '{"t":-5,"v":1}', '{"t":5,"v":"1"}', '{"t":"5","v":1}', '{"t":5,"v":NaN}', '{"t":5,"v":1e10}', '{"t":5,"v":1,"at":4}',
-    '{"t":5,"v":1,"at":5.5}', '{"t":5,"v":1}}', '{"t":5,"v":1},', '{"t":5 "v":1}', '{"t":5,"v":}', '{"t":5,"v":1.}',
-    '{"t":5,"v":.5}', '{"t":5,"v":1e}', '{"t":5,"v":--1}', '{"t":5,"v":1,}', '{t:5,v:1}', '{"t":5,"v":01}',
-])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        "{}",
+        "[]",
+        "5",
+        '"t"',
+        '{"t":5}',
+        '{"v":5}',
+        '{"t":1.5,"v":1}',
+        '{"t":5.0,"v":1}',
+        '{"t":1e3,"v":1}',
+        '{"t":-5,"v":1}',
+        '{"t":5,"v":"1"}',
+        '{"t":"5","v":1}',
+        '{"t":5,"v":NaN}',
+        '{"t":5,"v":1e10}',
+        '{"t":5,"v":1,"at":4}',
+        '{"t":5,"v":1,"at":5.5}',
+        '{"t":5,"v":1}}',
+        '{"t":5,"v":1},',
+        '{"t":5 "v":1}',
+        '{"t":5,"v":}',
+        '{"t":5,"v":1.}',
+        '{"t":5,"v":.5}',
+        '{"t":5,"v":1e}',
+        '{"t":5,"v":--1}',
+        '{"t":5,"v":1,}',
+        "{t:5,v:1}",
+        '{"t":5,"v":01}',
+    ],
+)
 def test_what_both_refuse(pair, text):
     assert not both(pair, text)
     with pytest.raises(ValueError):
