@@ -1,0 +1,168 @@
+//! The house rules, held: the arrows between crates, sizes, where `unsafe` may stand, what may not be committed.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+/// What each crate may import of ours. A crate that is not listed is rejected, so that adding one is a decision.
+const ARROWS: [(&str, &[&str]); 6] = [
+    ("wire", &[]),
+    ("journal", &["wire"]),
+    ("runtime", &["wire"]),
+    ("node", &["wire", "journal", "runtime"]),
+    ("cli", &["wire", "journal", "node"]),
+    ("bench", &["wire", "journal", "runtime", "node"]),
+];
+
+/// Files in which `unsafe` blocks may stand, by the end of their path.
+const UNSAFE_FILES: [&str; 11] = [
+    "journal/src/medium/file.rs",
+    "journal/src/medium/mod.rs",
+    "journal/src/medium/sim.rs",
+    "journal/src/store/control.rs",
+    "journal/src/store/index.rs",
+    "journal/src/store/segments.rs",
+    "journal/src/write/commit.rs",
+    "journal/src/write/lock.rs",
+    "runtime/src/child/spawn.rs",
+    "runtime/src/wasm/engine.rs",
+    "runtime/src/wasm/lend.rs",
+];
+
+const FILE_LINES_MAX: usize = 800;
+const FOLDER_FILES_MAX: usize = 12;
+const LINE_CHARS_MAX: usize = 140;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("tests/ is in the repository").to_owned()
+}
+
+/// Every file git knows, or would take.
+fn files() -> Vec<String> {
+    let listed = Command::new("git")
+        .args(["ls-files", "--cached", "--others", "--exclude-standard"])
+        .current_dir(root())
+        .output()
+        .expect("git lists the repository's files");
+    assert!(listed.status.success(), "{}", String::from_utf8_lossy(&listed.stderr));
+    let files: Vec<String> =
+        String::from_utf8(listed.stdout).expect("names are UTF-8").lines().map(String::from).collect();
+    assert!(files.iter().any(|file| file == "ARCHITECTURE.md"), "this is not the repository");
+    files.into_iter().filter(|file| root().join(file).is_file()).collect()
+}
+
+fn is_source(file: &str) -> bool {
+    [".rs", ".py", ".c", ".h", ".sh"].iter().any(|end| file.ends_with(end))
+}
+
+fn text(file: &str) -> String {
+    fs::read_to_string(root().join(file)).unwrap_or_else(|error| panic!("{file}: {error}"))
+}
+
+#[test]
+fn crates_import_only_along_the_arrows() {
+    let allowed: BTreeMap<&str, &[&str]> = ARROWS.into_iter().collect();
+    let mut seen = 0;
+    for manifest in files().iter().filter(|file| file.starts_with("crates/") && file.ends_with("Cargo.toml")) {
+        let name = manifest.split('/').nth(1).expect("crates/NAME/Cargo.toml");
+        let allowed = allowed.get(name).unwrap_or_else(|| panic!("crate '{name}' has no arrows in {}", file!()));
+        seen += 1;
+        let manifest = text(manifest);
+        let section = manifest.split("[dependencies]").nth(1).unwrap_or("").split("\n[").next().unwrap_or("");
+        for import in section.lines().filter_map(|line| line.trim().strip_prefix("millrace-")) {
+            let import = import.split(['.', ' ', '=']).next().expect("split gives at least one part");
+            assert!(allowed.contains(&import), "crate '{name}' must not import '{import}'; see ARCHITECTURE.md");
+        }
+    }
+    assert_eq!(seen, ARROWS.len(), "a crate in {} does not exist", file!());
+}
+
+#[test]
+fn files_lines_and_folders_keep_their_size() {
+    let mut folders: BTreeMap<String, usize> = BTreeMap::new();
+    for file in files().iter().filter(|file| is_source(file)) {
+        let text = text(file);
+        assert!(
+            text.lines().count() <= FILE_LINES_MAX,
+            "{file} has more than {FILE_LINES_MAX} lines: what is its second subject?"
+        );
+        let long = text.lines().position(|line| line.chars().count() > LINE_CHARS_MAX);
+        assert!(long.is_none(), "{file}:{} is longer than {LINE_CHARS_MAX}", long.unwrap_or(0) + 1);
+        *folders.entry(file.rsplit_once('/').map_or("", |(folder, _)| folder).into()).or_default() += 1;
+    }
+    for (folder, count) in folders {
+        assert!(count <= FOLDER_FILES_MAX, "{folder} has {count} source files; {FOLDER_FILES_MAX} is the most");
+    }
+}
+
+#[test]
+fn unsafe_stands_in_named_files_only_and_says_why() {
+    for file in
+        files().iter().filter(|file| file.starts_with("crates/") && file.contains("/src/") && file.ends_with(".rs"))
+    {
+        let text = text(file);
+        let code = text.lines().map(|line| line.split("//").next().unwrap_or("").trim());
+        let blocks = code.filter(|line| line.contains("unsafe {") || line.contains("unsafe impl")).count();
+        let reasons = text.matches("// SAFETY:").count();
+        if blocks > 0 {
+            let named = file.starts_with("crates/bench/") || UNSAFE_FILES.iter().any(|end| file.ends_with(end));
+            assert!(named, "{file} has `unsafe`; if it must, name it in {}", file!());
+            assert!(reasons >= blocks, "{file}: {blocks} unsafe blocks, {reasons} reasons");
+        }
+    }
+}
+
+#[test]
+fn nothing_half_done_is_committed() {
+    // Put together here so that this file does not find itself.
+    let marks =
+        ["TO".to_owned() + "DO", "FIX".to_owned() + "ME", "todo".to_owned() + "!(", "unimplemented".to_owned() + "!("];
+    let ignored = "#[ign".to_owned() + "ore";
+    for file in files().iter().filter(|file| is_source(file) || file.ends_with(".toml") || file.ends_with("Makefile")) {
+        let text = text(file);
+        for mark in marks.iter().chain([&ignored]) {
+            assert!(!text.contains(mark.as_str()), "{file} contains '{mark}'");
+        }
+    }
+}
+
+#[test]
+fn links_between_pages_lead_somewhere() {
+    for file in files().iter().filter(|file| file.ends_with(".md")) {
+        let text = text(file);
+        for link in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
+            let target = link.split('#').next().unwrap_or("");
+            if target.is_empty() || target.contains("://") || target.contains(' ') {
+                continue;
+            }
+            let folder = Path::new(file).parent().expect("a file has a folder");
+            assert!(root().join(folder).join(target).exists(), "{file} links to '{target}', which is not there");
+        }
+    }
+}
+
+#[test]
+fn the_page_of_errors_is_the_catalogue() {
+    let catalogue = text("spec/errors.toml");
+    let page = fs::read_to_string(root().join("docs/reference/errors.md")).unwrap_or_default();
+    let field = |entry: &str, key: &str| {
+        let line = entry.lines().find_map(|line| line.strip_prefix(&format!("{key} = "))).unwrap_or_default();
+        line.trim().trim_matches('"').replace("\\\"", "\"")
+    };
+    let mut made =
+        String::from("# Errors\n\nMade from `spec/errors.toml`. `millrace error CODE` prints one of them.\n");
+    for entry in catalogue.split("\n[MR").skip(1) {
+        let code = entry.split(']').next().unwrap_or_default();
+        let (name, cause, remedy) = (field(entry, "name"), field(entry, "cause"), field(entry, "remedy"));
+        assert!(!name.is_empty() && !cause.is_empty() && !remedy.is_empty(), "MR{code} is not complete");
+        made += &format!("\n## MR{code} {name}\n\n{cause}\n\n{remedy}\n");
+    }
+    if std::env::var_os("MILLRACE_BLESS").is_some() {
+        fs::write(root().join("docs/reference/errors.md"), &made).expect("docs/reference is writable");
+    } else {
+        assert!(page == made, "docs/reference/errors.md is not up to date: run the test with MILLRACE_BLESS=1");
+    }
+}
