@@ -68,7 +68,7 @@ pub(crate) fn append(
     }
     let appended = tx.append(log, payload, options.cause, options.ordinal)?;
     for bound in bound.iter().copied().chain(named) {
-        tx.trigger(bound.function, appended.id)?;
+        tx.trigger(bound.function, appended.id, log, appended.seqno)?;
     }
     Ok(appended)
 }

@@ -142,7 +142,7 @@ impl Namespace {
     }
 
     /// The definitions as of a transaction.
-    pub(crate) fn bindings_of(&self, tx: &Transaction<'_>) -> Arc<Bindings> {
+    pub(crate) fn bindings_of(&self, tx: &mut Transaction<'_>) -> Arc<Bindings> {
         self.inner.bindings.get(tx.catalog())
     }
 
@@ -329,7 +329,7 @@ impl Namespace {
     }
 
     /// Who needs this log, if anybody does.
-    fn user_of(&self, tx: &Transaction<'_>, log: &Log, pending: &Pending) -> Option<String> {
+    fn user_of(&self, tx: &mut Transaction<'_>, log: &Log, pending: &Pending) -> Option<String> {
         let bindings = self.bindings_of(tx);
         for (function, definition) in bindings.functions() {
             if let Ok(definition) = definition {

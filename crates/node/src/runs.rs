@@ -146,12 +146,9 @@ impl Ending {
         serde_json::to_vec(self).expect("text always makes JSON")
     }
 
-    fn from_bytes(bytes: &[u8]) -> Result<Self> {
-        if bytes.is_empty() {
-            return Ok(Self::default());
-        }
-        serde_json::from_slice(bytes)
-            .map_err(|e| Code::EntryDamaged.error(format!("how a run ended cannot be read: {e}")))
+    /// What a DONE says; one that another version wrote is an end of which no more is known.
+    fn from_bytes(bytes: &[u8]) -> Self {
+        serde_json::from_slice(bytes).unwrap_or_default()
     }
 }
 
@@ -221,13 +218,16 @@ impl<'a> Story<'a> {
         let tail = journal.tail();
         let mut scan = journal.scan(Position::default());
         while scan.position() < tail {
-            let Some(entry) = scan.next()? else { break };
-            self.tell(entry, wanted)?;
+            match scan.next() {
+                Ok(Some(entry)) => self.tell(entry, wanted),
+                Ok(None) => break,
+                Err(error) => skip_damaged(error)?,
+            }
         }
         Ok(())
     }
 
-    fn tell(&mut self, entry: &Entry, wanted: &dyn Fn(&Entry) -> bool) -> Result<()> {
+    fn tell(&mut self, entry: &Entry, wanted: &dyn Fn(&Entry) -> bool) {
         match entry.kind {
             Kind::Trigger if wanted(entry) => self.triggered(entry),
             Kind::Append => {
@@ -244,7 +244,7 @@ impl<'a> Story<'a> {
                 run.attempts.push(Attempt { attempt: entry.seqno, at: entry.hlc });
             }),
             Kind::Done => {
-                let ending = Ending::from_bytes(&entry.payload)?;
+                let ending = Ending::from_bytes(&entry.payload);
                 self.of(entry, |run| {
                     run.state = if ending.dead.is_some() { RunState::Dead } else { RunState::Done };
                     run.ended = Some(entry.hlc);
@@ -256,7 +256,6 @@ impl<'a> Story<'a> {
             }
             _ => {}
         }
-        Ok(())
     }
 
     fn triggered(&mut self, entry: &Entry) {
@@ -299,6 +298,11 @@ impl<'a> Story<'a> {
     }
 }
 
+/// A damaged entry is passed over: the scan goes on behind it, and `journal check` tells where it is.
+fn skip_damaged(error: Error) -> Result<()> {
+    if error.code() == Code::EntryDamaged { Ok(()) } else { Err(error) }
+}
+
 fn listed(list: &mut Vec<RecordRef>, record: RecordRef) {
     if list.len() < LISTED_MAX {
         list.push(record);
@@ -322,7 +326,14 @@ impl Pending {
     /// Reads on to `tail`; under the journal's lock that is a matter of the few entries since the last time.
     pub fn catch_up(&mut self, tail: Position) -> Result<()> {
         while self.scan.position() < tail {
-            let Some(entry) = self.scan.next()? else { break };
+            let entry = match self.scan.next() {
+                Ok(Some(entry)) => entry,
+                Ok(None) => break,
+                Err(error) => {
+                    skip_damaged(error)?;
+                    continue;
+                }
+            };
             match entry.kind {
                 Kind::Trigger => {
                     let log = triggering_record(&entry.payload).map_or(0, |(log, _)| log);

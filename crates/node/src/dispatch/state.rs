@@ -71,7 +71,13 @@ impl State {
     /// Reads the journal up to `upto` and tells the engine.
     pub fn fold(&mut self, upto: Position) -> Result<()> {
         while self.scan.position() < upto {
-            let Some(entry) = self.scan.next()? else { break };
+            let entry = match self.scan.next() {
+                Ok(Some(entry)) => entry,
+                Ok(None) => break,
+                // What it said is lost, and nothing else: the scan goes on behind it. `journal check` finds it.
+                Err(error) if error.code() == Code::EntryDamaged => continue,
+                Err(error) => return Err(error),
+            };
             match entry.kind {
                 Kind::Append => self.append = (entry.id, entry.position),
                 Kind::Trigger => {
