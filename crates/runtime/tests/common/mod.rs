@@ -138,7 +138,7 @@ pub fn c_to_native(dir: &Path, name: &str, source: &str) -> PathBuf {
 
 pub fn compile(dir: &Path, name: &str, source: &str, flags: &[&str], output: &str) -> PathBuf {
     let (from, to) = (dir.join(format!("{name}.c")), dir.join(output));
-    fs::write(&from, source).unwrap();
+    fs::write(&from, format!("{source}\n")).unwrap();
     let compiled = Command::new("clang")
         .args(["-O2", "-Wall", "-Wextra", "-Werror", "-ffp-contract=off", "-I"])
         .arg(header_dir())
