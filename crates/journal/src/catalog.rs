@@ -288,6 +288,26 @@ impl Catalog {
         self.version = version;
     }
 
+    /// Tells the handles of logs that a later catalog does not have any more.
+    pub(crate) fn mark_removed(&self, later: &Catalog) {
+        for log in self.logs.values().filter(|log| later.log_by_id(log.id()).is_none()) {
+            log.0.removed.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// A checksum of all counters.
+    pub(crate) fn counters_mark(&self) -> u64 {
+        let mut bytes = Vec::with_capacity(self.by_id.len() * 20);
+        for (id, subject) in self.by_id.iter().enumerate() {
+            if let Some(subject) = subject {
+                bytes.extend_from_slice(&(id as u32).to_le_bytes());
+                bytes.extend_from_slice(&subject.index().latest().to_le_bytes());
+                bytes.extend_from_slice(&subject.index().done().to_le_bytes());
+            }
+        }
+        u64::from(crc_fast::crc32_iscsi(&bytes))
+    }
+
     pub(crate) fn next_id(&self) -> u32 {
         self.next_id
     }
@@ -342,7 +362,6 @@ impl Catalog {
             }
             Definition::RemoveLog { id } => {
                 if let Some(log) = self.log_by_id(*id).cloned() {
-                    log.0.removed.store(true, Ordering::Relaxed);
                     self.logs.remove(&**log.name());
                     self.by_id[*id as usize] = None;
                 }

@@ -14,6 +14,7 @@ use crate::{
     write::{
         commit::{Committed, Transaction},
         flush::Flusher,
+        lock::mark,
         prepare::Preparer,
         retention::Maintained,
     },
@@ -79,6 +80,8 @@ pub(crate) struct Settings {
 pub(crate) struct Inner {
     pub medium: Arc<dyn Medium>,
     pub slot: Slot,
+    /// What stands in a lock that this process holds.
+    pub mark: u32,
     pub control: Control,
     pub segments: Segments,
     pub namespace: NamespaceId,
@@ -386,9 +389,11 @@ impl Inner {
         let slot = medium.attach().map_err(|error| io_error("lock", &error))?;
         let slot = slot.ok_or_else(|| Code::TooManyProcesses.error("255 processes have the namespace open"))?;
         let control = Control::map(&*medium).map_err(|error| io_error(control::NAME, &error))?;
+        let mark = mark(slot, control.count_attachment());
         let mut inner = Inner {
             segments: Segments::new(medium.clone(), manifest.segment_bytes, manifest.durability == Durability::Disk),
             slot,
+            mark,
             control,
             namespace: manifest.namespace,
             epoch: manifest.epoch,
@@ -423,7 +428,7 @@ impl Inner {
     fn attach_to(&mut self, manifest: &Manifest, alone: bool) -> Result<()> {
         let clean =
             self.control.is_clean(self.namespace.get(), self.medium.boot()) && self.has_whole_segments(manifest);
-        if alone && !(clean && self.load_catalog(manifest).is_ok()) {
+        if alone && !(clean && self.load_catalog(manifest).is_ok() && self.has_right_counters()) {
             return self.recover(manifest);
         }
         if alone {
@@ -435,16 +440,25 @@ impl Inner {
                 .error("the control page was removed or replaced while another process has the namespace open"));
         }
         self.load_catalog(manifest)?;
-        // A process that died with the lock may have had the slot that is ours now; nobody else would ever notice.
-        if self.write_lock().is_inherited_from_dead() {
-            let repaired = self.repair();
-            self.write_lock().release();
-            repaired?;
+        self.take_over()
+    }
+
+    /// Takes over from processes that died with a lock. One of them may have had the slot that is ours now: to everybody
+    /// else it looks alive.
+    fn take_over(&self) -> Result<()> {
+        if self.write_lock().has_dead_owner() {
+            drop(self.lock()?);
         }
-        if self.prepare_lock().is_inherited_from_dead() {
+        if self.prepare_lock().has_dead_owner() {
+            self.prepare_lock().acquire();
             self.prepare_lock().release();
         }
         Ok(())
+    }
+
+    /// Whether the indexes' counters are what they were at the clean end: a seqno must not be given out twice.
+    fn has_right_counters(&self) -> bool {
+        self.cached_catalog().counters_mark() == self.control.birth.counters.load(Ordering::Relaxed)
     }
 
     /// Whether all segments have files of full length.
@@ -465,6 +479,7 @@ impl Inner {
                 self.medium.drop_cache(&crate::store::segments::name(number));
             }
         }
+        // The durable watermark stays until a later one takes its place, so that a recovery cut short hides no damage.
         self.control.reset(self.namespace.get(), self.medium.boot());
         let first = self.segments.start(manifest.first_segment);
         self.control.upkeep.first.store(first, Ordering::Release);
@@ -516,6 +531,7 @@ impl Inner {
 
     pub(crate) fn set_catalog(&self, catalog: Arc<Catalog>, version: u64) {
         let mut catalog = catalog;
+        self.cached_catalog().mark_removed(&catalog);
         if catalog.version() != version {
             Arc::make_mut(&mut catalog).set_version(version);
         }
@@ -528,7 +544,7 @@ impl Inner {
     }
 
     /// The catalog as of now.
-    fn fresh_catalog(&self) -> Result<Arc<Catalog>> {
+    pub(crate) fn fresh_catalog(&self) -> Result<Arc<Catalog>> {
         if self.control.writer.defined.load(Ordering::Acquire) != self.catalog_version.load(Ordering::Acquire) {
             self.refresh_catalog()?;
         }
@@ -562,6 +578,7 @@ impl Inner {
             catalog.apply(&definition, at, &*self.medium, false)?;
         }
         catalog.set_version(newest);
+        cached.mark_removed(&catalog);
         *cached = Arc::new(catalog);
         self.catalog_version.store(newest, Ordering::Release);
         Ok(())
@@ -573,6 +590,7 @@ impl Inner {
         if alone && self.control.check_health().is_ok() {
             drop(self.lock()?); // Puts right what a dead process left.
             self.sync(Position(self.control.published.tail.load(Ordering::Acquire)))?;
+            self.control.birth.counters.store(self.fresh_catalog()?.counters_mark(), Ordering::Relaxed);
             self.control.set_clean(true);
         }
         Ok(())

@@ -16,7 +16,7 @@ use crate::{
     store::{
         control::Remains,
         manifest::Manifest,
-        segments::{self, FOLDER, SegmentHeader, Segments, io_error},
+        segments::{self, FOLDER, Segments, io_error},
     },
     write::commit::apply_append,
 };
@@ -76,10 +76,7 @@ impl Chain {
         if !segments.exists(number) {
             return Ok(false);
         }
-        let fits = |header: SegmentHeader| header.base_sequence == self.sequence && header.prev == self.prev;
-        if !segments.segment_header(number)?.is_some_and(fits) {
-            return Ok(false);
-        }
+        // The entries themselves say whether they continue the chain: a damaged segment header costs nothing.
         Chain { position: segments.first_entry(number), ..*self }.read_batch(segments, batch)
     }
 
@@ -151,6 +148,9 @@ pub(crate) fn recover(inner: &Inner, manifest: &Manifest, remains: &Remains) -> 
     let mut batch = Batch { entries: Vec::new(), end: 0 };
     loop {
         while chain.next(segments, &mut batch)? {
+            if segments.number(batch.end - 1) != segments.number(chain.position - 1) {
+                forget_entries(inner, chain.position)?;
+            }
             for (position, header) in &batch.entries {
                 fold.entry(*position, header)?;
             }
@@ -159,7 +159,10 @@ pub(crate) fn recover(inner: &Inner, manifest: &Manifest, remains: &Remains) -> 
         }
         match step_over_damage(inner, chain.position, remains.durable)? {
             Some((position, header)) => {
-                fold.state.report.damaged.push((Position(chain.position), Position(position)));
+                // The damage may begin within the batch: then its first entries are still whole.
+                if position > chain.position {
+                    fold.state.report.damaged.push((Position(chain.position), Position(position)));
+                }
                 // What is left of the damaged batch was committed with it.
                 fold.entry(position, &header)?;
                 chain = Chain::behind(position, &header);
@@ -230,11 +233,31 @@ fn discard_rest(inner: &Inner, tail: u64) -> Result<u64> {
     let segments = &inner.segments;
     let number = segments.number(tail - 1);
     let mut discarded = begun_behind(segments, tail)?;
-    for later in segment_numbers(inner)?.into_iter().filter(|later| *later > number) {
+    forget_entries(inner, tail)?;
+    // From the end, one at a time: a crash must not leave a gap that looks like a segment somebody removed.
+    for later in segment_numbers(inner)?.into_iter().rev().filter(|later| *later > number) {
         discarded += begun_behind(segments, segments.first_entry(later))?;
         inner.medium.remove(&segments::name(later)).map_err(|error| io_error(segments::name(later), &error))?;
+        inner.medium.flush_names(FOLDER).map_err(|error| io_error(FOLDER, &error))?;
     }
     Ok(discarded)
+}
+
+/// Clears every header between the end of what a segment holds and the segment's own end that a scan could take for that of
+/// an entry: a batch that moved on may have stood there, and its removal need not have reached the disk.
+fn forget_entries(inner: &Inner, from: u64) -> Result<()> {
+    let segments = &inner.segments;
+    let end = segments.start(segments.number(from - 1) + 1);
+    if from >= end || segments.room(from) < HEADER_BYTES {
+        return Ok(());
+    }
+    segments.scrub(from, from + HEADER_BYTES)?;
+    let mut position = inner.resync(from, end)?;
+    while position < end {
+        segments.scrub(position, position + HEADER_BYTES)?;
+        position = inner.resync(position, end)?;
+    }
+    Ok(())
 }
 
 /// Bytes of what looks like entries from `start` on.
@@ -270,6 +293,10 @@ fn map_all(inner: &Inner, manifest: &Manifest, remains: &Remains) -> Result<()> 
             return Err(Code::NamespaceIncomplete.error(format!("{} is missing", segments::name(number))));
         }
         inner.segments.map(number, true)?;
+    }
+    // Dropped by retention, but for the name.
+    for number in numbers.into_iter().filter(|number| *number < manifest.first_segment) {
+        inner.medium.remove(&segments::name(number)).map_err(|error| io_error(segments::name(number), &error))?;
     }
     Ok(())
 }
@@ -323,18 +350,11 @@ impl Inner {
         }
         let (here, there) = (segments.number(tail - 1), segments.number(intent - 1));
         if there > here && segments.exists(there) {
-            segments.clear(segments.start(there), intent)?;
+            segments.scrub(segments.start(there), intent)?;
         }
         if segments.offset(tail) != 0 {
-            // Never beyond what has storage: a mapped hole may have none to give.
-            let end = intent.min(segments.start(here + 1)).min(self.control.upkeep.ready.load(Ordering::Acquire));
-            // The whole rest that a batch may have touched before it moved on.
-            let end = if there > here {
-                segments.start(here + 1).min(self.control.upkeep.ready.load(Ordering::Acquire))
-            } else {
-                end
-            };
-            segments.clear(tail, end)?;
+            // A batch that moved on may have touched the whole rest before.
+            segments.scrub(tail, intent.min(segments.start(here + 1)))?;
         }
         Ok(())
     }

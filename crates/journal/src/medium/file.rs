@@ -44,9 +44,10 @@ impl FileMedium {
         let lock: OwnedFd = private_file(create).open(dir.join("lock"))?.into();
         let forks = FORKS.load(Ordering::Relaxed);
         register_lock(lock.as_raw_fd())?;
-        let boot = fs::read("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-        let boot = boot.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
-            (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3) // FNV-1a: any hash serves to compare for equality
+        // FNV-1a: any hash serves to compare for equality. Unknown is 0, and then no clean end is believed.
+        let boot = fs::read("/proc/sys/kernel/random/boot_id").map_or(0, |boot| {
+            let fold = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+            boot.iter().fold(0xcbf2_9ce4_8422_2325, fold)
         });
         Ok(Self { dir: dir.to_owned(), lock: ManuallyDrop::new(lock), forks, boot })
     }

@@ -83,7 +83,7 @@ pub trait Medium: Send + Sync {
     fn is_alive(&self, slot: Slot) -> bool;
     /// Whether any process but this handle has the namespace open.
     fn has_others(&self) -> io::Result<bool>;
-    /// Identifies the boot of the machine: state in mapped files is only coherent within one.
+    /// Identifies the boot of the machine, 0 if it can't be told: state in mapped files is only coherent within one.
     fn boot(&self) -> u64;
     /// Microseconds since 1970 by the wall clock.
     fn wall_us(&self) -> u64;

@@ -17,7 +17,8 @@ impl Inner {
     /// Returns the tail when it is behind `seen`, or at the timeout, or after [`Inner::wake`].
     pub(crate) fn wait(&self, seen: Position, timeout: Duration) -> Position {
         let published = &self.control.published;
-        let deadline = Instant::now() + timeout;
+        // A year is as good as for ever, and does not overflow the clock.
+        let deadline = Instant::now() + timeout.min(Duration::from_secs(365 * 24 * 3600));
         let first = published.commits.load(Ordering::Acquire);
         loop {
             let commits = published.commits.load(Ordering::Acquire);

@@ -51,6 +51,10 @@ pub(crate) struct Birth {
     namespace: AtomicU64,
     boot: AtomicU64,
     clean: AtomicU64,
+    /// A checksum of all counters of logs and functions at a clean end.
+    pub counters: AtomicU64,
+    /// How many processes have opened the namespace since the page was made.
+    attachments: AtomicU64,
 }
 
 /// What the lock protects, in one place with the lock.
@@ -90,7 +94,7 @@ pub(crate) struct Upkeep {
 #[repr(C)]
 #[derive(Default)]
 pub(crate) struct Page {
-    birth: Line<Birth>,
+    pub birth: Line<Birth>,
     pub writer: Line<Writer>,
     pub published: Line<Published>,
     pub upkeep: Line<Upkeep>,
@@ -130,6 +134,11 @@ impl Control {
         Ok(blank)
     }
 
+    /// Counts this process's opening, under the gate.
+    pub fn count_attachment(&self) -> u64 {
+        self.birth.attachments.fetch_add(1, Ordering::Relaxed)
+    }
+
     /// Whether the page was made for this namespace.
     pub fn belongs_to(&self, namespace: u64) -> bool {
         self.birth.magic.load(Ordering::Acquire) == MAGIC && self.birth.namespace.load(Ordering::Relaxed) == namespace
@@ -138,8 +147,9 @@ impl Control {
     /// Whether the last process that used the namespace closed it in this boot, so that page and indexes can be trusted.
     pub fn is_clean(&self, namespace: u64, boot: u64) -> bool {
         self.belongs_to(namespace)
+            && boot != 0
             && self.birth.boot.load(Ordering::Relaxed) == boot
-            && self.birth.clean.load(Ordering::Relaxed) == 1
+            && self.birth.clean.load(Ordering::Relaxed) == self.clean_mark()
             && self.writer.poison.load(Ordering::Relaxed) == 0
             && self.writer.lock.load(Ordering::Relaxed) == 0
     }
@@ -153,16 +163,20 @@ impl Control {
         }
     }
 
-    /// Forgets everything; the caller is the only process.
+    /// Forgets everything but what is durable, which a recovery that is cut short must leave to the next one. The caller
+    /// is the only process.
     pub fn reset(&self, namespace: u64, boot: u64) {
-        self.birth.magic.store(0, Ordering::Release);
+        if !self.belongs_to(namespace) {
+            self.birth.magic.store(0, Ordering::Release);
+            self.upkeep.durable.store(0, Ordering::Relaxed);
+        }
         self.birth.clean.store(0, Ordering::Relaxed);
         for word in [&self.writer.lock, &self.writer.prepare_lock, &self.writer.poison, &self.published.sleepers] {
             word.store(0, Ordering::Relaxed);
         }
         let writer =
             [&self.writer.last, &self.writer.applied, &self.writer.intent, &self.writer.hlc, &self.writer.defined];
-        let others = [&self.published.tail, &self.upkeep.durable, &self.upkeep.ready, &self.upkeep.first];
+        let others = [&self.published.tail, &self.upkeep.ready, &self.upkeep.first];
         for word in writer.into_iter().chain(others) {
             word.store(0, Ordering::Relaxed);
         }
@@ -172,7 +186,25 @@ impl Control {
     }
 
     pub fn set_clean(&self, clean: bool) {
-        self.birth.clean.store(u64::from(clean), Ordering::Release);
+        self.birth.clean.store(if clean { self.clean_mark() } else { 0 }, Ordering::Release);
+    }
+
+    /// A checksum of what the next process will rely on, never 0: a flipped bit must not move the tail.
+    fn clean_mark(&self) -> u64 {
+        let (writer, upkeep) = (&self.writer, &self.upkeep);
+        let words = [
+            &writer.last,
+            &writer.applied,
+            &writer.intent,
+            &writer.hlc,
+            &writer.defined,
+            &self.published.tail,
+            &upkeep.durable,
+            &upkeep.ready,
+            &upkeep.first,
+        ];
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.load(Ordering::Acquire).to_le_bytes()).collect();
+        1 << 32 | u64::from(crc_fast::crc32_iscsi(&bytes))
     }
 
     /// An error if the journal takes no writes any more.

@@ -12,7 +12,7 @@
 //! its address, and whoever reads through a stale slot finds bytes that fail their checksum.
 
 use crate::{
-    entry::{HEADER_BYTES, Header, Position, checksum},
+    entry::{ALIGN_BYTES, HEADER_BYTES, Header, Position, checksum},
     medium::{Medium, Region},
 };
 use millrace_wire::{Code, Error, Result};
@@ -224,7 +224,9 @@ impl Segments {
     /// The header of the entry at a position, if a whole entry with a right checksum stands there.
     pub fn valid_entry(&self, position: u64) -> Result<Option<Header>> {
         let room = self.room(position);
-        if room < HEADER_BYTES {
+        // An index may hold any number after a bit flip.
+        if room < HEADER_BYTES || !position.is_multiple_of(ALIGN_BYTES) || self.offset(position) < SEGMENT_HEADER_BYTES
+        {
             return Ok(None);
         }
         let header = self.header(position)?;
@@ -243,9 +245,9 @@ impl Segments {
         Ok(SegmentHeader::decode(&bytes).filter(|header| header.number == number))
     }
 
-    /// Whether a segment's file exists.
+    /// Whether a segment's file exists. A shorter one is not a segment yet: its maker died in the middle.
     pub fn exists(&self, number: u64) -> bool {
-        self.medium.identify(&name(number)).is_ok()
+        self.medium.identify(&name(number)).is_ok_and(|(_, bytes)| bytes >= self.bytes())
     }
 
     /// Makes the journal durable from one position to another.
@@ -270,6 +272,23 @@ impl Segments {
         let address = self.address(position)?;
         // SAFETY: within the segment (asserted), not yet committed, and the caller is the only writer.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), address, bytes.len()) };
+        Ok(())
+    }
+
+    /// Clears what is not zero from one position to another in one segment, and writes nowhere else: zeros may be holes,
+    /// which have no storage, and storing zeros there would ask a full disk for some.
+    pub fn scrub(&self, from: u64, to: u64) -> Result<()> {
+        let mut at = from;
+        while at < to {
+            let bytes = (4096 - at % 4096).min(to - at);
+            let address = self.address(at)?;
+            // SAFETY: within the segment, behind everything committed, and the caller is the only writer.
+            let page = unsafe { slice::from_raw_parts_mut(address, bytes as usize) };
+            if page.iter().any(|byte| *byte != 0) {
+                page.fill(0);
+            }
+            at += bytes;
+        }
         Ok(())
     }
 

@@ -31,7 +31,10 @@ use crate::{
     },
 };
 use millrace_wire::{Code, Error, EventId, Hlc, LogName, Name, Result};
-use std::sync::{Arc, MutexGuard, atomic::Ordering};
+use std::sync::{
+    Arc, MutexGuard,
+    atomic::{Ordering, compiler_fence},
+};
 
 /// The longest record, in a namespace whose segments are large enough for it.
 pub const RECORD_MAX_BYTES: u64 = 16 << 20;
@@ -67,7 +70,7 @@ impl Drop for WriteGuard<'_> {
 
 impl Inner {
     pub(crate) fn write_lock(&self) -> Lock<'_> {
-        Lock { word: &self.control.writer.lock, medium: &*self.medium, slot: self.slot }
+        Lock { word: &self.control.writer.lock, medium: &*self.medium, mark: self.mark }
     }
 
     /// Takes the lock and leaves the journal whole, whatever its last owner was doing.
@@ -212,6 +215,9 @@ impl<'j> Transaction<'j> {
     #[inline]
     pub fn append(&mut self, log: &Log, payload: &[u8], cause: EventId, ordinal: u16) -> Result<Appended> {
         log.check_exists()?;
+        if self.defines && self.catalog().log_by_id(log.id()).is_none() {
+            return Err(Code::LogNotFound.error(format!("log '{}' was removed by this batch", log.name())));
+        }
         let bytes_max = RECORD_MAX_BYTES.min(self.inner.segments.bytes() / 4);
         if payload.len() as u64 > bytes_max {
             return Err(Code::RecordTooLong.error(format!(
@@ -447,6 +453,7 @@ impl<'j> Transaction<'j> {
         }
         self.inner.ensure_ready(self.at + bytes)?;
         self.inner.control.writer.intent.store(self.at + bytes, Ordering::Relaxed);
+        compiler_fence(Ordering::Release); // Known before the first byte is there, should this process die in between.
         Ok(())
     }
 
@@ -466,6 +473,7 @@ impl<'j> Transaction<'j> {
         let start = segments.first_entry(number);
         inner.ensure_ready(start + staged + bytes)?;
         inner.control.writer.intent.store(start + staged + bytes, Ordering::Relaxed);
+        compiler_fence(Ordering::Release);
         let header = SegmentHeader {
             namespace: inner.namespace.get(),
             number,
@@ -479,9 +487,10 @@ impl<'j> Transaction<'j> {
             // SAFETY: both ranges have storage and are behind the tail; a batch is at most half a segment.
             unsafe { std::ptr::copy_nonoverlapping(from, to, staged as usize) };
         }
-        // What follows the tail in the old segment must not look like an entry to a scan.
+        // What follows the tail in the old segment must not look like an entry to a scan: neither what a recycled segment
+        // held there, nor any of the entries that stood there until now.
         if segments.offset(self.tail) != 0 && segments.room(self.tail) >= HEADER_BYTES && self.start == self.tail {
-            segments.clear(self.tail, self.tail + HEADER_BYTES)?;
+            segments.clear(self.tail, self.tail + staged.max(HEADER_BYTES))?;
         }
         let old = std::mem::replace(&mut self.start, start);
         self.at = start + staged;

@@ -2,7 +2,7 @@
 
 use super::lock::{sleep, wake};
 use crate::{entry::Position, journal::Inner, store::control::POISON_FLUSH};
-use millrace_wire::Result;
+use millrace_wire::{Code, Result};
 use std::{
     sync::{
         Mutex, TryLockError,
@@ -73,6 +73,13 @@ impl Inner {
         let result = self.segments.flush(from, target);
         match &result {
             Ok(()) => drop(upkeep.durable.fetch_max(target, Ordering::AcqRel)),
+            // Retention dropped a segment that had not been mapped here; all of it is durable.
+            Err(error) if error.code() != Code::FlushFailed => {
+                let first = upkeep.first.load(Ordering::Acquire);
+                if from < first {
+                    return Ok(());
+                }
+            }
             // Never tried again: the kernel may have dropped the dirty pages, and a second flush would report success.
             Err(_) => {
                 self.control.writer.poison.store(POISON_FLUSH, Ordering::SeqCst);

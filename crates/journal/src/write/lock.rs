@@ -1,12 +1,14 @@
 //! A lock in shared memory that survives the death of its owner.
 //!
-//! The word holds the owner's [`Slot`], and a bit that says somebody sleeps. Whoever waits looks, now and then, whether the
+//! The word holds the owner's mark, and a bit that says somebody sleeps. A mark is the owner's [`Slot`] and a number that
+//! differs each time the slot is given out: a process that gets a dead owner's slot is not taken for it, and whoever saw
+//! the dead one a moment ago can't take the lock from the living. Whoever waits looks, now and then, whether the
 //! owner's process still lives (see [`Medium::is_alive`]); if not, it takes the lock over and is told so, because what
 //! the dead owner was doing has to be put right first. A wake-up lost with its sender costs one such interval, never a hang.
 //!
 //! Lock order: `lock` before `prepare_lock`.
 
-use crate::medium::{Medium, Slot};
+use crate::medium::{Medium, SLOT_MAX, Slot};
 use std::{
     ptr,
     sync::atomic::{AtomicU32, Ordering},
@@ -14,6 +16,8 @@ use std::{
 };
 
 const WAITING: u32 = 1 << 31;
+const SLOT_BITS: u32 = 8;
+const _: () = assert!(SLOT_MAX < 1 << SLOT_BITS);
 /// Tries before sleeping; a commit takes a few hundred nanoseconds.
 const SPINS_MAX: u32 = 200;
 /// How long a waiter sleeps before it looks whether the owner lives.
@@ -32,13 +36,19 @@ pub(crate) enum Acquired {
 pub(crate) struct Lock<'a> {
     pub word: &'a AtomicU32,
     pub medium: &'a dyn Medium,
-    pub slot: Slot,
+    /// This process's [`mark`].
+    pub mark: u32,
+}
+
+/// The mark of the process that was the `attachment`-th to get a slot; repeats after eight million.
+pub(crate) fn mark(slot: Slot, attachment: u64) -> u32 {
+    slot | (attachment as u32) << SLOT_BITS & !WAITING
 }
 
 impl Lock<'_> {
     #[inline]
     pub fn acquire(&self) -> Acquired {
-        if self.try_acquire(self.slot) { Acquired::Free } else { self.acquire_slowly() }
+        if self.try_acquire(self.mark) { Acquired::Free } else { self.acquire_slowly() }
     }
 
     #[inline]
@@ -49,14 +59,14 @@ impl Lock<'_> {
     #[cold]
     fn acquire_slowly(&self) -> Acquired {
         for _ in 0..SPINS_MAX {
-            if self.word.load(Ordering::Relaxed) == 0 && self.try_acquire(self.slot) {
+            if self.word.load(Ordering::Relaxed) == 0 && self.try_acquire(self.mark) {
                 return Acquired::Free;
             }
             std::hint::spin_loop();
         }
         loop {
             // Once one has slept, others may be asleep too: keep the bit, at worst for one idle wake-up.
-            if self.try_acquire(self.slot | WAITING) {
+            if self.try_acquire(self.mark | WAITING) {
                 return Acquired::Free;
             }
             let seen = self.word.load(Ordering::Relaxed);
@@ -79,18 +89,14 @@ impl Lock<'_> {
     fn take_from_dead(&self, seen: u32) -> bool {
         self.word.load(Ordering::Relaxed) == seen
             && self.has_dead_owner()
-            && self.word.compare_exchange(seen, self.slot | WAITING, Ordering::Acquire, Ordering::Relaxed).is_ok()
+            && self.word.compare_exchange(seen, self.mark | WAITING, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
-    /// Whether somebody died with the lock.
+    /// Whether somebody died with the lock: nobody has the owner's slot, or this process has it now.
     pub fn has_dead_owner(&self) -> bool {
         let owner = self.word.load(Ordering::Relaxed) & !WAITING;
-        owner != 0 && owner != self.slot && !self.medium.is_alive(owner)
-    }
-
-    /// Whether the word names this process, which, right after it got its slot, means a dead one that had the slot before.
-    pub fn is_inherited_from_dead(&self) -> bool {
-        self.word.load(Ordering::Relaxed) & !WAITING == self.slot
+        let slot = |mark: u32| mark & ((1 << SLOT_BITS) - 1);
+        owner != 0 && owner != self.mark && (slot(owner) == slot(self.mark) || !self.medium.is_alive(slot(owner)))
     }
 
     #[inline]

@@ -38,7 +38,7 @@ pub(crate) const SPARES_MAX: u64 = 4;
 
 impl Inner {
     pub(crate) fn prepare_lock(&self) -> Lock<'_> {
-        Lock { word: &self.control.writer.prepare_lock, medium: &*self.medium, slot: self.slot }
+        Lock { word: &self.control.writer.prepare_lock, medium: &*self.medium, mark: self.mark }
     }
 
     /// Makes sure that there is storage up to `end`.
@@ -74,7 +74,8 @@ impl Inner {
             return Err(Code::JournalFull.error(format!("{SEGMENTS_MAX} segments are in use")));
         }
         let from = if ready > start { ready } else { start };
-        if from == start && self.recycle(number)? {
+        // A file that a dead preparer left may be mapped by others already: it must not be replaced under them.
+        if from == start && !segments.exists(number) && self.recycle(number)? {
             self.control.upkeep.ready.store(start + segments.bytes(), Ordering::Release);
             return Ok(());
         }

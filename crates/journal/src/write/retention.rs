@@ -14,7 +14,7 @@ use crate::{
         segments::{self, FOLDER, io_error},
     },
 };
-use millrace_wire::Result;
+use millrace_wire::{Code, Result};
 use std::sync::atomic::Ordering;
 
 /// Entries carried per commit.
@@ -36,9 +36,14 @@ pub struct Maintained {
 impl Inner {
     /// Drops what retention allows. `pending` says whether a TRIGGER's run is still to be done.
     pub(crate) fn maintain(&self, pending: &dyn Fn(&Entry) -> bool) -> Result<Maintained> {
+        if self.medium.is_inherited() {
+            return Err(Code::ForkedHandle.error("this process is a fork of the one that opened the namespace"));
+        }
         let mut done = Maintained::default();
         let lock = self.prepare_lock();
         while self.is_oldest_due()? {
+            // A log that another process defined since is as live as any.
+            self.fresh_catalog()?;
             let first = self.segments.number(self.control.upkeep.first.load(Ordering::Acquire));
             let (live, bytes) = self.live_entries(first, pending)?;
             if bytes > self.segments.bytes() / LIVE_PART {
@@ -46,8 +51,9 @@ impl Inner {
                 break;
             }
             done.carried += self.carry(&live)?;
+            let manifest = self.settled_manifest(first + 1)?;
             lock.acquire();
-            let result = self.drop_segment(first);
+            let result = self.drop_segment(first, &manifest);
             lock.release();
             result?;
             done.dropped += 1;
@@ -135,14 +141,14 @@ impl Inner {
     }
 
     /// Lets go of the oldest segment. The caller holds `prepare_lock`.
-    fn drop_segment(&self, number: u64) -> Result<()> {
+    fn drop_segment(&self, number: u64, manifest: &Manifest) -> Result<()> {
         let next = self.segments.start(number + 1);
         if self.control.upkeep.first.load(Ordering::Acquire) >= next {
             return Ok(()); // Another process was faster.
         }
         // Nobody flushes meanwhile: a flush must not meet a segment that is gone.
         let _no_flush = self.flusher.leader.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        self.write_manifest(number + 1, self.epoch)?;
+        self.replace_manifest(manifest)?;
         self.control.upkeep.first.store(next, Ordering::Release);
         let failed = |error: std::io::Error| io_error(segments::name(number), &error);
         let mut spares = 0;
@@ -167,7 +173,21 @@ impl Inner {
 
     /// Replaces the manifest by one that says how things are now.
     pub(crate) fn write_manifest(&self, first_segment: u64, epoch: u32) -> Result<()> {
-        let manifest = self.manifest(first_segment, epoch);
+        self.replace_manifest(&self.manifest(first_segment, epoch))
+    }
+
+    /// The manifest with counters that no crash takes back: a seqno that was given out and lost would leave a hole.
+    fn settled_manifest(&self, first_segment: u64) -> Result<Manifest> {
+        let guard = self.lock()?;
+        self.fresh_catalog()?;
+        let manifest = self.manifest(first_segment, self.epoch);
+        let tail = self.control.published.tail.load(Ordering::Acquire);
+        drop(guard);
+        self.sync(Position(tail))?;
+        Ok(manifest)
+    }
+
+    fn replace_manifest(&self, manifest: &Manifest) -> Result<()> {
         self.medium
             .replace(crate::journal::MANIFEST, &manifest.encode())
             .map_err(|error| io_error(crate::journal::MANIFEST, &error))
