@@ -14,6 +14,7 @@
 //! Everything a host knows it learns from the journal, so it can die at any moment and another goes on.
 
 mod admission;
+pub mod application;
 mod bindings;
 mod definition;
 mod deploy;
@@ -30,10 +31,11 @@ pub use definition::{
     PENDING_MAX, RETRIES_MAX, Runtime, TIMEOUT_MAX,
 };
 pub use deploy::{Change, Deployed};
+pub use dispatch::{HostEvent, Observer};
 pub use host::{Holder, Host, HostOptions};
 pub use millrace_journal::{CreateOptions, Durability, Journal, OpenOptions, Position};
 pub use millrace_wire::{Code, Error, EventId, Hlc, LogName, Name, Result};
 pub use namespace::{AppendOptions, FunctionStat, LogStat, Namespace, NewRecord, Receipt, Record};
-pub use runs::{Attempt, Ending, RecordRef, RunFilter, RunState, RunView};
+pub use runs::{Attempt, Death, Ending, RecordRef, RunFilter, RunState, RunView};
 pub use status::{FunctionState, HostStatus, LiveFunction, LiveRun};
 pub use why::{Reason, Why};
