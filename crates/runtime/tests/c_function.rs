@@ -2,8 +2,8 @@
 
 mod common;
 
-use common::{NOW_NS, c_to_native, c_to_wasm, failed, limits, no_env, printed, run};
-use millrace_runtime::{Code, Completion, Executor, Outcome, ProcessExecutor, ProcessSpec, WasmEngine, WasmExecutor};
+use common::{Ended, NOW_NS, c_to_native, c_to_wasm, failed, limits, no_env, printed, run};
+use millrace_runtime::{Code, Executor, Outcome, ProcessExecutor, ProcessSpec, WasmEngine, WasmExecutor};
 use std::sync::{Arc, LazyLock};
 use tempfile::TempDir;
 
@@ -20,10 +20,8 @@ fn both(source: &str) -> (WasmExecutor, ProcessExecutor, TempDir) {
     (WasmExecutor::new(function, limits()), ProcessExecutor::new(spec, limits()), dir)
 }
 
-type Ended = Vec<(Completion, Vec<(String, Vec<u8>)>)>;
-
 /// Runs the records both ways, checks that nothing differs but the time taken, and returns one of the results.
-fn same(source: &str, records: &[&[u8]]) -> Ended {
+fn same(source: &str, records: &[&[u8]]) -> Vec<Ended> {
     let (mut wasm, mut native, _dir) = both(source);
     let (mut wasm, native) = (run(&mut wasm, records), run(&mut native, records));
     for ((wasm, wasm_appended), (native, native_appended)) in wasm.iter_mut().zip(&native) {

@@ -21,7 +21,8 @@ import types
 
 _CHANNEL = 3
 _WINDOW_BYTES = 256 << 10
-_RECEIVE_BYTES = 256 << 10
+# Small, since `os.read` allocates it anew each time, and beyond 128 KiB that is a system call.
+_RECEIVE_BYTES = 16 << 10
 _PROTOCOL_VERSION = 1
 
 # length, kind, zero, name length, number

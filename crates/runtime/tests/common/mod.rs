@@ -11,7 +11,7 @@ use std::{
 };
 
 pub const NOW_NS: u64 = 1_700_000_000_123_456_789;
-pub const RUN: u128 = 0xabcdef012345_000007_00000000002a9f;
+pub const RUN: u128 = 0xabcd_ef01_2345_0000_0700_0000_0000_2a9f;
 
 /// Log `history` holds `one`, `two`, `three`; log `big` one record of 5 MiB; appends to `refused/…` are refused.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -54,8 +54,11 @@ impl HostCalls for Host {
     }
 }
 
+/// How a run ended, and what it appended.
+pub type Ended = (Completion, Vec<(String, Vec<u8>)>);
+
 /// Runs one batch; checks that every call is reported exactly once and in order.
-pub fn run(executor: &mut dyn Executor, records: &[&[u8]]) -> Vec<(Completion, Vec<(String, Vec<u8>)>)> {
+pub fn run(executor: &mut dyn Executor, records: &[&[u8]]) -> Vec<Ended> {
     let mut hosts = vec![Host::default(); records.len()];
     let mut completions = Vec::new();
     let mut batch: Vec<Call<'_>> = records
