@@ -93,6 +93,11 @@ impl Launch {
     }
 }
 
+/// What [`Definition::code`] would be if this source were deployed.
+pub(crate) fn code_hash(source: &Path) -> Result<String> {
+    tree::hash(source)
+}
+
 /// The process's one WebAssembly engine, set up when it is first needed.
 pub(crate) fn wasm_engine() -> Result<Arc<WasmEngine>> {
     static ENGINE: OnceLock<Result<Arc<WasmEngine>>> = OnceLock::new();

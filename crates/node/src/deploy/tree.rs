@@ -36,22 +36,40 @@ struct Item {
     executable: bool,
 }
 
-/// Copies `source` to `store/<hash>`, unless it is there already.
-pub(super) fn store(source: &Path, store: &Path) -> Result<Stored> {
+/// What a source consists of.
+struct Listing {
+    root: PathBuf,
+    items: Vec<Item>,
+    /// Its name, if it is a single file.
+    file: Option<String>,
+}
+
+fn listing(source: &Path) -> Result<Listing> {
     let meta = fs::metadata(source).map_err(|e| match e.kind() {
         ErrorKind::NotFound => Code::CodeMissing.error(format!("code '{}' does not exist", source.display())),
         _ => unreadable(source, &e),
     })?;
-    let (root, items, file) = if meta.is_dir() {
-        (source.to_path_buf(), list(source)?, None)
-    } else {
-        let (root, item) = single(source, &meta)?;
-        let name = item.below.to_string_lossy().into_owned();
-        (root, vec![item], Some(name))
-    };
+    if meta.is_dir() {
+        return Ok(Listing { root: source.to_path_buf(), items: list(source)?, file: None });
+    }
+    let (root, item) = single(source, &meta)?;
+    let name = item.below.to_string_lossy().into_owned();
+    Ok(Listing { root, items: vec![item], file: Some(name) })
+}
+
+/// The hash that `source` would be stored under.
+pub(super) fn hash(source: &Path) -> Result<String> {
+    let Listing { root, items, .. } = listing(source)?;
+    read(&root, &items, None)
+}
+
+/// Copies `source` to `store/<hash>`, unless it is there already.
+pub(super) fn store(source: &Path, store: &Path) -> Result<Stored> {
+    let Listing { root, items, file } = listing(source)?;
     private_dir(store)?;
     let staged = Staged::new(store)?;
-    let hash = copy(&root, &items, &staged.0)?;
+    let hash = read(&root, &items, Some(&staged.0))?;
+    sync_dir(&staged.0)?;
     let target = store.join(&hash);
     match fs::rename(&staged.0, &target) {
         Ok(()) => sync_dir(store)?,
@@ -142,18 +160,19 @@ fn list(root: &Path) -> Result<Vec<Item>> {
     Ok(items)
 }
 
-/// Copies the items durably and returns the hash over their names, kinds and content.
-fn copy(root: &Path, items: &[Item], target: &Path) -> Result<String> {
+/// Reads the items, copies them durably to `target` if there is one, and returns the hash over their names, kinds and content.
+fn read(root: &Path, items: &[Item], target: Option<&Path>) -> Result<String> {
     let mut hash = Sha256::new();
     let mut bytes = 0;
     for item in items {
-        let (from, to) = (root.join(&item.below), target.join(&item.below));
+        let from = root.join(&item.below);
+        let to = target.map(|target| target.join(&item.below));
         let name = item.below.as_os_str().as_bytes();
         hash.update((name.len() as u64).to_le_bytes());
         hash.update(name);
         hash.update([u8::from(item.directory) << 1 | u8::from(item.executable)]);
         if item.directory {
-            private_dir(&to)?;
+            to.as_deref().map_or(Ok(()), private_dir)?;
             continue;
         }
         let mut content = Vec::new();
@@ -163,12 +182,13 @@ fn copy(root: &Path, items: &[Item], target: &Path) -> Result<String> {
         check_size(root, bytes)?; // it may have grown since it was listed
         hash.update((content.len() as u64).to_le_bytes());
         hash.update(&content);
-        let mode = if item.executable { 0o700 } else { 0o600 };
-        let mut options = File::options();
-        let mut file = options.write(true).create_new(true).mode(mode).open(&to).map_err(|e| unwritable(&to, &e))?;
-        file.write_all(&content).and_then(|()| file.sync_all()).map_err(|e| unwritable(&to, &e))?;
+        if let Some(to) = to {
+            let mode = if item.executable { 0o700 } else { 0o600 };
+            let mut options = File::options();
+            let mut file = options.write(true).create_new(true).mode(mode).open(&to).map_err(|e| unwritable(&to, &e))?;
+            file.write_all(&content).and_then(|()| file.sync_all()).map_err(|e| unwritable(&to, &e))?;
+        }
     }
-    sync_dir(target)?;
     Ok(hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
