@@ -88,6 +88,23 @@ fn both_directions_may_be_full_at_once() {
 }
 
 #[test]
+fn threads_of_a_function_may_append_ask_and_print() {
+    let (mut executor, _dir) = function(
+        "import threading\n\
+         def work(i):\n  for k in range(50):\n    ctx.append('out', ctx.get('history', 1).data)\n    print('x' * 99)\n\
+         threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]\n\
+         for t in threads: t.start()\n\
+         for t in threads: t.join()",
+        limits(),
+    );
+    for (completion, appended) in run(&mut executor, &[b"1", b"2", b"3"]) {
+        assert_eq!(completion.outcome, Outcome::Done);
+        assert_eq!(appended, vec![("out".to_owned(), b"one".to_vec()); 200]);
+        assert_eq!(printed(&completion).len(), 200 * 100);
+    }
+}
+
+#[test]
 fn a_refused_get_is_an_exception_with_a_code_and_a_refused_append_fails_the_run() {
     let (mut executor, _dir) = function(
         "import millrace\n\

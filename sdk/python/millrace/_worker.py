@@ -157,21 +157,25 @@ class _Channel:
         self._received = b""
         self._at = 0
         self._runs = collections.deque()
+        # Functions may have threads. Lock order: _asking, _writing.
         self._asking = threading.Lock()
+        self._writing = threading.Lock()
 
     def stage(self, frame: bytes) -> None:
-        self._staged.append(frame)
+        with self._writing:
+            self._staged.append(frame)
 
     def flush(self, last: bytes = b"") -> None:
         """Writes what was staged and then `last`."""
-        staged = self._staged
-        if staged:
-            staged.append(last)
-            last = b"".join(staged)
-            staged.clear()
-        written = os.write(self.fd, last)
-        while written < len(last):
-            written += os.write(self.fd, memoryview(last)[written:])
+        with self._writing:
+            staged = self._staged
+            if staged:
+                staged.append(last)
+                last = b"".join(staged)
+                staged.clear()
+            written = os.write(self.fd, last)
+            while written < len(last):
+                written += os.write(self.fd, memoryview(last)[written:])
 
     def ask(self, frame: bytes) -> bytes:
         with self._asking:

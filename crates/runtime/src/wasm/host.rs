@@ -4,7 +4,7 @@
 //! namespace refuses comes back as a negative number, the error's code: -2105 for MR2105.
 
 use super::lend::Lent;
-use crate::{Call, Code, Error, Invocation, Limits, Outcome, output::Output};
+use crate::{Code, Error, HostCalls, Invocation, Limits, Outcome, output::Output};
 use std::{fmt::Write, ops::Range};
 use wasmtime::{Caller, Extern, Linker, Memory, ResourceLimiter, Result};
 
@@ -68,8 +68,12 @@ impl State {
         }
     }
 
-    pub(super) fn call(&mut self) -> &mut Call<'_> {
-        self.lent.call()
+    pub(super) fn invocation(&self) -> Invocation<'_> {
+        self.lent.invocation()
+    }
+
+    pub(super) fn host(&mut self) -> &mut dyn HostCalls {
+        self.lent.host()
     }
 
     fn append(&mut self, log: &str, payload: &[u8]) -> crate::Result<()> {
@@ -77,7 +81,7 @@ impl State {
         let appended = if self.appended_bytes > self.append_max_bytes {
             Err(Code::AppendTooMuch.error(format!("a run may append {} bytes in all", self.append_max_bytes)))
         } else {
-            self.call().host.append(log, payload)
+            self.host().append(log, payload)
         };
         appended.inspect_err(|error| {
             self.refused.get_or_insert_with(|| error.clone());
@@ -163,10 +167,10 @@ fn define_record(linker: &mut Linker<State>) -> Result<()> {
         caller: &mut Caller<'_, State>,
         at: u32,
         cap: u32,
-        part: for<'a> fn(&'a Invocation<'_>) -> &'a [u8],
+        part: for<'a> fn(Invocation<'a>) -> &'a [u8],
     ) -> Result<i32> {
         let (memory, state) = memory(caller)?;
-        Ok(copy_out(memory, at, cap, part(&state.call().invocation))?)
+        Ok(copy_out(memory, at, cap, part(state.invocation()))?)
     }
     linker.func_wrap("millrace", "record", |mut caller: Caller<'_, State>, at: u32, cap: u32| {
         of_invocation(&mut caller, at, cap, |invocation| invocation.payload)
@@ -177,14 +181,13 @@ fn define_record(linker: &mut Linker<State>) -> Result<()> {
     linker.func_wrap("millrace", "cause", |mut caller: Caller<'_, State>, at: u32, cap: u32| -> Result<i32> {
         let (memory, state) = memory(&mut caller)?;
         let mut run = String::with_capacity(40);
-        write!(run, "{}", state.call().invocation.run).expect("a String can always be written to");
+        write!(run, "{}", state.invocation().run).expect("a String can always be written to");
         Ok(copy_out(memory, at, cap, run.as_bytes())?)
     })?;
-    linker.func_wrap("millrace", "seqno", |mut caller: Caller<'_, State>| {
-        caller.data_mut().call().invocation.seqno.cast_signed()
-    })?;
-    linker.func_wrap("millrace", "attempt", |mut caller: Caller<'_, State>| {
-        caller.data_mut().call().invocation.attempt.cast_signed()
+    linker
+        .func_wrap("millrace", "seqno", |caller: Caller<'_, State>| caller.data().invocation().seqno.cast_signed())?;
+    linker.func_wrap("millrace", "attempt", |caller: Caller<'_, State>| {
+        caller.data().invocation().attempt.cast_signed()
     })?;
     Ok(())
 }
@@ -207,7 +210,7 @@ fn define_calls(linker: &mut Linker<State>) -> Result<()> {
         |mut caller: Caller<'_, State>, log: u32, log_len: u32, seqno: i64, at: u32, cap: u32| -> Result<i64> {
             let (memory, state) = memory(&mut caller)?;
             let log = text(slice(memory, log, log_len)?)?;
-            match state.call().host.get(log, seqno.cast_unsigned()) {
+            match state.host().get(log, seqno.cast_unsigned()) {
                 Ok(payload) => Ok(i64::from(copy_out(memory, at, cap, &payload)?)),
                 Err(error) => Ok(number(&error)),
             }
@@ -216,10 +219,10 @@ fn define_calls(linker: &mut Linker<State>) -> Result<()> {
     linker.func_wrap("millrace", "latest", |mut caller: Caller<'_, State>, log: u32, log_len: u32| -> Result<i64> {
         let (memory, state) = memory(&mut caller)?;
         let log = text(slice(memory, log, log_len)?)?;
-        Ok(state.call().host.latest(log).map_or_else(|error| number(&error), u64::cast_signed))
+        Ok(state.host().latest(log).map_or_else(|error| number(&error), u64::cast_signed))
     })?;
     linker.func_wrap("millrace", "now", |mut caller: Caller<'_, State>| {
-        caller.data_mut().call().host.now_ns().cast_signed()
+        caller.data_mut().host().now_ns().cast_signed()
     })?;
     linker.func_wrap("millrace", "random", |mut caller: Caller<'_, State>, at: u32, len: u32| -> Result<i32> {
         let (memory, state) = memory(&mut caller)?;
@@ -235,6 +238,6 @@ pub(super) fn random(memory: &mut [u8], state: &mut State, at: u32, len: u32) ->
     if bytes.len() > RANDOM_MAX_BYTES {
         return Err(Code::HostCallInvalid.error(format!("{len} random bytes at once; {RANDOM_MAX_BYTES} is the most")));
     }
-    state.call().host.random(bytes);
+    state.host().random(bytes);
     Ok(())
 }

@@ -1,31 +1,42 @@
 //! Lends a call to a store.
 //!
-//! A `Store<T>` wants a `T: 'static`, but a call borrows from its batch. The loan is confined to [`lend`]: the store that
-//! holds it is made and dropped inside.
+//! A `Store<T>` wants a `T: 'static`, but a call borrows from its batch. So the store gets a [`Lent`], which forgets the
+//! lifetimes and works only until [`lend`] takes the call back.
 
-use crate::Call;
-use std::{marker::PhantomData, ptr::NonNull};
+use crate::{Call, HostCalls, Invocation};
+use std::{cell::Cell, ptr::NonNull, rc::Rc};
 
-/// A call, borrowed for longer than the compiler can see.
-pub(super) struct Lent {
-    call: NonNull<Call<'static>>,
-    /// Neither `Send` nor `Sync`: the call belongs to the thread that runs it.
-    _here: PhantomData<*mut ()>,
-}
+type Slot = Cell<Option<NonNull<Call<'static>>>>;
 
-/// Runs `with` with the loan of `call`; `R: 'static` keeps the loan from coming out.
-///
-/// `with` gets the loan by reference, so it cannot hide it in something that outlives the call either.
-pub(super) fn lend<R: 'static>(call: &mut Call<'_>, with: impl FnOnce(Lent) -> R) -> R {
-    // The cast only forgets the lifetimes; `Lent` hands out references no longer than itself.
-    with(Lent { call: NonNull::from(call).cast(), _here: PhantomData })
+/// A call, as long as it is lent. Neither `Send` nor `Clone`: there is one user, on the lender's thread.
+pub(super) struct Lent(Rc<Slot>);
+
+/// Runs `with` with the loan of `call`, which ends when `with` returns or unwinds.
+pub(super) fn lend<R>(call: &mut Call<'_>, with: impl FnOnce(Lent) -> R) -> R {
+    struct TakeBack(Rc<Slot>);
+    impl Drop for TakeBack {
+        fn drop(&mut self) {
+            self.0.set(None);
+        }
+    }
+    let lender = TakeBack(Rc::new(Cell::new(Some(NonNull::from(call).cast()))));
+    with(Lent(Rc::clone(&lender.0)))
 }
 
 impl Lent {
-    pub(super) fn call(&mut self) -> &mut Call<'_> {
-        // SAFETY: the pointer came from a `&mut Call` that `lend` holds borrowed until `with` returns; the loan is owned
-        // by a store that is a local variable of `with`, and no second loan of the same call exists.
-        // The lifetime inside `Call` is shortened back to the borrow's, which is within the original one.
-        unsafe { std::mem::transmute::<&mut Call<'static>, &mut Call<'_>>(self.call.as_mut()) }
+    /// The record that causes the run.
+    pub(super) fn invocation(&self) -> Invocation<'_> {
+        let call = self.0.get().expect("the call is still lent");
+        // SAFETY: the pointer is that of a `&mut Call` which `lend` holds until it clears the slot. We are its only user
+        // and on its thread. What is copied out lives no longer than `self` is borrowed, that is within the loan.
+        unsafe { call.as_ref() }.invocation
+    }
+
+    /// Who answers the function's calls.
+    pub(super) fn host(&mut self) -> &mut dyn HostCalls {
+        let mut call = self.0.get().expect("the call is still lent");
+        // SAFETY: as above; `&mut self` makes the reference unique. It leads to the host only, so that nothing with a
+        // shorter life can be put into the call.
+        unsafe { &mut *call.as_mut().host }
     }
 }
