@@ -65,7 +65,7 @@ impl Launch {
         let process = |dir| ProcessSpec { command: spec.command.clone(), dir, env: spec.env.clone() };
         match spec.runtime {
             Runtime::Wasm => Launch::Wasm {
-                module: definition.file.as_ref().map_or_else(|| dir.join("function.wasm"), |file| dir.join(file)),
+                module: definition.file.as_ref().map_or_else(|| dir.clone(), |file| dir.join(file)),
                 export: spec.handler.clone(),
             },
             Runtime::Python => {
@@ -112,7 +112,10 @@ impl Namespace {
         spec.validate()?;
         let context = |error: millrace_wire::Error| error.within(format!("function '{}'", spec.name));
         let stored = tree::store(source, &self.dir().join(FUNCTIONS)).map_err(context)?;
-        let definition = Definition { spec: spec.clone(), code: stored.hash, file: stored.file, removing: false };
+        let mut definition = Definition { spec: spec.clone(), code: stored.hash, file: stored.file, removing: false };
+        if spec.runtime == Runtime::Wasm && definition.file.is_none() {
+            definition.file = Some(only_module(&self.dir().join(FUNCTIONS).join(&definition.code)).map_err(context)?);
+        }
         Launch::of(self.dir(), &definition).validate(spec).map_err(context)?;
         let committed = self.journal().commit(|tx| define(tx, &definition))?;
         self.settle(committed.end, None)?;
@@ -155,6 +158,20 @@ fn drop_runs_or_function(tx: &mut Transaction<'_>, name: &Name, pending: &mut Pe
         tx.done(function.id(), run, &ending)?;
     }
     Ok(false)
+}
+
+/// The module of a WebAssembly function that was deployed as a directory: the one `.wasm` file in it.
+fn only_module(dir: &Path) -> Result<String> {
+    let names = std::fs::read_dir(dir).map_err(|e| Code::Io.error(format!("cannot read '{}': {e}", dir.display())))?;
+    let names = names.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    let mut modules: Vec<String> = names.filter(|name| name.ends_with(".wasm")).collect();
+    match (modules.pop(), modules.len()) {
+        (Some(module), 0) => Ok(module),
+        (module, others) => Err(Code::CodeMissing.error(format!(
+            "the code of a wasm function is a .wasm file, or a directory with one in it; this one has {}",
+            others + usize::from(module.is_some())
+        ))),
+    }
 }
 
 /// Defines the function unless it is there already, the same in every respect.

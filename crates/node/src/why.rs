@@ -5,13 +5,13 @@ use crate::{
     bindings::Bindings,
     host::Holder,
     namespace::no_function,
-    runs::{RunFilter, RunState, RunView},
+    runs::{Pending, RunFilter, RunState, RunView},
     status::{FunctionState, HostStatus, LiveFunction},
 };
 use millrace_journal::Catalog;
 use millrace_wire::{Code, EventId, Name, Result};
 use serde::Serialize;
-use std::{fmt, time::SystemTime};
+use std::{cell::OnceCell, fmt, time::SystemTime};
 
 /// Most pending runs that the answer about a log lists.
 const LISTED_MAX: usize = 20;
@@ -115,6 +115,7 @@ impl Namespace {
             holder: self.host()?,
             status: self.host_status()?.unwrap_or_default(),
             now_ms: wall_ms(),
+            pending: OnceCell::new(),
         };
         let (what, mut reasons) = if target.is_empty() {
             ("namespace".into(), asked.all()?)
@@ -152,6 +153,8 @@ struct Asked<'a> {
     holder: Option<Holder>,
     status: HostStatus,
     now_ms: u64,
+    /// Read from the journal when it is first needed.
+    pending: OnceCell<Pending>,
 }
 
 impl Asked<'_> {
@@ -344,7 +347,13 @@ impl Asked<'_> {
     /// The function's pending runs that are older than `run`, oldest first.
     fn ahead(&self, name: &Name, run: EventId) -> Result<Vec<EventId>> {
         let Some(function) = self.catalog.function(name) else { return Ok(Vec::new()) };
-        let pending = crate::runs::Pending::of(self.namespace.journal())?;
+        let pending = match self.pending.get() {
+            Some(pending) => pending,
+            None => {
+                let pending = Pending::of(self.namespace.journal())?;
+                self.pending.get_or_init(|| pending)
+            }
+        };
         Ok(pending.of_function(function.id()).take_while(|other| *other < run).collect())
     }
 }

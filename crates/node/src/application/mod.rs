@@ -133,7 +133,7 @@ impl Application {
 }
 
 fn base_of(path: &Path) -> &Path {
-    path.parent().filter(|base| !base.as_os_str().is_empty()).unwrap_or(Path::new("."))
+    path.parent().unwrap_or(Path::new(""))
 }
 
 /// What a syntax error means, for the two that people really make: a name twice, and a name with `/` unquoted.
@@ -187,9 +187,11 @@ fn read(
     known.extend(entries_quiet(root, "logs"));
     for bound in bindings.iter().flat_map(|b| &b.on) {
         if !known.contains(&*bound.value) {
-            let hint = suggestion(&bound.value, known.iter().copied());
-            let message = format!("no log '{0}' is declared{hint}; declare it with [logs.\"{0}\"]", bound.value);
-            problems.add(bound.span.clone(), message);
+            let mut hint = suggestion(&bound.value, known.iter().copied());
+            if hint.is_empty() {
+                hint = format!("; declare it with [logs.\"{}\"]", bound.value);
+            }
+            problems.add(bound.span.clone(), format!("no log '{}' is declared{hint}", bound.value));
         }
     }
     Application { path: path.into(), namespace, create, logs, functions }

@@ -185,7 +185,8 @@ fn read(root: &Path, items: &[Item], target: Option<&Path>) -> Result<String> {
         if let Some(to) = to {
             let mode = if item.executable { 0o700 } else { 0o600 };
             let mut options = File::options();
-            let mut file = options.write(true).create_new(true).mode(mode).open(&to).map_err(|e| unwritable(&to, &e))?;
+            let mut file =
+                options.write(true).create_new(true).mode(mode).open(&to).map_err(|e| unwritable(&to, &e))?;
             file.write_all(&content).and_then(|()| file.sync_all()).map_err(|e| unwritable(&to, &e))?;
         }
     }

@@ -238,11 +238,6 @@ impl Engine {
     pub fn view(&self, function: u32) -> Option<LaneView<'_>> {
         self.lanes.get(&function).map(Lane::view)
     }
-
-    #[cfg(test)]
-    pub fn functions(&self) -> impl Iterator<Item = u32> {
-        self.lanes.keys().copied()
-    }
 }
 
 /// What a function is doing.

@@ -19,6 +19,8 @@ mod publish;
 mod stage;
 mod starter;
 mod state;
+#[cfg(test)]
+mod tests;
 mod worker;
 
 use crate::{Namespace, status::HostStatus};

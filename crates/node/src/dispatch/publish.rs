@@ -298,10 +298,9 @@ impl Settling<'_, '_> {
         }
     }
 
-    /// The journal refused a single run's publication.
+    /// The journal refused a single run's publication. Runs behind it have seen what it staged, and must run again.
     fn refused(&mut self, publication: Publication, error: &Error) {
         let Publication { ended, dead } = publication;
-        self.batch.tainted.set(true);
         let of_run = matches!(
             error.code(),
             Code::RoomExhausted | Code::LogNotFound | Code::RecordTooLong | Code::BatchTooLarge | Code::RunTooWide
@@ -313,12 +312,13 @@ impl Settling<'_, '_> {
                     Err(error) => self.postpone(&publication.ended, &error),
                 }
             }
-            return;
+        } else {
+            self.postpone(&ended, error);
+            if !of_run && !is_transient(error) {
+                self.fatal = Some(error.clone());
+            }
         }
-        self.postpone(&ended, error);
-        if !of_run && !is_transient(error) {
-            self.fatal = Some(error.clone());
-        }
+        self.batch.tainted.set(true);
     }
 
     /// Something outside the run refuses: it is tried again later, and the attempt does not count.

@@ -1,0 +1,85 @@
+//! Two dispatchers of one namespace, which the host's lock normally prevents: the journal alone must keep them apart.
+
+use super::*;
+use crate::{AppendOptions, CreateOptions, Durability, FunctionSpec, RunFilter, RunState, Runtime};
+
+const LONG: Duration = Duration::from_secs(120);
+
+fn namespace(dir: &std::path::Path) -> Namespace {
+    let options = CreateOptions { durability: Durability::Memory, segment_bytes: 4 << 20, ..CreateOptions::default() };
+    let namespace = Namespace::create(&dir.join("ns"), &options).unwrap();
+    for log in ["in", "out"] {
+        namespace.create_log(&log.parse().unwrap(), 100_000).unwrap();
+    }
+    namespace
+}
+
+fn deploy(namespace: &Namespace, body: &str, adjust: impl FnOnce(&mut FunctionSpec)) {
+    let source = tempfile::tempdir().unwrap();
+    std::fs::write(source.path().join("f.py"), format!("import time\ndef run(record, ctx):\n    {body}\n")).unwrap();
+    let mut spec = FunctionSpec::new("f".parse().unwrap(), Runtime::Python);
+    spec.handler = "f:run".into();
+    spec.on = vec!["in".parse().unwrap()];
+    adjust(&mut spec);
+    namespace.deploy(&spec, source.path()).unwrap();
+}
+
+fn texts(namespace: &Namespace) -> Vec<String> {
+    let latest = namespace.latest("out").unwrap();
+    let text = |seqno| String::from_utf8(namespace.get("out", seqno).unwrap().payload).unwrap();
+    (1..=latest).map(text).collect()
+}
+
+#[test]
+fn two_dispatchers_never_publish_a_run_twice() {
+    let dir = tempfile::tempdir().unwrap();
+    let namespace = namespace(dir.path());
+    deploy(&namespace, "time.sleep(0.0002); ctx.append('out', record.data)", |spec| {
+        (spec.ordered, spec.concurrency) = (false, 2)
+    });
+    let mut dispatchers: Vec<Dispatcher> = (0..2)
+        .map(|_| {
+            let namespace = Namespace::open(namespace.dir()).unwrap();
+            Dispatcher::start(namespace, None).unwrap()
+        })
+        .collect();
+    for n in 0..2000 {
+        namespace.append("in", format!("{n:04}").as_bytes(), AppendOptions::default()).unwrap();
+    }
+    namespace.wait_idle(LONG).unwrap();
+    for dispatcher in &mut dispatchers {
+        dispatcher.stop(LONG).unwrap();
+    }
+    let shares: Vec<u64> = dispatchers.iter().map(|dispatcher| dispatcher.status().runs_done).collect();
+    let mut out = texts(&namespace);
+    out.sort();
+    assert_eq!(out, (0..2000).map(|n| format!("{n:04}")).collect::<Vec<_>>());
+    assert_eq!(shares.iter().sum::<u64>(), 2000, "{shares:?}");
+}
+
+#[test]
+fn a_dispatcher_that_was_thought_dead_cannot_publish() {
+    let dir = tempfile::tempdir().unwrap();
+    let namespace = namespace(dir.path());
+    deploy(
+        &namespace,
+        "first = ctx.attempt == 1\n    time.sleep(1 if first else 0)\n    ctx.append('out', str(ctx.attempt))",
+        |_| {},
+    );
+    let mut first = Dispatcher::start(namespace.clone(), None).unwrap();
+    namespace.append("in", b"x", AppendOptions::default()).unwrap();
+    let start = Instant::now();
+    while first.status().function("f").is_none_or(|function| function.running.is_empty()) {
+        assert!(start.elapsed() < LONG);
+        thread::yield_now();
+    }
+    // The second one takes the run for interrupted, and runs it at once.
+    let mut second = Dispatcher::start(Namespace::open(namespace.dir()).unwrap(), None).unwrap();
+    namespace.wait_idle(LONG).unwrap();
+    first.stop(LONG).unwrap();
+    second.stop(LONG).unwrap();
+    assert_eq!(texts(&namespace), ["2"]);
+    assert_eq!((first.status().runs_done, second.status().runs_done), (0, 1));
+    let run = &namespace.runs(&RunFilter::default()).unwrap()[0];
+    assert_eq!((run.state, run.attempts.len()), (RunState::Done, 2));
+}
