@@ -166,7 +166,8 @@ def logs_of(names: list[str]) -> list[str]:
 def in_order_of_arrival(sensors: list[Readings], truth: Readings, lag_s: int) -> list[tuple[str, str]]:
     """The records as they would come live: each when it is known, the truth `lag_s` after it was measured."""
     rows = []
-    for order, readings in enumerate([truth, *sensors]):
+    # A late truth is there before the prediction of that second; one that comes at once waits for its sensors.
+    for order, readings in enumerate([truth, *sensors] if lag_s else [*sensors, truth]):
         late = lag_s if readings is truth else 0
         for t, v in zip(readings.times, readings.values):
             sample = {"t": t, "v": round(v, DECIMALS)} | ({"at": t + late} if late else {})

@@ -113,9 +113,9 @@ class Host:
         return [json.loads(row["data"]) for row in self.rows("log", "get", log, "--all")]
 
     def check_none_dead(self) -> None:
-        """Raises if any record could not be worked off."""
-        for run in self.rows("run", "ls", "--state", "dead", "--last", "1"):
+        """Raises if some record could not be worked off."""
+        dead = [log["name"] for log in self.rows("log", "ls", "dead/") if log["latest"]]
+        if dead:
             raise Failed(
-                f"{run['function']} failed for good on {run['log']} {run['seqno']}: {run['error']}\n"
-                f"`{self.millrace} --namespace {self.namespace} run ls --state dead` shows all such runs"
+                f"records ended in {', '.join(dead)}, the first of them: {self.call('log', 'get', dead[0], '1')}"
             )

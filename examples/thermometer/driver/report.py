@@ -16,13 +16,15 @@ SMOOTHED, BARE = "against the smoothed truth", "against the bare reading"
 
 def report(settings: Settings, logs: dict[str, list[dict]], lag_s: int, title: str, unit: str, out: Path) -> int:
     """Prints the figures, and writes them and the picture into `out`; the exit code."""
-    smooth, raw = ({name: series(logs[f"{stage}/{name}"]) for name in settings.sensors} for stage in ("smooth", "raw"))
+    smooth = {name: series(logs[f"smooth/{name}"]) for name in settings.sensors}
+    bare = {name: series(newest_of_step(logs[f"raw/{name}"], settings.step_s)) for name in settings.sensors}
     prediction = series(logs["prediction"])
     score.assert_unseen(logs["prediction"])
     print(account_of_steps(settings, smooth, prediction, len(logs["model"])))
+    late = duration(lag_s)
     groups = {
-        SMOOTHED: score.compare(prediction, smooth, logs["smooth/truth"], duration(lag_s)),
-        BARE: score.compare(prediction, raw, logs["raw/truth"], duration(lag_s)),
+        SMOOTHED: score.compare(prediction, smooth, logs["smooth/truth"], late),
+        BARE: score.compare(prediction, bare, newest_of_step(logs["raw/truth"], settings.step_s), late),
     }
     if not all(groups.values()):
         print(
@@ -51,6 +53,15 @@ def account_of_steps(settings: Settings, smooth: dict[str, score.Series], predic
         f"steps       {len(some)} of {duration(settings.step_s)}: {len(some - complete)} without some sensor, "
         f"{len(complete) - len(prediction)} before the first model, {len(prediction)} predicted by {models} models"
     )
+
+
+def newest_of_step(samples: list[dict], step_s: int) -> list[dict]:
+    """For each step the newest sample in it, as of the step's end."""
+    newest: dict[int, dict] = {}
+    for sample in samples:
+        step = -(-sample["t"] // step_s) * step_s
+        newest[step] = {"at": sample["t"]} | sample | {"t": step}
+    return list(newest.values())
 
 
 def series(samples: list[dict]) -> score.Series:

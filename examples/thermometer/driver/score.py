@@ -1,7 +1,7 @@
 """How good the predictions are, beside two baselines that cost nothing.
 
 Each is compared with the truth twice: with the smoothed truth, which is what the model estimates, and with the bare
-reading of that second. The baselines are smoothed for the first comparison and bare for the second: each at its best.
+reading of that step. The baselines are smoothed for the first comparison and bare for the second: each at its best.
 """
 
 from __future__ import annotations

@@ -66,11 +66,22 @@ def test_every_form_of_smooth_gives_the_logs_that_one_run_after_the_other_gives(
     )
     assert done.returncode == 0, done.stderr
     host = Host(tmp_path / "namespace", tmp_path / "application" / "millrace.toml")
-    for log in ("smooth/jfk", "smooth/lga", "smooth/truth", "model", "prediction"):
+    for log in ("smooth/jfk", "smooth/lga", "smooth/truth"):
         assert [row["data"] for row in host.rows("log", "get", log, "--all")] == expected.logs[log], log
+    for log in ("model", "prediction"):
+        assert_alike(host.records(log), expected.values(log))
     figures = json.loads((tmp_path / "thermometer.json").read_text())["against the smoothed truth"]
-    assert figures["prediction"]["mae"] < figures["nearest sensor (lga)"]["mae"] < 3
+    assert all(figures["prediction"]["mae"] < other["mae"] for name, other in figures.items() if name != "prediction")
     assert (tmp_path / "thermometer.png").stat().st_size > 20_000 and (tmp_path / "thermometer.svg").exists()
+
+
+def assert_alike(got: list[dict], wanted: list[dict]) -> None:
+    """The same records, but for the last bits of a regression, which depend on how many threads share it."""
+    assert len(got) == len(wanted)
+    for one, other in zip(got, wanted):
+        for key in ("v", "rmse", "weights"):
+            assert one.pop(key, None) == pytest.approx(other.pop(key, None), abs=2e-4)
+        assert one == other
 
 
 def test_anyones_data(tmp_path):

@@ -8,6 +8,7 @@ import statistics
 import pytest
 
 from driver import score
+from driver.report import newest_of_step
 
 
 def invented(seed: int) -> tuple[dict, dict, list[dict]]:
@@ -50,6 +51,12 @@ def test_a_prediction_whose_model_knew_its_time_is_caught():
     for model in ({"until": 10, "at": 10}, {"until": 5, "at": 11}):
         with pytest.raises(AssertionError):
             score.assert_unseen([{"t": 10, "model": model}])
+
+
+def test_bare_readings_count_for_the_step_that_they_are_in():
+    samples = [{"t": 3, "v": 1.0}, {"t": 9, "v": 2.0, "at": 40}, {"t": 10, "v": 3.0}, {"t": 11, "v": 4.0}]
+    assert newest_of_step(samples, 10) == [{"at": 10, "t": 10, "v": 3.0}, {"at": 11, "t": 20, "v": 4.0}]
+    assert newest_of_step(samples[:2], 10) == [{"at": 40, "t": 10, "v": 2.0}]
 
 
 def test_nothing_in_common_is_no_figure():
