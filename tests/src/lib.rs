@@ -6,8 +6,11 @@ use std::{
     fs,
     io::{BufRead, BufReader, Read, Write},
     path::{Path, PathBuf},
-    process::{Child, ChildStdout, Command, Stdio},
-    sync::OnceLock,
+    process::{Child, Command, Stdio},
+    sync::{
+        OnceLock,
+        mpsc::{self, Receiver},
+    },
     thread,
     time::{Duration, Instant},
 };
@@ -213,7 +216,7 @@ pub fn wait(child: &mut Child, what: &str) -> i32 {
 /// A running host; dropping it kills it.
 pub struct Host {
     child: Child,
-    stdout: BufReader<ChildStdout>,
+    lines: Receiver<String>,
 }
 
 impl Host {
@@ -221,23 +224,25 @@ impl Host {
     pub fn start(mut command: Command) -> Self {
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("it starts");
         let stdout = BufReader::new(child.stdout.take().expect("piped"));
-        let mut host = Self { child, stdout };
-        host.line_with(&["serving ", "running "]);
+        let (sender, lines) = mpsc::channel();
+        // It ends with the host's output, or when nobody listens any more.
+        thread::spawn(move || stdout.lines().map_while(Result::ok).try_for_each(|line| sender.send(line)));
+        let host = Self { child, lines };
+        host.line_with(&["serving", "running "]);
         host
     }
 
-    /// Reads its output up to a line that contains one of `texts`.
+    /// Waits for a line of its output that contains one of `texts`.
     #[track_caller]
-    pub fn line_with(&mut self, texts: &[&str]) -> String {
-        let mut seen = String::new();
+    pub fn line_with(&self, texts: &[&str]) -> String {
+        let start = Instant::now();
+        let mut seen = Vec::new();
         loop {
-            let mut line = String::new();
-            let read = self.stdout.read_line(&mut line).expect("its output can be read");
-            assert!(read > 0, "it ended without saying any of {texts:?}; it said:\n{seen}");
-            if texts.iter().any(|text| line.contains(text)) {
-                return line;
+            match self.lines.recv_timeout(PATIENCE.saturating_sub(start.elapsed())) {
+                Ok(line) if texts.iter().any(|text| line.contains(text)) => return line,
+                Ok(line) => seen.push(line),
+                Err(error) => panic!("it did not say any of {texts:?} ({error}); it said:\n{}", seen.join("\n")),
             }
-            seen += &line;
         }
     }
 

@@ -130,9 +130,12 @@ fn a_reader_that_has_had_enough_is_no_error() {
 fn names_that_could_climb_hide_or_confuse_are_refused() {
     let place = Place::new();
     let (long, wide, deep) = (vec!["x".repeat(60); 5].join("/"), "x".repeat(300), ["x"; 9].join("/"));
-    let names = ["../x", "", "/", "/etc/passwd", "a//b", ".hidden", "a/..", "a b", "лог", "a\nb", "~", &long, &wide, &deep];
+    let names =
+        ["../x", "", "/", "/etc/passwd", "a//b", ".hidden", "a/..", "a b", "лог", "a\nb", "~", &long, &wide, &deep];
     for name in names {
-        for command in [vec!["create", name], vec!["append", name, "x"], vec!["get", name], vec!["rm", name], vec!["stat", name]] {
+        for command in
+            [vec!["create", name], vec!["append", name, "x"], vec!["get", name], vec!["rm", name], vec!["stat", name]]
+        {
             place.run([vec!["log"], command].concat()).fails("MR1001", 2);
         }
     }

@@ -133,7 +133,8 @@ fn a_read_only_namespace_is_refused_and_untouched() {
     let place = Place::new();
     place.run(["log", "create", "a"]).ok();
     place.run(["log", "append", "a", "kept"]).ok();
-    let script = "mount --bind .millrace .millrace; mount -o remount,ro,bind .millrace; \"$MILLRACE\" log append a lost";
+    let script =
+        "mount --bind .millrace .millrace; mount -o remount,ro,bind .millrace; \"$MILLRACE\" log append a lost";
     if let Some(said) = in_a_private_mount_namespace(&place, script) {
         said.fails("MR2005", 1);
     }

@@ -118,6 +118,7 @@ Examples:
     /// Show one run: its cause, attempts, reads, appends and output
     #[command(after_help = "\
 Examples:
+  millrace run show                 the newest
   millrace run show 5f3a9c0d1e2b-0-1c")]
     Show(RunIdArgs),
     /// Wait until a run is over, or until nothing is pending
@@ -133,9 +134,9 @@ Examples:
 
 #[derive(Debug, Args)]
 pub struct RunIdArgs {
-    /// The run's id, as `run ls` prints it
+    /// The run's id, as `run ls` prints it [default: the newest]
     #[arg(value_name = "RUN")]
-    pub id: String,
+    pub id: Option<String>,
 }
 
 /// The states a run can be in.

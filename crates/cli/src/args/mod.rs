@@ -296,7 +296,9 @@ mod tests {
         walk(&Cli::command(), "", &mut |command, path| {
             let help = command.get_after_help().map(|help| help.to_string()).unwrap_or_default();
             for line in help.lines().filter(|line| line.starts_with("  ")) {
-                for example in line.split(['|', '&', ';', '<', '>']).map(str::trim).filter(|p| p.starts_with("millrace ")) {
+                for example in
+                    line.split(['|', '&', ';', '<', '>']).map(str::trim).filter(|p| p.starts_with("millrace "))
+                {
                     // Two spaces begin the comment behind an example.
                     let words = example.split("  ").next().unwrap_or("").split_whitespace();
                     let words: Vec<_> = words.map(|word| word.trim_matches('\'')).collect();

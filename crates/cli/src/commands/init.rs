@@ -100,11 +100,14 @@ fn report(args: &InitArgs, dir: &Path, created: bool, written: &[PathBuf], out: 
     let state = if created { "created" } else { "there is already a" };
     out.line(format!("{state} namespace {}", dir.display()))?;
     if !args.bare {
-        let change_dir =
-            if args.dir == Path::new(".") { String::new() } else { format!("cd {} && ", args.dir.display()) };
+        let here = args.dir == Path::new(".");
+        let dev = if here { "millrace dev".into() } else { format!("cd {} && millrace dev", args.dir.display()) };
+        let append = "millrace log append inbox world";
+        let width = dev.len().max(append.len());
         out.line("\nNext:")?;
-        out.line(format!("  {change_dir}millrace dev           run it, and keep it running while you edit"))?;
-        out.line("  millrace log append inbox world    in another terminal; then `millrace log get outbox`")?;
+        out.line(format!("  {dev:width$}  run it, and follow every save"))?;
+        out.line(format!("  {append:width$}  there, in another terminal; the function runs"))?;
+        out.line(format!("  {:width$}  and this is what it appended", "millrace log get outbox"))?;
     }
     Ok(())
 }

@@ -15,7 +15,7 @@ pub fn run(command: &RunCommand, global: &Global, out: &mut Out) -> Outcome {
     let namespace = place::open(global)?;
     match command {
         RunCommand::Ls(args) => ls(&namespace, args, out),
-        RunCommand::Show(args) => show_run(&namespace.run(args.id.parse()?)?, out),
+        RunCommand::Show(args) => show_run(&find(&namespace, args.id.as_deref())?, out),
         RunCommand::Wait(args) => wait(&namespace, args, out),
     }
 }
@@ -32,6 +32,17 @@ fn filter(args: &RunLsArgs) -> Result<RunFilter> {
         }),
         limit: args.last,
     })
+}
+
+/// The run of that id, or the newest.
+fn find(namespace: &Namespace, id: Option<&str>) -> Result<RunView> {
+    match id {
+        Some(id) => namespace.run(id.parse()?),
+        None => {
+            let newest = namespace.runs(&RunFilter { limit: 1, ..RunFilter::default() })?.pop();
+            newest.ok_or_else(|| Code::RunNotFound.error("there are no runs yet"))
+        }
+    }
 }
 
 /// The record a reference names, as `get` takes it.

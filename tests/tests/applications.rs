@@ -1,0 +1,251 @@
+//! `millrace.toml` from the command line: the first five minutes, applying, reloading, taking away, and mistakes.
+
+use millrace_tests::{Host, Place, eventually};
+use serde_json::json;
+use std::fs;
+
+/// A shell function that appends what it was given, with a prefix, to another log.
+fn shout(prefix: &str) -> String {
+    format!("#!/bin/sh\nprintf 'outbox\\t{prefix}%s\\n' \"$(cat)\" >&\"$MILLRACE_APPEND_FD\"\n")
+}
+
+const APPLICATION: &str = r#"
+[namespace]
+segment_size = "1MiB"
+durability = "memory"
+
+[logs.inbox]
+[logs.outbox]
+history = 500
+
+[functions.shout]
+runtime = "oneshot"
+code = "shout.sh"
+command = ["./shout.sh"]
+on = ["inbox"]
+"#;
+
+fn application() -> Place {
+    let place = Place::empty();
+    place.write("shout.sh", &shout("hey "));
+    place.write("millrace.toml", APPLICATION);
+    place
+}
+
+fn steps(ended: &millrace_tests::Ended) -> Vec<String> {
+    let step =
+        |step: &serde_json::Value| format!("{} {}", step["name"].as_str().unwrap(), step["change"].as_str().unwrap());
+    ended.objects().iter().map(step).collect()
+}
+
+#[test]
+fn the_first_five_minutes_go_as_the_readme_says() {
+    let place = Place::empty();
+    let said = place.run(["init", "demo"]).ok();
+    assert!(said.text().contains("demo/millrace.toml") && said.text().contains("cd demo"), "{}", said.text());
+    let at = |args: &[&str]| {
+        let mut command = place.command(args);
+        command.current_dir(place.path().join("demo"));
+        command
+    };
+    let run = |args: &[&str]| millrace_tests::end(at(args), b"");
+    let dev = Host::start(at(&["dev"]));
+    run(&["log", "append", "inbox", "world"]).ok();
+    run(&["run", "wait", "--idle"]).ok();
+    assert_eq!(run(&["log", "get", "outbox"]).ok().text(), "Hello, world!\n");
+    dev.line_with(&["Hello, world!"]);
+    let runs = run(&["--json", "run", "ls"]).ok().objects();
+    assert_eq!((&runs[0]["function"], &runs[0]["state"]), (&json!("hello"), &json!("done")));
+    let shown = run(&["run", "show", runs[0]["id"].as_str().unwrap()]).ok();
+    assert!(
+        shown.text().contains("record     inbox 1") && shown.text().contains("appended   outbox 1"),
+        "{}",
+        shown.text()
+    );
+
+    // Saving a change is enough.
+    let function = place.path().join("demo/functions/hello.py");
+    let code = fs::read_to_string(&function).unwrap();
+    fs::write(&function, code.replace("Hello, ", "Good day, ")).unwrap();
+    dev.line_with(&["function hello updated"]);
+    run(&["log", "append", "inbox", "world"]).ok();
+    run(&["run", "wait", "--idle"]).ok();
+    assert_eq!(run(&["log", "get", "outbox"]).ok().text(), "Good day, world!\n");
+    dev.signal("INT");
+    dev.line_with(&["stopped"]);
+    assert_eq!(dev.ended(), 0);
+    assert!(run(&["why"]).ok().text().contains("no host is running"));
+}
+
+#[test]
+fn starting_an_application_twice_leaves_the_first_one_alone() {
+    let place = Place::empty();
+    place.run(["init"]).ok();
+    place.write("millrace.toml", "[logs.mine]\n");
+    let again = place.run(["--json", "init"]).ok().object();
+    assert_eq!(again["written"], json!([]));
+    assert_eq!(fs::read_to_string(place.path().join("millrace.toml")).unwrap(), "[logs.mine]\n");
+}
+
+#[test]
+fn applying_is_idempotent_and_says_what_changed() {
+    let place = application();
+    let planned = place.run(["--json", "up", "--dry-run"]).ok();
+    assert!(!place.namespace().exists(), "nothing was made");
+    assert_eq!(steps(&planned), ["inbox created", "outbox created", "dead/shout created", "shout created"]);
+    assert_eq!(steps(&place.run(["--json", "up"]).ok()), steps(&planned));
+    let unchanged = ["inbox unchanged", "outbox unchanged", "shout unchanged"];
+    assert_eq!(steps(&place.run(["--json", "up", "--dry-run"]).ok()), unchanged);
+    assert_eq!(steps(&place.run(["--json", "up"]).ok()), unchanged);
+    // Code and settings both count.
+    place.write("shout.sh", &shout("oi "));
+    let updated = ["inbox unchanged", "outbox unchanged", "shout updated"];
+    assert_eq!(steps(&place.run(["--json", "up", "--dry-run"]).ok()), updated);
+    assert_eq!(steps(&place.run(["--json", "up"]).ok()), updated);
+    place.write("millrace.toml", &APPLICATION.replace("on = [\"inbox\"]", "on = [\"inbox\"]\nretries = 0"));
+    assert_eq!(steps(&place.run(["--json", "up"]).ok()), updated);
+    let function = place.run(["--json", "function", "ls"]).ok().object();
+    assert_eq!(
+        (&function["name"], &function["on"], &function["retries"]),
+        (&json!("shout"), &json!(["inbox"]), &json!(0))
+    );
+}
+
+#[test]
+fn taking_away_leaves_data_unless_asked() {
+    let place = application();
+    place.run(["up"]).ok();
+    place.run(["log", "append", "outbox", "kept"]).ok();
+    place.run(["log", "rm", "inbox"]).fails("MR2103", 1);
+    assert_eq!(steps(&place.run(["--json", "down"]).ok()), ["shout removed"]);
+    assert_eq!(place.records("outbox"), ["kept"]);
+    assert_eq!(place.run(["--json", "function", "ls"]).ok().text(), "");
+    assert_eq!(place.run(["down"]).ok().text(), "nothing of it is there\n");
+    let removed = steps(&place.run(["--json", "down", "--logs"]).ok());
+    assert_eq!(removed, ["inbox removed", "outbox removed", "dead/shout removed"]);
+    assert_eq!(place.run(["--json", "log", "ls"]).ok().text(), "");
+}
+
+#[test]
+fn a_log_that_is_there_with_another_history_stops_everything() {
+    let place = application();
+    place.run(["init", "--bare"]).ok();
+    place.run(["log", "create", "outbox", "--history", "7"]).ok();
+    for command in [vec!["up"], vec!["up", "--dry-run"]] {
+        let said = place.run(command).fails("MR2102", 1);
+        assert!(said.stderr.contains("history of 7") && said.stderr.contains("500"), "{}", said.stderr);
+    }
+    assert_eq!(place.run(["--json", "log", "ls"]).ok().objects().len(), 1, "nothing was made");
+}
+
+#[test]
+fn every_mistake_is_told_with_its_place_and_nothing_is_changed() {
+    let place = application();
+    let wrong = APPLICATION.replace("history", "hitory").replace("on = [\"inbox\"]", "on = [\"inbix\"]\ntimeout = 5");
+    place.write("millrace.toml", &wrong);
+    let said = place.run(["up"]).fails("MR4002", 1);
+    for expected in [
+        "millrace.toml:8:1: unknown key 'hitory' in [logs.\"outbox\"]; did you mean 'history'?",
+        "millrace.toml:14:7: no log 'inbix' is declared; did you mean 'inbox'?",
+        "millrace.toml:15:11: timeout in [functions.shout]: 5 has no unit; write \"5s\" or \"5ms\"",
+    ] {
+        assert!(said.stderr.contains(expected), "{expected}\nis not in\n{}", said.stderr);
+    }
+    assert!(!place.namespace().exists());
+    place.run(["dev"]).fails("MR4002", 1);
+    place.write("millrace.toml", &format!("{APPLICATION}\n[functions.shout]\nruntime = \"wasm\"\n"));
+    let said = place.run(["up"]).fails("MR4002", 1);
+    assert!(said.stderr.contains("[functions.shout] is defined twice"), "{}", said.stderr);
+    place.write("millrace.toml", "[logs.a]\nhistory = 10 20\n");
+    assert!(place.run(["up"]).fails("MR4002", 1).stderr.contains("millrace.toml:2:11:"));
+    place.run(["up", "--file", "nowhere.toml"]).fails("MR4001", 1);
+    fs::write(place.path().join("millrace.toml"), b"\xff\xfe").unwrap();
+    assert!(place.run(["up"]).fails("MR4002", 1).stderr.contains("millrace.toml:1:1:"));
+}
+
+#[test]
+fn code_that_is_missing_or_cannot_run_is_refused() {
+    let place = application();
+    place.write("millrace.toml", &APPLICATION.replace("code = \"shout.sh\"", "code = \"gone.sh\""));
+    let said = place.run(["up"]).fails("MR4002", 1);
+    assert!(said.stderr.contains("there is no file or directory 'gone.sh'"), "{}", said.stderr);
+    place.write("millrace.toml", &APPLICATION.replace("[\"./shout.sh\"]", "[\"./other.sh\"]"));
+    let said = place.run(["up"]);
+    assert!(said.code == 1 && said.stderr.starts_with("error[MR3"), "{said:#?}");
+    assert!(said.stderr.contains("shout") && said.stderr.contains("other.sh"), "{}", said.stderr);
+    assert_eq!(place.run(["--json", "function", "ls"]).ok().text(), "");
+    place.write("bad.wasm", "not a module");
+    place.write("millrace.toml", "[functions.f]\nruntime = \"wasm\"\ncode = \"bad.wasm\"\n");
+    let said = place.run(["up"]);
+    assert!(said.code == 1 && said.stderr.starts_with("error[MR3"), "{said:#?}");
+    place.write("m.py", "def other(record, ctx): pass\n");
+    let python = "[functions.f]\nruntime = \"python\"\ncode = \"m.py\"\nhandler = \"m:missing\"\n";
+    place.write("millrace.toml", python);
+    let said = place.run(["up"]);
+    assert!(said.code == 1 && said.stderr.starts_with("error[MR3") && said.stderr.contains("missing"), "{said:#?}");
+}
+
+#[test]
+fn a_running_host_takes_up_what_is_applied() {
+    let place = application();
+    place.run(["up"]).ok();
+    let _host = place.serve();
+    place.run(["log", "append", "inbox", "a"]).ok();
+    place.idle();
+    place.write("shout.sh", &shout("new "));
+    place.run(["up"]).ok();
+    place.run(["log", "append", "inbox", "b"]).ok();
+    place.idle();
+    assert_eq!(place.records("outbox"), ["hey a", "new b"]);
+    place.run(["down"]).ok();
+    place.run(["log", "append", "inbox", "c"]).ok();
+    place.idle();
+    assert_eq!(place.records("outbox").len(), 2);
+}
+
+#[test]
+fn development_survives_mistakes_and_follows_saves() {
+    let place = application();
+    let dev = Host::start(place.command(["dev"]));
+    let check = |input: &str, expected: &str| {
+        place.run(["log", "append", "inbox", input]).ok();
+        place.idle();
+        assert_eq!(place.run(["log", "get", "outbox"]).ok().text(), format!("{expected}\n"));
+    };
+    check("1", "hey 1");
+    // A mistake is told, and what was there runs on.
+    place.write("millrace.toml", &APPLICATION.replace("history", "hitory"));
+    dev.line_with(&["what was there runs on"]);
+    check("2", "hey 2");
+    // Correcting it, with a second function and without the first, is taken up.
+    place.write("more.sh", &shout("more "));
+    place.write("millrace.toml", &APPLICATION.replace("shout", "more"));
+    dev.line_with(&["function more created"]);
+    dev.line_with(&["function shout removed"]);
+    check("3", "more 3");
+    dev.signal("TERM");
+    assert_eq!(dev.ended(), 0);
+}
+
+#[test]
+fn functions_are_deployed_one_by_one_as_well() {
+    let place = Place::new();
+    place.run(["log", "create", "inbox"]).ok();
+    place.run(["log", "create", "outbox"]).ok();
+    place.write("shout.sh", &shout(""));
+    let deploy = ["function", "deploy", "shout", "--runtime", "oneshot", "--code", "shout.sh", "--retries", "0"];
+    let with = |more: &[&'static str]| place.run([&deploy[..], more, &["--", "./shout.sh"]].concat());
+    assert!(with(&["--on", "inbox"]).ok().text().starts_with("deployed function shout"));
+    assert!(with(&["--on", "inbox"]).ok().text().contains("is deployed already"));
+    with(&["--on", "nowhere"]).fails("MR2101", 1);
+    with(&["--on", "../x"]).fails("MR1001", 2);
+    let said = with(&["--concurrency", "1000"]);
+    assert!(said.code == 2 && said.stderr.contains("1..=64"), "{said:#?}");
+    let table = place.run(["function", "ls"]).ok();
+    assert!(table.text().contains("shout") && table.text().contains("inbox"), "{}", table.text());
+    place.run(["function", "rm", "shout"]).ok();
+    let said = place.run(["function", "rm", "shout"]);
+    assert!(said.code == 1 && said.stderr.contains("no function 'shout'"), "{said:#?}");
+    place.run(["function", "rm", "../shout"]).fails("MR1002", 2);
+    eventually("the function is gone", || place.run(["--json", "function", "ls"]).ok().text().is_empty());
+}

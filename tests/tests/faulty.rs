@@ -1,0 +1,162 @@
+//! Functions that fail in every way they can: the record ends up in the dead-letter log, the host and others go on.
+
+use millrace_tests::Place;
+use serde_json::{Value, json};
+
+/// Python functions by what they do wrong; each gets one record.
+const WRONG: &[(&str, &str)] = &[
+    ("raises", "raise ValueError('no such colour')"),
+    ("exits", "import sys; sys.exit(3)"),
+    ("exits_hard", "import os; os._exit(0)"),
+    ("killed", "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"),
+    ("endless", "while True: pass"),
+    ("bad_log", "ctx.append('../x', 'y')"),
+    ("no_log", "ctx.append('nowhere', 'y')"),
+    (
+        "scribbles",
+        "
+        import os
+        for fd in range(3, 20):
+            try: os.write(fd, b'garbage' * 100)
+            except OSError: pass
+        ctx.append('out', record.text())",
+    ),
+];
+
+/// Python functions that are odd but do what they should.
+const ODD: &[(&str, &str)] = &[
+    ("plain", "ctx.append('out', record.text())"),
+    ("prints", "print('working'); ctx.append('out', record.text())"),
+    ("floods", "print('x' * 10_000_000); ctx.append('out', record.text())"),
+    (
+        "forks",
+        "
+        import os
+        if os.fork() == 0: os._exit(0)
+        os.wait()
+        ctx.append('out', record.text())",
+    ),
+    (
+        "closes",
+        "
+        import sys
+        sys.stdout.close()
+        ctx.append('out', record.text())",
+    ),
+];
+
+fn place_with(functions: &[(&str, &str)]) -> Place {
+    let place = Place::empty();
+    let mut code = String::new();
+    let mut application =
+        String::from("[namespace]\nsegment_size = \"4MiB\"\ndurability = \"memory\"\n[logs.in]\n[logs.out]\n");
+    for (name, body) in functions {
+        code += &format!("def {name}(record, ctx):\n    if True:\n        {}\n", body.trim_start());
+        application += &format!(
+            "[functions.{name}]\nruntime = \"python\"\ncode = \"code\"\nhandler = \"faulty:{name}\"\non = [\"in\"]\n\
+             retries = 1\nbackoff = \"1ms\"\ntimeout = \"2s\"\n"
+        );
+    }
+    place.write("code/faulty.py", &code);
+    place.write("millrace.toml", &application);
+    place.run(["up"]).ok();
+    place
+}
+
+#[test]
+fn python_functions_that_fail_leave_a_dead_letter_each_and_disturb_nobody() {
+    let functions = [WRONG, &ODD[..1]].concat();
+    let place = place_with(&functions);
+    let _host = place.serve();
+    place.run(["log", "append", "in", "precious"]).ok();
+    place.idle();
+    assert_eq!(place.records("out"), ["precious"], "the function that works has worked, once");
+    for (name, _) in WRONG {
+        let letters = place.records(&format!("dead/{name}"));
+        assert_eq!(letters.len(), 1, "{name}: {letters:?}");
+        let letter: Value = serde_json::from_str(&letters[0]).unwrap();
+        assert_eq!((&letter["function"], &letter["log"], &letter["seqno"]), (&json!(name), &json!("in"), &json!(1)));
+        assert!(letter["code"].as_str().is_some_and(|code| code.starts_with("MR")), "{letter}");
+        assert!(letter["error"].as_str().is_some_and(|error| !error.is_empty()), "{letter}");
+        let run = place.run(["--json", "run", "ls", "--function", name, "--state", "dead"]).ok().object();
+        assert_eq!(run["attempts"].as_array().map(Vec::len), Some(2), "{run}");
+        let id = run["id"].as_str().unwrap();
+        let shown = place.run(["run", "show", id]).ok();
+        assert!(shown.text().contains("state      dead") && shown.text().contains("error      MR"), "{}", shown.text());
+        assert!(place.run(["why", id]).ok().text().contains("given up"), "{name}");
+        assert_eq!(place.run(["run", "wait", id]).code, 1, "{name}");
+    }
+    let raised = place.run(["run", "ls", "--function", "raises"]).ok();
+    assert!(raised.text().contains("no such colour"), "{}", raised.text());
+}
+
+#[test]
+fn python_functions_that_are_odd_still_do_their_work_once() {
+    let place = place_with(ODD);
+    let _host = place.serve();
+    place.run(["log", "append", "in", "x"]).ok();
+    place.idle();
+    for (name, _) in ODD {
+        let run = place.run(["--json", "run", "ls", "--function", name]).ok().object();
+        assert_eq!(run["state"], "done", "{run}");
+        assert_eq!(run["appends"].as_array().map(Vec::len), Some(1), "{run}");
+        let output = run["output"].as_str().unwrap();
+        assert!(output.len() < 70_000, "{name} printed {} bytes", output.len());
+        assert!(*name != "prints" || output == "working\n", "{output}");
+    }
+    assert_eq!(place.records("out").len(), ODD.len());
+}
+
+#[test]
+fn a_shell_function_that_fails_is_tried_again_and_given_up() {
+    let place = Place::empty();
+    place.write(
+        "fail.sh",
+        "#!/bin/sh\necho trying $MILLRACE_ATTEMPT\necho bad thing >&2\nprintf 'out\\tlost\\n' >&3\nexit 4\n",
+    );
+    place.write("later.sh", "#!/bin/sh\n[ \"$MILLRACE_ATTEMPT\" -ge 3 ] || exit 1\nprintf 'out\\tfrom %s %s\\n' \"$MILLRACE_LOG\" \"$MILLRACE_SEQNO\" >&3\n");
+    let function = |name: &str| {
+        format!(
+            "[functions.{name}]\nruntime = \"oneshot\"\ncode = \"{name}.sh\"\ncommand = [\"./{name}.sh\"]\non = [\"in\"]\n\
+             retries = 2\nbackoff = \"1ms\"\n"
+        )
+    };
+    let application = format!(
+        "[namespace]\ndurability = \"memory\"\n[logs.in]\n[logs.out]\n{}{}",
+        function("fail"),
+        function("later")
+    );
+    place.write("millrace.toml", &application);
+    place.run(["up"]).ok();
+    let host = place.serve();
+    place.run(["log", "append", "in", "x"]).ok();
+    place.idle();
+    assert_eq!(place.records("out"), ["from in 1"], "what a failed run appended is dropped");
+    host.line_with(&["attempt 3 of fail failed (given up)"]);
+    let run = place.run(["--json", "run", "ls", "--function", "fail"]).ok().object();
+    assert_eq!((&run["state"], run["attempts"].as_array().map(Vec::len)), (&json!("dead"), Some(3)));
+    assert!(run["output"].as_str().unwrap().contains("trying 3"), "{run}");
+    assert!(run["output"].as_str().unwrap().contains("bad thing"), "{run}");
+    let letter: Value = serde_json::from_str(&place.records("dead/fail")[0]).unwrap();
+    assert_eq!((&letter["attempts"], &letter["data"]), (&json!(3), &json!("eA==")));
+}
+
+#[test]
+fn a_loop_of_functions_goes_on_and_ends_when_it_should() {
+    let place = Place::empty();
+    place.write("count.sh", "#!/bin/sh\nn=$(cat)\n[ \"$n\" -ge 25 ] || printf 'a\\t%s\\n' $((n + 1)) >&3\n");
+    let application = "[namespace]\ndurability = \"memory\"\n[logs.a]\n[functions.count]\nruntime = \"oneshot\"\n\
+                       code = \"count.sh\"\ncommand = [\"./count.sh\"]\non = [\"a\"]\npending_max = 1\n";
+    place.write("millrace.toml", application);
+    place.run(["up"]).ok();
+    let _host = place.serve();
+    place.run(["log", "append", "a", "1"]).ok();
+    place.idle();
+    assert_eq!(place.records("a"), (1..=25).map(|n| n.to_string()).collect::<Vec<_>>());
+    let runs = place.run(["--json", "run", "ls", "-l", "100"]).ok().objects();
+    // Each record but the first was appended by the run before: causality is recorded.
+    for (later, earlier) in runs.iter().zip(&runs[1..]) {
+        assert_eq!(later["caused_by"], earlier["id"]);
+    }
+    assert_eq!(runs[24]["caused_by"], Value::Null);
+}

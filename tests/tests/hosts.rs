@@ -1,0 +1,225 @@
+//! Hosts: one at a time, stopped gently or not, killed; and what waits meanwhile says why.
+
+use millrace_tests::{Host, Place, end, eventually};
+use serde_json::json;
+use std::{fs, time::Duration};
+
+/// A namespace with logs `in` and `out`, and a shell function between them.
+fn place_with(script: &str, options: &str) -> Place {
+    let place = Place::empty();
+    place.write("f.sh", script);
+    let text = format!(
+        "[namespace]\nsegment_size = \"1MiB\"\ndurability = \"memory\"\n[logs.in]\n[logs.out]\n[functions.f]\n\
+         runtime = \"oneshot\"\ncode = \"f.sh\"\ncommand = [\"./f.sh\"]\non = [\"in\"]\n{options}\n"
+    );
+    place.write("millrace.toml", &text);
+    place.run(["up"]).ok();
+    place
+}
+
+const COPY: &str = "#!/bin/sh\nprintf 'out\\t%s\\n' \"$(cat)\" >&\"$MILLRACE_APPEND_FD\"\n";
+
+/// Copies as well, but not before a file `go` is there.
+fn copy_when_let(place_to_look: &str) -> String {
+    format!(
+        "#!/bin/sh\ntouch {place_to_look}/started\nwhile [ ! -e {place_to_look}/go ]; do sleep 0.01; done\n\
+         printf 'out\\t%s\\n' \"$(cat)\" >&\"$MILLRACE_APPEND_FD\"\n"
+    )
+}
+
+/// A place whose function waits for [`Gate::open`].
+struct Gate {
+    place: Place,
+    dir: tempfile::TempDir,
+}
+
+impl Gate {
+    fn new(options: &str) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let place = place_with(&copy_when_let(dir.path().to_str().unwrap()), options);
+        Self { place, dir }
+    }
+
+    fn open(&self) {
+        fs::write(self.dir.path().join("go"), "").unwrap();
+    }
+
+    fn wait_until_started(&self) {
+        eventually("the function runs", || self.dir.path().join("started").exists());
+    }
+}
+
+#[test]
+fn only_one_host_runs_a_namespace_and_the_other_is_told_which() {
+    let place = place_with(COPY, "");
+    let host = place.serve();
+    for command in ["serve", "dev"] {
+        let said = place.run([command]).fails("MR2017", 1);
+        assert!(said.stderr.contains(&host.pid().to_string()), "{}", said.stderr);
+    }
+    host.signal("TERM");
+    assert_eq!(host.ended(), 0);
+    let next = place.serve();
+    next.signal("INT");
+    assert_eq!(next.ended(), 0);
+}
+
+#[test]
+fn records_that_came_before_the_host_run_when_it_comes() {
+    let place = place_with(COPY, "");
+    let lines: String = (0..20).map(|n| format!("{n}\n")).collect();
+    place.feed(["log", "append", "in", "--lines", "--quiet"], lines.as_bytes()).ok();
+    let said = place.run(["run", "wait", "--idle", "--timeout", "50ms"]).fails("MR2106", 1);
+    assert!(said.stderr.contains("no host is running"), "{}", said.stderr);
+    let _host = place.serve();
+    place.idle();
+    assert_eq!(place.records("out"), lines.lines().collect::<Vec<_>>(), "in order, each once");
+    let function = place.run(["--json", "function", "ls"]).ok().object();
+    assert_eq!((&function["pending"], &function["done"]), (&json!(0), &json!(20)));
+}
+
+#[test]
+fn a_first_signal_lets_running_functions_end() {
+    let gate = Gate::new("");
+    let host = gate.place.serve();
+    gate.place.run(["log", "append", "in", "x"]).ok();
+    gate.wait_until_started();
+    host.signal("TERM");
+    std::thread::sleep(Duration::from_millis(100));
+    gate.open();
+    assert_eq!(host.ended(), 0);
+    assert_eq!(gate.place.records("out"), ["x"]);
+}
+
+#[test]
+fn a_second_signal_stops_at_once_and_the_run_is_done_later() {
+    let gate = Gate::new("");
+    let host = gate.place.serve();
+    gate.place.run(["log", "append", "in", "x"]).ok();
+    gate.wait_until_started();
+    host.signal("TERM");
+    host.line_with(&["again to stop at once"]);
+    host.signal("TERM");
+    assert_eq!(host.ended(), 128 + 15);
+    assert!(gate.place.records("out").is_empty());
+    gate.open();
+    let _host = gate.place.serve();
+    gate.place.idle();
+    assert_eq!(gate.place.records("out"), ["x"]);
+}
+
+#[test]
+fn runs_of_a_killed_host_are_done_once_by_the_next() {
+    let place = place_with(COPY, "");
+    let lines: String = (0..200).map(|n| format!("{n}\n")).collect();
+    place.feed(["log", "append", "in", "--lines", "--quiet"], lines.as_bytes()).ok();
+    for round in 1..=5 {
+        let host = place.serve();
+        eventually("some runs are done", || {
+            place.run(["--json", "function", "ls"]).ok().object()["done"].as_u64().unwrap() >= round * 20
+        });
+        host.signal("KILL");
+        assert_eq!(host.ended(), 128 + 9);
+    }
+    let _host = place.serve();
+    place.idle();
+    assert_eq!(place.records("out"), lines.lines().collect::<Vec<_>>());
+    let verdict = place.run(["--json", "journal", "check"]).ok().object();
+    assert_eq!(verdict["sound"], true);
+}
+
+#[test]
+fn too_much_waiting_work_refuses_more_and_loses_nothing() {
+    let place = place_with(COPY, "pending_max = 3");
+    for n in 0..3 {
+        place.run(["log", "append", "in", &n.to_string()]).ok();
+    }
+    let said = place.run(["log", "append", "in", "refused"]).fails("MR2019", 75);
+    assert!(said.stderr.contains("retry after"), "{}", said.stderr);
+    assert!(place.run(["why", "in"]).ok().text().contains("appends are refused"));
+    // With a host, a stream of more than there is room for flows at the functions' speed.
+    let _host = place.serve();
+    let lines: String = (3..30).map(|n| format!("{n}\n")).collect();
+    place.feed(["log", "append", "in", "--lines", "--quiet"], lines.as_bytes()).ok();
+    place.idle();
+    assert_eq!(place.records("out"), (0..30).map(|n| n.to_string()).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_function_may_be_named_by_an_append() {
+    let place = place_with(COPY, "");
+    place.run(["log", "create", "other"]).ok();
+    let _host = place.serve();
+    place.run(["log", "append", "other", "not for it"]).ok();
+    place.run(["log", "append", "other", "for it", "--function", "f"]).ok();
+    place.idle();
+    assert_eq!(place.records("out"), ["for it"]);
+    let said = place.run(["log", "append", "other", "x", "--function", "nobody"]);
+    assert!(said.code == 1 && said.stderr.contains("no function 'nobody'"), "{said:#?}");
+    assert_eq!(place.records("other").len(), 2);
+}
+
+#[test]
+fn whatever_is_not_running_is_explained() {
+    let gate = Gate::new("");
+    let place = &gate.place;
+    place.run(["log", "create", "lonely"]).ok();
+    let why = |target: &str| place.run(["why", target]).ok().text().to_string();
+    assert!(why("lonely").contains("no function is bound to log 'lonely'"), "{}", why("lonely"));
+    for n in 0..3 {
+        place.run(["log", "append", "in", &n.to_string()]).ok();
+    }
+    assert!(why("f").contains("no host is running"), "{}", why("f"));
+    let _host = place.serve();
+    gate.wait_until_started();
+    let runs = place.run(["--json", "run", "ls"]).ok().objects();
+    let (newest, oldest) = (runs[0]["id"].as_str().unwrap(), runs[2]["id"].as_str().unwrap());
+    eventually("the first run is told to be running", || why(oldest).contains("is running"));
+    assert!(why(newest).contains(oldest), "{}", why(newest));
+    gate.open();
+    place.idle();
+    assert!(why(newest).contains("ended well"), "{}", why(newest));
+    assert!(why("f").contains("nothing to do"), "{}", why("f"));
+    let said = place.run(["why", "nobody"]);
+    assert!(said.code == 1 && said.stderr.contains("'nobody'"), "{said:#?}");
+    let object = place.run(["--json", "why", "f"]).ok().object();
+    assert!(
+        object["reasons"].as_array().is_some_and(|reasons| reasons.iter().all(|r| r["text"].is_string())),
+        "{object}"
+    );
+}
+
+#[test]
+fn one_run_can_be_waited_for() {
+    let gate = Gate::new("");
+    let place = &gate.place;
+    place.run(["log", "append", "in", "x"]).ok();
+    let id = place.run(["--json", "run", "ls"]).ok().object()["id"].as_str().unwrap().to_string();
+    place.run(["run", "wait", &id, "--timeout", "20ms"]).fails("MR2106", 1);
+    let _host = place.serve();
+    let waiting = {
+        let command = place.command(["--json", "run", "wait", &id]);
+        std::thread::spawn(move || end(command, b""))
+    };
+    gate.open();
+    let run = waiting.join().unwrap().ok().object();
+    assert_eq!((&run["state"], &run["log"], &run["seqno"]), (&json!("done"), &json!("in"), &json!(1)));
+    assert_eq!(run["appends"], json!([{ "log": "out", "seqno": 1 }]));
+    for id in ["nonsense", "1-2", "", "-"] {
+        assert_eq!(place.run(["run", "show", "--", id]).code, 2, "{id}");
+    }
+    let said = place.run(["run", "show", "1-2-3"]);
+    assert!(said.code == 1 && said.stderr.contains("no run 000000000001-2-3"), "{said:#?}");
+}
+
+#[test]
+fn programs_can_follow_a_host() {
+    let place = place_with(COPY, "");
+    let host = Host::start(place.command(["--json", "dev"]));
+    place.run(["log", "append", "in", "x"]).ok();
+    let line = host.line_with(&["\"event\":\"run\""]);
+    let run: serde_json::Value = serde_json::from_str(&line).unwrap();
+    assert_eq!((&run["function"], &run["state"], &run["record"]), (&json!("f"), &json!("done"), &json!("in 1")));
+    host.signal("TERM");
+    assert_eq!(host.ended(), 0);
+}
