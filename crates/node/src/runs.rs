@@ -346,6 +346,10 @@ impl Pending {
         Ok(())
     }
 
+    pub fn contains(&self, run: EventId) -> bool {
+        self.runs.contains_key(&run)
+    }
+
     /// The oldest pending run that a record of this log caused.
     pub fn of_log(&self, log: u32) -> Option<EventId> {
         self.runs.iter().find(|(_, (_, of))| *of == log).map(|(run, _)| *run)

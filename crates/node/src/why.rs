@@ -11,7 +11,7 @@ use crate::{
 use millrace_journal::Catalog;
 use millrace_wire::{Code, EventId, Name, Result};
 use serde::Serialize;
-use std::{cell::OnceCell, fmt, time::SystemTime};
+use std::{fmt, time::SystemTime};
 
 /// Most pending runs that the answer about a log lists.
 const LISTED_MAX: usize = 20;
@@ -108,21 +108,28 @@ impl Namespace {
     /// Says why nothing more is running for a function, a log or a run, or (for an empty target) in the namespace.
     pub fn why(&self, target: &str) -> Result<Why> {
         let catalog = self.journal().catalog()?;
+        let pending = Pending::of(self.journal())?;
+        let mut status = self.host_status()?.unwrap_or_default();
+        // What the host told is a moment old; what has ended since is not repeated.
+        for function in &mut status.functions {
+            function.running.retain(|run| pending.contains(run.run));
+            function.backing_off.retain(|run| pending.contains(run.run));
+        }
         let asked = Asked {
             namespace: self,
             bindings: &*self.bindings()?,
             catalog: &catalog,
             holder: self.host()?,
-            status: self.host_status()?.unwrap_or_default(),
+            status,
             now_ms: wall_ms(),
-            pending: OnceCell::new(),
+            pending,
         };
         let (what, mut reasons) = if target.is_empty() {
-            ("namespace".into(), asked.all()?)
+            ("namespace".into(), asked.all())
         } else if let Ok(run) = target.parse::<EventId>() {
-            (format!("run {run}"), asked.run(self.run(run)?)?)
+            (format!("run {run}"), asked.run(self.run(run)?))
         } else if let Some(function) = catalog.function(target) {
-            (format!("function '{target}'"), asked.function(function.name())?)
+            (format!("function '{target}'"), asked.function(function.name()))
         } else if catalog.log(target).is_some() {
             (format!("log '{target}'"), asked.log(target)?)
         } else {
@@ -153,8 +160,7 @@ struct Asked<'a> {
     holder: Option<Holder>,
     status: HostStatus,
     now_ms: u64,
-    /// Read from the journal when it is first needed.
-    pending: OnceCell<Pending>,
+    pending: Pending,
 }
 
 impl Asked<'_> {
@@ -167,7 +173,7 @@ impl Asked<'_> {
         }
     }
 
-    fn all(&self) -> Result<Vec<Reason>> {
+    fn all(&self) -> Vec<Reason> {
         let mut reasons = self.host();
         for function in self.catalog.functions() {
             reasons.extend(self.of_function(function.name()));
@@ -175,13 +181,13 @@ impl Asked<'_> {
         if self.catalog.functions().next().is_none() {
             reasons.extend(self.catalog.logs().map(|log| Reason::NothingBound { log: log.name().to_string() }));
         }
-        Ok(reasons)
+        reasons
     }
 
-    fn function(&self, name: &Name) -> Result<Vec<Reason>> {
+    fn function(&self, name: &Name) -> Vec<Reason> {
         let mut reasons = self.host();
         reasons.extend(self.of_function(name));
-        Ok(reasons)
+        reasons
     }
 
     /// What one function is doing, and what holds it back.
@@ -287,15 +293,15 @@ impl Asked<'_> {
             let filter =
                 RunFilter { log: Some(log.name().clone()), state: Some(state), limit: LISTED_MAX, function: None };
             for run in self.namespace.runs(&filter)?.into_iter().rev() {
-                reasons.extend(self.of_run(&run)?);
+                reasons.extend(self.of_run(&run));
             }
         }
         Ok(reasons)
     }
 
-    fn run(&self, run: RunView) -> Result<Vec<Reason>> {
+    fn run(&self, run: RunView) -> Vec<Reason> {
         match (&run.ending, run.ended) {
-            (Some(ending), Some(at)) => Ok(vec![match &ending.dead {
+            (Some(ending), Some(at)) => vec![match &ending.dead {
                 None => Reason::Done { run: run.id.to_string(), at: at.to_string() },
                 Some(death) => Reason::Dead {
                     run: run.id.to_string(),
@@ -303,18 +309,18 @@ impl Asked<'_> {
                     code: death.code.clone(),
                     error: death.error.clone(),
                 },
-            }]),
+            }],
             _ => {
                 let mut reasons = self.host();
-                reasons.extend(self.of_run(&run)?);
-                Ok(reasons)
+                reasons.extend(self.of_run(&run));
+                reasons
             }
         }
     }
 
     /// What keeps one pending run from running.
-    fn of_run(&self, run: &RunView) -> Result<Vec<Reason>> {
-        let Some(name) = &run.function else { return Ok(vec![Reason::Removed]) };
+    fn of_run(&self, run: &RunView) -> Vec<Reason> {
+        let Some(name) = &run.function else { return vec![Reason::Removed] };
         let mut reasons = self.of_definition(name);
         let live = self.status.function(name);
         let obstacles = live.map_or_else(Vec::new, |live| self.obstacles(live));
@@ -325,9 +331,9 @@ impl Asked<'_> {
         };
         if let Some(reason) = obstacles.iter().find(|reason| is_own(reason)) {
             reasons.push(reason.clone());
-            return Ok(reasons);
+            return reasons;
         }
-        let ahead = self.ahead(name, run.id)?;
+        let ahead = self.ahead(name, run.id);
         let definition = self.catalog.function(name).and_then(|f| self.bindings.definition(f.id()));
         if let (Some(first), Some(definition)) = (ahead.first(), definition) {
             let concurrency = definition.spec.concurrency;
@@ -341,20 +347,13 @@ impl Asked<'_> {
             reasons.push(Reason::Starting { function: name.clone(), pending: 1 });
         }
         reasons.extend(obstacles);
-        Ok(reasons)
+        reasons
     }
 
     /// The function's pending runs that are older than `run`, oldest first.
-    fn ahead(&self, name: &Name, run: EventId) -> Result<Vec<EventId>> {
-        let Some(function) = self.catalog.function(name) else { return Ok(Vec::new()) };
-        let pending = match self.pending.get() {
-            Some(pending) => pending,
-            None => {
-                let pending = Pending::of(self.namespace.journal())?;
-                self.pending.get_or_init(|| pending)
-            }
-        };
-        Ok(pending.of_function(function.id()).take_while(|other| *other < run).collect())
+    fn ahead(&self, name: &Name, run: EventId) -> Vec<EventId> {
+        let Some(function) = self.catalog.function(name) else { return Vec::new() };
+        self.pending.of_function(function.id()).take_while(|other| *other < run).collect()
     }
 }
 
