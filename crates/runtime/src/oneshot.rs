@@ -20,8 +20,8 @@ use std::{
     time::Instant,
 };
 
-/// How often the pipes of a process that ended are read, at most: a pipe holds 64 KiB, a read takes 16.
-const LAST_READS_MAX: usize = 8;
+/// How often the pipes of a process that ended are read, at most: a read takes what a pipe holds.
+const LAST_READS_MAX: usize = 2;
 
 /// Runs a command once per record.
 pub struct OneshotExecutor {

@@ -138,7 +138,7 @@ fn commands_that_cannot_run_are_refused() {
 
 #[test]
 fn a_child_has_only_the_descriptors_it_is_given_and_default_signals() {
-    let (mut executor, _dir) = shell("ls /proc/self/fd; grep -hE 'Sig(Blk|Ign)' /proc/$$/status", limits());
+    let (mut executor, _dir) = shell("ls /proc/self/fd; exec grep -hE 'Sig(Blk|Ign)' /proc/self/status", limits());
     let printed = printed(&run_one(&mut executor, b""));
     // 4 is the directory that `ls` reads.
     let (descriptors, signals) = printed.split_at("0\n1\n2\n3\n4\n".len());

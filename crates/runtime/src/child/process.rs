@@ -7,9 +7,13 @@ use rustix::{
 };
 use std::{
     fmt,
+    mem::MaybeUninit,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     time::Duration,
 };
+
+/// What a pipe holds on Linux.
+const PIPE_BYTES: usize = 64 << 10;
 
 /// How a process ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,13 +114,13 @@ fn reap(pid: Pid) -> Ended {
     }
 }
 
-/// Reads once from a pipe that does not block. `false` if it has ended.
+/// Reads what stands in a pipe that does not block, once. `false` if it has ended.
 pub(crate) fn read_some(pipe: &OwnedFd, mut take: impl FnMut(&[u8])) -> bool {
-    let mut bytes = [0; 16 << 10];
-    match rustix::io::read(pipe, &mut bytes) {
-        Ok(0) => false,
-        Ok(count) => {
-            take(&bytes[..count]);
+    let mut space = [MaybeUninit::uninit(); PIPE_BYTES];
+    match rustix::io::read(pipe, &mut space) {
+        Ok(([], _)) => false,
+        Ok((bytes, _)) => {
+            take(bytes);
             true
         }
         Err(errno) => matches!(errno, Errno::AGAIN | Errno::INTR),

@@ -35,8 +35,8 @@ const WINDOW_MAX_BYTES: usize = 256 << 10;
 const RECEIVE_BYTES: usize = 64 << 10;
 /// The inbox is given back when it grew beyond this.
 const INBOX_KEPT_BYTES: usize = 1 << 20;
-/// How often the pipe of a worker that ended is read, at most: a pipe holds 64 KiB, a read takes 16.
-const LAST_READS_MAX: usize = 8;
+/// How often the pipe of a worker that ended is read, at most: a read takes what a pipe holds.
+const LAST_READS_MAX: usize = 2;
 
 /// A worker that said hello.
 pub(crate) struct Session {
@@ -188,20 +188,14 @@ impl Wires {
             Err(Errno::INTR) => return Ok(()),
             Err(errno) => return Err(Code::SpawnFailed.error(format!("cannot wait for the process: {errno}")).into()),
         }
-        let [channel, printed, ended] = fds.map(|fd| fd.revents());
-        // What a run printed was written before its DONE, so the pipe is read before the channel.
-        if !printed.is_empty() && self.printed.as_ref().is_some_and(|pipe| !read_some(pipe, |bytes| output.push(bytes)))
-        {
-            self.printed = None;
+        let [channel, printed, ended] = fds.map(|fd| !fd.revents().difference(PollFlags::OUT).is_empty());
+        let open = !channel || self.inbox.receive(&self.channel);
+        // What a run printed was written before its DONE, so the pipe is read after the channel, whatever `poll` saw.
+        if channel || printed {
+            self.printed.take_if(|pipe| !read_some(pipe, |bytes| output.push(bytes)));
         }
-        if channel.intersects(PollFlags::IN | PollFlags::HUP | PollFlags::ERR) {
-            return match self.inbox.receive(&self.channel) {
-                true => Ok(()),
-                false => Err(Fault::Gone),
-            };
-        }
-        // Only when it said nothing more.
-        if !ended.is_empty() && channel.is_empty() { Err(Fault::Gone) } else { Ok(()) }
+        // It has ended only when it has nothing more to say.
+        if open && (channel || !ended) { Ok(()) } else { Err(Fault::Gone) }
     }
 
     /// Ends the worker and says what happened to it.
