@@ -119,7 +119,7 @@ pub fn grouped(n: u64) -> String {
     let mut shown = String::new();
     for (i, digit) in digits.chars().enumerate() {
         // Up to four digits are read at a glance.
-        if i > 0 && digits.len() > 4 && (digits.len() - i) % 3 == 0 {
+        if i > 0 && digits.len() > 4 && (digits.len() - i).is_multiple_of(3) {
             shown.push(' ');
         }
         shown.push(digit);

@@ -8,7 +8,7 @@ use std::{path::PathBuf, time::Duration};
 pub enum FunctionCommand {
     /// Deploy a function, or replace it by a new version
     #[command(after_help = "\
-The code is copied, so later edits change nothing until the next deploy; runs under way finish with the old code. An
+The code is copied, so later edits change nothing until the next deploy; runs under way finish with the old code. An \
 application of several functions is better kept in millrace.toml: see `millrace up`.
 
 Examples:

@@ -17,9 +17,9 @@ Examples:
     Create(CreateArgs),
     /// Append records; prints their sequence numbers
     #[command(after_help = "\
-Without DATA, standard input is one record. With --lines each of its lines is one, and with --ndjson each line is an
-object {\"log\": …, \"data\": …}: a text is appended as it is, any other JSON value as compact JSON, and {\"base64\": …}
-in place of \"data\" carries bytes. Streams are committed in batches; a record is acknowledged once it is as durable as
+Without DATA, standard input is one record. With --lines each of its lines is one, and with --ndjson each line is an \
+object {\"log\": …, \"data\": …}: a text is appended as it is, any other JSON value as compact JSON, and {\"base64\": …} \
+in place of \"data\" carries bytes. Streams are committed in batches; a record is acknowledged once it is as durable as \
 asked.
 
 Examples:
@@ -32,7 +32,7 @@ Examples:
     Append(AppendArgs),
     /// Print records: the latest, one, or a range
     #[command(after_help = "\
-One record is printed alone; several with their sequence numbers and times. Bytes that are not text are escaped, unless
+One record is printed alone; several with their sequence numbers and times. Bytes that are not text are escaped, unless \
 --raw writes them as they are (each followed by a newline if there are several).
 
 Examples:

@@ -72,7 +72,7 @@ Examples:
     Init(InitArgs),
     /// Run the application here, and apply every change as it is saved
     #[command(after_help = "\
-Makes the namespace if there is none, applies millrace.toml, runs the functions and prints what runs. A change of
+Makes the namespace if there is none, applies millrace.toml, runs the functions and prints what runs. A change of \
 millrace.toml or of a function's code is applied within a second; a mistake is shown and the last good state runs on.
 
 Examples:
@@ -97,7 +97,7 @@ Examples:
     Down(DownArgs),
     /// Run the namespace's functions until SIGINT or SIGTERM
     #[command(after_help = "\
-The first signal lets running functions finish (see --drain); a second one stops at once. Either way nothing is lost:
+The first signal lets running functions finish (see --drain); a second one stops at once. Either way nothing is lost: \
 a run that was cut short runs again at the next start.
 
 Examples:
