@@ -1,0 +1,17 @@
+//! CSPOT, the system that comes nearest. Its figures are constants, measured once by us and not in the same run: it needs
+//! a tree of its own to build and run.
+
+/// Where they come from; goes into the note of every row that shows one.
+pub const SOURCE: &str = "CSPOT's figures are not of this run: its master of 2025-04, built natively and measured on the \
+    same kind of machine in 2026-11, 1 KiB elements, medians.";
+
+/// One put over the public interface, in µs: with the address set by hand, and as it comes.
+pub const PUT_US: [f64; 2] = [24.0, 90.0];
+/// Its append alone on an open handle, in µs: no checksum, no lock that survives its owner, holes after a crash.
+pub const RAW_APPEND_US: [f64; 2] = [0.13, 0.25];
+/// One get over the public interface, in µs.
+pub const GET_US: f64 = 94.0;
+/// From a put to the first instruction of its handler, in µs, for handlers that are linked in.
+pub const HANDLER_US: f64 = 720.0;
+/// Handlers per second.
+pub const HANDLERS_PER_SECOND: f64 = 1000.0;

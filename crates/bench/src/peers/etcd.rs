@@ -1,0 +1,93 @@
+//! etcd, one member: a put is answered once its write-ahead log is on disk.
+
+use super::{Server, patiently};
+use crate::{Outcome, measure::Samples, rows::PAYLOAD};
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use std::{
+    io::{BufRead, BufReader, Read, Write},
+    net::{TcpListener, TcpStream},
+    path::Path,
+    time::Instant,
+};
+
+/// How to get it; for the note of a row that has to do without.
+pub const INSTALL: &str = "etcd is not installed (apt-get install etcd-server) and left out.";
+
+/// An etcd of our own on the loopback interface.
+pub struct Etcd {
+    _server: Server,
+    port: u16,
+}
+
+impl Etcd {
+    pub fn start(dir: &Path) -> Outcome<Option<Self>> {
+        let (port, peers) = (free_port()?, free_port()?);
+        let arguments = format!(
+            "--data-dir {} --listen-client-urls http://127.0.0.1:{port} --advertise-client-urls http://127.0.0.1:{port} \
+             --listen-peer-urls http://127.0.0.1:{peers} --initial-advertise-peer-urls http://127.0.0.1:{peers} \
+             --initial-cluster default=http://127.0.0.1:{peers}",
+            dir.join("etcd").display()
+        );
+        let arguments: Vec<String> = arguments.split(' ').map(str::to_owned).collect();
+        let Some(server) = Server::start("etcd", &arguments, dir)? else { return Ok(None) };
+        let etcd = Self { _server: server, port };
+        patiently(|| etcd.put(1, &mut Samples::new()))?;
+        Ok(Some(etcd))
+    }
+
+    /// Puts `count` values over a connection of its own.
+    pub fn put(&self, count: u64, samples: &mut Samples) -> Outcome<()> {
+        let body = format!(r#"{{"key":"{}","value":"{}"}}"#, STANDARD.encode("bench"), STANDARD.encode(PAYLOAD));
+        self.ask("/v3/kv/put", &body, count, samples)
+    }
+
+    /// Reads a value that needs no agreement: what the protocol alone costs.
+    pub fn read(&self, count: u64, samples: &mut Samples) -> Outcome<()> {
+        let body = format!(r#"{{"key":"{}","serializable":true}}"#, STANDARD.encode("bench"));
+        self.ask("/v3/kv/range", &body, count, samples)
+    }
+
+    fn ask(&self, path: &str, body: &str, count: u64, samples: &mut Samples) -> Outcome<()> {
+        let mut stream = TcpStream::connect(("127.0.0.1", self.port))?;
+        stream.set_nodelay(true)?;
+        let mut answers = BufReader::new(stream.try_clone()?);
+        let request =
+            format!("POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+        for _ in 0..count {
+            let start = Instant::now();
+            stream.write_all(request.as_bytes())?;
+            read_answer(&mut answers)?;
+            samples.record(start.elapsed());
+        }
+        Ok(())
+    }
+}
+
+/// Reads one answer of known length.
+fn read_answer(answers: &mut BufReader<TcpStream>) -> Outcome<()> {
+    let (mut line, mut length, mut first) = (String::new(), 0, true);
+    loop {
+        line.clear();
+        if answers.read_line(&mut line)? == 0 {
+            return Err("etcd closed the connection".into());
+        }
+        if first && !line.contains(" 200 ") {
+            return Err(format!("etcd said {line}").into());
+        }
+        first = false;
+        if let Some((name, value)) = line.split_once(':')
+            && name.eq_ignore_ascii_case("content-length")
+        {
+            length = value.trim().parse()?;
+        }
+        if line.trim_end().is_empty() {
+            break;
+        }
+    }
+    answers.read_exact(&mut vec![0; length])?;
+    Ok(())
+}
+
+fn free_port() -> Outcome<u16> {
+    Ok(TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port())
+}

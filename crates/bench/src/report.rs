@@ -1,0 +1,167 @@
+//! docs/benchmarks.json, and docs/benchmarks.md made from it.
+
+use crate::{Outcome, machine::Machine, measure::figure, rows};
+use serde::{Deserialize, Serialize};
+use std::{collections::BTreeMap, fmt::Write as _, fs, io::ErrorKind, path::Path};
+
+/// Everything that was measured.
+#[derive(Default, Serialize, Deserialize)]
+pub struct Report {
+    pub machine: Machine,
+    /// Processes waiting to run when the bench started, averaged over 1, 5 and 15 minutes.
+    pub load: [f64; 3],
+    pub date: String,
+    pub rows: Vec<Row>,
+}
+
+/// One figure beside its peers.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Row {
+    pub id: String,
+    pub value: f64,
+    pub unit: String,
+    pub p50: Option<f64>,
+    pub p99: Option<f64>,
+    pub samples: u64,
+    pub peers: BTreeMap<String, f64>,
+    pub target: String,
+    pub met: bool,
+    /// Other figures of the same scenario, each with its unit.
+    pub also: Vec<Figure>,
+    pub note: String,
+    /// Rows may come from different runs: each says when, at what commit, and how much else went on.
+    pub date: String,
+    pub commit: String,
+    /// Part of the machine's processor time that went to others than the bench and what it started, in percent.
+    pub others_cpu_percent: f64,
+}
+
+/// A named figure with its unit.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Figure {
+    pub name: String,
+    pub value: f64,
+    pub unit: String,
+}
+
+impl Report {
+    /// What an earlier run left, or nothing.
+    pub fn load(dir: &Path) -> Outcome<Self> {
+        match fs::read(dir.join("benchmarks.json")) {
+            Ok(bytes) => Ok(serde_json::from_slice(&bytes)?),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(Self::default()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Adds a row, or puts it in the place of its older figures.
+    pub fn put(&mut self, row: Row) {
+        self.rows.retain(|old| old.id != row.id);
+        self.rows.push(row);
+        let place = |row: &Row| rows::ALL.iter().position(|spec| spec.id == row.id).unwrap_or(usize::MAX);
+        self.rows.sort_by_key(place);
+    }
+
+    pub fn save(&self, dir: &Path) -> Outcome<()> {
+        let mut json = serde_json::to_vec_pretty(self)?;
+        json.push(b'\n');
+        fs::write(dir.join("benchmarks.json"), json)?;
+        Ok(fs::write(dir.join("benchmarks.md"), self.page())?)
+    }
+
+    /// The page that people read.
+    fn page(&self) -> String {
+        let mut page = String::from("# Benchmarks\n\n");
+        let machine = &self.machine;
+        let _ = writeln!(
+            page,
+            "`make bench` measures everything here and writes this page; `make bench ONLY=id` measures one row.\n\
+             Every figure stands beside its peer, or the limit that the machine sets, measured in the same run.\n\n\
+             **Machine.** {}, {} cores, {} GiB, Linux {}; data on {}.\n\
+             Load before: {:.2} {:.2} {:.2}. {}\n",
+            machine.cpu,
+            machine.cores,
+            machine.memory_gib,
+            machine.kernel,
+            machine.filesystem,
+            self.load[0],
+            self.load[1],
+            self.load[2],
+            self.date
+        );
+        let _ = writeln!(page, "**Its disk, raw.** {}\n", figures(&machine.disk));
+        page.push_str("| id | what | value | target | met | p50 | p99 | beside |\n");
+        page.push_str("|---|---|--:|---|---|--:|--:|---|\n");
+        for row in &self.rows {
+            let what = rows::ALL.iter().find(|spec| spec.id == row.id).map_or("", |spec| spec.what);
+            let peers: Vec<String> =
+                row.peers.iter().map(|(name, value)| format!("{name} {}", figure(*value))).collect();
+            let _ = writeln!(
+                page,
+                "| {} | {what} | **{} {}** | {} | {} | {} | {} | {} |",
+                row.id,
+                figure(row.value),
+                row.unit,
+                row.target,
+                if row.met { "yes" } else { "**no**" },
+                row.p50.map_or(String::new(), figure),
+                row.p99.map_or(String::new(), figure),
+                peers.join("; ")
+            );
+        }
+        page.push_str(
+            "\np50, p99 and what stands beside have the unit of the value, unless they name another.\n\n## How\n\n",
+        );
+        for row in &self.rows {
+            let _ = writeln!(page, "**{}.** {}", row.id, row.note);
+            if !row.also.is_empty() {
+                let _ = writeln!(page, "Also: {}", figures(&row.also));
+            }
+            let _ = writeln!(
+                page,
+                "({} samples; {}, commit {}; {:.0} % of the processors went to other programs and the kernel's own threads.)\n",
+                row.samples, row.date, row.commit, row.others_cpu_percent
+            );
+        }
+        page
+    }
+}
+
+/// Figures in one sentence.
+fn figures(list: &[Figure]) -> String {
+    let texts: Vec<String> = list.iter().map(|f| format!("{} {} {}", f.name, figure(f.value), f.unit)).collect();
+    texts.join("; ") + "."
+}
+
+/// A row in one line, for the terminal.
+pub fn line(row: &Row) -> String {
+    let met = if row.met { "met" } else { "NOT MET" };
+    let peers: Vec<String> = row.peers.iter().map(|(name, value)| format!("{name} {}", figure(*value))).collect();
+    format!(
+        "{} {} (p50 {}, p99 {}; target {}: {met})\n        beside: {}\n        also: {}\n        {}",
+        figure(row.value),
+        row.unit,
+        row.p50.map_or("-".into(), figure),
+        row.p99.map_or("-".into(), figure),
+        row.target,
+        peers.join("; "),
+        figures(&row.also),
+        row.note
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_new_figure_takes_the_place_of_the_old_and_the_order_stays() {
+        let row = |id: &str, value| Row { id: id.into(), value, ..Row::default() };
+        let mut report = Report::default();
+        for (id, value) in [("log.get", 1.0), ("journal.append", 2.0), ("log.get", 3.0)] {
+            report.put(row(id, value));
+        }
+        let got: Vec<(&str, f64)> = report.rows.iter().map(|row| (row.id.as_str(), row.value)).collect();
+        assert_eq!(got, [("journal.append", 2.0), ("log.get", 3.0)]);
+    }
+}

@@ -1,0 +1,256 @@
+//! dispatch.*: from an append to the first instruction of the function that it runs.
+
+use super::{Measured, function, namespace_with_logs, text};
+use crate::{
+    Context, Outcome,
+    children::{ECHO_BYTES, Helper, echo},
+    functions,
+    measure::{Repeated, Samples, wall_ns},
+    peers::{cspot, wake},
+};
+use millrace_journal::{Durability, Log};
+use millrace_node::{AppendOptions, FunctionSpec, Namespace, Runtime};
+use std::{
+    io::{Read, Write},
+    path::Path,
+    process::{Command, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+/// Between two appends of the paced scenarios.
+const PACE: Duration = Duration::from_micros(500);
+/// Records kept, more than any scenario appends.
+const HISTORY: u64 = 1 << 17;
+
+/// What the appender does after an append.
+#[derive(Clone, Copy, PartialEq)]
+enum Then {
+    /// Sleeps for the pace, whatever becomes of the record.
+    Sleeps,
+    /// Sleeps until the function's own record is there, then for the pace.
+    Awaits,
+}
+
+/// A namespace with a function that says when it started, and a host for it in a process of its own.
+struct Bench {
+    host: Helper,
+    namespace: Namespace,
+    out: Log,
+    sent_ns: Vec<u64>,
+    _dir: tempfile::TempDir,
+}
+
+impl Bench {
+    fn new(context: &Context, spec: &FunctionSpec, code: &Path) -> Outcome<Self> {
+        let dir = context.fresh()?;
+        let path = dir.path().join("n");
+        let namespace = namespace_with_logs(&path, Durability::Memory, &[("in", HISTORY), ("out", HISTORY)])?;
+        namespace.deploy(spec, code)?;
+        let mut host = Helper::start("host", &[text(&path)?])?;
+        host.line()?; // How long its start took is another row.
+        let out = namespace.log("out")?;
+        let mut bench = Self { host, namespace, out, sent_ns: Vec::new(), _dir: dir };
+        // The first runs start the function.
+        bench.round(50, Then::Awaits)?;
+        Ok(bench)
+    }
+
+    /// Appends `count` records; returns the times to their functions' first instructions, and to their results.
+    fn round(&mut self, count: u64, then: Then) -> Outcome<(Samples, Samples)> {
+        let (first, mut results) = (self.out.latest() + 1, Samples::new());
+        self.sent_ns.clear();
+        for n in 0..count {
+            let start = Instant::now();
+            self.sent_ns.push(wall_ns());
+            self.namespace.append("in", &[1; 64], AppendOptions::default())?;
+            if then == Then::Awaits {
+                self.await_result(first + n)?;
+                results.record(start.elapsed());
+            }
+            thread::sleep(PACE);
+        }
+        self.await_result(first + count - 1)?;
+        let mut latencies = Samples::new();
+        let mut payload = Vec::new();
+        for n in 0..count {
+            self.namespace.journal().get(&self.out, first + n, &mut payload)?;
+            latencies.record_ns(stamp(&payload)?.saturating_sub(self.sent_ns[n as usize]));
+        }
+        if self.out.latest() != first + count - 1 {
+            return Err(format!(
+                "{count} appends made the log {} long instead of {}",
+                self.out.latest(),
+                first + count - 1
+            )
+            .into());
+        }
+        Ok((latencies, results))
+    }
+
+    fn await_result(&self, seqno: u64) -> Outcome<()> {
+        let (journal, start) = (self.namespace.journal(), Instant::now());
+        loop {
+            let seen = journal.tail();
+            if self.out.latest() >= seqno {
+                return Ok(());
+            }
+            if start.elapsed() > Duration::from_secs(20) {
+                return Err(format!("record {seqno} of the function is missing after 20 s").into());
+            }
+            journal.wait(seen, Duration::from_secs(1));
+        }
+    }
+}
+
+/// The time that a function wrote: eight bytes, or text from one that writes lines.
+fn stamp(payload: &[u8]) -> Outcome<u64> {
+    match <[u8; 8]>::try_from(payload) {
+        Ok(bytes) => Ok(u64::from_le_bytes(bytes)),
+        Err(_) => Ok(std::str::from_utf8(payload)?.trim().parse()?),
+    }
+}
+
+/// All repetitions of one scenario.
+struct Scenario {
+    p50s: Repeated,
+    latencies: Samples,
+    results: Samples,
+}
+
+fn scenario(bench: &mut Bench, repetitions: usize, count: u64, then: Then) -> Outcome<Scenario> {
+    let mut all = Scenario { p50s: Repeated::default(), latencies: Samples::new(), results: Samples::new() };
+    for _ in 0..repetitions {
+        let (latencies, results) = bench.round(count, then)?;
+        all.p50s.push(latencies.p50_us());
+        all.latencies.add(&latencies);
+        all.results.add(&results);
+    }
+    Ok(all)
+}
+
+/// Appends to a sleeping host: both scenarios, and what they come to.
+fn measured(context: &Context, spec: &FunctionSpec, code: &Path, p50_max: f64) -> Outcome<(Measured, f64)> {
+    let mut bench = Bench::new(context, spec, code)?;
+    let (repetitions, count) = (context.repetitions(8), 1000);
+    let sleeps = scenario(&mut bench, repetitions, count, Then::Sleeps)?;
+    let awaits = scenario(&mut bench, repetitions, count, Then::Awaits)?;
+    bench.host.finish()?;
+    let worse = sleeps.p50s.median().max(awaits.p50s.median());
+    let p99 = sleeps.latencies.p99_us().max(awaits.latencies.p99_us());
+    let measured = Measured::new(sleeps.p50s.median(), sleeps.latencies.count())
+        .spread_us(&sleeps.latencies)
+        .target(format!("p50 ≤ {p50_max} µs"), worse <= p50_max)
+        .also("result awaited, p50", awaits.p50s.median(), "µs")
+        .also("result awaited, p99", awaits.latencies.p99_us(), "µs")
+        .also("append to result, p50", awaits.results.p50_us(), "µs")
+        .also("append to result, p99", awaits.results.p99_us(), "µs")
+        .note(format!(
+            "The host is a process of its own and sleeps; nothing is pinned, nobody spins. Value: the appender sleeps 500 µs \
+             after each append, {}. Result awaited: it sleeps until the function's own record is there, then 500 µs, {}. Both \
+             must reach the target. From before the append to the function's own reading of the clock, its first instruction.",
+            sleeps.p50s.spread(),
+            awaits.p50s.spread()
+        ));
+    Ok((measured, p99))
+}
+
+pub fn wasm(context: &Context) -> Outcome<Measured> {
+    let code = functions::wasm(context, "stamp")?;
+    let (measured, p99) = measured(context, &function("f", Runtime::Wasm, "in")?, &code, 15.0)?;
+    let wake = wake::futex(4000, PACE)?;
+    Ok(measured
+        .target("p99 ≤ 80 µs", p99 <= 80.0)
+        .peer("futex wake alone, p50", wake.p50_us())
+        .peer("futex wake alone, p99", wake.p99_us())
+        .peer("CSPOT, handler linked in", cspot::HANDLER_US)
+        .note("Futex wake: one thread wakes another that sleeps, at the same pace, also not pinned.")
+        .note(cspot::SOURCE))
+}
+
+pub fn python(context: &Context) -> Outcome<Measured> {
+    let mut spec = function("f", Runtime::Python, "in")?;
+    spec.handler = "stamp:stamp".into();
+    let (measured, _) = measured(context, &spec, &functions::source("stamp.py"), 40.0)?;
+    beside_a_socket(measured)
+}
+
+pub fn process(context: &Context) -> Outcome<Measured> {
+    let code = functions::native(context, "stamp")?;
+    let mut spec = function("f", Runtime::Process, "in")?;
+    spec.command = vec!["./stamp".into()];
+    let (measured, _) = measured(context, &spec, &code, 40.0)?;
+    beside_a_socket(measured)
+}
+
+/// Adds what the way to a waiting process and back costs without us.
+fn beside_a_socket(measured: Measured) -> Outcome<Measured> {
+    let (mut ours, mut child) = echo()?;
+    let (mut there, mut back) = (Samples::new(), Samples::new());
+    let mut message = [0; ECHO_BYTES];
+    for _ in 0..4000 {
+        thread::sleep(PACE);
+        let (start, sent_ns) = (Instant::now(), wall_ns());
+        ours.write_all(&message)?;
+        ours.read_exact(&mut message)?;
+        back.record(start.elapsed());
+        let came_ns = stamp(&message[..8])?;
+        there.record_ns(came_ns.saturating_sub(sent_ns));
+    }
+    drop(ours);
+    child.wait()?;
+    let wake = wake::futex(4000, PACE)?;
+    Ok(measured
+        .peer("socketpair round trip, p50", back.p50_us())
+        .peer("socketpair one way, p50", there.p50_us())
+        .peer("futex wake alone, p50", wake.p50_us())
+        .note(
+            "Two wakes lie on the way: the host, then the function's process. Socket pair: 128 bytes to a waiting process and \
+             back, at the same pace; futex wake: to a sleeping thread, at the same pace.",
+        ))
+}
+
+pub fn oneshot(context: &Context) -> Outcome<Measured> {
+    let code = functions::native(context, "oneshot")?;
+    let mut spec = function("f", Runtime::Oneshot, "in")?;
+    spec.command = vec!["./oneshot".into()];
+    let mut bench = Bench::new(context, &spec, &code)?;
+    let (repetitions, count) = (context.repetitions(8), 150);
+    let awaits = scenario(&mut bench, repetitions, count, Then::Awaits)?;
+    bench.host.finish()?;
+    let (first, whole) = start_program(&code, context.repetitions(800))?;
+    Ok(Measured::new(awaits.p50s.median(), awaits.latencies.count())
+        .spread_us(&awaits.latencies)
+        .target("p50 ≤ 1000 µs", awaits.p50s.median() <= 1000.0)
+        .also("append to result, p50", awaits.results.p50_us(), "µs")
+        .also("append to result, p99", awaits.results.p99_us(), "µs")
+        .peer("vfork + exec to first instruction, p50", first.p50_us())
+        .peer("vfork + exec to its end, p50", whole.p50_us())
+        .note(format!(
+            "A small C program, linked dynamically, started once for every record; the host is a process of its own and sleeps. \
+             The appender awaits the result, then sleeps 500 µs (a fixed pace of 500 µs would only measure the queue), {}. From \
+             before the append to the program's own reading of the clock, first thing in main. vfork + exec: the same program \
+             started by the bench itself.",
+            awaits.p50s.spread()
+        )))
+}
+
+/// Starts the program that says when it started; returns the times until then and until its end.
+fn start_program(program: &Path, count: usize) -> Outcome<(Samples, Samples)> {
+    let (mut first, mut whole) = (Samples::new(), Samples::new());
+    for _ in 0..count {
+        thread::sleep(PACE);
+        let (start, sent_ns) = (Instant::now(), wall_ns());
+        let output = Command::new(program)
+            .env_clear()
+            .env("MILLRACE_APPEND_FD", "1")
+            .stdin(Stdio::null())
+            .stderr(Stdio::inherit())
+            .output()?;
+        whole.record(start.elapsed());
+        let said = String::from_utf8(output.stdout)?;
+        let time = said.split('\t').nth(1).ok_or("the program said nothing")?;
+        first.record_ns(stamp(time.as_bytes())?.saturating_sub(sent_ns));
+    }
+    Ok((first, whole))
+}

@@ -1,0 +1,89 @@
+//! log.get: reading one record, while nobody writes and while somebody does.
+
+use super::{Measured, fill, journal_with_log, text};
+use crate::{
+    Context, Outcome,
+    children::Helper,
+    measure::{Repeated, Samples, clock_us, each, figure, mean_us, repeat},
+    peers::{cspot, raw},
+};
+use millrace_journal::{Durability, Journal, Log};
+use std::hint::black_box;
+
+const COUNT: u64 = 200_000;
+/// With headers, 76 MB; random reads go over the newest 64 500 records, 70 MB.
+const HISTORY: u64 = 70_000;
+const WINDOW: u64 = 64_500;
+
+struct Reader {
+    journal: Journal,
+    log: Log,
+    buffer: Vec<u8>,
+    random: u64,
+}
+
+impl Reader {
+    fn hot(&mut self, seqno: u64) -> Outcome<()> {
+        self.journal.get(&self.log, seqno, &mut self.buffer)?;
+        black_box(&self.buffer);
+        Ok(())
+    }
+
+    fn newest(&mut self) -> Outcome<()> {
+        self.hot(self.log.latest())
+    }
+
+    fn random(&mut self) -> Outcome<()> {
+        self.random = self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        self.hot(self.log.latest() - (self.random >> 33) % WINDOW)
+    }
+}
+
+pub fn get(context: &Context) -> Outcome<Measured> {
+    let dir = context.fresh()?;
+    let namespace = dir.path().join("n");
+    let (journal, log) = journal_with_log(&namespace, Durability::Memory, 192 << 20, HISTORY)?;
+    fill(&journal, &log, HISTORY + 10_000)?;
+    let latest = log.latest();
+    let mut reader = Reader { journal, log, buffer: Vec::new(), random: 1 };
+    let repetitions = context.repetitions(11);
+    mean_us(COUNT, || reader.random())?;
+    let hot = repeat(repetitions, || mean_us(COUNT, || reader.hot(latest)))?;
+    let random = repeat(repetitions, || mean_us(COUNT, || reader.random()))?;
+    let (mut hot_each, mut random_each) = (Samples::new(), Samples::new());
+    each(COUNT, &mut hot_each, || reader.hot(latest))?;
+    each(COUNT, &mut random_each, || reader.random())?;
+    let writer = Helper::start("churn", &[text(&namespace)?])?;
+    let newest_written = repeat(repetitions, || mean_us(COUNT, || reader.newest()))?;
+    let random_written = repeat(repetitions, || mean_us(COUNT, || reader.random()))?;
+    writer.finish()?;
+    let memory = repeat(repetitions, || Ok(raw::copy_random_us(70 << 20)))?;
+    Ok(measured(&hot, &random, &hot_each, &random_each)
+        .also("newest record under a writer", newest_written.median(), "µs")
+        .also("random under a writer", random_written.median(), "µs")
+        .target("unchanged under a writer (random ≤ 0.3 µs)", random_written.median() <= 0.3)
+        .peer("memcpy of 1 KiB, cached", raw::copy_us(16 << 10))
+        .peer("memcpy of 1 KiB, random over 70 MiB", memory.median())
+        .peer("CSPOT get", cspot::GET_US)
+        .note(format!(
+            "Back to back, one thread, not pinned; every byte's checksum verified. Value: the same record again and again, mean \
+             of {COUNT}, {}. Random over 70 MB: {}. Under a writer: another process appends 1 KiB to the same log back to back, \
+             on the other core, and gives segments back; the newest record, {}; random, {}. Reading the newest record there \
+             means fetching lines that the other core has just written. p50 and p99 include {} µs for the clock.",
+            hot.spread(),
+            random.spread(),
+            newest_written.spread(),
+            random_written.spread(),
+            figure(clock_us())
+        ))
+        .note(cspot::SOURCE))
+}
+
+fn measured(hot: &Repeated, random: &Repeated, hot_each: &Samples, random_each: &Samples) -> Measured {
+    Measured::new(hot.median(), COUNT * 11)
+        .spread_us(hot_each)
+        .target("hot ≤ 0.08 µs", hot.median() <= 0.08)
+        .target("random over 70 MB ≤ 0.3 µs", random.median() <= 0.3)
+        .also("random over 70 MB", random.median(), "µs")
+        .also("random, p99", random_each.p99_us(), "µs")
+}

@@ -1,0 +1,151 @@
+//! host.*: the program itself, as it is shipped.
+
+use super::{Measured, function, namespace_with_logs};
+use crate::{
+    Context, Outcome, functions,
+    measure::{Repeated, Samples, repeat},
+};
+use millrace_journal::Durability;
+use millrace_node::{AppendOptions, Namespace, Runtime};
+use std::{
+    env, fs,
+    io::{BufRead, BufReader},
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+/// The release build of `millrace`, made now if it is not up to date.
+fn program(context: &Context) -> Outcome<PathBuf> {
+    let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let status = Command::new(cargo)
+        .current_dir(&context.root)
+        .args(["build", "--release", "--locked", "--quiet", "-p", "millrace-cli"])
+        .status()?;
+    let target = env::var_os("CARGO_TARGET_DIR").map_or_else(|| context.root.join("target"), PathBuf::from);
+    if status.success() { Ok(target.join("release/millrace")) } else { Err("millrace could not be built".into()) }
+}
+
+/// A namespace in `dir/n` with one function that does nothing.
+fn namespace(context: &Context, dir: &Path) -> Outcome<Namespace> {
+    let namespace = namespace_with_logs(&dir.join("n"), Durability::Memory, &[("in", 1000)])?;
+    namespace.deploy(&function("f", Runtime::Wasm, "in")?, &functions::wasm(context, "nothing")?)?;
+    Ok(namespace)
+}
+
+/// A running `millrace serve`, ended with the handle.
+struct Served(Child);
+
+impl Served {
+    fn start(program: &Path, dir: &Path) -> Outcome<Self> {
+        let child = Command::new(program)
+            .arg("--namespace")
+            .arg(dir.join("n"))
+            .arg("serve")
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()?;
+        Ok(Self(child))
+    }
+
+    fn announced(&mut self) -> Outcome<()> {
+        let output = self.0.stdout.take().ok_or("a program without output")?;
+        let mut line = String::new();
+        if BufReader::new(output).read_line(&mut line)? == 0 {
+            return Err("millrace serve ended early".into());
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        // Its namespace goes with the directory.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+pub fn ready(context: &Context) -> Outcome<Measured> {
+    let program = program(context)?;
+    let dir = context.fresh()?;
+    let namespace = namespace(context, dir.path())?;
+    let function = namespace.journal().catalog()?.function("f").ok_or("no function")?.clone();
+    let (mut first, mut announced) = (Samples::new(), Repeated::default());
+    let repetitions = context.repetitions(40);
+    let mut values = Repeated::default();
+    for _ in 0..repetitions {
+        let done = function.done();
+        let start = Instant::now();
+        let mut served = Served::start(&program, dir.path())?;
+        namespace.append("in", b"1", AppendOptions::default())?;
+        while function.done() == done {
+            if start.elapsed() > Duration::from_secs(20) {
+                return Err("no run was done within 20 s of the start".into());
+            }
+            namespace.journal().wait(namespace.journal().tail(), Duration::from_millis(1));
+        }
+        values.push(start.elapsed().as_secs_f64() * 1000.0);
+        first.record(start.elapsed());
+        served.announced()?;
+        announced.push(start.elapsed().as_secs_f64() * 1000.0);
+    }
+    let one = repeat(repetitions, || append_by_command(&program, dir.path()))?;
+    Ok(Measured::new(values.median(), first.count())
+        .percentiles(first.p50_us() / 1000.0, first.p99_us() / 1000.0)
+        .target("≤ 100 ms", values.median() <= 100.0)
+        .also("`millrace log append`, start to end", one.median(), "ms")
+        .note(format!(
+            "`millrace serve` is started and a record appended at once by another process; until the Wasm function bound to its \
+             log has run and its DONE is in the journal: more than the first append, which needs no host at all. Warm page cache, \
+             compiled module in its cache, {}. A namespace in memory mode whose host was killed before.",
+            values.spread()
+        )))
+}
+
+/// A whole `millrace log append`, in ms.
+fn append_by_command(program: &Path, dir: &Path) -> Outcome<f64> {
+    let start = Instant::now();
+    let output =
+        Command::new(program).arg("--namespace").arg(dir.join("n")).args(["log", "append", "in", "1"]).output()?;
+    let elapsed = start.elapsed().as_secs_f64() * 1000.0;
+    if output.status.success() { Ok(elapsed) } else { Err(String::from_utf8_lossy(&output.stderr).into()) }
+}
+
+pub fn rss(context: &Context) -> Outcome<Measured> {
+    let program = program(context)?;
+    let dir = context.fresh()?;
+    let namespace = namespace(context, dir.path())?;
+    let (mut all, mut own) = (Repeated::default(), Repeated::default());
+    for _ in 0..context.repetitions(5) {
+        let mut served = Served::start(&program, dir.path())?;
+        served.announced()?;
+        namespace.append("in", b"1", AppendOptions::default())?;
+        namespace.wait_idle(Duration::from_secs(20))?;
+        thread::sleep(Duration::from_secs(1));
+        let status = fs::read_to_string(format!("/proc/{}/status", served.0.id()))?;
+        let mb = |name: &str| -> Outcome<f64> {
+            let line = status.lines().find_map(|line| line.strip_prefix(name)).ok_or("no such line in status")?;
+            Ok(line.trim_start_matches(':').trim().trim_end_matches(" kB").parse::<f64>()? * 1024.0 / 1e6)
+        };
+        all.push(mb("VmRSS")?);
+        own.push(mb("RssAnon")?);
+    }
+    Ok(Measured::new(all.median(), context.repetitions(5) as u64)
+        .target("≤ 40 MB", all.median() <= 40.0)
+        .also("of it anonymous, its very own", own.median(), "MB")
+        .note(format!(
+            "VmRSS of `millrace serve` with one Wasm function, one second after its first run: program, code, and the pages of \
+             the namespace it has mapped, {}.",
+            all.spread()
+        )))
+}
+
+pub fn size(context: &Context) -> Outcome<Measured> {
+    let bytes = fs::metadata(program(context)?)?.len();
+    let mb = bytes as f64 / 1e6;
+    Ok(Measured::new(mb, 1)
+        .target("≤ 20 MB", mb <= 20.0)
+        .note(format!("target/release/millrace, {bytes} bytes; everything in one file, symbols stripped.")))
+}

@@ -1,0 +1,209 @@
+//! One figure each: what it is, how it is measured, what it must reach.
+
+mod chain;
+mod dispatch;
+mod durable;
+mod get;
+mod host;
+mod journal;
+mod node;
+mod recover;
+mod runs;
+
+use crate::{
+    Context, Outcome,
+    machine::{self, Busy},
+    measure::Samples,
+    report::{Figure, Row},
+};
+use millrace_journal::{CreateOptions, Durability, Journal, Log};
+use millrace_node::{FunctionSpec, Namespace, Runtime};
+use millrace_wire::EventId;
+use std::{collections::BTreeMap, path::Path};
+
+/// The record that is appended unless a row says otherwise.
+pub const PAYLOAD: [u8; 1024] = [7; 1024];
+
+/// A row before it is measured.
+pub struct Spec {
+    pub id: &'static str,
+    pub what: &'static str,
+    pub unit: &'static str,
+    run: fn(&Context) -> Outcome<Measured>,
+}
+
+/// Every row, in the order of the report. The ids are stable.
+pub const ALL: &[Spec] = &[
+    Spec {
+        id: "journal.append",
+        what: "append 1 KiB in process, warm, memory, mean",
+        unit: "µs",
+        run: journal::append,
+    },
+    Spec { id: "journal.cold", what: "append 1 KiB on fresh segments, p99", unit: "µs", run: journal::cold },
+    Spec { id: "log.get", what: "get 1 KiB, the same record again, mean", unit: "µs", run: get::get },
+    Spec { id: "node.append", what: "append with one bound function, mean", unit: "µs", run: node::append },
+    Spec { id: "dispatch.wasm", what: "append to first instruction, Wasm, p50", unit: "µs", run: dispatch::wasm },
+    Spec {
+        id: "dispatch.python", what: "append to first instruction, Python, p50", unit: "µs", run: dispatch::python
+    },
+    Spec {
+        id: "dispatch.process",
+        what: "append to first instruction, process, p50",
+        unit: "µs",
+        run: dispatch::process,
+    },
+    Spec {
+        id: "dispatch.oneshot",
+        what: "append to first instruction, process per record, p50",
+        unit: "µs",
+        run: dispatch::oneshot,
+    },
+    Spec { id: "runs.wasm", what: "sustained no-op runs, Wasm", unit: "/s", run: runs::wasm },
+    Spec { id: "runs.python", what: "sustained no-op runs, Python", unit: "/s", run: runs::python },
+    Spec { id: "durable.append.1", what: "append 1 KiB to disk, one client, p50", unit: "µs", run: durable::one },
+    Spec { id: "durable.append.64", what: "append 1 KiB to disk, 64 threads", unit: "/s", run: durable::many },
+    Spec {
+        id: "chain5.durable",
+        what: "append, 5 chained Wasm functions, durable result, p50",
+        unit: "µs",
+        run: chain::durable,
+    },
+    Spec { id: "recover.1gib", what: "open 1 GiB after a kill", unit: "ms", run: recover::bytes },
+    Spec { id: "recover.1m", what: "open with 1 M pending triggers after a kill", unit: "ms", run: recover::triggers },
+    Spec { id: "host.ready", what: "start of the program to the first run done", unit: "ms", run: host::ready },
+    Spec { id: "host.rss", what: "resident memory of an idle host", unit: "MB", run: host::rss },
+    Spec { id: "host.size", what: "the stripped program", unit: "MB", run: host::size },
+];
+
+/// What a row's measurement comes to.
+pub struct Measured {
+    value: f64,
+    p50: Option<f64>,
+    p99: Option<f64>,
+    samples: u64,
+    peers: BTreeMap<String, f64>,
+    targets: Vec<String>,
+    met: bool,
+    also: Vec<Figure>,
+    note: Vec<String>,
+}
+
+impl Measured {
+    pub fn new(value: f64, samples: u64) -> Self {
+        Self {
+            value,
+            p50: None,
+            p99: None,
+            samples,
+            peers: BTreeMap::new(),
+            targets: Vec::new(),
+            met: true,
+            also: Vec::new(),
+            note: Vec::new(),
+        }
+    }
+
+    /// The distribution in the row's unit, µs.
+    pub fn spread_us(mut self, samples: &Samples) -> Self {
+        (self.p50, self.p99) = (Some(samples.p50_us()), Some(samples.p99_us()));
+        self
+    }
+
+    pub fn percentiles(mut self, p50: f64, p99: f64) -> Self {
+        (self.p50, self.p99) = (Some(p50), Some(p99));
+        self
+    }
+
+    pub fn peer(mut self, name: &str, value: f64) -> Self {
+        self.peers.insert(name.into(), value);
+        self
+    }
+
+    /// What the row must reach, and whether it does. All of them count.
+    pub fn target(mut self, text: impl Into<String>, met: bool) -> Self {
+        self.targets.push(text.into());
+        self.met &= met;
+        self
+    }
+
+    pub fn also(mut self, name: &str, value: f64, unit: &str) -> Self {
+        self.also.push(Figure { name: name.into(), value, unit: unit.into() });
+        self
+    }
+
+    pub fn note(mut self, text: impl Into<String>) -> Self {
+        self.note.push(text.into());
+        self
+    }
+}
+
+/// Measures one row.
+pub fn measure(spec: &Spec, context: &Context) -> Outcome<Row> {
+    // What the rows before have left to be written would go on under this one.
+    std::process::Command::new("sync").arg("-f").arg(&context.dir).status()?;
+    let busy = Busy::now()?;
+    let measured = (spec.run)(context)?;
+    Ok(Row {
+        id: spec.id.into(),
+        value: measured.value,
+        unit: spec.unit.into(),
+        p50: measured.p50,
+        p99: measured.p99,
+        samples: measured.samples,
+        peers: measured.peers,
+        target: measured.targets.join("; "),
+        met: measured.met,
+        also: measured.also,
+        note: measured.note.join(" "),
+        date: machine::now(),
+        commit: machine::commit(&context.root),
+        others_cpu_percent: busy.others_percent()?,
+    })
+}
+
+/// Appends `count` records, one batch each.
+pub fn fill(journal: &Journal, log: &Log, count: u64) -> Outcome<()> {
+    for _ in 0..count {
+        journal.commit(|batch| batch.append(log, &PAYLOAD, EventId::NONE, 0))?;
+    }
+    Ok(())
+}
+
+/// A journal with a log `a`, not yet written to.
+pub fn journal_with_log(
+    dir: &Path,
+    durability: Durability,
+    retain_bytes: u64,
+    history: u64,
+) -> Outcome<(Journal, Log)> {
+    let options = CreateOptions { retain_bytes, durability, ..CreateOptions::default() };
+    let journal = Journal::create(dir, &options)?;
+    let log = journal.commit(|batch| batch.create_log(&"a".parse()?, history))?.value;
+    Ok((journal, log))
+}
+
+/// A namespace with logs of these names and histories.
+pub fn namespace_with_logs(dir: &Path, durability: Durability, logs: &[(&str, u64)]) -> Outcome<Namespace> {
+    // Room for what a row appends without giving anything back, so that retention is no part of it.
+    let options = CreateOptions { retain_bytes: 4 << 30, durability, ..CreateOptions::default() };
+    let namespace = Namespace::create(dir, &options)?;
+    for (name, history) in logs {
+        namespace.create_log(&name.parse()?, *history)?;
+    }
+    Ok(namespace)
+}
+
+/// A function bound to one log, with every limit at its default but for the queue.
+pub fn function(name: &str, runtime: Runtime, log: &str) -> Outcome<FunctionSpec> {
+    let mut spec = FunctionSpec::new(name.parse()?, runtime);
+    spec.on = vec![log.parse()?];
+    // Rows that build up a backlog on purpose must not be refused.
+    spec.pending_max = millrace_node::PENDING_MAX;
+    Ok(spec)
+}
+
+/// A path as an argument of a child.
+pub fn text(path: &Path) -> Outcome<&str> {
+    path.to_str().ok_or_else(|| format!("{} is not text", path.display()).into())
+}

@@ -1,0 +1,170 @@
+//! runs.*: how many runs a second a host gets done, one after another without end.
+
+use super::{Measured, function, namespace_with_logs, text};
+use crate::{Context, Outcome, children::Helper, functions, measure::Repeated, peers::cspot};
+use millrace_journal::Durability;
+use millrace_node::{AppendOptions, FunctionSpec, Namespace, NewRecord, Runtime};
+use millrace_runtime::{
+    Call, Executor, HostCalls, Invocation, Limits, Outcome as RunOutcome, PythonExecutor, PythonSpec, WasmEngine,
+    WasmExecutor,
+};
+use millrace_wire::EventId;
+use std::{
+    collections::BTreeMap,
+    path::Path,
+    thread,
+    time::{Duration, Instant},
+};
+
+const RECORD: [u8; 128] = [7; 128];
+/// How long a backlog may take.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+pub fn wasm(context: &Context) -> Outcome<Measured> {
+    let code = functions::wasm(context, "nothing")?;
+    let count = if context.quick { 200_000 } else { 1_000_000 };
+    let spec = function("f", Runtime::Wasm, "in")?;
+    let (drained, fed) = rates(context, &spec, &code, count)?;
+    let function = WasmEngine::new()?.load(&code, &context.dir.join("functions/cache"), "handle")?;
+    let alone = executor_alone(&mut WasmExecutor::new(function, Limits::default()), 2000)?;
+    Ok(measured(&drained, &fed, count, 300_000.0)
+        .peer("the Wasm runtime alone", alone)
+        .peer("CSPOT, handlers", cspot::HANDLERS_PER_SECOND)
+        .note("The runtime alone: the same module, batches of 64, no journal at all.")
+        .note(cspot::SOURCE))
+}
+
+pub fn python(context: &Context) -> Outcome<Measured> {
+    let count = if context.quick { 40_000 } else { 250_000 };
+    let mut spec = function("f", Runtime::Python, "in")?;
+    spec.handler = "stamp:nothing".into();
+    let code = functions::source("stamp.py");
+    let (drained, fed) = rates(context, &spec, &code, count)?;
+    let python = PythonSpec {
+        python: "python3".into(),
+        dir: code.parent().ok_or("a source without a folder")?.into(),
+        module: "stamp".into(),
+        function: "nothing".into(),
+        env: BTreeMap::new(),
+    };
+    let alone = executor_alone(&mut PythonExecutor::new(python, Limits::default()), 500)?;
+    Ok(measured(&drained, &fed, count, 60_000.0)
+        .peer("frames alone", alone)
+        .note("Frames alone: the same function in one warm worker, batches of 64 over its socket, no journal at all."))
+}
+
+fn measured(drained: &Repeated, fed: &Repeated, count: u64, target: f64) -> Measured {
+    Measured::new(drained.median(), count)
+        .target(format!("≥ {target:.0} /s"), drained.median() >= target)
+        .also("while another process appends", fed.median(), "/s")
+        .note(format!(
+            "{count} pending runs of a function that does nothing, records of 128 bytes, memory; one function, ordered, so one \
+             run at a time. The host, a process of its own and not pinned, claims (FIRED), runs and publishes (DONE) them; the \
+             rate between a tenth done and all done, read from the function's counter each ms, {}. While another process \
+             appends: the same runs, the appends (batches of 1024, each with its trigger) going on at the same time, from the \
+             first append to the last run done, {}.",
+            drained.spread(),
+            fed.spread()
+        ))
+}
+
+/// Runs per second of a backlog, and while records come in.
+fn rates(context: &Context, spec: &FunctionSpec, code: &Path, count: u64) -> Outcome<(Repeated, Repeated)> {
+    let (mut drained, mut fed) = (Repeated::default(), Repeated::default());
+    for _ in 0..context.repetitions(5) {
+        drained.push(once(context, spec, code, count, false)?);
+        fed.push(once(context, spec, code, count, true)?);
+    }
+    Ok((drained, fed))
+}
+
+fn once(context: &Context, spec: &FunctionSpec, code: &Path, count: u64, feed: bool) -> Outcome<f64> {
+    let dir = context.fresh()?;
+    let path = dir.path().join("n");
+    let namespace = namespace_with_logs(&path, Durability::Memory, &[("in", 1000)])?;
+    namespace.deploy(spec, code)?;
+    if !feed {
+        append(&namespace, count)?;
+        let host = Helper::launch("host", &[text(&path)?])?;
+        let (early, late) = (progress(&namespace, count / 10)?, progress(&namespace, count)?);
+        host.finish()?;
+        return Ok((late.1 - early.1) as f64 / (late.0 - early.0).as_secs_f64());
+    }
+    let mut host = Helper::start("host", &[text(&path)?])?;
+    host.line()?;
+    append(&namespace, 100)?; // Starts the function.
+    progress(&namespace, 100)?;
+    let start = Instant::now();
+    append(&namespace, count)?;
+    let (end, done) = progress(&namespace, count + 100)?;
+    host.finish()?;
+    Ok((done - 100) as f64 / (end - start).as_secs_f64())
+}
+
+fn append(namespace: &Namespace, count: u64) -> Outcome<()> {
+    let records = (0..count).map(|_| Ok(NewRecord { log: "in".into(), payload: RECORD.to_vec() }));
+    // A full queue is waited for: then the runs are what sets the pace.
+    let options = AppendOptions { patience: PATIENCE, ..AppendOptions::default() };
+    Ok(namespace.append_many(records, options, |_| {})?)
+}
+
+/// When so many runs had ended, and how many had by then.
+fn progress(namespace: &Namespace, runs: u64) -> Outcome<(Instant, u64)> {
+    let catalog = namespace.journal().catalog()?;
+    let function = catalog.function("f").ok_or("the function is gone")?;
+    let start = Instant::now();
+    loop {
+        let done = function.done();
+        if done >= runs {
+            return Ok((Instant::now(), done));
+        }
+        if start.elapsed() > PATIENCE {
+            return Err(format!("{done} of {runs} runs after {} s", PATIENCE.as_secs()).into());
+        }
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// A host that offers nothing.
+struct Nothing;
+
+impl HostCalls for Nothing {
+    fn append(&mut self, _: &str, _: &[u8]) -> millrace_wire::Result<()> {
+        Ok(())
+    }
+    fn get(&mut self, _: &str, _: u64) -> millrace_wire::Result<Vec<u8>> {
+        Ok(Vec::new())
+    }
+    fn latest(&mut self, _: &str) -> millrace_wire::Result<u64> {
+        Ok(0)
+    }
+    fn now_ns(&mut self) -> u64 {
+        0
+    }
+    fn random(&mut self, _: &mut [u8]) {}
+}
+
+/// Runs per second of an executor without a journal.
+fn executor_alone(executor: &mut dyn Executor, rounds: u32) -> Outcome<f64> {
+    const BATCH: usize = 64;
+    let invocation = Invocation { log: "in", seqno: 1, payload: &RECORD, run: EventId::NONE, attempt: 1 };
+    let mut round = || -> Outcome<()> {
+        let mut hosts = [const { Nothing }; BATCH];
+        let mut batch: Vec<Call<'_>> = hosts.iter_mut().map(|host| Call { invocation, host }).collect();
+        let mut failed = None;
+        executor.run(&mut batch, &mut |_, completion| {
+            if completion.outcome != RunOutcome::Done {
+                failed = Some(format!("a run of nothing ended as {:?}", completion.outcome));
+            }
+        });
+        failed.map_or(Ok(()), |failed| Err(failed.into()))
+    };
+    (0..20).try_for_each(|_| round())?;
+    let mut rates = Repeated::default();
+    for _ in 0..5 {
+        let start = Instant::now();
+        (0..rounds).try_for_each(|_| round())?;
+        rates.push(f64::from(rounds) * BATCH as f64 / start.elapsed().as_secs_f64());
+    }
+    Ok(rates.median())
+}
