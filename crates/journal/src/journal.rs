@@ -153,7 +153,7 @@ impl Journal {
         }
         let manifest = Manifest {
             namespace: random_namespace()?,
-            epoch: 1,
+            epoch: 0, // opening it, below, makes it 1
             segment_bytes: options.segment_bytes,
             retain_bytes: options.retain_bytes,
             retain_age_ms: options.retain_age.map(|age| age.as_millis() as u64),
