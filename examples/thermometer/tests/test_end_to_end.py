@@ -6,12 +6,14 @@ import json
 import random
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 import run
 from driver import application
+from driver.application import Settings
 from driver.host import Host
 from driver.readings import read
 from fake import Namespace
@@ -36,7 +38,8 @@ def expected(files) -> Namespace:
     """What the functions append when they run one after the other in memory."""
     namespace = Namespace(["jfk", "lga"], age_s=3 * 86_400, train_s=28 * 86_400)
     sensors, truth = [read(name, files[name]) for name in ("jfk", "lga")], read("truth", files["truth"])
-    for log, text in run.in_order_of_arrival(sensors, truth, 6 * 3600):
+    namespace.fed = run.in_order_of_arrival(sensors, truth, 6 * 3600)
+    for log, text in namespace.fed:
         namespace.append(log, text)
     namespace.run_all()
     return namespace
@@ -48,31 +51,42 @@ def driver(*args: object) -> subprocess.CompletedProcess:
     )
 
 
+def inputs(files: dict[str, Path]) -> list[str]:
+    return ["--sensor", f"jfk={files['jfk']}", "--sensor", f"lga={files['lga']}", "--truth", str(files["truth"])]
+
+
 @pytest.mark.parametrize("smooth", application.SMOOTH)
 def test_every_form_of_smooth_gives_the_logs_that_one_run_after_the_other_gives(tmp_path, files, expected, smooth):
-    done = driver(
-        "--sensor",
-        f"jfk={files['jfk']}",
-        "--sensor",
-        f"lga={files['lga']}",
-        "--truth",
-        files["truth"],
-        "--out",
-        tmp_path,
-        "--namespace",
-        tmp_path / "namespace",
-        "--smooth",
-        smooth,
-    )
+    done = driver(*inputs(files), "--out", tmp_path, "--namespace", tmp_path / "namespace", "--smooth", smooth)
     assert done.returncode == 0, done.stderr
     host = Host(tmp_path / "namespace", tmp_path / "application" / "millrace.toml")
+    assert_as_expected(host, expected)
+    figures = json.loads((tmp_path / "thermometer.json").read_text())["against the smoothed truth"]
+    assert all(figures["prediction"]["mae"] < other["mae"] for name, other in figures.items() if name != "prediction")
+    assert (tmp_path / "thermometer.png").stat().st_size > 20_000 and (tmp_path / "thermometer.svg").exists()
+
+
+def test_a_host_that_is_killed_again_and_again_loses_and_repeats_nothing(tmp_path, files, expected):
+    settings = Settings(("jfk", "lga"), python=sys.executable, namespace=str(tmp_path / "namespace"))
+    file = application.write(settings, tmp_path / "application")
+    for life in range(6):
+        with Host(tmp_path / "namespace", file) as host:
+            if life == 0:
+                host.append(expected.fed, lambda count: None)
+            if life < 5:
+                time.sleep(0.3)
+                host.process.kill()
+                assert life or any(host.pending().values()), "the first host should have been killed at work"
+            else:
+                host.wait_idle(120, lambda pending: None)
+    assert_as_expected(host, expected)
+
+
+def assert_as_expected(host: Host, expected: Namespace) -> None:
     for log in ("smooth/jfk", "smooth/lga", "smooth/truth"):
         assert [row["data"] for row in host.rows("log", "get", log, "--all")] == expected.logs[log], log
     for log in ("model", "prediction"):
         assert_alike(host.records(log), expected.values(log))
-    figures = json.loads((tmp_path / "thermometer.json").read_text())["against the smoothed truth"]
-    assert all(figures["prediction"]["mae"] < other["mae"] for name, other in figures.items() if name != "prediction")
-    assert (tmp_path / "thermometer.png").stat().st_size > 20_000 and (tmp_path / "thermometer.svg").exists()
 
 
 def assert_alike(got: list[dict], wanted: list[dict]) -> None:
@@ -109,15 +123,6 @@ def test_anyones_data(tmp_path):
 def test_a_namespace_that_exists_is_not_touched(tmp_path, files):
     (tmp_path / "namespace").mkdir()
     (tmp_path / "namespace" / "mine").write_text("dear")
-    done = driver(
-        "--sensor",
-        f"jfk={files['jfk']}",
-        "--truth",
-        files["truth"],
-        "--out",
-        tmp_path / "out",
-        "--namespace",
-        tmp_path / "namespace",
-    )
+    done = driver(*inputs(files), "--out", tmp_path / "out", "--namespace", tmp_path / "namespace")
     assert done.returncode == 2 and "exists" in done.stderr
     assert [path.name for path in (tmp_path / "namespace").iterdir()] == ["mine"]
