@@ -7,6 +7,7 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
+from .host import Failed
 from .units import duration
 
 EXAMPLE = Path(__file__).resolve().parents[1]
@@ -120,4 +121,9 @@ def compile_smooth(settings: Settings, directory: Path) -> None:
     else:
         (directory / "smooth").mkdir(exist_ok=True)
         command = ["cc", *common, source, "-o", str(directory / "smooth" / "smooth")]
-    subprocess.run(command, check=True)
+    try:
+        subprocess.run(command, check=True)
+    except FileNotFoundError:
+        raise Failed(f"'{command[0]}' is needed to compile smooth.c: run `make setup`") from None
+    except subprocess.CalledProcessError:
+        raise Failed("smooth.c does not compile; see above") from None
