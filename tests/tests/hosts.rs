@@ -1,8 +1,13 @@
 //! Hosts: one at a time, stopped gently or not, killed; and what waits meanwhile says why.
 
-use millrace_tests::{Host, Place, end, eventually};
+use millrace_tests::{Host, Place, end, eventually, wait};
 use serde_json::json;
-use std::{fs, time::Duration};
+use std::{
+    fs,
+    io::{BufRead, BufReader},
+    process::{Command, Stdio},
+    time::Duration,
+};
 
 /// A namespace with logs `in` and `out`, and a shell function between them.
 fn place_with(script: &str, options: &str) -> Place {
@@ -210,6 +215,27 @@ fn one_run_can_be_waited_for() {
     }
     let said = place.run(["run", "show", "1-2-3"]);
     assert!(said.code == 1 && said.stderr.contains("no run 000000000001-2-3"), "{said:#?}");
+}
+
+#[test]
+fn a_host_works_on_when_nobody_reads_what_it_says() {
+    // The first attempt fails, which the host tries to tell.
+    let place =
+        place_with(&COPY.replace("printf", "[ $MILLRACE_ATTEMPT -gt 1 ] || exit 1\nprintf"), "backoff = \"1ms\"");
+    let mut command = place.command(["serve"]);
+    let mut host = command.stdout(Stdio::piped()).spawn().unwrap();
+    let mut stdout = BufReader::new(host.stdout.take().unwrap());
+    stdout.read_line(&mut String::new()).unwrap();
+    drop(stdout);
+    for n in 1..=3 {
+        place.run(["log", "append", "in", &n.to_string()]).ok();
+        place.idle();
+        // As often as troubles are told.
+        std::thread::sleep(Duration::from_millis(600));
+    }
+    assert_eq!(place.records("out"), ["1", "2", "3"]);
+    assert!(Command::new("kill").arg(host.id().to_string()).status().unwrap().success());
+    assert_eq!(wait(&mut host, "the host"), 0);
 }
 
 #[test]

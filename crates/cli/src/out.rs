@@ -14,6 +14,8 @@ pub struct Out {
     writer: io::BufWriter<StdoutLock<'static>>,
     json: bool,
     colour: bool,
+    /// Nobody reads any more, and that is no reason to stop.
+    muted: bool,
 }
 
 /// How a piece of text is shown on a terminal.
@@ -55,7 +57,7 @@ pub fn colour_stderr() -> bool {
 impl Out {
     pub fn new(json: bool) -> Self {
         let colour = colour_wanted(io::stdout().is_terminal());
-        Self { writer: io::BufWriter::with_capacity(BUFFER_BYTES, io::stdout().lock()), json, colour }
+        Self { writer: io::BufWriter::with_capacity(BUFFER_BYTES, io::stdout().lock()), json, colour, muted: false }
     }
 
     /// Whether programs read what is printed.
@@ -63,25 +65,29 @@ impl Out {
         self.json
     }
 
+    /// From now on nothing is printed: for a host, which works on when its reader has gone.
+    pub fn mute(&mut self) {
+        self.muted = true;
+    }
+
     /// One JSON object on a line of its own.
     pub fn object(&mut self, object: &Value) -> io::Result<()> {
-        serde_json::to_writer(&mut self.writer, object)?;
-        self.writer.write_all(b"\n")
+        self.line(object.to_string())
     }
 
     /// A line for people.
     pub fn line(&mut self, text: impl AsRef<str>) -> io::Result<()> {
-        self.writer.write_all(text.as_ref().as_bytes())?;
-        self.writer.write_all(b"\n")
+        self.bytes(text.as_ref().as_bytes())?;
+        self.bytes(b"\n")
     }
 
     /// Bytes as they are.
     pub fn bytes(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.writer.write_all(bytes)
+        if self.muted { Ok(()) } else { self.writer.write_all(bytes) }
     }
 
     pub fn flush(&mut self) -> io::Result<()> {
-        self.writer.flush()
+        if self.muted { Ok(()) } else { self.writer.flush() }
     }
 
     /// `text` in a style, if the terminal wants colour.

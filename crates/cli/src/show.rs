@@ -107,20 +107,20 @@ pub fn id(id: EventId) -> Value {
     if id.is_none() { Value::Null } else { json!(id.to_string()) }
 }
 
-/// `1 run`, `2 runs`, `12 345 runs`.
+/// `1 run`, `2 runs`, `12,345 runs`.
 pub fn count(n: u64, one: &str) -> String {
     let plural = if n == 1 { "" } else { "s" };
     format!("{} {one}{plural}", grouped(n))
 }
 
-/// A number with its digits in threes: `12 345`.
+/// A number with its digits in threes: `12,345`.
 pub fn grouped(n: u64) -> String {
     let digits = n.to_string();
     let mut shown = String::new();
     for (i, digit) in digits.chars().enumerate() {
         // Up to four digits are read at a glance.
         if i > 0 && digits.len() > 4 && (digits.len() - i).is_multiple_of(3) {
-            shown.push(' ');
+            shown.push(',');
         }
         shown.push(digit);
     }
@@ -171,7 +171,7 @@ mod tests {
     fn numbers_are_grouped_when_long() {
         assert_eq!(
             (grouped(9999), grouped(12345), grouped(1234567)),
-            ("9999".into(), "12 345".into(), "1 234 567".into())
+            ("9999".into(), "12,345".into(), "1,234,567".into())
         );
         assert_eq!((count(1, "run"), count(2, "run")), ("1 run".into(), "2 runs".into()));
     }

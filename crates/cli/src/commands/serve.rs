@@ -5,7 +5,7 @@ use crate::{
     args::{Global, ServeArgs},
     out::Out,
     place,
-    report::Outcome,
+    report::{Failure, Outcome},
     show,
 };
 use millrace_node::{Code, Host, HostOptions, Namespace, Result, application::units};
@@ -31,7 +31,10 @@ pub fn run(args: &ServeArgs, global: &Global, out: &mut Out) -> Outcome {
     let host = Host::start(namespace.clone(), HostOptions { observer: Some(observer) })?;
     announce(&namespace, out)?;
     loop {
-        troubles.tell(out)?;
+        match troubles.tell(out) {
+            Err(Failure::BrokenPipe) => out.mute(),
+            told => told?,
+        }
         match stop.recv_timeout(HEALTH_EVERY) {
             Err(mpsc::RecvTimeoutError::Timeout) => {
                 if let Some(error) = host.failure() {

@@ -93,7 +93,7 @@ impl<'a> Stream<'a> {
         // A bar while somebody types would be in their way.
         let watched = io::stderr().is_terminal() && !io::stdin().is_terminal() && !args.quiet && !out.json();
         let progress = watched.then(|| {
-            let style = ProgressStyle::with_template("{spinner} {human_pos} records  {per_sec}  {msg}");
+            let style = ProgressStyle::with_template("{spinner} {msg}");
             ProgressBar::new_spinner().with_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()))
         });
         Self { args, out, progress, started: Instant::now(), line: 0, bytes: 0, appended: BTreeMap::new() }
@@ -170,8 +170,8 @@ impl<'a> Stream<'a> {
             self.out.flush()?;
         }
         if let Some(progress) = &self.progress {
-            progress.inc(receipts.len() as u64);
-            progress.set_message(units::show_size(self.bytes));
+            progress.tick();
+            progress.set_message(self.pace());
         }
         // An input error names its line itself.
         let failed_line = origins.get(receipts.len()).map(|(_, line)| *line);
@@ -195,11 +195,19 @@ impl<'a> Stream<'a> {
             .map_err(|fault| Code::InputInvalid.error(format!("line {} of standard input: {fault}", self.line)))
     }
 
+    /// How much was appended so far, and how fast.
+    fn pace(&self) -> String {
+        let records: u64 = self.appended.values().map(|(count, ..)| count).sum();
+        let took = self.started.elapsed();
+        let per_second = (records as f64 / took.as_secs_f64().max(1e-6)) as u64;
+        let (records, size) = (show::count(records, "record"), units::show_size(self.bytes));
+        format!("{records}, {size} in {}, {}/s", units::show_duration(took), show::grouped(per_second))
+    }
+
     fn summary(&mut self) -> Outcome {
         if self.args.quiet || self.out.json() {
             return Ok(());
         }
-        let took = self.started.elapsed();
         for (log, (count, first, last)) in &self.appended {
             let records = show::count(*count, "record");
             let span = if count == &1 { format!("{first}") } else { format!("{first} to {last}") };
@@ -208,15 +216,8 @@ impl<'a> Stream<'a> {
         if self.appended.is_empty() {
             self.out.line("no records")?;
         }
-        let total: u64 = self.appended.values().map(|(count, ..)| count).sum();
-        if total > 1 && io::stderr().is_terminal() {
-            let per_second = (total as f64 / took.as_secs_f64().max(1e-6)) as u64;
-            eprintln!(
-                "{} in {}, {}/s",
-                units::show_size(self.bytes),
-                units::show_duration(took),
-                show::grouped(per_second)
-            );
+        if io::stderr().is_terminal() {
+            eprintln!("{}", self.pace());
         }
         Ok(())
     }
