@@ -9,7 +9,7 @@ use std::{
     fs, io,
     mem::ManuallyDrop,
     os::{
-        fd::{AsRawFd, OwnedFd},
+        fd::{AsRawFd, IntoRawFd, OwnedFd},
         unix::fs::{MetadataExt, OpenOptionsExt},
     },
     path::{Path, PathBuf},
@@ -120,28 +120,7 @@ impl Medium for FileMedium {
             }
             file.set_len(bytes)?;
         }
-        // SAFETY: the file is at least `bytes` long; the range is unmapped only in `Region::drop`.
-        let base = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                bytes as usize,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_SHARED,
-                file.as_raw_fd(),
-                0,
-            )
-        };
-        if base == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
-        }
-        register_range(base as usize, bytes as usize);
-        use std::os::fd::IntoRawFd;
-        Ok(Arc::new(Region {
-            base: base.cast(),
-            bytes,
-            identity: metadata.ino(),
-            fd: AtomicI32::new(file.into_raw_fd()),
-        }))
+        map_file(file.into(), bytes, metadata.ino())
     }
 
     fn write(&self, region: &Region, at: u64, bytes: &[u8]) -> io::Result<()> {
@@ -207,18 +186,7 @@ impl Medium for FileMedium {
     }
 
     fn retire(&self, region: &Region) {
-        // SAFETY: the range is ours; readers that still look at it see zeros, which no checksum passes.
-        unsafe {
-            libc::mmap(
-                region.base.cast(),
-                region.bytes as usize,
-                libc::PROT_READ,
-                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED,
-                -1,
-                0,
-            )
-        };
-        close(region.fd.swap(-1, Ordering::Relaxed));
+        retire_region(region);
     }
 
     fn identify(&self, name: &str) -> io::Result<(u64, u64)> {
@@ -296,6 +264,34 @@ impl Drop for FileMedium {
             unsafe { ManuallyDrop::drop(&mut self.lock) };
         }
     }
+}
+
+/// Maps a file that is at least `bytes` long.
+pub(super) fn map_file(file: OwnedFd, bytes: u64, identity: u64) -> io::Result<Arc<Region>> {
+    let (access, fd) = (libc::PROT_READ | libc::PROT_WRITE, file.as_raw_fd());
+    // SAFETY: the range is new, and is unmapped only in `Region::drop`.
+    let base = unsafe { libc::mmap(std::ptr::null_mut(), bytes as usize, access, libc::MAP_SHARED, fd, 0) };
+    if base == libc::MAP_FAILED {
+        return Err(io::Error::last_os_error());
+    }
+    register_range(base as usize, bytes as usize);
+    Ok(Arc::new(Region { base: base.cast(), bytes, identity, fd: AtomicI32::new(file.into_raw_fd()) }))
+}
+
+/// Gives a region's memory back and leaves zeros at its address.
+pub(super) fn retire_region(region: &Region) {
+    // SAFETY: the range is ours; readers that still look at it see zeros, which no checksum passes.
+    unsafe {
+        libc::mmap(
+            region.base.cast(),
+            region.bytes as usize,
+            libc::PROT_READ,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED,
+            -1,
+            0,
+        )
+    };
+    close(region.fd.swap(-1, Ordering::Relaxed));
 }
 
 /// Closes a descriptor that was taken out of its region; -1 is none.

@@ -6,6 +6,9 @@
 mod file;
 
 pub use file::FileMedium;
+#[cfg(feature = "sim")]
+#[allow(unsafe_code)]
+pub mod sim;
 
 use std::{
     io,

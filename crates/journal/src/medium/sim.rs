@@ -1,0 +1,593 @@
+//! A machine that can lose its power: files in memory whose unflushed sectors and names survive in any combination.
+//!
+//! ```text
+//!  process()  --> SimMedium --+                    crash(choose) --> another SimDisk,
+//!  process()  --> SimMedium --+--> SimDisk              whose every unflushed sector, length and name
+//!  kill()                     |                         is what `choose` picked of its versions
+//! ```
+//!
+//! Between two flushes of a file, each 512-byte sector has versions: the durable one and every content that was seen since,
+//! at each call of the medium and at each [`SimDisk::observe`]. A power failure keeps any of them, independently. Names
+//! behave the same: each creation, renaming and removal since the folder was flushed happened or did not. What is *not*
+//! simulated: torn sectors, and writes of the processor that nobody saw between two calls (`tests/single_step.rs` has those).
+
+use super::{
+    Medium, Region, SLOT_MAX, Slot,
+    file::{map_file, retire_region},
+};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs::File,
+    io,
+    os::{fd::FromRawFd, unix::fs::FileExt},
+    sync::{
+        Arc, Mutex, MutexGuard,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+};
+
+/// What a disk writes at once, or not at all.
+pub const SECTOR_BYTES: usize = 512;
+const PAGE_BYTES: usize = 4096;
+/// Versions kept of a sector that is never flushed, such as the control page's.
+const VERSIONS_MAX: usize = 16;
+
+/// One inode.
+struct SimFile {
+    /// What processes map: a file without a name.
+    memory: File,
+    /// Bytes seen at the last observation.
+    seen: Vec<u8>,
+    /// What the disk has.
+    durable: Vec<u8>,
+    durable_bytes: u64,
+    /// Unflushed contents of each sector, oldest first.
+    versions: BTreeMap<usize, Vec<Vec<u8>>>,
+    /// Pages that have storage.
+    pages: BTreeSet<usize>,
+}
+
+/// A change of a folder that is not flushed yet.
+#[derive(Clone)]
+enum NameChange {
+    Link(String, u64),
+    Rename(String, String),
+    Unlink(String),
+}
+
+impl NameChange {
+    fn folder(&self) -> &str {
+        let (Self::Link(name, _) | Self::Rename(name, _) | Self::Unlink(name)) = self;
+        name.rsplit_once('/').map_or("", |(folder, _)| folder)
+    }
+
+    fn apply(&self, names: &mut BTreeMap<String, u64>) {
+        match self {
+            Self::Link(name, inode) => drop(names.insert(name.clone(), *inode)),
+            Self::Rename(from, to) => {
+                if let Some(inode) = names.remove(from) {
+                    names.insert(to.clone(), inode);
+                }
+            }
+            Self::Unlink(name) => drop(names.remove(name)),
+        }
+    }
+}
+
+#[derive(Default)]
+struct State {
+    files: BTreeMap<u64, SimFile>,
+    names: BTreeMap<String, u64>,
+    durable_names: BTreeMap<String, u64>,
+    changes: Vec<NameChange>,
+    slots: BTreeMap<Slot, u64>,
+    next_inode: u64,
+    boot: u64,
+    /// Pages that can still be given storage.
+    room_pages: Option<u64>,
+    /// Flushes that still succeed.
+    flushes_left: Option<u64>,
+    /// Frozen copies made at each call, if they are wanted.
+    moments: Option<Vec<SimDisk>>,
+}
+
+/// A machine with a disk. Clones are the same machine.
+#[derive(Clone)]
+pub struct SimDisk {
+    state: Arc<Mutex<State>>,
+    gate: Arc<Mutex<()>>,
+    wall_us: Arc<AtomicU64>,
+    processes: Arc<AtomicU64>,
+}
+
+/// One process of the machine.
+pub struct SimMedium {
+    disk: SimDisk,
+    process: u64,
+    killed: AtomicBool,
+}
+
+fn memory_file(bytes: u64) -> io::Result<File> {
+    // SAFETY: the name is a C string; the descriptor is new and owned by nobody else.
+    let file = unsafe {
+        let fd = libc::memfd_create(c"sim".as_ptr(), libc::MFD_CLOEXEC);
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        File::from_raw_fd(fd)
+    };
+    file.set_len(bytes)?;
+    Ok(file)
+}
+
+impl SimFile {
+    fn new(bytes: u64) -> io::Result<Self> {
+        Ok(Self {
+            memory: memory_file(bytes)?,
+            seen: vec![0; bytes as usize],
+            durable: vec![0; bytes as usize],
+            durable_bytes: 0,
+            versions: BTreeMap::new(),
+            pages: BTreeSet::new(),
+        })
+    }
+
+    /// A file that has been on the disk all along.
+    fn with(content: Vec<u8>, bytes: u64) -> io::Result<Self> {
+        let mut file = Self::new(bytes)?;
+        for (page, content) in content.chunks(PAGE_BYTES).enumerate() {
+            if content.iter().any(|byte| *byte != 0) {
+                file.memory.write_all_at(content, (page * PAGE_BYTES) as u64)?;
+                file.pages.insert(page);
+            }
+        }
+        file.durable = content.clone();
+        file.seen = content;
+        file.durable_bytes = bytes;
+        Ok(file)
+    }
+
+    fn grow(&mut self, bytes: u64) -> io::Result<()> {
+        self.seen.resize(bytes as usize, 0);
+        self.durable.resize(bytes as usize, 0);
+        self.memory.set_len(bytes)
+    }
+
+    /// Notes what the sectors hold now. A page that was written without having storage would have been a SIGBUS.
+    fn observe(&mut self, what: &str) {
+        let mut page = [0; PAGE_BYTES];
+        for at in (0..self.seen.len()).step_by(PAGE_BYTES) {
+            let page = &mut page[..PAGE_BYTES.min(self.seen.len() - at)];
+            self.memory.read_exact_at(page, at as u64).expect("a memory file can be read");
+            if self.seen[at..at + page.len()] == *page {
+                continue;
+            }
+            assert!(self.pages.contains(&(at / PAGE_BYTES)), "{what}: bytes from {at} on were written into a hole");
+            for (n, sector) in page.chunks(SECTOR_BYTES).enumerate() {
+                let from = at + n * SECTOR_BYTES;
+                let seen = &mut self.seen[from..from + sector.len()];
+                if seen != sector {
+                    seen.copy_from_slice(sector);
+                    let versions = self.versions.entry(from / SECTOR_BYTES).or_default();
+                    if versions.len() == VERSIONS_MAX {
+                        versions.remove(VERSIONS_MAX / 2);
+                    }
+                    versions.push(sector.to_vec());
+                }
+            }
+        }
+    }
+
+    fn flush(&mut self) {
+        for sector in std::mem::take(&mut self.versions).into_keys() {
+            let from = sector * SECTOR_BYTES;
+            let to = (from + SECTOR_BYTES).min(self.seen.len());
+            self.durable[from..to].copy_from_slice(&self.seen[from..to]);
+        }
+        self.durable_bytes = self.seen.len() as u64;
+    }
+
+    /// The file as the disk may have it after a power failure.
+    fn survivor(&self, name: &str, choose: &mut dyn FnMut(usize) -> usize) -> io::Result<Self> {
+        let mut content = self.durable.clone();
+        // Indexes are rebuilt after a power failure: that they are there or not is all that could matter.
+        if name.starts_with("index/") {
+            if !self.versions.is_empty() && choose(2) == 1 {
+                content.copy_from_slice(&self.seen);
+            }
+            return Self::with(content, self.seen.len() as u64);
+        }
+        let bytes = match self.durable_bytes == self.seen.len() as u64 || choose(2) == 1 {
+            true => self.seen.len(),
+            false => self.durable_bytes as usize,
+        };
+        for (sector, versions) in &self.versions {
+            let (from, to) = (sector * SECTOR_BYTES, (sector * SECTOR_BYTES + SECTOR_BYTES).min(content.len()));
+            if let Some(version) = choose(versions.len() + 1).checked_sub(1) {
+                content[from..to].copy_from_slice(&versions[version]);
+            }
+        }
+        content.truncate(bytes);
+        Self::with(content, bytes as u64)
+    }
+
+    fn copy(&self) -> io::Result<Self> {
+        let copy = Self::with(self.seen.clone(), self.seen.len() as u64)?;
+        Ok(Self {
+            durable: self.durable.clone(),
+            durable_bytes: self.durable_bytes,
+            versions: self.versions.clone(),
+            pages: self.pages.clone(),
+            ..copy
+        })
+    }
+}
+
+impl State {
+    fn inode(&self, name: &str) -> io::Result<u64> {
+        self.names.get(name).copied().ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+
+    fn file(&mut self, inode: u64) -> &mut SimFile {
+        self.files.get_mut(&inode).expect("a region's file exists")
+    }
+
+    fn change(&mut self, change: NameChange) {
+        change.apply(&mut self.names);
+        self.changes.push(change);
+    }
+
+    fn link(&mut self, name: &str, file: SimFile) -> u64 {
+        self.next_inode += 1;
+        self.files.insert(self.next_inode, file);
+        self.change(NameChange::Link(name.into(), self.next_inode));
+        self.next_inode
+    }
+
+    fn observe(&mut self) {
+        let names: BTreeMap<u64, &String> = self.names.iter().map(|(name, inode)| (*inode, name)).collect();
+        for (inode, file) in &mut self.files {
+            file.observe(names.get(inode).map_or("an unlinked file", |name| name));
+        }
+    }
+
+    /// Gives pages storage, if there is any left.
+    fn charge(&mut self, inode: u64, from: u64, to: u64) -> io::Result<()> {
+        for page in from as usize / PAGE_BYTES..(to as usize).div_ceil(PAGE_BYTES) {
+            let is_new = !self.file(inode).pages.contains(&page);
+            if let Some(room) = &mut self.room_pages
+                && is_new
+            {
+                *room = room.checked_sub(1).ok_or_else(|| io::Error::from_raw_os_error(libc::ENOSPC))?;
+            }
+            self.file(inode).pages.insert(page);
+        }
+        Ok(())
+    }
+}
+
+impl Default for SimDisk {
+    fn default() -> Self {
+        Self {
+            state: Arc::new(Mutex::new(State { boot: 1, ..State::default() })),
+            gate: Arc::default(),
+            wall_us: Arc::new(AtomicU64::new(1_700_000_000_000_000)),
+            processes: Arc::default(),
+        }
+    }
+}
+
+impl SimDisk {
+    /// A process that starts now.
+    pub fn process(&self) -> Arc<SimMedium> {
+        let process = self.processes.fetch_add(1, Ordering::Relaxed) + 1;
+        Arc::new(SimMedium { disk: self.clone(), process, killed: AtomicBool::new(false) })
+    }
+
+    /// A disk that holds these files and nothing unflushed.
+    pub fn with_files(files: impl IntoIterator<Item = (String, Vec<u8>)>) -> Self {
+        let disk = Self::default();
+        {
+            let mut state = disk.lock();
+            for (name, content) in files {
+                let bytes = content.len() as u64;
+                state.link(&name, SimFile::with(content, bytes).expect("memory for a file"));
+            }
+            state.durable_names = state.names.clone();
+            state.changes.clear();
+        }
+        disk
+    }
+
+    /// All files as processes see them now.
+    pub fn files(&self) -> BTreeMap<String, Vec<u8>> {
+        let mut state = self.lock();
+        state.observe();
+        state.names.iter().map(|(name, inode)| (name.clone(), state.files[inode].seen.clone())).collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// Notes what all files hold at this moment.
+    pub fn observe(&self) {
+        self.lock().observe();
+    }
+
+    /// The machine after a power failure now. `choose(n)` says which of `n` versions of something survived, 0 being the
+    /// durable one and `n - 1` the newest; it is asked in the same order for the same state.
+    pub fn crash(&self, choose: &mut dyn FnMut(usize) -> usize) -> SimDisk {
+        let mut state = self.lock();
+        state.observe();
+        let mut names = state.durable_names.clone();
+        for change in &state.changes {
+            if choose(2) == 1 {
+                change.apply(&mut names);
+            }
+        }
+        let survivor = |(name, inode): (&String, &u64)| {
+            Some((*inode, state.files.get(inode)?.survivor(name, choose).expect("memory for a file")))
+        };
+        let files = names.iter().filter_map(survivor).collect();
+        let (next_inode, boot) = (state.next_inode, state.boot + 1);
+        let after = State { files, durable_names: names.clone(), names, next_inode, boot, ..State::default() };
+        SimDisk {
+            state: Arc::new(Mutex::new(after)),
+            gate: Arc::default(),
+            wall_us: Arc::new(AtomicU64::new(self.wall_us.load(Ordering::Relaxed))),
+            processes: Arc::default(),
+        }
+    }
+
+    /// How many versions each thing has that [`SimDisk::crash`] asks about, if names all survive.
+    pub fn choices(&self) -> Vec<usize> {
+        let mut choices = Vec::new();
+        drop(self.crash(&mut |n| {
+            choices.push(n);
+            n - 1
+        }));
+        choices
+    }
+
+    /// From now on a copy of the machine is kept at each call, until [`SimDisk::take_moments`].
+    pub fn record_moments(&self) {
+        self.lock().moments = Some(Vec::new());
+    }
+
+    /// The machine as it was before each call since [`SimDisk::record_moments`].
+    pub fn take_moments(&self) -> Vec<SimDisk> {
+        self.lock().moments.take().unwrap_or_default()
+    }
+
+    /// How many more bytes can be given storage; `None` is no bound.
+    pub fn set_room(&self, bytes: Option<u64>) {
+        self.lock().room_pages = bytes.map(|bytes| bytes / PAGE_BYTES as u64);
+    }
+
+    /// How many more flushes succeed; those that fail leave their data unwritten, and the next one does not know of it.
+    pub fn set_flushes_left(&self, flushes: Option<u64>) {
+        self.lock().flushes_left = flushes;
+    }
+
+    /// Sets the wall clock, microseconds since 1970.
+    pub fn set_wall_us(&self, wall_us: u64) {
+        self.wall_us.store(wall_us, Ordering::Relaxed);
+    }
+
+    fn freeze(&self, state: &State) -> SimDisk {
+        let copy = |(inode, file): (&u64, &SimFile)| (*inode, file.copy().expect("memory for a file"));
+        let frozen = State {
+            files: state.files.iter().map(copy).collect(),
+            names: state.names.clone(),
+            durable_names: state.durable_names.clone(),
+            changes: state.changes.clone(),
+            next_inode: state.next_inode,
+            boot: state.boot,
+            ..State::default()
+        };
+        SimDisk {
+            state: Arc::new(Mutex::new(frozen)),
+            gate: Arc::default(),
+            wall_us: Arc::new(AtomicU64::new(self.wall_us.load(Ordering::Relaxed))),
+            processes: Arc::default(),
+        }
+    }
+}
+
+impl SimMedium {
+    /// The process dies: its slot is free, its mappings are as it left them, and dropping its handles does nothing.
+    pub fn kill(&self) {
+        self.killed.store(true, Ordering::Relaxed);
+        self.disk.lock().slots.retain(|_, process| *process != self.process);
+    }
+
+    /// The state, for a call that changes something; a moment to remember.
+    fn call(&self) -> MutexGuard<'_, State> {
+        let mut state = self.disk.lock();
+        if state.moments.is_some() {
+            state.observe();
+            let moment = self.disk.freeze(&state);
+            state.moments.as_mut().expect("just seen").push(moment);
+        }
+        state
+    }
+}
+
+impl Medium for SimMedium {
+    fn read(&self, name: &str) -> io::Result<Vec<u8>> {
+        let mut state = self.disk.lock();
+        let inode = state.inode(name)?;
+        let file = state.file(inode);
+        file.observe(name);
+        Ok(file.seen.clone())
+    }
+
+    fn replace(&self, name: &str, content: &[u8]) -> io::Result<()> {
+        let mut state = self.call();
+        if state.room_pages.is_some_and(|room| room < content.len().div_ceil(PAGE_BYTES) as u64) {
+            return Err(io::Error::from_raw_os_error(libc::ENOSPC));
+        }
+        let file = SimFile::with(content.to_vec(), content.len() as u64)?;
+        let inode = state.link(name, file);
+        state.changes.pop();
+        state.durable_names.insert(name.into(), inode);
+        Ok(())
+    }
+
+    fn map(&self, name: &str, bytes: u64, create: bool) -> io::Result<Arc<Region>> {
+        let mut state = self.disk.lock();
+        let inode = match state.inode(name) {
+            Err(_) if create => {
+                drop(state);
+                state = self.call();
+                state.link(name, SimFile::new(bytes)?)
+            }
+            found => found?,
+        };
+        let file = state.file(inode);
+        if (file.seen.len() as u64) < bytes {
+            if !create {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            file.grow(bytes)?;
+        }
+        map_file(file.memory.try_clone()?.into(), bytes, inode)
+    }
+
+    fn write(&self, region: &Region, at: u64, bytes: &[u8]) -> io::Result<()> {
+        let mut state = self.call();
+        state.charge(region.identity, at, at + bytes.len() as u64)?;
+        state.file(region.identity).memory.write_all_at(bytes, at)
+    }
+
+    fn allocate(&self, region: &Region, from: u64, to: u64) -> io::Result<()> {
+        let mut state = self.call();
+        state.charge(region.identity, from, to)?;
+        state.file(region.identity).memory.write_all_at(&vec![0; (to - from) as usize], from)
+    }
+
+    fn reserve(&self, region: &Region) -> io::Result<()> {
+        self.call().charge(region.identity, 0, region.bytes)
+    }
+
+    fn prefault(&self, _region: &Region, _from: u64, _to: u64) {}
+
+    fn flush(&self, region: &Region) -> io::Result<()> {
+        let mut state = self.call();
+        let fails = match &mut state.flushes_left {
+            Some(0) => true,
+            Some(left) => {
+                *left -= 1;
+                false
+            }
+            None => false,
+        };
+        let file = state.file(region.identity);
+        file.observe("a flushed file");
+        if fails {
+            file.versions.clear(); // Clean in the cache, never written, and nobody will try again.
+            return Err(io::Error::from_raw_os_error(libc::EIO));
+        }
+        file.flush();
+        Ok(())
+    }
+
+    fn flush_names(&self, folder: &str) -> io::Result<()> {
+        let mut guard = self.call();
+        let state = &mut *guard;
+        let (flushed, rest): (Vec<_>, _) =
+            std::mem::take(&mut state.changes).into_iter().partition(|change| change.folder() == folder);
+        flushed.iter().for_each(|change| change.apply(&mut state.durable_names));
+        state.changes = rest;
+        Ok(())
+    }
+
+    fn drop_cache(&self, name: &str) {
+        let mut state = self.disk.lock();
+        let Ok(inode) = state.inode(name) else { return };
+        let file = state.file(inode);
+        file.observe(name);
+        for sector in 0..file.seen.len() / SECTOR_BYTES {
+            let range = sector * SECTOR_BYTES..(sector + 1) * SECTOR_BYTES;
+            if !file.versions.contains_key(&sector) && file.seen[range.clone()] != file.durable[range.clone()] {
+                file.memory
+                    .write_all_at(&file.durable[range.clone()], range.start as u64)
+                    .expect("memory can be written");
+                file.seen[range.clone()].copy_from_slice(&file.durable[range]);
+            }
+        }
+    }
+
+    fn retire(&self, region: &Region) {
+        retire_region(region);
+    }
+
+    fn identify(&self, name: &str) -> io::Result<(u64, u64)> {
+        let mut state = self.disk.lock();
+        let inode = state.inode(name)?;
+        Ok((inode, state.file(inode).seen.len() as u64))
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        let mut state = self.call();
+        state.inode(from)?;
+        state.change(NameChange::Rename(from.into(), to.into()));
+        Ok(())
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        let mut state = self.disk.lock();
+        if state.inode(name).is_ok() {
+            drop(state);
+            state = self.call();
+            state.change(NameChange::Unlink(name.into()));
+        }
+        Ok(())
+    }
+
+    fn list(&self, folder: &str) -> io::Result<Vec<String>> {
+        let prefix = format!("{folder}/");
+        let state = self.disk.lock();
+        Ok(state.names.keys().filter_map(|name| name.strip_prefix(&prefix)).map(str::to_owned).collect())
+    }
+
+    fn gate(&self, f: &mut dyn FnMut()) -> io::Result<()> {
+        let _gate = self.disk.gate.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        f();
+        Ok(())
+    }
+
+    fn attach(&self) -> io::Result<Option<Slot>> {
+        let mut state = self.disk.lock();
+        let slot = (1..=SLOT_MAX).find(|slot| !state.slots.contains_key(slot));
+        if let Some(slot) = slot {
+            state.slots.insert(slot, self.process);
+        }
+        Ok(slot)
+    }
+
+    fn detach(&self, slot: Slot) {
+        self.disk.lock().slots.remove(&slot);
+    }
+
+    fn is_alive(&self, slot: Slot) -> bool {
+        self.disk.lock().slots.get(&slot).is_some_and(|process| *process != self.process)
+    }
+
+    fn has_others(&self) -> io::Result<bool> {
+        Ok(self.disk.lock().slots.values().any(|process| *process != self.process))
+    }
+
+    fn boot(&self) -> u64 {
+        self.disk.lock().boot
+    }
+
+    fn wall_us(&self) -> u64 {
+        self.disk.wall_us.fetch_add(1, Ordering::Relaxed)
+    }
+
+    fn is_inherited(&self) -> bool {
+        self.killed.load(Ordering::Relaxed)
+    }
+}

@@ -1,0 +1,319 @@
+//! Power failures: every image that a small journal can leave on the disk, at every call of the medium.
+
+mod model;
+
+use millrace_journal::{Durability, Journal, Position, medium::sim::SimDisk};
+use millrace_wire::{Code, EventId};
+use model::{Model, Random, create, each_image, open};
+use std::{path::Path, time::Duration};
+
+/// Images verified after each step; smaller sets are enumerated completely. In the middle of a step, a tenth.
+const IMAGES_MAX: usize = 200;
+/// Every so many images are also written to, closed and opened again.
+const USED_AGAIN: usize = 8;
+
+type Operation = fn(&Journal, u32);
+
+fn define(journal: &Journal, round: u32) {
+    journal
+        .commit(|batch| {
+            batch.create_log(&format!("log/{round}").parse().unwrap(), 4)?;
+            batch.define_function(&"f".parse().unwrap(), &format!("{{\"round\":{round}}}"))
+        })
+        .unwrap();
+}
+
+fn append(journal: &Journal, round: u32) {
+    let log = journal.commit(|batch| batch.create_log(&"a".parse().unwrap(), 3)).unwrap().value;
+    let payload = vec![round as u8 + 1; 40 + 300 * (round as usize % 3)];
+    journal.commit(|batch| batch.append(&log, &payload, EventId::NONE, 0)).unwrap();
+}
+
+fn run(journal: &Journal, round: u32) {
+    let catalog = journal.catalog().unwrap();
+    let (Some(log), Some(function)) = (catalog.log("a"), catalog.function("f")) else { return append(journal, round) };
+    journal
+        .commit(|batch| {
+            let record = batch.append(log, &[round as u8; 700], EventId::NONE, 7)?;
+            let run = batch.trigger(function.id(), record.id, log, record.seqno)?;
+            batch.fired(function.id(), run, 1)?;
+            batch.read(log, record.seqno, run, b"")?;
+            batch.done(function.id(), run, b"{\"status\":\"ok\"}")
+        })
+        .unwrap();
+}
+
+fn abort(journal: &Journal, round: u32) {
+    let catalog = journal.catalog().unwrap();
+    let Some(log) = catalog.log("a") else { return };
+    let failed = journal.commit(|batch| {
+        batch.append(log, &[0xEE; 600], EventId::NONE, 0)?;
+        batch.append(log, &vec![0xEF; 40 + round as usize], EventId::NONE, 1)?;
+        batch.create_log(&"never".parse().unwrap(), 9)?;
+        batch.remove_log(log.name())?;
+        Err::<(), _>(Code::Busy.error("on purpose"))
+    });
+    assert_eq!(failed.unwrap_err().code(), Code::Busy);
+    append(journal, round);
+}
+
+fn remove(journal: &Journal, round: u32) {
+    if journal.log(&"a".parse().unwrap()).is_ok() {
+        journal.commit(|batch| batch.remove_log(&"a".parse().unwrap())).unwrap();
+    }
+    append(journal, round);
+}
+
+/// Large enough that every third such batch moves to another segment.
+fn switch(journal: &Journal, round: u32) {
+    let log = journal.commit(|batch| batch.create_log(&"big".parse().unwrap(), 2)).unwrap().value;
+    journal
+        .commit(|batch| {
+            batch.append(&log, &vec![round as u8 + 1; 100_000], EventId::NONE, 0)?;
+            batch.append(&log, &vec![round as u8 + 2; 130_000], EventId::NONE, 1)?;
+            batch.append(&log, &vec![round as u8 + 3; 200_000], EventId::NONE, 2)
+        })
+        .unwrap();
+}
+
+fn maintain(journal: &Journal, _round: u32) {
+    journal.maintain(&|_| true).unwrap();
+}
+
+/// Runs a script, some steps acknowledged by `sync` and some not, and verifies all images at all moments of each step.
+fn run_script(durability: Durability, script: &[(Operation, bool)], images_max: usize, random: &mut Random) -> usize {
+    let (disk, medium, journal, mut model) = create(durability);
+    let mut images = 0;
+    for (round, (operation, synced)) in script.iter().enumerate() {
+        disk.record_moments();
+        operation(&journal, round as u32);
+        disk.observe();
+        let before = model.clone();
+        model.learn(&journal);
+        // What a moment in the middle may show: everything before, and the new batch or not.
+        let expected = Model { durable: before.durable, epoch: before.epoch, ..model.clone() };
+        let mut moments = disk.take_moments();
+        moments.push(disk.clone());
+        for (n, moment) in moments.iter().enumerate() {
+            let most = if n + 1 == moments.len() { images_max } else { (images_max / 10).max(4) };
+            let mut count = 0;
+            images += each_image(moment, most, random, &mut |image, survivors| {
+                let context = format!("step {round}, moment {n}: {survivors}");
+                let (medium, journal) = expected.verify(&image, &context);
+                count += 1;
+                if count % USED_AGAIN == 1 {
+                    expected.use_again(&medium, journal, &image, &context);
+                }
+            });
+        }
+        if *synced {
+            journal.sync(journal.tail()).unwrap();
+            model.learn_durable(&journal);
+        }
+    }
+    medium.kill();
+    images
+}
+
+#[test]
+fn every_image_of_a_small_journal_recovers() {
+    let mut random = Random::new("small");
+    let script: [(Operation, bool); 8] = [
+        (define, false),
+        (append, true),
+        (run, false),
+        (append, false),
+        (abort, false),
+        (run, true),
+        (remove, false),
+        (define, false),
+    ];
+    for durability in [Durability::Disk, Durability::Memory] {
+        let images = run_script(durability, &script, IMAGES_MAX, &mut random);
+        println!("{images} images in {durability:?}");
+        assert!(images > 1000, "{images} images are not the enumeration this test is about");
+    }
+}
+
+#[test]
+fn every_moment_of_a_segment_switch_and_of_retention_recovers() {
+    let mut random = Random::new("switch");
+    let mut script: Vec<(Operation, bool)> = vec![(define, false), (append, false), (run, true)];
+    for round in 0..9 {
+        script.push((switch, round % 3 == 1));
+        if round % 4 == 3 {
+            script.push((maintain, false));
+        }
+    }
+    script.extend([(append as Operation, false), (maintain as Operation, true), (run as Operation, false)]);
+    for durability in [Durability::Disk, Durability::Memory] {
+        run_script(durability, &script, 12, &mut random);
+    }
+}
+
+#[test]
+fn a_recovery_that_is_cut_short_is_recovered() {
+    let mut random = Random::new("recovery");
+    let (disk, medium, journal, mut model) = create(Durability::Disk);
+    for round in 0..4 {
+        switch(&journal, round);
+        run(&journal, round);
+    }
+    journal.sync(journal.tail()).unwrap();
+    model.learn_durable(&journal);
+    for round in 4..7 {
+        run(&journal, round);
+        switch(&journal, round);
+        model.learn(&journal);
+    }
+    model.learn(&journal);
+    let mut inner = 0;
+    each_image(&disk, 12, &mut random, &mut |image, survivors| {
+        image.record_moments();
+        let (process, recovered) = model.verify(&image, survivors);
+        process.kill();
+        drop(recovered);
+        for (n, moment) in image.take_moments().iter().enumerate() {
+            inner += each_image(moment, 12, &mut Random::from_seed(n as u64), &mut |image, again| {
+                let context = format!("{survivors}, recovered up to call {n}: {again}");
+                let (process, journal) = model.verify(&image, &context);
+                model.use_again(&process, journal, &image, &context);
+            });
+        }
+    });
+    assert!(inner > 500, "{inner}");
+    medium.kill();
+}
+
+#[test]
+fn random_lives_agree_with_the_model() {
+    let mut random = Random::new("lives");
+    let started = std::time::Instant::now();
+    let operations: [Operation; 7] = [define, append, run, abort, remove, switch, maintain];
+    let mut lives = 0;
+    while lives < 3 || started.elapsed() < Duration::from_secs(6) {
+        let durability = [Durability::Disk, Durability::Memory][random.below(2)];
+        let (mut disk, mut medium, mut journal, mut model) = create(durability);
+        for age in 0..4 {
+            for round in 0..random.below(30) as u32 {
+                operations[random.below(operations.len())](&journal, round);
+                model.learn(&journal);
+                if random.below(4) == 0 {
+                    journal.sync(journal.tail()).unwrap();
+                    model.learn_durable(&journal);
+                }
+                disk.observe();
+            }
+            // The processes die, and with them, most times, the machine.
+            medium.kill();
+            drop(journal);
+            let machine_too = random.below(4) > 0;
+            if machine_too {
+                disk = disk.crash(&mut |n| random.below(n));
+            } else {
+                model.durable = *model.views.keys().next_back().unwrap();
+            }
+            (medium, journal) = model.verify(&disk, &format!("life {lives}, age {age}, machine {machine_too}"));
+            model = model.after(&journal);
+        }
+        medium.kill();
+        lives += 1;
+    }
+    println!("{lives} lives");
+}
+
+#[test]
+fn every_moment_of_creation_leaves_a_namespace_or_room_for_one() {
+    let disk = SimDisk::default();
+    disk.record_moments();
+    let options = model::sim_options(Durability::Disk);
+    drop(Journal::create_on(disk.process(), Path::new("sim"), &options).unwrap());
+    let mut random = Random::new("creation");
+    let (mut with, mut without) = (0, 0);
+    for moment in disk.take_moments() {
+        each_image(&moment, 200, &mut random, &mut |image, survivors| {
+            let process = image.process();
+            let journal = if image.files().contains_key("manifest") {
+                with += 1;
+                open(&process).unwrap_or_else(|error| panic!("{survivors}: {error}"))
+            } else {
+                without += 1;
+                Journal::create_on(process, Path::new("sim"), &options).unwrap()
+            };
+            append(&journal, 1);
+            assert_eq!(journal.check(&mut |_, _| {}).unwrap().fault_count, 0);
+        });
+    }
+    assert!(with > 10 && without > 10, "{with}, {without}");
+}
+
+#[test]
+fn a_clean_end_is_durable() {
+    let (disk, _, journal, mut model) = create(Durability::Memory);
+    (0..5).for_each(|round| append(&journal, round));
+    model.learn(&journal);
+    drop(journal);
+    model.durable = *model.views.keys().next_back().unwrap();
+    each_image(&disk, 500, &mut Random::new("clean"), &mut |image, survivors| {
+        let (medium, journal) = model.verify(&image, survivors);
+        medium.kill();
+        drop(journal);
+    });
+}
+
+#[test]
+fn a_log_that_another_process_defined_survives_retention() {
+    let (one, two) = host_and_guest();
+    let rare = two.commit(|batch| batch.create_log(&"rare".parse().unwrap(), 5)).unwrap().value;
+    two.commit(|batch| batch.append(&rare, b"the only one", EventId::NONE, 0)).unwrap();
+    (0..12).for_each(|round| switch(&two, round));
+    // `one` has not looked at the catalog since before the log existed.
+    assert!(one.maintain(&|_| false).unwrap().dropped > 0);
+    let mut payload = Vec::new();
+    one.get(&one.log(&"rare".parse().unwrap()).unwrap(), 1, &mut payload).unwrap();
+    assert_eq!(payload, b"the only one");
+}
+
+/// Two processes of one machine that have a namespace open.
+fn host_and_guest() -> (Journal, Journal) {
+    let disk = SimDisk::default();
+    let options = model::sim_options(Durability::Memory);
+    drop(Journal::create_on(disk.process(), Path::new("sim"), &options).unwrap());
+    (open(&disk.process()).unwrap(), open(&disk.process()).unwrap())
+}
+
+#[test]
+fn a_failed_flush_closes_the_journal_and_loses_nothing_that_was_acknowledged() {
+    let (disk, medium, journal, mut model) = create(Durability::Disk);
+    append(&journal, 0);
+    journal.sync(journal.tail()).unwrap();
+    model.learn_durable(&journal);
+    append(&journal, 1);
+    let refused = journal.tail();
+    disk.set_flushes_left(Some(0));
+    assert_eq!(journal.sync(refused).unwrap_err().code(), Code::FlushFailed);
+    disk.set_flushes_left(None);
+    // The disk works again, but what it dropped in between would not be written by another flush.
+    assert_eq!(journal.sync(refused).unwrap_err().code(), Code::FlushFailed);
+    let another = open(&disk.process()).unwrap();
+    assert_eq!(another.check_health().unwrap_err().code(), Code::FlushFailed);
+    assert_eq!(
+        another.commit(|batch| batch.create_log(&"x".parse().unwrap(), 1)).unwrap_err().code(),
+        Code::FlushFailed
+    );
+    model.learn(&journal);
+    medium.kill();
+    drop((journal, another));
+    disk.record_moments();
+    let (process, recovered) = model.verify(&disk, "reopened");
+    assert!(recovered.durable() >= Position::from_bytes(model.durable));
+    // Everything the recovered journal shows is really on the disk.
+    let mut seen = Model { ids: Default::default(), ..Model::default() };
+    seen.learn_durable(&recovered);
+    seen.epoch = recovered.epoch();
+    process.kill();
+    drop(recovered);
+    let (last, journal) = seen.verify(&disk.crash(&mut |_| 0), "after a power failure");
+    last.kill();
+    drop(journal);
+}
