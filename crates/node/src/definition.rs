@@ -288,7 +288,8 @@ mod tests {
     #[test]
     fn what_cannot_work_is_refused_before_it_is_deployed() {
         assert!(spec(Runtime::Wasm).validate().is_ok());
-        let broken: [(&str, fn(&mut FunctionSpec)); 9] = [
+        type Breakage = fn(&mut FunctionSpec);
+        let broken: [(&str, Breakage); 9] = [
             ("concurrency", |s| s.concurrency = 0),
             ("ordered", |s| s.concurrency = 2),
             ("timeout", |s| s.timeout = Duration::ZERO),

@@ -7,7 +7,9 @@ use crate::{
     host,
     runs::Pending,
 };
-use millrace_journal::{CreateOptions, Durability, Journal, Log, OpenOptions, Position, Transaction};
+use millrace_journal::{
+    Appended, Catalog, CreateOptions, Durability, Journal, Log, OpenOptions, Position, Transaction,
+};
 use millrace_wire::{Code, EventId, Hlc, LogName, Name, Result};
 use serde::Serialize;
 use std::{
@@ -153,13 +155,12 @@ impl Namespace {
 
     /// Appends one record, and triggers the functions bound to its log in the same batch.
     pub fn append(&self, log: &str, payload: &[u8], options: AppendOptions<'_>) -> Result<Receipt> {
-        self.with_patience(options.patience, || self.append_at_once(&[(log, payload)], options))?.pop().map_or_else(
-            || unreachable!("a batch of one record has one receipt"),
-            |receipt| {
-                self.settle(receipt.end, options.durability)?;
-                Ok(receipt)
-            },
-        )
+        let committed = self.with_patience(options.patience, || {
+            self.journal().commit(|tx| Outside::new(self, tx, &options)?.append(tx, log, payload, 0))
+        })?;
+        self.settle(committed.end, options.durability)?;
+        let Appended { seqno, id } = committed.value;
+        Ok(Receipt { seqno, id, end: committed.end })
     }
 
     /// Appends records as they come, many to a commit; `progress` hears of each batch once it is as durable as asked.
@@ -230,32 +231,14 @@ impl Namespace {
     /// All of the records in one commit, or none.
     fn append_at_once(&self, records: &[(&str, &[u8])], options: AppendOptions<'_>) -> Result<Vec<Receipt>> {
         let committed = self.journal().commit(|tx| {
-            let catalog = tx.catalog().clone();
-            let bindings = self.inner.bindings.get(&catalog);
-            let named = options.function.map(|name| self.named(&catalog, &bindings, name)).transpose()?;
-            let mut appended = Vec::with_capacity(records.len());
-            for (ordinal, (name, payload)) in records.iter().enumerate() {
-                let log = found(catalog.log(name), name)?;
-                let ordinal = ordinal as u16; // at most BATCH_RECORDS_MAX
-                let stage = Stage { cause: options.cause, ordinal, room: Room::Outside, named, ending: None };
-                appended.push(admission::append(tx, &bindings, log, payload, stage)?);
-            }
-            Ok(appended)
+            let outside = Outside::new(self, tx, &options)?;
+            let append = |(ordinal, (log, payload)): (usize, &(&str, &[u8]))| {
+                outside.append(tx, log, payload, ordinal as u16) // at most BATCH_RECORDS_MAX
+            };
+            records.iter().enumerate().map(append).collect::<Result<Vec<_>>>()
         })?;
         let end = committed.end;
-        Ok(committed.value.into_iter().map(|a| Receipt { seqno: a.seqno, id: a.id, end }).collect())
-    }
-
-    /// The function that an append names.
-    fn named(&self, catalog: &millrace_journal::Catalog, bindings: &Bindings, name: &str) -> Result<Bound> {
-        let function =
-            catalog.function(name).and_then(|function| bindings.definition(function.id()).zip(Some(function)));
-        match function {
-            Some((definition, function)) if !definition.removing => {
-                Ok(Bound { function: function.id(), pending_max: definition.spec.pending_max })
-            }
-            _ => Err(no_function(name)),
-        }
+        Ok(committed.value.into_iter().map(|Appended { seqno, id }| Receipt { seqno, id, end }).collect())
     }
 
     /// Tries again while the answer is `Busy` and `patience` lasts.
@@ -417,6 +400,40 @@ impl Namespace {
             Ok(functions.find(|(_, pending)| *pending > 0))
         })?;
         Ok(committed.value)
+    }
+}
+
+/// A batch of appends from outside: the definitions they meet, and the function they name.
+struct Outside {
+    catalog: Arc<Catalog>,
+    bindings: Arc<Bindings>,
+    named: Option<Bound>,
+    cause: EventId,
+}
+
+impl Outside {
+    fn new(namespace: &Namespace, tx: &mut Transaction<'_>, options: &AppendOptions<'_>) -> Result<Self> {
+        let catalog = tx.catalog().clone();
+        let bindings = namespace.inner.bindings.get(&catalog);
+        let named = options.function.map(|name| named(&catalog, &bindings, name)).transpose()?;
+        Ok(Self { catalog, bindings, named, cause: options.cause })
+    }
+
+    fn append(&self, tx: &mut Transaction<'_>, log: &str, payload: &[u8], ordinal: u16) -> Result<Appended> {
+        let log = found(self.catalog.log(log), log)?;
+        let stage = Stage { cause: self.cause, ordinal, room: Room::Outside, named: self.named, ending: None };
+        admission::append(tx, &self.bindings, log, payload, stage)
+    }
+}
+
+/// The function that an append names.
+fn named(catalog: &Catalog, bindings: &Bindings, name: &str) -> Result<Bound> {
+    let function = catalog.function(name).ok_or_else(|| no_function(name))?;
+    match bindings.definition(function.id()) {
+        Some(definition) if !definition.removing => {
+            Ok(Bound { function: function.id(), pending_max: definition.spec.pending_max })
+        }
+        _ => Err(no_function(name)),
     }
 }
 
