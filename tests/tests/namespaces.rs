@@ -1,7 +1,12 @@
 //! Directories that are a namespace, were one, or never will be; and where a command looks for one.
 
 use millrace_tests::{Ended, Place, end};
-use std::{fs, path::Path, process::Command};
+use std::{
+    fs,
+    io::{Read, Write},
+    path::Path,
+    process::{Command, Stdio},
+};
 
 #[test]
 fn a_directory_that_is_no_namespace_says_how_to_make_one() {
@@ -107,6 +112,70 @@ fn a_manifest_that_was_changed_or_cut_is_refused() {
     }
     fs::write(&manifest, &good).unwrap();
     place.run(["log", "ls"]).ok();
+}
+
+#[test]
+fn a_flipped_bit_is_reported_with_its_position_and_spares_its_neighbours() {
+    let place = Place::new();
+    place.run(["log", "create", "a"]).ok();
+    let lines: String = (1..=100).map(|n| format!("record-{n:03}\n")).collect();
+    place.feed(["log", "append", "a", "--lines", "--quiet"], lines.as_bytes()).ok();
+    let segment = place.namespace().join("segments/0000000000");
+    let mut bytes = fs::read(&segment).unwrap();
+    let at = bytes.windows(10).position(|window| window == b"record-050").unwrap();
+    bytes[at + 9] ^= 1;
+    fs::write(&segment, bytes).unwrap();
+    let said = place.run(["log", "get", "a", "50"]).fails("MR2010", 1);
+    assert!(said.stderr.contains("at position 0x"), "{}", said.stderr);
+    assert_eq!(place.run(["log", "get", "a", "51"]).ok().text(), "record-051\n");
+    let rest = place.run(["log", "get", "a", "--all", "--raw"]).fails("MR2010", 1);
+    assert_eq!(rest.text(), lines.replace("record-050\n", ""));
+    let verdict = place.run(["--json", "journal", "check"]);
+    assert_eq!(verdict.code, 1);
+    let verdict = verdict.object();
+    assert_eq!((verdict["sound"].as_bool(), verdict["fault_count"].as_u64()), (Some(false), Some(1)), "{verdict}");
+    assert_eq!(place.run(["log", "append", "a", "after"]).ok().text(), "101\n");
+}
+
+#[test]
+fn a_segment_cut_while_in_use_stops_the_process_and_loses_nothing_before_the_cut() {
+    let place = Place::new();
+    place.run(["log", "create", "a"]).ok();
+    let lines: String = (1..=1000).map(|n| format!("record-{n:04}\n")).collect();
+    place.feed(["log", "append", "a", "--lines", "--quiet"], lines.as_bytes()).ok();
+    let mut producer = place.command(["log", "append", "a", "--lines"]);
+    producer.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut producer = producer.spawn().unwrap();
+    let mut stdin = producer.stdin.take().unwrap();
+    stdin.write_all(b"one more\n").unwrap();
+    millrace_tests::eventually("it has the namespace open", || place.records("a").len() == 1001);
+    let segment = fs::OpenOptions::new().write(true).open(place.namespace().join("segments/0000000000")).unwrap();
+    segment.set_len(64 << 10).unwrap();
+    // It may be gone already when it is asked for more.
+    let _ = stdin.write_all(b"and another\n");
+    drop(stdin);
+    let mut said = String::new();
+    producer.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+    let code = millrace_tests::wait(&mut producer, "the producer");
+    assert!(code != 0 && said.starts_with("error[MR2011]"), "exit code {code}: {said}");
+    let left = place.run(["log", "get", "a", "--all", "--raw"]).ok();
+    let kept = left.text().lines().count();
+    assert!(kept > 500 && lines.starts_with(left.text()), "{kept} records are left");
+    assert_eq!(place.run(["log", "append", "a", "goes on"]).ok().text(), format!("{}\n", kept + 1));
+}
+
+#[test]
+fn a_directory_of_somebody_else_is_refused() {
+    let place = Place::new();
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(millrace_tests::binary());
+    command.arg("-n").arg(place.namespace()).args(["log", "ls"]);
+    let said = end(command, b"");
+    if !said.stderr.starts_with("error[") {
+        eprintln!("not tested: only root can become somebody else who can run the binary");
+        return;
+    }
+    said.fails("MR2005", 1);
 }
 
 /// Runs a shell script that may mount things, out of sight of everybody else; `None` if this machine does not allow it.

@@ -33,6 +33,8 @@ struct Pending {
 struct Event {
     text: Vec<(Style, String)>,
     object: Value,
+    /// What is said of many of its kind behind their number: "runs of f done".
+    kind: String,
     failure: bool,
 }
 
@@ -76,9 +78,7 @@ impl Live {
                         out.line(line)?;
                     }
                 }
-                Some(event) => {
-                    *counted.entry(event.object["summary"].as_str().unwrap_or("").to_string()).or_default() += 1
-                }
+                Some(event) => *counted.entry(event.kind).or_default() += 1,
             }
         }
         if !counted.is_empty() {
@@ -125,11 +125,10 @@ fn arrived(entry: &Entry, catalog: &Catalog) -> Event {
     let log = log_name(entry.subject, catalog);
     let mut object = json!({
         "event": "append", "log": log, "seqno": entry.seqno, "id": show::id(entry.id), "time": show::rfc3339(entry.hlc),
-        "summary": format!("appended to {log}"),
     });
     show::put_data(&mut object, &entry.payload);
     let line = format!("{}  {}", show::clock(entry.hlc), record(entry, catalog));
-    Event { text: vec![(Style::Plain, line)], object, failure: false }
+    Event { text: vec![(Style::Plain, line)], object, kind: format!("appended to {log}"), failure: false }
 }
 
 fn ended(entry: &Entry, run: Option<Pending>, catalog: &Catalog) -> Event {
@@ -161,9 +160,8 @@ fn ended(entry: &Entry, run: Option<Pending>, catalog: &Catalog) -> Event {
         "event": "run", "run": show::id(entry.cause), "function": function, "state": if dead.is_some() { "dead" } else { "done" },
         "time": show::rfc3339(entry.hlc), "record": cause, "output": ending.output,
         "error": dead.map(|death| json!({ "code": death.code, "detail": death.error })),
-        "summary": format!("runs of {function} done"),
     });
-    Event { text, object, failure: dead.is_some() }
+    Event { text, object, kind: format!("runs of {function} done"), failure: dead.is_some() }
 }
 
 fn first_line(text: &str) -> String {

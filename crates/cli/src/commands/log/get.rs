@@ -1,7 +1,12 @@
 //! `millrace log get`: the latest record, one, or a range.
 
 use super::{parse_seqno, record_object};
-use crate::{args::GetArgs, out::Out, report::Outcome, show};
+use crate::{
+    args::GetArgs,
+    out::Out,
+    report::{self, Failure, Outcome},
+    show,
+};
 use millrace_node::{Code, Namespace, Record};
 
 pub fn run(namespace: &Namespace, args: &GetArgs, out: &mut Out) -> Outcome {
@@ -40,6 +45,7 @@ fn range(namespace: &Namespace, args: &GetArgs, out: &mut Out) -> Outcome {
     }
     let width = to.to_string().len();
     let now_us = show::now_us();
+    let mut damaged = false;
     while next <= to {
         match namespace.get(&args.log, next) {
             Ok(record) => print(&args.log, &record, args.raw, width, now_us, out)?,
@@ -48,11 +54,17 @@ fn range(namespace: &Namespace, args: &GetArgs, out: &mut Out) -> Outcome {
             Err(error) if error.code() == Code::BelowHistory && args.from.is_none() => {
                 next = next.max(log.earliest().saturating_sub(1));
             }
+            // Damage is confined to its record: it is told in its place, and the others are printed.
+            Err(error) if error.code() == Code::EntryDamaged => {
+                damaged = true;
+                out.flush()?;
+                report::say(&error, out.json());
+            }
             Err(error) => return Err(error.into()),
         }
         next += 1;
     }
-    Ok(())
+    if damaged { Err(Failure::Said(1)) } else { Ok(()) }
 }
 
 fn print(log: &str, record: &Record, raw: bool, width: usize, now_us: u64, out: &mut Out) -> Outcome {

@@ -4,7 +4,7 @@ use super::{parse_seqno, record_object};
 use crate::{
     args::TailArgs,
     out::{Out, Style},
-    report::Outcome,
+    report::{self, Outcome},
     show,
 };
 use millrace_node::{Code, Namespace, Record};
@@ -55,6 +55,10 @@ fn print_up_to(namespace: &Namespace, args: &TailArgs, next: &mut u64, out: &mut
                 eprintln!("millrace: {} left the log's history before being printed", show::count(missed, "record"));
                 *next += missed;
                 continue;
+            }
+            Err(error) if error.code() == Code::EntryDamaged => {
+                out.flush()?;
+                report::say(&error, out.json());
             }
             Err(error) => return Err(error.into()),
         }
