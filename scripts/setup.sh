@@ -43,12 +43,13 @@ check_tools() {
 
 install_rust() {
     export PATH="$PATH:$HOME/.cargo/bin"
-    command -v cargo >/dev/null ||
-        ask "please install Rust: curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs | sh -s -- -y --default-toolchain none"
+    command -v cargo >/dev/null || ask "please install Rust, then run this again:" \
+        "curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs | sh -s -- -y --default-toolchain none"
     if command -v rustup >/dev/null; then
         local version
         version=$(sed -n 's/^channel = "\(.*\)"/\1/p' rust-toolchain.toml)
-        rustup run "$version" cargo clippy --version >/dev/null 2>&1 && rustup run "$version" cargo fmt --version >/dev/null 2>&1 && return
+        rustup run "$version" cargo clippy --version >/dev/null 2>&1 \
+            && rustup run "$version" cargo fmt --version >/dev/null 2>&1 && return
         say "installing Rust $version"
         rustup toolchain install "$version" --profile minimal --component rustfmt --component clippy --no-self-update
     fi
@@ -60,7 +61,8 @@ install_python_packages() {
     wanted=$(cat "${REQUIREMENTS[@]}" 2>/dev/null | sha256sum)
     [[ -x .venv/bin/python && -f $STAMP && $(<"$STAMP") == "$wanted" ]] && .venv/bin/python -c 'import sys' && return
     if ! .venv/bin/python -m pip --version >/dev/null 2>&1; then
-        python3 -m ensurepip --version >/dev/null 2>&1 || ask "python3 has no ensurepip; please run as root: apt-get install -y python3-venv"
+        python3 -m ensurepip --version >/dev/null 2>&1 \
+            || ask "python3 has no ensurepip; please run as root: apt-get install -y python3-venv"
         say "making a virtual environment in .venv"
         python3 -m venv --clear .venv
     fi

@@ -114,7 +114,11 @@ fn a_shell_function_that_fails_is_tried_again_and_given_up() {
         "fail.sh",
         "#!/bin/sh\necho trying $MILLRACE_ATTEMPT\necho bad thing >&2\nprintf 'out\\tlost\\n' >&3\nexit 4\n",
     );
-    place.write("later.sh", "#!/bin/sh\n[ \"$MILLRACE_ATTEMPT\" -ge 3 ] || exit 1\nprintf 'out\\tfrom %s %s\\n' \"$MILLRACE_LOG\" \"$MILLRACE_SEQNO\" >&3\n");
+    place.write(
+        "later.sh",
+        "#!/bin/sh\n[ \"$MILLRACE_ATTEMPT\" -ge 3 ] || exit 1\n\
+         printf 'out\\tfrom %s %s\\n' \"$MILLRACE_LOG\" \"$MILLRACE_SEQNO\" >&3\n",
+    );
     let function = |name: &str| {
         format!(
             "[functions.{name}]\nruntime = \"oneshot\"\ncode = \"{name}.sh\"\ncommand = [\"./{name}.sh\"]\non = [\"in\"]\n\
