@@ -243,13 +243,13 @@ impl Namespace {
 
     /// Tries again while the answer is `Busy` and `patience` lasts.
     fn with_patience<R>(&self, patience: Duration, mut attempt: impl FnMut() -> Result<R>) -> Result<R> {
-        let start = Instant::now();
+        let (start, journal) = (Instant::now(), self.journal());
         loop {
+            let seen = journal.tail();
             match attempt() {
                 Err(error) if error.code() == Code::Busy && start.elapsed() < patience => {
-                    // Any commit may have made room, so wait for one rather than for the clock.
-                    let journal = self.journal();
-                    journal.wait(journal.tail(), Duration::from_millis(RETRY_AFTER_MS).min(patience));
+                    // Any commit since then may have made room, so wait for one rather than for the clock.
+                    journal.wait(seen, Duration::from_millis(RETRY_AFTER_MS).min(patience));
                 }
                 answer => return answer,
             }

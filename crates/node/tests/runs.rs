@@ -339,3 +339,29 @@ fn a_run_that_appends_to_no_log_or_too_much_fails_and_leaves_nothing() {
     assert_eq!(codes, expected.map(|(function, code)| (function.to_owned(), code.id().to_owned())));
     host.stop(LONG).unwrap();
 }
+
+#[test]
+fn a_function_that_multiplies_is_bounded_and_ends() {
+    let f = Fixture::new();
+    f.log("in");
+    // Each record makes two more: 2^8 runs in all, where no more than eight may ever wait.
+    let body = "n = int(record.text())\nif n > 0:\n    ctx.append('in', str(n - 1))\n    ctx.append('in', str(n - 1))";
+    f.python("twice", &["in"], body, |spec| (spec.pending_max, spec.retries) = (4, 1));
+    let host = f.host();
+    f.append("in", "7");
+    f.idle();
+    let runs = f.namespace.runs(&RunFilter { limit: usize::MAX, ..RunFilter::default() }).unwrap();
+    let dead: Vec<_> = runs.iter().filter_map(|run| run.ending.clone().unwrap().dead).collect();
+    assert!(!dead.is_empty() && dead.iter().all(|death| death.code == Code::RoomExhausted.id()), "{dead:?}");
+    assert_eq!(f.all("dead/twice").len(), dead.len());
+    // How many waited at once, as the journal tells it.
+    let (mut waiting, mut most) = (0i64, 0);
+    let mut scan = f.namespace.journal().scan(millrace_node::Position::default());
+    while let Some(entry) = scan.next().unwrap() {
+        waiting += i64::from(entry.kind as u8 == 4) - i64::from(entry.kind as u8 == 6);
+        most = most.max(waiting);
+    }
+    // Within one batch the triggers stand before the DONE that makes room for one of them.
+    assert!(waiting == 0 && (5..=9).contains(&most), "{most} waited at once");
+    host.stop(LONG).unwrap();
+}
