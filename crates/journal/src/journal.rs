@@ -96,6 +96,8 @@ pub(crate) struct Inner {
     pub flushed_lately: AtomicBool,
     pub preparer: OnceLock<Thread>,
     pub nudged: AtomicBool,
+    /// Pages from the tail to here are present and writable in this process.
+    pub present: AtomicU64,
     /// The tail when this process opened the namespace.
     pub opened_at: u64,
     recovery: Recovery,
@@ -411,6 +413,7 @@ impl Inner {
             flushed_lately: AtomicBool::new(false),
             preparer: OnceLock::new(),
             nudged: AtomicBool::new(false),
+            present: AtomicU64::new(0),
             opened_at: 0,
             recovery: Recovery::default(),
             dir: dir.to_owned(),

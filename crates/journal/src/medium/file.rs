@@ -169,6 +169,19 @@ impl Medium for FileMedium {
         }
     }
 
+    fn fetch(&self, region: &Region, from: u64, to: u64) {
+        let (from, to) = (from & !4095, to.min(region.bytes));
+        if from < to {
+            let fd = region.fd.load(Ordering::Relaxed);
+            // SAFETY: the range lies within the mapping and the descriptor belongs to it; both calls are only hints.
+            unsafe {
+                // The disk is asked for more than is waited for, so that it is never idle.
+                libc::posix_fadvise(fd, from as i64, 4 * (to - from) as i64, libc::POSIX_FADV_WILLNEED);
+                libc::madvise(region.base.add(from as usize).cast(), (to - from) as usize, libc::MADV_POPULATE_READ)
+            };
+        }
+    }
+
     fn flush(&self, region: &Region) -> io::Result<()> {
         // SAFETY: plain system call on an open descriptor.
         check(unsafe { libc::fdatasync(region.fd.load(Ordering::Relaxed)) })
@@ -314,7 +327,7 @@ impl Drop for Region {
 /// How often this process has been the child of a fork since it started.
 static FORKS: AtomicU32 = AtomicU32::new(0);
 /// Lock descriptors (plus 1; 0 is free) that a forked child must close, so that its parent can be seen to die.
-static LOCKS: [AtomicI32; 256] = [const { AtomicI32::new(0) }; 256];
+static LOCKS: [AtomicI32; 1024] = [const { AtomicI32::new(0) }; 1024];
 /// Mapped ranges, as start and end, for which SIGBUS means a truncated file.
 static RANGES: [[AtomicUsize; 2]; 8192] = [const { [AtomicUsize::new(0), AtomicUsize::new(0)] }; 8192];
 /// Where the search for a free range starts.
@@ -324,7 +337,7 @@ fn register_lock(fd: i32) -> io::Result<()> {
     let free = |cell: &&AtomicI32| cell.compare_exchange(0, fd + 1, Ordering::AcqRel, Ordering::Relaxed).is_ok();
     match LOCKS.iter().find(free) {
         Some(_) => Ok(()),
-        None => Err(io::Error::other("this process has 256 namespaces open already")),
+        None => Err(io::Error::other("this process has 1024 namespaces open already")),
     }
 }
 
@@ -374,7 +387,7 @@ const TRUNCATED: &[u8] = b"error[MR2011]: a file of the namespace became shorter
 /// Exit status after a file was truncated: EX_IOERR of sysexits.
 const EXIT_TRUNCATED: i32 = 74;
 
-extern "C" fn on_bus_error(signal: i32, info: *mut libc::siginfo_t, _context: *mut libc::c_void) {
+extern "C" fn on_bus_error(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     // SAFETY: the kernel passes a valid siginfo; `write`, `_exit` and `signal` are async-signal-safe.
     unsafe {
         let address = (*info).si_addr() as usize;
@@ -384,12 +397,20 @@ extern "C" fn on_bus_error(signal: i32, info: *mut libc::siginfo_t, _context: *m
                 libc::_exit(EXIT_TRUNCATED);
             }
         }
-        // Not ours: the fault comes again and takes its usual course.
-        libc::signal(signal, libc::SIG_DFL);
+        // Not ours: whoever was asked before us decides, or the fault comes again and takes its usual course.
+        match OLD_HANDLER.load(Ordering::Acquire) {
+            libc::SIG_DFL | libc::SIG_IGN => drop(libc::signal(signal, libc::SIG_DFL)),
+            old => std::mem::transmute::<usize, Handler>(old)(signal, info, context),
+        }
     }
 }
 
-/// Once per process: what a forked child does, and what SIGBUS means. A handler that somebody installed before stays.
+type Handler = extern "C" fn(i32, *mut libc::siginfo_t, *mut libc::c_void);
+/// What handled SIGBUS before us: in every Rust program, the standard library's check for stack overflow. A handler that
+/// takes only the signal's number may be called with more.
+static OLD_HANDLER: AtomicUsize = AtomicUsize::new(libc::SIG_DFL);
+
+/// Once per process: what a forked child does, and what SIGBUS means. A handler that somebody installed before is asked next.
 fn install_handlers() {
     static ONCE: Once = Once::new();
     // SAFETY: the handlers are async-signal-safe and live as long as the process; `old` and `action` are valid.
@@ -397,11 +418,10 @@ fn install_handlers() {
         libc::pthread_atfork(None, None, Some(in_forked_child));
         let mut old: libc::sigaction = std::mem::zeroed();
         libc::sigaction(libc::SIGBUS, std::ptr::null(), &raw mut old);
-        if old.sa_sigaction == libc::SIG_DFL {
-            let mut action: libc::sigaction = std::mem::zeroed();
-            action.sa_sigaction = on_bus_error as *const () as usize;
-            action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
-            libc::sigaction(libc::SIGBUS, &raw const action, std::ptr::null_mut());
-        }
+        OLD_HANDLER.store(old.sa_sigaction, Ordering::Release);
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = on_bus_error as *const () as usize;
+        action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
+        libc::sigaction(libc::SIGBUS, &raw const action, std::ptr::null_mut());
     });
 }

@@ -60,6 +60,8 @@ pub trait Medium: Send + Sync {
     fn reserve(&self, region: &Region) -> io::Result<()>;
     /// Makes the pages of the range present in this process, if the platform can; a hint.
     fn prefault(&self, region: &Region, from: u64, to: u64);
+    /// Brings the range into memory and makes its pages present in this process, if the platform can; a hint.
+    fn fetch(&self, _region: &Region, _from: u64, _to: u64) {}
     /// Makes everything written to the file durable.
     fn flush(&self, region: &Region) -> io::Result<()>;
     /// Makes created, renamed and removed names in this folder durable.

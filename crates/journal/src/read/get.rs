@@ -54,7 +54,12 @@ impl Inner {
                 log.name()
             )));
         }
-        let Some(header) = self.valid_entry_at(position)? else {
+        let found = match self.valid_entry_at(position) {
+            // A flipped bit in the index may point anywhere.
+            Err(_) if position >= self.control.published.tail.load(Ordering::Acquire) => None,
+            found => found?,
+        };
+        let Some(header) = found else {
             // Moved by retention between index and here?
             let moved = log.index().position(seqno);
             if moved != position {

@@ -93,6 +93,8 @@ impl Inner {
         } else {
             // Pages made present are dirty pages: worth it only if nobody flushes them one by one.
             self.medium.prefault(&region, from - start, to - start);
+            // Only if nothing before it is missing; then the background thread need not do it again.
+            let _ = self.present.compare_exchange(from, to, Ordering::Relaxed, Ordering::Relaxed);
         }
         self.control.upkeep.ready.store(to, Ordering::Release);
         Ok(())
@@ -121,9 +123,11 @@ impl Inner {
     #[inline]
     pub(crate) fn nudge_preparer(&self, tail: u64) {
         let ready = self.control.upkeep.ready.load(Ordering::Relaxed);
-        if ready.wrapping_sub(tail) < self.ahead_bytes() / 2
+        let usable = if self.segments.through { ready } else { ready.min(self.present.load(Ordering::Relaxed)) };
+        if usable.saturating_sub(tail) < self.ahead_bytes() / 2
             && self.grows(tail)
             && let Some(thread) = self.preparer.get()
+            && !self.nudged.load(Ordering::Relaxed)
             && !self.nudged.swap(true, Ordering::Relaxed)
         {
             thread.unpark();
@@ -147,6 +151,35 @@ impl Inner {
         self.extend_ready(next).is_ok()
     }
 
+    /// Makes the next pages ahead of the tail present and writable in this process; false if there was nothing to do.
+    ///
+    /// Storage is everybody's, page tables are not: without this, a process pays a fault for every page of room that
+    /// another made, of a recycled segment, and of what a flush write-protected meanwhile. `durable` shows the flushes.
+    fn touch_ahead(&self, durable_seen: &mut u64) -> bool {
+        let tail = self.control.published.tail.load(Ordering::Acquire);
+        if self.segments.through || !self.grows(tail) {
+            return false;
+        }
+        let durable = self.control.upkeep.durable.load(Ordering::Acquire);
+        let flushed = std::mem::replace(durable_seen, durable) != durable;
+        let present = if flushed { tail } else { self.present.load(Ordering::Relaxed).max(tail) };
+        let ready = self.control.upkeep.ready.load(Ordering::Acquire);
+        let limit = ready.min(tail + self.ahead_bytes());
+        let segments = &self.segments;
+        let piece = CHUNK_BYTES.min(self.ahead_bytes() / 4);
+        // By whole pieces only: a tail that moves on must not keep this busy page by page.
+        let is_short = present + piece > limit;
+        let start = segments.start(segments.number(present));
+        let end = (present + piece).min(start + segments.bytes());
+        if !is_short && let Ok(region) = segments.map(segments.number(present), false) {
+            self.medium.prefault(&region, present - start, end - start);
+            self.present.store(end, Ordering::Relaxed);
+            return true;
+        }
+        self.present.store(present, Ordering::Relaxed);
+        false
+    }
+
     /// Whether the tail moved by a chunk since it was opened: short-lived processes prepare nothing.
     fn grows(&self, tail: u64) -> bool {
         tail.saturating_sub(self.opened_at) >= CHUNK_BYTES / 4
@@ -165,9 +198,10 @@ impl Preparer {
         let stop = Arc::new(AtomicBool::new(false));
         let (inner_there, stop_there) = (inner.clone(), stop.clone());
         let run = move || {
+            let mut durable_seen = 0;
             while !stop_there.load(Ordering::Relaxed) {
                 inner_there.nudged.store(false, Ordering::Relaxed);
-                if !inner_there.prepare_ahead() {
+                if !inner_there.touch_ahead(&mut durable_seen) && !inner_there.prepare_ahead() {
                     thread::park_timeout(LOOK);
                 }
             }
