@@ -1,0 +1,88 @@
+//! Functions in C from one source, as WebAssembly and as a native process: what works works in both, what fails fails alone.
+
+use millrace_tests::{Place, end};
+use serde_json::{Value, json};
+use std::{path::Path, process::Command};
+
+/// Each function is this source with its own `BODY`.
+const SOURCE: &str = r#"
+#include "millrace.h"
+static volatile int sink;
+static int deeper(int n) { volatile char frame[1000]; frame[0] = (char)n; return n < 0 ? 0 : deeper(n + 1) + frame[0]; }
+int handle(const mr_record *record) { (void)deeper; BODY }
+"#;
+
+/// Names, bodies, and whether WebAssembly and a native process are expected to fail.
+const FUNCTIONS: &[(&str, &str, bool)] = &[
+    ("copies", "return mr_append(\"out\", record->data, record->size);", false),
+    ("refuses", "(void)record; return 7;", true),
+    ("traps", "(void)record; __builtin_trap(); return 0;", true),
+    ("recurses", "return deeper((int)record->size) & 1;", true),
+    ("endless", "(void)record; for (;;) sink++; return 0;", true),
+    ("chatters", "(void)record; for (;;) mr_print(\"all work and no play\\n\"); return 0;", true),
+    ("lost", "return mr_append(\"nowhere\", record->data, record->size);", true),
+    ("climbs", "return mr_append(\"../out\", record->data, record->size);", true),
+];
+
+/// Only in WebAssembly is the memory of a run its own affair.
+const GREEDY: &str = "(void)record; while (__builtin_wasm_memory_grow(0, 16) != (__SIZE_TYPE__)-1) sink++; return 9;";
+
+fn compile(place: &Place, compiler: &[&str], name: &str, body: &str, output: &str) {
+    let include = Path::new(env!("CARGO_MANIFEST_DIR")).join("../sdk/c");
+    place.write(&format!("{name}.c"), &SOURCE.replace("BODY", body));
+    let mut command = Command::new(compiler[0]);
+    command.args(&compiler[1..]).args(["-O1", "-ffp-contract=off", "-I"]).arg(include);
+    command.args([&format!("{name}.c"), "-o", output]).current_dir(place.path());
+    let said = end(command, b"");
+    assert_eq!(said.code, 0, "{name}: {}", said.stderr);
+}
+
+/// Deploys the functions, gives each one record, and checks who failed.
+fn check(place: &Place, functions: &[(&str, &str, bool)], table: impl Fn(&str) -> String) {
+    let mut text =
+        String::from("[namespace]\nsegment_size = \"4MiB\"\ndurability = \"memory\"\n[logs.in]\n[logs.out]\n");
+    for (name, ..) in functions {
+        let limits = "on = [\"in\"]\ntimeout = \"500ms\"\nretries = 1\nbackoff = \"1ms\"\nmemory = \"16MiB\"";
+        text += &format!("[functions.{name}]\n{}\n{limits}\n", table(name));
+    }
+    place.write("millrace.toml", &text);
+    place.run(["up"]).ok();
+    let host = place.serve();
+    place.run(["log", "append", "in", "precious"]).ok();
+    place.idle();
+    assert_eq!(place.records("out"), ["precious"]);
+    for (name, _, fails) in functions {
+        let run = place.run(["--json", "run", "ls", "--function", name]).ok().object();
+        let expected = if *fails { "dead" } else { "done" };
+        assert_eq!(run["state"], expected, "{run}");
+        assert!(run["output"].as_str().unwrap().len() < 70_000, "{name} printed without end");
+        if *fails {
+            let letter: Value = serde_json::from_str(&place.records(&format!("dead/{name}"))[0]).unwrap();
+            assert_eq!((&letter["function"], &letter["attempts"]), (&json!(name), &json!(2)));
+            assert!(letter["code"].as_str().is_some_and(|code| code.starts_with("MR")), "{letter}");
+        }
+    }
+    host.signal("TERM");
+    assert_eq!(host.ended(), 0);
+}
+
+#[test]
+fn webassembly_that_fails_in_every_way_leaves_a_dead_letter_each() {
+    let place = Place::empty();
+    let functions = [FUNCTIONS, &[("greedy", GREEDY, true)]].concat();
+    let clang = ["clang", "--target=wasm32", "-nostdlib", "-Wl,--no-entry"];
+    for (name, body, _) in &functions {
+        compile(&place, &clang, name, body, &format!("{name}.wasm"));
+    }
+    check(&place, &functions, |name| format!("runtime = \"wasm\"\ncode = \"{name}.wasm\""));
+}
+
+#[test]
+fn native_processes_that_fail_in_every_way_leave_a_dead_letter_each() {
+    let place = Place::empty();
+    for (name, body, _) in FUNCTIONS {
+        std::fs::create_dir(place.path().join(name)).unwrap();
+        compile(&place, &["cc"], name, body, &format!("{name}/run"));
+    }
+    check(&place, FUNCTIONS, |name| format!("runtime = \"process\"\ncode = \"{name}\"\ncommand = [\"./run\"]"));
+}
