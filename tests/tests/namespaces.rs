@@ -38,6 +38,9 @@ fn the_namespace_is_the_options_then_the_environments_then_the_files_then_the_us
     let mut command = place.command(["--json", "log", "ls"]);
     command.env("MILLRACE_NAMESPACE", "by-environment");
     assert_eq!(only_log(end(command, b"")), "by-environment");
+    let mut command = place.command(["--json", "log", "ls"]);
+    command.env("MILLRACE_NAMESPACE", "");
+    assert_eq!(only_log(end(command, b"")), "by-file");
     let mut command = place.command(["--json", "log", "ls", "-n", "by-option"]);
     command.env("MILLRACE_NAMESPACE", "by-environment");
     assert_eq!(only_log(end(command, b"")), "by-option");

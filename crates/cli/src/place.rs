@@ -7,11 +7,15 @@ use millrace_node::{
 };
 use std::path::{Path, PathBuf};
 
+/// What the user chose by option or environment; an empty variable is no choice.
+pub fn chosen(global: &Global) -> Option<PathBuf> {
+    let variable = || std::env::var_os("MILLRACE_NAMESPACE").filter(|dir| !dir.is_empty()).map(PathBuf::from);
+    global.namespace.clone().or_else(variable)
+}
+
 /// The namespace's directory: as the option or environment says, else as `./millrace.toml` does, else `./.millrace`.
 pub fn namespace_dir(global: &Global) -> PathBuf {
-    global
-        .namespace
-        .clone()
+    chosen(global)
         .or_else(|| Application::namespace_of(Path::new(FILE_NAME)))
         .map_or_else(|| NAMESPACE_DIR.into(), tidy)
 }
@@ -31,5 +35,5 @@ pub fn open(global: &Global) -> Result<Namespace> {
 
 /// The namespace of an application: as the option or environment says, else as its file does.
 pub fn application_dir(global: &Global, application: &Application) -> PathBuf {
-    tidy(global.namespace.clone().unwrap_or_else(|| application.namespace.clone()))
+    tidy(chosen(global).unwrap_or_else(|| application.namespace.clone()))
 }

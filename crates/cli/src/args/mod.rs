@@ -45,16 +45,8 @@ pub struct Global {
     /// Print JSON: one object, or one object per line for lists
     #[arg(long, global = true, help_heading = "Everywhere")]
     pub json: bool,
-    /// The namespace's directory [default: what ./millrace.toml says, else ./.millrace]
-    #[arg(
-        short,
-        long,
-        global = true,
-        value_name = "DIR",
-        env = "MILLRACE_NAMESPACE",
-        hide_env = true,
-        help_heading = "Everywhere"
-    )]
+    /// The namespace's directory [default: $MILLRACE_NAMESPACE, else what ./millrace.toml says, else ./.millrace]
+    #[arg(short, long, global = true, value_name = "DIR", help_heading = "Everywhere")]
     pub namespace: Option<PathBuf>,
 }
 

@@ -36,9 +36,7 @@ pub fn run(args: &InitArgs, global: &Global, out: &mut Out) -> Outcome {
     let declared = Application::load(&file).ok();
     let mut options = declared.as_ref().map(|application| application.create.clone()).unwrap_or_default();
     adjust(&mut options, args)?;
-    let dir = global
-        .namespace
-        .clone()
+    let dir = place::chosen(global)
         .or_else(|| Application::namespace_of(&file))
         .unwrap_or_else(|| args.dir.join(NAMESPACE_DIR));
     let dir = place::tidy(dir);
