@@ -246,6 +246,45 @@ fn retention_carries_the_live_and_drops_the_rest() {
 }
 
 #[test]
+fn a_pending_run_keeps_its_record_when_its_log_does_not() {
+    let dir = tempfile::tempdir().unwrap();
+    let journal = create(dir.path());
+    let (short, fast) = (log(&journal, "short", 1), log(&journal, "fast", 100));
+    let f = journal.commit(|batch| batch.define_function(&"f".parse().unwrap(), "{}")).unwrap().value;
+    let mut runs = Vec::new();
+    for n in 0..3u8 {
+        let staged = journal.commit(|batch| {
+            let record = batch.append(&short, &[n; 10], EventId::NONE, 0)?;
+            batch.trigger(f.id(), record.id, &short, record.seqno)
+        });
+        runs.push(staged.unwrap().value);
+    }
+    let pending = |entry: &millrace_journal::Entry| entry.id != runs[1];
+    for _ in 0..10 {
+        for _ in 0..1000 {
+            append(&journal, &fast, &[9; 1000]).unwrap();
+        }
+        journal.maintain(&pending).unwrap();
+    }
+    assert!(journal.first() > Position::default());
+    let (mut record, mut found) = (None, Vec::new());
+    let mut scan = journal.scan(Position::default());
+    while let Some(entry) = scan.next().unwrap() {
+        match entry.kind {
+            Kind::Append => record = Some((entry.id, entry.payload.clone())),
+            Kind::Trigger => {
+                let (id, payload) = record.clone().expect("a trigger follows its record");
+                assert_eq!(id, entry.cause);
+                found.push((entry.id, payload));
+            }
+            _ => {}
+        }
+    }
+    assert_eq!(found, [(runs[0], vec![0; 10]), (runs[2], vec![2; 10])]);
+    assert_eq!((short.earliest(), get(&journal, &short, 3).unwrap()), (3, vec![2; 10]));
+}
+
+#[test]
 fn waiters_wake_and_flushes_reach_the_tail() {
     let dir = tempfile::tempdir().unwrap();
     let journal = create(dir.path());

@@ -1,6 +1,6 @@
 //! Retention: a segment goes when nothing needs it; the few entries of it that are still live are carried forward.
 //!
-//! Live are the records within their log's history and the triggers whose runs are pending. A segment with more than a
+//! Live are the records within their log's history, the triggers whose runs are pending, and the records of those runs. A segment with more than a
 //! quarter of live bytes stays: copying it would cost more than it frees. The order makes every step safe to die after:
 //! copies are committed and flushed, then the manifest moves on, then the file is renamed or removed.
 
@@ -21,6 +21,20 @@ use std::sync::atomic::Ordering;
 const CARRY_BATCH_BYTES: u64 = 256 << 10;
 /// A segment stays if more than one part in this many is live.
 const LIVE_PART: u64 = 4;
+
+/// An entry that is to be carried forward.
+#[derive(Clone, Copy)]
+struct Live {
+    position: u64,
+    kind: Kind,
+}
+
+/// Whether a record is within its log's history, and this is where it stands.
+fn is_kept(catalog: &Catalog, entry: &Entry) -> bool {
+    catalog.log_by_id(entry.subject).is_some_and(|log| {
+        entry.seqno + log.history() > log.latest() && log.index().position(entry.seqno) == entry.position.0
+    })
+}
 
 /// What [`crate::Journal::maintain`] did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -79,55 +93,62 @@ impl Inner {
     }
 
     /// The live entries of a segment and how many bytes their copies take.
-    fn live_entries(&self, number: u64, pending: &dyn Fn(&Entry) -> bool) -> Result<(Vec<u64>, u64)> {
+    fn live_entries(&self, number: u64, pending: &dyn Fn(&Entry) -> bool) -> Result<(Vec<Live>, u64)> {
         let catalog = self.cached_catalog();
         let limit = self.segments.start(number + 1);
         let (mut live, mut bytes) = (Vec::new(), 0);
+        let mut take = |position: u64, kind: Kind, span: u64| {
+            live.push(Live { position, kind });
+            bytes += span + CARRIED_PREFIX_BYTES as u64 + ALIGN_BYTES;
+        };
+        // The last APPEND that was passed over: id, position, span.
+        let mut passed = None;
         let mut position = self.segments.start(number);
         loop {
             match self.entry_from(&mut position, limit) {
                 Ok(None) => return Ok((live, bytes)),
                 Ok(Some((at, header))) => {
-                    if matches!(Kind::from_u8(header.kind), Some(Kind::Append | Kind::Trigger)) {
-                        let entry = self.entry_at(at)?;
-                        if self.is_live(&catalog, &entry, pending) {
-                            live.push(at);
-                            bytes += header.span() + CARRIED_PREFIX_BYTES as u64 + ALIGN_BYTES;
-                        }
-                    }
                     position = at + header.span();
+                    let kind = Kind::from_u8(header.kind);
+                    let Some(kind @ (Kind::Append | Kind::Trigger)) = kind else { continue };
+                    let entry = self.entry_at(at)?;
+                    match kind {
+                        Kind::Append if is_kept(&catalog, &entry) => take(at, kind, header.span()),
+                        Kind::Append => passed = Some((entry.id, at, header.span())),
+                        _ if pending(&entry) => {
+                            // A pending run needs its record, also when the record's log does not any more.
+                            let record = passed.take_if(|(id, ..)| *id == entry.cause);
+                            if let Some((_, at, span)) = record {
+                                take(at, Kind::Append, span);
+                            }
+                            take(at, kind, header.span());
+                        }
+                        _ => {}
+                    }
                 }
                 Err(_) => {} // Damaged: there is nothing to carry, and `entry_from` stepped over it.
             }
         }
     }
 
-    fn is_live(&self, catalog: &Catalog, entry: &Entry, pending: &dyn Fn(&Entry) -> bool) -> bool {
-        match entry.kind {
-            Kind::Append => catalog.log_by_id(entry.subject).is_some_and(|log| {
-                entry.seqno + log.history() > log.latest() && log.index().position(entry.seqno) == entry.position.0
-            }),
-            Kind::Trigger => pending(entry),
-            _ => false,
-        }
-    }
-
     /// Copies entries to the end of the journal. Returns how many.
-    fn carry(&self, live: &[u64]) -> Result<u64> {
+    fn carry(&self, live: &[Live]) -> Result<u64> {
         let mut rest = live;
         let mut end = Position::default();
         while !rest.is_empty() {
             end = self
                 .commit(|transaction| {
                     let mut bytes = 0;
-                    while let Some((position, behind)) = rest.split_first()
-                        && bytes < CARRY_BATCH_BYTES
+                    // A trigger stays with its record: who folds the journal finds the one by the other.
+                    while let Some((next, behind)) = rest.split_first()
+                        && (bytes < CARRY_BATCH_BYTES || next.kind == Kind::Trigger)
                     {
-                        let entry = self.entry_at(*position)?;
+                        let entry = self.entry_at(next.position)?;
                         bytes += HEADER_BYTES + entry.payload.len() as u64;
                         // Overwritten in its log's history since it was listed: then nobody needs it any more.
                         let catalog = transaction.catalog().clone();
-                        if self.is_live(&catalog, &entry, &|_| true) {
+                        let has_trigger = behind.first().is_some_and(|behind| behind.kind == Kind::Trigger);
+                        if next.kind == Kind::Trigger || has_trigger || is_kept(&catalog, &entry) {
                             transaction.carry(&entry)?;
                         }
                         rest = behind;

@@ -190,11 +190,10 @@ impl Shared {
 
     /// Lets the journal reclaim what neither its logs nor pending runs need.
     fn maintain(&self) -> Result<()> {
-        let mut state = self.state();
         let journal = self.namespace.journal();
-        state.fold(journal.tail())?;
-        let engine = &state.engine;
-        journal.maintain(&|entry| engine.is_pending(entry.subject, entry.id))?;
+        self.state().fold(journal.tail())?;
+        // Runs go on meanwhile: flushing what is to be carried may take long. One that ends now is carried for nothing.
+        journal.maintain(&|entry| self.state().engine.is_pending(entry.subject, entry.id))?;
         Ok(())
     }
 }

@@ -60,7 +60,10 @@ impl Lane {
     pub fn push(&mut self, trigger: Trigger) {
         if self.fresh.back().is_none_or(|last| last.run < trigger.run) && !self.started.contains_key(&trigger.run) {
             self.fresh.push_back(trigger);
-        } else if !self.contains(trigger.run) {
+        } else if let Some(known) = self.known(trigger.run) {
+            // Carried forward, and its record with it.
+            known.record = trigger.record.or(known.record);
+        } else {
             // Carried forward past younger ones: it goes back to its place.
             let place = self.fresh.partition_point(|other| other.run < trigger.run);
             self.fresh.insert(place, trigger);
@@ -69,6 +72,13 @@ impl Lane {
 
     pub fn contains(&self, run: EventId) -> bool {
         self.started.contains_key(&run) || self.fresh_place(run).is_some()
+    }
+
+    fn known(&mut self, run: EventId) -> Option<&mut Trigger> {
+        if let Some(place) = self.fresh_place(run) {
+            return self.fresh.get_mut(place);
+        }
+        self.started.get_mut(&run).map(|started| &mut started.trigger)
     }
 
     fn fresh_place(&self, run: EventId) -> Option<usize> {
