@@ -296,6 +296,7 @@ fn discard_rest(inner: &Inner, tail: u64) -> Result<u64> {
     // From the end, one at a time: a crash must not leave a gap that looks like a segment somebody removed.
     for later in segment_numbers(inner)?.into_iter().rev().filter(|later| *later > number) {
         discarded += begun_behind(segments, segments.first_entry(later))?;
+        segments.forget(later);
         inner.medium.remove(&segments::name(later)).map_err(|error| io_error(segments::name(later), &error))?;
         inner.medium.flush_names(FOLDER).map_err(|error| io_error(FOLDER, &error))?;
     }

@@ -181,6 +181,13 @@ impl Segments {
         Ok(region)
     }
 
+    /// Unmaps a segment whose file is about to be removed: the next file of its name is another one. Nobody reads it.
+    pub fn forget(&self, number: u64) {
+        let slot = &self.table[(number % SEGMENTS_MAX) as usize];
+        let _ = slot.tag.compare_exchange(number + 1, 0, Ordering::AcqRel, Ordering::Relaxed);
+        self.maps.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).remove(&number);
+    }
+
     /// A segment that was recycled under a new number is mapped already: its pages stay warm under the new number.
     fn adopt_recycled(&self, maps: &mut BTreeMap<u64, Arc<Region>>, number: u64) -> Option<Arc<Region>> {
         let (identity, bytes) = self.medium.identify(&name(number)).ok()?;
