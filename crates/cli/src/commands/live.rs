@@ -151,6 +151,9 @@ fn ended(entry: &Entry, run: Option<Pending>, catalog: &Catalog) -> Event {
             text.push((Style::Bad, format!("{head} given up{after}: {} {}", death.code, first_line(&death.error))));
             let rest = death.error.lines().skip(1).take(OUTPUT_LINES_MAX);
             text.extend(rest.map(|line| (Style::Bad, format!("{indent}{}", show::one_line(line.as_bytes())))));
+            // The dead letter repeats all of this, so its place is enough.
+            let letters = run.iter().flat_map(|run| &run.appended).filter_map(|record| record.split("  ").next());
+            text.extend(letters.map(|place| (Style::Plain, format!("{indent}-> {place}"))));
         }
     }
     let printed = ending.output.lines().take(OUTPUT_LINES_MAX);
