@@ -1,0 +1,111 @@
+//! The bytes of `spec/formats/journal.md`, checked against its golden vector without any code of the journal's own.
+
+use millrace_journal::{CreateOptions, Durability, Journal, OpenOptions, medium::sim::SimDisk};
+use millrace_wire::EventId;
+use std::path::Path;
+
+const GOLDEN: &str = include_str!("../../../spec/vectors/journal-first-segment.hex");
+
+fn golden() -> Vec<u8> {
+    let digits: String = GOLDEN.lines().filter(|line| !line.starts_with('#')).flat_map(str::split_whitespace).collect();
+    (0..digits.len()).step_by(2).map(|at| u8::from_str_radix(&digits[at..at + 2], 16).unwrap()).collect()
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap())
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap())
+}
+
+/// CRC-32C a bit at a time, from its definition.
+fn crc32c(bytes: &[u8]) -> u32 {
+    !bytes.iter().fold(!0u32, |crc, byte| {
+        (0..8).fold(crc ^ u32::from(*byte), |crc, _| if crc & 1 == 1 { crc >> 1 ^ 0x82F6_3B78 } else { crc >> 1 })
+    })
+}
+
+/// Walks the entries of a first segment as the page says; returns kind, flags and payload of each.
+fn walk(segment: &[u8]) -> Vec<(u8, u8, Vec<u8>)> {
+    assert_eq!(segment[..8], *b"MRSEG\0\x01\0");
+    assert_eq!(u32_at(segment, 60), crc32c(&segment[..60]));
+    assert!(segment[40..60].iter().all(|byte| *byte == 0));
+    let (mut at, mut prev, mut sequence, mut found) = (64, u32_at(segment, 32), u64_at(segment, 24), Vec::new());
+    while at + 64 <= segment.len() && u32_at(segment, at + 4) != 0 {
+        let length = u32_at(segment, at + 4) as usize;
+        let entry = &segment[at..at + length];
+        let mask = ((at as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) as u32;
+        assert_eq!(u32_at(entry, 0), crc32c(&entry[4..]) ^ mask, "the entry at {at}");
+        assert_eq!((u32_at(entry, 8), u64_at(entry, 16)), (prev, sequence), "the chain at {at}");
+        (prev, sequence) = (u32_at(entry, 0), sequence + 1);
+        found.push((entry[12], entry[13], entry[64..].to_vec()));
+        at += length.next_multiple_of(16);
+    }
+    found
+}
+
+#[test]
+fn the_golden_segment_reads_as_the_page_says() {
+    let found = walk(&golden());
+    let kinds: Vec<(u8, u8)> = found.iter().map(|entry| (entry.0, entry.1)).collect();
+    assert_eq!(kinds, [(1, 1), (1, 1), (2, 0), (2, 1), (3, 0), (4, 1), (6, 1)]);
+    assert_eq!(found[4].2, b"golden");
+    assert_eq!(found[5].2, [1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0]);
+}
+
+#[test]
+fn the_golden_segment_opens() {
+    let mut segment = golden();
+    let namespace = u64_at(&segment, 8);
+    segment.resize(1 << 20, 0);
+    let body = format!(
+        "{{\"namespace\":\"{namespace:012x}\",\"epoch\":2,\"segment_bytes\":1048576,\"retain_bytes\":0,\
+         \"retain_age_ms\":null,\"durability\":\"disk\",\"created_us\":0,\"first_segment\":0,\"defined\":0,\"next_id\":1,\
+         \"logs\":[],\"functions\":[]}}"
+    );
+    let manifest = format!("millrace-manifest 1 {:08x} {}\n{body}", crc32c(body.as_bytes()), body.len());
+    let disk = SimDisk::with_files([
+        ("manifest".to_owned(), manifest.into_bytes()),
+        ("segments/0000000000".to_owned(), segment),
+    ]);
+    let journal = Journal::open_on(disk.process(), Path::new("sim"), &OpenOptions { background: false }).unwrap();
+    let log = journal.log(&"a/b".parse().unwrap()).unwrap();
+    let mut payload = Vec::new();
+    journal.get(&log, 1, &mut payload).unwrap();
+    assert_eq!(payload, b"golden");
+    let function = journal.catalog().unwrap().function("f").unwrap().clone();
+    assert_eq!((journal.epoch(), function.triggered(), function.done()), (3, 1, 1));
+}
+
+#[test]
+fn what_is_written_today_reads_as_the_page_says() {
+    let disk = SimDisk::default();
+    let options = CreateOptions { segment_bytes: 1 << 20, durability: Durability::Disk, ..CreateOptions::default() };
+    let journal = Journal::create_on(disk.process(), Path::new("sim"), &options).unwrap();
+    let (log, function) = journal
+        .commit(|batch| {
+            let log = batch.create_log(&"a/b".parse().unwrap(), 10)?;
+            Ok((log, batch.define_function(&"f".parse().unwrap(), "{}")?))
+        })
+        .unwrap()
+        .value;
+    let run = journal
+        .commit(|batch| {
+            let record = batch.append(&log, b"golden", EventId::NONE, 0)?;
+            batch.trigger(function.id(), record.id, &log, record.seqno)
+        })
+        .unwrap()
+        .value;
+    let end = journal.commit(|batch| batch.done(function.id(), run, b"ok")).unwrap().end;
+    let written = &disk.files()["segments/0000000000"][..end.get() as usize];
+    if let Some(path) = std::env::var_os("MILLRACE_WRITE_VECTOR") {
+        let lines: Vec<String> =
+            written.chunks(16).map(|line| line.iter().map(|byte| format!("{byte:02x}")).collect()).collect();
+        let title = "# A first segment up to its tail: OPEN OPEN | DEFINE DEFINE | APPEND TRIGGER | DONE. See formats/journal.md.";
+        std::fs::write(path, format!("{title}\n{}\n", lines.join("\n"))).unwrap();
+    }
+    let found: Vec<_> = walk(written).into_iter().map(|(kind, flags, _)| (kind, flags)).collect();
+    let known: Vec<_> = walk(&golden()).into_iter().map(|(kind, flags, _)| (kind, flags)).collect();
+    assert_eq!(found, known);
+}
