@@ -1,46 +1,36 @@
 //! node.append: what a bound function adds to an append.
 
-use super::{Measured, PAYLOAD, function, journal};
+use super::{Measured, PAYLOAD, function, journal, namespace_with_logs};
 use crate::{
     Context, Outcome, functions,
-    measure::{Samples, clock_us, each, figure, mean_us, repeat},
+    measure::{Samples, clock_us, each, figure},
 };
-use millrace_journal::{CreateOptions, Durability};
-use millrace_node::{AppendOptions, Namespace, Runtime};
-
-const ROUND: u64 = 50_000;
+use millrace_journal::Durability;
+use millrace_node::{AppendOptions, Runtime};
+use std::thread;
 
 pub fn append(context: &Context) -> Outcome<Measured> {
     let dir = context.fresh()?;
-    let options = CreateOptions { retain_bytes: 128 << 20, durability: Durability::Memory, ..CreateOptions::default() };
-    let namespace = Namespace::create(&dir.path().join("n"), &options)?;
-    namespace.create_log(&"a".parse()?, ROUND)?;
+    let namespace = namespace_with_logs(&dir.path().join("n"), Durability::Memory, &[("a", 50_000)])?;
     namespace.deploy(&function("f", Runtime::Wasm, "a")?, &functions::wasm(context, "nothing")?)?;
     let one = || Ok(namespace.append("a", &PAYLOAD, AppendOptions::default()).map(drop)?);
-    // No host runs, so the triggers stay pending; told that they are not, retention lets them go with their segments.
-    let give_back = || -> Outcome<()> { Ok(namespace.journal().maintain(&|_| false).map(drop)?) };
-    let round = || {
-        let mean = mean_us(ROUND, one)?;
-        give_back()?;
-        Ok(mean)
-    };
-    repeat(10, round)?;
     let repetitions = context.repetitions(15);
-    let mean = repeat(repetitions, round)?;
+    journal::bursts(2, one)?;
+    let mean = journal::bursts(repetitions, one)?;
     let mut samples = Samples::new();
-    for _ in 0..context.repetitions(6) {
-        each(ROUND, &mut samples, one)?;
-        give_back()?;
+    for _ in 0..context.repetitions(20) {
+        each(journal::BURST, &mut samples, one)?;
+        thread::sleep(journal::PAUSE);
     }
     let alone = journal::append_mean(context, repetitions)?;
-    Ok(Measured::new(mean.median(), ROUND * repetitions as u64)
+    Ok(Measured::new(mean.median(), samples.count())
         .spread_us(&samples)
         .target("mean ≤ 0.4 µs", mean.median() <= 0.4)
         .peer("journal.append", alone.median())
         .note(format!(
-            "Namespace::append by names, back to back, one thread, not pinned, warm, memory: APPEND and TRIGGER in one batch, \
-             admission checked, no host running and nobody waiting. Mean of {ROUND} at a time, {}; the journal's append alone, \
-             {}. p50 and p99 include {} µs for the clock.",
+            "Namespace::append by names, in bursts as in journal.append, one thread, not pinned, memory: APPEND and TRIGGER in one \
+             batch, admission checked, no host running and nobody waiting, {}; the journal's append alone, {}. p50 and p99 \
+             include {} µs for the clock.",
             mean.spread(),
             alone.spread(),
             figure(clock_us())
