@@ -175,8 +175,9 @@ impl Medium for FileMedium {
             let fd = region.fd.load(Ordering::Relaxed);
             // SAFETY: the range lies within the mapping and the descriptor belongs to it; both calls are only hints.
             unsafe {
-                // The disk is asked for more than is waited for, so that it is never idle.
-                libc::posix_fadvise(fd, from as i64, 4 * (to - from) as i64, libc::POSIX_FADV_WILLNEED);
+                // The disk is asked for what comes three ranges later, so that it is never idle.
+                let (ahead, bytes) = (from + 3 * (to - from), (to - from) as i64);
+                libc::posix_fadvise(fd, ahead as i64, bytes, libc::POSIX_FADV_WILLNEED);
                 libc::madvise(region.base.add(from as usize).cast(), (to - from) as usize, libc::MADV_POPULATE_READ)
             };
         }
