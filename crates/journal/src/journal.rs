@@ -307,7 +307,13 @@ impl Journal {
         self.0.wait(seen, timeout)
     }
 
-    /// Wakes every waiter of every process.
+    /// Returns the log's newest seqno when it is above `seen`, or at the timeout. What happens to other logs disturbs no
+    /// such waiter.
+    pub fn wait_log(&self, log: &Log, seen: u64, timeout: Duration) -> Result<u64> {
+        self.0.wait_log(log, seen, timeout)
+    }
+
+    /// Wakes everybody who waits for the tail, in every process.
     pub fn wake(&self) {
         self.0.wake();
     }

@@ -420,4 +420,4 @@ impl Inner {
     }
 }
 
-const _: () = assert!(CARRIED_PREFIX_BYTES as u64 % ALIGN_BYTES == 0);
+const _: () = assert!((CARRIED_PREFIX_BYTES as u64).is_multiple_of(ALIGN_BYTES));

@@ -296,6 +296,15 @@ fn waiters_wake_and_flushes_reach_the_tail() {
         append(&journal, &a, b"x").unwrap();
         assert!(waiter.join().unwrap() > seen);
     });
+    let b = log(&journal, "b", 10);
+    std::thread::scope(|scope| {
+        let waiter = scope.spawn(|| open(dir.path()).wait_log(&b, 0, Duration::from_secs(20)).unwrap());
+        std::thread::sleep(Duration::from_millis(20));
+        append(&journal, &a, b"wakes nobody").unwrap();
+        append(&journal, &b, b"x").unwrap();
+        assert_eq!(waiter.join().unwrap(), 1);
+    });
+    assert_eq!(journal.wait_log(&b, 1, Duration::from_millis(5)).unwrap(), 1);
     journal.sync(journal.tail()).unwrap();
     assert_eq!(journal.durable(), journal.tail());
     assert_eq!(journal.wait(journal.tail(), Duration::from_millis(5)), journal.tail());

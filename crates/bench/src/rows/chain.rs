@@ -67,14 +67,10 @@ fn round(namespace: &Namespace, count: u64) -> Outcome<(Samples, Samples)> {
             AppendOptions { durability: Some(Durability::Memory), ..Default::default() },
         )?;
         while result.latest() < seqno {
-            let seen = journal.tail();
-            if result.latest() >= seqno {
-                break;
-            }
             if start.elapsed() > Duration::from_secs(20) {
                 return Err(format!("result {seqno} of the chain is missing after 20 s").into());
             }
-            journal.wait(seen, Duration::from_secs(1));
+            journal.wait_log(&result, seqno - 1, Duration::from_secs(1))?;
         }
         before.record(start.elapsed());
         let record = namespace.get("c5", seqno)?;

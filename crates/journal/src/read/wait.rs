@@ -1,10 +1,12 @@
 //! Waiting for the tail to move, asleep in the kernel.
 
 use crate::{
-    entry::Position,
+    catalog::Log,
+    entry::{Kind, Position},
     journal::Inner,
     write::lock::{sleep, wake},
 };
+use millrace_wire::Result;
 use std::{
     sync::atomic::Ordering,
     time::{Duration, Instant},
@@ -17,8 +19,7 @@ impl Inner {
     /// Returns the tail when it is behind `seen`, or at the timeout, or after [`Inner::wake`].
     pub(crate) fn wait(&self, seen: Position, timeout: Duration) -> Position {
         let published = &self.control.published;
-        // A year is as good as for ever, and does not overflow the clock.
-        let deadline = Instant::now() + timeout.min(Duration::from_secs(365 * 24 * 3600));
+        let deadline = deadline(timeout);
         let first = published.commits.load(Ordering::Acquire);
         loop {
             let commits = published.commits.load(Ordering::Acquire);
@@ -44,12 +45,62 @@ impl Inner {
         wake(&published.commits, i32::MAX);
     }
 
-    /// Wakes waiters, if there are any, after a commit.
+    /// Returns the newest seqno of the log when it is above `seen`, or at the timeout. Other logs wake nobody here.
+    pub(crate) fn wait_log(&self, log: &Log, seen: u64, timeout: Duration) -> Result<u64> {
+        let (index, waiting) = (log.index(), &self.control.published.log_sleepers);
+        let deadline = deadline(timeout);
+        loop {
+            let latest = index.latest();
+            let left = deadline.saturating_duration_since(Instant::now());
+            if latest > seen || left.is_zero() {
+                return Ok(latest);
+            }
+            log.check_exists()?;
+            waiting.fetch_add(1, Ordering::SeqCst);
+            index.sleepers().store(1, Ordering::SeqCst);
+            if index.latest() == latest {
+                sleep(index.latest_word(), latest as u32, left.min(SLICE));
+            }
+            waiting.fetch_sub(1, Ordering::SeqCst);
+            if self.write_lock().has_dead_owner() {
+                drop(self.lock());
+            }
+        }
+    }
+
+    /// Wakes waiters, if there are any, after a commit. The lock was released in between, which orders this after it.
     #[inline]
-    pub(crate) fn wake_sleepers(&self) {
+    pub(crate) fn wake_sleepers(&self, start: u64, end: u64) {
         let published = &self.control.published;
         if published.sleepers.load(Ordering::SeqCst) != 0 && published.sleepers.swap(0, Ordering::SeqCst) != 0 {
             wake(&published.commits, i32::MAX);
         }
+        if published.log_sleepers.load(Ordering::SeqCst) != 0 {
+            self.wake_log_sleepers(start, end);
+        }
     }
+
+    /// Wakes those who wait for a log that the entries between two positions of a segment append to.
+    #[cold]
+    fn wake_log_sleepers(&self, start: u64, end: u64) {
+        let catalog = self.cached_catalog();
+        let mut position = start;
+        while position < end {
+            // Retention may have passed: then others have woken them, or they look by themselves.
+            let Ok(Some(header)) = self.valid_entry_at(position) else { return };
+            if header.kind == Kind::Append as u8
+                && let Some(log) = catalog.log_by_id(header.subject)
+                && log.index().sleepers().load(Ordering::SeqCst) != 0
+                && log.index().sleepers().swap(0, Ordering::SeqCst) != 0
+            {
+                wake(log.index().latest_word(), i32::MAX);
+            }
+            position += header.span();
+        }
+    }
+}
+
+/// A year is as good as for ever, and does not overflow the clock.
+fn deadline(timeout: Duration) -> Instant {
+    Instant::now() + timeout.min(Duration::from_secs(365 * 24 * 3600))
 }

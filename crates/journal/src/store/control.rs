@@ -80,6 +80,8 @@ pub(crate) struct Published {
     pub commits: AtomicU32,
     /// Not 0 if somebody may be asleep.
     pub sleepers: AtomicU32,
+    /// How many wait for one log; what died waiting is counted for ever, which costs commits a look at each log.
+    pub log_sleepers: AtomicU32,
 }
 
 /// What changes with flushes, allocation and retention.
@@ -171,7 +173,13 @@ impl Control {
             self.upkeep.durable.store(0, Ordering::Relaxed);
         }
         self.birth.clean.store(0, Ordering::Relaxed);
-        for word in [&self.writer.lock, &self.writer.prepare_lock, &self.writer.poison, &self.published.sleepers] {
+        for word in [
+            &self.writer.lock,
+            &self.writer.prepare_lock,
+            &self.writer.poison,
+            &self.published.sleepers,
+            &self.published.log_sleepers,
+        ] {
             word.store(0, Ordering::Relaxed);
         }
         let writer =

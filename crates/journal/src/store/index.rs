@@ -1,10 +1,10 @@
 //! A log's index: a ring of positions by sequence number, and the counters of a log or function. Rebuildable.
 //!
 //! ```text
-//!  0        8        16       24       32                64
-//! +--------+--------+--------+--------+-----------------+----------+----------+--
-//! | magic  | mask   | latest | done   | unused          | slot 0   | slot 1   | …
-//! +--------+--------+--------+--------+-----------------+----------+----------+--
+//!  0        8        16       24       32         40       64
+//! +--------+--------+--------+--------+----------+--------+----------+----------+--
+//! | magic  | mask   | latest | done   | sleepers | unused | slot 0   | slot 1   | …
+//! +--------+--------+--------+--------+----------+--------+----------+----------+--
 //! ```
 //!
 //! Record `s` is at slot `s & mask`. There are more slots than the history is long, so that the oldest record is still
@@ -15,7 +15,7 @@ use std::{
     io,
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicU32, AtomicU64, Ordering},
     },
 };
 
@@ -80,6 +80,17 @@ impl Index {
         if to > self.word(2).load(Ordering::Relaxed) {
             self.word(2).store(to, Ordering::Release);
         }
+    }
+
+    /// The low half of the newest seqno, to sleep on.
+    pub fn latest_word(&self) -> &AtomicU32 {
+        // SAFETY: the first four bytes of a word of the mapping, on a little-endian machine; every access is atomic.
+        unsafe { &*self.region.base.add(16).cast::<AtomicU32>() }
+    }
+
+    /// Not 0 if somebody may be asleep on [`Index::latest_word`].
+    pub fn sleepers(&self) -> &AtomicU64 {
+        self.word(4)
     }
 
     /// The number of ended runs.

@@ -98,9 +98,9 @@ impl Inner {
         }
         let mut transaction = Transaction::begin(self)?;
         let value = f(&mut transaction)?;
-        let end = transaction.finish()?;
+        let (start, end) = transaction.finish()?;
         drop(guard);
-        self.wake_sleepers();
+        self.wake_sleepers(start, end);
         self.nudge_preparer(end);
         Ok(Committed { value, end: Position(end) })
     }
@@ -521,12 +521,12 @@ impl<'j> Transaction<'j> {
         Ok(())
     }
 
-    /// Commits the batch. Returns its end.
+    /// Commits the batch. Returns where it starts and ends.
     #[inline]
-    fn finish(mut self) -> Result<u64> {
+    fn finish(mut self) -> Result<(u64, u64)> {
         let Some(last) = self.open else {
             self.committed = true;
-            return Ok(self.tail); // Nothing was staged.
+            return Ok((self.tail, self.tail)); // Nothing was staged.
         };
         self.seal(FLAG_LAST)?;
         let inner = self.inner;
@@ -546,7 +546,7 @@ impl<'j> Transaction<'j> {
         writer.applied.store(self.at, Ordering::Relaxed);
         writer.intent.store(0, Ordering::Relaxed);
         inner.publish(self.at);
-        Ok(self.at)
+        Ok((self.start, self.at))
     }
 }
 
