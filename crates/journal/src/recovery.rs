@@ -291,11 +291,11 @@ fn finish_damaged_batch(fold: &mut Fold<'_>, mut chain: Chain, mut header: Heade
 fn discard_rest(inner: &Inner, tail: u64) -> Result<u64> {
     let segments = &inner.segments;
     let number = segments.number(tail - 1);
-    let mut discarded = begun_behind(segments, tail)?;
+    let mut discarded = begun_behind(inner, tail)?;
     forget_entries(inner, tail)?;
     // From the end, one at a time: a crash must not leave a gap that looks like a segment somebody removed.
     for later in segment_numbers(inner)?.into_iter().rev().filter(|later| *later > number) {
-        discarded += begun_behind(segments, segments.first_entry(later))?;
+        discarded += begun_behind(inner, segments.first_entry(later))?;
         segments.forget(later);
         inner.medium.remove(&segments::name(later)).map_err(|error| io_error(segments::name(later), &error))?;
         inner.medium.flush_names(FOLDER).map_err(|error| io_error(FOLDER, &error))?;
@@ -307,21 +307,31 @@ fn discard_rest(inner: &Inner, tail: u64) -> Result<u64> {
 /// an entry: a batch that moved on may have stood there, and its removal need not have reached the disk.
 fn forget_entries(inner: &Inner, from: u64) -> Result<()> {
     let segments = &inner.segments;
-    let end = segments.start(segments.number(from - 1) + 1);
-    if from >= end || segments.room(from) < HEADER_BYTES {
-        return Ok(());
-    }
-    segments.scrub(from, from + HEADER_BYTES)?;
-    let mut position = inner.resync(from, end)?;
-    while position < end {
-        segments.scrub(position, position + HEADER_BYTES)?;
-        position = inner.resync(position, end)?;
+    let start = segments.start(segments.number(from - 1));
+    let region = segments.map(segments.number(start), false)?;
+    let (mut at, end) = (from - start, segments.bytes() - HEADER_BYTES);
+    while at <= end {
+        let (data, hole) = inner.medium.next_data(&region, at);
+        let (mut position, limit) = (start + data.max(at), start + hole.min(end + 1));
+        while position < limit {
+            if segments.valid_entry(position)?.is_some() || position == from {
+                segments.scrub(position, position + HEADER_BYTES)?;
+            }
+            position += ALIGN_BYTES;
+        }
+        at = hole.max(at + ALIGN_BYTES).next_multiple_of(ALIGN_BYTES);
     }
     Ok(())
 }
 
 /// Bytes of what looks like entries from `start` on.
-fn begun_behind(segments: &Segments, start: u64) -> Result<u64> {
+fn begun_behind(inner: &Inner, start: u64) -> Result<u64> {
+    let segments = &inner.segments;
+    let offset = segments.offset(start);
+    let region = segments.map(segments.number(start), false)?;
+    if offset == 0 || inner.medium.next_data(&region, offset).0 >= (offset + HEADER_BYTES).min(segments.bytes()) {
+        return Ok(0);
+    }
     let mut position = start;
     while segments.offset(position) >= HEADER_BYTES && segments.room(position) >= HEADER_BYTES {
         let header = segments.header(position)?;
@@ -338,7 +348,10 @@ fn begun_behind(segments: &Segments, start: u64) -> Result<u64> {
 
 /// The segments that have a file, in order.
 pub(crate) fn segment_numbers(inner: &Inner) -> Result<Vec<u64>> {
-    let names = inner.medium.list(FOLDER).map_err(|error| io_error(FOLDER, &error))?;
+    let names = inner.medium.list(FOLDER).map_err(|error| match error.kind() {
+        std::io::ErrorKind::NotFound => Code::NamespaceIncomplete.error(format!("{FOLDER} is missing")),
+        _ => io_error(FOLDER, &error),
+    })?;
     let mut numbers: Vec<u64> = names.iter().filter_map(|name| name.parse().ok()).collect();
     numbers.sort_unstable();
     Ok(numbers)

@@ -23,8 +23,9 @@ use std::{
 /// Nothing here takes seconds; what does, hangs.
 const HANG: Duration = Duration::from_secs(60);
 const SPARSE: u64 = 11;
-/// Kills per operation, about.
-const KILLS: usize = 300;
+/// Kills and instructions of one operation, about: the product is what it costs.
+const KILLS_MAX: u64 = 300;
+const STEPS_TOTAL: u64 = 1_500_000;
 /// Operations longer than this are killed where something changed.
 const DENSE_MAX: u64 = 4_000;
 /// The longest operation; a bound for the loop.
@@ -269,7 +270,7 @@ fn moments(operation: Operation, prepare: fn(&Journal)) -> Vec<u64> {
     }
     chosen.extend((0..=k).step_by((k / 200).max(SPARSE) as usize));
     // Copying a large batch is many changes that differ in nothing but how far it got.
-    let every = chosen.len().div_ceil(KILLS);
+    let every = chosen.len().div_ceil((STEPS_TOTAL / k).clamp(50, KILLS_MAX) as usize);
     chosen.into_iter().step_by(every).collect()
 }
 
@@ -302,15 +303,23 @@ fn kill_everywhere(name: &str, operation: Operation, entries: usize, prepare: fn
     eprintln!("{name}: {} kills within {last} instructions, {:?}", moments.len(), started.elapsed());
 }
 
+type Test<'t> = &'t dyn Fn(&str);
+
 fn main() {
     pin_to_one_processor();
-    kill_everywhere("append", append, 1, |_| {});
-    kill_everywhere("batch", batch, 4, |_| {});
-    kill_everywhere("wait", wait, 0, |_| {});
-    kill_everywhere("define", define, 1, |_| {});
-    kill_everywhere("switch", switch, 4, fill_segment);
-    takeover_killed_everywhere();
-    recovery_killed_everywhere();
+    let only: Option<String> = std::env::args().skip(1).find(|word| !word.starts_with('-'));
+    let tests: [(&str, Test); 7] = [
+        ("append", &|name| kill_everywhere(name, append, 1, |_| {})),
+        ("batch", &|name| kill_everywhere(name, batch, 4, |_| {})),
+        ("wait", &|name| kill_everywhere(name, wait, 0, |_| {})),
+        ("define", &|name| kill_everywhere(name, define, 1, |_| {})),
+        ("switch", &|name| kill_everywhere(name, switch, 4, fill_segment)),
+        ("takeover", &|_| takeover_killed_everywhere()),
+        ("recovery", &|_| recovery_killed_everywhere()),
+    ];
+    for (name, test) in tests.iter().filter(|(name, _)| only.as_ref().is_none_or(|only| name.contains(only))) {
+        test(name);
+    }
 }
 
 /// Parent and child take turns: on one processor that is several times faster.
@@ -355,11 +364,11 @@ fn takeover_killed_everywhere() {
         assert!(matches!(new.len(), 1 | 2 | 5 | 6), "{} entries after {k} instructions of a takeover", new.len());
         ledger.take(new, "takeover");
         kills += 1;
-        k += if k < DENSE_MAX { 7 } else { SPARSE };
+        k += 97;
     }
     ledger.verify_all(&survivor);
     eprintln!("takeover: {kills} kills within {k} instructions, {:?}", started.elapsed());
-    assert!(kills > 100);
+    assert!(kills > 20);
 }
 
 /// A child that appends, having opened the namespace while the lock's owner was still alive.

@@ -18,7 +18,6 @@ use std::{
 
 const ROLE: &str = "MILLRACE_STORM_ROLE";
 const DIR: &str = "MILLRACE_STORM_DIR";
-const WRITERS: usize = 6;
 const STORM: Duration = Duration::from_secs(9);
 /// No commit, wait or open takes longer, however busy the machine is.
 const HANG: Duration = Duration::from_secs(60);
@@ -133,7 +132,7 @@ fn writers_killed_at_random_lose_nothing_they_were_told() {
         .unwrap();
     let (tell, told) = mpsc::channel();
     let roles = ["append", "append", "batch", "batch", "define", "read"];
-    let mut writers: Vec<Child> = roles.iter().take(WRITERS).map(|role| start(role, dir.path(), &tell)).collect();
+    let mut writers: Vec<Child> = roles.iter().map(|role| start(role, dir.path(), &tell)).collect();
     let mut survivor = Some(journal);
     let (started, mut kills, mut alone) = (Instant::now(), 0, 0);
     // On a busy machine the storm lasts until there was one.
@@ -145,10 +144,10 @@ fn writers_killed_at_random_lose_nothing_they_were_told() {
             survivor = None;
             alone += 1;
         }
-        for at in 0..WRITERS {
+        for writer in &mut writers {
             if nobody_stays || random(&mut seed).is_multiple_of(4) {
-                writers[at].kill().unwrap();
-                writers[at].wait().unwrap();
+                writer.kill().unwrap();
+                writer.wait().unwrap();
                 kills += 1;
             }
         }
@@ -157,9 +156,9 @@ fn writers_killed_at_random_lose_nothing_they_were_told() {
         let log = journal.log(&"storm".parse().unwrap()).unwrap();
         journal.commit(|batch| batch.append(&log, &record(random(&mut 7)), EventId::NONE, 0)).unwrap();
         assert!(before.elapsed() < HANG, "taking over took {:?}", before.elapsed());
-        for at in 0..WRITERS {
-            if writers[at].try_wait().unwrap().is_some() {
-                writers[at] = start(roles[at], dir.path(), &tell);
+        for (writer, role) in writers.iter_mut().zip(roles) {
+            if writer.try_wait().unwrap().is_some() {
+                *writer = start(role, dir.path(), &tell);
             }
         }
     }

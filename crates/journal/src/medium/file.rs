@@ -183,6 +183,18 @@ impl Medium for FileMedium {
         }
     }
 
+    fn next_data(&self, region: &Region, from: u64) -> (u64, u64) {
+        let fd = region.fd.load(Ordering::Relaxed);
+        // SAFETY: plain system calls on an open descriptor, whose file offset nobody uses.
+        let seek = |at: u64, whence: i32| u64::try_from(unsafe { libc::lseek(fd, at as i64, whence) });
+        // No data from there on is an error; so is a file system that cannot tell, and then all of it may be data.
+        match seek(from, libc::SEEK_DATA) {
+            Ok(data) => (data, seek(data, libc::SEEK_HOLE).unwrap_or(region.bytes)),
+            Err(_) if io::Error::last_os_error().raw_os_error() == Some(libc::ENXIO) => (region.bytes, region.bytes),
+            Err(_) => (from, region.bytes),
+        }
+    }
+
     fn flush(&self, region: &Region) -> io::Result<()> {
         // SAFETY: plain system call on an open descriptor.
         check(unsafe { libc::fdatasync(region.fd.load(Ordering::Relaxed)) })

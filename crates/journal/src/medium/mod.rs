@@ -62,6 +62,11 @@ pub trait Medium: Send + Sync {
     fn prefault(&self, region: &Region, from: u64, to: u64);
     /// Brings the range into memory and makes its pages present in this process, if the platform can; a hint.
     fn fetch(&self, _region: &Region, _from: u64, _to: u64) {}
+    /// The next range at or behind `from` that may hold something else than zeros, up to the end of the file. Looking at
+    /// what lies between, which has no storage, would ask for some.
+    fn next_data(&self, region: &Region, from: u64) -> (u64, u64) {
+        (from, region.bytes)
+    }
     /// Makes everything written to the file durable.
     fn flush(&self, region: &Region) -> io::Result<()>;
     /// Makes created, renamed and removed names in this folder durable.

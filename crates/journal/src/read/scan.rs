@@ -82,6 +82,9 @@ impl Scan {
     }
 }
 
+/// Free space is passed over in steps of this.
+const ZEROS_BYTES: u64 = 4096;
+
 impl Inner {
     /// The next valid entry at or behind `position` and before `tail`. `position` follows; behind damage, it is where the
     /// next valid entry stands.
@@ -134,6 +137,8 @@ impl Inner {
                 position = segments.first_entry(segments.number(position));
             } else if segments.room(position) < HEADER_BYTES {
                 position = segments.start(segments.number(position) + 1);
+            } else if position.is_multiple_of(ZEROS_BYTES) && segments.is_zero(position, ZEROS_BYTES)? {
+                position += ZEROS_BYTES; // Free space, most often: no entry starts in zeros.
             } else if segments.valid_entry(position)?.is_some() {
                 return Ok(position);
             } else {

@@ -128,12 +128,9 @@ impl Control {
     /// Maps the page, making the file if there is none.
     pub fn map(medium: &dyn Medium) -> std::io::Result<Self> {
         let region = medium.map(NAME, BYTES, true)?;
-        let blank = Self { region };
-        if blank.birth.magic.load(Ordering::Relaxed) == 0 {
-            // Real storage, so that a full disk is an error here and not a fault later.
-            medium.allocate(&blank.region, 0, BYTES)?;
-        }
-        Ok(blank)
+        // Real storage before the first look, so that a full disk is an error here and not a fault.
+        medium.reserve(&region)?;
+        Ok(Self { region })
     }
 
     /// Counts this process's opening, under the gate.

@@ -282,6 +282,15 @@ impl Segments {
         Ok(())
     }
 
+    /// Whether a range of one segment holds only zeros.
+    pub fn is_zero(&self, from: u64, bytes: u64) -> Result<bool> {
+        assert!(bytes <= self.room(from));
+        let address = self.address(from)?;
+        // SAFETY: within the segment (asserted); bytes that somebody writes meanwhile may be seen or not.
+        let range = unsafe { slice::from_raw_parts(address.cast_const(), bytes as usize) };
+        Ok(range.iter().fold(0, |all, byte| all | byte) == 0)
+    }
+
     /// Clears what is not zero from one position to another in one segment, and writes nowhere else: zeros may be holes,
     /// which have no storage, and storing zeros there would ask a full disk for some.
     pub fn scrub(&self, from: u64, to: u64) -> Result<()> {
