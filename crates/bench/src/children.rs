@@ -133,13 +133,18 @@ fn ready() -> Outcome<()> {
     Ok(io::stdout().flush()?)
 }
 
-/// Appends as many records as each line says; answers with when it began and ended.
+/// Appends as many records as each line says, from the moment it says; answers with when it began and ended.
 fn append(dir: &Path) -> Outcome<()> {
     let journal = Journal::open(dir, &OpenOptions::default())?;
     let log = journal.log(&"a".parse()?)?;
     ready()?;
     for line in io::stdin().lines() {
-        let count: u64 = line?.parse()?;
+        let line = line?;
+        let (count, start_ns) = line.split_once(' ').ok_or("how many, and when?")?;
+        let (count, start_ns): (u64, u64) = (count.parse()?, start_ns.parse()?);
+        while wall_ns() < start_ns {
+            std::hint::spin_loop();
+        }
         let begin = wall_ns();
         for _ in 0..count {
             journal.commit(|batch| batch.append(&log, &PAYLOAD, EventId::NONE, 0))?;

@@ -96,6 +96,8 @@ impl Report {
             let what = rows::ALL.iter().find(|spec| spec.id == row.id).map_or("", |spec| spec.what);
             let peers: Vec<String> =
                 row.peers.iter().map(|(name, value)| format!("{name} {}", figure(*value))).collect();
+            // A rate's quantiles are those of single operations.
+            let time = if row.unit == "/s" { " µs" } else { "" };
             let _ = writeln!(
                 page,
                 "| {} | {what} | **{} {}** | {} | {} | {} | {} | {} |",
@@ -104,8 +106,8 @@ impl Report {
                 row.unit,
                 row.target,
                 if row.met { "yes" } else { "**no**" },
-                row.p50.map_or(String::new(), figure),
-                row.p99.map_or(String::new(), figure),
+                row.p50.map_or(String::new(), |p50| figure(p50) + time),
+                row.p99.map_or(String::new(), |p99| figure(p99) + time),
                 peers.join("; ")
             );
         }
@@ -129,8 +131,9 @@ impl Report {
 
 /// Figures in one sentence.
 fn figures(list: &[Figure]) -> String {
-    let texts: Vec<String> = list.iter().map(|f| format!("{} {} {}", f.name, figure(f.value), f.unit)).collect();
-    texts.join("; ") + "."
+    let texts: Vec<String> =
+        list.iter().map(|f| format!("{} {} {}", f.name, figure(f.value), f.unit).trim_end().to_owned()).collect();
+    if texts.is_empty() { "nothing.".into() } else { texts.join("; ") + "." }
 }
 
 /// A row in one line, for the terminal.

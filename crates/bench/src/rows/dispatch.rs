@@ -90,16 +90,13 @@ impl Bench {
 
     fn await_result(&self, seqno: u64) -> Outcome<()> {
         let (journal, start) = (self.namespace.journal(), Instant::now());
-        loop {
-            let seen = journal.tail();
-            if self.out.latest() >= seqno {
-                return Ok(());
-            }
+        while self.out.latest() < seqno {
             if start.elapsed() > Duration::from_secs(20) {
                 return Err(format!("record {seqno} of the function is missing after 20 s").into());
             }
-            journal.wait(seen, Duration::from_secs(1));
+            journal.wait_log(&self.out, seqno - 1, Duration::from_secs(1))?;
         }
+        Ok(())
     }
 }
 

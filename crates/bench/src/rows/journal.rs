@@ -4,7 +4,7 @@ use super::{Measured, PAYLOAD, fill, journal_with_log, text};
 use crate::{
     Context, Outcome,
     children::Helper,
-    measure::{Repeated, Samples, clock_us, each, figure, mean_us, repeat, spin_until},
+    measure::{Repeated, Samples, clock_us, each, figure, mean_us, repeat, spin_until, wall_ns},
     peers::{cspot, raw, wake},
 };
 use millrace_journal::{Durability, Journal, Log};
@@ -96,7 +96,8 @@ pub fn append(context: &Context) -> Outcome<Measured> {
             "Bursts of {BURST} appends back to back (11 MB), 60 ms between bursts, in which the journal's own thread makes room \
              ahead; one thread, not pinned, nobody waiting; a batch of one record each, indexed, with checksum, under the \
              crash-safe lock. Mean of {BURSTS} bursts, {}. p50 and p99 from appends timed one by one, including {} µs for the \
-             clock. Two processes: bursts of half as many each, to one log, from the first to start to the last to end, {}. \
+             clock. Two processes: bursts of half as many each, to one log, both spinning \
+             until the same moment to start, from the first to start to the last to end, {}. \
              Without pauses: {ROUND} appends at a time, then old segments are given back; there the appender waits for room, \
              which costs page faults and zeros, and for what the kernel writes back, {}.",
             mean.spread(),
@@ -126,7 +127,9 @@ fn two_processes(context: &Context, warm: &Warm) -> Outcome<Repeated> {
     let mut helpers = [Helper::start("append", &[text(&dir)?])?, Helper::start("append", &[text(&dir)?])?];
     let mut rates = Repeated::default();
     for round in 0..context.repetitions(30) + 4 {
-        helpers.iter_mut().try_for_each(|helper| helper.say(&(BURST / 2).to_string()))?;
+        // Both know when to start, so that neither is done before the other has been woken.
+        let start_ns = wall_ns() + 3_000_000;
+        helpers.iter_mut().try_for_each(|helper| helper.say(&format!("{} {start_ns}", BURST / 2)))?;
         let (mut begin, mut end) = (u64::MAX, 0);
         for helper in &mut helpers {
             let times = helper.numbers()?;
