@@ -488,9 +488,9 @@ impl<'j> Transaction<'j> {
             unsafe { std::ptr::copy_nonoverlapping(from, to, staged as usize) };
         }
         // What follows the tail in the old segment must not look like an entry to a scan: neither what a recycled segment
-        // held there, nor any of the entries that stood there until now.
+        // held there, nor any of the entries that stood there until now. It may be a hole: then there is nothing to clear.
         if segments.offset(self.tail) != 0 && segments.room(self.tail) >= HEADER_BYTES && self.start == self.tail {
-            segments.clear(self.tail, self.tail + staged.max(HEADER_BYTES))?;
+            segments.scrub(self.tail, self.tail + staged.max(HEADER_BYTES))?;
         }
         let old = std::mem::replace(&mut self.start, start);
         self.at = start + staged;
