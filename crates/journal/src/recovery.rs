@@ -13,6 +13,7 @@ use crate::{
     catalog::{Catalog, Definition, Subject},
     entry::{ALIGN_BYTES, CARRIED_PREFIX_BYTES, HEADER_BYTES, Header, Kind, Position},
     journal::Inner,
+    medium::Region,
     store::{
         control::Remains,
         manifest::Manifest,
@@ -22,7 +23,11 @@ use crate::{
 };
 use millrace_wire::{Code, Result};
 use std::{
-    sync::atomic::{AtomicU64, Ordering},
+    ops::Range,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
     thread,
     time::Duration,
 };
@@ -157,22 +162,21 @@ const FETCH_MIN_BYTES: u64 = 32 << 20;
 fn fetching<R>(inner: &Inner, manifest: &Manifest, fold: impl FnOnce(&AtomicU64) -> R) -> R {
     let verified = AtomicU64::new(0);
     let segments = &inner.segments;
-    let numbers = segment_numbers(inner).unwrap_or_default();
-    if numbers.len() as u64 * segments.bytes() < FETCH_MIN_BYTES {
+    let Ok(ranges) = data_ranges(inner, manifest.first_segment) else { return fold(&verified) };
+    if ranges.iter().map(|(_, range)| range.end - range.start).sum::<u64>() < FETCH_MIN_BYTES {
         return fold(&verified);
     }
     let fetch = || {
-        for number in numbers.into_iter().filter(|number| *number >= manifest.first_segment) {
-            let Ok(region) = segments.map(number, false) else { return };
-            for from in (0..segments.bytes()).step_by(FETCH_BYTES as usize) {
-                while segments.start(number) + from > verified.load(Ordering::Relaxed).saturating_add(FETCH_LEAD_BYTES)
-                {
+        for (region, range) in ranges {
+            for from in range.clone().step_by(FETCH_BYTES as usize) {
+                while from > verified.load(Ordering::Relaxed).saturating_add(FETCH_LEAD_BYTES) {
                     thread::sleep(Duration::from_micros(200));
                 }
                 if verified.load(Ordering::Relaxed) == u64::MAX {
                     return;
                 }
-                inner.medium.fetch(&region, from, from + FETCH_BYTES);
+                let to = (from + FETCH_BYTES).min(range.end);
+                inner.medium.fetch(&region, segments.offset(from), segments.offset(to - 1) + 1);
             }
         }
     };
@@ -183,6 +187,23 @@ fn fetching<R>(inner: &Inner, manifest: &Manifest, fold: impl FnOnce(&AtomicU64)
         let _end = EndFetching(&verified);
         fold(&verified)
     })
+}
+
+/// The parts of the segments that have storage, as ranges of positions.
+fn data_ranges(inner: &Inner, first_segment: u64) -> Result<Vec<(Arc<Region>, Range<u64>)>> {
+    let mut ranges = Vec::new();
+    for number in segment_numbers(inner)?.into_iter().filter(|number| *number >= first_segment) {
+        let (region, start) = (inner.segments.map(number, false)?, inner.segments.start(number));
+        let mut at = 0;
+        while at < region.bytes {
+            let (data, hole) = inner.medium.next_data(&region, at);
+            if data < region.bytes {
+                ranges.push((region.clone(), start + data..start + hole.min(region.bytes)));
+            }
+            at = hole.max(at + 1);
+        }
+    }
+    Ok(ranges)
 }
 
 /// Ends the thread that fetches, also when the fold panics.
@@ -312,8 +333,9 @@ fn forget_entries(inner: &Inner, from: u64) -> Result<()> {
     let (mut at, end) = (from - start, segments.bytes() - HEADER_BYTES);
     while at <= end {
         let (data, hole) = inner.medium.next_data(&region, at);
-        let (mut position, limit) = (start + data.max(at), start + hole.min(end + 1));
-        while position < limit {
+        // Whatever was written has storage for all of its header: no need to look across the edge.
+        let (mut position, limit) = (start + data.max(at), start + hole.saturating_sub(HEADER_BYTES).min(end));
+        while position <= limit {
             if segments.valid_entry(position)?.is_some() || position == from {
                 segments.scrub(position, position + HEADER_BYTES)?;
             }
@@ -329,7 +351,8 @@ fn begun_behind(inner: &Inner, start: u64) -> Result<u64> {
     let segments = &inner.segments;
     let offset = segments.offset(start);
     let region = segments.map(segments.number(start), false)?;
-    if offset == 0 || inner.medium.next_data(&region, offset).0 >= (offset + HEADER_BYTES).min(segments.bytes()) {
+    let (data, hole) = inner.medium.next_data(&region, offset);
+    if offset == 0 || data > offset || hole < offset + HEADER_BYTES {
         return Ok(0);
     }
     let mut position = start;
