@@ -1,8 +1,9 @@
 //! Retention: a segment goes when nothing needs it; the few entries of it that are still live are carried forward.
 //!
-//! Live are the records within their log's history, the triggers whose runs are pending, and the records of those runs. A segment with more than a
-//! quarter of live bytes stays: copying it would cost more than it frees. The order makes every step safe to die after:
-//! copies are committed and flushed, then the manifest moves on, then the file is renamed or removed.
+//! Live are the records within their log's history, the triggers whose runs are pending, and the records of those runs.
+//! A segment with more than a quarter of live bytes stays: copying it would cost more than it frees. The order makes every
+//! step safe to die after: copies are committed and flushed, then the manifest moves on, then the file is renamed or
+//! removed.
 
 use super::prepare::{SPARES_MAX, spare_name};
 use crate::{
