@@ -50,15 +50,14 @@ pub fn copy_us(ring_bytes: usize) -> f64 {
     around(ring_bytes, |to, from| to.copy_from_slice(from))
 }
 
-/// Copies 1 KiB from random places of `bytes`, in µs.
-pub fn copy_random_us(bytes: usize) -> f64 {
-    let from = vec![1u8; bytes];
+/// Copies 1 KiB from random places of `from`, in µs.
+pub fn copy_random_us(from: &[u8]) -> f64 {
     let (mut to, mut random) = ([0u8; 1024], 1u64);
     let count = 1_000_000;
     let start = Instant::now();
     for _ in 0..count {
         random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        let at = ((random >> 33) as usize % (bytes / 1024)) * 1024;
+        let at = ((random >> 33) as usize % (from.len() / 1024)) * 1024;
         to.copy_from_slice(&from[at..at + 1024]);
         black_box(&to);
     }

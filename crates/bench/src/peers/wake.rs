@@ -86,6 +86,22 @@ pub fn first_touch(file: &File, bytes: usize, samples: &mut Samples) -> Outcome<
     Ok(())
 }
 
+/// Has `use_it` look at a mapping of a file whose pages are present: small pages, as the journal's are.
+pub fn mapped<R>(file: &File, bytes: usize, use_it: impl FnOnce(&[u8]) -> R) -> Outcome<R> {
+    // SAFETY: a fresh mapping of an open file, unmapped below.
+    let base = unsafe {
+        libc::mmap(ptr::null_mut(), bytes, libc::PROT_READ, libc::MAP_SHARED | libc::MAP_POPULATE, file.as_raw_fd(), 0)
+    };
+    if base == libc::MAP_FAILED {
+        return Err(io::Error::last_os_error().into());
+    }
+    // SAFETY: the file is that long, nobody else knows it, and the slice ends with the call.
+    let result = use_it(unsafe { std::slice::from_raw_parts(base.cast(), bytes) });
+    // SAFETY: the mapping made above, used no more.
+    unsafe { libc::munmap(base, bytes) };
+    Ok(result)
+}
+
 /// Makes a file durable and has the kernel forget its pages, so that it is read from the disk next.
 pub fn forget(path: &Path) -> Outcome<()> {
     let file = File::open(path)?;

@@ -5,10 +5,13 @@ use crate::{
     Context, Outcome,
     children::Helper,
     measure::{Repeated, Samples, clock_us, each, figure, mean_us, repeat},
-    peers::{cspot, raw},
+    peers::{cspot, raw, wake},
 };
 use millrace_journal::{Durability, Journal, Log};
-use std::hint::black_box;
+use std::{
+    fs::{self, File},
+    hint::black_box,
+};
 
 const COUNT: u64 = 200_000;
 /// With headers, 76 MB; random reads go over the newest 64 500 records, 70 MB.
@@ -57,19 +60,26 @@ pub fn get(context: &Context) -> Outcome<Measured> {
     let newest_written = repeat(repetitions, || mean_us(COUNT, || reader.newest()))?;
     let random_written = repeat(repetitions, || mean_us(COUNT, || reader.random()))?;
     writer.finish()?;
-    let memory = repeat(repetitions, || Ok(raw::copy_random_us(70 << 20)))?;
+    let bytes = vec![1; 70 << 20];
+    let memory = repeat(repetitions, || Ok(raw::copy_random_us(&bytes)))?;
+    let path = dir.path().join("peer");
+    fs::write(&path, &bytes)?;
+    let file = File::open(&path)?;
+    let mapped = repeat(repetitions, || wake::mapped(&file, bytes.len(), raw::copy_random_us))?;
     Ok(measured(&hot, &random, &hot_each, &random_each)
         .also("newest record under a writer", newest_written.median(), "µs")
         .also("random under a writer", random_written.median(), "µs")
         .target("unchanged under a writer (random ≤ 0.3 µs)", random_written.median() <= 0.3)
         .peer("memcpy of 1 KiB, cached", raw::copy_us(16 << 10))
         .peer("memcpy of 1 KiB, random over 70 MiB", memory.median())
+        .peer("memcpy of 1 KiB, random over a mapped file of 70 MiB", mapped.median())
         .peer("CSPOT get", cspot::GET_US)
         .note(format!(
             "Back to back, one thread, not pinned; every byte's checksum verified. Value: the same record again and again, mean \
              of {COUNT}, {}. Random over 70 MB: {}. Under a writer: another process appends 1 KiB to the same log back to back, \
              on the other core, and gives segments back; the newest record, {}; random, {}. Reading the newest record there \
-             means fetching lines that the other core has just written. p50 and p99 include {} µs for the clock.",
+             means fetching lines that the other core has just written. A mapped file has pages of 4 KiB, a buffer in memory \
+             mostly of 2 MiB: the difference between the two copies is the address translation. p50 and p99 include {} µs for the clock.",
             hot.spread(),
             random.spread(),
             newest_written.spread(),
