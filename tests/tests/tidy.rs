@@ -34,7 +34,7 @@ const UNSAFE_FILES: [&str; 11] = [
 
 const FILE_LINES_MAX: usize = 800;
 const FOLDER_FILES_MAX: usize = 12;
-const LINE_CHARS_MAX: usize = 140;
+const LINE_CHARS_MAX: usize = 160;
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("tests/ is in the repository").to_owned()

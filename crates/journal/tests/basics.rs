@@ -195,6 +195,31 @@ fn definitions_are_seen_by_other_handles_and_attributes_are_kept() {
 }
 
 #[test]
+fn definitions_in_a_batch_that_moves_are_all_found_by_others() {
+    let dir = tempfile::tempdir().unwrap();
+    let journal = create(dir.path());
+    let a = log(&journal, "a", 10);
+    let other = open(dir.path());
+    other.catalog().unwrap();
+    for n in 0..40u32 {
+        // Records of many sizes, so that the end of a segment falls between two definitions of some batch.
+        let payload = vec![1; 80_000 + n as usize * 977];
+        journal
+            .commit(|batch| {
+                batch.create_log(&format!("x{n}").parse().unwrap(), 10)?;
+                batch.append(&a, &payload, EventId::NONE, 0)?;
+                batch.create_log(&format!("y{n}").parse().unwrap(), 10)?;
+                batch.append(&a, &payload, EventId::NONE, 1)?;
+                batch.create_log(&format!("z{n}").parse().unwrap(), 10).map(drop)
+            })
+            .unwrap();
+    }
+    let catalog = other.catalog().unwrap();
+    assert_eq!(catalog.logs().count(), 121);
+    assert_eq!(catalog.version(), journal.catalog().unwrap().version());
+}
+
+#[test]
 fn retention_carries_the_live_and_drops_the_rest() {
     let dir = tempfile::tempdir().unwrap();
     let journal = create(dir.path());

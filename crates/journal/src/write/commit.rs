@@ -353,7 +353,7 @@ impl<'j> Transaction<'j> {
 
     fn define(&mut self, id: u32, definition: &Definition) -> Result<()> {
         self.defines = true;
-        let header = Header { kind: Kind::Define as u8, subject: id, seqno: self.last_define, ..Header::default() };
+        let header = Header { kind: Kind::Define as u8, subject: id, ..Header::default() };
         self.stage(header, EventId::NONE, &[&definition.encode()])?;
         self.last_define = self.open.expect("a definition was staged");
         if matches!(definition, Definition::RemoveLog { .. } | Definition::RemoveFunction { .. }) {
@@ -370,6 +370,9 @@ impl<'j> Transaction<'j> {
         let length = HEADER_BYTES + payload.iter().map(|part| part.len() as u64).sum::<u64>();
         self.make_room(span(length))?;
         self.seal(0)?;
+        if header.kind == Kind::Define as u8 {
+            header.seqno = self.last_define; // Only now: making room may have moved the one before.
+        }
         self.hlc = self.hlc.next(self.wall_us);
         header.length = length as u32;
         header.sequence = self.sequence;

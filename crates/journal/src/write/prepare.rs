@@ -67,13 +67,13 @@ impl Inner {
     /// Prepares the next piece after `ready`, at most to the end of one segment. The caller holds `prepare_lock`.
     fn extend_once(&self, ready: u64, end: u64) -> Result<()> {
         let segments = &self.segments;
-        // Storage ends where a batch that skips the rest of a segment continues: in the segment of `end`.
-        let number = segments.number(end - 1);
+        // Also the end of a segment that the next batch skips: the one after that may fit there.
+        let number = segments.number(ready);
         let start = segments.start(number);
         if number - segments.number(self.control.upkeep.first.load(Ordering::Acquire)) >= SEGMENTS_MAX {
             return Err(Code::JournalFull.error(format!("{SEGMENTS_MAX} segments are in use")));
         }
-        let from = if ready > start { ready } else { start };
+        let from = ready;
         // A file that a dead preparer left may be mapped by others already: it must not be replaced under them.
         if from == start && !segments.exists(number) && self.recycle(number)? {
             self.control.upkeep.ready.store(start + segments.bytes(), Ordering::Release);
@@ -108,9 +108,6 @@ impl Inner {
             if self.medium.identify(&spare).is_ok_and(|(_, bytes)| bytes == self.segments.bytes()) {
                 self.medium.rename(&spare, &segments::name(number)).map_err(failed)?;
                 self.medium.flush_names(FOLDER).map_err(failed)?;
-                // A segment whose end was skipped has holes there.
-                let region = self.segments.map(number, false)?;
-                self.medium.reserve(&region).map_err(failed)?;
                 return Ok(true);
             }
         }
