@@ -108,6 +108,9 @@ impl Inner {
             if self.medium.identify(&spare).is_ok_and(|(_, bytes)| bytes == self.segments.bytes()) {
                 self.medium.rename(&spare, &segments::name(number)).map_err(failed)?;
                 self.medium.flush_names(FOLDER).map_err(failed)?;
+                // Its end may have been skipped, and a crash may have taken what storage that had.
+                let region = self.segments.map(number, false)?;
+                self.medium.reserve(&region).map_err(failed)?;
                 return Ok(true);
             }
         }
