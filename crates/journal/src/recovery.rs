@@ -13,7 +13,6 @@ use crate::{
     catalog::{Catalog, Definition, Subject},
     entry::{ALIGN_BYTES, CARRIED_PREFIX_BYTES, HEADER_BYTES, Header, Kind, Position},
     journal::Inner,
-    medium::Region,
     store::{
         control::Remains,
         manifest::Manifest,
@@ -22,15 +21,7 @@ use crate::{
     write::commit::apply_append,
 };
 use millrace_wire::{Code, Result};
-use std::{
-    ops::Range,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
-    thread,
-    time::Duration,
-};
+use std::sync::atomic::Ordering;
 
 /// What an open found after an unclean end.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -147,76 +138,6 @@ impl Fold<'_> {
 /// Reads the whole journal. The caller is the only process; the control page is blank but for `first`.
 pub(crate) fn recover(inner: &Inner, manifest: &Manifest, remains: &Remains) -> Result<Recovered> {
     map_all(inner, manifest, remains)?;
-    fetching(inner, manifest, |verified| fold_all(inner, manifest, remains, verified))
-}
-
-/// Recovery is never further behind the thread that fetches for it: a journal may be larger than the memory.
-const FETCH_LEAD_BYTES: u64 = 128 << 20;
-/// Fetched at once.
-const FETCH_BYTES: u64 = 2 << 20;
-/// A journal that is shorter than this is read without a second thread.
-const FETCH_MIN_BYTES: u64 = 32 << 20;
-
-/// Runs `fold` while another thread brings the segments into memory ahead of it. Half of the time of reading a long journal
-/// goes to page faults and to the disk; neither needs to be waited for. `fold` says how far it is.
-fn fetching<R>(inner: &Inner, manifest: &Manifest, fold: impl FnOnce(&AtomicU64) -> R) -> R {
-    let verified = AtomicU64::new(0);
-    let segments = &inner.segments;
-    let Ok(ranges) = data_ranges(inner, manifest.first_segment) else { return fold(&verified) };
-    if ranges.iter().map(|(_, range)| range.end - range.start).sum::<u64>() < FETCH_MIN_BYTES {
-        return fold(&verified);
-    }
-    let fetch = || {
-        for (region, range) in ranges {
-            for from in range.clone().step_by(FETCH_BYTES as usize) {
-                while from > verified.load(Ordering::Relaxed).saturating_add(FETCH_LEAD_BYTES) {
-                    thread::sleep(Duration::from_micros(200));
-                }
-                if verified.load(Ordering::Relaxed) == u64::MAX {
-                    return;
-                }
-                let to = (from + FETCH_BYTES).min(range.end);
-                inner.medium.fetch(&region, segments.offset(from), segments.offset(to - 1) + 1);
-            }
-        }
-    };
-    verified.store(segments.start(manifest.first_segment), Ordering::Relaxed);
-    thread::scope(|scope| {
-        // Without a second thread it only takes longer.
-        let _ = thread::Builder::new().name("millrace-fetch".into()).spawn_scoped(scope, fetch);
-        let _end = EndFetching(&verified);
-        fold(&verified)
-    })
-}
-
-/// The parts of the segments that have storage, as ranges of positions.
-fn data_ranges(inner: &Inner, first_segment: u64) -> Result<Vec<(Arc<Region>, Range<u64>)>> {
-    let mut ranges = Vec::new();
-    for number in segment_numbers(inner)?.into_iter().filter(|number| *number >= first_segment) {
-        let (region, start) = (inner.segments.map(number, false)?, inner.segments.start(number));
-        let mut at = 0;
-        while at < region.bytes {
-            let (data, hole) = inner.medium.next_data(&region, at);
-            if data < region.bytes {
-                ranges.push((region.clone(), start + data..start + hole.min(region.bytes)));
-            }
-            at = hole.max(at + 1);
-        }
-    }
-    Ok(ranges)
-}
-
-/// Ends the thread that fetches, also when the fold panics.
-struct EndFetching<'a>(&'a AtomicU64);
-
-impl Drop for EndFetching<'_> {
-    fn drop(&mut self) {
-        self.0.store(u64::MAX, Ordering::Relaxed);
-    }
-}
-
-/// Folds every batch; `verified` follows.
-fn fold_all(inner: &Inner, manifest: &Manifest, remains: &Remains, verified: &AtomicU64) -> Result<Recovered> {
     let segments = &inner.segments;
     let catalog = Catalog::from_manifest(manifest, &*inner.medium, true)?;
     let report = Recovery { scanned: true, ..Recovery::default() };
@@ -235,7 +156,6 @@ fn fold_all(inner: &Inner, manifest: &Manifest, remains: &Remains, verified: &At
             }
             let (position, header) = batch.entries.last().expect("a batch has an entry");
             chain = Chain::behind(*position, header);
-            verified.store(chain.position, Ordering::Relaxed);
         }
         match step_over_damage(inner, chain.position, remains.durable)? {
             Some((position, header)) => {

@@ -169,20 +169,6 @@ impl Medium for FileMedium {
         }
     }
 
-    fn fetch(&self, region: &Region, from: u64, to: u64) {
-        let (from, to) = (from & !4095, to.min(region.bytes));
-        if from < to {
-            let fd = region.fd.load(Ordering::Relaxed);
-            // SAFETY: the range lies within the mapping and the descriptor belongs to it; both calls are only hints.
-            unsafe {
-                // The disk is asked for what comes three ranges later, so that it is never idle.
-                let (ahead, bytes) = (from + 3 * (to - from), (to - from) as i64);
-                libc::posix_fadvise(fd, ahead as i64, bytes, libc::POSIX_FADV_WILLNEED);
-                libc::madvise(region.base.add(from as usize).cast(), (to - from) as usize, libc::MADV_POPULATE_READ)
-            };
-        }
-    }
-
     fn next_data(&self, region: &Region, from: u64) -> (u64, u64) {
         let fd = region.fd.load(Ordering::Relaxed);
         // SAFETY: plain system calls on an open descriptor, whose file offset nobody uses.

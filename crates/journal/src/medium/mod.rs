@@ -60,8 +60,6 @@ pub trait Medium: Send + Sync {
     fn reserve(&self, region: &Region) -> io::Result<()>;
     /// Makes the pages of the range present in this process, if the platform can; a hint.
     fn prefault(&self, region: &Region, from: u64, to: u64);
-    /// Brings the range into memory and makes its pages present in this process, if the platform can; a hint.
-    fn fetch(&self, _region: &Region, _from: u64, _to: u64) {}
     /// The next range at or behind `from` that may hold something else than zeros, up to the end of the file. Looking at
     /// what lies between, which has no storage, would ask for some.
     fn next_data(&self, region: &Region, from: u64) -> (u64, u64) {
