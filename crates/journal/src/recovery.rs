@@ -250,18 +250,22 @@ fn forget_entries(inner: &Inner, from: u64) -> Result<()> {
     let segments = &inner.segments;
     let start = segments.start(segments.number(from - 1));
     let region = segments.map(segments.number(start), false)?;
-    let (mut at, end) = (from - start, segments.bytes() - HEADER_BYTES);
-    while at <= end {
+    if from + HEADER_BYTES <= start + segments.bytes()
+        && inner.medium.next_data(&region, from - start).0 <= from - start
+    {
+        segments.scrub(from, from + HEADER_BYTES)?;
+    }
+    let mut at = from - start;
+    while at < segments.bytes() {
         let (data, hole) = inner.medium.next_data(&region, at);
         // Whatever was written has storage for all of its header: no need to look across the edge.
-        let (mut position, limit) = (start + data.max(at), start + hole.saturating_sub(HEADER_BYTES).min(end));
-        while position <= limit {
-            if segments.valid_entry(position)?.is_some() || position == from {
-                segments.scrub(position, position + HEADER_BYTES)?;
-            }
-            position += ALIGN_BYTES;
+        let limit = start + (hole + 1).saturating_sub(HEADER_BYTES);
+        let mut position = inner.resync(start + data.max(at) - ALIGN_BYTES, limit)?;
+        while position < limit {
+            segments.scrub(position, position + HEADER_BYTES)?;
+            position = inner.resync(position, limit)?;
         }
-        at = hole.max(at + ALIGN_BYTES).next_multiple_of(ALIGN_BYTES);
+        at = hole.max(at + 1);
     }
     Ok(())
 }
