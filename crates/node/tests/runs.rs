@@ -365,3 +365,21 @@ fn a_function_that_multiplies_is_bounded_and_ends() {
     assert!(waiting == 0 && (5..=9).contains(&most), "{most} waited at once");
     host.stop(LONG).unwrap();
 }
+
+#[test]
+fn a_run_waits_for_a_function_that_lags_behind_and_is_not_given_up() {
+    let f = Fixture::new();
+    f.log("in");
+    f.log("next");
+    f.python("fast", &["in"], "ctx.append('next', record.data)", |spec| spec.retries = 0);
+    // Far slower than what feeds it, with room for two.
+    f.python("slow", &["next"], "import time; time.sleep(0.15)", |spec| spec.pending_max = 1);
+    let host = f.host();
+    for n in 0..8 {
+        f.append("in", &n.to_string());
+    }
+    f.idle();
+    assert_eq!(f.all("next"), (0..8).map(|n| n.to_string()).collect::<Vec<_>>());
+    assert!(f.namespace.runs(&RunFilter { state: Some(RunState::Dead), ..RunFilter::default() }).unwrap().is_empty());
+    host.stop(LONG).unwrap();
+}

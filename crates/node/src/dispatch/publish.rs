@@ -26,7 +26,7 @@ use std::{
 };
 
 /// When a run is tried again whose publication was refused by something that may go away.
-const POSTPONE_MS: Millis = 500;
+const POSTPONE_MS: Millis = 100;
 /// The longest record that its dead letter repeats; a longer one is only named.
 const DEAD_LETTER_DATA_MAX: usize = 64 << 10;
 /// The longest description of an error that a dead letter has.
@@ -301,10 +301,12 @@ impl Settling<'_, '_> {
     /// The journal refused a single run's publication. Runs behind it have seen what it staged, and must run again.
     fn refused(&mut self, publication: Publication, error: &Error) {
         let Publication { ended, dead } = publication;
-        let of_run = matches!(
-            error.code(),
-            Code::RoomExhausted | Code::LogNotFound | Code::RecordTooLong | Code::BatchTooLarge | Code::RunTooWide
-        );
+        // Others that lag behind are waited for; who feeds itself would wait for itself.
+        let of_run = match error.code() {
+            Code::RoomExhausted => self.feeds_itself(&ended),
+            Code::LogNotFound | Code::RecordTooLong | Code::BatchTooLarge | Code::RunTooWide => true,
+            _ => false,
+        };
         if of_run && dead.is_none() {
             if let Some(publication) = self.failed(ended, error.clone()) {
                 match self.commit(std::slice::from_ref(&publication)) {
@@ -314,11 +316,20 @@ impl Settling<'_, '_> {
             }
         } else {
             self.postpone(&ended, error);
-            if !of_run && !is_transient(error) {
+            if !of_run && error.code() != Code::RoomExhausted && !is_transient(error) {
                 self.fatal = Some(error.clone());
             }
         }
         self.batch.tainted.set(true);
+    }
+
+    /// Whether the run appends to a log that its own function is bound to.
+    fn feeds_itself(&self, ended: &Ended) -> bool {
+        let stage = self.stage.borrow();
+        self.shared.namespace.bindings().is_ok_and(|bindings| {
+            let runs = |log: u32| bindings.of_log(log).iter().any(|bound| bound.function == self.batch.function);
+            stage.effects(ended.index).appends.iter().any(|append| runs(append.log.id()))
+        })
     }
 
     /// Something outside the run refuses: it is tried again later, and the attempt does not count.
