@@ -94,7 +94,8 @@ pub fn append(context: &Context) -> Outcome<Measured> {
         .peer("CSPOT raw append, unsafe, worst", cspot::RAW_APPEND_US[1])
         .note(format!(
             "Bursts of {BURST} appends back to back (11 MB), 60 ms between bursts, in which the journal's own thread makes room \
-             ahead; no segment is recycled and nothing flushed meanwhile; one thread, not pinned, nobody waiting; a batch of one record each, indexed, with checksum, under the \
+             ahead; no segment is recycled and nothing flushed meanwhile; one thread, not pinned, nobody waiting; a \
+             batch of one record each, indexed, with checksum, under the \
              crash-safe lock. Mean of {BURSTS} bursts, {}. p50 and p99 from appends timed one by one, including {} µs for the \
              clock. Two processes: bursts of half as many each, to one log, both spinning \
              until the same moment to start, from the first to start to the last to end, {}. \
