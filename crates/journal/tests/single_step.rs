@@ -5,9 +5,10 @@
 //! it, for every `k` until the operation is over. After each kill the survivor must take over at once, find what was
 //! committed and nothing else, and go on; now and then nobody survives, and a fresh open must recover.
 //!
-//! With MILLRACE_EVERY_STEP set, that is what happens to operations of up to [`DENSE_MAX`] instructions; it takes minutes.
-//! Without, and for longer ones (JSON, system calls), the child is killed wherever a byte changed that other processes can
-//! see, at the instructions around it, and now and then in between, where a death leaves what it left an instruction earlier.
+//! With MILLRACE_EVERY_STEP set, that is what happens to operations of up to [`DENSE_MAX`] instructions, and longer ones
+//! (JSON, system calls) are killed wherever a byte changed that other processes can see and at the instructions around it:
+//! anywhere else a death leaves what it left an instruction earlier. That takes an hour. Without, such moments are thinned
+//! to what a few minutes allow, and some in between are added.
 
 #![allow(unsafe_code)] // ptrace, fork and waitpid.
 
@@ -25,9 +26,9 @@ const HANG: Duration = Duration::from_secs(60);
 const SPARSE: u64 = 11;
 /// Kills and instructions of one operation, about: the product is what it costs.
 const KILLS_MAX: u64 = 300;
-const STEPS_TOTAL: u64 = 1_500_000;
+const STEPS_TOTAL: u64 = 4_000_000;
 /// Operations longer than this are killed where something changed.
-const DENSE_MAX: u64 = 4_000;
+const DENSE_MAX: u64 = 8_000;
 /// The longest operation; a bound for the loop.
 const STEPS_MAX: u64 = 20_000_000;
 /// Kills per directory.
@@ -265,8 +266,8 @@ fn moments(operation: Operation, prepare: fn(&Journal)) -> Vec<u64> {
             chosen.extend(k.saturating_sub(1)..=k + 1); // Runs differ by an instruction or two.
         }
     }
-    if k <= DENSE_MAX && std::env::var_os("MILLRACE_EVERY_STEP").is_some() {
-        return (0..=k + 2).collect();
+    if std::env::var_os("MILLRACE_EVERY_STEP").is_some() {
+        return if k <= DENSE_MAX { (0..=k + 2).collect() } else { chosen.into_iter().collect() };
     }
     chosen.extend((0..=k).step_by((k / 200).max(SPARSE) as usize));
     // Copying a large batch is many changes that differ in nothing but how far it got.
