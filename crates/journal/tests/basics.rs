@@ -305,6 +305,21 @@ fn a_pending_run_keeps_its_record_when_its_log_does_not() {
 }
 
 #[test]
+fn a_flipped_bit_in_a_segment_header_costs_nothing_and_is_found() {
+    use std::os::unix::fs::FileExt;
+    let dir = tempfile::tempdir().unwrap();
+    let journal = create(dir.path());
+    let a = log(&journal, "a", 10);
+    append(&journal, &a, b"x").unwrap();
+    assert_eq!(journal.check(&mut |_, _| {}).unwrap().fault_count, 0);
+    let file = std::fs::File::options().write(true).open(dir.path().join("segments/0000000000")).unwrap();
+    file.write_all_at(&[0xff], 20).unwrap();
+    let report = journal.check(&mut |_, _| {}).unwrap();
+    assert_eq!((report.fault_count, report.faults[0].code()), (1, Code::EntryDamaged));
+    assert_eq!(get(&journal, &a, 1).unwrap(), b"x");
+}
+
+#[test]
 fn waiters_wake_and_flushes_reach_the_tail() {
     let dir = tempfile::tempdir().unwrap();
     let journal = create(dir.path());

@@ -42,6 +42,11 @@ impl Inner {
         let catalog = self.cached_catalog();
         let first = self.control.upkeep.first.load(Ordering::Acquire);
         let tail = self.control.published.tail.load(Ordering::Acquire);
+        for number in self.segments.number(first)..=self.segments.number(tail - 1) {
+            if self.segments.segment_header(number)?.is_none() {
+                report.fault(damaged(self.segments.start(number), format!("the header of segment {number}")));
+            }
+        }
         let mut position = first;
         let mut before: Option<crate::entry::Header> = None;
         loop {
