@@ -320,6 +320,35 @@ fn a_flipped_bit_in_a_segment_header_costs_nothing_and_is_found() {
 }
 
 #[test]
+fn a_payload_that_imitates_an_entry_is_never_taken_for_one() {
+    use std::os::unix::fs::FileExt;
+    let dir = tempfile::tempdir().unwrap();
+    let journal = create(dir.path());
+    let a = log(&journal, "a", 10);
+    let mut payload = Vec::new();
+    append(&journal, &a, b"the original").unwrap();
+    let original = journal.get(&a, 1, &mut payload).unwrap().position.get();
+    let file = std::fs::File::options().read(true).write(true).open(dir.path().join("segments/0000000000")).unwrap();
+    let mut imitation = [0; 64 + 12];
+    file.read_exact_at(&mut imitation, original).unwrap();
+    append(&journal, &a, &imitation).unwrap();
+    append(&journal, &a, b"behind it").unwrap();
+    // With its own header damaged, a scan looks for the next entry within the record's bytes.
+    let outer = journal.get(&a, 2, &mut payload).unwrap().position.get();
+    file.write_all_at(&[0xff; 4], outer).unwrap();
+    let (mut scan, mut found, mut faults) = (journal.scan(Position::default()), Vec::new(), 0);
+    loop {
+        match scan.next() {
+            Ok(Some(entry)) if entry.kind == Kind::Append => found.push(entry.payload.clone()),
+            Ok(Some(_)) => {}
+            Ok(None) => break,
+            Err(_) => faults += 1,
+        }
+    }
+    assert_eq!((found, faults), (vec![b"the original".to_vec(), b"behind it".to_vec()], 1));
+}
+
+#[test]
 fn waiters_wake_and_flushes_reach_the_tail() {
     let dir = tempfile::tempdir().unwrap();
     let journal = create(dir.path());
