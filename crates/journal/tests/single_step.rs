@@ -5,10 +5,11 @@
 //! it, for every `k` until the operation is over. After each kill the survivor must take over at once, find what was
 //! committed and nothing else, and go on; now and then nobody survives, and a fresh open must recover.
 //!
-//! With MILLRACE_EVERY_STEP set, that is what happens to operations of up to [`DENSE_MAX`] instructions, and longer ones
-//! (JSON, system calls) are killed wherever a byte changed that other processes can see and at the instructions around it:
-//! anywhere else a death leaves what it left an instruction earlier. That takes an hour. Without, such moments are thinned
-//! to what a few minutes allow, and some in between are added.
+//! That is what happens to an append and a wait, always. Longer operations (a batch, JSON, system calls) are killed where a
+//! byte changed that other processes can see, at the instructions around it, and now and then in between, thinned to what
+//! a few minutes allow; how many instructions an operation takes varies a little, so such a moment can be missed by some.
+//! With MILLRACE_EVERY_STEP set, operations of up to [`DENSE_MAX`] instructions are killed after every one, and longer ones at
+//! every change; that takes an hour.
 
 #![allow(unsafe_code)] // ptrace, fork and waitpid.
 
@@ -27,7 +28,9 @@ const SPARSE: u64 = 11;
 /// Kills and instructions of one operation, about: the product is what it costs.
 const KILLS_MAX: u64 = 300;
 const STEPS_TOTAL: u64 = 4_000_000;
-/// Operations longer than this are killed where something changed.
+/// Operations up to this many instructions, an append and a wait, are killed after every one of them, always.
+const DENSE_ALWAYS_MAX: u64 = 3_000;
+/// With MILLRACE_EVERY_STEP, up to this many; longer ones are killed where something changed.
 const DENSE_MAX: u64 = 8_000;
 /// The longest operation; a bound for the loop.
 const STEPS_MAX: u64 = 20_000_000;
@@ -266,8 +269,12 @@ fn moments(operation: Operation, prepare: fn(&Journal)) -> Vec<u64> {
             chosen.extend(k.saturating_sub(1)..=k + 1); // Runs differ by an instruction or two.
         }
     }
-    if std::env::var_os("MILLRACE_EVERY_STEP").is_some() {
-        return if k <= DENSE_MAX { (0..=k + 2).collect() } else { chosen.into_iter().collect() };
+    let every_step = std::env::var_os("MILLRACE_EVERY_STEP").is_some();
+    if k <= if every_step { DENSE_MAX } else { DENSE_ALWAYS_MAX } {
+        return (0..=k + 2).collect();
+    }
+    if every_step {
+        return chosen.into_iter().collect();
     }
     chosen.extend((0..=k).step_by((k / 200).max(SPARSE) as usize));
     // Copying a large batch is many changes that differ in nothing but how far it got.
