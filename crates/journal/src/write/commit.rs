@@ -10,8 +10,9 @@
 //! ```
 //!
 //! Entries are written where they will stay, through the mapping. In a namespace whose appends wait for the disk they are
-//! made in memory and written through the file when the batch ends: a page dirtied through a mapping costs a fault, and
-//! takes the whole folio around it to the disk with every flush (measured in `docs/adr/0001-file-layout.md`).
+//! made in memory and written through the file when the batch ends: pages dirtied through a mapping flush two to four
+//! times slower (measured in `docs/adr/0001-file-layout.md`).
+//!
 //! The checksum of an entry is made when the next one is staged, or when the
 //! batch ends and the entry is known to be the last. A batch that does not fit into its segment moves to the next one,
 //! as a whole. Then indexes are brought up to date, the tail is published and waiters are woken.
