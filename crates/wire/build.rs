@@ -4,7 +4,8 @@ use std::{collections::BTreeMap, env, fmt::Write, fs, path::Path};
 
 fn main() {
     let catalogue = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../spec/errors.toml");
-    println!("cargo:rerun-if-changed={}", catalogue.display());
+    // Relative, so that trees that share a target directory do not watch each other's catalogue.
+    println!("cargo:rerun-if-changed=../../spec/errors.toml");
     let text = fs::read_to_string(&catalogue).expect("spec/errors.toml is part of the repository");
     let codes: BTreeMap<String, BTreeMap<String, String>> =
         toml::from_str(&text).expect("spec/errors.toml: every value is a string in a [MRnnnn] table");

@@ -13,6 +13,9 @@ const LOGICAL_BITS: u32 = 12;
 pub struct Hlc(u64);
 
 impl Hlc {
+    /// Before every event: the clock of whoever has none.
+    pub const ZERO: Hlc = Hlc(0);
+
     /// The earliest moment that `wall_us` microseconds since 1970 can name.
     pub fn from_wall_us(wall_us: u64) -> Self {
         Self(wall_us << LOGICAL_BITS)

@@ -1,12 +1,17 @@
-//! Ids, names and error codes: the words that every other crate speaks.
+//! Ids, names, addresses, error codes and messages: the words that every other crate speaks.
 //!
 //! This crate does no I/O and imports nothing of ours. Names are validated here and nowhere else.
 
+mod address;
+mod durability;
 mod error;
 mod event;
 mod hlc;
 mod name;
+pub mod protocol;
 
+pub use address::{Address, DEFAULT_PORT, Peer, SCHEME};
+pub use durability::Durability;
 pub use error::{Code, Error, Result, catalogue};
 pub use event::{EventId, NamespaceId};
 pub use hlc::Hlc;

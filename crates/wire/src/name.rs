@@ -85,6 +85,13 @@ name_type! {
     LogName
 }
 
+impl LogName {
+    /// Whether a log of this name belongs to the runtime: its first segment starts with `_`.
+    pub fn is_internal(name: &str) -> bool {
+        name.starts_with('_')
+    }
+}
+
 impl FromStr for Name {
     type Err = Error;
 

@@ -1,0 +1,278 @@
+//! What a client and a host say to each other. `spec/protocol/wire.md` tells the conversation.
+
+use super::Message;
+use crate::{Durability, EventId, Hlc};
+use serde::{Deserialize, Serialize};
+
+/// The version of the protocol.
+pub const VERSION: u16 = 1;
+
+macro_rules! messages {
+    ($($(#[$doc:meta])* $number:literal $type:ident $(<$life:lifetime>)? {
+        $($(#[$field:meta])* $name:ident: $of:ty,)*
+    })*) => { $(
+        $(#[$doc])*
+        #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+        pub struct $type $(<$life>)? { $($(#[$field])* pub $name: $of,)* }
+
+        impl Message for messages!(@of $type $($life)?) {
+            const TYPE: u8 = $number;
+        }
+    )* };
+    (@of $type:ident $life:lifetime) => { $type<'_> };
+    (@of $type:ident) => { $type };
+}
+
+messages! {
+    /// The first frame of a connection, from the client.
+    1 Hello<'b> {
+        /// The lowest version of the protocol that the client speaks.
+        oldest: u16,
+        /// The highest.
+        newest: u16,
+        /// The namespace that the connection is about; empty for the only one of the host.
+        namespace: &'b str,
+        /// The client's name and version, for people.
+        client: &'b str,
+        /// What entitles the client: room for a chain of capabilities. Must be empty in version 1.
+        #[serde(borrow, default, with = "serde_bytes", skip_serializing_if = "<[u8]>::is_empty")]
+        capability: &'b [u8],
+        /// The client's part of the session key: room for it. Must be empty in version 1.
+        #[serde(borrow, default, with = "serde_bytes", skip_serializing_if = "<[u8]>::is_empty")]
+        key: &'b [u8],
+    }
+
+    /// The host's answer to [`Hello`]. From now on requests may be sent without waiting for answers.
+    2 Welcome<'b> {
+        /// The version that both speak from now on.
+        version: u16,
+        /// The host's name and version, for people.
+        host: &'b str,
+        /// The namespace's name on this host.
+        name: &'b str,
+        /// The namespace's identity.
+        namespace: u64,
+        /// Its epoch.
+        epoch: u32,
+        /// The longest frame that the host takes.
+        frame_max_bytes: u32,
+        /// The longest record that the namespace takes.
+        record_max_bytes: u32,
+        /// How many requests may be unanswered: the host reads no further until one is.
+        requests_max: u32,
+        /// What an append waits for, unless it says otherwise.
+        durability: Durability,
+        /// The host's part of the session key: room for it.
+        #[serde(borrow, default, with = "serde_bytes", skip_serializing_if = "<[u8]>::is_empty")]
+        key: &'b [u8],
+    }
+
+    /// A request failed; under request 0, the connection did, and closes.
+    3 Failure<'b> {
+        /// The stable code, such as `MR2101`.
+        code: &'b str,
+        /// What was wrong.
+        detail: &'b str,
+        /// When it makes sense to try again.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        retry_after_ms: Option<u32>,
+    }
+
+    /// Either side may ask whether the other is there.
+    4 Ping {}
+
+    /// The answer to [`Ping`].
+    5 Pong {}
+
+    /// Appends one record.
+    16 Append<'b> {
+        /// The log.
+        log: &'b str,
+        /// The record's bytes.
+        #[serde(borrow, with = "serde_bytes")]
+        data: &'b [u8],
+        /// When the answer is due; by default as the namespace says.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        durability: Option<Durability>,
+        /// A function that the record is to run besides those bound to its log.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        function: Option<&'b str>,
+        /// The idempotency key: an append with a key that was seen before is answered as that one was.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        key: Option<&'b str>,
+    }
+
+    /// The answer to [`Append`].
+    17 Appended {
+        /// The record's sequence number.
+        seqno: u64,
+        /// Its id.
+        id: EventId,
+    }
+
+    /// Appends records, all or none.
+    18 AppendMany<'b> {
+        /// The records, at most 1024.
+        #[serde(borrow)]
+        records: Vec<NewRecord<'b>>,
+        /// When the answer is due; by default as the namespace says.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        durability: Option<Durability>,
+        /// The idempotency key of the whole.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        key: Option<&'b str>,
+    }
+
+    /// The answer to [`AppendMany`].
+    19 AppendedMany {
+        /// What became of each record, in order.
+        records: Vec<Appended>,
+    }
+
+    /// Reads one record, or waits for it.
+    20 Get<'b> {
+        /// The log.
+        log: &'b str,
+        /// The record; 0 for the newest.
+        seqno: u64,
+        /// How long to wait for it, if it is not there yet.
+        #[serde(default)]
+        wait_ms: u32,
+        /// What must be safe before the answer leaves; by default as the namespace says.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        durability: Option<Durability>,
+    }
+
+    /// Reads a range of records.
+    22 Range<'b> {
+        /// The log.
+        log: &'b str,
+        /// The first; what lies below the log's history is an error.
+        from: u64,
+        /// At most so many records, and as many as fit a frame; the answer says where to go on.
+        count: u32,
+        /// What must be safe before the answer leaves; by default as the namespace says.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        durability: Option<Durability>,
+    }
+
+    /// Asks for the newest sequence number, or waits until it is above one.
+    24 Latest<'b> {
+        /// The log.
+        log: &'b str,
+        /// Wait until it is above this.
+        #[serde(default)]
+        above: u64,
+        /// How long at most; then the answer is what it is.
+        #[serde(default)]
+        wait_ms: u32,
+        /// What must be safe before the answer leaves; by default as the namespace says.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        durability: Option<Durability>,
+    }
+
+    /// The answer to [`Latest`].
+    25 Seqno {
+        /// The newest sequence number, 0 if there is none.
+        seqno: u64,
+    }
+
+    /// Follows a log: the host sends [`super::Records`] under this request until it is cancelled.
+    26 Tail<'b> {
+        /// The log.
+        log: &'b str,
+        /// The first record wanted; 0 for those appended from now on.
+        from: u64,
+        /// The incarnation that the cursor belongs to; 0 if it was never told.
+        #[serde(default)]
+        incarnation: u32,
+        /// How many records the host may send before it is given more credit.
+        credit: u32,
+        /// What must be safe before a record leaves; by default as the namespace says.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        durability: Option<Durability>,
+    }
+
+    /// More credit for the [`Tail`] with the same request number. Has no answer.
+    27 Credit {
+        /// So many records more.
+        records: u32,
+    }
+
+    /// Ends the [`Tail`] or the waiting with the same request number.
+    28 Cancel {}
+
+    /// A tail has ended as the client asked.
+    29 Ended {}
+
+    /// Makes a log; one with the same attributes is left as it is.
+    30 CreateLog<'b> {
+        /// Its name.
+        log: &'b str,
+        /// How many of its newest records stay readable.
+        history: u64,
+    }
+
+    /// It was done.
+    31 Done {}
+
+    /// Removes a log and its records.
+    32 RemoveLog<'b> {
+        /// Its name.
+        log: &'b str,
+    }
+
+    /// Asks for a document: what HTTP answers to `GET /v1/namespaces/NAME/…`.
+    34 Show<'b> {
+        /// The path behind the namespace's name, with its query: `logs`, `runs?limit=10`, `functions/smooth`.
+        path: &'b str,
+    }
+
+    /// The answer to [`Show`].
+    35 Document<'b> {
+        /// The same JSON text that HTTP answers.
+        json: &'b str,
+    }
+}
+
+/// A record to be appended.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NewRecord<'b> {
+    /// The log.
+    pub log: &'b str,
+    /// The record's bytes.
+    #[serde(borrow, with = "serde_bytes")]
+    pub data: &'b [u8],
+}
+
+impl Serialize for EventId {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        if serializer.is_human_readable() {
+            serializer.collect_str(self)
+        } else {
+            serializer.serialize_bytes(&self.get().to_le_bytes())
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for EventId {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        if deserializer.is_human_readable() {
+            return String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom);
+        }
+        let bytes: [u8; 16] = serde_bytes::deserialize(deserializer)?;
+        Ok(EventId::from_bits(u128::from_le_bytes(bytes)))
+    }
+}
+
+impl Serialize for Hlc {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_u64(self.get())
+    }
+}
+
+impl<'de> Deserialize<'de> for Hlc {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        u64::deserialize(deserializer).map(Hlc::from_bits)
+    }
+}

@@ -1,0 +1,19 @@
+//! The protocol between a client and a host, and between two hosts: `spec/protocol/wire.md`.
+//!
+//! [`frame`] knows how frames follow one another in a byte stream; [`message`] and [`link`] what stands in them.
+
+mod frame;
+mod link;
+mod message;
+mod record;
+mod strict;
+
+pub use frame::{
+    FRAME_MAX_BYTES, FRAME_OVERHEAD_BYTES, Frame, HELLO_MAX_BYTES, Heading, Message, PREFACE, encode, split,
+};
+pub use link::{Deliver, Delivered, Item, Link, Linked, PathStep, Refused};
+pub use message::{
+    Append, AppendMany, Appended, AppendedMany, Cancel, CreateLog, Credit, Document, Done, Ended, Failure, Get, Hello,
+    Latest, NewRecord, Ping, Pong, Range, RemoveLog, Seqno, Show, Tail, VERSION, Welcome,
+};
+pub use record::{Record, Records};

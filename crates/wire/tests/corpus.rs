@@ -1,0 +1,70 @@
+//! The fuzzers' corpus, run as a test, with some thousand random changes of it and of the golden frames.
+
+#[path = "../../../fuzz/wire_targets.rs"]
+mod targets;
+
+use std::{fs, path::Path};
+
+const CHANGES: u64 = 20_000;
+
+/// A step of xorshift: random enough to vary bytes, and the same in every run.
+fn step(state: &mut u64) -> u64 {
+    *state ^= *state << 13;
+    *state ^= *state >> 7;
+    *state ^= *state << 17;
+    *state
+}
+
+fn each(target: &str, run: fn(&[u8])) {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(target);
+    let mut inputs = Vec::new();
+    for file in fs::read_dir(&folder).expect("the corpus is part of the repository") {
+        let path = file.expect("the folder can be read").path();
+        println!("{}", path.display());
+        let input = fs::read(&path).expect("a file of the corpus can be read");
+        run(&input);
+        inputs.push(input);
+    }
+    assert!(inputs.len() >= 5, "{} holds {} inputs", folder.display(), inputs.len());
+    inputs.sort();
+    let mut state = 0x9E37_79B9_7F4A_7C15;
+    for round in 0..CHANGES {
+        let mut input = inputs[round as usize % inputs.len()].clone();
+        for _ in 0..=step(&mut state) % 4 {
+            let (at, byte) = (step(&mut state) as usize, step(&mut state) as u8);
+            match input.len() {
+                0 => input.push(byte),
+                length => input[at % length] = byte,
+            }
+        }
+        run(&input);
+    }
+}
+
+#[test]
+fn frames() {
+    each("frames", targets::frames);
+}
+
+#[test]
+fn changed_frames() {
+    each("changed", targets::changed);
+}
+
+#[test]
+fn names() {
+    each("names", targets::names);
+}
+
+#[test]
+fn golden_frames_with_any_one_byte_changed() {
+    for choice in 0..150u16 {
+        for at in 0..64u16 {
+            for byte in [0, 0x7f, 0x80, 0x9f, 0xa0, 0xc0, 0xc4, 0xc6, 0xcf, 0xd9, 0xdd, 0xdf, 0xff] {
+                let [a, b] = choice.to_le_bytes();
+                let [c, d] = at.to_le_bytes();
+                targets::changed(&[a, b, c, d, byte]);
+            }
+        }
+    }
+}

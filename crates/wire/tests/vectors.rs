@@ -1,0 +1,106 @@
+//! The golden frames of `spec/vectors/wire.json`: every message, written and read exactly so.
+//!
+//! The cases stand here; `MILLRACE_BLESS=1` writes the file from them. That the file says what the bytes say is checked by
+//! a reader of MessagePack that knows nothing of our messages.
+
+#[path = "vectors/cases.rs"]
+mod cases;
+#[path = "vectors/json.rs"]
+mod json;
+#[path = "vectors/lies.rs"]
+mod lies;
+
+use millrace_wire::{Code, protocol};
+use std::{fmt::Write, fs, path::PathBuf};
+
+const ABOUT: &str = "Golden frames of spec/protocol/wire.md, made by crates/wire/tests/vectors.rs. \
+    frames: writing the message gives hex, reading hex gives the message; keys stand in the order in which they are \
+    written. readable: must be read as the message, but is never written so. refused: must be refused; where a code is \
+    shown, a host answers with it. Bytes are {\\\"hex\\\": …}. Numbers have up to 64 bits.";
+
+/// A frame and what it means.
+pub struct Case {
+    name: &'static str,
+    /// The frame.
+    bytes: Vec<u8>,
+    /// The frame as it would be written.
+    written: Vec<u8>,
+    /// Reads the bytes as the message that they are, and compares.
+    check: Box<Check>,
+}
+
+type Check = dyn Fn(&[u8]) -> Result<(), String>;
+
+fn path() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../spec/vectors/wire.json")
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        write!(text, "{byte:02x}").expect("writing to memory does not fail");
+        text
+    })
+}
+
+fn line(case: &Case) -> String {
+    let frame = json::Reader::new(&case.written[4..]).frame();
+    let hex = hex(&case.bytes);
+    format!("    {{\"name\": \"{}\", {frame}, \"hex\": \"{hex}\"}}", case.name)
+}
+
+fn whole() -> String {
+    let lines = |cases: Vec<Case>| cases.iter().map(line).collect::<Vec<_>>().join(",\n");
+    let lies = lies::all().into_iter().map(|lie| {
+        let (name, code, hex) = (lie.name, lie.code.id(), hex(&lie.bytes));
+        format!("    {{\"name\": \"{name}\", \"code\": \"{code}\", \"hex\": \"{hex}\"}}")
+    });
+    format!(
+        "{{\n  \"about\": \"{ABOUT}\",\n  \"frames\": [\n{}\n  ],\n  \"readable\": [\n{}\n  ],\n  \"refused\": [\n{}\n  ]\n}}\n",
+        lines(cases::all()),
+        lines(lies::readable()),
+        lies.collect::<Vec<_>>().join(",\n")
+    )
+}
+
+#[test]
+fn the_file_says_what_is_written() {
+    let made = whole();
+    if std::env::var_os("MILLRACE_BLESS").is_some() {
+        fs::write(path(), &made).expect("spec/vectors is writable");
+    }
+    let file = fs::read_to_string(path()).unwrap_or_default();
+    for (kept, made) in file.lines().zip(made.lines()) {
+        assert_eq!(kept, made, "if the protocol was meant to change: MILLRACE_BLESS=1");
+    }
+    assert_eq!(file.len(), made.len(), "if the protocol was meant to change: MILLRACE_BLESS=1");
+}
+
+#[test]
+fn what_is_written_is_read_as_it_was_wherever_it_is_cut() {
+    for case in cases::all().into_iter().chain(lies::readable()) {
+        (case.check)(&case.bytes).unwrap_or_else(|error| panic!("{}: {error}", case.name));
+        for cut in 0..case.bytes.len() {
+            assert_eq!(protocol::split(&case.bytes[..cut], protocol::FRAME_MAX_BYTES), Ok(None), "{}", case.name);
+        }
+    }
+}
+
+#[test]
+fn every_message_has_cases() {
+    let types: Vec<u64> = cases::all().iter().map(|case| json::Reader::new(&case.bytes[4..]).kind()).collect();
+    let known: Vec<u64> = (1..=5).chain(16..=32).chain([34, 35, 48, 49, 50, 51]).collect();
+    for kind in known {
+        assert!(types.contains(&kind), "no case has type {kind}");
+    }
+}
+
+#[test]
+fn lies_are_refused_with_their_code() {
+    let wrong: Vec<String> = lies::all()
+        .iter()
+        .filter(|lie| lie.refused_with() != Some(lie.code))
+        .map(|lie| format!("{}: {:?}", lie.name, lie.refused_with()))
+        .collect();
+    assert!(wrong.is_empty(), "not refused as they must be:\n{}", wrong.join("\n"));
+    assert!(lies::all().iter().any(|lie| lie.code == Code::FrameTooLong));
+}

@@ -1,0 +1,305 @@
+//! Every message, in several shapes: all optional keys and none, every width of a number and of a length.
+
+use super::Case;
+use millrace_wire::{Durability, EventId, Hlc, NamespaceId, protocol::*};
+use serde::de::DeserializeOwned;
+
+const NOW: u64 = 1_700_000_000_000_000 << 12;
+
+fn heading(request: u64, hlc: u64, cause: EventId) -> Heading {
+    Heading { request, hlc: Hlc::from_bits(hlc), cause }
+}
+
+fn id(sequence: u64) -> EventId {
+    EventId::new(NamespaceId::new(0x0123_4567_89ab).expect("48 bits"), 3, sequence)
+}
+
+/// The largest id there is.
+fn last_id() -> EventId {
+    EventId::new(NamespaceId::new(NamespaceId::MAX).expect("48 bits"), EventId::EPOCH_MAX, EventId::SEQUENCE_MAX)
+}
+
+/// A case of a message that owns what it holds.
+pub fn owned<M>(name: &'static str, heading: Heading, message: M) -> Case
+where
+    M: Message + DeserializeOwned + PartialEq + std::fmt::Debug + 'static,
+{
+    let mut bytes = Vec::new();
+    encode(&mut bytes, heading, &message);
+    Case {
+        name,
+        written: bytes.clone(),
+        bytes,
+        check: Box::new(move |bytes| {
+            let (frame, used) = split(bytes, FRAME_MAX_BYTES).map_err(|e| e.to_string())?.ok_or("it is not whole")?;
+            let found = frame.message::<M>().map_err(|e| e.to_string())?;
+            let same = found == message && frame.heading == heading && used == bytes.len();
+            same.then_some(()).ok_or(format!("{found:?} with {:?}", frame.heading))
+        }),
+    }
+}
+
+/// A case of a message that borrows from the frame.
+#[macro_export]
+macro_rules! lent {
+    ($name:expr, $heading:expr, $type:ident $body:tt) => {{
+        let (heading, message) = ($heading, $type $body);
+        let mut bytes = Vec::new();
+        encode(&mut bytes, heading, &message);
+        lent!(@case $name, bytes, heading, $type, message)
+    }};
+    (@case $name:expr, $bytes:expr, $heading:expr, $type:ident, $message:expr) => {{
+        let (heading, message) = ($heading, $message);
+        let mut written = Vec::new();
+        encode(&mut written, heading, &message);
+        Case {
+            name: $name,
+            bytes: $bytes,
+            written,
+            check: Box::new(move |bytes| {
+                let (frame, used) =
+                    split(bytes, FRAME_MAX_BYTES).map_err(|e| e.to_string())?.ok_or("it is not whole")?;
+                let found = frame.message::<$type<'_>>().map_err(|e| e.to_string())?;
+                let same = found == message && frame.heading == heading && used == bytes.len();
+                same.then_some(()).ok_or(format!("{found:?} with {:?}", frame.heading))
+            }),
+        }
+    }};
+}
+
+pub fn all() -> Vec<Case> {
+    [everybody(), appends(), reads(), tails(), logs(), links(), lengths()].into_iter().flatten().collect()
+}
+
+fn everybody() -> Vec<Case> {
+    let none = EventId::NONE;
+    let hello =
+        |namespace: &'static str| Hello { oldest: 1, newest: 1, namespace, client: "rust/0.1.0", ..Hello::default() };
+    vec![
+        lent!("hello", heading(1, 0, none), Hello { ..hello("farm") }),
+        lent!("hello.only-namespace", heading(1, NOW, none), Hello { ..hello("") }),
+        lent!(
+            "hello.entitled",
+            heading(1, NOW, none),
+            Hello { capability: &[1, 2], key: &[3; 32], newest: 2, ..hello("a") }
+        ),
+        lent!(
+            "welcome",
+            heading(1, NOW, none),
+            Welcome {
+                version: 1,
+                host: "millrace/0.1.0",
+                name: "farm",
+                namespace: 0x0123_4567_89ab,
+                epoch: 3,
+                frame_max_bytes: 16_842_752,
+                record_max_bytes: 1 << 20,
+                requests_max: 1024,
+                durability: Durability::Disk,
+                key: &[],
+            }
+        ),
+        lent!(
+            "welcome.widest",
+            heading(u64::MAX, u64::MAX, none),
+            Welcome {
+                version: u16::MAX,
+                host: "",
+                name: "x",
+                namespace: NamespaceId::MAX,
+                epoch: EventId::EPOCH_MAX,
+                frame_max_bytes: u32::MAX,
+                record_max_bytes: u32::MAX,
+                requests_max: u32::MAX,
+                durability: Durability::Memory,
+                key: &[9],
+            }
+        ),
+        lent!("failure", heading(2, NOW, none), Failure { code: "MR2101", detail: "no log 'a'", retry_after_ms: None }),
+        lent!(
+            "failure.retry",
+            heading(3, NOW, none),
+            Failure { code: "MR3002", detail: "café \"ü\"\n\\ 水", retry_after_ms: Some(250) }
+        ),
+        lent!(
+            "failure.connection",
+            heading(0, 0, none),
+            Failure { code: "MR6003", detail: "", retry_after_ms: Some(u32::MAX) }
+        ),
+        owned("ping", heading(4, 0, none), Ping {}),
+        owned("ping.caused", heading(127, 128, id(1)), Ping {}),
+        owned("ping.connection", heading(0, 1, none), Ping {}),
+        owned("pong", heading(128, 255, none), Pong {}),
+        owned("pong.wide", heading(256, 65_535, last_id()), Pong {}),
+    ]
+}
+
+fn appends() -> Vec<Case> {
+    let none = EventId::NONE;
+    let records = vec![NewRecord { log: "a", data: &[] }, NewRecord { log: "b/c", data: b"\x00\xff" }];
+    vec![
+        lent!("append", heading(1, NOW, none), Append { log: "raw", data: b"hello", ..Append::default() }),
+        lent!("append.nothing", heading(65_535, 65_536, none), Append { log: "a", ..Append::default() }),
+        lent!(
+            "append.full",
+            heading(65_536, NOW + 1, id(7)),
+            Append {
+                log: "raw/kitchen",
+                data: &[0, 127, 128, 255],
+                durability: Some(Durability::Disk),
+                function: Some("smooth"),
+                key: Some("018f-a"),
+            }
+        ),
+        lent!(
+            "append.memory",
+            heading(u64::from(u32::MAX), 0, last_id()),
+            Append { log: "raw", data: b"x", durability: Some(Durability::Memory), ..Append::default() }
+        ),
+        lent!(
+            "append.key",
+            heading(1 << 32, u64::from(u32::MAX), none),
+            Append { log: "raw", data: b"x", key: Some("ключ"), ..Append::default() }
+        ),
+        owned("appended", heading(1, NOW, none), Appended { seqno: 1, id: id(12) }),
+        owned("appended.widest", heading(u64::MAX, u64::MAX, none), Appended { seqno: u64::MAX, id: last_id() }),
+        lent!("append-many", heading(2, NOW, none), AppendMany { records: records.clone(), ..AppendMany::default() }),
+        lent!(
+            "append-many.full",
+            heading(3, NOW, id(1)),
+            AppendMany { records, durability: Some(Durability::Memory), key: Some("k") }
+        ),
+        owned(
+            "appended-many",
+            heading(2, NOW, none),
+            AppendedMany { records: vec![Appended { seqno: 127, id: id(13) }, Appended { seqno: 128, id: id(14) }] },
+        ),
+    ]
+}
+
+fn reads() -> Vec<Case> {
+    let none = EventId::NONE;
+    let first = Record { seqno: 255, id: id(20), hlc: Hlc::from_bits(NOW), cause: none, data: b"21.5" };
+    let caused = Record { seqno: 256, id: id(21), hlc: Hlc::from_bits(NOW + 1), cause: id(20), data: &[] };
+    vec![
+        lent!("get", heading(5, NOW, none), Get { log: "raw", seqno: 65_535, ..Get::default() }),
+        lent!("get.newest", heading(5, NOW, none), Get { log: "raw", ..Get::default() }),
+        lent!(
+            "get.full",
+            heading(6, NOW, none),
+            Get { log: "raw", seqno: 65_536, wait_ms: 30_000, durability: Some(Durability::Memory) }
+        ),
+        lent!("record", heading(5, NOW, none), Record { ..first.clone() }),
+        lent!("record.caused", heading(6, NOW, id(3)), Record { ..caused.clone() }),
+        lent!("range", heading(7, NOW, none), Range { log: "raw", from: 1, count: 100, durability: None }),
+        lent!(
+            "range.widest",
+            heading(7, NOW, none),
+            Range { log: "raw", from: u64::MAX, count: u32::MAX, durability: Some(Durability::Disk) }
+        ),
+        lent!("records", heading(7, NOW, none), Records { incarnation: 4, records: vec![first, caused], next: 257 }),
+        lent!("records.none", heading(7, NOW, none), Records { incarnation: u32::MAX, records: vec![], next: 1 }),
+        lent!("latest", heading(8, NOW, none), Latest { log: "raw", ..Latest::default() }),
+        lent!(
+            "latest.full",
+            heading(8, NOW, none),
+            Latest { log: "raw", above: 1 << 40, wait_ms: u32::MAX, durability: Some(Durability::Disk) }
+        ),
+        owned("seqno", heading(8, NOW, none), Seqno { seqno: u64::from(u32::MAX) }),
+        owned("seqno.none", heading(8, NOW, none), Seqno { seqno: 0 }),
+    ]
+}
+
+fn tails() -> Vec<Case> {
+    let none = EventId::NONE;
+    vec![
+        lent!("tail", heading(9, NOW, none), Tail { log: "raw", from: 0, credit: 1024, ..Tail::default() }),
+        lent!(
+            "tail.resumed",
+            heading(9, NOW, none),
+            Tail { log: "raw", from: 1 << 32, incarnation: 4, credit: 1, durability: Some(Durability::Memory) }
+        ),
+        owned("credit", heading(9, NOW, none), Credit { records: 512 }),
+        owned("cancel", heading(9, NOW, none), Cancel {}),
+        owned("ended", heading(9, NOW, none), Ended {}),
+    ]
+}
+
+fn logs() -> Vec<Case> {
+    let none = EventId::NONE;
+    vec![
+        lent!("create-log", heading(10, NOW, none), CreateLog { log: "raw/kitchen", history: 1000 }),
+        lent!("create-log.longest", heading(10, NOW, none), CreateLog { log: "a", history: u64::MAX }),
+        owned("done", heading(10, NOW, none), Done {}),
+        lent!("remove-log", heading(11, NOW, none), RemoveLog { log: "raw" }),
+        lent!("show", heading(12, NOW, none), Show { path: "runs?limit=10" }),
+        lent!("document", heading(12, NOW, none), Document { json: "{\"logs\":[]}" }),
+    ]
+}
+
+fn links() -> Vec<Case> {
+    let none = EventId::NONE;
+    let step = |namespace, log: &str| PathStep { namespace, log: log.into() };
+    let item = Item { log: "raw", data: b"21.5", id: id(30), hlc: Hlc::from_bits(NOW), ..Item::default() };
+    let refused = |retry_after_ms| Some(Refused { code: "MR2101".into(), detail: "no log 'b'".into(), retry_after_ms });
+    vec![
+        lent!(
+            "link",
+            heading(13, NOW, none),
+            Link { stream: "outbox", namespace: 0x0123_4567_89ab, epoch: 3, ..Link::default() }
+        ),
+        lent!(
+            "link.target",
+            heading(13, NOW, none),
+            Link {
+                stream: "relay/a",
+                namespace: NamespaceId::MAX,
+                epoch: EventId::EPOCH_MAX,
+                target: Some("raw"),
+                path: vec![step(1, "far"), step(NamespaceId::MAX, "near/b")],
+            }
+        ),
+        owned("linked", heading(13, NOW, none), Linked { number: 0, namespace: 1, epoch: 0 }),
+        owned(
+            "linked.resumed",
+            heading(13, NOW, none),
+            Linked { number: u64::MAX, namespace: NamespaceId::MAX, epoch: EventId::EPOCH_MAX },
+        ),
+        lent!("deliver", heading(14, NOW, none), Deliver { link: 13, first: 1, gap: false, items: vec![item.clone()] }),
+        lent!(
+            "deliver.full",
+            heading(15, NOW, none),
+            Deliver {
+                link: 13,
+                first: 300,
+                gap: true,
+                items: vec![
+                    Item { function: Some("smooth"), ..item },
+                    Item { void: true, id: id(31), ..Item::default() },
+                ],
+            }
+        ),
+        owned("delivered", heading(14, NOW, none), Delivered { number: 1, refused: None }),
+        owned("delivered.refused", heading(15, NOW, none), Delivered { number: 299, refused: refused(None) }),
+        owned("delivered.later", heading(15, NOW, none), Delivered { number: 299, refused: refused(Some(1000)) }),
+    ]
+}
+
+/// The widths that MessagePack has for lengths.
+fn lengths() -> Vec<Case> {
+    let none = EventId::NONE;
+    const DIGITS: &str = "0123456789abcdef0123456789abcdef";
+    let many = |count: usize| (0..count).map(|_| NewRecord { log: "a", data: &[] }).collect::<Vec<_>>();
+    let long: &'static str = Box::leak(DIGITS.repeat(8).into_boxed_str());
+    let bytes: &'static [u8] = Box::leak((0..=255).chain([0]).collect::<Vec<u8>>().into_boxed_slice());
+    vec![
+        lent!("text.31", heading(1, NOW, none), Show { path: &DIGITS[..31] }),
+        lent!("text.32", heading(1, NOW, none), Show { path: DIGITS }),
+        lent!("text.255", heading(1, NOW, none), Show { path: &long[..255] }),
+        lent!("text.256", heading(1, NOW, none), Show { path: long }),
+        lent!("bytes.255", heading(1, NOW, none), Append { log: "a", data: &bytes[..255], ..Append::default() }),
+        lent!("bytes.256", heading(1, NOW, none), Append { log: "a", data: &bytes[..256], ..Append::default() }),
+        lent!("array.15", heading(1, NOW, none), AppendMany { records: many(15), ..AppendMany::default() }),
+        lent!("array.16", heading(1, NOW, none), AppendMany { records: many(16), ..AppendMany::default() }),
+    ]
+}
