@@ -114,12 +114,18 @@ impl Log {
         self.0.counters.index.latest()
     }
 
-    /// The oldest kept record's seqno, 0 if there is none.
+    /// The oldest kept record's seqno; 0 if there never was a record, and one more than the newest if all were trimmed.
     pub fn earliest(&self) -> u64 {
         match self.latest() {
             0 => 0,
-            latest => latest.saturating_sub(self.history()) + 1,
+            latest => self.earliest_at(latest),
         }
+    }
+
+    /// The oldest seqno that is kept while `latest` is the newest.
+    #[inline]
+    pub(crate) fn earliest_at(&self, latest: u64) -> u64 {
+        (latest.saturating_sub(self.history()) + 1).max(self.index().floor())
     }
 
     pub(crate) fn index(&self) -> &Index {
@@ -130,7 +136,21 @@ impl Log {
         Counters::next(&self.0.counters.enter(transaction).latest)
     }
 
-    pub(crate) fn check_exists(&self) -> Result<()> {
+    /// Notes within this transaction that records before `before` are trimmed; whether that is news.
+    pub(crate) fn trim_to(&self, transaction: u64, before: u64) -> Result<bool> {
+        let staged = self.0.counters.enter(transaction);
+        let next = staged.latest.load(Ordering::Relaxed) + 1;
+        if before > next {
+            return Err(Code::AboveTail.error(format!(
+                "log '{}' cannot be trimmed up to record {before}: its next one is {next}",
+                self.name()
+            )));
+        }
+        Ok(staged.done.fetch_max(before, Ordering::Relaxed) < before)
+    }
+
+    /// An error if the log was removed.
+    pub fn check_exists(&self) -> Result<()> {
         if self.0.removed.load(Ordering::Relaxed) {
             return Err(Code::LogNotFound.error(format!("log '{}' was removed", self.name())));
         }
@@ -326,7 +346,7 @@ impl Catalog {
         for (id, latest, done) in manifest
             .logs
             .iter()
-            .map(|row| (row.id, row.latest, 0))
+            .map(|row| (row.id, row.latest, row.trimmed))
             .chain(manifest.functions.iter().map(|row| (row.id, row.triggered, row.done)))
         {
             let index = catalog.subject(id).expect("defined above").index();

@@ -39,6 +39,14 @@ const _: () = assert!(size_of::<Header>() == HEADER_BYTES as usize);
 pub struct Position(pub(crate) u64);
 
 impl Position {
+    /// What a watermark must reach to have passed the entry at this position.
+    #[must_use]
+    pub fn just_after(self) -> Position {
+        Position(self.0 + 1)
+    }
+}
+
+impl Position {
     /// The position in bytes.
     pub fn get(self) -> u64 {
         self.0
@@ -79,13 +87,15 @@ pub enum Kind {
     Message = 8,
     /// Reserved: repaired logs take the place of the ones before.
     Generation = 9,
+    /// The records of log `subject` before `seqno` are no longer readable, whatever its history.
+    Trim = 10,
 }
 
 impl Kind {
     /// The kind that a format carries as this number.
     pub fn from_u8(number: u8) -> Option<Self> {
         use Kind::*;
-        [Open, Define, Append, Trigger, Fired, Done, Read, Message, Generation]
+        [Open, Define, Append, Trigger, Fired, Done, Read, Message, Generation, Trim]
             .into_iter()
             .find(|kind| *kind as u8 == number)
     }
@@ -102,6 +112,7 @@ impl Kind {
             Kind::Read => "READ",
             Kind::Message => "MESSAGE",
             Kind::Generation => "GENERATION",
+            Kind::Trim => "TRIM",
         }
     }
 }

@@ -8,7 +8,7 @@ use crate::{
     recovery::{self, Recovery},
     store::{
         control::{self, Control},
-        manifest::{self, Durability, Manifest},
+        manifest::{self, Manifest},
         segments::{FOLDER, SegmentHeader, Segments, io_error},
     },
     write::{
@@ -19,7 +19,7 @@ use crate::{
         retention::Maintained,
     },
 };
-use millrace_wire::{Code, Error, LogName, NamespaceId, Result};
+use millrace_wire::{Code, Durability, Error, LogName, NamespaceId, Result};
 use std::{
     fs::File,
     io::{self, Read as _},
@@ -208,6 +208,11 @@ impl Journal {
         Ok(Journal(Arc::new(Session { inner, preparer })))
     }
 
+    /// The longest record that it takes.
+    pub fn record_max_bytes(&self) -> usize {
+        crate::RECORD_MAX_BYTES.min(self.0.segments.bytes() / 4) as usize
+    }
+
     /// The directory.
     pub fn dir(&self) -> &Path {
         &self.0.dir
@@ -267,6 +272,11 @@ impl Journal {
         self.0.get(log, seqno, snapshot, payload)
     }
 
+    /// Where a record stands now, or stood, if the log has left it behind. It is on disk once [`Journal::durable`] is above.
+    pub fn position(&self, log: &Log, seqno: u64) -> Position {
+        Position(log.index().position(seqno))
+    }
+
     /// The newest seqno that was appended before `snapshot`; 0 if there is none.
     pub fn latest_before(&self, log: &Log, snapshot: Position) -> Result<u64> {
         self.0.latest_before(log, snapshot)
@@ -307,6 +317,11 @@ impl Journal {
         self.0.wait(seen, timeout)
     }
 
+    /// [`Journal::wait`] for those who run functions: batches of records that run none do not wake it.
+    pub fn wait_work(&self, seen: Position, timeout: Duration) -> Position {
+        self.0.wait_work(seen, timeout)
+    }
+
     /// Returns the log's newest seqno when it is above `seen`, or at the timeout. What happens to other logs disturbs no
     /// such waiter.
     pub fn wait_log(&self, log: &Log, seen: u64, timeout: Duration) -> Result<u64> {
@@ -331,6 +346,12 @@ impl Journal {
     /// An error if the journal takes no writes any more.
     pub fn check_health(&self) -> Result<()> {
         self.0.control.check_health()
+    }
+
+    /// The hybrid logical clock: not before any event, nor before the wall clock.
+    pub fn clock(&self) -> millrace_wire::Hlc {
+        let newest = millrace_wire::Hlc::from_bits(self.0.control.writer.hlc.load(Ordering::Relaxed));
+        newest.max(millrace_wire::Hlc::from_wall_us(self.0.medium.wall_us()))
     }
 
     /// How far the newest event lies ahead of the wall clock: more than a moment means that the clock was set back.

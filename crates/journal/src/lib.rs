@@ -30,9 +30,10 @@ mod write;
 pub use catalog::{Catalog, Function, HISTORY_MAX, Log};
 pub use entry::{Entry, Kind, Position};
 pub use journal::{CreateOptions, Journal, OpenOptions};
+pub use millrace_wire::Durability;
 pub use read::{check::CheckReport, get::RecordMeta, scan::Scan};
 pub use recovery::Recovery;
-pub use store::manifest::{Durability, Manifest};
+pub use store::manifest::Manifest;
 pub use write::{
     commit::{Appended, Committed, RECORD_MAX_BYTES, Transaction},
     retention::Maintained,

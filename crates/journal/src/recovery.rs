@@ -18,7 +18,7 @@ use crate::{
         manifest::Manifest,
         segments::{self, FOLDER, Segments, io_error},
     },
-    write::commit::apply_append,
+    write::commit::{apply_append, apply_trim},
 };
 use millrace_wire::{Code, Result};
 use std::sync::atomic::Ordering;
@@ -122,6 +122,7 @@ impl Fold<'_> {
         state.hlc = state.hlc.max(header.hlc);
         match (Kind::from_u8(header.kind), state.catalog.subject(header.subject)) {
             (Some(Kind::Append), Some(Subject::Log(log))) => apply_append(log, header.seqno, position),
+            (Some(Kind::Trim), Some(Subject::Log(log))) => apply_trim(log, header.seqno),
             (Some(Kind::Trigger), Some(subject)) => subject.index().raise_latest(header.seqno),
             (Some(Kind::Done), Some(subject)) => subject.index().raise_done(header.seqno),
             (Some(Kind::Define), _) if position > state.catalog.version() => {

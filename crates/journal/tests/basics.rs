@@ -266,6 +266,56 @@ fn retention_carries_the_live_and_drops_the_rest() {
 }
 
 #[test]
+fn trimmed_records_are_gone_for_good_and_hold_no_segment() {
+    let dir = tempfile::tempdir().unwrap();
+    let journal = create(dir.path());
+    let (queue, empty) = (log(&journal, "queue", 100_000), log(&journal, "empty", 5));
+    let trim = |journal: &Journal, log: &Log, before| journal.commit(|batch| batch.trim(log, before)).map(drop);
+    append(&journal, &queue, b"first").unwrap();
+    assert_eq!(trim(&journal, &queue, 3).unwrap_err().code(), Code::AboveTail);
+    trim(&journal, &empty, 1).unwrap();
+    assert_eq!((empty.earliest(), empty.latest()), (0, 0));
+    let mut taken = 0;
+    for round in 0..10u8 {
+        for _ in 0..1000 {
+            append(&journal, &queue, &[round; 1000]).unwrap();
+        }
+        taken = queue.latest() - 10;
+        trim(&journal, &queue, taken).unwrap();
+        let tail = journal.tail();
+        trim(&journal, &queue, taken - 1).unwrap();
+        assert_eq!(journal.tail(), tail, "what is trimmed already is not noted again");
+        journal.maintain(&|_| false).unwrap();
+    }
+    assert!(journal.first() > Position::default(), "trimmed records hold their segments");
+    let verify = |journal: &Journal, earliest| {
+        let queue = journal.log(&"queue".parse().unwrap()).unwrap();
+        assert_eq!((queue.earliest(), queue.latest()), (earliest, 10_001));
+        let error = get(journal, &queue, earliest - 1).unwrap_err();
+        assert_eq!(error.code(), Code::BelowHistory, "{error}");
+        assert_eq!(journal.latest_before(&queue, journal.tail()).unwrap(), 10_001);
+        assert_eq!(journal.check(&mut |_, _| {}).unwrap().fault_count, 0);
+    };
+    verify(&journal, taken);
+    assert_eq!(get(&journal, &queue, taken).unwrap(), [9; 1000]);
+    trim(&journal, &queue, 10_002).unwrap();
+    verify(&open(dir.path()), 10_002);
+    // The entry that says so goes with its segment; the manifest goes on saying it.
+    let other = log(&journal, "other", 1);
+    for _ in 0..10_000 {
+        append(&journal, &other, &[0; 1000]).unwrap();
+    }
+    journal.maintain(&|_| false).unwrap();
+    drop((journal, queue, empty, other));
+    std::fs::remove_file(dir.path().join("control")).unwrap();
+    let journal = open(dir.path());
+    verify(&journal, 10_002);
+    let queue = journal.log(&"queue".parse().unwrap()).unwrap();
+    assert_eq!(append(&journal, &queue, b"next").unwrap(), 10_002);
+    assert_eq!(get(&journal, &queue, 10_002).unwrap(), b"next");
+}
+
+#[test]
 fn a_pending_run_keeps_its_record_when_its_log_does_not() {
     let dir = tempfile::tempdir().unwrap();
     let journal = create(dir.path());

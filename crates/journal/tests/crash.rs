@@ -64,6 +64,21 @@ fn remove(journal: &Journal, round: u32) {
     append(journal, round);
 }
 
+/// Leaves the newest record, or in every other round none.
+fn trim(journal: &Journal, round: u32) {
+    append(journal, round);
+    let log = journal.log(&"a".parse().unwrap()).unwrap();
+    let before = log.latest() + u64::from(round % 2);
+    journal
+        .commit(|batch| {
+            batch.trim(&log, before)?;
+            batch.trim(&log, before)?;
+            batch.trim(&log, before.saturating_sub(1))
+        })
+        .unwrap();
+    assert_eq!(log.earliest(), before);
+}
+
 /// Large enough that every third such batch moves to another segment.
 fn switch(journal: &Journal, round: u32) {
     let log = journal.commit(|batch| batch.create_log(&"big".parse().unwrap(), 2)).unwrap().value;
@@ -118,12 +133,14 @@ fn run_script(durability: Durability, script: &[(Operation, bool)], images_max: 
 #[test]
 fn every_image_of_a_small_journal_recovers() {
     let mut random = Random::new("small");
-    let script: [(Operation, bool); 8] = [
+    let script: [(Operation, bool); 10] = [
         (define, false),
         (append, true),
         (run, false),
         (append, false),
         (abort, false),
+        (trim, false),
+        (trim, true),
         (run, true),
         (remove, false),
         (define, false),
@@ -142,6 +159,7 @@ fn every_moment_of_a_segment_switch_and_of_retention_recovers() {
     for round in 0..9 {
         script.push((switch, round % 3 == 1));
         if round % 4 == 3 {
+            script.push((trim, false));
             script.push((maintain, false));
         }
     }
@@ -189,7 +207,7 @@ fn a_recovery_that_is_cut_short_is_recovered() {
 fn random_lives_agree_with_the_model() {
     let mut random = Random::new("lives");
     let started = std::time::Instant::now();
-    let operations: [Operation; 7] = [define, append, run, abort, remove, switch, maintain];
+    let operations: [Operation; 8] = [define, append, run, abort, trim, remove, switch, maintain];
     let mut lives = 0;
     while lives < 3 || started.elapsed() < Duration::from_secs(6) {
         let durability = [Durability::Disk, Durability::Memory][random.below(2)];

@@ -58,6 +58,10 @@ fn batch(journal: &Journal, log: &Log) -> Result<()> {
     committed.map(drop)
 }
 
+fn trim(journal: &Journal, log: &Log) -> Result<()> {
+    journal.commit(|batch| batch.trim(log, log.latest() + 1)).map(drop)
+}
+
 fn define(journal: &Journal, _log: &Log) -> Result<()> {
     let name = format!("log/{}", journal.tail().get()).parse().expect("a name");
     journal.commit(|batch| batch.create_log(&name, 2)).map(drop)
@@ -160,12 +164,13 @@ struct Ledger {
     ids: HashSet<EventId>,
     log: u32,
     latest: u64,
+    trimmed: u64,
 }
 
 impl Ledger {
     fn of(journal: &Journal) -> Self {
         let log = journal.log(&"a".parse().unwrap()).unwrap().id();
-        let mut ledger = Self { all: Vec::new(), ids: HashSet::new(), log, latest: 0 };
+        let mut ledger = Self { all: Vec::new(), ids: HashSet::new(), log, latest: 0, trimmed: 1 };
         ledger.take(contents(journal, Position::default()), "at the start");
         ledger
     }
@@ -176,6 +181,9 @@ impl Ledger {
             if entry.2 == Kind::Append && entry.3 == self.log {
                 self.latest += 1;
                 assert_eq!(entry.4, self.latest, "{context}: a hole");
+            }
+            if entry.2 == Kind::Trim {
+                self.trimmed = entry.4;
             }
         }
         self.all.extend(new);
@@ -198,6 +206,7 @@ impl Ledger {
         assert_eq!(new.last().unwrap().1, appended.id, "{context}");
         self.take(new, context);
         assert_eq!((log.latest(), appended.seqno), (self.latest, self.latest), "{context}");
+        assert_eq!(log.earliest(), self.trimmed, "{context}");
     }
 
     fn verify_all(&self, journal: &Journal) {
@@ -316,9 +325,10 @@ type Test<'t> = &'t dyn Fn(&str);
 fn main() {
     pin_to_one_processor();
     let only: Option<String> = std::env::args().skip(1).find(|word| !word.starts_with('-'));
-    let tests: [(&str, Test); 7] = [
+    let tests: [(&str, Test); 8] = [
         ("append", &|name| kill_everywhere(name, append, 1, |_| {})),
         ("batch", &|name| kill_everywhere(name, batch, 4, |_| {})),
+        ("trim", &|name| kill_everywhere(name, trim, 1, |_| {})),
         ("wait", &|name| kill_everywhere(name, wait, 0, |_| {})),
         ("define", &|name| kill_everywhere(name, define, 1, |_| {})),
         ("switch", &|name| kill_everywhere(name, switch, 4, fill_segment)),

@@ -72,7 +72,7 @@ impl Inner {
             report.batches += u64::from(header.is_last());
             if kind == Kind::Append
                 && let Some(log) = catalog.log_by_id(header.subject)
-                && header.seqno + log.history() > log.latest()
+                && header.seqno >= log.earliest()
                 && log.index().position(header.seqno) < at
             {
                 let (name, seqno) = (log.name(), header.seqno);

@@ -27,7 +27,7 @@ impl Inner {
     pub(crate) fn get(&self, log: &Log, seqno: u64, snapshot: Position, payload: &mut Vec<u8>) -> Result<RecordMeta> {
         payload.clear();
         let latest = log.latest();
-        if seqno == 0 || seqno > latest || seqno + log.history() <= latest {
+        if seqno == 0 || seqno > latest || seqno < log.earliest_at(latest) {
             return Err(out_of_range(log, seqno));
         }
         let position = log.index().position(seqno);
@@ -41,7 +41,7 @@ impl Inner {
                 payload.clear();
                 // The record may have left the history while it was read; then that is what happened.
                 log.check_exists()?;
-                Err(if seqno + log.history() <= log.latest() { out_of_range(log, seqno) } else { error })
+                Err(if seqno < log.earliest() { out_of_range(log, seqno) } else { error })
             }
         }
     }
@@ -106,6 +106,10 @@ impl Inner {
         while seqno > 0 && seqno + log.history() > log.latest() {
             let position = log.index().position(seqno);
             if position != 0 && position < snapshot.0 {
+                return Ok(seqno);
+            }
+            // Trimmed and forgotten before this process opened the namespace, which is before the snapshot.
+            if position == 0 && seqno < log.index().floor() {
                 return Ok(seqno);
             }
             // At or after the snapshot, unless it is a copy of what stood before it.

@@ -15,15 +15,29 @@ use std::{
 /// The longest sleep: a writer that dies between its commit and its wake-up delays waiters by no more than this.
 const SLICE: Duration = Duration::from_millis(100);
 
+/// In `sleepers`: somebody waits for any batch.
+const FOR_ANY: u32 = 1;
+/// In `sleepers`: somebody waits for a batch that gives a host something to do.
+const FOR_WORK: u32 = 2;
+
 impl Inner {
     /// Returns the tail when it is behind `seen`, or at the timeout, or after [`Inner::wake`].
     pub(crate) fn wait(&self, seen: Position, timeout: Duration) -> Position {
+        self.wait_as(FOR_ANY, seen, timeout)
+    }
+
+    /// The same, but asleep while batches hold nothing but records that run no function.
+    pub(crate) fn wait_work(&self, seen: Position, timeout: Duration) -> Position {
+        self.wait_as(FOR_WORK, seen, timeout)
+    }
+
+    fn wait_as(&self, sleeper: u32, seen: Position, timeout: Duration) -> Position {
         let published = &self.control.published;
         let deadline = deadline(timeout);
         let first = published.commits.load(Ordering::Acquire);
         loop {
             let commits = published.commits.load(Ordering::Acquire);
-            published.sleepers.store(1, Ordering::SeqCst);
+            published.sleepers.fetch_or(sleeper, Ordering::SeqCst);
             let tail = Position(published.tail.load(Ordering::SeqCst));
             let left = deadline.saturating_duration_since(Instant::now());
             if tail > seen || commits != first || left.is_zero() {
@@ -70,9 +84,12 @@ impl Inner {
 
     /// Wakes waiters, if there are any, after a commit. The lock was released in between, which orders this after it.
     #[inline]
-    pub(crate) fn wake_sleepers(&self, start: u64, end: u64) {
+    pub(crate) fn wake_sleepers(&self, start: u64, end: u64, work: bool) {
         let published = &self.control.published;
-        if published.sleepers.load(Ordering::SeqCst) != 0 && published.sleepers.swap(0, Ordering::SeqCst) != 0 {
+        let concerned = if work { FOR_ANY | FOR_WORK } else { FOR_ANY };
+        if published.sleepers.load(Ordering::SeqCst) & concerned != 0
+            && published.sleepers.fetch_and(!concerned, Ordering::SeqCst) & concerned != 0
+        {
             wake(&published.commits, i32::MAX);
         }
         if published.log_sleepers.load(Ordering::SeqCst) != 0 {

@@ -9,6 +9,7 @@
 //!
 //! Record `s` is at slot `s & mask`. There are more slots than the history is long, so that the oldest record is still
 //! found while the newest is being published. A function's index has no slots: `latest` counts triggers, `done` ended runs.
+//! A log has no runs to end: there, `done` is the floor, the seqno before which all records were trimmed.
 
 use crate::medium::{Medium, Region};
 use std::{
@@ -103,6 +104,16 @@ impl Index {
         if to > self.word(3).load(Ordering::Relaxed) {
             self.word(3).store(to, Ordering::Release);
         }
+    }
+
+    /// The oldest seqno that was not trimmed, 0 if none was.
+    pub fn floor(&self) -> u64 {
+        self.done()
+    }
+
+    /// Raises the oldest seqno that is left; never lowers it.
+    pub fn raise_floor(&self, to: u64) {
+        self.raise_done(to);
     }
 
     /// Where record `seqno` stands, if it is still in the ring; another record's position if it is not, 0 if none was set.

@@ -10,7 +10,7 @@
 //! `CRC32C` is 8 hexadecimal digits over the LENGTH bytes after the first line. The file is replaced as a whole; it is
 //! what makes a directory a namespace, and it is written last when one is created.
 
-use millrace_wire::{Code, LogName, Name, NamespaceId, Result};
+use millrace_wire::{Code, Durability, LogName, Name, NamespaceId, Result};
 use serde::{Deserialize, Serialize};
 
 /// The format this version reads and writes.
@@ -18,17 +18,6 @@ pub const FORMAT: u32 = 1;
 /// The longest manifest that is read: room for a hundred thousand definitions.
 const MANIFEST_MAX_BYTES: usize = 64 << 20;
 const MAGIC: &str = "millrace-manifest";
-
-/// How long an append waits for the disk, unless it says otherwise.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Durability {
-    /// Survives the death of every process, not a power failure.
-    Memory,
-    /// Survives a power failure: on disk before the append returns.
-    #[default]
-    Disk,
-}
 
 /// What stands in the manifest.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -73,6 +62,13 @@ pub struct LogRow {
     pub history: u64,
     /// At least this many records were appended.
     pub latest: u64,
+    /// Records before this seqno were trimmed; left out if none was.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub trimmed: u64,
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// A function in the manifest.
@@ -171,6 +167,9 @@ impl Manifest {
             if row.history == 0 || row.history > crate::HISTORY_MAX {
                 return Err(format!("log '{}' with a history of {}", row.name, row.history));
             }
+            if row.trimmed > row.latest.saturating_add(1) {
+                return Err(format!("log '{}' trimmed up to {} of {}", row.name, row.trimmed, row.latest));
+            }
             if row.id >= self.next_id || !ids.insert(row.id) || !names.insert((true, &*row.name)) {
                 return Err(format!("log '{}' twice, or with an id that was never given", row.name));
             }
@@ -206,7 +205,7 @@ mod tests {
             first_segment: 0,
             defined: 64,
             next_id: 3,
-            logs: vec![LogRow { id: 1, name: "raw/a".parse().unwrap(), history: 10, latest: 4 }],
+            logs: vec![LogRow { id: 1, name: "raw/a".parse().unwrap(), history: 10, latest: 4, trimmed: 2 }],
             functions: vec![FunctionRow {
                 id: 2,
                 name: "f".parse().unwrap(),

@@ -32,13 +32,19 @@ use crate::{
     },
 };
 use millrace_wire::{Code, Error, EventId, Hlc, LogName, Name, Result};
-use std::sync::{
-    Arc, MutexGuard,
-    atomic::{Ordering, compiler_fence},
+use std::{
+    sync::{
+        Arc, MutexGuard,
+        atomic::{Ordering, compiler_fence},
+    },
+    time::Duration,
 };
 
 /// The longest record, in a namespace whose segments are large enough for it.
 pub const RECORD_MAX_BYTES: u64 = 16 << 20;
+
+/// How far somebody else's clock may be ahead of ours and still be followed.
+pub const CLOCK_AHEAD_MAX: Duration = Duration::from_secs(60);
 
 /// What a commit gives back.
 #[derive(Clone, Copy, Debug)]
@@ -99,9 +105,9 @@ impl Inner {
         }
         let mut transaction = Transaction::begin(self)?;
         let value = f(&mut transaction)?;
-        let (start, end) = transaction.finish()?;
+        let (start, end, work) = transaction.finish()?;
         drop(guard);
-        self.wake_sleepers(start, end);
+        self.wake_sleepers(start, end, work);
         self.nudge_preparer(end);
         Ok(Committed { value, end: Position(end) })
     }
@@ -125,6 +131,11 @@ impl Inner {
                     subject.index().raise_done(header.seqno);
                 }
             }
+            Some(Kind::Trim) => {
+                if let Some(Subject::Log(log)) = catalog.subject(header.subject) {
+                    apply_trim(log, header.seqno);
+                }
+            }
             Some(Kind::Define) => self.control.writer.defined.store(position, Ordering::Release),
             _ => {}
         }
@@ -138,6 +149,13 @@ pub(crate) fn apply_append(log: &Log, seqno: u64, position: u64) {
         index.set_position(seqno, position);
         index.raise_latest(seqno);
     }
+}
+
+/// Notes that a log's records before `before` are gone.
+pub(crate) fn apply_trim(log: &Log, before: u64) {
+    // They existed, even if damage has taken them since: their seqnos must not be given out again.
+    log.index().raise_latest(before.saturating_sub(1));
+    log.index().raise_floor(before);
 }
 
 /// A batch in the making; see [`crate::Journal::commit`].
@@ -163,6 +181,8 @@ pub struct Transaction<'j> {
     catalog: Option<Arc<Catalog>>,
     last_define: u64,
     defines: bool,
+    /// Whether it holds anything but records.
+    work: bool,
     committed: bool,
 }
 
@@ -193,6 +213,7 @@ impl<'j> Transaction<'j> {
             catalog: None,
             last_define: inner.control.writer.defined.load(Ordering::Relaxed),
             defines: false,
+            work: false,
             committed: false,
         })
     }
@@ -210,6 +231,21 @@ impl<'j> Transaction<'j> {
     /// The end of the committed journal, where this batch will follow.
     pub fn tail(&self) -> Position {
         Position(self.tail)
+    }
+
+    /// Orders the events of this batch, and all later ones, after what somebody else's clock says.
+    ///
+    /// # Errors
+    ///
+    /// `ClockAhead` if that clock is more than [`CLOCK_AHEAD_MAX`] ahead of this machine's: following it would date all
+    /// later events wrongly.
+    pub fn observe(&mut self, clock: Hlc) -> Result<()> {
+        let ahead_us = clock.wall_us().saturating_sub(self.wall_us);
+        if ahead_us > CLOCK_AHEAD_MAX.as_micros() as u64 {
+            return Err(Code::ClockAhead.error(format!("a clock that is {} s ahead of ours", ahead_us / 1_000_000)));
+        }
+        self.hlc = self.hlc.max(clock);
+        Ok(())
     }
 
     /// Stages a record.
@@ -263,6 +299,17 @@ impl<'j> Transaction<'j> {
     pub fn read(&mut self, log: &Log, seqno: u64, run: EventId, payload: &[u8]) -> Result<EventId> {
         let header = Header { kind: Kind::Read as u8, subject: log.id(), seqno, ..Header::default() };
         self.stage(header, run, &[payload])
+    }
+
+    /// Stages that the records of a log before `before` are no longer readable; nothing if they are not already. At most
+    /// all records go, those staged in this batch included.
+    pub fn trim(&mut self, log: &Log, before: u64) -> Result<()> {
+        log.check_exists()?;
+        if log.trim_to(self.number, before)? {
+            let header = Header { kind: Kind::Trim as u8, subject: log.id(), seqno: before, ..Header::default() };
+            self.stage(header, EventId::NONE, &[])?;
+        }
+        Ok(())
     }
 
     /// Stages a new log, or finds the one of that name if it has the same attributes.
@@ -374,6 +421,7 @@ impl<'j> Transaction<'j> {
         if header.kind == Kind::Define as u8 {
             header.seqno = self.last_define; // Only now: making room may have moved the one before.
         }
+        self.work |= header.kind != Kind::Append as u8;
         self.hlc = self.hlc.next(self.wall_us);
         header.length = length as u32;
         header.sequence = self.sequence;
@@ -525,12 +573,12 @@ impl<'j> Transaction<'j> {
         Ok(())
     }
 
-    /// Commits the batch. Returns where it starts and ends.
+    /// Commits the batch. Returns where it starts and ends, and whether a host may have something to do.
     #[inline]
-    fn finish(mut self) -> Result<(u64, u64)> {
+    fn finish(mut self) -> Result<(u64, u64, bool)> {
         let Some(last) = self.open else {
             self.committed = true;
-            return Ok((self.tail, self.tail)); // Nothing was staged.
+            return Ok((self.tail, self.tail, false)); // Nothing was staged.
         };
         self.seal(FLAG_LAST)?;
         let inner = self.inner;
@@ -550,7 +598,7 @@ impl<'j> Transaction<'j> {
         writer.applied.store(self.at, Ordering::Relaxed);
         writer.intent.store(0, Ordering::Relaxed);
         inner.publish(self.at);
-        Ok((self.start, self.at))
+        Ok((self.start, self.at, self.work))
     }
 }
 

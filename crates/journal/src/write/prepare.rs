@@ -8,10 +8,9 @@
 use super::lock::Lock;
 use crate::{
     journal::Inner,
-    store::manifest::Durability,
     store::segments::{self, FOLDER, SEGMENT_HEADER_BYTES, SEGMENTS_MAX, io_error},
 };
-use millrace_wire::{Code, Result};
+use millrace_wire::{Code, Durability, Result};
 use std::{
     sync::{
         Arc,

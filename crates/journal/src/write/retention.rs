@@ -1,6 +1,6 @@
 //! Retention: a segment goes when nothing needs it; the few entries of it that are still live are carried forward.
 //!
-//! Live are the records within their log's history, the triggers whose runs are pending, and the records of those runs.
+//! Live are the records that their log still has, the triggers whose runs are pending, and the records of those runs.
 //! A segment with more than a quarter of live bytes stays: copying it would cost more than it frees. The order makes every
 //! step safe to die after: copies are committed and flushed, then the manifest moves on, then the file is renamed or
 //! removed.
@@ -32,9 +32,9 @@ struct Live {
 
 /// Whether a record is within its log's history, and this is where it stands.
 fn is_kept(catalog: &Catalog, entry: &Entry) -> bool {
-    catalog.log_by_id(entry.subject).is_some_and(|log| {
-        entry.seqno + log.history() > log.latest() && log.index().position(entry.seqno) == entry.position.0
-    })
+    catalog
+        .log_by_id(entry.subject)
+        .is_some_and(|log| entry.seqno >= log.earliest() && log.index().position(entry.seqno) == entry.position.0)
 }
 
 /// What [`crate::Journal::maintain`] did.
@@ -235,6 +235,7 @@ impl Inner {
                     name: log.name().clone(),
                     history: log.history(),
                     latest: log.latest(),
+                    trimmed: log.index().floor(),
                 })
                 .collect(),
             functions: catalog

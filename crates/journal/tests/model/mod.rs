@@ -18,8 +18,8 @@ use std::{
     sync::Arc,
 };
 
-/// A log as the catalog shows it: id, history, latest.
-type LogView = (u32, u64, u64);
+/// A log as the catalog shows it: id, history, latest, earliest.
+type LogView = (u32, u64, u64, u64);
 /// A function as the catalog shows it: id, attributes, triggered, done.
 type FunctionView = (u32, String, u64, u64);
 
@@ -34,7 +34,10 @@ impl View {
     pub fn of(journal: &Journal) -> View {
         let catalog = journal.catalog().unwrap();
         View {
-            logs: catalog.logs().map(|log| (log.name().to_string(), (log.id(), log.history(), log.latest()))).collect(),
+            logs: catalog
+                .logs()
+                .map(|log| (log.name().to_string(), (log.id(), log.history(), log.latest(), log.earliest())))
+                .collect(),
             functions: catalog
                 .functions()
                 .map(|f| (f.name().to_string(), (f.id(), f.attributes().to_owned(), f.triggered(), f.done())))
@@ -49,7 +52,7 @@ impl View {
         let text = |key: &str| definition[key].as_str().unwrap().to_owned();
         let id = definition["id"].as_u64().unwrap() as u32;
         match definition["define"].as_str().unwrap() {
-            "log" => drop(self.logs.insert(text("name"), (id, definition["history"].as_u64().unwrap(), 0))),
+            "log" => drop(self.logs.insert(text("name"), (id, definition["history"].as_u64().unwrap(), 0, 0))),
             "function" => {
                 let (triggered, done) = self.functions.get(&text("name")).map_or((0, 0), |f| (f.2, f.3));
                 self.functions.insert(text("name"), (id, text("attributes"), triggered, done));
@@ -186,7 +189,11 @@ impl Model {
             let log = view.logs.values_mut().find(|log| log.0 == entry.subject);
             let function = view.functions.values_mut().find(|function| function.0 == entry.subject);
             match (entry.kind, log, function) {
-                (Kind::Append, Some(log), _) => log.2 = log.2.max(entry.seqno),
+                (Kind::Append, Some(log), _) => {
+                    log.2 = log.2.max(entry.seqno);
+                    log.3 = log.3.max((log.2 + 1).saturating_sub(log.1)).max(1);
+                }
+                (Kind::Trim, Some(log), _) => log.3 = log.3.max(entry.seqno),
                 (Kind::Trigger, _, Some(function)) => function.2 = function.2.max(entry.seqno),
                 (Kind::Done, _, Some(function)) => function.3 = function.3.max(entry.seqno),
                 (Kind::Define, ..) => view.define(&entry.payload),
