@@ -19,7 +19,9 @@ mod bindings;
 mod definition;
 mod deploy;
 mod dispatch;
+mod door;
 mod host;
+pub mod links;
 mod namespace;
 mod runs;
 mod status;
@@ -32,10 +34,17 @@ pub use definition::{
 };
 pub use deploy::{Change, Deployed};
 pub use dispatch::{HostEvent, Observer};
+pub use door::{
+    Door, Served,
+    access::{Principal, Right, default_name},
+    gate::{Gate, Held},
+    keys::{KEY_MAX_BYTES, KEYS_MAX},
+    watch::Growth,
+};
 pub use host::{Holder, Host, HostOptions};
-pub use millrace_journal::{CreateOptions, Durability, Journal, OpenOptions, Position};
-pub use millrace_wire::{Code, Error, EventId, Hlc, LogName, Name, Result};
-pub use namespace::{AppendOptions, FunctionStat, LogStat, Namespace, NewRecord, Receipt, Record};
+pub use millrace_journal::{CreateOptions, Durability, Journal, Log, OpenOptions, Position};
+pub use millrace_wire::{Address, Code, Error, EventId, Hlc, LogName, Name, Result};
+pub use namespace::{AppendOptions, FunctionStat, LogStat, Namespace, NewRecord, Receipt, Record, check_directory};
 pub use runs::{Attempt, Death, Ending, RecordRef, RunFilter, RunState, RunView};
 pub use status::{FunctionState, HostStatus, LiveFunction, LiveRun};
 pub use why::{Reason, Why};

@@ -4,13 +4,19 @@ use crate::{
     admission::{self, RETRY_AFTER_MS, Room, Stage},
     bindings::{Bindings, BindingsCache, Bound},
     definition::Definition,
+    door::{
+        access,
+        gate::{Gate, Held},
+        keys::Keys,
+    },
     host,
+    links::{Letter, Outgoing},
     runs::Pending,
 };
 use millrace_journal::{
     Appended, Catalog, CreateOptions, Durability, Journal, Log, OpenOptions, Position, Transaction,
 };
-use millrace_wire::{Code, EventId, Hlc, LogName, Name, Result};
+use millrace_wire::{Address, Code, Error, EventId, Hlc, LogName, Name, Result};
 use serde::Serialize;
 use std::{
     path::Path,
@@ -18,6 +24,10 @@ use std::{
     time::{Duration, Instant},
 };
 
+/// Where an application's directory has its namespace, unless it says otherwise.
+pub const FOLDER: &str = ".millrace";
+/// What makes a directory a namespace.
+const MANIFEST: &str = "manifest";
 /// Most records that [`Namespace::append_many`] commits at once.
 const BATCH_RECORDS_MAX: usize = 1024;
 /// Most bytes it commits at once; a single longer record is a batch of its own.
@@ -32,6 +42,8 @@ pub struct Namespace {
 struct Inner {
     journal: Journal,
     bindings: BindingsCache,
+    gate: Arc<Gate>,
+    keys: Keys,
 }
 
 /// How a record is appended.
@@ -43,6 +55,10 @@ pub struct AppendOptions<'a> {
     pub durability: Option<Durability>,
     /// What caused it; none from outside.
     pub cause: EventId,
+    /// The clock of whoever asks: the record is dated after it.
+    pub clock: Hlc,
+    /// The idempotency key: an append with a key that was used before is answered as it was then.
+    pub key: Option<&'a str>,
     /// How long to wait for room while too many runs are pending, before `Busy` is returned.
     pub patience: Duration,
 }
@@ -89,7 +105,7 @@ pub struct LogStat {
     pub name: LogName,
     /// How many of its newest records can be read.
     pub history: u64,
-    /// The oldest record that can be read, 0 if there is none.
+    /// The oldest record that can be read; 0 if there never was one, one more than the newest if all were trimmed.
     pub earliest: u64,
     /// The newest record, 0 if there is none.
     pub latest: u64,
@@ -120,17 +136,27 @@ impl FunctionStat {
 impl Namespace {
     /// Creates a namespace in `dir`, which must be absent or empty.
     pub fn create(dir: &Path, options: &CreateOptions) -> Result<Self> {
+        check_directory(dir)?;
         Ok(Self::over(Journal::create(dir, options)?))
     }
 
-    /// Opens the namespace in `dir`.
+    /// Opens the namespace in `dir`, or the one that an application's directory holds as `.millrace`.
     pub fn open(dir: &Path) -> Result<Self> {
-        Ok(Self::over(Journal::open(dir, &OpenOptions::default())?))
+        check_directory(dir)?;
+        let inner = dir.join(FOLDER);
+        let is_around = !dir.join(MANIFEST).exists() && inner.join(MANIFEST).exists();
+        Ok(Self::over(Journal::open(if is_around { &inner } else { dir }, &OpenOptions::default())?))
     }
 
     /// The namespace of a journal opened with other options.
     pub fn over(journal: Journal) -> Self {
-        Self { inner: Arc::new(Inner { journal, bindings: BindingsCache::default() }) }
+        let gate = Gate::new(journal.clone());
+        Self { inner: Arc::new(Inner { journal, bindings: BindingsCache::default(), gate, keys: Keys::default() }) }
+    }
+
+    /// The one gate that holds what leaves.
+    pub(crate) fn gate(&self) -> &Arc<Gate> {
+        &self.inner.gate
     }
 
     /// The journal underneath.
@@ -154,13 +180,40 @@ impl Namespace {
     }
 
     /// Appends one record, and triggers the functions bound to its log in the same batch.
+    ///
+    /// `log` may be an address of a log elsewhere (`mr://…`): then this is done when the message is safe in the outbox, and
+    /// the receipt names the message.
     pub fn append(&self, log: &str, payload: &[u8], options: AppendOptions<'_>) -> Result<Receipt> {
+        self.append_held(log, payload, options)?.wait()
+    }
+
+    /// [`Namespace::append`], whose answer is still held at the gate.
+    pub(crate) fn append_held(&self, log: &str, payload: &[u8], options: AppendOptions<'_>) -> Result<Held<Receipt>> {
+        access::check_public(log)?;
+        if options.key.is_some() {
+            let held = self.append_many_held(&[(log, payload)], options)?;
+            return Ok(held.map(|receipts| receipts[0]));
+        }
         let committed = self.with_patience(options.patience, || {
             self.journal().commit(|tx| Outside::new(self, tx, &options)?.append(tx, log, payload, 0))
         })?;
-        self.settle(committed.end, options.durability)?;
-        let Appended { seqno, id } = committed.value;
-        Ok(Receipt { seqno, id, end: committed.end })
+        let (Appended { seqno, id }, end) = (committed.value, committed.end);
+        Ok(self.gate().hold(Receipt { seqno, id, end }, end, options.durability))
+    }
+
+    /// Appends records in one commit, all or none; the answer is still held at the gate.
+    pub(crate) fn append_many_held(
+        &self,
+        records: &[(&str, &[u8])],
+        options: AppendOptions<'_>,
+    ) -> Result<Held<Vec<Receipt>>> {
+        if records.is_empty() || records.len() > BATCH_RECORDS_MAX {
+            let count = records.len();
+            return Err(Code::ValueInvalid.error(format!("{count} records at once; 1 to {BATCH_RECORDS_MAX} may be")));
+        }
+        let receipts = self.with_patience(options.patience, || self.append_at_once(records, options))?;
+        let end = receipts[0].end;
+        Ok(self.gate().hold(receipts, end, options.durability))
     }
 
     /// Appends records as they come, many to a commit; `progress` hears of each batch once it is as durable as asked.
@@ -213,13 +266,11 @@ impl Namespace {
             let patience = if part.len() == 1 { options.patience } else { Duration::ZERO };
             match self.with_patience(patience, || self.append_at_once(&part, options)) {
                 Ok(receipts) => {
-                    if let Some(last) = receipts.last() {
-                        self.settle(last.end, options.durability)?;
-                    }
+                    self.settle(receipts[0].end, options.durability)?;
                     progress(&receipts);
                     batch = &batch[receipts.len()..];
                 }
-                Err(error) if part.len() > 1 && matches!(error.code(), Code::Busy | Code::BatchTooLarge) => {
+                Err(error) if part.len() > 1 && (lacks_room(&error) || error.code() == Code::BatchTooLarge) => {
                     most = part.len() / 2;
                 }
                 Err(error) => return Err(error),
@@ -230,24 +281,40 @@ impl Namespace {
 
     /// All of the records in one commit, or none.
     fn append_at_once(&self, records: &[(&str, &[u8])], options: AppendOptions<'_>) -> Result<Vec<Receipt>> {
+        for (log, _) in records {
+            access::check_public(log)?;
+        }
+        let enter = |key| self.inner.keys.enter(self.journal(), key, records, options.function);
+        let mut keyed = options.key.map(enter).transpose()?;
         let committed = self.journal().commit(|tx| {
-            let outside = Outside::new(self, tx, &options)?;
+            if let Some(keyed) = &mut keyed
+                && let Some(answered) = keyed.answer(self.journal(), tx)?
+            {
+                return Ok(answered);
+            }
+            let mut outside = Outside::new(self, tx, &options)?;
             let append = |(ordinal, (log, payload)): (usize, &(&str, &[u8]))| {
-                outside.append(tx, log, payload, ordinal as u16) // at most BATCH_RECORDS_MAX
+                let Appended { seqno, id } = outside.append(tx, log, payload, ordinal as u16)?; // fewer than 65536
+                Ok(Receipt { seqno, id, end: Position::default() })
             };
-            records.iter().enumerate().map(append).collect::<Result<Vec<_>>>()
+            let receipts = records.iter().enumerate().map(append).collect::<Result<Vec<_>>>()?;
+            if let Some(keyed) = &keyed {
+                keyed.note(tx, receipts.iter().map(|receipt| (receipt.seqno, receipt.id)).collect())?;
+            }
+            Ok(receipts)
         })?;
-        let end = committed.end;
-        Ok(committed.value.into_iter().map(|Appended { seqno, id }| Receipt { seqno, id, end }).collect())
+        let mut receipts = committed.value;
+        receipts.iter_mut().for_each(|receipt| receipt.end = committed.end);
+        Ok(receipts)
     }
 
-    /// Tries again while the answer is `Busy` and `patience` lasts.
+    /// Tries again while there is no room and `patience` lasts.
     fn with_patience<R>(&self, patience: Duration, mut attempt: impl FnMut() -> Result<R>) -> Result<R> {
         let (start, journal) = (Instant::now(), self.journal());
         loop {
             let seen = journal.tail();
             match attempt() {
-                Err(error) if error.code() == Code::Busy && start.elapsed() < patience => {
+                Err(error) if lacks_room(&error) && start.elapsed() < patience => {
                     // Any commit since then may have made room, so wait for one rather than for the clock.
                     journal.wait(seen, Duration::from_millis(RETRY_AFTER_MS).min(patience));
                 }
@@ -256,12 +323,9 @@ impl Namespace {
         }
     }
 
-    /// The gate: returns once everything before `end` is as durable as asked, by default as the namespace says.
+    /// Returns once everything before `end` is as durable as asked, by default as the namespace says.
     pub(crate) fn settle(&self, end: Position, durability: Option<Durability>) -> Result<()> {
-        match durability.unwrap_or(self.journal().durability()) {
-            Durability::Memory => Ok(()),
-            Durability::Disk => self.journal().sync(end),
-        }
+        self.gate().hold((), end, durability).wait()
     }
 
     /// The record of `log` with this seqno; in a namespace on disk, once it is durable.
@@ -269,18 +333,79 @@ impl Namespace {
         if seqno == 0 {
             return Err(Code::SeqnoInvalid.error(format!("0 names no record of log '{log}'")));
         }
-        let mut payload = Vec::new();
-        let journal = self.journal();
-        let meta = journal.get(&self.log(log)?, seqno, &mut payload)?;
-        if meta.position >= journal.durable() {
-            self.settle(journal.tail(), None)?;
-        }
-        Ok(Record { seqno, id: meta.id, hlc: meta.hlc, cause: meta.cause, payload })
+        self.get_held(log, seqno, None)?.wait()
     }
 
-    /// The seqno of the newest record of `log`, 0 if it has none.
+    /// A record, 0 for the newest, still held at the gate.
+    pub(crate) fn get_held(&self, log: &str, seqno: u64, durability: Option<Durability>) -> Result<Held<Record>> {
+        let log = self.log(log)?;
+        let (record, position) = self.read(&log, if seqno == 0 { log.latest().max(1) } else { seqno })?;
+        Ok(self.gate().hold(record, position, durability))
+    }
+
+    /// A record, and the position up to which the journal must be durable for it to be.
+    fn read(&self, log: &Log, seqno: u64) -> Result<(Record, Position)> {
+        let mut payload = Vec::new();
+        let meta = self.journal().get(log, seqno, &mut payload)?;
+        let record = Record { seqno, id: meta.id, hlc: meta.hlc, cause: meta.cause, payload };
+        Ok((record, meta.position.just_after()))
+    }
+
+    /// At most `count` records of `log` from `from` on, and at most `bytes_max` bytes unless the first alone has more.
+    pub fn range(&self, log: &str, from: u64, count: u32, bytes_max: usize) -> Result<Vec<Record>> {
+        self.range_held(log, from, count, bytes_max, None)?.wait()
+    }
+
+    /// [`Namespace::range`], still held at the gate.
+    pub(crate) fn range_held(
+        &self,
+        log: &str,
+        from: u64,
+        count: u32,
+        bytes_max: usize,
+        durability: Option<Durability>,
+    ) -> Result<Held<Vec<Record>>> {
+        self.range_of_held(&self.log(log)?, from, count, bytes_max, durability)
+    }
+
+    /// [`Namespace::range_held`] of a log that was looked up before.
+    pub(crate) fn range_of_held(
+        &self,
+        log: &Log,
+        from: u64,
+        count: u32,
+        bytes_max: usize,
+        durability: Option<Durability>,
+    ) -> Result<Held<Vec<Record>>> {
+        if from == 0 {
+            return Err(Code::SeqnoInvalid.error(format!("0 names no record of log '{}'", log.name())));
+        }
+        log.check_exists()?;
+        let end = from.saturating_add(u64::from(count)).min(log.latest().saturating_add(1));
+        let (mut records, mut bytes, mut upto) = (Vec::new(), 0, Position::default());
+        for seqno in from..end {
+            let (record, position) = self.read(log, seqno)?;
+            bytes += record.payload.len();
+            if bytes > bytes_max && !records.is_empty() {
+                break;
+            }
+            upto = upto.max(position);
+            records.push(record);
+        }
+        Ok(self.gate().hold(records, upto, durability))
+    }
+
+    /// The seqno of the newest record of `log`, 0 if it has none; in a namespace on disk, once that is durable.
     pub fn latest(&self, log: &str) -> Result<u64> {
-        Ok(self.log(log)?.latest())
+        self.latest_held(log, None)?.wait()
+    }
+
+    /// [`Namespace::latest`], still held at the gate.
+    pub(crate) fn latest_held(&self, log: &str, durability: Option<Durability>) -> Result<Held<u64>> {
+        let log = self.log(log)?;
+        let latest = log.latest();
+        let newest = if latest == 0 { Position::default() } else { self.journal().position(&log, latest).just_after() };
+        Ok(self.gate().hold(latest, newest, durability))
     }
 
     /// The log of this name.
@@ -290,13 +415,24 @@ impl Namespace {
 
     /// Makes a log that keeps its `history` newest records readable; one with the same attributes is left as it is.
     pub fn create_log(&self, name: &LogName, history: u64) -> Result<Log> {
+        self.create_log_held(name, history)?.wait()
+    }
+
+    /// [`Namespace::create_log`], still held at the gate.
+    pub(crate) fn create_log_held(&self, name: &LogName, history: u64) -> Result<Held<Log>> {
+        access::check_public(name)?;
         let committed = self.journal().commit(|tx| tx.create_log(name, history))?;
-        self.settle(committed.end, None)?;
-        Ok(committed.value)
+        Ok(self.gate().hold(committed.value, committed.end, None))
     }
 
     /// Removes a log that no function is bound to and no pending run was caused by.
     pub fn remove_log(&self, name: &LogName) -> Result<()> {
+        self.remove_log_held(name)?.wait()
+    }
+
+    /// [`Namespace::remove_log`], still held at the gate.
+    pub(crate) fn remove_log_held(&self, name: &LogName) -> Result<Held<()>> {
+        access::check_public(name)?;
         // Read before the lock is taken: reading the whole journal under it would hold everybody up.
         let mut pending = Pending::of(self.journal())?;
         let committed = self.journal().commit(|tx| {
@@ -307,6 +443,16 @@ impl Namespace {
                 return Err(Code::LogInUse.error(format!("log '{name}' is in use: {user}")));
             }
             tx.remove_log(name)
+        })?;
+        Ok(self.gate().hold((), committed.end, None))
+    }
+
+    /// Drops the records of a log before `before`, whatever its history; at most all of them go.
+    pub fn trim_log(&self, name: &LogName, before: u64) -> Result<()> {
+        access::check_public(name)?;
+        let committed = self.journal().commit(|tx| {
+            let log = found(tx.catalog().log(name), name)?.clone();
+            tx.trim(&log, before)
         })?;
         self.settle(committed.end, None)
     }
@@ -403,31 +549,56 @@ impl Namespace {
     }
 }
 
-/// A batch of appends from outside: the definitions they meet, and the function they name.
-struct Outside {
-    catalog: Arc<Catalog>,
-    bindings: Arc<Bindings>,
-    named: Option<Bound>,
-    cause: EventId,
+/// Refuses what looks like an address: nobody means a directory of that name.
+pub fn check_directory(dir: &Path) -> Result<()> {
+    let text = dir.to_string_lossy();
+    if text.contains("://") || text.starts_with("mr:/") {
+        let shown: String = text.chars().take(120).flat_map(char::escape_debug).collect();
+        return Err(Code::AddressInvalid.error(format!("'{shown}' is an address, where a directory belongs")));
+    }
+    Ok(())
 }
 
-impl Outside {
-    fn new(namespace: &Namespace, tx: &mut Transaction<'_>, options: &AppendOptions<'_>) -> Result<Self> {
+/// A batch of appends from outside: the definitions they meet, the function they name, and what goes to other namespaces.
+struct Outside<'a> {
+    namespace: &'a Namespace,
+    catalog: Arc<Catalog>,
+    bindings: Arc<Bindings>,
+    function: Option<&'a str>,
+    cause: EventId,
+    outgoing: Outgoing,
+}
+
+impl<'a> Outside<'a> {
+    fn new(namespace: &'a Namespace, tx: &mut Transaction<'_>, options: &AppendOptions<'a>) -> Result<Self> {
+        tx.observe(options.clock)?;
         let catalog = tx.catalog().clone();
         let bindings = namespace.inner.bindings.get(&catalog);
-        let named = options.function.map(|name| named(&catalog, &bindings, name)).transpose()?;
-        Ok(Self { catalog, bindings, named, cause: options.cause })
+        let (function, cause) = (options.function, options.cause);
+        Ok(Self { namespace, catalog, bindings, function, cause, outgoing: Outgoing::default() })
     }
 
-    fn append(&self, tx: &mut Transaction<'_>, log: &str, payload: &[u8], ordinal: u16) -> Result<Appended> {
+    fn append(&mut self, tx: &mut Transaction<'_>, log: &str, payload: &[u8], ordinal: u16) -> Result<Appended> {
+        if Address::claims(log) {
+            let (to, function) = (log.parse()?, self.function.map(str::parse::<Name>).transpose()?);
+            let (function, cause) = (function.as_ref(), self.cause);
+            let letter = Letter { to: &to, function, data: payload, cause, ordinal };
+            return self.outgoing.append(self.namespace, tx, Room::Outside, letter);
+        }
         let log = found(self.catalog.log(log), log)?;
-        let stage = Stage { cause: self.cause, ordinal, room: Room::Outside, named: self.named, ending: None };
+        let named = self.function.map(|name| named(&self.catalog, &self.bindings, name)).transpose()?;
+        let stage = Stage { cause: self.cause, ordinal, room: Room::Outside, named, ending: None };
         admission::append(tx, &self.bindings, log, payload, stage)
     }
 }
 
+/// Whether there will be room again without anybody's doing.
+fn lacks_room(error: &Error) -> bool {
+    matches!(error.code(), Code::Busy | Code::OutboxFull)
+}
+
 /// The function that an append names.
-fn named(catalog: &Catalog, bindings: &Bindings, name: &str) -> Result<Bound> {
+pub(crate) fn named(catalog: &Catalog, bindings: &Bindings, name: &str) -> Result<Bound> {
     let function = catalog.function(name).ok_or_else(|| no_function(name))?;
     match bindings.definition(function.id()) {
         Some(definition) if !definition.removing => {

@@ -4,12 +4,13 @@ use crate::{
     Namespace,
     bindings::Bindings,
     host::Holder,
+    links::LinkView,
     namespace::no_function,
     runs::{Pending, RunFilter, RunState, RunView},
     status::{FunctionState, HostStatus, LiveFunction},
 };
 use millrace_journal::Catalog;
-use millrace_wire::{Code, EventId, Name, Result};
+use millrace_wire::{Code, EventId, LogName, Name, Result};
 use serde::Serialize;
 use std::{fmt, time::SystemTime};
 
@@ -40,6 +41,7 @@ pub enum Reason {
     NeverBound { function: Name },
     Stopped { function: Name, error: String, retry_in_ms: u64 },
     Idle { function: Name, done: u64 },
+    DeadLetters { function: Name, log: String, records: u64 },
     Running { function: Name, run: String, attempt: u32, for_ms: u64 },
     BackingOff { function: Name, run: String, attempt: u32, error: String, retry_in_ms: u64 },
     MonitorHeld { monitor: Name, function: Name, run: String, for_ms: u64 },
@@ -50,6 +52,7 @@ pub enum Reason {
     Starting { function: Name, pending: u64 },
     Done { run: String, at: String },
     Dead { run: String, at: String, code: String, error: String },
+    Link { kind: String, link: String, to: String, state: String, lag_records: u64, error: Option<String> },
 }
 
 impl fmt::Display for Reason {
@@ -74,6 +77,12 @@ impl fmt::Display for Reason {
             }
             Self::Idle { function, done } => {
                 write!(f, "function '{function}' has nothing to do: all of its {done} runs have ended")
+            }
+            Self::DeadLetters { function, log, records } => {
+                write!(
+                    f,
+                    "function '{function}' gave records up: log '{log}' has {records}; see `millrace log tail {log}`"
+                )
             }
             Self::Running { function, run, attempt, for_ms } => {
                 write!(f, "function '{function}' is running: run {run}, attempt {attempt}, for {for_ms} ms")
@@ -100,6 +109,10 @@ impl fmt::Display for Reason {
             }
             Self::Done { run, at } => write!(f, "run {run} ended well at {at}"),
             Self::Dead { run, at, code, error } => write!(f, "run {run} was given up at {at}: {code}: {error}"),
+            Self::Link { kind, link, to, state, lag_records, error } => {
+                write!(f, "{kind} '{link}' to {to} is {state}: {lag_records} records are still to come")?;
+                error.as_ref().map_or(Ok(()), |error| write!(f, "; {error}"))
+            }
         }
     }
 }
@@ -125,18 +138,43 @@ impl Namespace {
             pending,
         };
         let (what, mut reasons) = if target.is_empty() {
-            ("namespace".into(), asked.all())
+            ("namespace".into(), asked.all().into_iter().chain(self.links_behind(|_| true)?).collect())
         } else if let Ok(run) = target.parse::<EventId>() {
             (format!("run {run}"), asked.run(self.run(run)?))
         } else if let Some(function) = catalog.function(target) {
             (format!("function '{target}'"), asked.function(function.name()))
         } else if catalog.log(target).is_some() {
-            (format!("log '{target}'"), asked.log(target)?)
+            let links = self.links_behind(|link| link.from == target || link.to == target)?;
+            (format!("log '{target}'"), asked.log(target)?.into_iter().chain(links).collect())
         } else {
-            return Err(unknown(target));
+            let named = self.links_behind(|link| link.name == target)?;
+            if named.is_empty() {
+                return Err(unknown(target));
+            }
+            (format!("link '{target}'"), named)
         };
         reasons.dedup();
         Ok(Why { target: what, reasons })
+    }
+}
+
+impl Namespace {
+    /// The links that have something to carry, or something wrong with them.
+    fn links_behind(&self, wanted: impl Fn(&LinkView) -> bool) -> Result<Vec<Reason>> {
+        let views = self.links().view()?;
+        let behind = |view: &&LinkView| wanted(view) && (view.error.is_some() || view.lag_records > 0);
+        let reason = |view: &LinkView| Reason::Link {
+            kind: view.kind.into(),
+            link: view.name.clone(),
+            to: view.to.clone(),
+            state: view.state.name().into(),
+            lag_records: view.lag_records,
+            error: match (&view.code, &view.error) {
+                (Some(code), Some(error)) => Some(format!("{code}: {error}")),
+                (_, error) => error.clone(),
+            },
+        };
+        Ok(views.iter().filter(behind).map(reason).collect())
     }
 }
 
@@ -179,7 +217,8 @@ impl Asked<'_> {
             reasons.extend(self.of_function(function.name()));
         }
         if self.catalog.functions().next().is_none() {
-            reasons.extend(self.catalog.logs().map(|log| Reason::NothingBound { log: log.name().to_string() }));
+            let logs = self.catalog.logs().filter(|log| !LogName::is_internal(log.name()));
+            reasons.extend(logs.map(|log| Reason::NothingBound { log: log.name().to_string() }));
         }
         reasons
     }
@@ -206,6 +245,11 @@ impl Asked<'_> {
         }
         if pending == 0 {
             reasons.push(Reason::Idle { function: name.clone(), done: function.done() });
+            let dead = definition.and_then(|definition| self.catalog.log(&definition.spec.dead_letter));
+            if let Some(log) = dead.filter(|log| log.latest() > 0) {
+                let records = log.latest() + 1 - log.earliest();
+                reasons.push(Reason::DeadLetters { function: name.clone(), log: log.name().to_string(), records });
+            }
         } else if obstacles.is_empty() && self.holder.is_some() {
             reasons.push(Reason::Starting { function: name.clone(), pending });
         } else if obstacles.is_empty() {

@@ -58,7 +58,7 @@ fn a_record_that_ends_every_host_is_given_up() {
     let mut hosts = 0;
     while f.namespace.latest("out").unwrap() == 0 {
         hosts += 1;
-        assert!(hosts < 10, "the record was not given up");
+        assert!(hosts < 20, "the record was not given up");
         let mut host = common::host_process(f.namespace.dir());
         common::until("the host is killed or the run behind is done", || {
             host.try_wait().unwrap().is_some() || f.namespace.latest("out").unwrap() > 0
@@ -66,7 +66,7 @@ fn a_record_that_ends_every_host_is_given_up() {
         let _ = host.kill();
         host.wait().unwrap();
     }
-    assert_eq!(hosts, 4, "three attempts, and a host that gives up");
+    assert_eq!(hosts, 12, "three attempts, eight more that may be the hosts' fault, and a host that gives up");
     assert_eq!(f.all("out"), ["good"]);
     let dead = f.namespace.runs(&RunFilter { state: Some(RunState::Dead), ..RunFilter::default() }).unwrap();
     assert_eq!(dead[0].ending.clone().unwrap().dead.unwrap().code, Code::RunInterrupted.id());

@@ -3,15 +3,17 @@
 use super::{
     HostEvent, Shared,
     engine::{Millis, Verdict},
-    stage::{Effects, Stage},
+    stage::{Effects, Stage, Target},
     starter::is_start_failure,
     state::{State, is_transient},
     worker::{Batch, Fired},
 };
 use crate::{
+    Namespace,
     admission::{self, Room, Stage as Admission},
     bindings::Bindings,
     definition::DEAD_LETTER_HISTORY,
+    links::{Letter, Outgoing},
     runs::Ending,
 };
 use base64::{Engine as _, prelude::BASE64_STANDARD};
@@ -257,6 +259,7 @@ impl Settling<'_, '_> {
             let mut newest: HashMap<u32, u64> = depends.map(|(log, _)| (log.id(), log.latest())).collect();
             let mut tainted = batch.tainted.get();
             let mut published = Vec::with_capacity(publications.len());
+            let mut outgoing = Outgoing::default();
             for publication in publications {
                 let run = &batch.runs[publication.ended.index];
                 let effects = effects(publication);
@@ -268,7 +271,10 @@ impl Settling<'_, '_> {
                     Published::Conflict
                 } else {
                     match &publication.dead {
-                        None => leave(tx, &bindings, batch, run, effects, &mut newest)?,
+                        None => {
+                            let mut leaving = Leaving { namespace: &shared.namespace, outgoing: &mut outgoing };
+                            leaving.leave(tx, &bindings, batch, run, effects, &mut newest)?;
+                        }
                         Some(error) => leave_dead_letter(tx, &bindings, batch, run, error, &mut newest)?,
                     }
                     let ending = match &publication.dead {
@@ -304,7 +310,7 @@ impl Settling<'_, '_> {
         // Others that lag behind are waited for; who feeds itself would wait for itself.
         let of_run = match error.code() {
             Code::RoomExhausted => self.feeds_itself(&ended),
-            Code::LogNotFound | Code::RecordTooLong | Code::BatchTooLarge | Code::RunTooWide => true,
+            Code::LogNotFound | Code::RecordTooLong | Code::BatchTooLarge | Code::RunTooWide | Code::LinksFull => true,
             _ => false,
         };
         if of_run && dead.is_none() {
@@ -316,7 +322,8 @@ impl Settling<'_, '_> {
             }
         } else {
             self.postpone(&ended, error);
-            if !of_run && error.code() != Code::RoomExhausted && !is_transient(error) {
+            let lacks_room = matches!(error.code(), Code::RoomExhausted | Code::OutboxFull);
+            if !of_run && !lacks_room && !is_transient(error) {
                 self.fatal = Some(error.clone());
             }
         }
@@ -328,7 +335,7 @@ impl Settling<'_, '_> {
         let stage = self.stage.borrow();
         self.shared.namespace.bindings().is_ok_and(|bindings| {
             let runs = |log: u32| bindings.of_log(log).iter().any(|bound| bound.function == self.batch.function);
-            stage.effects(ended.index).appends.iter().any(|append| runs(append.log.id()))
+            stage.effects(ended.index).appends.iter().filter_map(|append| append.to.log()).any(|log| runs(log.id()))
         })
     }
 
@@ -341,29 +348,46 @@ impl Settling<'_, '_> {
     }
 }
 
-/// Stages what a run that ended well leaves, but for its DONE.
-fn leave(
-    tx: &mut Transaction<'_>,
-    bindings: &Arc<Bindings>,
-    batch: &Batch,
-    run: &Fired,
-    effects: &Effects,
-    newest: &mut HashMap<u32, u64>,
-) -> Result<()> {
-    let cause = run.claimed.trigger.run;
-    for read in &effects.reads {
-        tx.read(&read.log, read.seqno, cause, read.kind.payload())?;
+/// What runs leave that ended well, but for their DONE.
+struct Leaving<'a> {
+    namespace: &'a Namespace,
+    /// Of all runs of the batch: each knows what those before it have put into an outbox.
+    outgoing: &'a mut Outgoing,
+}
+
+impl Leaving<'_> {
+    /// Stages what one run leaves.
+    fn leave(
+        &mut self,
+        tx: &mut Transaction<'_>,
+        bindings: &Arc<Bindings>,
+        batch: &Batch,
+        run: &Fired,
+        effects: &Effects,
+        newest: &mut HashMap<u32, u64>,
+    ) -> Result<()> {
+        let cause = run.claimed.trigger.run;
+        for read in &effects.reads {
+            tx.read(&read.log, read.seqno, cause, read.kind.payload())?;
+        }
+        let catalog = tx.catalog().clone();
+        for (ordinal, append) in effects.appends.iter().enumerate() {
+            let ordinal = ordinal as u16; // bounded by the stage
+            let log = match &append.to {
+                // The log may have been removed, or removed and made anew, since the run saw it.
+                Target::Log(log) => crate::namespace::found(catalog.log_by_id(log.id()), log.name())?,
+                Target::Address(to) => {
+                    let letter = Letter { to, function: None, data: &append.payload, cause, ordinal };
+                    self.outgoing.append(self.namespace, tx, Room::Run, letter)?;
+                    continue;
+                }
+            };
+            let admission = Admission { cause, ordinal, room: Room::Run, named: None, ending: Some(batch.function) };
+            let appended = admission::append(tx, bindings, log, &append.payload, admission)?;
+            newest.entry(log.id()).and_modify(|seqno| *seqno = appended.seqno);
+        }
+        Ok(())
     }
-    let catalog = tx.catalog().clone();
-    for (ordinal, append) in effects.appends.iter().enumerate() {
-        // The log may have been removed, or removed and made anew, since the run saw it.
-        let log = crate::namespace::found(catalog.log_by_id(append.log.id()), append.log.name())?;
-        let ordinal = ordinal as u16; // bounded by the stage
-        let admission = Admission { cause, ordinal, room: Room::Run, named: None, ending: Some(batch.function) };
-        let appended = admission::append(tx, bindings, log, &append.payload, admission)?;
-        newest.entry(log.id()).and_modify(|seqno| *seqno = appended.seqno);
-    }
-    Ok(())
 }
 
 /// Stages the dead letter of a run that is given up.

@@ -9,9 +9,10 @@
 //! somebody else append to such a log meanwhile, those seqnos come out otherwise; whoever relied on them is run again,
 //! which [`Stage::depends`] makes known to the publisher. The seqnos of a run's *own* appends are provisional in this sense.
 
+use crate::door::access::check_public;
 use millrace_journal::{Catalog, Journal, Log, Position};
 use millrace_runtime::HostCalls;
-use millrace_wire::{Code, Result};
+use millrace_wire::{Address, Code, Result};
 use std::{
     cell::RefCell,
     collections::{HashMap, HashSet},
@@ -44,9 +45,27 @@ impl ReadKind {
     }
 }
 
+/// Where a staged record goes.
+pub(super) enum Target {
+    /// A log of this namespace.
+    Log(Log),
+    /// A log of another one, through its outbox.
+    Address(Address),
+}
+
+impl Target {
+    /// The log, if it is one of this namespace.
+    pub fn log(&self) -> Option<&Log> {
+        match self {
+            Target::Log(log) => Some(log),
+            Target::Address(_) => None,
+        }
+    }
+}
+
 /// A record to be appended.
 pub(super) struct StagedAppend {
-    pub log: Log,
+    pub to: Target,
     pub payload: Vec<u8>,
 }
 
@@ -99,7 +118,7 @@ impl<'a> Stage<'a> {
     /// The run failed: the runs after it see nothing of it.
     pub fn discard(&mut self, run: usize) {
         for append in &self.effects[run].appends {
-            if let Some(visible) = self.visible.get_mut(&append.log.id()) {
+            if let Some(visible) = append.to.log().and_then(|log| self.visible.get_mut(&log.id())) {
                 visible.truncate(others(visible, run) as usize);
             }
         }
@@ -111,14 +130,27 @@ impl<'a> Stage<'a> {
     }
 
     fn append(&mut self, run: usize, log: &str, payload: &[u8]) -> Result<()> {
-        let log = self.log(log)?;
+        let to = self.target(log)?;
         let appends = &mut self.effects[run].appends;
         if appends.len() == APPENDS_MAX {
             return Err(Code::RunTooWide.error(format!("it appends more than {APPENDS_MAX} records")));
         }
-        self.visible.entry(log.id()).or_default().push((run, appends.len()));
-        appends.push(StagedAppend { log, payload: payload.to_vec() });
+        if let Target::Log(log) = &to {
+            self.visible.entry(log.id()).or_default().push((run, appends.len()));
+        }
+        appends.push(StagedAppend { to, payload: payload.to_vec() });
         Ok(())
+    }
+
+    /// The log of this name or address; the runtime's own are not for functions.
+    fn target(&self, log: &str) -> Result<Target> {
+        if Address::claims(log) {
+            let address: Address = log.parse()?;
+            crate::links::check_target(&address)?;
+            return Ok(Target::Address(address));
+        }
+        check_public(log)?;
+        self.log(log).map(Target::Log)
     }
 
     /// The newest seqno at the snapshot, and the appends visible after it.

@@ -297,7 +297,7 @@ impl Shared {
         let rest = self.pool.rest(deadline);
         if rest == Rest::Lead {
             if !self.stopping() {
-                journal.wait(seen, Pool::lead_time(deadline));
+                journal.wait_work(seen, Pool::lead_time(deadline));
             }
             self.pool.led();
         }

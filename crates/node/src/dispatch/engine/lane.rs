@@ -4,6 +4,10 @@ use super::{Claimed, LaneView, Millis, Policy, Trigger, VIEW_MAX, Verdict};
 use millrace_wire::{Error, EventId};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+/// So many times more than it may fail a run may be cut short by the end of its host, before it is taken for the cause.
+/// Hosts are killed for other reasons too, and a run counts as begun from the moment that it is claimed.
+pub(super) const INTERRUPTIONS_MAX: u32 = 8;
+
 /// Why a function as a whole is held back.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Stop {
@@ -231,7 +235,8 @@ impl Lane {
         }
         self.set_state(run, State::Running { fired: None, since: 0 });
         let started = self.started.get_mut(&run).expect("a run that is due is pending");
-        let exhausted = started.attempts >= attempts_max;
+        // Only ends of hosts bring a run here with no attempt left.
+        let exhausted = started.attempts >= attempts_max + INTERRUPTIONS_MAX;
         if !exhausted {
             started.attempts += 1;
         }

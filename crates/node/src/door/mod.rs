@@ -1,0 +1,222 @@
+//! The door: a namespace as somebody outside meets it, through a host.
+//!
+//! ```text
+//!   request --> access --> namespace --> gate --> answer
+//! ```
+//!
+//! Every call passes the one access check ([`access`]) and gives back something [`Held`], which leaves through the one
+//! gate ([`gate`]).
+
+pub(crate) mod access;
+pub(crate) mod gate;
+pub(crate) mod keys;
+pub(crate) mod watch;
+
+use crate::{
+    links::{Accepted, Inbox},
+    namespace::{AppendOptions, Namespace, Receipt, Record},
+};
+use access::{Principal, Right, check};
+use gate::{Gate, Held};
+use millrace_journal::{Durability, Log};
+use millrace_wire::{Code, Error, Hlc, LogName, Name, Result};
+use std::sync::Arc;
+use watch::{Growth, Watch};
+
+/// A namespace that a host serves under a name.
+#[derive(Clone)]
+pub struct Served {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    name: Name,
+    namespace: Namespace,
+    watch: Arc<Watch>,
+}
+
+impl Served {
+    /// Serves a namespace under this name.
+    pub fn new(name: Name, namespace: Namespace) -> Result<Served> {
+        let watch = Watch::start(namespace.journal().clone())
+            .map_err(|error| Code::HostStart.error(format!("a thread could not be started: {error}")))?;
+        Ok(Served { inner: Arc::new(Inner { name, namespace, watch: Arc::new(watch) }) })
+    }
+
+    /// The name.
+    pub fn name(&self) -> &Name {
+        &self.inner.name
+    }
+
+    /// The gate; whoever awaits what it holds calls its `turn`.
+    pub fn gate(&self) -> &Arc<Gate> {
+        self.inner.namespace.gate()
+    }
+
+    /// The namespace itself, for the host's own work: nothing that comes from outside may reach it.
+    pub fn namespace(&self) -> &Namespace {
+        &self.inner.namespace
+    }
+
+    /// The namespace as `principal` may use it.
+    pub fn door(&self, principal: Principal) -> Door {
+        Door { served: self.clone(), principal }
+    }
+}
+
+/// A served namespace as one principal meets it.
+#[derive(Clone)]
+pub struct Door {
+    served: Served,
+    principal: Principal,
+}
+
+impl Door {
+    /// What it leads to.
+    pub fn served(&self) -> &Served {
+        &self.served
+    }
+
+    fn namespace(&self) -> &Namespace {
+        &self.served.inner.namespace
+    }
+
+    /// Makes a result leave through the gate: what succeeded brings its own hold.
+    fn out<T>(&self, result: Result<Held<T>>, durability: Option<Durability>) -> Held<T> {
+        result.unwrap_or_else(|error| self.refuse(error, durability))
+    }
+
+    /// An error that leaves as errors of this namespace do.
+    pub fn refuse<T>(&self, error: Error, durability: Option<Durability>) -> Held<T> {
+        self.served.gate().refuse(error, durability)
+    }
+
+    /// The namespace's hybrid logical clock, for answers.
+    pub fn clock(&self) -> Hlc {
+        self.namespace().journal().clock()
+    }
+
+    /// Appends one record.
+    pub fn append(&self, log: &str, data: &[u8], options: AppendOptions<'_>) -> Held<Receipt> {
+        let append = || {
+            check(self.principal, Right::Append, Some(log))?;
+            let held = self.namespace().append_held(log, data, options)?;
+            self.served.inner.watch.look();
+            Ok(held)
+        };
+        self.out(append(), options.durability)
+    }
+
+    /// Appends records, all or none.
+    pub fn append_many(&self, records: &[(&str, &[u8])], options: AppendOptions<'_>) -> Held<Vec<Receipt>> {
+        let append = || {
+            for (log, _) in records {
+                check(self.principal, Right::Append, Some(log))?;
+            }
+            let held = self.namespace().append_many_held(records, options)?;
+            self.served.inner.watch.look();
+            Ok(held)
+        };
+        self.out(append(), options.durability)
+    }
+
+    /// Reads one record; 0 is the newest.
+    pub fn get(&self, log: &str, seqno: u64, durability: Option<Durability>) -> Held<Record> {
+        let get = || {
+            check(self.principal, Right::Read, Some(log))?;
+            self.namespace().get_held(log, seqno, durability)
+        };
+        self.out(get(), durability)
+    }
+
+    /// Reads at most `count` records from `from` on, and at most `bytes_max` bytes of them unless the first alone has more.
+    pub fn range(
+        &self,
+        log: &str,
+        from: u64,
+        count: u32,
+        bytes_max: usize,
+        durability: Option<Durability>,
+    ) -> Held<Vec<Record>> {
+        let range = || {
+            check(self.principal, Right::Read, Some(log))?;
+            self.namespace().range_held(log, from, count, bytes_max, durability)
+        };
+        self.out(range(), durability)
+    }
+
+    /// [`Door::range`] of a log that [`Door::log`] found: never of another one that has its name now.
+    pub fn range_of(
+        &self,
+        log: &Log,
+        from: u64,
+        count: u32,
+        bytes_max: usize,
+        durability: Option<Durability>,
+    ) -> Held<Vec<Record>> {
+        let range = || {
+            check(self.principal, Right::Read, Some(log.name()))?;
+            self.namespace().range_of_held(log, from, count, bytes_max, durability)
+        };
+        self.out(range(), durability)
+    }
+
+    /// The newest sequence number of a log, 0 if there is none.
+    pub fn latest(&self, log: &str, durability: Option<Durability>) -> Held<u64> {
+        let latest = || {
+            check(self.principal, Right::Read, Some(log))?;
+            self.namespace().latest_held(log, durability)
+        };
+        self.out(latest(), durability)
+    }
+
+    /// The log of this name, to be told of its growth.
+    pub fn log(&self, log: &str) -> Result<Log> {
+        check(self.principal, Right::Read, Some(log))?;
+        self.namespace().log(log)
+    }
+
+    /// Resolves once the newest record of the log is above `seen`. It says only that; what grew is read through the gate.
+    pub fn growth(&self, log: &Log, seen: u64) -> Growth {
+        self.served.inner.watch.growth(log.clone(), seen)
+    }
+
+    /// Makes a log.
+    pub fn create_log(&self, log: &str, history: u64) -> Held<()> {
+        let create = || {
+            check(self.principal, Right::Define, Some(log))?;
+            self.namespace().create_log_held(&log.parse::<LogName>()?, history)
+        };
+        self.out(create(), None).map(drop)
+    }
+
+    /// Removes a log.
+    pub fn remove_log(&self, log: &str) -> Held<()> {
+        let remove = || {
+            check(self.principal, Right::Define, Some(log))?;
+            self.namespace().remove_log_held(&log.parse::<LogName>()?)
+        };
+        self.out(remove(), None)
+    }
+
+    /// Looks at the namespace as a whole; what is seen is held until all of it is safe.
+    pub fn inspect<T>(&self, look: impl FnOnce(&Namespace) -> Result<T>) -> Held<T> {
+        let inspect = || {
+            check(self.principal, Right::Read, None)?;
+            let seen = look(self.namespace())?;
+            Ok(self.served.gate().hold(seen, self.namespace().journal().tail(), None))
+        };
+        self.out(inspect(), None)
+    }
+
+    /// Takes part in a link between namespaces: what is done is held until it is safe.
+    pub fn deliver<T>(&self, deliver: impl FnOnce(&Inbox) -> Result<Accepted<T>>) -> Held<T> {
+        let delivered = || {
+            check(self.principal, Right::Deliver, None)?;
+            let Accepted { value, end } = deliver(&self.namespace().links().inbox())?;
+            self.served.inner.watch.look();
+            Ok(self.served.gate().hold(value, end, None))
+        };
+        self.out(delivered(), None)
+    }
+}

@@ -1,0 +1,84 @@
+//! What the links of a running host are doing, as it tells other processes in the file `links.json`.
+//!
+//! The file only repeats what the host knows and no log says: which links are connected, which wait after what error. It
+//! means something only while the host's lock is held.
+
+use super::{LinkKey, Links};
+use millrace_wire::{Code, Result};
+use serde::{Deserialize, Serialize};
+use std::{fs, io::ErrorKind};
+
+const FILE: &str = "links.json";
+const FILE_NEXT: &str = "links.json.next";
+
+/// What the links of a host are doing.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LinksStatus {
+    /// The host's process.
+    pub pid: u32,
+    /// Every link that it drives.
+    pub links: Vec<LiveLink>,
+}
+
+/// What one link is doing.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LiveLink {
+    /// Which one.
+    pub key: LinkKey,
+    /// Whether the other side answers.
+    pub connected: bool,
+    /// The last answer, in milliseconds since 1970; 0 if there was none.
+    pub contact_ms: u64,
+    /// What was wrong last, until something goes well.
+    pub error: Option<String>,
+    /// When it tries again, in milliseconds since 1970; 0 if it is not waiting.
+    pub retry_ms: u64,
+    /// The newest record there is to fetch, as the other side last said; 0 unless it fetches.
+    pub newest: u64,
+    /// Records carried since the host started.
+    pub records: u64,
+    /// Their bytes.
+    pub bytes: u64,
+}
+
+impl LiveLink {
+    /// A link that has not done anything.
+    pub fn new(key: LinkKey) -> Self {
+        let (connected, error) = (false, None);
+        Self { key, connected, contact_ms: 0, error, retry_ms: 0, newest: 0, records: 0, bytes: 0 }
+    }
+}
+
+impl Links {
+    /// Tells other processes; only the host does.
+    pub fn write_status(&self, status: &LinksStatus) -> Result<()> {
+        let dir = self.namespace.dir();
+        let text = serde_json::to_vec(status).expect("numbers and text always make JSON");
+        let next = dir.join(FILE_NEXT);
+        // Renamed into place, so that nobody reads half of it.
+        let written = fs::write(&next, text).and_then(|()| fs::rename(&next, dir.join(FILE)));
+        written.map_err(|error| Code::HostStart.error(format!("'{}': {error}", next.display())))
+    }
+
+    /// What the links of the running host are doing; nothing if no host runs.
+    pub fn status(&self) -> Result<LinksStatus> {
+        let Some(holder) = self.namespace.host()? else { return Ok(LinksStatus::default()) };
+        let path = self.namespace.dir().join(FILE);
+        match fs::read(&path) {
+            Ok(text) => {
+                let status: Option<LinksStatus> = serde_json::from_slice(&text).ok();
+                Ok(status.filter(|status| status.pid == holder.pid).unwrap_or_default())
+            }
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(LinksStatus::default()),
+            Err(error) => Err(Code::ReadOnly.error(format!("'{}': {error}", path.display()))),
+        }
+    }
+
+    /// The host is gone.
+    pub fn remove_status(&self) {
+        for file in [FILE, FILE_NEXT] {
+            // What stays is known for old by its process id.
+            let _ = fs::remove_file(self.namespace.dir().join(file));
+        }
+    }
+}

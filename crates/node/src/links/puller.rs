@@ -1,0 +1,224 @@
+//! A relay that fetches: the log is elsewhere, the records come here, and this side keeps the number.
+
+use super::{
+    LinkKey, Links,
+    inbox::{Accepted, Inbound, Inbox},
+    state::{Endpoint, OnGap, Relay, shown},
+    upstream,
+};
+use millrace_wire::{
+    Address, Code, Error, Hlc, LogName, Result,
+    protocol::{Deliver, Delivered, Item, Link, Records},
+};
+
+/// One relay that fetches, as its receiver sees it.
+pub struct Puller {
+    links: Links,
+    inbox: Inbox,
+    relay: Relay,
+    address: Address,
+    from: LogName,
+    to: LogName,
+    inbound: Option<Inbound>,
+    /// The last number that is committed here.
+    number: u64,
+    /// Records before this are not wanted, or gone.
+    floor: u64,
+    /// The next record to fetch.
+    next: u64,
+}
+
+impl Links {
+    /// Every relay that fetches and has not stopped.
+    pub fn pullers(&self) -> Result<Vec<Puller>> {
+        let state = self.state()?;
+        let relays = state.relays.iter().filter(|relay| relay.course.stopped.is_none());
+        Ok(relays.filter_map(|relay| Puller::of(self, relay)).collect())
+    }
+}
+
+impl Puller {
+    fn of(links: &Links, relay: &Relay) -> Option<Self> {
+        let (Endpoint::There(address), Endpoint::Here(to)) = (&relay.from, &relay.to) else { return None };
+        Some(Self {
+            links: links.clone(),
+            inbox: links.inbox(),
+            relay: relay.clone(),
+            address: address.clone(),
+            from: address.log.clone()?,
+            to: to.clone(),
+            inbound: None,
+            number: 0,
+            floor: 1,
+            next: 1,
+        })
+    }
+
+    /// Which relay it is.
+    pub fn key(&self) -> LinkKey {
+        LinkKey::Relay(self.relay.id)
+    }
+
+    /// Where the log is.
+    pub fn address(&self) -> &Address {
+        &self.address
+    }
+
+    /// The log to fetch, at that address.
+    pub fn log(&self) -> &LogName {
+        &self.from
+    }
+
+    /// The log whose newest record over there [`Puller::begin`] wants to see, if there is such a log.
+    pub fn upstream_log() -> &'static str {
+        upstream::LOG
+    }
+
+    /// The last number that is committed here.
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Takes up who answers over there and how far its log is; says from which record on to fetch.
+    ///
+    /// # Errors
+    ///
+    /// If it is not who it was, or has not what it had: then the relay has stopped.
+    pub fn begin(&mut self, (namespace, epoch): (u64, u32), upstream: Option<&[u8]>, latest: u64) -> Result<u64> {
+        let begun = self.try_begin((namespace, epoch), upstream, latest);
+        begun.map_err(|error| if super::inbox::is_permanent(error.code()) { self.stop(error) } else { error })
+    }
+
+    fn try_begin(&mut self, (namespace, epoch): (u64, u32), upstream: Option<&[u8]>, latest: u64) -> Result<u64> {
+        if let Some(known) = self.relay.course.namespace
+            && known != namespace
+        {
+            return Err(Code::LinkPeerChanged.error(format!(
+                "namespace {} answers where {} was",
+                shown(namespace),
+                shown(known)
+            )));
+        }
+        let stream = format!("pull/{}/{}", self.relay.id, self.relay.course.generation);
+        let path = upstream::path(namespace, upstream, &self.from)?;
+        let link = Link { stream: &stream, namespace, epoch, target: Some(&self.to), path };
+        let (inbound, linked) = self.inbox.link(&link)?;
+        self.inbound = Some(inbound);
+        self.number = linked.value.number;
+        if self.number > latest {
+            return Err(Code::LinkPeerBehind.error(format!(
+                "log '{}' ends with record {latest}, and record {} came from it",
+                self.from, self.number
+            )));
+        }
+        let id = self.relay.id;
+        if self.relay.course.namespace.is_none() {
+            let (_, end) = self.links.change(|state, _| {
+                state.relay_mut(id)?.course.namespace = Some(namespace);
+                Ok(())
+            })?;
+            self.links.namespace.settle(end, None)?;
+            self.relay.course.namespace = Some(namespace);
+        }
+        // The last record that came is fetched once more: should it be another one now, both sides have gone apart.
+        self.floor = self.relay.course.begin.unwrap_or(self.relay.start).max(1);
+        self.next = self.number.max(self.floor);
+        Ok(self.next)
+    }
+
+    /// Commits what was fetched. The answer says how far it came, and why not further.
+    pub fn take(&mut self, epoch: u32, records: &Records<'_>) -> Result<Accepted<Delivered>> {
+        let inbound = self.inbound.clone();
+        let inbound =
+            inbound.ok_or_else(|| Code::LinkOutOfOrder.error("records came before it was said where they belong"))?;
+        self.check_source(records.incarnation)?;
+        let first = records.records.first().map_or(self.next, |record| record.seqno);
+        if first > self.next {
+            self.lost(self.next, first)?;
+            self.floor = first;
+        }
+        let void = self.relay.course.void;
+        let items = records.records.iter().map(|record| Item {
+            log: &self.to,
+            data: record.data,
+            id: record.id,
+            hlc: record.hlc,
+            function: None,
+            void: void == Some(record.seqno),
+        });
+        let deliver = Deliver { link: 0, first, gap: first > self.number + 1, items: items.collect() };
+        let accepted = self.inbox.accept(&inbound, epoch, &deliver)?;
+        self.number = accepted.value.number;
+        self.next = self.floor.max(self.number + 1);
+        if let Some(refused) = &accepted.value.refused
+            && refused.retry_after_ms.is_none()
+        {
+            let code = Code::from_id(&refused.code).unwrap_or(Code::LinkStopped);
+            let number = self.number + 1;
+            return Err(self.stop(code.error(format!("record {number} of '{}': {}", self.address, refused.detail))));
+        }
+        Ok(accepted)
+    }
+
+    /// The source no longer has what is wanted, its oldest record is `earliest`: whether to go on there is the relay's to
+    /// say. Returns from which record on to fetch.
+    pub fn passed_by(&mut self, earliest: u64) -> Result<u64> {
+        if earliest > self.next {
+            // The one that was only to be shown again is missed by nobody.
+            let wanted = self.floor.max(self.number + 1);
+            if earliest > wanted {
+                self.lost(wanted, earliest)?;
+            }
+            self.floor = earliest;
+            self.next = earliest;
+        }
+        Ok(self.next)
+    }
+
+    fn check_source(&mut self, incarnation: u32) -> Result<()> {
+        match self.relay.source {
+            Some(known) if known == incarnation => Ok(()),
+            Some(_) => {
+                let gone = Code::LinkSourceGone.error(format!("'{}' was removed and made anew", self.address));
+                Err(self.stop(gone))
+            }
+            None => {
+                let id = self.relay.id;
+                self.links.change(|state, _| {
+                    state.relay_mut(id)?.source = Some(incarnation);
+                    Ok(())
+                })?;
+                self.relay.source = Some(incarnation);
+                Ok(())
+            }
+        }
+    }
+
+    fn lost(&mut self, wanted: u64, first: u64) -> Result<()> {
+        let (id, lost) = (self.relay.id, first - wanted);
+        let (passes, _) = self.links.change(|state, _| {
+            let relay = state.relay_mut(id)?;
+            let passes = relay.on_gap == OnGap::Skip || relay.pass_gap;
+            if passes {
+                (relay.lost, relay.pass_gap) = (relay.lost + lost, false);
+            }
+            Ok(passes)
+        })?;
+        if passes {
+            return Ok(());
+        }
+        let (address, last) = (&self.address, first - 1);
+        let detail = format!("records {wanted} to {last} left the history of '{address}' before they were fetched");
+        Err(self.stop(Code::LinkGap.error(detail)))
+    }
+
+    /// Stops the relay until somebody decides; gives the error back.
+    pub fn stop(&self, error: Error) -> Error {
+        self.links.stop(&self.key(), error)
+    }
+
+    /// The newest moment known here, for whoever answers.
+    pub fn clock(&self) -> Hlc {
+        self.links.namespace.journal().clock()
+    }
+}

@@ -1,0 +1,242 @@
+//! Relays: adding, removing, and going on after a stop.
+
+use super::{
+    LinkKey, Links,
+    sender::Sender,
+    state::{Course, Endpoint, OnGap, RELAYS_MAX, Relay},
+    upstream,
+};
+use millrace_wire::{Address, Code, Error, LogName, Name, Result, SEGMENT_MAX_BYTES};
+
+/// How a relay is added.
+#[derive(Clone, Debug, Default)]
+pub struct RelayOptions {
+    /// Its name; by default one is made from the source's.
+    pub name: Option<Name>,
+    /// The first record to forward; by default the oldest that is left.
+    pub start: Option<u64>,
+    /// What to do about records that are lost before they are forwarded.
+    pub on_gap: OnGap,
+}
+
+fn invalid(detail: impl Into<String>) -> Error {
+    Code::RelayInvalid.error(detail)
+}
+
+impl Endpoint {
+    /// A log's name, or an address that names a log.
+    pub fn parse(text: &str) -> Result<Self> {
+        let end = if Address::claims(text) { Endpoint::There(text.parse()?) } else { Endpoint::Here(text.parse()?) };
+        match end.log() {
+            None => Err(invalid(format!("address '{end}' names a namespace, and no log"))),
+            Some(log) if LogName::is_internal(log) => Err(invalid(format!("log '{log}' belongs to the runtime"))),
+            Some(_) => Ok(end),
+        }
+    }
+
+    /// The log that it is, here or there.
+    pub fn log(&self) -> Option<&LogName> {
+        match self {
+            Endpoint::Here(log) => Some(log),
+            Endpoint::There(address) => address.log.as_ref(),
+        }
+    }
+}
+
+impl Links {
+    /// Begins to forward one log to another.
+    pub fn add_relay(&self, from: &str, to: &str, options: &RelayOptions) -> Result<Relay> {
+        let (from, to) = (Endpoint::parse(from)?, Endpoint::parse(to)?);
+        if matches!((&from, &to), (Endpoint::There(_), Endpoint::There(_))) {
+            return Err(invalid("both ends are in other namespaces; add the relay in one of the two"));
+        }
+        if from == to {
+            return Err(invalid(format!("'{from}' is both ends")));
+        }
+        let (relay, end) = self.change(|state, tx| {
+            if state.relays.len() >= RELAYS_MAX {
+                return Err(Code::LinksFull.error(format!("there are {RELAYS_MAX} relays")));
+            }
+            if let Some(known) = state.relays.iter().find(|relay| relay.from == from && relay.to == to) {
+                return Err(Code::RelayExists.error(format!("relay '{}' forwards '{from}' to '{to}'", known.name)));
+            }
+            let mut source = None;
+            let mut start = options.start.unwrap_or(1);
+            for end in [&from, &to] {
+                let Endpoint::Here(log) = end else { continue };
+                let log = crate::namespace::found(tx.catalog().log(log), log)?;
+                if end == &from {
+                    source = Some(log.id());
+                    start = options.start.unwrap_or(log.earliest().max(1));
+                }
+            }
+            let id = state.next_relay_id();
+            let name = self.relay_name(state, options.name.clone(), &from)?;
+            if let (Endpoint::Here(from), Endpoint::Here(to)) = (&from, &to) {
+                // What it would be told by itself; only so is a circle refused before anything goes round.
+                let own = self.namespace.journal().namespace().get();
+                let path = self.path_of(from)?;
+                upstream::enter(&self.namespace, tx, (own, &format!("relay/{id}/0")), to, &path)?;
+            }
+            let (on_gap, course) = (options.on_gap, Course::new());
+            let relay = Relay {
+                id,
+                name,
+                from,
+                to,
+                on_gap,
+                start: start.max(1),
+                source,
+                lost: 0,
+                pass_gap: false,
+                leaving: false,
+                course,
+            };
+            state.relays.push(relay.clone());
+            Ok(relay)
+        })?;
+        self.namespace.settle(end, None)?;
+        Ok(relay)
+    }
+
+    fn relay_name(&self, state: &mut super::state::State, name: Option<Name>, from: &Endpoint) -> Result<Name> {
+        if let Some(name) = name {
+            return match state.relay_named(&name) {
+                Ok(_) => Err(Code::RelayExists.error(format!("a relay is named '{name}' already"))),
+                Err(_) => Ok(name),
+            };
+        }
+        let log = from.log().map_or("relay", |log| log);
+        let stem: String = log.replace('/', ".").chars().take(SEGMENT_MAX_BYTES - 4).collect();
+        let mut names = std::iter::once(stem.clone()).chain((2..=RELAYS_MAX + 1).map(|n| format!("{stem}-{n}")));
+        let free = names.find(|name| state.relay_named(name).is_err()).expect("more names than relays");
+        free.parse()
+    }
+
+    /// The relay of this name.
+    pub fn relay(&self, name: &str) -> Result<Relay> {
+        Ok(self.state()?.relay_named(name)?.clone())
+    }
+
+    /// Stops forwarding for good. The other side is told, when it can be reached; `force` does not wait for that.
+    ///
+    /// Returns whether the relay is gone; otherwise it is leaving.
+    pub fn remove_relay(&self, name: &str, force: bool) -> Result<bool> {
+        let (gone, end) = self.change(|state, tx| {
+            let relay = state.relay_named(name)?;
+            let id = relay.id;
+            let tells = relay.pushes() && relay.address().is_some() && relay.course.namespace.is_some();
+            if tells && !force {
+                (relay.leaving, relay.course.stopped) = (true, None);
+                return Ok(false);
+            }
+            if let Endpoint::Here(to) = &relay.to {
+                let kind = if relay.pushes() { "relay" } else { "pull" };
+                let own = self.namespace.journal().namespace().get();
+                let source = if relay.pushes() { own } else { relay.course.namespace.unwrap_or(own) };
+                let stream = format!("{kind}/{id}/{}", relay.course.generation);
+                upstream::enter(&self.namespace, tx, (source, &stream), to, &[])?;
+                let numbers = format!("_inbox/{}/{stream}", super::state::shown(source));
+                if tx.catalog().log(&numbers).is_some() {
+                    tx.remove_log(&super::log_name(&numbers))?;
+                }
+            }
+            self.drop_relay(state, tx, id)?;
+            Ok(true)
+        })?;
+        self.namespace.settle(end, None)?;
+        Ok(gone)
+    }
+
+    fn drop_relay(
+        &self,
+        state: &mut super::state::State,
+        tx: &mut millrace_journal::Transaction<'_>,
+        id: u64,
+    ) -> Result<()> {
+        let progress = state.relay_mut(id)?.progress_log();
+        state.relays.retain(|relay| relay.id != id);
+        if tx.catalog().log(&progress).is_some() {
+            tx.remove_log(&progress)?;
+        }
+        Ok(())
+    }
+
+    /// The other side of a relay that is leaving was told.
+    pub fn forget_relay(&self, id: u64) -> Result<()> {
+        self.change(|state, tx| self.drop_relay(state, tx, id)).map(drop)
+    }
+
+    /// Goes on with a relay that has stopped. `skip` passes over the record that was refused; `from` names the record to
+    /// go on with where the two sides do not agree any more.
+    pub fn resume_relay(&self, name: &str, skip: bool, from: Option<u64>) -> Result<()> {
+        let progress = self.progress(&self.relay(name)?)?;
+        let (_, end) = self.change(|state, tx| {
+            let relay = state.relay_named(name)?;
+            let reason = relay.course.stopped.take().map(|stop| stop.error().code());
+            if reason.is_none() && (skip || from.is_some()) {
+                return Err(Code::ValueInvalid.error(format!(
+                    "relay '{name}' has not stopped, so there is nothing to skip and no place to start from; \
+                     to send records again, remove it and add it with --start"
+                )));
+            }
+            let source = match &relay.from {
+                Endpoint::Here(log) => tx.catalog().log(log).cloned(),
+                Endpoint::There(_) => None,
+            };
+            match reason {
+                Some(Code::LinkGap) => relay.pass_gap = true,
+                Some(Code::LinkPeerBehind) if relay.pushes() => {
+                    relay.course.fresh = true;
+                    relay.course.begin = from.or(Some(relay.start));
+                }
+                Some(Code::LinkPeerChanged) => relay.course.restart(from.or(Some(progress + 1))),
+                Some(Code::LinkPeerAhead | Code::LinkPeerBehind | Code::LinkDiverged) => {
+                    let next = source.as_ref().map_or(progress, |log| log.latest().max(progress));
+                    relay.course.restart(from.or(Some(next + 1)));
+                }
+                Some(Code::LinkSourceGone) => {
+                    relay.source = source.as_ref().map(millrace_journal::Log::id);
+                    relay.start = from.unwrap_or(1);
+                    relay.course.restart(Some(relay.start));
+                }
+                _ if skip => relay.course.void = Some(progress + 1),
+                _ => {}
+            }
+            Ok(())
+        })?;
+        self.namespace.settle(end, None)
+    }
+
+    /// A sender for every stream that goes out and has not stopped; what keeps one from going on is noted with it.
+    pub fn senders(&self) -> Result<Vec<Sender>> {
+        let state = self.state()?;
+        let mut senders = Vec::new();
+        for peer in state.peers.iter().filter(|peer| peer.course.stopped.is_none()) {
+            senders.extend(Sender::of_outbox(self, peer)?);
+        }
+        for relay in state.relays.iter().filter(|relay| relay.course.stopped.is_none() && relay.pushes()) {
+            match Sender::of_relay(self, relay) {
+                Ok(sender) => senders.push(sender),
+                Err(error) if error.code() == Code::LinkSourceGone => {} // It has stopped, and says why.
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(senders)
+    }
+
+    /// The stream of this key, if it is there and has not stopped.
+    pub fn sender(&self, key: &LinkKey) -> Result<Option<Sender>> {
+        let state = self.state()?;
+        match key {
+            LinkKey::Outbox(name) => {
+                let peer = state.peers.iter().find(|peer| peer.name == *name && peer.course.stopped.is_none());
+                peer.map_or(Ok(None), |peer| Sender::of_outbox(self, peer))
+            }
+            LinkKey::Relay(id) => {
+                let relay = state.relays.iter().find(|relay| relay.id == *id && relay.course.stopped.is_none());
+                relay.filter(|relay| relay.pushes()).map(|relay| Sender::of_relay(self, relay)).transpose()
+            }
+        }
+    }
+}

@@ -1,0 +1,541 @@
+//! The sending side of one stream: what to send next, and what the answers mean. It knows no network and keeps no time.
+//!
+//! ```text
+//!  hello ──> Link ──> Linked ──> linked ──> next ──> Deliver … ──> Delivered ──> answered ─┐
+//!                                             ^────────────────────────────────────────────┘
+//! ```
+//!
+//! Deliveries may follow one another without waiting for answers. Once one is refused, nothing more is sent until those in
+//! flight are answered; then it goes on behind the last number that is safe at the other side.
+
+use super::{
+    LinkKey, Links, inbox, log_name, message, note,
+    outbox::log_of,
+    state::{Course, Endpoint, OnGap, Peer, Relay, Stop},
+};
+use millrace_journal::{Log, Position};
+use millrace_wire::{
+    Address, Code, Error, EventId, Hlc, LogName, Result,
+    protocol::{Deliver, Delivered, Item, Link, Linked, PathStep, Refused},
+};
+use std::{
+    ops::Range,
+    time::{Duration, Instant},
+};
+
+/// Most records in one delivery.
+const BATCH_RECORDS_MAX: usize = 4096;
+/// How often what was acknowledged of a relay is noted: it only serves to see that the other side went back.
+const PROGRESS_EVERY: Duration = Duration::from_secs(1);
+const PROGRESS_HISTORY: u64 = 2;
+
+/// One stream as its sender sees it.
+pub struct Sender {
+    links: Links,
+    key: LinkKey,
+    /// Where it goes; `None` if to this very namespace.
+    address: Option<Address>,
+    target: Option<LogName>,
+    stream: String,
+    log: Log,
+    /// The relay's own bounds.
+    on_gap: OnGap,
+    /// It was removed: the other side is only to be told.
+    leaving: bool,
+    void: Option<u64>,
+    /// The last number that was put into a delivery.
+    sent: u64,
+    /// The last number that is safe at the other side.
+    acked: u64,
+    /// The last number that the other side has once what is in flight has come.
+    theirs: u64,
+    /// Deliveries that are not answered.
+    in_flight: usize,
+    /// The first refusal since all deliveries were answered.
+    refused: Option<Refused>,
+    /// What the path was made from.
+    path_version: u64,
+    /// When what was acknowledged was last noted.
+    noted_at: Option<Instant>,
+}
+
+/// What a sender begins with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hello {
+    /// The stream's name.
+    pub stream: String,
+    /// This namespace.
+    pub namespace: u64,
+    /// Its epoch.
+    pub epoch: u32,
+    /// The log at the other side that all records go to, if there is one.
+    pub target: Option<LogName>,
+    /// By which logs its records have come.
+    pub path: Vec<PathStep>,
+}
+
+impl Hello {
+    /// As a message.
+    pub fn link(&self) -> Link<'_> {
+        let (stream, target) = (&*self.stream, self.target.as_deref());
+        Link { stream, namespace: self.namespace, epoch: self.epoch, target, path: self.path.clone() }
+    }
+}
+
+/// Records to be delivered.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Batch {
+    first: u64,
+    gap: bool,
+    bytes: Vec<u8>,
+    items: Vec<BatchItem>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct BatchItem {
+    id: EventId,
+    hlc: Hlc,
+    log: Range<usize>,
+    function: Option<Range<usize>>,
+    data: Range<usize>,
+    void: bool,
+}
+
+impl Batch {
+    /// As a message of the stream that was opened by the request `link`.
+    pub fn deliver(&self, link: u64) -> Deliver<'_> {
+        let text = |range: &Range<usize>| std::str::from_utf8(&self.bytes[range.clone()]).expect("decoded as text");
+        let item = |item: &BatchItem| Item {
+            log: self.items_log(item),
+            data: &self.bytes[item.data.clone()],
+            id: item.id,
+            hlc: item.hlc,
+            function: item.function.as_ref().map(text),
+            void: item.void,
+        };
+        Deliver { link, first: self.first, gap: self.gap, items: self.items.iter().map(item).collect() }
+    }
+
+    fn items_log(&self, item: &BatchItem) -> &str {
+        std::str::from_utf8(&self.bytes[item.log.clone()]).expect("decoded as text")
+    }
+
+    /// How many records.
+    pub fn records(&self) -> usize {
+        self.items.len()
+    }
+
+    /// How many bytes of them.
+    pub fn bytes(&self) -> usize {
+        self.bytes.len()
+    }
+}
+
+/// What a sender does next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Send on.
+    Go,
+    /// Wait for answers to what is in flight.
+    Drain,
+    /// The other side is not ready: try again after this time.
+    Retry(Duration, Error),
+}
+
+impl Sender {
+    /// The sender of a peer's outbox; none if nothing was ever sent to it.
+    pub(super) fn of_outbox(links: &Links, peer: &Peer) -> Result<Option<Self>> {
+        let catalog = links.namespace.journal().catalog()?;
+        let Some(log) = catalog.log(&log_of(&peer.name)).cloned() else { return Ok(None) };
+        let generation = peer.course.generation;
+        let stream = format!("outbox/{}/{generation}", peer.name);
+        let acked = log.earliest().saturating_sub(1);
+        let mut sender = Self::new(links, LinkKey::Outbox(peer.name.clone()), stream, log, &peer.course, acked);
+        sender.address = Some(peer.address.clone());
+        Ok(Some(sender))
+    }
+
+    /// The sender of a relay from a log of this namespace.
+    pub(super) fn of_relay(links: &Links, relay: &Relay) -> Result<Self> {
+        let Endpoint::Here(from) = &relay.from else {
+            return Err(Code::RelayInvalid.error(format!("relay '{}' fetches", relay.name)));
+        };
+        let gone = |what: &str| {
+            links.stop(&LinkKey::Relay(relay.id), Code::LinkSourceGone.error(format!("log '{from}' {what}")))
+        };
+        let catalog = links.namespace.journal().catalog()?;
+        let log = catalog.log(from).cloned().ok_or_else(|| gone("was removed"))?;
+        if relay.source.is_some_and(|id| id != log.id()) {
+            return Err(gone("was removed and made anew"));
+        }
+        let stream = format!("relay/{}/{}", relay.id, relay.course.generation);
+        let begin = relay.course.begin.unwrap_or(relay.start).max(1) - 1;
+        let acked = if relay.course.fresh { begin } else { links.progress(relay)?.max(begin) };
+        let mut sender = Self::new(links, LinkKey::Relay(relay.id), stream, log, &relay.course, acked);
+        (sender.on_gap, sender.leaving) = (relay.on_gap, relay.leaving);
+        match &relay.to {
+            Endpoint::Here(to) => sender.target = Some(to.clone()),
+            Endpoint::There(address) => {
+                sender.target = address.log.clone();
+                sender.address = Some(address.clone());
+            }
+        }
+        Ok(sender)
+    }
+
+    fn new(links: &Links, key: LinkKey, stream: String, log: Log, course: &Course, acked: u64) -> Self {
+        Self {
+            links: links.clone(),
+            key,
+            address: None,
+            target: None,
+            stream,
+            log,
+            on_gap: OnGap::Stop,
+            leaving: false,
+            void: course.void,
+            sent: acked,
+            acked,
+            theirs: acked,
+            in_flight: 0,
+            refused: None,
+            path_version: 0,
+            noted_at: None,
+        }
+    }
+
+    /// Which stream it is.
+    pub fn key(&self) -> &LinkKey {
+        &self.key
+    }
+
+    /// Where it goes; `None` if to this very namespace.
+    pub fn address(&self) -> Option<&Address> {
+        self.address.as_ref()
+    }
+
+    /// The last number that is safe at the other side.
+    pub fn acked(&self) -> u64 {
+        self.acked
+    }
+
+    /// The newest number that there is to send.
+    pub fn newest(&self) -> u64 {
+        self.log.latest()
+    }
+
+    /// Deliveries that are not answered.
+    pub fn in_flight(&self) -> usize {
+        self.in_flight
+    }
+
+    /// What to open the stream with. Whatever was in flight is forgotten.
+    pub fn hello(&mut self) -> Result<Hello> {
+        (self.in_flight, self.refused) = (0, None);
+        self.path_version = self.links.path_version()?;
+        let journal = self.links.namespace.journal();
+        let tells = self.target.is_some() && !self.leaving;
+        let path = if tells { self.links.path_of(self.log.name())? } else { Vec::new() };
+        let (stream, target) = (self.stream.clone(), self.target.clone());
+        Ok(Hello { stream, namespace: journal.namespace().get(), epoch: journal.epoch(), target, path })
+    }
+
+    /// Whether the other side was told a path that is no longer true: then the stream has to be opened again.
+    pub fn is_path_stale(&self) -> bool {
+        self.target.is_some() && self.links.path_version().is_ok_and(|version| version != self.path_version)
+    }
+
+    /// Takes up where the other side stands.
+    ///
+    /// # Errors
+    ///
+    /// If it is not the other side that it was, or does not stand where it can: then the stream has stopped.
+    pub fn linked(&mut self, linked: &Linked) -> Result<()> {
+        if self.leaving {
+            return Ok(()); // It has forgotten the stream, as it should.
+        }
+        let course = self.course()?;
+        let checked = self.check(&course, linked);
+        if let Err(error) = checked {
+            return Err(self.stop(error));
+        }
+        if course.namespace.is_none() {
+            let (_, end) = self.change(|course| course.namespace = Some(linked.namespace))?;
+            self.links.namespace.settle(end, None)?;
+        }
+        self.theirs = linked.number;
+        // The last record that came is shown once more, and counts as acknowledged only then: should it be another one
+        // here, both sides have gone apart.
+        let shows = linked.number > 0 && linked.number >= self.acked && linked.number >= self.log.earliest();
+        if shows {
+            self.sent = linked.number - 1;
+            return Ok(());
+        }
+        if linked.number > self.acked {
+            self.acked = linked.number;
+            self.note_acked()?;
+        }
+        self.sent = self.acked;
+        Ok(())
+    }
+
+    fn check(&self, course: &Course, linked: &Linked) -> Result<()> {
+        let other = super::state::shown(linked.namespace);
+        if let Some(known) = course.namespace
+            && known != linked.namespace
+        {
+            let known = super::state::shown(known);
+            return Err(Code::LinkPeerChanged.error(format!("namespace {other} answers where {known} was")));
+        }
+        if linked.number > self.log.latest() {
+            return Err(Code::LinkPeerAhead.error(format!(
+                "namespace {other} has number {}, and {} is the newest here",
+                linked.number,
+                self.log.latest()
+            )));
+        }
+        if linked.number < self.acked && !course.fresh {
+            return Err(Code::LinkPeerBehind
+                .error(format!("namespace {other} has number {}, and acknowledged {}", linked.number, self.acked)));
+        }
+        Ok(())
+    }
+
+    /// What comes next, of at most about `bytes_max` bytes; `None` if there is nothing, or if answers have to come first.
+    ///
+    /// Everything in it is as durable as the namespace wants it before others see it.
+    pub fn next(&mut self, bytes_max: usize) -> Result<Option<Batch>> {
+        if self.refused.is_some() || self.leaving {
+            return Ok(None);
+        }
+        if self.log.check_exists().is_err() {
+            let gone = Code::LinkSourceGone.error(format!("log '{}' was removed", self.log.name()));
+            return Err(self.stop(gone));
+        }
+        let latest = self.log.latest();
+        if self.sent >= latest {
+            return Ok(None);
+        }
+        let first = self.log.earliest().max(self.sent + 1);
+        let gap = first > self.theirs + 1;
+        if gap && self.in_flight > 0 {
+            return Ok(None); // A gap in numbers may only follow what is known to have come.
+        }
+        if first > self.sent + 1 {
+            self.pass_gap(first)?;
+        }
+        let mut batch = Batch { first, gap, ..Batch::default() };
+        let moved_on = self.fill(&mut batch, latest, bytes_max)?;
+        if moved_on {
+            return Ok(None); // The next call sees where to.
+        }
+        self.sent = first + batch.items.len() as u64 - 1;
+        self.theirs = self.sent;
+        self.in_flight += 1;
+        Ok(Some(batch))
+    }
+
+    /// Reads records into a batch. Whether the history has passed them meanwhile.
+    fn fill(&self, batch: &mut Batch, latest: u64, bytes_max: usize) -> Result<bool> {
+        let journal = self.links.namespace.journal();
+        let (mut payload, mut newest) = (Vec::new(), Position::default());
+        for number in batch.first..=latest {
+            let meta = match journal.get(&self.log, number, &mut payload) {
+                Ok(meta) => meta,
+                Err(error) if error.code() == Code::BelowHistory => {
+                    batch.items.clear();
+                    return Ok(true);
+                }
+                Err(error) => return Err(error),
+            };
+            let full = batch.bytes.len() + payload.len() > bytes_max || batch.items.len() == BATCH_RECORDS_MAX;
+            if full && !batch.items.is_empty() {
+                break;
+            }
+            newest = newest.max(meta.position);
+            let void = self.void == Some(number);
+            let at = batch.bytes.len();
+            let (log, function, data) = if void {
+                (at..at, None, at..at)
+            } else if self.target.is_some() {
+                batch.bytes.extend_from_slice(&payload);
+                (at..at, None, at..at + payload.len())
+            } else {
+                let message = message::decode(&payload)?;
+                batch.bytes.extend_from_slice(message.log.as_bytes());
+                let log = at..batch.bytes.len();
+                let function = message.function.map(|name| {
+                    let from = batch.bytes.len();
+                    batch.bytes.extend_from_slice(name.as_bytes());
+                    from..batch.bytes.len()
+                });
+                let from = batch.bytes.len();
+                batch.bytes.extend_from_slice(message.data);
+                (log, function, from..batch.bytes.len())
+            };
+            batch.items.push(BatchItem { id: meta.id, hlc: meta.hlc, log, function, data, void });
+        }
+        if newest >= journal.durable() {
+            // The gate: what is not safe here must not be seen there.
+            self.links.namespace.settle(journal.tail(), None)?;
+        }
+        Ok(false)
+    }
+
+    /// Records are gone that should have been sent: whether to go on is the relay's to say.
+    fn pass_gap(&mut self, first: u64) -> Result<()> {
+        let LinkKey::Relay(id) = self.key else { return Ok(()) };
+        let lost = first - 1 - self.sent;
+        let (next, log) = (self.sent + 1, self.log.name());
+        let detail =
+            format!("records {next} to {} left the history of log '{log}' before they were forwarded", first - 1);
+        let (passes, _) = self.links.change(|state, _| {
+            let relay = state.relay_mut(id)?;
+            let passes = relay.on_gap == OnGap::Skip || relay.pass_gap;
+            if passes {
+                (relay.lost, relay.pass_gap) = (relay.lost + lost, false);
+            }
+            Ok(passes)
+        })?;
+        if passes {
+            return Ok(());
+        }
+        Err(self.stop(Code::LinkGap.error(detail)))
+    }
+
+    /// Takes up an answer to the oldest delivery in flight.
+    ///
+    /// # Errors
+    ///
+    /// If it is a refusal that only a person can do something about: then the stream has stopped.
+    pub fn answered(&mut self, delivered: &Delivered) -> Result<Verdict> {
+        self.in_flight = self.in_flight.saturating_sub(1);
+        if delivered.number > self.log.latest() {
+            let (number, latest) = (delivered.number, self.log.latest());
+            let ahead =
+                Code::LinkPeerAhead.error(format!("number {number} was acknowledged, and {latest} is the newest"));
+            return Err(self.stop(ahead));
+        }
+        if self.refused.is_none() {
+            self.refused = delivered.refused.clone();
+        }
+        // Of sides that have gone apart, what came there under a number is not what stands here under it.
+        let diverged = self.refused.as_ref().is_some_and(|refused| refused.code == Code::LinkDiverged.id());
+        if delivered.number > self.acked && !diverged {
+            self.acked = delivered.number;
+            self.note_acked()?;
+        }
+        if self.refused.is_some() && self.in_flight > 0 {
+            return Ok(Verdict::Drain);
+        }
+        let Some(refused) = self.refused.take() else { return Ok(Verdict::Go) };
+        (self.sent, self.theirs) = (self.acked, delivered.number);
+        let stop = Stop { code: refused.code, detail: refused.detail };
+        let error = stop.error();
+        match refused.retry_after_ms {
+            Some(0) => Ok(Verdict::Go),
+            Some(after_ms) => Ok(Verdict::Retry(Duration::from_millis(after_ms.into()), error)),
+            None => self.refused_for_good(&stop, error),
+        }
+    }
+
+    fn refused_for_good(&mut self, stop: &Stop, error: Error) -> Result<Verdict> {
+        let number = self.acked + 1;
+        match &self.key {
+            LinkKey::Outbox(peer) if error.code() != Code::LinkDiverged => {
+                if self.void == Some(number) {
+                    return Err(self.stop(error)); // Not even its number is taken.
+                }
+                self.links.bury(peer, &self.log, number, stop)?;
+                self.void = Some(number);
+                Ok(Verdict::Go)
+            }
+            _ => Err(self.stop(error.within(format!("record {number} of log '{}'", self.log.name())))),
+        }
+    }
+
+    /// Makes what was acknowledged known here: acknowledged messages are dropped.
+    fn note_acked(&mut self) -> Result<()> {
+        let acked = self.acked;
+        if self.noted_at.is_none() && self.course()?.fresh {
+            self.change(|course| (course.fresh, course.begin) = (false, None))?;
+        }
+        let journal = self.links.namespace.journal();
+        match &self.key {
+            LinkKey::Outbox(_) => drop(journal.commit(|tx| tx.trim(&self.log, acked + 1))?),
+            LinkKey::Relay(id) => {
+                let is_due = self.noted_at.is_none_or(|at| at.elapsed() >= PROGRESS_EVERY);
+                if !is_due && acked != self.log.latest() {
+                    return Ok(());
+                }
+                let (log, number) = (log_name(&format!("_relay/{id}")), acked.to_string());
+                journal.commit(|tx| note(tx, &log, PROGRESS_HISTORY, number.as_bytes()))?;
+            }
+        }
+        self.noted_at = Some(Instant::now());
+        Ok(())
+    }
+
+    /// Waits until there is something to send, or for this long.
+    pub fn wait(&self, timeout: Duration) -> Result<bool> {
+        let newest = self.links.namespace.journal().wait_log(&self.log, self.sent, timeout)?;
+        Ok(newest > self.sent)
+    }
+
+    fn course(&self) -> Result<Course> {
+        let mut state = self.links.state()?;
+        Ok(match &self.key {
+            LinkKey::Outbox(name) => state.peer_mut(name)?.course.clone(),
+            LinkKey::Relay(id) => state.relay_mut(*id)?.course.clone(),
+        })
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Course)) -> Result<((), Position)> {
+        self.links.change_course(&self.key, change)
+    }
+
+    /// Stops the stream until somebody decides; gives the error back.
+    pub fn stop(&self, error: Error) -> Error {
+        self.links.stop(&self.key, error)
+    }
+}
+
+impl Links {
+    fn change_course(&self, key: &LinkKey, change: impl FnOnce(&mut Course)) -> Result<((), Position)> {
+        self.change(|state, _| {
+            change(match key {
+                LinkKey::Outbox(name) => &mut state.peer_mut(name)?.course,
+                LinkKey::Relay(id) => &mut state.relay_mut(*id)?.course,
+            });
+            Ok(())
+        })
+    }
+
+    /// Stops a stream until somebody decides. Returns why, or why even that failed.
+    pub fn stop(&self, key: &LinkKey, error: Error) -> Error {
+        let stop = Stop::of(&error);
+        match self.change_course(key, |course| course.stopped = Some(stop)) {
+            Ok(_) => error,
+            Err(failure) => failure,
+        }
+    }
+
+    /// The last number that was acknowledged of a relay, as far as it was noted.
+    pub(super) fn progress(&self, relay: &Relay) -> Result<u64> {
+        let catalog = self.namespace.journal().catalog()?;
+        let Some(log) = catalog.log(&relay.progress_log()).filter(|log| log.latest() > 0) else { return Ok(0) };
+        let mut payload = Vec::new();
+        let newest = log.latest();
+        match self.namespace.journal().get(log, newest, &mut payload) {
+            Err(error) if error.code() == Code::BelowHistory && log.latest() > newest => return self.progress(relay),
+            read => read?,
+        };
+        let number = std::str::from_utf8(&payload).ok().and_then(|text| text.parse().ok());
+        number.ok_or_else(|| Code::LinkStateDamaged.error(format!("log '{}'", log.name())))
+    }
+
+    /// Whether an error that ends an attempt means that further attempts cannot help.
+    pub fn is_permanent(error: &Error) -> bool {
+        inbox::is_permanent(error.code())
+    }
+}

@@ -1,0 +1,280 @@
+//! Sides that are not what they were, records that are gone, refusals: the stream stops with a code, and goes on when told.
+
+use super::*;
+
+/// What stopped the stream, which must be noted as well as said.
+fn stopped(world: &mut World) -> Code {
+    let said = world.carry().unwrap_err();
+    let state = world.a.namespace().links().state().unwrap();
+    let courses = state.peers.iter().map(|peer| &peer.course).chain(state.relays.iter().map(|relay| &relay.course));
+    let noted: Vec<Code> = courses.filter_map(|course| Some(course.stopped.as_ref()?.error().code())).collect();
+    assert_eq!(noted, [said.code()], "{said}");
+    world.carry().unwrap(); // It stands still, and moves nothing.
+    said.code()
+}
+
+#[test]
+fn a_wiped_peer_stops_the_outbox_until_it_is_reset() {
+    for skip in [false, true] {
+        let mut world = world();
+        send_numbers(&world.a, THERE, 1, 20);
+        world.carry().unwrap();
+        world.b = Side::new();
+        world.b.create_log("in", 100);
+        send_numbers(&world.a, THERE, 21, 25);
+        assert_eq!(stopped(&mut world), Code::LinkPeerChanged);
+        assert_eq!(world.b.namespace().latest("in").unwrap(), 0);
+        assert_eq!(world.a.namespace().links().reset_outbox("b_1_farm", skip).unwrap(), if skip { 5 } else { 0 });
+        send_numbers(&world.a, THERE, 26, 30);
+        world.carry().unwrap();
+        assert_eq!(world.b.records("in"), if skip { numbers(26, 30) } else { numbers(21, 30) });
+        world.carry().unwrap();
+    }
+}
+
+#[test]
+fn a_peer_that_was_restored_is_seen() {
+    let mut world = world();
+    send_numbers(&world.a, THERE, 1, 10);
+    world.carry().unwrap();
+    let backup = world.b.backup();
+    send_numbers(&world.a, THERE, 11, 20);
+    world.carry().unwrap();
+    world.b.restore(&backup);
+    send_numbers(&world.a, THERE, 21, 22);
+    assert_eq!(stopped(&mut world), Code::LinkPeerBehind);
+    world.a.namespace().links().reset_outbox("mr://b:1/farm", false).unwrap();
+    world.carry().unwrap();
+    let expected = [numbers(1, 10), numbers(21, 22)].concat();
+    assert_eq!(world.b.records("in"), expected, "what was acknowledged and lost there is nowhere any more");
+}
+
+#[test]
+fn a_sender_that_was_restored_is_seen() {
+    let mut world = world();
+    send_numbers(&world.a, THERE, 1, 10);
+    world.carry().unwrap();
+    let backup = world.a.backup();
+    send_numbers(&world.a, THERE, 11, 20);
+    world.carry().unwrap();
+    world.a.restore(&backup);
+    send_numbers(&world.a, THERE, 101, 103);
+    assert_eq!(stopped(&mut world), Code::LinkPeerAhead);
+    world.a.namespace().links().reset_outbox("b_1_farm", false).unwrap();
+    world.carry().unwrap();
+    assert_eq!(world.b.records("in"), [numbers(1, 20), numbers(101, 103)].concat());
+}
+
+#[test]
+fn a_sender_that_was_restored_and_went_on_is_seen() {
+    let mut world = world();
+    send_numbers(&world.a, THERE, 1, 10);
+    world.carry().unwrap();
+    let backup = world.a.backup();
+    send_numbers(&world.a, THERE, 11, 20);
+    world.carry().unwrap();
+    world.a.restore(&backup);
+    // As many as were lost, and more: by their numbers alone they would be taken for what has come.
+    send_numbers(&world.a, THERE, 101, 115);
+    assert_eq!(stopped(&mut world), Code::LinkDiverged);
+    world.a.namespace().links().reset_outbox("b_1_farm", false).unwrap();
+    world.carry().unwrap();
+    assert_eq!(world.b.records("in"), [numbers(1, 20), numbers(101, 115)].concat());
+}
+
+#[test]
+fn a_relay_sends_again_to_a_peer_that_was_restored() {
+    let mut world = relay_world(&RelayOptions::default());
+    send_numbers(&world.a, "all", 1, 10);
+    world.carry().unwrap();
+    let backup = world.b.backup();
+    send_numbers(&world.a, "all", 11, 20);
+    world.carry().unwrap();
+    world.b.restore(&backup);
+    assert_eq!(stopped(&mut world), Code::LinkPeerBehind);
+    world.a.namespace().links().resume_relay("all", false, None).unwrap();
+    world.carry().unwrap();
+    assert_eq!(world.b.records("in"), numbers(1, 20));
+    // A peer that lost even the beginning gets all of it again.
+    let empty = Side::new();
+    empty.create_log("in", 100);
+    world.b = empty;
+    assert_eq!(stopped(&mut world), Code::LinkPeerChanged);
+    world.a.namespace().links().resume_relay("all", false, Some(1)).unwrap();
+    world.carry().unwrap();
+    assert_eq!(world.b.records("in"), numbers(1, 20));
+}
+
+#[test]
+fn a_relay_whose_source_was_restored_and_went_on_has_diverged() {
+    let mut world = relay_world(&RelayOptions::default());
+    send_numbers(&world.a, "all", 1, 10);
+    world.carry().unwrap();
+    let backup = world.a.backup();
+    send_numbers(&world.a, "all", 11, 12);
+    world.carry().unwrap();
+    world.a.restore(&backup);
+    send_numbers(&world.a, "all", 111, 112);
+    assert_eq!(stopped(&mut world), Code::LinkDiverged);
+    world.a.namespace().links().resume_relay("all", false, Some(11)).unwrap();
+    send_numbers(&world.a, "all", 113, 113);
+    world.carry().unwrap();
+    assert_eq!(world.b.records("in"), [numbers(1, 12), numbers(111, 113)].concat(), "both histories are there");
+}
+
+#[test]
+fn records_lost_to_history_stop_a_relay_or_are_counted() {
+    for on_gap in [OnGap::Stop, OnGap::Skip] {
+        let (a, b) = (Side::new(), Side::new());
+        a.create_log("all", 10);
+        b.create_log("in", 100);
+        let options = RelayOptions { on_gap, ..RelayOptions::default() };
+        let relay = a.namespace().links().add_relay("all", THERE, &options).unwrap();
+        let mut world = World::new(a, b, LinkKey::Relay(relay.id));
+        send_numbers(&world.a, "all", 1, 5);
+        world.carry().unwrap();
+        send_numbers(&world.a, "all", 6, 30);
+        if on_gap == OnGap::Stop {
+            assert_eq!(stopped(&mut world), Code::LinkGap);
+            world.a.namespace().links().resume_relay("all", false, None).unwrap();
+        }
+        world.carry().unwrap();
+        assert_eq!(world.b.records("in"), [numbers(1, 5), numbers(21, 30)].concat());
+        assert_eq!(world.a.namespace().links().relay("all").unwrap().lost, 15);
+        world.carry().unwrap();
+        assert_eq!(world.a.namespace().links().relay("all").unwrap().lost, 15);
+    }
+}
+
+#[test]
+fn what_a_peer_will_never_take_is_a_dead_letter_and_the_rest_arrives() {
+    let mut world = world();
+    let mut random = Random::new("dead letters");
+    for n in 1..=40u64 {
+        let to = if n % 4 == 0 { "mr://b:1/farm/nowhere" } else { THERE };
+        world.a.append(to, n.to_string().as_bytes());
+    }
+    // The sender dies now and then, also between burying a message and sending on.
+    let mut rounds = 0;
+    while world.b.namespace().latest("in").unwrap() < 30 {
+        rounds += 1;
+        assert!(rounds < 10_000, "it does not get on");
+        match random.below(8) {
+            0 => {
+                world.cut();
+                world.a.crash((rounds % 2 == 0).then_some(&mut random));
+            }
+            1 => drop(world.connect().unwrap()),
+            2..=3 => drop(world.send(6).unwrap()),
+            4..=5 => drop(world.arrive(false).unwrap()),
+            _ => drop(world.answer().unwrap()),
+        }
+    }
+    world.carry().unwrap();
+    let sent: Vec<Vec<u8>> =
+        numbers(1, 40).into_iter().enumerate().filter(|(n, _)| (n + 1) % 4 != 0).map(|(_, n)| n).collect();
+    assert_eq!(world.b.records("in"), sent);
+    let dead: Vec<u64> = world
+        .a
+        .records("dead/outbox")
+        .iter()
+        .map(|letter| serde_json::from_slice::<serde_json::Value>(letter).unwrap()["number"].as_u64().unwrap())
+        .collect();
+    assert_eq!(dead, [4, 8, 12, 16, 20, 24, 28, 32, 36, 40]);
+}
+
+#[test]
+fn a_relay_stops_at_a_record_that_is_refused_and_passes_over_it_when_told() {
+    let mut world = relay_world(&RelayOptions::default());
+    send_numbers(&world.a, "all", 1, 3);
+    world.b.namespace().remove_log(&"in".parse().unwrap()).unwrap();
+    let error = world.carry().unwrap_err();
+    assert_eq!(error.code(), Code::LogNotFound, "the target has to be there before anything is sent");
+    world.b.create_log("in", 100);
+    world.carry().unwrap();
+    assert_eq!(world.b.records("in"), numbers(1, 3));
+    send_numbers(&world.a, "all", 4, 5);
+    assert!(world.connect().unwrap());
+    world.b.namespace().remove_log(&"in".parse().unwrap()).unwrap();
+    world.send(100).unwrap();
+    world.arrive(false).unwrap();
+    assert_eq!(world.answer().unwrap_err().code(), Code::LogNotFound);
+    assert!(world.a.namespace().links().relay("all").unwrap().course.stopped.is_some());
+    world.b.create_log("in", 100);
+    world.a.namespace().links().resume_relay("all", true, None).unwrap();
+    world.carry().unwrap();
+    assert_eq!(world.b.records("in"), numbers(5, 5), "record 4 was passed over");
+}
+
+#[test]
+fn a_source_that_was_made_anew_stops_its_relay() {
+    let mut world = relay_world(&RelayOptions::default());
+    send_numbers(&world.a, "all", 1, 3);
+    world.carry().unwrap();
+    world.a.namespace().remove_log(&"all".parse().unwrap()).unwrap();
+    world.a.create_log("all", 100);
+    send_numbers(&world.a, "all", 11, 15);
+    assert_eq!(stopped(&mut world), Code::LinkSourceGone);
+    world.a.namespace().links().resume_relay("all", false, None).unwrap();
+    world.carry().unwrap();
+    assert_eq!(world.b.records("in"), [numbers(1, 3), numbers(11, 15)].concat());
+}
+
+#[test]
+fn a_busy_peer_is_tried_again_and_misses_nothing() {
+    let mut world = world();
+    send_numbers(&world.a, THERE, 1, 3);
+    assert!(world.connect().unwrap());
+    // As a peer answers whose function lags behind.
+    world.send(1000).unwrap();
+    let busy = millrace_wire::protocol::Refused {
+        code: Code::Busy.id().into(),
+        detail: "full".into(),
+        retry_after_ms: Some(50),
+    };
+    let answer = millrace_wire::protocol::Delivered { number: 0, refused: Some(busy) };
+    let verdict = world.answer_with(&answer).unwrap();
+    assert!(matches!(verdict, Verdict::Retry(after, _) if after.as_millis() == 50));
+    world.carry().unwrap();
+    assert_eq!(world.b.records("in"), numbers(1, 3));
+}
+
+#[test]
+fn deliveries_that_do_not_follow_are_refused_and_lies_change_nothing() {
+    use millrace_wire::protocol::{Deliver, Item, Link};
+    let (_, b) = sides();
+    let inbox = b.namespace().links().inbox();
+    for stream in ["", "a/b/c/d", "../x", ".x", "a//b", &"x".repeat(200)] {
+        let link = Link { stream, namespace: 7, ..Link::default() };
+        assert_eq!(inbox.link(&link).unwrap_err().code(), Code::NameInvalid, "{stream:?}");
+    }
+    for namespace in [0, u64::MAX] {
+        let link = Link { stream: "x", namespace, ..Link::default() };
+        assert_eq!(inbox.link(&link).unwrap_err().code(), Code::NameInvalid);
+    }
+    let (inbound, linked) = inbox.link(&Link { stream: "x", namespace: 7, ..Link::default() }).unwrap();
+    assert_eq!(linked.value.number, 0);
+    let item = |log, hlc| Item { log, data: b"x", id: EventId::from_bits(9), hlc, ..Item::default() };
+    let refused = |first, gap, item: Item<'_>| {
+        let deliver = Deliver { link: 1, first, gap, items: vec![item] };
+        let accepted = inbox.accept(&inbound, 1, &deliver).unwrap().value;
+        (accepted.number, accepted.refused.map(|refused| Code::from_id(&refused.code).unwrap()))
+    };
+    let now = b.namespace().journal().clock();
+    let hour_ahead = Hlc::from_wall_us(now.wall_us() + 3_600_000_000);
+    assert_eq!(refused(2, false, item("in", now)), (0, Some(Code::LinkOutOfOrder)));
+    assert_eq!(refused(1, false, item("_links", now)), (0, Some(Code::LogInternal)));
+    assert_eq!(refused(1, false, item("../in", now)), (0, Some(Code::LogNameInvalid)));
+    assert_eq!(refused(1, false, item("in", hour_ahead)), (0, Some(Code::ClockAhead)));
+    assert_eq!(refused(1, false, item("in", Hlc::from_bits(u64::MAX))), (0, Some(Code::ClockAhead)));
+    assert_eq!(b.namespace().latest("in").unwrap(), 0);
+    assert_eq!(refused(1, false, item("in", now)), (1, None));
+    assert_eq!(refused(1, false, item("in", now)), (1, None), "what came before is passed over");
+    let other = Item { id: EventId::from_bits(10), ..item("in", now) };
+    assert_eq!(refused(1, false, other), (1, Some(Code::LinkDiverged)));
+    assert_eq!(refused(9, true, item("in", now)), (9, None));
+    for number in [0, EventId::SEQUENCE_MAX + 1, u64::MAX] {
+        assert_eq!(refused(number, true, item("in", now)), (9, Some(Code::SeqnoInvalid)));
+    }
+    assert_eq!(b.namespace().latest("in").unwrap(), 2);
+}

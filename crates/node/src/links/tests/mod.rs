@@ -1,0 +1,168 @@
+//! Streams over lines that are cut, between sides that die: everything arrives once and in order, or somebody is told.
+
+mod circles;
+mod faults;
+mod lives;
+mod world;
+
+use super::*;
+use crate::AppendOptions;
+use millrace_wire::{Code, EventId, Hlc, Name};
+use world::{Random, Side, World};
+
+const THERE: &str = "mr://b:1/farm/in";
+
+fn outbox() -> LinkKey {
+    LinkKey::Outbox("b_1_farm".into())
+}
+
+/// Two sides; `a` has sent nothing yet.
+fn sides() -> (Side, Side) {
+    let (a, b) = (Side::new(), Side::new());
+    a.create_log("all", 100_000);
+    b.create_log("in", 100_000);
+    (a, b)
+}
+
+fn world() -> World {
+    let (a, b) = sides();
+    World::new(a, b, outbox())
+}
+
+fn relay_world(options: &RelayOptions) -> World {
+    let (a, b) = sides();
+    let relay = a.namespace().links().add_relay("all", THERE, options).unwrap();
+    World::new(a, b, LinkKey::Relay(relay.id))
+}
+
+fn numbers(from: u64, to: u64) -> Vec<Vec<u8>> {
+    (from..=to).map(|n| n.to_string().into_bytes()).collect()
+}
+
+fn send_numbers(side: &Side, to: &str, from: u64, upto: u64) {
+    numbers(from, upto).iter().for_each(|number| side.append(to, number));
+}
+
+#[test]
+fn messages_arrive_once_in_order_and_leave_the_outbox() {
+    let mut world = world();
+    send_numbers(&world.a, THERE, 1, 500);
+    world.carry().unwrap();
+    assert_eq!(world.b.records("in"), numbers(1, 500));
+    let record = world.b.namespace().get("in", 7).unwrap();
+    assert_eq!(record.cause.namespace(), Some(world.a.namespace().journal().namespace()));
+    let view = &world.a.namespace().links().peers().unwrap()[0];
+    assert_eq!(view.course.namespace, Some(world.b.namespace().journal().namespace().get()));
+    let outbox = world.a.namespace().log("_outbox/b_1_farm").unwrap();
+    assert_eq!((outbox.earliest(), outbox.latest()), (501, 500), "acknowledged messages are trimmed");
+    assert_eq!(outbox::waiting(world.a.namespace(), &outbox).unwrap().bytes, 0);
+    send_numbers(&world.a, THERE, 501, 510);
+    let waits = outbox::waiting(world.a.namespace(), &outbox).unwrap();
+    assert_eq!((waits.records, waits.bytes), (10, 10 * (11 + 2 + 3)));
+    world.carry().unwrap();
+    assert_eq!(world.b.records("in"), numbers(1, 510));
+}
+
+#[test]
+fn a_message_may_name_a_function_and_several_logs_share_an_outbox() {
+    let mut world = world();
+    world.b.create_log("other", 10);
+    let options = AppendOptions { function: Some("nobody"), ..AppendOptions::default() };
+    world.a.namespace().append(THERE, b"runs", options).unwrap();
+    world.a.append("mr://b:1/farm/other", b"two");
+    world.carry().unwrap();
+    assert_eq!(world.b.records("other"), [b"two"]);
+    assert_eq!(world.b.namespace().latest("in").unwrap(), 0, "no such function: not even the record");
+    let dead = world.a.namespace().get("dead/outbox", 1).unwrap();
+    let letter: serde_json::Value = serde_json::from_slice(&dead.payload).unwrap();
+    assert_eq!(
+        (letter["code"].as_str(), letter["function"].as_str()),
+        (Some(Code::FunctionNotFound.id()), Some("nobody"))
+    );
+}
+
+#[test]
+fn addresses_that_cannot_be_sent_to_are_refused_at_once() {
+    let (a, _) = sides();
+    let refused = |log: &str| a.namespace().append(log, b"x", AppendOptions::default()).unwrap_err().code();
+    assert_eq!(refused("mr://b:1/farm"), Code::AddressInvalid);
+    assert_eq!(refused("mr://b:1/farm/_inbox/x"), Code::LogInternal);
+    assert_eq!(refused("mr://b:0/farm/in"), Code::AddressInvalid);
+    assert_eq!(a.namespace().links().peers().unwrap(), []);
+    let mut last = Ok(());
+    for port in 1..=PEERS_MAX as u64 + 1 {
+        let sent = a.namespace().append(&format!("mr://b:{port}/farm/in"), b"x", AppendOptions::default());
+        last = sent.map(drop).map_err(|error| error.code());
+        assert!(last.is_ok() || port > PEERS_MAX as u64, "{last:?} at {port}");
+    }
+    assert_eq!(last, Err(Code::LinksFull));
+}
+
+#[test]
+fn peers_have_names_of_their_own() {
+    let hosts = ["b", "B", "10.0.0.1", "::1", "a_b", "a-b", "--1", ".x", &"h".repeat(200)];
+    let mut names = std::collections::HashSet::new();
+    for host in hosts {
+        for (port, namespace) in [(1, "x"), (11, "x"), (1, "1_x"), (1, "x_y"), (1, &*"n".repeat(64))] {
+            let namespace: Name = namespace.parse().unwrap();
+            let name = outbox::peer_name(&millrace_wire::Peer { host: host.into(), port, namespace });
+            assert!(name.parse::<Name>().is_ok(), "{name}");
+            assert!(names.insert(name.clone()), "{name} twice");
+        }
+    }
+}
+
+#[test]
+fn a_peer_that_was_forgotten_begins_anew() {
+    let mut world = world();
+    send_numbers(&world.a, THERE, 1, 5);
+    let links = world.a.namespace().links();
+    assert_eq!(links.remove_peer("b_1_farm", false).unwrap_err().code(), Code::PeerInUse);
+    world.carry().unwrap();
+    send_numbers(&world.a, THERE, 6, 7);
+    assert_eq!(links.remove_peer("mr://b:1/farm", true).unwrap(), 2);
+    assert_eq!(links.remove_peer("b_1_farm", true).unwrap_err().code(), Code::PeerNotFound);
+    drop(links);
+    send_numbers(&world.a, THERE, 8, 9);
+    world.carry().unwrap();
+    assert_eq!(world.b.records("in"), [numbers(1, 5), numbers(8, 9)].concat());
+}
+
+/// A namespace in memory, where hundreds of megabytes are no matter.
+fn roomy() -> (tempfile::TempDir, crate::Namespace) {
+    let dir = tempfile::tempdir().unwrap();
+    let options = crate::CreateOptions { durability: crate::Durability::Memory, ..Default::default() };
+    let namespace = crate::Namespace::create(dir.path(), &options).unwrap();
+    (dir, namespace)
+}
+
+#[test]
+fn a_full_outbox_leaves_room_for_runs_and_takes_again_what_was_acknowledged() {
+    let (_dir, namespace) = roomy();
+    let to = THERE.parse().unwrap();
+    let data = vec![1u8; 1 << 20];
+    let letter = || Letter { to: &to, function: None, data: &data, cause: millrace_wire::EventId::NONE, ordinal: 0 };
+    let stage = |room| {
+        let committed = namespace.journal().commit(|tx| Outgoing::default().append(&namespace, tx, room, letter()));
+        committed.map(drop).map_err(|error| error.code())
+    };
+    use crate::admission::Room;
+    let mut outside = 0;
+    while stage(Room::Outside).is_ok() {
+        outside += 1;
+    }
+    assert_eq!(stage(Room::Outside), Err(Code::OutboxFull));
+    let log = namespace.log("_outbox/b_1_farm").unwrap();
+    let waits = outbox::waiting(&namespace, &log).unwrap();
+    assert_eq!(waits.records, outside);
+    assert!((OUTBOX_BYTES_MAX / 2 - (2 << 20)..=OUTBOX_BYTES_MAX / 2).contains(&waits.bytes), "{waits:?}");
+    let mut inside = 0;
+    while stage(Room::Run).is_ok() {
+        inside += 1;
+    }
+    assert!(inside >= outside, "{inside} of runs, {outside} from outside");
+    namespace.journal().commit(|tx| tx.trim(&log, inside + 1)).unwrap();
+    assert_eq!(stage(Room::Outside), Err(Code::OutboxFull));
+    namespace.journal().commit(|tx| tx.trim(&log, inside + 2)).unwrap();
+    assert_eq!(stage(Room::Outside), Ok(()));
+}

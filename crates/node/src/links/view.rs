@@ -1,0 +1,207 @@
+//! How each link stands, for people.
+
+use super::{
+    LinkKey, Links, LiveLink, log_name,
+    outbox::{log_of, waiting},
+    state::{Course, Endpoint, Relay},
+};
+use millrace_journal::Log;
+use millrace_wire::{Code, Result};
+use serde::Serialize;
+
+/// Records whose lengths are looked at to say how many bytes a relay is behind.
+const SAMPLE_RECORDS: u64 = 256;
+
+/// How a link stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LinkState {
+    /// No host drives it.
+    NoHost,
+    /// It tries to reach the other side.
+    Connecting,
+    /// The other side answers, and there is something to carry.
+    Carrying,
+    /// The other side answers, and has everything.
+    Idle,
+    /// It was removed; the other side is still to be told.
+    Leaving,
+    /// It stands still until somebody decides.
+    Stopped,
+}
+
+impl LinkState {
+    /// The word for it.
+    pub fn name(self) -> &'static str {
+        match self {
+            LinkState::NoHost => "no-host",
+            LinkState::Connecting => "connecting",
+            LinkState::Carrying => "carrying",
+            LinkState::Idle => "idle",
+            LinkState::Leaving => "leaving",
+            LinkState::Stopped => "stopped",
+        }
+    }
+}
+
+/// One link and how it stands.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct LinkView {
+    /// `outbox` or `relay`.
+    pub kind: &'static str,
+    /// Its name.
+    pub name: String,
+    /// Where records come from.
+    pub from: String,
+    /// Where they go.
+    pub to: String,
+    /// How it stands.
+    pub state: LinkState,
+    /// The last number that is safe at the receiving side, as far as is known here.
+    pub acked: u64,
+    /// The newest number there is.
+    pub newest: u64,
+    /// Records that are still to come.
+    pub lag_records: u64,
+    /// Their bytes; an estimate for relays that are far behind, 0 for one that fetches.
+    pub lag_bytes: u64,
+    /// Records that were lost before they could be forwarded.
+    pub lost: u64,
+    /// The other namespace's identity, once it was met.
+    pub peer: Option<String>,
+    /// The last answer, in milliseconds since 1970.
+    pub contact_ms: Option<u64>,
+    /// When it tries again, in milliseconds since 1970.
+    pub retry_ms: Option<u64>,
+    /// The code of what stopped it.
+    pub code: Option<String>,
+    /// What stopped it, or what was wrong last.
+    pub error: Option<String>,
+    /// What to do about it.
+    pub remedy: Option<&'static str>,
+}
+
+impl Links {
+    /// Every link, outboxes first, each by name.
+    pub fn view(&self) -> Result<Vec<LinkView>> {
+        let state = self.state()?;
+        let (live, is_hosted) = (self.status()?.links, self.namespace.host()?.is_some());
+        let live = |key: &LinkKey| live.iter().find(|live| live.key == *key).cloned();
+        let mut views = Vec::new();
+        for peer in &state.peers {
+            let key = LinkKey::Outbox(peer.name.clone());
+            views.push(self.outbox_view(&peer.name, peer.address.to_string(), &peer.course, live(&key), is_hosted)?);
+        }
+        for relay in &state.relays {
+            views.push(self.relay_view(relay, live(&LinkKey::Relay(relay.id)), is_hosted)?);
+        }
+        views.sort_by(|a, b| (a.kind, &a.name).cmp(&(b.kind, &b.name)));
+        Ok(views)
+    }
+
+    fn outbox_view(
+        &self,
+        name: &str,
+        to: String,
+        course: &Course,
+        live: Option<LiveLink>,
+        is_hosted: bool,
+    ) -> Result<LinkView> {
+        let catalog = self.namespace.journal().catalog()?;
+        let log = catalog.log(&log_of(name));
+        let waits = log.map_or(Ok(Default::default()), |log| waiting(&self.namespace, log))?;
+        let newest = log.map_or(0, Log::latest);
+        let mut view = view("outbox", name, course, live, is_hosted, waits.records);
+        (view.from, view.to) = (log_of(name).to_string(), to);
+        (view.acked, view.newest, view.lag_bytes) = (newest - waits.records.min(newest), newest, waits.bytes);
+        Ok(view)
+    }
+
+    fn relay_view(&self, relay: &Relay, live: Option<LiveLink>, is_hosted: bool) -> Result<LinkView> {
+        let catalog = self.namespace.journal().catalog()?;
+        let (acked, newest, lag_bytes) = match &relay.from {
+            Endpoint::Here(from) => {
+                let begin = relay.course.begin.unwrap_or(relay.start).max(1) - 1;
+                let acked = if relay.course.fresh { begin } else { self.progress(relay)?.max(begin) };
+                match catalog.log(from) {
+                    Some(log) => (acked, log.latest(), self.bytes_behind(log, acked)?),
+                    None => (acked, acked, 0),
+                }
+            }
+            Endpoint::There(_) => {
+                let number = self.pulled(relay)?;
+                (number, live.as_ref().map_or(number, |live| live.newest.max(number)), 0)
+            }
+        };
+        let lag = newest.saturating_sub(acked);
+        let mut view = view("relay", &relay.name, &relay.course, live, is_hosted, lag);
+        (view.from, view.to) = (relay.from.to_string(), relay.to.to_string());
+        (view.acked, view.newest, view.lag_bytes, view.lost) = (acked, newest, lag_bytes, relay.lost);
+        if relay.leaving {
+            view.state = LinkState::Leaving;
+        }
+        Ok(view)
+    }
+
+    /// The last number that a relay has fetched.
+    fn pulled(&self, relay: &Relay) -> Result<u64> {
+        let Some(source) = relay.course.namespace.and_then(millrace_wire::NamespaceId::new) else { return Ok(0) };
+        let log = log_name(&format!("_inbox/{source}/pull/{}/{}", relay.id, relay.course.generation));
+        self.inbox().number(&log)
+    }
+
+    /// How many bytes of a log lie behind record `acked`; beyond some records, judged by the newest ones.
+    fn bytes_behind(&self, log: &Log, acked: u64) -> Result<u64> {
+        let (latest, mut payload, mut bytes) = (log.latest(), Vec::new(), 0);
+        let lag = latest.saturating_sub(acked).min(latest + 1 - log.earliest().min(latest + 1));
+        let sample = lag.min(SAMPLE_RECORDS);
+        for seqno in latest + 1 - sample..=latest {
+            match self.namespace.journal().get(log, seqno, &mut payload) {
+                Ok(_) => bytes += payload.len() as u64,
+                Err(error) if error.code() == Code::BelowHistory => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(if lag == sample { bytes } else { (u128::from(bytes) * u128::from(lag) / u128::from(sample)) as u64 })
+    }
+}
+
+/// What both kinds of link have in common.
+fn view(
+    kind: &'static str,
+    name: &str,
+    course: &Course,
+    live: Option<LiveLink>,
+    is_hosted: bool,
+    lag_records: u64,
+) -> LinkView {
+    let state = match (&course.stopped, &live) {
+        (Some(_), _) => LinkState::Stopped,
+        _ if !is_hosted => LinkState::NoHost,
+        (None, Some(live)) if live.connected && lag_records == 0 => LinkState::Idle,
+        (None, Some(live)) if live.connected => LinkState::Carrying,
+        // An outbox that has delivered everything needs no connection.
+        (None, _) if kind == "outbox" && lag_records == 0 => LinkState::Idle,
+        _ => LinkState::Connecting,
+    };
+    let stop = course.stopped.as_ref();
+    let said = live.as_ref().and_then(|live| live.error.clone());
+    LinkView {
+        kind,
+        name: name.to_owned(),
+        from: String::new(),
+        to: String::new(),
+        state,
+        acked: 0,
+        newest: 0,
+        lag_records,
+        lag_bytes: 0,
+        lost: 0,
+        peer: course.namespace.map(super::state::shown),
+        contact_ms: live.as_ref().map(|live| live.contact_ms).filter(|at| *at > 0),
+        retry_ms: live.as_ref().map(|live| live.retry_ms).filter(|at| *at > 0),
+        code: stop.map(|stop| stop.code.clone()),
+        error: stop.map(|stop| stop.detail.clone()).or(said),
+        remedy: stop.map(|stop| stop.error().code().remedy()),
+    }
+}

@@ -1,0 +1,267 @@
+//! The door: nothing leaves before what it depends on is safe, and nothing acts that may not.
+
+use millrace_journal::medium::sim::SimDisk;
+use millrace_node::{
+    AppendOptions, Code, CreateOptions, Door, Durability, Held, Hlc, Journal, Namespace, OpenOptions, Principal, Served,
+};
+use std::{
+    collections::BTreeMap,
+    future::Future,
+    path::Path,
+    pin::pin,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    task::{Context, Poll, Wake, Waker},
+    thread,
+    time::Duration,
+};
+
+const DISK: AppendOptions<'_> = AppendOptions {
+    function: None,
+    durability: Some(Durability::Disk),
+    cause: millrace_node::EventId::NONE,
+    clock: ZERO,
+    key: None,
+    patience: Duration::ZERO,
+};
+const ZERO: Hlc = Hlc::ZERO;
+
+fn door_to(namespace: Namespace) -> Door {
+    let served = Served::new("n".parse().unwrap(), namespace).unwrap();
+    served.gate().turn(); // This test is the loop that drives the gate.
+    served.door(Principal::of_user(0, 0).unwrap())
+}
+
+fn simulated(disk: &SimDisk) -> Namespace {
+    let options = CreateOptions { segment_bytes: 1 << 20, ..CreateOptions::default() };
+    Namespace::over(Journal::create_on(disk.process(), Path::new("sim"), &options).unwrap())
+}
+
+fn reopened(disk: &SimDisk) -> Namespace {
+    let journal = Journal::open_on(disk.process(), Path::new("sim"), &OpenOptions { background: false }).unwrap();
+    Namespace::over(journal)
+}
+
+/// Polls once; counts wake-ups.
+#[derive(Default)]
+struct Woken(AtomicUsize);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+#[test]
+fn every_kind_of_answer_waits_for_the_flush() {
+    let disk = SimDisk::default();
+    let door = door_to(simulated(&disk));
+    door.create_log("raw", 100).wait().unwrap();
+    let memory = AppendOptions { durability: Some(Durability::Memory), ..DISK };
+    // One record that no flush has seen; from it on, everything that tells of it is held.
+    assert_eq!(door.append("raw", b"1", memory).now().ok().unwrap().unwrap().seqno, 1);
+    fn is_held<T>(held: Held<T>) -> bool {
+        held.now().is_err()
+    }
+    assert!(is_held(door.get("raw", 1, None)));
+    assert!(is_held(door.get("raw", 0, None)));
+    assert!(is_held(door.range("raw", 1, 9, 1 << 20, None)));
+    assert!(is_held(door.latest("raw", None)));
+    assert!(is_held(door.append("raw", b"2", DISK)));
+    assert!(is_held(door.append_many(&[("raw", b"3"), ("raw", b"4")], DISK)));
+    assert!(is_held(door.append("raw", b"5", AppendOptions { key: Some("k"), ..DISK })));
+    assert!(is_held(door.append("raw", b"5", AppendOptions { key: Some("k"), ..DISK })), "the same answer again");
+    assert!(is_held(door.create_log("other", 9)));
+    assert!(is_held(door.create_log("other", 9)), "it is there already, but not safely");
+    assert!(is_held(door.create_log("other", 8)), "so is the refusal that says so");
+    assert!(is_held(door.remove_log("other")));
+    assert!(is_held(door.get("other", 1, None)), "that it is gone");
+    assert!(is_held(door.inspect(|namespace| namespace.logs())));
+    // Asked for less, they leave at once; and so does what depends on nothing.
+    let at_memory = Some(Durability::Memory);
+    assert!(!is_held(door.get("raw", 1, at_memory)) && !is_held(door.latest("raw", at_memory)));
+    assert!(!is_held(door.range("raw", 1, 9, 1 << 20, at_memory)));
+    assert!(!is_held(door.get("no such name!", 1, None)));
+
+    let woken = Arc::new(Woken::default());
+    let waker = Waker::from(woken.clone());
+    let mut held = pin!(door.append("raw", b"6", DISK));
+    assert!(held.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+    assert_eq!(woken.0.load(Ordering::SeqCst), 0);
+    door.served().gate().turn();
+    assert_eq!(woken.0.load(Ordering::SeqCst), 1);
+    let Poll::Ready(Ok(receipt)) = held.poll(&mut Context::from_waker(&waker)) else { panic!("it is durable") };
+    assert_eq!(receipt.seqno, 6);
+    assert!(!is_held(door.latest("raw", None)) && !is_held(door.get("raw", 6, None)));
+}
+
+#[test]
+fn when_the_disk_fails_nobody_is_told_that_it_did_not() {
+    let disk = SimDisk::default();
+    let door = door_to(simulated(&disk));
+    door.create_log("raw", 100).wait().unwrap();
+    disk.set_flushes_left(Some(0));
+    let woken = Arc::new(Woken::default());
+    let waker = Waker::from(woken.clone());
+    let mut held = pin!(door.append("raw", b"1", DISK));
+    assert!(held.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+    door.served().gate().turn();
+    assert_eq!(woken.0.load(Ordering::SeqCst), 1);
+    let Poll::Ready(Err(error)) = held.poll(&mut Context::from_waker(&waker)) else { panic!("it cannot be durable") };
+    assert_eq!(error.code(), Code::FlushFailed);
+    assert!(door.append("raw", b"2", DISK).wait().is_err());
+}
+
+#[test]
+fn what_was_told_survives_a_power_failure() {
+    for seed in 0..60u64 {
+        let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+        let mut random = move |below: u64| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            state % below
+        };
+        let disk = SimDisk::default();
+        let door = door_to(simulated(&disk));
+        door.create_log("raw", 1000).wait().unwrap();
+        // What somebody outside was told: records that exist, by seqno, and how far the log reaches.
+        let mut told: BTreeMap<u64, u64> = BTreeMap::new();
+        let mut reaches = 0;
+        for n in 0..20 + random(60) {
+            let durability = if random(2) == 0 { Durability::Memory } else { Durability::Disk };
+            match random(5) {
+                0 | 1 => {
+                    let options = AppendOptions { durability: Some(durability), ..DISK };
+                    let held = door.append("raw", &n.to_le_bytes(), options);
+                    if let Ok(receipt) = held.now()
+                        && durability == Durability::Disk
+                    {
+                        told.insert(receipt.unwrap().seqno, n);
+                    }
+                }
+                2 => {
+                    if let Ok(Ok(record)) = door.get("raw", 0, None).now() {
+                        told.insert(record.seqno, u64::from_le_bytes(record.payload.try_into().unwrap()));
+                    }
+                }
+                3 => {
+                    if let Ok(latest) = door.latest("raw", None).now() {
+                        reaches = reaches.max(latest.unwrap());
+                    }
+                }
+                _ if random(3) == 0 => door.served().gate().turn(),
+                _ => {
+                    // Somebody waits, so that the next turn flushes.
+                    let mut held = pin!(door.latest("raw", None));
+                    let _ = held.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+                    disk.observe();
+                }
+            }
+        }
+        let after = disk.crash(&mut |versions| random(versions as u64) as usize);
+        let namespace = reopened(&after);
+        assert!(namespace.latest("raw").unwrap() >= reaches, "seed {seed}");
+        for (seqno, n) in told {
+            let record = namespace.get("raw", seqno).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+            assert_eq!(record.payload, n.to_le_bytes(), "seed {seed}");
+        }
+    }
+}
+
+#[test]
+fn a_repeated_append_is_answered_as_the_first_was_in_every_process() {
+    let dir = tempfile::tempdir().unwrap();
+    let first = Namespace::create(&dir.path().join("n"), &CreateOptions::default()).unwrap();
+    first.create_log(&"raw".parse().unwrap(), 100).unwrap();
+    let keyed = |key| AppendOptions { key: Some(key), ..AppendOptions::default() };
+    let receipt = first.append("raw", b"a", keyed("k")).unwrap();
+    assert_eq!(first.append("raw", b"a", keyed("k")).unwrap().id, receipt.id);
+    assert_eq!(first.append("raw", b"b", keyed("k")).unwrap_err().code(), Code::KeyConflict);
+    let second = Namespace::open(&dir.path().join("n")).unwrap();
+    assert_eq!(second.append("raw", b"a", keyed("k")).unwrap().id, receipt.id);
+    let other = second.append("raw", b"a", keyed("l")).unwrap();
+    assert_eq!(first.append("raw", b"a", keyed("l")).unwrap().id, other.id);
+    let door = door_to(first.clone());
+    let many: [(&str, &[u8]); 2] = [("raw", b"x"), ("raw", b"y")];
+    let receipts = door.append_many(&many, keyed("m")).wait().unwrap();
+    assert_eq!(door.append_many(&many, keyed("m")).wait().unwrap()[1].id, receipts[1].id);
+    assert_eq!(door.append_many(&many[..1], keyed("m")).wait().unwrap_err().code(), Code::KeyConflict);
+    drop((first, second, door));
+    let third = Namespace::open(&dir.path().join("n")).unwrap();
+    assert_eq!(third.append("raw", b"a", keyed("k")).unwrap().seqno, 1);
+    assert_eq!(third.latest("raw").unwrap(), 4);
+    for key in ["", &"k".repeat(129)] {
+        assert_eq!(third.append("raw", b"a", keyed(key)).unwrap_err().code(), Code::KeyInvalid);
+    }
+}
+
+#[test]
+fn records_are_dated_after_what_caused_them_unless_that_clock_is_wrong() {
+    let disk = SimDisk::default();
+    let door = door_to(simulated(&disk));
+    door.create_log("raw", 100).wait().unwrap();
+    let ahead = |seconds: u64| Hlc::from_wall_us(door.clock().wall_us() + seconds * 1_000_000);
+    let clock = ahead(30);
+    door.append("raw", b"1", AppendOptions { clock, ..DISK }).wait().unwrap();
+    assert!(door.get("raw", 1, None).wait().unwrap().hlc > clock);
+    let error = door.append("raw", b"2", AppendOptions { clock: ahead(3600), ..DISK }).wait().unwrap_err();
+    assert_eq!(error.code(), Code::ClockAhead);
+    assert_eq!(door.latest("raw", None).wait().unwrap(), 1);
+}
+
+#[test]
+fn logs_of_the_runtime_cannot_be_written_from_outside() {
+    let dir = tempfile::tempdir().unwrap();
+    let namespace = Namespace::create(&dir.path().join("n"), &CreateOptions::default()).unwrap();
+    let log = "_inbox/x".parse().unwrap();
+    assert_eq!(namespace.create_log(&log, 9).unwrap_err().code(), Code::LogInternal);
+    assert_eq!(namespace.append("_keys", b"", AppendOptions::default()).unwrap_err().code(), Code::LogInternal);
+    assert_eq!(namespace.remove_log(&log).unwrap_err().code(), Code::LogInternal);
+    let door = door_to(namespace);
+    assert_eq!(door.append("_keys", b"", DISK).wait().unwrap_err().code(), Code::LogInternal);
+    assert_eq!(door.append_many(&[("_keys", b"")], DISK).wait().unwrap_err().code(), Code::LogInternal);
+    assert_eq!(door.create_log("_x", 9).wait().unwrap_err().code(), Code::LogInternal);
+    assert_eq!(door.latest("_keys", None).wait().unwrap_err().code(), Code::LogNotFound, "it may be read");
+}
+
+#[test]
+fn whoever_waits_for_a_log_hears_of_appends_anywhere_and_of_its_end() {
+    let dir = tempfile::tempdir().unwrap();
+    let namespace = Namespace::create(&dir.path().join("n"), &CreateOptions::default()).unwrap();
+    let name = "raw".parse().unwrap();
+    namespace.create_log(&name, 9).unwrap();
+    let door = door_to(namespace);
+    let log = door.log("raw").unwrap();
+    let (woken, thread) = (Arc::new(Unpark(thread::current())), Namespace::open(&dir.path().join("n")).unwrap());
+    let waker = Waker::from(woken);
+    let mut growth = pin!(door.growth(&log, 0));
+    assert!(growth.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+    thread.append("raw", b"1", AppendOptions::default()).unwrap();
+    assert_eq!(resolve(growth, &waker).unwrap(), 1);
+    let mut growth = pin!(door.growth(&log, 1));
+    assert!(growth.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+    thread.remove_log(&name).unwrap();
+    assert_eq!(resolve(growth, &waker).unwrap_err().code(), Code::LogNotFound);
+}
+
+struct Unpark(thread::Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+/// Waits for a future that somebody else wakes; a minute is for ever here.
+fn resolve<F: Future>(mut future: std::pin::Pin<&mut F>, waker: &Waker) -> F::Output {
+    for _ in 0..60 {
+        if let Poll::Ready(value) = future.as_mut().poll(&mut Context::from_waker(waker)) {
+            return value;
+        }
+        thread::park_timeout(Duration::from_secs(1));
+    }
+    panic!("nobody woke it")
+}
