@@ -1,0 +1,218 @@
+//! The blocking client: the caller's own thread writes and reads, so that one request costs little more than its echo.
+//!
+//! Threads may share a [`Client`]: each call takes an idle connection of its pool or opens another one. A [`Pipeline`] and
+//! a [`Tail`] have a connection to themselves.
+
+mod pipeline;
+mod socket;
+mod tail;
+
+use crate::{
+    AppendOptions, Batch, Host, Options, Place, Receipt, Record, TailOptions, Wait, ask,
+    resilient::{Backoff, is_lost},
+    session::closed,
+};
+use millrace_wire::{
+    Durability, EventId, Result,
+    protocol::{
+        Appended, AppendedMany, CreateLog, Document, Done, Frame, Get, Latest, Message, Ping, Pong, Range, RemoveLog,
+        Seqno, Show,
+    },
+};
+pub use pipeline::Pipeline;
+use socket::Socket;
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    thread,
+    time::Instant,
+};
+pub use tail::Tail;
+
+/// Connections that are kept for later; those in use are as many as threads that use them.
+const IDLE_MAX: usize = 16;
+
+/// A namespace on another host.
+#[derive(Clone)]
+pub struct Client {
+    inner: Arc<Inner>,
+    cause: EventId,
+}
+
+struct Inner {
+    place: Place,
+    options: Options,
+    host: Host,
+    idle: Mutex<Vec<Socket>>,
+}
+
+/// Whether something may be done twice.
+#[derive(Clone, Copy, PartialEq)]
+enum Again {
+    May,
+    MayNot,
+}
+
+impl Client {
+    /// Connects.
+    pub fn connect(place: &Place, options: &Options) -> Result<Client> {
+        let socket = Socket::connect(place, options)?;
+        let inner = Inner {
+            place: place.clone(),
+            options: options.clone(),
+            host: socket.host.clone(),
+            idle: Mutex::new(vec![socket]),
+        };
+        Ok(Client { inner: Arc::new(inner), cause: EventId::NONE })
+    }
+
+    /// What the host said of itself and of the namespace when this client first connected.
+    pub fn host(&self) -> &Host {
+        &self.inner.host
+    }
+
+    /// The same connections for requests that this event caused.
+    pub fn caused_by(&self, cause: EventId) -> Client {
+        Client { inner: self.inner.clone(), cause }
+    }
+
+    /// An idle connection, and whether it was used before.
+    fn take(&self) -> Result<(Socket, bool)> {
+        while let Some(mut socket) = self.idle(Vec::pop) {
+            if socket.seems_alive() {
+                return Ok((socket, true));
+            }
+        }
+        Socket::connect(&self.inner.place, &self.inner.options).map(|socket| (socket, false))
+    }
+
+    fn idle<T>(&self, change: impl FnOnce(&mut Vec<Socket>) -> T) -> T {
+        change(&mut self.inner.idle.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn give_back(&self, socket: Socket) {
+        self.idle(|idle| {
+            if idle.len() < IDLE_MAX {
+                idle.push(socket);
+            }
+        });
+    }
+
+    /// Asks, and reads the answer with `take`. A connection that had died while it was idle is replaced, if the request
+    /// may be repeated.
+    fn ask<M: Message, T>(
+        &self,
+        message: &M,
+        (payload_bytes, wait_ms, cause): (usize, u32, EventId),
+        again: Again,
+        take: impl Fn(&Frame<'_>) -> Result<T>,
+    ) -> Result<T> {
+        loop {
+            let (mut socket, used) = self.take()?;
+            socket.listen_from_now();
+            let until = self.inner.options.patience(wait_ms).map(|patience| Instant::now() + patience);
+            let mut answer = None;
+            let asked = socket.put(message, payload_bytes, cause).and_then(|request| {
+                socket.flush(until)?;
+                socket.answers(until, |frame| {
+                    let mine = frame.heading.request == request && answer.is_none();
+                    if mine {
+                        answer = Some(take(frame));
+                    }
+                    Ok(mine)
+                })
+            });
+            match (asked, answer) {
+                (Ok(()), Some(answer)) => {
+                    self.give_back(socket);
+                    return answer;
+                }
+                (Err(error), None) if used && again == Again::May && is_lost(&error) => {}
+                (Err(error), _) => return Err(error),
+                (Ok(()), None) => return Err(closed()),
+            }
+        }
+    }
+
+    /// Appends one record.
+    pub fn append(&self, log: &str, data: &[u8], options: AppendOptions<'_>) -> Result<Receipt> {
+        let again = if options.key.is_some() { Again::May } else { Again::MayNot };
+        let cause = if options.cause.is_none() { self.cause } else { options.cause };
+        self.ask(&ask::append(log, data, &options), (data.len(), 0, cause), again, |frame| {
+            ask::answer::<Appended>(frame)
+        })
+    }
+
+    /// Appends records, all or none.
+    pub fn append_many(&self, records: &[(&str, &[u8])], options: AppendOptions<'_>) -> Result<Vec<Receipt>> {
+        let again = if options.key.is_some() { Again::May } else { Again::MayNot };
+        let cause = if options.cause.is_none() { self.cause } else { options.cause };
+        let (message, bytes) = ask::append_many(records, &options);
+        self.ask(&message, (bytes, 0, cause), again, |frame| Ok(ask::answer::<AppendedMany>(frame)?.records))
+    }
+
+    /// Reads one record, 0 for the newest; with [`Wait::wait_ms`] waits until it is there.
+    pub fn get(&self, log: &str, seqno: u64, wait: Wait) -> Result<Record> {
+        let Wait { wait_ms, durability } = wait;
+        self.ask(&Get { log, seqno, wait_ms, durability }, (0, wait_ms, EventId::NONE), Again::May, ask::record)
+    }
+
+    /// Reads at most `count` records from `from` on: as many as fit an answer, none at the log's end.
+    pub fn range(&self, log: &str, from: u64, count: u32, durability: Option<Durability>) -> Result<Batch> {
+        self.ask(&Range { log, from, count, durability }, (0, 0, EventId::NONE), Again::May, ask::batch)
+    }
+
+    /// The newest sequence number, 0 if there is none; with [`Wait::wait_ms`] waits until it is above `above`.
+    pub fn latest(&self, log: &str, above: u64, wait: Wait) -> Result<u64> {
+        let Wait { wait_ms, durability } = wait;
+        let message = Latest { log, above, wait_ms, durability };
+        self.ask(&message, (0, wait_ms, EventId::NONE), Again::May, |frame| Ok(ask::answer::<Seqno>(frame)?.seqno))
+    }
+
+    /// Makes a log; one that is there with the same history is left as it is.
+    pub fn create_log(&self, log: &str, history: u64) -> Result<()> {
+        self.ask(&CreateLog { log, history }, (0, 0, EventId::NONE), Again::May, done)
+    }
+
+    /// Removes a log and its records.
+    pub fn remove_log(&self, log: &str) -> Result<()> {
+        self.ask(&RemoveLog { log }, (0, 0, EventId::NONE), Again::MayNot, done)
+    }
+
+    /// A document about the namespace as JSON: what HTTP answers under `/v1/namespaces/NAME/` and this path.
+    pub fn show(&self, path: &str) -> Result<String> {
+        let take = |frame: &Frame<'_>| Ok(ask::answer::<Document<'_>>(frame)?.json.to_owned());
+        self.ask(&Show { path }, (path.len(), 0, EventId::NONE), Again::May, take)
+    }
+
+    /// Asks whether the host is there.
+    pub fn ping(&self) -> Result<()> {
+        self.ask(&Ping {}, (0, 0, EventId::NONE), Again::May, |frame| ask::answer::<Pong>(frame).map(drop))
+    }
+
+    /// Many appends in flight over one connection, at most `window` of them.
+    pub fn pipeline(&self, window: u32) -> Result<Pipeline> {
+        Ok(Pipeline::new(Socket::connect(&self.inner.place, &self.inner.options)?, window, self.cause))
+    }
+
+    /// Follows a log from a record on, 0 for those appended from now on. A lost connection is replaced, and the tail goes
+    /// on where it was.
+    pub fn tail(&self, log: &str, from: u64, options: TailOptions) -> Result<Tail> {
+        let from = if from == 0 { self.latest(log, 0, Wait::default())? + 1 } else { from };
+        Tail::start(self.clone(), log, from, options)
+    }
+
+    /// Another connection, tried for as long as [`Options::reconnect_ms`] says.
+    fn reconnect(&self, backoff: &mut Backoff, mut error: millrace_wire::Error) -> Result<Socket> {
+        loop {
+            thread::sleep(backoff.next(error)?);
+            match Socket::connect(&self.inner.place, &self.inner.options) {
+                Err(again) if is_lost(&again) => error = again,
+                connected => return connected,
+            }
+        }
+    }
+}
+
+fn done(frame: &Frame<'_>) -> Result<()> {
+    ask::answer::<Done>(frame).map(drop)
+}

@@ -1,0 +1,337 @@
+//! A connection that the caller's own thread writes and reads.
+
+use crate::{
+    Host, Options, Place, ask,
+    session::{broken, closed, refused},
+};
+use millrace_wire::{
+    Code, Error, EventId, Hlc, Result,
+    protocol::{FRAME_MAX_BYTES, Failure, Frame, Heading, Message, Ping, Pong, encode, split},
+};
+use std::{
+    io::{self, ErrorKind, Read, Write},
+    net::{TcpStream, ToSocketAddrs},
+    os::unix::net::UnixStream,
+    time::{Duration, Instant},
+};
+
+/// How much is read at once.
+const READ_BYTES: usize = 64 << 10;
+/// Buffers that grew beyond this are given back when they are empty.
+const KEPT_BYTES: usize = 1 << 20;
+/// A connection that lay idle for longer is looked at before it is used.
+const TRUSTED: Duration = Duration::from_millis(500);
+
+enum Stream {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+macro_rules! both {
+    ($self:expr, $stream:ident => $body:expr) => {
+        match $self {
+            Stream::Tcp($stream) => $body,
+            Stream::Unix($stream) => $body,
+        }
+    };
+}
+
+/// One connection, used by one thread at a time.
+pub struct Socket {
+    stream: Stream,
+    pub host: Host,
+    pub options: Options,
+    hlc: u64,
+    last_request: u64,
+    /// Frames to be sent.
+    out: Vec<u8>,
+    /// What was received: `received[read..filled]` was not looked at yet.
+    received: Vec<u8>,
+    read: usize,
+    filled: usize,
+    heard: Instant,
+    pinged: bool,
+    /// Whether the handshake is over; before, no ping may be sent.
+    greeted: bool,
+}
+
+impl Socket {
+    pub fn connect(place: &Place, options: &Options) -> Result<Socket> {
+        let stream = open(place, options)?;
+        let slice = Some(options.tick());
+        both!(&stream, stream => stream.set_read_timeout(slice).and(stream.set_write_timeout(slice)))
+            .map_err(|error| refused(place, &error))?;
+        let mut socket = Socket {
+            stream,
+            host: Host {
+                host: String::new(),
+                name: String::new(),
+                namespace: 0,
+                epoch: 0,
+                frame_max_bytes: 0,
+                record_max_bytes: 0,
+                requests_max: 1,
+                durability: Default::default(),
+            },
+            options: options.clone(),
+            hlc: 0,
+            last_request: ask::HANDSHAKE,
+            out: ask::hello(place, &options.name),
+            received: vec![0; READ_BYTES],
+            read: 0,
+            filled: 0,
+            heard: Instant::now(),
+            pinged: false,
+            greeted: false,
+        };
+        socket.greet(place)?;
+        socket.greeted = true;
+        Ok(socket)
+    }
+
+    fn greet(&mut self, place: &Place) -> Result<()> {
+        let until = Instant::now() + self.options.connect_timeout();
+        let late = || Code::ConnectTimeout.error(format!("{place} did not answer the greeting"));
+        self.flush(Some(until))?;
+        loop {
+            if let Some((host, hlc, used)) = ask::welcome(&self.received[self.read..self.filled])? {
+                self.read += used;
+                self.host = host;
+                self.hlc = hlc.get();
+                return Ok(());
+            }
+            if !self.fill(Some(until)).map_err(|error| match error.code() {
+                Code::RequestTimeout | Code::PeerSilent => late(),
+                _ => error,
+            })? && Instant::now() >= until
+            {
+                return Err(late());
+            }
+        }
+    }
+
+    /// Whether the connection still seems to stand, if it was not used for a while.
+    pub fn seems_alive(&mut self) -> bool {
+        if self.heard.elapsed() < TRUSTED {
+            return true;
+        }
+        let look = both!(&mut self.stream, stream => {
+            stream.set_nonblocking(true).and_then(|()| {
+                let look = stream.read(&mut self.received[self.filled..]);
+                stream.set_nonblocking(false).and(look)
+            })
+        });
+        match look {
+            Ok(0) => false,
+            Ok(count) => {
+                self.filled += count;
+                true // What it is will be seen when it is read.
+            }
+            Err(error) => error.kind() == ErrorKind::WouldBlock,
+        }
+    }
+
+    /// Puts a request to those to be sent; its number.
+    pub fn put<M: Message>(&mut self, message: &M, payload_bytes: usize, cause: EventId) -> Result<u64> {
+        ask::check_size(&self.host, payload_bytes)?;
+        self.last_request += 1;
+        self.put_under(self.last_request, message, cause);
+        Ok(self.last_request)
+    }
+
+    /// Puts a message under a request number.
+    pub fn put_under<M: Message>(&mut self, request: u64, message: &M, cause: EventId) {
+        let heading = Heading { request, hlc: Hlc::from_bits(self.hlc), cause };
+        encode(&mut self.out, heading, message);
+    }
+
+    /// How many bytes wait to be sent.
+    pub fn unsent_bytes(&self) -> usize {
+        self.out.len()
+    }
+
+    /// Sends what was put.
+    pub fn flush(&mut self, until: Option<Instant>) -> Result<()> {
+        let mut sent = 0;
+        let mut moved = Instant::now();
+        while sent < self.out.len() {
+            match both!(&mut self.stream, stream => stream.write(&self.out[sent..])) {
+                Ok(0) => return Err(closed()),
+                Ok(count) => {
+                    sent += count;
+                    if sent < self.out.len() {
+                        moved = Instant::now();
+                    }
+                }
+                Err(error) if is_pause(&error) => {
+                    self.check_interrupt()?;
+                    if until.is_some_and(|until| Instant::now() >= until) {
+                        return Err(Code::RequestTimeout.error("the host takes no more of the request"));
+                    }
+                    if moved.elapsed() >= self.options.silence_max() {
+                        return Err(self.silent(moved.elapsed()));
+                    }
+                }
+                // The host may have said why it closed, before it did.
+                Err(error) => return Err(self.last_words().unwrap_or_else(|| broken(&error))),
+            }
+        }
+        self.out.clear();
+        if self.out.capacity() > KEPT_BYTES {
+            self.out = Vec::new();
+        }
+        Ok(())
+    }
+
+    fn last_words(&mut self) -> Option<Error> {
+        loop {
+            match self.fill(None) {
+                Err(error) => return (error.code() != Code::ConnectionLost).then_some(error),
+                Ok(false) => return None,
+                Ok(true) => match self.next_frame() {
+                    Err(error) => return Some(error),
+                    Ok(None) => {}
+                    Ok(Some((_, end))) => self.read = end,
+                },
+            }
+        }
+    }
+
+    /// Waits for an answer, and hands all that came with it to `take`, which says whether it knows them.
+    pub fn answers(&mut self, until: Option<Instant>, mut take: impl FnMut(&Frame<'_>) -> Result<bool>) -> Result<()> {
+        loop {
+            let mut any = false;
+            while let Some((start, end)) = self.next_frame()? {
+                any = true;
+                self.read = end;
+                let (frame, _) = split(&self.received[start..end], FRAME_MAX_BYTES)?.ok_or_else(closed)?;
+                if !take(&frame)? {
+                    return Err(ask::unasked(&frame));
+                }
+            }
+            if any {
+                return Ok(());
+            }
+            self.flush(until)?; // A pong, perhaps.
+            if !self.fill(until)? && until.is_some_and(|until| Instant::now() >= until) {
+                let after = self.options.request_timeout_ms;
+                return Err(Code::RequestTimeout.error(format!("no answer in {after} ms")));
+            }
+        }
+    }
+
+    /// Where the next frame is that answers a request. Sees to those that concern the connection.
+    fn next_frame(&mut self) -> Result<Option<(usize, usize)>> {
+        loop {
+            let start = self.read;
+            let Some((frame, used)) = split(&self.received[start..self.filled], FRAME_MAX_BYTES)? else {
+                return Ok(None);
+            };
+            self.hlc = self.hlc.max(frame.heading.hlc.get());
+            let number = frame.heading.request;
+            match (number, frame.kind) {
+                (_, Ping::TYPE) => self.put_under(number, &Pong {}, EventId::NONE),
+                (0, Pong::TYPE) => {}
+                (0, Failure::TYPE) => return Err(ask::failure(&frame.message()?)),
+                (0, _) => return Err(ask::unasked(&frame)),
+                _ => return Ok(Some((start, start + used))),
+            }
+            self.read += used;
+        }
+    }
+
+    /// Reads once. False if nothing came for a while.
+    pub fn fill(&mut self, until: Option<Instant>) -> Result<bool> {
+        self.make_room();
+        match both!(&mut self.stream, stream => stream.read(&mut self.received[self.filled..])) {
+            Ok(0) => Err(closed()),
+            Ok(count) => {
+                self.filled += count;
+                self.heard = Instant::now();
+                self.pinged = false;
+                Ok(true)
+            }
+            Err(error) if is_pause(&error) => {
+                self.check_interrupt()?;
+                self.keep_alive(until)?;
+                Ok(false)
+            }
+            Err(error) => Err(broken(&error)),
+        }
+    }
+
+    /// Room for the next read: what was looked at is forgotten, and a long frame gets a longer buffer as it comes in.
+    fn make_room(&mut self) {
+        if self.read == self.filled {
+            (self.read, self.filled) = (0, 0);
+            if self.received.len() > KEPT_BYTES {
+                self.received = vec![0; READ_BYTES];
+            }
+        } else if self.received.len() - self.filled < READ_BYTES / 2 {
+            self.received.copy_within(self.read..self.filled, 0);
+            (self.read, self.filled) = (0, self.filled - self.read);
+            if self.received.len() - self.filled < READ_BYTES / 2 {
+                self.received.resize(self.received.len() * 2, 0);
+            }
+        }
+    }
+
+    /// Nothing came for a while: is the host there?
+    fn keep_alive(&mut self, until: Option<Instant>) -> Result<()> {
+        let (silent, most) = (self.heard.elapsed(), self.options.silence_max());
+        if silent >= most {
+            return Err(self.silent(silent));
+        }
+        if silent >= most / 2 && !self.pinged && self.greeted {
+            self.pinged = true;
+            self.put_under(0, &Ping {}, EventId::NONE);
+            self.flush(until)?;
+        }
+        Ok(())
+    }
+
+    /// Counts silence from now on: something is asked now.
+    pub fn listen_from_now(&mut self) {
+        self.heard = Instant::now();
+        self.pinged = false;
+    }
+
+    fn silent(&self, silent: Duration) -> Error {
+        Code::PeerSilent.error(format!("the host has been silent for {} ms", silent.as_millis()))
+    }
+
+    fn check_interrupt(&self) -> Result<()> {
+        match &self.options.interrupted {
+            Some(interrupted) if interrupted() => Err(Code::CallInterrupted.error("a signal interrupted the call")),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Not a failure, only a reason to look at the clock and at signals.
+fn is_pause(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted)
+}
+
+fn open(place: &Place, options: &Options) -> Result<Stream> {
+    let failed = |error: io::Error| match error.kind() {
+        ErrorKind::TimedOut => Code::ConnectTimeout.error(format!("{place} did not take the connection")),
+        _ => refused(place, &error),
+    };
+    match place {
+        Place::Unix(path) => UnixStream::connect(path).map(Stream::Unix).map_err(failed),
+        Place::Tcp(peer) => {
+            let mut last = ErrorKind::NotFound.into();
+            for address in (&*peer.host, peer.port).to_socket_addrs().map_err(failed)? {
+                match TcpStream::connect_timeout(&address, options.connect_timeout()) {
+                    Ok(stream) => {
+                        stream.set_nodelay(true).map_err(failed)?;
+                        return Ok(Stream::Tcp(stream));
+                    }
+                    Err(error) => last = error,
+                }
+            }
+            Err(failed(last))
+        }
+    }
+}

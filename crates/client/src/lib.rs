@@ -1,0 +1,25 @@
+//! The Rust client: a namespace elsewhere, used as one uses a namespace here.
+//!
+//! ```text
+//!   Client (async, Clone) ──> session: one task per connection reads, writes, and finds whom an answer is for
+//!   blocking::Client      ──> a socket that the caller's own thread writes and reads: no thread between
+//!            both ──> ask: what is asked and how the answer is read; no I/O
+//! ```
+//!
+//! [`Client`] reports a lost connection as such; [`Resilient`] connects again and repeats what may be repeated. Everything
+//! is bounded: requests and bytes in flight, the records a tail holds, every wait.
+
+mod ask;
+pub mod blocking;
+mod options;
+mod place;
+mod resilient;
+mod session;
+mod types;
+
+pub use millrace_wire::{Durability, EventId, Hlc};
+pub use options::{AppendOptions, Options, TailOptions, Wait};
+pub use place::Place;
+pub use resilient::{Resilient, ResilientTail};
+pub use session::{Client, Pending, Reply, Tail};
+pub use types::{Batch, Cursor, Host, Receipt, Record};

@@ -1,0 +1,213 @@
+//! A client that connects again by itself, and repeats what may be repeated.
+//!
+//! Reads may be; so may appends, because each is given an idempotency key if it has none. Removing a log is not repeated:
+//! a second time would answer that there is none.
+
+use crate::{AppendOptions, Batch, Client, Cursor, Options, Place, Receipt, Record, Tail, TailOptions, Wait};
+use millrace_wire::{Code, Durability, Error, Result};
+use std::{
+    collections::hash_map::RandomState,
+    future::Future,
+    hash::{BuildHasher, Hasher},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+use tokio::sync::Mutex;
+
+const PAUSE_FIRST: Duration = Duration::from_millis(20);
+const PAUSE_MOST: Duration = Duration::from_secs(2);
+
+/// Whether after this error another connection may help.
+pub(crate) fn is_lost(error: &Error) -> bool {
+    use Code::*;
+    let code = error.code();
+    [ConnectionLost, PeerSilent, ConnectFailed, ConnectTimeout, ConnectionsExhausted, ConnectionIdle].contains(&code)
+}
+
+/// How long to wait before the next attempt: longer each time, and not the same for everybody.
+pub(crate) struct Backoff {
+    pause: Duration,
+    until: Instant,
+}
+
+impl Backoff {
+    pub fn new(options: &Options) -> Self {
+        let until = Instant::now() + Duration::from_millis(options.reconnect_ms.into());
+        Self { pause: PAUSE_FIRST, until }
+    }
+
+    /// The next pause, or the error if it has been tried for long enough.
+    pub fn next(&mut self, error: Error) -> Result<Duration> {
+        if Instant::now() + self.pause > self.until {
+            return Err(error);
+        }
+        let half = self.pause / 2;
+        let jitter = half.mul_f64(random() as f64 / u64::MAX as f64);
+        self.pause = (self.pause * 2).min(PAUSE_MOST);
+        Ok(half + jitter)
+    }
+}
+
+/// Random enough to be no one else's: the standard library seeds its hashes from the system.
+fn random() -> u64 {
+    RandomState::new().build_hasher().finish()
+}
+
+/// Keys that nobody else makes.
+pub(crate) struct Keys {
+    prefix: u128,
+    next: AtomicU64,
+}
+
+impl Keys {
+    pub fn new() -> Self {
+        Self { prefix: u128::from(random()) << 64 | u128::from(random()), next: AtomicU64::new(0) }
+    }
+
+    pub fn next(&self) -> String {
+        format!("{:032x}-{:x}", self.prefix, self.next.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
+/// A namespace on another host, through however many connections it takes.
+#[derive(Clone)]
+pub struct Resilient {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    place: Place,
+    options: Options,
+    client: Mutex<Option<Client>>,
+    keys: Keys,
+}
+
+impl Resilient {
+    /// Does not connect before it has to.
+    pub fn new(place: Place, options: Options) -> Self {
+        Self { inner: Arc::new(Inner { place, options, client: Mutex::new(None), keys: Keys::new() }) }
+    }
+
+    /// A connection that was alive just now; made, if there is none.
+    pub async fn client(&self) -> Result<Client> {
+        let mut client = self.inner.client.lock().await;
+        if let Some(client) = client.as_ref().filter(|client| !client.is_closed()) {
+            return Ok(client.clone());
+        }
+        let made = Client::connect(&self.inner.place, &self.inner.options).await?;
+        *client = Some(made.clone());
+        Ok(made)
+    }
+
+    /// Does something that may be done twice, until it was done over a connection that held.
+    pub async fn repeat<T, F: Future<Output = Result<T>>>(&self, ask: impl Fn(Client) -> F) -> Result<T> {
+        let mut backoff = Backoff::new(&self.inner.options);
+        loop {
+            let outcome = match self.client().await {
+                Ok(client) => ask(client).await,
+                Err(error) => Err(error),
+            };
+            match outcome {
+                Err(error) if is_lost(&error) => tokio::time::sleep(backoff.next(error)?).await,
+                outcome => return outcome,
+            }
+        }
+    }
+
+    /// Appends one record, exactly once.
+    pub async fn append(&self, log: &str, data: &[u8], options: AppendOptions<'_>) -> Result<Receipt> {
+        let made = self.inner.keys.next();
+        let options = AppendOptions { key: Some(options.key.unwrap_or(&made)), ..options };
+        self.repeat(|client| async move { client.append(log, data, options).await }).await
+    }
+
+    /// Appends records, all or none, exactly once.
+    pub async fn append_many(&self, records: &[(&str, &[u8])], options: AppendOptions<'_>) -> Result<Vec<Receipt>> {
+        let made = self.inner.keys.next();
+        let options = AppendOptions { key: Some(options.key.unwrap_or(&made)), ..options };
+        self.repeat(|client| async move { client.append_many(records, options).await }).await
+    }
+
+    /// As [`Client::get`].
+    pub async fn get(&self, log: &str, seqno: u64, wait: Wait) -> Result<Record> {
+        self.repeat(|client| async move { client.get(log, seqno, wait).await }).await
+    }
+
+    /// As [`Client::range`].
+    pub async fn range(&self, log: &str, from: u64, count: u32, durability: Option<Durability>) -> Result<Batch> {
+        self.repeat(|client| async move { client.range(log, from, count, durability).await }).await
+    }
+
+    /// As [`Client::latest`].
+    pub async fn latest(&self, log: &str, above: u64, wait: Wait) -> Result<u64> {
+        self.repeat(|client| async move { client.latest(log, above, wait).await }).await
+    }
+
+    /// As [`Client::create_log`].
+    pub async fn create_log(&self, log: &str, history: u64) -> Result<()> {
+        self.repeat(|client| async move { client.create_log(log, history).await }).await
+    }
+
+    /// As [`Client::show`].
+    pub async fn show(&self, path: &str) -> Result<String> {
+        self.repeat(|client| async move { client.show(path).await }).await
+    }
+
+    /// Follows a log across lost connections: every record once, in order.
+    pub async fn tail(&self, log: &str, from: u64, options: TailOptions) -> Result<ResilientTail> {
+        // "From now on" must not mean something else after each reconnection.
+        let next = if from == 0 { self.latest(log, 0, Wait::default()).await? + 1 } else { from };
+        let cursor = Cursor { incarnation: options.incarnation, next };
+        Ok(ResilientTail { resilient: self.clone(), log: log.into(), options, cursor, tail: None })
+    }
+}
+
+/// A tail that goes on where it was after its connection was lost.
+pub struct ResilientTail {
+    resilient: Resilient,
+    log: String,
+    options: TailOptions,
+    cursor: Cursor,
+    tail: Option<Tail>,
+}
+
+impl ResilientTail {
+    /// Where another tail would have to begin, to bring what this one has not.
+    pub fn cursor(&self) -> Cursor {
+        self.cursor
+    }
+
+    /// The next records; at least one.
+    pub async fn next_batch(&mut self) -> Result<Batch> {
+        let mut backoff = None;
+        loop {
+            match self.attempt().await {
+                Ok(batch) => {
+                    self.cursor = batch.cursor;
+                    return Ok(batch);
+                }
+                Err(error) if is_lost(&error) => {
+                    self.tail = None;
+                    let backoff = backoff.get_or_insert_with(|| Backoff::new(&self.resilient.inner.options));
+                    tokio::time::sleep(backoff.next(error)?).await;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    async fn attempt(&mut self) -> Result<Batch> {
+        if self.tail.is_none() {
+            let options = TailOptions { incarnation: self.cursor.incarnation, ..self.options };
+            let client = self.resilient.client().await?;
+            self.tail = Some(client.tail(&self.log, self.cursor.next, options).await?);
+        }
+        match &mut self.tail {
+            Some(tail) => tail.next_batch().await,
+            None => Err(Code::TailEnded.error("the tail has ended")),
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! What comes back: answers that own what they hold.
+
+use millrace_wire::{Durability, EventId, Hlc, protocol};
+
+/// Where an appended record stands.
+pub type Receipt = protocol::Appended;
+
+/// A record.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Record {
+    /// Its sequence number in its log.
+    pub seqno: u64,
+    /// Its id.
+    pub id: EventId,
+    /// When it was appended.
+    pub hlc: Hlc,
+    /// What caused it.
+    pub cause: EventId,
+    /// Its bytes.
+    pub data: Vec<u8>,
+}
+
+impl From<&protocol::Record<'_>> for Record {
+    fn from(record: &protocol::Record<'_>) -> Self {
+        let protocol::Record { seqno, id, hlc, cause, data } = *record;
+        Self { seqno, id, hlc, cause, data: data.to_vec() }
+    }
+}
+
+/// Where to go on reading a log.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cursor {
+    /// Which log of its name it is; 0 if that was never told.
+    pub incarnation: u32,
+    /// The next record's sequence number.
+    pub next: u64,
+}
+
+/// Records of one log, in order.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Batch {
+    /// The records.
+    pub records: Vec<Record>,
+    /// Where to go on after them.
+    pub cursor: Cursor,
+}
+
+impl From<protocol::Records<'_>> for Batch {
+    fn from(records: protocol::Records<'_>) -> Self {
+        Self {
+            cursor: Cursor { incarnation: records.incarnation, next: records.next },
+            records: records.records.iter().map(Record::from).collect(),
+        }
+    }
+}
+
+/// What the host said of itself and of the namespace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Host {
+    /// Its name and version.
+    pub host: String,
+    /// The namespace's name there.
+    pub name: String,
+    /// The namespace's identity.
+    pub namespace: u64,
+    /// Its epoch.
+    pub epoch: u32,
+    /// The longest frame that the host takes.
+    pub frame_max_bytes: u32,
+    /// The longest record that the namespace takes.
+    pub record_max_bytes: u32,
+    /// How many requests may be unanswered.
+    pub requests_max: u32,
+    /// What an append waits for, unless it says otherwise.
+    pub durability: Durability,
+}
