@@ -1,0 +1,89 @@
+//! Functions and how much they have to do.
+
+use super::text::names;
+use millrace_node::{FunctionStat, Namespace};
+use millrace_wire::{Code, Error, Name, Result};
+use serde::Serialize;
+
+#[derive(Serialize)]
+pub(super) struct Functions {
+    functions: Vec<FunctionDoc>,
+}
+
+/// A function.
+#[derive(Serialize)]
+pub(super) struct FunctionDoc {
+    name: String,
+    triggered: u64,
+    done: u64,
+    pending: u64,
+    /// What was deployed, unless that cannot be read.
+    #[serde(flatten)]
+    definition: Option<DefinitionDoc>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<ErrorDoc>,
+}
+
+#[derive(Serialize)]
+struct DefinitionDoc {
+    runtime: String,
+    on: Vec<String>,
+    ordered: bool,
+    concurrency: u32,
+    monitor: Option<String>,
+    retries: u32,
+    dead_letter: String,
+    code: String,
+}
+
+/// An error, as it stands in documents and in answers.
+#[derive(Serialize)]
+pub(crate) struct ErrorDoc {
+    pub code: &'static str,
+    pub detail: String,
+    pub cause: &'static str,
+    pub remedy: &'static str,
+}
+
+impl From<&Error> for ErrorDoc {
+    fn from(error: &Error) -> Self {
+        let code = error.code();
+        Self { code: code.id(), detail: error.detail().into(), cause: code.cause(), remedy: code.remedy() }
+    }
+}
+
+impl From<&FunctionStat> for FunctionDoc {
+    fn from(stat: &FunctionStat) -> Self {
+        let definition = stat.definition.as_ref().ok().map(|definition| {
+            let spec = &definition.spec;
+            DefinitionDoc {
+                runtime: spec.runtime.to_string(),
+                on: names(&spec.on),
+                ordered: spec.ordered,
+                concurrency: spec.concurrency,
+                monitor: spec.monitor.as_ref().map(ToString::to_string),
+                retries: spec.retries,
+                dead_letter: spec.dead_letter.to_string(),
+                code: definition.code.clone(),
+            }
+        });
+        Self {
+            name: stat.name.to_string(),
+            triggered: stat.triggered,
+            done: stat.done,
+            pending: stat.pending(),
+            definition,
+            error: stat.definition.as_ref().err().map(ErrorDoc::from),
+        }
+    }
+}
+
+pub(super) fn list(namespace: &Namespace) -> Result<Functions> {
+    Ok(Functions { functions: namespace.functions()?.iter().map(FunctionDoc::from).collect() })
+}
+
+pub(super) fn one(namespace: &Namespace, name: &str) -> Result<FunctionDoc> {
+    let name: Name = name.parse()?;
+    let found = namespace.functions()?.into_iter().find(|function| function.name == name);
+    found.as_ref().map(FunctionDoc::from).ok_or_else(|| Code::FunctionNotFound.error(format!("no function '{name}'")))
+}

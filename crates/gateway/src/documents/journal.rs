@@ -1,0 +1,155 @@
+//! What stands under the logs: entries of the journal.
+
+use super::{
+    Bounded, Query,
+    functions::ErrorDoc,
+    query::invalid,
+    text::{Bytes, id_text, rfc3339},
+};
+use millrace_node::{Journal, Namespace, Position};
+use millrace_wire::Result;
+use serde::Serialize;
+use std::collections::VecDeque;
+
+/// Most entries of one answer, and how many there are by default.
+const COUNT_MAX: u64 = 1000;
+const COUNT: u64 = 100;
+
+/// Which entries are asked for.
+pub(super) struct Part {
+    from: From,
+    count: usize,
+}
+
+enum From {
+    Position(Position),
+    /// So many of the newest.
+    Last(usize),
+}
+
+#[derive(Serialize)]
+pub(super) struct Entries {
+    entries: Vec<EntryDoc>,
+    /// Where to go on.
+    next: u64,
+    tail: u64,
+}
+
+#[derive(Serialize)]
+#[serde(untagged)]
+enum EntryDoc {
+    Damaged { position: u64, error: ErrorDoc },
+    Whole(Box<Whole>),
+}
+
+#[derive(Serialize)]
+struct Whole {
+    position: u64,
+    kind: &'static str,
+    id: Option<String>,
+    time: String,
+    hlc: u64,
+    cause: Option<String>,
+    subject: Option<String>,
+    subject_id: u32,
+    seqno: u64,
+    ordinal: u16,
+    last_of_batch: bool,
+    carried: bool,
+    bytes: usize,
+    #[serde(flatten)]
+    payload: Payload,
+}
+
+struct Payload(Vec<u8>);
+
+impl Serialize for Payload {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        Bytes(&self.0).serialize(serializer)
+    }
+}
+
+impl Part {
+    pub fn of(query: &mut Query) -> Result<Part> {
+        let from = query.number("from", 0, u64::MAX)?;
+        let last = query.number("last", 1, COUNT_MAX)?;
+        let count = query.number("count", 1, COUNT_MAX)?.unwrap_or(last.unwrap_or(COUNT));
+        let from = match (from, last) {
+            (Some(_), Some(_)) => return Err(invalid("'from' and 'last' exclude each other")),
+            (from, None) => From::Position(Position::from_bytes(from.unwrap_or(0))),
+            (None, Some(last)) => From::Last(last as usize), // at most 1000
+        };
+        Ok(Part { from, count: count as usize })
+    }
+
+    pub fn read(self, namespace: &Namespace) -> Result<Entries> {
+        let journal = namespace.journal();
+        let (tail, catalog) = (journal.tail(), journal.catalog()?);
+        let mut scan = journal.scan(match self.from {
+            From::Position(position) => position,
+            From::Last(count) => start_of_last(journal, tail, count),
+        });
+        let (mut entries, mut bounded) = (Vec::new(), Bounded::new());
+        let mut next = scan.position();
+        while scan.position() < tail && entries.len() < self.count {
+            let at = scan.position();
+            let document = match scan.next() {
+                Ok(None) => break,
+                Err(error) => EntryDoc::Damaged { position: at.get(), error: (&error).into() },
+                Ok(Some(entry)) => {
+                    let subject = match entry.kind.name() {
+                        "APPEND" | "READ" | "TRIM" => {
+                            catalog.log_by_id(entry.subject).map(|log| log.name().to_string())
+                        }
+                        "TRIGGER" | "FIRED" | "DONE" => {
+                            catalog.function_by_id(entry.subject).map(|function| function.name().to_string())
+                        }
+                        _ => None,
+                    };
+                    EntryDoc::Whole(Box::new(Whole {
+                        position: entry.position.get(),
+                        kind: entry.kind.name(),
+                        id: id_text(entry.id),
+                        time: rfc3339(entry.hlc),
+                        hlc: entry.hlc.get(),
+                        cause: id_text(entry.cause),
+                        subject,
+                        subject_id: entry.subject,
+                        seqno: entry.seqno,
+                        ordinal: entry.ordinal,
+                        last_of_batch: entry.last,
+                        carried: entry.carried,
+                        bytes: entry.payload.len(),
+                        payload: Payload(entry.payload.clone()),
+                    }))
+                }
+            };
+            if !bounded.admits(&document) {
+                break;
+            }
+            entries.push(document);
+            next = scan.position();
+        }
+        // Behind the last entry there may be free space up to the tail.
+        let next = if entries.len() < self.count && scan.position() >= tail { tail } else { next };
+        Ok(Entries { entries, next: next.get(), tail: tail.get() })
+    }
+}
+
+/// Where the newest `count` entries begin. The journal can only be read forwards, so it is read once to count.
+fn start_of_last(journal: &Journal, tail: Position, count: usize) -> Position {
+    let mut scan = journal.scan(Position::default());
+    let mut starts = VecDeque::with_capacity(count + 1);
+    while scan.position() < tail {
+        let at = scan.position();
+        match scan.next() {
+            Ok(Some(entry)) => starts.push_back(entry.position),
+            Ok(None) => break,
+            Err(_) => starts.push_back(at),
+        }
+        if starts.len() > count {
+            starts.pop_front();
+        }
+    }
+    starts.front().copied().unwrap_or(tail)
+}

@@ -1,0 +1,168 @@
+//! Documents: everything about a namespace that can be read and is not the bytes of records, as JSON text.
+//!
+//! The wire message SHOW and the HTTP paths below `/v1/namespaces/NAME/` answer the same text. The fields are those that
+//! the command line prints with `--json`. Lists are objects with one list in them, so that they can grow.
+
+mod functions;
+mod journal;
+mod logs;
+mod query;
+mod runs;
+mod status;
+mod text;
+
+pub(crate) use functions::ErrorDoc;
+pub(crate) use query::{Query, invalid, segment, shown, whole_number};
+pub(crate) use status::host_of;
+pub(crate) use text::{RecordDoc, id_text, time_text};
+
+use crate::Hosted;
+use millrace_node::{Door, Held, Namespace};
+use millrace_wire::{Code, Error, Result};
+use query::segments;
+use serde::Serialize;
+use std::sync::Arc;
+
+/// Lists stop growing here, so that a document fits into a frame of the wire protocol.
+const TEXT_MAX_BYTES: usize = 6 << 20;
+
+/// The document at `path_and_query`, such as `logs/raw%2Fkitchen` or `runs?state=dead`.
+///
+/// Some are found by reading the whole journal: call it where that may take its time, or use [`show`].
+pub fn document(hosted: &Hosted, door: &Door, path_and_query: &str) -> Held<String> {
+    match Asked::parse(path_and_query) {
+        Ok(asked) => asked.answer(hosted, door),
+        Err(error) => door.refuse(error, None),
+    }
+}
+
+/// The same without holding up whoever else the event loop serves.
+pub async fn show(hosted: &Arc<Hosted>, door: &Door, path_and_query: &str) -> Result<String> {
+    let asked = match Asked::parse(path_and_query) {
+        Ok(asked) => asked,
+        Err(error) => return door.refuse(error, None).await,
+    };
+    if asked.is_quick() {
+        return asked.answer(hosted, door).await;
+    }
+    let (hosted, door) = (hosted.clone(), door.clone());
+    // The threads for this are few and outlive their work, so that one client's journals do not take all of the machine.
+    match tokio::task::spawn_blocking(move || asked.answer(&hosted, &door)).await {
+        Ok(held) => held.await,
+        Err(failed) => Err(Code::HostInternal.error(format!("the document could not be made: {failed}"))),
+    }
+}
+
+/// What a path asks for.
+enum Asked {
+    Summary,
+    Status,
+    Logs { prefix: String },
+    Log(String),
+    Functions,
+    Function(String),
+    Runs(millrace_node::RunFilter),
+    Run(String),
+    Why(String),
+    Journal(journal::Part),
+    Links,
+}
+
+impl Asked {
+    fn parse(path_and_query: &str) -> Result<Asked> {
+        let (path, query) = path_and_query.split_once('?').unwrap_or((path_and_query, ""));
+        let segments = segments(path)?;
+        let segments: Vec<&str> = segments.iter().map(|segment| &**segment).collect();
+        let mut query = Query::parse(query)?;
+        let asked = match segments.as_slice() {
+            [] | [""] => Asked::Summary,
+            ["status"] => Asked::Status,
+            ["logs"] => Asked::Logs { prefix: query.take("prefix").unwrap_or_default() },
+            ["logs", log] => Asked::Log(log.to_string()),
+            ["functions"] => Asked::Functions,
+            ["functions", name] => Asked::Function(name.to_string()),
+            ["runs"] => Asked::Runs(runs::filter(&mut query)?),
+            ["runs", id] => Asked::Run(id.to_string()),
+            ["why"] => Asked::Why(String::new()),
+            ["why", target] => Asked::Why(target.to_string()),
+            ["links"] => Asked::Links,
+            ["journal"] => Asked::Journal(journal::Part::of(&mut query)?),
+            _ => return Err(unknown(path)),
+        };
+        query.finish()?;
+        Ok(asked)
+    }
+
+    /// Whether it takes no longer than reading a few records.
+    fn is_quick(&self) -> bool {
+        matches!(self, Asked::Summary | Asked::Status | Asked::Log(_) | Asked::Functions | Asked::Function(_))
+    }
+
+    fn answer(self, hosted: &Hosted, door: &Door) -> Held<String> {
+        door.inspect(|namespace| self.look(hosted, door, namespace))
+    }
+
+    fn look(self, hosted: &Hosted, door: &Door, namespace: &Namespace) -> Result<String> {
+        let name = door.served().name();
+        match self {
+            Asked::Summary => text(&status::Summary::of(name, namespace)?),
+            Asked::Status => text(&status::Status::of(hosted, name, namespace)),
+            Asked::Logs { prefix } => text(&logs::list(namespace, &prefix)?),
+            Asked::Log(log) => text(&logs::one(namespace, &log)?),
+            Asked::Functions => text(&functions::list(namespace)?),
+            Asked::Function(function) => text(&functions::one(namespace, &function)?),
+            Asked::Runs(filter) => text(&runs::list(namespace, &filter)?),
+            Asked::Run(id) => text(&runs::one(namespace, &id)?),
+            Asked::Why(target) => text(&runs::why(namespace, &target)?),
+            Asked::Journal(part) => text(&part.read(namespace)?),
+            Asked::Links => text(&status::Links::of(namespace)?),
+        }
+    }
+}
+
+fn text(document: &impl Serialize) -> Result<String> {
+    serde_json::to_string(document)
+        .map_err(|error| Code::HostInternal.error(format!("a document does not make JSON: {error}")))
+}
+
+pub(crate) fn unknown(path: &str) -> Error {
+    let shown: String = path.chars().take(80).flat_map(char::escape_debug).collect();
+    Code::HttpPathUnknown.error(format!("nothing is at '{shown}'"))
+}
+
+/// The name, id and size of every namespace served.
+pub(crate) fn namespaces(hosted: &Hosted, principal: millrace_node::Principal) -> Vec<Held<String>> {
+    let summary = |served: &millrace_node::Served| Asked::Summary.answer(hosted, &served.door(principal));
+    hosted.served().iter().map(summary).collect()
+}
+
+/// A list that stays within what a document may hold: items for as long as their texts fit.
+struct Bounded {
+    left: usize,
+}
+
+impl Bounded {
+    fn new() -> Self {
+        Self { left: TEXT_MAX_BYTES }
+    }
+
+    /// Whether one more item still fits; the first always does.
+    fn admits(&mut self, item: &impl Serialize) -> bool {
+        struct Count(usize);
+        impl std::io::Write for Count {
+            fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+                self.0 += bytes.len();
+                Ok(bytes.len())
+            }
+            fn flush(&mut self) -> std::io::Result<()> {
+                Ok(())
+            }
+        }
+        let mut count = Count(0);
+        let counted = serde_json::to_writer(&mut count, item).is_ok();
+        let first = self.left == TEXT_MAX_BYTES;
+        let fits = counted && (first || count.0 <= self.left);
+        self.left = if fits { self.left.saturating_sub(count.0 + 1) } else { 0 };
+        fits
+    }
+}

@@ -1,0 +1,89 @@
+//! How a namespace and its host are.
+
+use crate::Hosted;
+use millrace_node::{Durability, HostStatus, Name, Namespace, links::LinkView};
+use millrace_wire::Result;
+use serde::Serialize;
+
+/// What a namespace is.
+#[derive(Serialize)]
+pub(super) struct Summary {
+    name: String,
+    id: String,
+    epoch: u32,
+    durability: Durability,
+    logs: usize,
+    functions: usize,
+}
+
+impl Summary {
+    pub fn of(name: &Name, namespace: &Namespace) -> Result<Summary> {
+        let journal = namespace.journal();
+        let catalog = journal.catalog()?;
+        Ok(Summary {
+            name: name.to_string(),
+            id: journal.namespace().to_string(),
+            epoch: journal.epoch(),
+            durability: journal.durability(),
+            logs: catalog.logs().count(),
+            functions: catalog.functions().count(),
+        })
+    }
+}
+
+/// How it is.
+#[derive(Serialize)]
+pub(super) struct Status {
+    name: String,
+    id: String,
+    epoch: u32,
+    durability: Durability,
+    healthy: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    failure: Option<String>,
+    first: u64,
+    tail: u64,
+    durable: u64,
+    uptime_ms: u64,
+    draining: bool,
+    host: Option<HostStatus>,
+}
+
+impl Status {
+    pub fn of(hosted: &Hosted, name: &Name, namespace: &Namespace) -> Status {
+        let journal = namespace.journal();
+        let health = journal.check_health();
+        Status {
+            name: name.to_string(),
+            id: journal.namespace().to_string(),
+            epoch: journal.epoch(),
+            durability: journal.durability(),
+            healthy: health.is_ok(),
+            failure: health.err().map(|error| error.to_string()),
+            first: journal.first().get(),
+            tail: journal.tail().get(),
+            durable: journal.durable().get(),
+            uptime_ms: u64::try_from(hosted.started().elapsed().as_millis()).unwrap_or(u64::MAX),
+            draining: hosted.is_draining(),
+            host: host_of(hosted, name),
+        }
+    }
+}
+
+/// Its links to other namespaces.
+#[derive(Serialize)]
+pub(super) struct Links {
+    links: Vec<LinkView>,
+}
+
+impl Links {
+    pub fn of(namespace: &Namespace) -> Result<Links> {
+        Ok(Links { links: namespace.links().view()? })
+    }
+}
+
+/// What the host of this namespace is doing: the statuses stand in the order of the namespaces.
+pub(crate) fn host_of(hosted: &Hosted, name: &Name) -> Option<HostStatus> {
+    let served = hosted.served().iter().find(|served| served.name() == name)?;
+    served.namespace().host_status().ok()?
+}

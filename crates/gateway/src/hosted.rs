@@ -1,0 +1,82 @@
+//! What one server serves.
+
+use millrace_node::{Door, Principal, Served};
+use millrace_wire::{Code, Result};
+use std::{
+    sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
+    time::Instant,
+};
+
+/// The namespaces of a host and what is counted about it. One per process.
+pub struct Hosted {
+    served: Vec<Served>,
+    started: Instant,
+    draining: AtomicBool,
+    /// What is counted, for metrics.
+    pub counters: Counters,
+}
+
+/// Counted since the host started.
+#[derive(Debug, Default)]
+pub struct Counters {
+    /// Connections open now.
+    pub connections: AtomicUsize,
+    /// Connections ever accepted.
+    pub accepted: AtomicU64,
+    /// Connections refused, or closed because of what came or did not come over them.
+    pub dropped: AtomicU64,
+    /// Requests answered over the wire protocol.
+    pub wire_requests: AtomicU64,
+    /// Requests answered over HTTP.
+    pub http_requests: AtomicU64,
+    /// Answers that were errors.
+    pub failures: AtomicU64,
+    /// Bytes received.
+    pub received_bytes: AtomicU64,
+    /// Bytes sent.
+    pub sent_bytes: AtomicU64,
+}
+
+impl Hosted {
+    /// Serves these namespaces.
+    pub fn new(served: Vec<Served>) -> Self {
+        Self { served, started: Instant::now(), draining: AtomicBool::new(false), counters: Counters::default() }
+    }
+
+    /// The namespaces.
+    pub fn served(&self) -> &[Served] {
+        &self.served
+    }
+
+    /// The namespace of this name, or the only one if `name` is empty, as `principal` may use it.
+    pub fn door(&self, name: &str, principal: Principal) -> Result<Door> {
+        let found = match (name, &*self.served) {
+            ("", [only]) => Some(only),
+            _ => self.served.iter().find(|served| &**served.name() == name),
+        };
+        found.map(|served| served.door(principal)).ok_or_else(|| {
+            let names: Vec<&str> = self.served.iter().map(|served| &**served.name()).collect();
+            let shown: String = name.chars().take(80).flat_map(char::escape_debug).collect();
+            Code::NamespaceNotServed.error(format!("no namespace '{shown}' here; there is {}", names.join(", ")))
+        })
+    }
+
+    /// When it began.
+    pub fn started(&self) -> Instant {
+        self.started
+    }
+
+    /// Whether it is stopping: it answers what it has taken and takes nothing new.
+    pub fn is_draining(&self) -> bool {
+        self.draining.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn drain(&self) {
+        self.draining.store(true, Ordering::Relaxed);
+    }
+
+    /// Flushes for all that the namespaces' gates hold.
+    pub(crate) fn turn(&self) {
+        self.served.iter().for_each(|served| served.gate().turn());
+    }
+}

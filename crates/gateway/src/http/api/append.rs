@@ -1,0 +1,152 @@
+//! Appending: one record, which is the body as it is, or several at once in JSON.
+
+use super::{RECORDS_JSON, check_encoding, durability, header, media_type};
+use crate::{
+    documents::{Query, id_text, shown},
+    http::{
+        connection::body,
+        response::{self, JSON, Response},
+        session::Session,
+    },
+};
+use base64::{Engine, engine::general_purpose::STANDARD as BASE64};
+use hyper::{
+    HeaderMap, Request, StatusCode,
+    body::{Bytes, Incoming},
+    header::{CONTENT_TYPE, HeaderValue, LOCATION},
+};
+use millrace_node::{AppendOptions, Receipt};
+use millrace_wire::{Code, EventId, Result};
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use std::borrow::Cow;
+
+/// Most bytes of several records in JSON: base64 makes a third more of them.
+const BATCH_MAX_BYTES: usize = 24 << 20;
+
+/// What the headers ask for.
+fn options(headers: &HeaderMap) -> Result<AppendOptions<'_>> {
+    check_encoding(headers)?;
+    Ok(AppendOptions {
+        function: header(headers, "millrace-function")?,
+        durability: durability(header(headers, "millrace-durability")?)?,
+        cause: header(headers, "millrace-cause")?.map(str::parse).transpose()?.unwrap_or(EventId::NONE),
+        key: header(headers, "idempotency-key")?,
+        ..AppendOptions::default()
+    })
+}
+
+/// Appends the body to a log.
+pub(in crate::http) async fn one(
+    session: &Session,
+    namespace: &str,
+    log: &str,
+    request: Request<Incoming>,
+) -> Result<Response> {
+    let (head, body) = request.into_parts();
+    if let Some(query) = head.uri.query() {
+        Query::parse(query)?.finish()?;
+    }
+    if head.headers.get(CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(RECORDS_JSON.as_bytes())) {
+        return Box::pin(many(session, namespace, Some(log), &head.headers, body)).await;
+    }
+    let options = options(&head.headers)?;
+    let door = session.door(namespace)?;
+    let data = body::read(body, door.served().namespace().journal().record_max_bytes()).await?;
+    let receipt = door.append(log, &data.bytes, options).await?;
+    Ok(created(head.uri.path(), &receipt))
+}
+
+/// Where the record is now. Made by hand: this is the answer there are most of.
+fn created(path: &str, receipt: &Receipt) -> Response {
+    let Receipt { seqno, id, .. } = receipt;
+    let text = Bytes::from(format!("{{\"seqno\":{seqno},\"id\":\"{id}\"}}"));
+    let mut response = response::typed(StatusCode::CREATED, JSON, text);
+    if let Ok(location) = HeaderValue::from_maybe_shared(Bytes::from(format!("{path}/{seqno}"))) {
+        response.headers_mut().insert(LOCATION, location);
+    }
+    response
+}
+
+/// Appends records to several logs, all or none.
+pub(in crate::http) async fn batch(session: &Session, namespace: &str, request: Request<Incoming>) -> Result<Response> {
+    let (head, body) = request.into_parts();
+    Query::parse(head.uri.query().unwrap_or(""))?.finish()?;
+    match media_type(&head.headers)?.as_deref() {
+        Some("application/json" | RECORDS_JSON) => many(session, namespace, None, &head.headers, body).await,
+        other => {
+            let other = shown(other.unwrap_or("nothing"));
+            Err(Code::HttpTypeUnsupported.error(format!("the body is of type '{other}', not application/json")))
+        }
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct NewRecord<'b> {
+    #[serde(borrow)]
+    log: Option<Cow<'b, str>>,
+    #[serde(borrow)]
+    data: Option<&'b RawValue>,
+    #[serde(borrow)]
+    text: Option<Cow<'b, str>>,
+    #[serde(borrow)]
+    base64: Option<Cow<'b, str>>,
+}
+
+impl NewRecord<'_> {
+    fn bytes(&self) -> Result<Vec<u8>, String> {
+        match (self.data, &self.text, &self.base64) {
+            // A text is itself; anything else is kept as the JSON that it is.
+            (Some(data), None, None) => match data.get().starts_with('"') {
+                true => serde_json::from_str(data.get()).map(String::into_bytes).map_err(|error| error.to_string()),
+                false => Ok(data.get().into()),
+            },
+            (None, Some(text), None) => Ok(text.as_bytes().into()),
+            (None, None, Some(base64)) => {
+                BASE64.decode(base64.as_bytes()).map_err(|error| format!("its 'base64' is not base64: {error}"))
+            }
+            _ => Err("it needs one of 'data', 'text' and 'base64'".into()),
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct AppendedMany {
+    records: Vec<Appended>,
+}
+
+#[derive(Serialize)]
+struct Appended {
+    log: String,
+    seqno: u64,
+    id: Option<String>,
+}
+
+async fn many(
+    session: &Session,
+    namespace: &str,
+    log: Option<&str>,
+    headers: &HeaderMap,
+    body: Incoming,
+) -> Result<Response> {
+    let options = options(headers)?;
+    let door = session.door(namespace)?;
+    let data = body::read(body, BATCH_MAX_BYTES).await?;
+    let records: Vec<NewRecord<'_>> = serde_json::from_slice(&data.bytes)
+        .map_err(|error| Code::HttpBodyInvalid.error(format!("the body is not a list of records: {error}")))?;
+    let mut owned: Vec<(&str, Vec<u8>)> = Vec::with_capacity(records.len());
+    for (n, record) in records.iter().enumerate() {
+        let fault = |fault: String| Code::HttpBodyInvalid.error(format!("record {n} of the list: {fault}"));
+        let log = record.log.as_deref().or(log).ok_or_else(|| fault("it names no log".into()))?;
+        owned.push((log, record.bytes().map_err(fault)?));
+    }
+    let records: Vec<(&str, &[u8])> = owned.iter().map(|(log, bytes)| (*log, &**bytes)).collect();
+    let receipts = door.append_many(&records, options).await?;
+    let appended = receipts.iter().zip(&records).map(|(receipt, (log, _))| Appended {
+        log: (*log).into(),
+        seqno: receipt.seqno,
+        id: id_text(receipt.id),
+    });
+    Ok(response::document(StatusCode::CREATED, &AppendedMany { records: appended.collect() }))
+}

@@ -1,0 +1,78 @@
+//! Making and removing logs.
+
+use super::{blocking, check_encoding, media_type};
+use crate::{
+    documents::{Query, shown},
+    http::{
+        connection::body,
+        response::{self, Response},
+        session::Session,
+    },
+};
+use hyper::{HeaderMap, Request, StatusCode, body::Incoming};
+use millrace_wire::{Code, Result};
+use serde::{Deserialize, Serialize};
+
+/// How many records a log keeps if nobody says.
+const HISTORY: u64 = 10_000;
+/// A description of a log is no longer than this.
+const BODY_MAX_BYTES: usize = 4 << 10;
+
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields)]
+struct NewLog {
+    history: Option<u64>,
+}
+
+#[derive(Serialize)]
+struct Change<'l> {
+    log: &'l str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    history: Option<u64>,
+    change: &'static str,
+}
+
+fn description(headers: &HeaderMap, body: &[u8]) -> Result<NewLog> {
+    if body.is_empty() {
+        return Ok(NewLog::default());
+    }
+    match media_type(headers)?.as_deref() {
+        Some("application/json") => serde_json::from_slice(body)
+            .map_err(|error| Code::HttpBodyInvalid.error(format!("the body does not describe a log: {error}"))),
+        kind => {
+            let kind = kind.unwrap_or("nothing");
+            Err(Code::HttpTypeUnsupported.error(format!("the body is of type '{}', not application/json", shown(kind))))
+        }
+    }
+}
+
+/// Makes a log; one that is there with the same history is left as it is.
+pub(in crate::http) async fn create(
+    session: &Session,
+    namespace: &str,
+    log: &str,
+    request: Request<Incoming>,
+) -> Result<Response> {
+    let (head, body) = request.into_parts();
+    Query::parse(head.uri.query().unwrap_or(""))?.finish()?;
+    check_encoding(&head.headers)?;
+    let door = session.door(namespace)?;
+    let body = body::read(body, BODY_MAX_BYTES).await?;
+    let history = description(&head.headers, &body.bytes)?.history.unwrap_or(HISTORY);
+    let existed = door.log(log).is_ok();
+    let name = log.to_owned();
+    // It makes a file, which may take a while on a slow disk.
+    blocking(move || door.create_log(&name, history)).await?;
+    let (status, change) = if existed { (StatusCode::OK, "unchanged") } else { (StatusCode::CREATED, "created") };
+    Ok(response::document(status, &Change { log, history: Some(history), change }))
+}
+
+/// Removes a log that nothing needs.
+pub(in crate::http) async fn remove(session: &Session, namespace: &str, log: &str, query: &str) -> Result<Response> {
+    Query::parse(query)?.finish()?;
+    let door = session.door(namespace)?;
+    let name = log.to_owned();
+    // It reads the journal, to see that nothing needs the log.
+    blocking(move || door.remove_log(&name)).await?;
+    Ok(response::document(StatusCode::OK, &Change { log, history: None, change: "removed" }))
+}

@@ -1,0 +1,195 @@
+//! Numbers for Prometheus, in its text format.
+
+use crate::{
+    Hosted,
+    documents::{Query, host_of},
+    http::{
+        response::{self, Response},
+        session::Session,
+    },
+};
+use hyper::{StatusCode, header::HeaderValue};
+use millrace_node::{Door, Held, Name, Namespace, links::LinkState};
+use millrace_wire::Result;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt::{Display, Write},
+    sync::atomic::Ordering::Relaxed,
+};
+
+/// Logs and functions of a namespace that have numbers of their own; more would be a burden on whoever collects them.
+const SERIES_MAX: usize = 250;
+
+/// Every number, by metric.
+#[derive(Default)]
+struct Metrics {
+    families: BTreeMap<&'static str, Family>,
+}
+
+struct Family {
+    kind: &'static str,
+    help: &'static str,
+    samples: String,
+}
+
+impl Metrics {
+    fn add(&mut self, name: &'static str, kind: &'static str, help: &'static str, labels: &str, value: impl Display) {
+        let family = self.families.entry(name).or_insert(Family { kind, help, samples: String::new() });
+        let labels = if labels.is_empty() { String::new() } else { format!("{{{labels}}}") };
+        let _ = writeln!(family.samples, "{name}{labels} {value}");
+    }
+
+    fn counter(&mut self, name: &'static str, help: &'static str, labels: &str, value: u64) {
+        self.add(name, "counter", help, labels, value);
+    }
+
+    fn gauge(&mut self, name: &'static str, help: &'static str, labels: &str, value: impl Display) {
+        self.add(name, "gauge", help, labels, value);
+    }
+
+    fn text(self) -> String {
+        self.families.into_iter().fold(String::new(), |mut text, (name, family)| {
+            let Family { kind, help, samples } = family;
+            let _ = write!(text, "# HELP {name} {help}\n# TYPE {name} {kind}\n{samples}");
+            text
+        })
+    }
+}
+
+/// All of the numbers.
+pub(in crate::http) async fn text(session: &Session, query: &str) -> Result<Response> {
+    Query::parse(query)?.finish()?;
+    let mut metrics = Metrics::default();
+    of_server(&mut metrics, &session.hosted);
+    for served in session.hosted.served() {
+        let (hosted, door) = (session.hosted.clone(), session.door(served.name())?);
+        // What is counted is held like everything else that is told; counting may take a while.
+        for sample in super::blocking(move || of_namespace(&hosted, &door)).await? {
+            let (name, kind, help, labels, value) = sample;
+            metrics.add(name, kind, help, &labels, value);
+        }
+    }
+    let kind = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
+    Ok(response::typed(StatusCode::OK, kind, metrics.text()))
+}
+
+fn of_server(metrics: &mut Metrics, hosted: &Hosted) {
+    let counters = &hosted.counters;
+    let version = concat!("version=\"", env!("CARGO_PKG_VERSION"), "\"");
+    metrics.gauge("millrace_info", "The software that runs.", version, 1);
+    metrics.gauge(
+        "millrace_uptime_seconds",
+        "Time since the host started.",
+        "",
+        hosted.started().elapsed().as_secs_f64(),
+    );
+    let open = counters.connections.load(Relaxed);
+    metrics.gauge("millrace_connections", "Connections that are open.", "", open);
+    let help = "Connections that were accepted.";
+    metrics.counter("millrace_connections_accepted_total", help, "", counters.accepted.load(Relaxed));
+    let help = "Connections that were refused, or closed for what came or did not come over them.";
+    metrics.counter("millrace_connections_dropped_total", help, "", counters.dropped.load(Relaxed));
+    for (protocol, requests) in [("http", &counters.http_requests), ("wire", &counters.wire_requests)] {
+        let labels = format!("protocol=\"{protocol}\"");
+        metrics.counter("millrace_requests_total", "Requests that were answered.", &labels, requests.load(Relaxed));
+    }
+    let help = "Answers that were errors.";
+    metrics.counter("millrace_failures_total", help, "", counters.failures.load(Relaxed));
+    let help = "Bytes that came in over connections.";
+    metrics.counter("millrace_received_bytes_total", help, "", counters.received_bytes.load(Relaxed));
+    let help = "Bytes that went out over connections.";
+    metrics.counter("millrace_sent_bytes_total", help, "", counters.sent_bytes.load(Relaxed));
+}
+
+type Sample = (&'static str, &'static str, &'static str, String, u64);
+
+fn of_namespace(hosted: &Hosted, door: &Door) -> Held<Vec<Sample>> {
+    door.inspect(|namespace| {
+        let mut samples = Vec::new();
+        let name = door.served().name();
+        journal(&mut samples, name, namespace);
+        logs_and_functions(&mut samples, name, namespace)?;
+        links(&mut samples, name, namespace)?;
+        host(&mut samples, hosted, name);
+        Ok(samples)
+    })
+}
+
+fn journal(samples: &mut Vec<Sample>, name: &Name, namespace: &Namespace) {
+    let journal = namespace.journal();
+    let labels = format!("namespace=\"{name}\"");
+    let mut gauge = |metric, help, value| samples.push((metric, "gauge", help, labels.clone(), value));
+    let (tail, durable, first) = (journal.tail().get(), journal.durable().get(), journal.first().get());
+    gauge("millrace_journal_healthy", "Whether the journal can go on.", u64::from(journal.check_health().is_ok()));
+    gauge("millrace_journal_kept_bytes", "Bytes from the oldest entry to the newest.", tail.saturating_sub(first));
+    let lag = tail.saturating_sub(durable);
+    gauge("millrace_journal_durable_lag_bytes", "Bytes at the journal's end that may not be on disk yet.", lag);
+    gauge("millrace_journal_epoch", "How often the journal was opened after a crash.", journal.epoch().into());
+    let help = "Bytes ever written to the journal.";
+    samples.push(("millrace_journal_written_bytes_total", "counter", help, labels, tail));
+}
+
+fn logs_and_functions(samples: &mut Vec<Sample>, name: &Name, namespace: &Namespace) -> Result<()> {
+    let (logs, functions) = (namespace.logs()?, namespace.functions()?);
+    let labels = format!("namespace=\"{name}\"");
+    samples.push(("millrace_logs", "gauge", "Logs that there are.", labels.clone(), logs.len() as u64));
+    samples.push(("millrace_functions", "gauge", "Functions that there are.", labels, functions.len() as u64));
+    let mut dead_letters = BTreeSet::new();
+    for function in functions.iter().take(SERIES_MAX) {
+        let labels = format!("namespace=\"{name}\",function=\"{}\"", function.name);
+        let mut add = |metric, kind, help, value| samples.push((metric, kind, help, labels.clone(), value));
+        let help = "Runs that records triggered.";
+        add("millrace_function_triggered_total", "counter", help, function.triggered);
+        add("millrace_function_ended_total", "counter", "Runs that ended, well or as dead letters.", function.done);
+        add("millrace_function_pending", "gauge", "Runs that have not ended.", function.pending());
+        if let Ok(definition) = &function.definition {
+            dead_letters.insert(definition.spec.dead_letter.clone());
+        }
+    }
+    for log in logs.iter().filter(|log| dead_letters.contains(&log.name)) {
+        let labels = format!("namespace=\"{name}\",log=\"{}\"", log.name);
+        let help = "Records whose functions gave them up, by the log that they went to.";
+        samples.push(("millrace_dead_letters_total", "counter", help, labels, log.latest));
+    }
+    // The runtime's own logs are as many as there are peers; those that people made are told.
+    for log in logs.iter().filter(|log| !log.name.starts_with('_')).take(SERIES_MAX) {
+        let labels = format!("namespace=\"{name}\",log=\"{}\"", log.name);
+        samples.push(("millrace_log_records_total", "counter", "Records ever appended to a log.", labels, log.latest));
+    }
+    Ok(())
+}
+
+fn links(samples: &mut Vec<Sample>, name: &Name, namespace: &Namespace) -> Result<()> {
+    for link in namespace.links().view()?.into_iter().take(SERIES_MAX) {
+        let labels = format!("namespace=\"{name}\",kind=\"{}\",link=\"{}\"", link.kind, escaped(&link.name));
+        let mut add = |metric, kind, help, value| samples.push((metric, kind, help, labels.clone(), value));
+        let help = "Records that a link has still to carry.";
+        add("millrace_link_lag_records", "gauge", help, link.lag_records);
+        add("millrace_link_lag_bytes", "gauge", "Their bytes, about.", link.lag_bytes);
+        let help = "The last number that is safe at the receiving side.";
+        add("millrace_link_acked_total", "counter", help, link.acked);
+        add("millrace_link_lost_total", "counter", "Records lost before a link carried them.", link.lost);
+        let stopped = u64::from(link.state == LinkState::Stopped);
+        add("millrace_link_stopped", "gauge", "Whether a link stands still until somebody decides.", stopped);
+    }
+    Ok(())
+}
+
+/// A label's value as the text format writes it.
+fn escaped(text: &str) -> String {
+    text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}
+
+fn host(samples: &mut Vec<Sample>, hosted: &Hosted, name: &Name) {
+    let labels = format!("namespace=\"{name}\"");
+    let status = host_of(hosted, name);
+    let running = status.as_ref().is_some_and(|status| status.failure.is_none());
+    samples.push(("millrace_host_running", "gauge", "Whether functions are run here.", labels.clone(), running.into()));
+    if let Some(status) = status {
+        let help = "Attempts at runs since the host started, by how they ended.";
+        for (outcome, count) in [("done", status.runs_done), ("failed", status.runs_failed)] {
+            let labels = format!("{labels},outcome=\"{outcome}\"");
+            samples.push(("millrace_attempts_total", "counter", help, labels, count));
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! What the host says of itself: what it is, whether it is well, and what it can be asked.
+
+use crate::{
+    Hosted,
+    documents::{Query, host_of},
+    http::response::{self, Response},
+};
+use hyper::{StatusCode, header::HeaderValue};
+use millrace_wire::Result;
+use serde::Serialize;
+
+/// The description of everything here.
+const OPENAPI: &str = include_str!("../../../../../spec/openapi.json");
+
+const ROOT: &str = concat!(
+    "Millrace ",
+    env!("CARGO_PKG_VERSION"),
+    ": state in append-only logs; appending a record runs functions.\n\n",
+    "  /v1/namespaces   what is served here\n",
+    "  /openapi.json    everything that can be asked\n",
+    "  /healthz         whether the journals are sound\n",
+    "  /readyz          whether functions run and requests are taken\n",
+    "  /metrics         numbers for Prometheus\n"
+);
+
+#[derive(Serialize)]
+struct Checks {
+    status: &'static str,
+    namespaces: Vec<Check>,
+}
+
+#[derive(Serialize)]
+struct Check {
+    name: String,
+    ok: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
+}
+
+pub(in crate::http) fn root(query: &str) -> Result<Response> {
+    Query::parse(query)?.finish()?;
+    Ok(response::typed(StatusCode::OK, HeaderValue::from_static("text/plain; charset=utf-8"), ROOT))
+}
+
+pub(in crate::http) fn openapi(query: &str) -> Result<Response> {
+    Query::parse(query)?.finish()?;
+    Ok(response::json(StatusCode::OK, OPENAPI))
+}
+
+/// Whether the journals can go on.
+pub(in crate::http) fn health(hosted: &Hosted, query: &str) -> Result<Response> {
+    Query::parse(query)?.finish()?;
+    Ok(checks(hosted, |_| None))
+}
+
+/// Whether requests are taken and functions run.
+pub(in crate::http) fn ready(hosted: &Hosted, query: &str) -> Result<Response> {
+    Query::parse(query)?.finish()?;
+    Ok(checks(hosted, |served| {
+        if hosted.is_draining() {
+            return Some("the host is stopping".into());
+        }
+        match host_of(hosted, served.name()) {
+            None => Some("no functions are run here".into()),
+            Some(status) => status.failure.map(|failure| format!("the host stopped running functions: {failure}")),
+        }
+    }))
+}
+
+fn checks(hosted: &Hosted, more: impl Fn(&millrace_node::Served) -> Option<String>) -> Response {
+    let check = |served: &millrace_node::Served| {
+        let health = served.namespace().journal().check_health();
+        let reason = health.err().map(|error| error.to_string()).or_else(|| more(served));
+        Check { name: served.name().to_string(), ok: reason.is_none(), reason }
+    };
+    let namespaces: Vec<Check> = hosted.served().iter().map(check).collect();
+    let ok = namespaces.iter().all(|check| check.ok);
+    let (status, word) = if ok { (StatusCode::OK, "ok") } else { (StatusCode::SERVICE_UNAVAILABLE, "failing") };
+    response::document(status, &Checks { status: word, namespaces })
+}

@@ -1,0 +1,99 @@
+//! Several records of a log, in JSON or one line of JSON each.
+
+use super::{WAIT_MAX_MS, accepts, durability, wait_of};
+use crate::{
+    documents::{Query, RecordDoc},
+    http::{
+        connection::body::Reservation,
+        response::{self, Response, put},
+        session::Session,
+    },
+};
+use hyper::{Request, StatusCode, header::HeaderValue};
+use millrace_node::Record;
+use millrace_wire::{Code, Result};
+use serde::Serialize;
+use tokio::time::timeout;
+
+/// Most records of one answer, and how many there are by default.
+const COUNT_MAX: u64 = 10_000;
+const COUNT: u64 = 100;
+/// Bytes of one answer's records, unless the first alone has more.
+const RECORDS_MAX_BYTES: usize = 1 << 20;
+/// One record a line.
+const NDJSON: &str = "application/x-ndjson";
+
+#[derive(Serialize)]
+struct Records<'r> {
+    log: &'r str,
+    incarnation: u32,
+    records: Vec<RecordDoc<'r>>,
+    next: u64,
+}
+
+/// Reads records from one on; if there is none yet, it may be waited for.
+pub(in crate::http) async fn read<B>(
+    session: &Session,
+    namespace: &str,
+    name: &str,
+    request: &Request<B>,
+) -> Result<Response> {
+    let mut query = Query::parse(request.uri().query().unwrap_or(""))?;
+    let from = query.number("from", 1, u64::MAX)?;
+    let count = query.number("count", 1, COUNT_MAX)?.unwrap_or(COUNT) as u32; // at most 10000
+    let wait = wait_of(query.number("wait_ms", 0, WAIT_MAX_MS)?);
+    let durability = durability(query.take("durability").as_deref())?;
+    query.finish()?;
+    let door = session.door(namespace)?;
+    let log = door.log(name)?;
+    let mut from = match from {
+        None => log.earliest().max(1),
+        Some(from) => from,
+    };
+    if !wait.is_zero() && log.latest() < from {
+        let mut stopped = session.stopped.clone();
+        tokio::select! {
+            grown = timeout(wait, door.growth(&log, from - 1)) => drop(grown.unwrap_or(Ok(0))?),
+            _ = stopped.wait_for(|stopped| *stopped) => {}
+        }
+    }
+    let records = loop {
+        match door.range_of(&log, from, count, RECORDS_MAX_BYTES, durability).await {
+            // Whoever asks for the oldest gets what is the oldest by now.
+            Err(error) if error.code() == Code::BelowHistory && !names_from(request) => {
+                from = log.earliest().max(from + 1)
+            }
+            read => break read?,
+        }
+    };
+    let next = records.last().map_or(from, |last| last.seqno.saturating_add(1));
+    let text = match accepts(request.headers(), NDJSON) {
+        true => lines(name, &records),
+        false => {
+            let records = records.iter().map(|record| RecordDoc::of(name, record)).collect();
+            serde_json::to_vec(&Records { log: name, incarnation: log.id(), records, next })
+        }
+    };
+    let text = text.map_err(|error| Code::HostInternal.error(format!("records do not make JSON: {error}")))?;
+    let reserved = Reservation::of(text.len())?;
+    let kind = if accepts(request.headers(), NDJSON) { HeaderValue::from_static(NDJSON) } else { response::JSON };
+    let mut response = response::typed(StatusCode::OK, kind, text).map(|content| content.reserved(reserved));
+    put(response.headers_mut(), "millrace-next", &next.to_string());
+    put(response.headers_mut(), "millrace-incarnation", &log.id().to_string());
+    response.headers_mut().insert("vary", HeaderValue::from_static("accept"));
+    response.headers_mut().insert("cache-control", HeaderValue::from_static("private, no-cache"));
+    Ok(response)
+}
+
+fn names_from<B>(request: &Request<B>) -> bool {
+    request.uri().query().is_some_and(|query| query.split('&').any(|pair| pair.starts_with("from=")))
+}
+
+fn lines(log: &str, records: &[Record]) -> serde_json::Result<Vec<u8>> {
+    let mut text = Vec::new();
+    for record in records {
+        serde_json::to_writer(&mut text, &RecordDoc::of(log, record))?;
+        text.push(b'\n');
+    }
+    Ok(text)
+}

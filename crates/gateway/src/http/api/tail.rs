@@ -1,0 +1,198 @@
+//! Following a log as server-sent events. What is sent was read through the gate; the next records are read when the
+//! client has taken the ones before, so a slow client holds no more than one step of them.
+
+use super::{durability, header};
+use crate::{
+    documents::{Query, RecordDoc, invalid, shown, whole_number},
+    http::{
+        connection::body::Reservation,
+        response::{self, Content, Response},
+        session::Session,
+    },
+};
+use futures_util::stream;
+use hyper::{
+    Request,
+    body::Bytes,
+    header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue},
+};
+use millrace_node::{Door, Durability, Log, Record};
+use millrace_wire::{Code, Error, Result};
+use std::time::Duration;
+use tokio::{
+    sync::watch,
+    time::{sleep, timeout},
+};
+
+/// Something is sent at least so often, so that either side notices when the other is gone.
+const HEARTBEAT: Duration = Duration::from_secs(15);
+/// Records sent at once, and bytes of them unless one alone has more.
+const STEP_RECORDS: u32 = 256;
+const STEP_BYTES: usize = 64 << 10;
+/// How long a client without a word of ours waits before it connects again.
+const RETRY_MS: u64 = 1000;
+/// How often memory for a large record is asked for, while others have it.
+const MEMORY_RETRY: Duration = Duration::from_millis(100);
+const MEMORY_TRIES: u32 = 300;
+
+struct Follow {
+    door: Door,
+    name: String,
+    log: Log,
+    next: u64,
+    durability: Option<Durability>,
+    stopped: watch::Receiver<bool>,
+    state: State,
+    /// Memory for what was sent last.
+    reserved: Option<Reservation>,
+}
+
+#[derive(PartialEq, Eq)]
+enum State {
+    /// Nothing was sent yet.
+    Fresh,
+    Going,
+    Ended,
+}
+
+/// Sends the records of a log from a place on, for as long as the client listens.
+pub(in crate::http) async fn follow<B>(
+    session: &Session,
+    namespace: &str,
+    name: &str,
+    request: &Request<B>,
+) -> Result<Response> {
+    let mut query = Query::parse(request.uri().query().unwrap_or(""))?;
+    let from = query.number("from", 0, u64::MAX)?;
+    let durability = durability(query.take("durability").as_deref())?;
+    query.finish()?;
+    let door = session.door(namespace)?;
+    let log = door.log(name)?;
+    let next = match header(request.headers(), "last-event-id")?.filter(|cursor| !cursor.is_empty()) {
+        Some(cursor) => resumed(cursor, name, &log)?,
+        None => match from {
+            None | Some(0) => log.latest() + 1,
+            // The first record stands for all there are.
+            Some(1) => log.earliest().max(1),
+            Some(from) => from,
+        },
+    };
+    if next < log.earliest() {
+        let oldest = log.earliest();
+        return Err(
+            Code::BelowHistory.error(format!("log '{name}' no longer has record {next}; the oldest is {oldest}"))
+        );
+    }
+    let follow = Follow {
+        door,
+        name: name.into(),
+        log,
+        next,
+        durability,
+        stopped: session.stopped.clone(),
+        state: State::Fresh,
+        reserved: None,
+    };
+    let events = stream::unfold(follow, |mut follow| async move {
+        let event = follow.event().await?;
+        Some((event, follow))
+    });
+    let mut response = hyper::Response::new(Content::stream(events));
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
+    response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    Ok(response)
+}
+
+/// Where a client goes on that has seen this cursor.
+fn resumed(cursor: &str, name: &str, log: &Log) -> Result<u64> {
+    let parts = cursor.split_once(':').and_then(|(log, next)| Some((whole_number(log)?, whole_number(next)?)));
+    let Some((incarnation, next)) = parts.filter(|(_, next)| *next > 0) else {
+        return Err(invalid(format!("'{}' in Last-Event-ID is not a cursor", shown(cursor))));
+    };
+    if incarnation != u64::from(log.id()) {
+        return Err(Code::CursorIncarnation.error(format!("log '{name}' was made anew")));
+    }
+    Ok(next)
+}
+
+impl Follow {
+    /// The next that is to be sent; nothing after the end.
+    async fn event(&mut self) -> Option<Bytes> {
+        match self.state {
+            State::Ended => return None,
+            State::Fresh => {
+                // Says at once that the connection stands, also when there is no record for long.
+                self.state = State::Going;
+                return Some(format!("retry: {RETRY_MS}\nid: {}\n: following\n\n", self.cursor()).into());
+            }
+            State::Going => {}
+        }
+        let mut stopped = self.stopped.clone();
+        let step = tokio::select! {
+            _ = stopped.wait_for(|stopped| *stopped) => Ok(None),
+            step = timeout(HEARTBEAT, self.step()) => step.unwrap_or_else(|_| Ok(Some(Bytes::from_static(b": \n\n")))),
+        };
+        match step {
+            Ok(Some(events)) => Some(events),
+            // The client connects again, here or where the host runs next.
+            Ok(None) => {
+                self.state = State::Ended;
+                None
+            }
+            Err(error) => {
+                self.state = State::Ended;
+                Some(failure(&error))
+            }
+        }
+    }
+
+    /// Waits until there is something, and reads it through the gate.
+    async fn step(&mut self) -> Result<Option<Bytes>> {
+        if self.log.latest() < self.next {
+            self.door.growth(&self.log, self.next - 1).await?;
+        }
+        let held = self.door.range_of(&self.log, self.next, STEP_RECORDS, STEP_BYTES, self.durability);
+        let records = held.await?;
+        let mut text = Vec::new();
+        let mut next = self.next;
+        for record in &records {
+            next = record.seqno.saturating_add(1);
+            write(&mut text, &self.name, self.log.id(), record)?;
+        }
+        self.reserve(text.len()).await?;
+        self.next = next;
+        Ok(Some(text.into()))
+    }
+
+    async fn reserve(&mut self, bytes: usize) -> Result<()> {
+        self.reserved = None;
+        for _ in 0..MEMORY_TRIES {
+            match Reservation::of(bytes) {
+                Ok(reserved) => {
+                    self.reserved = reserved;
+                    return Ok(());
+                }
+                Err(_) => sleep(MEMORY_RETRY).await,
+            }
+        }
+        Reservation::of(bytes).map(|reserved| self.reserved = reserved)
+    }
+
+    fn cursor(&self) -> String {
+        format!("{}:{}", self.log.id(), self.next)
+    }
+}
+
+/// One record as an event, whose id is where to go on.
+fn write(text: &mut Vec<u8>, name: &str, incarnation: u32, record: &Record) -> Result<()> {
+    text.extend_from_slice(format!("id: {incarnation}:{}\ndata: ", record.seqno.saturating_add(1)).as_bytes());
+    serde_json::to_writer(&mut *text, &RecordDoc::of(name, record))
+        .map_err(|error| Code::HostInternal.error(format!("a record does not make JSON: {error}")))?;
+    text.extend_from_slice(b"\n\n");
+    Ok(())
+}
+
+/// The last event of a tail that cannot go on.
+fn failure(error: &Error) -> Bytes {
+    format!("event: failure\ndata: {}\n\n", response::failure_text(error)).into()
+}

@@ -1,0 +1,136 @@
+//! Bodies of requests: read whole, because a record is appended whole, and within bounds: so many bytes a body, so many in
+//! all, and no client may take for ever.
+
+use hyper::body::{Body, Bytes, Frame, Incoming};
+use millrace_wire::{Code, Error, Result};
+use std::{
+    future::poll_fn,
+    pin::Pin,
+    sync::atomic::{AtomicUsize, Ordering},
+    time::Duration,
+};
+use tokio::time::{Instant, timeout, timeout_at};
+
+/// Bodies up to this are not counted: a connection's own buffers are as large.
+const SMALL_BYTES: usize = 64 << 10;
+/// All larger bodies together, coming and going.
+const LARGE_MAX_BYTES: usize = 256 << 20;
+/// The next part of a body must come within this.
+const PART_PATIENCE: Duration = Duration::from_secs(30);
+/// The whole of it within this.
+const BODY_PATIENCE: Duration = Duration::from_secs(300);
+
+/// Bytes of large bodies in this process.
+static LARGE_BYTES: AtomicUsize = AtomicUsize::new(0);
+
+/// A part of the memory for large bodies; given back when dropped.
+pub(in crate::http) struct Reservation(usize);
+
+impl Reservation {
+    /// Room for so many bytes; nothing for small ones.
+    pub fn of(bytes: usize) -> Result<Option<Reservation>> {
+        if bytes <= SMALL_BYTES {
+            return Ok(None);
+        }
+        let mut reservation = Reservation(0);
+        reservation.grow(bytes)?;
+        Ok(Some(reservation))
+    }
+
+    fn grow(&mut self, to: usize) -> Result<()> {
+        let more = to.saturating_sub(self.0);
+        let taken = LARGE_BYTES.fetch_add(more, Ordering::Relaxed);
+        self.0 += more;
+        // What is too much is given back by whoever drops this.
+        if taken + more > LARGE_MAX_BYTES {
+            return Err(Code::HttpMemoryShort.error(format!("{} MiB are in use", taken >> 20)));
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        LARGE_BYTES.fetch_sub(self.0, Ordering::Relaxed);
+    }
+}
+
+/// A body that was read.
+pub(in crate::http) struct Data {
+    pub bytes: Bytes,
+    _reserved: Option<Reservation>,
+}
+
+/// Reads a body of at most `bytes_max` bytes.
+pub(in crate::http) async fn read(mut body: Incoming, bytes_max: usize) -> Result<Data> {
+    let announced = body.size_hint().lower();
+    if announced > bytes_max as u64 {
+        return Err(too_long(bytes_max));
+    }
+    let Some(first) = part(&mut body, None).await? else {
+        return Ok(Data { bytes: Bytes::new(), _reserved: None });
+    };
+    // Most bodies come in one part, which then is the record.
+    if body.is_end_stream() && first.len() <= bytes_max {
+        return Ok(Data { _reserved: Reservation::of(first.len())?, bytes: first });
+    }
+    let deadline = Instant::now() + BODY_PATIENCE;
+    let mut reserved = Reservation(0);
+    let mut whole = Vec::new();
+    let mut next = Some(first);
+    while let Some(bytes) = next {
+        let length = whole.len() + bytes.len();
+        if length > bytes_max {
+            return Err(too_long(bytes_max));
+        }
+        if length > whole.capacity() {
+            // Memory is taken as bytes come, not as they are announced.
+            let capacity = length.max(whole.capacity() * 2).min(length.max(announced as usize).max(SMALL_BYTES));
+            if capacity > SMALL_BYTES {
+                reserved.grow(capacity)?;
+            }
+            whole.reserve_exact(capacity - whole.len());
+        }
+        whole.extend_from_slice(&bytes);
+        next = part(&mut body, Some(deadline)).await?;
+    }
+    Ok(Data { bytes: whole.into(), _reserved: Some(reserved) })
+}
+
+/// The next bytes of a body.
+async fn part(body: &mut Incoming, deadline: Option<Instant>) -> Result<Option<Bytes>> {
+    loop {
+        let frame = poll_fn(|cx| Pin::new(&mut *body).poll_frame(cx));
+        let frame = timeout(PART_PATIENCE, frame);
+        let frame = match deadline {
+            None => frame.await,
+            Some(deadline) => timeout_at(deadline, frame).await.and_then(|frame| frame),
+        };
+        let slow = |_| Code::HttpRequestSlow.error("the request's body did not arrive in time");
+        match frame.map_err(slow)?.map(|frame| frame.map(Frame::into_data)) {
+            None => return Ok(None),
+            Some(Ok(Ok(bytes))) if bytes.is_empty() => {}
+            Some(Ok(Ok(bytes))) => return Ok(Some(bytes)),
+            Some(Ok(Err(_trailers))) => {}
+            Some(Err(error)) => return Err(Code::HttpMalformed.error(format!("the body cannot be read: {error}"))),
+        }
+    }
+}
+
+fn too_long(bytes_max: usize) -> Error {
+    Code::RecordTooLong.error(format!("the body has more than {bytes_max} bytes"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn room_for_large_bodies_is_bounded_and_comes_back() {
+        assert!(Reservation::of(SMALL_BYTES).unwrap().is_none());
+        let most = Reservation::of(LARGE_MAX_BYTES - (1 << 20)).unwrap();
+        assert_eq!(Reservation::of(2 << 20).map(drop).unwrap_err().code(), Code::HttpMemoryShort);
+        drop(most);
+        assert!(Reservation::of(2 << 20).unwrap().is_some());
+    }
+}

@@ -1,0 +1,126 @@
+//! What keeps web pages out that are open in a browser on this machine: a page may send requests to any address that it
+//! can name, and a name may be made to point here. So a request must call this host by a name of this machine, and if it
+//! comes from a page, then from a page of this host.
+
+use hyper::{
+    HeaderMap, Request, Uri, Version,
+    header::{HOST, HeaderValue, ORIGIN},
+};
+use millrace_wire::{Code, Error, Result};
+use std::net::IpAddr;
+
+/// Refuses what a web page of another origin could have caused.
+pub(in crate::http) fn check<B>(request: &Request<B>) -> Result<()> {
+    let headers = request.headers();
+    let host = host(headers, request.uri(), request.version())?;
+    if let Some(host) = host
+        && !is_this_machine(host)
+    {
+        return Err(Code::HttpHostRefused.error(format!("'{}' is not a name of this machine", shown(host))));
+    }
+    let mut origins = headers.get_all(ORIGIN).iter();
+    match (origins.next(), origins.next()) {
+        (None, _) => Ok(()),
+        (Some(origin), None) if is_own(origin, host.unwrap_or_default()) => Ok(()),
+        (Some(origin), _) => {
+            let origin = shown(&String::from_utf8_lossy(origin.as_bytes()));
+            Err(Code::HttpOriginRefused.error(format!("the request comes from '{origin}'")))
+        }
+    }
+}
+
+/// The host that the request names: HTTP/1.1 requires exactly one.
+fn host<'r>(headers: &'r HeaderMap, uri: &'r Uri, version: Version) -> Result<Option<&'r str>> {
+    let mut hosts = headers.get_all(HOST).iter();
+    let host = match (hosts.next(), hosts.next()) {
+        (None, _) if version == Version::HTTP_10 => None,
+        (None, _) => return Err(malformed("the request has no Host header")),
+        (Some(host), None) => Some(host.to_str().map_err(|_| malformed("the Host header is not text"))?),
+        (Some(_), Some(_)) => return Err(malformed("the request has more than one Host header")),
+    };
+    // A whole address in the request line goes before the header.
+    Ok(uri.authority().map(|authority| authority.as_str()).or(host))
+}
+
+fn is_own(origin: &HeaderValue, host: &str) -> bool {
+    let origin = origin.as_bytes().strip_prefix(b"http://");
+    origin.is_some_and(|origin| !host.is_empty() && origin.eq_ignore_ascii_case(host.as_bytes()))
+}
+
+/// Whether this is `localhost` or a loopback address, with a port or without.
+fn is_this_machine(host: &str) -> bool {
+    let name = match host.strip_prefix('[') {
+        Some(rest) => match rest.split_once(']') {
+            Some((address, port)) if is_port(port) => address,
+            _ => return false,
+        },
+        None => match host.split_once(':') {
+            Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
+            Some(_) => return false,
+            None => host,
+        },
+    };
+    let lower = name.trim_end_matches('.').to_ascii_lowercase();
+    lower == "localhost"
+        || lower.ends_with(".localhost")
+        || name.parse::<IpAddr>().is_ok_and(|address| address.to_canonical().is_loopback())
+}
+
+fn is_port(text: &str) -> bool {
+    text.is_empty() || text.strip_prefix(':').is_some_and(|port| port.bytes().all(|byte| byte.is_ascii_digit()))
+}
+
+fn malformed(detail: &str) -> Error {
+    Code::HttpMalformed.error(detail)
+}
+
+fn shown(text: &str) -> String {
+    text.chars().take(80).flat_map(char::escape_debug).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusal(headers: &[(&str, &str)]) -> Option<Code> {
+        let mut request = Request::builder().uri("/v1/namespaces");
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        check(&request.body(()).unwrap()).err().map(|error| error.code())
+    }
+
+    #[test]
+    fn only_names_of_this_machine_are_answered() {
+        for host in
+            ["localhost", "LOCALHOST:7070", "127.0.0.1:7070", "127.9.9.9", "[::1]:7070", "[::1]", "a.localhost:1"]
+        {
+            assert_eq!(refusal(&[("host", host)]), None, "{host}");
+        }
+        for host in [
+            "evil.example",
+            "localhost.evil.example",
+            "127.0.0.1.evil.example",
+            "10.0.0.1",
+            "[::2]:1",
+            "",
+            "[::1",
+            "a:b",
+        ] {
+            assert_eq!(refusal(&[("host", host)]), Some(Code::HttpHostRefused), "{host}");
+        }
+        assert_eq!(refusal(&[]), Some(Code::HttpMalformed));
+        assert_eq!(refusal(&[("host", "localhost"), ("host", "localhost")]), Some(Code::HttpMalformed));
+        let absolute = Request::builder().uri("http://evil.example/").header("host", "localhost").body(()).unwrap();
+        assert_eq!(check(&absolute).unwrap_err().code(), Code::HttpHostRefused);
+    }
+
+    #[test]
+    fn only_pages_of_this_host_may_ask() {
+        let of = |origin| refusal(&[("host", "localhost:7070"), ("origin", origin)]);
+        assert_eq!(of("http://localhost:7070"), None);
+        for origin in ["http://localhost:7071", "https://localhost:7070", "http://evil.example", "null", ""] {
+            assert_eq!(of(origin), Some(Code::HttpOriginRefused), "{origin}");
+        }
+    }
+}

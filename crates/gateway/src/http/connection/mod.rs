@@ -1,0 +1,5 @@
+//! What stands between the bytes of a connection and the requests on it.
+
+pub(super) mod body;
+pub(super) mod guard;
+pub(super) mod watched;

@@ -1,0 +1,196 @@
+//! Answers: their bodies, and what errors look like.
+
+use super::connection::{body::Reservation, watched::Turn};
+use crate::documents::ErrorDoc;
+use futures_util::Stream;
+use hyper::{
+    HeaderMap, StatusCode,
+    body::{Body, Bytes, Frame, SizeHint},
+    header::{ALLOW, CONTENT_TYPE, HeaderValue, RETRY_AFTER},
+};
+use millrace_node::RETRY_AFTER_MS;
+use millrace_wire::{Code, Error};
+use serde::Serialize;
+use std::{
+    convert::Infallible,
+    pin::Pin,
+    task::{Context, Poll},
+};
+
+/// Text in JSON.
+pub(super) const JSON: HeaderValue = HeaderValue::from_static("application/json");
+
+pub(super) type Response = hyper::Response<Content>;
+
+/// The body of an answer.
+pub(super) struct Content {
+    source: Source,
+    /// What of the memory for large bodies it takes.
+    reserved: Option<Reservation>,
+    /// The request is answered when the last of this is gone.
+    turn: Option<Turn>,
+}
+
+enum Source {
+    Whole(Bytes),
+    Stream(Pin<Box<dyn Stream<Item = Bytes> + Send>>),
+}
+
+impl Content {
+    pub fn whole(bytes: impl Into<Bytes>) -> Self {
+        Self { source: Source::Whole(bytes.into()), reserved: None, turn: None }
+    }
+
+    /// Parts as they come; the stream is asked for the next when there is room for it.
+    pub fn stream(stream: impl Stream<Item = Bytes> + Send + 'static) -> Self {
+        Self { source: Source::Stream(Box::pin(stream)), reserved: None, turn: None }
+    }
+
+    pub fn reserved(mut self, reserved: Option<Reservation>) -> Self {
+        self.reserved = reserved;
+        self
+    }
+
+    pub fn of_turn(mut self, turn: Turn) -> Self {
+        self.turn = Some(turn);
+        self
+    }
+}
+
+impl Body for Content {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        match &mut self.source {
+            Source::Whole(bytes) if bytes.is_empty() => Poll::Ready(None),
+            Source::Whole(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
+            Source::Stream(stream) => stream.as_mut().poll_next(cx).map(|part| part.map(|part| Ok(Frame::data(part)))),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        matches!(&self.source, Source::Whole(bytes) if bytes.is_empty())
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.source {
+            Source::Whole(bytes) => SizeHint::with_exact(bytes.len() as u64),
+            Source::Stream(_) => SizeHint::default(),
+        }
+    }
+}
+
+/// An answer in JSON. It ends its line, for those who look at it in a terminal.
+pub(super) fn json(status: StatusCode, text: impl Into<Vec<u8>>) -> Response {
+    let mut text = text.into();
+    text.push(b'\n');
+    typed(status, JSON, text)
+}
+
+/// An answer of this type.
+pub(super) fn typed(status: StatusCode, kind: HeaderValue, text: impl Into<Bytes>) -> Response {
+    let mut response = Response::new(Content::whole(text));
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, kind);
+    response
+}
+
+/// An answer in JSON made from a document.
+pub(super) fn document(status: StatusCode, document: &impl Serialize) -> Response {
+    match serde_json::to_vec(document) {
+        Ok(text) => json(status, text),
+        Err(error) => failure(&Code::HostInternal.error(format!("an answer does not make JSON: {error}"))),
+    }
+}
+
+/// The status of an answer that is an error.
+pub(super) fn status_of(code: Code) -> StatusCode {
+    use Code::*;
+    match code {
+        LogNotFound | AboveTail | FunctionNotFound | RunNotFound | NamespaceNotServed | HttpPathUnknown
+        | RelayNotFound | PeerNotFound => StatusCode::NOT_FOUND,
+        HttpMethodUnsupported => StatusCode::METHOD_NOT_ALLOWED,
+        HttpRequestSlow => StatusCode::REQUEST_TIMEOUT,
+        NotAdmitted | LogInternal | HttpHostRefused | HttpOriginRefused => StatusCode::FORBIDDEN,
+        LogExists | LogInUse | KeyConflict | FunctionRemoved => StatusCode::CONFLICT,
+        BelowHistory | CursorIncarnation | RecordGone => StatusCode::GONE,
+        RecordTooLong | BatchTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+        HttpTypeUnsupported => StatusCode::UNSUPPORTED_MEDIA_TYPE,
+        HttpRangeInvalid => StatusCode::RANGE_NOT_SATISFIABLE,
+        HttpHeadTooLong => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+        Busy | HttpMemoryShort | HttpStopping | ReadOnly | TooManyProcesses | OutboxFull => {
+            StatusCode::SERVICE_UNAVAILABLE
+        }
+        DiskFull | JournalFull => StatusCode::INSUFFICIENT_STORAGE,
+        LogNameInvalid | NameInvalid | SeqnoInvalid | EventIdInvalid | ValueInvalid | HistoryInvalid | KeyInvalid
+        | ClockAhead | AddressInvalid | HttpBodyInvalid | HttpParameterInvalid | HttpMalformed => {
+            StatusCode::BAD_REQUEST
+        }
+        // What is left is not the fault of whoever asked: the journal cannot go on, an entry is damaged.
+        _ => StatusCode::INTERNAL_SERVER_ERROR,
+    }
+}
+
+#[derive(Serialize)]
+struct Failure<'e> {
+    error: Told<'e>,
+}
+
+#[derive(Serialize)]
+struct Told<'e> {
+    #[serde(flatten)]
+    error: &'e ErrorDoc,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    retry_after_ms: Option<u64>,
+}
+
+/// When it makes sense to try again.
+fn retry_after_ms(code: Code) -> Option<u64> {
+    match code {
+        Code::Busy | Code::OutboxFull => Some(RETRY_AFTER_MS),
+        Code::HttpMemoryShort | Code::HttpStopping => Some(1000),
+        _ => None,
+    }
+}
+
+/// An error as JSON text.
+pub(super) fn failure_text(error: &Error) -> String {
+    let told = Told { error: &ErrorDoc::from(error), retry_after_ms: retry_after_ms(error.code()) };
+    serde_json::to_string(&Failure { error: told }).unwrap_or_default()
+}
+
+/// The answer that an error is.
+pub(super) fn failure(error: &Error) -> Response {
+    let mut response = json(status_of(error.code()), failure_text(error));
+    if let Some(after_ms) = retry_after_ms(error.code()) {
+        response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(after_ms.div_ceil(1000)));
+    }
+    response
+}
+
+/// The refusal of a method.
+pub(super) fn method_refused(allowed: &'static str) -> Response {
+    let mut response = failure(&Code::HttpMethodUnsupported.error(format!("this path takes {allowed}")));
+    response.headers_mut().insert(ALLOW, HeaderValue::from_static(allowed));
+    response
+}
+
+/// A refusal as bytes, where there is no request to answer; the connection closes after it.
+pub(super) fn raw_refusal(error: &Error) -> Vec<u8> {
+    let (status, text) = (status_of(error.code()), failure_text(error));
+    let head = format!(
+        "HTTP/1.1 {} {}\r\ncontent-type: application/json\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
+        status.as_u16(),
+        status.canonical_reason().unwrap_or("Error"),
+        text.len()
+    );
+    (head + &text).into_bytes()
+}
+
+/// Sets a header whose value this host made.
+pub(super) fn put(headers: &mut HeaderMap, name: &'static str, value: &str) {
+    if let Ok(value) = HeaderValue::from_str(value) {
+        headers.insert(name, value);
+    }
+}

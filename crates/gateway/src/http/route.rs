@@ -1,0 +1,133 @@
+//! Paths: which request asks for what.
+
+use crate::documents::{segment, unknown};
+use hyper::Method;
+use millrace_wire::Result;
+use std::borrow::Cow;
+
+/// What is at a path.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Place<'p> {
+    Root,
+    OpenApi,
+    Health,
+    Ready,
+    Metrics,
+    Namespaces,
+    /// Records of several logs at once.
+    Batch {
+        namespace: Cow<'p, str>,
+    },
+    Log {
+        namespace: Cow<'p, str>,
+        log: Cow<'p, str>,
+    },
+    Records {
+        namespace: Cow<'p, str>,
+        log: Cow<'p, str>,
+    },
+    Record {
+        namespace: Cow<'p, str>,
+        log: Cow<'p, str>,
+        which: Cow<'p, str>,
+    },
+    Tail {
+        namespace: Cow<'p, str>,
+        log: Cow<'p, str>,
+    },
+    /// Everything else below a namespace, if there is such a document.
+    Document {
+        namespace: Cow<'p, str>,
+        path: &'p str,
+    },
+}
+
+impl<'p> Place<'p> {
+    pub fn of(path: &'p str) -> Result<Place<'p>> {
+        let mut parts = [""; 7];
+        let mut count = 0;
+        for part in path.strip_prefix('/').unwrap_or(path).split('/') {
+            *parts.get_mut(count).ok_or_else(|| unknown(path))? = part;
+            count += 1;
+        }
+        Ok(match &parts[..count] {
+            [""] => Place::Root,
+            ["openapi.json"] => Place::OpenApi,
+            ["healthz"] => Place::Health,
+            ["readyz"] => Place::Ready,
+            ["metrics"] => Place::Metrics,
+            ["v1", "namespaces"] => Place::Namespaces,
+            ["v1", "namespaces", namespace, "batch"] => Place::Batch { namespace: segment(namespace)? },
+            ["v1", "namespaces", namespace, "logs", log] if !log.is_empty() => {
+                Place::Log { namespace: segment(namespace)?, log: segment(log)? }
+            }
+            ["v1", "namespaces", namespace, "logs", log, "records"] => {
+                Place::Records { namespace: segment(namespace)?, log: segment(log)? }
+            }
+            ["v1", "namespaces", namespace, "logs", log, "records", which] => {
+                Place::Record { namespace: segment(namespace)?, log: segment(log)?, which: segment(which)? }
+            }
+            ["v1", "namespaces", namespace, "logs", log, "tail"] => {
+                Place::Tail { namespace: segment(namespace)?, log: segment(log)? }
+            }
+            ["v1", "namespaces", namespace, rest @ ..] if !namespace.is_empty() && rest.first() != Some(&"") => {
+                let before = 1 + "v1/namespaces/".len() + namespace.len();
+                Place::Document { namespace: segment(namespace)?, path: path[before..].trim_start_matches('/') }
+            }
+            _ => return Err(unknown(path)),
+        })
+    }
+
+    /// The methods that do something here.
+    pub fn allowed(&self) -> &'static str {
+        match self {
+            Place::Batch { .. } => "POST",
+            Place::Log { .. } => "GET, HEAD, PUT, DELETE",
+            Place::Records { .. } => "GET, HEAD, POST",
+            _ => "GET, HEAD",
+        }
+    }
+
+    /// Whether it is about the host, which can be asked about until it is gone.
+    pub fn tells_of_host(&self) -> bool {
+        matches!(self, Place::Health | Place::Ready | Place::Metrics)
+    }
+
+    pub fn allows(&self, method: &Method) -> bool {
+        self.allowed().split(", ").any(|allowed| allowed == method.as_str())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use millrace_wire::Code;
+
+    #[test]
+    fn paths_lead_to_their_places() {
+        let log = |log| Place::Log { namespace: "farm".into(), log: Cow::from(log) };
+        assert_eq!(Place::of("/v1/namespaces/farm/logs/raw%2Fkitchen").unwrap(), log("raw/kitchen"));
+        assert_eq!(Place::of("/v1/namespaces/farm/logs/a").unwrap(), log("a"));
+        assert_eq!(
+            Place::of("/v1/namespaces/farm/logs/a/records/-1").unwrap(),
+            Place::Record { namespace: "farm".into(), log: "a".into(), which: "-1".into() }
+        );
+        let document = |path| Place::Document { namespace: "farm".into(), path };
+        assert_eq!(Place::of("/v1/namespaces/farm").unwrap(), document(""));
+        assert_eq!(Place::of("/v1/namespaces/farm/why/a%2Fb").unwrap(), document("why/a%2Fb"));
+        assert_eq!(Place::of("/v1/namespaces/farm/logs").unwrap(), document("logs"));
+        assert_eq!(Place::of("/").unwrap(), Place::Root);
+    }
+
+    #[test]
+    fn nothing_is_anywhere_else() {
+        for path in
+            ["/v1", "//", "/v1/namespaces/", "/v1/namespaces//logs", "/healthz/", "/a/b/c/d/e/f/g/h/i", "/metrics/x"]
+        {
+            assert_eq!(Place::of(path).unwrap_err().code(), Code::HttpPathUnknown, "{path}");
+        }
+        assert!(Place::of("/healthz").unwrap().allows(&Method::HEAD));
+        assert!(!Place::of("/healthz").unwrap().allows(&Method::POST));
+        assert!(!Place::of("/healthz").unwrap().allows(&Method::OPTIONS));
+    }
+}

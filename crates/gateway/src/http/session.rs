@@ -1,0 +1,132 @@
+//! One connection's requests: each is checked, routed and answered, whatever becomes of it.
+
+use super::{
+    api::{append, logs, metrics, pages, range, record, tail},
+    connection::{guard, watched::Activity},
+    response::{self, Response},
+    route::Place,
+};
+use crate::{Hosted, documents};
+use futures_util::FutureExt;
+use hyper::{
+    Method, Request, StatusCode,
+    body::{Body, Incoming},
+};
+use millrace_node::{Door, Principal};
+use millrace_wire::{Code, Result};
+use std::{
+    panic::AssertUnwindSafe,
+    sync::{Arc, atomic::Ordering},
+};
+use tokio::sync::watch;
+
+/// A connection, as its requests see it.
+pub(super) struct Session {
+    principal: Principal,
+    pub hosted: Arc<Hosted>,
+    pub activity: Arc<Activity>,
+    /// Becomes true when the host stops.
+    pub stopped: watch::Receiver<bool>,
+}
+
+impl Session {
+    pub fn new(
+        principal: Principal,
+        hosted: Arc<Hosted>,
+        activity: Arc<Activity>,
+        stopped: watch::Receiver<bool>,
+    ) -> Self {
+        Self { principal, hosted, activity, stopped }
+    }
+
+    /// The namespace of this name.
+    pub fn door(&self, namespace: &str) -> Result<Door> {
+        if namespace.is_empty() {
+            return Err(Code::NamespaceNotServed.error("the path names no namespace"));
+        }
+        self.hosted.door(namespace, self.principal)
+    }
+
+    /// Answers a request; a failure is an answer as well.
+    pub async fn answer(&self, request: Request<Incoming>) -> Response {
+        let turn = self.activity.begin();
+        let counters = &self.hosted.counters;
+        counters.http_requests.fetch_add(1, Ordering::Relaxed);
+        let has_body = !request.body().is_end_stream();
+        let outcome = match AssertUnwindSafe(self.dispatch(request)).catch_unwind().await {
+            Ok(outcome) => outcome,
+            Err(_) => Err(Code::HostInternal.error("the request could not be answered")),
+        };
+        let response = outcome.unwrap_or_else(|error| response::failure(&error));
+        if response.status().is_client_error() || response.status().is_server_error() {
+            counters.failures.fetch_add(1, Ordering::Relaxed);
+            if has_body {
+                self.activity.refuses_early();
+            }
+        }
+        response.map(|content| content.of_turn(turn))
+    }
+
+    async fn dispatch(&self, request: Request<Incoming>) -> Result<Response> {
+        guard::check(&request)?;
+        let uri = request.uri().clone();
+        let place = Place::of(uri.path())?;
+        if !place.allows(request.method()) {
+            return Ok(response::method_refused(place.allowed()));
+        }
+        if self.hosted.is_draining() && !place.tells_of_host() {
+            return Err(Code::HttpStopping.error("the host is stopping"));
+        }
+        if let Place::Records { namespace, log } = &place
+            && request.method() == Method::POST
+        {
+            return append::one(self, namespace, log, request).await;
+        }
+        // Apart from the above, what is waited for is kept elsewhere, so that an append's future stays small.
+        Box::pin(self.other(place, request)).await
+    }
+
+    async fn other(&self, place: Place<'_>, request: Request<Incoming>) -> Result<Response> {
+        let query = request.uri().query().unwrap_or("");
+        match place {
+            Place::Root => pages::root(query),
+            Place::OpenApi => pages::openapi(query),
+            Place::Health => pages::health(&self.hosted, query),
+            Place::Ready => pages::ready(&self.hosted, query),
+            Place::Metrics => metrics::text(self, query).await,
+            Place::Namespaces => self.namespaces(query).await,
+            Place::Batch { namespace } => append::batch(self, &namespace, request).await,
+            Place::Records { namespace, log } => range::read(self, &namespace, &log, &request).await,
+            Place::Record { namespace, log, which } => record::read(self, &namespace, &log, &which, &request).await,
+            Place::Tail { namespace, log } => tail::follow(self, &namespace, &log, &request).await,
+            Place::Log { namespace, log } if request.method() == Method::PUT => {
+                logs::create(self, &namespace, &log, request).await
+            }
+            Place::Log { namespace, log } if request.method() == Method::DELETE => {
+                logs::remove(self, &namespace, &log, query).await
+            }
+            Place::Log { namespace, .. } => {
+                let path = request.uri().path();
+                let path = path.split_at("/v1/namespaces/".len()).1.split_once('/').map_or("", |(_, path)| path);
+                self.document(&namespace, path, query).await
+            }
+            Place::Document { namespace, path } => self.document(&namespace, path, query).await,
+        }
+    }
+
+    async fn document(&self, namespace: &str, path: &str, query: &str) -> Result<Response> {
+        let door = self.door(namespace)?;
+        let path = if query.is_empty() { path.to_owned() } else { format!("{path}?{query}") };
+        Ok(response::json(StatusCode::OK, documents::show(&self.hosted, &door, &path).await?))
+    }
+
+    async fn namespaces(&self, query: &str) -> Result<Response> {
+        documents::Query::parse(query)?.finish()?;
+        let mut list = String::from("{\"namespaces\":[");
+        for (n, held) in documents::namespaces(&self.hosted, self.principal).into_iter().enumerate() {
+            list += if n == 0 { "" } else { "," };
+            list += &held.await?;
+        }
+        Ok(response::json(StatusCode::OK, list + "]}"))
+    }
+}

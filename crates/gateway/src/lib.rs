@@ -1,0 +1,22 @@
+//! What the world speaks to a host: the wire protocol, HTTP and links between hosts.
+//!
+//! ```text
+//!  TCP, Unix socket --> server   event loops; before a loop sleeps it flushes once for all that the gate holds
+//!                         |
+//!              "MR/1" ----+---- anything else
+//!                |                  |
+//!              wire               http          both ask the same Door, and show the same documents
+//! ```
+//!
+//! Nothing inside imports this crate; it only calls [`millrace_node::Door`].
+
+mod documents;
+mod hosted;
+mod http;
+mod links;
+mod server;
+mod wire;
+
+pub use hosted::Hosted;
+pub use links::Linker;
+pub use server::{Bound, Listen, SOCKET, Server, ServerOptions};

@@ -1,0 +1,233 @@
+//! A connection to another host, as a link uses it: blocking, with a bound on every wait.
+
+use crate::wire::SOFTWARE;
+use millrace_wire::{
+    Code, Error, Hlc, Peer, Result,
+    protocol::{
+        FRAME_MAX_BYTES, Failure, Frame, Heading, Hello, Message, PREFACE, Ping, Pong, VERSION, Welcome, encode, split,
+    },
+};
+use serde::{Deserialize, de::DeserializeOwned};
+use std::{
+    io::{ErrorKind, Read, Write},
+    net::{TcpStream, ToSocketAddrs},
+    time::{Duration, Instant},
+};
+
+/// To reach a host, and for its first answer.
+const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
+/// A host that has not said anything for this long is asked whether it is there.
+const PING_AFTER: Duration = Duration::from_secs(3);
+/// A host that has not said anything for this long is given up.
+const SILENCE_MAX: Duration = Duration::from_secs(10);
+/// Bytes read at a time.
+const READ_BYTES: usize = 64 << 10;
+/// Buffers that grew beyond this are given back when they are empty.
+const KEPT_BYTES: usize = 4 << 20;
+
+/// Who is at the other end.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Other {
+    pub namespace: u64,
+    pub epoch: u32,
+}
+
+/// A connection over which the handshake is done.
+pub(super) struct Line {
+    stream: TcpStream,
+    pub other: Other,
+    out: Vec<u8>,
+    input: Vec<u8>,
+    /// Bytes at the start of `input` that were handed out.
+    used: usize,
+    request: u64,
+    /// When something came last.
+    heard: Instant,
+    /// When it was asked last whether somebody is there.
+    asked: Instant,
+}
+
+fn unreachable(peer: &Peer, error: &std::io::Error) -> Error {
+    Code::LinkUnreachable.error(format!("{}: {error}", peer.authority()))
+}
+
+impl Line {
+    /// Connects and shakes hands.
+    pub fn connect(peer: &Peer, clock: Hlc, opened: impl FnOnce(&TcpStream)) -> Result<Self> {
+        let addresses = (&*peer.host, peer.port).to_socket_addrs().map_err(|error| unreachable(peer, &error))?;
+        let mut last = Code::LinkUnreachable.error(format!("{} has no address", peer.authority()));
+        let mut connected = None;
+        for address in addresses {
+            match TcpStream::connect_timeout(&address, CONNECT_PATIENCE) {
+                Ok(stream) => {
+                    connected = Some(stream);
+                    break;
+                }
+                Err(error) => last = unreachable(peer, &error),
+            }
+        }
+        let stream = connected.ok_or(last)?;
+        let set = stream.set_nodelay(true).and_then(|()| stream.set_write_timeout(Some(SILENCE_MAX)));
+        set.map_err(|error| unreachable(peer, &error))?;
+        opened(&stream);
+        let other = Other { namespace: 0, epoch: 0 };
+        let (now, out) = (Instant::now(), PREFACE.to_vec());
+        let mut line = Line { stream, other, out, input: Vec::new(), used: 0, request: 0, heard: now, asked: now };
+        let hello = Hello {
+            oldest: VERSION,
+            newest: VERSION,
+            namespace: &peer.namespace,
+            client: SOFTWARE,
+            ..Hello::default()
+        };
+        line.send(clock, &hello)?;
+        line.flush()?;
+        let deadline = Instant::now() + CONNECT_PATIENCE;
+        line.other = line.receive(deadline, |frame| {
+            let welcome: Welcome<'_> = frame.message()?;
+            Ok(Other { namespace: welcome.namespace, epoch: welcome.epoch })
+        })?;
+        Ok(line)
+    }
+
+    /// Adds a request to what is to be sent; returns its number.
+    pub fn send<M: Message>(&mut self, clock: Hlc, message: &M) -> Result<u64> {
+        self.request += 1;
+        self.send_as(self.request, clock, message);
+        Ok(self.request)
+    }
+
+    /// Adds a message under a number that was given before.
+    pub fn send_as<M: Message>(&mut self, request: u64, clock: Hlc, message: &M) {
+        encode(&mut self.out, Heading { request, hlc: clock, ..Heading::default() }, message);
+    }
+
+    /// When something came last.
+    pub fn heard(&self) -> Instant {
+        self.heard
+    }
+
+    /// Sends what was added.
+    pub fn flush(&mut self) -> Result<()> {
+        let written = self.stream.write_all(&self.out);
+        self.out.clear();
+        if self.out.capacity() > KEPT_BYTES {
+            self.out = Vec::new();
+        }
+        written.map_err(broken)
+    }
+
+    /// The first answer before `deadline`, which `take` turns into what is wanted; a failure in its place is the error.
+    pub fn receive<T>(&mut self, deadline: Instant, take: impl FnOnce(&Frame<'_>) -> Result<T>) -> Result<T> {
+        let mut take = Some(take);
+        loop {
+            let take = &mut take;
+            let taken = self.poll(deadline.saturating_duration_since(Instant::now()), |frame| {
+                take.take().expect("one frame was handed out")(frame)
+            })?;
+            if let Some(taken) = taken {
+                return Ok(taken);
+            }
+            if Instant::now() >= deadline {
+                return Err(silent("no answer came"));
+            }
+        }
+    }
+
+    /// The next message, if one comes within `patience`; meanwhile, makes sure that somebody is there.
+    ///
+    /// # Errors
+    ///
+    /// A failure in its place, the end of the connection, or silence for too long.
+    pub fn poll<T>(&mut self, patience: Duration, take: impl FnOnce(&Frame<'_>) -> Result<T>) -> Result<Option<T>> {
+        let deadline = Instant::now() + patience;
+        loop {
+            match split(&self.input[self.used..], FRAME_MAX_BYTES)? {
+                Some((frame, length)) => {
+                    self.used += length;
+                    match frame.kind {
+                        Pong::TYPE => continue,
+                        Failure::TYPE => return Err(failure(&frame)?),
+                        _ => return take(&frame).map(Some),
+                    }
+                }
+                None => self.forget_used(),
+            }
+            let now = Instant::now();
+            if now.duration_since(self.heard) >= SILENCE_MAX {
+                return Err(silent("nothing came for 10 s"));
+            }
+            if now.duration_since(self.heard.max(self.asked)) >= PING_AFTER {
+                self.asked = now;
+                self.send(Hlc::default(), &Ping {})?;
+                self.flush()?;
+            }
+            // Even without patience, what has come is taken.
+            let left = deadline.saturating_duration_since(now).min(PING_AFTER);
+            if !self.read(left)? && Instant::now() >= deadline {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Reads what there is; whether anything came in time.
+    fn read(&mut self, patience: Duration) -> Result<bool> {
+        // No timeout at all is what zero would mean.
+        self.stream.set_read_timeout(Some(patience.max(Duration::from_millis(1)))).map_err(broken)?;
+        let at = self.input.len();
+        self.input.resize(at + READ_BYTES, 0);
+        let read = self.stream.read(&mut self.input[at..]);
+        self.input.truncate(at + *read.as_ref().unwrap_or(&0));
+        match read {
+            Ok(0) => Err(broken(ErrorKind::ConnectionReset.into())),
+            Ok(_) => {
+                self.heard = Instant::now();
+                Ok(true)
+            }
+            Err(error) if is_pause(error.kind()) => Ok(false),
+            Err(error) => Err(broken(error)),
+        }
+    }
+
+    fn forget_used(&mut self) {
+        self.input.drain(..self.used);
+        self.used = 0;
+        if self.input.is_empty() && self.input.capacity() > KEPT_BYTES {
+            self.input = Vec::new();
+        }
+    }
+}
+
+fn is_pause(kind: ErrorKind) -> bool {
+    matches!(kind, ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted)
+}
+
+fn broken(error: std::io::Error) -> Error {
+    if is_pause(error.kind()) {
+        return silent("nothing was taken for 10 s");
+    }
+    Code::LinkUnreachable.error(format!("the connection broke: {error}"))
+}
+
+fn silent(what: &str) -> Error {
+    Code::LinkSilent.error(what)
+}
+
+/// What a failure says; a code that is not known here is still shown.
+fn failure(frame: &Frame<'_>) -> Result<Error> {
+    let failure: Failure<'_> = frame.message()?;
+    Ok(match Code::from_id(failure.code) {
+        Some(code) => code.error(failure.detail),
+        None => Code::LinkUnreachable.error(format!("{}: {}", failure.code, failure.detail)),
+    })
+}
+
+/// A message of a type that has to come here.
+pub(super) fn expect<'b, M: Message + Deserialize<'b>>(frame: &Frame<'b>) -> Result<M> {
+    frame.message()
+}
+
+/// The same for one that borrows nothing.
+pub(super) fn owned<M: Message + DeserializeOwned>(frame: &Frame<'_>) -> Result<M> {
+    frame.message()
+}

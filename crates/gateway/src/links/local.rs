@@ -1,0 +1,36 @@
+//! A relay between two logs of one namespace: the same streams, without a line.
+
+use super::{End, Link, pace::Pace};
+use millrace_node::links::{Sender, Verdict};
+use millrace_wire::Result;
+use std::time::Duration;
+
+const BATCH_BYTES: usize = 256 << 10;
+const IDLE: Duration = Duration::from_millis(200);
+
+pub(super) fn run(link: &Link, mut sender: Sender, pace: &mut Pace) -> Result<End> {
+    let inbox = link.links.inbox();
+    let hello = sender.hello()?;
+    let (inbound, linked) = inbox.link(&hello.link())?;
+    sender.linked(&linked.value)?;
+    link.contact();
+    pace.succeeded();
+    while !link.shared.is_stopping() {
+        let Some(batch) = sender.next(BATCH_BYTES)? else {
+            if !sender.wait(IDLE)? && link.links.sender(&link.key)?.is_none() {
+                return Ok(End::Gone);
+            }
+            if sender.is_path_stale() {
+                return Ok(End::Again);
+            }
+            continue;
+        };
+        let accepted = inbox.accept(&inbound, hello.epoch, &batch.deliver(0))?;
+        link.well(batch.records() as u64, batch.bytes() as u64);
+        // Here and there are one journal: what is not safe here is lost there with it.
+        if let Verdict::Retry(after, error) = sender.answered(&accepted.value)? {
+            link.pause(&error, after);
+        }
+    }
+    Ok(End::Gone)
+}

@@ -1,0 +1,289 @@
+//! Links: what carries outboxes and relays to other hosts.
+//!
+//! ```text
+//!  Linker ── watches `_links` ── a thread per link ──┬─ push   Sender ══ Line ══> the other host
+//!     │                                              ├─ pull   Puller <══ Line ══ the other host
+//!     └── links.json                                 └─ local  Sender ──> Inbox of the same namespace
+//! ```
+//!
+//! `millrace_node::links` decides what is sent and what an answer means; here are connections, pauses and nothing that has
+//! to survive: a link may be cut, and this process may die, at any moment.
+
+mod line;
+mod local;
+mod pace;
+mod pull;
+mod push;
+#[cfg(test)]
+mod tests;
+
+use millrace_node::{
+    Namespace,
+    links::{LinkKey, Links, LinksStatus, LiveLink},
+};
+use millrace_wire::{Code, Error, Result};
+use pace::Pace;
+use std::{
+    collections::HashMap,
+    net::{Shutdown, TcpStream},
+    sync::{
+        Arc, Condvar, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread::{self, JoinHandle},
+    time::{Duration, Instant, SystemTime},
+};
+
+/// How often the note of all links is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// How often other processes are told what links are doing, if it changed.
+const TELL_EVERY: Duration = Duration::from_millis(500);
+/// To this, the time of the last answer is told.
+const CONTACT_MS: u64 = 100;
+/// What a link's thread needs.
+const STACK_BYTES: usize = 512 << 10;
+
+/// Drives the links of one namespace. Dropping it stops them.
+pub struct Linker {
+    links: Links,
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Default)]
+struct Shared {
+    stopping: AtomicBool,
+    /// Waits are cut short by it.
+    bell: (Mutex<()>, Condvar),
+}
+
+impl Shared {
+    fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Relaxed)
+    }
+
+    /// Sleeps, unless everything stops.
+    fn sleep(&self, time: Duration) {
+        let guard = self.bell.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if !self.is_stopping() {
+            drop(self.bell.1.wait_timeout(guard, time));
+        }
+    }
+
+    fn stop(&self) {
+        let _guard = self.bell.0.lock().unwrap_or_else(PoisonError::into_inner);
+        self.stopping.store(true, Ordering::Relaxed);
+        self.bell.1.notify_all();
+    }
+}
+
+impl Linker {
+    /// Starts to drive the links of a namespace, which this process hosts.
+    pub fn start(namespace: Namespace) -> Result<Linker> {
+        let links = namespace.links();
+        let shared = Arc::new(Shared::default());
+        let supervisor =
+            Supervisor { links: links.clone(), namespace, shared: shared.clone(), running: HashMap::new() };
+        let thread = thread::Builder::new().name("millrace-links".into()).spawn(move || supervisor.run());
+        let thread =
+            thread.map_err(|error| Code::HostStart.error(format!("a thread could not be started: {error}")))?;
+        Ok(Linker { links, shared, thread: Some(thread) })
+    }
+}
+
+impl Drop for Linker {
+    fn drop(&mut self) {
+        self.shared.stop();
+        if let Some(thread) = self.thread.take() {
+            // It only panics if there is a mistake in it, which it has printed.
+            let _ = thread.join();
+        }
+        self.links.remove_status();
+    }
+}
+
+/// One running link.
+struct Running {
+    link: Arc<Link>,
+    thread: JoinHandle<()>,
+}
+
+struct Supervisor {
+    links: Links,
+    namespace: Namespace,
+    shared: Arc<Shared>,
+    running: HashMap<LinkKey, Running>,
+}
+
+impl Supervisor {
+    fn run(mut self) {
+        let (mut seen, mut told, mut told_at) = (None, LinksStatus::default(), Instant::now());
+        while !self.shared.is_stopping() {
+            let version = self.links.version().ok();
+            let ended = self.running.values().any(|running| running.thread.is_finished());
+            if version != seen || ended {
+                // What cannot be read now may be read later; the journal says elsewhere what is wrong with it.
+                if self.reconcile().is_ok() {
+                    seen = version;
+                }
+            }
+            if told_at.elapsed() >= TELL_EVERY {
+                told_at = Instant::now();
+                self.tell(&mut told);
+            }
+            self.shared.sleep(LOOK_EVERY);
+        }
+        for running in self.running.values() {
+            running.link.hang_up();
+        }
+        for (_, running) in self.running.drain() {
+            let _ = running.thread.join();
+        }
+    }
+
+    /// Starts what should run and does not; what should not run ends by itself.
+    fn reconcile(&mut self) -> Result<()> {
+        let ended: Vec<LinkKey> = self
+            .running
+            .iter()
+            .filter(|(_, running)| running.thread.is_finished())
+            .map(|(key, _)| key.clone())
+            .collect();
+        for key in ended {
+            if let Some(running) = self.running.remove(&key) {
+                let _ = running.thread.join();
+            }
+        }
+        let mut wanted: Vec<LinkKey> = self.links.senders()?.iter().map(|sender| sender.key().clone()).collect();
+        wanted.extend(self.links.pullers()?.iter().map(millrace_node::links::Puller::key));
+        for key in wanted.into_iter().filter(|key| !self.running.contains_key(key)).collect::<Vec<_>>() {
+            let link =
+                Arc::new(Link::new(key.clone(), self.links.clone(), self.namespace.clone(), self.shared.clone()));
+            let of_thread = link.clone();
+            let thread = thread::Builder::new().name("millrace-link".into()).stack_size(STACK_BYTES);
+            let thread = thread.spawn(move || of_thread.run());
+            let thread = thread.map_err(|error| Code::HostStart.error(format!("a thread: {error}")))?;
+            self.running.insert(key, Running { link, thread });
+        }
+        Ok(())
+    }
+
+    fn tell(&self, told: &mut LinksStatus) {
+        let mut links: Vec<LiveLink> = self.running.values().map(|running| running.link.live().clone()).collect();
+        links.sort_by(|a, b| a.key.cmp(&b.key));
+        let status = LinksStatus { pid: std::process::id(), links };
+        if status != *told && self.links.write_status(&status).is_ok() {
+            *told = status;
+        }
+    }
+}
+
+/// How an attempt ended that did not fail.
+enum End {
+    /// There is nothing to drive any more: the link has stopped, or was removed.
+    Gone,
+    /// Something changed: the next attempt begins at once.
+    Again,
+}
+
+/// What the thread of a link and its supervisor share.
+struct Link {
+    key: LinkKey,
+    links: Links,
+    namespace: Namespace,
+    shared: Arc<Shared>,
+    live: Mutex<LiveLink>,
+    /// The connection, to be cut when everything stops.
+    stream: Mutex<Option<TcpStream>>,
+}
+
+impl Link {
+    fn new(key: LinkKey, links: Links, namespace: Namespace, shared: Arc<Shared>) -> Self {
+        let live = Mutex::new(LiveLink::new(key.clone()));
+        Self { key, links, namespace, shared, live, stream: Mutex::default() }
+    }
+
+    fn live(&self) -> MutexGuard<'_, LiveLink> {
+        self.live.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Keeps the connection where it can be cut.
+    fn opened(&self, stream: &TcpStream) {
+        let mut kept = self.stream.lock().unwrap_or_else(PoisonError::into_inner);
+        *kept = stream.try_clone().ok();
+        if self.shared.is_stopping() {
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+    }
+
+    fn hang_up(&self) {
+        if let Some(stream) = self.stream.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+    }
+
+    /// Attempt after attempt, until there is nothing to drive.
+    fn run(&self) {
+        let seed = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(1, |since| since.as_nanos() as u64);
+        let mut pace = Pace::new(seed ^ u64::from(std::process::id()));
+        while !self.shared.is_stopping() {
+            let ended = self.attempt(&mut pace);
+            self.hang_up();
+            self.live().connected = false;
+            match ended {
+                Ok(End::Gone) => return,
+                Ok(End::Again) => {}
+                Err(error) => self.pause(&error, pace.failed()),
+            }
+        }
+    }
+
+    fn attempt(&self, pace: &mut Pace) -> Result<End> {
+        if let Some(sender) = self.links.sender(&self.key)? {
+            return match sender.address() {
+                Some(_) => push::run(self, sender, pace),
+                None => local::run(self, sender, pace),
+            };
+        }
+        let puller = self.links.pullers()?.into_iter().find(|puller| puller.key() == self.key);
+        puller.map_or(Ok(End::Gone), |puller| pull::run(self, puller, pace))
+    }
+
+    fn pause(&self, error: &Error, time: Duration) {
+        let retry_ms = now_ms() + time.as_millis() as u64;
+        {
+            let mut live = self.live();
+            (live.error, live.retry_ms) = (Some(error.to_string()), retry_ms);
+        }
+        self.shared.sleep(time);
+        self.live().retry_ms = 0;
+    }
+
+    /// The other side answered.
+    fn contact(&self) {
+        let mut live = self.live();
+        (live.connected, live.contact_ms) = (true, now_ms());
+    }
+
+    /// The other side answered at that time.
+    fn contact_at(&self, heard: Instant) {
+        let contact_ms = now_ms().saturating_sub(heard.elapsed().as_millis() as u64);
+        let mut live = self.live();
+        // Two clocks never agree to the millisecond, and what did not change is not told again.
+        if contact_ms.abs_diff(live.contact_ms) > CONTACT_MS {
+            live.contact_ms = contact_ms;
+        }
+    }
+
+    /// The other side took something, or there is nothing to take.
+    fn well(&self, records: u64, bytes: u64) {
+        let mut live = self.live();
+        (live.connected, live.contact_ms, live.error) = (true, now_ms(), None);
+        live.records += records;
+        live.bytes += bytes;
+    }
+}
+
+fn now_ms() -> u64 {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
+}

@@ -1,0 +1,162 @@
+//! Fetching: a relay from another host's log, by a cursor that is kept here.
+
+use super::{
+    End, Link,
+    line::{self, Line},
+    pace::Pace,
+};
+use millrace_node::links::{LinkKey, Puller};
+use millrace_wire::{
+    Code, Result,
+    protocol::{Credit, Document, Frame, Get, Latest, Message, Record, Records, Seqno, Show, Tail},
+};
+use std::time::{Duration, Instant};
+
+/// Records that may be on their way.
+const CREDIT: u32 = 8192;
+const PATIENCE: Duration = Duration::from_secs(30);
+/// How often it is asked how far the log over there is, and whether its own sources are what they were.
+const LOOK_EVERY: Duration = Duration::from_secs(5);
+
+/// One connection, from asking how things stand over there to whatever ends it.
+pub(super) fn run(link: &Link, mut puller: Puller, pace: &mut Pace) -> Result<End> {
+    let peer = puller.address().peer.clone();
+    let clock = || link.namespace.journal().clock();
+    let mut line = Line::connect(&peer, clock(), |stream| link.opened(stream))?;
+    let newest = newest(&mut line, puller.log())?;
+    let upstream = upstream(&mut line)?;
+    let other = (line.other.namespace, line.other.epoch);
+    let mut from = puller.begin(other, upstream.as_ref().map(|(_, note)| &**note), newest)?;
+    link.contact();
+    link.live().newest = newest;
+    pace.succeeded();
+    if let Some(earliest) = earliest(&mut line, puller.log())? {
+        from = puller.passed_by(earliest)?;
+    }
+    let tail = Tail { log: puller.log(), from, incarnation: 0, credit: CREDIT, durability: None };
+    let tail = line.send(clock(), &tail)?;
+    line.flush()?;
+    follow(link, &mut puller, &mut line, tail, upstream.map_or(0, |(number, _)| number))
+}
+
+/// What comes over a line that follows a log.
+enum News {
+    Taken { records: u64, bytes: u64, last: u64 },
+    Refused(Duration, millrace_wire::Error),
+    Newest(u64),
+    Upstream(u64),
+}
+
+fn follow(link: &Link, puller: &mut Puller, line: &mut Line, tail: u64, upstream: u64) -> Result<End> {
+    let epoch = line.other.epoch;
+    let (mut looked, mut asked) = (Instant::now(), (0, 0));
+    while !link.shared.is_stopping() {
+        let clock = link.namespace.journal().clock();
+        if looked.elapsed() >= LOOK_EVERY {
+            looked = Instant::now();
+            asked.0 = line.send(clock, &Latest { log: puller.log(), above: 0, wait_ms: 0, durability: None })?;
+            let log = Puller::upstream_log();
+            asked.1 = line.send(clock, &Latest { log, above: 0, wait_ms: 0, durability: None })?;
+            line.flush()?;
+        }
+        let news = line.poll(Duration::from_millis(200), |frame| read(puller, epoch, asked, frame));
+        let news = match news {
+            // Over there nothing ever came from elsewhere.
+            Err(error) if error.code() == Code::LogNotFound && upstream == 0 => continue,
+            news => news?,
+        };
+        match news {
+            None => {
+                if !still_wanted(link)? {
+                    return Ok(End::Gone);
+                }
+            }
+            Some(News::Taken { records, bytes, last }) => {
+                link.well(records, bytes);
+                let mut live = link.live();
+                live.newest = live.newest.max(last);
+                drop(live);
+                line.send_as(tail, clock, &Credit { records: records as u32 }); // at most CREDIT
+                line.flush()?;
+            }
+            Some(News::Refused(after, error)) => {
+                link.pause(&error, after);
+                return Ok(End::Again);
+            }
+            Some(News::Newest(newest)) => {
+                link.contact();
+                link.live().newest = newest;
+            }
+            Some(News::Upstream(number)) if number == upstream => {}
+            Some(News::Upstream(_)) => return Ok(End::Again),
+        }
+    }
+    Ok(End::Gone)
+}
+
+fn read(puller: &mut Puller, epoch: u32, asked: (u64, u64), frame: &Frame<'_>) -> Result<News> {
+    match frame.kind {
+        Seqno::TYPE => {
+            let seqno = frame.message::<Seqno>()?.seqno;
+            Ok(if frame.heading.request == asked.0 { News::Newest(seqno) } else { News::Upstream(seqno) })
+        }
+        Records::TYPE => {
+            let records: Records<'_> = frame.message()?;
+            let bytes = records.records.iter().map(|record| record.data.len() as u64).sum();
+            let (count, last) = (records.records.len() as u64, records.next.saturating_sub(1));
+            let accepted = puller.take(epoch, &records)?;
+            Ok(match accepted.value.refused {
+                Some(refused) => {
+                    let code = Code::from_id(&refused.code).unwrap_or(Code::LinkStopped);
+                    let after = Duration::from_millis(refused.retry_after_ms.unwrap_or(0).into());
+                    News::Refused(after, code.error(refused.detail))
+                }
+                None => News::Taken { records: count, bytes, last },
+            })
+        }
+        kind => Err(Code::MessageUnexpected.error(format!("message of type {kind} while following a log"))),
+    }
+}
+
+/// The newest record over there.
+fn newest(line: &mut Line, log: &str) -> Result<u64> {
+    line.send(millrace_wire::Hlc::default(), &Latest { log, above: 0, wait_ms: 0, durability: None })?;
+    line.flush()?;
+    line.receive(Instant::now() + PATIENCE, |frame| Ok(line::expect::<Seqno>(frame)?.seqno))
+}
+
+/// By which logs records come to those over there: the number and the bytes of the note of it, if there is one.
+fn upstream(line: &mut Line) -> Result<Option<(u64, Vec<u8>)>> {
+    let get = Get { log: Puller::upstream_log(), seqno: 0, wait_ms: 0, durability: None };
+    line.send(millrace_wire::Hlc::default(), &get)?;
+    line.flush()?;
+    let note = line.receive(Instant::now() + PATIENCE, |frame| {
+        let record: Record<'_> = line::expect(frame)?;
+        Ok((record.seqno, record.data.to_vec()))
+    });
+    match note {
+        Ok(note) => Ok(Some(note)),
+        Err(error) if matches!(error.code(), Code::LogNotFound | Code::AboveTail) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// The oldest record over there.
+fn earliest(line: &mut Line, log: &str) -> Result<Option<u64>> {
+    let path = format!("logs/{log}");
+    line.send(millrace_wire::Hlc::default(), &Show { path: &path })?;
+    line.flush()?;
+    line.receive(Instant::now() + PATIENCE, |frame| {
+        let document: Document<'_> = line::expect(frame)?;
+        let log: serde_json::Value = serde_json::from_str(document.json)
+            .map_err(|error| Code::FrameMalformed.error(format!("the document of a log: {error}")))?;
+        Ok(log["earliest"].as_u64())
+    })
+}
+
+/// Whether the relay is still there and has not stopped.
+fn still_wanted(link: &Link) -> Result<bool> {
+    let LinkKey::Relay(id) = link.key else { return Ok(false) };
+    let relays = link.links.relays()?;
+    Ok(relays.iter().any(|relay| relay.id == id && relay.course.stopped.is_none()))
+}

@@ -1,0 +1,171 @@
+//! Sending: an outbox, or a relay to another host.
+
+use super::{
+    End, Link,
+    line::{self, Line},
+    pace::Pace,
+};
+use millrace_node::links::{LinkKey, Sender, Verdict};
+use millrace_wire::{
+    Code, Error, Result,
+    protocol::{Delivered, Linked},
+};
+use std::{
+    collections::VecDeque,
+    time::{Duration, Instant},
+};
+
+/// Records of one delivery, in bytes: what the other side takes in one read costs it no copy.
+const BATCH_BYTES: usize = 192 << 10;
+/// Deliveries that may be unanswered; and their bytes, unless one alone has more.
+const WINDOW: usize = 32;
+const WINDOW_BYTES: usize = 4 << 20;
+/// A delivery must be answered within this, however slow the disk over there is.
+const ANSWER_PATIENCE: Duration = Duration::from_secs(60);
+/// For the answer that opens the stream: it waits for a flush over there.
+const OPEN_PATIENCE: Duration = Duration::from_secs(30);
+/// How long to wait for something to send before looking whether all is as it was.
+const IDLE: Duration = Duration::from_millis(200);
+/// The longest pause that the other side may ask for.
+const RETRY_MAX: Duration = Duration::from_secs(60);
+
+/// A delivery in flight.
+struct Flight {
+    records: u64,
+    bytes: usize,
+    sent: Instant,
+}
+
+/// One connection, from opening the stream to whatever ends it.
+pub(super) fn run(link: &Link, mut sender: Sender, pace: &mut Pace) -> Result<End> {
+    let peer = sender.address().expect("a sender that pushes has an address").peer.clone();
+    if matches!(link.key, LinkKey::Outbox(_)) && sender.acked() == sender.newest() {
+        // Nothing to send: no reason to be connected.
+        if !wait(link, &sender)? {
+            return Ok(End::Again);
+        }
+    }
+    let clock = || link.namespace.journal().clock();
+    let mut line = Line::connect(&peer, clock(), |stream| link.opened(stream))?;
+    let hello = sender.hello()?;
+    let opening = line.send(clock(), &hello.link())?;
+    line.flush()?;
+    let linked = line.receive(Instant::now() + OPEN_PATIENCE, line::owned::<Linked>);
+    let linked = linked.map_err(|error| if ends_link(&error) { sender.stop(error) } else { error })?;
+    sender.linked(&linked).map_err(|error| ended(link, error))?;
+    link.contact();
+    pace.succeeded();
+    if hello.path.is_empty() && hello.target.is_some() {
+        // The relay was removed, and now the other side knows.
+        if let LinkKey::Relay(id) = link.key {
+            link.links.forget_relay(id)?;
+        }
+        return Ok(End::Gone);
+    }
+    let course = Course::of(link)?;
+    carry(link, &mut sender, &mut line, opening, &course)
+}
+
+/// Sends and hears until something ends it.
+fn carry(link: &Link, sender: &mut Sender, line: &mut Line, opening: u64, course: &Option<Course>) -> Result<End> {
+    let mut flights: VecDeque<Flight> = VecDeque::new();
+    let mut flying = 0;
+    loop {
+        if link.shared.is_stopping() {
+            return Ok(End::Gone);
+        }
+        while flights.len() < WINDOW && (flying < WINDOW_BYTES || flights.is_empty()) {
+            let Some(batch) = sender.next(BATCH_BYTES).map_err(|error| ended(link, error))? else { break };
+            line.send(link.namespace.journal().clock(), &batch.deliver(opening))?;
+            flying += batch.bytes();
+            flights.push_back(Flight { records: batch.records() as u64, bytes: batch.bytes(), sent: Instant::now() });
+            line.flush()?;
+        }
+        let Some(oldest) = flights.front() else {
+            if !idle(link, sender, line, course)? {
+                return Ok(End::Again);
+            }
+            continue;
+        };
+        if oldest.sent.elapsed() > ANSWER_PATIENCE {
+            return Err(Code::LinkSilent.error("a delivery was not answered for 60 s"));
+        }
+        let answer = line.poll(Duration::from_secs(1), line::owned::<Delivered>)?;
+        let Some(delivered) = answer else { continue };
+        let flight = flights.pop_front().expect("looked at above");
+        flying -= flight.bytes;
+        link.well(flight.records, flight.bytes as u64);
+        match sender.answered(&delivered).map_err(|error| ended(link, error))? {
+            Verdict::Go | Verdict::Drain => {}
+            Verdict::Retry(after, error) => link.pause(&error, after.min(RETRY_MAX)),
+        }
+    }
+}
+
+/// Nothing is in flight and nothing is to be sent: waits, and looks whether all is as it was.
+fn idle(link: &Link, sender: &Sender, line: &mut Line, course: &Option<Course>) -> Result<bool> {
+    if sender.wait(IDLE)? {
+        return Ok(true);
+    }
+    // Keeps the connection alive, and hears of its end.
+    let heard = line.poll(Duration::ZERO, |_| Ok(()))?;
+    if heard.is_some() {
+        return Err(Code::MessageUnexpected.error("an answer to nothing"));
+    }
+    link.contact_at(line.heard());
+    Ok(!sender.is_path_stale() && Course::of(link)? == *course)
+}
+
+/// Waits for the first message; whether there is one.
+fn wait(link: &Link, sender: &Sender) -> Result<bool> {
+    while !link.shared.is_stopping() {
+        if sender.wait(IDLE)? {
+            return Ok(true);
+        }
+        if link.links.sender(&link.key)?.is_none() {
+            return Ok(false);
+        }
+    }
+    Ok(false)
+}
+
+/// What somebody may have decided about a link while it runs.
+#[derive(PartialEq, Eq)]
+struct Course {
+    generation: u32,
+    leaving: bool,
+    stopped: bool,
+}
+
+impl Course {
+    fn of(link: &Link) -> Result<Option<Self>> {
+        let course = |course: &millrace_node::links::Course, leaving| Self {
+            generation: course.generation,
+            leaving,
+            stopped: course.stopped.is_some(),
+        };
+        Ok(match &link.key {
+            LinkKey::Outbox(name) => {
+                link.links.peers()?.iter().find(|peer| peer.name == *name).map(|peer| course(&peer.course, false))
+            }
+            LinkKey::Relay(id) => {
+                let relays = link.links.relays()?;
+                relays.iter().find(|relay| relay.id == *id).map(|relay| course(&relay.course, relay.leaving))
+            }
+        })
+    }
+}
+
+/// Whether a refusal to open the stream cannot pass by itself. A log that is not there yet may come.
+fn ends_link(error: &Error) -> bool {
+    matches!(
+        error.code(),
+        Code::RelayCircle | Code::LogInternal | Code::NameInvalid | Code::LogNameInvalid | Code::LinkStopped
+    )
+}
+
+/// Shows what ended a link to those who look at it while it still runs.
+fn ended(link: &Link, error: Error) -> Error {
+    link.live().error = Some(error.to_string());
+    error
+}

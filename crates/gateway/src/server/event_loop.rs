@@ -1,0 +1,272 @@
+//! One event loop: a thread, and the connections it was given.
+
+use super::stream::{Rewound, Stream};
+use crate::{Hosted, http, wire};
+use millrace_node::Principal;
+use millrace_wire::{Code, Result, protocol::PREFACE};
+use std::{
+    io,
+    net::TcpListener,
+    os::unix::net::UnixListener,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    thread::{self, JoinHandle},
+    time::Duration,
+};
+use tokio::{
+    io::AsyncReadExt,
+    runtime::Builder,
+    sync::{Notify, mpsc},
+    time::{sleep, timeout},
+};
+
+/// A connection must say something within this.
+const PREFACE_PATIENCE: Duration = Duration::from_secs(30);
+/// After an accept that failed for want of descriptors or memory.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// Accepted connections that a loop has not taken yet.
+const QUEUE: usize = 1024;
+/// An idle TCP connection is probed after this; one whose other end is gone is noticed.
+const KEEPALIVE: Duration = Duration::from_secs(60);
+
+/// What the loops of a server share.
+pub(super) struct Shared {
+    pub hosted: Arc<Hosted>,
+    pub stopping: Notify,
+    connections_max: usize,
+    stopped: AtomicBool,
+}
+
+impl Shared {
+    pub fn new(hosted: Arc<Hosted>, connections_max: usize) -> Self {
+        Self { hosted, stopping: Notify::new(), connections_max, stopped: AtomicBool::new(false) }
+    }
+
+    pub fn open(&self) -> usize {
+        self.hosted.counters.connections.load(Ordering::Relaxed)
+    }
+}
+
+enum Job {
+    Serve(Incoming),
+    Accept { tcp: Vec<TcpListener>, unix: Option<UnixListener>, loops: Vec<Handle> },
+}
+
+enum Incoming {
+    Tcp(std::net::TcpStream, Principal),
+    Unix(std::os::unix::net::UnixStream, Principal),
+}
+
+/// Where a loop takes its jobs from, and how many connections it has.
+#[derive(Clone)]
+pub(super) struct Handle {
+    jobs: mpsc::Sender<Job>,
+    load: Arc<AtomicUsize>,
+}
+
+pub(super) struct EventLoop {
+    handle: Handle,
+    stop: Arc<Notify>,
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl EventLoop {
+    pub fn start(number: usize, shared: Arc<Shared>) -> io::Result<EventLoop> {
+        let (jobs, queue) = mpsc::channel(QUEUE);
+        let handle = Handle { jobs, load: Arc::default() };
+        let stop = Arc::new(Notify::new());
+        let hosted = shared.hosted.clone();
+        let runtime = Builder::new_current_thread()
+            .enable_io()
+            .enable_time()
+            .max_blocking_threads(4)
+            .on_thread_park(move || hosted.turn())
+            .build()?;
+        let (shared_, stop_, load) = (shared.clone(), stop.clone(), handle.load.clone());
+        let thread = thread::Builder::new().name(format!("millrace-loop-{number}")).spawn(move || {
+            shared_.hosted.turn(); // From now on the gates are driven.
+            runtime.block_on(run(queue, shared_, stop_, load));
+            runtime.shutdown_background();
+        })?;
+        Ok(EventLoop { handle, stop, shared, thread: Some(thread) })
+    }
+
+    pub fn handle(&self) -> Handle {
+        self.handle.clone()
+    }
+
+    pub fn accept(&self, tcp: Vec<TcpListener>, unix: Option<UnixListener>, loops: Vec<Handle>) {
+        let job = Job::Accept { tcp, unix, loops };
+        self.handle.jobs.try_send(job).unwrap_or_else(|_| unreachable!("the queue of a new loop is empty"));
+    }
+
+    pub fn stop(&mut self) {
+        self.shared.stopped.store(true, Ordering::Release);
+        self.stop.notify_one();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+async fn run(mut jobs: mpsc::Receiver<Job>, shared: Arc<Shared>, stop: Arc<Notify>, load: Arc<AtomicUsize>) {
+    loop {
+        let job = tokio::select! {
+            () = stop.notified() => return,
+            job = jobs.recv() => job,
+        };
+        match job {
+            None => return,
+            Some(Job::Accept { tcp, unix, loops }) => {
+                let loops = Arc::new(loops);
+                for listener in tcp {
+                    tokio::spawn(accept_tcp(listener, shared.clone(), loops.clone()));
+                }
+                if let Some(listener) = unix {
+                    tokio::spawn(accept_unix(listener, shared.clone(), loops.clone()));
+                }
+            }
+            Some(Job::Serve(incoming)) => {
+                let (shared, guard) = (shared.clone(), Guard { shared: shared.clone(), load: load.clone() });
+                tokio::spawn(async move {
+                    let _guard = guard;
+                    if let Err(error) = serve(incoming, shared).await {
+                        // Whose fault it was has been told to the other end; here it is only counted.
+                        drop(error);
+                    }
+                });
+            }
+        }
+    }
+}
+
+/// Counts a connection for as long as it lives.
+struct Guard {
+    shared: Arc<Shared>,
+    load: Arc<AtomicUsize>,
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        self.load.fetch_sub(1, Ordering::Relaxed);
+        self.shared.hosted.counters.connections.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+async fn accept_tcp(listener: TcpListener, shared: Arc<Shared>, loops: Arc<Vec<Handle>>) {
+    let Ok(listener) = tokio::net::TcpListener::from_std(listener) else { return };
+    loop {
+        let accepted = tokio::select! {
+            () = shared.stopping.notified() => return,
+            accepted = listener.accept() => accepted,
+        };
+        match accepted.and_then(|(stream, address)| Ok((stream.into_std()?, address))) {
+            Ok((stream, address)) => {
+                let _ = stream.set_nodelay(true);
+                keep_alive(&stream);
+                match Principal::of_address(address.ip()) {
+                    Ok(principal) => hand_over(Incoming::Tcp(stream, principal), &shared, &loops),
+                    Err(_) => shared.count_dropped(),
+                }
+            }
+            Err(_) => sleep(ACCEPT_PAUSE).await,
+        }
+    }
+}
+
+async fn accept_unix(listener: UnixListener, shared: Arc<Shared>, loops: Arc<Vec<Handle>>) {
+    let Ok(listener) = tokio::net::UnixListener::from_std(listener) else { return };
+    let owner = rustix::process::geteuid().as_raw();
+    loop {
+        let accepted = tokio::select! {
+            () = shared.stopping.notified() => return,
+            accepted = listener.accept() => accepted,
+        };
+        let checked = accepted.and_then(|(stream, _)| {
+            let user = stream.peer_cred()?.uid();
+            Ok((stream.into_std()?, user))
+        });
+        match checked {
+            Ok((stream, user)) => match Principal::of_user(user, owner) {
+                Ok(principal) => hand_over(Incoming::Unix(stream, principal), &shared, &loops),
+                Err(_) => shared.count_dropped(),
+            },
+            Err(_) => sleep(ACCEPT_PAUSE).await,
+        }
+    }
+}
+
+fn keep_alive(stream: &std::net::TcpStream) {
+    use rustix::net::sockopt;
+    let _ = sockopt::set_socket_keepalive(stream, true);
+    let _ = sockopt::set_tcp_keepidle(stream, KEEPALIVE);
+}
+
+/// Gives a connection to the loop with the fewest.
+fn hand_over(incoming: Incoming, shared: &Shared, loops: &[Handle]) {
+    let counters = &shared.hosted.counters;
+    counters.accepted.fetch_add(1, Ordering::Relaxed);
+    if shared.open() >= shared.connections_max {
+        shared.refuse(incoming);
+        return;
+    }
+    counters.connections.fetch_add(1, Ordering::Relaxed);
+    let least = loops.iter().min_by_key(|handle| handle.load.load(Ordering::Relaxed)).expect("there is a loop");
+    // Counted here, so that of many that come at once each sees the ones before it.
+    least.load.fetch_add(1, Ordering::Relaxed);
+    if least.jobs.try_send(Job::Serve(incoming)).is_err() {
+        least.load.fetch_sub(1, Ordering::Relaxed);
+        counters.connections.fetch_sub(1, Ordering::Relaxed);
+        shared.count_dropped();
+    }
+}
+
+impl Shared {
+    fn count_dropped(&self) {
+        self.hosted.counters.dropped.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Says that there are too many connections, as far as that can be said without waiting.
+    fn refuse(&self, incoming: Incoming) {
+        use std::io::Write;
+        self.count_dropped();
+        let error = Code::ConnectionsExhausted.error(format!("{} connections are open", self.connections_max));
+        let refusal = wire::refusal(&error);
+        let _ = match incoming {
+            Incoming::Tcp(mut stream, _) => stream.write(&refusal),
+            Incoming::Unix(mut stream, _) => stream.write(&refusal),
+        };
+    }
+}
+
+/// Serves one connection, in whichever of the two protocols its first bytes are.
+async fn serve(incoming: Incoming, shared: Arc<Shared>) -> Result<()> {
+    let broken = |error: io::Error| Code::ConnectionIdle.error(error.to_string());
+    let (mut stream, principal) = match incoming {
+        Incoming::Tcp(stream, principal) => {
+            (Stream::Tcp(tokio::net::TcpStream::from_std(stream).map_err(broken)?), principal)
+        }
+        Incoming::Unix(stream, principal) => {
+            (Stream::Unix(tokio::net::UnixStream::from_std(stream).map_err(broken)?), principal)
+        }
+    };
+    let mut first = [0; PREFACE.len()];
+    let read = tokio::select! {
+        () = shared.stopping.notified() => return Ok(()),
+        read = timeout(PREFACE_PATIENCE, stream.read_exact(&mut first)) => read,
+    };
+    let Ok(read) = read else {
+        shared.count_dropped();
+        return Ok(());
+    };
+    read.map_err(broken)?;
+    if first == PREFACE {
+        wire::serve(stream, principal, shared.hosted.clone(), &shared.stopping).await
+    } else {
+        http::serve(Rewound::new(first, stream), principal, shared.hosted.clone(), &shared.stopping).await;
+        Ok(())
+    }
+}

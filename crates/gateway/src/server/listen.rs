@@ -1,0 +1,118 @@
+//! Where a server listens: loopback addresses, and a Unix socket in the namespace's directory.
+
+use millrace_wire::{Code, Error, Result};
+use std::{
+    fs,
+    io::ErrorKind,
+    net::{SocketAddr, TcpListener, ToSocketAddrs},
+    os::unix::{
+        fs::{FileTypeExt, PermissionsExt},
+        net::{UnixListener, UnixStream},
+    },
+    path::{Path, PathBuf},
+    str::FromStr,
+};
+
+/// The name of the Unix socket in a namespace's directory.
+pub const SOCKET: &str = "socket";
+
+/// Where to listen with TCP.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Listen {
+    /// Nowhere: the Unix socket is all.
+    None,
+    /// On these addresses, all of them loopback.
+    On(Vec<SocketAddr>),
+}
+
+impl FromStr for Listen {
+    type Err = Error;
+
+    /// `none`, or addresses such as `127.0.0.1:7070`, separated by commas.
+    fn from_str(text: &str) -> Result<Listen> {
+        if text == "none" {
+            return Ok(Listen::None);
+        }
+        let mut addresses = Vec::new();
+        for part in text.split(',').map(str::trim) {
+            let resolved = part.to_socket_addrs().map_err(|error| {
+                let shown: String = part.chars().take(80).flat_map(char::escape_debug).collect();
+                Code::ListenFailed.error(format!("'{shown}' is not an address to listen on: {error}"))
+            })?;
+            for address in resolved {
+                if !address.ip().to_canonical().is_loopback() {
+                    return Err(Code::AddressNotLoopback.error(format!("{address} is not a loopback address")));
+                }
+                addresses.push(address);
+            }
+        }
+        addresses.dedup();
+        Ok(Listen::On(addresses))
+    }
+}
+
+pub(super) fn tcp(address: SocketAddr) -> Result<TcpListener> {
+    let failed = |error: std::io::Error| match error.kind() {
+        ErrorKind::AddrInUse => Code::AddressInUse.error(format!("{address} is in use")),
+        _ => Code::ListenFailed.error(format!("{address}: {error}")),
+    };
+    let listener = TcpListener::bind(address).map_err(failed)?;
+    listener.set_nonblocking(true).map_err(failed)?;
+    Ok(listener)
+}
+
+/// A Unix socket that only its owner may connect to. What a dead server left behind is replaced.
+pub(super) fn unix(path: &Path) -> Result<UnixListener> {
+    let failed = |error: std::io::Error| Code::ListenFailed.error(format!("{}: {error}", path.display()));
+    if UnixStream::connect(path).is_ok() {
+        return Err(Code::AddressInUse.error(format!("{} is in use", path.display())));
+    }
+    if fs::symlink_metadata(path).is_ok_and(|there| there.file_type().is_socket()) {
+        fs::remove_file(path).map_err(failed)?;
+    }
+    // Nobody may connect between the socket's appearance and its mode: it is made under another name.
+    let making = path.with_extension("new");
+    let _ = fs::remove_file(&making);
+    let listener = UnixListener::bind(&making).map_err(failed)?;
+    fs::set_permissions(&making, fs::Permissions::from_mode(0o600)).map_err(failed)?;
+    fs::rename(&making, path).map_err(failed)?;
+    listener.set_nonblocking(true).map_err(failed)?;
+    Ok(listener)
+}
+
+/// A socket's file, removed when the server goes.
+pub(super) struct SocketFile(pub PathBuf);
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_loopback_is_listened_on() {
+        assert_eq!("none".parse::<Listen>().unwrap(), Listen::None);
+        assert!(matches!("127.0.0.1:0,[::1]:0".parse::<Listen>().unwrap(), Listen::On(all) if all.len() == 2));
+        for text in ["0.0.0.0:7070", "[::]:7070", "10.1.2.3:80", "127.0.0.1:1,8.8.8.8:1"] {
+            assert_eq!(text.parse::<Listen>().unwrap_err().code(), Code::AddressNotLoopback, "{text}");
+        }
+        for text in ["", "127.0.0.1", "127.0.0.1:99999", "127.0.0.1:x", "\u{1b}[31m:1"] {
+            assert_eq!(text.parse::<Listen>().unwrap_err().code(), Code::ListenFailed, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_socket_that_a_dead_server_left_is_replaced_and_a_living_one_is_not() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("socket");
+        let first = unix(&path).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(unix(&path).unwrap_err().code(), Code::AddressInUse);
+        drop(first);
+        unix(&path).unwrap();
+    }
+}

@@ -1,0 +1,120 @@
+//! The server: event loops that share the connections among them.
+//!
+//! Each loop is one thread. When it has nothing left to do, and before it sleeps, it flushes once for everything that
+//! the gates hold: many answers to one flush, and no other thread is woken for it.
+
+mod event_loop;
+mod listen;
+mod stream;
+
+pub use listen::{Listen, SOCKET};
+pub(crate) use stream::Stream;
+
+use crate::Hosted;
+use event_loop::{EventLoop, Shared};
+use listen::SocketFile;
+use millrace_wire::{Code, Result};
+use std::{
+    net::SocketAddr,
+    path::PathBuf,
+    sync::Arc,
+    thread,
+    time::{Duration, Instant},
+};
+
+/// How a server listens.
+#[derive(Clone, Debug)]
+pub struct ServerOptions {
+    /// Where it listens with TCP.
+    pub listen: Listen,
+    /// The Unix socket.
+    pub socket: Option<PathBuf>,
+    /// How many threads serve connections.
+    pub loops: usize,
+    /// How many connections may be open.
+    pub connections_max: usize,
+}
+
+impl Default for ServerOptions {
+    fn default() -> Self {
+        let cores = thread::available_parallelism().map_or(1, usize::from);
+        Self { listen: Listen::None, socket: None, loops: cores.min(8), connections_max: 20_000 }
+    }
+}
+
+/// Where a server listens.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Bound {
+    /// With TCP.
+    pub addresses: Vec<SocketAddr>,
+    /// The Unix socket.
+    pub socket: Option<PathBuf>,
+}
+
+/// A running server. Dropping it closes every connection at once.
+pub struct Server {
+    bound: Bound,
+    shared: Arc<Shared>,
+    loops: Vec<EventLoop>,
+    _socket: Option<SocketFile>,
+}
+
+impl Server {
+    /// Listens and serves.
+    pub fn start(hosted: Arc<Hosted>, options: &ServerOptions) -> Result<Server> {
+        raise_descriptor_limit(options.connections_max);
+        let mut bound = Bound::default();
+        let mut listeners = Vec::new();
+        if let Listen::On(addresses) = &options.listen {
+            for address in addresses {
+                let listener = listen::tcp(*address)?;
+                bound.addresses.extend(listener.local_addr());
+                listeners.push(listener);
+            }
+        }
+        let unix = options.socket.as_deref().map(listen::unix).transpose()?;
+        bound.socket.clone_from(&options.socket);
+        let shared = Arc::new(Shared::new(hosted, options.connections_max));
+        let loops = (0..options.loops.max(1))
+            .map(|number| EventLoop::start(number, shared.clone()))
+            .collect::<std::io::Result<Vec<_>>>()
+            .map_err(|error| Code::ListenFailed.error(format!("a thread could not be started: {error}")))?;
+        let peers: Vec<_> = loops.iter().map(EventLoop::handle).collect();
+        loops[0].accept(listeners, unix, peers);
+        Ok(Server { _socket: bound.socket.clone().map(SocketFile), bound, shared, loops })
+    }
+
+    /// Where it listens.
+    pub fn bound(&self) -> &Bound {
+        &self.bound
+    }
+
+    /// Takes no more connections and requests, answers what it has taken for at most `drain`, and closes.
+    pub fn stop(self, drain: Duration) {
+        self.shared.hosted.drain();
+        self.shared.stopping.notify_waiters();
+        let start = Instant::now();
+        while self.shared.open() > 0 && start.elapsed() < drain {
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.shared.hosted.drain();
+        self.shared.stopping.notify_waiters();
+        self.loops.iter_mut().for_each(EventLoop::stop);
+    }
+}
+
+/// A connection is a descriptor; the soft limit is often 1024.
+fn raise_descriptor_limit(connections: usize) {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    let wanted = connections as u64 + 1024;
+    if limit.current.is_some_and(|current| current < wanted) {
+        let raised = limit.maximum.map_or(wanted, |maximum| maximum.min(wanted));
+        let _ = setrlimit(Resource::Nofile, Rlimit { current: Some(raised), maximum: limit.maximum });
+    }
+}

@@ -1,0 +1,66 @@
+//! The wire protocol's server side: `spec/protocol/wire.md`.
+//!
+//! [`connection`] moves bytes and keeps the bounds, [`requests`] turns messages into calls of the door, [`waits`] holds what
+//! takes its time: tails and blocking reads.
+
+mod connection;
+mod requests;
+mod waits;
+
+use crate::{Hosted, server::Stream};
+use connection::Connection;
+use millrace_node::Principal;
+use millrace_wire::{
+    Error, Result,
+    protocol::{Failure, Heading, encode},
+};
+use std::{pin::pin, sync::Arc, time::Duration};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    sync::Notify,
+    time::timeout,
+};
+
+/// What the host calls itself in the handshake.
+pub(crate) const SOFTWARE: &str = concat!("millrace ", env!("CARGO_PKG_VERSION"));
+/// Requests of one connection that may be unanswered.
+pub(crate) const REQUESTS_MAX: usize = 4096;
+
+/// How long, and how much of, what a refused client sends is read.
+const LINGER: Duration = Duration::from_secs(2);
+const LINGER_MAX_BYTES: usize = 32 << 20;
+
+/// Serves a connection whose preface has been read, until it ends.
+pub(crate) async fn serve(stream: Stream, principal: Principal, hosted: Arc<Hosted>, stopping: &Notify) -> Result<()> {
+    let mut stopping = pin!(stopping.notified());
+    stopping.as_mut().enable();
+    let mut connection = Connection::new(stream, principal, hosted);
+    let ended = std::future::poll_fn(|context| connection.poll(context, stopping.as_mut())).await;
+    if let Some(stream) = connection.refused() {
+        // Who is still sending may go away without having been told: that was tried.
+        let _ = timeout(LINGER, linger(stream)).await;
+    }
+    ended
+}
+
+/// Reads what a refused client is still sending, for a while: closing at once would reset the connection, and it might
+/// not see why it was refused.
+async fn linger(mut stream: Stream) -> std::io::Result<()> {
+    stream.shutdown().await?;
+    let (mut unwanted, mut left) = (vec![0; 64 << 10], LINGER_MAX_BYTES);
+    while left > 0 {
+        match stream.read(&mut unwanted).await? {
+            0 => break,
+            bytes => left = left.saturating_sub(bytes),
+        }
+    }
+    Ok(())
+}
+
+/// The frame that refuses a connection.
+pub(crate) fn refusal(error: &Error) -> Vec<u8> {
+    let mut out = Vec::new();
+    let failure = Failure { code: error.code().id(), detail: error.detail(), retry_after_ms: None };
+    encode(&mut out, Heading::default(), &failure);
+    out
+}

@@ -1,0 +1,263 @@
+//! From messages to calls of the door, and from what they return to messages.
+
+use super::{REQUESTS_MAX, SOFTWARE, connection::Connection, waits};
+use crate::documents;
+use millrace_node::{AppendOptions, Door, Held, RETRY_AFTER_MS, Receipt, Record};
+use millrace_wire::{
+    Code, Result,
+    protocol::{
+        self, Append, AppendMany, Appended, AppendedMany, Cancel, CreateLog, Credit, Deliver, Delivered, Document,
+        Done, Ended, FRAME_MAX_BYTES, FRAME_OVERHEAD_BYTES, Failure, Frame, Get, Heading, Hello, Latest, Link, Linked,
+        Message, Ping, Pong, Range, Records, RemoveLog, Seqno, Show, Tail, VERSION, Welcome, encode,
+    },
+};
+
+/// Records of one answer, in bytes, unless the first alone is longer.
+pub(super) const RECORDS_MAX_BYTES: usize = 1 << 20;
+/// Streams from other namespaces over one connection.
+const LINKS_MAX: usize = 256;
+/// The longest record that fits a frame.
+const RECORD_MAX_BYTES: usize = FRAME_MAX_BYTES - FRAME_OVERHEAD_BYTES;
+
+/// What a request is answered with.
+pub(crate) enum Answer {
+    Appended(Receipt),
+    AppendedMany(Vec<Receipt>),
+    Record(Record),
+    Records { incarnation: u32, records: Vec<Record>, next: u64 },
+    Seqno(u64),
+    Document(String),
+    Linked(Linked),
+    Delivered(Delivered),
+    Pong,
+    Done,
+    Ended,
+}
+
+/// Writes an answer or the failure in its place.
+pub(super) fn answer(out: &mut Vec<u8>, heading: Heading, outcome: Result<Answer>) {
+    match outcome {
+        Ok(Answer::Appended(Receipt { seqno, id, .. })) => encode(out, heading, &Appended { seqno, id }),
+        Ok(Answer::AppendedMany(receipts)) => {
+            let records = receipts.iter().map(|receipt| Appended { seqno: receipt.seqno, id: receipt.id }).collect();
+            encode(out, heading, &AppendedMany { records });
+        }
+        Ok(Answer::Record(record)) => encode(out, heading, &borrowed(&record)),
+        Ok(Answer::Records { incarnation, records, next }) => {
+            encode(out, heading, &Records { incarnation, records: records.iter().map(borrowed).collect(), next });
+        }
+        Ok(Answer::Seqno(seqno)) => encode(out, heading, &Seqno { seqno }),
+        Ok(Answer::Document(json)) => encode(out, heading, &Document { json: &json }),
+        Ok(Answer::Linked(linked)) => encode(out, heading, &linked),
+        Ok(Answer::Delivered(delivered)) => encode(out, heading, &delivered),
+        Ok(Answer::Pong) => encode(out, heading, &Pong {}),
+        Ok(Answer::Done) => encode(out, heading, &Done {}),
+        Ok(Answer::Ended) => encode(out, heading, &Ended {}),
+        Err(error) => {
+            let retry_after_ms = (error.code() == Code::Busy).then_some(RETRY_AFTER_MS as u32); // 100
+            let failure = Failure { code: error.code().id(), detail: error.detail(), retry_after_ms };
+            encode(out, heading, &failure);
+        }
+    }
+}
+
+fn borrowed(record: &Record) -> protocol::Record<'_> {
+    let Record { seqno, id, hlc, cause, payload } = record;
+    protocol::Record { seqno: *seqno, id: *id, hlc: *hlc, cause: *cause, data: payload }
+}
+
+impl Connection {
+    /// Handles one frame.
+    pub fn request(&mut self, frame: &Frame<'_>) {
+        let request = frame.heading.request;
+        let Some(door) = self.door.clone() else { return self.hello(frame) };
+        let outcome = match frame.kind {
+            Append::TYPE => self.append(&door, frame),
+            AppendMany::TYPE => self.append_many(&door, frame),
+            Get::TYPE => self.get(&door, frame),
+            Range::TYPE => self.range(&door, frame),
+            Latest::TYPE => self.latest(&door, frame),
+            Tail::TYPE => self.tail(&door, frame),
+            Credit::TYPE => return self.credit(frame),
+            Cancel::TYPE => self.cancel(frame),
+            CreateLog::TYPE => self.create_log(&door, frame),
+            RemoveLog::TYPE => self.remove_log(&door, frame),
+            Show::TYPE => self.show(&door, frame),
+            Link::TYPE => self.link(&door, frame),
+            Deliver::TYPE => self.deliver(&door, frame),
+            Ping::TYPE => frame.message::<Ping>().map(|_| self.reply(request, Ok(Answer::Pong))),
+            Pong::TYPE => return,
+            kind => Err(Code::MessageUnknown.error(format!("message of type {kind}"))),
+        };
+        match outcome {
+            Ok(()) => {}
+            // Without a number there is no request to answer.
+            Err(error) if request == 0 => self.close(&error),
+            Err(error) => self.reply(request, Err(error)),
+        }
+    }
+
+    fn hello(&mut self, frame: &Frame<'_>) {
+        let welcome = || -> Result<Door> {
+            let hello: Hello<'_> = frame.message()?;
+            if !(hello.oldest..=hello.newest).contains(&VERSION) {
+                return Err(Code::VersionUnsupported.error(format!(
+                    "the client speaks versions {} to {}, this host version {VERSION}",
+                    hello.oldest, hello.newest
+                )));
+            }
+            if !hello.capability.is_empty() || !hello.key.is_empty() {
+                return Err(Code::VersionUnsupported.error("version 1 has no capabilities and no session keys"));
+            }
+            self.hosted.door(hello.namespace, self.principal)
+        };
+        match welcome() {
+            Err(error) => self.close(&error),
+            Ok(door) => {
+                self.welcome(&door, frame.heading.request);
+                self.door = Some(door);
+            }
+        }
+    }
+
+    fn welcome(&mut self, door: &Door, request: u64) {
+        let served = door.served();
+        let journal = served.namespace().journal();
+        let welcome = Welcome {
+            version: VERSION,
+            host: SOFTWARE,
+            name: served.name(),
+            namespace: journal.namespace().get(),
+            epoch: journal.epoch(),
+            frame_max_bytes: FRAME_MAX_BYTES as u32,
+            record_max_bytes: RECORD_MAX_BYTES.min(journal.record_max_bytes()) as u32, // at most 16 MiB
+            requests_max: REQUESTS_MAX as u32,
+            durability: journal.durability(),
+            key: &[],
+        };
+        encode(&mut self.out, Heading { request, hlc: door.clock(), ..Heading::default() }, &welcome);
+    }
+
+    fn append(&mut self, door: &Door, frame: &Frame<'_>) -> Result<()> {
+        let Append { log, data, durability, function, key } = frame.message()?;
+        let options = AppendOptions { durability, function, key, ..options(frame) };
+        let held = door.append(log, data, options);
+        self.answer(frame.heading.request, held.map(Answer::Appended));
+        Ok(())
+    }
+
+    fn append_many(&mut self, door: &Door, frame: &Frame<'_>) -> Result<()> {
+        let AppendMany { records, durability, key } = frame.message()?;
+        let records: Vec<(&str, &[u8])> = records.iter().map(|record| (record.log, record.data)).collect();
+        let held = door.append_many(&records, AppendOptions { durability, key, ..options(frame) });
+        self.answer(frame.heading.request, held.map(Answer::AppendedMany));
+        Ok(())
+    }
+
+    fn get(&mut self, door: &Door, frame: &Frame<'_>) -> Result<()> {
+        let Get { log, seqno, wait_ms, durability } = frame.message()?;
+        if wait_ms > 0 && door.log(log).is_ok_and(|found| found.latest() < seqno.max(1)) {
+            let wait = waits::get(door.clone(), log.into(), seqno, wait_ms, durability);
+            return self.waits.add(frame.heading.request, wait);
+        }
+        self.answer(frame.heading.request, door.get(log, seqno, durability).map(Answer::Record));
+        Ok(())
+    }
+
+    fn range(&mut self, door: &Door, frame: &Frame<'_>) -> Result<()> {
+        let Range { log, from, count, durability } = frame.message()?;
+        let incarnation = door.log(log).map_or(0, |log| log.id());
+        let held = door.range(log, from, count, RECORDS_MAX_BYTES, durability);
+        let answer = move |records: Vec<Record>| {
+            let next = records.last().map_or(from, |last| last.seqno + 1);
+            Answer::Records { incarnation, records, next }
+        };
+        self.answer(frame.heading.request, held.map(answer));
+        Ok(())
+    }
+
+    fn latest(&mut self, door: &Door, frame: &Frame<'_>) -> Result<()> {
+        let Latest { log, above, wait_ms, durability } = frame.message()?;
+        if wait_ms > 0 && door.log(log).is_ok_and(|found| found.latest() <= above) {
+            let wait = waits::latest(door.clone(), log.into(), above, wait_ms, durability);
+            return self.waits.add(frame.heading.request, wait);
+        }
+        self.answer(frame.heading.request, door.latest(log, durability).map(Answer::Seqno));
+        Ok(())
+    }
+
+    fn tail(&mut self, door: &Door, frame: &Frame<'_>) -> Result<()> {
+        let tail: Tail<'_> = frame.message()?;
+        self.waits.follow(frame.heading.request, door, &tail)
+    }
+
+    fn credit(&mut self, frame: &Frame<'_>) {
+        match frame.message::<Credit>() {
+            // For a tail that ended just now: nothing to say.
+            Ok(Credit { records }) => self.waits.credit(frame.heading.request, records),
+            Err(error) => self.close(&error),
+        }
+    }
+
+    fn cancel(&mut self, frame: &Frame<'_>) -> Result<()> {
+        let Cancel {} = frame.message()?;
+        if self.waits.cancel(frame.heading.request) {
+            self.reply(frame.heading.request, Ok(Answer::Ended));
+        }
+        Ok(())
+    }
+
+    fn create_log(&mut self, door: &Door, frame: &Frame<'_>) -> Result<()> {
+        let CreateLog { log, history } = frame.message()?;
+        let (door, log) = (door.clone(), log.to_owned());
+        self.waits.add(frame.heading.request, waits::blocking(move || done(door.create_log(&log, history))))
+    }
+
+    fn remove_log(&mut self, door: &Door, frame: &Frame<'_>) -> Result<()> {
+        let RemoveLog { log } = frame.message()?;
+        let (door, log) = (door.clone(), log.to_owned());
+        self.waits.add(frame.heading.request, waits::blocking(move || done(door.remove_log(&log))))
+    }
+
+    fn show(&mut self, door: &Door, frame: &Frame<'_>) -> Result<()> {
+        let Show { path } = frame.message()?;
+        let (hosted, door, path) = (self.hosted.clone(), door.clone(), path.to_owned());
+        let show = move || documents::document(&hosted, &door, &path).map(Answer::Document);
+        self.waits.add(frame.heading.request, waits::blocking(show))
+    }
+
+    fn link(&mut self, door: &Door, frame: &Frame<'_>) -> Result<()> {
+        let link: Link<'_> = frame.message()?;
+        let request = frame.heading.request;
+        if self.inbound.len() >= LINKS_MAX && !self.inbound.contains_key(&request) {
+            return Err(Code::LinksFull.error(format!("{LINKS_MAX} streams are open on this connection")));
+        }
+        let mut opened = None;
+        let linked = door.deliver(|inbox| {
+            let (inbound, accepted) = inbox.link(&link)?;
+            opened = Some((inbound, link.epoch));
+            Ok(accepted)
+        });
+        self.inbound.extend(opened.map(|opened| (request, opened)));
+        self.answer(request, linked.map(Answer::Linked));
+        Ok(())
+    }
+
+    fn deliver(&mut self, door: &Door, frame: &Frame<'_>) -> Result<()> {
+        let deliver: Deliver<'_> = frame.message()?;
+        let Some((inbound, epoch)) = self.inbound.get(&deliver.link) else {
+            return Err(Code::MessageUnexpected.error(format!("request {} opened no stream", deliver.link)));
+        };
+        let delivered = door.deliver(|inbox| inbox.accept(inbound, *epoch, &deliver));
+        self.answer(frame.heading.request, delivered.map(Answer::Delivered));
+        Ok(())
+    }
+}
+
+fn done(held: Held<()>) -> Held<Answer> {
+    held.map(|()| Answer::Done)
+}
+
+fn options(frame: &Frame<'_>) -> AppendOptions<'static> {
+    AppendOptions { cause: frame.heading.cause, clock: frame.heading.hlc, ..AppendOptions::default() }
+}

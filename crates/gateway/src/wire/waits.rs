@@ -1,0 +1,198 @@
+//! What a connection waits for on behalf of its client: tails, blocking reads, and calls that take long.
+
+use super::requests::{Answer, RECORDS_MAX_BYTES};
+use futures_util::{
+    FutureExt, StreamExt,
+    future::{AbortHandle, Abortable, BoxFuture},
+    stream::FuturesUnordered,
+};
+use millrace_node::{Door, Durability, Held, Log};
+use millrace_wire::{Code, Result, protocol::Tail};
+use std::{
+    collections::HashMap,
+    future::Future,
+    task::{Context, Poll},
+    time::Duration,
+};
+use tokio::time::timeout;
+
+/// Records of one message of a tail.
+const TAIL_RECORDS: u32 = 1024;
+
+type Step = BoxFuture<'static, Result<Answer>>;
+/// A step, and the request that it is for.
+type Running = Abortable<BoxFuture<'static, (u64, Result<Answer>)>>;
+
+/// What is being waited for, by request.
+#[derive(Default)]
+pub(crate) struct Waits {
+    running: FuturesUnordered<Running>,
+    aborts: HashMap<u64, AbortHandle>,
+    tails: HashMap<u64, Follow>,
+}
+
+/// A tail.
+struct Follow {
+    door: Door,
+    log: Log,
+    next: u64,
+    credit: u32,
+    durability: Option<Durability>,
+    /// A step of it is running.
+    running: bool,
+}
+
+impl Waits {
+    pub fn len(&self) -> usize {
+        self.aborts.len() + self.tails.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Waits for something under this request.
+    pub fn add(&mut self, request: u64, step: impl Future<Output = Result<Answer>> + Send + 'static) -> Result<()> {
+        if request == 0 || self.aborts.contains_key(&request) || self.tails.contains_key(&request) {
+            return Err(Code::MessageUnexpected.error(format!("request {request} is in use")));
+        }
+        self.run(request, step.boxed());
+        Ok(())
+    }
+
+    fn run(&mut self, request: u64, step: Step) {
+        let (abort, registration) = AbortHandle::new_pair();
+        let step = step.map(move |outcome| (request, outcome)).boxed();
+        self.running.push(Abortable::new(step, registration));
+        self.aborts.insert(request, abort);
+    }
+
+    /// Follows a log.
+    pub fn follow(&mut self, request: u64, door: &Door, tail: &Tail<'_>) -> Result<()> {
+        if request == 0 || self.aborts.contains_key(&request) || self.tails.contains_key(&request) {
+            return Err(Code::MessageUnexpected.error(format!("request {request} is in use")));
+        }
+        let log = door.log(tail.log)?;
+        if tail.incarnation != 0 && tail.incarnation != log.id() {
+            return Err(Code::CursorIncarnation.error(format!("log '{}' was made anew", tail.log)));
+        }
+        let next = if tail.from == 0 { log.latest() + 1 } else { tail.from };
+        let (credit, durability) = (tail.credit, tail.durability);
+        self.tails.insert(request, Follow { door: door.clone(), log, next, credit, durability, running: false });
+        self.go_on(request);
+        Ok(())
+    }
+
+    /// Lets a tail send so many records more.
+    pub fn credit(&mut self, request: u64, records: u32) {
+        if let Some(tail) = self.tails.get_mut(&request) {
+            tail.credit = tail.credit.saturating_add(records);
+            self.go_on(request);
+        }
+    }
+
+    /// Ends what runs under this request; whether anything did.
+    pub fn cancel(&mut self, request: u64) -> bool {
+        let abort = self.aborts.remove(&request);
+        if let Some(abort) = &abort {
+            abort.abort();
+        }
+        self.tails.remove(&request).is_some() || abort.is_some()
+    }
+
+    /// Ends all tails and everything that waits for something to happen.
+    pub fn end(&mut self) {
+        self.aborts.drain().for_each(|(_, abort)| abort.abort());
+        self.tails.clear();
+    }
+
+    /// Starts the next step of a tail that has credit.
+    fn go_on(&mut self, request: u64) {
+        let Some(tail) = self.tails.get_mut(&request) else { return };
+        if tail.running || tail.credit == 0 {
+            return;
+        }
+        tail.running = true;
+        let (door, log, next, durability) = (tail.door.clone(), tail.log.clone(), tail.next, tail.durability);
+        let count = tail.credit.min(TAIL_RECORDS);
+        self.run(request, follow(door, log, next, count, durability).boxed());
+    }
+
+    /// The next answer that is there.
+    pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<(u64, Result<Answer>)>> {
+        loop {
+            match self.running.poll_next_unpin(cx) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(None) => return Poll::Ready(None),
+                Poll::Ready(Some(Err(_aborted))) => {}
+                Poll::Ready(Some(Ok((request, outcome)))) => {
+                    self.aborts.remove(&request);
+                    self.stepped(request, &outcome);
+                    return Poll::Ready(Some((request, outcome)));
+                }
+            }
+        }
+    }
+
+    fn stepped(&mut self, request: u64, outcome: &Result<Answer>) {
+        let Some(tail) = self.tails.get_mut(&request) else { return };
+        match outcome {
+            Ok(Answer::Records { records, next, .. }) => {
+                tail.next = *next;
+                tail.credit -= (records.len() as u32).min(tail.credit);
+                tail.running = false;
+                self.go_on(request);
+            }
+            _ => drop(self.tails.remove(&request)),
+        }
+    }
+}
+
+/// One step of a tail: waits until there is something, and reads it through the gate.
+async fn follow(door: Door, log: Log, next: u64, count: u32, durability: Option<Durability>) -> Result<Answer> {
+    if log.latest() < next {
+        door.growth(&log, next - 1).await?;
+    }
+    let records = door.range_of(&log, next, count, RECORDS_MAX_BYTES, durability).await?;
+    let next = records.last().map_or(next, |last| last.seqno + 1);
+    Ok(Answer::Records { incarnation: log.id(), records, next })
+}
+
+/// Reads a record once it is there; after `wait_ms` the answer is what it is.
+pub(super) async fn get(
+    door: Door,
+    log: String,
+    seqno: u64,
+    wait_ms: u32,
+    durability: Option<Durability>,
+) -> Result<Answer> {
+    let found = door.log(&log)?;
+    let grown = door.growth(&found, seqno.max(1) - 1);
+    if let Ok(grown) = timeout(Duration::from_millis(wait_ms.into()), grown).await {
+        grown?;
+    }
+    door.get(&log, seqno, durability).await.map(Answer::Record)
+}
+
+/// Tells the newest seqno once it is above another; after `wait_ms` whatever it is.
+pub(super) async fn latest(
+    door: Door,
+    log: String,
+    above: u64,
+    wait_ms: u32,
+    durability: Option<Durability>,
+) -> Result<Answer> {
+    let found = door.log(&log)?;
+    if let Ok(grown) = timeout(Duration::from_millis(wait_ms.into()), door.growth(&found, above)).await {
+        grown?;
+    }
+    door.latest(&log, durability).await.map(Answer::Seqno)
+}
+
+/// Does something that may take long on another thread.
+pub(super) async fn blocking(work: impl FnOnce() -> Held<Answer> + Send + 'static) -> Result<Answer> {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(held) => held.await,
+        Err(error) => Err(Code::HostInternal.error(error.to_string())),
+    }
+}
