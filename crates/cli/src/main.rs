@@ -10,8 +10,10 @@
 
 mod args;
 mod commands;
+mod complete;
 mod out;
 mod place;
+mod progress;
 mod report;
 mod show;
 
@@ -20,6 +22,7 @@ use clap::Parser;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    commands::answer_shell();
     // Before clap has understood the line, only its bare presence says in which form errors are wanted.
     let json = std::env::args_os().take_while(|arg| arg != "--").any(|arg| arg == "--json");
     let cli = match Cli::try_parse() {

@@ -128,7 +128,7 @@ impl Table {
     }
 
     /// The header and the rows, padded.
-    fn lines(&self) -> Vec<String> {
+    pub fn lines(&self) -> Vec<String> {
         let title = |name: &&'static str| name.trim_end_matches('>').to_uppercase();
         let header: Vec<String> = self.header.iter().map(title).collect();
         let all: Vec<&Vec<String>> = std::iter::once(&header).chain(&self.rows).collect();

@@ -61,7 +61,10 @@ pub fn exit_code(code: Code) -> u8 {
         | Code::EventIdInvalid
         | Code::ValueInvalid
         | Code::UsageInvalid
-        | Code::CodeUnknown => USAGE,
+        | Code::CodeUnknown
+        | Code::AddressInvalid
+        | Code::PlaceInvalid
+        | Code::ContextInvalid => USAGE,
         _ => 1,
     }
 }

@@ -19,6 +19,12 @@ pub fn rfc3339(hlc: Hlc) -> String {
     format!("{:.6}", timestamp(hlc))
 }
 
+/// The moment that [`rfc3339`] writes so.
+pub fn moment(text: &str) -> Option<Hlc> {
+    let timestamp: Timestamp = text.parse().ok()?;
+    u64::try_from(timestamp.as_microsecond()).ok().map(Hlc::from_wall_us)
+}
+
 /// The local time of day with milliseconds, for lists that scroll by.
 pub fn clock(hlc: Hlc) -> String {
     timestamp(hlc).to_zoned(TimeZone::system()).strftime("%H:%M:%S%.3f").to_string()
@@ -93,8 +99,13 @@ pub fn whole(bytes: &[u8]) -> Cow<'_, str> {
 pub fn put_data(object: &mut Value, bytes: &[u8]) {
     match std::str::from_utf8(bytes) {
         Ok(text) => object["data"] = json!(text),
-        Err(_) => object["base64"] = json!(BASE64.encode(bytes)),
+        Err(_) => object["base64"] = json!(to_base64(bytes)),
     }
+}
+
+/// Bytes as base64 text.
+pub fn to_base64(bytes: &[u8]) -> String {
+    BASE64.encode(bytes)
 }
 
 /// The bytes that base64 text stands for.
@@ -151,6 +162,8 @@ mod tests {
     fn moments_are_told_from_now_and_exactly() {
         let hlc = Hlc::from_wall_us(1_700_000_000_123_456);
         assert_eq!(rfc3339(hlc), "2023-11-14T22:13:20.123456Z");
+        assert_eq!(moment(&rfc3339(hlc)), Some(hlc));
+        assert_eq!((moment("yesterday"), moment("1969-01-01T00:00:00Z")), (None, None));
         assert_eq!(ago(hlc, hlc.wall_us()), "now");
         assert_eq!(ago(hlc, hlc.wall_us() + 90_000_000), "1m ago");
         assert_eq!(ago(hlc, 0), "now", "a clock that is behind");

@@ -1,6 +1,8 @@
 //! `millrace function …`, `millrace run …` and `millrace journal …`
 
+use crate::complete;
 use clap::{Args, Subcommand, ValueEnum};
+use clap_complete::ArgValueCompleter;
 use millrace_node::{Runtime, application::units};
 use std::{path::PathBuf, time::Duration};
 
@@ -32,7 +34,7 @@ Examples:
 #[derive(Debug, Args)]
 pub struct FunctionNameArgs {
     /// The function's name
-    #[arg(value_name = "FUNCTION")]
+    #[arg(value_name = "FUNCTION", add = ArgValueCompleter::new(complete::functions))]
     pub name: String,
 }
 
@@ -63,7 +65,7 @@ impl From<RuntimeArg> for Runtime {
 #[derive(Debug, Args)]
 pub struct DeployArgs {
     /// The function's name
-    #[arg(value_name = "FUNCTION")]
+    #[arg(value_name = "FUNCTION", add = ArgValueCompleter::new(complete::functions))]
     pub name: String,
     /// What runs the code
     #[arg(long)]
@@ -75,7 +77,7 @@ pub struct DeployArgs {
     #[arg(long)]
     pub handler: Option<String>,
     /// Run for every record of this log (may be repeated)
-    #[arg(long, value_name = "LOG")]
+    #[arg(long, value_name = "LOG", add = ArgValueCompleter::new(complete::logs))]
     pub on: Vec<String>,
     /// The Python interpreter
     #[arg(long, value_name = "PATH")]
@@ -99,7 +101,7 @@ pub struct DeployArgs {
     #[arg(long, value_name = "DURATION", value_parser = units::parse_duration)]
     pub backoff: Option<Duration>,
     /// The log for records whose every attempt failed [default: dead/FUNCTION]
-    #[arg(long, value_name = "LOG")]
+    #[arg(long, value_name = "LOG", add = ArgValueCompleter::new(complete::logs))]
     pub dead_letter: Option<String>,
     /// Program and arguments (process, oneshot)
     #[arg(last = true, value_name = "COMMAND")]
@@ -155,10 +157,10 @@ pub enum StateArg {
 #[derive(Debug, Args)]
 pub struct RunLsArgs {
     /// Only runs of this function
-    #[arg(long, value_name = "FUNCTION")]
+    #[arg(long, value_name = "FUNCTION", add = ArgValueCompleter::new(complete::functions))]
     pub function: Option<String>,
     /// Only runs caused by records of this log
-    #[arg(long, value_name = "LOG")]
+    #[arg(long, value_name = "LOG", add = ArgValueCompleter::new(complete::logs))]
     pub log: Option<String>,
     /// Only runs in this state
     #[arg(long)]

@@ -1,9 +1,11 @@
 //! `millrace log …`
 
 use super::Durability;
-use clap::{Args, Subcommand};
+use crate::complete;
+use clap::{Args, Subcommand, ValueEnum, ValueHint};
+use clap_complete::ArgValueCompleter;
 use millrace_node::application::{HISTORY_DEFAULT, units};
-use std::{ffi::OsString, time::Duration};
+use std::{ffi::OsString, path::PathBuf, time::Duration};
 
 #[derive(Debug, Subcommand)]
 pub enum LogCommand {
@@ -50,6 +52,29 @@ Examples:
   millrace log tail outbox --from 1 --json       everything still there, then what comes
   millrace log tail outbox --until-idle 2s       end when nothing came for two seconds")]
     Tail(TailArgs),
+    /// Write records to a file: NDJSON, CSV or Parquet
+    #[command(after_help = "\
+NDJSON holds a record per line, as `log get --json` prints it. CSV has a column for each field if every record is a \
+JSON object, else the columns seqno, time, data (text) and base64 (bytes that are not text). Parquet has the columns \
+seqno, time, id, cause and data. FILE is replaced only when the export is complete. `log import` takes all of it back.
+
+Examples:
+  millrace log export raw/kitchen                          NDJSON on standard output
+  millrace log export raw/kitchen -o kitchen.csv           the name tells the format
+  millrace log export raw/kitchen --from 1000 -o kitchen.parquet
+  millrace log export raw/kitchen --format csv --whole     never a column per field")]
+    Export(ExportArgs),
+    /// Append the records of a file: NDJSON, CSV or Parquet
+    #[command(after_help = "\
+Takes what `log export` wrote, whatever log it came from, and files like it: NDJSON objects with \"data\" or \"base64\", \
+CSV with a header (a row becomes a JSON object, unless there are columns data or base64), Parquet with a column data. \
+Records get new sequence numbers, ids and times. If it stops, it says how to go on.
+
+Examples:
+  millrace log import raw/kitchen kitchen.ndjson
+  millrace log import raw/kitchen kitchen.csv --skip 5000  go on after the first 5000 records
+  millrace log export a | millrace log import b -          from log to log")]
+    Import(ImportArgs),
     /// List the logs
     #[command(after_help = "\
 Examples:
@@ -63,6 +88,14 @@ Examples:
   millrace log stat raw/kitchen
   millrace log stat raw/kitchen --json")]
     Stat(NameArgs),
+    /// Drop the oldest records of a log
+    #[command(after_help = "\
+What is dropped cannot be read any more, and its room is used again. Sequence numbers go on as they were.
+
+Examples:
+  millrace log trim raw/kitchen --before 1000    record 1000 is the oldest that stays
+  millrace log trim raw/kitchen --all")]
+    Trim(TrimArgs),
     /// Remove a log and its records
     #[command(after_help = "\
 A log that a function is bound to, or that has pending runs, is not removed.
@@ -83,22 +116,37 @@ pub struct CreateArgs {
 }
 
 #[derive(Debug, Args)]
+pub struct TrimArgs {
+    /// The log's name
+    #[arg(value_name = "LOG", add = ArgValueCompleter::new(complete::logs))]
+    pub name: String,
+    /// The oldest record that stays
+    #[arg(long, value_name = "SEQNO", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(required_unless_present = "all", conflicts_with = "all")]
+    pub before: Option<u64>,
+    /// Drop all records
+    #[arg(long)]
+    pub all: bool,
+}
+
+#[derive(Debug, Args)]
 pub struct NameArgs {
     /// The log's name
-    #[arg(value_name = "LOG")]
+    #[arg(value_name = "LOG", add = ArgValueCompleter::new(complete::logs))]
     pub name: String,
 }
 
 #[derive(Debug, Args)]
 pub struct LsArgs {
     /// List only logs whose name begins so
+    #[arg(add = ArgValueCompleter::new(complete::logs))]
     pub prefix: Option<String>,
 }
 
 #[derive(Debug, Args)]
 pub struct AppendArgs {
     /// The log's name (with --ndjson: for lines that name none)
-    #[arg(value_name = "LOG", required_unless_present = "ndjson")]
+    #[arg(value_name = "LOG", required_unless_present = "ndjson", add = ArgValueCompleter::new(complete::logs))]
     pub log: Option<String>,
     /// The record; without it, standard input
     #[arg(conflicts_with_all = ["lines", "ndjson"], allow_negative_numbers = true)]
@@ -112,6 +160,9 @@ pub struct AppendArgs {
     /// Run this function too, whether or not it is bound to the log
     #[arg(long, value_name = "FUNCTION")]
     pub function: Option<String>,
+    /// Append it once, however often the same append is repeated with this key
+    #[arg(long, value_name = "KEY", conflicts_with_all = ["lines", "ndjson"])]
+    pub key: Option<String>,
     /// What to wait for [default: the namespace's]
     #[arg(long, value_name = "LEVEL")]
     pub durability: Option<Durability>,
@@ -123,9 +174,65 @@ pub struct AppendArgs {
     pub quiet: bool,
 }
 
+/// How records stand in a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// A JSON object per line
+    Ndjson,
+    /// Comma-separated values with a header
+    Csv,
+    /// Apache Parquet
+    Parquet,
+}
+
+#[derive(Debug, Args)]
+pub struct ExportArgs {
+    /// The log's name
+    #[arg(add = ArgValueCompleter::new(complete::logs))]
+    pub log: String,
+    /// How records stand in the file [default: as its name says, else ndjson]
+    #[arg(long)]
+    pub format: Option<Format>,
+    /// The first record [default: the earliest there is]
+    #[arg(long, value_name = "SEQNO", allow_negative_numbers = true)]
+    pub from: Option<String>,
+    /// The last record [default: the latest]
+    #[arg(long, value_name = "SEQNO", allow_negative_numbers = true)]
+    pub to: Option<String>,
+    /// The file; `-` is standard output
+    #[arg(short, long, value_name = "FILE", default_value = "-", value_hint = ValueHint::FilePath)]
+    pub output: PathBuf,
+    /// CSV: the columns seqno, time, data and base64, whatever the records are
+    #[arg(long)]
+    pub whole: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct ImportArgs {
+    /// The log's name
+    #[arg(add = ArgValueCompleter::new(complete::logs))]
+    pub log: String,
+    /// The file; `-` is standard input
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub file: PathBuf,
+    /// How records stand in the file [default: as its name says, else ndjson]
+    #[arg(long)]
+    pub format: Option<Format>,
+    /// Pass over so many records of the file first
+    #[arg(long, value_name = "RECORDS", default_value_t = 0)]
+    pub skip: u64,
+    /// What to wait for [default: the namespace's]
+    #[arg(long, value_name = "LEVEL")]
+    pub durability: Option<Durability>,
+    /// How long to wait for room while too many runs are pending
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = units::parse_duration)]
+    pub wait: Duration,
+}
+
 #[derive(Debug, Args)]
 pub struct GetArgs {
     /// The log's name
+    #[arg(add = ArgValueCompleter::new(complete::logs))]
     pub log: String,
     /// The record's sequence number [default: the latest]
     #[arg(conflicts_with_all = ["all", "from", "to"], allow_negative_numbers = true)]
@@ -147,6 +254,7 @@ pub struct GetArgs {
 #[derive(Debug, Args)]
 pub struct TailArgs {
     /// The log's name
+    #[arg(add = ArgValueCompleter::new(complete::logs))]
     pub log: String,
     /// How many of the newest records to begin with
     #[arg(short, long, value_name = "RECORDS", default_value_t = 10, conflicts_with = "from")]

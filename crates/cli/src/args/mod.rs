@@ -1,16 +1,26 @@
 //! The command line, as clap sees it. Every command teaches by an example (a test insists on it).
 
+mod contexts;
 mod functions;
+mod links;
 mod logs;
+mod serving;
+mod tools;
 
+pub use contexts::{AddContextArgs, ContextCommand, ShowContextArgs, UseContextArgs};
 pub use functions::{
     DeployArgs, FunctionCommand, JournalCommand, JournalShowArgs, RunCommand, RunLsArgs, RunWaitArgs, StateArg,
 };
-pub use logs::{AppendArgs, GetArgs, LogCommand, TailArgs};
+pub use links::{AddRelayArgs, OutboxCommand, RelayCommand, ResetArgs, ResumeArgs, RmPeerArgs, RmRelayArgs};
+pub use logs::{AppendArgs, ExportArgs, Format, GetArgs, ImportArgs, LogCommand, TailArgs, TrimArgs};
+pub use serving::{ListenArgs, ServeArgs};
+pub use tools::{BenchArgs, CompletionsArgs, ManArgs, ShellArg, TopArgs};
 
+use crate::complete;
 use clap::{Parser, Subcommand};
+use clap_complete::ArgValueCompleter;
 use millrace_node::application::units;
-use std::{path::PathBuf, time::Duration};
+use std::path::PathBuf;
 
 /// Logs that run functions: append a record, and whatever is bound to its log runs, exactly once.
 #[derive(Debug, Parser)]
@@ -45,8 +55,12 @@ pub struct Global {
     /// Print JSON: one object, or one object per line for lists
     #[arg(long, global = true, help_heading = "Everywhere")]
     pub json: bool,
-    /// The namespace's directory [default: $MILLRACE_NAMESPACE, else what ./millrace.toml says, else ./.millrace]
-    #[arg(short, long, global = true, value_name = "DIR", help_heading = "Everywhere")]
+    /// The namespace: a directory, mr://host:port/namespace, unix:PATH or a context [default: $MILLRACE_NAMESPACE, else
+    /// what ./millrace.toml says, else ./.millrace, else the context in use]
+    #[arg(
+        short, long, global = true, value_name = "NAMESPACE", help_heading = "Everywhere",
+        add = ArgValueCompleter::new(complete::namespaces)
+    )]
     pub namespace: Option<PathBuf>,
 }
 
@@ -87,16 +101,22 @@ Examples:
   millrace down
   millrace down --logs              remove its logs with their records too")]
     Down(DownArgs),
-    /// Run the namespace's functions until SIGINT or SIGTERM
+    /// Run the namespace's functions and answer clients, until SIGINT or SIGTERM
     #[command(after_help = "\
+Programs reach it with the wire protocol and HTTP under one address, and over the socket in its directory. So far only \
+this machine is admitted; from elsewhere use a tunnel.
+
 The first signal lets running functions finish (see --drain); a second one stops at once. Either way nothing is lost: \
 a run that was cut short runs again at the next start.
 
 Examples:
   millrace serve
-  millrace -n /var/lib/mill serve --drain 30s")]
+  millrace serve --listen 127.0.0.1:0     any free port
+  millrace -n /var/lib/mill serve --listen none --drain 30s
+  millrace serve farm=/var/lib/farm shop=/var/lib/shop
+  curl http://127.0.0.1:7070/v1/namespaces")]
     Serve(ServeArgs),
-    /// Logs: create, append, get, tail, list, inspect, remove
+    /// Logs: create, append, get, tail, trim, export, import, list, inspect, remove
     #[command(
         subcommand,
         arg_required_else_help = true,
@@ -149,6 +169,79 @@ Examples:
   millrace why raw/kitchen
   millrace why 5f3a9c0d1e2b-0-1c")]
     Why(WhyArgs),
+    /// Watch how fast logs and functions are going
+    #[command(after_help = "\
+Shows appends and runs per second, what is pending, running, failing and given up, and looks again every second until \
+Ctrl-C. Where no terminal watches, each look is printed below the last; --json makes it one object per look.
+
+Examples:
+  millrace top
+  millrace -n edge top --every 5s
+  millrace --json top --once        one look, for scripts")]
+    Top(TopArgs),
+    /// Load a namespace with appends and measure them
+    #[command(after_help = "\
+Appends to a log that is made for it and removed afterwards; nothing else is touched. Latency is the time from when an \
+append was due until its answer. Without a host nobody clears the journal of a namespace: it grows by what is appended \
+until the next host runs.
+
+Examples:
+  millrace bench                                         the namespace here, by its files
+  millrace bench mr://127.0.0.1:7070/farm --window 64
+  millrace bench edge --connections 64 --durability disk --seconds 10
+  millrace bench --rate 1000 --size 100 --json           evenly, a thousand a second")]
+    Bench(BenchArgs),
+    /// Short names for namespaces here and elsewhere: add, list, use, remove, show
+    #[command(
+        subcommand,
+        arg_required_else_help = true,
+        after_help = "\
+Wherever --namespace is taken, a context's name is, too. What names the namespace of a command, first to last: \
+--namespace, MILLRACE_NAMESPACE, ./millrace.toml, ./.millrace, the context in use. A context goes before a directory of \
+the same name; write ./NAME for the directory. Contexts are kept in $XDG_CONFIG_HOME/millrace/contexts.toml, or \
+~/.config/millrace/contexts.toml.
+
+Examples:
+  millrace context add edge mr://127.0.0.1:7070/farm
+  millrace -n edge log ls
+  millrace context use edge"
+    )]
+    Context(ContextCommand),
+    /// Relays: forward a log to another one, here or on another host
+    #[command(
+        subcommand,
+        arg_required_else_help = true,
+        after_help = "\
+Examples:
+  millrace relay add raw/kitchen mr://127.0.0.1:7071/edge/raw/kitchen
+  millrace relay ls
+  millrace relay rm raw.kitchen"
+    )]
+    Relay(RelayCommand),
+    /// Outboxes: what waits to be sent to other namespaces
+    #[command(
+        subcommand,
+        arg_required_else_help = true,
+        after_help = "\
+Examples:
+  millrace log append mr://127.0.0.1:7071/edge/raw 21.5
+  millrace outbox ls
+  millrace outbox reset 127.0.0.1_7071_edge --resend"
+    )]
+    Outbox(OutboxCommand),
+    /// Print what makes a shell complete commands, logs, functions and contexts
+    #[command(after_help = "\
+Examples:
+  millrace completions bash > ~/.local/share/bash-completion/completions/millrace
+  echo 'source <(millrace completions zsh)' >> ~/.zshrc       behind compinit
+  millrace completions fish > ~/.config/fish/completions/millrace.fish")]
+    Completions(CompletionsArgs),
+    /// Print the manual page, or write one for every command
+    #[command(after_help = "\
+Examples:
+  millrace man | man -l -
+  millrace man ~/.local/share/man/man1")]
+    Man(ManArgs),
     /// Explain an error code, or list them all
     #[command(after_help = "\
 Examples:
@@ -190,6 +283,8 @@ pub struct FileArg {
 pub struct DevArgs {
     #[command(flatten)]
     pub file: FileArg,
+    #[command(flatten)]
+    pub listen: ListenArgs,
     /// Print failures and changes only, not every record and run
     #[arg(short, long)]
     pub quiet: bool,
@@ -214,15 +309,9 @@ pub struct DownArgs {
 }
 
 #[derive(Debug, clap::Args)]
-pub struct ServeArgs {
-    /// How long running functions may take to finish after the first signal
-    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = units::parse_duration)]
-    pub drain: Duration,
-}
-
-#[derive(Debug, clap::Args)]
 pub struct WhyArgs {
     /// A function, a log or a run's id
+    #[arg(add = ArgValueCompleter::new(complete::targets))]
     pub target: Option<String>,
 }
 

@@ -3,7 +3,8 @@
 use super::{
     init::ensure_namespace,
     live::Live,
-    serve::{finish, on_signals},
+    serve::on_signals,
+    serving::Serving,
     trouble::{Troubles, observe},
 };
 use crate::{
@@ -14,7 +15,7 @@ use crate::{
     show,
 };
 use millrace_node::{
-    Code, Host, HostOptions, Namespace, Result,
+    Code, Namespace, Result,
     application::{Action, Application, Fingerprint, Step, What},
 };
 use serde_json::json;
@@ -41,7 +42,7 @@ pub fn run(args: &DevArgs, global: &Global, out: &mut Out) -> Outcome {
     // The host comes first: if another one holds the namespace, nothing is changed under it.
     // Runs that are given up are told by the journal, with all others.
     let (observer, troubles) = observe(false);
-    let host = Host::start(namespace.clone(), HostOptions { observer: Some(observer) })?;
+    let serving = Serving::start(vec![(None, namespace.clone())], &args.listen, &observer)?;
     let mut dev = Dev {
         live: Live::new(namespace.journal(), args.quiet),
         troubles,
@@ -50,9 +51,9 @@ pub fn run(args: &DevArgs, global: &Global, out: &mut Out) -> Outcome {
         application,
     };
     dev.apply(None, out)?;
-    dev.announce(out)?;
-    dev.follow(&host, &stop, out)?;
-    finish(host, DRAIN, out)
+    dev.announce(&serving, out)?;
+    dev.follow(&serving, &stop, out)?;
+    serving.finish(DRAIN, out)
 }
 
 struct Dev {
@@ -94,7 +95,7 @@ impl Looked {
 }
 
 impl Dev {
-    fn announce(&self, out: &mut Out) -> Outcome {
+    fn announce(&self, serving: &Serving, out: &mut Out) -> Outcome {
         let functions = self.application.functions.len() as u64;
         if out.json() {
             out.object(&json!({ "event": "serving", "namespace": self.namespace.dir(), "functions": functions }))?;
@@ -104,6 +105,7 @@ impl Dev {
                 "running {} of {name}; saves are applied, Ctrl-C stops",
                 show::count(functions, "function")
             ))?;
+            serving.announce(out)?;
             let bound = self.application.functions.iter().find_map(|declared| declared.spec.on.first());
             if let Some(log) = bound {
                 let hint = format!("try in another terminal: millrace log append {log} hello");
@@ -115,13 +117,13 @@ impl Dev {
     }
 
     /// Until a signal: tells what happens, and applies what is saved.
-    fn follow(&mut self, host: &Host, stop: &Receiver<()>, out: &mut Out) -> Outcome {
+    fn follow(&mut self, serving: &Serving, stop: &Receiver<()>, out: &mut Out) -> Outcome {
         loop {
             match stop.try_recv() {
                 Err(TryRecvError::Empty) => {}
                 Ok(()) | Err(TryRecvError::Disconnected) => return Ok(()),
             }
-            if let Some(error) = host.failure() {
+            if let Some(error) = serving.failure() {
                 return Err(error.into());
             }
             let journal = self.namespace.journal();

@@ -3,19 +3,19 @@
 use crate::{
     args::{DeployArgs, FunctionCommand, Global},
     out::{Out, Style, Table},
-    place,
+    place::Place,
     report::Outcome,
     show,
 };
-use millrace_node::{Change, Code, FunctionSpec, FunctionStat, LogName, Name, Namespace, Result};
-use serde_json::{Value, json};
+use millrace_node::{Change, Code, FunctionSpec, LogName, Name, Namespace, Result};
+use serde_json::json;
 
 pub fn run(command: &FunctionCommand, global: &Global, out: &mut Out) -> Outcome {
-    let namespace = place::open(global)?;
+    let place = Place::find(global)?;
     match command {
-        FunctionCommand::Deploy(args) => deploy(&namespace, args, out),
-        FunctionCommand::Ls => ls(&namespace, out),
-        FunctionCommand::Rm(args) => rm(&namespace, &args.name, out),
+        FunctionCommand::Deploy(args) => deploy(place.files()?, args, out),
+        FunctionCommand::Ls => ls(&place, out),
+        FunctionCommand::Rm(args) => rm(place.files()?, &args.name, out),
     }
 }
 
@@ -82,32 +82,11 @@ fn rm(namespace: &Namespace, name: &str, out: &mut Out) -> Outcome {
     Ok(())
 }
 
-fn object(stat: &FunctionStat) -> Value {
-    let mut object = json!({
-        "name": stat.name, "triggered": stat.triggered, "done": stat.done, "pending": stat.pending(),
-    });
-    match &stat.definition {
-        Ok(definition) => {
-            let spec = &definition.spec;
-            object["runtime"] = json!(spec.runtime);
-            object["on"] = json!(spec.on);
-            object["ordered"] = json!(spec.ordered);
-            object["concurrency"] = json!(spec.concurrency);
-            object["monitor"] = json!(spec.monitor);
-            object["retries"] = json!(spec.retries);
-            object["dead_letter"] = json!(spec.dead_letter);
-            object["code"] = json!(definition.code);
-        }
-        Err(error) => object["error"] = crate::report::object(error)["error"].clone(),
-    }
-    object
-}
-
-fn ls(namespace: &Namespace, out: &mut Out) -> Outcome {
-    let functions = namespace.functions()?;
+fn ls(place: &Place, out: &mut Out) -> Outcome {
+    let functions = place.functions()?;
     if out.json() {
-        for stat in &functions {
-            out.object(&object(stat))?;
+        for function in &functions {
+            out.object(&json!(function))?;
         }
         return Ok(());
     }
@@ -115,19 +94,21 @@ fn ls(namespace: &Namespace, out: &mut Out) -> Outcome {
         return Ok(out.line("no functions; `millrace up` deploys those of millrace.toml")?);
     }
     let mut table = Table::new(&["function", "runtime", "pending>", "done>", "code", "runs for"]);
-    for stat in &functions {
-        let (runtime, code, on) = match &stat.definition {
-            Ok(definition) => {
-                let logs: Vec<&str> = definition.spec.on.iter().map(|log| &**log).collect();
-                (definition.spec.runtime.to_string(), definition.code.chars().take(8).collect(), logs.join(", "))
+    for function in &functions {
+        let (runtime, code, on) = match &function.definition {
+            Some(definition) => {
+                (definition.runtime.clone(), definition.code.chars().take(8).collect(), definition.on.join(", "))
             }
-            Err(error) => ("?".into(), String::new(), out.styled(Style::Bad, &error.to_string())),
+            None => {
+                let error = function.error.as_ref().map_or_else(String::new, ToString::to_string);
+                ("?".into(), String::new(), out.styled(Style::Bad, &error))
+            }
         };
         table.row(vec![
-            stat.name.to_string(),
+            function.name.clone(),
             runtime,
-            show::grouped(stat.pending()),
-            show::grouped(stat.done),
+            show::grouped(function.pending),
+            show::grouped(function.done),
             code,
             on,
         ]);

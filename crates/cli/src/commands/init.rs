@@ -21,6 +21,7 @@ const APPLICATION: &str = include_str!("init/millrace.toml");
 const FUNCTION: &str = include_str!("init/hello.py");
 
 pub fn run(args: &InitArgs, global: &Global, out: &mut Out) -> Outcome {
+    millrace_node::check_directory(&args.dir)?; // Before anything is made of its name.
     let mut written = Vec::new();
     make_dir(&args.dir)?;
     let file = args.dir.join(FILE_NAME);

@@ -3,107 +3,74 @@
 use crate::{
     args::{Global, JournalCommand, JournalShowArgs},
     out::{Out, Style},
-    place,
+    place::{Place, docs::ErrorDoc, entries::Start, remote},
+    progress::{Progress, Unit},
     report::{Failure, Outcome},
     show,
 };
-use indicatif::{ProgressBar, ProgressStyle};
-use millrace_journal::{Catalog, Entry, Kind, Scan};
-use millrace_node::{Namespace, Position, application::units};
+use millrace_node::{Namespace, application::units};
 use serde_json::{Value, json};
-use std::{
-    collections::VecDeque,
-    io::{self, IsTerminal},
-    time::Duration,
-};
+use std::{borrow::Cow, collections::HashMap, time::Duration};
 
 /// Characters of a payload in the list.
 const PAYLOAD_CHARS_MAX: usize = 60;
-/// A wait in the kernel is repeated at least so often.
+/// A wait is repeated at least so often.
 const WAIT_MAX: Duration = Duration::from_secs(5);
 
 pub fn run(command: &JournalCommand, global: &Global, out: &mut Out) -> Outcome {
-    let namespace = place::open(global)?;
+    let place = Place::find(global)?;
     match command {
-        JournalCommand::Show(args) => show_entries(&namespace, args, out),
-        JournalCommand::Check => check(&namespace, out),
+        JournalCommand::Show(args) => show_entries(&place, args, out),
+        JournalCommand::Check => check(place.files()?, out),
     }
 }
 
-fn show_entries(namespace: &Namespace, args: &JournalShowArgs, out: &mut Out) -> Outcome {
-    let journal = namespace.journal();
-    let from = match args.from {
-        Some(from) => Position::from_bytes(from),
-        None => start_of_last(journal.scan(Position::default()), journal.tail(), args.last),
-    };
-    let mut scan = journal.scan(from);
+fn show_entries(place: &Place, args: &JournalShowArgs, out: &mut Out) -> Outcome {
+    let mut start = args.from.map_or(Start::Last(args.last), Start::Position);
     let mut header_due = !out.json();
+    let mut logs = Logs { place, names: HashMap::new() };
     loop {
-        let tail = journal.tail();
-        let catalog = journal.catalog()?;
-        while scan.position() < tail {
-            let entry = match scan.next() {
-                Ok(Some(entry)) => entry,
-                Ok(None) => break,
-                // A damaged entry is reported in its place, and what follows is shown all the same.
-                Err(error) => {
-                    out.flush()?;
-                    crate::report::say(&error, out.json());
-                    continue;
-                }
-            };
+        let page = place.entries(start)?;
+        for entry in &page.entries {
+            if let Some(error) = entry.get("error") {
+                let error: ErrorDoc = serde_json::from_value(error.clone()).unwrap_or_default();
+                out.flush()?;
+                crate::report::say(&remote::error(&error), out.json());
+                continue;
+            }
             if std::mem::take(&mut header_due) {
                 let header = row("position", "time", "kind", "id", "subject", "seqno", "cause", "payload");
                 let header = out.styled(Style::Dim, &header.to_uppercase());
                 out.line(header)?;
             }
-            if out.json() { out.object(&object(entry, &catalog))? } else { out.line(line(entry, &catalog))? }
+            if out.json() { out.object(entry)? } else { out.line(line(entry, &mut logs))? }
+        }
+        start = Start::Position(page.next);
+        if page.next < page.tail && !page.entries.is_empty() {
+            continue;
         }
         if !args.follow {
             return Ok(());
         }
         out.flush()?;
-        journal.wait(tail, WAIT_MAX);
+        place.wait_entries(page.tail, WAIT_MAX);
     }
 }
 
-/// Where the newest `count` entries begin. The journal can only be read forwards, so it is read once to count.
-fn start_of_last(mut scan: Scan, tail: Position, count: usize) -> Position {
-    let mut starts = VecDeque::with_capacity(count.min(1024));
-    while scan.position() < tail {
-        let at = scan.position();
-        match scan.next() {
-            Ok(Some(entry)) => starts.push_back(entry.position),
-            Ok(None) => break,
-            Err(_) => starts.push_back(at),
-        }
-        if starts.len() > count {
-            starts.pop_front();
-        }
-    }
-    starts.front().copied().unwrap_or(tail)
+/// Names of logs by the numbers that entries have for them.
+struct Logs<'a> {
+    place: &'a Place,
+    names: HashMap<u32, String>,
 }
 
-/// The name of what an entry is about: a log or a function.
-fn subject(entry: &Entry, catalog: &Catalog) -> Option<String> {
-    match entry.kind {
-        Kind::Append | Kind::Read => catalog.log_by_id(entry.subject).map(|log| log.name().to_string()),
-        Kind::Trigger | Kind::Fired | Kind::Done => {
-            catalog.function_by_id(entry.subject).map(|function| function.name().to_string())
+impl Logs<'_> {
+    fn name(&mut self, id: u32) -> &str {
+        if !self.names.contains_key(&id) {
+            let logs = self.place.logs().unwrap_or_default();
+            self.names.extend(logs.into_iter().map(|log| (log.incarnation, log.name)));
         }
-        _ => None,
+        self.names.entry(id).or_insert_with(|| "(removed log)".into())
     }
-}
-
-fn object(entry: &Entry, catalog: &Catalog) -> Value {
-    let mut object = json!({
-        "position": entry.position.get(), "kind": entry.kind.name(), "id": show::id(entry.id),
-        "time": show::rfc3339(entry.hlc), "hlc": entry.hlc.get(), "cause": show::id(entry.cause),
-        "subject": subject(entry, catalog), "subject_id": entry.subject, "seqno": entry.seqno, "ordinal": entry.ordinal,
-        "last_of_batch": entry.last, "carried": entry.carried, "bytes": entry.payload.len(),
-    });
-    show::put_data(&mut object, &entry.payload);
-    object
 }
 
 #[expect(clippy::too_many_arguments, reason = "one for each column")]
@@ -120,36 +87,36 @@ fn row(
     format!("{position:>10}  {time:<12}  {kind:<10}  {id:<20}  {subject:<16}  {seqno:>6}  {cause:<20}  {payload}")
 }
 
-fn line(entry: &Entry, catalog: &Catalog) -> String {
-    let payload = match entry.kind {
-        Kind::Trigger => match entry.trigger_record() {
-            Some((log, seqno)) => {
-                let log = catalog.log_by_id(log).map_or("(removed log)".into(), |log| log.name().to_string());
-                format!("for {log} {seqno}")
-            }
-            None => String::new(),
-        },
-        _ => show::brief(&entry.payload, PAYLOAD_CHARS_MAX),
+fn line(entry: &Value, logs: &mut Logs) -> String {
+    let text = |key: &str| entry[key].as_str().unwrap_or("");
+    let number = |key: &str| entry[key].as_u64().unwrap_or(0).to_string();
+    let bytes = match &entry["base64"] {
+        Value::String(base64) => Cow::Owned(show::from_base64(base64).unwrap_or_default()),
+        _ => Cow::Borrowed(text("data").as_bytes()),
     };
-    let (position, seqno) = (entry.position.get().to_string(), entry.seqno.to_string());
-    let (id, cause) = (entry.id.to_string(), entry.cause.to_string());
-    let subject = subject(entry, catalog).unwrap_or_default();
-    let line = row(&position, &show::clock(entry.hlc), entry.kind.name(), &id, &subject, &seqno, &cause, &payload);
+    let payload = match (text("kind"), trigger_record(&bytes)) {
+        ("TRIGGER", Some((log, seqno))) => format!("for {} {seqno}", logs.name(log)),
+        _ => show::brief(&bytes, PAYLOAD_CHARS_MAX),
+    };
+    let time = show::moment(text("time")).map(show::clock).unwrap_or_default();
+    let id = |key: &str| entry[key].as_str().unwrap_or("-").to_string();
+    let (subject, kind) = (text("subject"), text("kind"));
+    let line = row(&number("position"), &time, kind, &id("id"), subject, &number("seqno"), &id("cause"), &payload);
     line.trim_end().to_string()
+}
+
+/// The record that a TRIGGER's payload names: log id and seqno, as spec/formats/journal.md has it.
+fn trigger_record(payload: &[u8]) -> Option<(u32, u64)> {
+    let (log, seqno) = payload.split_first_chunk::<4>()?;
+    let seqno: [u8; 8] = seqno.try_into().ok()?;
+    Some((u32::from_le_bytes(*log), u64::from_le_bytes(seqno)))
 }
 
 fn check(namespace: &Namespace, out: &mut Out) -> Outcome {
     let journal = namespace.journal();
-    let bar = progress_bar();
-    let report = journal.check(&mut |done, total| {
-        if let Some(bar) = &bar {
-            bar.set_length(total);
-            bar.set_position(done);
-        }
-    })?;
-    if let Some(bar) = bar {
-        bar.finish_and_clear();
-    }
+    let progress = Progress::new("checking", Some(0), Unit::Bytes, true);
+    let report = journal.check(&mut |done, total| progress.set_of(done, total))?;
+    drop(progress);
     let recovery = journal.recovery();
     if out.json() {
         let faults: Vec<Value> =
@@ -188,11 +155,4 @@ fn check(namespace: &Namespace, out: &mut Out) -> Outcome {
 
 fn batches(n: u64) -> String {
     format!("{} batch{}", show::grouped(n), if n == 1 { "" } else { "es" })
-}
-
-fn progress_bar() -> Option<ProgressBar> {
-    io::stderr().is_terminal().then(|| {
-        let style = ProgressStyle::with_template("checking {bar:30} {bytes}/{total_bytes} {bytes_per_sec}");
-        ProgressBar::new(0).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
-    })
 }

@@ -3,7 +3,7 @@
 use crate::{
     args::{ErrorArgs, Global, WhyArgs},
     out::{Out, Style, Table},
-    place,
+    place::Place,
     report::Outcome,
 };
 use millrace_node::Code;
@@ -73,21 +73,14 @@ fn all_errors(out: &mut Out) -> Outcome {
 }
 
 pub fn why(args: &WhyArgs, global: &Global, out: &mut Out) -> Outcome {
-    let namespace = place::open(global)?;
-    let why = namespace.why(args.target.as_deref().unwrap_or(""))?;
+    let why = Place::find(global)?.why(args.target.as_deref().unwrap_or(""))?;
     if out.json() {
-        let mut object = json!(why);
-        if let Some(reasons) = object["reasons"].as_array_mut() {
-            for (reason, told) in reasons.iter_mut().zip(&why.reasons) {
-                reason["text"] = json!(told.to_string());
-            }
-        }
-        return Ok(out.object(&object)?);
+        return Ok(out.object(&json!(why))?);
     }
     let title = out.styled(Style::Bold, &why.target);
     out.line(title)?;
-    for reason in &why.reasons {
-        out.line(format!("  - {}", crate::show::one_line(reason.to_string().as_bytes())))?;
+    for text in why.reasons.iter().filter_map(|reason| reason["text"].as_str()) {
+        out.line(format!("  - {}", crate::show::one_line(text.as_bytes())))?;
     }
     Ok(())
 }

@@ -1,26 +1,38 @@
 //! The commands: each reads its arguments, asks the node, prints the answer.
 
+mod bench;
+mod context;
 mod dev;
 mod function;
 mod init;
 mod journal;
+mod link;
 mod live;
 mod log;
 mod misc;
 mod run;
 mod serve;
+mod serving;
+mod shell;
+mod top;
 mod trouble;
 mod up;
+
+pub use shell::answer as answer_shell;
 
 use crate::{
     args::{Cli, Command},
     out::Out,
+    place,
     report::Outcome,
 };
 
 /// Runs the command that was asked for.
 pub fn run(cli: &Cli, out: &mut Out) -> Outcome {
     let global = &cli.global;
+    if let Command::Init(_) | Command::Dev(_) | Command::Up(_) | Command::Down(_) | Command::Serve(_) = &cli.command {
+        place::require_directory(global)?;
+    }
     match &cli.command {
         Command::Init(args) => init::run(args, global, out),
         Command::Dev(args) => dev::run(args, global, out),
@@ -31,6 +43,13 @@ pub fn run(cli: &Cli, out: &mut Out) -> Outcome {
         Command::Function(command) => function::run(command, global, out),
         Command::Run(command) => run::run(command, global, out),
         Command::Journal(command) => journal::run(command, global, out),
+        Command::Context(command) => context::run(command, global, out),
+        Command::Relay(command) => link::relay(command, global, out),
+        Command::Outbox(command) => link::outbox(command, global, out),
+        Command::Top(args) => top::run(args, global, out),
+        Command::Bench(args) => bench::run(args, global, out),
+        Command::Completions(args) => shell::completions(args, out),
+        Command::Man(args) => shell::man(args, out),
         Command::Why(args) => misc::why(args, global, out),
         Command::Error(args) => misc::error(args, out),
         Command::Version => misc::version(out),

@@ -3,20 +3,19 @@
 use crate::{
     args::{Global, RunCommand, RunLsArgs, RunWaitArgs, StateArg},
     out::{Out, Style, Table},
-    place,
+    place::{Place, docs::RunDoc},
     report::{Failure, Outcome},
     show,
 };
-use millrace_node::{Code, EventId, Namespace, RecordRef, Result, RunFilter, RunState, RunView};
-use serde_json::{Value, json};
-use std::time::{Duration, Instant};
+use millrace_node::{Code, EventId, Hlc, Result, RunFilter, RunState};
+use serde_json::json;
 
 pub fn run(command: &RunCommand, global: &Global, out: &mut Out) -> Outcome {
-    let namespace = place::open(global)?;
+    let place = Place::find(global)?;
     match command {
-        RunCommand::Ls(args) => ls(&namespace, args, out),
-        RunCommand::Show(args) => show_run(&find(&namespace, args.id.as_deref())?, out),
-        RunCommand::Wait(args) => wait(&namespace, args, out),
+        RunCommand::Ls(args) => ls(&place, args, out),
+        RunCommand::Show(args) => show_run(&find(&place, args.id.as_deref())?, out),
+        RunCommand::Wait(args) => wait(&place, args, out),
     }
 }
 
@@ -35,62 +34,37 @@ fn filter(args: &RunLsArgs) -> Result<RunFilter> {
 }
 
 /// The run of that id, or the newest.
-fn find(namespace: &Namespace, id: Option<&str>) -> Result<RunView> {
+fn find(place: &Place, id: Option<&str>) -> Result<RunDoc> {
     match id {
-        Some(id) => namespace.run(id.parse()?),
+        Some(id) => place.run(id.parse()?),
         None => {
-            let newest = namespace.runs(&RunFilter { limit: 1, ..RunFilter::default() })?.pop();
+            let newest = place.runs(&RunFilter { limit: 1, ..RunFilter::default() })?.pop();
             newest.ok_or_else(|| Code::RunNotFound.error("there are no runs yet"))
         }
     }
 }
 
-/// The record a reference names, as `get` takes it.
-fn reference(record: &RecordRef) -> String {
-    let log = record.log.as_deref().unwrap_or("(removed log)");
-    format!("{log} {}", record.seqno)
-}
-
-fn state(view: &RunView) -> (&'static str, Style) {
-    match view.state {
-        RunState::Pending => ("pending", Style::Dim),
-        RunState::Started => ("started", Style::Warn),
-        RunState::Done => ("done", Style::Good),
-        RunState::Dead => ("dead", Style::Bad),
+fn style(run: &RunDoc) -> Style {
+    match run.state.as_str() {
+        "started" => Style::Warn,
+        "done" => Style::Good,
+        "dead" => Style::Bad,
+        _ => Style::Dim,
     }
 }
 
-fn references(records: &[RecordRef]) -> Value {
-    records.iter().map(|record| json!({ "log": record.log, "seqno": record.seqno })).collect()
+/// When it was triggered, and how long after that it ended.
+fn times(run: &RunDoc) -> (Hlc, Option<String>) {
+    let triggered = show::moment(&run.triggered).unwrap_or_default();
+    let ended = run.ended.as_deref().and_then(show::moment);
+    (triggered, ended.and_then(|ended| show::between(triggered, ended)))
 }
 
-fn object(view: &RunView) -> Value {
-    let attempts: Vec<Value> = view
-        .attempts
-        .iter()
-        .map(|attempt| json!({ "attempt": attempt.attempt, "time": show::rfc3339(attempt.at) }))
-        .collect();
-    let dead = view.ending.as_ref().and_then(|ending| ending.dead.as_ref());
-    json!({
-        "id": show::id(view.id), "function": view.function, "state": view.state,
-        "log": view.record.log, "seqno": view.record.seqno,
-        "cause": show::id(view.cause), "caused_by": show::id(view.caused_by),
-        "triggered": show::rfc3339(view.triggered), "ended": view.ended.map(show::rfc3339),
-        "attempts": attempts, "reads": references(&view.reads), "appends": references(&view.appends),
-        "output": view.ending.as_ref().map(|ending| &ending.output),
-        "error": dead.map(|death| json!({ "code": death.code, "detail": death.error })),
-    })
-}
-
-fn function_name(view: &RunView) -> String {
-    view.function.as_deref().unwrap_or("(removed)").to_string()
-}
-
-fn ls(namespace: &Namespace, args: &RunLsArgs, out: &mut Out) -> Outcome {
-    let runs = namespace.runs(&filter(args)?)?;
+fn ls(place: &Place, args: &RunLsArgs, out: &mut Out) -> Outcome {
+    let runs = place.runs(&filter(args)?)?;
     if out.json() {
-        for view in &runs {
-            out.object(&object(view))?;
+        for run in &runs {
+            out.object(&json!(run))?;
         }
         return Ok(());
     }
@@ -99,102 +73,86 @@ fn ls(namespace: &Namespace, args: &RunLsArgs, out: &mut Out) -> Outcome {
     }
     let now_us = show::now_us();
     let mut table = Table::new(&["run", "function", "record", "state", "attempts>", "triggered", "took", "error"]);
-    for view in &runs {
-        let took = view.ended.and_then(|ended| show::between(view.triggered, ended)).unwrap_or_default();
-        let dead = view.ending.as_ref().and_then(|ending| ending.dead.as_ref());
+    for run in &runs {
+        let (triggered, took) = times(run);
+        let error = run.error.as_ref();
         table.row(vec![
-            view.id.to_string(),
-            function_name(view),
-            reference(&view.record),
-            state(view).0.into(),
-            view.attempts.len().to_string(),
-            show::ago(view.triggered, now_us),
-            took,
-            dead.map_or(String::new(), |death| format!("{} {}", death.code, show::brief(death.error.as_bytes(), 60))),
+            run.id.clone(),
+            run.function.as_deref().unwrap_or("(removed)").into(),
+            run.record.to_string(),
+            run.state.clone(),
+            run.attempts.len().to_string(),
+            show::ago(triggered, now_us),
+            took.unwrap_or_default(),
+            error.map_or(String::new(), |dead| format!("{} {}", dead.code, show::brief(dead.detail.as_bytes(), 60))),
         ]);
     }
     Ok(out.table(&table)?)
 }
 
-fn show_run(view: &RunView, out: &mut Out) -> Outcome {
+fn show_run(run: &RunDoc, out: &mut Out) -> Outcome {
     if out.json() {
-        return Ok(out.object(&object(view))?);
+        return Ok(out.object(&json!(run))?);
     }
     let now_us = show::now_us();
-    let (word, style) = state(view);
-    let took = view.ended.and_then(|ended| show::between(view.triggered, ended));
+    let (triggered, took) = times(run);
     let took = took.map_or(String::new(), |took| format!(", {took} after its trigger"));
-    let word = out.styled(style, word);
-    out.line(format!("run        {}", view.id))?;
-    out.line(format!("function   {}", function_name(view)))?;
+    let word = out.styled(style(run), &run.state);
+    out.line(format!("run        {}", run.id))?;
+    out.line(format!("function   {}", run.function.as_deref().unwrap_or("(removed)")))?;
     out.line(format!("state      {word}{took}"))?;
-    out.line(format!("record     {}", reference(&view.record)))?;
-    let origin = if view.caused_by.is_none() {
-        "appended from outside".into()
-    } else {
-        format!("appended by run {}", view.caused_by)
+    out.line(format!("record     {}", run.record))?;
+    let origin = match &run.caused_by {
+        None => "appended from outside".into(),
+        Some(caused_by) => format!("appended by run {caused_by}"),
     };
-    out.line(format!("cause      {} ({origin})", view.cause))?;
-    out.line(format!("triggered  {} ({})", show::rfc3339(view.triggered), show::ago(view.triggered, now_us)))?;
-    for attempt in &view.attempts {
-        let after = show::between(view.triggered, attempt.at).unwrap_or_default();
-        out.line(format!("attempt    {} began {after} after the trigger", attempt.attempt))?;
+    out.line(format!("cause      {} ({origin})", run.cause.as_deref().unwrap_or("-")))?;
+    out.line(format!("triggered  {} ({})", show::rfc3339(triggered), show::ago(triggered, now_us)))?;
+    for attempt in &run.attempts {
+        let began = show::moment(&attempt.time).and_then(|at| show::between(triggered, at)).unwrap_or_default();
+        out.line(format!("attempt    {} began {began} after the trigger", attempt.attempt))?;
     }
-    for record in &view.reads {
-        out.line(format!("read       {}", reference(record)))?;
+    for record in &run.reads {
+        out.line(format!("read       {record}"))?;
     }
-    for record in &view.appends {
-        out.line(format!("appended   {}", reference(record)))?;
+    for record in &run.appends {
+        out.line(format!("appended   {record}"))?;
     }
-    let Some(ending) = &view.ending else { return Ok(()) };
-    if let Some(death) = &ending.dead {
-        let first = death.error.lines().next().unwrap_or("");
-        let line = out.styled(Style::Bad, &format!("error      {} {}", death.code, show::one_line(first.as_bytes())));
+    if let Some(dead) = &run.error {
+        let first = dead.detail.lines().next().unwrap_or("");
+        let line = out.styled(Style::Bad, &format!("error      {} {}", dead.code, show::one_line(first.as_bytes())));
         out.line(line)?;
-        for line in death.error.lines().skip(1) {
+        for line in dead.detail.lines().skip(1) {
             out.line(format!("           {}", show::one_line(line.as_bytes())))?;
         }
     }
-    if !ending.output.is_empty() {
+    if let Some(output) = run.output.as_ref().filter(|output| !output.is_empty()) {
         out.line("output")?;
-        for line in ending.output.lines() {
+        for line in output.lines() {
             out.line(format!("  {}", show::one_line(line.as_bytes())))?;
         }
     }
     Ok(())
 }
 
-fn wait(namespace: &Namespace, args: &RunWaitArgs, out: &mut Out) -> Outcome {
+fn wait(place: &Place, args: &RunWaitArgs, out: &mut Out) -> Outcome {
     let Some(id) = &args.id else {
-        namespace.wait_idle(args.timeout)?;
+        place.wait_idle(args.timeout)?;
         if out.json() {
             out.object(&json!({ "idle": true }))?;
         }
         return Ok(());
     };
-    let view = wait_for(namespace, id.parse()?, args.timeout)?;
-    show_run(&view, out)?;
-    match view.state {
-        // The view has said what was wrong.
-        RunState::Dead => Err(Failure::Said(1)),
-        _ => Ok(()),
+    let id: EventId = id.parse()?;
+    let run = place.wait_run(id, args.timeout)?;
+    if run.ended.is_none() {
+        let detail = format!("run {id} is not over; `millrace why {id}` says what it waits for");
+        return Err(Code::WaitTimeout.error(detail).into());
     }
-}
-
-fn wait_for(namespace: &Namespace, id: EventId, timeout: Duration) -> Result<RunView> {
-    let started = Instant::now();
-    let journal = namespace.journal();
-    loop {
-        let seen = journal.tail();
-        let view = namespace.run(id)?;
-        if view.ended.is_some() {
-            return Ok(view);
-        }
-        let left = timeout.saturating_sub(started.elapsed());
-        if left.is_zero() {
-            let detail = format!("run {id} is not over; `millrace why {id}` says what it waits for");
-            return Err(Code::WaitTimeout.error(detail));
-        }
-        journal.wait(seen, left.min(Duration::from_secs(1)));
+    show_run(&run, out)?;
+    match run.state.as_str() {
+        // The view has said what was wrong.
+        "dead" => Err(Failure::Said(1)),
+        _ => Ok(()),
     }
 }

@@ -1,6 +1,9 @@
-//! `millrace serve`: a namespace's host, until it is told to stop.
+//! `millrace serve`: a host, until it is told to stop.
 
-use super::trouble::observe;
+use super::{
+    serving::{Named, Serving},
+    trouble::observe,
+};
 use crate::{
     args::{Global, ServeArgs},
     out::Out,
@@ -8,13 +11,14 @@ use crate::{
     report::{Failure, Outcome},
     show,
 };
-use millrace_node::{Code, Host, HostOptions, Namespace, Result, application::units};
+use millrace_node::{Code, Name, Namespace, Result};
 use serde_json::json;
 use signal_hook::{
     consts::{SIGHUP, SIGINT, SIGTERM},
     iterator::Signals,
 };
 use std::{
+    path::Path,
     process,
     sync::mpsc::{self, Receiver},
     thread,
@@ -26,10 +30,10 @@ const HEALTH_EVERY: Duration = Duration::from_millis(500);
 
 pub fn run(args: &ServeArgs, global: &Global, out: &mut Out) -> Outcome {
     let stop = on_signals()?;
-    let namespace = place::open(global)?;
+    let namespaces = namespaces(args, global)?;
     let (observer, troubles) = observe(true);
-    let host = Host::start(namespace.clone(), HostOptions { observer: Some(observer) })?;
-    announce(&namespace, out)?;
+    let serving = Serving::start(namespaces.clone(), &args.listen, &observer)?;
+    announce(&namespaces, &serving, out)?;
     loop {
         match troubles.tell(out) {
             Err(Failure::BrokenPipe) => out.mute(),
@@ -37,7 +41,7 @@ pub fn run(args: &ServeArgs, global: &Global, out: &mut Out) -> Outcome {
         }
         match stop.recv_timeout(HEALTH_EVERY) {
             Err(mpsc::RecvTimeoutError::Timeout) => {
-                if let Some(error) = host.failure() {
+                if let Some(error) = serving.failure() {
                     return Err(error.into());
                 }
             }
@@ -45,35 +49,43 @@ pub fn run(args: &ServeArgs, global: &Global, out: &mut Out) -> Outcome {
             Ok(()) | Err(mpsc::RecvTimeoutError::Disconnected) => break,
         }
     }
-    let stopped = finish(host, args.drain, out);
+    let stopped = serving.finish(args.drain, out);
     troubles.tell(out)?;
     stopped
 }
 
-/// Lets runs in progress end, and tells how that went.
-pub fn finish(host: Host, drain: Duration, out: &mut Out) -> Outcome {
-    let running: usize = host.status().functions.iter().map(|function| function.running.len()).sum();
-    if running > 0 && !out.json() {
-        let runs = show::count(running as u64, "run");
-        out.line(format!("stopping: {runs} may take {} to end; again to stop at once", units::show_duration(drain)))?;
-        out.flush()?;
+/// The namespaces to serve, and the names that were given to them.
+fn namespaces(args: &ServeArgs, global: &Global) -> Result<Vec<Named>> {
+    if args.namespaces.is_empty() {
+        return Ok(vec![(None, place::open(global)?)]);
     }
-    host.stop(drain)?;
-    if out.json() {
-        out.object(&json!({ "event": "stopped" }))?
-    } else {
-        out.line("stopped")?
-    }
-    Ok(())
+    let open = |text: &String| {
+        let (name, dir) = match text.split_once('=') {
+            Some((name, dir)) => (Some(name.parse::<Name>()?), dir),
+            None => (None, text.as_str()),
+        };
+        Ok((name, Namespace::open(Path::new(dir))?))
+    };
+    args.namespaces.iter().map(open).collect()
 }
 
-fn announce(namespace: &Namespace, out: &mut Out) -> Outcome {
-    let functions = namespace.functions()?.len() as u64;
-    let dir = namespace.dir().display().to_string();
+fn announce(namespaces: &[Named], serving: &Serving, out: &mut Out) -> Outcome {
+    let mut functions = 0;
+    for (_, namespace) in namespaces {
+        functions += namespace.functions()?.len() as u64;
+    }
+    let dirs: Vec<String> = namespaces.iter().map(|(_, namespace)| namespace.dir().display().to_string()).collect();
     if out.json() {
-        out.object(&json!({ "event": "serving", "namespace": dir, "pid": process::id(), "functions": functions }))?;
+        let mut event = json!({
+            "event": "serving", "namespace": dirs[0], "pid": process::id(), "functions": functions,
+        });
+        if let (Some(event), serde_json::Value::Object(more)) = (event.as_object_mut(), serving.announcement()) {
+            event.extend(more);
+        }
+        out.object(&event)?;
     } else {
-        out.line(format!("serving {dir} ({}); Ctrl-C stops", show::count(functions, "function")))?;
+        out.line(format!("serving {} ({}); Ctrl-C stops", dirs.join(", "), show::count(functions, "function")))?;
+        serving.announce(out)?;
     }
     Ok(out.flush()?)
 }

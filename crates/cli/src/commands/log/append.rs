@@ -3,13 +3,12 @@
 use crate::{
     args::{AppendArgs, Durability as Level},
     out::Out,
+    place::{Place, Receipt},
     report::Outcome,
     show,
 };
 use indicatif::{ProgressBar, ProgressStyle};
-use millrace_node::{
-    AppendOptions, Code, Durability, Error, Namespace, NewRecord, Receipt, Result, application::units,
-};
+use millrace_node::{Address, AppendOptions, Code, Durability, Error, NewRecord, Result, application::units};
 use serde_json::{Value, json};
 use std::{
     collections::BTreeMap,
@@ -19,40 +18,48 @@ use std::{
 };
 
 /// The longest record any namespace takes.
-const RECORD_MAX_BYTES: usize = 16 << 20;
+pub const RECORD_MAX_BYTES: usize = 16 << 20;
 /// Read at once; what is read together is committed together.
 const READ_BYTES: usize = 256 << 10;
 /// How long a stream waits for room by default: as long as functions make progress it flows at their speed.
 const STREAM_PATIENCE: Duration = Duration::from_secs(30);
 
-pub fn run(namespace: &Namespace, args: &AppendArgs, out: &mut Out) -> Outcome {
+pub fn run(place: &Place, args: &AppendArgs, out: &mut Out) -> Outcome {
     let streaming = args.lines || args.ndjson;
     let options = AppendOptions {
         function: args.function.as_deref(),
-        durability: args.durability.map(|level| match level {
-            Level::Memory => Durability::Memory,
-            Level::Disk => Durability::Disk,
-        }),
+        key: args.key.as_deref(),
+        durability: args.durability.map(durability),
         patience: args.wait.unwrap_or(if streaming { STREAM_PATIENCE } else { Duration::ZERO }),
         ..AppendOptions::default()
     };
     if streaming {
-        return Stream::new(args, out).run(namespace, options);
+        return Stream::new(args, out).run(place, options);
     }
     let log = args.log.as_deref().unwrap_or_default();
     // A log that is not there is told before anything is typed for it.
-    namespace.log(log)?;
+    if !Address::claims(log) {
+        place.bounds(log)?;
+    }
     let payload = match &args.data {
         Some(data) => data.as_bytes().to_vec(),
         None => whole_input()?,
     };
-    let receipt = namespace.append(log, &payload, options)?;
+    let receipt = place.append(log, &payload, options)?;
     match (args.quiet, out.json()) {
         (true, _) => {}
         (false, true) => out.object(&receipt_object(log, &receipt))?,
         (false, false) => out.line(receipt.seqno.to_string())?,
     }
     Ok(())
+}
+
+/// What an append waits for, as the node calls it.
+pub fn durability(level: Level) -> Durability {
+    match level {
+        Level::Memory => Durability::Memory,
+        Level::Disk => Durability::Disk,
+    }
 }
 
 fn receipt_object(log: &str, receipt: &Receipt) -> Value {
@@ -99,8 +106,8 @@ impl<'a> Stream<'a> {
         Self { args, out, progress, started: Instant::now(), line: 0, bytes: 0, appended: BTreeMap::new() }
     }
 
-    fn run(mut self, namespace: &Namespace, options: AppendOptions<'_>) -> Outcome {
-        let result = self.copy(namespace, options);
+    fn run(mut self, place: &Place, options: AppendOptions<'_>) -> Outcome {
+        let result = self.copy(place, options);
         if let Some(progress) = self.progress.take() {
             progress.finish_and_clear();
         }
@@ -108,7 +115,7 @@ impl<'a> Stream<'a> {
         result.and(summary)
     }
 
-    fn copy(&mut self, namespace: &Namespace, options: AppendOptions<'_>) -> Outcome {
+    fn copy(&mut self, place: &Place, options: AppendOptions<'_>) -> Outcome {
         let mut stdin = io::stdin().lock();
         let mut pending = Vec::new();
         let mut chunk = vec![0; READ_BYTES];
@@ -124,7 +131,7 @@ impl<'a> Stream<'a> {
                 None if pending.len() > RECORD_MAX_BYTES => pending.len(),
                 None => continue,
             };
-            self.append(namespace, &pending[..end], options)?;
+            self.append(place, &pending[..end], options)?;
             pending.drain(..end);
             if read == 0 {
                 return Ok(());
@@ -133,7 +140,7 @@ impl<'a> Stream<'a> {
     }
 
     /// Appends whole lines.
-    fn append(&mut self, namespace: &Namespace, text: &[u8], options: AppendOptions<'_>) -> Outcome {
+    fn append(&mut self, place: &Place, text: &[u8], options: AppendOptions<'_>) -> Outcome {
         let mut records = Vec::new();
         // The log and the line of each record, because records are counted without the blank lines between them.
         let mut origins = Vec::new();
@@ -154,7 +161,7 @@ impl<'a> Stream<'a> {
         }
         self.bytes += text.len() as u64;
         let mut receipts = Vec::with_capacity(origins.len());
-        let result = namespace.append_many(records, options, |batch| receipts.extend_from_slice(batch));
+        let result = place.append_many(records, options, &mut |batch| receipts.extend_from_slice(batch));
         for ((log, _), receipt) in origins.iter().zip(&receipts) {
             if self.out.json() && !self.args.quiet {
                 self.out.object(&receipt_object(log, receipt))?;
@@ -224,7 +231,7 @@ impl<'a> Stream<'a> {
 }
 
 /// The record that an object `{"log": …, "data": …}` stands for, or what is wrong with it.
-fn from_object(line: &[u8], log: Option<&str>) -> Result<NewRecord, String> {
+pub fn from_object(line: &[u8], log: Option<&str>) -> Result<NewRecord, String> {
     let object: Value = serde_json::from_slice(line).map_err(|error| format!("it is not JSON: {error}"))?;
     let object = object.as_object().ok_or("it is not an object {\"log\": …, \"data\": …}")?;
     let log = match object.get("log") {

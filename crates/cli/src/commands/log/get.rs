@@ -4,23 +4,24 @@ use super::{parse_seqno, record_object};
 use crate::{
     args::GetArgs,
     out::Out,
+    place::{Found, Place},
     report::{self, Failure, Outcome},
     show,
 };
-use millrace_node::{Code, Namespace, Record};
+use millrace_node::{Code, Record};
 
-pub fn run(namespace: &Namespace, args: &GetArgs, out: &mut Out) -> Outcome {
+pub fn run(place: &Place, args: &GetArgs, out: &mut Out) -> Outcome {
     if args.all || args.from.is_some() || args.to.is_some() {
-        return range(namespace, args, out);
+        return range(place, args, out);
     }
     let seqno = match &args.seqno {
         Some(text) => parse_seqno(text)?,
-        None => match namespace.latest(&args.log)? {
+        None => match place.bounds(&args.log)?.1 {
             0 => return Err(Code::AboveTail.error(format!("log '{}' has no records yet", args.log)).into()),
             latest => latest,
         },
     };
-    let record = namespace.get(&args.log, seqno)?;
+    let record = place.get(&args.log, seqno)?;
     if out.json() {
         out.object(&record_object(&args.log, &record))?;
     } else if args.raw {
@@ -32,39 +33,43 @@ pub fn run(namespace: &Namespace, args: &GetArgs, out: &mut Out) -> Outcome {
     Ok(())
 }
 
-fn range(namespace: &Namespace, args: &GetArgs, out: &mut Out) -> Outcome {
-    let log = namespace.log(&args.log)?;
-    let (earliest, latest) = (log.earliest(), log.latest());
-    let to = args.to.as_deref().map(parse_seqno).transpose()?.unwrap_or(latest);
-    let mut next = args.from.as_deref().map(parse_seqno).transpose()?.unwrap_or(earliest.max(1));
-    if to > latest || (args.from.is_some() && next > latest) {
-        let asked = next.max(to);
-        let error = Code::AboveTail
-            .error(format!("record {asked} of log '{}' does not exist; the latest is {latest}", args.log));
-        return Err(error.into());
-    }
+fn range(place: &Place, args: &GetArgs, out: &mut Out) -> Outcome {
+    let (from, to) = span(place, &args.log, args.from.as_deref(), args.to.as_deref())?;
     let width = to.to_string().len();
     let now_us = show::now_us();
     let mut damaged = false;
-    while next <= to {
-        match namespace.get(&args.log, next) {
-            Ok(record) => print(&args.log, &record, args.raw, width, now_us, out)?,
-            // What was appended meanwhile may have pushed records out of the history; whoever asked for all of it wants
-            // what is there.
-            Err(error) if error.code() == Code::BelowHistory && args.from.is_none() => {
-                next = next.max(log.earliest().saturating_sub(1));
-            }
-            // Damage is confined to its record: it is told in its place, and the others are printed.
-            Err(error) if error.code() == Code::EntryDamaged => {
-                damaged = true;
-                out.flush()?;
-                report::say(&error, out.json());
-            }
-            Err(error) => return Err(error.into()),
+    place.read(&args.log, from, to, &mut |seqno, found| match found {
+        Found::Record(record) => print(&args.log, &record, args.raw, width, now_us, out),
+        // Whoever asked for all of it wants what is there.
+        Found::Missed(_) if args.from.is_none() => Ok(()),
+        Found::Missed(_) => Err(below_history(&args.log, seqno).into()),
+        // Damage is confined to its record: it is told in its place, and the others are printed.
+        Found::Damaged(error) => {
+            damaged = true;
+            out.flush()?;
+            report::say(&error, out.json());
+            Ok(())
         }
-        next += 1;
-    }
+    })?;
     if damaged { Err(Failure::Said(1)) } else { Ok(()) }
+}
+
+/// The bounds of a range as typed, within what the log has; an empty log spans from 1 to 0.
+pub fn span(place: &Place, log: &str, from: Option<&str>, to: Option<&str>) -> Outcome<(u64, u64)> {
+    let (earliest, latest) = place.bounds(log)?;
+    let to = to.map(parse_seqno).transpose()?.unwrap_or(latest);
+    let next = from.map(parse_seqno).transpose()?.unwrap_or(earliest.max(1));
+    if to > latest || (from.is_some() && next > latest) {
+        let asked = next.max(to);
+        let error =
+            Code::AboveTail.error(format!("record {asked} of log '{log}' does not exist; the latest is {latest}"));
+        return Err(error.into());
+    }
+    Ok((next, to))
+}
+
+pub fn below_history(log: &str, seqno: u64) -> millrace_node::Error {
+    Code::BelowHistory.error(format!("record {seqno} of log '{log}' is older than its history"))
 }
 
 fn print(log: &str, record: &Record, raw: bool, width: usize, now_us: u64, out: &mut Out) -> Outcome {

@@ -3,37 +3,42 @@
 mod append;
 mod get;
 mod tail;
+mod transfer;
+
+pub use append::{RECORD_MAX_BYTES, durability};
 
 use crate::{
-    args::{Global, LogCommand},
+    args::{Global, LogCommand, TrimArgs},
     out::{Out, Table},
-    place,
+    place::{Place, docs::LogDoc},
     report::Outcome,
     show,
 };
-use millrace_node::{Code, Error, LogName, LogStat, Namespace, Record, Result};
+use millrace_node::{Code, LogName, Record, Result};
 use serde_json::{Value, json};
 
 pub fn run(command: &LogCommand, global: &Global, out: &mut Out) -> Outcome {
-    let namespace = place::open(global)?;
+    let place = Place::find(global)?;
     match command {
-        LogCommand::Create(args) => create(&namespace, &args.name, args.history, out),
-        LogCommand::Append(args) => append::run(&namespace, args, out),
-        LogCommand::Get(args) => get::run(&namespace, args, out),
-        LogCommand::Tail(args) => tail::run(&namespace, args, out),
-        LogCommand::Ls(args) => ls(&namespace, args.prefix.as_deref().unwrap_or(""), out),
-        LogCommand::Stat(args) => stat(&namespace, &args.name, out),
-        LogCommand::Rm(args) => rm(&namespace, &args.name, out),
+        LogCommand::Create(args) => create(&place, &args.name, args.history, out),
+        LogCommand::Append(args) => append::run(&place, args, out),
+        LogCommand::Get(args) => get::run(&place, args, out),
+        LogCommand::Tail(args) => tail::run(&place, args, out),
+        LogCommand::Export(args) => transfer::export::run(&place, args, out),
+        LogCommand::Import(args) => transfer::import::run(&place, args, out),
+        LogCommand::Ls(args) => ls(&place, args.prefix.as_deref().unwrap_or(""), out),
+        LogCommand::Stat(args) => stat(&place, &args.name, out),
+        LogCommand::Trim(args) => trim(&place, args, out),
+        LogCommand::Rm(args) => rm(&place, &args.name, out),
     }
 }
 
-fn create(namespace: &Namespace, name: &str, history: u64, out: &mut Out) -> Outcome {
+fn create(place: &Place, name: &str, history: u64, out: &mut Out) -> Outcome {
     let name: LogName = name.parse()?;
-    let existed = namespace.log(&name).is_ok();
-    let log = namespace.create_log(&name, history)?;
+    let existed = place.create_log(&name, history)?;
     if out.json() {
         let change = if existed { "unchanged" } else { "created" };
-        out.object(&json!({ "log": log.name(), "history": log.history(), "change": change }))?;
+        out.object(&json!({ "log": name, "history": history, "change": change }))?;
     } else if existed {
         out.line(format!("log {name} is there already, with a history of {history}"))?;
     } else {
@@ -42,9 +47,25 @@ fn create(namespace: &Namespace, name: &str, history: u64, out: &mut Out) -> Out
     Ok(())
 }
 
-fn rm(namespace: &Namespace, name: &str, out: &mut Out) -> Outcome {
+fn trim(place: &Place, args: &TrimArgs, out: &mut Out) -> Outcome {
+    let name: LogName = args.name.parse()?;
+    let namespace = place.files()?;
+    let log = namespace.log(&name)?;
+    let earliest = log.earliest().max(1);
+    let before = args.before.unwrap_or(log.latest() + 1);
+    namespace.trim_log(&name, before)?;
+    let dropped = before.saturating_sub(earliest);
+    if out.json() {
+        out.object(&json!({ "log": name, "dropped": dropped, "earliest": log.earliest() }))?;
+    } else {
+        out.line(format!("dropped {} of log {name}", show::count(dropped, "record")))?;
+    }
+    Ok(())
+}
+
+fn rm(place: &Place, name: &str, out: &mut Out) -> Outcome {
     let name: LogName = name.parse()?;
-    namespace.remove_log(&name)?;
+    place.remove_log(&name)?;
     if out.json() {
         out.object(&json!({ "log": name, "change": "removed" }))?;
     } else {
@@ -53,44 +74,21 @@ fn rm(namespace: &Namespace, name: &str, out: &mut Out) -> Outcome {
     Ok(())
 }
 
-/// How many records a log has that can be read.
-fn records(log: &LogStat) -> u64 {
-    if log.earliest == 0 { 0 } else { log.latest - log.earliest + 1 }
-}
-
-/// The newest record, if there is one and it is not overtaken while we look.
-fn newest(namespace: &Namespace, log: &LogStat) -> Option<Record> {
-    (log.latest > 0).then(|| namespace.get(&log.name, log.latest).ok()).flatten()
-}
-
-fn stat_object(log: &LogStat, newest: Option<&Record>) -> Value {
-    json!({
-        "name": log.name, "history": log.history, "records": records(log),
-        "earliest": log.earliest, "latest": log.latest, "functions": log.functions,
-        "last_append": newest.map(|record| show::rfc3339(record.hlc)),
-    })
-}
-
-fn names(log: &LogStat) -> String {
-    log.functions.iter().map(|name| &**name).collect::<Vec<_>>().join(", ")
-}
-
-fn ls(namespace: &Namespace, prefix: &str, out: &mut Out) -> Outcome {
+fn ls(place: &Place, prefix: &str, out: &mut Out) -> Outcome {
     let now_us = show::now_us();
     let mut table = Table::new(&["log", "records>", "latest>", "history>", "last append", "runs"]);
-    for log in namespace.logs()?.iter().filter(|log| log.name.starts_with(prefix)) {
-        let newest = newest(namespace, log);
+    for log in place.logs()?.iter().filter(|log| log.name.starts_with(prefix)) {
         if out.json() {
-            out.object(&stat_object(log, newest.as_ref()))?;
+            out.object(&json!(log))?;
             continue;
         }
         table.row(vec![
-            log.name.to_string(),
-            show::grouped(records(log)),
+            log.name.clone(),
+            show::grouped(log.records),
             show::grouped(log.latest),
             show::grouped(log.history),
-            newest.map_or("-".into(), |record| show::ago(record.hlc, now_us)),
-            names(log),
+            log.last_append().map_or("-".into(), |last| show::ago(last, now_us)),
+            log.functions.join(", "),
         ]);
     }
     if out.json() {
@@ -102,32 +100,26 @@ fn ls(namespace: &Namespace, prefix: &str, out: &mut Out) -> Outcome {
     Ok(out.table(&table)?)
 }
 
-fn stat(namespace: &Namespace, name: &str, out: &mut Out) -> Outcome {
-    // Looked up by name first, so that a name that cannot be one says so.
-    let name = namespace.log(name)?.name().clone();
-    let log = namespace.logs()?.into_iter().find(|log| log.name == name).ok_or_else(|| no_log(&name))?;
-    let newest = newest(namespace, &log);
+fn stat(place: &Place, name: &str, out: &mut Out) -> Outcome {
+    let log = place.log(name)?;
     if out.json() {
-        return Ok(out.object(&stat_object(&log, newest.as_ref()))?);
+        return Ok(out.object(&json!(log))?);
     }
-    let bounds = match records(&log) {
+    let LogDoc { name, history, records, earliest, latest, functions, .. } = &log;
+    let bounds = match records {
         0 => "none".to_string(),
-        n => format!("{} ({} to {})", show::grouped(n), log.earliest, log.latest),
+        n => format!("{} ({earliest} to {latest})", show::grouped(*n)),
     };
-    let last = newest.map_or("never".into(), |record| {
-        format!("{} ({})", show::ago(record.hlc, show::now_us()), show::rfc3339(record.hlc))
-    });
-    let bound = if log.functions.is_empty() { "nothing".into() } else { names(&log) };
-    out.line(format!("log          {}", log.name))?;
+    let last = log
+        .last_append()
+        .map_or("never".into(), |last| format!("{} ({})", show::ago(last, show::now_us()), show::rfc3339(last)));
+    let bound = if functions.is_empty() { "nothing".into() } else { functions.join(", ") };
+    out.line(format!("log          {name}"))?;
     out.line(format!("records      {bounds}"))?;
-    out.line(format!("history      {}", show::count(log.history, "record")))?;
+    out.line(format!("history      {}", show::count(*history, "record")))?;
     out.line(format!("last append  {last}"))?;
     out.line(format!("runs         {bound}"))?;
     Ok(())
-}
-
-fn no_log(name: &str) -> Error {
-    Code::LogNotFound.error(format!("no log '{name}'"))
 }
 
 /// A sequence number as typed.

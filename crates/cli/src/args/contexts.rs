@@ -1,0 +1,80 @@
+//! `millrace context …`
+
+use crate::complete;
+use clap::{Args, Subcommand};
+use clap_complete::ArgValueCompleter;
+use millrace_node::Name;
+
+#[derive(Debug, Subcommand)]
+pub enum ContextCommand {
+    /// Remember a namespace under a short name, or change what the name stands for
+    #[command(after_help = "\
+ADDRESS is a directory, mr://host:port/namespace, or unix:PATH of a host's socket. Nothing is asked of it yet.
+
+Examples:
+  millrace context add edge mr://127.0.0.1:7070/farm
+  millrace context add edge mr://127.0.0.1:7070/farm --use
+  millrace context add lab /var/lib/lab/.millrace")]
+    Add(AddContextArgs),
+    /// List the contexts
+    #[command(after_help = "\
+Examples:
+  millrace context ls
+  millrace context ls --json | jq -r .name")]
+    Ls,
+    /// Use a context wherever nothing else names a namespace
+    #[command(after_help = "\
+A directory with a millrace.toml or a .millrace keeps to its own namespace; --namespace goes before everything.
+
+Examples:
+  millrace context use edge
+  millrace context use --none       back to no context")]
+    Use(UseContextArgs),
+    /// Forget a context; its namespace stays
+    #[command(after_help = "\
+Examples:
+  millrace context rm edge")]
+    Rm(ContextNameArgs),
+    /// Say which namespace commands here are about, and why; or what a context stands for
+    #[command(after_help = "\
+Examples:
+  millrace context show             what `millrace log ls` would list, here
+  millrace context show edge
+  millrace -n edge context show --json")]
+    Show(ShowContextArgs),
+}
+
+#[derive(Debug, Args)]
+pub struct AddContextArgs {
+    /// The context's name
+    pub name: Name,
+    /// Where its namespace is
+    pub address: std::path::PathBuf,
+    /// Use it from now on
+    #[arg(long = "use")]
+    pub use_it: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct UseContextArgs {
+    /// The context's name
+    #[arg(required_unless_present = "none", add = ArgValueCompleter::new(complete::contexts))]
+    pub name: Option<String>,
+    /// Use none any more
+    #[arg(long, conflicts_with = "name")]
+    pub none: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct ContextNameArgs {
+    /// The context's name
+    #[arg(add = ArgValueCompleter::new(complete::contexts))]
+    pub name: String,
+}
+
+#[derive(Debug, Args)]
+pub struct ShowContextArgs {
+    /// The context's name
+    #[arg(add = ArgValueCompleter::new(complete::contexts))]
+    pub name: Option<String>,
+}

@@ -1,0 +1,162 @@
+//! `millrace relay …` and `millrace outbox …`
+
+use clap::{Args, Subcommand, ValueEnum};
+use millrace_node::links::OnGap;
+
+#[derive(Debug, Subcommand)]
+pub enum RelayCommand {
+    /// Forward a log to another one, here or on another host
+    #[command(after_help = "\
+FROM and TO are logs: one of this namespace by its name, one elsewhere as mr://HOST:PORT/NAMESPACE/LOG. Every record \
+arrives once and in order, whatever crashes; while the other side is away, records wait in the log that is read, as long \
+as its history is. The host of this namespace (`millrace serve`) does the work. Both logs have to exist.
+
+Examples:
+  millrace relay add raw/kitchen mr://127.0.0.1:7071/edge/raw/kitchen
+  millrace relay add mr://127.0.0.1:7071/edge/alerts alerts        fetch instead of send
+  millrace relay add raw/kitchen copy --start 100                  within this namespace
+  millrace relay add raw mr://127.0.0.1:7071/edge/raw --on-gap skip")]
+    Add(AddRelayArgs),
+    /// List relays: how far each is, and what is wrong
+    #[command(after_help = "\
+Examples:
+  millrace relay ls
+  millrace --json relay ls | jq .lag_records")]
+    Ls,
+    /// Show one relay with everything that is known of it
+    #[command(after_help = "\
+Examples:
+  millrace relay show raw.kitchen
+  millrace --json relay show raw.kitchen")]
+    Show(RelayNameArgs),
+    /// Stop forwarding for good; what was forwarded stays
+    #[command(after_help = "\
+The other side is told, so that it forgets where its records came from; a relay whose other side is away is leaving until \
+then, or goes at once with --force.
+
+Examples:
+  millrace relay rm raw.kitchen
+  millrace relay rm raw.kitchen --force")]
+    Rm(RmRelayArgs),
+    /// Go on with a relay that has stopped
+    #[command(after_help = "\
+A relay stops when going on would lose or double something without anybody knowing; `millrace relay show` says why.
+
+Examples:
+  millrace relay resume raw.kitchen
+  millrace relay resume raw.kitchen --skip          pass over the record that was refused
+  millrace relay resume raw.kitchen --start 1       the other side was wiped: send all that is left")]
+    Resume(ResumeArgs),
+}
+
+#[derive(Debug, Args)]
+pub struct AddRelayArgs {
+    /// The log to read: a name, or mr://HOST:PORT/NAMESPACE/LOG
+    pub from: String,
+    /// The log to append to: a name, or mr://HOST:PORT/NAMESPACE/LOG
+    pub to: String,
+    /// The relay's name [default: made from FROM]
+    #[arg(long, value_name = "NAME")]
+    pub name: Option<String>,
+    /// The first record to forward [default: the oldest there is]
+    #[arg(long, value_name = "SEQNO")]
+    pub start: Option<u64>,
+    /// What to do when records leave the history of FROM before they were forwarded
+    #[arg(long, value_name = "WHAT", default_value = "stop")]
+    pub on_gap: OnGapArg,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum OnGapArg {
+    /// Stop, and say so
+    Stop,
+    /// Go on with the oldest that is left, and count what is missing
+    Skip,
+}
+
+impl From<OnGapArg> for OnGap {
+    fn from(arg: OnGapArg) -> Self {
+        match arg {
+            OnGapArg::Stop => OnGap::Stop,
+            OnGapArg::Skip => OnGap::Skip,
+        }
+    }
+}
+
+#[derive(Debug, Args)]
+pub struct RelayNameArgs {
+    /// The relay
+    pub name: String,
+}
+
+#[derive(Debug, Args)]
+pub struct RmRelayArgs {
+    /// The relay
+    pub name: String,
+    /// Do not wait until the other side was told
+    #[arg(long)]
+    pub force: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct ResumeArgs {
+    /// The relay
+    pub name: String,
+    /// Pass over the record that was refused
+    #[arg(long)]
+    pub skip: bool,
+    /// The record to go on with, where the two sides do not agree any more
+    #[arg(long, value_name = "SEQNO")]
+    pub start: Option<u64>,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum OutboxCommand {
+    /// List the namespaces that messages are sent to, and what waits for each
+    #[command(after_help = "\
+An append to mr://HOST:PORT/NAMESPACE/LOG, from a function or from `millrace log append`, is a message: safe here first, \
+then delivered once and in order by the host of this namespace.
+
+Examples:
+  millrace outbox ls
+  millrace --json outbox ls | jq .lag_bytes")]
+    Ls,
+    /// Begin anew with a peer that is not what it was
+    #[command(after_help = "\
+Needed when a peer was wiped or restored from a copy: only you know whether what waits here was delivered. Messages that \
+the peer acknowledged are no longer here.
+
+Examples:
+  millrace outbox reset 127.0.0.1_7071_edge --resend     send what waits
+  millrace outbox reset mr://127.0.0.1:7071/edge --skip  drop what waits")]
+    Reset(ResetArgs),
+    /// Forget a peer to which nothing is sent any more
+    #[command(after_help = "\
+A later append to its address makes it known again.
+
+Examples:
+  millrace outbox rm 127.0.0.1_7071_edge
+  millrace outbox rm mr://127.0.0.1:7071/edge --force    drop what waits for it, too")]
+    Rm(RmPeerArgs),
+}
+
+#[derive(Debug, Args)]
+pub struct RmPeerArgs {
+    /// The peer: its name as `millrace outbox ls` prints it, or its address
+    pub peer: String,
+    /// Drop what waits for it
+    #[arg(long)]
+    pub force: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct ResetArgs {
+    /// The peer: its name as `millrace outbox ls` prints it, or its address
+    pub peer: String,
+    /// Send again what was not acknowledged
+    #[arg(long, required_unless_present = "skip", conflicts_with = "skip")]
+    pub resend: bool,
+    /// Drop what was not acknowledged
+    #[arg(long)]
+    pub skip: bool,
+}

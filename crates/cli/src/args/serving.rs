@@ -1,0 +1,30 @@
+//! Arguments of the commands that serve.
+
+use millrace_gateway::Listen;
+use millrace_node::application::units;
+use std::time::Duration;
+
+#[derive(Debug, clap::Args)]
+pub struct ServeArgs {
+    /// Namespaces to serve, each DIR or NAME=DIR; by default the one of --namespace
+    #[arg(value_name = "[NAME=]DIR")]
+    pub namespaces: Vec<String>,
+    #[command(flatten)]
+    pub listen: ListenArgs,
+    /// How long running functions and requests may take to finish after the first signal
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = units::parse_duration)]
+    pub drain: Duration,
+}
+
+#[derive(Debug, clap::Args)]
+pub struct ListenArgs {
+    /// Where to listen, for the wire protocol and HTTP alike: loopback addresses separated by commas, or 'none'
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7070", env = "MILLRACE_LISTEN")]
+    pub listen: Listen,
+    /// The name under which the namespace is served [default: the name of its directory, or of the one around it]
+    #[arg(long, value_name = "NAME", env = "MILLRACE_NAME")]
+    pub name: Option<millrace_node::Name>,
+    /// Most connections at once
+    #[arg(long, value_name = "COUNT", default_value_t = 20_000)]
+    pub connections_max: usize,
+}

@@ -1,0 +1,158 @@
+//! `millrace context …`: short names for namespaces elsewhere.
+
+use crate::{
+    args::{AddContextArgs, ContextCommand, Global, ShowContextArgs, UseContextArgs},
+    out::{Out, Table},
+    place::{
+        Origin, Target,
+        contexts::{self, Context, Contexts},
+    },
+    report::Outcome,
+};
+use millrace_node::{Code, Name, Result};
+use serde_json::json;
+use std::path::Path;
+
+pub fn run(command: &ContextCommand, global: &Global, out: &mut Out) -> Outcome {
+    match command {
+        ContextCommand::Add(args) => add(args, out),
+        ContextCommand::Ls => ls(out),
+        ContextCommand::Use(args) => use_context(args, global, out),
+        ContextCommand::Rm(args) => rm(&args.name, out),
+        ContextCommand::Show(args) => show(args, global, out),
+    }
+}
+
+/// The address as it is kept: it means the same from every directory.
+fn settled(address: &Path) -> Result<String> {
+    let invalid = |why: String| Code::ContextInvalid.error(why);
+    let absolute = |path: &Path| {
+        let path = std::path::absolute(path).map_err(|error| invalid(format!("'{}': {error}", path.display())))?;
+        path.to_str().map(str::to_string).ok_or_else(|| invalid(format!("'{}' is not UTF-8", path.display())))
+    };
+    match Target::parse(address).map_err(|error| invalid(error.detail().to_string()))? {
+        Target::Directory(dir) => absolute(&dir),
+        Target::Socket(path) => Ok(format!("unix:{}", absolute(&path)?)),
+        Target::Peer(peer) => Ok(peer.to_string()),
+    }
+}
+
+fn add(args: &AddContextArgs, out: &mut Out) -> Outcome {
+    let context = Context { address: settled(&args.address)? };
+    let address = context.address.clone();
+    let mut contexts = Contexts::load()?;
+    let change = match contexts.contexts.insert(args.name.clone(), context) {
+        None => "created",
+        Some(before) if before.address == address => "unchanged",
+        Some(_) => "updated",
+    };
+    if args.use_it {
+        contexts.current = Some(args.name.clone());
+    }
+    contexts.store()?;
+    let name = &args.name;
+    if out.json() {
+        let in_use = contexts.current.as_ref() == Some(name);
+        return Ok(out.object(&json!({ "name": name, "address": address, "change": change, "in_use": in_use }))?);
+    }
+    let using = if args.use_it { "; it is in use now" } else { "" };
+    out.line(match change {
+        "updated" => format!("context {name} is {address} from now on{using}"),
+        "unchanged" => format!("context {name} is {address} already{using}"),
+        _ => format!("added context {name} ({address}){using}"),
+    })?;
+    Ok(())
+}
+
+fn ls(out: &mut Out) -> Outcome {
+    let contexts = Contexts::load()?;
+    let mut table = Table::new(&["context", "in use", "address"]);
+    for (name, context) in &contexts.contexts {
+        let in_use = contexts.current.as_ref() == Some(name);
+        if out.json() {
+            out.object(&json!({ "name": name, "address": context.address, "in_use": in_use }))?;
+        }
+        table.row(vec![name.to_string(), if in_use { "yes".into() } else { String::new() }, context.address.clone()]);
+    }
+    match (out.json(), table.is_empty()) {
+        (true, _) => Ok(()),
+        (false, true) => Ok(out.line("no contexts; `millrace context add NAME ADDRESS` makes one")?),
+        (false, false) => Ok(out.table(&table)?),
+    }
+}
+
+fn use_context(args: &UseContextArgs, global: &Global, out: &mut Out) -> Outcome {
+    let mut contexts = Contexts::load()?;
+    contexts.current = match &args.name {
+        Some(name) => {
+            contexts.find(name)?;
+            Some(name.parse::<Name>()?)
+        }
+        None => None,
+    };
+    contexts.store()?;
+    if out.json() {
+        return Ok(out.object(&json!({ "in_use": contexts.current }))?);
+    }
+    let Some((name, context)) = contexts.in_use() else {
+        return Ok(out.line("no context is in use any more")?);
+    };
+    out.line(format!("context {name} ({}) is in use now", context.address))?;
+    // Otherwise it would seem to have no effect.
+    if let Ok((target, origin)) = Target::find(global)
+        && !matches!(origin, Origin::Context(_))
+    {
+        out.line(format!("but not here: commands here are about {target}, because {origin}"))?;
+    }
+    Ok(())
+}
+
+fn rm(name: &str, out: &mut Out) -> Outcome {
+    let mut contexts = Contexts::load()?;
+    contexts.find(name)?;
+    contexts.contexts.remove(name);
+    if contexts.current.as_deref() == Some(name) {
+        contexts.current = None;
+    }
+    contexts.store()?;
+    if out.json() {
+        out.object(&json!({ "name": name, "change": "removed" }))?;
+    } else {
+        out.line(format!("removed context {name}"))?;
+    }
+    Ok(())
+}
+
+fn show(args: &ShowContextArgs, global: &Global, out: &mut Out) -> Outcome {
+    if let Some(name) = &args.name {
+        let contexts = Contexts::load()?;
+        let address = &contexts.find(name)?.address;
+        let in_use = contexts.current.as_deref() == Some(name.as_str());
+        if out.json() {
+            out.object(&json!({ "name": name, "address": address, "in_use": in_use }))?;
+        } else {
+            out.line(format!("context    {name}"))?;
+            out.line(format!("address    {address}"))?;
+            out.line(format!("in use     {}", if in_use { "yes" } else { "no" }))?;
+        }
+        return Ok(());
+    }
+    let (target, origin) = Target::find(global)?;
+    let file = contexts::path();
+    if out.json() {
+        let context = match &origin {
+            Origin::Context(name) => Some(name),
+            _ => None,
+        };
+        let object = json!({
+            "namespace": target.to_string(), "because": origin.to_string(), "context": context, "file": file,
+        });
+        return Ok(out.object(&object)?);
+    }
+    out.line(format!("namespace  {target}"))?;
+    out.line(format!("because    {origin}"))?;
+    if let Some(file) = file {
+        out.line(format!("contexts   {}", file.display()))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,77 @@
+//! `millrace relay …` and `millrace outbox …`
+
+mod outbox;
+mod relay;
+
+pub use outbox::run as outbox;
+pub use relay::run as relay;
+
+use crate::{
+    out::{Out, Style, Table},
+    report::Outcome,
+    show,
+};
+use millrace_node::{
+    Hlc,
+    links::{LinkState, LinkView},
+};
+use serde_json::json;
+
+/// Columns that both kinds of link are listed with.
+fn table(first: &'static str) -> Table {
+    Table::new(&[first, "from", "to", "state", "done>", "behind>", "bytes>", "last contact"])
+}
+
+fn row(view: &LinkView, out: &Out) -> Vec<String> {
+    let state = match view.state {
+        LinkState::Stopped => out.styled(Style::Bad, view.state.name()),
+        _ => view.state.name().to_owned(),
+    };
+    let contact = view.contact_ms.map_or("-".into(), |at_ms| show::ago(moment(at_ms), show::now_us()));
+    let (acked, lag, bytes) = (view.acked, view.lag_records, view.lag_bytes);
+    let mut row = vec![view.name.clone(), view.from.clone(), view.to.clone(), state];
+    row.extend([acked, lag, bytes].map(show::grouped));
+    row.push(contact);
+    row
+}
+
+fn moment(at_ms: u64) -> Hlc {
+    Hlc::from_wall_us(at_ms.saturating_mul(1000))
+}
+
+/// What is wrong with each link that something is wrong with.
+fn troubles<'a>(views: impl IntoIterator<Item = &'a LinkView>, out: &mut Out) -> Outcome {
+    for view in views {
+        let Some(error) = &view.error else { continue };
+        let said = match &view.code {
+            Some(code) => format!("{}: {code}: {error}", view.name),
+            None => format!("{}: {error}", view.name),
+        };
+        let said = out.styled(Style::Bad, &said);
+        out.line(said)?;
+        if let Some(remedy) = view.remedy {
+            out.line(format!("  {remedy}"))?;
+        }
+    }
+    Ok(())
+}
+
+/// Prints links as a table with what is wrong below, or one object per line.
+fn list(first: &'static str, nothing: &str, views: &[LinkView], out: &mut Out) -> Outcome {
+    let mut table = table(first);
+    for view in views {
+        if out.json() {
+            out.object(&json!(view))?;
+        } else {
+            table.row(row(view, out));
+        }
+    }
+    if out.json() {
+        return Ok(());
+    }
+    if table.is_empty() {
+        return Ok(out.line(nothing)?);
+    }
+    out.table(&table)?;
+    troubles(views, out)
+}

@@ -1,0 +1,61 @@
+//! `millrace outbox …`
+
+use super::list;
+use crate::{
+    args::{Global, OutboxCommand, ResetArgs, RmPeerArgs},
+    out::Out,
+    place::Place,
+    report::Outcome,
+    show,
+};
+use millrace_node::{Namespace, links::LinkView};
+use serde_json::json;
+
+/// Where messages go that a peer refused for good.
+const DEAD_LOG: &str = "dead/outbox";
+
+pub fn run(command: &OutboxCommand, global: &Global, out: &mut Out) -> Outcome {
+    let place = Place::find(global)?;
+    let namespace = place.files()?;
+    match command {
+        OutboxCommand::Ls => {
+            let views: Vec<LinkView> =
+                namespace.links().view()?.into_iter().filter(|view| view.kind == "outbox").collect();
+            list("peer", "nothing was ever sent to another namespace", &views, out)?;
+            dead_letters(namespace, out)
+        }
+        OutboxCommand::Reset(args) => reset(namespace, args, out),
+        OutboxCommand::Rm(args) => rm(namespace, args, out),
+    }
+}
+
+/// Messages that no peer will ever take look sent in the list: they are in a log of their own.
+fn dead_letters(namespace: &Namespace, out: &mut Out) -> Outcome {
+    let logs = namespace.logs()?;
+    let refused = logs.iter().find(|log| &*log.name == DEAD_LOG).filter(|log| log.latest > 0);
+    match refused {
+        Some(log) if !out.json() => {
+            let count = show::count(log.latest + 1 - log.earliest, "message");
+            Ok(out.line(format!("{count} refused for good; `millrace log tail {DEAD_LOG}` shows why"))?)
+        }
+        _ => Ok(()),
+    }
+}
+
+fn reset(namespace: &Namespace, args: &ResetArgs, out: &mut Out) -> Outcome {
+    let dropped = namespace.links().reset_outbox(&args.peer, args.skip)?;
+    if out.json() {
+        return Ok(out.object(&json!({ "peer": args.peer, "dropped": dropped }))?);
+    }
+    let what =
+        if args.skip { format!("{} dropped", show::count(dropped, "message")) } else { "nothing dropped".into() };
+    Ok(out.line(format!("the stream to {} begins anew; {what}", args.peer))?)
+}
+
+fn rm(namespace: &Namespace, args: &RmPeerArgs, out: &mut Out) -> Outcome {
+    let dropped = namespace.links().remove_peer(&args.peer, args.force)?;
+    if out.json() {
+        return Ok(out.object(&json!({ "peer": args.peer, "dropped": dropped, "change": "removed" }))?);
+    }
+    Ok(out.line(format!("forgot peer {}; {} dropped", args.peer, show::count(dropped, "message")))?)
+}

@@ -1,0 +1,93 @@
+//! `millrace relay …`
+
+use super::{list, moment, troubles};
+use crate::{
+    args::{AddRelayArgs, Global, RelayCommand, ResumeArgs, RmRelayArgs},
+    out::Out,
+    place::Place,
+    report::Outcome,
+    show,
+};
+use millrace_node::{
+    Code, Namespace, Result,
+    links::{LinkView, RelayOptions},
+};
+use serde_json::json;
+
+pub fn run(command: &RelayCommand, global: &Global, out: &mut Out) -> Outcome {
+    let place = Place::find(global)?;
+    let namespace = place.files()?;
+    match command {
+        RelayCommand::Add(args) => add(namespace, args, out),
+        RelayCommand::Ls => list("relay", "no relays; `millrace relay add FROM TO` makes one", &views(namespace)?, out),
+        RelayCommand::Show(args) => show_one(namespace, &args.name, out),
+        RelayCommand::Rm(args) => rm(namespace, args, out),
+        RelayCommand::Resume(args) => resume(namespace, args, out),
+    }
+}
+
+fn views(namespace: &Namespace) -> Result<Vec<LinkView>> {
+    Ok(namespace.links().view()?.into_iter().filter(|view| view.kind == "relay").collect())
+}
+
+fn view(namespace: &Namespace, name: &str) -> Result<LinkView> {
+    let found = views(namespace)?.into_iter().find(|view| view.name == name);
+    found.ok_or_else(|| Code::RelayNotFound.error(format!("no relay '{}'", name.escape_debug())))
+}
+
+fn add(namespace: &Namespace, args: &AddRelayArgs, out: &mut Out) -> Outcome {
+    let name = args.name.as_deref().map(str::parse).transpose()?;
+    let options = RelayOptions { name, start: args.start, on_gap: args.on_gap.into() };
+    let relay = namespace.links().add_relay(&args.from, &args.to, &options)?;
+    if out.json() {
+        return Ok(out.object(&json!(view(namespace, &relay.name)?))?);
+    }
+    out.line(format!("added relay {}: {} to {}", relay.name, relay.from, relay.to))?;
+    if namespace.host()?.is_none() {
+        out.line("no host is running; `millrace serve` starts one, and with it the relay")?;
+    }
+    Ok(())
+}
+
+fn show_one(namespace: &Namespace, name: &str, out: &mut Out) -> Outcome {
+    let view = view(namespace, name)?;
+    if out.json() {
+        return Ok(out.object(&json!(view))?);
+    }
+    let relay = namespace.links().relay(name)?;
+    let at = |at_ms: Option<u64>| at_ms.map_or("-".into(), |at_ms| show::ago(moment(at_ms), show::now_us()));
+    out.line(format!("relay         {name}"))?;
+    out.line(format!("from          {}", view.from))?;
+    out.line(format!("to            {}", view.to))?;
+    out.line(format!("state         {}", view.state.name()))?;
+    out.line(format!("done          {} of {}", show::grouped(view.acked), show::grouped(view.newest)))?;
+    let (behind, bytes) = (show::count(view.lag_records, "record"), show::count(view.lag_bytes, "byte"));
+    out.line(format!("behind        {behind}, {bytes}"))?;
+    out.line(format!("first record  {}", relay.start))?;
+    out.line(format!("lost          {}", show::count(view.lost, "record")))?;
+    out.line(format!("other side    {}", view.peer.as_deref().unwrap_or("not met yet")))?;
+    out.line(format!("last contact  {}", at(view.contact_ms)))?;
+    troubles([&view], out)
+}
+
+fn rm(namespace: &Namespace, args: &RmRelayArgs, out: &mut Out) -> Outcome {
+    let gone = namespace.links().remove_relay(&args.name, args.force)?;
+    let change = if gone { "removed" } else { "leaving" };
+    if out.json() {
+        return Ok(out.object(&json!({ "relay": args.name, "change": change }))?);
+    }
+    let name = &args.name;
+    Ok(out.line(if gone {
+        format!("removed relay {name}")
+    } else {
+        format!("relay {name} forwards nothing more, and is gone once the other side was told")
+    })?)
+}
+
+fn resume(namespace: &Namespace, args: &ResumeArgs, out: &mut Out) -> Outcome {
+    namespace.links().resume_relay(&args.name, args.skip, args.start)?;
+    if out.json() {
+        return Ok(out.object(&json!(view(namespace, &args.name)?))?);
+    }
+    Ok(out.line(format!("relay {} goes on", args.name))?)
+}

@@ -1,0 +1,108 @@
+//! Serving namespaces: what `serve` and `dev` have in common.
+
+use crate::{args::ListenArgs, out::Out, report::Outcome, show};
+use millrace_gateway::{Bound, Hosted, Linker, SOCKET, Server, ServerOptions};
+use millrace_node::{
+    Error, Host, HostOptions, Name, Namespace, Observer, Result, Served, application::units, default_name,
+};
+use serde_json::{Value, json};
+use std::{sync::Arc, time::Duration};
+
+/// Hosts that run functions, and the server through which the world reaches them.
+pub struct Serving {
+    hosts: Vec<Host>,
+    served: Vec<Served>,
+    server: Server,
+    linkers: Vec<Linker>,
+}
+
+/// A namespace, and the name under which it is to be served, if one was given.
+pub type Named = (Option<Name>, Namespace);
+
+impl Serving {
+    /// Becomes the host of each namespace, and listens.
+    pub fn start(namespaces: Vec<Named>, args: &ListenArgs, observer: &Observer) -> Result<Serving> {
+        let mut hosts = Vec::new();
+        let mut served: Vec<Served> = Vec::new();
+        for (name, namespace) in namespaces {
+            let options = HostOptions { observer: Some(observer.clone()) };
+            hosts.push(Host::start(namespace.clone(), options)?);
+            let name = name.or_else(|| args.name.clone()).unwrap_or_else(|| default_name(namespace.dir()));
+            if served.iter().any(|other| *other.name() == name) {
+                let detail = format!("two namespaces have the name '{name}'; write NAME=DIR");
+                return Err(millrace_node::Code::ValueInvalid.error(detail));
+            }
+            served.push(Served::new(name, namespace)?);
+        }
+        let options = ServerOptions {
+            listen: args.listen.clone(),
+            socket: served.first().map(|served| served.namespace().dir().join(SOCKET)),
+            connections_max: args.connections_max,
+            ..ServerOptions::default()
+        };
+        let server = Server::start(Arc::new(Hosted::new(served.clone())), &options)?;
+        // Only now: what links bring in may be asked for at once.
+        let linkers = served.iter().map(|served| Linker::start(served.namespace().clone())).collect::<Result<_>>()?;
+        Ok(Serving { hosts, served, server, linkers })
+    }
+
+    /// Where it listens.
+    pub fn bound(&self) -> &Bound {
+        self.server.bound()
+    }
+
+    /// Why a host stopped running functions, if one did.
+    pub fn failure(&self) -> Option<Error> {
+        self.hosts.iter().find_map(Host::failure)
+    }
+
+    /// The addresses under which the namespaces can be reached.
+    pub fn addresses(&self) -> Vec<String> {
+        let named = |served: &Served| {
+            self.bound().addresses.iter().map(move |address| format!("mr://{address}/{}", served.name())).collect()
+        };
+        self.served.iter().flat_map(|served| -> Vec<String> { named(served) }).collect()
+    }
+
+    /// Tells where it listens.
+    pub fn announce(&self, out: &mut Out) -> Outcome {
+        for address in self.addresses() {
+            out.line(format!("  {address}"))?;
+        }
+        if let Some(address) = self.bound().addresses.first() {
+            out.line(format!("  http://{address}"))?;
+        }
+        Ok(())
+    }
+
+    /// The same for programs.
+    pub fn announcement(&self) -> Value {
+        json!({
+            "addresses": self.addresses(),
+            "listening": self.bound().addresses.iter().map(ToString::to_string).collect::<Vec<_>>(),
+            "socket": self.bound().socket,
+        })
+    }
+
+    /// Answers what was asked, lets runs in progress end, and tells how that went.
+    pub fn finish(self, drain: Duration, out: &mut Out) -> Outcome {
+        let running: usize =
+            self.hosts.iter().flat_map(|host| host.status().functions).map(|function| function.running.len()).sum();
+        if running > 0 && !out.json() {
+            let runs = show::count(running as u64, "run");
+            let drain = units::show_duration(drain);
+            out.line(format!("stopping: {runs} may take {drain} to end; again to stop at once"))?;
+            out.flush()?;
+        }
+        drop(self.linkers);
+        self.server.stop(drain);
+        let stopped: Result<Vec<()>> = self.hosts.into_iter().map(|host| host.stop(drain)).collect();
+        stopped?;
+        if out.json() {
+            out.object(&json!({ "event": "stopped" }))?
+        } else {
+            out.line("stopped")?
+        }
+        Ok(())
+    }
+}

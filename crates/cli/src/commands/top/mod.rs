@@ -1,0 +1,76 @@
+//! `millrace top`: how fast a namespace is going, now.
+
+mod look;
+mod screen;
+
+use super::serve::on_signals;
+use crate::{
+    args::{Global, TopArgs},
+    out::Out,
+    place::{Place, Target},
+    report::{self, Failure, Outcome},
+};
+use look::{Look, Rates};
+use screen::Screen;
+use serde_json::json;
+use std::{
+    io::{self, IsTerminal},
+    sync::mpsc::RecvTimeoutError,
+    time::Duration,
+};
+
+/// Shorter intervals would show the looking more than what is looked at.
+const EVERY_MIN: Duration = Duration::from_millis(50);
+
+pub fn run(args: &TopArgs, global: &Global, out: &mut Out) -> Outcome {
+    let (target, _) = Target::find(global)?;
+    let every = args.every.max(EVERY_MIN);
+    let mut place = Some(Place::at(&target)?);
+    let stop = on_signals()?;
+    let mut before = Look::at(place.as_ref().expect("it was opened just now"))?;
+    let live = !args.once && !out.json() && io::stdout().is_terminal();
+    let mut screen = Screen::new(&target, live, out)?;
+    loop {
+        match stop.recv_timeout(every) {
+            Err(RecvTimeoutError::Timeout) => {}
+            Ok(()) | Err(RecvTimeoutError::Disconnected) => return screen.end(out),
+        }
+        match look(&mut place, &target) {
+            Ok(after) => {
+                let rates = Rates::between(&before, &after);
+                if out.json() {
+                    out.object(&json!(rates))?
+                } else {
+                    screen.show(&rates, out)?
+                }
+                before = after;
+            }
+            // Whoever watches sees it go, and come again.
+            Err(error) if live => screen.trouble(&error, out)?,
+            Err(error) if args.once => return Err(error.into()),
+            Err(error) => {
+                out.flush()?;
+                report::say(&error, out.json());
+            }
+        }
+        match out.flush() {
+            Err(error) => {
+                let failure = Failure::from(error);
+                return if matches!(failure, Failure::BrokenPipe) { Ok(()) } else { Err(failure) };
+            }
+            Ok(()) if args.once => return screen.end(out),
+            Ok(()) => {}
+        }
+    }
+}
+
+/// Looks, over a new connection where the last one failed.
+fn look(place: &mut Option<Place>, target: &Target) -> millrace_node::Result<Look> {
+    let opened = match place.take() {
+        Some(place) => place,
+        None => Place::at(target)?,
+    };
+    let look = Look::at(&opened)?;
+    *place = Some(opened);
+    Ok(look)
+}

@@ -1,0 +1,105 @@
+//! What a shell may complete: names of the namespace that the command line is about.
+
+use crate::{
+    args::Global,
+    place::{Place, Target, contexts::Contexts, remote},
+};
+use clap_complete::{
+    CompletionCandidate,
+    engine::{PathCompleter, ValueCompleter},
+};
+use millrace_client::Options;
+use std::{
+    env,
+    ffi::{OsStr, OsString},
+    path::PathBuf,
+};
+
+/// The variable by which a shell asks for completions.
+pub const VARIABLE: &str = "_MILLRACE_COMPLETE";
+/// How long another host may take to answer.
+const PATIENCE_MS: u32 = 500;
+/// More names than these help nobody who chooses among them.
+const NAMES_MAX: usize = 1000;
+
+/// The option `--namespace` of a command line that may be incomplete.
+fn namespace_of(words: impl Iterator<Item = OsString>) -> Option<PathBuf> {
+    let mut words = words.skip_while(|word| word != "--").skip(1);
+    while let Some(word) = words.next() {
+        if word == "-n" || word == "--namespace" {
+            return words.next().map(PathBuf::from);
+        }
+        let text = word.to_string_lossy();
+        if let Some(value) = text.strip_prefix("--namespace=").or_else(|| text.strip_prefix("-n")) {
+            return Some(value.into());
+        }
+    }
+    None
+}
+
+/// The namespace that the command line is about. Whatever is wrong with it, a shell completes nothing then.
+fn place() -> Option<Place> {
+    let (target, _) = Target::find(&Global { json: false, namespace: namespace_of(env::args_os()) }).ok()?;
+    // Somebody holds a finger on a key.
+    let options = Options { connect_timeout_ms: PATIENCE_MS, request_timeout_ms: PATIENCE_MS, ..remote::options() };
+    Place::reach(&target, &options).ok()
+}
+
+fn beginning(names: impl IntoIterator<Item = String>, current: &OsStr) -> Vec<CompletionCandidate> {
+    let current = current.to_string_lossy();
+    let fits = names.into_iter().filter(|name| name.starts_with(&*current));
+    fits.take(NAMES_MAX).map(CompletionCandidate::new).collect()
+}
+
+fn log_names() -> Vec<String> {
+    let logs = place().and_then(|place| place.logs().ok()).unwrap_or_default();
+    logs.into_iter().map(|log| log.name).collect()
+}
+
+fn function_names() -> Vec<String> {
+    let functions = place().and_then(|place| place.functions().ok()).unwrap_or_default();
+    functions.into_iter().map(|function| function.name).collect()
+}
+
+/// Names of logs.
+pub fn logs(current: &OsStr) -> Vec<CompletionCandidate> {
+    beginning(log_names(), current)
+}
+
+/// Names of functions.
+pub fn functions(current: &OsStr) -> Vec<CompletionCandidate> {
+    beginning(function_names(), current)
+}
+
+/// What `why` can be asked about.
+pub fn targets(current: &OsStr) -> Vec<CompletionCandidate> {
+    beginning(function_names().into_iter().chain(log_names()), current)
+}
+
+/// Names of contexts.
+pub fn contexts(current: &OsStr) -> Vec<CompletionCandidate> {
+    let contexts = Contexts::load().unwrap_or_default().contexts;
+    beginning(contexts.into_keys().map(|name| name.to_string()), current)
+}
+
+/// Contexts and directories.
+pub fn namespaces(current: &OsStr) -> Vec<CompletionCandidate> {
+    let mut found = contexts(current);
+    found.extend(PathCompleter::dir().complete(current));
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_namespace_is_found_on_an_unfinished_line() {
+        let of = |line: &str| namespace_of(line.split(' ').map(OsString::from));
+        assert_eq!(of("millrace -n x -- millrace log get"), None);
+        assert_eq!(of("millrace -- millrace -n x log get"), Some("x".into()));
+        assert_eq!(of("millrace -- millrace log get --namespace=a/b "), Some("a/b".into()));
+        assert_eq!(of("millrace -- millrace log get -nx"), Some("x".into()));
+        assert_eq!(of("millrace -- millrace log get -n"), None);
+    }
+}

@@ -1,0 +1,287 @@
+//! What is told of logs, functions and runs: the same text for programs, here and from another host.
+
+use crate::show;
+use millrace_node::{FunctionStat, Hlc, LogStat, Reason, Record, RecordRef, RunState, RunView, Why};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+/// A log and how full it is.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct LogDoc {
+    pub name: String,
+    pub history: u64,
+    pub records: u64,
+    pub earliest: u64,
+    pub latest: u64,
+    pub functions: Vec<String>,
+    pub last_append: Option<String>,
+    /// Tells this log from one that had its name before.
+    pub incarnation: u32,
+}
+
+impl LogDoc {
+    pub fn of(log: &LogStat, newest: Option<&Record>, incarnation: u32) -> Self {
+        Self {
+            name: log.name.to_string(),
+            history: log.history,
+            // A log may be trimmed of all its records: then the earliest is the one to come.
+            records: if log.earliest == 0 { 0 } else { (log.latest + 1).saturating_sub(log.earliest) },
+            earliest: log.earliest,
+            latest: log.latest,
+            functions: log.functions.iter().map(ToString::to_string).collect(),
+            last_append: newest.map(|record| show::rfc3339(record.hlc)),
+            incarnation,
+        }
+    }
+
+    /// When its newest record was appended.
+    pub fn last_append(&self) -> Option<Hlc> {
+        self.last_append.as_deref().and_then(show::moment)
+    }
+}
+
+/// An error, as it stands in documents.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ErrorDoc {
+    pub code: String,
+    pub detail: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cause: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub remedy: Option<String>,
+}
+
+impl std::fmt::Display for ErrorDoc {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}: {}", self.code, self.detail)
+    }
+}
+
+/// A function and how much it has to do.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct FunctionDoc {
+    pub name: String,
+    pub triggered: u64,
+    pub done: u64,
+    pub pending: u64,
+    /// Its definition, unless that cannot be read.
+    #[serde(flatten)]
+    pub definition: Option<DefinitionDoc>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<ErrorDoc>,
+}
+
+/// What was deployed.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct DefinitionDoc {
+    pub runtime: String,
+    pub on: Vec<String>,
+    pub ordered: bool,
+    pub concurrency: u32,
+    pub monitor: Option<String>,
+    pub retries: u32,
+    pub dead_letter: String,
+    pub code: String,
+}
+
+impl From<&FunctionStat> for FunctionDoc {
+    fn from(stat: &FunctionStat) -> Self {
+        let mut doc = Self {
+            name: stat.name.to_string(),
+            triggered: stat.triggered,
+            done: stat.done,
+            pending: stat.pending(),
+            ..Self::default()
+        };
+        match &stat.definition {
+            Ok(definition) => {
+                let spec = &definition.spec;
+                doc.definition = Some(DefinitionDoc {
+                    runtime: spec.runtime.to_string(),
+                    on: spec.on.iter().map(ToString::to_string).collect(),
+                    ordered: spec.ordered,
+                    concurrency: spec.concurrency,
+                    monitor: spec.monitor.as_ref().map(ToString::to_string),
+                    retries: spec.retries,
+                    dead_letter: spec.dead_letter.to_string(),
+                    code: definition.code.clone(),
+                });
+            }
+            Err(error) => {
+                doc.error = Some(ErrorDoc {
+                    code: error.code().id().into(),
+                    detail: error.detail().into(),
+                    cause: Some(error.code().cause().into()),
+                    remedy: Some(error.code().remedy().into()),
+                });
+            }
+        }
+        doc
+    }
+}
+
+/// A record, named.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RecordDoc {
+    pub log: Option<String>,
+    pub seqno: u64,
+}
+
+impl From<&RecordRef> for RecordDoc {
+    fn from(record: &RecordRef) -> Self {
+        Self { log: record.log.as_ref().map(ToString::to_string), seqno: record.seqno }
+    }
+}
+
+impl std::fmt::Display for RecordDoc {
+    /// As `log get` takes it.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} {}", self.log.as_deref().unwrap_or("(removed log)"), self.seqno)
+    }
+}
+
+/// One attempt at a run.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct AttemptDoc {
+    pub attempt: u64,
+    pub time: String,
+}
+
+/// One run.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RunDoc {
+    pub id: String,
+    pub function: Option<String>,
+    pub state: String,
+    #[serde(flatten)]
+    pub record: RecordDoc,
+    pub cause: Option<String>,
+    pub caused_by: Option<String>,
+    pub triggered: String,
+    pub ended: Option<String>,
+    pub attempts: Vec<AttemptDoc>,
+    pub reads: Vec<RecordDoc>,
+    pub appends: Vec<RecordDoc>,
+    pub output: Option<String>,
+    pub error: Option<ErrorDoc>,
+}
+
+impl From<&RunView> for RunDoc {
+    fn from(view: &RunView) -> Self {
+        let id = |id: millrace_node::EventId| (!id.is_none()).then(|| id.to_string());
+        let attempts = view.attempts.iter();
+        let dead = view.ending.as_ref().and_then(|ending| ending.dead.as_ref());
+        Self {
+            id: view.id.to_string(),
+            function: view.function.as_ref().map(ToString::to_string),
+            state: state_word(view.state).into(),
+            record: (&view.record).into(),
+            cause: id(view.cause),
+            caused_by: id(view.caused_by),
+            triggered: show::rfc3339(view.triggered),
+            ended: view.ended.map(show::rfc3339),
+            attempts: attempts.map(|a| AttemptDoc { attempt: a.attempt, time: show::rfc3339(a.at) }).collect(),
+            reads: view.reads.iter().map(RecordDoc::from).collect(),
+            appends: view.appends.iter().map(RecordDoc::from).collect(),
+            output: view.ending.as_ref().map(|ending| ending.output.clone()),
+            error: dead.map(|death| ErrorDoc {
+                code: death.code.clone(),
+                detail: death.error.clone(),
+                ..ErrorDoc::default()
+            }),
+        }
+    }
+}
+
+/// A run's state as it stands in documents.
+pub fn state_word(state: RunState) -> &'static str {
+    match state {
+        RunState::Pending => "pending",
+        RunState::Started => "started",
+        RunState::Done => "done",
+        RunState::Dead => "dead",
+    }
+}
+
+/// Why something is not running.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct WhyDoc {
+    pub target: String,
+    /// Each has a `text` for people.
+    pub reasons: Vec<Value>,
+}
+
+impl From<&Why> for WhyDoc {
+    fn from(why: &Why) -> Self {
+        let reason = |reason: &Reason| {
+            let mut object = json!(reason);
+            object["text"] = json!(reason.to_string());
+            object
+        };
+        Self { target: why.target.clone(), reasons: why.reasons.iter().map(reason).collect() }
+    }
+}
+
+/// An outbox or a relay, and how it stands.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct LinkDoc {
+    /// `outbox` or `relay`.
+    pub kind: String,
+    pub name: String,
+    pub from: String,
+    pub to: String,
+    pub state: String,
+    pub acked: u64,
+    pub lag_records: u64,
+    pub lag_bytes: u64,
+    pub code: Option<String>,
+    pub error: Option<String>,
+}
+
+/// Entries of the journal, in order.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct EntriesDoc {
+    /// Each an entry, or `{"position": …, "error": …}` where one is damaged.
+    pub entries: Vec<Value>,
+    /// Where to go on.
+    pub next: u64,
+    /// Where the journal ended when it was read.
+    pub tail: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn documents_are_read_as_they_are_written_and_gaps_are_filled() {
+        let run = json!({
+            "id": "a-0-1", "function": "f", "state": "dead", "log": "raw", "seqno": 3, "cause": "a-0-0", "caused_by": null,
+            "triggered": "2026-01-01T00:00:00.000000Z", "ended": null, "attempts": [{"attempt": 1, "time": "x"}],
+            "reads": [], "appends": [{"log": null, "seqno": 1}], "output": null,
+            "error": {"code": "MR3007", "detail": "d"},
+        });
+        let doc: RunDoc = serde_json::from_value(run.clone()).unwrap();
+        assert_eq!(json!(doc), run);
+        assert_eq!(serde_json::from_value::<RunDoc>(json!({"id": "b", "new": 1})).unwrap().id, "b");
+        let function = json!({
+            "name": "f", "triggered": 3, "done": 1, "pending": 2, "runtime": "wasm", "on": ["raw"], "ordered": true,
+            "concurrency": 1, "monitor": null, "retries": 3, "dead_letter": "dead/f", "code": "00",
+        });
+        let doc: FunctionDoc = serde_json::from_value(function.clone()).unwrap();
+        assert_eq!((json!(doc), doc.definition.is_some()), (function, true));
+        let broken =
+            json!({"name": "f", "triggered": 0, "done": 0, "pending": 0, "error": {"code": "c", "detail": "d"}});
+        let doc: FunctionDoc = serde_json::from_value(broken.clone()).unwrap();
+        assert_eq!((json!(doc), doc.definition), (broken, None));
+    }
+}

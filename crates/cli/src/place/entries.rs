@@ -1,0 +1,85 @@
+//! Entries of the journal, as documents tell them.
+
+use super::docs::EntriesDoc;
+use crate::{report, show};
+use millrace_journal::{Catalog, Entry, Journal, Kind, Scan};
+use millrace_node::{Position, Result};
+use serde_json::{Value, json};
+use std::collections::VecDeque;
+
+/// Entries and bytes of payload read at once.
+pub const PAGE_ENTRIES_MAX: usize = 1000;
+const PAGE_BYTES_MAX: usize = 4 << 20;
+
+/// Where to begin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Start {
+    /// At this position.
+    Position(u64),
+    /// So many entries before the end.
+    Last(usize),
+}
+
+/// A page of entries.
+pub fn page(journal: &Journal, start: Start) -> Result<EntriesDoc> {
+    let (tail, catalog) = (journal.tail(), journal.catalog()?);
+    let mut scan = journal.scan(match start {
+        Start::Position(position) => Position::from_bytes(position),
+        Start::Last(count) => start_of_last(journal.scan(Position::default()), tail, count),
+    });
+    let (mut entries, mut bytes) = (Vec::new(), 0);
+    while scan.position() < tail && entries.len() < PAGE_ENTRIES_MAX && bytes < PAGE_BYTES_MAX {
+        let at = scan.position();
+        match scan.next() {
+            Ok(Some(entry)) => {
+                bytes += entry.payload.len();
+                entries.push(object(entry, &catalog));
+            }
+            Ok(None) => break,
+            // A damaged entry is reported in its place, and what follows is shown all the same.
+            Err(error) => {
+                entries.push(json!({ "position": at.get(), "error": report::object(&error)["error"] }));
+            }
+        }
+    }
+    Ok(EntriesDoc { entries, next: scan.position().get(), tail: tail.get() })
+}
+
+/// Where the newest `count` entries begin. The journal can only be read forwards, so it is read once to count.
+fn start_of_last(mut scan: Scan, tail: Position, count: usize) -> Position {
+    let mut starts = VecDeque::with_capacity(count.min(1024));
+    while scan.position() < tail {
+        let at = scan.position();
+        match scan.next() {
+            Ok(Some(entry)) => starts.push_back(entry.position),
+            Ok(None) => break,
+            Err(_) => starts.push_back(at),
+        }
+        if starts.len() > count {
+            starts.pop_front();
+        }
+    }
+    starts.front().copied().unwrap_or(tail)
+}
+
+/// The name of what an entry is about: a log or a function.
+fn subject(entry: &Entry, catalog: &Catalog) -> Option<String> {
+    match entry.kind {
+        Kind::Append | Kind::Read | Kind::Trim => catalog.log_by_id(entry.subject).map(|log| log.name().to_string()),
+        Kind::Trigger | Kind::Fired | Kind::Done => {
+            catalog.function_by_id(entry.subject).map(|function| function.name().to_string())
+        }
+        _ => None,
+    }
+}
+
+fn object(entry: &Entry, catalog: &Catalog) -> Value {
+    let mut object = json!({
+        "position": entry.position.get(), "kind": entry.kind.name(), "id": show::id(entry.id),
+        "time": show::rfc3339(entry.hlc), "hlc": entry.hlc.get(), "cause": show::id(entry.cause),
+        "subject": subject(entry, catalog), "subject_id": entry.subject, "seqno": entry.seqno, "ordinal": entry.ordinal,
+        "last_of_batch": entry.last, "carried": entry.carried, "bytes": entry.payload.len(),
+    });
+    show::put_data(&mut object, &entry.payload);
+    object
+}

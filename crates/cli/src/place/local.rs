@@ -1,0 +1,137 @@
+//! A namespace by its files.
+
+use super::{Found, Receipt, docs};
+use crate::report::Outcome;
+use docs::{FunctionDoc, LinkDoc, LogDoc, RunDoc, WhyDoc};
+use millrace_node::{
+    AppendOptions, Code, Error, EventId, LogName, LogStat, Namespace, NewRecord, Record, Result, RunFilter,
+};
+use std::time::{Duration, Instant};
+
+fn document(namespace: &Namespace, log: &LogStat) -> LogDoc {
+    // It may be overtaken while we look; then nothing is said of it.
+    let newest = (log.latest > 0).then(|| namespace.get(&log.name, log.latest).ok()).flatten();
+    let incarnation = namespace.log(&log.name).map_or(0, |log| log.id());
+    LogDoc::of(log, newest.as_ref(), incarnation)
+}
+
+pub fn logs(namespace: &Namespace) -> Result<Vec<LogDoc>> {
+    Ok(namespace.logs()?.iter().map(|log| document(namespace, log)).collect())
+}
+
+pub fn log(namespace: &Namespace, name: &str) -> Result<LogDoc> {
+    // Looked up by name first, so that a name that cannot be one says so.
+    let name = namespace.log(name)?.name().clone();
+    let log = namespace.logs()?.into_iter().find(|log| log.name == name);
+    Ok(document(namespace, &log.ok_or_else(|| no_log(&name))?))
+}
+
+fn no_log(name: &str) -> Error {
+    Code::LogNotFound.error(format!("no log '{name}'"))
+}
+
+/// The oldest and the newest record that can be read, each 0 if there is none.
+pub fn bounds(namespace: &Namespace, log: &str) -> Result<(u64, u64)> {
+    let log = namespace.log(log)?;
+    Ok((log.earliest(), log.latest()))
+}
+
+/// Says whether it was there already.
+pub fn create_log(namespace: &Namespace, name: &LogName, history: u64) -> Result<bool> {
+    let existed = namespace.log(name).is_ok();
+    namespace.create_log(name, history)?;
+    Ok(existed)
+}
+
+pub fn append(namespace: &Namespace, log: &str, data: &[u8], options: AppendOptions<'_>) -> Result<Receipt> {
+    let receipt = namespace.append(log, data, options)?;
+    Ok(Receipt { seqno: receipt.seqno, id: receipt.id })
+}
+
+pub fn append_many(
+    namespace: &Namespace,
+    records: Vec<Result<NewRecord>>,
+    options: AppendOptions<'_>,
+    progress: &mut dyn FnMut(&[Receipt]),
+) -> Result<()> {
+    namespace.append_many(records, options, |batch| {
+        let receipts: Vec<Receipt> =
+            batch.iter().map(|receipt| Receipt { seqno: receipt.seqno, id: receipt.id }).collect();
+        progress(&receipts);
+    })
+}
+
+pub fn read(
+    namespace: &Namespace,
+    log: &str,
+    from: u64,
+    to: u64,
+    visit: &mut dyn FnMut(u64, Found) -> Outcome,
+) -> Outcome {
+    let mut next = from;
+    while next <= to {
+        match namespace.get(log, next) {
+            Ok(record) => visit(next, Found::Record(record))?,
+            // What was appended meanwhile pushed it out of the history.
+            Err(error) if error.code() == Code::BelowHistory => {
+                let earliest = bounds(namespace, log)?.0;
+                let missed = earliest.clamp(next + 1, to.saturating_add(1).max(next + 1)) - next;
+                visit(next, Found::Missed(missed))?;
+                next += missed;
+                continue;
+            }
+            Err(error) if error.code() == Code::EntryDamaged => visit(next, Found::Damaged(error))?,
+            Err(error) => return Err(error.into()),
+        }
+        next += 1;
+    }
+    Ok(())
+}
+
+/// The newest seqno, as soon as it is above `seen` or the time is up.
+pub fn wait_above(namespace: &Namespace, log: &str, seen: u64, timeout: Duration) -> Result<u64> {
+    // By name every time: the log may have been removed, and another may have its name by now.
+    let log = namespace.log(log)?;
+    namespace.journal().wait_log(&log, seen, timeout)
+}
+
+pub fn functions(namespace: &Namespace) -> Result<Vec<FunctionDoc>> {
+    Ok(namespace.functions()?.iter().map(FunctionDoc::from).collect())
+}
+
+pub fn runs(namespace: &Namespace, filter: &RunFilter) -> Result<Vec<RunDoc>> {
+    Ok(namespace.runs(filter)?.iter().map(RunDoc::from).collect())
+}
+
+pub fn run(namespace: &Namespace, id: EventId) -> Result<RunDoc> {
+    namespace.run(id).map(|view| RunDoc::from(&view))
+}
+
+/// The run once it has ended, or as it is when the time is up.
+pub fn wait_run(namespace: &Namespace, id: EventId, timeout: Duration) -> Result<RunDoc> {
+    let started = Instant::now();
+    let journal = namespace.journal();
+    loop {
+        let seen = journal.tail();
+        let view = namespace.run(id)?;
+        let left = timeout.saturating_sub(started.elapsed());
+        if view.ended.is_some() || left.is_zero() {
+            return Ok(RunDoc::from(&view));
+        }
+        journal.wait(seen, left.min(Duration::from_secs(1)));
+    }
+}
+
+pub fn links(namespace: &Namespace) -> Result<Vec<LinkDoc>> {
+    let views = namespace.links().view()?;
+    let doc = |view| serde_json::to_value(view).and_then(serde_json::from_value).unwrap_or_default();
+    Ok(views.iter().map(doc).collect())
+}
+
+pub fn why(namespace: &Namespace, target: &str) -> Result<WhyDoc> {
+    namespace.why(target).map(|why| WhyDoc::from(&why))
+}
+
+pub fn get(namespace: &Namespace, log: &str, seqno: u64) -> Result<Record> {
+    namespace.get(log, seqno)
+}

@@ -1,0 +1,293 @@
+//! Which namespace a command is about, and what may be done with it: the same on this machine and on another.
+//!
+//! ```text
+//!  --namespace, environment, millrace.toml, context        target
+//!            |
+//!            +--> a directory     its files, mapped        local
+//!            +--> mr://, unix:    its host, asked          remote
+//! ```
+
+pub mod contexts;
+pub mod docs;
+pub mod entries;
+mod local;
+pub mod remote;
+mod target;
+
+pub use target::{Origin, Target};
+
+use crate::{args::Global, report::Outcome};
+use docs::{EntriesDoc, FunctionDoc, LinkDoc, LogDoc, RunDoc, WhyDoc};
+use entries::Start;
+use millrace_client::Options;
+use millrace_node::{
+    AppendOptions, Code, Error, EventId, HostStatus, LogName, Namespace, NewRecord, Position, Record, Result,
+    RunFilter,
+    application::{Application, NAMESPACE_DIR},
+};
+use remote::Remote;
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+/// A namespace that a command works on.
+pub enum Place {
+    /// Its files.
+    Local(Namespace),
+    /// A connection to its host, and where that is.
+    Remote(Remote, Target),
+}
+
+/// What an append returns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Receipt {
+    /// The record's sequence number in its log.
+    pub seqno: u64,
+    /// The record's id.
+    pub id: EventId,
+}
+
+/// What stands at a place of a log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// A record.
+    Record(Record),
+    /// Nothing any more: so many records have left the log's history.
+    Missed(u64),
+    /// A record that cannot be read.
+    Damaged(Error),
+}
+
+impl Place {
+    /// The namespace a command is about.
+    pub fn find(global: &Global) -> Result<Place> {
+        Self::at(&Target::find(global)?.0)
+    }
+
+    /// The namespace at a target.
+    pub fn at(target: &Target) -> Result<Place> {
+        Self::reach(target, &remote::options())
+    }
+
+    /// The namespace at a target, over a connection of this kind if it needs one.
+    pub fn reach(target: &Target, options: &Options) -> Result<Place> {
+        let place = match target {
+            Target::Directory(dir) => return Ok(Place::Local(Namespace::open(&tidy(dir.clone()))?)),
+            Target::Peer(peer) => millrace_client::Place::Tcp(peer.clone()),
+            Target::Socket(path) => millrace_client::Place::Unix(path.clone()),
+        };
+        Ok(Place::Remote(Remote::connect(&place, options)?, target.clone()))
+    }
+
+    /// The namespace's files, for what can only be done with them.
+    pub fn files(&self) -> Result<&Namespace> {
+        match self {
+            Place::Local(namespace) => Ok(namespace),
+            Place::Remote(_, target) => Err(local_only(target)),
+        }
+    }
+
+    pub fn logs(&self) -> Result<Vec<LogDoc>> {
+        match self {
+            Place::Local(namespace) => local::logs(namespace),
+            Place::Remote(remote, _) => remote.logs(),
+        }
+    }
+
+    pub fn log(&self, name: &str) -> Result<LogDoc> {
+        match self {
+            Place::Local(namespace) => local::log(namespace, name),
+            Place::Remote(remote, _) => remote.log(name),
+        }
+    }
+
+    /// The oldest and the newest record that can be read, each 0 if there is none.
+    pub fn bounds(&self, log: &str) -> Result<(u64, u64)> {
+        match self {
+            Place::Local(namespace) => local::bounds(namespace, log),
+            Place::Remote(remote, _) => remote.bounds(log),
+        }
+    }
+
+    /// Makes a log; says whether it was there already.
+    pub fn create_log(&self, name: &LogName, history: u64) -> Result<bool> {
+        match self {
+            Place::Local(namespace) => local::create_log(namespace, name, history),
+            Place::Remote(remote, _) => remote.create_log(name, history),
+        }
+    }
+
+    pub fn remove_log(&self, name: &LogName) -> Result<()> {
+        match self {
+            Place::Local(namespace) => namespace.remove_log(name),
+            Place::Remote(remote, _) => remote.remove_log(name),
+        }
+    }
+
+    pub fn append(&self, log: &str, data: &[u8], options: AppendOptions<'_>) -> Result<Receipt> {
+        match self {
+            Place::Local(namespace) => local::append(namespace, log, data, options),
+            Place::Remote(remote, _) => remote.append(log, data, options),
+        }
+    }
+
+    /// Appends records, many to a commit; `progress` hears of each batch once it is as durable as asked.
+    ///
+    /// When it returns an error, the records whose receipts `progress` was given are appended, and no others.
+    pub fn append_many(
+        &self,
+        records: Vec<Result<NewRecord>>,
+        options: AppendOptions<'_>,
+        progress: &mut dyn FnMut(&[Receipt]),
+    ) -> Result<()> {
+        match self {
+            Place::Local(namespace) => local::append_many(namespace, records, options, progress),
+            Place::Remote(remote, _) => remote.append_many(records, options, progress),
+        }
+    }
+
+    pub fn get(&self, log: &str, seqno: u64) -> Result<Record> {
+        match self {
+            Place::Local(namespace) => local::get(namespace, log, seqno),
+            Place::Remote(remote, _) => remote.get(log, seqno),
+        }
+    }
+
+    /// Reads `from` to `to`, in order; `visit` hears what stands at each place.
+    pub fn read(&self, log: &str, from: u64, to: u64, visit: &mut dyn FnMut(u64, Found) -> Outcome) -> Outcome {
+        match self {
+            Place::Local(namespace) => local::read(namespace, log, from, to, visit),
+            Place::Remote(remote, _) => remote.read(log, from, to, visit),
+        }
+    }
+
+    /// The newest seqno, as soon as it is above `seen` or the time is up.
+    pub fn wait_above(&self, log: &str, seen: u64, timeout: Duration) -> Result<u64> {
+        match self {
+            Place::Local(namespace) => local::wait_above(namespace, log, seen, timeout),
+            Place::Remote(remote, _) => remote.wait_above(log, seen, timeout),
+        }
+    }
+
+    pub fn functions(&self) -> Result<Vec<FunctionDoc>> {
+        match self {
+            Place::Local(namespace) => local::functions(namespace),
+            Place::Remote(remote, _) => remote.functions(),
+        }
+    }
+
+    pub fn runs(&self, filter: &RunFilter) -> Result<Vec<RunDoc>> {
+        match self {
+            Place::Local(namespace) => local::runs(namespace, filter),
+            Place::Remote(remote, _) => remote.runs(filter),
+        }
+    }
+
+    pub fn run(&self, id: EventId) -> Result<RunDoc> {
+        match self {
+            Place::Local(namespace) => local::run(namespace, id),
+            Place::Remote(remote, _) => remote.run(id),
+        }
+    }
+
+    /// The run once it has ended, or as it is when the time is up.
+    pub fn wait_run(&self, id: EventId, timeout: Duration) -> Result<RunDoc> {
+        match self {
+            Place::Local(namespace) => local::wait_run(namespace, id, timeout),
+            Place::Remote(remote, _) => remote.wait_run(id, timeout),
+        }
+    }
+
+    /// Waits until no run is pending.
+    pub fn wait_idle(&self, timeout: Duration) -> Result<()> {
+        match self {
+            Place::Local(namespace) => namespace.wait_idle(timeout),
+            Place::Remote(remote, _) => remote.wait_idle(timeout),
+        }
+    }
+
+    /// What the namespace's host is doing, if there is one.
+    pub fn host(&self) -> Result<Option<HostStatus>> {
+        match self {
+            Place::Local(namespace) => namespace.host_status(),
+            Place::Remote(remote, _) => remote.host(),
+        }
+    }
+
+    /// Outboxes and relays.
+    pub fn links(&self) -> Result<Vec<LinkDoc>> {
+        match self {
+            Place::Local(namespace) => local::links(namespace),
+            Place::Remote(remote, _) => remote.links(),
+        }
+    }
+
+    /// A page of the journal's entries.
+    pub fn entries(&self, start: Start) -> Result<EntriesDoc> {
+        match self {
+            Place::Local(namespace) => entries::page(namespace.journal(), start),
+            Place::Remote(remote, _) => remote.entries(start),
+        }
+    }
+
+    /// Returns when the journal may have grown beyond `tail`, at the latest when the time is up.
+    pub fn wait_entries(&self, tail: u64, timeout: Duration) {
+        match self {
+            Place::Local(namespace) => {
+                namespace.journal().wait(Position::from_bytes(tail), timeout);
+            }
+            Place::Remote(remote, _) => remote.pause(timeout),
+        }
+    }
+
+    pub fn why(&self, target: &str) -> Result<WhyDoc> {
+        match self {
+            Place::Local(namespace) => local::why(namespace, target),
+            Place::Remote(remote, _) => remote.why(target),
+        }
+    }
+}
+
+fn local_only(target: &Target) -> Error {
+    Code::LocalOnly.error(format!("{target} is not a directory"))
+}
+
+/// Refuses an address, for commands that need files; they ask before they begin.
+pub fn require_directory(global: &Global) -> Result<()> {
+    match Target::chosen(global)? {
+        None | Some((Target::Directory(_), _)) => Ok(()),
+        Some((target, _)) => Err(local_only(&target)),
+    }
+}
+
+/// The directory the user chose by option or environment.
+pub fn chosen(global: &Global) -> Option<PathBuf> {
+    match Target::chosen(global) {
+        Ok(Some((Target::Directory(dir), _))) => Some(dir),
+        _ => None,
+    }
+}
+
+/// A path without a needless `./` in front.
+pub fn tidy(path: PathBuf) -> PathBuf {
+    match path.strip_prefix(".") {
+        Ok(rest) if !rest.as_os_str().is_empty() => rest.to_path_buf(),
+        _ => path,
+    }
+}
+
+/// Opens the files of the namespace a command is about.
+pub fn open(global: &Global) -> Result<Namespace> {
+    // A context in use is for commands that work from afar; here it is no reason to go elsewhere.
+    match Target::find(global)? {
+        (Target::Directory(dir), _) => Namespace::open(&tidy(dir)),
+        (_, Origin::Context(_)) => Namespace::open(Path::new(NAMESPACE_DIR)),
+        (target, _) => Err(local_only(&target)),
+    }
+}
+
+/// The namespace of an application: as the option or environment says, else as its file does.
+pub fn application_dir(global: &Global, application: &Application) -> PathBuf {
+    tidy(chosen(global).unwrap_or_else(|| application.namespace.clone()))
+}

@@ -1,0 +1,163 @@
+//! What the user named: a directory, an address or a context, and where they named it.
+
+use super::contexts::Contexts;
+use crate::args::Global;
+use millrace_node::{
+    Code, Result,
+    application::{Application, FILE_NAME, NAMESPACE_DIR},
+};
+use millrace_wire::{Address, Peer};
+use std::{
+    fmt,
+    path::{Path, PathBuf},
+};
+
+/// What a namespace at a Unix socket starts with.
+const SOCKET: &str = "unix:";
+
+/// A namespace, as it is reached.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// By its files.
+    Directory(PathBuf),
+    /// By the host that serves it over TCP.
+    Peer(Peer),
+    /// By the host that serves it at this socket.
+    Socket(PathBuf),
+}
+
+/// Who said so: those further up go first.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// The option `--namespace`.
+    Option,
+    /// `MILLRACE_NAMESPACE`.
+    Environment,
+    /// The file `millrace.toml` here.
+    Application,
+    /// There is a `.millrace` here.
+    Here,
+    /// The context in use.
+    Context(String),
+    /// Nothing did.
+    Nobody,
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Target::Directory(dir) => write!(f, "{}", dir.display()),
+            Target::Peer(peer) => write!(f, "{peer}"),
+            Target::Socket(path) => write!(f, "{SOCKET}{}", path.display()),
+        }
+    }
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Origin::Option => f.write_str("--namespace says so"),
+            Origin::Environment => f.write_str("MILLRACE_NAMESPACE says so"),
+            Origin::Application => f.write_str("millrace.toml here says so"),
+            Origin::Here => f.write_str("it is here"),
+            Origin::Context(name) => write!(f, "context {name} is in use"),
+            Origin::Nobody => f.write_str("nothing says otherwise"),
+        }
+    }
+}
+
+impl Target {
+    /// What an address means: `mr://…`, `unix:…`, or else a directory.
+    pub fn parse(text: &Path) -> Result<Self> {
+        let Some(typed) = text.to_str() else { return Ok(Target::Directory(text.into())) };
+        if let Some(path) = typed.strip_prefix(SOCKET) {
+            return match path {
+                "" => Err(Code::PlaceInvalid.error("'unix:' names no socket")),
+                path => Ok(Target::Socket(path.into())),
+            };
+        }
+        if !typed.contains("://") {
+            return Ok(Target::Directory(text.into()));
+        }
+        let address: Address = typed.parse()?;
+        match address.log {
+            None => Ok(Target::Peer(address.peer)),
+            Some(log) => Err(Code::PlaceInvalid.error(format!("'{typed}' names the log '{log}', not a namespace"))),
+        }
+    }
+
+    /// What the user named: a context's name goes before a directory's, which `./` tells apart.
+    pub fn named(text: &Path) -> Result<Self> {
+        let plain = text.to_str().filter(|text| !text.contains(['/', ':']) && !text.starts_with('.'));
+        match plain {
+            Some(name) => match Contexts::load()?.contexts.get(name) {
+                Some(context) => Self::parse(Path::new(&context.address)),
+                None => Ok(Target::Directory(text.into())),
+            },
+            None => Self::parse(text),
+        }
+    }
+
+    /// What the option or the environment chose; an empty variable is no choice.
+    pub fn chosen(global: &Global) -> Result<Option<(Self, Origin)>> {
+        let variable = || std::env::var_os("MILLRACE_NAMESPACE").filter(|text| !text.is_empty()).map(PathBuf::from);
+        Ok(match &global.namespace {
+            Some(text) => Some((Self::named(text)?, Origin::Option)),
+            None => match variable() {
+                Some(text) => Some((Self::named(&text)?, Origin::Environment)),
+                None => None,
+            },
+        })
+    }
+
+    /// The namespace that a command is about, and why it is that one.
+    pub fn find(global: &Global) -> Result<(Self, Origin)> {
+        if let Some(chosen) = Self::chosen(global)? {
+            return Ok(chosen);
+        }
+        // What is in this directory goes before the context in use: whoever works on an application means that one.
+        if let Some(dir) = Application::namespace_of(Path::new(FILE_NAME)) {
+            return Ok((Target::Directory(dir), Origin::Application));
+        }
+        let here = Path::new(NAMESPACE_DIR);
+        if here.is_dir() {
+            return Ok((Target::Directory(here.into()), Origin::Here));
+        }
+        match Contexts::load()?.in_use() {
+            Some((name, context)) => Ok((Self::parse(Path::new(&context.address))?, Origin::Context(name.to_string()))),
+            None => Ok((Target::Directory(here.into()), Origin::Nobody)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<Target> {
+        Target::parse(Path::new(text))
+    }
+
+    #[test]
+    fn directories_addresses_and_sockets_are_told_apart() {
+        assert_eq!(parse("a/b").unwrap(), Target::Directory("a/b".into()));
+        assert_eq!(parse("unix:/run/x").unwrap(), Target::Socket("/run/x".into()));
+        let Target::Peer(peer) = parse("mr://edge:1/farm").unwrap() else { panic!() };
+        assert_eq!((&*peer.host, peer.port, &*peer.namespace), ("edge", 1, "farm"));
+        for text in ["a/b", "unix:/run/x", "mr://edge:1/farm"] {
+            assert_eq!(parse(text).unwrap().to_string(), text);
+        }
+    }
+
+    #[test]
+    fn what_names_no_namespace_is_refused() {
+        for (text, code) in [
+            ("unix:", Code::PlaceInvalid),
+            ("mr://edge/farm/raw", Code::PlaceInvalid),
+            ("http://edge/farm", Code::AddressInvalid),
+            ("mr://edge", Code::AddressInvalid),
+        ] {
+            assert_eq!(parse(text).unwrap_err().code(), code, "{text}");
+        }
+    }
+}
