@@ -4,9 +4,12 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-PACKAGES=(build-essential clang lld wasi-libc libclang-rt-dev-wasm32 python3-venv)
+PACKAGES=(build-essential clang lld wasi-libc libclang-rt-dev libclang-rt-dev-wasm32 python3-venv iproute2 nftables)
 STAMP=.venv/.installed
-REQUIREMENTS=(requirements-dev.txt examples/*/requirements.txt)
+# Only `setup.sh bench`: what our figures stand beside, and what makes the load.
+PEERS=(redis-server etcd-server nginx-light wrk)
+NATS_VERSION=v2.12.2
+REQUIREMENTS=(requirements-dev.txt sdk/python/requirements-dev.txt examples/*/requirements.txt)
 
 say() { printf 'setup: %s\n' "$*"; }
 ask() { printf '\nsetup: %s\n' "$*" >&2; exit 1; }
@@ -29,7 +32,7 @@ install_packages() {
     fi
     say "installing ${missing[*]}"
     "${as_root[@]}" apt-get update -qq || say "the package lists could not be refreshed; going on with those there are"
-    "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" \
+    "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive RUNLEVEL="${RUNLEVEL:-}" apt-get install -y -qq --no-install-recommends "${missing[@]}" \
         || ask "please install these packages by hand: ${missing[*]}"
 }
 
@@ -74,6 +77,23 @@ install_python_packages() {
     printf '%s\n' "$wanted" >"$STAMP"
 }
 
+# Debian's is too old to keep each message safe before it answers, so NATS comes from its sources; without Go the rows do
+# without it, and say so.
+install_nats() {
+    [[ -x target/peers/nats-server ]] && return
+    command -v go >/dev/null || { say "no Go here: the figures do without NATS"; return; }
+    say "building nats-server $NATS_VERSION"
+    mkdir -p target/peers
+    GOBIN="$PWD/target/peers" go install "github.com/nats-io/nats-server/v2@$NATS_VERSION" \
+        || say "nats-server could not be built: the figures do without NATS"
+}
+
+if [[ ${1:-} == bench ]]; then
+    PACKAGES+=("${PEERS[@]}")
+    # The peers' services are not wanted, only their programs.
+    export RUNLEVEL=1
+    install_nats
+fi
 install_packages
 install_rust
 install_python_packages

@@ -1,13 +1,123 @@
-"""Millrace: functions that run when a record is appended to a log.
+"""Millrace: append records to logs, and run functions for them.
 
-    from millrace import Context, Record
+    import millrace
 
-    def smooth(record: Record, ctx: Context) -> None:
+    ns = millrace.open("farm/.millrace")        # or "mr://edge:7070/farm"
+    ns.append("raw/kitchen", {"celsius": 21.5})
+    for record in ns.tail("clean/kitchen"):
+        print(record.seqno, record.json())
+
+A function runs for every record of the logs it is bound to:
+
+    @millrace.function(on="raw/kitchen")
+    def smooth(record: millrace.Record, ctx: millrace.Context) -> None:
         ctx.append("clean/kitchen", {"celsius": record.json()["celsius"]})
 
-Inside a worker this package is always there, installed or not.
+What a function needs is pure Python and always there inside a worker, installed or not. The rest is loaded when it is
+first used.
 """
 
-from millrace._worker import Context, Error, Record
+from __future__ import annotations
 
-__all__ = ["Context", "Error", "Record"]
+import importlib as _importlib
+
+from millrace import _worker
+from millrace._worker import (
+    Busy,
+    Conflict,
+    Context,
+    Damaged,
+    Denied,
+    Error,
+    FunctionFailed,
+    Gone,
+    Invalid,
+    Missing,
+    NotFound,
+    Record,
+    StorageFailed,
+    TimedOut,
+    Unavailable,
+    function,
+)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from millrace import codecs
+    from millrace._async import AsyncLog, AsyncNamespace, aopen
+    from millrace._log import Entry, Log
+    from millrace._namespace import Namespace
+    from millrace._open import create, open
+    from millrace._records import StoredRecord
+    from millrace._views import Deployed, FunctionStat, LogStat, Reason, Run, Why
+
+__all__ = [
+    "AsyncLog",
+    "AsyncNamespace",
+    "Busy",
+    "Conflict",
+    "Context",
+    "Damaged",
+    "Denied",
+    "Deployed",
+    "Entry",
+    "Error",
+    "FunctionFailed",
+    "FunctionStat",
+    "Gone",
+    "Invalid",
+    "Log",
+    "LogStat",
+    "Missing",
+    "Namespace",
+    "NotFound",
+    "Reason",
+    "Record",
+    "Run",
+    "StorageFailed",
+    "StoredRecord",
+    "TimedOut",
+    "Unavailable",
+    "Why",
+    "aopen",
+    "codecs",
+    "create",
+    "function",
+    "open",
+]
+
+_LATER = {
+    "AsyncLog": "_async",
+    "AsyncNamespace": "_async",
+    "Deployed": "_views",
+    "Entry": "_log",
+    "FunctionStat": "_views",
+    "Log": "_log",
+    "LogStat": "_views",
+    "Namespace": "_namespace",
+    "Reason": "_views",
+    "Run": "_views",
+    "StoredRecord": "_records",
+    "Why": "_views",
+    "aopen": "_async",
+    "create": "_open",
+    "open": "_open",
+}
+
+for _name in _worker.OFFERED:
+    # Tracebacks and pickles name things as people import them.
+    globals()[_name].__module__ = __name__
+
+
+def __getattr__(name: str) -> object:
+    if name == "codecs":
+        return _importlib.import_module("millrace.codecs")
+    if name not in _LATER:
+        raise AttributeError(f"module 'millrace' has no attribute {name!r}")
+    value = getattr(_importlib.import_module(f"millrace.{_LATER[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -4,6 +4,9 @@ The host starts this file once per deployed function, as its *zygote*: it import
 a worker whenever the host asks for one. A worker speaks spec/protocol/worker.md on descriptor 3.
 """
 
+from __future__ import annotations
+
+import abc
 import collections
 import gc
 import importlib
@@ -18,6 +21,14 @@ import sys
 import threading
 import traceback
 import types
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from typing import Any, Optional, TypeVar, Union
+
+    Handler = Callable[["Record", "Context"], object]
+    H = TypeVar("H", bound=Handler)
 
 _CHANNEL = 3
 _WINDOW_BYTES = 256 << 10
@@ -47,15 +58,217 @@ _MESSAGE_CHARACTERS_MAX = 6000
 
 
 class Error(Exception):
-    """What the namespace refused: `code` is a stable code such as "MR2105"."""
+    """Whatever Millrace refuses or cannot do: `code` is a stable code such as "MR2105", `detail` what was wrong here.
 
-    def __init__(self, code: str, detail: str) -> None:
-        super().__init__(f"{code}: {detail}")
+    `cause` says why this code arises in general and `remedy` what to do about it; inside a function both are empty.
+
+        Error
+        +-- NotFound            no such log, record, function, run or namespace; also a LookupError
+        |   +-- Gone            it was there, and has left the log's history
+        +-- Invalid             a name, value or definition that cannot be; also a ValueError
+        +-- Conflict            it exists already, or somebody uses it
+        +-- Busy                too much is pending; `retry_after` says when to try again, in seconds
+        +-- TimedOut            it did not happen within the time given; also a TimeoutError
+        +-- Denied              not permitted; also a PermissionError
+        +-- Unavailable         the host cannot be reached, or went away; also a ConnectionError
+        +-- FunctionFailed      a function's code cannot be used, or failed
+        +-- StorageFailed       the disk is full, or refused
+        |   +-- Damaged         bytes are not what was written
+        +-- Missing             a part of this package, or a package it can use, is not installed; also an ImportError
+    """
+
+    def __init__(
+        self, code: str, detail: str, cause: str = "", remedy: str = "", retry_after: Optional[float] = None
+    ) -> None:
+        # Not super(): those that are an OSError too would take the texts for an errno and file names.
+        BaseException.__init__(self, code, detail, cause, remedy, retry_after)
         self.code = code
         self.detail = detail
+        self.cause = cause
+        self.remedy = remedy
+        self.retry_after = retry_after
+        if remedy and hasattr(self, "add_note"):
+            self.add_note(remedy)
+
+    def __str__(self) -> str:
+        return f"{self.code}: {self.detail}"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), self.args
 
 
-class Record:
+class NotFound(Error, LookupError):
+    """No such log, record, function, run or namespace."""
+
+
+class Gone(NotFound):
+    """The record was there, and has left the log's history."""
+
+
+class Invalid(Error, ValueError):
+    """A name, value or definition that cannot be."""
+
+
+class Conflict(Error):
+    """It exists already, or somebody uses it."""
+
+
+class Busy(Error):
+    """Too much is pending; `retry_after` says when to try again, in seconds."""
+
+
+class TimedOut(Error, TimeoutError):
+    """It did not happen within the time given."""
+
+
+class Denied(Error, PermissionError):
+    """Not permitted."""
+
+
+class Unavailable(Error, ConnectionError):
+    """The host cannot be reached, or went away."""
+
+
+class FunctionFailed(Error):
+    """A function's code cannot be used, or failed."""
+
+
+class StorageFailed(Error):
+    """The disk is full, or refused."""
+
+
+class Damaged(StorageFailed):
+    """Bytes are not what was written."""
+
+
+class Missing(Error, ImportError):
+    """A part of this package, or a package it can use, is not installed."""
+
+
+# What a code of spec/errors.toml is in the tree: by its own number, else by its thousand.
+_KINDS = {
+    **dict.fromkeys((2001, 2101, 2105, 3001, 3007, 4001, 4008, 4016, 6007, 6041, 6070, 6076), NotFound),
+    **dict.fromkeys((2104, 3009, 6024, 6067, 6074), Gone),
+    **dict.fromkeys((2015, 2016, 2107, 3002, 6001, 6002, 6025, 6042, 6045, 6046, 6047, 6048, 6051, 6052, 6075), Invalid),
+    **dict.fromkeys((6102, 6103, 6104, 6106, 6107, 6110, 6111, 6115), Invalid),
+    **dict.fromkeys((2006, 2017, 2102, 2103, 6010, 6023, 6063, 6064, 6065, 6066, 6068, 6071), Conflict),
+    **dict.fromkeys((2007, 2019, 3011, 6009, 6050, 6061, 6062), Busy),
+    **dict.fromkeys((2106, 3107, 6122, 6124), TimedOut),
+    **dict.fromkeys((2005, 6011, 6021, 6022, 6043, 6044), Denied),
+    **dict.fromkeys((2002, 2003, 2004, 2010, 2011, 3005, 6077), Damaged),
+    **dict.fromkeys((6101, 6105, 6112), Missing),
+}
+_KINDS_BY_THOUSAND = {
+    1: Invalid, 2: StorageFailed, 3: FunctionFailed, 4: Invalid, 5: Unavailable, 6: Unavailable
+}
+
+
+def error_of(
+    code: str, detail: str, cause: str = "", remedy: str = "", retry_after: Optional[float] = None
+) -> Error:
+    """The error with this code, of the class that belongs to it."""
+    number = int(code[2:]) if code[2:].isdigit() else 0
+    kind = _KINDS.get(number) or _KINDS_BY_THOUSAND.get(number // 1000, Error)
+    return kind(code, detail, cause, remedy, retry_after)
+
+
+class Settings:
+    """How a function is to run, as its decorator says; what is None is as millrace.toml has it by default."""
+
+    __slots__ = ("name", "on", "options")
+
+    def __init__(self, name: Optional[str], on: Sequence[str], options: Mapping[str, Any]) -> None:
+        self.name = name
+        self.on = tuple(on)
+        self.options = {key: value for key, value in options.items() if value is not None}
+
+    def __repr__(self) -> str:
+        options = "".join(f", {key}={value!r}" for key, value in self.options.items())
+        return f"Settings(name={self.name!r}, on={self.on!r}{options})"
+
+
+def function(
+    *,
+    on: Union[str, Sequence[str]] = (),
+    name: Optional[str] = None,
+    concurrency: int = 1,
+    ordered: Optional[bool] = None,
+    monitor: Optional[str] = None,
+    timeout: Optional[float] = None,
+    memory: Optional[int] = None,
+    output: Optional[int] = None,
+    retries: Optional[int] = None,
+    backoff: Optional[float] = None,
+    dead_letter: Optional[str] = None,
+    pending_max: Optional[int] = None,
+    env: Optional[Mapping[str, str]] = None,
+    python: Optional[str] = None,
+) -> Callable[[H], H]:
+    """Says how a function is to be deployed, and leaves it the plain function that it is.
+
+        @millrace.function(on="raw", retries=5)
+        def smooth(record: millrace.Record, ctx: millrace.Context) -> None:
+            ctx.append("clean", record.json()["celsius"])
+
+    The names are those of millrace.toml; times are in seconds and sizes in bytes. Runs go in order, unless
+    `concurrency` is more than 1.
+    """
+    options = {
+        "concurrency": concurrency,
+        "ordered": concurrency == 1 if ordered is None else ordered,
+        "monitor": monitor,
+        "timeout": timeout,
+        "memory": memory,
+        "output": output,
+        "retries": retries,
+        "backoff": backoff,
+        "dead_letter": dead_letter,
+        "pending_max": pending_max,
+        "env": dict(env) if env is not None else None,
+        "python": python,
+    }
+    settings = Settings(name, (on,) if isinstance(on, str) else on, options)
+
+    def decorate(handler: H) -> H:
+        handler.__millrace__ = settings  # type: ignore[attr-defined]
+        return handler
+
+    return decorate
+
+
+# What `import millrace` offers in a worker, installed or not.
+OFFERED = (
+    "Busy",
+    "Conflict",
+    "Context",
+    "Damaged",
+    "Denied",
+    "Error",
+    "FunctionFailed",
+    "Gone",
+    "Invalid",
+    "Missing",
+    "NotFound",
+    "Record",
+    "StorageFailed",
+    "TimedOut",
+    "Unavailable",
+    "function",
+)
+
+
+def encode(data: object) -> bytes:
+    """The bytes to append: bytes as they are, text as UTF-8, anything else as compact JSON."""
+    if isinstance(data, bytes):
+        return data
+    if isinstance(data, str):
+        return data.encode()
+    if isinstance(data, (bytearray, memoryview)):
+        return bytes(data)
+    return json.dumps(data, separators=(",", ":"), allow_nan=False).encode()
+
+
+class Record(metaclass=abc.ABCMeta):
     """A record of a log: `log`, `seqno` and its bytes, `data`."""
 
     __slots__ = ("log", "seqno", "data")
@@ -69,7 +282,7 @@ class Record:
         """The record as UTF-8 text."""
         return self.data.decode()
 
-    def json(self):
+    def json(self) -> Any:
         """The record as JSON."""
         return json.loads(self.data)
 
@@ -82,8 +295,8 @@ class Context:
 
     __slots__ = ("_channel", "_id", "attempt")
 
-    def __init__(self, channel: "_Channel", run_id: int, attempt: int) -> None:
-        self._channel = channel
+    def __init__(self, channel: _Channel, run_id: int, attempt: int) -> None:
+        self._channel: Optional[_Channel] = channel
         self._id = run_id
         self.attempt = attempt
 
@@ -96,23 +309,18 @@ class Context:
 
     cause = run
 
-    def append(self, log: str, data) -> None:
+    def append(self, log: str, data: object) -> None:
         """Appends bytes, text, or anything that JSON can express; visible when the run is done, or never."""
-        if isinstance(data, str):
-            data = data.encode()
-        elif isinstance(data, (bytearray, memoryview)):
-            data = bytes(data)
-        elif not isinstance(data, bytes):
-            data = json.dumps(data, separators=(",", ":"), allow_nan=False).encode()
-        if len(data) > _RECORD_BYTES_MAX:
-            raise Error("MR1004", f"a record of {len(data)} bytes; {_RECORD_BYTES_MAX} is the most")
+        payload = encode(data)
+        if len(payload) > _RECORD_BYTES_MAX:
+            raise error_of("MR1004", f"a record of {len(payload)} bytes; {_RECORD_BYTES_MAX} is the most")
         name = _log_name(log)
-        self._open().stage(_HEAD.pack(len(name) + len(data), _APPEND, 0, len(name), 0) + name + data)
+        self._open().stage(_HEAD.pack(len(name) + len(payload), _APPEND, 0, len(name), 0) + name + payload)
 
     def get(self, log: str, seqno: int) -> Record:
         """A record of a log, as of the beginning of the run."""
         if not 0 <= seqno < 1 << 64:
-            raise Error("MR1003", f"{seqno} is not a sequence number")
+            raise error_of("MR1003", f"{seqno} is not a sequence number")
         name = _log_name(log)
         return Record(log, seqno, self._open().ask(_HEAD.pack(len(name), _GET, 0, len(name), seqno) + name))
 
@@ -130,7 +338,7 @@ class Context:
         """Random bytes, at most 65536."""
         return self._open().ask(_HEAD.pack(0, _RANDOM, 0, 0, n))
 
-    def _open(self) -> "_Channel":
+    def _open(self) -> _Channel:
         channel = self._channel
         if channel is None:
             raise RuntimeError("the run is over; its context cannot be used any more")
@@ -142,7 +350,7 @@ class Context:
 def _log_name(log: str) -> bytes:
     name = log.encode()
     if len(name) > _NAME_BYTES_MAX:
-        raise Error("MR1001", f"a log name of {len(name)} bytes; {_NAME_BYTES_MAX} is the most")
+        raise error_of("MR1001", f"a log name of {len(name)} bytes; {_NAME_BYTES_MAX} is the most")
     return name
 
 
@@ -153,10 +361,10 @@ class _Channel:
         self.fd = fd
         # In a child that the function forked, which has no business here.
         self.forked = False
-        self._staged = []
+        self._staged: list[bytes] = []
         self._received = b""
         self._at = 0
-        self._runs = collections.deque()
+        self._runs: collections.deque[tuple[int, bytes]] = collections.deque()
         # Functions may have threads. Lock order: _asking, _writing.
         self._asking = threading.Lock()
         self._writing = threading.Lock()
@@ -186,16 +394,16 @@ class _Channel:
                     break
                 self._runs.append((number, body))
         if number:
-            raise Error(f"MR{number}", body[2:].decode(errors="replace"))
+            raise error_of(f"MR{number}", body[2:].decode(errors="replace"))
         return body[2:]
 
-    def next_run(self):
+    def next_run(self) -> tuple[int, bytes]:
         if self._runs:
             return self._runs.popleft()
         _, number, body = self._frame()
         return number, body
 
-    def _frame(self):
+    def _frame(self) -> tuple[int, int, bytes]:
         """The next frame: its kind, its number, and its name length (2 bytes) and body."""
         received, at = self._received, self._at
         while True:
@@ -232,8 +440,8 @@ class _Printed(io.RawIOBase):
     def writable(self) -> bool:
         return True
 
-    def write(self, data) -> int:
-        data = bytes(data)
+    def write(self, printed: Any) -> int:
+        data = bytes(printed)
         if self._channel.forked:
             return os.write(self._fd, data)
         self._channel.flush(_HEAD.pack(len(data), _OUTPUT, 0, 0, 0) + data)
@@ -263,7 +471,7 @@ def _explain(error: BaseException) -> str:
         return type(error).__name__
 
 
-def _work(channel: _Channel, handler) -> None:
+def _work(channel: _Channel, handler: Handler) -> None:
     """Runs the handler for every RUN frame. Each run's frames are written before the next run begins."""
     stdout, stderr = sys.stdout, sys.stderr
     fixed, head, next_run, flush = _RUN_FIXED.unpack_from, _HEAD.pack, channel.next_run, channel.flush
@@ -305,7 +513,7 @@ def _die_with_parent(parent: int) -> None:
         os._exit(1)
 
 
-def _become_worker(zygote: int, channel_fd: int, printed_fd: int, handler) -> None:
+def _become_worker(zygote: int, channel_fd: int, printed_fd: int, handler: Handler) -> None:
     os.setpgid(0, 0)
     _die_with_parent(zygote)
     os.dup2(printed_fd, 1)
@@ -324,7 +532,7 @@ def _become_worker(zygote: int, channel_fd: int, printed_fd: int, handler) -> No
     _work(channel, handler)
 
 
-def _load(directory: str, module_name: str, function_name: str):
+def _load(directory: str, module_name: str, function_name: str) -> tuple[Optional[Handler], int, str]:
     """The handler, or the number of a code and what was wrong."""
     if sys.version_info < (3, 9):
         return None, _PYTHON_UNUSABLE, f"{sys.executable} is Python {sys.version.split()[0]}; 3.9 is needed"
@@ -355,14 +563,15 @@ def _load(directory: str, module_name: str, function_name: str):
 def _offer_millrace() -> None:
     """Lets functions `import millrace` where it is not installed."""
     if importlib.util.find_spec("millrace") is None:
-        package = types.ModuleType("millrace", "The types that a function sees.")
-        package.Context, package.Error, package.Record = Context, Error, Record
-        package.__all__ = ["Context", "Error", "Record"]
+        package = types.ModuleType("millrace", "What a function sees.")
+        for name in OFFERED:
+            setattr(package, name, globals()[name])
+        package.__dict__["__all__"] = list(OFFERED)
         package.__path__ = []
         sys.modules["millrace"] = package
 
 
-def main(arguments) -> None:
+def main(arguments: list[str]) -> None:
     """The zygote: loads the handler and forks a worker per request of the host."""
     control = socket.socket(fileno=os.dup(_CHANNEL))
     null = os.open(os.devnull, os.O_RDWR)
@@ -391,7 +600,7 @@ def main(arguments) -> None:
         if pid == 0:
             try:
                 control.close()
-                _become_worker(zygote, *fds, handler)
+                _become_worker(zygote, fds[0], fds[1], handler)
             except BaseException:
                 os.write(2, traceback.format_exc().encode(errors="backslashreplace"))
             finally:

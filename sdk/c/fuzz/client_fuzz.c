@@ -1,0 +1,142 @@
+/* client_fuzz.c - a host that sends any bytes to a client that calls anything. For libFuzzer; takes the place of place.c.
+ *
+ * The first two bytes choose the client's memory, whether the host greets properly, and what is called.
+ */
+#define _POSIX_C_SOURCE 200809L
+
+#include "client.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <unistd.h>
+
+static int ends[2];
+
+bool mrc_is_name(const char *text, size_t size) { return size > 0 && size <= MRC_NAME_MAX && memchr(text, '/', size) == NULL; }
+
+int mrc_place_parse(mrc_client *client, const char *text) {
+    (void)text;
+    client->place.kind = MRC_TCP;
+    return 0;
+}
+
+int mrc_place_connect(mrc_client *client, uint64_t deadline_ms) {
+    (void)client, (void)deadline_ms;
+    return dup(ends[0]);
+}
+
+static long told;
+
+static void tell(void *context, int64_t ticket, int status, const mrc_receipt *receipt) {
+    if (context != &told || ticket <= 0 || (status == 0) != (receipt != NULL) || status > 0) abort();
+    told--;
+}
+
+/* Looks at every byte that a call handed out. */
+static void look(const void *data, size_t size) {
+    static volatile uint8_t sink;
+    const uint8_t *at = data;
+    while (size-- > 0) sink = (uint8_t)(sink ^ *at++);
+}
+
+static void check(mrc_client *client, int status) {
+    const mrc_error *error = mrc_error_of(client);
+    if (status >= 0) return;
+    if (error->number >= 0 || error->number < -9999 || strlen(error->code) != 6) abort();
+    if (!mrw_is_utf8((const uint8_t *)error->detail, strlen(error->detail))) abort();
+}
+
+static void call(mrc_client *client, unsigned what) {
+    mrc_record record;
+    mrc_records records;
+    mrc_receipt receipts[3];
+    const mrc_new_record many[3] = {{"a", "1", 1}, {"b", "", 0}, {"c", "3", 1}};
+    mrc_cursor cursor = {0, 1};
+    uint64_t seqno;
+    const char *json;
+    size_t size;
+    int status = 0, i;
+    switch (what % 8) {
+    case 0: status = mrc_append(client, "a", "x", 1, NULL, receipts); break;
+    case 1: status = mrc_append_many(client, many, 3, NULL, receipts); break;
+    case 2:
+        status = mrc_get(client, "a", 0, NULL, &record);
+        if (status == 0) look(record.data, record.size);
+        break;
+    case 3:
+        status = mrc_range(client, "a", 1, 100, NULL, &records);
+        while (status == 0 && mrc_next(&records, &record)) look(record.data, record.size);
+        break;
+    case 4: status = mrc_latest(client, "a", 0, NULL, &seqno); break;
+    case 5:
+        status = mrc_show(client, "logs", &json, &size);
+        if (status == 0) look(json, size + 1);
+        break;
+    case 6:
+        for (i = 0; i < 10; i++) told += mrc_append_nowait(client, "a", "x", 1, NULL) > 0;
+        status = mrc_drain(client);
+        break;
+    default:
+        status = mrc_tail(client, "a", cursor, NULL);
+        for (i = 0; i < 100 && status >= 0; i++) {
+            status = mrc_tail_next(client, 0, &record);
+            if (status == 0) break;
+            if (status == 1) look(record.data, record.size);
+        }
+        if (status >= 0) status = mrc_tail_end(client);
+    }
+    check(client, status);
+}
+
+/* A WELCOME under request 1. */
+static size_t greet(uint8_t *to, size_t capacity) {
+    mrw_welcome welcome;
+    mrw_heading heading;
+    mrw_writer writer = {to, capacity, 0, false, NULL, NULL};
+    memset(&welcome, 0, sizeof welcome);
+    memset(&heading, 0, sizeof heading);
+    welcome.version = 1;
+    welcome.host.at = "fuzz";
+    welcome.host.size = 4;
+    welcome.name = welcome.host;
+    welcome.frame_max_bytes = welcome.record_max_bytes = 1 << 20;
+    welcome.requests_max = 4;
+    welcome.durability = MRW_DISK;
+    heading.request = 1;
+    return mrw_encode(&writer, MRW_WELCOME, &heading, &welcome) == 0 ? writer.size : 0;
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size) {
+    static uint8_t greeting[512], memory[1 << 17];
+    struct timeval slice = {1, 0};
+    mrc_options options;
+    mrc_client *client;
+    mrc_error error;
+    unsigned calls;
+    if (size < 2 || size > 60000 || socketpair(AF_UNIX, SOCK_STREAM, 0, ends) != 0) return 0;
+    memset(&options, 0, sizeof options);
+    options.receive_bytes = bytes[0] & 2 ? 4096 : 60000;
+    options.send_bytes = 1024;
+    options.connect_timeout_ms = options.request_timeout_ms = 50;
+    options.memory = memory + (bytes[0] & 7); /* of any alignment */
+    options.memory_bytes = sizeof memory - 8;
+    setsockopt(ends[0], SOL_SOCKET, SO_RCVTIMEO, &slice, sizeof slice);
+    if (bytes[0] & 1 && write(ends[1], greeting, greet(greeting, sizeof greeting)) < 0) abort();
+    if (write(ends[1], bytes + 2, size - 2) < 0) abort();
+    shutdown(ends[1], SHUT_WR);
+    told = 0;
+    if (mrc_open(&client, "mr://fuzz/fuzz", &options, &error) == 0) {
+        mrc_on_appended(client, tell, &told);
+        for (calls = 0; calls < 4 && mrc_connected(client); calls++) call(client, bytes[1] >> 2 * calls);
+        if (told > 0) check(client, mrc_drain(client));
+        if (told != 0) abort(); /* each append is told of once */
+        mrc_close(client);
+    } else if (error.number >= 0) {
+        abort();
+    }
+    close(ends[0]);
+    close(ends[1]);
+    return 0;
+}

@@ -1,0 +1,205 @@
+//! A namespace's own files, as one client in C uses them.
+
+use crate::abi::{CError, CReceipt, CRecord, Told};
+use millrace_node::{
+    AppendOptions, Code, Door, Durability, Error, Held, Log, Namespace, Principal, Receipt, Record, Result, Served,
+    default_name,
+};
+use std::{
+    collections::VecDeque,
+    ffi::c_void,
+    net::{IpAddr, Ipv4Addr},
+    path::{Path, PathBuf},
+    ptr,
+    time::{Duration, Instant},
+};
+
+/// Bytes of records that one range or one step of a tail reads.
+const RANGE_BYTES_MAX: usize = 1 << 20;
+/// Records of one step of a tail.
+const TAIL_RECORDS: u32 = 64;
+
+/// One open namespace.
+pub struct Files {
+    door: Door,
+    /// What the last call handed out.
+    records: Vec<Record>,
+    list: Vec<CRecord>,
+    /// What a tail read ahead, the next one last.
+    ahead: Vec<Record>,
+    /// Appends whose answers nobody has heard yet.
+    held: VecDeque<(i64, Held<Receipt>)>,
+    next_ticket: i64,
+    failed: Option<Error>,
+}
+
+/// The namespace in `dir`, or where `millrace init` puts one there.
+fn namespace_in(dir: &Path) -> PathBuf {
+    let below = dir.join(".millrace");
+    if !dir.join("manifest").exists() && below.is_dir() { below } else { dir.into() }
+}
+
+impl Files {
+    pub fn open(dir: &Path) -> Result<Files> {
+        let dir = namespace_in(dir);
+        let served = Served::new(default_name(&dir), Namespace::open(&dir)?)?;
+        // Whoever may open the files is inside the trust domain of their owner.
+        let owner = Principal::of_address(IpAddr::V4(Ipv4Addr::LOCALHOST))?;
+        Ok(Files {
+            door: served.door(owner),
+            records: Vec::new(),
+            list: Vec::new(),
+            ahead: Vec::new(),
+            held: VecDeque::new(),
+            next_ticket: 1,
+            failed: None,
+        })
+    }
+
+    pub fn door(&self) -> &Door {
+        &self.door
+    }
+
+    pub fn namespace(&self) -> &Namespace {
+        self.door.served().namespace()
+    }
+
+    /// Starts an append; tells of earlier ones when `window` are held.
+    pub fn append_nowait(
+        &mut self,
+        log: &str,
+        data: &[u8],
+        options: AppendOptions<'_>,
+        window: u32,
+        teller: &mut Teller<'_>,
+    ) -> i64 {
+        if self.held.len() >= window as usize {
+            self.settle(teller);
+        }
+        let ticket = self.next_ticket;
+        self.next_ticket += 1;
+        self.held.push_back((ticket, self.door.append(log, data, options)));
+        ticket
+    }
+
+    /// Waits for all appends; the first refusal since the last time.
+    pub fn drain(&mut self, teller: &mut Teller<'_>) -> Result<()> {
+        self.settle(teller);
+        self.failed.take().map_or(Ok(()), Err)
+    }
+
+    fn settle(&mut self, teller: &mut Teller<'_>) {
+        // The newest first: one flush for it is one for all.
+        let newest = self.held.pop_back().map(|(ticket, held)| (ticket, held.wait()));
+        let others = self.held.drain(..).map(|(ticket, held)| (ticket, held.wait()));
+        for (ticket, outcome) in others.chain(newest) {
+            teller.tell(ticket, &outcome);
+            if let Err(error) = outcome {
+                self.failed.get_or_insert(error);
+            }
+        }
+    }
+
+    /// A record, 0 for the newest; waits for one that is not there yet.
+    pub fn get(&mut self, log: &str, seqno: u64, wait_ms: u32, durability: Option<Durability>) -> Result<CRecord> {
+        self.wait_above(log, seqno.max(1) - 1, wait_ms)?;
+        let record = self.door.get(log, seqno, durability).wait()?;
+        self.records = vec![record];
+        Ok(CRecord::of(&self.records[0]))
+    }
+
+    /// Returns once the newest record is above `seen`, or after `wait_ms`.
+    fn wait_above(&self, log: &str, seen: u64, wait_ms: u32) -> Result<()> {
+        if wait_ms > 0 {
+            let log = self.door.log(log)?;
+            self.namespace().journal().wait_log(&log, seen, Duration::from_millis(wait_ms.into()))?;
+        }
+        Ok(())
+    }
+
+    pub fn range(
+        &mut self,
+        log: &str,
+        from: u64,
+        count: u32,
+        durability: Option<Durability>,
+    ) -> Result<(Log, &[CRecord])> {
+        let found = self.door.log(log)?;
+        self.records = self.door.range(log, from, count, RANGE_BYTES_MAX, durability).wait()?;
+        self.list.clear();
+        self.list.extend(self.records.iter().map(CRecord::of));
+        Ok((found, &self.list))
+    }
+
+    pub fn latest(&self, log: &str, above: u64, wait_ms: u32, durability: Option<Durability>) -> Result<u64> {
+        self.wait_above(log, above, wait_ms)?;
+        self.door.latest(log, durability).wait()
+    }
+
+    /// The log that a cursor belongs to, and where a tail begins there.
+    pub fn tail(&mut self, log: &str, incarnation: u32, from: u64) -> Result<(u32, u64)> {
+        self.ahead.clear();
+        let found = self.log_of(log, incarnation)?;
+        Ok((found.id(), if from == 0 { found.latest() + 1 } else { from }))
+    }
+
+    fn log_of(&self, log: &str, incarnation: u32) -> Result<Log> {
+        let found = self.door.log(log)?;
+        if incarnation != 0 && incarnation != found.id() {
+            return Err(Code::CursorIncarnation.error(format!("log '{log}' was made anew")));
+        }
+        Ok(found)
+    }
+
+    /// The next record of a tail, if one comes in time.
+    pub fn tail_next(
+        &mut self,
+        log: &str,
+        (incarnation, from): (u32, u64),
+        wait_ms: u32,
+        durability: Option<Durability>,
+    ) -> Result<Option<CRecord>> {
+        if self.ahead.is_empty() {
+            let found = self.log_of(log, incarnation)?;
+            let start = Instant::now();
+            let wait = Duration::from_millis(wait_ms.into());
+            while found.latest() < from {
+                let left = wait.saturating_sub(start.elapsed());
+                if left.is_zero() {
+                    return Ok(None);
+                }
+                self.namespace().journal().wait_log(&found, from - 1, left)?;
+            }
+            self.ahead = self.door.range(log, from, TAIL_RECORDS, RANGE_BYTES_MAX, durability).wait()?;
+            self.ahead.reverse();
+        }
+        self.records = self.ahead.pop().into_iter().collect();
+        Ok(self.records.first().map(CRecord::of))
+    }
+}
+
+/// Tells a program in C how its appends ended.
+pub struct Teller<'e> {
+    call: Told,
+    context: *mut c_void,
+    error: &'e mut CError,
+}
+
+impl<'e> Teller<'e> {
+    /// `call` may be called with `context` whenever the client is.
+    pub fn new(call: Told, context: *mut c_void, error: &'e mut CError) -> Self {
+        Self { call, context, error }
+    }
+
+    fn tell(&mut self, ticket: i64, outcome: &Result<Receipt>) {
+        let (status, receipt) = match outcome {
+            Ok(receipt) => (0, Some(CReceipt::from(*receipt))),
+            Err(error) => (self.error.note(error), None),
+        };
+        if let Some(call) = self.call {
+            let receipt = receipt.as_ref().map_or(ptr::null(), ptr::from_ref);
+            // SAFETY: the program named this function for this context; the receipt lives until it returns.
+            unsafe { call(self.context, ticket, status, receipt) };
+        }
+    }
+}

@@ -1,0 +1,204 @@
+/* place.c - which place a text names, and a socket that leads there. */
+#ifndef _POSIX_C_SOURCE
+#define _POSIX_C_SOURCE 200809L
+#endif
+
+#include "client.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/time.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#define SCHEME "mr://"
+#define SOCKET_SCHEME "unix:"
+#define DEFAULT_PORT 7070
+#define HOST_MAX_BYTES 253
+
+static bool is_name_byte(char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '.' ||
+           c == '-';
+}
+
+bool mrc_is_name(const char *text, size_t size) {
+    size_t i;
+    if (size == 0 || size > MRC_NAME_MAX || text[0] == '.') return false;
+    for (i = 0; i < size; i++) {
+        if (!is_name_byte(text[i])) return false;
+    }
+    return true;
+}
+
+static bool parse_port(const char *text, uint16_t *port) {
+    uint32_t number = 0;
+    if (*text == 0) return false;
+    for (; *text != 0; text++) {
+        if (*text < '0' || *text > '9') return false;
+        number = number * 10 + (uint32_t)(*text - '0');
+        if (number > UINT16_MAX) return false;
+    }
+    *port = (uint16_t)number;
+    return number != 0;
+}
+
+/* Takes HOST, HOST:PORT, [IPV6] or [IPV6]:PORT apart, in place; NULL, or what is wrong with it. */
+static const char *parse_authority(mrc_place *place) {
+    char *text = place->at, *port = NULL, *end;
+    struct in6_addr ignored;
+    size_t i;
+    if (text[0] == '[') {
+        end = strchr(text, ']');
+        if (end == NULL) return "a bracket is not closed";
+        if (end[1] == ':') port = end + 2;
+        else if (end[1] != 0) return "a port is from 1 to 65535";
+        *end = 0;
+        memmove(text, text + 1, (size_t)(end - text));
+        if (inet_pton(AF_INET6, text, &ignored) != 1) return "between the brackets stands no IPv6 address";
+    } else {
+        end = strchr(text, ':');
+        if (end != NULL) {
+            *end = 0;
+            port = end + 1;
+        }
+        for (i = 0; text[i] != 0; i++) {
+            if (!is_name_byte(text[i])) return "it names no host";
+        }
+    }
+    if (text[0] == 0 || strlen(text) > HOST_MAX_BYTES) return "it names no host";
+    place->port = DEFAULT_PORT;
+    if (port != NULL && !parse_port(port, &place->port)) return "a port is from 1 to 65535";
+    return NULL;
+}
+
+static const char *parse_address(mrc_place *place, const char *text) {
+    const char *slash = strchr(text, '/');
+    if (slash == NULL) return "it names no namespace";
+    if ((size_t)(slash - text) >= sizeof place->at) return "it names no host";
+    memcpy(place->at, text, (size_t)(slash - text));
+    place->at[slash - text] = 0;
+    if (strchr(slash + 1, '/') != NULL) return "it names a log: open its namespace";
+    if (!mrc_is_name(slash + 1, strlen(slash + 1))) return "its namespace is not a name";
+    memcpy(place->name, slash + 1, strlen(slash + 1) + 1);
+    return parse_authority(place);
+}
+
+int mrc_place_parse(mrc_client *client, const char *text) {
+    mrc_place *place = &client->place;
+    memset(place, 0, sizeof *place);
+    if (strncmp(text, SCHEME, strlen(SCHEME)) == 0) {
+        const char *fault = parse_address(place, text + strlen(SCHEME));
+        place->kind = MRC_TCP;
+        return fault == NULL ? 0 : mrc_fail(client, MRC_ADDRESS_INVALID, "'%.120s' is not an address: %s", text, fault);
+    }
+    place->kind = strncmp(text, SOCKET_SCHEME, strlen(SOCKET_SCHEME)) == 0 ? MRC_UNIX : MRC_DIRECTORY;
+    if (place->kind == MRC_UNIX) text += strlen(SOCKET_SCHEME);
+    if (text[0] == 0 || strlen(text) >= sizeof place->at) {
+        return mrc_fail(client, MRC_C_PLACE_INVALID, "a path of %u bytes", (unsigned)strlen(text));
+    }
+    memcpy(place->at, text, strlen(text) + 1);
+    return 0;
+}
+
+/* Waits until the connection stands or failed; an errno. */
+static int connect_within(int fd, const struct sockaddr *address, socklen_t size, uint64_t deadline_ms) {
+    struct pollfd wait;
+    int fault = 0, ready;
+    socklen_t fault_size = sizeof fault;
+    if (connect(fd, address, size) == 0) return 0;
+    if (errno != EINPROGRESS && errno != EINTR) return errno;
+    wait.fd = fd;
+    wait.events = POLLOUT;
+    do {
+        uint64_t now = mrc_now_ms();
+        if (now >= deadline_ms) return ETIMEDOUT;
+        ready = poll(&wait, 1, (int)(deadline_ms - now < 60000 ? deadline_ms - now : 60000));
+    } while (ready == 0 || (ready < 0 && errno == EINTR));
+    if (ready < 0 || getsockopt(fd, SOL_SOCKET, SO_ERROR, &fault, &fault_size) != 0) return errno;
+    return fault;
+}
+
+/* A socket in blocking mode whose reads return after a second at the latest. An errno is left in `fault`. */
+static int open_socket(int family, const struct sockaddr *address, socklen_t size, uint64_t deadline_ms, int *fault) {
+    struct timeval slice = {1, 0};
+    int one = 1, fd = socket(family, SOCK_STREAM, 0);
+    if (fd < 0) {
+        *fault = errno;
+        return -1;
+    }
+    fcntl(fd, F_SETFD, FD_CLOEXEC);
+    fcntl(fd, F_SETFL, O_NONBLOCK);
+    *fault = connect_within(fd, address, size, deadline_ms);
+    /* A request that waits in the kernel for the next one would wait for its own answer. */
+    if (*fault == 0 && family != AF_UNIX && setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one) != 0) {
+        *fault = errno;
+    }
+    if (*fault == 0 && fcntl(fd, F_SETFL, 0) != 0) *fault = errno;
+    if (*fault == 0 && setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &slice, sizeof slice) != 0) *fault = errno;
+    if (*fault == 0) return fd;
+    close(fd);
+    return -1;
+}
+
+static int not_connected(mrc_client *client, const char *at, const char *port, int fault) {
+    int number = fault == ETIMEDOUT ? MRC_CONNECT_TIMEOUT : MRC_CONNECT_FAILED;
+    return mrc_fail(client, number, "%.100s%s%s: %s", at, port[0] == 0 ? "" : " port ", port, strerror(fault));
+}
+
+static int connect_unix(mrc_client *client, const char *path, uint64_t deadline_ms) {
+    struct sockaddr_un address;
+    int fault, fd;
+    memset(&address, 0, sizeof address);
+    address.sun_family = AF_UNIX;
+    if (strlen(path) >= sizeof address.sun_path) {
+        return mrc_fail(client, MRC_CONNECT_FAILED, "the path of a socket has at most %u bytes",
+                        (unsigned)sizeof address.sun_path - 1);
+    }
+    memcpy(address.sun_path, path, strlen(path));
+    fd = open_socket(AF_UNIX, (const struct sockaddr *)&address, sizeof address, deadline_ms, &fault);
+    return fd >= 0 ? fd : not_connected(client, path, "", fault);
+}
+
+static int connect_tcp(mrc_client *client, uint64_t deadline_ms) {
+    struct addrinfo hints, *found = NULL, *each;
+    const mrc_place *place = &client->place;
+    char port[8];
+    int fault = 0, fd = -1, status;
+    memset(&hints, 0, sizeof hints);
+    hints.ai_socktype = SOCK_STREAM;
+    snprintf(port, sizeof port, "%u", place->port);
+    status = getaddrinfo(place->at, port, &hints, &found);
+    if (status != 0) return mrc_fail(client, MRC_CONNECT_FAILED, "host '%s': %s", place->at, gai_strerror(status));
+    for (each = found; each != NULL && fd < 0; each = each->ai_next) {
+        fd = open_socket(each->ai_family, each->ai_addr, (socklen_t)each->ai_addrlen, deadline_ms, &fault);
+    }
+    freeaddrinfo(found);
+    return fd >= 0 ? fd : not_connected(client, place->at, port, fault);
+}
+
+/* The socket of the host that serves a directory: in it, or where `millrace init` puts a namespace. */
+static int connect_host_of(mrc_client *client, uint64_t deadline_ms) {
+    static const char *const below[] = {"", "/socket", "/.millrace/socket"};
+    char path[sizeof client->place.at + 32];
+    struct stat about;
+    size_t i;
+    for (i = 0; i < sizeof below / sizeof below[0]; i++) {
+        snprintf(path, sizeof path, "%s%s", client->place.at, below[i]);
+        if (stat(path, &about) == 0 && S_ISSOCK(about.st_mode)) return connect_unix(client, path, deadline_ms);
+    }
+    if (client->place.kind == MRC_UNIX) return connect_unix(client, client->place.at, deadline_ms);
+    return mrc_fail(client, MRC_C_LOCAL_MISSING, "no host serves '%.120s'", client->place.at);
+}
+
+int mrc_place_connect(mrc_client *client, uint64_t deadline_ms) {
+    return client->place.kind == MRC_TCP ? connect_tcp(client, deadline_ms) : connect_host_of(client, deadline_ms);
+}

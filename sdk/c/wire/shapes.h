@@ -1,0 +1,48 @@
+/* shapes.h - how each message stands in a frame: which keys, of which type, where in its struct. */
+#ifndef MILLRACE_SHAPES_H
+#define MILLRACE_SHAPES_H
+
+#include "wire.h"
+
+typedef enum mrw_kind {
+    MRW_U16,
+    MRW_U32,
+    MRW_U64,
+    MRW_FLAG,
+    MRW_TEXT,
+    MRW_BIN,
+    MRW_ID,
+    MRW_LEVEL, /* a durability */
+    MRW_RETRY,
+    MRW_MAP, /* a struct whose first member says whether it is given */
+    MRW_ARRAY
+} mrw_kind;
+
+typedef enum mrw_presence {
+    MRW_REQUIRED,
+    MRW_DEFAULTED, /* written always, may be absent */
+    MRW_SPARED,    /* written unless it is zero or empty, may be absent */
+    MRW_OPTIONAL   /* written if it has a value, may be absent or nil */
+} mrw_presence;
+
+typedef struct mrw_shape mrw_shape;
+
+typedef struct mrw_field {
+    const char *key;
+    uint8_t key_size, kind, presence;
+    uint16_t offset;
+    const mrw_shape *of; /* of a map, or of the elements of an array */
+} mrw_field;
+
+struct mrw_shape {
+    const mrw_field *fields;
+    uint8_t count;
+    uint16_t size; /* of the struct */
+};
+
+extern const mrw_shape mrw_shape_appended, mrw_shape_record, mrw_shape_new_record, mrw_shape_step, mrw_shape_item;
+
+/* The shape of a type of message, NULL if there is none. */
+const mrw_shape *mrw_shape_of(uint8_t type);
+
+#endif

@@ -1,0 +1,139 @@
+/* wire.h - frames and messages of the wire protocol, version 1: spec/protocol/wire.md.
+ *
+ * A message is a plain struct; one table says how each is written and read, in both directions. Reading makes no
+ * copies: text and bin point into the frame. Nothing is allocated, so the same code serves a microcontroller. A struct
+ * of zeros is a message without its optional keys.
+ *
+ * Refusals are negative: the number of the error code in spec/errors.toml.
+ */
+#ifndef MILLRACE_WIRE_H
+#define MILLRACE_WIRE_H
+
+#include "pack.h"
+
+#define MRW_PREFACE "MR/1" /* what a client sends first: 4 bytes */
+#define MRW_VERSION 1
+#define MRW_LENGTH_BYTES 4 /* before each frame, little-endian: how many bytes follow */
+#define MRW_FRAME_MAX ((size_t)(16u << 20) + (64u << 10))
+#define MRW_HELLO_MAX (16u << 10) /* the longest frame before the handshake is over */
+#define MRW_BATCH_MAX 1024        /* records of one APPEND MANY */
+
+#define MRW_FRAME_TOO_LONG (-6002)
+#define MRW_FRAME_MALFORMED (-6003)
+#define MRW_MESSAGE_UNKNOWN (-6004)
+#define MRW_MESSAGE_UNEXPECTED (-6005)
+
+enum {
+    MRW_HELLO = 1, MRW_WELCOME, MRW_FAILURE, MRW_PING, MRW_PONG,
+    MRW_APPEND = 16, MRW_APPENDED, MRW_APPEND_MANY, MRW_APPENDED_MANY, MRW_GET, MRW_RECORD, MRW_RANGE, MRW_RECORDS,
+    MRW_LATEST, MRW_SEQNO, MRW_TAIL, MRW_CREDIT, MRW_CANCEL, MRW_ENDED, MRW_CREATE_LOG, MRW_DONE, MRW_REMOVE_LOG,
+    MRW_SHOW = 34, MRW_DOCUMENT,
+    MRW_LINK = 48, MRW_LINKED, MRW_DELIVER, MRW_DELIVERED
+};
+
+/* As safe as the namespace says; survives the death of every process; survives a power failure. */
+enum { MRW_AS_NAMESPACE, MRW_MEMORY, MRW_DISK };
+
+/* The id of an event, little-endian; all zeros is none. */
+typedef struct mrw_id {
+    uint8_t bytes[16];
+} mrw_id;
+
+/* What a failure says about trying again. */
+typedef struct mrw_retry {
+    bool given;
+    uint32_t after_ms;
+} mrw_retry;
+
+/* Elements of a message. To be written: `items`, an array of their structs. As read: `packed`, for mrw_take. */
+typedef struct mrw_array {
+    uint32_t count;
+    const void *items;
+    mrw_bytes packed;
+} mrw_array;
+
+typedef struct mrw_hello { uint16_t oldest, newest; mrw_bytes name, client, capability, key; } mrw_hello;
+typedef struct mrw_welcome {
+    uint16_t version;
+    mrw_bytes host, name;
+    uint64_t namespace_id;
+    uint32_t epoch, frame_max_bytes, record_max_bytes, requests_max;
+    uint8_t durability;
+    mrw_bytes key;
+} mrw_welcome;
+typedef struct mrw_failure { mrw_bytes code, detail; mrw_retry retry; } mrw_failure;
+typedef struct mrw_empty { uint8_t nothing; } mrw_empty; /* PING, PONG, CANCEL, ENDED, DONE */
+
+typedef struct mrw_append { mrw_bytes log, data; uint8_t durability; mrw_bytes function, key; } mrw_append;
+typedef struct mrw_appended { uint64_t seqno; mrw_id id; } mrw_appended;
+typedef struct mrw_new_record { mrw_bytes log, data; } mrw_new_record;
+typedef struct mrw_append_many {
+    mrw_array records; /* mrw_new_record */
+    uint8_t durability;
+    mrw_bytes key;
+} mrw_append_many;
+typedef struct mrw_appended_many { mrw_array records; /* mrw_appended */ } mrw_appended_many;
+typedef struct mrw_get { mrw_bytes log; uint64_t seqno; uint32_t wait_ms; uint8_t durability; } mrw_get;
+typedef struct mrw_record { uint64_t seqno; mrw_id id; uint64_t hlc; mrw_id cause; mrw_bytes data; } mrw_record;
+typedef struct mrw_range { mrw_bytes log; uint64_t from; uint32_t count; uint8_t durability; } mrw_range;
+typedef struct mrw_records { uint32_t incarnation; mrw_array records; /* mrw_record */ uint64_t next; } mrw_records;
+typedef struct mrw_latest { mrw_bytes log; uint64_t above; uint32_t wait_ms; uint8_t durability; } mrw_latest;
+typedef struct mrw_seqno { uint64_t seqno; } mrw_seqno;
+typedef struct mrw_tail { mrw_bytes log; uint64_t from; uint32_t incarnation, credit; uint8_t durability; } mrw_tail;
+typedef struct mrw_credit { uint32_t records; } mrw_credit;
+typedef struct mrw_create_log { mrw_bytes log; uint64_t history; } mrw_create_log;
+typedef struct mrw_remove_log { mrw_bytes log; } mrw_remove_log;
+typedef struct mrw_show { mrw_bytes path; } mrw_show;
+typedef struct mrw_document { mrw_bytes json; } mrw_document;
+
+typedef struct mrw_step { uint64_t namespace_id; mrw_bytes log; } mrw_step;
+typedef struct mrw_link {
+    mrw_bytes stream;
+    uint64_t namespace_id;
+    uint32_t epoch;
+    mrw_bytes target;
+    mrw_array path; /* mrw_step */
+} mrw_link;
+typedef struct mrw_linked { uint64_t number, namespace_id; uint32_t epoch; } mrw_linked;
+typedef struct mrw_item { mrw_bytes log, data; mrw_id id; uint64_t hlc; mrw_bytes function; bool is_void; } mrw_item;
+typedef struct mrw_deliver { uint64_t link, first; bool gap; mrw_array items; /* mrw_item */ } mrw_deliver;
+typedef struct mrw_refused { bool given; mrw_bytes code, detail; mrw_retry retry; } mrw_refused;
+typedef struct mrw_delivered { uint64_t number; mrw_refused refused; } mrw_delivered;
+
+/* What goes with every message. */
+typedef struct mrw_heading {
+    uint64_t request; /* that it makes or answers; 0 concerns the whole connection */
+    uint64_t hlc;     /* the sender's clock; 0 if it has none */
+    mrw_id cause;
+} mrw_heading;
+
+/* A frame as it stands in a buffer. */
+typedef struct mrw_frame {
+    uint8_t type;
+    mrw_heading heading;
+    mrw_reader message;
+} mrw_frame;
+
+/* The first frame in `bytes`. 1: it is there, and takes `*used` bytes. 0: it is not all there yet; `*used` bytes will
+ * do, once at least MRW_LENGTH_BYTES are there. Negative: what comes is no frame, or longer than `max_bytes`. */
+int mrw_split(const void *bytes, size_t size, size_t max_bytes, mrw_frame *frame, size_t *used);
+
+/* Reads as much of a frame's heading as decides whom it is for, from its first `size` bytes. 0, or a refusal. */
+int mrw_peek(const void *bytes, size_t size, mrw_frame *frame);
+
+/* Reads the message, which must be of this type and fill the frame. 0, or a refusal. */
+int mrw_decode(const mrw_frame *frame, uint8_t type, void *message);
+
+/* Adds a frame to what `to` holds. 0, or MRW_FRAME_TOO_LONG if it does not fit: then it adds nothing. With a drain
+ * every frame fits, and a long one leaves in parts; if the drain failed, the answer is the same and the stream is
+ * broken. */
+int mrw_encode(mrw_writer *to, uint8_t type, const mrw_heading *heading, const void *message);
+
+/* Takes the next element of an array that was read; false after the last. `element` is of the array's struct. */
+bool mrw_take_appended(mrw_array *from, mrw_appended *element);
+bool mrw_take_record(mrw_array *from, mrw_record *element);
+bool mrw_take_new_record(mrw_array *from, mrw_new_record *element);
+bool mrw_take_step(mrw_array *from, mrw_step *element);
+bool mrw_take_item(mrw_array *from, mrw_item *element);
+
+#endif

@@ -1,0 +1,87 @@
+"""What the package costs beside a call that does nothing. Prints one JSON object; times are in nanoseconds.
+
+    scripts/wheel.sh release && .venv/bin/python sdk/python/bench.py [--quick]
+
+The namespace has durability `memory`, the record is 1 KiB. Appends come in bursts with pauses, in which the namespace's own
+thread makes room ahead; gets read the same record again and again, as the bench of the Rust crates does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+# Beside this file lies the package's source; the installed one is to be measured.
+sys.path[:] = [entry for entry in sys.path if Path(entry).resolve() != Path(__file__).resolve().parent]
+
+import millrace  # noqa: E402
+from millrace import _native  # noqa: E402
+
+RECORD = bytes(range(256)) * 4
+BURST = 10_000
+PAUSE_S = 0.06
+
+
+def measured(run: Callable[[int], None], calls: int, rounds: int, pause_s: float) -> dict[str, float]:
+    """Nanoseconds per call: the median of the rounds, the least and the most."""
+    rounds_ns = []
+    for _ in range(rounds):
+        time.sleep(pause_s)
+        start = time.perf_counter_ns()
+        run(calls)
+        rounds_ns.append((time.perf_counter_ns() - start) / calls)
+    median = statistics.median(rounds_ns)
+    return {
+        "ns": round(median, 1), "least_ns": round(min(rounds_ns), 1), "most_ns": round(max(rounds_ns), 1),
+        "samples": calls * rounds,
+    }
+
+
+def empty_loop(count: int) -> None:
+    for _ in range(count):
+        pass
+
+
+def empty_call(count: int) -> None:
+    call = _native.empty_call
+    for _ in range(count):
+        call()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="few rounds: to see that it works")
+    rounds = 3 if parser.parse_args().quick else 15
+    with tempfile.TemporaryDirectory() as directory:
+        ns = millrace.create(Path(directory) / "ns", durability="memory")
+        ns.create_log("raw", history=1_000_000)
+        record = RECORD
+
+        def append(count: int) -> None:
+            for _ in range(count):
+                ns.append("raw", record)
+
+        def get(count: int) -> None:
+            for _ in range(count):
+                ns.get("raw", 1)
+
+        append(BURST)
+        assert ns.get("raw", 1).data == record
+        results = {
+            "python.append": measured(append, BURST, rounds, PAUSE_S),
+            "python.get": measured(get, 10 * BURST, rounds, 0),
+            "python.empty_call": measured(empty_call, 10 * BURST, rounds, 0),
+            "python.empty_loop": measured(empty_loop, 10 * BURST, rounds, 0),
+        }
+        ns.close()
+    print(json.dumps(results))
+
+
+if __name__ == "__main__":
+    main()

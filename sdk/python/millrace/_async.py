@@ -1,0 +1,310 @@
+"""The same namespace for programs that use asyncio.
+
+What cannot wait is done at once, on the event loop: an append to mapped files takes less than passing it to a thread.
+Appends and reads through a host are all in flight together over one connection. Everything else is done by threads that
+belong to the namespace; a tail has one of its own while it waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+from collections.abc import AsyncGenerator, Awaitable, Generator, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Callable, Generic, Optional, TypeVar, overload
+
+from millrace._log import Entry, Log
+from millrace._namespace import HISTORY_DEFAULT, LocalNamespace, Namespace, Records, RemoteNamespace
+from millrace._open import PathOrAddress, open
+from millrace._records import StoredRecord, _native
+from millrace._views import Deployed, FunctionStat, LogStat, Run, Why
+
+if TYPE_CHECKING:
+    from millrace._worker import Handler
+    from millrace.codecs import Codec
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+#: Calls that may wait at the same time.
+_THREADS = 32
+#: Most records that a tail takes from its thread at once.
+_BATCH_MAX = 256
+
+
+class AsyncNamespace:
+    """An open namespace for asyncio: `async with millrace.aopen(...) as ns`. `sync` is the same namespace without."""
+
+    def __init__(self, namespace: Namespace) -> None:
+        self.sync = namespace
+        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="millrace")
+        self._prompt = isinstance(namespace, LocalNamespace) and namespace.durability == "memory"
+        self._pipeline: Optional[_native.Pipeline] = None
+        self._waiting: set[asyncio.Future[Any]] = set()
+        if isinstance(namespace, RemoteNamespace):
+            self._pipeline = _native.Pipeline(namespace.address)
+            asyncio.get_running_loop().add_reader(self._pipeline.fileno(), self._pipeline.drain)
+
+    async def _call(self, f: Callable[..., R], *arguments: Any, **named: Any) -> R:
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._threads, functools.partial(f, *arguments, **named))
+
+    async def _send(self, send: Callable[..., _native.Request], *arguments: Any) -> Any:
+        """Sends a request through the pipeline, beside all others, and waits for its answer."""
+        if self.sync.closed:
+            raise _native.error("MR6106", f"the namespace '{self.address}' is closed")
+        future = asyncio.get_running_loop().create_future()
+        request = send(future, *arguments)
+        self._waiting.add(future)
+        try:
+            return await future
+        except asyncio.CancelledError:
+            request.cancel()
+            raise
+        finally:
+            self._waiting.discard(future)
+
+    @property
+    def address(self) -> str:
+        """Where it is."""
+        return self.sync.address
+
+    @property
+    def durability(self) -> str:
+        """What an append waits for unless it says otherwise."""
+        return self.sync.durability
+
+    async def append(
+        self,
+        log: str,
+        data: object,
+        *,
+        function: Optional[str] = None,
+        durability: Optional[str] = None,
+        key: Optional[str] = None,
+        cause: Optional[str] = None,
+        patience: float = 0.0,
+    ) -> int:
+        """Appends a record and returns its number, once it is as durable as asked. See `Namespace.append`."""
+        if self._prompt and durability != "disk" and not patience:
+            return self.sync.append(
+                log, data, function=function, durability=durability, key=key, cause=cause
+            )
+        if self._pipeline is not None and not patience:
+            number: int = await self._send(self._pipeline.append, log, data, function, durability, key, cause)
+            return number
+        return await self._call(
+            self.sync.append,
+            log,
+            data,
+            function=function,
+            durability=durability,
+            key=key,
+            cause=cause,
+            patience=patience,
+        )
+
+    async def append_many(
+        self,
+        records: Iterable[tuple[str, object]],
+        *,
+        durability: Optional[str] = None,
+        key: Optional[str] = None,
+        patience: float = 0.0,
+    ) -> list[int]:
+        """Appends (log, data) pairs, many to a commit, and returns their numbers."""
+        return await self._call(self.sync.append_many, records, durability=durability, key=key, patience=patience)
+
+    async def get(self, log: str, seqno: Optional[int] = None, *, wait: float = 0.0) -> StoredRecord:
+        """The record with this number, or the newest; waits at most `wait` seconds until it is there."""
+        if self._prompt and not wait:
+            return self.sync.get(log, seqno)
+        if self._pipeline is not None:
+            record: StoredRecord = await self._send(self._pipeline.get, log, seqno, wait)
+            return record
+        return await self._call(self.sync.get, log, seqno, wait=wait)
+
+    async def latest(self, log: str) -> int:
+        """The number of the newest record, 0 if there is none."""
+        if self._prompt:
+            return self.sync.latest(log)
+        if self._pipeline is not None:
+            number: int = await self._send(self._pipeline.latest, log)
+            return number
+        return await self._call(self.sync.latest, log)
+
+    def range(
+        self, log: str, start: Optional[int] = None, stop: Optional[int] = None
+    ) -> AsyncGenerator[StoredRecord, None]:
+        """The records from `start` up to, and without, `stop`. See `Namespace.range`."""
+        return self._read(functools.partial(self.sync.range, log, start, stop), None)
+
+    def tail(
+        self, log: str, start: Optional[int] = None, *, timeout: Optional[float] = None
+    ) -> AsyncGenerator[StoredRecord, None]:
+        """The records from `start` on, and then each that comes. See `Namespace.tail`."""
+        thread = ThreadPoolExecutor(1, thread_name_prefix="millrace-tail")
+        return self._read(functools.partial(self.sync.tail, log, start, timeout=timeout), thread)
+
+    async def _read(
+        self, read: Callable[[], Records], own: Optional[ThreadPoolExecutor]
+    ) -> AsyncGenerator[StoredRecord, None]:
+        """The records, in the namespace's threads or in one of their own."""
+        loop, threads = asyncio.get_running_loop(), own or self._threads
+        records = await loop.run_in_executor(threads, read)
+        try:
+            while batch := await loop.run_in_executor(threads, records.batch, _BATCH_MAX):
+                for record in batch:
+                    yield record
+        finally:
+            # Who stops listening does not wait for the thread's next look.
+            records.close()
+            if own is not None:
+                own.shutdown(wait=False)
+
+    async def create_log(self, name: str, history: int = HISTORY_DEFAULT) -> None:
+        """Makes a log that keeps its `history` newest records readable; one like it is left as it is."""
+        await self._call(self.sync.create_log, name, history)
+
+    async def remove_log(self, name: str) -> None:
+        """Removes a log that no function is bound to and no pending run was caused by."""
+        await self._call(self.sync.remove_log, name)
+
+    async def logs(self) -> list[LogStat]:
+        """Every log, by name."""
+        return await self._call(self.sync.logs)
+
+    @overload
+    async def log(self, name: str) -> AsyncLog[bytes]: ...
+    @overload
+    async def log(self, name: str, codec: Codec[T]) -> AsyncLog[T]: ...
+    async def log(self, name: str, codec: Optional[Codec[Any]] = None) -> AsyncLog[Any]:
+        """The log of this name, as what its codec makes of the records: by default, bytes."""
+        if codec is None:
+            return AsyncLog(self, await self._call(self.sync.log, name))
+        return AsyncLog(self, await self._call(self.sync.log, name, codec))
+
+    async def functions(self) -> list[FunctionStat]:
+        """Every function, by name."""
+        return await self._call(self.sync.functions)
+
+    async def runs(self, **chosen: Any) -> list[Run]:
+        """The newest runs, newest first. See `Namespace.runs`."""
+        return await self._call(self.sync.runs, **chosen)
+
+    async def run(self, id: str) -> Run:
+        """One run: what caused it, what it read and appended, how it ended."""
+        return await self._call(self.sync.run, id)
+
+    async def why(self, target: str = "") -> Why:
+        """Why nothing more is running. See `Namespace.why`."""
+        return await self._call(self.sync.why, target)
+
+    async def deploy(self, handler: Handler, *, source: Optional[str] = None, **settings: Any) -> Deployed:
+        """Deploys a function. See `Namespace.deploy`."""
+        return await self._call(self.sync.deploy, handler, source=source, **settings)
+
+    async def remove_function(self, name: str) -> None:
+        """Removes a function; its pending runs end as dead."""
+        await self._call(self.sync.remove_function, name)
+
+    async def wait_idle(self, timeout: float) -> None:
+        """Returns when no run is pending; raises `TimedOut` after `timeout` seconds."""
+        await self._call(self.sync.wait_idle, timeout)
+
+    async def close(self) -> None:
+        """Closes it; closing twice is fine."""
+        if self._pipeline is not None and not self.sync.closed:
+            asyncio.get_running_loop().remove_reader(self._pipeline.fileno())
+            for future in self._waiting:
+                if not future.done():
+                    detail = f"the namespace '{self.address}' was closed meanwhile"
+                    future.set_exception(_native.error("MR6106", detail))
+        self._threads.shutdown(wait=False)
+        await asyncio.get_running_loop().run_in_executor(None, self.sync.close)
+
+    async def __aenter__(self) -> AsyncNamespace:
+        return self
+
+    async def __aexit__(
+        self, kind: Optional[type[BaseException]], value: Optional[BaseException], trace: Optional[TracebackType]
+    ) -> None:
+        await self.close()
+
+    def __repr__(self) -> str:
+        return f"<millrace.AsyncNamespace {self.address!r}{' (closed)' if self.sync.closed else ''}>"
+
+
+class AsyncLog(Generic[T]):
+    """A log of an `AsyncNamespace`, as values of its codec."""
+
+    def __init__(self, namespace: AsyncNamespace, log: Log[T]) -> None:
+        self.namespace = namespace
+        self.sync = log
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return self.sync.name
+
+    async def append(self, value: T, *, durability: Optional[str] = None, patience: float = 0.0) -> int:
+        """Appends a value and returns its number."""
+        data = self.sync.encode(value)
+        return await self.namespace.append(self.name, data, durability=durability, patience=patience)
+
+    async def append_many(self, values: Iterable[T], *, durability: Optional[str] = None) -> list[int]:
+        """Appends values, many to a commit, and returns their numbers."""
+        return await self.namespace._call(self.sync.append_many, values, durability=durability)
+
+    async def get(self, seqno: Optional[int] = None, *, wait: float = 0.0) -> Entry[T]:
+        """The entry with this number, or the newest; waits at most `wait` seconds until it is there."""
+        return self.sync.entry(await self.namespace.get(self.name, seqno, wait=wait))
+
+    def range(self, start: Optional[int] = None, stop: Optional[int] = None) -> AsyncGenerator[Entry[T], None]:
+        """The entries from `start` up to, and without, `stop`."""
+        return self._entries(self.namespace.range(self.name, start, stop))
+
+    def tail(
+        self, start: Optional[int] = None, *, timeout: Optional[float] = None
+    ) -> AsyncGenerator[Entry[T], None]:
+        """The entries from `start` on, and then each that comes."""
+        return self._entries(self.namespace.tail(self.name, start, timeout=timeout))
+
+    async def _entries(self, records: AsyncGenerator[StoredRecord, None]) -> AsyncGenerator[Entry[T], None]:
+        async with contextlib.aclosing(records):
+            async for record in records:
+                yield self.sync.entry(record)
+
+    def __repr__(self) -> str:
+        return f"<millrace.AsyncLog {self.name!r} of {self.namespace.address!r}, {self.sync.codec!r}>"
+
+
+class _Opening(Awaitable[AsyncNamespace]):
+    """What `aopen` returns: to be awaited, or used in `async with`."""
+
+    def __init__(self, place: Optional[PathOrAddress]) -> None:
+        self._place = place
+        self._opened: Optional[AsyncNamespace] = None
+
+    async def _open(self) -> AsyncNamespace:
+        return AsyncNamespace(await asyncio.get_running_loop().run_in_executor(None, open, self._place))
+
+    def __await__(self) -> Generator[Any, None, AsyncNamespace]:
+        return self._open().__await__()
+
+    async def __aenter__(self) -> AsyncNamespace:
+        self._opened = await self._open()
+        return self._opened
+
+    async def __aexit__(
+        self, kind: Optional[type[BaseException]], value: Optional[BaseException], trace: Optional[TracebackType]
+    ) -> None:
+        if self._opened is not None:
+            await self._opened.close()
+
+
+def aopen(place: Optional[PathOrAddress] = None) -> _Opening:
+    """Opens a namespace for asyncio: `async with millrace.aopen(...) as ns`, or `ns = await millrace.aopen(...)`."""
+    return _Opening(place)

@@ -1,0 +1,57 @@
+"""Deploying a Python function from the program that defines it."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+import sys
+from typing import TYPE_CHECKING, Any, Optional
+
+from millrace import _views
+from millrace._records import _native
+from millrace._views import Deployed
+from millrace._worker import Settings
+
+if TYPE_CHECKING:
+    from millrace._namespace import Namespace
+    from millrace._worker import Handler
+
+
+def deploy(namespace: Namespace, handler: Handler, source: Optional[str], settings: dict[str, Any]) -> Deployed:
+    """Deploys `handler` with what its decorator says, and `settings` before that."""
+    if not isinstance(namespace, _native.LocalNamespace):
+        raise _native.error("MR6107", f"a function is deployed into files; '{namespace.address}' is an address")
+    decorated = getattr(handler, "__millrace__", None)
+    spec: dict[str, Any] = {}
+    if isinstance(decorated, Settings):
+        spec = {"name": decorated.name, "on": list(decorated.on), **decorated.options}
+    if settings.get("concurrency", 1) > 1:
+        spec["ordered"] = False
+    spec.update({key: value for key, value in settings.items() if value is not None})
+    if isinstance(spec.get("on"), str):
+        spec["on"] = [spec["on"]]
+    module, code = _module_and_code(handler, source)
+    spec["handler"] = f"{module}:{handler.__name__}"
+    spec["name"] = spec.get("name") or handler.__name__
+    # The interpreter that runs this program has what the function imports.
+    spec["python"] = spec.get("python") or sys.executable or "python3"
+    return _views.deployed(namespace.deploy_code(json.dumps(spec), code))
+
+
+def _module_and_code(handler: Handler, source: Optional[str]) -> tuple[str, str]:
+    """The module that a worker imports, and the file or directory it is imported from."""
+    if not inspect.isfunction(handler) or handler.__name__ == "<lambda>":
+        raise _native.error("MR6103", f"{handler!r} is not a plain function")
+    if handler.__qualname__ != handler.__name__:
+        raise _native.error("MR6103", f"'{handler.__qualname__}' is defined inside something else")
+    file = inspect.getsourcefile(handler)
+    if file is None or not os.path.isfile(file):
+        raise _native.error("MR6103", f"'{handler.__name__}' stands in no file: {file or 'it was typed in'}")
+    file = os.path.abspath(file)
+    if source is None:
+        return os.path.splitext(os.path.basename(file))[0], file
+    below = os.path.relpath(file, os.path.abspath(source))
+    if below.startswith(os.pardir):
+        raise _native.error("MR6103", f"'{handler.__name__}' stands in {file}, which is not below {source}")
+    return os.path.splitext(below)[0].replace(os.sep, "."), os.path.abspath(source)

@@ -1,0 +1,190 @@
+"""One log as a sequence of values."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any, Generic, Optional, TypeVar, Union, overload
+
+from millrace import _show
+from millrace._records import StoredRecord, _native
+from millrace._worker import NotFound
+from millrace.codecs import Arrow, Codec, package
+
+if TYPE_CHECKING:
+    import pandas
+    import pyarrow
+
+    from millrace._namespace import Namespace
+
+T = TypeVar("T")
+
+
+class Entry(Generic[T]):
+    """A record of a log with a codec: `value` is what the codec makes of it, `record` the record itself."""
+
+    __slots__ = ("record", "value")
+
+    def __init__(self, record: StoredRecord, value: T) -> None:
+        self.record = record
+        self.value = value
+
+    @property
+    def seqno(self) -> int:
+        """Its number in the log."""
+        return self.record.seqno
+
+    @property
+    def time(self) -> datetime.datetime:
+        """When it was appended."""
+        return self.record.time
+
+    def __repr__(self) -> str:
+        return f"Entry({self.record.log!r}, {self.seqno}, {self.value!r})"
+
+
+class Log(Generic[T]):
+    """A log, as a sequence of values: `log[17]`, `log[-1]`, `log[10:20]`, `len(log)`, `for value in log`.
+
+    Numbers are sequence numbers: they start at 1 and never change. Negative ones count from the newest back. A slice that
+    begins with a record that has left the log's history raises `Gone`; without a beginning it is what is there.
+    """
+
+    __slots__ = ("codec", "name", "namespace")
+
+    def __init__(self, namespace: Namespace, name: str, codec: Codec[T]) -> None:
+        self.namespace = namespace
+        self.name = name
+        self.codec = codec
+
+    def append(
+        self,
+        value: T,
+        *,
+        function: Optional[str] = None,
+        durability: Optional[str] = None,
+        key: Optional[str] = None,
+        cause: Optional[str] = None,
+        patience: float = 0.0,
+    ) -> int:
+        """Appends a value and returns its number. See `Namespace.append`."""
+        data = self.encode(value)
+        return self.namespace.append(
+            self.name, data, function=function, durability=durability, key=key, cause=cause, patience=patience
+        )
+
+    def append_many(
+        self, values: Iterable[T], *, durability: Optional[str] = None, patience: float = 0.0
+    ) -> list[int]:
+        """Appends values as they come, many to a commit, and returns their numbers."""
+        pairs = ((self.name, self.encode(value)) for value in values)
+        return self.namespace.append_many(pairs, durability=durability, patience=patience)
+
+    def get(self, seqno: Optional[int] = None, *, wait: float = 0.0) -> Entry[T]:
+        """The entry with this number, or the newest; waits at most `wait` seconds until it is there."""
+        return self.entry(self.namespace.get(self.name, seqno, wait=wait))
+
+    def range(self, start: Optional[int] = None, stop: Optional[int] = None) -> Iterator[Entry[T]]:
+        """The entries from `start` up to, and without, `stop`."""
+        return map(self.entry, self.namespace.range(self.name, start, stop))
+
+    def tail(self, start: Optional[int] = None, *, timeout: Optional[float] = None) -> Iterator[Entry[T]]:
+        """The entries from `start` on, and then each that comes. See `Namespace.tail`."""
+        return map(self.entry, self.namespace.tail(self.name, start, timeout=timeout))
+
+    @property
+    def latest(self) -> int:
+        """The number of the newest record, 0 if there is none."""
+        return self.namespace.latest(self.name)
+
+    @property
+    def earliest(self) -> int:
+        """The number of the oldest record that can be read, 0 if there is none."""
+        return self.namespace.bounds(self.name)[1]
+
+    @property
+    def history(self) -> int:
+        """How many of its newest records the log keeps."""
+        return self.namespace.bounds(self.name)[0]
+
+    def __len__(self) -> int:
+        _, earliest, latest = self.namespace.bounds(self.name)
+        return latest - earliest + 1 if latest else 0
+
+    def __iter__(self) -> Iterator[T]:
+        return (entry.value for entry in self.range())
+
+    @overload
+    def __getitem__(self, key: int) -> T: ...
+    @overload
+    def __getitem__(self, key: slice) -> list[T]: ...
+    def __getitem__(self, key: Union[int, slice]) -> Union[T, list[T]]:
+        if not isinstance(key, slice):
+            return self.get(self._absolute(key) if key < 0 else key).value
+        if key.step not in (None, 1):
+            raise _native.error("MR1006", f"a log is read in order: a slice's step is 1, not {key.step}")
+        start, stop = (None if end is None else self._absolute(end) if end < 0 else end for end in (key.start, key.stop))
+        return [entry.value for entry in self.range(start, stop)]
+
+    def _absolute(self, back: int) -> int:
+        """The number of the record that stands so far from the end."""
+        latest = self.latest
+        if latest + 1 + back < 1:
+            error = _native.error("MR2105", f"log '{self.name}' has {latest} records; {back} is before the first")
+            assert isinstance(error, NotFound)
+            raise error
+        return latest + 1 + back
+
+    def to_arrow(self, start: Optional[int] = None, stop: Optional[int] = None) -> pyarrow.Table:
+        """The records as an Arrow table: the rows of all batches, or a row per record. Needs the package `pyarrow`."""
+        arrow = package("pyarrow")
+        if isinstance(self.codec, Arrow):
+            batches: list[Any] = [entry.value for entry in self.range(start, stop)]
+            return arrow.Table.from_batches(batches) if batches else arrow.table({})
+        return arrow.Table.from_pylist(list(self._rows(start, stop)))
+
+    def to_pandas(self, start: Optional[int] = None, stop: Optional[int] = None) -> pandas.DataFrame:
+        """The records as a data frame: the rows of Arrow batches, or a row per record with its number as index.
+
+        Dicts become columns beside `time`; any other value stands in the column `value`. Needs the package `pandas`.
+        """
+        pandas = package("pandas")
+        if isinstance(self.codec, Arrow):
+            return self.to_arrow(start, stop).to_pandas()
+        rows = list(self._rows(start, stop))
+        if not rows:
+            return pandas.DataFrame({"time": []}, index=pandas.Index([], name="seqno", dtype="int64"))
+        return pandas.DataFrame(rows).set_index("seqno")
+
+    def _rows(self, start: Optional[int], stop: Optional[int]) -> Iterator[dict[str, Any]]:
+        for entry in self.range(start, stop):
+            value = entry.value
+            fields = value if isinstance(value, dict) else {"value": value}
+            yield {"seqno": entry.seqno, "time": entry.time, **fields}
+
+    def encode(self, value: T) -> bytes:
+        """The bytes of a value, as the codec writes it."""
+        try:
+            return self.codec.encode(value)
+        except Exception as why:
+            raise _native.error("MR6104", f"log '{self.name}' with {self.codec!r}: {_said(why)}") from why
+
+    def entry(self, record: StoredRecord) -> Entry[T]:
+        """What the codec makes of a record."""
+        try:
+            return Entry(record, self.codec.decode(record.data))
+        except Exception as why:
+            detail = f"record {record.seqno} of log '{self.name}' with {self.codec!r}: {_said(why)}"
+            raise _native.error("MR6104", detail) from why
+
+    def __repr__(self) -> str:
+        _, earliest, latest = self.namespace.bounds(self.name)
+        records = f"records {earliest} to {latest}" if latest else "no records"
+        return f"<millrace.Log {self.name!r} of {self.namespace.address!r}: {records}, {self.codec!r}>"
+
+    def _repr_html_(self) -> str:
+        return _show.log(self)
+
+
+def _said(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"

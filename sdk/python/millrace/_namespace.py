@@ -1,0 +1,302 @@
+"""A namespace, wherever it is: the same methods on mapped files and over the wire."""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Callable, Optional, Protocol, TypeVar, Union, overload
+
+from millrace import _show, _views
+from millrace._records import StoredRecord, _native
+from millrace._views import Deployed, FunctionStat, LogStat, Run, Why
+from millrace._worker import NotFound
+
+if TYPE_CHECKING:
+    from millrace._log import Log
+    from millrace._worker import Handler
+    from millrace.codecs import Codec
+
+T = TypeVar("T")
+
+#: How many of its newest records a log keeps when it is not said.
+HISTORY_DEFAULT = 10_000
+#: Most records that one call into the native module appends.
+_BATCH_MAX = 1024
+
+
+class Records(Protocol):
+    """Records one after the other. `next` is the number of the next one: where to go on later."""
+
+    @property
+    def next(self) -> int: ...
+    @property
+    def incarnation(self) -> int:
+        """Which log of its name it is; 0 before anything came."""
+        ...
+
+    def batch(self, most: int) -> list[StoredRecord]:
+        """Waits for one record, and returns it with at most `most - 1` that follow it already; none at the end."""
+        ...
+
+    def close(self) -> None:
+        """Ends the waiting, from any thread."""
+        ...
+
+    def __iter__(self) -> Iterator[StoredRecord]: ...
+    def __next__(self) -> StoredRecord: ...
+
+
+class Namespace(ABC):
+    """An open namespace. Use it in a `with` statement, or close it; threads may share it.
+
+    `address` is where it is, `id` its identity, `durability` what an append waits for unless it says otherwise:
+    "disk" (survives a power failure) or "memory" (survives the death of every process).
+    """
+
+    __slots__ = ()
+
+    # What a place implements; the native classes do.
+
+    if TYPE_CHECKING:
+
+        @property
+        def address(self) -> str: ...
+        @property
+        def id(self) -> str: ...
+        @property
+        def durability(self) -> str: ...
+        @property
+        def closed(self) -> bool: ...
+
+    @abstractmethod
+    def append(
+        self,
+        log: str,
+        data: object,
+        *,
+        function: Optional[str] = None,
+        durability: Optional[str] = None,
+        key: Optional[str] = None,
+        cause: Optional[str] = None,
+        patience: float = 0.0,
+    ) -> int:
+        """Appends a record and returns its sequence number, once it is as durable as asked.
+
+        `data` is bytes, text, or anything JSON can express. `function` names one more function to run for the record.
+        An append with a `key` (1 to 128 bytes) that was used before is answered as it was then: so it can be repeated
+        when nobody knows whether it happened. `cause` is the id of what caused the record, if that is known. While too
+        many runs are pending, `patience` is how many seconds to wait for room before `Busy` is raised.
+        """
+
+    @abstractmethod
+    def get(self, log: str, seqno: Optional[int] = None, *, wait: float = 0.0) -> StoredRecord:
+        """The record with this number, or the newest; waits at most `wait` seconds until it is there."""
+
+    @abstractmethod
+    def latest(self, log: str) -> int:
+        """The number of the newest record, 0 if there is none."""
+
+    @abstractmethod
+    def bounds(self, log: str) -> tuple[int, int, int]:
+        """How many of its newest records the log keeps, the oldest that it has, and the newest; 0 for none."""
+
+    @abstractmethod
+    def records(
+        self,
+        log: str,
+        start: int,
+        stop: Optional[int] = None,
+        timeout: Optional[float] = None,
+        incarnation: int = 0,
+    ) -> Records:
+        """What `range` and `tail` are made of."""
+
+    @abstractmethod
+    def append_batch(
+        self,
+        records: list[tuple[str, object]],
+        progress: list[int],
+        *,
+        durability: Optional[str] = None,
+        key: Optional[str] = None,
+        patience: float = 0.0,
+    ) -> None:
+        """What `append_many` is made of."""
+
+    @abstractmethod
+    def make_log(self, log: str, history: int) -> None:
+        """What `create_log` is made of."""
+
+    @abstractmethod
+    def remove_log(self, log: str) -> None:
+        """Removes a log that no function is bound to and no pending run was caused by."""
+
+    @abstractmethod
+    def show(self, what: str, **options: str) -> str:
+        """What `logs`, `functions`, `runs` and `why` are made of: a document as JSON."""
+
+    @abstractmethod
+    def remove_function(self, name: str) -> None:
+        """Removes a function; its pending runs end as dead."""
+
+    @abstractmethod
+    def wait_idle(self, timeout: float) -> None:
+        """Returns when no run is pending; raises `TimedOut` after `timeout` seconds."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Closes it; closing twice is fine."""
+
+    # What follows from it.
+
+    def append_many(
+        self,
+        records: Iterable[tuple[str, object]],
+        *,
+        durability: Optional[str] = None,
+        key: Optional[str] = None,
+        patience: float = 0.0,
+    ) -> list[int]:
+        """Appends (log, data) pairs as they come, many to a commit, and returns their numbers.
+
+        With a `key` they are one batch, all or none, of at most 1024, and repeating it with the same key is safe.
+
+        When it raises, the numbers of the records that were appended are in the exception's `appended`.
+        """
+        appended: list[int] = []
+        batch: list[tuple[str, object]] = []
+        try:
+            for pair in records:
+                batch.append(pair)
+                if len(batch) == _BATCH_MAX and key is None:
+                    self.append_batch(batch, appended, durability=durability, patience=patience)
+                    batch = []
+            if batch:
+                self.append_batch(batch, appended, durability=durability, key=key, patience=patience)
+        except Exception as error:
+            error.appended = appended  # type: ignore[attr-defined]
+            raise
+        return appended
+
+    def range(self, log: str, start: Optional[int] = None, stop: Optional[int] = None) -> Records:
+        """The records from `start` up to, and without, `stop`; all that are there if neither is given.
+
+        A `start` that has left the log's history raises `Gone`.
+        """
+        _, earliest, latest = self.bounds(log)
+        first = max(earliest, 1) if start is None else start
+        end = latest + 1 if stop is None else max(min(stop, latest + 1), 0)
+        return self.records(log, first, end)
+
+    def tail(
+        self, log: str, start: Optional[int] = None, *, timeout: Optional[float] = None, incarnation: int = 0
+    ) -> Records:
+        """The records from `start` on, and then each that comes; by default only those to come.
+
+        It ends when nothing came for `timeout` seconds; without one it never ends, until Ctrl-C. To go on later where a
+        tail stood, give its `next` and its `incarnation`: then a log that was made anew meanwhile raises `Gone`.
+        """
+        return self.records(log, self.latest(log) + 1 if start is None else start, None, timeout, incarnation)
+
+    def create_log(self, name: str, history: int = HISTORY_DEFAULT) -> None:
+        """Makes a log that keeps its `history` newest records readable; one like it is left as it is."""
+        self.make_log(name, history)
+
+    def logs(self) -> list[LogStat]:
+        """Every log, by name."""
+        return [_views.log_stat(told) for told in self._ask("logs")["logs"]]
+
+    @overload
+    def log(self, name: str) -> Log[bytes]: ...
+    @overload
+    def log(self, name: str, codec: Codec[T]) -> Log[T]: ...
+    def log(self, name: str, codec: Optional[Codec[Any]] = None) -> Log[Any]:
+        """The log of this name, as a sequence of what its codec makes of the records: by default, bytes."""
+        from millrace._log import Log
+        from millrace.codecs import Bytes
+
+        self.bounds(name)
+        return Log(self, name, codec or Bytes())
+
+    def functions(self) -> list[FunctionStat]:
+        """Every function, by name."""
+        return [_views.function_stat(told) for told in self._ask("functions")["functions"]]
+
+    def function(self, name: str) -> FunctionStat:
+        """One function."""
+        for function in self.functions():
+            if function.name == name:
+                return function
+        error = _native.error("MR3001", f"no function '{name}'")
+        assert isinstance(error, NotFound)
+        raise error
+
+    def runs(
+        self,
+        *,
+        function: Optional[str] = None,
+        log: Optional[str] = None,
+        state: Optional[str] = None,
+        limit: int = 100,
+    ) -> list[Run]:
+        """The newest runs, newest first; of one function, for one log's records, or in one state."""
+        options = {"function": function, "log": log, "state": state, "limit": str(limit)}
+        return [_views.run(told) for told in self._ask("runs", options)["runs"]]
+
+    def run(self, id: str) -> Run:
+        """One run: what caused it, what it read and appended, how it ended."""
+        return _views.run(self._ask(f"runs/{id}"))
+
+    def why(self, target: str = "") -> Why:
+        """Why nothing more is running: for a function, a log, a run, or (without a target) the whole namespace."""
+        return _views.why(self._ask("why", {"target": target}))
+
+    def deploy(self, handler: Handler, *, source: Optional[str] = None, **settings: Any) -> Deployed:
+        """Deploys a function that `@millrace.function` decorates; `settings` go before what the decorator says.
+
+        Its code is the file that it stands in, or the directory `source`. It runs when a host does: `millrace serve`.
+        """
+        from millrace._deploy import deploy
+
+        return deploy(self, handler, source, settings)
+
+    def _ask(self, what: str, options: Optional[dict[str, Optional[str]]] = None) -> Any:
+        given = {key: value for key, value in (options or {}).items() if value is not None}
+        return json.loads(self.show(what, **given))
+
+    def __enter__(self: N) -> N:
+        return self
+
+    def __exit__(
+        self, kind: Optional[type[BaseException]], value: Optional[BaseException], trace: Optional[TracebackType]
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<millrace.Namespace {self.address!r}{' (closed)' if self.closed else ''}>"
+
+    def _repr_html_(self) -> str:
+        return _show.namespace(self)
+
+    def __reduce__(self) -> tuple[Callable[..., Namespace], tuple[Union[str, None]]]:
+        # Another process opens it for itself.
+        from millrace._open import open
+
+        return open, (self.address,)
+
+
+N = TypeVar("N", bound=Namespace)
+
+
+class LocalNamespace(_native.LocalNamespace, Namespace):
+    """A namespace on this machine, by its mapped files."""
+
+    __slots__ = ()
+
+
+class RemoteNamespace(_native.RemoteNamespace, Namespace):
+    """A namespace on a host, by its address."""
+
+    __slots__ = ()

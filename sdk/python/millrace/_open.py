@@ -1,0 +1,62 @@
+"""Opening a namespace, wherever it is."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Optional, Union
+
+from millrace._namespace import LocalNamespace, Namespace, RemoteNamespace
+from millrace._records import _native
+
+PathOrAddress = Union[str, "os.PathLike[str]"]
+
+_APPLICATION = "millrace.toml"
+_NAMESPACE_DIR = ".millrace"
+
+
+def open(place: Optional[PathOrAddress] = None) -> Namespace:
+    """Opens a namespace: by its directory, by the directory of its application, or by an address of a host.
+
+        millrace.open("farm/.millrace")              the namespace's files, here; no host is needed
+        millrace.open("farm")                        the one that farm/millrace.toml names, or farm/.millrace
+        millrace.open("mr://edge:7070/farm")         through a host
+        millrace.open("unix:farm/.millrace/socket")  through a host on this machine
+        millrace.open()                              as MILLRACE_NAMESPACE says, else as ./millrace.toml, else ./.millrace
+    """
+    if place is None:
+        place = os.environ.get("MILLRACE_NAMESPACE") or "."
+    text = os.fspath(place)
+    if text.startswith(("mr://", "unix:")):
+        return RemoteNamespace(text)
+    return LocalNamespace(_directory(text))
+
+
+def create(
+    path: PathOrAddress,
+    *,
+    durability: str = "disk",
+    segment_bytes: Optional[int] = None,
+    retain_bytes: Optional[int] = None,
+    retain_age: Optional[float] = None,
+) -> Namespace:
+    """Makes a namespace in a new or empty directory, and opens it.
+
+    What it is made with holds for its life: what an append waits for by default, the size of a journal segment (a power
+    of two from 1 MiB), how many bytes of segments are kept even if nothing needs them, and for how many seconds.
+    """
+    text = os.fspath(path)
+    _native.LocalNamespace.make(text, durability, segment_bytes, retain_bytes, retain_age)
+    return LocalNamespace(text)
+
+
+def _directory(place: str) -> str:
+    """The namespace's directory: the place itself, or the one of the application there."""
+    path = Path(place)
+    if (path / "manifest").exists():
+        return place
+    named = _native.namespace_of(str(path / _APPLICATION))
+    if named is not None:
+        return str(named)
+    inner = path / _NAMESPACE_DIR
+    return str(inner) if (inner / "manifest").exists() else place

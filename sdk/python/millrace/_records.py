@@ -1,0 +1,47 @@
+"""Records as they are read from a namespace."""
+
+from __future__ import annotations
+
+import datetime
+from typing import TYPE_CHECKING, Optional
+
+from millrace._worker import Record, error_of
+
+try:
+    from millrace import _native
+except ImportError as _why:
+    raise error_of(
+        "MR6101",
+        f"cannot import 'millrace._native': {_why}",
+        "The package's native module is not there for this interpreter: the source tree was imported, or a wheel for"
+        " another platform.",
+        "Install the package into this interpreter: `pip install ./sdk/python`. Functions need none of it.",
+    ) from _why
+
+if TYPE_CHECKING:
+
+    class StoredRecord(Record):
+        """A record with what its namespace knows about it."""
+
+        @property
+        def id(self) -> str:
+            """The id of the append that made it, unique everywhere."""
+
+        @property
+        def time(self) -> datetime.datetime:
+            """When it was appended: aware, in UTC."""
+
+        @property
+        def clock(self) -> int:
+            """The same on the hybrid logical clock, which orders every cause before its effect."""
+
+        @property
+        def cause(self) -> Optional[str]:
+            """The run that appended it, or None if it came from outside."""
+
+else:
+    StoredRecord = _native.Record
+    # A function can be given what `get` returns, and `isinstance` agrees.
+    Record.register(StoredRecord)
+
+__all__ = ["Record", "StoredRecord", "_native"]

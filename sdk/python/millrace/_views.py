@@ -1,0 +1,185 @@
+"""What a namespace tells about itself: logs, functions, runs, and why something is not running."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Optional
+
+
+@dataclass(frozen=True)
+class LogStat:
+    """A log and how full it is."""
+
+    name: str
+    #: How many of its newest records it keeps.
+    history: int
+    #: The oldest record that can be read, 0 if there is none.
+    earliest: int
+    #: The newest record, 0 if there is none.
+    latest: int
+    #: The functions bound to it.
+    functions: tuple[str, ...] = ()
+
+    @property
+    def records(self) -> int:
+        """How many records can be read."""
+        return self.latest - self.earliest + 1 if self.latest else 0
+
+
+@dataclass(frozen=True)
+class FunctionStat:
+    """A function and how much it has to do."""
+
+    name: str
+    #: Runs ever triggered, ended, and neither.
+    triggered: int
+    done: int
+    pending: int
+    runtime: Optional[str] = None
+    on: tuple[str, ...] = ()
+    #: SHA-256 of its code.
+    code: Optional[str] = None
+    #: Why its definition cannot be read, if it cannot: a code, and what was wrong.
+    error: Optional[tuple[str, str]] = None
+
+
+@dataclass(frozen=True)
+class RecordRef:
+    """A record, named; `log` is None if the log is gone."""
+
+    log: Optional[str]
+    seqno: int
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One attempt at a run."""
+
+    attempt: int
+    time: datetime.datetime
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run of a function."""
+
+    id: str
+    function: Optional[str]
+    #: "pending", "started", "done" or "dead".
+    state: str
+    #: The record that it runs for.
+    record: RecordRef
+    #: The run that appended that record, or None if it came from outside.
+    caused_by: Optional[str]
+    triggered: datetime.datetime
+    ended: Optional[datetime.datetime]
+    attempts: tuple[Attempt, ...] = ()
+    reads: tuple[RecordRef, ...] = ()
+    appends: tuple[RecordRef, ...] = ()
+    #: What it printed.
+    output: str = ""
+    #: Why it was given up, if it was: a code, and what was wrong.
+    error: Optional[tuple[str, str]] = None
+
+
+@dataclass(frozen=True)
+class Reason:
+    """One reason why something is not running: a word for programs, and a sentence."""
+
+    reason: str
+    text: str
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return self.text
+
+
+@dataclass(frozen=True)
+class Why:
+    """Every reason that applies, the most fundamental first."""
+
+    target: str
+    reasons: tuple[Reason, ...]
+
+    def __str__(self) -> str:
+        return "\n".join([f"{self.target}:", *(f"  {reason}" for reason in self.reasons)])
+
+
+@dataclass(frozen=True)
+class Deployed:
+    """A deployed function: its name, the SHA-256 of its code, and "created", "updated" or "unchanged"."""
+
+    name: str
+    code: str
+    change: str
+
+
+def moment(text: str) -> datetime.datetime:
+    """A moment as documents write it: RFC 3339, or seconds since 1970 and a count."""
+    if "T" in text:
+        return datetime.datetime.fromisoformat(text.replace("Z", "+00:00"))
+    seconds, _, rest = text.partition(".")
+    microseconds = rest.partition("+")[0] or "0"
+    epoch = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
+    return epoch + datetime.timedelta(seconds=int(seconds), microseconds=int(microseconds))
+
+
+def _refs(refs: list[dict[str, Any]]) -> tuple[RecordRef, ...]:
+    return tuple(RecordRef(ref["log"], ref["seqno"]) for ref in refs)
+
+
+def log_stat(told: dict[str, Any]) -> LogStat:
+    functions = tuple(told.get("functions") or ())
+    return LogStat(told["name"], told["history"], told["earliest"], told["latest"], functions)
+
+
+def function_stat(told: dict[str, Any]) -> FunctionStat:
+    return FunctionStat(
+        told["name"],
+        told["triggered"],
+        told["done"],
+        told["pending"],
+        told.get("runtime"),
+        tuple(told.get("on") or ()),
+        told.get("code"),
+        _error(told),
+    )
+
+
+def run(told: dict[str, Any]) -> Run:
+    ended = told.get("ended")
+    return Run(
+        id=told["id"],
+        function=told["function"],
+        state=told["state"],
+        record=RecordRef(told["log"], told["seqno"]),
+        caused_by=told.get("caused_by"),
+        triggered=moment(told["triggered"]),
+        ended=moment(ended) if ended else None,
+        attempts=tuple(Attempt(attempt["attempt"], moment(attempt["time"])) for attempt in told["attempts"]),
+        reads=_refs(told["reads"]),
+        appends=_refs(told["appends"]),
+        output=told.get("output") or "",
+        error=_error(told),
+    )
+
+
+def _error(told: dict[str, Any]) -> Optional[tuple[str, str]]:
+    error = told.get("error")
+    return (error["code"], error["detail"]) if error else None
+
+
+def why(told: dict[str, Any]) -> Why:
+    def reason(one: dict[str, Any]) -> Reason:
+        details = {key: value for key, value in one.items() if key not in ("reason", "text")}
+        return Reason(one["reason"], one["text"], details)
+
+    return Why(told["target"], tuple(reason(one) for one in told["reasons"]))
+
+
+def deployed(text: str) -> Deployed:
+    told = json.loads(text)
+    return Deployed(told["name"], told["code"], told["change"])

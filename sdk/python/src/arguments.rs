@@ -1,0 +1,123 @@
+//! What methods are given: data, sequence numbers, times and words, and how long to try.
+
+use crate::errors::{OrRaise, refuse};
+use millrace_wire::{Code, Durability, EventId};
+use pyo3::{
+    exceptions::PyTypeError,
+    prelude::*,
+    sync::PyOnceLock,
+    types::{PyBytes, PyInt, PyString},
+};
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
+
+/// A wait is repeated at least so often, so that Ctrl-C is heard.
+pub const SLICE: Duration = Duration::from_millis(50);
+/// The longest wait that can be asked for: as good as for ever, and no overflow.
+const WAIT_MAX_S: f64 = 365.0 * 86_400.0;
+
+/// The bytes of a Python object: bytes as they are; everything else as `millrace._worker.encode` makes bytes of it, so
+/// that a program and a function append the same.
+#[inline]
+pub fn bytes_of<'py>(data: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyBytes>> {
+    match data.cast::<PyBytes>() {
+        Ok(bytes) => Ok(bytes.clone()),
+        Err(_) => encode(data),
+    }
+}
+
+#[cold]
+fn encode<'py>(data: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyBytes>> {
+    static ENCODE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    let py = data.py();
+    let encoded = ENCODE.import(py, "millrace._worker", "encode")?.call1((data,)).map_err(|error| {
+        let refused = refuse(py, Code::PythonDataInvalid, error.value(py).to_string());
+        refused.set_cause(py, Some(error));
+        refused
+    })?;
+    Ok(encoded.cast_into::<PyBytes>()?)
+}
+
+/// A name or word given as text.
+#[inline]
+pub fn text<'a>(value: &'a Bound<'_, PyString>) -> PyResult<&'a str> {
+    value.to_str()
+}
+
+/// A sequence number as Python gives it; what is no whole number from 1 on is refused with the catalogue's words.
+pub struct Seqno(pub u64);
+
+impl<'a, 'py> FromPyObject<'a, 'py> for Seqno {
+    type Error = PyErr;
+
+    #[inline]
+    fn extract(value: Borrowed<'a, 'py, PyAny>) -> PyResult<Self> {
+        match value.extract::<u64>() {
+            Ok(seqno) if seqno != 0 => Ok(Self(seqno)),
+            _ => Err(odd_seqno(&value)),
+        }
+    }
+}
+
+#[cold]
+fn odd_seqno(value: &Bound<'_, PyAny>) -> PyErr {
+    let py = value.py();
+    if !value.is_instance_of::<PyInt>() {
+        return PyTypeError::new_err(format!("a sequence number is an int, not {}", value.get_type()));
+    }
+    refuse(py, Code::SeqnoInvalid, format!("{value} is not a sequence number"))
+}
+
+/// A durability by its name.
+pub fn durability(py: Python<'_>, word: Option<&str>) -> PyResult<Option<Durability>> {
+    match word {
+        None => Ok(None),
+        Some("memory") => Ok(Some(Durability::Memory)),
+        Some("disk") => Ok(Some(Durability::Disk)),
+        Some(other) => {
+            let detail = format!("durability '{}' is neither 'memory' nor 'disk'", other.escape_debug());
+            Err(refuse(py, Code::ValueInvalid, detail))
+        }
+    }
+}
+
+/// An event by its id; none without one.
+pub fn event(py: Python<'_>, id: Option<&str>) -> PyResult<EventId> {
+    id.map_or(Ok(EventId::NONE), |id| id.parse().or_raise(py))
+}
+
+/// A time in seconds.
+pub fn seconds(py: Python<'_>, what: &str, value: f64) -> PyResult<Duration> {
+    if value.is_nan() || value < 0.0 {
+        return Err(refuse(py, Code::ValueInvalid, format!("{what} is {value}, and must not be negative")));
+    }
+    Ok(Duration::from_secs_f64(value.min(WAIT_MAX_S)))
+}
+
+/// Tries again while the answer is `Busy` and patience lasts, a little at a time, so that Ctrl-C is heard in between.
+/// `attempt` is told how long it may wait for room itself; where it cannot, `pause` is how long to wait here.
+pub fn patiently<T>(
+    py: Python<'_>,
+    patience: Duration,
+    pause: Duration,
+    mut attempt: impl FnMut(Duration) -> PyResult<T>,
+) -> PyResult<T> {
+    let started = Instant::now();
+    loop {
+        let left = patience.saturating_sub(started.elapsed());
+        match attempt(left.min(SLICE)) {
+            Err(error) if !left.is_zero() && is(py, &error, "Busy") => {
+                py.detach(|| thread::sleep(pause.min(left)));
+                py.check_signals()?;
+            }
+            answer => return answer,
+        }
+    }
+}
+
+/// Whether an exception is of the class of `millrace` with this name.
+pub fn is(py: Python<'_>, error: &PyErr, class: &str) -> bool {
+    error.get_type(py).name().is_ok_and(|name| name == class)
+}

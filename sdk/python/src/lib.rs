@@ -1,0 +1,48 @@
+//! `millrace._native`: what the Python package cannot do in Python.
+//!
+//! ```text
+//! millrace (Python)  -- one API, codecs, async, reprs
+//!     |
+//! _native            -- LocalNamespace: the mapped files, through millrace_node
+//!                       RemoteNamespace, Pipeline: a host, through millrace_client, blocking and for asyncio
+//! ```
+
+mod arguments;
+mod errors;
+mod local;
+mod pipeline;
+mod record;
+mod records;
+mod remote;
+mod remote_records;
+mod views;
+
+use millrace_node::application::Application;
+use pyo3::prelude::*;
+use std::path::PathBuf;
+
+/// Does nothing: what a call from Python costs by itself.
+#[pyfunction]
+fn empty_call() {}
+
+/// The namespace's directory that the application file at `path` names, if there is such a file.
+#[pyfunction]
+fn namespace_of(path: PathBuf) -> Option<PathBuf> {
+    Application::namespace_of(&path)
+}
+
+#[pymodule]
+fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("VERSION", env!("CARGO_PKG_VERSION"))?;
+    module.add_class::<local::LocalNamespace>()?;
+    module.add_class::<remote::RemoteNamespace>()?;
+    module.add_class::<remote_records::RemoteRecords>()?;
+    module.add_class::<pipeline::Pipeline>()?;
+    module.add_class::<pipeline::Request>()?;
+    module.add_class::<record::Record>()?;
+    module.add_class::<records::Records>()?;
+    module.add_function(wrap_pyfunction!(empty_call, module)?)?;
+    module.add_function(wrap_pyfunction!(errors::codes, module)?)?;
+    module.add_function(wrap_pyfunction!(errors::error, module)?)?;
+    module.add_function(wrap_pyfunction!(namespace_of, module)?)
+}

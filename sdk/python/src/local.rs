@@ -1,0 +1,315 @@
+//! A namespace on this machine, by its mapped files: no host, no copy on the way, no other process.
+//!
+//! Whatever may wait for the disk, for room or for records lets other Python threads run meanwhile; what cannot wait
+//! keeps the interpreter, since giving it away costs as much as the append itself.
+
+use crate::{
+    arguments::{self, SLICE, Seqno, bytes_of, event, patiently, seconds, text},
+    errors::{OrRaise, refuse},
+    record::{Meta, Record},
+    records::Records,
+    views,
+};
+use millrace_node::{
+    AppendOptions, CreateOptions, Durability, LogName, Name, Namespace, NewRecord, Principal, Receipt, Served,
+    default_name,
+};
+use millrace_wire::Code;
+use pyo3::{prelude::*, types::PyString};
+use std::{
+    path::PathBuf,
+    sync::{PoisonError, RwLock},
+    time::{Duration, Instant},
+};
+
+/// A namespace's files, mapped into this process.
+#[pyclass(frozen, subclass, module = "millrace._native")]
+pub struct LocalNamespace {
+    open: RwLock<Option<Namespace>>,
+    disk: bool,
+    #[pyo3(get)]
+    address: String,
+}
+
+impl LocalNamespace {
+    fn over(namespace: Namespace) -> Self {
+        let disk = namespace.journal().durability() == Durability::Disk;
+        let address = std::path::absolute(namespace.dir()).unwrap_or_else(|_| namespace.dir().into());
+        Self { address: address.display().to_string(), open: RwLock::new(Some(namespace)), disk }
+    }
+
+    /// Calls `f` with the namespace. For what does not wait: nobody can close it meanwhile.
+    #[inline]
+    fn with<T>(&self, py: Python<'_>, f: impl FnOnce(&Namespace) -> millrace_wire::Result<T>) -> PyResult<T> {
+        let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
+        match &*open {
+            Some(namespace) => f(namespace).or_raise(py),
+            None => Err(closed(py, &self.address)),
+        }
+    }
+
+    /// Calls `f` with the namespace while other Python threads run.
+    fn detached<T: Send>(
+        &self,
+        py: Python<'_>,
+        f: impl FnOnce(&Namespace) -> millrace_wire::Result<T> + Send,
+    ) -> PyResult<T> {
+        let namespace = self.handle(py)?;
+        py.detach(|| f(&namespace)).or_raise(py)
+    }
+
+    /// A handle of its own, which lives on when the namespace is closed meanwhile.
+    pub fn handle(&self, py: Python<'_>) -> PyResult<Namespace> {
+        self.with(py, |namespace| Ok(namespace.clone()))
+    }
+
+    /// Whether an append with these options cannot wait for anything but the journal's lock.
+    #[inline]
+    fn is_prompt(&self, durability: Option<Durability>, patience: Duration) -> bool {
+        let disk = durability.map_or(self.disk, |durability| durability == Durability::Disk);
+        !disk && patience.is_zero()
+    }
+}
+
+#[cold]
+pub fn closed(py: Python<'_>, address: &str) -> PyErr {
+    refuse(py, Code::PythonClosed, format!("the namespace '{address}' is closed"))
+}
+
+/// All of the records or none, in one commit.
+fn append_together(
+    namespace: &Namespace,
+    records: &[NewRecord],
+    options: AppendOptions<'_>,
+) -> millrace_wire::Result<Vec<Receipt>> {
+    let records: Vec<(&str, &[u8])> = records.iter().map(|new| (&*new.log, &*new.payload)).collect();
+    let owner = rustix::process::getuid().as_raw();
+    let served = Served::new(default_name(namespace.dir()), namespace.clone())?;
+    served.door(Principal::of_user(owner, owner)?).append_many(&records, options).wait()
+}
+
+#[pymethods]
+impl LocalNamespace {
+    #[new]
+    fn new(py: Python<'_>, path: PathBuf) -> PyResult<Self> {
+        py.detach(|| Namespace::open(&path)).map(Self::over).or_raise(py)
+    }
+
+    /// Makes the namespace; it is then opened like any other.
+    #[staticmethod]
+    #[pyo3(signature = (path, durability, segment_bytes=None, retain_bytes=None, retain_age=None))]
+    fn make(
+        py: Python<'_>,
+        path: PathBuf,
+        durability: &str,
+        segment_bytes: Option<u64>,
+        retain_bytes: Option<u64>,
+        retain_age: Option<f64>,
+    ) -> PyResult<()> {
+        let mut options = CreateOptions::default();
+        options.durability = arguments::durability(py, Some(durability))?.unwrap_or(options.durability);
+        options.segment_bytes = segment_bytes.unwrap_or(options.segment_bytes);
+        options.retain_bytes = retain_bytes.unwrap_or(options.retain_bytes);
+        options.retain_age = retain_age.map(|age| seconds(py, "retain_age", age)).transpose()?;
+        py.detach(|| Namespace::create(&path, &options).map(drop)).or_raise(py)
+    }
+
+    fn close(&self, py: Python<'_>) {
+        let taken = self.open.write().unwrap_or_else(PoisonError::into_inner).take();
+        // Closing may wait for the thread that makes room ahead.
+        py.detach(|| drop(taken));
+    }
+
+    #[getter]
+    fn closed(&self) -> bool {
+        self.open.read().unwrap_or_else(PoisonError::into_inner).is_none()
+    }
+
+    #[getter]
+    fn durability(&self) -> &'static str {
+        if self.disk { "disk" } else { "memory" }
+    }
+
+    #[getter]
+    fn id(&self, py: Python<'_>) -> PyResult<String> {
+        self.with(py, |namespace| Ok(namespace.journal().namespace().to_string()))
+    }
+
+    #[pyo3(signature = (log, data, *, function=None, durability=None, key=None, cause=None, patience=0.0))]
+    #[allow(clippy::too_many_arguments, reason = "they are keywords in Python")]
+    fn append(
+        &self,
+        py: Python<'_>,
+        log: &Bound<'_, PyString>,
+        data: &Bound<'_, PyAny>,
+        function: Option<&str>,
+        durability: Option<&str>,
+        key: Option<&str>,
+        cause: Option<&str>,
+        patience: f64,
+    ) -> PyResult<u64> {
+        let (log, data) = (text(log)?, bytes_of(data)?);
+        let durability = arguments::durability(py, durability)?;
+        let patience = seconds(py, "patience", patience)?;
+        let cause = event(py, cause)?;
+        let options = AppendOptions { function, durability, key, cause, patience, ..AppendOptions::default() };
+        let payload = data.as_bytes();
+        if self.is_prompt(durability, patience) {
+            return self.with(py, |namespace| Ok(namespace.append(log, payload, options)?.seqno));
+        }
+        patiently(py, patience, Duration::ZERO, |patience| {
+            let options = AppendOptions { patience, ..options };
+            self.detached(py, |namespace| Ok(namespace.append(log, payload, options)?.seqno))
+        })
+    }
+
+    /// Appends in batches, and returns the seqnos. When a batch is refused, `progress` tells what is appended.
+    #[pyo3(signature = (records, progress, *, durability=None, key=None, patience=0.0))]
+    fn append_batch(
+        &self,
+        py: Python<'_>,
+        records: Vec<(String, Bound<'_, PyAny>)>,
+        progress: &Bound<'_, PyAny>,
+        durability: Option<&str>,
+        key: Option<&str>,
+        patience: f64,
+    ) -> PyResult<()> {
+        let options = AppendOptions {
+            durability: arguments::durability(py, durability)?,
+            patience: seconds(py, "patience", patience)?,
+            key,
+            ..AppendOptions::default()
+        };
+        let new = |(log, data): (String, Bound<'_, PyAny>)| {
+            PyResult::Ok(NewRecord { log, payload: bytes_of(&data)?.as_bytes().to_vec() })
+        };
+        let records = records.into_iter().map(new).collect::<PyResult<Vec<_>>>()?;
+        let mut seqnos = Vec::with_capacity(records.len());
+        let namespace = self.handle(py)?;
+        if key.is_some() {
+            // The records of a key are one batch, all or none, as through a host: so it is done as a host does it.
+            let receipts = py.detach(|| append_together(&namespace, &records, options)).or_raise(py)?;
+            progress.call_method1("extend", (receipts.iter().map(|r| r.seqno).collect::<Vec<_>>(),))?;
+            return Ok(());
+        }
+        let appended = py.detach(|| {
+            namespace.append_many(records.into_iter().map(Ok), options, |receipts| {
+                seqnos.extend(receipts.iter().map(|r| r.seqno))
+            })
+        });
+        progress.call_method1("extend", (seqnos,))?;
+        appended.or_raise(py)
+    }
+
+    #[pyo3(signature = (log, seqno=None, *, wait=0.0))]
+    fn get(&self, py: Python<'_>, log: &Bound<'_, PyString>, seqno: Option<Seqno>, wait: f64) -> PyResult<Record> {
+        let (name, seqno) = (text(log)?, seqno.map(|seqno| seqno.0));
+        if wait > 0.0 {
+            self.wait_for(py, name, seqno.unwrap_or(1), seconds(py, "wait", wait)?)?;
+        }
+        let read = |namespace: &Namespace| match seqno {
+            Some(seqno) => namespace.get(name, seqno),
+            None => match namespace.latest(name)? {
+                0 => Err(Code::AboveTail.error(format!("log '{name}' has no records yet"))),
+                latest => namespace.get(name, latest),
+            },
+        };
+        // In a namespace on disk the record may have to become durable first.
+        let record = if self.disk { self.detached(py, read)? } else { self.with(py, read)? };
+        let meta = Meta { seqno: record.seqno, id: record.id, hlc: record.hlc, cause: record.cause };
+        Ok(Record::of(log, meta, &record.payload))
+    }
+
+    fn latest(&self, py: Python<'_>, log: &Bound<'_, PyString>) -> PyResult<u64> {
+        let log = text(log)?;
+        self.with(py, |namespace| namespace.latest(log))
+    }
+
+    /// How many of its newest records a log keeps, the oldest that it has, and the newest; 0 for none.
+    fn bounds(&self, py: Python<'_>, log: &Bound<'_, PyString>) -> PyResult<(u64, u64, u64)> {
+        let log = text(log)?;
+        self.with(py, |namespace| {
+            let log = namespace.log(log)?;
+            Ok((log.history(), log.earliest(), log.latest()))
+        })
+    }
+
+    /// Records from `start` on: up to `stop`, or as they come until none came for `timeout` seconds.
+    #[pyo3(signature = (log, start, stop=None, timeout=None, incarnation=0))]
+    fn records(
+        &self,
+        py: Python<'_>,
+        log: Bound<'_, PyString>,
+        start: Seqno,
+        stop: Option<u64>,
+        timeout: Option<f64>,
+        incarnation: u32,
+    ) -> PyResult<Records> {
+        let timeout = timeout.map(|timeout| seconds(py, "timeout", timeout)).transpose()?;
+        Records::open(py, self.handle(py)?, (&log, incarnation), start.0, stop, timeout)
+    }
+
+    #[pyo3(signature = (log, history))]
+    fn make_log(&self, py: Python<'_>, log: &str, history: u64) -> PyResult<()> {
+        let name: LogName = log.parse().or_raise(py)?;
+        self.detached(py, |namespace| namespace.create_log(&name, history).map(drop))
+    }
+
+    fn remove_log(&self, py: Python<'_>, log: &str) -> PyResult<()> {
+        let name: LogName = log.parse().or_raise(py)?;
+        self.detached(py, |namespace| namespace.remove_log(&name))
+    }
+
+    /// A document about the namespace, as JSON: `logs`, `functions`, `runs?…`, `runs/ID`, `why?target=…`.
+    #[pyo3(signature = (what, **options))]
+    fn show(&self, py: Python<'_>, what: &str, options: Option<views::Options>) -> PyResult<String> {
+        let options = options.unwrap_or_default();
+        self.detached(py, |namespace| views::show(namespace, what, &options))
+    }
+
+    /// Deploys a function as its JSON says, with the code at `source`.
+    fn deploy_code(&self, py: Python<'_>, spec: &str, source: PathBuf) -> PyResult<String> {
+        self.detached(py, |namespace| views::deploy(namespace, spec, &source))
+    }
+
+    fn remove_function(&self, py: Python<'_>, name: &str) -> PyResult<()> {
+        let name: Name = name.parse().or_raise(py)?;
+        self.detached(py, |namespace| namespace.remove_function(&name))
+    }
+
+    fn wait_idle(&self, py: Python<'_>, timeout: f64) -> PyResult<()> {
+        let timeout = seconds(py, "timeout", timeout)?;
+        let started = Instant::now();
+        loop {
+            let left = timeout.saturating_sub(started.elapsed());
+            let namespace = self.handle(py)?;
+            match py.detach(|| namespace.wait_idle(left.min(SLICE))) {
+                Err(error) if error.code() == Code::WaitTimeout && left > SLICE => py.check_signals()?,
+                answer => return answer.or_raise(py),
+            }
+        }
+    }
+
+    /// Makes everything appended so far durable.
+    fn sync(&self, py: Python<'_>) -> PyResult<()> {
+        self.detached(py, |namespace| namespace.journal().sync(namespace.journal().tail()))
+    }
+}
+
+impl LocalNamespace {
+    /// Returns when the log has record `seqno`, or at the timeout.
+    fn wait_for(&self, py: Python<'_>, log: &str, seqno: u64, timeout: Duration) -> PyResult<()> {
+        let namespace = self.handle(py)?;
+        let log = namespace.log(log).or_raise(py)?;
+        let started = Instant::now();
+        loop {
+            let left = timeout.saturating_sub(started.elapsed());
+            let seen = seqno.saturating_sub(1);
+            let latest = py.detach(|| namespace.journal().wait_log(&log, seen, left.min(SLICE))).or_raise(py)?;
+            if latest >= seqno || left.is_zero() {
+                return Ok(());
+            }
+            py.check_signals()?;
+        }
+    }
+}

@@ -1,0 +1,320 @@
+//! A namespace on a host, through its address. Every call lets other Python threads run while it waits, and Ctrl-C ends
+//! it.
+
+use crate::{
+    arguments::{self, SLICE, Seqno, bytes_of, event, patiently, seconds, text},
+    errors::{OrRaise, refuse},
+    local::closed,
+    record::{Meta, Record},
+    remote_records::RemoteRecords,
+    views::Options as Question,
+};
+use millrace_client::{AppendOptions, Options, Place, Wait, blocking::Client};
+use millrace_wire::{Code, Durability, Error, LogName, NamespaceId, Result};
+use pyo3::{
+    prelude::*,
+    types::{PyBytes, PyString},
+};
+use std::{
+    collections::HashMap,
+    fmt::Write,
+    sync::{Arc, Mutex, PoisonError, RwLock},
+    thread,
+    time::{Duration, Instant},
+};
+
+/// Most records and bytes of one message; a single longer record is a message of its own.
+const BATCH_RECORDS_MAX: usize = 1024;
+const BATCH_BYTES_MAX: usize = 256 << 10;
+/// How often a host is asked whether it is idle.
+const IDLE_LOOK: Duration = Duration::from_millis(20);
+
+/// What a Python signal handler raised while a call waited.
+type Raised = Arc<Mutex<Option<PyErr>>>;
+
+/// A connection to a host, and what is known of the namespace there.
+#[pyclass(frozen, subclass, module = "millrace._native")]
+pub struct RemoteNamespace {
+    open: RwLock<Option<Client>>,
+    place: Place,
+    raised: Raised,
+    disk: bool,
+    id: String,
+}
+
+/// The options of a connection whose waits end when a Python signal handler raises.
+pub fn options(raised: &Raised) -> Options {
+    let raised = raised.clone();
+    let interrupted = move || {
+        Python::attach(|py| match py.check_signals() {
+            Ok(()) => false,
+            Err(error) => {
+                *raised.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+                true
+            }
+        })
+    };
+    Options {
+        name: concat!("millrace-python/", env!("CARGO_PKG_VERSION")).into(),
+        interrupted: Some(Arc::new(interrupted)),
+        ..Options::default()
+    }
+}
+
+/// What a call answered; what a signal handler raised goes before the error that it led to.
+pub fn answer<T>(py: Python<'_>, raised: &Raised, answer: Result<T>) -> PyResult<T> {
+    match answer {
+        Err(error) if error.code() == Code::CallInterrupted => {
+            let raised = raised.lock().unwrap_or_else(PoisonError::into_inner).take();
+            Err(raised.unwrap_or_else(|| crate::errors::exception(py, &error)))
+        }
+        answer => answer.or_raise(py),
+    }
+}
+
+impl RemoteNamespace {
+    fn client(&self, py: Python<'_>) -> PyResult<Client> {
+        let client = self.open.read().unwrap_or_else(PoisonError::into_inner).clone();
+        client.ok_or_else(|| closed(py, &self.place.to_string()))
+    }
+
+    /// Asks the host while other Python threads run.
+    fn ask<T: Send>(&self, py: Python<'_>, ask: impl FnOnce(&Client) -> Result<T> + Send) -> PyResult<T> {
+        let client = self.client(py)?;
+        let answered = py.detach(|| ask(&client));
+        answer(py, &self.raised, answered)
+    }
+
+    /// How full a log is, as the host's document says.
+    fn bounds_of(client: &Client, log: &str) -> Result<(u64, u64, u64)> {
+        let log: LogName = log.parse()?;
+        let told = client.show(&format!("logs/{}", escaped(&log)))?;
+        let told: HashMap<String, serde_json::Value> = serde_json::from_str(&told).map_err(|error| odd(&error))?;
+        let number = |key| told.get(key).and_then(serde_json::Value::as_u64).ok_or_else(|| odd(&key));
+        Ok((number("history")?, number("earliest")?, number("latest")?))
+    }
+
+    fn is_idle(client: &Client) -> Result<Option<String>> {
+        let told: serde_json::Value = serde_json::from_str(&client.show("functions")?).map_err(|error| odd(&error))?;
+        let functions = told["functions"].as_array().ok_or_else(|| odd(&"functions"))?;
+        let busy = functions.iter().find(|function| function["pending"].as_u64() != Some(0));
+        Ok(busy.map(|function| format!("{} runs of function {} are pending", function["pending"], function["name"])))
+    }
+}
+
+fn odd(what: &dyn std::fmt::Display) -> Error {
+    Code::FrameMalformed.error(format!("the host's document cannot be read: {what}"))
+}
+
+/// A part of a path: what is not plain is written as `%` and two digits.
+fn escaped(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+            escaped.push(byte.into());
+        } else {
+            write!(escaped, "%{byte:02X}").expect("writing to text does not fail");
+        }
+    }
+    escaped
+}
+
+#[pymethods]
+impl RemoteNamespace {
+    #[new]
+    fn new(py: Python<'_>, address: &str) -> PyResult<Self> {
+        let place: Place = address.parse().or_raise(py)?;
+        let raised = Raised::default();
+        let options = options(&raised);
+        let connected = py.detach(|| Client::connect(&place, &options));
+        let client = answer(py, &raised, connected)?;
+        let host = client.host();
+        let disk = host.durability == Durability::Disk;
+        let id = NamespaceId::new(host.namespace).map_or_else(String::new, |id| id.to_string());
+        Ok(Self { place, raised, disk, id, open: RwLock::new(Some(client)) })
+    }
+
+    fn close(&self, py: Python<'_>) {
+        let taken = self.open.write().unwrap_or_else(PoisonError::into_inner).take();
+        py.detach(|| drop(taken));
+    }
+
+    #[getter]
+    fn closed(&self) -> bool {
+        self.open.read().unwrap_or_else(PoisonError::into_inner).is_none()
+    }
+
+    #[getter]
+    fn address(&self) -> String {
+        self.place.to_string()
+    }
+
+    #[getter]
+    fn durability(&self) -> &'static str {
+        if self.disk { "disk" } else { "memory" }
+    }
+
+    #[getter]
+    fn id(&self) -> &str {
+        &self.id
+    }
+
+    #[pyo3(signature = (log, data, *, function=None, durability=None, key=None, cause=None, patience=0.0))]
+    #[allow(clippy::too_many_arguments, reason = "they are keywords in Python")]
+    fn append(
+        &self,
+        py: Python<'_>,
+        log: &Bound<'_, PyString>,
+        data: &Bound<'_, PyAny>,
+        function: Option<&str>,
+        durability: Option<&str>,
+        key: Option<&str>,
+        cause: Option<&str>,
+        patience: f64,
+    ) -> PyResult<u64> {
+        let (log, data) = (text(log)?, bytes_of(data)?);
+        let durability = arguments::durability(py, durability)?;
+        let options = AppendOptions { durability, function, key, cause: event(py, cause)? };
+        let payload = data.as_bytes();
+        patiently(py, seconds(py, "patience", patience)?, SLICE, |_| {
+            self.ask(py, |client| Ok(client.append(log, payload, options)?.seqno))
+        })
+    }
+
+    /// Appends in batches, each all or none, and tells `progress` the numbers of what is appended.
+    #[pyo3(signature = (records, progress, *, durability=None, key=None, patience=0.0))]
+    fn append_batch(
+        &self,
+        py: Python<'_>,
+        records: Vec<(String, Bound<'_, PyAny>)>,
+        progress: &Bound<'_, PyAny>,
+        durability: Option<&str>,
+        key: Option<&str>,
+        patience: f64,
+    ) -> PyResult<()> {
+        let patience = seconds(py, "patience", patience)?;
+        let durability = arguments::durability(py, durability)?;
+        let options = AppendOptions { durability, key, ..AppendOptions::default() };
+        let bytes = |(log, data): (String, Bound<'_, PyAny>)| PyResult::Ok((log, bytes_of(&data)?.unbind()));
+        let records: Vec<(String, Py<PyBytes>)> = records.into_iter().map(bytes).collect::<PyResult<_>>()?;
+        let mut left: Vec<(&str, &[u8])> =
+            records.iter().map(|(log, data)| (log.as_str(), data.as_bytes(py))).collect();
+        let mut most = BATCH_RECORDS_MAX;
+        while !left.is_empty() {
+            // The records of a key are one batch.
+            let part = if key.is_some() { left.len() } else { part_of(&left, most) };
+            let patience = if part == 1 || key.is_some() { patience } else { Duration::ZERO };
+            let appended =
+                patiently(py, patience, SLICE, |_| self.ask(py, |client| client.append_many(&left[..part], options)));
+            match appended {
+                Ok(receipts) => {
+                    progress.call_method1("extend", (receipts.iter().map(|r| r.seqno).collect::<Vec<_>>(),))?;
+                    left.drain(..part);
+                }
+                // A smaller part may find room.
+                Err(error) if part > 1 && key.is_none() && arguments::is(py, &error, "Busy") => most = part / 2,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    #[pyo3(signature = (log, seqno=None, *, wait=0.0))]
+    fn get(&self, py: Python<'_>, log: &Bound<'_, PyString>, seqno: Option<Seqno>, wait: f64) -> PyResult<Record> {
+        let (name, seqno) = (text(log)?, seqno.map_or(0, |seqno| seqno.0));
+        let wait = wait_for(seconds(py, "wait", wait)?);
+        let record = self.ask(py, |client| client.get(name, seqno, wait))?;
+        let meta = Meta { seqno: record.seqno, id: record.id, hlc: record.hlc, cause: record.cause };
+        Ok(Record::of(log, meta, &record.data))
+    }
+
+    fn latest(&self, py: Python<'_>, log: &str) -> PyResult<u64> {
+        self.ask(py, |client| client.latest(log, 0, Wait::default()))
+    }
+
+    fn bounds(&self, py: Python<'_>, log: &str) -> PyResult<(u64, u64, u64)> {
+        self.ask(py, |client| Self::bounds_of(client, log))
+    }
+
+    #[pyo3(signature = (log, start, stop=None, timeout=None, incarnation=0))]
+    fn records(
+        &self,
+        py: Python<'_>,
+        log: Bound<'_, PyString>,
+        start: Seqno,
+        stop: Option<u64>,
+        timeout: Option<f64>,
+        incarnation: u32,
+    ) -> PyResult<RemoteRecords> {
+        let timeout = timeout.map(|timeout| seconds(py, "timeout", timeout)).transpose()?;
+        RemoteRecords::open(
+            py,
+            (self.client(py)?, &self.place, &self.raised),
+            (&log, incarnation),
+            start.0,
+            stop,
+            timeout,
+        )
+    }
+
+    fn make_log(&self, py: Python<'_>, log: &str, history: u64) -> PyResult<()> {
+        self.ask(py, |client| client.create_log(log, history))
+    }
+
+    fn remove_log(&self, py: Python<'_>, log: &str) -> PyResult<()> {
+        self.ask(py, |client| client.remove_log(log))
+    }
+
+    #[pyo3(signature = (what, **options))]
+    fn show(&self, py: Python<'_>, what: &str, options: Option<Question>) -> PyResult<String> {
+        let mut options = options.unwrap_or_default();
+        let mut path = what.to_owned();
+        if let Some(target) = options.remove("target").filter(|target| !target.is_empty()) {
+            path = format!("{path}/{}", escaped(&target));
+        }
+        for (at, (key, value)) in options.iter().enumerate() {
+            let mark = if at == 0 { '?' } else { '&' };
+            write!(path, "{mark}{}={}", escaped(key), escaped(value)).expect("writing to text does not fail");
+        }
+        self.ask(py, |client| client.show(&path))
+    }
+
+    fn remove_function(&self, py: Python<'_>, name: &str) -> PyResult<()> {
+        let detail = format!("function '{}' is removed where the files are", name.escape_debug());
+        Err(refuse(py, Code::PythonLocalOnly, detail))
+    }
+
+    fn wait_idle(&self, py: Python<'_>, timeout: f64) -> PyResult<()> {
+        let timeout = seconds(py, "timeout", timeout)?;
+        let started = Instant::now();
+        loop {
+            let Some(busy) = self.ask(py, Self::is_idle)? else { return Ok(()) };
+            let left = timeout.saturating_sub(started.elapsed());
+            if left.is_zero() {
+                return Err(refuse(py, Code::WaitTimeout, format!("after {} ms, {busy}", timeout.as_millis())));
+            }
+            py.detach(|| thread::sleep(left.min(IDLE_LOOK)));
+            py.check_signals()?;
+        }
+    }
+}
+
+/// How many of the records go into one message.
+fn part_of(records: &[(&str, &[u8])], most: usize) -> usize {
+    let mut bytes = 0;
+    let fits = records.iter().take(most).take_while(|(_, data)| {
+        bytes += data.len();
+        bytes <= BATCH_BYTES_MAX
+    });
+    fits.count().max(1)
+}
+
+/// The wait that a request asks for; longer than any a host grants is as good as the longest.
+pub fn wait_for(wait: Duration) -> Wait {
+    Wait::ms(u32::try_from(wait.as_millis()).unwrap_or(u32::MAX))
+}
+
+/// How long a tail waits at a time.
+pub fn slice(left: Duration) -> Duration {
+    left.min(SLICE)
+}

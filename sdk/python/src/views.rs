@@ -1,0 +1,140 @@
+//! What a namespace tells about itself, as JSON that `millrace._views` reads.
+
+use millrace_node::{Attempt, Deployed, FunctionSpec, FunctionStat, Namespace, RunFilter, RunView, Runtime};
+use millrace_wire::{Code, EventId, Result};
+use serde_json::{Map, Value, json};
+use std::{collections::BTreeMap, path::Path, time::Duration};
+
+/// What goes with a question, by name.
+pub type Options = BTreeMap<String, String>;
+
+/// The answer to a question, as JSON text: the documents that hosts answer, as far as this package reads them.
+pub fn show(namespace: &Namespace, what: &str, options: &Options) -> Result<String> {
+    let answer = match what.split_once('/').unwrap_or((what, "")) {
+        ("logs", "") => json!({ "logs": namespace.logs()? }),
+        ("functions", "") => {
+            json!({ "functions": namespace.functions()?.iter().map(function).collect::<Value>() })
+        }
+        ("runs", "") => json!({ "runs": namespace.runs(&filter(options)?)?.iter().map(run).collect::<Value>() }),
+        ("runs", id) => run(&namespace.run(id.parse()?)?),
+        ("why", "") => why(namespace, options.get("target").map_or("", String::as_str))?,
+        _ => return Err(Code::ValueInvalid.error(format!("'{}' is not a question", what.escape_debug()))),
+    };
+    Ok(answer.to_string())
+}
+
+fn run(view: &RunView) -> Value {
+    let event = |id: EventId| (!id.is_none()).then(|| id.to_string());
+    let ending = view.ending.as_ref();
+    let dead = ending.and_then(|ending| ending.dead.as_ref());
+    let attempt = |attempt: &Attempt| json!({ "attempt": attempt.attempt, "time": attempt.at.to_string() });
+    json!({
+        "id": view.id.to_string(),
+        "function": view.function,
+        "state": view.state,
+        "log": view.record.log,
+        "seqno": view.record.seqno,
+        "caused_by": event(view.caused_by),
+        "triggered": view.triggered.to_string(),
+        "ended": view.ended.map(|ended| ended.to_string()),
+        "attempts": view.attempts.iter().map(attempt).collect::<Value>(),
+        "reads": view.reads,
+        "appends": view.appends,
+        "output": ending.map(|ending| &ending.output),
+        "error": dead.map(|death| json!({ "code": death.code, "detail": death.error })),
+    })
+}
+
+fn why(namespace: &Namespace, target: &str) -> Result<Value> {
+    let why = namespace.why(target)?;
+    let reasons = why.reasons.iter().map(|reason| {
+        let mut told = serde_json::to_value(reason).expect("names, numbers and text always make JSON");
+        told["text"] = json!(reason.to_string());
+        told
+    });
+    Ok(json!({ "target": why.target, "reasons": reasons.collect::<Value>() }))
+}
+
+fn function(stat: &FunctionStat) -> Value {
+    let mut told = json!({
+        "name": stat.name, "triggered": stat.triggered, "done": stat.done, "pending": stat.pending(),
+    });
+    match &stat.definition {
+        Ok(definition) => {
+            told["runtime"] = json!(definition.spec.runtime);
+            told["on"] = json!(definition.spec.on);
+            told["code"] = json!(definition.code);
+        }
+        Err(error) => told["error"] = json!({ "code": error.code().id(), "detail": error.detail() }),
+    }
+    told
+}
+
+fn filter(options: &Options) -> Result<RunFilter> {
+    let mut filter = RunFilter::default();
+    for (key, text) in options {
+        let odd = || Code::ValueInvalid.error(format!("{key} cannot be '{}'", text.escape_debug()));
+        match key.as_str() {
+            "function" => filter.function = Some(text.parse()?),
+            "log" => filter.log = Some(text.parse()?),
+            "limit" => filter.limit = text.parse().map_err(|_| odd())?,
+            "state" => {
+                use millrace_node::RunState::{Dead, Done, Pending, Started};
+                let named = [("pending", Pending), ("started", Started), ("done", Done), ("dead", Dead)];
+                filter.state = Some(named.iter().find(|(name, _)| name == text).ok_or_else(odd)?.1);
+            }
+            _ => return Err(Code::ValueInvalid.error(format!("runs cannot be chosen by '{}'", key.escape_debug()))),
+        }
+    }
+    Ok(filter)
+}
+
+/// Deploys a Python function: `spec` is a JSON object with the keys of millrace.toml, times in seconds, sizes in bytes.
+pub fn deploy(namespace: &Namespace, spec: &str, source: &Path) -> Result<String> {
+    let fields: Map<String, Value> = serde_json::from_str(spec).map_err(|error| invalid(&error.to_string()))?;
+    let name = fields.get("name").and_then(Value::as_str).unwrap_or_default().parse()?;
+    let mut spec = FunctionSpec::new(name, Runtime::Python);
+    for (key, value) in &fields {
+        set(&mut spec, key, value)?;
+    }
+    let Deployed { name, code, change } = namespace.deploy(&spec, source)?;
+    Ok(json!({ "name": name, "code": code, "change": change }).to_string())
+}
+
+fn invalid(what: &str) -> millrace_wire::Error {
+    Code::FunctionInvalid.error(what)
+}
+
+fn set(spec: &mut FunctionSpec, key: &str, value: &Value) -> Result<()> {
+    let odd = || invalid(&format!("function '{}': {key} cannot be {value}", spec.name));
+    let text = || value.as_str().ok_or_else(odd);
+    let number = || value.as_u64().ok_or_else(odd);
+    let small = || number()?.try_into().map_err(|_| odd());
+    let time = || value.as_f64().and_then(|s| Duration::try_from_secs_f64(s).ok()).ok_or_else(odd);
+    match key {
+        "name" => {}
+        "handler" => spec.handler = text()?.into(),
+        "python" => spec.python = text()?.into(),
+        "on" => {
+            let logs = value.as_array().ok_or_else(odd)?.iter();
+            spec.on = logs.map(|log| log.as_str().ok_or_else(odd)?.parse()).collect::<Result<_>>()?;
+        }
+        "concurrency" => spec.concurrency = small()?,
+        "ordered" => spec.ordered = value.as_bool().ok_or_else(odd)?,
+        "monitor" => spec.monitor = Some(text()?.parse()?),
+        "timeout" => spec.timeout = time()?,
+        "memory" => spec.memory_max_bytes = number()?,
+        "output" => spec.output_max_bytes = number()?,
+        "retries" => spec.retries = small()?,
+        "backoff" => spec.backoff = time()?,
+        "dead_letter" => spec.dead_letter = text()?.parse()?,
+        "pending_max" => spec.pending_max = number()?,
+        "env" => {
+            let variables = value.as_object().ok_or_else(odd)?.iter();
+            let pair = |(key, value): (&String, &Value)| Ok((key.clone(), value.as_str().ok_or_else(odd)?.into()));
+            spec.env = variables.map(pair).collect::<Result<_>>()?;
+        }
+        _ => return Err(invalid(&format!("function '{}': there is no '{key}'", spec.name))),
+    }
+    Ok(())
+}

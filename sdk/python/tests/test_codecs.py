@@ -1,0 +1,142 @@
+"""Logs as sequences of values."""
+
+from __future__ import annotations
+
+import math
+import sys
+from typing import Any
+
+import pandas
+import pyarrow
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import millrace
+from millrace import codecs
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=12,
+).filter(lambda value: "\\ud" not in ascii(value))
+PACKED = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats(allow_nan=False) | st.binary() | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=12,
+).filter(lambda value: "\\ud" not in ascii(value))
+CASES: list[tuple[codecs.Codec[Any], st.SearchStrategy[Any]]] = [
+    (codecs.Bytes(), st.binary()),
+    (codecs.Text(), st.text(st.characters(exclude_categories=["Cs"]))),
+    (codecs.Json(), JSON),
+    (codecs.MsgPack(), PACKED),
+    (codecs.Struct("<qd?"), st.tuples(st.integers(-(2**63), 2**63 - 1), st.floats(allow_nan=False), st.booleans())),
+    (codecs.Custom(lambda n: str(n).encode(), int), st.integers()),
+]
+
+
+@pytest.mark.parametrize(("codec", "values"), CASES, ids=lambda case: type(case).__name__)
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(data=st.data())
+def test_a_value_comes_back_as_it_was(
+    ns: millrace.Namespace, codec: codecs.Codec[Any], values: st.SearchStrategy[Any], data: st.DataObject
+) -> None:
+    log = ns.log("raw", codec=codec)
+    value = data.draw(values)
+    seqno = log.append(value)
+    entry = log.get(seqno)
+    assert entry.value == value == log[seqno] == log[-1]
+    assert entry.seqno == seqno == log.latest and entry.record.data == codec.encode(value)
+
+
+def test_a_log_is_a_sequence(ns: millrace.Namespace) -> None:
+    log = ns.log("raw", codec=codecs.Json())
+    assert len(log) == 0 and list(log) == [] and log[:] == [] and log.earliest == 0
+    assert log.append_many(range(10, 20)) == list(range(1, 11))
+    assert len(log) == 10 and list(log) == list(range(10, 20))
+    assert (log[1], log[10], log[-1], log[-10]) == (10, 19, 19, 10)
+    assert (log[2:4], log[:3], log[-2:], log[8:100], log[-3:-1]) == ([11, 12], [10, 11], [18, 19], [17, 18, 19], [17, 18])
+    assert [entry.value for entry in log.tail(9, timeout=0)] == [18, 19]
+    assert [entry.seqno for entry in log.range(3, 5)] == [3, 4]
+    with pytest.raises(LookupError):
+        log[11]
+    with pytest.raises(LookupError, match="MR2105"):
+        log[-11]
+    with pytest.raises(millrace.Invalid, match="MR1003"):
+        log[0]
+    with pytest.raises(millrace.Invalid, match="MR1006"):
+        log[::2]
+    with pytest.raises(millrace.NotFound, match="MR2101"):
+        ns.log("missing")
+
+
+def test_what_a_codec_cannot_do_is_told_with_log_and_record(ns: millrace.Namespace) -> None:
+    log = ns.log("raw", codec=codecs.Struct("<q", names=["n"]))
+    with pytest.raises(millrace.Invalid, match="MR6104.*'raw'"):
+        log.append({"m": 1})
+    with pytest.raises(millrace.Invalid, match="MR6104"):
+        log.append({"n": "text"})
+    assert len(log) == 0
+    log.append({"n": 7})
+    assert log[1] == {"n": 7}
+    ns.append("raw", b"short")
+    with pytest.raises(millrace.Invalid, match="record 2 of log 'raw'") as refused:
+        log.get()
+    assert refused.value.__cause__ is not None and refused.value.remedy
+    with pytest.raises(millrace.Invalid):
+        ns.log("raw", codec=codecs.Json()).append(math.nan)
+    with pytest.raises(millrace.Invalid):
+        ns.log("raw").append("text")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="2 fields"):
+        codecs.Struct("<qd", names=["only"])
+
+
+def test_records_become_data_frames(ns: millrace.Namespace) -> None:
+    log = ns.log("raw", codec=codecs.Struct("<qd", names=("at", "celsius")))
+    empty = log.to_pandas()
+    assert len(empty) == 0 and list(empty.columns) == ["time"]
+    log.append_many((i, i / 2) for i in range(100))
+    frame = log.to_pandas()
+    assert list(frame.columns) == ["time", "at", "celsius"] and frame.index.name == "seqno"
+    assert frame.loc[51, "celsius"] == 25.0 and str(frame["time"].dt.tz) == "UTC"
+    assert len(log.to_pandas(10, 20)) == 10
+    assert log.to_arrow(1, 3).column("celsius").to_pylist() == [0.0, 0.5]
+    assert list(ns.log("raw").to_pandas().columns) == ["time", "value"]
+
+
+def test_arrow_batches_keep_their_schema(ns: millrace.Namespace) -> None:
+    log = ns.log("raw", codec=codecs.Arrow())
+    assert log.to_arrow().num_rows == 0 == len(log.to_pandas())
+    batch = pyarrow.RecordBatch.from_pydict({"at": pyarrow.array([1, 2], pyarrow.timestamp("us")), "v": [1.5, None]})
+    log.append(batch)
+    assert log[1] == batch and log[1].schema == batch.schema
+    frame = batch.to_pandas()
+    log.append(frame)
+    log.append(pyarrow.Table.from_batches([batch, batch]))
+    assert log.to_arrow(1, 4).num_rows == 8
+    assert len(log.to_pandas()) == 8 and list(log.to_pandas().columns) == ["at", "v"]
+    schema = pyarrow.schema([("n", pyarrow.int16())])
+    narrow = ns.log("raw", codec=codecs.Arrow(schema))
+    for value in ({"n": [1, 2]}, [{"n": 1}, {"n": 2}], pandas.DataFrame({"n": [1, 2]})):
+        narrow.append(value)
+        assert narrow[-1].schema == schema and narrow[-1].column("n").to_pylist() == [1, 2]
+    with pytest.raises(millrace.Invalid, match="MR6104"):
+        narrow.append({"n": [1 << 20]})
+
+
+def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "msgpack", None)
+    with pytest.raises(ImportError, match="MR6105.*pip install msgpack") as refused:
+        codecs.MsgPack()
+    assert isinstance(refused.value, millrace.Missing)
+
+
+def test_logs_and_namespaces_show_themselves_escaped(ns: millrace.Namespace) -> None:
+    ns.append_many(("raw", f"<script>{i}</script>" + "x" * 200) for i in range(30))
+    log = ns.log("raw", codec=codecs.Text())
+    assert repr(log) == f"<millrace.Log 'raw' of {ns.address!r}: records 1 to 30, Text()>"
+    shown = log._repr_html_()
+    assert "&lt;script&gt;29" in shown and "<script>" not in shown and ">20<" not in shown and ">21<" in shown
+    ns.append("raw", b"\xff")
+    assert "xff" in log._repr_html_(), "a record that the codec cannot read is shown as bytes"
+    assert "<td>raw</td><td>31</td>" in ns._repr_html_()

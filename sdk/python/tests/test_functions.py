@@ -1,0 +1,193 @@
+"""Functions: plain functions that a host runs, deployed from the program that defines them."""
+
+from __future__ import annotations
+
+import importlib
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from conftest import Host
+
+import millrace
+
+Start = Callable[..., Host]
+Write = Callable[[str, str], ModuleType]
+
+
+@pytest.fixture
+def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Write]:
+    """Writes a module and imports it."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    written: list[str] = []
+
+    def write(name: str, text: str) -> ModuleType:
+        path = tmp_path / (name.replace(".", "/") + ".py")
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("from __future__ import annotations\nimport millrace\n" + textwrap.dedent(text))
+        written.append(name)
+        importlib.invalidate_caches()
+        return importlib.import_module(name)
+
+    yield write
+    for name in written:
+        sys.modules.pop(name, None)
+
+
+SMOOTH = """
+    @millrace.function(on="raw", retries=0, timeout=20)
+    def smooth(record: millrace.Record, ctx: millrace.Context) -> None:
+        before = 0
+        try:
+            before = ctx.get("clean", ctx.latest("clean") or 7).json()
+        except millrace.NotFound as error:
+            assert error.code == "MR2105"
+        ctx.append("clean", before + record.json())
+        print("smoothed", record.seqno)
+"""
+
+
+def test_a_decorated_function_runs_unchanged_in_a_worker(ns: millrace.Namespace, host: Start, write: Write) -> None:
+    smooth = write("smooth_it", SMOOTH).smooth
+    ns.create_log("clean")
+    deployed = ns.deploy(smooth)
+    assert (deployed.name, deployed.change) == ("smooth", "created")
+    assert ns.deploy(smooth).change == "unchanged" and ns.deploy(smooth, retries=1).change == "updated"
+    remote = millrace.open(host(ns).address)
+    for value in (1, 2, 3):
+        remote.append("raw", value)
+    ns.wait_idle(30)
+    remote.wait_idle(30)
+    assert [record.json() for record in ns.range("clean")] == [1, 3, 6]
+    stat = ns.function("smooth")
+    assert (stat.triggered, stat.done, stat.pending, stat.on, stat.runtime) == (3, 3, 0, ("raw",), "python")
+    assert [function.name for function in remote.functions()] == ["smooth"]
+    runs = ns.runs(function="smooth", state="done")
+    assert [run.record.seqno for run in runs] == [3, 2, 1] and runs[0].output == "smoothed 3\n"
+    assert runs[0].appends[0].log == "clean" and runs[0].ended is not None and runs[0].attempts[0].attempt == 1
+    assert ns.run(runs[0].id) == runs[0] == remote.run(runs[0].id)
+    assert remote.runs(limit=2) == runs[:2]
+    assert ns.get("clean", 3).cause == runs[0].id and runs[0].caused_by is None
+    assert ns.why("smooth").reasons[0].reason == "idle"
+    assert "smooth" in ns._repr_html_()
+    remote.close()
+
+
+def test_a_function_that_fails_leaves_a_dead_letter(ns: millrace.Namespace, host: Start, write: Write) -> None:
+    fails = write(
+        "fails_it",
+        """
+        @millrace.function(on=["raw"], retries=0, dead_letter="dead", env={"WHY": "because"})
+        def fails(record, ctx):
+            import os
+            raise ValueError(os.environ["WHY"])
+        """,
+    ).fails
+    ns.deploy(fails)
+    host(ns)
+    ns.append("raw", b"bad")
+    assert b"bad" in ns.get("dead", 1, wait=30).data or ns.latest("dead") == 1
+    run = ns.runs(state="dead")[0]
+    assert run.error is not None and run.error[0] == "MR3110" and "ValueError: because" in run.error[1]
+    ns.remove_function("fails")
+    assert ns.functions() == []
+    with pytest.raises(millrace.NotFound, match="MR3001"):
+        ns.function("fails")
+
+
+def test_a_function_of_a_package_is_deployed_with_it(ns: millrace.Namespace, write: Write, tmp_path: Path) -> None:
+    write("farm.units", "def celsius(f): return (f - 32) / 1.8\n")
+    module = write(
+        "farm.convert",
+        """
+        from farm.units import celsius
+
+        @millrace.function(on="raw", name="to-celsius", concurrency=4)
+        def convert(record, ctx):
+            ctx.append("raw", celsius(record.json()))
+        """,
+    )
+    with pytest.raises(millrace.FunctionFailed, match="MR3115"):
+        ns.deploy(module.convert)
+    assert ns.deploy(module.convert, source=str(tmp_path)).name == "to-celsius"
+    with pytest.raises(millrace.Invalid, match="MR6103"):
+        ns.deploy(module.convert, source="/usr/lib")
+
+
+def test_what_cannot_be_deployed_says_why(ns: millrace.Namespace, write: Write) -> None:
+    def inner(record: millrace.Record, ctx: millrace.Context) -> None: ...
+
+    typed: dict[str, Callable[[millrace.Record, millrace.Context], None]] = {}
+    exec("def typed(record, ctx): pass", typed)
+    for handler in (inner, lambda record, ctx: None, print, typed["typed"]):
+        with pytest.raises(millrace.Invalid, match="MR6103"):
+            ns.deploy(handler)
+    smooth = write("smooth_that", SMOOTH).smooth
+    for settings, code in (
+        ({"on": "missing"}, "MR2101"),
+        ({"concurrency": 1000}, "MR3002"),
+        ({"timeout": -1}, "MR3002"),
+        ({"colour": "red"}, "MR3002"),
+        ({"name": "a/b"}, "MR1002"),
+    ):
+        with pytest.raises(millrace.Error, match=code):
+            ns.deploy(smooth, **settings)
+    assert ns.functions() == []
+
+
+def test_a_full_queue_is_busy_until_there_is_room(ns: millrace.Namespace, host: Start, write: Write) -> None:
+    slow = write("slow_it", "def slow(record, ctx): pass\n").slow
+    ns.deploy(slow, on="raw", pending_max=1)
+    ns.append("raw", b"1")
+    with pytest.raises(millrace.Busy, match="MR2019") as refused:
+        ns.append("raw", b"2")
+    assert refused.value.retry_after == 0.1
+    remote = millrace.open(host(ns).address)
+    for place in (ns, remote):
+        place.append("raw", b"2", patience=30)
+        place.append_many([("raw", b"3")] * 5, patience=30)
+    ns.wait_idle(30)
+    assert ns.latest("raw") == 13
+    remote.close()
+
+
+def test_the_decorator_changes_nothing_about_the_function() -> None:
+    def f(record: millrace.Record, ctx: millrace.Context) -> int:
+        return int(record.json()) + 1
+
+    decorated = millrace.function(on=("a", "b"), concurrency=3, timeout=1.5)(f)
+    assert decorated is f and f(millrace.Record("a", 1, b"41"), None) == 42  # type: ignore[arg-type]
+    settings = getattr(f, "__millrace__")
+    assert settings.on == ("a", "b") and settings.options == {"concurrency": 3, "ordered": False, "timeout": 1.5}
+
+
+def test_millrace_toml_names_a_decorated_function_and_needs_nothing_installed(
+    tmp_path: Path, binary: Path, host: Start
+) -> None:
+    (tmp_path / "smooth.py").write_text("import millrace\n" + textwrap.dedent(SMOOTH))
+    # The interpreter under the virtual environment, where this package is not installed.
+    bare = Path(sys.base_prefix) / "bin/python3"
+    assert subprocess.run([bare, "-c", "import millrace"], cwd="/", stderr=subprocess.DEVNULL, check=False).returncode
+    (tmp_path / "millrace.toml").write_text(
+        f"""
+        [namespace]
+        durability = "memory"
+        [logs.raw]
+        [logs.clean]
+        [functions.smooth]
+        runtime = "python"
+        code = "smooth.py"
+        handler = "smooth:smooth"
+        on = ["raw"]
+        python = "{bare}"
+        """
+    )
+    subprocess.run([binary, "up"], cwd=tmp_path, check=True, capture_output=True)
+    with millrace.open(tmp_path) as ns:
+        host(ns)
+        ns.append_many([("raw", 1), ("raw", 2)])
+        assert ns.get("clean", 2, wait=30).json() == 3
