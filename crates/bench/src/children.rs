@@ -14,6 +14,7 @@ use millrace_wire::EventId;
 use std::{
     env,
     io::{self, BufRead, BufReader, Read, Write},
+    net::TcpListener,
     os::{fd::OwnedFd, unix::net::UnixStream},
     path::Path,
     process::{Child, ChildStdin, ChildStdout, Command, Stdio},
@@ -124,6 +125,10 @@ pub fn act(role: &str, arguments: &[String]) -> Outcome<()> {
         "open" => open_until_killed(dir),
         "hold" => hold_until_killed(dir),
         "echo" => answer_echoes(),
+        "echo-tcp" => {
+            let bytes = |at: usize| -> Outcome<usize> { Ok(arguments.get(at).ok_or("how many bytes?")?.parse()?) };
+            echo_over_tcp(bytes(0)?, bytes(1)?)
+        }
         other => Err(format!("no role '{other}'").into()),
     }
 }
@@ -247,5 +252,25 @@ fn answer_echoes() -> Outcome<()> {
         message[..8].copy_from_slice(&wall_ns().to_le_bytes());
         socket.write_all(&message)?;
     }
+    Ok(())
+}
+
+/// Answers every request of so many bytes with so many, over TCP, a thread to a connection, until its input ends.
+fn echo_over_tcp(request_bytes: usize, answer_bytes: usize) -> Outcome<()> {
+    let listener = TcpListener::bind(("127.0.0.1", 0))?;
+    ready()?;
+    println!("{}", listener.local_addr()?.port());
+    io::stdout().flush()?;
+    thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            thread::spawn(move || {
+                let (mut stream, mut request, answer) = (stream, vec![0; request_bytes], vec![7; answer_bytes]);
+                // It goes on until the other end has gone, whichever way.
+                let _ = stream.set_nodelay(true);
+                while stream.read_exact(&mut request).is_ok() && stream.write_all(&answer).is_ok() {}
+            });
+        }
+    });
+    io::stdin().read_to_end(&mut Vec::new())?;
     Ok(())
 }

@@ -4,9 +4,12 @@ use super::{Server, patiently};
 use crate::{Outcome, measure::Samples, rows::PAYLOAD};
 use std::{
     io::{Read, Write},
+    net::{TcpListener, TcpStream},
     os::unix::net::UnixStream,
     path::{Path, PathBuf},
-    time::Instant,
+    process::Command,
+    thread,
+    time::{Duration, Instant},
 };
 
 /// How to get it; for the note of a row that has to do without.
@@ -15,54 +18,89 @@ pub const INSTALL: &str = "Redis is not installed (apt-get install redis-server)
 pub const SCENARIO: &str =
     "Redis 7: XADD of the same record over a Unix socket, `appendfsync always`, nothing pipelined.";
 
-/// A Redis of our own on a socket in `dir`.
+/// A Redis of our own on a socket in `dir`, and on the loopback interface.
 pub struct Redis {
     _server: Server,
     socket: PathBuf,
+    port: u16,
 }
 
 impl Redis {
+    /// One that answers when the record is on disk.
     pub fn start(dir: &Path) -> Outcome<Option<Self>> {
-        let socket = dir.join("redis.sock");
         // No rewriting and no snapshots meanwhile: that would count against it.
-        let arguments = format!(
-            "--port 0 --unixsocket {} --appendonly yes --appendfsync always --save  --auto-aof-rewrite-percentage 0",
-            socket.display()
-        );
+        Self::launch(dir, "redis", "--appendonly yes --appendfsync always --auto-aof-rewrite-percentage 0")
+    }
+
+    /// One that keeps everything in memory, and loses it when it dies.
+    pub fn start_forgetful(dir: &Path) -> Outcome<Option<Self>> {
+        Self::launch(dir, "forgetful", "--appendonly no")
+    }
+
+    fn launch(dir: &Path, name: &str, how: &str) -> Outcome<Option<Self>> {
+        let socket = dir.join(format!("{name}.sock"));
+        let port = TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port();
+        let arguments = format!("--port {port} --bind 127.0.0.1 --unixsocket {} --save  {how}", socket.display());
         let arguments: Vec<String> = arguments.split(' ').map(str::to_owned).collect();
         let Some(server) = Server::start("redis-server", &arguments, dir)? else { return Ok(None) };
         patiently(|| Ok(UnixStream::connect(&socket)?))?;
-        Ok(Some(Self { _server: server, socket }))
+        Ok(Some(Self { _server: server, socket, port }))
     }
 
     /// Appends `count` records over a connection of its own.
     pub fn append(&self, count: u64, samples: &mut Samples) -> Outcome<()> {
-        let mut stream = UnixStream::connect(&self.socket)?;
-        let mut request = Vec::new();
-        // A bounded stream, as our log is.
-        for part in [&b"XADD"[..], b"bench", b"MAXLEN", b"~", b"10000", b"*", b"d", &PAYLOAD] {
-            if request.is_empty() {
-                request.extend_from_slice(b"*8\r\n");
-            }
-            request.extend_from_slice(format!("${}\r\n", part.len()).as_bytes());
-            request.extend_from_slice(part);
-            request.extend_from_slice(b"\r\n");
-        }
-        let mut answer = [0; 256];
-        for _ in 0..count {
-            let start = Instant::now();
-            stream.write_all(&request)?;
-            let mut length = 0;
-            // The answer is the entry's id as a bulk string: a line of length, a line of text.
-            while answer[..length].iter().filter(|byte| **byte == b'\n').count() < 2 {
-                let read = stream.read(&mut answer[length..])?;
-                if read == 0 || answer[0] != b'$' {
-                    return Err(format!("Redis said {:?}", String::from_utf8_lossy(&answer[..length + read])).into());
-                }
-                length += read;
-            }
-            samples.record(start.elapsed());
-        }
-        Ok(())
+        append(UnixStream::connect(&self.socket)?, count, Duration::ZERO, samples)
     }
+
+    /// Appends over TCP, each record a pace after the one before.
+    pub fn paced(&self, count: u64, pace: Duration, samples: &mut Samples) -> Outcome<()> {
+        let stream = TcpStream::connect(("127.0.0.1", self.port))?;
+        stream.set_nodelay(true)?;
+        append(stream, count, pace, samples)
+    }
+
+    /// What redis-benchmark, which comes with it, says of so many clients with so many unanswered appends each: records in
+    /// a second.
+    pub fn benchmark(&self, clients: usize, pipelined: u32, data: &[u8], count: u64) -> Outcome<f64> {
+        let data: String = data.iter().map(|_| '7').collect();
+        let output = Command::new("redis-benchmark")
+            .args(["-p", &self.port.to_string(), "-c", &clients.to_string(), "-P", &pipelined.to_string()])
+            .args(["-n", &count.to_string(), "--csv", "XADD", "bench", "MAXLEN", "~", "10000", "*", "d", &data])
+            .output()?;
+        let text = String::from_utf8_lossy(&output.stdout);
+        let rate = text.lines().last().and_then(|line| line.split("\",\"").nth(1)).and_then(|rate| rate.parse().ok());
+        rate.ok_or_else(|| format!("redis-benchmark said {text}").into())
+    }
+}
+
+fn append(mut stream: impl Read + Write, count: u64, pace: Duration, samples: &mut Samples) -> Outcome<()> {
+    let mut request = Vec::new();
+    // A bounded stream, as our log is.
+    for part in [&b"XADD"[..], b"bench", b"MAXLEN", b"~", b"10000", b"*", b"d", &PAYLOAD] {
+        if request.is_empty() {
+            request.extend_from_slice(b"*8\r\n");
+        }
+        request.extend_from_slice(format!("${}\r\n", part.len()).as_bytes());
+        request.extend_from_slice(part);
+        request.extend_from_slice(b"\r\n");
+    }
+    let mut answer = [0; 256];
+    for _ in 0..count {
+        if !pace.is_zero() {
+            thread::sleep(pace);
+        }
+        let start = Instant::now();
+        stream.write_all(&request)?;
+        let mut length = 0;
+        // The answer is the entry's id as a bulk string: a line of length, a line of text.
+        while answer[..length].iter().filter(|byte| **byte == b'\n').count() < 2 {
+            let read = stream.read(&mut answer[length..])?;
+            if read == 0 || answer[0] != b'$' {
+                return Err(format!("Redis said {:?}", String::from_utf8_lossy(&answer[..length + read])).into());
+            }
+            length += read;
+        }
+        samples.record(start.elapsed());
+    }
+    Ok(())
 }

@@ -16,8 +16,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The release build of `millrace`, made now if it is not up to date.
-fn program(context: &Context) -> Outcome<PathBuf> {
+/// `$MILLRACE`, or the release build, made now if it is not up to date.
+pub fn program(context: &Context) -> Outcome<PathBuf> {
+    if let Some(program) = env::var_os("MILLRACE") {
+        return Ok(program.into());
+    }
     let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let status = Command::new(cargo)
         .current_dir(&context.root)
@@ -42,7 +45,7 @@ impl Served {
         let child = Command::new(program)
             .arg("--namespace")
             .arg(dir.join("n"))
-            .arg("serve")
+            .args(["serve", "--listen", "none"])
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .spawn()?;

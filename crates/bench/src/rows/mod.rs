@@ -7,7 +7,9 @@ mod get;
 mod host;
 mod journal;
 mod node;
+mod python;
 mod recover;
+mod remote;
 mod runs;
 
 use crate::{
@@ -74,6 +76,46 @@ pub const ALL: &[Spec] = &[
     Spec { id: "host.ready", what: "start of the program to the first run done", unit: "ms", run: host::ready },
     Spec { id: "host.rss", what: "resident memory of an idle host", unit: "MB", run: host::rss },
     Spec { id: "host.size", what: "the stripped program", unit: "MB", run: host::size },
+    Spec { id: "python.append", what: "append 1 KiB from Python, mean", unit: "ns", run: python::append },
+    Spec { id: "python.get", what: "get 1 KiB from Python, mean", unit: "ns", run: python::get },
+    Spec {
+        id: "remote.append",
+        what: "append 1 KiB through a host, memory, p50",
+        unit: "µs",
+        run: remote::append::append,
+    },
+    Spec {
+        id: "remote.pipelined",
+        what: "append 100 bytes through a host, window 64, 1 connection",
+        unit: "/s",
+        run: remote::pipelined::pipelined,
+    },
+    Spec {
+        id: "remote.durable",
+        what: "append 1 KiB to disk through a host, 64 connections",
+        unit: "/s",
+        run: remote::durable::durable,
+    },
+    Spec {
+        id: "http.append",
+        what: "append 1 KiB over HTTP, memory, 64 connections",
+        unit: "/s",
+        run: remote::http::append,
+    },
+    Spec { id: "tail.lag", what: "append to a following client, p50", unit: "µs", run: remote::tail::lag },
+    Spec { id: "outbox.rate", what: "appends to another host", unit: "/s", run: remote::links::outbox },
+    Spec {
+        id: "relay.catchup",
+        what: "a log's way to another host after an outage",
+        unit: "MB/s",
+        run: remote::links::catchup,
+    },
+    Spec {
+        id: "conns.10k",
+        what: "resident memory with 10 000 idle connections",
+        unit: "MB",
+        run: remote::connections::ten_thousand,
+    },
 ];
 
 /// What a row's measurement comes to.

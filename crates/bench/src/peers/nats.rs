@@ -1,0 +1,145 @@
+//! NATS: a publication into memory, and JetStream, which keeps what is published.
+
+use super::{Server, patiently};
+use crate::{Outcome, measure::Samples, rows::PAYLOAD};
+use std::{
+    fs,
+    io::{BufRead, BufReader, Read, Write},
+    net::{TcpListener, TcpStream},
+    path::Path,
+    time::{Duration, Instant},
+};
+
+/// How to get it; for the note of a row that has to do without.
+pub const INSTALL: &str =
+    "nats-server 2.10 or newer is not installed (`make bench` builds it if Go is there) and left out.";
+
+/// A NATS server of our own on the loopback interface.
+pub struct Nats {
+    _server: Server,
+    port: u16,
+}
+
+/// A connection to it.
+pub struct Connection {
+    stream: TcpStream,
+    answers: BufReader<TcpStream>,
+    line: String,
+}
+
+impl Nats {
+    pub fn start(dir: &Path) -> Outcome<Option<Self>> {
+        let port = TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port();
+        let (config, store) = (dir.join("nats.conf"), dir.join("jetstream"));
+        fs::write(
+            &config,
+            format!(
+                "listen: 127.0.0.1:{port}\njetstream {{ store_dir: \"{}\", sync_interval: always }}\n",
+                store.display()
+            ),
+        )?;
+        let arguments = ["-c".to_owned(), config.display().to_string()];
+        let Some(server) = Server::start("nats-server", &arguments, dir)? else { return Ok(None) };
+        let nats = Self { _server: server, port };
+        // An older one does not know `sync_interval: always`, and ends.
+        Ok(patiently(|| nats.connect().map(drop)).is_ok().then_some(nats))
+    }
+
+    pub fn connect(&self) -> Outcome<Connection> {
+        let stream = TcpStream::connect(("127.0.0.1", self.port))?;
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(Duration::from_secs(20)))?;
+        let answers = BufReader::with_capacity(64 << 10, stream.try_clone()?);
+        let mut connection = Connection { stream, answers, line: String::new() };
+        connection.expect("INFO")?;
+        connection.stream.write_all(b"CONNECT {\"verbose\":false,\"pedantic\":false}\r\nPING\r\n")?;
+        connection.expect("PONG")?;
+        Ok(connection)
+    }
+
+    /// Publishes and waits until the server has seen it; nothing is kept.
+    pub fn publish_and_flush(&self, count: u64, pace: Duration, samples: &mut Samples) -> Outcome<()> {
+        let mut connection = self.connect()?;
+        let mut request = publication("bench", None, &PAYLOAD);
+        request.extend_from_slice(b"PING\r\n");
+        for _ in 0..count {
+            std::thread::sleep(pace);
+            let start = Instant::now();
+            connection.stream.write_all(&request)?;
+            connection.expect("PONG")?;
+            samples.record(start.elapsed());
+        }
+        Ok(())
+    }
+
+    /// Makes a stream that keeps the last 10 000 records in `memory` or `file`.
+    pub fn make_stream(&self, storage: &str) -> Outcome<()> {
+        let mut connection = self.connect()?;
+        connection.listen()?;
+        let config = format!(
+            r#"{{"name":"{storage}","subjects":["{storage}.bench"],"storage":"{storage}","max_msgs":10000,"discard":"old"}}"#
+        );
+        let subject = format!("$JS.API.STREAM.CREATE.{storage}");
+        connection.stream.write_all(&publication(&subject, Some("inbox"), config.as_bytes()))?;
+        let answer = connection.message()?;
+        if answer.contains("\"error\"") { Err(format!("NATS said {answer}").into()) } else { Ok(()) }
+    }
+}
+
+/// A publication as it goes over the wire.
+pub fn publication(subject: &str, reply: Option<&str>, payload: &[u8]) -> Vec<u8> {
+    let reply = reply.map_or(String::new(), |reply| format!("{reply} "));
+    let mut bytes = format!("PUB {subject} {reply}{}\r\n", payload.len()).into_bytes();
+    bytes.extend_from_slice(payload);
+    bytes.extend_from_slice(b"\r\n");
+    bytes
+}
+
+impl Connection {
+    /// Takes what is sent to `inbox`.
+    pub fn listen(&mut self) -> Outcome<()> {
+        Ok(self.stream.write_all(b"SUB inbox 1\r\n")?)
+    }
+
+    fn expect(&mut self, word: &str) -> Outcome<()> {
+        self.line.clear();
+        self.answers.read_line(&mut self.line)?;
+        if self.line.starts_with(word) { Ok(()) } else { Err(format!("NATS said '{}'", self.line.trim_end()).into()) }
+    }
+
+    /// The next message.
+    fn message(&mut self) -> Outcome<String> {
+        self.expect("MSG")?;
+        let length: usize = self.line.trim_end().rsplit(' ').next().unwrap_or_default().parse()?;
+        let mut payload = vec![0; length + 2];
+        self.answers.read_exact(&mut payload)?;
+        Ok(String::from_utf8_lossy(&payload).trim_end().to_owned())
+    }
+
+    /// Publishes `count` records, at most `window` of them unacknowledged.
+    pub fn publish(&mut self, storage: &str, payload: &[u8], count: u64, window: u64) -> Outcome<()> {
+        let one = publication(&format!("{storage}.bench"), Some("inbox"), payload);
+        let (mut sent, mut acknowledged) = (0, 0);
+        let mut burst = Vec::new();
+        while acknowledged < count {
+            burst.clear();
+            while sent < count && sent - acknowledged < window {
+                burst.extend_from_slice(&one);
+                sent += 1;
+            }
+            self.stream.write_all(&burst)?;
+            loop {
+                let answer = self.message()?;
+                if !answer.contains("\"seq\"") {
+                    return Err(format!("NATS said {answer}").into());
+                }
+                acknowledged += 1;
+                // What has come already is taken before more is sent, as a client with a queue would.
+                if self.answers.buffer().is_empty() || acknowledged == count {
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+}

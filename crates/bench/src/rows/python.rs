@@ -1,0 +1,47 @@
+//! python.*: the Python package over a namespace's own files, measured by its own `bench.py`.
+
+use super::Measured;
+use crate::{Context, Outcome};
+use serde_json::Value;
+use std::process::Command;
+
+/// Builds and installs the wheel as it is shipped, and runs its bench.
+fn run(context: &Context) -> Outcome<Value> {
+    let built =
+        Command::new(context.root.join("scripts/wheel.sh")).arg("release").current_dir(&context.root).output()?;
+    if !built.status.success() {
+        return Err(format!("the wheel could not be built: {}", String::from_utf8_lossy(&built.stderr)).into());
+    }
+    let mut command = Command::new(context.root.join(".venv/bin/python"));
+    command.arg("sdk/python/bench.py").args(context.quick.then_some("--quick")).current_dir(&context.root);
+    let output = command.output()?;
+    if !output.status.success() {
+        return Err(format!("bench.py: {}", String::from_utf8_lossy(&output.stderr)).into());
+    }
+    Ok(serde_json::from_slice(&output.stdout)?)
+}
+
+fn row(context: &Context, id: &str) -> Outcome<Measured> {
+    let all = run(context)?;
+    let figure = |id: &str, name: &str| {
+        all[id][name].as_f64().ok_or_else(|| format!("bench.py says nothing of {id}.{name}: {all}"))
+    };
+    let value = figure(id, "ns")?;
+    Ok(Measured::new(value, figure(id, "samples")? as u64)
+        .target("≤ 350 ns", value <= 350.0)
+        .peer("an empty call into the native module", figure("python.empty_call", "ns")?)
+        .also("least of the rounds", figure(id, "least_ns")?, "ns")
+        .also("most of the rounds", figure(id, "most_ns")?, "ns")
+        .note(
+            "Mean of a round, median of the rounds, by `sdk/python/bench.py` with the wheel as it is shipped: durability memory, \
+             in bursts with pauses in which the namespace's own thread makes room. Gets read the same record again.",
+        ))
+}
+
+pub fn append(context: &Context) -> Outcome<Measured> {
+    row(context, "python.append")
+}
+
+pub fn get(context: &Context) -> Outcome<Measured> {
+    row(context, "python.get")
+}
