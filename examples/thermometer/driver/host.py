@@ -42,7 +42,7 @@ class Host:
         self.call("up", "--file", str(self.application))
         self.log = open(self.application.parent / "host.log", "wb")
         self.process = subprocess.Popen(
-            self.command("serve"), stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log
+            self.command("serve", "--listen", "none"), stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log
         )
         return self
 

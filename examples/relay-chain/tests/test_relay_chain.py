@@ -1,0 +1,27 @@
+"""The example as it is run, shorter. Needs `millrace` to be built: `cargo build` at the root, or set MILLRACE."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+EXAMPLE = Path(__file__).resolve().parents[1]
+
+
+def test_three_copies_through_two_outages_are_the_same(tmp_path):
+    command = [sys.executable, EXAMPLE / "run.py", "--seconds", "8", "--rate", "250", "--out", tmp_path]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert "2000 readings, 3 copies of each, none lost, none twice, all in order" in done.stdout
+    figures = json.loads((tmp_path / "relay-chain.json").read_text())
+    assert figures["readings"] == 2000 and 0 < figures["mean_ms"] <= figures["longest_s"] * 1000
+    # A reading that was taken just after the cloud went had to wait for it.
+    assert figures["longest_s"] > 1
+    assert (tmp_path / "relay-chain.png").stat().st_size > 20_000
+
+
+def test_help_says_what_it_is():
+    done = subprocess.run([sys.executable, EXAMPLE / "run.py", "--help"], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0 and "catch up" in done.stdout
