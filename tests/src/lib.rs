@@ -137,6 +137,8 @@ impl Place {
     pub fn command<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Command {
         let mut command = Command::new(binary());
         command.args(args).current_dir(self.dir.path()).env_remove("MILLRACE_NAMESPACE").env("TZ", "UTC");
+        // Tests run side by side: who wants a port says so.
+        command.env("MILLRACE_LISTEN", "none").env("XDG_CONFIG_HOME", self.dir.path().join("config"));
         command
     }
 
@@ -155,6 +157,13 @@ impl Place {
     /// Starts a host and waits until it serves.
     pub fn serve(&self) -> Host {
         Host::start(self.command(["serve", "--drain", "20s"]))
+    }
+
+    /// Starts a host that listens on a port of its own; see [`Host::port`].
+    pub fn serve_tcp<S: AsRef<OsStr>>(&self, more: impl IntoIterator<Item = S>) -> Host {
+        let mut command = self.command(["--json", "serve", "--listen", "127.0.0.1:0", "--drain", "20s"]);
+        command.args(more);
+        Host::start(command)
     }
 
     /// Waits until no run is pending.
@@ -217,6 +226,7 @@ pub fn wait(child: &mut Child, what: &str) -> i32 {
 pub struct Host {
     child: Child,
     lines: Receiver<String>,
+    announced: String,
 }
 
 impl Host {
@@ -227,9 +237,16 @@ impl Host {
         let (sender, lines) = mpsc::channel();
         // It ends with the host's output, or when nobody listens any more.
         thread::spawn(move || stdout.lines().map_while(Result::ok).try_for_each(|line| sender.send(line)));
-        let host = Self { child, lines };
-        host.line_with(&["serving", "running "]);
+        let mut host = Self { child, lines, announced: String::new() };
+        host.announced = host.line_with(&["serving", "running "]);
         host
+    }
+
+    /// The TCP port of a host that was started with `--json`.
+    pub fn port(&self) -> u16 {
+        let announced: Value = serde_json::from_str(&self.announced).expect("the host was started with --json");
+        let address = announced["listening"][0].as_str().expect("it listens on an address");
+        address.rsplit_once(':').expect("host:port").1.parse().expect("a port")
     }
 
     /// Waits for a line of its output that contains one of `texts`.

@@ -8,17 +8,19 @@ use std::{
 };
 
 /// What each crate may import of ours. A crate that is not listed is rejected, so that adding one is a decision.
-const ARROWS: [(&str, &[&str]); 6] = [
+const ARROWS: [(&str, &[&str]); 8] = [
     ("wire", &[]),
     ("journal", &["wire"]),
     ("runtime", &["wire"]),
     ("node", &["wire", "journal", "runtime"]),
-    ("cli", &["wire", "journal", "node"]),
-    ("bench", &["wire", "journal", "runtime", "node"]),
+    ("client", &["wire"]),
+    ("gateway", &["wire", "node", "client"]),
+    ("cli", &["wire", "journal", "node", "client", "gateway"]),
+    ("bench", &["wire", "journal", "runtime", "node", "client"]),
 ];
 
 /// Files in which `unsafe` blocks may stand, by the end of their path.
-const UNSAFE_FILES: [&str; 11] = [
+const UNSAFE_FILES: [&str; 14] = [
     "journal/src/medium/file.rs",
     "journal/src/medium/mod.rs",
     "journal/src/medium/sim.rs",
@@ -30,6 +32,9 @@ const UNSAFE_FILES: [&str; 11] = [
     "runtime/src/child/spawn.rs",
     "runtime/src/wasm/engine.rs",
     "runtime/src/wasm/lend.rs",
+    "sdk/c/local/src/abi.rs",
+    "sdk/c/local/src/files.rs",
+    "sdk/c/local/src/lib.rs",
 ];
 
 const FILE_LINES_MAX: usize = 800;
@@ -101,7 +106,7 @@ fn files_lines_and_folders_keep_their_size() {
 #[test]
 fn unsafe_stands_in_named_files_only_and_says_why() {
     for file in
-        files().iter().filter(|file| file.starts_with("crates/") && file.contains("/src/") && file.ends_with(".rs"))
+        files().iter().filter(|file| !file.starts_with("tests/") && file.contains("/src/") && file.ends_with(".rs"))
     {
         let text = text(file);
         let code = text.lines().map(|line| line.split("//").next().unwrap_or("").trim());

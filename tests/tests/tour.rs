@@ -1,7 +1,7 @@
 //! The tour of the README, typed as it stands there.
 
 use millrace_tests::{Place, binary, end};
-use std::{fs, path::Path, process::Command};
+use std::{fs, net::TcpListener, path::Path, process::Command};
 
 /// The shell blocks of a section of the README.
 fn blocks(section: &str) -> Vec<String> {
@@ -17,7 +17,9 @@ fn blocks(section: &str) -> Vec<String> {
 fn the_tour_can_be_typed_as_it_stands() {
     let place = Place::empty();
     // The first block builds the binary and goes to an empty directory; both are done.
-    let typed = blocks("A tour")[1..].join("\n");
+    // The port of the page may be taken here.
+    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let typed = blocks("A tour")[1..].join("\n").replace("127.0.0.1:7070", &free);
     assert!(typed.contains("millrace up") && typed.contains("millrace why"), "{typed}");
     // Job control, as in the shell somebody types into; hosts must not outlive the test.
     let script = format!("set -me\ntrap 'kill -9 $(jobs -p) 2>/dev/null || true' EXIT\n{typed}\nwait\n");
@@ -25,13 +27,13 @@ fn the_tour_can_be_typed_as_it_stands() {
     let path = std::env::var("PATH").expect("there is a PATH");
     let bin = binary().parent().expect("the binary is in a directory").display().to_string();
     shell.args(["-c", &script]).current_dir(place.path()).env("PATH", format!("{bin}:{path}"));
-    shell.env_remove("MILLRACE_NAMESPACE");
+    shell.env_remove("MILLRACE_NAMESPACE").env("MILLRACE_LISTEN", &free).env("MILLRACE_NAME", "tour");
     let ended = end(shell, b"");
     assert_eq!(ended.code, 0, "{}\n{}", ended.text(), ended.stderr);
     for expected in ["21.5", "no host is running", "sound "] {
         assert!(ended.text().contains(expected), "{expected} is not in\n{}", ended.text());
     }
-    // 3 records by hand, and 1000 of a stream that came while no host was there.
-    assert_eq!(place.run(["--json", "log", "stat", "mean"]).ok().object()["latest"], 1001);
+    // 4 records by hand, and 1000 of a stream that came while no host was there.
+    assert_eq!(place.run(["--json", "log", "stat", "mean"]).ok().object()["latest"], 1002);
     assert_eq!(place.run(["--json", "log", "get", "double", "1"]).ok().object()["data"], "47");
 }

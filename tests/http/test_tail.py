@@ -1,0 +1,162 @@
+"""Tails as server-sent events: followed, left, taken up again, and ended when the host stops."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Iterator
+from typing import Optional
+
+import requests
+import sseclient
+from conftest import PATIENCE_S, Host, error_of
+
+
+class Event:
+    """One event as a browser's EventSource would see it."""
+
+    def __init__(self) -> None:
+        self.id: Optional[str] = None
+        self.kind = "message"
+        self.data: list[str] = []
+
+    def record(self) -> dict[str, object]:
+        record: dict[str, object] = json.loads("\n".join(self.data))
+        return record
+
+
+def open_tail(url: str, cursor: Optional[str] = None) -> requests.Response:
+    headers = {"accept": "text/event-stream"} | ({"last-event-id": cursor} if cursor else {})
+    return requests.get(url, headers=headers, stream=True, timeout=PATIENCE_S)
+
+
+def events(answer: requests.Response) -> Iterator[Event]:
+    """Reads events by the rules of the HTML standard; those without data are not dispatched."""
+    assert answer.headers["content-type"] == "text/event-stream", answer.text
+    event = Event()
+    for line in answer.iter_lines(chunk_size=1, decode_unicode=True):
+        if line == "":
+            if event.data:
+                yield event
+            event = Event()
+            continue
+        field, _, value = line.partition(":")
+        value = value.removeprefix(" ")
+        if field == "id":
+            event.id = value
+        elif field == "data":
+            event.data.append(value)
+        elif field == "event":
+            event.kind = value
+        else:
+            assert field in ("", "retry"), line
+
+
+def test_a_tail_is_taken_up_where_it_was_left(host: Host) -> None:
+    url = f"{host.ns}/logs/followed/tail"
+    requests.put(f"{host.ns}/logs/followed", json={"history": 1000}, timeout=PATIENCE_S)
+    for n in range(5):
+        host.append("followed", b"%d" % n)
+    seen: list[object] = []
+    cursor = None
+    with open_tail(url + "?from=1") as answer:
+        for event in events(answer):
+            seen.append(event.record()["data"])
+            cursor = event.id
+            if len(seen) == 3:
+                break
+    appender = threading.Thread(target=lambda: [host.append("followed", b"%d" % n) for n in range(5, 300)])
+    appender.start()
+    with open_tail(url, cursor) as answer:
+        for event in events(answer):
+            seen.append(event.record()["data"])
+            if len(seen) == 300:
+                break
+    appender.join(PATIENCE_S)
+    assert seen == [str(n) for n in range(300)]
+
+
+def test_a_tail_from_now_on_says_at_once_that_it_follows(host: Host) -> None:
+    requests.put(f"{host.ns}/logs/now", json={"history": 10}, timeout=PATIENCE_S)
+    host.append("now", b"before")
+    with open_tail(f"{host.ns}/logs/now/tail") as answer:
+        lines = answer.iter_lines(chunk_size=1, decode_unicode=True)
+        assert next(lines).startswith("retry: ")
+        host.append("now", b"after")
+        data = next(line for line in lines if line.startswith("data: "))
+        assert json.loads(data[6:])["data"] == "after"
+
+
+def test_cursors_that_lead_nowhere_are_refused(host: Host) -> None:
+    log = f"{host.ns}/logs/short"
+    requests.put(log, json={"history": 3}, timeout=PATIENCE_S)
+    for n in range(10):
+        host.append("short", b"%d" % n)
+    incarnation = requests.get(log, timeout=PATIENCE_S).json()["incarnation"]
+    for cursor, status, code in [
+        (f"{incarnation}:2", 410, "MR2104"),
+        (f"{incarnation + 1000}:9", 410, "MR6024"),
+        ("x", 400, "MR6047"),
+        (f"{incarnation}:-1", 400, "MR6047"),
+        (f"{incarnation}:0", 400, "MR6047"),
+        ("99999999999999999999999:1", 400, "MR6047"),
+    ]:
+        answer = open_tail(log + "/tail", cursor)
+        assert (answer.status_code, error_of(answer)["code"]) == (status, code), cursor
+    answer = open_tail(log + "/tail?from=2")
+    assert (answer.status_code, error_of(answer)["code"]) == (410, "MR2104")
+    with open_tail(log + "/tail?from=1") as answer:
+        assert next(events(answer)).record()["seqno"] == 8
+    requests.delete(log, timeout=PATIENCE_S)
+    requests.put(log, json={"history": 3}, timeout=PATIENCE_S)
+    answer = open_tail(log + "/tail", f"{incarnation}:11")
+    assert error_of(answer)["code"] == "MR6024"
+
+
+def test_a_tail_of_a_log_that_is_removed_says_so(host: Host) -> None:
+    log = f"{host.ns}/logs/doomed"
+    requests.put(log, json={"history": 3}, timeout=PATIENCE_S)
+    with open_tail(log + "/tail") as answer:
+        removed = threading.Timer(0.1, lambda: requests.delete(log, timeout=PATIENCE_S))
+        removed.start()
+        event = next(events(answer))
+        assert event.kind == "failure" and event.record()["error"]["code"] == "MR2101"  # type: ignore[index]
+        removed.join()
+
+
+def test_a_client_that_does_not_read_holds_nobody_up(host: Host) -> None:
+    requests.put(f"{host.ns}/logs/flood", json={"history": 100000}, timeout=PATIENCE_S)
+    with open_tail(f"{host.ns}/logs/flood/tail?from=1"):
+        body = b"x" * 100_000
+        for _ in range(200):
+            host.append("flood", body)
+    assert requests.get(f"{host.ns}/logs/flood", timeout=PATIENCE_S).json()["latest"] == 200
+
+
+def test_tails_end_when_the_host_stops(own_host: Host) -> None:
+    with open_tail(f"{own_host.ns}/logs/out/tail") as answer:
+        own_host.append("out", b"last")
+        follower = events(answer)
+        assert next(follower).record()["data"] == "last"
+        started = time.monotonic()
+        assert own_host.stop() == 0
+        assert list(follower) == [], "the stream ends as streams do"
+        assert time.monotonic() - started < PATIENCE_S
+
+
+def test_a_client_by_others_reads_it(host: Host) -> None:
+    requests.put(f"{host.ns}/logs/others", json={"history": 10}, timeout=PATIENCE_S)
+    texts = ["plain", "two\nlines", "id: 7", "\u2028é"]
+    for text in texts:
+        host.append("others", text.encode())
+    with open_tail(f"{host.ns}/logs/others/tail?from=1") as answer:
+        client = sseclient.SSEClient(answer.iter_content(chunk_size=1))  # type: ignore[arg-type]
+        seen = []
+        for event in client.events():
+            if event.data:
+                seen.append(event)
+            if len(seen) == len(texts):
+                break
+    assert [json.loads(event.data)["data"] for event in seen] == texts
+    assert [event.id.split(":")[1] for event in seen] == ["2", "3", "4", "5"]

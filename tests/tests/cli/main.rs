@@ -1,0 +1,7 @@
+//! The command line beyond the first commands: files, contexts, shells, namespaces elsewhere, the page of commands.
+
+mod contexts;
+mod reference;
+mod remote;
+mod shells;
+mod transfer;

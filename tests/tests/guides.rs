@@ -1,0 +1,77 @@
+//! The guides, typed as they stand there.
+
+use millrace_tests::{Place, binary, end};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("tests/ is in the repository").to_owned()
+}
+
+/// What somebody types who reads a guide: its shell blocks, but for the first, which builds and goes to a new directory.
+fn typed(guide: &str) -> String {
+    let text = fs::read_to_string(root().join("docs/guide").join(guide)).expect("the guide is part of the repository");
+    let inside = |block: &str| block.split_once("\n```").expect("every block ends").0.to_owned();
+    text.split("```sh\n").skip(2).map(inside).collect::<Vec<_>>().join("\n")
+}
+
+/// Types a guide into a shell with job control; what it printed.
+fn type_in(guide: &str) -> String {
+    let place = Place::empty();
+    let typed = typed(guide);
+    // Hosts must not outlive the test; those that a guide kills are expected to die.
+    let script = format!("set -me\ntrap 'kill -9 $(jobs -p) 2>/dev/null || true' EXIT\n{typed}\nwait || true\n");
+    let mut shell = Command::new("bash");
+    let bin = binary().parent().expect("the binary is in a directory").display().to_string();
+    let path = std::env::var("PATH").expect("there is a PATH");
+    let path = format!("{bin}:{}:{path}", root().join(".venv/bin").display());
+    shell.args(["-c", &script]).current_dir(place.path()).env("PATH", path).env("MILLRACE_REPOSITORY", root());
+    shell.env_remove("MILLRACE_NAMESPACE").env("XDG_CONFIG_HOME", place.path().join("config"));
+    let ended = end(shell, b"");
+    assert_eq!(ended.code, 0, "{}\n{}", ended.text(), ended.stderr);
+    ended.text().to_owned()
+}
+
+#[track_caller]
+fn says(printed: &str, expected: &[&str]) {
+    for expected in expected {
+        assert!(printed.contains(expected), "{expected} is not in\n{printed}");
+    }
+}
+
+#[test]
+fn sensors() {
+    let printed = type_in("sensor.md");
+    says(&printed, &["21.5", "21.7", "5000", "kitchen: 6001.0", "record 5005"]);
+}
+
+#[test]
+fn data() {
+    let printed = type_in("data.md");
+    says(&printed, &["std", "spread", "{'hour': 24, 'spread': 4.5}", "kitchen"]);
+    let keyed = printed.lines().filter(|line| line.trim() == "26").count();
+    assert_eq!(keyed, 2, "the same number twice:\n{printed}");
+}
+
+#[test]
+fn serverless() {
+    let printed = type_in("serverless.md");
+    says(
+        &printed,
+        &[
+            "\"sum\":17",
+            "\"order\":5",
+            "id: ",
+            "MR3110",
+            "gave records up",
+            "millrace_function_pending",
+            "MR2107",
+            "MR2101",
+        ],
+    );
+    let answers: Vec<&str> = printed.lines().filter(|line| line.contains("\"seqno\":3")).collect();
+    assert_eq!(answers.len(), 2, "the same record twice:\n{printed}");
+}

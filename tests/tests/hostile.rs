@@ -1,0 +1,319 @@
+//! Clients that lie, vanish, never read, never finish or come in masses: each is told what was wrong, as far as it
+//! listens, and nobody else notices.
+
+use millrace_tests::{Host, Place, eventually};
+use millrace_wire::protocol::{
+    Append, Appended, CreateLog, Failure, Frame, Get, Heading, Hello, Message, PREFACE, Ping, Pong, Record, Tail,
+    encode, split,
+};
+use std::{
+    fs,
+    io::{Read, Write},
+    net::{Shutdown, TcpStream},
+    time::{Duration, Instant},
+};
+
+const LONG: Duration = Duration::from_secs(60);
+
+struct Client {
+    stream: TcpStream,
+    input: Vec<u8>,
+}
+
+impl Client {
+    /// A connection that has said nothing but the preface.
+    fn raw(port: u16) -> Self {
+        let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+        stream.set_read_timeout(Some(LONG)).unwrap();
+        stream.write_all(&PREFACE).unwrap();
+        Self { stream, input: Vec::new() }
+    }
+
+    fn connect(port: u16) -> Self {
+        let mut client = Self::raw(port);
+        client.send(1, &hello());
+        client.next(|frame| assert_eq!(frame.kind, 2, "welcome"));
+        client
+    }
+
+    fn send<M: Message>(&mut self, request: u64, message: &M) {
+        self.stream.write_all(&framed(request, message)).unwrap();
+    }
+
+    /// The next frame, or nothing if the host closed.
+    fn try_next<R>(&mut self, look: impl FnOnce(&Frame<'_>) -> R) -> Option<R> {
+        loop {
+            if let Some((frame, used)) = split(&self.input, usize::MAX).expect("the host sends frames") {
+                let seen = look(&frame);
+                self.input.drain(..used);
+                return Some(seen);
+            }
+            let mut bytes = [0; 1 << 16];
+            match self.stream.read(&mut bytes) {
+                Ok(0) => return None,
+                Ok(count) => self.input.extend_from_slice(&bytes[..count]),
+                Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => return None,
+                Err(error) => panic!("the host neither answers nor closes: {error}"),
+            }
+        }
+    }
+
+    fn next<R>(&mut self, look: impl FnOnce(&Frame<'_>) -> R) -> R {
+        self.try_next(look).expect("the host closed")
+    }
+
+    /// The code of the failure that comes next.
+    fn failure(&mut self) -> String {
+        self.next(|frame| frame.message::<Failure<'_>>().expect("a failure").code.to_owned())
+    }
+
+    fn append(&mut self, data: &[u8]) -> u64 {
+        self.send(7, &Append { log: "raw", data, ..Append::default() });
+        self.next(|frame| frame.message::<Appended>().expect("appended").seqno)
+    }
+
+    /// Whether the connection is closed, sooner or later.
+    fn is_closed(&mut self) -> bool {
+        while self.try_next(|_| ()).is_some() {}
+        true
+    }
+}
+
+fn hello() -> Hello<'static> {
+    Hello { oldest: 1, newest: 1, client: "hostile", ..Hello::default() }
+}
+
+fn framed<M: Message>(request: u64, message: &M) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    encode(&mut bytes, Heading { request, ..Heading::default() }, message);
+    bytes
+}
+
+fn place() -> Place {
+    let place = Place::new();
+    place.run(["log", "create", "raw", "--history", "100000"]).ok();
+    place
+}
+
+/// Bytes of memory that are the host's own, not its mapped files'.
+fn memory_bytes(host: &Host) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{}/status", host.pid())).unwrap();
+    let line = status.lines().find(|line| line.starts_with("RssAnon")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * 1024
+}
+
+#[test]
+fn lies_before_the_handshake_are_told_and_end_the_connection() {
+    let (place, body) = (place(), |body: &[u8]| [&(body.len() as u32).to_le_bytes()[..], body].concat());
+    let host = place.serve_tcp([] as [&str; 0]);
+    let port = host.port();
+    let mut witness = Client::connect(port);
+    let versions = framed(1, &Hello { oldest: 2, newest: 9, ..hello() });
+    let entitled = framed(1, &Hello { capability: b"owner", ..hello() });
+    let elsewhere = framed(1, &Hello { namespace: "elsewhere", ..hello() });
+    for (bytes, code) in [
+        (u32::MAX.to_le_bytes().to_vec(), "MR6002"),
+        ((17u32 << 10).to_le_bytes().to_vec(), "MR6002"),
+        (body(b""), "MR6003"),
+        (body(b"\xc0"), "MR6003"),
+        (body(b"\x96\x01\x01\x00\xc0\x80\xc0"), "MR6003"),
+        (body(b"\x95\x01\xa1x\x00\xc0\x80"), "MR6003"),
+        (body(&[0x91; 4000]), "MR6003"),
+        (framed(1, &Ping {}), "MR6005"),
+        (framed(1, &Append { log: "raw", data: b"x", ..Append::default() }), "MR6005"),
+        (body(b"\x95\x01\x01\x00\xc0\x80"), "MR6003"),
+        (versions, "MR6006"),
+        (entitled, "MR6006"),
+        (elsewhere, "MR6007"),
+    ] {
+        let mut client = Client::raw(port);
+        client.stream.write_all(&bytes).unwrap();
+        assert_eq!(client.failure(), code, "{bytes:x?}");
+        assert!(client.is_closed());
+        witness.append(b"still there");
+    }
+    assert_eq!(witness.append(b"last"), 14);
+}
+
+#[test]
+fn a_bad_request_is_answered_and_the_next_one_served() {
+    let place = place();
+    let host = place.serve_tcp([] as [&str; 0]);
+    let mut client = Client::connect(host.port());
+    let body = |body: &[u8]| [&(body.len() as u32).to_le_bytes()[..], body].concat();
+    let wrong_type = body(b"\x95\x10\x05\x00\xc0\x82\xa3log\x01\xa4data\xc4\x00");
+    let twice = body(b"\x95\x10\x05\x00\xc0\x83\xa3log\xa1a\xa3log\xa1a\xa4data\xc4\x00");
+    let text_for_bytes = body(b"\x95\x10\x05\x00\xc0\x82\xa3log\xa3raw\xa4data\xc0");
+    let unknown = body(b"\x95\xcc\xc8\x05\x00\xc0\x80");
+    let tail = framed(5, &Tail { log: "raw", from: 1, incarnation: 999, credit: 1, ..Tail::default() });
+    for (bytes, code) in [
+        (wrong_type, "MR6003"),
+        (twice, "MR6003"),
+        (text_for_bytes, "MR6003"),
+        (unknown, "MR6004"),
+        (framed(5, &Append { log: "../raw", data: b"", ..Append::default() }), "MR1001"),
+        (framed(5, &Append { log: "_keys", data: b"", ..Append::default() }), "MR6022"),
+        (framed(5, &Append { log: "none", data: b"", ..Append::default() }), "MR2101"),
+        (framed(5, &Append { log: "raw", data: b"", function: Some("f"), ..Append::default() }), "MR3001"),
+        (framed(5, &Append { log: "raw", data: b"", key: Some(""), ..Append::default() }), "MR6025"),
+        (framed(5, &Get { log: "raw", seqno: u64::MAX, ..Get::default() }), "MR2105"),
+        (framed(5, &CreateLog { log: "big", history: u64::MAX }), "MR2107"),
+        (tail, "MR6024"),
+    ] {
+        client.stream.write_all(&bytes).unwrap();
+        assert_eq!(client.failure(), code, "{bytes:x?}");
+        client.send(6, &Ping {});
+        client.next(|frame| frame.message::<Pong>().expect("pong"));
+    }
+    // One that goes on sending is told all the same.
+    let mut deaf = Client::connect(host.port());
+    deaf.stream.write_all(&u32::MAX.to_le_bytes()).unwrap();
+    let _ = deaf.stream.write_all(&[0; 4 << 20]);
+    assert_eq!(deaf.failure(), "MR6002");
+    // A frame that lies about where it ends takes the rest of the connection with it, and no more.
+    client.stream.write_all(&u32::MAX.to_le_bytes()).unwrap();
+    assert_eq!(client.failure(), "MR6002");
+    assert!(client.is_closed());
+    assert_eq!(Client::connect(host.port()).append(b"x"), 1);
+}
+
+#[test]
+fn clients_that_vanish_anywhere_leave_nothing_behind() {
+    let place = place();
+    let host = place.serve_tcp([] as [&str; 0]);
+    let mut witness = Client::connect(host.port());
+    let session: Vec<u8> = [
+        PREFACE.to_vec(),
+        framed(1, &hello()),
+        framed(2, &Append { log: "raw", data: &[7; 300], key: Some("once"), ..Append::default() }),
+        framed(3, &Tail { log: "raw", from: 1, credit: 100, ..Tail::default() }),
+        framed(4, &Get { log: "raw", seqno: 1_000_000, wait_ms: 60_000, ..Get::default() }),
+    ]
+    .concat();
+    for cut in (0..session.len()).step_by(3) {
+        let mut stream = TcpStream::connect(("127.0.0.1", host.port())).unwrap();
+        // The host may have answered and closed already.
+        let _ = stream.write_all(&session[..cut]);
+        if cut % 2 == 0 {
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+    }
+    // However often it was sent, in whole or in part, the keyed append happens once.
+    witness.send(7, &Append { log: "raw", data: &[7; 300], key: Some("once"), ..Append::default() });
+    assert_eq!(witness.next(|frame| frame.message::<Appended>().expect("appended").seqno), 1);
+    assert_eq!(witness.append(b"after"), 2);
+    let descriptors = || fs::read_dir(format!("/proc/{}/fd", host.pid())).unwrap().count();
+    eventually("every connection is closed", || descriptors() < 100);
+}
+
+#[test]
+fn a_client_that_never_reads_and_one_that_never_finishes_are_bounded_and_end() {
+    let place = place();
+    let host = place.serve_tcp([] as [&str; 0]);
+    let mut witness = Client::connect(host.port());
+    assert_eq!(witness.append(&[1; 200_000]), 1);
+    let before = memory_bytes(&host);
+    let mut deaf = Client::connect(host.port());
+    deaf.stream.set_write_timeout(Some(Duration::from_millis(500))).unwrap();
+    let get = framed(9, &Get { log: "raw", seqno: 1, ..Get::default() });
+    // A gigabyte is asked for, and at some point no more can be asked: the host has stopped reading.
+    let asked = (0..200_000).take_while(|_| deaf.stream.write_all(&get).is_ok()).count();
+    assert!(asked < 200_000, "the host reads without bound");
+    let mut slow = Client::connect(host.port());
+    slow.stream.write_all(&(1u32 << 20).to_le_bytes()).unwrap();
+    let start = Instant::now();
+    let mut appended = 1;
+    while start.elapsed() < Duration::from_secs(5) {
+        appended += 1;
+        assert_eq!(witness.append(b"unharmed"), appended);
+    }
+    let grown = memory_bytes(&host).saturating_sub(before);
+    assert!(grown < 64 << 20, "{grown} bytes more for one client");
+    // Both are given up; a client that goes on reading would have been served to the end.
+    assert!(slow.is_closed() && deaf.is_closed());
+    assert_eq!(witness.append(b"still"), appended + 1);
+}
+
+#[test]
+fn a_client_that_reads_late_gets_everything_in_full() {
+    let place = place();
+    let host = place.serve_tcp([] as [&str; 0]);
+    let mut client = Client::connect(host.port());
+    client.append(&[5; 100_000]);
+    let requests = 500u64;
+    let asking = client.stream.try_clone().unwrap();
+    let asker = std::thread::spawn(move || {
+        for request in 0..requests {
+            (&asking).write_all(&framed(request + 10, &Get { log: "raw", seqno: 1, ..Get::default() })).unwrap();
+        }
+    });
+    std::thread::sleep(Duration::from_secs(1));
+    let mut seen: Vec<u64> = (0..requests)
+        .map(|_| {
+            client.next(|frame| {
+                assert_eq!(frame.message::<Record<'_>>().expect("a record").data, [5; 100_000]);
+                frame.heading.request
+            })
+        })
+        .collect();
+    asker.join().unwrap();
+    seen.sort_unstable();
+    assert!(seen.into_iter().eq(10..requests + 10));
+}
+
+#[test]
+fn connections_beyond_the_bound_are_refused_and_taken_again_once_there_is_room() {
+    let place = place();
+    let host = place.serve_tcp(["--connections-max", "50"]);
+    let mut clients: Vec<Client> = (0..50).map(|_| Client::connect(host.port())).collect();
+    let mut refused = Client::raw(host.port());
+    assert_eq!(refused.failure(), "MR6009");
+    assert!(refused.is_closed());
+    assert_eq!(clients[49].append(b"x"), 1);
+    clients.truncate(10);
+    eventually("there is room again", || {
+        let mut client = Client::raw(host.port());
+        let _ = client.stream.write_all(&framed(1, &hello()));
+        client.try_next(|frame| frame.kind) == Some(2)
+    });
+}
+
+#[test]
+fn random_bytes_never_end_the_host() {
+    let place = place();
+    let host = place.serve_tcp([] as [&str; 0]);
+    let mut witness = Client::connect(host.port());
+    let mut state = 0x2545_F491_4F6C_DD1Du64;
+    let mut random = move || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state
+    };
+    let session: Vec<u8> = [
+        framed(1, &hello()),
+        framed(2, &Append { log: "raw", data: &[7; 64], ..Append::default() }),
+        framed(3, &Get { log: "raw", seqno: 1, ..Get::default() }),
+        framed(4, &Tail { log: "raw", from: 1, credit: 3, ..Tail::default() }),
+    ]
+    .concat();
+    for _ in 0..400 {
+        let mut bytes = session.clone();
+        for _ in 0..=random() % 4 {
+            let at = (random() % bytes.len() as u64) as usize;
+            bytes[at] = random() as u8;
+        }
+        let mut stream = TcpStream::connect(("127.0.0.1", host.port())).unwrap();
+        let _ = stream.write_all(&PREFACE).and_then(|()| stream.write_all(&bytes));
+        let _ = stream.shutdown(Shutdown::Write);
+        stream.set_read_timeout(Some(LONG)).unwrap();
+        let mut answers = Vec::new();
+        // A reset is an answer too; silence is not.
+        if let Err(error) = stream.read_to_end(&mut answers) {
+            assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
+        }
+    }
+    witness.append(b"x");
+    host.signal("TERM");
+    assert_eq!(host.ended(), 0);
+}
