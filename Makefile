@@ -9,14 +9,19 @@ demo: setup
 
 test: setup check
 	cargo build --locked -p millrace-cli
+	scripts/wheel.sh dev
 	cargo test --locked --workspace
 	.venv/bin/python -m pytest -q examples
+	.venv/bin/python -m pytest -q tests/http
+	.venv/bin/pytest -q -c sdk/python/pyproject.toml sdk/python/tests
 
 check:
 	cargo fmt --all --check
 	cargo clippy --locked --workspace --all-targets -- -D warnings
 
-bench: setup
+bench:
+	@scripts/setup.sh bench
+	scripts/wheel.sh release
 	cargo run --release --locked -p millrace-bench -- $(if $(ONLY),--only $(ONLY))
 
 setup:
