@@ -16,7 +16,8 @@ fn namespace(dir: &std::path::Path) -> Namespace {
 
 fn deploy(namespace: &Namespace, body: &str, adjust: impl FnOnce(&mut FunctionSpec)) {
     let source = tempfile::tempdir().unwrap();
-    std::fs::write(source.path().join("f.py"), format!("import time\ndef run(record, ctx):\n    {body}\n")).unwrap();
+    std::fs::write(source.path().join("f.py"), format!("import os, time\ndef run(record, ctx):\n    {body}\n"))
+        .unwrap();
     let mut spec = FunctionSpec::new("f".parse().unwrap(), Runtime::Python);
     spec.handler = "f:run".into();
     spec.on = vec!["in".parse().unwrap()];
@@ -61,11 +62,11 @@ fn two_dispatchers_never_publish_a_run_twice() {
 fn a_dispatcher_that_was_thought_dead_cannot_publish() {
     let dir = tempfile::tempdir().unwrap();
     let namespace = namespace(dir.path());
-    deploy(
-        &namespace,
-        "first = ctx.attempt == 1\n    time.sleep(1 if first else 0)\n    ctx.append('out', str(ctx.attempt))",
-        |_| {},
+    let go = dir.path().join("go");
+    let body = format!(
+        "while ctx.attempt == 1 and not os.path.exists({go:?}): time.sleep(0.01)\n    ctx.append('out', str(ctx.attempt))"
     );
+    deploy(&namespace, &body, |_| {});
     let mut first = Dispatcher::start(namespace.clone(), None).unwrap();
     namespace.append("in", b"x", AppendOptions::default()).unwrap();
     let start = Instant::now();
@@ -76,6 +77,7 @@ fn a_dispatcher_that_was_thought_dead_cannot_publish() {
     // The second one takes the run for interrupted, and runs it at once.
     let mut second = Dispatcher::start(Namespace::open(namespace.dir()).unwrap(), None).unwrap();
     namespace.wait_idle(LONG).unwrap();
+    std::fs::write(&go, "").unwrap();
     first.stop(LONG).unwrap();
     second.stop(LONG).unwrap();
     assert_eq!(texts(&namespace), ["2"]);
