@@ -9,9 +9,9 @@ use std::{collections::BTreeMap, env, fs, hint::black_box, path::Path, process::
 struct Nothing;
 
 impl HostCalls for Nothing {
-    fn append(&mut self, log: &str, payload: &[u8]) -> Result<()> {
+    fn append(&mut self, log: &str, payload: &[u8]) -> Result<Option<u64>> {
         black_box((log, payload));
-        Ok(())
+        Ok(None)
     }
     fn get(&mut self, _: &str, _: u64) -> Result<Vec<u8>> {
         Ok(Vec::new())
@@ -28,7 +28,8 @@ impl HostCalls for Nothing {
 /// Runs `rounds` batches of this size and prints the time per run: the median and the best of five.
 fn measure(name: &str, executor: &mut dyn Executor, batch_size: usize, rounds: usize) {
     let payload = [7u8; 128];
-    let invocation = Invocation { log: "raw/kitchen", seqno: 1, payload: &payload, run: EventId::NONE, attempt: 1 };
+    let invocation =
+        Invocation { log: "raw/kitchen", seqno: 1, payload: &payload, run: EventId::NONE, attempt: 1, streamed: false };
     let mut round = || {
         let mut hosts: Vec<Nothing> = (0..batch_size).map(|_| Nothing).collect();
         let mut batch: Vec<Call<'_>> = hosts.iter_mut().map(|host| Call { invocation, host }).collect();

@@ -34,15 +34,21 @@ pub struct Invocation<'a> {
     pub run: EventId,
     /// 1 for the first attempt.
     pub attempt: u32,
+    /// Each append is published at once and answers its seqno; what the run did before a crash is recognised.
+    pub streamed: bool,
 }
 
 /// What a function may ask of its namespace while it runs.
 ///
 /// An error of `get` or `latest` goes back to the function, which may handle it. A refused `append` fails the run, however
-/// the function returns: a run's effects are all or nothing, and workers append without waiting for an answer.
+/// the function returns: an atomic run's effects are all or nothing, and its worker appends without waiting for an answer.
+///
+/// An executor asks for every call of a run in the order in which the function makes them, one at a time; in a streamed run
+/// none after an append that was refused. So a run that is replayed makes the calls that are recorded.
 pub trait HostCalls {
-    /// Stages `payload` as a record of `log`; it becomes visible with the run's DONE, or never.
-    fn append(&mut self, log: &str, payload: &[u8]) -> Result<()>;
+    /// In an atomic run, stages `payload` as a record of `log`: it becomes visible with the run's DONE, or never; `None`.
+    /// In a streamed one, publishes it at once; its seqno, or for an address its number in the outbox.
+    fn append(&mut self, log: &str, payload: &[u8]) -> Result<Option<u64>>;
     /// The record of `log` with this seqno, as of the run's snapshot.
     fn get(&mut self, log: &str, seqno: u64) -> Result<Vec<u8>>;
     /// The seqno of the newest record of `log` as of the run's snapshot, 0 if it has none.

@@ -200,5 +200,5 @@ fn append(line: &[u8], call: &mut Call<'_>) -> Result<()> {
         let shown = head(&String::from_utf8_lossy(line).escape_debug().to_string(), 80);
         return Err(Code::WorkerProtocol.error(format!("a line on descriptor 3 is not LOG, tab, text: \"{shown}\"")));
     };
-    call.host.append(log, text)
+    call.host.append(log, text).map(drop)
 }

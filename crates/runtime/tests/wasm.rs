@@ -291,7 +291,7 @@ fn two_threads_run_at_once_and_time_passes_again_after_an_idle_while() {
 fn a_panicking_host_does_not_poison_the_executor() {
     struct Panics;
     impl millrace_runtime::HostCalls for Panics {
-        fn append(&mut self, _: &str, _: &[u8]) -> millrace_runtime::Result<()> {
+        fn append(&mut self, _: &str, _: &[u8]) -> millrace_runtime::Result<Option<u64>> {
             panic!("a bug of the host")
         }
         fn get(&mut self, _: &str, _: u64) -> millrace_runtime::Result<Vec<u8>> {
@@ -306,7 +306,7 @@ fn a_panicking_host_does_not_poison_the_executor() {
         fn random(&mut self, _: &mut [u8]) {}
     }
     let mut executor = handler("(call $append (i32.const 0) (i32.const 3) (i32.const 0) (i32.const 3))", limits());
-    let invocation = Invocation { log: "l", seqno: 1, payload: b"", run: EventId::NONE, attempt: 1 };
+    let invocation = Invocation { log: "l", seqno: 1, payload: b"", run: EventId::NONE, attempt: 1, streamed: false };
     let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         executor.run(&mut [Call { invocation, host: &mut Panics }], &mut |_, _| {});
     }));

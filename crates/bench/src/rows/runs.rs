@@ -129,8 +129,8 @@ fn progress(namespace: &Namespace, runs: u64) -> Outcome<(Instant, u64)> {
 struct Nothing;
 
 impl HostCalls for Nothing {
-    fn append(&mut self, _: &str, _: &[u8]) -> millrace_wire::Result<()> {
-        Ok(())
+    fn append(&mut self, _: &str, _: &[u8]) -> millrace_wire::Result<Option<u64>> {
+        Ok(None)
     }
     fn get(&mut self, _: &str, _: u64) -> millrace_wire::Result<Vec<u8>> {
         Ok(Vec::new())
@@ -147,7 +147,8 @@ impl HostCalls for Nothing {
 /// Runs per second of an executor without a journal.
 fn executor_alone(executor: &mut dyn Executor, rounds: u32) -> Outcome<f64> {
     const BATCH: usize = 64;
-    let invocation = Invocation { log: "in", seqno: 1, payload: &RECORD, run: EventId::NONE, attempt: 1 };
+    let invocation =
+        Invocation { log: "in", seqno: 1, payload: &RECORD, run: EventId::NONE, attempt: 1, streamed: false };
     let mut round = || -> Outcome<()> {
         let mut hosts = [const { Nothing }; BATCH];
         let mut batch: Vec<Call<'_>> = hosts.iter_mut().map(|host| Call { invocation, host }).collect();

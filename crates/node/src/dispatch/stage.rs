@@ -228,8 +228,9 @@ pub(super) struct RunCalls<'s, 'a> {
 }
 
 impl HostCalls for RunCalls<'_, '_> {
-    fn append(&mut self, log: &str, payload: &[u8]) -> Result<()> {
-        self.stage.borrow_mut().append(self.run, log, payload)
+    fn append(&mut self, log: &str, payload: &[u8]) -> Result<Option<u64>> {
+        self.stage.borrow_mut().append(self.run, log, payload)?;
+        Ok(None)
     }
 
     fn get(&mut self, log: &str, seqno: u64) -> Result<Vec<u8>> {

@@ -264,7 +264,7 @@ impl Shared {
         let invocations = batch.runs[..ready].iter().filter_map(|run| {
             let (log, payload) = run.record.as_ref().ok()?;
             let (seqno, attempt) = (run.claimed.trigger.seqno, run.claimed.attempt);
-            Some(Invocation { log, seqno, payload, run: run.claimed.trigger.run, attempt })
+            Some(Invocation { log, seqno, payload, run: run.claimed.trigger.run, attempt, streamed: false })
         });
         let mut calls: Vec<Call<'_>> =
             invocations.zip(&mut answers).map(|(invocation, host)| Call { invocation, host }).collect();

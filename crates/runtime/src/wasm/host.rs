@@ -76,7 +76,7 @@ impl State {
         self.lent.host()
     }
 
-    fn append(&mut self, log: &str, payload: &[u8]) -> crate::Result<()> {
+    fn append(&mut self, log: &str, payload: &[u8]) -> crate::Result<Option<u64>> {
         self.appended_bytes = self.appended_bytes.saturating_add(payload.len());
         let appended = if self.appended_bytes > self.append_max_bytes {
             Err(Code::AppendTooMuch.error(format!("a run may append {} bytes in all", self.append_max_bytes)))
@@ -201,7 +201,7 @@ fn define_calls(linker: &mut Linker<State>) -> Result<()> {
             let (memory, state) = memory(&mut caller)?;
             let log = text(slice(memory, log, log_len)?)?;
             let appended = state.append(log, slice(memory, at, len)?);
-            Ok(appended.map_or_else(|error| number(&error) as i32, |()| 0))
+            Ok(appended.map_or_else(|error| number(&error) as i32, |_| 0))
         },
     )?;
     linker.func_wrap(

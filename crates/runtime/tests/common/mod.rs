@@ -20,12 +20,12 @@ pub struct Host {
 }
 
 impl HostCalls for Host {
-    fn append(&mut self, log: &str, payload: &[u8]) -> Result<()> {
+    fn append(&mut self, log: &str, payload: &[u8]) -> Result<Option<u64>> {
         if log.starts_with("refused/") {
             return Err(Code::LogNotFound.error(format!("no log '{log}'")));
         }
         self.appended.push((log.to_owned(), payload.to_vec()));
-        Ok(())
+        Ok(None)
     }
 
     fn get(&mut self, log: &str, seqno: u64) -> Result<Vec<u8>> {
@@ -72,6 +72,7 @@ pub fn run(executor: &mut dyn Executor, records: &[&[u8]]) -> Vec<Ended> {
                 payload,
                 run: EventId::from_bits(RUN + u128::from(seqno)),
                 attempt: 1,
+                streamed: false,
             },
             host,
         })
