@@ -10,10 +10,13 @@ demo: setup
 test: setup check
 	cargo build --locked -p millrace-cli
 	scripts/wheel.sh dev
-	cargo test --locked --workspace
-	.venv/bin/python -m pytest -q examples
-	.venv/bin/python -m pytest -q tests/http
-	.venv/bin/pytest -q -c sdk/python/pyproject.toml sdk/python/tests
+	@# Whatever fails, the rest is run as well: one run tells everything.
+	failed=0; \
+	cargo test --locked --workspace --no-fail-fast || failed=1; \
+	.venv/bin/python -m pytest -q examples || failed=1; \
+	.venv/bin/python -m pytest -q tests/http || failed=1; \
+	.venv/bin/pytest -q -c sdk/python/pyproject.toml sdk/python/tests || failed=1; \
+	exit $$failed
 
 check:
 	cargo fmt --all --check

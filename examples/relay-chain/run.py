@@ -29,7 +29,7 @@ REPOSITORY = EXAMPLE.parents[1]
 NAMES = ("device", "edge", "cloud")
 LOG = "readings"
 HISTORY = 1_000_000
-PATIENCE_S = 120
+PATIENCE_S = 300
 OUTAGES = (("cloud", 0.2, 0.45), ("edge", 0.6, 0.8))  # who is away, and from when to when, as shares of the whole
 
 

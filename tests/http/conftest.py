@@ -16,7 +16,7 @@ import requests
 
 ROOT = Path(__file__).resolve().parents[2]
 # The longest that anything may take before a test fails; generous, because only liveness is meant.
-PATIENCE_S = 60
+PATIENCE_S = 120
 
 APPLICATION = """
 [namespace]
@@ -63,7 +63,7 @@ class Host:
         return done.stdout
 
     def start(self) -> None:
-        command = [str(self.binary), "serve", "--listen", "127.0.0.1:0", "--drain", "10s"]
+        command = [str(self.binary), "serve", "--listen", "127.0.0.1:0", "--drain", "100s"]
         environment = {name: value for name, value in os.environ.items() if not name.startswith("MILLRACE")}
         self.process = subprocess.Popen(
             command, cwd=self.place, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True

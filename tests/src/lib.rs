@@ -17,6 +17,8 @@ use std::{
 
 /// The longest any command may take before the test fails; generous, because only liveness is meant.
 pub const PATIENCE: Duration = Duration::from_secs(120);
+/// The longest that typing all commands of a page may take.
+pub const PAGE: Duration = Duration::from_secs(900);
 
 /// The binary: `$MILLRACE`, or the one built from this tree, which is built if need be.
 pub fn binary() -> &'static Path {
@@ -156,12 +158,12 @@ impl Place {
 
     /// Starts a host and waits until it serves.
     pub fn serve(&self) -> Host {
-        Host::start(self.command(["serve", "--drain", "20s"]))
+        Host::start(self.command(["serve", "--drain", "100s"]))
     }
 
     /// Starts a host that listens on a port of its own; see [`Host::port`].
     pub fn serve_tcp<S: AsRef<OsStr>>(&self, more: impl IntoIterator<Item = S>) -> Host {
-        let mut command = self.command(["--json", "serve", "--listen", "127.0.0.1:0", "--drain", "20s"]);
+        let mut command = self.command(["--json", "serve", "--listen", "127.0.0.1:0", "--drain", "100s"]);
         command.args(more);
         Host::start(command)
     }
@@ -169,7 +171,7 @@ impl Place {
     /// Waits until no run is pending.
     #[track_caller]
     pub fn idle(&self) {
-        self.run(["run", "wait", "--idle", "--timeout", "60s"]).ok();
+        self.run(["run", "wait", "--idle", "--timeout", "120s"]).ok();
     }
 
     /// The records of a log as text.
@@ -182,7 +184,13 @@ impl Place {
 
 /// Runs any command to its end.
 #[track_caller]
-pub fn end(mut command: Command, input: &[u8]) -> Ended {
+pub fn end(command: Command, input: &[u8]) -> Ended {
+    end_within(PATIENCE, command, input)
+}
+
+/// Runs any command to its end, which comes in this time.
+#[track_caller]
+pub fn end_within(patience: Duration, mut command: Command, input: &[u8]) -> Ended {
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
     let mut stdin = child.stdin.take().expect("piped");
@@ -191,7 +199,7 @@ pub fn end(mut command: Command, input: &[u8]) -> Ended {
     let feeder = thread::spawn(move || drop(stdin.write_all(&input)));
     let stdout = reader(child.stdout.take().expect("piped"));
     let stderr = reader(child.stderr.take().expect("piped"));
-    let code = wait(&mut child, &format!("{command:?}"));
+    let code = wait_within(patience, &mut child, &format!("{command:?}"));
     feeder.join().expect("the feeder ends");
     let stderr = String::from_utf8_lossy(&stderr.join().expect("the reader ends")).into_owned();
     Ended { code, stdout: stdout.join().expect("the reader ends"), stderr }
@@ -208,13 +216,18 @@ fn reader(mut stream: impl Read + Send + 'static) -> thread::JoinHandle<Vec<u8>>
 /// Waits for a child to end; one that does not is killed, and fails the test.
 #[track_caller]
 pub fn wait(child: &mut Child, what: &str) -> i32 {
+    wait_within(PATIENCE, child, what)
+}
+
+#[track_caller]
+fn wait_within(patience: Duration, child: &mut Child, what: &str) -> i32 {
     use std::os::unix::process::ExitStatusExt;
     let start = Instant::now();
     loop {
         if let Some(status) = child.try_wait().expect("a child can be waited for") {
             return status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
         }
-        if start.elapsed() > PATIENCE {
+        if start.elapsed() > patience {
             let _ = child.kill();
             panic!("{what} did not end");
         }

@@ -1,8 +1,9 @@
 //! The guides, typed as they stand there.
 
-use millrace_tests::{Place, binary, end};
+use millrace_tests::{PAGE, Place, binary, end_within};
 use std::{
     fs,
+    net::TcpListener,
     path::{Path, PathBuf},
     process::Command,
 };
@@ -21,7 +22,9 @@ fn typed(guide: &str) -> String {
 /// Types a guide into a shell with job control; what it printed.
 fn type_in(guide: &str) -> String {
     let place = Place::empty();
-    let typed = typed(guide);
+    // The port of the page may be taken here.
+    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let typed = (7171..=7173).fold(typed(guide), |text, port| text.replace(&format!("127.0.0.1:{port}"), &free));
     // Hosts must not outlive the test; those that a guide kills are expected to die.
     let script = format!("set -me\ntrap 'kill -9 $(jobs -p) 2>/dev/null || true' EXIT\n{typed}\nwait || true\n");
     let mut shell = Command::new("bash");
@@ -30,7 +33,7 @@ fn type_in(guide: &str) -> String {
     let path = format!("{bin}:{}:{path}", root().join(".venv/bin").display());
     shell.args(["-c", &script]).current_dir(place.path()).env("PATH", path).env("MILLRACE_REPOSITORY", root());
     shell.env_remove("MILLRACE_NAMESPACE").env("XDG_CONFIG_HOME", place.path().join("config"));
-    let ended = end(shell, b"");
+    let ended = end_within(PAGE, shell, b"");
     assert_eq!(ended.code, 0, "{}\n{}", ended.text(), ended.stderr);
     ended.text().to_owned()
 }

@@ -90,7 +90,7 @@ fn a_first_signal_lets_running_functions_end() {
     gate.place.run(["log", "append", "in", "x"]).ok();
     gate.wait_until_started();
     host.signal("TERM");
-    std::thread::sleep(Duration::from_millis(100));
+    host.line_with(&["again to stop at once"]);
     gate.open();
     assert_eq!(host.ended(), 0);
     assert_eq!(gate.place.records("out"), ["x"]);

@@ -20,7 +20,7 @@ impl Station {
 
     fn command(&self) -> Command {
         let listen = format!("127.0.0.1:{}", self.port);
-        self.place.command(["--json", "serve", "--listen", &listen, "--name", "farm", "--drain", "20s"])
+        self.place.command(["--json", "serve", "--listen", &listen, "--name", "farm", "--drain", "100s"])
     }
 
     fn start(&mut self) {

@@ -191,7 +191,8 @@ impl Station {
         for log in ["raw", "in"] {
             place.run(["log", "create", log, "--history", "1000000"]).ok();
         }
-        let command = place.command(["--json", "serve", "--listen", "127.0.0.1:0", "--name", "farm", "--drain", "20s"]);
+        let command =
+            place.command(["--json", "serve", "--listen", "127.0.0.1:0", "--name", "farm", "--drain", "100s"]);
         let host = Host::start(network.command(&command));
         let cable = SocketAddr::from((network.address, CABLE_PORT));
         let inward = Forwarder::start(network, cable, SocketAddr::from((Ipv4Addr::LOCALHOST, host.port())));
@@ -227,6 +228,13 @@ impl Station {
     }
 }
 
+/// Some machines, as most containers, keep that even from root.
+fn may_make_networks() -> bool {
+    let name = format!("millrace-probe-{}", std::process::id());
+    let ip = |command: &str| Command::new("ip").args(["netns", command, &name]).stderr(Stdio::null()).status();
+    ip("add").is_ok_and(|status| status.success()) && ip("del").is_ok_and(|status| status.success())
+}
+
 /// What is done to the network, and undone, and for how long: its name, and how.
 type Disturbance<'a> = (&'a str, &'a dyn Fn(bool), Duration);
 
@@ -234,6 +242,12 @@ type Disturbance<'a> = (&'a str, &'a dyn Fn(bool), Duration);
 fn an_afternoon_of_being_unplugged_loses_and_doubles_nothing() {
     if !rustix::process::geteuid().is_root() {
         eprintln!("NOT TESTED: links on a network that is unplugged. It takes root to make network namespaces.");
+        return;
+    }
+    if !may_make_networks() {
+        eprintln!(
+            "NOT TESTED: links on a network that is unplugged. This machine lets nobody make network namespaces."
+        );
         return;
     }
     let [here, there] = Network::pair();
@@ -252,7 +266,6 @@ fn an_afternoon_of_being_unplugged_loses_and_doubles_nothing() {
         ("pulled again", &|on| here.plug(!on), SHORT * 2),
     ];
     let (mut sent, step) = (0, 500);
-    let mut saw_error = false;
     for (what, disturb, time) in disturbances {
         let started = Instant::now();
         disturb(true);
@@ -260,15 +273,16 @@ fn an_afternoon_of_being_unplugged_loses_and_doubles_nothing() {
             a.feed(&messages, sent + 1, sent + step);
             a.feed("raw", sent + 1, sent + step);
             sent += step;
-            saw_error |= !a.errors("outbox").is_empty();
             thread::sleep(time / 4);
         }
+        if time == LONG {
+            // Nothing comes back for so long that the link has to notice.
+            eventually("the link says that it is cut off", || !a.errors("outbox").is_empty());
+        }
         disturb(false);
-        thread::sleep(Duration::from_millis(300));
         eprintln!("{what}: {} of {sent} messages, {} of {sent} relayed", b.latest("in"), b.latest("raw"));
     }
     eventually("everything arrives", || b.latest("in") == sent && b.latest("raw") == sent);
-    assert!(saw_error, "no link ever said that it was cut off");
     b.has_numbers("in", sent);
     b.has_numbers("raw", sent);
     a.feed("in", 1, 10);

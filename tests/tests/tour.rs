@@ -1,6 +1,6 @@
 //! The tour of the README, typed as it stands there.
 
-use millrace_tests::{Place, binary, end};
+use millrace_tests::{PAGE, Place, binary, end_within};
 use std::{fs, net::TcpListener, path::Path, process::Command};
 
 /// The shell blocks of a section of the README.
@@ -28,7 +28,7 @@ fn the_tour_can_be_typed_as_it_stands() {
     let bin = binary().parent().expect("the binary is in a directory").display().to_string();
     shell.args(["-c", &script]).current_dir(place.path()).env("PATH", format!("{bin}:{path}"));
     shell.env_remove("MILLRACE_NAMESPACE").env("MILLRACE_LISTEN", &free).env("MILLRACE_NAME", "tour");
-    let ended = end(shell, b"");
+    let ended = end_within(PAGE, shell, b"");
     assert_eq!(ended.code, 0, "{}\n{}", ended.text(), ended.stderr);
     for expected in ["21.5", "no host is running", "sound "] {
         assert!(ended.text().contains(expected), "{expected} is not in\n{}", ended.text());

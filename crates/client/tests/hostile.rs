@@ -17,7 +17,7 @@ use std::{
 };
 
 fn quick() -> Options {
-    Options { connect_timeout_ms: 5_000, request_timeout_ms: 20_000, reconnect_ms: 0, ..Options::default() }
+    Options { connect_timeout_ms: 120_000, request_timeout_ms: 120_000, reconnect_ms: 0, ..Options::default() }
 }
 
 fn runtime() -> tokio::runtime::Runtime {
@@ -46,8 +46,8 @@ fn a_host_that_behaves_is_understood() {
 
 #[test]
 fn nobody_listens() {
-    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let place = format!("mr://127.0.0.1:{port}/farm").parse().unwrap();
+    // A port that was free a moment ago may be somebody else's by now; this one never is.
+    let place = "mr://127.0.0.1:1/farm".parse().unwrap();
     assert_eq!(append_with_both(&place, &quick()), [Some(Code::ConnectFailed); 2]);
     let nowhere = "unix:/nowhere/at/all".parse().unwrap();
     assert_eq!(append_with_both(&nowhere, &quick()), [Some(Code::ConnectFailed); 2]);
@@ -136,7 +136,14 @@ fn hosts_that_do_not_answer() {
         peer.send(request, &Appended { seqno: 5, id: EventId::NONE });
         peer.linger();
     };
-    assert_eq!(append_with_both(&host(slow), &dead), [None; 2]);
+    // However long: at some silence this machine is fast enough to pong in half of it.
+    let place = host(slow);
+    let is_waited_for = |silence_max_ms| {
+        let told = append_with_both(&place, &Options { silence_max_ms, ..dead.clone() });
+        assert!(told.iter().all(|code| code.is_none_or(|code| code == Code::PeerSilent)), "{told:?}");
+        told == [None; 2]
+    };
+    assert!([300, 3_000, 30_000].into_iter().any(is_waited_for));
 }
 
 #[test]
@@ -189,8 +196,7 @@ fn answers_may_come_in_any_order_and_twice_is_once_too_often() {
     });
 }
 
-/// A client that lost a wake-up would hear of the second answer at its next look at a silent host, seconds later, in
-/// every round.
+/// A client that lost a wake-up would never hear of the second answer: it does not look at a silent host for hours.
 #[test]
 fn an_answer_that_comes_by_itself_wakes_who_waits_for_it() {
     let place = host(|peer: Peer| {
@@ -210,7 +216,8 @@ fn an_answer_that_comes_by_itself_wakes_who_waits_for_it() {
         }
     });
     runtime().block_on(async {
-        let client = Client::connect(&place, &quick()).await.unwrap();
+        let options = Options { silence_max_ms: 3_600_000 * 10, request_timeout_ms: 0, ..quick() };
+        let client = Client::connect(&place, &options).await.unwrap();
         let rounds = async {
             for _ in 0..20 {
                 let one = client.send_append("raw", b"x", AppendOptions::default()).await.unwrap();
@@ -219,7 +226,7 @@ fn an_answer_that_comes_by_itself_wakes_who_waits_for_it() {
                 two.receipt().await.unwrap();
             }
         };
-        tokio::time::timeout(Duration::from_secs(20), rounds).await.expect("a second for each round is too long");
+        tokio::time::timeout(Duration::from_secs(120), rounds).await.expect("each wait is woken");
     });
 }
 
@@ -271,7 +278,7 @@ fn a_host_that_takes_nothing_is_not_fed_for_ever() {
     let options = Options { silence_max_ms: 500, in_flight_bytes_max: 4 << 20, ..quick() };
     let deaf = |peer: Peer| {
         let peer = peer.greeted();
-        std::thread::sleep(Duration::from_secs(60));
+        std::thread::sleep(Duration::from_secs(600));
         drop(peer);
     };
     let place = host(deaf);

@@ -405,14 +405,14 @@ fn waiters_wake_and_flushes_reach_the_tail() {
     let a = log(&journal, "a", 10);
     let seen = journal.tail();
     std::thread::scope(|scope| {
-        let waiter = scope.spawn(|| journal.wait(seen, Duration::from_secs(20)));
+        let waiter = scope.spawn(|| journal.wait(seen, Duration::from_secs(120)));
         std::thread::sleep(Duration::from_millis(20));
         append(&journal, &a, b"x").unwrap();
         assert!(waiter.join().unwrap() > seen);
     });
     let b = log(&journal, "b", 10);
     std::thread::scope(|scope| {
-        let waiter = scope.spawn(|| open(dir.path()).wait_log(&b, 0, Duration::from_secs(20)).unwrap());
+        let waiter = scope.spawn(|| open(dir.path()).wait_log(&b, 0, Duration::from_secs(120)).unwrap());
         std::thread::sleep(Duration::from_millis(20));
         append(&journal, &a, b"wakes nobody").unwrap();
         append(&journal, &b, b"x").unwrap();

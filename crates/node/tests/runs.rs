@@ -108,9 +108,10 @@ fn a_failing_run_is_tried_again_then_left_as_a_dead_letter_that_runs_functions()
     assert_eq!(letter["function"], "picky");
     assert_eq!((&letter["log"], &letter["seqno"], &letter["data"]), (&"in".into(), &2.into(), &"YmFk".into()));
     assert_eq!(letter["run"], dead[0].id.to_string());
+    // A host tells after it has published.
+    until("the host has counted them", || host.status().runs_failed >= 5);
     let failed = events.lock().unwrap().iter().filter(|event| event.starts_with("Failed")).count();
-    assert_eq!(failed, 3 + 2);
-    assert_eq!(host.status().runs_failed, 5);
+    assert_eq!((failed, host.status().runs_failed), (3 + 2, 5));
     host.stop(LONG).unwrap();
 }
 
@@ -173,19 +174,26 @@ fn a_stuck_function_does_not_hold_up_another() {
 fn concurrent_runs_really_overlap_and_no_more_than_allowed() {
     let f = Fixture::new();
     f.log("in");
-    f.python("meet", &["in"], "time.sleep(0.05)", |spec| (spec.ordered, spec.concurrency) = (false, 4));
-    let most = Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let (here, go) = (f.dir.path().join("here"), f.dir.path().join("go"));
+    std::fs::create_dir(&here).unwrap();
+    // Whoever is in leaves a file; nobody goes before the test has seen how many meet.
+    let body = format!(
+        "mine = os.path.join({here:?}, str(record.seqno))\nopen(mine, 'w').close()\n\
+         while not os.path.exists({go:?}): time.sleep(0.01)\n\
+         most = len(os.listdir({here:?}))\ntime.sleep(0.002)\nos.remove(mine)\n\
+         if most > 4: raise ValueError(f'{{most}} at once')"
+    );
+    f.python("meet", &["in"], &body, |spec| (spec.ordered, spec.concurrency, spec.retries) = (false, 4, 0));
     let host = f.host();
     for _ in 0..40 {
         f.append("in", "x");
     }
-    until("all runs have ended", || {
-        let status = host.status();
-        let running = status.function("meet").map_or(0, |function| function.running.len());
-        most.fetch_max(running, std::sync::atomic::Ordering::Relaxed);
-        status.runs_done == 40
-    });
-    assert_eq!(most.load(std::sync::atomic::Ordering::Relaxed), 4);
+    until("four runs meet", || std::fs::read_dir(&here).unwrap().count() == 4);
+    std::fs::write(&go, "").unwrap();
+    f.idle();
+    let dead = f.namespace.runs(&RunFilter { state: Some(RunState::Dead), ..RunFilter::default() }).unwrap();
+    assert!(dead.is_empty(), "{dead:?}");
+    until("the host has counted them", || host.status().runs_done == 40);
     host.stop(LONG).unwrap();
 }
 

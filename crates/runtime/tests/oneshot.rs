@@ -2,9 +2,9 @@
 
 mod common;
 
-use common::{failed, failure, impatient, limits, printed, run, run_one, script};
+use common::{ends, failed, failure, impatient, limits, patiently, printed, run, run_one, script};
 use millrace_runtime::{Code, Limits, OneshotExecutor, Outcome, ProcessSpec};
-use std::{fs, thread, time::Duration};
+use std::fs;
 use tempfile::TempDir;
 
 fn spec(command: &[&str], dir: &TempDir) -> ProcessSpec {
@@ -64,36 +64,34 @@ fn a_large_record_arrives_whole_even_if_nobody_reads_it() {
 
 #[test]
 fn a_script_that_never_ends_is_killed_with_what_it_started() {
-    let (mut executor, dir) = shell("echo thinking; sleep 600 & echo $! > pid; wait", impatient());
-    let (code, detail) = failure(&mut executor, b"");
-    assert!(code == Code::RunTimeout && detail.contains("thinking"), "{detail}");
-    ends_soon(&fs::read_to_string(dir.path().join("pid")).unwrap());
+    patiently(|limits| {
+        let (mut executor, dir) = shell("echo thinking; sleep 600 & echo $! > pid; echo noted; wait", limits);
+        let (code, detail) = failure(&mut executor, b"");
+        assert_eq!(code, Code::RunTimeout, "{detail}");
+        if !detail.contains("thinking\nnoted") {
+            return Err(detail);
+        }
+        ends(&fs::read_to_string(dir.path().join("pid")).unwrap());
+        Ok(())
+    });
 }
 
 #[test]
 fn what_a_script_leaves_behind_is_killed_and_not_waited_for() {
     let (mut executor, dir) = shell("sleep 600 & echo $! > pid; yes > /dev/null & yes &", limits());
     assert_eq!(run_one(&mut executor, b"").outcome, Outcome::Done);
-    ends_soon(&fs::read_to_string(dir.path().join("pid")).unwrap());
-}
-
-fn ends_soon(pid: &str) {
-    let status = format!("/proc/{}/status", pid.trim());
-    for _ in 0..500 {
-        if fs::read_to_string(&status).map_or(true, |status| status.contains("State:\tZ")) {
-            return;
-        }
-        thread::sleep(Duration::from_millis(10));
-    }
-    panic!("process {pid} still runs");
+    ends(&fs::read_to_string(dir.path().join("pid")).unwrap());
 }
 
 #[test]
 fn output_and_appends_without_end_are_bounded() {
     let bounded = Limits { output_max_bytes: 1000, append_max_bytes: 1000, ..impatient() };
-    let completion = run_one(&mut shell("yes", bounded).0, b"");
-    assert_eq!(failed(&completion).0, Code::RunTimeout);
-    assert!(completion.output.starts_with(b"y\ny\n") && completion.output.len() <= 1000);
+    patiently(|Limits { timeout, .. }| {
+        let completion = run_one(&mut shell("yes", Limits { timeout, ..bounded }).0, b"");
+        assert_eq!(failed(&completion).0, Code::RunTimeout);
+        assert!(completion.output.len() <= 1000);
+        if completion.output.starts_with(b"y\ny\n") { Ok(()) } else { Err("it printed nothing".into()) }
+    });
     let (completion, appended) = run(&mut shell("yes 'out\tx' | head -1000000 >&3", bounded).0, &[b""]).remove(0);
     assert!(matches!(failed(&completion).0, Code::AppendTooMuch | Code::RunTimeout));
     assert!(appended.len() * "out\tx\n".len() <= 1000);

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{failed, failure, impatient, limits, no_env, printed, run, run_one, script};
+use common::{ends, failed, failure, impatient, limits, no_env, printed, run, run_one, script};
 use millrace_runtime::{Code, Limits, Outcome, ProcessExecutor, ProcessSpec, PythonExecutor, PythonSpec};
 use std::{
     fs,
@@ -143,12 +143,7 @@ fn a_worker_that_ends_between_batches_is_replaced_without_a_failed_run() {
     let first = pid(&mut executor);
     assert_eq!(pid(&mut executor), first);
     assert!(Command::new("kill").args(["-9", &first]).status().unwrap().success());
-    // The kernel tells us when it has ended.
-    let ended =
-        || fs::read_to_string(format!("/proc/{first}/status")).map_or(true, |status| status.contains("State:\tZ"));
-    while !ended() {
-        thread::sleep(Duration::from_millis(1));
-    }
+    ends(&first);
     assert_ne!(pid(&mut executor), first);
     drop((executor, dir));
 }
@@ -190,7 +185,7 @@ fn workers_die_with_their_host() {
         .spawn()
         .unwrap();
     let mut pids = Vec::new();
-    for _ in 0..1000 {
+    for _ in 0..12_000 {
         let read = |name: &str| fs::read_to_string(dir.path().join(name)).unwrap_or_default();
         pids = format!("{} {}", read("python"), read("process")).split_whitespace().map(str::to_owned).collect();
         if pids.len() == 3 {
@@ -202,12 +197,6 @@ fn workers_die_with_their_host() {
     host.kill().unwrap();
     host.wait().unwrap();
     for pid in pids {
-        let status = format!("/proc/{pid}/status");
-        let gone = || fs::read_to_string(&status).map_or(true, |status| status.contains("State:\tZ"));
-        let ended = (0..1000).any(|_| {
-            thread::sleep(Duration::from_millis(10));
-            gone()
-        });
-        assert!(ended, "process {pid} outlived its host");
+        ends(&pid);
     }
 }

@@ -139,7 +139,7 @@ fn a_loop_without_end_is_stopped_and_the_executor_goes_on() {
     for (completion, _) in run(&mut executor, &[b"1", b"2"]) {
         assert_eq!(failed(&completion).0, Code::RunTimeout);
         assert!(completion.elapsed >= Duration::from_millis(300));
-        assert!(completion.elapsed < Duration::from_secs(10));
+        assert!(completion.elapsed < Duration::from_secs(120));
     }
 }
 
@@ -280,7 +280,7 @@ fn two_threads_run_at_once_and_time_passes_again_after_an_idle_while() {
                     let begun = Instant::now();
                     let mut executor = WasmExecutor::new(Arc::clone(&function), impatient());
                     assert_eq!(failure(&mut executor, b"").0, Code::RunTimeout);
-                    assert!(begun.elapsed() < Duration::from_secs(10));
+                    assert!(begun.elapsed() < Duration::from_secs(120));
                 });
             }
         });

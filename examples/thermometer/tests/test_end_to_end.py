@@ -47,7 +47,7 @@ def expected(files) -> Namespace:
 
 def driver(*args: object) -> subprocess.CompletedProcess:
     return subprocess.run(
-        [sys.executable, EXAMPLE / "run.py", *map(str, args)], capture_output=True, text=True, timeout=300
+        [sys.executable, EXAMPLE / "run.py", *map(str, args)], capture_output=True, text=True, timeout=900
     )
 
 
@@ -78,7 +78,7 @@ def test_a_host_that_is_killed_again_and_again_loses_and_repeats_nothing(tmp_pat
                 host.process.kill()
                 assert life or any(host.pending().values()), "the first host should have been killed at work"
             else:
-                host.wait_idle(120, lambda pending: None)
+                host.wait_idle(900, lambda pending: None)
     assert_as_expected(host, expected)
 
 

@@ -24,7 +24,7 @@ def write(path: Path, rows: list[tuple[int, object]]) -> Path:
 
 def driver(*args: object) -> subprocess.CompletedProcess:
     return subprocess.run(
-        [sys.executable, EXAMPLE / "run.py", *map(str, args)], capture_output=True, text=True, timeout=60
+        [sys.executable, EXAMPLE / "run.py", *map(str, args)], capture_output=True, text=True, timeout=600
     )
 
 

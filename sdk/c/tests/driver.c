@@ -271,6 +271,7 @@ int main(int arguments, char **argument) {
     memset(&options, 0, sizeof options);
     if (arguments > 2) options.receive_bytes = (size_t)atol(argument[2]);
     if (arguments > 3) options.request_timeout_ms = options.connect_timeout_ms = (uint32_t)atol(argument[3]);
+    if (arguments > 5) options.connect_timeout_ms = (uint32_t)atol(argument[5]);
     if (arguments > 4) options.window = (uint32_t)atol(argument[4]);
     if (arguments < 2 || mrc_open(&client, argument[1], &options, &error) < 0) {
         print_error(&error);

@@ -75,8 +75,18 @@ def host(binary: Path) -> Iterator[Callable[..., Host]]:
             process.communicate()
 
 
+def patiently(expected: object, read: Callable[[float], object]) -> None:
+    """Reads with a timeout that grows, until the machine is fast enough for what comes before it."""
+    found: object = None
+    for timeout in (0.3, 3.0, 30.0):
+        found = read(timeout)
+        if found == expected:
+            return
+    assert found == expected
+
+
 def python(*arguments: str, cwd: Optional[Path] = None) -> subprocess.CompletedProcess[str]:
     """Runs this interpreter; outside the source tree, so that the installed package is what is imported."""
     return subprocess.run(
-        [sys.executable, *arguments], cwd=cwd or "/", capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, *arguments], cwd=cwd or "/", capture_output=True, text=True, timeout=600, check=False
     )

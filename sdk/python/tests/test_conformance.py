@@ -66,7 +66,7 @@ class Client:
         return {"seqno": self.ns.latest(log)}
 
     def tail(self, log: str, start: int, take: int, incarnation: int = 0) -> Step:
-        tail = self.ns.tail(log, start or None, timeout=30, incarnation=incarnation)
+        tail = self.ns.tail(log, start or None, timeout=100, incarnation=incarnation)
         records = [told(record) for record in islice(tail, take)]
         return {"records": records, "next": tail.next, "incarnation": tail.incarnation}
 

@@ -39,7 +39,7 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Write]:
 
 
 SMOOTH = """
-    @millrace.function(on="raw", retries=0, timeout=20)
+    @millrace.function(on="raw", retries=0, timeout=120)
     def smooth(record: millrace.Record, ctx: millrace.Context) -> None:
         before = 0
         try:
@@ -60,8 +60,8 @@ def test_a_decorated_function_runs_unchanged_in_a_worker(ns: millrace.Namespace,
     remote = millrace.open(host(ns).address)
     for value in (1, 2, 3):
         remote.append("raw", value)
-    ns.wait_idle(30)
-    remote.wait_idle(30)
+    ns.wait_idle(120)
+    remote.wait_idle(120)
     assert [record.json() for record in ns.range("clean")] == [1, 3, 6]
     stat = ns.function("smooth")
     assert (stat.triggered, stat.done, stat.pending, stat.on, stat.runtime) == (3, 3, 0, ("raw",), "python")
@@ -148,9 +148,9 @@ def test_a_full_queue_is_busy_until_there_is_room(ns: millrace.Namespace, host: 
     assert refused.value.retry_after == 0.1
     remote = millrace.open(host(ns).address)
     for place in (ns, remote):
-        place.append("raw", b"2", patience=30)
-        place.append_many([("raw", b"3")] * 5, patience=30)
-    ns.wait_idle(30)
+        place.append("raw", b"2", patience=120)
+        place.append_many([("raw", b"3")] * 5, patience=120)
+    ns.wait_idle(120)
     assert ns.latest("raw") == 13
     remote.close()
 

@@ -100,7 +100,7 @@ def test_a_client_written_from_the_page_alone(ns: millrace.Namespace, host: Call
     found = re.fullmatch(r"mr://([^:]+):(\d+)/(.+)", host(ns).address)
     assert found is not None
     address, port, name = found.groups()
-    with socket.create_connection((address, int(port)), timeout=20) as connection:
+    with socket.create_connection((address, int(port)), timeout=120) as connection:
         connection.sendall(b"MR/1")
         hello = {"oldest": 1, "newest": 1, "namespace": name, "client": "a page reader"}
         kind, request, clock, _, welcome = ask(connection, 1, 1, 0, None, hello)
@@ -127,7 +127,7 @@ def test_a_host_refuses_what_must_be_refused(ns: millrace.Namespace, host: Calla
     address, port, name = found.groups()
     assert len(GOLDEN["refused"]) > 40
     for golden in GOLDEN["refused"]:
-        with socket.create_connection((address, int(port)), timeout=20) as connection:
+        with socket.create_connection((address, int(port)), timeout=120) as connection:
             hello = {"oldest": 1, "newest": 1, "namespace": name, "client": "a page reader"}
             connection.sendall(b"MR/1")
             assert ask(connection, 1, 1, 0, None, hello)[0] == 2

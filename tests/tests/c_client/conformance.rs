@@ -67,7 +67,7 @@ impl Run<'_> {
             "range" => format!("{} {} {}", text("log"), number("from"), number("count")),
             "latest" => format!("{} {} {}", text("log"), number("above"), number("wait_ms")),
             "tail" => {
-                format!("{} {} {} {} 20000", text("log"), number("from"), number("incarnation"), number("take"))
+                format!("{} {} {} {} 100000", text("log"), number("from"), number("incarnation"), number("take"))
             }
             "show" => text("path"),
             other => panic!("{}: what is '{other}'?", self.name),

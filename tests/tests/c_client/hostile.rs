@@ -14,9 +14,8 @@ use std::{
     io::{Read, Write},
     net::{TcpListener, TcpStream},
     path::PathBuf,
-    sync::OnceLock,
+    sync::{OnceLock, mpsc},
     thread,
-    time::Duration,
 };
 
 /// The driver, built once.
@@ -121,16 +120,26 @@ fn welcome() -> Welcome<'static> {
 
 /// Lets a scripted host and a driver meet. `options`: bytes that the client receives, its timeout, its window.
 fn meet(host: impl FnOnce(TcpListener) + Send + 'static, options: [&str; 3], client: impl FnOnce(&mut Driver)) {
+    meet_within("100000", host, options, client);
+}
+
+/// The same with so many milliseconds to greet each other.
+fn meet_within(
+    connect_timeout_ms: &str,
+    host: impl FnOnce(TcpListener) + Send + 'static,
+    options: [&str; 3],
+    client: impl FnOnce(&mut Driver),
+) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = format!("mr://{}/farm", listener.local_addr().expect("it has one"));
     let host = thread::spawn(move || host(listener));
-    let mut driver = Driver::start(driver(), &[&address, options[0], options[1], options[2]]);
+    let mut driver = Driver::start(driver(), &[&address, options[0], options[1], options[2], connect_timeout_ms]);
     client(&mut driver);
     drop(driver);
     host.join().expect("the host keeps to its script");
 }
 
-const PLAIN: [&str; 3] = ["0", "20000", "0"];
+const PLAIN: [&str; 3] = ["0", "100000", "0"];
 const LATEST: &str = "latest x72 0 0";
 
 fn fails(answer: &Value, code: &str) {
@@ -145,7 +154,9 @@ fn greeted_with(bytes: Vec<u8>, code: &str) {
         host.send(&bytes);
         host.closed();
     };
-    meet(host, ["0", "1000", "0"], |driver| fails(&driver.answer(), code));
+    // What was not answered in full is waited for; all else is refused at once.
+    let timeout = if code == "MR6122" { "1000" } else { "100000" };
+    meet_within(timeout, host, PLAIN, |driver| fails(&driver.answer(), code));
 }
 
 #[test]
@@ -166,12 +177,9 @@ fn greetings_that_are_none_are_refused() {
 
 #[test]
 fn places_that_lead_nowhere_are_refused() {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-    let gone = format!("mr://{}/farm", listener.local_addr().expect("it has one"));
-    drop(listener);
     let long = format!("unix:/{}", "x".repeat(200));
     for (place, code) in [
-        (&*gone, "MR6121"),
+        ("mr://127.0.0.1:1/farm", "MR6121"),
         ("mr://127.0.0.1/farm/raw", "MR6001"),
         ("mr://127.0.0.1:0/farm", "MR6001"),
         ("mr://127.0.0.1:70000/farm", "MR6001"),
@@ -193,6 +201,11 @@ fn places_that_lead_nowhere_are_refused() {
 
 /// Answers one request with these bytes; what the client says.
 fn answered_with(bytes: impl FnOnce(u64) -> Vec<u8> + Send + 'static) -> Value {
+    answered_within("100000", bytes)
+}
+
+/// The same with so many milliseconds for an answer.
+fn answered_within(timeout_ms: &str, bytes: impl FnOnce(u64) -> Vec<u8> + Send + 'static) -> Value {
     let mut said = Value::Null;
     let host = move |listener: TcpListener| {
         let mut host = Host::greet(&listener);
@@ -200,7 +213,7 @@ fn answered_with(bytes: impl FnOnce(u64) -> Vec<u8> + Send + 'static) -> Value {
         host.send(&bytes(request));
         host.closed();
     };
-    meet(host, ["0", "1000", "0"], |driver| said = driver.ask(LATEST));
+    meet(host, ["0", timeout_ms, "0"], |driver| said = driver.ask(LATEST));
     said
 }
 
@@ -216,8 +229,8 @@ fn answers_that_are_none_end_the_connection() {
         "MR6003",
     );
     fails(&answered_with(|_| frame(b"\x95\x19\x02\x00\xc0\x82\xa5seqno\x01\xa5seqno\x02")), "MR6003");
-    fails(&answered_with(|request| framed(request, &Seqno { seqno: 1 })[..9].to_vec()), "MR6124");
-    fails(&answered_with(|_| Vec::new()), "MR6124");
+    fails(&answered_within("1000", |request| framed(request, &Seqno { seqno: 1 })[..9].to_vec()), "MR6124");
+    fails(&answered_within("1000", |_| Vec::new()), "MR6124");
 }
 
 #[test]
@@ -299,7 +312,7 @@ fn pings_are_answered_and_a_flood_of_them_holds_nobody_up() {
             host.stream.set_nonblocking(false).expect("it is a socket");
         }
     };
-    meet(host, ["0", "1500", "0"], |driver| {
+    meet(host, ["0", "5000", "0"], |driver| {
         assert_eq!(driver.ask(LATEST)["seqno"], 1);
         fails(&driver.ask(LATEST), "MR6124");
     });
@@ -327,7 +340,7 @@ fn an_answer_that_is_too_long_is_passed_over() {
         }
         host.closed();
     };
-    meet(host, ["4096", "20000", "0"], |driver| {
+    meet(host, ["4096", "100000", "0"], |driver| {
         fails(&driver.ask("get x72 1 0"), "MR6111");
         fails(&driver.ask("get x72 1 0"), "MR6111");
         assert_eq!(driver.ask("get x72 1 0")["data"], "07".repeat(4000));
@@ -350,7 +363,7 @@ fn a_tail_that_takes_more_than_its_credit_is_ended() {
         host.send(&framed(request, &records(1, u64::from(credit) + 1)));
         host.closed();
     };
-    meet(host, PLAIN, |driver| fails(&driver.ask("tail x72 1 0 10 5000"), "MR6125"));
+    meet(host, PLAIN, |driver| fails(&driver.ask("tail x72 1 0 10 100000"), "MR6125"));
 }
 
 #[test]
@@ -404,15 +417,17 @@ fn a_host_that_dies_leaves_no_append_untold() {
 
 #[test]
 fn a_host_that_does_not_read_holds_nobody_up() {
-    let host = |listener: TcpListener| {
+    let (told, given_up) = mpsc::channel();
+    let host = move |listener: TcpListener| {
         let mut host = Host::greet(&listener);
         host.request(Append::TYPE);
-        thread::sleep(Duration::from_millis(2500));
+        given_up.recv_timeout(PATIENCE).expect("the client gives up");
     };
     let data = hex(&vec![1; 1 << 20]);
     meet(host, ["0", "1000", "64"], move |driver| {
-        let told = driver.ask(&format!("flood x72 {data} 100"));
-        assert_eq!(told["status"], -6124, "{told}");
-        assert_eq!(told["appended"], 0);
+        let said = driver.ask(&format!("flood x72 {data} 100"));
+        told.send(()).expect("the host waits");
+        assert_eq!(said["status"], -6124, "{said}");
+        assert_eq!(said["appended"], 0);
     });
 }

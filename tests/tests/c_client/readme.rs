@@ -1,7 +1,7 @@
 //! The page about C, typed as it stands.
 
 use crate::support::{archive, root};
-use millrace_tests::{Place, binary, end};
+use millrace_tests::{PAGE, Place, binary, end_within};
 use std::{fs, process::Command};
 
 #[test]
@@ -23,7 +23,7 @@ fn the_page_can_be_typed_as_it_stands() {
     shell.args(["-c", &script]).current_dir(root()).env("PATH", format!("{bin}:{path}"));
     // The build that the tests have anyhow; the page's takes minutes from nothing.
     shell.env("PROFILE", "dev").env_remove("MILLRACE_NAMESPACE").env_remove("MAKEFLAGS");
-    let ended = end(shell, b"");
+    let ended = end_within(PAGE, shell, b"");
     assert_eq!(ended.code, 0, "{}\n{}", ended.text(), ended.stderr);
     for expected in
         ["record 1: 21.5", "20.5 is record 1, ", "\n1: 20.5\n2: 20.7\n3: 20.9\n", "20000 appended, 0 refused"]

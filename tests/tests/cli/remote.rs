@@ -133,7 +133,7 @@ fn logs_are_made_filled_followed_and_removed_from_afar() {
     follower.wait().unwrap();
     let dead = remote(&["--json", "log", "append", "inbox", "bad"]).ok().object();
     assert_eq!(dead["seqno"], 4);
-    remote(&["run", "wait", "--idle", "--timeout", "60s"]).ok();
+    remote(&["run", "wait", "--idle", "--timeout", "120s"]).ok();
     assert_eq!(remote(&["--json", "run", "show"]).ok().object()["state"], "dead");
     remote(&["log", "rm", "copy"]).ok();
     place.run(["log", "get", "copy"]).fails("MR2101", 1);

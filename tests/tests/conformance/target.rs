@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
 /// The longest a tail waits for a record; only liveness is meant.
-const LONG: Duration = Duration::from_secs(60);
+const LONG: Duration = Duration::from_secs(120);
 /// As many bytes as there are.
 const ALL: usize = usize::MAX;
 

@@ -13,7 +13,7 @@ use std::{
 };
 
 /// The longest the host waits for a client; only liveness is meant.
-const LONG: Duration = Duration::from_secs(30);
+const LONG: Duration = Duration::from_secs(120);
 
 /// The host's end of a connection.
 pub struct Peer {

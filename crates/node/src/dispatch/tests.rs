@@ -85,3 +85,38 @@ fn a_dispatcher_that_was_thought_dead_cannot_publish() {
     let run = &namespace.runs(&RunFilter::default()).unwrap()[0];
     assert_eq!((run.state, run.attempts.len()), (RunState::Done, 2));
 }
+
+#[test]
+fn stopping_lets_runs_in_progress_end() {
+    let dir = tempfile::tempdir().unwrap();
+    let namespace = namespace(dir.path());
+    let (started, go) = (dir.path().join("started"), dir.path().join("go"));
+    let body = format!(
+        "open({started:?}, 'w').close()\n    while not os.path.exists({go:?}): time.sleep(0.01)\n    \
+         ctx.append('out', str(record.seqno))"
+    );
+    deploy(&namespace, &body, |_| {});
+    let mut first = Dispatcher::start(namespace.clone(), None).unwrap();
+    for _ in 0..2 {
+        namespace.append("in", b"x", AppendOptions::default()).unwrap();
+    }
+    let until = |condition: &dyn Fn() -> bool| {
+        let start = Instant::now();
+        while !condition() {
+            assert!(start.elapsed() < LONG);
+            thread::sleep(Duration::from_millis(2));
+        }
+    };
+    until(&|| started.exists());
+    let shared = first.shared.clone();
+    thread::scope(|scope| {
+        scope.spawn(|| first.stop(LONG).unwrap());
+        until(&|| shared.stopping());
+        std::fs::write(&go, "").unwrap();
+    });
+    assert_eq!(texts(&namespace), ["1"], "the one in progress ended, and no other was started");
+    let mut second = Dispatcher::start(Namespace::open(namespace.dir()).unwrap(), None).unwrap();
+    namespace.wait_idle(LONG).unwrap();
+    assert_eq!(texts(&namespace), ["1", "2"]);
+    second.stop(LONG).unwrap();
+}

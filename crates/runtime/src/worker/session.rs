@@ -52,6 +52,9 @@ pub(super) struct Broken {
     pub(super) completion: Completion,
 }
 
+/// A process that is ending closes its descriptors a moment earlier; on a busy machine the moment is long.
+const ENDING: Duration = Duration::from_secs(1);
+
 impl Session {
     /// Waits until the worker says that it is ready.
     pub(crate) fn start(
@@ -200,8 +203,7 @@ impl Wires {
 
     /// Ends the worker and says what happened to it.
     fn explain(&mut self, fault: Fault, output: &mut Output, gone: Code) -> Error {
-        // A process that is ending closes its descriptors a moment earlier.
-        let ended_by_itself = matches!(fault, Fault::Gone) && readable(self.process.pidfd(), Duration::from_millis(50));
+        let ended_by_itself = matches!(fault, Fault::Gone) && readable(self.process.pidfd(), ENDING);
         let ended = self.process.end();
         if let Some(pipe) = self.printed.take() {
             for _ in 0..LAST_READS_MAX {

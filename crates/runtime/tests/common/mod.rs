@@ -110,11 +110,34 @@ pub fn printed(completion: &Completion) -> String {
 
 /// A timeout that no working test reaches, and one for tests that must reach it.
 pub fn limits() -> Limits {
-    Limits { timeout: Duration::from_secs(30), ..Limits::default() }
+    Limits { timeout: Duration::from_secs(120), ..Limits::default() }
 }
 
 pub fn impatient() -> Limits {
     Limits { timeout: Duration::from_millis(300), ..Limits::default() }
+}
+
+/// Tries with timeouts that grow, for what has to happen before the timeout on a machine of any speed.
+#[track_caller]
+pub fn patiently(attempt: impl Fn(Limits) -> std::result::Result<(), String>) {
+    let mut said = String::new();
+    for timeout_ms in [300, 3_000, 30_000] {
+        match attempt(Limits { timeout: Duration::from_millis(timeout_ms), ..Limits::default() }) {
+            Ok(()) => return,
+            Err(error) => said = format!("with {timeout_ms} ms: {error}"),
+        }
+    }
+    panic!("{said}");
+}
+
+/// Waits until a process has ended, by itself or killed.
+#[track_caller]
+pub fn ends(pid: &str) {
+    let (status, start) = (format!("/proc/{}/status", pid.trim()), std::time::Instant::now());
+    while !fs::read_to_string(&status).map_or(true, |status| status.contains("State:\tZ")) {
+        assert!(start.elapsed() < Duration::from_secs(120), "process {pid} still runs");
+        std::thread::sleep(Duration::from_millis(5));
+    }
 }
 
 /// Writes a file that may be executed.
