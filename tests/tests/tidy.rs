@@ -149,6 +149,26 @@ fn links_between_pages_lead_somewhere() {
     }
 }
 
+/// Each point of the page of promises names tests, unless it is a limit; and each test is there.
+#[test]
+fn every_promise_names_tests_that_exist() {
+    let page = text("docs/operating/durability.md");
+    let points = page.split("\n* ").skip(1).map(|point| point.split("\n\n").next().unwrap_or(point));
+    let mut named = 0;
+    for point in points {
+        let tests: Vec<(&str, &str)> =
+            point.split('`').skip(1).step_by(2).filter_map(|code| code.split_once("::")).collect();
+        assert!(!tests.is_empty() || point.starts_with("**Limit**: "), "this names no test: {point}");
+        for (file, name) in tests {
+            let word = if file.ends_with(".py") { "def" } else { "fn" };
+            assert!(root().join(file).is_file(), "there is no file '{file}' for the promise: {point}");
+            assert!(text(file).contains(&format!("{word} {name}(")), "{file} has no test '{name}': {point}");
+            named += 1;
+        }
+    }
+    assert!(named >= 80, "only {named} tests are named");
+}
+
 #[test]
 fn the_page_of_errors_is_the_catalogue() {
     let catalogue = text("spec/errors.toml");
