@@ -18,6 +18,14 @@
  *
  * handle returns 0 when it is done. Then, and only then, what it appended becomes visible, all at once. Any other
  * value fails the run, which is tried again.
+ *
+ * In a function that is deployed with `streamed = true` each append is visible at once instead. When such a run is cut
+ * short, the next attempt goes through what was done again: every mr_ call is answered as it was, and what was appended
+ * is not appended again. So what it does may depend on the record and on mr_ calls, and on nothing else: not on
+ * record->attempt, a clock, a file or an environment variable.
+ *
+ * A function with effects elsewhere (it calls somebody's API) gives them mr_idempotency_key, so that what an earlier
+ * attempt did already is not done twice.
  */
 #ifndef MILLRACE_H
 #define MILLRACE_H
@@ -50,15 +58,18 @@ typedef struct mr_record {
     uint64_t seqno;
     const unsigned char *data; /* of this run only */
     size_t size;
-    uint32_t attempt; /* 1 for the first */
+    uint32_t attempt; /* 1 for the first; the run, and its idempotency key, stay the same */
 } mr_record;
 
 /* Yours. */
 int handle(const mr_record *record);
 
-/* Stages a record. 0, or a refusal; a refused append fails the run whatever handle returns. A native process learns
- * only of some refusals here (a name that is too long); the others fail its run at its end. */
+/* Appends a record. 0, or a refusal; a refused append fails the run whatever handle returns. In an atomic run a native
+ * process learns only of some refusals here (a name that is too long); the others fail its run at its end. */
 int mr_append(const char *log, const void *data, size_t size);
+
+/* The same, and in a streamed run it returns the record's seqno (for an address, its number in the outbox). */
+int64_t mr_publish(const char *log, const void *data, size_t size);
 
 /* Copies a record, at most `capacity` bytes of it, and returns its whole length, or a refusal. */
 int64_t mr_get(const char *log, uint64_t seqno, void *buffer, size_t capacity);
@@ -78,6 +89,10 @@ void mr_print(const char *text);
 /* Writes the run's id, the cause of all it appends, as text that ends in zero. */
 void mr_run_id(char buffer[MR_RUN_ID_MAX + 1]);
 
+/* The same text, as the key under which effects elsewhere count once: it is this run's alone, and the same in every
+ * attempt and after every restart. */
+void mr_idempotency_key(char buffer[MR_RUN_ID_MAX + 1]);
+
 static inline size_t mr_length_(const char *text) {
     size_t length = 0;
     while (text[length] != 0) length++;
@@ -90,6 +105,7 @@ static inline size_t mr_length_(const char *text) {
 #define MR_IMPORT_(name) __attribute__((import_module("millrace"), import_name(#name)))
 
 MR_IMPORT_(append) int32_t mr_host_append_(const char *, size_t, const void *, size_t);
+MR_IMPORT_(publish) int64_t mr_host_publish_(const char *, size_t, const void *, size_t);
 MR_IMPORT_(get) int64_t mr_host_get_(const char *, size_t, int64_t, void *, size_t);
 MR_IMPORT_(latest) int64_t mr_host_latest_(const char *, size_t);
 MR_IMPORT_(now) int64_t mr_host_now_(void);
@@ -108,6 +124,10 @@ int mr_append(const char *log, const void *data, size_t size) {
     return mr_host_append_(log, mr_length_(log), data, size);
 }
 
+int64_t mr_publish(const char *log, const void *data, size_t size) {
+    return mr_host_publish_(log, mr_length_(log), data, size);
+}
+
 int64_t mr_get(const char *log, uint64_t seqno, void *buffer, size_t capacity) {
     return mr_host_get_(log, mr_length_(log), (int64_t)seqno, buffer, capacity);
 }
@@ -121,6 +141,7 @@ int mr_random(void *buffer, size_t size) {
 }
 
 void mr_run_id(char buffer[MR_RUN_ID_MAX + 1]) { buffer[mr_host_cause_(buffer, MR_RUN_ID_MAX)] = 0; }
+void mr_idempotency_key(char buffer[MR_RUN_ID_MAX + 1]) { mr_run_id(buffer); }
 
 __attribute__((export_name("handle"))) int32_t mr_enter_(void) {
     mr_record record;
@@ -166,6 +187,8 @@ static size_t mr_begin_, mr_end_;
 static unsigned char mr_out_[65536];
 static size_t mr_staged_;
 static uint64_t mr_run_low_, mr_run_high_;
+/* Whether each append of the run is answered. */
+static int mr_streamed_;
 /* The run's record, apart from what arrives meanwhile. */
 static char mr_log_[MR_LOG_NAME_MAX + 1];
 static unsigned char mr_data_[MR_RECORD_MAX] __attribute__((aligned(16)));
@@ -287,12 +310,22 @@ static int64_t mr_answer_(void *buffer, size_t capacity) {
     return head.number == 0 ? (int64_t)head.length : -(int64_t)head.number;
 }
 
-int mr_append(const char *log, const void *data, size_t size) {
+int64_t mr_publish(const char *log, const void *data, size_t size) {
+    unsigned char seqno[8] = {0};
     size_t length = mr_length_(log);
     if (length > MR_LOG_NAME_MAX) length = MR_LOG_NAME_MAX + 1; /* for the host to refuse */
     if (size > MR_PAYLOAD_MAX_) size = MR_PAYLOAD_MAX_ + 1;     /* likewise */
     mr_frame_(MR_APPEND_, 0, log, length, data, size);
+    if (mr_streamed_) {
+        int64_t answer = mr_answer_(seqno, sizeof seqno);
+        return answer < 0 ? answer : (int64_t)mr_load_(seqno, 8);
+    }
     return length > MR_LOG_NAME_MAX ? -1001 : size > MR_PAYLOAD_MAX_ ? MR_RECORD_TOO_LONG : 0;
+}
+
+int mr_append(const char *log, const void *data, size_t size) {
+    int64_t published = mr_publish(log, data, size);
+    return published < 0 ? (int)published : 0;
 }
 
 int64_t mr_get(const char *log, uint64_t seqno, void *buffer, size_t capacity) {
@@ -351,6 +384,8 @@ void mr_run_id(char buffer[MR_RUN_ID_MAX + 1]) {
     *to = 0;
 }
 
+void mr_idempotency_key(char buffer[MR_RUN_ID_MAX + 1]) { mr_run_id(buffer); }
+
 /* Says how the run ended: a code and a message, or neither. */
 static void mr_done_(uint64_t serial, int status) {
     static const char too_long[] = "the record is longer than MR_RECORD_MAX: the handler was not called";
@@ -388,6 +423,7 @@ static void mr_run_one_(void) {
         record.log = mr_log_;
         record.seqno = mr_load_(from, 8);
         record.attempt = (uint32_t)mr_load_(from + 24, 4);
+        mr_streamed_ = (int)mr_load_(from + 28, 4) & 1;
         record.size = head.length - MR_RUN_FIXED_ - head.name_length;
         record.data = mr_data_;
         memcpy(mr_data_, from + MR_RUN_FIXED_ + head.name_length, record.size);
@@ -410,7 +446,7 @@ int main(void) {
         return write(2, text, sizeof text - 1) < 0 ? 3 : 2;
     }
     mr_store_(window, MR_RUN_MAX_, 4);
-    mr_frame_(MR_HELLO_, 1, NULL, 0, window, 4);
+    mr_frame_(MR_HELLO_, 2, NULL, 0, window, 4);
     mr_flush_();
     for (;;) mr_run_one_();
 }

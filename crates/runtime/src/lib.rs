@@ -9,6 +9,7 @@
 //!                      <-- done(i, Completion)
 //! ```
 
+mod appends;
 mod child;
 mod oneshot;
 mod output;
@@ -34,7 +35,8 @@ pub struct Invocation<'a> {
     pub run: EventId,
     /// 1 for the first attempt.
     pub attempt: u32,
-    /// Each append is published at once and answers its seqno; what the run did before a crash is recognised.
+    /// Each append is published at once and answers its seqno; what the run did before a crash is recognised. Such a run
+    /// is alone in its batch.
     pub streamed: bool,
 }
 

@@ -57,6 +57,7 @@ impl OneshotExecutor {
         environment.set("MILLRACE_SEQNO", invocation.seqno.to_string());
         environment.set("MILLRACE_RUN", invocation.run.to_string());
         environment.set("MILLRACE_ATTEMPT", invocation.attempt.to_string());
+        environment.set("MILLRACE_IDEMPOTENCY_KEY", invocation.run.to_string());
         environment.set("MILLRACE_APPEND_FD", "3");
         let input = input(invocation.payload)
             .map_err(|e| Code::SpawnFailed.error(format!("cannot hand over the record: {e}")))?;

@@ -34,12 +34,13 @@ _CHANNEL = 3
 _WINDOW_BYTES = 256 << 10
 # Small, since `os.read` allocates it anew each time, and beyond 128 KiB that is a system call.
 _RECEIVE_BYTES = 16 << 10
-_PROTOCOL_VERSION = 1
+_PROTOCOL_VERSION = 2
 
 # length, kind, zero, name length, number
 _HEAD = struct.Struct("<IBBHQ")
-# seqno, run id (low, high), attempt, zero
+# seqno, run id (low, high), attempt, flags
 _RUN_FIXED = struct.Struct("<QQQII")
+_STREAMED = 1
 _RUN, _ANSWER = 1, 2
 _HELLO, _REFUSE, _APPEND, _DONE, _GET, _LATEST, _NOW, _RANDOM, _OUTPUT = range(16, 25)
 
@@ -55,6 +56,7 @@ _PYTHON_UNUSABLE = 3118
 _NAME_BYTES_MAX = 255
 _RECORD_BYTES_MAX = 16 << 20
 _MESSAGE_CHARACTERS_MAX = 6000
+_OVER = "the run is over; its context cannot be used any more"
 
 
 class Error(Exception):
@@ -203,6 +205,7 @@ def function(
     pending_max: Optional[int] = None,
     env: Optional[Mapping[str, str]] = None,
     python: Optional[str] = None,
+    streamed: Optional[bool] = None,
 ) -> Callable[[H], H]:
     """Says how a function is to be deployed, and leaves it the plain function that it is.
 
@@ -226,6 +229,7 @@ def function(
         "pending_max": pending_max,
         "env": dict(env) if env is not None else None,
         "python": python,
+        "streamed": streamed,
     }
     settings = Settings(name, (on,) if isinstance(on, str) else on, options)
 
@@ -291,13 +295,18 @@ class Record(metaclass=abc.ABCMeta):
 
 
 class Context:
-    """What a function may ask of its namespace while it runs."""
+    """What a function may ask of its namespace while it runs.
 
-    __slots__ = ("_channel", "_id", "attempt")
+    `attempt` is 1 for the first. A function with effects outside gives them `idempotency_key`, so that what an earlier
+    attempt did already is not done twice.
+    """
 
-    def __init__(self, channel: _Channel, run_id: int, attempt: int) -> None:
+    __slots__ = ("_channel", "_id", "_streamed", "attempt")
+
+    def __init__(self, channel: _Channel, run_id: int, attempt: int, streamed: bool) -> None:
         self._channel: Optional[_Channel] = channel
         self._id = run_id
+        self._streamed = streamed
         self.attempt = attempt
 
     @property
@@ -309,39 +318,51 @@ class Context:
 
     cause = run
 
-    def append(self, log: str, data: object) -> None:
-        """Appends bytes, text, or anything that JSON can express; visible when the run is done, or never."""
+    @property
+    def idempotency_key(self) -> str:
+        """The run's id: the same in every attempt and after every restart, and no other run's."""
+        return self.run
+
+    def append(self, log: str, data: object) -> Optional[int]:
+        """Appends bytes, text, or anything that JSON can express; visible when the run is done, or never: None.
+
+        In a streamed function it is visible at once, and its seqno is returned; a refusal is raised, and fails the run.
+        """
         payload = encode(data)
         if len(payload) > _RECORD_BYTES_MAX:
             raise error_of("MR1004", f"a record of {len(payload)} bytes; {_RECORD_BYTES_MAX} is the most")
         name = _log_name(log)
-        self._open().stage(_HEAD.pack(len(name) + len(payload), _APPEND, 0, len(name), 0) + name + payload)
+        frame = _HEAD.pack(len(name) + len(payload), _APPEND, 0, len(name), 0) + name + payload
+        if self._streamed:
+            return int.from_bytes(self._open().ask(self, frame), "little")
+        self._open().stage(self, frame)
+        return None
 
     def get(self, log: str, seqno: int) -> Record:
         """A record of a log, as of the beginning of the run."""
         if not 0 <= seqno < 1 << 64:
             raise error_of("MR1003", f"{seqno} is not a sequence number")
         name = _log_name(log)
-        return Record(log, seqno, self._open().ask(_HEAD.pack(len(name), _GET, 0, len(name), seqno) + name))
+        return Record(log, seqno, self._open().ask(self, _HEAD.pack(len(name), _GET, 0, len(name), seqno) + name))
 
     def latest(self, log: str) -> int:
         """The seqno of the newest record of a log as of the beginning of the run, 0 if it has none."""
         name = _log_name(log)
-        answer = self._open().ask(_HEAD.pack(len(name), _LATEST, 0, len(name), 0) + name)
+        answer = self._open().ask(self, _HEAD.pack(len(name), _LATEST, 0, len(name), 0) + name)
         return int.from_bytes(answer, "little")
 
     def now(self) -> float:
         """Seconds since 1970."""
-        return int.from_bytes(self._open().ask(_HEAD.pack(0, _NOW, 0, 0, 0)), "little") / 1e9
+        return int.from_bytes(self._open().ask(self, _HEAD.pack(0, _NOW, 0, 0, 0)), "little") / 1e9
 
     def random(self, n: int) -> bytes:
         """Random bytes, at most 65536."""
-        return self._open().ask(_HEAD.pack(0, _RANDOM, 0, 0, n))
+        return self._open().ask(self, _HEAD.pack(0, _RANDOM, 0, 0, n))
 
     def _open(self) -> _Channel:
         channel = self._channel
         if channel is None:
-            raise RuntimeError("the run is over; its context cannot be used any more")
+            raise RuntimeError(_OVER)
         if channel.forked:
             raise RuntimeError("a forked child cannot use the context of the run")
         return channel
@@ -369,8 +390,10 @@ class _Channel:
         self._asking = threading.Lock()
         self._writing = threading.Lock()
 
-    def stage(self, frame: bytes) -> None:
+    def stage(self, run: Context, frame: bytes) -> None:
         with self._writing:
+            if run._channel is None:
+                raise RuntimeError(_OVER)
             self._staged.append(frame)
 
     def flush(self, last: bytes = b"") -> None:
@@ -385,8 +408,11 @@ class _Channel:
             while written < len(last):
                 written += os.write(self.fd, memoryview(last)[written:])
 
-    def ask(self, frame: bytes) -> bytes:
+    def ask(self, run: Context, frame: bytes) -> bytes:
         with self._asking:
+            # Under the lock for which `close` looks: a thread that outlives its run must not speak in the next one.
+            if run._channel is None:
+                raise RuntimeError(_OVER)
             self.flush(frame)
             while True:
                 kind, number, body = self._frame()
@@ -396,6 +422,14 @@ class _Channel:
         if number:
             raise error_of(f"MR{number}", body[2:].decode(errors="replace"))
         return body[2:]
+
+    def close(self, run: Context) -> None:
+        """Ends the use of the run's context; a thread that awaits an answer gets it first."""
+        with self._writing:
+            run._channel = None
+        if self._asking.locked():
+            with self._asking:
+                pass
 
     def next_run(self) -> tuple[int, bytes]:
         if self._runs:
@@ -474,13 +508,14 @@ def _explain(error: BaseException) -> str:
 def _work(channel: _Channel, handler: Handler) -> None:
     """Runs the handler for every RUN frame. Each run's frames are written before the next run begins."""
     stdout, stderr = sys.stdout, sys.stderr
-    fixed, head, next_run, flush = _RUN_FIXED.unpack_from, _HEAD.pack, channel.next_run, channel.flush
+    fixed, head = _RUN_FIXED.unpack_from, _HEAD.pack
+    next_run, close, flush = channel.next_run, channel.close, channel.flush
     channel.flush(head(4, _HELLO, 0, 0, _PROTOCOL_VERSION) + _WINDOW_BYTES.to_bytes(4, "little"))
     while True:
         serial, body = next_run()
-        seqno, run_low, run_high, attempt, _ = fixed(body, 2)
+        seqno, run_low, run_high, attempt, flags = fixed(body, 2)
         log_end = 34 + (body[0] | body[1] << 8)
-        context = Context(channel, run_high << 64 | run_low, attempt)
+        context = Context(channel, run_high << 64 | run_low, attempt, flags & _STREAMED != 0)
         try:
             handler(Record(body[34:log_end].decode(), seqno, body[log_end:]), context)
             done = head(0, _DONE, 0, 0, serial)
@@ -491,7 +526,7 @@ def _work(channel: _Channel, handler: Handler) -> None:
         if channel.forked:
             os.write(2, b"[a child that the function forked returned from the function, and was ended]\n")
             os._exit(1)
-        context._channel = None
+        close(context)
         try:
             stdout.flush()
             stderr.flush()

@@ -4,12 +4,12 @@
 //! namespace refuses comes back as a negative number, the error's code: -2105 for MR2105.
 
 use super::lend::Lent;
-use crate::{Code, Error, HostCalls, Invocation, Limits, Outcome, output::Output};
+use crate::{Code, Error, HostCalls, Invocation, Limits, Outcome, appends::Appends, output::Output};
 use std::{fmt::Write, ops::Range};
 use wasmtime::{Caller, Extern, Linker, Memory, ResourceLimiter, Result};
 
 /// What `define` defines.
-pub(super) const OFFERED: [(&str, &str); 11] = [
+pub(super) const OFFERED: [(&str, &str); 12] = [
     ("millrace", "append"),
     ("millrace", "attempt"),
     ("millrace", "cause"),
@@ -18,6 +18,7 @@ pub(super) const OFFERED: [(&str, &str); 11] = [
     ("millrace", "log_name"),
     ("millrace", "now"),
     ("millrace", "print"),
+    ("millrace", "publish"),
     ("millrace", "random"),
     ("millrace", "record"),
     ("millrace", "seqno"),
@@ -33,10 +34,7 @@ pub(super) struct State {
     lent: Lent,
     pub(super) output: Output,
     pub(super) memory: MemoryLimit,
-    appended_bytes: usize,
-    append_max_bytes: usize,
-    /// The first append that was refused: it fails the run, whatever the module returns.
-    refused: Option<Error>,
+    appends: Appends,
 }
 
 impl State {
@@ -46,9 +44,7 @@ impl State {
             lent,
             output: Output::new(limits.output_max_bytes),
             memory: MemoryLimit { max_bytes, denied: false },
-            appended_bytes: 0,
-            append_max_bytes: limits.append_max_bytes,
-            refused: None,
+            appends: Appends::new(&limits),
         }
     }
 
@@ -58,7 +54,7 @@ impl State {
             Outcome::Failed(error) => error.code() == Code::FunctionFailed,
             _ => true,
         };
-        match (outcome, self.refused.take()) {
+        match (outcome, self.appends.take_refused()) {
             // A handler that noticed the refusal returns a status of its own; the refusal says more.
             (_, Some(refused)) if by_itself => Outcome::Failed(refused),
             (Outcome::Failed(error), _) if by_itself && self.memory.denied => {
@@ -77,15 +73,7 @@ impl State {
     }
 
     fn append(&mut self, log: &str, payload: &[u8]) -> crate::Result<Option<u64>> {
-        self.appended_bytes = self.appended_bytes.saturating_add(payload.len());
-        let appended = if self.appended_bytes > self.append_max_bytes {
-            Err(Code::AppendTooMuch.error(format!("a run may append {} bytes in all", self.append_max_bytes)))
-        } else {
-            self.host().append(log, payload)
-        };
-        appended.inspect_err(|error| {
-            self.refused.get_or_insert_with(|| error.clone());
-        })
+        self.appends.append(self.lent.host(), log, payload)
     }
 }
 
@@ -202,6 +190,16 @@ fn define_calls(linker: &mut Linker<State>) -> Result<()> {
             let log = text(slice(memory, log, log_len)?)?;
             let appended = state.append(log, slice(memory, at, len)?);
             Ok(appended.map_or_else(|error| number(&error) as i32, |_| 0))
+        },
+    )?;
+    linker.func_wrap(
+        "millrace",
+        "publish",
+        |mut caller: Caller<'_, State>, log: u32, log_len: u32, at: u32, len: u32| -> Result<i64> {
+            let (memory, state) = memory(&mut caller)?;
+            let log = text(slice(memory, log, log_len)?)?;
+            let appended = state.append(log, slice(memory, at, len)?);
+            Ok(appended.map_or_else(|error| number(&error), |seqno| seqno.map_or(0, u64::cast_signed)))
         },
     )?;
     linker.func_wrap(

@@ -6,14 +6,19 @@
 //!        | length | kind | zero | name len |   number   | body: length bytes           |
 //!        |  u32   |  u8  |  u8  |   u16    |    u64     | [RUN: 32 bytes] name, payload |
 //!        +--------+------+------+----------+------------+------------------------------+
-//! RUN's 32 bytes: seqno u64, run id u128, attempt u32, zero u32
+//! RUN's 32 bytes: seqno u64, run id u128, attempt u32, flags u32
 //! ```
 
 use crate::{Code, Error, Invocation, Result};
 
-pub(super) const PROTOCOL_VERSION: u64 = 1;
+/// The newest version; a worker of version 1 knows no streamed runs.
+pub(super) const PROTOCOL_VERSION: u64 = 2;
+/// The first version with streamed runs.
+pub(super) const STREAMED_VERSION: u64 = 2;
 pub(super) const HEAD_BYTES: usize = 16;
 const RUN_FIXED_BYTES: usize = 32;
+/// RUN's flag of a streamed run.
+const STREAMED: u32 = 1;
 /// The longest body: a record of 16 MiB and what goes with it.
 pub(super) const BODY_MAX_BYTES: usize = (16 << 20) + 4096;
 
@@ -100,7 +105,7 @@ pub(super) fn put_run(to: &mut Vec<u8>, serial: u64, invocation: &Invocation<'_>
     to.extend_from_slice(&invocation.seqno.to_le_bytes());
     to.extend_from_slice(&invocation.run.get().to_le_bytes());
     to.extend_from_slice(&invocation.attempt.to_le_bytes());
-    to.extend_from_slice(&[0; 4]);
+    to.extend_from_slice(&if invocation.streamed { STREAMED } else { 0 }.to_le_bytes());
     to.extend_from_slice(invocation.log.as_bytes());
     to.extend_from_slice(invocation.payload);
 }

@@ -10,7 +10,7 @@ mod zygote;
 pub use process::{ProcessExecutor, ProcessSpec};
 pub use python::{PythonExecutor, PythonFunction, PythonSpec};
 
-use crate::{Call, Completion, Error, Limits, Outcome, Result};
+use crate::{Call, Code, Completion, Error, Limits, Outcome, Result};
 use session::Session;
 use std::time::{Duration, Instant};
 
@@ -69,22 +69,24 @@ impl<L: Launch> Worker<L> {
         }
         let begun = Instant::now();
         let limits = self.limits;
+        let unbegun = |run, error| session::Broken {
+            run,
+            completion: Completion { outcome: Outcome::Failed(error), output: Vec::new(), elapsed: begun.elapsed() },
+        };
         let broken = match self.session() {
-            Ok(session) => match session.run(batch, &limits, done) {
-                Ok(()) => return,
-                Err(broken) => {
-                    self.session = None;
-                    broken
+            Ok(session) => {
+                let unknown = |call: &Call<'_>| call.invocation.streamed && !session.knows_streamed();
+                let known = batch.iter().position(unknown).unwrap_or(batch.len());
+                match session.run(&mut batch[..known], &limits, done) {
+                    Ok(()) if known == batch.len() => return,
+                    Ok(()) => unbegun(known, Code::WorkerTooOld.error("it speaks version 1 of the worker protocol")),
+                    Err(broken) => {
+                        self.session = None;
+                        broken
+                    }
                 }
-            },
-            Err(error) => session::Broken {
-                run: 0,
-                completion: Completion {
-                    outcome: Outcome::Failed(error),
-                    output: Vec::new(),
-                    elapsed: begun.elapsed(),
-                },
-            },
+            }
+            Err(error) => unbegun(0, error),
         };
         done(broken.run, broken.completion);
         for i in broken.run + 1..batch.len() {

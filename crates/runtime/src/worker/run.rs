@@ -3,6 +3,7 @@
 use super::frame::{Frame, Kind, put_answer};
 use crate::{
     Call, Code, Completion, Error, Limits, Outcome, Result,
+    appends::Appends,
     output::{Output, head},
 };
 use std::time::Instant;
@@ -16,10 +17,7 @@ pub(super) struct Run {
     serial: u64,
     pub(super) begun: Instant,
     pub(super) output: Output,
-    appended_bytes: usize,
-    append_max_bytes: usize,
-    /// The first append that was refused: it fails the run, whatever the worker says.
-    refused: Option<Error>,
+    appends: Appends,
 }
 
 impl Run {
@@ -28,9 +26,7 @@ impl Run {
             serial,
             begun: Instant::now(),
             output: Output::new(limits.output_max_bytes),
-            appended_bytes: 0,
-            append_max_bytes: limits.append_max_bytes,
-            refused: None,
+            appends: Appends::new(limits),
         }
     }
 
@@ -46,7 +42,14 @@ impl Run {
         outbox: &mut Vec<u8>,
     ) -> Result<Option<Outcome>> {
         match frame.kind {
-            Kind::Append => self.append(text(frame.name)?, frame.payload, call),
+            Kind::Append => {
+                let appended = self.appends.append(call.host, text(frame.name)?, frame.payload);
+                // In an atomic run nobody waits: a refusal shows when the run ends.
+                if call.invocation.streamed {
+                    let seqno = appended.map(|seqno| seqno.unwrap_or(0).to_le_bytes());
+                    put_answer(outbox, seqno.as_ref().map(|seqno| &seqno[..]).map_err(Clone::clone));
+                }
+            }
             Kind::Done => return self.done(frame).map(Some),
             Kind::Output => self.output.push(frame.payload),
             Kind::Get => {
@@ -75,24 +78,12 @@ impl Run {
         Ok(None)
     }
 
-    fn append(&mut self, log: &str, payload: &[u8], call: &mut Call<'_>) {
-        self.appended_bytes = self.appended_bytes.saturating_add(payload.len());
-        let appended = if self.appended_bytes > self.append_max_bytes {
-            Err(Code::AppendTooMuch.error(format!("a run may append {} bytes in all", self.append_max_bytes)))
-        } else {
-            call.host.append(log, payload)
-        };
-        if let Err(error) = appended {
-            self.refused.get_or_insert(error);
-        }
-    }
-
     fn done(&mut self, frame: &Frame<'_>) -> Result<Outcome> {
         if frame.number != self.serial {
             let detail = format!("DONE of run {}, while run {} is in progress", frame.number, self.serial);
             return Err(Code::WorkerProtocol.error(detail));
         }
-        if let Some(refused) = self.refused.take() {
+        if let Some(refused) = self.appends.take_refused() {
             return Ok(Outcome::Failed(refused));
         }
         Ok(match frame.name {

@@ -31,6 +31,8 @@ use std::{
 
 /// The most bytes of RUN frames under way, unless the worker asks for less.
 const WINDOW_MAX_BYTES: usize = 256 << 10;
+/// With more than this unsent (RUN frames ahead, and answers) no further frame is handled.
+const OUTBOX_MAX_BYTES: usize = 2 * WINDOW_MAX_BYTES;
 /// How much is received at once.
 const RECEIVE_BYTES: usize = 64 << 10;
 /// The inbox is given back when it grew beyond this.
@@ -41,7 +43,7 @@ const LAST_READS_MAX: usize = 2;
 /// A worker that said hello.
 pub(crate) struct Session {
     wires: Wires,
-    window_bytes: usize,
+    hello: Hello,
     /// Of the last RUN frame sent.
     serial: u64,
 }
@@ -67,8 +69,13 @@ impl Session {
             Wires { process, channel, printed: Some(printed), inbox: Inbox::default(), outbox: Outbox::default() };
         let mut output = Output::new(16 << 10);
         let hello = wires.hello(&mut output, Instant::now() + within, within);
-        let window_bytes = hello.map_err(|error| wires.explain(error, &mut output, Code::WorkerNotReady))?;
-        Ok(Self { wires, window_bytes, serial: 0 })
+        let hello = hello.map_err(|error| wires.explain(error, &mut output, Code::WorkerNotReady))?;
+        Ok(Self { wires, hello, serial: 0 })
+    }
+
+    /// Whether the worker knows streamed runs.
+    pub(super) fn knows_streamed(&self) -> bool {
+        self.hello.version >= frame::STREAMED_VERSION
     }
 
     /// Whether the worker ended since its last batch.
@@ -90,7 +97,7 @@ impl Session {
                 // Every pass first sends ahead what the window allows.
                 while sent < batch.len() {
                     let bytes = frame::run_bytes(&batch[sent].invocation);
-                    if sent > current && under_way_bytes + bytes > self.window_bytes {
+                    if sent > current && under_way_bytes + bytes > self.hello.window_bytes {
                         break;
                     }
                     frame::put_run(
@@ -147,8 +154,18 @@ struct Wires {
 impl Wires {
     /// Handles the frames that arrived and, if the run goes on, waits for more.
     fn step(&mut self, run: &mut Run, call: &mut Call<'_>, limits: &Limits) -> Result<Option<Outcome>, Fault> {
-        while let Some((frame, bytes)) = Frame::parse(self.inbox.unread())? {
+        while !self.outbox.is_full()
+            && let Some((frame, bytes)) = Frame::parse(self.inbox.unread())?
+        {
+            if call.invocation.streamed && self.outbox.holds_answer() && frame.kind != Kind::Output {
+                let detail = format!("{:?} before the answer to the call before it: a streamed run waits", frame.kind);
+                return Err(Code::WorkerProtocol.error(detail).into());
+            }
+            let held = self.outbox.bytes.len();
             let outcome = run.handle(&frame, call, &mut self.outbox.bytes)?;
+            if self.outbox.bytes.len() > held {
+                self.outbox.answered = self.outbox.bytes.len();
+            }
             self.inbox.consume(bytes);
             if outcome.is_some() {
                 return Ok(outcome);
@@ -158,12 +175,12 @@ impl Wires {
         Ok(None)
     }
 
-    fn hello(&mut self, output: &mut Output, deadline: Instant, within: Duration) -> Result<usize, Fault> {
+    fn hello(&mut self, output: &mut Output, deadline: Instant, within: Duration) -> Result<Hello, Fault> {
         loop {
             if let Some((frame, bytes)) = Frame::parse(self.inbox.unread())? {
-                let window_bytes = hello(&frame)?;
+                let hello = hello(&frame)?;
                 self.inbox.consume(bytes);
-                return Ok(window_bytes);
+                return Ok(hello);
             }
             self.exchange(output, deadline, within)?;
         }
@@ -177,7 +194,9 @@ impl Wires {
         if left.is_zero() {
             return Err(Code::RunTimeout.error(format!("stopped after {} ms", timeout.as_millis())).into());
         }
-        let want = if self.outbox.is_empty() { PollFlags::IN } else { PollFlags::IN | PollFlags::OUT };
+        // A worker that takes no answers is not heard on, until it does or its time is over.
+        let hear = if self.outbox.is_full() { PollFlags::empty() } else { PollFlags::IN };
+        let want = if self.outbox.is_empty() { hear } else { hear | PollFlags::OUT };
         let pidfd = self.process.pidfd();
         let printed = self.printed.as_ref().map_or(pidfd, OwnedFd::as_fd);
         let mut fds = [
@@ -192,7 +211,8 @@ impl Wires {
             Err(errno) => return Err(Code::SpawnFailed.error(format!("cannot wait for the process: {errno}")).into()),
         }
         let [channel, printed, ended] = fds.map(|fd| !fd.revents().difference(PollFlags::OUT).is_empty());
-        let open = !channel || self.inbox.receive(&self.channel);
+        // Unheard, the channel reports nothing but its end.
+        let open = !channel || (!hear.is_empty() && self.inbox.receive(&self.channel));
         // What a run printed was written before its DONE, so the pipe is read after the channel, whatever `poll` saw.
         if channel || printed {
             self.printed.take_if(|pipe| !read_some(pipe, |bytes| output.push(bytes)));
@@ -230,14 +250,22 @@ impl Drop for Session {
     }
 }
 
-/// The window of a worker that says hello, or why there is none.
-fn hello(frame: &Frame<'_>) -> Result<usize> {
+/// What a worker says of itself.
+struct Hello {
+    version: u64,
+    /// The most bytes of RUN frames under way.
+    window_bytes: usize,
+}
+
+/// What a worker says in its hello, or why it says none.
+fn hello(frame: &Frame<'_>) -> Result<Hello> {
     match (frame.kind, frame.number, frame.payload) {
-        (Kind::Hello, frame::PROTOCOL_VERSION, &[a, b, c, d]) => {
-            Ok((u32::from_le_bytes([a, b, c, d]) as usize).min(WINDOW_MAX_BYTES))
+        (Kind::Hello, version @ 1..=frame::PROTOCOL_VERSION, &[a, b, c, d]) => {
+            let window_bytes = (u32::from_le_bytes([a, b, c, d]) as usize).min(WINDOW_MAX_BYTES);
+            Ok(Hello { version, window_bytes })
         }
         (Kind::Hello, version, _) => Err(Code::WorkerProtocol
-            .error(format!("its hello is for version {version}, this is version {}", frame::PROTOCOL_VERSION))),
+            .error(format!("its hello is for version {version}, this host knows 1 to {}", frame::PROTOCOL_VERSION))),
         (Kind::Refuse, number, message) => Err(super::run::stated(number, message, Code::WorkerNotReady)),
         (kind, ..) => Err(Code::WorkerProtocol.error(format!("its first frame is {kind:?}, not Hello"))),
     }
@@ -293,11 +321,23 @@ impl Inbox {
 struct Outbox {
     bytes: Vec<u8>,
     sent: usize,
+    /// Where the last answer ends.
+    answered: usize,
 }
 
 impl Outbox {
     fn is_empty(&self) -> bool {
         self.sent == self.bytes.len()
+    }
+
+    /// Whether no more may be put in, so that a worker that asks without taking the answers uses no memory without end.
+    fn is_full(&self) -> bool {
+        self.bytes.len() - self.sent > OUTBOX_MAX_BYTES
+    }
+
+    /// Whether there is an answer that was not sent, so that whoever asked cannot have it.
+    fn holds_answer(&self) -> bool {
+        self.sent < self.answered
     }
 
     /// Sends what the socket takes without blocking.
@@ -314,10 +354,12 @@ impl Outbox {
         }
         if self.is_empty() {
             self.bytes.clear();
-            self.sent = 0;
+            (self.sent, self.answered) = (0, 0);
         } else if self.sent > WINDOW_MAX_BYTES {
             // Answers of a run without end may keep it from ever being empty.
-            self.bytes.drain(..std::mem::take(&mut self.sent));
+            let sent = std::mem::take(&mut self.sent);
+            self.bytes.drain(..sent);
+            self.answered = self.answered.saturating_sub(sent);
         }
         Ok(())
     }
