@@ -2,8 +2,8 @@
 
 mod common;
 
-use common::{ends, failed, failure, impatient, limits, no_env, printed, run, run_one, script};
-use millrace_runtime::{Code, Limits, Outcome, ProcessExecutor, ProcessSpec, PythonExecutor, PythonSpec};
+use common::{ends, failed, failure, impatient, limits, no_env, printed, process, run, run_one, script};
+use millrace_runtime::{Code, Limits, Outcome, ProcessExecutor, PythonExecutor, PythonSpec};
 use std::{
     fs,
     path::Path,
@@ -13,37 +13,8 @@ use std::{
 };
 use tempfile::TempDir;
 
-fn executor(dir: &Path, command: &[&str], limits: Limits) -> ProcessExecutor {
-    let command = command.iter().map(|word| (*word).to_owned()).collect();
-    ProcessExecutor::new(ProcessSpec { command, dir: dir.to_owned(), env: no_env() }, limits)
-}
-
-/// A worker written from the specification alone: what it does with a run is `body`.
 fn worker(body: &str, limits: Limits) -> (ProcessExecutor, TempDir) {
-    let dir = TempDir::new().unwrap();
-    let indented: String = body.lines().map(|line| format!("    {line}\n")).collect();
-    let source = format!(
-        "#!/usr/bin/env python3\n\
-         import os, struct, sys, time\n\
-         def read(n):\n    \
-             data = b''\n    \
-             while len(data) < n:\n        \
-                 more = os.read(3, n - len(data))\n        \
-                 if not more: os._exit(0)\n        \
-                 data += more\n    \
-             return data\n\
-         def frame(kind, number, name=b'', payload=b''):\n    \
-             os.write(3, struct.pack('<IBBHQ', len(name) + len(payload), kind, 0, len(name), number) + name + payload)\n\
-         frame(16, 1, b'', struct.pack('<I', 65536))\n\
-         while True:\n    \
-             length, kind, zero, name_length, serial = struct.unpack('<IBBHQ', read(16))\n    \
-             seqno, run_low, run_high, attempt, zero = struct.unpack('<QQQII', read(32))\n    \
-             log = read(name_length)\n    \
-             payload = read(length - 32 - name_length)\n\
-         {indented}"
-    );
-    script(dir.path(), "worker", &source);
-    (executor(dir.path(), &["./worker"], limits), dir)
+    common::worker(1, body, limits)
 }
 
 #[test]
@@ -124,15 +95,15 @@ fn programs_that_do_not_speak_the_protocol_are_told_apart() {
         "old",
         "#!/bin/sh\nprintf '\\004\\000\\000\\000\\020\\000\\000\\000\\007\\000\\000\\000\\000\\000\\000\\000\\000\\000\\001\\000' >&3\nsleep 600\n",
     );
-    let (code, detail) = failure(&mut executor(dir.path(), &["./ends"], limits()), b"");
+    let (code, detail) = failure(&mut process(dir.path(), &["./ends"], limits()), b"");
     assert_eq!(
         (code, detail.as_str()),
         (Code::WorkerNotReady, "the process exited with status 4; it printed last:\nI am no worker")
     );
-    assert_eq!(failure(&mut executor(dir.path(), &["./talks"], limits()), b"").0, Code::WorkerProtocol);
-    let (code, detail) = failure(&mut executor(dir.path(), &["./old"], limits()), b"");
+    assert_eq!(failure(&mut process(dir.path(), &["./talks"], limits()), b"").0, Code::WorkerProtocol);
+    let (code, detail) = failure(&mut process(dir.path(), &["./old"], limits()), b"");
     assert!(code == Code::WorkerProtocol && detail.contains("version 7"), "{detail}");
-    assert_eq!(failure(&mut executor(dir.path(), &["./absent"], limits()), b"").0, Code::CommandUnusable);
+    assert_eq!(failure(&mut process(dir.path(), &["./absent"], limits()), b"").0, Code::CommandUnusable);
 }
 
 #[test]
@@ -158,10 +129,10 @@ fn host(dir: &Path) {
         env: no_env(),
     };
     let mut python = PythonExecutor::new(spec, limits());
-    let mut process = executor(dir, &["python3", "process.py"], limits());
+    let mut native = process(dir, &["python3", "process.py"], limits());
     thread::scope(|scope| {
         scope.spawn(|| run_one(&mut python, b""));
-        scope.spawn(|| run_one(&mut process, b""));
+        scope.spawn(|| run_one(&mut native, b""));
     });
 }
 

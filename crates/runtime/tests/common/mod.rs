@@ -1,7 +1,10 @@
 //! A namespace in memory, and what the tests of all executors need.
 #![allow(dead_code, missing_docs, reason = "every test binary uses a part")]
 
-use millrace_runtime::{Call, Code, Completion, EventId, Executor, HostCalls, Invocation, Limits, Outcome, Result};
+use millrace_runtime::{
+    Call, Code, Completion, EventId, Executor, HostCalls, Invocation, Limits, Outcome, ProcessExecutor, ProcessSpec,
+    Result,
+};
 use std::{
     collections::BTreeMap,
     fs,
@@ -9,6 +12,7 @@ use std::{
     process::Command,
     time::Duration,
 };
+use tempfile::TempDir;
 
 pub const NOW_NS: u64 = 1_700_000_000_123_456_789;
 pub const RUN: u128 = 0xabcd_ef01_2345_0000_0700_0000_0000_2a9f;
@@ -182,4 +186,43 @@ pub fn compile(dir: &Path, name: &str, source: &str, flags: &[&str], output: &st
 /// No environment of its own.
 pub fn no_env() -> BTreeMap<String, String> {
     BTreeMap::new()
+}
+
+/// An executor of a persistent process in `dir`.
+pub fn process(dir: &Path, command: &[&str], limits: Limits) -> ProcessExecutor {
+    let command = command.iter().map(|word| (*word).to_owned()).collect();
+    ProcessExecutor::new(ProcessSpec { command, dir: dir.to_owned(), env: no_env() }, limits)
+}
+
+/// A worker written from the specification alone: what it does with a run is `body`.
+pub fn worker(version: u32, body: &str, limits: Limits) -> (ProcessExecutor, TempDir) {
+    let dir = TempDir::new().unwrap();
+    let indented: String = body.lines().map(|line| format!("    {line}\n")).collect();
+    let source = format!(
+        "#!/usr/bin/env python3\n\
+         import os, struct, sys, time\n\
+         def read(n):\n    \
+             data = b''\n    \
+             while len(data) < n:\n        \
+                 more = os.read(3, n - len(data))\n        \
+                 if not more: os._exit(0)\n        \
+                 data += more\n    \
+             return data\n\
+         def packed(kind, number, name=b'', payload=b''):\n    \
+             return struct.pack('<IBBHQ', len(name) + len(payload), kind, 0, len(name), number) + name + payload\n\
+         def frame(*parts): os.write(3, packed(*parts))\n\
+         def answer():\n    \
+             length, kind, zero, name_length, number = struct.unpack('<IBBHQ', read(16))\n    \
+             assert (kind, zero, name_length) == (2, 0, 0)\n    \
+             return number, read(length)\n\
+         frame(16, {version}, b'', struct.pack('<I', 65536))\n\
+         while True:\n    \
+             length, kind, zero, name_length, serial = struct.unpack('<IBBHQ', read(16))\n    \
+             seqno, run_low, run_high, attempt, flags = struct.unpack('<QQQII', read(32))\n    \
+             log = read(name_length)\n    \
+             payload = read(length - 32 - name_length)\n\
+         {indented}"
+    );
+    script(dir.path(), "worker", &source);
+    (process(dir.path(), &["./worker"], limits), dir)
 }
