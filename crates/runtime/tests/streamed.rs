@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{c_to_native, c_to_wasm, failed, impatient, no_env, process, script, worker};
+use common::{c_to_native, c_to_wasm, failed, impatient, limits, no_env, process, script, worker};
 use millrace_runtime::{
     Call, Code, Completion, EventId, Executor, HostCalls, Invocation, Limits, OneshotExecutor, Outcome, ProcessSpec,
     PythonExecutor, PythonSpec, Result, WasmEngine, WasmExecutor,
@@ -11,7 +11,6 @@ use millrace_runtime::{
 use std::{
     fs,
     sync::{Arc, LazyLock},
-    time::Duration,
 };
 use tempfile::TempDir;
 
@@ -65,11 +64,6 @@ impl HostCalls for Script {
         self.calls.push(format!("random {}", bytes.len()));
         bytes.fill(b'a' + self.calls.len() as u8);
     }
-}
-
-/// Long enough for any machine.
-fn patient() -> Limits {
-    Limits { timeout: Duration::from_secs(120), ..Limits::default() }
 }
 
 /// Runs one record; how it ended, and the calls it made.
@@ -180,9 +174,9 @@ fn every_runtime_makes_the_calls_in_order_and_learns_its_seqnos() {
     ];
     let runtimes = Runtimes::new();
     let mut executors: [Box<dyn Executor>; 3] = [
-        Box::new(runtimes.wasm(c, patient())),
-        Box::new(runtimes.native(c, patient())),
-        Box::new(runtimes.python(python, patient())),
+        Box::new(runtimes.wasm(c, limits())),
+        Box::new(runtimes.native(c, limits())),
+        Box::new(runtimes.python(python, limits())),
     ];
     for (i, executor) in executors.iter_mut().enumerate() {
         // Twice: the second run finds nothing left of the first on the channel.
@@ -203,12 +197,12 @@ fn an_append_arrives_while_its_function_goes_on() {
     let path = |name: &str| runtimes.dir.path().join(name).to_str().unwrap().to_owned();
     let mut python = runtimes.python(
         "path = record.text()\nctx.append('touch', path)\nwhile not os.path.exists(path): time.sleep(0.01)",
-        patient(),
+        limits(),
     );
     let mut shell = runtimes.shell(
         "path=$(cat)\nprintf 'touch\\t%s\\n' \"$path\" >&3\nwhile [ ! -e \"$path\" ]; do sleep 0.01; done\n\
          printf 'out\\tlast' >&3",
-        patient(),
+        limits(),
     );
     let mut native = runtimes.native(
         r#"mr_append("touch", record->data, record->size);
@@ -216,7 +210,7 @@ fn an_append_arrives_while_its_function_goes_on() {
            mr_log_[record->size] = 0;
            while (access(mr_log_, F_OK) != 0) {}
            return 0;"#,
-        patient(),
+        limits(),
     );
     for (name, executor) in [("p", &mut python as &mut dyn Executor), ("s", &mut shell), ("n", &mut native)] {
         let path = path(name);
@@ -246,12 +240,12 @@ fn a_refused_append_is_told_at_once_and_ends_the_appends_of_its_run() {
     let expected = ["append out 1", "append refused 2", "latest out"];
     let runtimes = Runtimes::new();
     let mut executors: [Box<dyn Executor>; 4] = [
-        Box::new(runtimes.wasm(c, patient())),
-        Box::new(runtimes.native(c, patient())),
-        Box::new(runtimes.python(python, patient())),
+        Box::new(runtimes.wasm(c, limits())),
+        Box::new(runtimes.native(c, limits())),
+        Box::new(runtimes.python(python, limits())),
         Box::new(
             runtimes
-                .shell("printf 'out\\t1\\n' >&3; printf 'refused\\t2\\nout\\t3\\n' >&3; echo 'out\t4' >&3", patient()),
+                .shell("printf 'out\\t1\\n' >&3; printf 'refused\\t2\\nout\\t3\\n' >&3; echo 'out\t4' >&3", limits()),
         ),
     ];
     for (i, executor) in executors.iter_mut().enumerate() {
@@ -267,7 +261,7 @@ fn a_refused_append_is_told_at_once_and_ends_the_appends_of_its_run() {
 
 #[test]
 fn too_many_bytes_are_refused_at_once_too() {
-    let few = Limits { append_max_bytes: 10, ..patient() };
+    let few = Limits { append_max_bytes: 10, ..limits() };
     let runtimes = Runtimes::new();
     let c = r#"return mr_publish("out", "12345678", 8) > 0 && mr_publish("out", "901", 3) == -3119 ? 0 : 1;"#;
     let number = Code::AppendTooMuch.id()[2..].to_owned();
@@ -285,11 +279,11 @@ fn an_atomic_run_of_the_same_program_is_answered_nothing() {
     let runtimes = Runtimes::new();
     let c = r#"return mr_publish("out", "1", 1) == 0 && mr_append("out", "2", 1) == 0 ? 0 : 1;"#;
     let executors: [(&str, Box<dyn Executor>); 2] = [
-        ("native", Box::new(runtimes.native(c, patient()))),
+        ("native", Box::new(runtimes.native(c, limits()))),
         (
             "python",
             Box::new(
-                runtimes.python("assert ctx.append('out', '1') is None and ctx.append('out', '2') is None", patient()),
+                runtimes.python("assert ctx.append('out', '1') is None and ctx.append('out', '2') is None", limits()),
             ),
         ),
     ];
@@ -301,7 +295,7 @@ fn an_atomic_run_of_the_same_program_is_answered_nothing() {
         }
     }
     // The host decides what is staged, so WebAssembly needs one that answers nothing.
-    let mut hosts = common::run(&mut runtimes.wasm(c, patient()), &[b""]);
+    let mut hosts = common::run(&mut runtimes.wasm(c, limits()), &[b""]);
     assert_eq!(hosts.remove(0).0.outcome, Outcome::Done);
 }
 
@@ -314,14 +308,14 @@ fn every_runtime_tells_the_attempt_and_a_key_that_stays() {
         return say("attempt", record->attempt) < 0;"#;
     let runtimes = Runtimes::new();
     let executors: [Box<dyn Executor>; 4] = [
-        Box::new(runtimes.wasm(c, patient())),
-        Box::new(runtimes.native(c, patient())),
+        Box::new(runtimes.wasm(c, limits())),
+        Box::new(runtimes.native(c, limits())),
         Box::new(
-            runtimes.python("ctx.append('key', ctx.idempotency_key)\nctx.append('attempt', ctx.attempt)", patient()),
+            runtimes.python("ctx.append('key', ctx.idempotency_key)\nctx.append('attempt', ctx.attempt)", limits()),
         ),
         Box::new(runtimes.shell(
             "printf 'key\\t%s\\nattempt\\t%s\\n' \"$MILLRACE_IDEMPOTENCY_KEY\" \"$MILLRACE_ATTEMPT\" >&3",
-            patient(),
+            limits(),
         )),
     ];
     for (i, mut executor) in executors.into_iter().enumerate() {
@@ -337,7 +331,7 @@ fn every_runtime_tells_the_attempt_and_a_key_that_stays() {
 #[test]
 fn a_worker_of_version_1_runs_atomic_functions_and_is_never_sent_a_streamed_run() {
     let body = "assert flags == 0\nframe(18, 0, b'pid', str(os.getpid()).encode())\nframe(19, serial)";
-    let (mut executor, _dir) = worker(1, body, patient());
+    let (mut executor, _dir) = worker(1, body, limits());
     let (_, first) = attempt(&mut executor, false, 1, b"");
     for _ in 0..2 {
         let (completion, calls) = streamed(&mut executor, b"");
@@ -372,7 +366,7 @@ fn a_worker_written_from_the_specification_streams() {
         answer()\n\
         frame(18, 0, b'refused', b'')\n\
         os.write(3, packed(24, 0, b'', repr(answer()).encode()) + packed(19, serial))";
-    let (mut executor, _dir) = worker(2, body, patient());
+    let (mut executor, _dir) = worker(2, body, limits());
     for _ in 0..2 {
         let (completion, calls) = streamed(&mut executor, b"x");
         assert_eq!(failed(&completion).0, Code::LogNotFound);
@@ -392,7 +386,7 @@ fn a_worker_that_does_not_wait_for_its_answer_is_stopped() {
         "packed(20, 1, b'history') + packed(21, 0, b'history')",
         "packed(18, 0, b'refused', b'1') + packed(19, serial)",
     ] {
-        let (mut executor, _dir) = worker(2, &format!("os.write(3, {frames})\ntime.sleep(600)"), patient());
+        let (mut executor, _dir) = worker(2, &format!("os.write(3, {frames})\ntime.sleep(600)"), limits());
         let (completion, calls) = streamed(&mut executor, b"");
         let (code, detail) = failed(&completion);
         assert!(code == Code::WorkerProtocol && detail.contains("before the answer"), "{frames}: {detail}");
@@ -400,10 +394,10 @@ fn a_worker_that_does_not_wait_for_its_answer_is_stopped() {
     }
     // What it prints meanwhile is no call, and in an atomic run nobody waits.
     let body = "os.write(3, packed(18, 0, b'out', b'1') + packed(24, 0, b'', b'said'))\nanswer()\nframe(19, serial)";
-    let (completion, calls) = streamed(&mut worker(2, body, patient()).0, b"");
+    let (completion, calls) = streamed(&mut worker(2, body, limits()).0, b"");
     assert_eq!((completion.outcome, &completion.output[..], calls.len()), (Outcome::Done, &b"said"[..], 1));
     let body = "os.write(3, packed(18, 0, b'out', b'1') + packed(18, 0, b'out', b'2') + packed(19, serial))";
-    let (completion, calls) = attempt(&mut worker(2, body, patient()).0, false, 1, b"");
+    let (completion, calls) = attempt(&mut worker(2, body, limits()).0, false, 1, b"");
     assert_eq!((completion.outcome, calls.len()), (Outcome::Done, 2));
 }
 
@@ -423,13 +417,13 @@ fn a_worker_that_takes_no_answers_is_not_heard_on() {
     assert_eq!(failed(&completion).0, Code::RunTimeout);
     assert!(calls.len() <= 1, "{calls:?}");
     // It hangs up instead: that ends the run at once, whatever its timeout.
-    let (completion, calls) = attempt(&mut worker(2, &format!("{asks}os._exit(3)"), patient()).0, false, 1, b"");
+    let (completion, calls) = attempt(&mut worker(2, &format!("{asks}os._exit(3)"), limits()).0, false, 1, b"");
     let (code, detail) = failed(&completion);
     assert!(code == Code::WorkerDied && detail.contains("status 3"), "{detail}");
     assert!(calls.len() <= 1, "{calls:?}");
     // It takes them after all.
     let body = format!("{asks}for i in range(20): assert len(answer()[1]) == 5 << 20\nframe(19, serial)");
-    let (completion, calls) = attempt(&mut worker(2, &body, patient()).0, false, 1, b"");
+    let (completion, calls) = attempt(&mut worker(2, &body, limits()).0, false, 1, b"");
     assert_eq!((completion.outcome, calls.len()), (Outcome::Done, 20));
 }
 
@@ -449,7 +443,7 @@ fn threads_of_a_python_function_learn_their_own_seqnos_and_end_with_their_run() 
             while True: ctx.append('late', record.data)\n\
         for i in range(3): threading.Thread(target=late, daemon=True).start()";
     let runtimes = Runtimes::new();
-    let mut executor = runtimes.python(body, patient());
+    let mut executor = runtimes.python(body, limits());
     for record in [b"1", b"2", b"3"] {
         for is_streamed in [true, false] {
             let (completion, calls) = attempt(&mut executor, is_streamed, 1, record);
