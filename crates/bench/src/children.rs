@@ -173,7 +173,7 @@ fn churn(dir: &Path) -> Outcome<()> {
     });
     while !STOP.load(Ordering::Relaxed) {
         fill(&journal, &log, 10_000)?;
-        journal.maintain(&|_| false)?;
+        journal.maintain(&|_, _| false)?;
     }
     Ok(())
 }

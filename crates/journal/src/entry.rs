@@ -89,13 +89,16 @@ pub enum Kind {
     Generation = 9,
     /// The records of log `subject` before `seqno` are no longer readable, whatever its history.
     Trim = 10,
+    /// A call of a streamed run and its answer, for the next attempt to be told the same: `subject` is the function, `cause`
+    /// the run, `ordinal` counts the calls, `seqno` is that of the call. The payload is the dispatcher's.
+    Call = 11,
 }
 
 impl Kind {
     /// The kind that a format carries as this number.
     pub fn from_u8(number: u8) -> Option<Self> {
         use Kind::*;
-        [Open, Define, Append, Trigger, Fired, Done, Read, Message, Generation, Trim]
+        [Open, Define, Append, Trigger, Fired, Done, Read, Message, Generation, Trim, Call]
             .into_iter()
             .find(|kind| *kind as u8 == number)
     }
@@ -113,6 +116,7 @@ impl Kind {
             Kind::Message => "MESSAGE",
             Kind::Generation => "GENERATION",
             Kind::Trim => "TRIM",
+            Kind::Call => "CALL",
         }
     }
 }
@@ -249,6 +253,11 @@ impl Entry {
         let (log, seqno) = self.payload.split_first_chunk::<4>()?;
         let seqno: [u8; 8] = seqno.try_into().ok()?;
         (self.kind == Kind::Trigger).then(|| (u32::from_le_bytes(*log), u64::from_le_bytes(seqno)))
+    }
+
+    /// The run that a TRIGGER begins, or that the entry came from; none for what came from outside.
+    pub fn run(&self) -> EventId {
+        if self.kind == Kind::Trigger { self.id } else { self.cause }
     }
 }
 

@@ -333,9 +333,10 @@ impl Journal {
         self.0.wake();
     }
 
-    /// Drops segments that retention allows to go. `pending` says whether a TRIGGER's run is still to be done.
-    pub fn maintain(&self, pending: &dyn Fn(&Entry) -> bool) -> Result<Maintained> {
-        self.0.maintain(pending)
+    /// Drops segments that retention allows to go. `pending` says whether a run of a function is still to be done; it must know of
+    /// every DONE that is committed when it is asked.
+    pub fn maintain(&self, pending: &dyn Fn(u32, millrace_wire::EventId) -> bool) -> Result<Maintained> {
+        self.0.maintain(pending, &mut self.scan(self.tail()))
     }
 
     /// Verifies every kept entry. `progress` is told bytes done and bytes in all.

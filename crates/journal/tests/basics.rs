@@ -233,7 +233,7 @@ fn retention_carries_the_live_and_drops_the_rest() {
         for _ in 0..1000 {
             append(&journal, &fast, &[round; 1000]).unwrap();
         }
-        journal.maintain(&|entry| entry.id == run).unwrap();
+        journal.maintain(&|_, pending| pending == run).unwrap();
     }
     let segments = std::fs::read_dir(dir.path().join("segments")).unwrap().flatten();
     let segments = segments.filter(|file| !file.file_name().to_string_lossy().starts_with("spare")).count();
@@ -285,7 +285,7 @@ fn trimmed_records_are_gone_for_good_and_hold_no_segment() {
         let tail = journal.tail();
         trim(&journal, &queue, taken - 1).unwrap();
         assert_eq!(journal.tail(), tail, "what is trimmed already is not noted again");
-        journal.maintain(&|_| false).unwrap();
+        journal.maintain(&|_, _| false).unwrap();
     }
     assert!(journal.first() > Position::default(), "trimmed records hold their segments");
     let verify = |journal: &Journal, earliest| {
@@ -305,7 +305,7 @@ fn trimmed_records_are_gone_for_good_and_hold_no_segment() {
     for _ in 0..10_000 {
         append(&journal, &other, &[0; 1000]).unwrap();
     }
-    journal.maintain(&|_| false).unwrap();
+    journal.maintain(&|_, _| false).unwrap();
     drop((journal, queue, empty, other));
     std::fs::remove_file(dir.path().join("control")).unwrap();
     let journal = open(dir.path());
@@ -329,7 +329,7 @@ fn a_pending_run_keeps_its_record_when_its_log_does_not() {
         });
         runs.push(staged.unwrap().value);
     }
-    let pending = |entry: &millrace_journal::Entry| entry.id != runs[1];
+    let pending = |_, run: EventId| run != runs[1];
     for _ in 0..10 {
         for _ in 0..1000 {
             append(&journal, &fast, &[9; 1000]).unwrap();
@@ -422,4 +422,67 @@ fn waiters_wake_and_flushes_reach_the_tail() {
     journal.sync(journal.tail()).unwrap();
     assert_eq!(journal.durable(), journal.tail());
     assert_eq!(journal.wait(journal.tail(), Duration::from_millis(5)), journal.tail());
+}
+
+#[test]
+fn a_run_that_ends_while_it_is_carried_is_not_carried() {
+    let dir = tempfile::tempdir().unwrap();
+    let journal = create(dir.path());
+    let (slow, fast) = (log(&journal, "slow", 10), log(&journal, "fast", 100));
+    let f = journal.commit(|batch| batch.define_function(&"f".parse().unwrap(), "{}")).unwrap().value;
+    let staged = journal.commit(|batch| {
+        let record = batch.append(&slow, b"record", EventId::NONE, 0)?;
+        let run = batch.trigger(f.id(), record.id, &slow, record.seqno)?;
+        batch.fired(f.id(), run, 1)?;
+        batch.call(f.id(), run, 0, 0, b"told")?;
+        Ok(run)
+    });
+    let run = staged.unwrap().value;
+    for _ in 0..10_000 {
+        append(&journal, &fast, &[9; 1000]).unwrap();
+    }
+    // It is pending when it is asked for, and has ended before it can be copied.
+    let ended = std::cell::Cell::new(false);
+    let pending = |_, _| {
+        if !ended.replace(true) {
+            journal.commit(|batch| batch.done(f.id(), run, &[])).unwrap();
+        }
+        true
+    };
+    assert!(journal.maintain(&pending).unwrap().dropped > 0 && ended.get());
+    let mut scan = journal.scan(Position::default());
+    while let Some(entry) = scan.next().unwrap() {
+        assert!(entry.run() != run || entry.kind == Kind::Done, "{:?} of a run that has ended", entry.kind);
+    }
+    assert_eq!(get(&journal, &slow, 1).unwrap(), b"record", "its log still has the record");
+}
+
+#[test]
+fn a_pending_run_keeps_its_attempts_and_calls() {
+    let dir = tempfile::tempdir().unwrap();
+    let journal = create(dir.path());
+    let (slow, fast) = (log(&journal, "slow", 10), log(&journal, "fast", 100));
+    let f = journal.commit(|batch| batch.define_function(&"f".parse().unwrap(), "{}")).unwrap().value;
+    let staged = journal.commit(|batch| {
+        let record = batch.append(&slow, b"record", EventId::NONE, 0)?;
+        let run = batch.trigger(f.id(), record.id, &slow, record.seqno)?;
+        batch.fired(f.id(), run, 2)?;
+        batch.call(f.id(), run, 0, 7, b"told")?;
+        batch.read(&slow, 1, run, &[])?;
+        Ok(run)
+    });
+    let run = staged.unwrap().value;
+    for _ in 0..10_000 {
+        append(&journal, &fast, &[9; 1000]).unwrap();
+    }
+    assert!(journal.maintain(&|function, asked| (function, asked) == (f.id(), run)).unwrap().dropped > 0);
+    let (mut scan, mut kept) = (journal.scan(Position::default()), Vec::new());
+    while let Some(entry) = scan.next().unwrap() {
+        if entry.run() == run {
+            kept.push((entry.kind, entry.seqno, entry.ordinal, entry.payload.clone()));
+        }
+    }
+    let of = |kind, seqno, payload: &[u8]| (kind, seqno, 0, payload.to_vec());
+    assert_eq!(kept[1..], [of(Kind::Fired, 2, b""), of(Kind::Call, 7, b"told")]);
+    assert_eq!((kept[0].0, kept.len()), (Kind::Trigger, 3));
 }

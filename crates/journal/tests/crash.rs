@@ -92,7 +92,7 @@ fn switch(journal: &Journal, round: u32) {
 }
 
 fn maintain(journal: &Journal, _round: u32) {
-    journal.maintain(&|_| true).unwrap();
+    journal.maintain(&|_, _| true).unwrap();
 }
 
 /// Runs a script, some steps acknowledged by `sync` and some not, and verifies all images at all moments of each step.
@@ -286,7 +286,7 @@ fn a_log_that_another_process_defined_survives_retention() {
     two.commit(|batch| batch.append(&rare, b"the only one", EventId::NONE, 0)).unwrap();
     (0..12).for_each(|round| switch(&two, round));
     // `one` has not looked at the catalog since before the log existed.
-    assert!(one.maintain(&|_| false).unwrap().dropped > 0);
+    assert!(one.maintain(&|_, _| false).unwrap().dropped > 0);
     let mut payload = Vec::new();
     one.get(&one.log(&"rare".parse().unwrap()).unwrap(), 1, &mut payload).unwrap();
     assert_eq!(payload, b"the only one");

@@ -108,6 +108,10 @@ pub struct FunctionSpec {
     pub pending_max: u64,
     /// Variables the function's process gets.
     pub env: BTreeMap<String, String>,
+    /// Whether each append is published at once, and a further attempt is told what earlier ones were told; otherwise a
+    /// run's effects are all or nothing.
+    #[serde(default)]
+    pub streamed: bool,
 }
 
 impl FunctionSpec {
@@ -134,6 +138,7 @@ impl FunctionSpec {
             dead_letter,
             pending_max: 100_000,
             env: BTreeMap::new(),
+            streamed: false,
         }
     }
 

@@ -98,6 +98,19 @@ pub struct RunView {
     pub ending: Option<Ending>,
 }
 
+impl RunView {
+    /// One that was met already has been carried forward.
+    fn attempted(&mut self, attempt: Attempt) {
+        let place = self.attempts.partition_point(|other| other.at < attempt.at);
+        if self.attempts.get(place) != Some(&attempt) {
+            self.attempts.insert(place, attempt);
+        }
+        if self.state == RunState::Pending {
+            self.state = RunState::Started;
+        }
+    }
+}
+
 fn as_text<T: std::fmt::Display, S: Serializer>(value: &T, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_str(value)
 }
@@ -239,10 +252,14 @@ impl<'a> Story<'a> {
                 let record = self.record(entry.subject, entry.seqno);
                 self.of(entry, |run| listed(&mut run.reads, record));
             }
-            Kind::Fired => self.of(entry, |run| {
-                run.state = RunState::Started;
-                run.attempts.push(Attempt { attempt: entry.seqno, at: entry.hlc });
-            }),
+            Kind::Call => {
+                if let Some((log, seqno)) = crate::dispatch::read_by_call(entry) {
+                    self.of(entry, |run| listed(&mut run.reads, RecordRef { log, seqno }));
+                }
+            }
+            Kind::Fired => {
+                self.of(entry, |run| run.attempted(Attempt { attempt: entry.seqno, at: entry.hlc }));
+            }
             Kind::Done => {
                 let ending = Ending::from_bytes(&entry.payload);
                 self.of(entry, |run| {

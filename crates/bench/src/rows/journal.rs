@@ -115,7 +115,7 @@ fn without_pauses(context: &Context) -> Outcome<Repeated> {
     let round = || {
         let mean = mean_us(ROUND, || warm.append())?;
         // What a host's housekeeping does beside the appends.
-        warm.journal.maintain(&|_| false)?;
+        warm.journal.maintain(&|_, _| false)?;
         Ok(mean)
     };
     repeat(6, round)?;

@@ -88,6 +88,9 @@ pub struct DeployArgs {
     /// At most one run at a time among the functions that share this name
     #[arg(long, value_name = "NAME")]
     pub monitor: Option<String>,
+    /// Publish each append at once, and tell a further attempt what was told before
+    #[arg(long)]
+    pub streamed: bool,
     /// Longest run
     #[arg(long, value_name = "DURATION", value_parser = units::parse_duration)]
     pub timeout: Option<Duration>,

@@ -80,6 +80,7 @@ pub struct DefinitionDoc {
     pub runtime: String,
     pub on: Vec<String>,
     pub ordered: bool,
+    pub streamed: bool,
     pub concurrency: u32,
     pub monitor: Option<String>,
     pub retries: u32,
@@ -103,6 +104,7 @@ impl From<&FunctionStat> for FunctionDoc {
                     runtime: spec.runtime.to_string(),
                     on: spec.on.iter().map(ToString::to_string).collect(),
                     ordered: spec.ordered,
+                    streamed: spec.streamed,
                     concurrency: spec.concurrency,
                     monitor: spec.monitor.as_ref().map(ToString::to_string),
                     retries: spec.retries,
@@ -274,7 +276,7 @@ mod tests {
         assert_eq!(json!(doc), run);
         assert_eq!(serde_json::from_value::<RunDoc>(json!({"id": "b", "new": 1})).unwrap().id, "b");
         let function = json!({
-            "name": "f", "triggered": 3, "done": 1, "pending": 2, "runtime": "wasm", "on": ["raw"], "ordered": true,
+            "name": "f", "triggered": 3, "done": 1, "pending": 2, "runtime": "wasm", "on": ["raw"], "ordered": true, "streamed": false,
             "concurrency": 1, "monitor": null, "retries": 3, "dead_letter": "dead/f", "code": "00",
         });
         let doc: FunctionDoc = serde_json::from_value(function.clone()).unwrap();

@@ -66,7 +66,7 @@ fn start_of_last(mut scan: Scan, tail: Position, count: usize) -> Position {
 fn subject(entry: &Entry, catalog: &Catalog) -> Option<String> {
     match entry.kind {
         Kind::Append | Kind::Read | Kind::Trim => catalog.log_by_id(entry.subject).map(|log| log.name().to_string()),
-        Kind::Trigger | Kind::Fired | Kind::Done => {
+        Kind::Trigger | Kind::Fired | Kind::Done | Kind::Call => {
             catalog.function_by_id(entry.subject).map(|function| function.name().to_string())
         }
         _ => None,

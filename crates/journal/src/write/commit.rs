@@ -301,6 +301,12 @@ impl<'j> Transaction<'j> {
         self.stage(header, run, &[payload])
     }
 
+    /// Stages a call of a streamed run with its answer.
+    pub fn call(&mut self, function: u32, run: EventId, ordinal: u16, seqno: u64, payload: &[u8]) -> Result<EventId> {
+        let header = Header { kind: Kind::Call as u8, subject: function, seqno, ordinal, ..Header::default() };
+        self.stage(header, run, &[payload])
+    }
+
     /// Stages that the records of a log before `before` are no longer readable; nothing if they are not already. At most
     /// all records go, those staged in this batch included.
     pub fn trim(&mut self, log: &Log, before: u64) -> Result<()> {

@@ -1,6 +1,7 @@
 //! Retention: a segment goes when nothing needs it; the few entries of it that are still live are carried forward.
 //!
-//! Live are the records that their log still has, the triggers whose runs are pending, and the records of those runs.
+//! Live are the records that their log still has, and what pending runs need: their triggers, the records of those, the
+//! attempts made, and the calls of streamed runs.
 //! A segment with more than a quarter of live bytes stays: copying it would cost more than it frees. The order makes every
 //! step safe to die after: copies are committed and flushed, then the manifest moves on, then the file is renamed or
 //! removed.
@@ -10,13 +11,14 @@ use crate::{
     catalog::Catalog,
     entry::{ALIGN_BYTES, CARRIED_PREFIX_BYTES, Entry, HEADER_BYTES, Kind, Position},
     journal::Inner,
+    read::scan::Scan,
     store::{
         manifest::{FunctionRow, LogRow, Manifest},
         segments::{self, FOLDER, io_error},
     },
 };
-use millrace_wire::{Code, Result};
-use std::sync::atomic::Ordering;
+use millrace_wire::{Code, EventId, Result};
+use std::{collections::HashSet, sync::atomic::Ordering};
 
 /// Entries carried per commit.
 const CARRY_BATCH_BYTES: u64 = 256 << 10;
@@ -49,12 +51,14 @@ pub struct Maintained {
 }
 
 impl Inner {
-    /// Drops what retention allows. `pending` says whether a TRIGGER's run is still to be done.
-    pub(crate) fn maintain(&self, pending: &dyn Fn(&Entry) -> bool) -> Result<Maintained> {
+    /// Drops what retention allows. `pending` says whether a run of a function is still to be done;
+    /// `since` reads what is committed from now on.
+    pub(crate) fn maintain(&self, pending: &dyn Fn(u32, EventId) -> bool, since: &mut Scan) -> Result<Maintained> {
         if self.medium.is_inherited() {
             return Err(Code::ForkedHandle.error("this process is a fork of the one that opened the namespace"));
         }
         let mut done = Maintained::default();
+        let mut ended = HashSet::new();
         let lock = self.prepare_lock();
         while self.is_oldest_due()? {
             // A log that another process defined since is as live as any.
@@ -65,7 +69,7 @@ impl Inner {
                 done.held_by_live = true;
                 break;
             }
-            done.carried += self.carry(&live)?;
+            done.carried += self.carry(&live, since, &mut ended)?;
             let manifest = self.settled_manifest(first + 1)?;
             lock.acquire();
             let result = self.drop_segment(first, &manifest);
@@ -94,7 +98,7 @@ impl Inner {
     }
 
     /// The live entries of a segment and how many bytes their copies take.
-    fn live_entries(&self, number: u64, pending: &dyn Fn(&Entry) -> bool) -> Result<(Vec<Live>, u64)> {
+    fn live_entries(&self, number: u64, pending: &dyn Fn(u32, EventId) -> bool) -> Result<(Vec<Live>, u64)> {
         let catalog = self.cached_catalog();
         let limit = self.segments.start(number + 1);
         let (mut live, mut bytes) = (Vec::new(), 0);
@@ -111,12 +115,13 @@ impl Inner {
                 Ok(Some((at, header))) => {
                     position = at + header.span();
                     let kind = Kind::from_u8(header.kind);
-                    let Some(kind @ (Kind::Append | Kind::Trigger)) = kind else { continue };
+                    let Some(kind @ (Kind::Append | Kind::Trigger | Kind::Fired | Kind::Call)) = kind else { continue };
                     let entry = self.entry_at(at)?;
                     match kind {
                         Kind::Append if is_kept(&catalog, &entry) => take(at, kind, header.span()),
                         Kind::Append => passed = Some((entry.id, at, header.span())),
-                        _ if pending(&entry) => {
+                        _ if !pending(entry.subject, entry.run()) => {}
+                        Kind::Trigger => {
                             // A pending run needs its record, also when the record's log does not any more.
                             let record = passed.take_if(|(id, ..)| *id == entry.cause);
                             if let Some((_, at, span)) = record {
@@ -124,6 +129,7 @@ impl Inner {
                             }
                             take(at, kind, header.span());
                         }
+                        Kind::Fired | Kind::Call => take(at, kind, header.span()),
                         _ => {}
                     }
                 }
@@ -132,13 +138,23 @@ impl Inner {
         }
     }
 
-    /// Copies entries to the end of the journal. Returns how many.
-    fn carry(&self, live: &[Live]) -> Result<u64> {
+    /// Copies entries to the end of the journal. Returns how many. A run that has ended since somebody said that it is
+    /// pending must not be begun anew by a copy of its trigger.
+    fn carry(&self, live: &[Live], since: &mut Scan, ended: &mut HashSet<EventId>) -> Result<u64> {
         let mut rest = live;
         let mut end = Position::default();
         while !rest.is_empty() {
             end = self
                 .commit(|transaction| {
+                    while since.position() < transaction.tail() {
+                        match since.next() {
+                            Ok(Some(entry)) if entry.kind == Kind::Done => drop(ended.insert(entry.cause)),
+                            Ok(Some(_)) => {}
+                            Ok(None) => break,
+                            Err(error) if error.code() == Code::EntryDamaged => {}
+                            Err(error) => return Err(error),
+                        }
+                    }
                     let mut bytes = 0;
                     // A trigger stays with its record: who folds the journal finds the one by the other.
                     while let Some((next, behind)) = rest.split_first()
@@ -149,7 +165,11 @@ impl Inner {
                         // Overwritten in its log's history since it was listed: then nobody needs it any more.
                         let catalog = transaction.catalog().clone();
                         let has_trigger = behind.first().is_some_and(|behind| behind.kind == Kind::Trigger);
-                        if next.kind == Kind::Trigger || has_trigger || is_kept(&catalog, &entry) {
+                        let is_live = match next.kind {
+                            Kind::Append => has_trigger || is_kept(&catalog, &entry),
+                            _ => !ended.contains(&entry.run()),
+                        };
+                        if is_live {
                             transaction.carry(&entry)?;
                         }
                         rest = behind;

@@ -235,6 +235,9 @@ fn read_order(section: &Section<'_>, spec: &mut FunctionSpec, problems: &mut Col
     if let Some(monitor) = section.parsed::<Name>("monitor", problems) {
         spec.monitor = Some(monitor.value);
     }
+    if let Some(streamed) = section.flag("streamed", problems) {
+        spec.streamed = streamed;
+    }
 }
 
 fn read_limits(section: &Section<'_>, spec: &mut FunctionSpec, problems: &mut Collector<'_>) {

@@ -105,6 +105,13 @@ pub const FUNCTION: &[Key] = &[
         "none",
         "Of all functions that share this name at most one runs at a time, in the order of their records.",
     ),
+    key(
+        "streamed",
+        "`true` or `false`",
+        "`false`",
+        "Each append is visible at once, not with the run's end; a further attempt is told the same time, randomness and \
+         records, and what was appended already is not appended again.",
+    ),
     key("timeout", "duration, 1 ms to 24 h", "`\"60s\"`", "Longest run; then it is stopped and counts as failed."),
     key("memory", "size, 64 KiB to 1 TiB", "`\"256MiB\"`", "Most memory of one run or worker."),
     key("output", "size, up to 1 MiB", "`\"64KiB\"`", "How much of what a run prints is kept."),

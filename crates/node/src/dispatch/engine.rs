@@ -85,6 +85,10 @@ pub(crate) struct Engine {
     monitors: HashMap<Name, Vec<u32>>,
     /// The function that was served last; the next claim begins behind it, so that none is starved.
     served: u32,
+    /// While the journal is read for the first time: the newest FIRED and attempt of runs whose TRIGGER has not been met,
+    /// because it was carried forward past them. They leave with their DONE.
+    ahead: HashMap<EventId, (EventId, u32)>,
+    recovered: bool,
 }
 
 impl Engine {
@@ -105,13 +109,22 @@ impl Engine {
 
     /// A TRIGGER was read. One that is known already, because it was carried forward, changes nothing.
     pub fn triggered(&mut self, function: u32, trigger: Trigger) {
-        self.lanes.entry(function).or_default().push(trigger);
+        let lane = self.lanes.entry(function).or_default();
+        lane.push(trigger);
+        if let Some((fired, attempt)) = self.ahead.remove(&trigger.run) {
+            lane.fired(trigger.run, fired, attempt);
+        }
     }
 
-    /// A FIRED was read: somebody claimed the run.
+    /// A FIRED was read: somebody claimed the run. One that is older than what is known, because it was carried forward,
+    /// changes nothing.
     pub fn fired(&mut self, function: u32, run: EventId, fired: EventId, attempt: u32) {
-        if let Some(lane) = self.lanes.get_mut(&function) {
+        let lane = self.lanes.entry(function).or_default();
+        if lane.contains(run) {
             lane.fired(run, fired, attempt);
+        } else if !self.recovered {
+            let newest = self.ahead.entry(run).or_insert((fired, attempt));
+            *newest = (*newest).max((fired, attempt));
         }
     }
 
@@ -120,10 +133,13 @@ impl Engine {
         if let Some(lane) = self.lanes.get_mut(&function) {
             lane.remove(run);
         }
+        self.ahead.remove(&run);
     }
 
     /// The journal was read up to where this host begins: whatever is fired and not done, its host did not survive.
     pub fn recovered(&mut self) {
+        self.recovered = true;
+        self.ahead.clear();
         for lane in self.lanes.values_mut() {
             lane.interrupt();
         }

@@ -13,19 +13,22 @@
 //!
 //! Lock order: `Shared::state`, then the journal's. `Shared::pool` is never held together with either.
 
+mod call;
 mod engine;
 mod pool;
 mod publish;
 mod stage;
 mod starter;
 mod state;
+mod streamed;
 #[cfg(test)]
 mod tests;
 mod worker;
 
 use crate::{Namespace, status::HostStatus};
 use engine::Millis;
-use millrace_wire::{Error, EventId, Name, Result};
+use millrace_journal::Entry;
+use millrace_wire::{Error, EventId, LogName, Name, Result};
 use pool::Pool;
 use state::State;
 use std::{
@@ -81,6 +84,16 @@ pub enum HostEvent<'a> {
         /// What was wrong.
         error: &'a Error,
     },
+}
+
+/// The record that a CALL asked for: its log, if that is a name, and its seqno.
+pub(crate) fn read_by_call(entry: &Entry) -> Option<(Option<LogName>, u64)> {
+    let call = call::Call::decode(entry.seqno, &entry.payload)?;
+    match (&call.question, &call.answer) {
+        (call::Question::Get { log, seqno }, _) => Some((log.parse().ok(), *seqno)),
+        (call::Question::Latest { log }, call::Answer::Number(seqno)) => Some((log.parse().ok(), *seqno)),
+        _ => None,
+    }
 }
 
 /// The threads that run a namespace's functions.
@@ -192,8 +205,12 @@ impl Shared {
     fn maintain(&self) -> Result<()> {
         let journal = self.namespace.journal();
         self.state().fold(journal.tail())?;
-        // Runs go on meanwhile: flushing what is to be carried may take long. One that ends now is carried for nothing.
-        journal.maintain(&|entry| self.state().engine.is_pending(entry.subject, entry.id))?;
+        // Runs go on meanwhile: flushing what is to be carried may take long.
+        journal.maintain(&|function, run| {
+            let mut state = self.state();
+            // What cannot be read is not known to be done.
+            state.fold(journal.tail()).is_err() || state.engine.is_pending(function, run)
+        })?;
         Ok(())
     }
 }

@@ -54,6 +54,8 @@ pub(super) enum Fate {
     Failed(Error),
     /// Trying again cannot help.
     Hopeless(Error),
+    /// The journal did not take an append of a streamed run.
+    Refused(Error),
     Unused,
 }
 
@@ -183,6 +185,7 @@ impl Settling<'_, '_> {
                 }
                 Fate::Failed(error) if is_start_failure(&error) => self.start_failed(&ended, error),
                 Fate::Failed(error) => publications.extend(self.failed(ended, error)),
+                Fate::Refused(error) => self.refused(Publication { ended, dead: None }, &error),
             }
         }
         publications
@@ -304,7 +307,8 @@ impl Settling<'_, '_> {
         }
     }
 
-    /// The journal refused a single run's publication. Runs behind it have seen what it staged, and must run again.
+    /// The journal refused a single run's publication, or an append of a streamed run. Runs behind it have seen what it staged,
+    /// and must run again.
     fn refused(&mut self, publication: Publication, error: &Error) {
         let Publication { ended, dead } = publication;
         // Others that lag behind are waited for; who feeds itself would wait for itself.
@@ -369,6 +373,9 @@ impl Leaving<'_> {
         let cause = run.claimed.trigger.run;
         for read in &effects.reads {
             tx.read(&read.log, read.seqno, cause, read.kind.payload())?;
+        }
+        for (number, seqno, payload) in &effects.calls {
+            tx.call(batch.function, cause, *number, *seqno, payload)?;
         }
         let catalog = tx.catalog().clone();
         for (ordinal, append) in effects.appends.iter().enumerate() {

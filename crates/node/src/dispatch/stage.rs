@@ -9,10 +9,11 @@
 //! somebody else append to such a log meanwhile, those seqnos come out otherwise; whoever relied on them is run again,
 //! which [`Stage::depends`] makes known to the publisher. The seqnos of a run's *own* appends are provisional in this sense.
 
+use super::streamed::Unrecorded;
 use crate::door::access::check_public;
 use millrace_journal::{Catalog, Journal, Log, Position};
 use millrace_runtime::HostCalls;
-use millrace_wire::{Address, Code, Result};
+use millrace_wire::{Address, Code, LogName, Result};
 use std::{
     cell::RefCell,
     collections::{HashMap, HashSet},
@@ -21,7 +22,7 @@ use std::{
 };
 
 /// Most records one run may append, and most different reads it may make.
-const APPENDS_MAX: usize = 10_000;
+pub(super) const APPENDS_MAX: usize = 10_000;
 const READS_MAX: usize = 10_000;
 
 /// What a READ entry of ours says in its payload, after the log and seqno it names.
@@ -46,9 +47,9 @@ impl ReadKind {
 }
 
 /// Where a staged record goes.
-pub(super) enum Target {
+pub(super) enum Target<L = Log> {
     /// A log of this namespace.
-    Log(Log),
+    Log(L),
     /// A log of another one, through its outbox.
     Address(Address),
 }
@@ -61,6 +62,27 @@ impl Target {
             Target::Address(_) => None,
         }
     }
+}
+
+impl Target<LogName> {
+    /// What this name or address means; the runtime's own logs are not for functions.
+    pub fn named(to: &str) -> Result<Self> {
+        match address(to)? {
+            Some(address) => Ok(Target::Address(address)),
+            None => to.parse().map(Target::Log),
+        }
+    }
+}
+
+/// The address, if it is one and no log of this namespace that a function may append to.
+fn address(to: &str) -> Result<Option<Address>> {
+    if !Address::claims(to) {
+        check_public(to)?;
+        return Ok(None);
+    }
+    let address: Address = to.parse()?;
+    crate::links::check_target(&address)?;
+    Ok(Some(address))
 }
 
 /// A record to be appended.
@@ -81,6 +103,8 @@ pub(super) struct StagedRead {
 pub(super) struct Effects {
     pub appends: Vec<StagedAppend>,
     pub reads: Vec<StagedRead>,
+    /// Of a streamed run: what it was told since its last append.
+    pub calls: Vec<Unrecorded>,
     noted: HashSet<(u32, u64, ReadKind)>,
     /// Logs whose newest record must have this seqno when the run is published.
     pub depends: Vec<(Log, u64)>,
@@ -108,6 +132,11 @@ impl<'a> Stage<'a> {
             bases: HashMap::new(),
             visible: HashMap::new(),
         })
+    }
+
+    /// What a streamed run was told at last.
+    pub fn told(&mut self, run: usize, calls: Vec<Unrecorded>) {
+        self.effects[run].calls = calls;
     }
 
     /// What a run leaves.
@@ -142,15 +171,11 @@ impl<'a> Stage<'a> {
         Ok(())
     }
 
-    /// The log of this name or address; the runtime's own are not for functions.
     fn target(&self, log: &str) -> Result<Target> {
-        if Address::claims(log) {
-            let address: Address = log.parse()?;
-            crate::links::check_target(&address)?;
-            return Ok(Target::Address(address));
+        match address(log)? {
+            Some(address) => Ok(Target::Address(address)),
+            None => self.log(log).map(Target::Log),
         }
-        check_public(log)?;
-        self.log(log).map(Target::Log)
     }
 
     /// The newest seqno at the snapshot, and the appends visible after it.
@@ -242,12 +267,21 @@ impl HostCalls for RunCalls<'_, '_> {
     }
 
     fn now_ns(&mut self) -> u64 {
-        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-        since.map_or(0, |since| u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
+        now_ns()
     }
 
     fn random(&mut self, bytes: &mut [u8]) {
-        // Linux refuses this only before 3.17, which has no futexes that we need either.
-        getrandom::fill(bytes).expect("the operating system has a random source");
+        fill_random(bytes);
     }
+}
+
+/// Nanoseconds since 1970.
+pub(super) fn now_ns() -> u64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    since.map_or(0, |since| u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
+}
+
+pub(super) fn fill_random(bytes: &mut [u8]) {
+    // Linux refuses this only before 3.17, which has no futexes that we need either.
+    getrandom::fill(bytes).expect("the operating system has a random source");
 }

@@ -3,6 +3,7 @@
 use super::{
     engine::{Engine, LaneView, Millis, Policy, Trigger},
     starter::Starter,
+    streamed::Recorded,
 };
 use crate::{
     Namespace,
@@ -30,6 +31,8 @@ pub(super) fn is_transient(error: &Error) -> bool {
 pub(super) struct State {
     pub engine: Engine,
     pub runners: HashMap<u32, Runner>,
+    /// What streamed runs that are pending have been told.
+    pub recorded: Recorded,
     /// Why no function is run any more.
     pub failure: Option<Error>,
     /// Nothing is published any more.
@@ -56,6 +59,7 @@ impl State {
         let mut state = Self {
             engine: Engine::default(),
             runners: HashMap::new(),
+            recorded: Recorded::default(),
             failure: None,
             halted: false,
             scan: journal.scan(Position::default()),
@@ -64,6 +68,7 @@ impl State {
         };
         state.fold(journal.tail())?;
         state.engine.recovered();
+        state.recorded.retain(|function, run| state.engine.is_pending(function, run));
         state.define(namespace, &*namespace.bindings()?);
         Ok(state)
     }
@@ -89,7 +94,11 @@ impl State {
                     let attempt = u32::try_from(entry.seqno).unwrap_or(u32::MAX);
                     self.engine.fired(entry.subject, entry.cause, entry.id, attempt);
                 }
-                Kind::Done => self.engine.done(entry.subject, entry.cause),
+                Kind::Done => {
+                    self.engine.done(entry.subject, entry.cause);
+                    self.recorded.done(entry.cause);
+                }
+                Kind::Call => self.recorded.call(entry.subject, entry.cause, entry.ordinal, entry.position),
                 _ => {}
             }
         }
@@ -198,7 +207,9 @@ pub(super) struct Pace {
 impl Pace {
     fn of(definition: &Definition) -> Self {
         // What a one-shot process does outside cannot be taken back, so it is never run ahead of a failure before it.
-        let most = if definition.spec.runtime == crate::Runtime::Oneshot { 1 } else { BATCH_MAX };
+        // What a streamed run appends is out, and its function runs longest.
+        let alone = definition.spec.runtime == crate::Runtime::Oneshot || definition.spec.streamed;
+        let most = if alone { 1 } else { BATCH_MAX };
         Self { batch: 1, slowest: Duration::ZERO, most }
     }
 

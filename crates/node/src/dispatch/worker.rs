@@ -8,6 +8,7 @@ use super::{
     stage::{RunCalls, Stage},
     starter::Starter,
     state::is_transient,
+    streamed::StreamedCalls,
 };
 use millrace_journal::{Catalog, Kind, Position};
 use millrace_runtime::{Call, Completion, Executor, Invocation, Outcome};
@@ -111,6 +112,8 @@ pub(super) struct Fired {
     pub fired: EventId,
     /// The log's name and the record's bytes, or why they cannot be had.
     pub record: Result<(LogName, Vec<u8>)>,
+    /// An earlier attempt has published: this one is told the same, whatever the function is now.
+    pub recorded: bool,
 }
 
 impl Shared {
@@ -206,13 +209,16 @@ impl Shared {
             state.engine.confirm(claim.function, claimed.trigger.run, *fired, now);
         }
         state.fold(committed.end)?;
+        let recorded: Vec<bool> = fired.iter().map(|(claimed, _)| state.recorded.has(claimed.trigger.run)).collect();
         drop(state);
         if fired.is_empty() {
             return Ok(None);
         }
         let record = |claimed: &Claimed| self.record(&catalog, claimed);
-        let runs =
-            fired.into_iter().map(|(claimed, fired)| Fired { claimed, fired, record: record(&claimed) }).collect();
+        let fired = fired.into_iter().zip(recorded);
+        let runs = fired
+            .map(|((claimed, fired), recorded)| Fired { claimed, fired, record: record(&claimed), recorded })
+            .collect();
         Ok(Some(Batch {
             function: claim.function,
             name: claim.name.clone(),
@@ -244,14 +250,21 @@ impl Shared {
 
     /// Executes a batch and publishes it as it goes; returns how long its slowest run took.
     fn execute(&self, batch: &Batch, executor: &mut dyn Executor) -> Option<Duration> {
-        let ready = batch.runs.iter().position(|run| run.claimed.exhausted || run.record.is_err());
+        let streamed = batch.starter.definition().spec.streamed || batch.runs[0].recorded;
+        let is_last = |(index, run): (usize, &Fired)| index > 0 && (streamed || run.recorded);
+        let cannot_run = |run: &Fired| run.claimed.exhausted || run.record.is_err();
+        let ready = batch.runs.iter().enumerate().position(|(index, run)| cannot_run(run) || is_last((index, run)));
         let ready = ready.unwrap_or(batch.runs.len());
         let stage = Stage::new(self.namespace.journal(), batch.catalog.clone(), batch.snapshot, batch.runs.len());
         if ready == 0 {
             self.settle(batch, &stage, hopeless(batch));
             return None;
         }
-        let slowest = self.call(batch, ready, &stage, executor);
+        let slowest = if streamed {
+            self.call_streamed(batch, &stage, executor)
+        } else {
+            self.call(batch, ready, &stage, executor)
+        };
         // What cannot be run is claimed again, first in its batch; those behind it keep their order.
         let unused = (ready..batch.runs.len()).map(Ended::unused).collect();
         self.settle(batch, &stage, unused);
@@ -283,6 +296,23 @@ impl Shared {
         });
         self.settle(batch, stage, ended);
         slowest
+    }
+
+    /// Has the executor run a batch of one streamed run.
+    fn call_streamed(&self, batch: &Batch, stage: &RefCell<Stage<'_>>, executor: &mut dyn Executor) -> Duration {
+        let run = &batch.runs[0];
+        let mut calls = StreamedCalls::new(self, batch, run);
+        let mut completion = Completion { outcome: Outcome::NotStarted, output: Vec::new(), elapsed: Duration::ZERO };
+        if let (Ok((log, payload)), false) = (&run.record, calls.is_stopped()) {
+            let (seqno, attempt) = (run.claimed.trigger.seqno, run.claimed.attempt);
+            let invocation = Invocation { log, seqno, payload, run: run.claimed.trigger.run, attempt, streamed: true };
+            executor.run(&mut [Call { invocation, host: &mut calls }], &mut |_, ended| completion = ended);
+        }
+        let Completion { outcome, output, elapsed } = completion;
+        let (fate, told) = calls.end(outcome);
+        stage.borrow_mut().told(0, told);
+        self.settle(batch, stage, vec![Ended { index: 0, fate, output, elapsed }]);
+        elapsed
     }
 
     /// Leads or stands by until there may be something to do.

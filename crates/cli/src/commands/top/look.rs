@@ -188,7 +188,7 @@ mod tests {
     fn look(at: Instant, latest: u64, done: u64, dead: u64) -> Look {
         let log = |name: &str, latest| LogDoc { name: name.into(), latest, records: latest, ..LogDoc::default() };
         let definition: DefinitionDoc = serde_json::from_value(json!({
-            "runtime": "wasm", "on": ["raw"], "ordered": true, "concurrency": 1, "monitor": null, "retries": 0,
+            "runtime": "wasm", "on": ["raw"], "ordered": true, "streamed": false, "concurrency": 1, "monitor": null, "retries": 0,
             "dead_letter": "dead/f", "code": "",
         }))
         .unwrap();

@@ -35,6 +35,8 @@ pub(super) enum State {
 
 struct Started {
     trigger: Trigger,
+    /// The newest FIRED that was read.
+    newest: Option<EventId>,
     /// Attempts made, counting the one in progress.
     attempts: u32,
     state: State,
@@ -97,10 +99,13 @@ impl Lane {
         if let Some(place) = self.fresh_place(run)
             && let Some(trigger) = self.fresh.remove(place)
         {
-            self.started.insert(run, Started { trigger, attempts: 0, state: State::Ready });
+            self.started.insert(run, Started { trigger, newest: None, attempts: 0, state: State::Ready });
         }
         let Some(started) = self.started.get_mut(&run) else { return };
-        started.attempts = attempt;
+        if started.newest.is_some_and(|newest| fired <= newest) {
+            return;
+        }
+        (started.newest, started.attempts) = (Some(fired), attempt);
         if !matches!(started.state, State::Running { fired: Some(own), .. } if own == fired) {
             self.set_state(run, State::Running { fired: Some(fired), since: 0 });
         }
@@ -230,7 +235,7 @@ impl Lane {
         if let Some(place) = self.fresh_place(run)
             && let Some(trigger) = self.fresh.remove(place)
         {
-            self.started.insert(run, Started { trigger, attempts: 0, state: State::Ready });
+            self.started.insert(run, Started { trigger, newest: None, attempts: 0, state: State::Ready });
             self.ready.insert(run);
         }
         self.set_state(run, State::Running { fired: None, since: 0 });

@@ -32,6 +32,31 @@ fn policies() -> [Policy; 4] {
     [policy(1, true, None), policy(3, false, None), policy(1, true, Some("m")), policy(1, false, Some("m"))]
 }
 
+#[test]
+fn what_retention_carried_forward_counts_once_wherever_it_is_met() {
+    // While a journal is read for the first time: FIRED of a trigger that was carried past it.
+    let mut engine = Engine::default();
+    engine.fired(0, id(1), id(12), 2);
+    engine.fired(0, id(2), id(13), 1);
+    engine.done(0, id(2));
+    engine.triggered(0, trigger(1));
+    engine.fired(0, id(1), id(11), 1); // carried, and older
+    engine.recovered();
+    engine.define(0, Some(policy(1, true, None)));
+    let (_, claimed) = engine.claim(0, |_| 10).unwrap();
+    assert_eq!(claimed.iter().map(|c| (c.trigger.run, c.attempt)).collect::<Vec<_>>(), [(id(1), 3)]);
+    // While it works: a copy of the FIRED of a run that backs off.
+    engine.confirm(0, id(1), id(14), 0);
+    engine.fired(0, id(1), id(14), 3);
+    let mut patient = policy(1, true, None);
+    patient.attempts_max = 9;
+    engine.define(0, Some(patient));
+    assert!(matches!(engine.failed(0, id(1), id(14), oops(), 0), Verdict::Retry { .. }));
+    engine.fired(0, id(1), id(14), 3);
+    let (_, claimed) = engine.claim(1000, |_| 10).expect("it is still backing off, and due by now");
+    assert_eq!(claimed[0].attempt, 4);
+}
+
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Place {
     Waiting,

@@ -42,8 +42,8 @@ fn step(world: &mut World, random: &mut Random, n: &mut u64, append: fn(&Side, u
         }
         _ => {
             let (a, b) = (world.a.namespace(), world.b.namespace());
-            a.journal().maintain(&|_| false).unwrap();
-            b.journal().maintain(&|_| false).unwrap();
+            a.journal().maintain(&|_, _| false).unwrap();
+            b.journal().maintain(&|_, _| false).unwrap();
         }
     }
 }
