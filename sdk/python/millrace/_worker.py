@@ -339,14 +339,14 @@ class Context:
         return None
 
     def get(self, log: str, seqno: int) -> Record:
-        """A record of a log, as of the beginning of the run."""
+        """A record of a log, as of the beginning of the run; in a streamed function, as it is now."""
         if not 0 <= seqno < 1 << 64:
             raise error_of("MR1003", f"{seqno} is not a sequence number")
         name = _log_name(log)
         return Record(log, seqno, self._open().ask(self, _HEAD.pack(len(name), _GET, 0, len(name), seqno) + name))
 
     def latest(self, log: str) -> int:
-        """The seqno of the newest record of a log as of the beginning of the run, 0 if it has none."""
+        """The seqno of the newest record of a log, 0 if it has none: as of the beginning of the run, or streamed now."""
         name = _log_name(log)
         answer = self._open().ask(self, _HEAD.pack(len(name), _LATEST, 0, len(name), 0) + name)
         return int.from_bytes(answer, "little")
