@@ -114,6 +114,11 @@ impl Place {
         place
     }
 
+    /// An empty directory in this one.
+    pub fn within(parent: &Path) -> Self {
+        Self { dir: tempfile::tempdir_in(parent).expect("a temporary directory") }
+    }
+
     /// The directory.
     pub fn path(&self) -> &Path {
         self.dir.path()

@@ -16,6 +16,8 @@ pub struct Out {
     colour: bool,
     /// Nobody reads any more, and that is no reason to stop.
     muted: bool,
+    /// What cannot be written is dropped.
+    lossy: bool,
 }
 
 /// How a piece of text is shown on a terminal.
@@ -57,7 +59,13 @@ pub fn colour_stderr() -> bool {
 impl Out {
     pub fn new(json: bool) -> Self {
         let colour = colour_wanted(io::stdout().is_terminal());
-        Self { writer: io::BufWriter::with_capacity(BUFFER_BYTES, io::stdout().lock()), json, colour, muted: false }
+        Self {
+            writer: io::BufWriter::with_capacity(BUFFER_BYTES, io::stdout().lock()),
+            json,
+            colour,
+            muted: false,
+            lossy: false,
+        }
     }
 
     /// Whether programs read what is printed.
@@ -68,6 +76,19 @@ impl Out {
     /// From now on nothing is printed: for a host, which works on when its reader has gone.
     pub fn mute(&mut self) {
         self.muted = true;
+    }
+
+    /// From now on what cannot be written is dropped: for a host, whose log may go to a full disk.
+    pub fn drop_unwritten(&mut self) {
+        self.lossy = true;
+    }
+
+    /// Whether a failure to write is nobody's problem.
+    fn done(&self, written: io::Result<()>) -> io::Result<()> {
+        match written {
+            Err(error) if !self.lossy || error.kind() == io::ErrorKind::BrokenPipe => Err(error),
+            _ => Ok(()),
+        }
     }
 
     /// One JSON object on a line of its own.
@@ -83,11 +104,19 @@ impl Out {
 
     /// Bytes as they are.
     pub fn bytes(&mut self, bytes: &[u8]) -> io::Result<()> {
-        if self.muted { Ok(()) } else { self.writer.write_all(bytes) }
+        if self.muted {
+            return Ok(());
+        }
+        let written = self.writer.write_all(bytes);
+        self.done(written)
     }
 
     pub fn flush(&mut self) -> io::Result<()> {
-        if self.muted { Ok(()) } else { self.writer.flush() }
+        if self.muted {
+            return Ok(());
+        }
+        let flushed = self.writer.flush();
+        self.done(flushed)
     }
 
     /// `text` in a style, if the terminal wants colour.

@@ -6,6 +6,8 @@ use std::{io, process::ExitCode};
 
 /// Exit code of wrong usage.
 pub const USAGE: u8 = 2;
+/// Exit code when a disk failed (EX_IOERR): starting again recovers what the disk holds.
+pub const DISK_FAILED: u8 = 74;
 /// Exit code when trying again later may help (EX_TEMPFAIL of sysexits.h).
 pub const BUSY: u8 = 75;
 
@@ -55,6 +57,7 @@ pub fn failure(failure: &Failure, json: bool) -> ExitCode {
 pub fn exit_code(code: Code) -> u8 {
     match code {
         Code::Busy => BUSY,
+        Code::FlushFailed | Code::JournalPoisoned => DISK_FAILED,
         Code::LogNameInvalid
         | Code::NameInvalid
         | Code::SeqnoInvalid

@@ -7,7 +7,7 @@ use crate::{
     read::{check::CheckReport, get::RecordMeta, scan::Scan},
     recovery::{self, Recovery},
     store::{
-        control::{self, Control},
+        control::{self, Control, Remains},
         manifest::{self, Manifest},
         segments::{FOLDER, SegmentHeader, Segments, io_error},
     },
@@ -94,6 +94,9 @@ pub(crate) struct Inner {
     pub staging: Mutex<Vec<u8>>,
     pub flusher: Flusher,
     pub flushed_lately: AtomicBool,
+    /// What the disk refused, and up to where there should have been room; see [`Journal::refusal`].
+    pub refusal: Mutex<Option<(u64, Error)>>,
+    pub refuses: AtomicBool,
     pub preparer: OnceLock<Thread>,
     pub nudged: AtomicBool,
     /// Pages from the tail to here are present and writable in this process.
@@ -139,8 +142,17 @@ impl Journal {
                 )));
             }
         }
-        let medium = FileMedium::open(dir, true).map_err(|error| io_error(dir.display(), &error))?;
-        Self::create_on(Arc::new(medium), dir, options)
+        let is_new = !dir.exists();
+        let create = || {
+            let medium = FileMedium::open(dir, true).map_err(|error| io_error(dir.display(), &error))?;
+            Self::create_on(Arc::new(medium), dir, options)
+        };
+        create().inspect_err(|_| {
+            // A directory that was not there before has nothing in it but what this made, unless it became a namespace.
+            if is_new && !dir.join(MANIFEST).exists() {
+                let _ = std::fs::remove_dir_all(dir);
+            }
+        })
     }
 
     /// Makes a namespace on a medium; see [`Journal::create`].
@@ -349,6 +361,13 @@ impl Journal {
         self.0.control.check_health()
     }
 
+    /// Why the disk takes no appends now, if it refused the last one that it was asked to take: it is full, or cannot be
+    /// written. Tried again by itself, as long as the journal is open with a background thread.
+    pub fn refusal(&self) -> Option<Error> {
+        let refuses = self.0.refuses.load(Ordering::Acquire);
+        if refuses { self.0.refusal().as_ref().map(|(_, error)| error.clone()) } else { None }
+    }
+
     /// The hybrid logical clock: not before any event, nor before the wall clock.
     pub fn clock(&self) -> millrace_wire::Hlc {
         let newest = millrace_wire::Hlc::from_bits(self.0.control.writer.hlc.load(Ordering::Relaxed));
@@ -418,7 +437,10 @@ impl Inner {
         let alone = !medium.has_others().map_err(|error| io_error("lock", &error))?;
         let slot = medium.attach().map_err(|error| io_error("lock", &error))?;
         let slot = slot.ok_or_else(|| Code::TooManyProcesses.error("255 processes have the namespace open"))?;
-        let control = Control::map(&*medium).map_err(|error| io_error(control::NAME, &error))?;
+        let control = Control::map(&*medium).map_err(|error| {
+            medium.detach(slot);
+            io_error(control::NAME, &error)
+        })?;
         let mark = mark(slot, control.count_attachment());
         let mut inner = Inner {
             segments: Segments::new(medium.clone(), manifest.segment_bytes, manifest.durability == Durability::Disk),
@@ -439,6 +461,8 @@ impl Inner {
             staging: Mutex::default(),
             flusher: Flusher::default(),
             flushed_lately: AtomicBool::new(false),
+            refusal: Mutex::default(),
+            refuses: AtomicBool::new(false),
             preparer: OnceLock::new(),
             nudged: AtomicBool::new(false),
             present: AtomicU64::new(0),
@@ -532,7 +556,7 @@ impl Inner {
         self.catalog_version.store(recovered.catalog.version(), Ordering::Release);
         *self.catalog.write().unwrap_or_else(|poisoned| poisoned.into_inner()) = Arc::new(recovered.catalog);
         // What was read may be only in the cache: from now on it is relied upon.
-        self.segments.flush(first, tail)?;
+        self.make_durable(first, tail, &remains)?;
         self.control.upkeep.durable.store(tail, Ordering::Release);
         self.epoch = manifest.epoch + 1;
         self.write_manifest(manifest.first_segment, self.epoch)?;
@@ -541,6 +565,24 @@ impl Inner {
         let payload = format!(r#"{{"epoch":{},"discarded_bytes":{discarded}}}"#, self.epoch);
         let end = self.commit(|transaction| transaction.opened(payload.as_bytes()))?.end;
         self.sync(end)
+    }
+
+    /// Makes all that recovery found durable. After a failed flush the cache may hold, as if it were written, what the disk
+    /// refused: what was not known to be durable then is written once more, which makes the flush concern it.
+    fn make_durable(&self, first: u64, tail: u64, remains: &Remains) -> Result<()> {
+        let flushed = || {
+            if remains.flush_failed {
+                self.segments.rewrite(remains.durable.max(first), tail)?;
+            }
+            self.segments.flush(first, tail)
+        };
+        flushed().inspect_err(|error| {
+            if error.code() == Code::FlushFailed {
+                self.close_after_failed_flush(); // So that the next open does not believe the cache either.
+            }
+        })?;
+        self.control.writer.poison.store(0, Ordering::SeqCst);
+        Ok(())
     }
 
     /// Index files of logs that are gone.

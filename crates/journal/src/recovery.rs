@@ -327,6 +327,9 @@ impl Inner {
     #[cold]
     pub(crate) fn repair(&self) -> Result<()> {
         let writer = &self.control.writer;
+        if writer.refused.load(Ordering::Acquire) > 0 {
+            self.clear_refused(writer.intent.load(Ordering::Relaxed))?;
+        }
         let mut last = writer.last.load(Ordering::Acquire);
         let mut header = self.segments.header(last)?;
         let mut batch = Batch { entries: Vec::new(), end: 0 };

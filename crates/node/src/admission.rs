@@ -11,6 +11,20 @@ use millrace_wire::{Code, Error, EventId, Result};
 /// How long a refused appender is told to wait before it tries again.
 pub const RETRY_AFTER_MS: u64 = 100;
 
+/// The same for what somebody has to put right first, such as a full disk.
+pub const RETRY_LATER_MS: u64 = 1000;
+
+/// When it makes sense to try again what was refused with this code; none if that helps nobody.
+pub fn retry_after_ms(code: Code) -> Option<u64> {
+    match code {
+        Code::Busy | Code::OutboxFull => Some(RETRY_AFTER_MS),
+        Code::DiskFull | Code::ReadOnly | Code::JournalFull | Code::FlushFailed | Code::JournalPoisoned => {
+            Some(RETRY_LATER_MS)
+        }
+        _ => None,
+    }
+}
+
 /// On whose behalf a record is appended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Room {

@@ -27,7 +27,7 @@ mod runs;
 mod status;
 mod why;
 
-pub use admission::RETRY_AFTER_MS;
+pub use admission::{RETRY_AFTER_MS, retry_after_ms};
 pub use definition::{
     BACKOFF_MAX, BOUND_LOGS_MAX, CONCURRENCY_MAX, DEAD_LETTER_HISTORY, Definition, FunctionSpec, OUTPUT_MAX_BYTES,
     PENDING_MAX, RETRIES_MAX, Runtime, TIMEOUT_MAX,

@@ -15,7 +15,7 @@ use std::{
     },
     task::{Context, Poll, Wake, Waker},
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 const DISK: AppendOptions<'_> = AppendOptions {
@@ -54,6 +54,17 @@ impl Wake for Woken {
     }
 }
 
+/// Has the gate flush, and waits until it has woken who waits.
+fn turn(door: &Door, woken: &Woken) {
+    door.served().gate().turn();
+    let start = Instant::now();
+    while woken.0.load(Ordering::SeqCst) == 0 {
+        assert!(start.elapsed() < Duration::from_secs(120), "nobody was woken");
+        thread::yield_now();
+    }
+    assert_eq!(woken.0.load(Ordering::SeqCst), 1);
+}
+
 #[test]
 fn every_kind_of_answer_waits_for_the_flush() {
     let disk = SimDisk::default();
@@ -90,8 +101,7 @@ fn every_kind_of_answer_waits_for_the_flush() {
     let mut held = pin!(door.append("raw", b"6", DISK));
     assert!(held.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
     assert_eq!(woken.0.load(Ordering::SeqCst), 0);
-    door.served().gate().turn();
-    assert_eq!(woken.0.load(Ordering::SeqCst), 1);
+    turn(&door, &woken);
     let Poll::Ready(Ok(receipt)) = held.poll(&mut Context::from_waker(&waker)) else { panic!("it is durable") };
     assert_eq!(receipt.seqno, 6);
     assert!(!is_held(door.latest("raw", None)) && !is_held(door.get("raw", 6, None)));
@@ -107,8 +117,7 @@ fn when_the_disk_fails_nobody_is_told_that_it_did_not() {
     let waker = Waker::from(woken.clone());
     let mut held = pin!(door.append("raw", b"1", DISK));
     assert!(held.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
-    door.served().gate().turn();
-    assert_eq!(woken.0.load(Ordering::SeqCst), 1);
+    turn(&door, &woken);
     let Poll::Ready(Err(error)) = held.poll(&mut Context::from_waker(&waker)) else { panic!("it cannot be durable") };
     assert_eq!(error.code(), Code::FlushFailed);
     assert!(door.append("raw", b"2", DISK).wait().is_err());

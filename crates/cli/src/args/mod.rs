@@ -39,7 +39,7 @@ Examples:
   millrace log tail outbox          watch what it appends
   millrace why                      what is not running, and why
 
-Exit codes: 0 done, 1 failed, 2 wrong usage, 75 busy (try again later).
+Exit codes: 0 done, 1 failed, 2 wrong usage, 74 disk failed, 75 busy (try again later).
 `millrace error CODE` explains any error, such as MR2101."
 )]
 pub struct Cli {

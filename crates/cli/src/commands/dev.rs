@@ -5,7 +5,7 @@ use super::{
     live::Live,
     serve::on_signals,
     serving::Serving,
-    trouble::{Troubles, observe},
+    trouble::{Refusals, Troubles, observe},
 };
 use crate::{
     args::{DevArgs, Global},
@@ -33,6 +33,7 @@ const DRAIN: Duration = Duration::from_secs(5);
 
 pub fn run(args: &DevArgs, global: &Global, out: &mut Out) -> Outcome {
     let stop = on_signals()?;
+    out.drop_unwritten();
     let application = Application::load(&args.file.file)?;
     let dir = place::application_dir(global, &application);
     if ensure_namespace(&dir, &application.create)? && !out.json() {
@@ -118,7 +119,10 @@ impl Dev {
 
     /// Until a signal: tells what happens, and applies what is saved.
     fn follow(&mut self, serving: &Serving, stop: &Receiver<()>, out: &mut Out) -> Outcome {
+        let mut refusals = Refusals::default();
+        let namespaces = [(None, self.namespace.clone())];
         loop {
+            refusals.tell(&namespaces, out)?;
             match stop.try_recv() {
                 Err(TryRecvError::Empty) => {}
                 Ok(()) | Err(TryRecvError::Disconnected) => return Ok(()),

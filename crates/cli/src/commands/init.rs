@@ -22,14 +22,34 @@ const FUNCTION: &str = include_str!("init/hello.py");
 
 pub fn run(args: &InitArgs, global: &Global, out: &mut Out) -> Outcome {
     millrace_node::check_directory(&args.dir)?; // Before anything is made of its name.
+    let mut made = Made::default();
+    let (dir, created, written) = make(args, global, &mut made).inspect_err(|_| made.undo())?;
+    report(args, &dir, created, &written, out)
+}
+
+/// What was made so far, the newest last.
+#[derive(Default)]
+struct Made(Vec<PathBuf>);
+
+impl Made {
+    /// Takes back what was made: half an application helps nobody. Directories that somebody else uses stay.
+    fn undo(&self) {
+        for path in self.0.iter().rev() {
+            let _ = fs::remove_file(path).or_else(|_| fs::remove_dir(path));
+        }
+    }
+}
+
+/// Makes application and namespace; says where the namespace is, whether it was made, and which files were written.
+fn make(args: &InitArgs, global: &Global, made: &mut Made) -> Result<(PathBuf, bool, Vec<PathBuf>)> {
     let mut written = Vec::new();
-    make_dir(&args.dir)?;
+    make_dir(&args.dir, made)?;
     let file = args.dir.join(FILE_NAME);
-    if !args.bare && write_new(&file, APPLICATION)? {
+    if !args.bare && write_new(&file, APPLICATION, made)? {
         written.push(file.clone());
         let function = args.dir.join("functions/hello.py");
-        make_dir(&args.dir.join("functions"))?;
-        if write_new(&function, FUNCTION)? {
+        make_dir(&args.dir.join("functions"), made)?;
+        if write_new(&function, FUNCTION, made)? {
             written.push(function);
         }
     }
@@ -42,7 +62,7 @@ pub fn run(args: &InitArgs, global: &Global, out: &mut Out) -> Outcome {
         .unwrap_or_else(|| args.dir.join(NAMESPACE_DIR));
     let dir = place::tidy(dir);
     let created = ensure_namespace(&dir, &options)?;
-    report(args, &dir, created, &written, out)
+    Ok((dir, created, written))
 }
 
 fn adjust(options: &mut CreateOptions, args: &InitArgs) -> Result<()> {
@@ -75,14 +95,20 @@ fn not_written(path: &Path, error: &std::io::Error) -> millrace_node::Error {
     Code::FileNotWritten.error(format!("cannot write {}: {error}", path.display()))
 }
 
-fn make_dir(path: &Path) -> Result<()> {
+fn make_dir(path: &Path, made: &mut Made) -> Result<()> {
+    let missing: Vec<&Path> =
+        path.ancestors().take_while(|above| !above.as_os_str().is_empty() && !above.exists()).collect();
+    made.0.extend(missing.into_iter().rev().map(Path::to_owned));
     fs::create_dir_all(path).map_err(|error| not_written(path, &error))
 }
 
 /// Writes a file unless there is one; says whether it did.
-fn write_new(path: &Path, text: &str) -> Result<bool> {
+fn write_new(path: &Path, text: &str, made: &mut Made) -> Result<bool> {
     match OpenOptions::new().write(true).create_new(true).open(path) {
-        Ok(mut file) => file.write_all(text.as_bytes()).map(|()| true).map_err(|error| not_written(path, &error)),
+        Ok(mut file) => {
+            made.0.push(path.to_owned());
+            file.write_all(text.as_bytes()).map(|()| true).map_err(|error| not_written(path, &error))
+        }
         Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(false),
         Err(error) => Err(not_written(path, &error)),
     }

@@ -2,7 +2,7 @@
 
 use super::{
     serving::{Named, Serving},
-    trouble::observe,
+    trouble::{Refusals, observe},
 };
 use crate::{
     args::{Global, ServeArgs},
@@ -30,11 +30,14 @@ const HEALTH_EVERY: Duration = Duration::from_millis(500);
 
 pub fn run(args: &ServeArgs, global: &Global, out: &mut Out) -> Outcome {
     let stop = on_signals()?;
+    out.drop_unwritten();
     let namespaces = namespaces(args, global)?;
     let (observer, troubles) = observe(true);
     let serving = Serving::start(namespaces.clone(), &args.listen, &observer)?;
     announce(&namespaces, &serving, out)?;
+    let mut refusals = Refusals::default();
     loop {
+        refusals.tell(&namespaces, out)?;
         match troubles.tell(out) {
             Err(Failure::BrokenPipe) => out.mute(),
             told => told?,

@@ -51,9 +51,13 @@ impl Serving {
         self.server.bound()
     }
 
-    /// Why a host stopped running functions, if one did.
+    /// Why this cannot go on: a journal takes nothing any more, or a host stopped running functions.
     pub fn failure(&self) -> Option<Error> {
-        self.hosts.iter().find_map(Host::failure)
+        let closed = |served: &Served| {
+            let error = served.namespace().journal().check_health().err()?;
+            Some(error.within(served.namespace().dir().display()))
+        };
+        self.served.iter().find_map(closed).or_else(|| self.hosts.iter().find_map(Host::failure))
     }
 
     /// The addresses under which the namespaces can be reached.

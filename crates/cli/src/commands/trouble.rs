@@ -1,13 +1,16 @@
 //! What goes wrong in a host, as it tells it: attempts that failed and functions that cannot be started.
 
+use super::serving::Named;
 use crate::{
     out::{Out, Style},
-    report::Outcome,
+    report::{self, Outcome},
     show,
 };
-use millrace_node::{Error, HostEvent, application::units};
+use millrace_node::{Code, Error, HostEvent, application::units};
 use serde_json::json;
 use std::{
+    collections::HashMap,
+    path::PathBuf,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -88,6 +91,38 @@ impl Troubles {
         }
         if any {
             out.flush()?;
+        }
+        Ok(())
+    }
+}
+
+/// Disks that take no appends, as they were last told.
+#[derive(Default)]
+pub struct Refusals {
+    told: HashMap<PathBuf, Code>,
+}
+
+impl Refusals {
+    /// Tells on standard error that a disk begins to refuse, and on standard output that it is over.
+    pub fn tell(&mut self, namespaces: &[Named], out: &mut Out) -> Outcome {
+        for (_, namespace) in namespaces {
+            let (dir, refusal) = (namespace.dir(), namespace.journal().refusal());
+            match (refusal, self.told.get(dir).copied()) {
+                (Some(error), told) if told != Some(error.code()) => {
+                    self.told.insert(dir.to_owned(), error.code());
+                    report::say(&error.within(dir.display()), out.json());
+                }
+                (None, Some(_)) => {
+                    self.told.remove(dir);
+                    if out.json() {
+                        out.object(&json!({ "event": "resumed", "namespace": dir }))?;
+                    } else {
+                        out.line(format!("{}: the disk takes appends again", dir.display()))?;
+                    }
+                    out.flush()?;
+                }
+                _ => {}
+            }
         }
         Ok(())
     }

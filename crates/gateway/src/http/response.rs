@@ -8,7 +8,6 @@ use hyper::{
     body::{Body, Bytes, Frame, SizeHint},
     header::{ALLOW, CONTENT_TYPE, HeaderValue, RETRY_AFTER},
 };
-use millrace_node::RETRY_AFTER_MS;
 use millrace_wire::{Code, Error};
 use serde::Serialize;
 use std::{
@@ -119,9 +118,9 @@ pub(super) fn status_of(code: Code) -> StatusCode {
         HttpTypeUnsupported => StatusCode::UNSUPPORTED_MEDIA_TYPE,
         HttpRangeInvalid => StatusCode::RANGE_NOT_SATISFIABLE,
         HttpHeadTooLong => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
-        Busy | HttpMemoryShort | HttpStopping | ReadOnly | TooManyProcesses | OutboxFull => {
-            StatusCode::SERVICE_UNAVAILABLE
-        }
+        // A host whose disk failed ends, and whoever looks after it starts it again.
+        Busy | HttpMemoryShort | HttpStopping | ReadOnly | TooManyProcesses | OutboxFull | FlushFailed
+        | JournalPoisoned => StatusCode::SERVICE_UNAVAILABLE,
         DiskFull | JournalFull => StatusCode::INSUFFICIENT_STORAGE,
         LogNameInvalid | NameInvalid | SeqnoInvalid | EventIdInvalid | ValueInvalid | HistoryInvalid | KeyInvalid
         | ClockAhead | AddressInvalid | HttpBodyInvalid | HttpParameterInvalid | HttpMalformed => {
@@ -148,9 +147,8 @@ struct Told<'e> {
 /// When it makes sense to try again.
 fn retry_after_ms(code: Code) -> Option<u64> {
     match code {
-        Code::Busy | Code::OutboxFull => Some(RETRY_AFTER_MS),
         Code::HttpMemoryShort | Code::HttpStopping => Some(1000),
-        _ => None,
+        code => millrace_node::retry_after_ms(code),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::{REQUESTS_MAX, SOFTWARE, connection::Connection, waits};
 use crate::documents;
-use millrace_node::{AppendOptions, Door, Held, RETRY_AFTER_MS, Receipt, Record};
+use millrace_node::{AppendOptions, Door, Held, Receipt, Record, retry_after_ms};
 use millrace_wire::{
     Code, Result,
     protocol::{
@@ -54,7 +54,7 @@ pub(super) fn answer(out: &mut Vec<u8>, heading: Heading, outcome: Result<Answer
         Ok(Answer::Done) => encode(out, heading, &Done {}),
         Ok(Answer::Ended) => encode(out, heading, &Ended {}),
         Err(error) => {
-            let retry_after_ms = (error.code() == Code::Busy).then_some(RETRY_AFTER_MS as u32); // 100
+            let retry_after_ms = retry_after_ms(error.code()).map(|time| time as u32); // a second at most
             let failure = Failure { code: error.code().id(), detail: error.detail(), retry_after_ms };
             encode(out, heading, &failure);
         }

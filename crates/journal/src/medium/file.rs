@@ -36,10 +36,7 @@ impl FileMedium {
     pub fn open(dir: &Path, create: bool) -> io::Result<Self> {
         install_handlers();
         if create {
-            for folder in ["", "segments", "index"] {
-                use std::os::unix::fs::DirBuilderExt;
-                fs::DirBuilder::new().recursive(true).mode(0o700).create(dir.join(folder))?;
-            }
+            make_folders(dir)?;
         }
         let lock: OwnedFd = private_file(create).open(dir.join("lock"))?.into();
         let forks = FORKS.load(Ordering::Relaxed);
@@ -82,6 +79,27 @@ impl FileMedium {
     }
 }
 
+/// Makes the directory and its folders, readable to their owner only. The directory's own name is durable afterwards, and
+/// so are those of the directories above it that had to be made.
+fn make_folders(dir: &Path) -> io::Result<()> {
+    use std::os::unix::fs::DirBuilderExt;
+    let dir = std::path::absolute(dir)?;
+    let above = || dir.ancestors().skip(1);
+    let made = above().take_while(|above| !above.exists()).count();
+    for folder in ["", "segments", "index"] {
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(dir.join(folder))?;
+    }
+    for above in above().take(made + 1) {
+        match fs::File::open(above) {
+            Ok(names) => names.sync_all()?,
+            // A directory that we may pass and not read is not ours to look after.
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
 /// Not a command of fcntl: [`FileMedium::lock_call`] turns it into one.
 const UNLOCK: i32 = -1;
 const GATE_BYTE: i64 = 0;
@@ -104,10 +122,16 @@ impl Medium for FileMedium {
 
     fn replace(&self, name: &str, content: &[u8]) -> io::Result<()> {
         let (path, fresh) = (self.path(name), self.path(&format!("{name}.new")));
-        let mut file = private_file(true).truncate(true).open(&fresh)?;
-        io::Write::write_all(&mut file, content)?;
-        file.sync_all()?;
-        fs::rename(&fresh, &path)?;
+        let replace = || {
+            let mut file = private_file(true).truncate(true).open(&fresh)?;
+            io::Write::write_all(&mut file, content)?;
+            file.sync_all()?;
+            fs::rename(&fresh, &path)
+        };
+        replace().inspect_err(|_| {
+            // What it got of a full disk is given back; the next attempt begins with a file of its own.
+            let _ = fs::remove_file(&fresh);
+        })?;
         self.flush_names(name.rsplit_once('/').map_or("", |(folder, _)| folder))
     }
 
@@ -123,30 +147,24 @@ impl Medium for FileMedium {
         map_file(file.into(), bytes, metadata.ino())
     }
 
-    fn write(&self, region: &Region, at: u64, bytes: &[u8]) -> io::Result<()> {
-        let (mut at, mut rest) = (at as i64, bytes);
-        while !rest.is_empty() {
+    fn write(&self, region: &Region, at: u64, bytes: &[u8]) -> io::Result<usize> {
+        loop {
             let fd = region.fd.load(Ordering::Relaxed);
             // SAFETY: the buffer is valid for its length; the descriptor belongs to the region.
-            match unsafe { libc::pwrite(fd, rest.as_ptr().cast(), rest.len(), at) } {
+            match unsafe { libc::pwrite(fd, bytes.as_ptr().cast(), bytes.len(), at as i64) } {
                 -1 if io::Error::last_os_error().kind() == io::ErrorKind::Interrupted => {}
                 -1 => return Err(io::Error::last_os_error()),
                 0 => return Err(io::ErrorKind::WriteZero.into()),
-                written => {
-                    at += written as i64;
-                    rest = &rest[written as usize..];
-                }
+                written => return Ok(written as usize),
             }
         }
-        Ok(())
     }
 
     fn allocate(&self, region: &Region, from: u64, to: u64) -> io::Result<()> {
         let mut at = from;
         while at < to {
             let bytes = (to - at).min(ZERO_CHUNK_BYTES as u64);
-            self.write(region, at, &ZEROS[..bytes as usize])?;
-            at += bytes;
+            at += self.write(region, at, &ZEROS[..bytes as usize])? as u64;
         }
         Ok(())
     }

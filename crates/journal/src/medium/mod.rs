@@ -51,8 +51,9 @@ pub trait Medium: Send + Sync {
     fn replace(&self, name: &str, content: &[u8]) -> io::Result<()>;
     /// Maps a file of exactly `bytes`; creates it, or makes it longer with zeros, if `create` says so.
     fn map(&self, name: &str, bytes: u64, create: bool) -> io::Result<Arc<Region>>;
-    /// Writes through the file: everybody's mapping shows it at once.
-    fn write(&self, region: &Region, at: u64, bytes: &[u8]) -> io::Result<()>;
+    /// Writes the beginning of `bytes` through the file, at least one of them: everybody's mapping shows it at once. Returns
+    /// how many it wrote; after an error it wrote none.
+    fn write(&self, region: &Region, at: u64, bytes: &[u8]) -> io::Result<usize>;
     /// Gives the range real storage holding zeros, so that writing there needs no allocation and cannot fail for want
     /// of room. Whatever stood there is gone.
     fn allocate(&self, region: &Region, from: u64, to: u64) -> io::Result<()>;

@@ -21,7 +21,7 @@ use std::{
     io,
     os::{fd::FromRawFd, unix::fs::FileExt},
     sync::{
-        Arc, Mutex, MutexGuard,
+        Arc, Condvar, Mutex, MutexGuard,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
@@ -87,6 +87,8 @@ struct State {
     room_pages: Option<u64>,
     /// Flushes that still succeed.
     flushes_left: Option<u64>,
+    /// Whether the cache keeps what was not written, whatever it is asked to forget.
+    cache_sticks: bool,
     /// Frozen copies made at each call, if they are wanted.
     moments: Option<Vec<SimDisk>>,
 }
@@ -98,7 +100,42 @@ pub struct SimDisk {
     gate: Arc<Mutex<()>>,
     wall_us: Arc<AtomicU64>,
     processes: Arc<AtomicU64>,
+    faults: Arc<Mutex<Option<Faults>>>,
 }
+
+/// A call that a disk may refuse.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Call {
+    /// Bytes are written through a file.
+    Write,
+    /// A range gets storage, or a file is made.
+    Allocate,
+    /// A file's bytes are made durable.
+    Flush,
+    /// A folder's names are made durable.
+    FlushNames,
+    /// The new content of a file that is to be replaced is written and flushed, under another name.
+    Replace,
+    /// A name is changed or removed.
+    Rename,
+}
+
+/// How a call ends.
+#[derive(Clone, Debug)]
+pub enum Fault {
+    /// Well.
+    None,
+    /// Well, but not before somebody sets the flag; other calls go on meanwhile.
+    Stall(Arc<(Mutex<bool>, Condvar)>),
+    /// With this error number, and nothing done. A flush that fails leaves its data unwritten, and the next one does not
+    /// know of it.
+    Error(i32),
+    /// At most so many bytes are written; for a call that writes none, well.
+    Short(usize),
+}
+
+/// Decides how each call ends. Called by every process of the machine, in the order of their calls.
+pub type Faults = Box<dyn FnMut(Call) -> Fault + Send>;
 
 /// One process of the machine.
 pub struct SimMedium {
@@ -168,14 +205,34 @@ impl SimFile {
                 let seen = &mut self.seen[from..from + sector.len()];
                 if seen != sector {
                     seen.copy_from_slice(sector);
-                    let versions = self.versions.entry(from / SECTOR_BYTES).or_default();
-                    if versions.len() == VERSIONS_MAX {
-                        versions.remove(VERSIONS_MAX / 2);
-                    }
-                    versions.push(sector.to_vec());
+                    self.add_version(from / SECTOR_BYTES, sector.to_vec());
                 }
             }
         }
+    }
+
+    /// Notes that a range was written: what is unlike the disk's is a version that a flush concerns, also if the cache
+    /// held it before.
+    fn soil(&mut self, at: usize, bytes: usize) {
+        for number in at / SECTOR_BYTES..(at + bytes).div_ceil(SECTOR_BYTES) {
+            let range = number * SECTOR_BYTES..((number + 1) * SECTOR_BYTES).min(self.seen.len());
+            let mut sector = vec![0; range.len()];
+            self.memory.read_exact_at(&mut sector, range.start as u64).expect("a memory file can be read");
+            let is_dirty = self.versions.contains_key(&number) || sector == self.durable[range.clone()];
+            if sector == self.seen[range.clone()] && is_dirty {
+                continue;
+            }
+            self.seen[range].copy_from_slice(&sector);
+            self.add_version(number, sector);
+        }
+    }
+
+    fn add_version(&mut self, sector: usize, content: Vec<u8>) {
+        let versions = self.versions.entry(sector).or_default();
+        if versions.len() == VERSIONS_MAX {
+            versions.remove(VERSIONS_MAX / 2);
+        }
+        versions.push(content);
     }
 
     fn flush(&mut self) {
@@ -273,6 +330,7 @@ impl Default for SimDisk {
             gate: Arc::default(),
             wall_us: Arc::new(AtomicU64::new(1_700_000_000_000_000)),
             processes: Arc::default(),
+            faults: Arc::default(),
         }
     }
 }
@@ -337,6 +395,7 @@ impl SimDisk {
             gate: Arc::default(),
             wall_us: Arc::new(AtomicU64::new(self.wall_us.load(Ordering::Relaxed))),
             processes: Arc::default(),
+            faults: Arc::default(),
         }
     }
 
@@ -370,6 +429,37 @@ impl SimDisk {
         self.lock().flushes_left = flushes;
     }
 
+    /// From now on this decides how calls end.
+    pub fn set_faults(&self, faults: Option<Faults>) {
+        *self.faults.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = faults;
+    }
+
+    /// Whether pages that a failed flush left behind stay in the cache when it is asked to forget them: a kernel drops them
+    /// only if nobody else looks at them.
+    pub fn set_cache_sticks(&self, sticks: bool) {
+        self.lock().cache_sticks = sticks;
+    }
+
+    /// How the call that begins now ends; `Ok` is how many bytes of a write.
+    fn fault(&self, call: Call) -> io::Result<usize> {
+        let fault = match &mut *self.faults.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) {
+            Some(faults) => faults(call),
+            None => Fault::None,
+        };
+        match fault {
+            Fault::None => Ok(usize::MAX),
+            Fault::Short(bytes) => Ok(bytes.max(1)),
+            Fault::Error(error) => Err(io::Error::from_raw_os_error(error)),
+            Fault::Stall(over) => {
+                let mut guard = over.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+                while !*guard {
+                    guard = over.1.wait(guard).unwrap_or_else(|poisoned| poisoned.into_inner());
+                }
+                Ok(usize::MAX)
+            }
+        }
+    }
+
     /// Sets the wall clock, microseconds since 1970.
     pub fn set_wall_us(&self, wall_us: u64) {
         self.wall_us.store(wall_us, Ordering::Relaxed);
@@ -391,6 +481,7 @@ impl SimDisk {
             gate: Arc::default(),
             wall_us: Arc::new(AtomicU64::new(self.wall_us.load(Ordering::Relaxed))),
             processes: Arc::default(),
+            faults: Arc::default(),
         }
     }
 }
@@ -424,15 +515,20 @@ impl Medium for SimMedium {
     }
 
     fn replace(&self, name: &str, content: &[u8]) -> io::Result<()> {
+        self.disk.fault(Call::Replace)?;
+        self.disk.fault(Call::Rename)?;
+        let flushed = self.disk.fault(Call::FlushNames).map(drop);
         let mut state = self.call();
         if state.room_pages.is_some_and(|room| room < content.len().div_ceil(PAGE_BYTES) as u64) {
             return Err(io::Error::from_raw_os_error(libc::ENOSPC));
         }
         let file = SimFile::with(content.to_vec(), content.len() as u64)?;
         let inode = state.link(name, file);
-        state.changes.pop();
-        state.durable_names.insert(name.into(), inode);
-        Ok(())
+        if flushed.is_ok() {
+            state.changes.pop();
+            state.durable_names.insert(name.into(), inode);
+        }
+        flushed
     }
 
     fn map(&self, name: &str, bytes: u64, create: bool) -> io::Result<Arc<Region>> {
@@ -440,6 +536,7 @@ impl Medium for SimMedium {
         let inode = match state.inode(name) {
             Err(_) if create => {
                 drop(state);
+                self.disk.fault(Call::Allocate)?;
                 state = self.call();
                 state.link(name, SimFile::new(bytes)?)
             }
@@ -455,25 +552,32 @@ impl Medium for SimMedium {
         map_file(file.memory.try_clone()?.into(), bytes, inode)
     }
 
-    fn write(&self, region: &Region, at: u64, bytes: &[u8]) -> io::Result<()> {
+    fn write(&self, region: &Region, at: u64, bytes: &[u8]) -> io::Result<usize> {
+        let bytes = &bytes[..self.disk.fault(Call::Write)?.min(bytes.len())];
         let mut state = self.call();
         state.charge(region.identity, at, at + bytes.len() as u64)?;
-        state.file(region.identity).memory.write_all_at(bytes, at)
+        let file = state.file(region.identity);
+        file.memory.write_all_at(bytes, at)?;
+        file.soil(at as usize, bytes.len());
+        Ok(bytes.len())
     }
 
     fn allocate(&self, region: &Region, from: u64, to: u64) -> io::Result<()> {
+        self.disk.fault(Call::Allocate)?;
         let mut state = self.call();
         state.charge(region.identity, from, to)?;
         state.file(region.identity).memory.write_all_at(&vec![0; (to - from) as usize], from)
     }
 
     fn reserve(&self, region: &Region) -> io::Result<()> {
+        self.disk.fault(Call::Allocate)?;
         self.call().charge(region.identity, 0, region.bytes)
     }
 
     fn prefault(&self, _region: &Region, _from: u64, _to: u64) {}
 
     fn flush(&self, region: &Region) -> io::Result<()> {
+        let fault = self.disk.fault(Call::Flush);
         let mut state = self.call();
         let fails = match &mut state.flushes_left {
             Some(0) => true,
@@ -485,17 +589,22 @@ impl Medium for SimMedium {
         };
         let file = state.file(region.identity);
         file.observe("a flushed file");
-        if fails {
+        if fails || fault.is_err() {
             file.versions.clear(); // Clean in the cache, never written, and nobody will try again.
-            return Err(io::Error::from_raw_os_error(libc::EIO));
+            return Err(fault.err().unwrap_or_else(|| io::Error::from_raw_os_error(libc::EIO)));
         }
         file.flush();
         Ok(())
     }
 
     fn flush_names(&self, folder: &str) -> io::Result<()> {
+        let fault = self.disk.fault(Call::FlushNames);
         let mut guard = self.call();
         let state = &mut *guard;
+        if let Err(error) = fault {
+            state.changes.retain(|change| change.folder() != folder); // As it is with a file's bytes.
+            return Err(error);
+        }
         let (flushed, rest): (Vec<_>, _) =
             std::mem::take(&mut state.changes).into_iter().partition(|change| change.folder() == folder);
         flushed.iter().for_each(|change| change.apply(&mut state.durable_names));
@@ -506,6 +615,9 @@ impl Medium for SimMedium {
     fn drop_cache(&self, name: &str) {
         let mut state = self.disk.lock();
         let Ok(inode) = state.inode(name) else { return };
+        if state.cache_sticks {
+            return;
+        }
         let file = state.file(inode);
         file.observe(name);
         for sector in 0..file.seen.len() / SECTOR_BYTES {
@@ -530,6 +642,7 @@ impl Medium for SimMedium {
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        self.disk.fault(Call::Rename)?;
         let mut state = self.call();
         state.inode(from)?;
         state.change(NameChange::Rename(from.into(), to.into()));
@@ -540,6 +653,7 @@ impl Medium for SimMedium {
         let mut state = self.disk.lock();
         if state.inode(name).is_ok() {
             drop(state);
+            self.disk.fault(Call::Rename)?;
             state = self.call();
             state.change(NameChange::Unlink(name.into()));
         }

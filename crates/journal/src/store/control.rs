@@ -10,6 +10,7 @@
 //! | `tail` | its end, for readers | derived from `last` |
 //! | `applied` | indexes reflect all entries before it | entries up to `last` are applied again |
 //! | `intent` | where the batch being written may reach | bytes up to it are cleared |
+//! | `refused` | not 0: from here to `intent` stands a batch that was refused, and could not be cleared | cleared |
 //! | `hlc` | at least the newest time drawn | only grows |
 //! | `defined` | position of the newest DEFINE applied | set again by applying |
 //! | `durable` | everything before it is on disk | a true lower bound, always |
@@ -69,6 +70,7 @@ pub(crate) struct Writer {
     pub hlc: AtomicU64,
     pub defined: AtomicU64,
     pub poison: AtomicU32,
+    pub refused: AtomicU64,
 }
 
 /// What readers look at.
@@ -162,26 +164,23 @@ impl Control {
         }
     }
 
-    /// Forgets everything but what is durable, which a recovery that is cut short must leave to the next one. The caller
-    /// is the only process.
+    /// Forgets everything but what is durable and whether a flush failed, which a recovery that is cut short must leave to
+    /// the next one. The caller is the only process.
     pub fn reset(&self, namespace: u64, boot: u64) {
         if !self.belongs_to(namespace) {
             self.birth.magic.store(0, Ordering::Release);
             self.upkeep.durable.store(0, Ordering::Relaxed);
+            self.writer.poison.store(0, Ordering::Relaxed);
         }
         self.birth.clean.store(0, Ordering::Relaxed);
-        for word in [
-            &self.writer.lock,
-            &self.writer.prepare_lock,
-            &self.writer.poison,
-            &self.published.sleepers,
-            &self.published.log_sleepers,
-        ] {
+        for word in
+            [&self.writer.lock, &self.writer.prepare_lock, &self.published.sleepers, &self.published.log_sleepers]
+        {
             word.store(0, Ordering::Relaxed);
         }
         let writer =
             [&self.writer.last, &self.writer.applied, &self.writer.intent, &self.writer.hlc, &self.writer.defined];
-        let others = [&self.published.tail, &self.upkeep.ready, &self.upkeep.first];
+        let others = [&self.published.tail, &self.upkeep.ready, &self.upkeep.first, &self.writer.refused];
         for word in writer.into_iter().chain(others) {
             word.store(0, Ordering::Relaxed);
         }

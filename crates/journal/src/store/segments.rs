@@ -270,15 +270,49 @@ impl Segments {
 
     /// Writes bytes that nobody reads yet. They lie within one segment that has storage there.
     pub fn write(&self, position: u64, bytes: &[u8]) -> Result<()> {
+        self.write_counted(position, bytes, &mut 0)
+    }
+
+    /// The same; `written` tells how many of the bytes are there, also after an error.
+    pub fn write_counted(&self, position: u64, bytes: &[u8], written: &mut u64) -> Result<()> {
         assert!(bytes.len() as u64 <= self.room(position));
         if self.through {
             let region = self.map(self.number(position), false)?;
-            let written = self.medium.write(&region, self.offset(position), bytes);
-            return written.map_err(|error| io_error(name(self.number(position)), &error));
+            while let rest @ [_, ..] = &bytes[*written as usize..] {
+                match self.medium.write(&region, self.offset(position) + *written, rest) {
+                    Ok(more) => *written += more as u64,
+                    Err(error) => return Err(io_error(name(self.number(position)), &error)),
+                }
+            }
+            return Ok(());
         }
         let address = self.address(position)?;
         // SAFETY: within the segment (asserted), not yet committed, and the caller is the only writer.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), address, bytes.len()) };
+        Ok(())
+    }
+
+    /// Writes through the file what stands there already, so that the next flush concerns it, whatever the cache believes.
+    pub fn rewrite(&self, from: u64, to: u64) -> Result<()> {
+        let mut at = from;
+        let mut copy = Vec::new();
+        while at < to {
+            // All of a segment that has none of its entries before `from`, with its header.
+            let bytes = self.room(at).min(to - at).min(1 << 20);
+            let address = self.address(at)?;
+            copy.clear();
+            // SAFETY: within the segment, which nobody else has open.
+            copy.extend_from_slice(unsafe { slice::from_raw_parts(address.cast_const(), bytes as usize) });
+            let region = self.map(self.number(at), false)?;
+            let mut done = 0;
+            while done < copy.len() {
+                done += self
+                    .medium
+                    .write(&region, self.offset(at) + done as u64, &copy[done..])
+                    .map_err(|error| io_error(name(self.number(at)), &error))?;
+            }
+            at += bytes;
+        }
         Ok(())
     }
 

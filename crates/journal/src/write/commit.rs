@@ -184,6 +184,8 @@ pub struct Transaction<'j> {
     /// Whether it holds anything but records.
     work: bool,
     committed: bool,
+    /// Bytes from `start` on that were written through the file.
+    written: u64,
 }
 
 impl<'j> Transaction<'j> {
@@ -215,6 +217,7 @@ impl<'j> Transaction<'j> {
             defines: false,
             work: false,
             committed: false,
+            written: 0,
         })
     }
 
@@ -402,7 +405,12 @@ impl<'j> Transaction<'j> {
     }
 
     fn create_index(&self, id: u32, history: u64) -> Result<Index> {
-        Index::create(&*self.inner.medium, id, history).map_err(|error| io_error(crate::store::index::name(id), &error))
+        let name = crate::store::index::name(id);
+        Index::create(&*self.inner.medium, id, history).map_err(|error| {
+            // What it got of a full disk is given back.
+            let _ = self.inner.medium.remove(&name);
+            io_error(name, &error)
+        })
     }
 
     fn define(&mut self, id: u32, definition: &Definition) -> Result<()> {
@@ -509,10 +517,16 @@ impl<'j> Transaction<'j> {
         if bytes > room || self.start.is_multiple_of(segments.bytes()) {
             self.move_to_next_segment(bytes)?;
         }
-        self.inner.ensure_ready(self.at + bytes)?;
+        self.ensure_ready(self.at + bytes)?;
         self.inner.control.writer.intent.store(self.at + bytes, Ordering::Relaxed);
         compiler_fence(Ordering::Release); // Known before the first byte is there, should this process die in between.
         Ok(())
+    }
+
+    /// Makes sure that there is storage up to `end`, or notes that the disk gives none.
+    #[inline]
+    fn ensure_ready(&self, end: u64) -> Result<()> {
+        self.inner.ensure_ready(end).inspect_err(|error| self.inner.note_refusal(end, error))
     }
 
     #[cold]
@@ -529,7 +543,7 @@ impl<'j> Transaction<'j> {
         let staged = self.at - self.start;
         let number = segments.number(self.tail - 1) + 1;
         let start = segments.first_entry(number);
-        inner.ensure_ready(start + staged + bytes)?;
+        self.ensure_ready(start + staged + bytes)?;
         inner.control.writer.intent.store(start + staged + bytes, Ordering::Relaxed);
         compiler_fence(Ordering::Release);
         let header = SegmentHeader {
@@ -539,7 +553,10 @@ impl<'j> Transaction<'j> {
             prev: self.first_prev,
             epoch: inner.epoch,
         };
-        segments.write(segments.start(number), &header.encode())?;
+        // What a failure leaves of it does no harm: the next batch that moves there writes it again.
+        segments
+            .write(segments.start(number), &header.encode())
+            .inspect_err(|error| inner.note_refusal(self.at, error))?;
         if self.staging.is_none() && staged > 0 {
             let (from, to) = (segments.address(self.start)?, segments.address(start)?);
             // SAFETY: both ranges have storage and are behind the tail; a batch is at most half a segment.
@@ -588,8 +605,10 @@ impl<'j> Transaction<'j> {
         };
         self.seal(FLAG_LAST)?;
         let inner = self.inner;
-        if let Some(staging) = &self.staging {
-            inner.segments.write(self.start, staging)?;
+        if let Some(staging) = &self.staging
+            && let Err(error) = inner.segments.write_counted(self.start, staging, &mut self.written)
+        {
+            return Err(self.refused(error));
         }
         let writer = &inner.control.writer;
         writer.hlc.store(self.hlc.get(), Ordering::Relaxed);
@@ -606,6 +625,20 @@ impl<'j> Transaction<'j> {
         inner.publish(self.at);
         Ok((self.start, self.at, self.work))
     }
+
+    /// The disk did not take the batch: what it has of it is cleared, now or before anything else is done.
+    #[cold]
+    fn refused(mut self, error: Error) -> Error {
+        let inner = self.inner;
+        inner.note_refusal(self.at, &error);
+        self.committed = true; // Nothing is left to be undone when it is dropped.
+        // Until it is cleared, whoever has the lock next must not take it for a batch whose writer died.
+        inner.control.writer.refused.store(self.start, Ordering::SeqCst);
+        match inner.clear_refused(self.start + self.written) {
+            Ok(()) => error,
+            Err(_) => Code::AppendUncertain.error(error.detail()),
+        }
+    }
 }
 
 impl Drop for Transaction<'_> {
@@ -615,6 +648,10 @@ impl Drop for Transaction<'_> {
         }
         // The closure failed or panicked: nothing of the batch may be taken for an entry.
         let inner = self.inner;
+        if self.staging.is_some() {
+            inner.control.writer.intent.store(0, Ordering::Relaxed); // None of it was written.
+            return;
+        }
         let cleared = if self.at > self.start { inner.segments.clear(self.start, self.at) } else { Ok(()) };
         if cleared.is_ok() {
             inner.control.writer.intent.store(0, Ordering::Relaxed);
@@ -625,6 +662,18 @@ impl Drop for Transaction<'_> {
 }
 
 impl Inner {
+    /// Clears what the disk has of a batch that it refused, up to `end`. The caller has the lock.
+    pub(crate) fn clear_refused(&self, end: u64) -> Result<()> {
+        let writer = &self.control.writer;
+        let start = writer.refused.load(Ordering::Acquire);
+        if start > 0 && start < end {
+            self.segments.clear(start, end)?;
+        }
+        writer.intent.store(0, Ordering::SeqCst);
+        writer.refused.store(0, Ordering::SeqCst);
+        Ok(())
+    }
+
     /// Brings the indexes up to date with the committed entries between two positions of one segment.
     #[inline]
     fn apply_batch(&self, from: u64, to: u64) -> Result<()> {

@@ -80,12 +80,23 @@ impl Inner {
                     return Ok(());
                 }
             }
-            // Never tried again: the kernel may have dropped the dirty pages, and a second flush would report success.
-            Err(_) => {
-                self.control.writer.poison.store(POISON_FLUSH, Ordering::SeqCst);
-                self.wake();
-            }
+            Err(_) => self.close_after_failed_flush(),
         }
         result
+    }
+
+    /// Flushes made by others than [`Inner::sync`], of room and of names, count like those of entries: the same pages may
+    /// be concerned, and the next flush would hear nothing of it.
+    pub(crate) fn flushed(&self, what: &str, result: std::io::Result<()>) -> Result<()> {
+        result.map_err(|error| {
+            self.close_after_failed_flush();
+            Code::FlushFailed.error(format!("{what}: {error}"))
+        })
+    }
+
+    /// Never tried again: the kernel may have dropped the dirty pages, and a second flush would report success.
+    pub(crate) fn close_after_failed_flush(&self) {
+        self.control.writer.poison.store(POISON_FLUSH, Ordering::SeqCst);
+        self.wake();
     }
 }

@@ -7,13 +7,14 @@
 
 use super::lock::Lock;
 use crate::{
+    entry::HEADER_BYTES,
     journal::Inner,
     store::segments::{self, FOLDER, SEGMENT_HEADER_BYTES, SEGMENTS_MAX, io_error},
 };
-use millrace_wire::{Code, Durability, Result};
+use millrace_wire::{Code, Durability, Error, Result};
 use std::{
     sync::{
-        Arc,
+        Arc, MutexGuard,
         atomic::{AtomicBool, Ordering},
     },
     thread::{self, JoinHandle},
@@ -63,6 +64,12 @@ impl Inner {
         result
     }
 
+    /// Whether room gets its blocks by a flush of its own, so that a flush of entries finds nothing to do but to write them.
+    /// Only the background thread does that, and without a lock: a slow disk must not hold up who needs the room.
+    fn flushes_room(&self) -> bool {
+        self.flushed_lately.swap(false, Ordering::Relaxed) || self.settings.durability == Durability::Disk
+    }
+
     /// Prepares the next piece after `ready`, at most to the end of one segment. The caller holds `prepare_lock`.
     fn extend_once(&self, ready: u64, end: u64) -> Result<()> {
         let segments = &self.segments;
@@ -84,12 +91,9 @@ impl Inner {
             .allocate(&region, from - start, to - start)
             .map_err(|error| io_error(segments::name(number), &error))?;
         if from == start {
-            self.medium.flush_names(FOLDER).map_err(|error| io_error(FOLDER, &error))?;
+            self.flushed(FOLDER, self.medium.flush_names(FOLDER))?;
         }
-        if self.flushed_lately.swap(false, Ordering::Relaxed) || self.settings.durability == Durability::Disk {
-            // The disk gives the range its blocks now, so that a flush of entries finds nothing to do but to write them.
-            self.medium.flush(&region).map_err(|error| io_error(segments::name(number), &error))?;
-        } else {
+        if !self.flushed_lately.load(Ordering::Relaxed) && self.settings.durability != Durability::Disk {
             // Pages made present are dirty pages: worth it only if nobody flushes them one by one.
             self.medium.prefault(&region, from - start, to - start);
             // Only if nothing before it is missing; then the background thread need not do it again.
@@ -106,7 +110,7 @@ impl Inner {
             let spare = spare_name(n);
             if self.medium.identify(&spare).is_ok_and(|(_, bytes)| bytes == self.segments.bytes()) {
                 self.medium.rename(&spare, &segments::name(number)).map_err(failed)?;
-                self.medium.flush_names(FOLDER).map_err(failed)?;
+                self.flushed(FOLDER, self.medium.flush_names(FOLDER))?;
                 // Its end may have been skipped, and a crash may have taken what storage that had.
                 let region = self.segments.map(number, false)?;
                 self.medium.reserve(&region).map_err(failed)?;
@@ -114,6 +118,45 @@ impl Inner {
             }
         }
         Ok(false)
+    }
+
+    /// Notes that the disk refuses what an append needs, until it does not any more.
+    #[cold]
+    pub(crate) fn note_refusal(&self, needed: u64, error: &Error) {
+        if error.code() != Code::FlushFailed {
+            *self.refusal() = Some((needed, error.clone()));
+            self.refuses.store(true, Ordering::Release);
+        }
+    }
+
+    pub(crate) fn refusal(&self) -> MutexGuard<'_, Option<(u64, Error)>> {
+        self.refusal.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// Tries again what the disk refused: with nobody appending, nobody else would learn that it is over.
+    fn look_after_refusal(&self) {
+        if !self.refuses.load(Ordering::Acquire) {
+            return;
+        }
+        let Some(needed) = self.refusal().as_ref().map(|(needed, _)| *needed) else { return };
+        let tried = || -> Result<()> {
+            let _guard = self.lock()?; // Clears what was left of a batch that was refused.
+            self.extend_ready(needed)?;
+            let tail = self.control.published.tail.load(Ordering::Acquire);
+            let segments = &self.segments;
+            if segments.offset(tail) != 0 && tail + HEADER_BYTES <= self.control.upkeep.ready.load(Ordering::Acquire) {
+                // Behind everything committed stands nothing; so it may say so once more.
+                segments.clear(tail, tail + HEADER_BYTES)?;
+            }
+            Ok(())
+        };
+        match tried() {
+            Ok(()) => {
+                *self.refusal() = None;
+                self.refuses.store(false, Ordering::Release);
+            }
+            Err(error) => self.note_refusal(needed, &error),
+        }
     }
 
     /// How far ahead of the tail there should be storage.
@@ -150,7 +193,16 @@ impl Inner {
         let boundary = segments.start(segments.number(ready)) + segments.bytes();
         let next = if segments.offset(ready) != 0 { next.min(boundary) } else { next };
         // A full disk shows at the append that needs the room; here there is nobody to tell.
-        self.extend_ready(next).is_ok()
+        if self.extend_ready(next).is_err() {
+            return false;
+        }
+        if self.flushes_room()
+            && let Ok(region) = segments.map(segments.number(next - 1), false)
+        {
+            // A failure closes the journal: those who wait hear of it there.
+            let _ = self.flushed(&segments::name(segments.number(next - 1)), self.medium.flush(&region));
+        }
+        true
     }
 
     /// Makes the next pages ahead of the tail present and writable in this process; false if there was nothing to do.
@@ -203,6 +255,7 @@ impl Preparer {
             let mut durable_seen = 0;
             while !stop_there.load(Ordering::Relaxed) {
                 inner_there.nudged.store(false, Ordering::Relaxed);
+                inner_there.look_after_refusal();
                 if !inner_there.touch_ahead(&mut durable_seen) && !inner_there.prepare_ahead() {
                     thread::park_timeout(LOOK);
                 }

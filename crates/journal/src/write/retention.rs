@@ -204,7 +204,7 @@ impl Inner {
         } else {
             self.medium.remove(&segments::name(number)).map_err(failed)?;
         }
-        self.medium.flush_names(FOLDER).map_err(failed)?;
+        self.flushed(FOLDER, self.medium.flush_names(FOLDER))?;
         self.segments.retire_before(number + 1, &|other| is_kept && other == identity || self.is_spare(other));
         Ok(())
     }

@@ -25,7 +25,8 @@ const BATCH_TIME: Duration = Duration::from_millis(1);
 
 /// Whether an error of the journal may go away by itself.
 pub(super) fn is_transient(error: &Error) -> bool {
-    matches!(error.code(), Code::DiskFull | Code::JournalFull | Code::Busy)
+    use Code::{AppendUncertain, Busy, DiskFull, Io, JournalFull, ReadOnly};
+    matches!(error.code(), DiskFull | ReadOnly | Io | AppendUncertain | JournalFull | Busy)
 }
 
 pub(super) struct State {

@@ -55,6 +55,10 @@ impl Drop for Exit<'_> {
 
 fn work(shared: &Arc<Shared>) {
     while !shared.stopping() {
+        // A journal that was closed wakes everybody who waits for it.
+        if let Err(error) = shared.namespace.journal().check_health() {
+            return shared.fail(error);
+        }
         let worked = match shared.claim() {
             Ok(Some((claim, more))) => {
                 let (began, alone) = shared.pool.begin(more);

@@ -3,9 +3,9 @@
 //! Inside, functions run ahead on records that are not durable yet. Whatever becomes visible outside is made into a
 //! [`Held`], whose value comes out only here. Source: external synchrony for function workflows.
 //!
-//! Whoever serves many connections calls [`Gate::turn`] before it sleeps: one flush then releases all that is held, and
-//! costs no wake-up of another thread. While the disk is slow, a thread of the gate flushes instead, so that those
-//! who do not wait for the disk are not held up.
+//! Whoever serves many connections calls [`Gate::turn`] before it sleeps: one flush then releases all that is held. A thread
+//! of the gate flushes: nobody knows before how long a flush will take, and who does not wait for the disk must not
+//! be held up.
 
 use millrace_journal::{Durability, Journal, Position};
 use millrace_wire::{Error, Result};
@@ -13,18 +13,13 @@ use std::{
     future::Future,
     pin::Pin,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak,
         atomic::{AtomicBool, Ordering},
     },
     task::{Context, Poll, Waker},
     thread::{self, Thread},
-    time::{Duration, Instant},
+    time::Duration,
 };
-
-/// A flush that takes longer than this makes the disk count as slow.
-const SLOW: Duration = Duration::from_millis(5);
-/// So many quick flushes in a row make it count as quick again.
-const QUICK_FLUSHES: u32 = 16;
 
 /// Codes of errors that tell of the namespace's state.
 const STATE_CODES: &str = "MR2";
@@ -35,10 +30,9 @@ pub struct Gate {
     waiting: Mutex<Vec<(Position, Waker)>>,
     /// Whether anybody waits; spares those who have nothing to do the lock.
     any: AtomicBool,
-    slow: AtomicBool,
-    /// Whether anybody ever called [`Gate::turn`]; otherwise the gate's own thread flushes.
+    /// Whether anybody ever called [`Gate::turn`]; otherwise who waits wakes the flusher at once.
     driven: AtomicBool,
-    flusher: Mutex<Option<Thread>>,
+    flusher: OnceLock<Option<Thread>>,
     myself: Weak<Gate>,
 }
 
@@ -48,9 +42,8 @@ impl Gate {
             journal,
             waiting: Mutex::default(),
             any: AtomicBool::new(false),
-            slow: AtomicBool::new(false),
             driven: AtomicBool::new(false),
-            flusher: Mutex::default(),
+            flusher: OnceLock::new(),
             myself: myself.clone(),
         })
     }
@@ -69,30 +62,32 @@ impl Gate {
         Held { outcome: Some(Err(error)), upto, gate }
     }
 
-    /// Flushes for everybody who waits. Call it when there is nothing else to do, before sleeping.
+    /// Has everybody who waits flushed for. Call it when there is nothing else to do, before sleeping.
     pub fn turn(&self) {
         if !self.driven.load(Ordering::Relaxed) {
             self.driven.store(true, Ordering::Relaxed);
-            self.slow.store(false, Ordering::Relaxed);
         }
-        if !self.any.load(Ordering::Acquire) {
-            return;
-        }
-        if self.slow.load(Ordering::Relaxed)
-            && let Some(flusher) = &*self.flusher()
-        {
-            return flusher.unpark();
-        }
-        if self.flush() > SLOW {
-            self.become_slow();
+        if self.any.load(Ordering::Acquire) {
+            self.wake_flusher();
         }
     }
 
-    /// One flush for all who wait; returns how long it took. Who fails to flush hears of it through the journal's health.
-    fn flush(&self) -> Duration {
-        let start = Instant::now();
+    /// A gate that cannot have a thread flushes where it is asked to.
+    fn wake_flusher(&self) {
+        let start = || {
+            let myself = self.myself.clone();
+            let thread = thread::Builder::new().name("millrace-flush".into()).spawn(move || flush_for(&myself));
+            thread.ok().map(|thread| thread.thread().clone())
+        };
+        match self.flusher.get_or_init(start) {
+            Some(flusher) => flusher.unpark(),
+            None => self.flush(),
+        }
+    }
+
+    /// One flush for all who wait. Who fails to flush hears of it through the journal's health.
+    fn flush(&self) {
         let result = self.journal.sync(self.journal.tail());
-        let took = start.elapsed();
         let durable = self.journal.durable();
         let mut waiting = self.waiting();
         let mut woken = Vec::with_capacity(waiting.len());
@@ -106,53 +101,26 @@ impl Gate {
         self.any.store(!waiting.is_empty(), Ordering::Release);
         drop(waiting);
         woken.into_iter().for_each(Waker::wake);
-        took
-    }
-
-    #[cold]
-    fn become_slow(&self) {
-        let mut flusher = self.flusher();
-        if flusher.is_none() {
-            let myself = self.myself.clone();
-            // A gate that cannot have a thread goes on flushing where it is asked to.
-            let thread = thread::Builder::new().name("millrace-flush".into()).spawn(move || flush_while_slow(&myself));
-            *flusher = thread.ok().map(|thread| thread.thread().clone());
-        }
-        self.slow.store(flusher.is_some(), Ordering::Relaxed);
     }
 
     fn wait_for(&self, upto: Position, waker: &Waker) {
         self.waiting().push((upto, waker.clone()));
         self.any.store(true, Ordering::Release);
-        if !self.driven.load(Ordering::Relaxed) && !self.slow.load(Ordering::Relaxed) {
-            self.become_slow();
-        }
-        if self.slow.load(Ordering::Relaxed)
-            && let Some(flusher) = &*self.flusher()
-        {
-            flusher.unpark();
+        if !self.driven.load(Ordering::Relaxed) {
+            self.wake_flusher();
         }
     }
 
     fn waiting(&self) -> MutexGuard<'_, Vec<(Position, Waker)>> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
-
-    fn flusher(&self) -> MutexGuard<'_, Option<Thread>> {
-        self.flusher.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
-/// Flushes while flushes are slow. The thread lives as long as the gate, asleep when it is not needed.
-fn flush_while_slow(gate: &Weak<Gate>) {
-    let mut quick = 0;
+/// Flushes for those who wait at the gate. The thread lives as long as the gate, asleep when it is not needed.
+fn flush_for(gate: &Weak<Gate>) {
     while let Some(gate) = gate.upgrade() {
         if gate.any.load(Ordering::Acquire) {
-            quick = if gate.flush() > SLOW { 0 } else { quick + 1 };
-            if quick >= QUICK_FLUSHES && gate.driven.load(Ordering::Relaxed) {
-                quick = 0;
-                gate.slow.store(false, Ordering::Relaxed);
-            }
+            gate.flush();
         } else {
             drop(gate);
             thread::park_timeout(Duration::from_secs(1));

@@ -2,7 +2,7 @@
 
 use super::{Links, note, upstream};
 use crate::{
-    admission::{self, RETRY_AFTER_MS, Room, Stage},
+    admission::{self, RETRY_AFTER_MS, RETRY_LATER_MS, Room, Stage},
     namespace::{found, named},
 };
 use millrace_journal::{Log, Position, Transaction};
@@ -16,8 +16,6 @@ use serde::{Deserialize, Serialize};
 pub const INBOUND_MAX: usize = 4096;
 /// Numbers that stay readable, for people: only the newest counts.
 const HISTORY: u64 = 4;
-/// When to try again what somebody else must first put right.
-const RETRY_LATER_MS: u32 = 1000;
 
 /// The receiving side of all streams into a namespace.
 #[derive(Clone)]
@@ -271,6 +269,9 @@ fn is_for_sender(error: &Error) -> bool {
             Code::Busy
                 | Code::RoomExhausted
                 | Code::DiskFull
+                | Code::ReadOnly
+                | Code::Io
+                | Code::AppendUncertain
                 | Code::JournalFull
                 | Code::ClockAhead
                 | Code::LinkOutOfOrder
@@ -282,7 +283,7 @@ fn refusal(error: &Error) -> Refused {
         code if is_permanent(code) => None,
         Code::LinkOutOfOrder => Some(0),
         Code::Busy | Code::RoomExhausted => Some(RETRY_AFTER_MS as u32),
-        _ => Some(RETRY_LATER_MS),
+        _ => Some(RETRY_LATER_MS as u32),
     };
     Refused { code: error.code().id().to_owned(), detail: error.detail().to_owned(), retry_after_ms }
 }

@@ -61,10 +61,12 @@ pub(in crate::http) async fn text(session: &Session, query: &str) -> Result<Resp
     Query::parse(query)?.finish()?;
     let mut metrics = Metrics::default();
     of_server(&mut metrics, &session.hosted);
+    session.hosted.served().iter().for_each(|served| of_disk(&mut metrics, served.name(), served.namespace()));
     for served in session.hosted.served() {
         let (hosted, door) = (session.hosted.clone(), session.door(served.name())?);
         // What is counted is held like everything else that is told; counting may take a while.
-        for sample in super::blocking(move || of_namespace(&hosted, &door)).await? {
+        // A journal that was closed tells nothing any more but that.
+        for sample in super::blocking(move || of_namespace(&hosted, &door)).await.unwrap_or_default() {
             let (name, kind, help, labels, value) = sample;
             metrics.add(name, kind, help, &labels, value);
         }
@@ -101,6 +103,15 @@ fn of_server(metrics: &mut Metrics, hosted: &Hosted) {
     metrics.counter("millrace_sent_bytes_total", help, "", counters.sent_bytes.load(Relaxed));
 }
 
+/// How the disk is: says nothing of records, and so is told at once, also when nothing else can be.
+fn of_disk(metrics: &mut Metrics, name: &Name, namespace: &Namespace) {
+    let (journal, labels) = (namespace.journal(), format!("namespace=\"{name}\""));
+    let help = "Whether the journal can go on.";
+    metrics.gauge("millrace_journal_healthy", help, &labels, u64::from(journal.check_health().is_ok()));
+    let help = "Whether the disk takes no appends now: it is full, read-only or fails.";
+    metrics.gauge("millrace_journal_refusing", help, &labels, u64::from(journal.refusal().is_some()));
+}
+
 type Sample = (&'static str, &'static str, &'static str, String, u64);
 
 fn of_namespace(hosted: &Hosted, door: &Door) -> Held<Vec<Sample>> {
@@ -120,7 +131,6 @@ fn journal(samples: &mut Vec<Sample>, name: &Name, namespace: &Namespace) {
     let labels = format!("namespace=\"{name}\"");
     let mut gauge = |metric, help, value| samples.push((metric, "gauge", help, labels.clone(), value));
     let (tail, durable, first) = (journal.tail().get(), journal.durable().get(), journal.first().get());
-    gauge("millrace_journal_healthy", "Whether the journal can go on.", u64::from(journal.check_health().is_ok()));
     gauge("millrace_journal_kept_bytes", "Bytes from the oldest entry to the newest.", tail.saturating_sub(first));
     let lag = tail.saturating_sub(durable);
     gauge("millrace_journal_durable_lag_bytes", "Bytes at the journal's end that may not be on disk yet.", lag);

@@ -60,6 +60,9 @@ pub(in crate::http) fn ready(hosted: &Hosted, query: &str) -> Result<Response> {
         if hosted.is_draining() {
             return Some("the host is stopping".into());
         }
+        if let Some(error) = served.namespace().journal().refusal() {
+            return Some(format!("the disk takes no appends: {error}"));
+        }
         match host_of(hosted, served.name()) {
             None => Some("no functions are run here".into()),
             Some(status) => status.failure.map(|failure| format!("the host stopped running functions: {failure}")),

@@ -1,0 +1,511 @@
+//! Disks that refuse: every kind of refusal, at every call, for a while, then the disk works again, then the power fails.
+//!
+//! The oracle: what was acknowledged is there; what was refused is not, and nothing is half there; a full or read-only disk
+//! is over when it is over, without reopening; after a failed flush nothing is taken any more until the next open, which
+//! believes the disk and not the cache. `MILLRACE_SEED` repeats a run, `MILLRACE_DISK_SECONDS` makes it longer.
+
+mod model;
+
+use millrace_journal::{
+    Durability, Journal,
+    medium::sim::{Call, Fault, Faults, SimDisk, SimMedium},
+};
+use millrace_wire::{Code, EventId, Result};
+use model::{Random, open, sim_options};
+use std::{
+    collections::HashSet,
+    path::Path,
+    sync::{
+        Arc, Condvar, Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+/// How a disk refuses.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Kind {
+    /// No block can be had: for room, for files.
+    Full,
+    /// Nor for bytes that have storage already, as where nothing is overwritten in place.
+    FullToTheLast,
+    ReadOnly,
+    /// Bytes are not taken.
+    WriteFails,
+    /// Some bytes are taken, and then none, not even to take them back.
+    CutShort,
+    FlushFails,
+    NamesFail,
+    ManifestFails,
+    RenameFails,
+}
+
+const KINDS: [Kind; 9] = [
+    Kind::Full,
+    Kind::FullToTheLast,
+    Kind::ReadOnly,
+    Kind::WriteFails,
+    Kind::CutShort,
+    Kind::FlushFails,
+    Kind::NamesFail,
+    Kind::ManifestFails,
+    Kind::RenameFails,
+];
+
+/// When a disk refuses: from one call on, for so many.
+#[derive(Clone, Copy, Debug)]
+struct Trouble {
+    kind: Kind,
+    from: u64,
+    calls: u64,
+    bytes: usize,
+}
+
+impl Trouble {
+    fn random(random: &mut Random, calls: u64) -> Self {
+        Self {
+            kind: KINDS[random.below(KINDS.len())],
+            from: random.below(calls as usize) as u64,
+            calls: [1, 1, 2, 5, 20, u64::MAX][random.below(6)],
+            bytes: [1, 4, 60, 64, 100, 512, 4096][random.below(7)],
+        }
+    }
+
+    /// The fault for the call of this number, counted in those that this kind concerns.
+    fn fault(self, call: Call, number: u64, cut: &mut bool) -> Fault {
+        if number < self.from || number - self.from >= self.calls {
+            return Fault::None;
+        }
+        let error = |error: i32, calls: &[Call]| if calls.contains(&call) { Fault::Error(error) } else { Fault::None };
+        match self.kind {
+            Kind::Full => error(libc::ENOSPC, &[Call::Allocate, Call::Replace]),
+            Kind::FullToTheLast => error(libc::ENOSPC, &[Call::Allocate, Call::Replace, Call::Write]),
+            Kind::ReadOnly => error(libc::EROFS, &[Call::Allocate, Call::Replace, Call::Write, Call::Rename]),
+            Kind::WriteFails => error(libc::EIO, &[Call::Write, Call::Allocate]),
+            Kind::CutShort if call == Call::Write && !*cut => {
+                *cut = true;
+                Fault::Short(self.bytes)
+            }
+            Kind::CutShort => error(libc::EIO, &[Call::Write]),
+            Kind::FlushFails => error(libc::EIO, &[Call::Flush]),
+            Kind::NamesFail => error(libc::EIO, &[Call::FlushNames]),
+            Kind::ManifestFails => error(libc::EIO, &[Call::Replace]),
+            Kind::RenameFails => error(libc::EIO, &[Call::Rename]),
+        }
+    }
+
+    fn on(self, disk: &SimDisk, calls: &Arc<AtomicU64>) {
+        let (calls, mut cut) = (calls.clone(), false);
+        disk.set_faults(Some(
+            Box::new(move |call| self.fault(call, calls.fetch_add(1, Ordering::Relaxed), &mut cut)) as Faults
+        ));
+    }
+}
+
+/// What somebody outside knows of a journal.
+#[derive(Default)]
+struct Told {
+    /// Batches that were committed, in order: the numbers of their records, and their end.
+    committed: Vec<(Vec<u64>, u64)>,
+    /// Numbers of records that were refused.
+    refused: HashSet<u64>,
+    /// Numbers of which it was said that they may yet appear.
+    uncertain: HashSet<u64>,
+    durable: u64,
+    flush_failed: bool,
+    next: u64,
+}
+
+struct World {
+    disk: SimDisk,
+    medium: Arc<SimMedium>,
+    journal: Journal,
+    told: Told,
+}
+
+/// Half of the records end in zeros, which a cleared place holds anyway.
+fn payload(number: u64, bytes: usize) -> Vec<u8> {
+    let mut payload = vec![if number.is_multiple_of(2) { 0 } else { 0xA5 }; bytes.max(8)];
+    payload[..8].copy_from_slice(&number.to_le_bytes());
+    payload
+}
+
+/// What a disk may be refused with.
+fn is_of_disk(code: Code) -> bool {
+    matches!(code, Code::DiskFull | Code::ReadOnly | Code::Io | Code::FlushFailed | Code::AppendUncertain)
+}
+
+impl World {
+    fn new(durability: Durability) -> World {
+        let disk = SimDisk::default();
+        drop(Journal::create_on(disk.process(), Path::new("sim"), &sim_options(durability)).unwrap());
+        let medium = disk.process();
+        let journal = open(&medium).unwrap();
+        for (name, history) in [("a", 100_000), ("big", 2)] {
+            journal.commit(|batch| batch.create_log(&name.parse().unwrap(), history)).unwrap();
+        }
+        journal.sync(journal.tail()).unwrap();
+        World { disk, medium, journal, told: Told::default() }
+    }
+
+    /// Commits a batch of records, or is refused.
+    fn append(&mut self, sizes: &[usize]) -> Result<()> {
+        let numbers: Vec<u64> = (self.told.next..).take(sizes.len()).collect();
+        self.told.next += sizes.len() as u64;
+        let (a, big) = (self.journal.log(&"a".parse().unwrap())?, self.journal.log(&"big".parse().unwrap())?);
+        let committed = self.journal.commit(|batch| {
+            for (number, bytes) in numbers.iter().zip(sizes) {
+                batch.append(&a, &payload(*number, (*bytes).min(5000)), EventId::NONE, 0)?;
+                if *bytes > 5000 {
+                    batch.append(&big, &vec![7; *bytes], EventId::NONE, 0)?;
+                }
+            }
+            Ok(())
+        });
+        match committed {
+            Ok(committed) => {
+                self.told.committed.push((numbers, committed.end.get()));
+                Ok(())
+            }
+            Err(error) => {
+                let set = match error.code() {
+                    Code::AppendUncertain => &mut self.told.uncertain,
+                    _ => &mut self.told.refused,
+                };
+                set.extend(numbers);
+                Err(error)
+            }
+        }
+    }
+
+    /// One operation; what the disk refuses is refused with a code that says so.
+    fn operate(&mut self, random: &mut Random, context: &str) {
+        let number = self.told.next;
+        let result = match random.below(12) {
+            0..4 => self.append(&[random.below(300)]),
+            4 | 5 => self.append(&[random.below(5000), random.below(5000), random.below(100)]),
+            6 | 7 => self.append(&[200_000, 40 + random.below(60_000)]),
+            8 => {
+                let name = format!("l/{number}").parse().unwrap();
+                self.journal.commit(|batch| batch.create_log(&name, 1 + number % 2000).map(drop)).map(drop)
+            }
+            9 => {
+                let failed = self.journal.commit(|batch| {
+                    let a = batch.catalog().log("a").cloned().unwrap();
+                    batch.append(&a, &payload(u64::MAX, 500), EventId::NONE, 0)?;
+                    Err::<(), _>(Code::Busy.error("on purpose"))
+                });
+                let error = failed.unwrap_err();
+                if error.code() == Code::Busy { Ok(()) } else { Err(error) }
+            }
+            10 => self.journal.maintain(&|_| true).map(drop),
+            _ => {
+                let tail = self.journal.tail();
+                self.journal.sync(tail).map(|()| self.told.durable = self.told.durable.max(tail.get()))
+            }
+        };
+        if let Err(error) = result {
+            assert!(is_of_disk(error.code()), "{context}: {error}");
+            self.told.flush_failed |= error.code() == Code::FlushFailed;
+            assert_eq!(self.journal.check_health().is_err(), self.told.flush_failed, "{context}: {error}");
+        }
+    }
+
+    /// The disk works again: appends do so at once, or not before the journal is opened again.
+    fn service_returns(&mut self, context: &str) {
+        self.disk.set_faults(None);
+        if self.journal.check_health().is_err() {
+            self.told.flush_failed = true;
+            let tail = self.journal.tail();
+            assert_eq!(self.append(&[10]).unwrap_err().code(), Code::FlushFailed, "{context}");
+            if self.journal.durable() < tail {
+                assert_eq!(self.journal.sync(tail).unwrap_err().code(), Code::FlushFailed, "{context}");
+            }
+        } else {
+            self.append(&[10]).unwrap_or_else(|error| panic!("{context}: no service though the disk works: {error}"));
+        }
+        self.look(&self.journal, true, context);
+    }
+
+    /// Compares what is readable with what was told; returns how many committed batches are there. `all` if nothing committed
+    /// may be missing.
+    fn look(&self, journal: &Journal, all: bool, context: &str) -> usize {
+        let log = journal.log(&"a".parse().unwrap()).unwrap();
+        let mut bytes = Vec::new();
+        let mut found = Vec::new();
+        for seqno in 1..=log.latest() {
+            journal.get(&log, seqno, &mut bytes).unwrap_or_else(|error| panic!("{context}: record {seqno}: {error}"));
+            let number = u64::from_le_bytes(bytes[..8].try_into().unwrap());
+            assert_eq!(bytes, payload(number, bytes.len()), "{context}: record {seqno} is not what was appended");
+            found.push(number);
+        }
+        let told = &self.told;
+        let bad: Vec<_> = found.iter().filter(|number| told.refused.contains(number)).collect();
+        assert!(bad.is_empty(), "{context}: refused, and yet there: {bad:?}");
+        let mut rest = found.iter().peekable();
+        let (mut missing, mut there) = (None, 0);
+        for (numbers, end) in &told.committed {
+            let next: Vec<u64> =
+                (0..numbers.len()).map_while(|_| rest.next_if(|n| !told.uncertain.contains(n))).copied().collect();
+            if next.is_empty() {
+                missing.get_or_insert(*end);
+                continue;
+            }
+            there += 1;
+            assert!(
+                next == *numbers && missing.is_none(),
+                "{context}: {next:?} stands where {numbers:?} was committed"
+            );
+        }
+        assert!(!all || missing.is_none(), "{context}: committed up to {missing:x?} and not there");
+        assert!(missing.is_none_or(|end| end > told.durable), "{context}: acknowledged and lost: {missing:x?}");
+        let uncertain: Vec<_> = rest.collect();
+        assert!(
+            uncertain.iter().all(|number| told.uncertain.contains(number)),
+            "{context}: {uncertain:?} came from nowhere"
+        );
+        let report = journal.check(&mut |_, _| {}).unwrap();
+        assert_eq!(report.fault_count, 0, "{context}: {:?}", report.faults);
+        there
+    }
+
+    /// All processes die, and then perhaps the power; everything is verified, used again, and the power fails once more.
+    fn ends(mut self, random: &mut Random, context: &str) {
+        self.medium.kill();
+        let power = random.below(2) == 0;
+        self.disk.set_cache_sticks(random.below(2) == 0);
+        if power {
+            self.disk = self.disk.crash(&mut |n| random.below(n));
+        }
+        let context = format!("{context}, power {power}");
+        self.medium = self.disk.process();
+        self.journal = open(&self.medium).unwrap_or_else(|error| panic!("{context}: {error}"));
+        assert!(self.journal.recovery().damaged.is_empty(), "{context}: {:?}", self.journal.recovery());
+        let all = !power && !self.told.flush_failed;
+        let there = self.look(&self.journal, all, &context);
+        // What is seen now was read by somebody, and counts from now on: it is on the disk.
+        let seen = self.journal.tail();
+        assert!(self.journal.durable() >= seen, "{context}: what recovery found is not durable");
+        self.told.committed.truncate(there);
+        self.told.durable = self.told.committed.last().map_or(0, |(_, end)| *end);
+        self.medium.kill();
+        let disk = self.disk.crash(&mut |_| 0);
+        let medium = disk.process();
+        let again = open(&medium).unwrap_or_else(|error| panic!("{context}, again: {error}"));
+        self.look(&again, false, &format!("{context}, and again"));
+        medium.kill();
+    }
+}
+
+/// One life of a journal with one trouble in it.
+fn live(seed: u64, durability: Durability, trouble: Option<Trouble>) -> u64 {
+    let mut random = Random::from_seed(seed);
+    let context = format!("MILLRACE_SEED={seed}, {durability:?}, {trouble:?}");
+    let mut world = World::new(durability);
+    let calls = Arc::new(AtomicU64::new(0));
+    let none = Trouble { kind: Kind::Full, from: u64::MAX, calls: 0, bytes: 0 };
+    trouble.unwrap_or(none).on(&world.disk, &calls);
+    for _ in 0..30 {
+        world.operate(&mut random, &context);
+    }
+    let calls = calls.load(Ordering::Relaxed);
+    world.service_returns(&context);
+    world.ends(&mut random, &context);
+    calls
+}
+
+fn seconds() -> Duration {
+    let text = std::env::var("MILLRACE_DISK_SECONDS");
+    Duration::from_secs(text.map_or(5, |text| text.parse().expect("MILLRACE_DISK_SECONDS is a number")))
+}
+
+#[test]
+fn any_disk_that_refuses_anywhere_keeps_what_was_acknowledged_and_serves_again() {
+    let mut random = Random::new("refusals");
+    let start = Instant::now();
+    let mut lives = 0;
+    while lives < 20 || start.elapsed() < seconds() {
+        let seed = random.next();
+        for durability in [Durability::Disk, Durability::Memory] {
+            let calls = live(seed, durability, None);
+            for _ in 0..6 {
+                live(seed, durability, Some(Trouble::random(&mut random, calls.max(1))));
+                lives += 1;
+            }
+        }
+    }
+    println!("{lives} lives");
+}
+
+#[test]
+fn every_call_of_a_life_refused_in_every_way() {
+    let mut random = Random::new("every call");
+    let seed = random.next();
+    let mut lives = 0;
+    for durability in [Durability::Disk, Durability::Memory] {
+        let calls = live(seed, durability, None);
+        for from in 0..calls.min(16) {
+            for kind in KINDS {
+                live(seed, durability, Some(Trouble { kind, from, calls: 1 + from % 3, bytes: 64 }));
+                lives += 1;
+            }
+        }
+    }
+    assert!(lives > 100, "{lives}");
+}
+
+#[test]
+fn a_recovery_on_a_disk_that_refuses_loses_nothing_and_the_next_one_succeeds() {
+    let mut random = Random::new("recovery");
+    let seed = random.next();
+    for durability in [Durability::Disk, Durability::Memory] {
+        for kind in KINDS {
+            let mut refused = 0;
+            for from in 0.. {
+                let context = format!("MILLRACE_SEED={seed}, {durability:?}, {kind:?} at call {from} of recovery");
+                let mut script = Random::from_seed(seed);
+                let mut world = World::new(durability);
+                (0..12).for_each(|_| world.operate(&mut script, &context));
+                world.medium.kill();
+                let calls = Arc::new(AtomicU64::new(0));
+                Trouble { kind, from, calls: 2, bytes: 64 }.on(&world.disk, &calls);
+                let medium = world.disk.process();
+                match open(&medium) {
+                    Ok(journal) => {
+                        // Only what comes late may be refused without refusing the open, such as room ahead.
+                        medium.kill();
+                        drop(journal);
+                    }
+                    Err(error) => {
+                        refused += 1;
+                        assert!(is_of_disk(error.code()), "{context}: {error}");
+                        world.told.flush_failed |= error.code() == Code::FlushFailed;
+                    }
+                }
+                medium.kill();
+                world.disk.set_faults(None);
+                world.ends(&mut script, &context);
+                if calls.load(Ordering::Relaxed) <= from {
+                    break;
+                }
+            }
+            assert!(refused > 0 || matches!(kind, Kind::CutShort | Kind::RenameFails | Kind::WriteFails), "{kind:?}");
+        }
+    }
+}
+
+#[test]
+fn creation_on_a_disk_that_refuses_leaves_room_for_the_next() {
+    for kind in KINDS {
+        for from in 0.. {
+            let disk = SimDisk::default();
+            let calls = Arc::new(AtomicU64::new(0));
+            Trouble { kind, from, calls: u64::MAX, bytes: 7 }.on(&disk, &calls);
+            let create = || Journal::create_on(disk.process(), Path::new("sim"), &sim_options(Durability::Disk));
+            let created = create();
+            disk.set_faults(None);
+            let refused = created.is_err();
+            match created {
+                Ok(journal) => drop(journal),
+                Err(error) => {
+                    assert!(is_of_disk(error.code()), "{kind:?} at {from}: {error}");
+                    match create() {
+                        Ok(journal) => drop(journal),
+                        // It was made, and only opening it failed.
+                        Err(error) => assert_eq!(error.code(), Code::NamespaceExists, "{kind:?} at {from}: {error}"),
+                    }
+                }
+            }
+            let journal = open(&disk.process()).unwrap_or_else(|error| panic!("{kind:?} at {from}: {error}"));
+            journal.commit(|batch| batch.create_log(&"a".parse().unwrap(), 9)).unwrap();
+            assert_eq!(journal.check(&mut |_, _| {}).unwrap().fault_count, 0);
+            if !refused {
+                break;
+            }
+        }
+    }
+}
+
+/// The thread that makes room flushes the same file as those who wait: a failure that it hears is theirs.
+#[test]
+fn a_flush_of_room_that_fails_closes_the_journal_too() {
+    let disk = SimDisk::default();
+    let options = sim_options(Durability::Disk);
+    // With its background thread.
+    let journal = Journal::create_on(disk.process(), Path::new("sim"), &options).unwrap();
+    let log = journal.commit(|batch| batch.create_log(&"a".parse().unwrap(), 100_000)).unwrap().value;
+    journal.sync(journal.tail()).unwrap();
+    disk.set_faults(Some(Box::new(|call| if call == Call::Flush { Fault::Error(libc::EIO) } else { Fault::None })));
+    let start = Instant::now();
+    // Nobody syncs: only room ahead is flushed.
+    while journal.check_health().is_ok() {
+        assert!(start.elapsed() < Duration::from_secs(120), "the failure was swallowed");
+        let _ = journal.commit(|batch| batch.append(&log, &[1; 4000], EventId::NONE, 0));
+    }
+    disk.set_faults(None);
+    assert_eq!(journal.sync(journal.tail()).unwrap_err().code(), Code::FlushFailed, "and was not forgotten");
+}
+
+/// What the disk refuses is known without anybody appending, and so is the end of it.
+#[test]
+fn a_refusal_is_shown_until_the_disk_takes_appends_again() {
+    for durability in [Durability::Disk, Durability::Memory] {
+        let disk = SimDisk::default();
+        let journal = Journal::create_on(disk.process(), Path::new("sim"), &sim_options(durability)).unwrap();
+        let log = journal.commit(|batch| batch.create_log(&"a".parse().unwrap(), 100_000)).unwrap().value;
+        assert!(journal.refusal().is_none());
+        disk.set_room(Some(0));
+        let append = || journal.commit(|batch| batch.append(&log, &[1; 4000], EventId::NONE, 0));
+        let error = std::iter::repeat_with(append).find_map(Result::err).unwrap();
+        assert_eq!(error.code(), Code::DiskFull);
+        std::thread::sleep(Duration::from_millis(500)); // It is tried meanwhile, and nothing has changed.
+        assert_eq!(journal.refusal().map(|error| error.code()), Some(Code::DiskFull));
+        disk.set_room(None);
+        let start = Instant::now();
+        while journal.refusal().is_some() {
+            assert!(start.elapsed() < Duration::from_secs(120), "nobody noticed the room");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        append().unwrap();
+    }
+}
+
+/// Appends that do not wait for the disk do not: not for the flush of others, and not for the flush of room.
+#[test]
+fn a_disk_that_stalls_holds_up_only_those_who_wait_for_it() {
+    for durability in [Durability::Disk, Durability::Memory] {
+        let disk = SimDisk::default();
+        let journal = Journal::create_on(disk.process(), Path::new("sim"), &sim_options(durability)).unwrap();
+        let log = journal.commit(|batch| batch.create_log(&"a".parse().unwrap(), 100_000)).unwrap().value;
+        journal.sync(journal.tail()).unwrap();
+        // Flushes end when the test says so.
+        let (over, stalled) = (Arc::new((Mutex::new(false), Condvar::new())), Arc::new(AtomicU64::new(0)));
+        let (of_disk, count) = (over.clone(), stalled.clone());
+        disk.set_faults(Some(Box::new(move |call| {
+            if call != Call::Flush {
+                return Fault::None;
+            }
+            count.fetch_add(1, Ordering::SeqCst);
+            Fault::Stall(of_disk.clone())
+        })));
+        std::thread::scope(|scope| {
+            let first = journal.commit(|batch| batch.append(&log, b"first", EventId::NONE, 0)).unwrap().end;
+            let of_waiter = journal.clone();
+            let waiter = scope.spawn(move || of_waiter.sync(first));
+            let start = Instant::now();
+            while stalled.load(Ordering::SeqCst) == 0 {
+                assert!(start.elapsed() < Duration::from_secs(120), "nobody flushes");
+                std::thread::yield_now();
+            }
+            // More than the room that was ready, and more than the background thread may have made.
+            for n in 0..150u64 {
+                journal.commit(|batch| batch.append(&log, &payload(n, 4000), EventId::NONE, 0)).unwrap();
+            }
+            assert!(!waiter.is_finished() && journal.durable() < first, "somebody said that it is durable");
+            *over.0.lock().unwrap() = true;
+            over.1.notify_all();
+            waiter.join().unwrap().unwrap();
+        });
+        assert_eq!(log.latest(), 151);
+    }
+}
