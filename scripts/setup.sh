@@ -4,7 +4,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-PACKAGES=(build-essential clang lld wasi-libc libclang-rt-dev libclang-rt-dev-wasm32 python3-venv iproute2 nftables)
+PACKAGES=(build-essential clang lld wasi-libc libclang-rt-dev libclang-rt-dev-wasm32 python3-venv iproute2 nftables strace)
 STAMP=.venv/.installed
 # Only `setup.sh bench`: what our figures stand beside, and what makes the load.
 PEERS=(redis-server etcd-server nginx-light wrk)

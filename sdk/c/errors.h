@@ -28,6 +28,7 @@
 #define MRC_HOST_HELD (-2017)
 #define MRC_CLOCK_DRIFT (-2018)
 #define MRC_BUSY (-2019)
+#define MRC_APPEND_UNCERTAIN (-2020)
 #define MRC_LOG_NOT_FOUND (-2101)
 #define MRC_LOG_EXISTS (-2102)
 #define MRC_LOG_IN_USE (-2103)
