@@ -71,7 +71,7 @@ fn a_full_disk(durability: &str) {
     disk.fill();
     feed(0);
     eventually("the full disk is told", || producers.refused("MR2008") > 40);
-    eventually("the operator hears of it", || farm.said("error[MR2008]"));
+    eventually("the operator hears of it", || farm.said("MR2008"));
     let ready = farm.is_ready();
     assert!(ready.status == 503 && ready.body.contains("MR2008"), "{}", ready.body);
     let metrics = http(port, "GET", "/metrics", "").unwrap().body;
@@ -132,7 +132,7 @@ fn a_disk_that_takes_nothing_for_a_while_is_waited_for() {
         producers.go_on();
         let injected = Injected::into(farm.host.pid(), &format!("pwrite64:error={error}"));
         eventually("it is refused", || producers.refused(code) > 20);
-        eventually("the operator hears of it", || farm.said(&format!("error[{code}]")));
+        eventually("the operator hears of it", || farm.said(code));
         assert_eq!(farm.is_ready().status, 503);
         drop(injected);
         eventually("it is ready again", || farm.is_ready().status == 200);
@@ -167,7 +167,7 @@ fn a_failed_flush_ends_the_host_and_the_next_one_has_all_that_was_acknowledged()
         assert_eq!(farm.host.ended(), 74, "round {round}");
         drop(injected);
         let said = fs::read_to_string(stderr).unwrap();
-        assert!(said.contains("error[MR2009]") && said.contains("remedy: ") && !said.contains("panicked"), "{said}");
+        assert!(said.contains("MR2009") && said.contains("remedy") && !said.contains("panicked"), "{said}");
         let more = producers.end();
         told.acked.extend(more.acked);
         told.refused.extend(more.refused);
@@ -224,7 +224,7 @@ fn a_slow_disk_holds_up_only_who_waits_for_it() {
     let memory = AppendOptions { durability: Some(Durability::Memory), ..AppendOptions::default() };
     for n in 0..200u64 {
         client.append("in2", &n.to_le_bytes(), memory).unwrap();
-        assert_eq!(client.get("in2", 1, Wait::default()).unwrap().payload, b"durable");
+        assert_eq!(client.get("in2", 1, Wait::default()).unwrap().data, b"durable");
         client.ping().unwrap();
         assert_eq!(http(port, "GET", "/healthz", "").unwrap().status, 200);
     }
@@ -261,9 +261,12 @@ fn commands_say_what_is_wrong_with_the_disk_and_leave_nothing_half_made() {
                 break;
             }
             refused += 1;
-            let code = if ended.stderr.contains("MR2008") { "MR2008" } else { "MR4017" };
+            let code = if ended.stderr.contains("MR2008") { "MR2008" } else { "MR4009" };
             ended.fails(code, 1);
-            assert_eq!(files(place.path()), Vec::<String>::new(), "something is left with {pages} pages of room");
+            // Nothing, or a namespace that is whole and only could not be opened: the next one takes it.
+            let left = files(place.path());
+            let is_whole = place.path().join("app/.millrace/manifest").exists();
+            assert!(left.is_empty() || is_whole, "{left:?} is left with {pages} pages of room");
             let ballast = fs::File::options().write(true).open(disk.path().join("ballast")).unwrap();
             ballast.set_len(ballast.metadata().unwrap().len() - 4096).unwrap();
         }

@@ -96,10 +96,16 @@ fn not_written(path: &Path, error: &std::io::Error) -> millrace_node::Error {
 }
 
 fn make_dir(path: &Path, made: &mut Made) -> Result<()> {
-    let missing: Vec<&Path> =
-        path.ancestors().take_while(|above| !above.as_os_str().is_empty() && !above.exists()).collect();
-    made.0.extend(missing.into_iter().rev().map(Path::to_owned));
-    fs::create_dir_all(path).map_err(|error| not_written(path, &error))
+    let is_missing = |above: &&Path| !above.as_os_str().is_empty() && !above.exists();
+    let missing: Vec<PathBuf> = path.ancestors().take_while(is_missing).map(Path::to_owned).collect();
+    made.0.extend(missing.iter().rev().cloned());
+    fs::create_dir_all(path).map_err(|error| not_written(path, &error))?;
+    // Its name is durable, and so are those of the directories above it that had to be made.
+    for made in &missing {
+        let above = made.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        fs::File::open(above).and_then(|names| names.sync_all()).map_err(|error| not_written(above, &error))?;
+    }
+    Ok(())
 }
 
 /// Writes a file unless there is one; says whether it did.
