@@ -79,7 +79,7 @@ fn a_full_disk(durability: &str) {
     assert!(metrics.contains("millrace_journal_healthy{namespace=\"farm\"} 1"), "{metrics}");
     // What is there can be read, and what runs is not replaced by half of something.
     assert_eq!(http(port, "GET", "/v1/namespaces/farm/logs/in/records/1", "").unwrap().status, 200);
-    place.run(["log", "append", "in", "x"]).fails("MR2008", 1);
+    place.run(["log", "append", "in", &"x".repeat(100_000)]).fails("MR2008", 1);
     let version = |place: &Place| place.run(["--json", "function", "ls"]).ok().text().to_owned();
     let before = version(&place);
     let up = Place::empty();
