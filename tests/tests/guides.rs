@@ -77,4 +77,5 @@ fn serverless() {
     );
     let answers: Vec<&str> = printed.lines().filter(|line| line.contains("\"seqno\":3")).collect();
     assert_eq!(answers.len(), 2, "the same record twice:\n{printed}");
+    assert_eq!(printed.matches("{\"price\": 3, \"count\": 4}").count(), 1, "one payment, of two attempts:\n{printed}");
 }
