@@ -198,7 +198,7 @@ impl World {
                 let error = failed.unwrap_err();
                 if error.code() == Code::Busy { Ok(()) } else { Err(error) }
             }
-            10 => self.journal.maintain(&|_| true).map(drop),
+            10 => self.journal.maintain(&|_, _| true).map(drop),
             _ => {
                 let tail = self.journal.tail();
                 self.journal.sync(tail).map(|()| self.told.durable = self.told.durable.max(tail.get()))

@@ -149,12 +149,15 @@ pub struct Producers {
     threads: Vec<JoinHandle<()>>,
 }
 
+/// Appends to a log of the host on a port: the seqno, or the code of a refusal if one came.
+type Append = fn(u16, &str, &str) -> Result<u64, Option<String>>;
+
 static NAMES: AtomicU64 = AtomicU64::new(0);
 
 impl Producers {
     pub fn start(port: u16, log: &str) -> Self {
         let (told, stop) = (Arc::<Mutex<Told>>::default(), Arc::<AtomicBool>::default());
-        let by: [fn(u16, &str, &str) -> Result<u64, Option<String>>; 4] = [by_wire, by_http, by_wire, by_http];
+        let by: [Append; 4] = [by_wire, by_http, by_wire, by_http];
         let threads = by.into_iter().enumerate().map(|(n, append)| {
             let (told, stop, log) = (told.clone(), stop.clone(), log.to_owned());
             thread::spawn(move || {
