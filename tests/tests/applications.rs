@@ -186,6 +186,43 @@ fn code_that_is_missing_or_cannot_run_is_refused() {
 }
 
 #[test]
+fn up_says_what_it_deployed_before_it_had_to_stop() {
+    let place = application();
+    let more = |name: &str, code: &str| {
+        format!("[functions.{name}]\nruntime = \"oneshot\"\ncode = \"shout.sh\"\ncommand = [\"{code}\"]\n")
+    };
+    let text = format!("{APPLICATION}\n{}{}", more("broken", "./no-such-program"), more("last", "./shout.sh"));
+    place.write("millrace.toml", &text);
+    let said = place.run(["up"]);
+    assert!(said.code == 1 && said.stderr.starts_with("error[MR3"), "{said:#?}");
+    assert!(said.stderr.contains("function 'broken': "), "{}", said.stderr);
+    assert!(said.stderr.contains("deployed: shout; not deployed: broken, last"), "{}", said.stderr);
+    let there = place.run(["--json", "function", "ls"]).ok().objects();
+    assert_eq!(there.iter().map(|function| &function["name"]).collect::<Vec<_>>(), ["shout"]);
+}
+
+#[test]
+fn functions_with_pending_runs_are_removed_by_force_only_and_each_run_leaves_a_letter() {
+    let place = application();
+    place.run(["up"]).ok();
+    place.feed(["log", "append", "inbox", "--lines", "--quiet"], b"1\n2\n3\n").ok();
+    for command in [&["down"][..], &["function", "rm", "shout"]] {
+        let said = place.run(command).fails("MR3020", 1);
+        assert!(said.stderr.contains("function 'shout' has 3 pending runs"), "{}", said.stderr);
+    }
+    assert_eq!(place.run(["--json", "function", "ls"]).ok().object()["pending"], 3, "nothing was changed");
+    let said = place.run(["--json", "down", "--force"]).ok();
+    assert_eq!((steps(&said), &said.object()["given_up"]), (vec!["shout removed".to_owned()], &json!(3)));
+    let letters = place.records("dead/shout");
+    assert!(letters.len() == 3 && letters.iter().all(|letter| letter.contains("MR3006")), "{letters:?}");
+    place.run(["up"]).ok();
+    place.run(["log", "append", "inbox", "4"]).ok();
+    let said = place.run(["function", "rm", "shout", "--force"]).ok();
+    assert!(said.text().contains("gave up 1 pending run,"), "{}", said.text());
+    assert_eq!(place.records("dead/shout").len(), 4);
+}
+
+#[test]
 fn a_running_host_takes_up_what_is_applied() {
     let place = application();
     place.run(["up"]).ok();

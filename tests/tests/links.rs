@@ -236,6 +236,10 @@ fn mistakes_are_told_where_they_can_be_mended() {
     eventually("the rest arrives", || there.latest("in") == 3);
     let dead = here.place.records("dead/outbox");
     assert_eq!(dead.len(), 2);
+    let name = format!("127.0.0.1_{}_farm", there.port);
+    eventually("all are done", || here.link("outbox", &name).unwrap()["lag_records"] == 0);
+    let outbox = here.link("outbox", &name).unwrap();
+    assert_eq!((&outbox["sent"], &outbox["dead"], &outbox["acked"]), (&1.into(), &2.into(), &3.into()), "{outbox}");
     assert!(dead[0].contains("MR2101") && dead[1].contains("MR2101"), "{dead:?}");
 }
 

@@ -124,6 +124,14 @@ pub fn count(n: u64, one: &str) -> String {
     format!("{} {one}{plural}", grouped(n))
 }
 
+/// What is told besides of a function that was removed with its pending runs.
+pub fn given_up(runs: u64) -> String {
+    match runs {
+        0 => String::new(),
+        runs => format!("; gave up {}, of which its dead letters tell", count(runs, "pending run")),
+    }
+}
+
 /// A number with its digits in threes: `12,345`.
 pub fn grouped(n: u64) -> String {
     let digits = n.to_string();

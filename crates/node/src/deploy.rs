@@ -7,13 +7,15 @@ mod tree;
 
 use crate::{
     Namespace,
+    admission::{self, Room},
     definition::{DEAD_LETTER_HISTORY, Definition, FunctionSpec, Runtime},
+    dispatch::DeadLetter,
     namespace::{found, no_function},
-    runs::{Ending, Pending},
+    runs::{Ending, Pending, PendingRun},
 };
-use millrace_journal::Transaction;
+use millrace_journal::{Kind, Log, Transaction};
 use millrace_runtime::{ProcessSpec, PythonSpec, WasmEngine};
-use millrace_wire::{Code, EventId, Name, Result};
+use millrace_wire::{Code, Error, Name, Result};
 use serde::Serialize;
 use std::{
     path::{Path, PathBuf},
@@ -22,8 +24,10 @@ use std::{
 
 /// Directory of deployed code in a namespace.
 const FUNCTIONS: &str = "functions";
-/// Most runs that are dropped in one commit when a function is removed.
+/// Most runs that are given up in one commit when a function is removed.
 const DROP_MAX: usize = 1000;
+/// About how many bytes of dead letters go with them.
+const GIVE_UP_BYTES_MAX: usize = 128 << 10;
 
 /// What a deployment did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -122,9 +126,22 @@ impl Namespace {
         Ok(Deployed { name: spec.name.clone(), code: definition.code, change: committed.value })
     }
 
-    /// Removes a function. Its pending runs end as dead, without dead letters; one in progress publishes nothing.
+    /// Removes a function that no run waits for or works on; with one that does, it is refused.
     pub fn remove_function(&self, name: &Name) -> Result<()> {
-        // First it takes no new runs, so that the dropping below has an end.
+        let committed = self.journal().commit(|tx| {
+            let function = tx.catalog().function(name).cloned().ok_or_else(|| no_function(name))?;
+            match tx.pending(function.id()) {
+                0 => tx.remove_function(name),
+                pending => Err(pending_runs(&[(name, pending)])),
+            }
+        })?;
+        self.settle(committed.end, None)
+    }
+
+    /// Removes a function and gives up its pending runs: each ends as a dead letter, and one in progress publishes
+    /// nothing. How many they were.
+    pub fn give_up_function(&self, name: &Name) -> Result<u64> {
+        // First it takes no new runs, so that the giving up below has an end.
         self.journal().commit(|tx| {
             let function = tx.catalog().function(name).cloned().ok_or_else(|| no_function(name))?;
             if let Ok(definition) = Definition::from_attributes(name, function.attributes()) {
@@ -134,30 +151,78 @@ impl Namespace {
             Ok(())
         })?;
         let mut pending = Pending::of(self.journal())?;
+        let mut given_up = 0;
         loop {
-            let committed = self.journal().commit(|tx| drop_runs_or_function(tx, name, &mut pending))?;
-            if committed.value {
-                return self.settle(committed.end, None);
+            let committed = self.journal().commit(|tx| self.give_up_runs_or_function(tx, name, &mut pending))?;
+            match committed.value {
+                0 => return self.settle(committed.end, None).map(|()| given_up),
+                some => given_up += some,
             }
         }
     }
+
+    /// Gives up some pending runs of the function, and says how many; or removes it once there are none.
+    fn give_up_runs_or_function(&self, tx: &mut Transaction<'_>, name: &Name, pending: &mut Pending) -> Result<u64> {
+        let Some(function) = tx.catalog().function(name).cloned() else { return Ok(0) };
+        pending.catch_up(tx.tail())?;
+        let runs: Vec<PendingRun> = pending.of_function(function.id()).take(DROP_MAX).collect();
+        if runs.is_empty() {
+            return tx.remove_function(name).map(|()| 0);
+        }
+        let error = Code::FunctionRemoved.error(format!("function '{name}' was removed while the run was pending"));
+        let definition = Definition::from_attributes(name, function.attributes());
+        let letters = match &definition {
+            Ok(definition) => Some(match tx.catalog().log(&definition.spec.dead_letter).cloned() {
+                Some(log) => log,
+                None => tx.create_log(&definition.spec.dead_letter, DEAD_LETTER_HISTORY)?,
+            }),
+            // Nobody knows where its letters go.
+            Err(_) => None,
+        };
+        let bindings = self.bindings_of(tx);
+        let (mut given_up, mut bytes) = (0, 0);
+        for run in &runs {
+            let of_log = tx.catalog().log_by_id(run.log).cloned();
+            let payload = of_log.as_ref().and_then(|log| self.record_of(run, log));
+            let record = (of_log.as_ref().map_or("", |log| log.name()), run.seqno, payload.as_deref());
+            let letter = DeadLetter::new(run.id, name, record, run.attempts, &error).to_bytes();
+            bytes += letter.len();
+            if given_up > 0 && bytes > GIVE_UP_BYTES_MAX {
+                break;
+            }
+            if let Some(letters) = &letters {
+                let (cause, ending) = (run.id, Some(function.id()));
+                let admission = admission::Stage { cause, ordinal: 0, room: Room::DeadLetter, named: None, ending };
+                admission::append(tx, &bindings, letters, &letter, admission)?;
+            }
+            tx.done(function.id(), run.id, &Ending::dead(&error, &[]).to_bytes())?;
+            given_up += 1;
+        }
+        Ok(given_up)
+    }
+
+    /// The record of a pending run, also when its log's history has passed it.
+    fn record_of(&self, run: &PendingRun, log: &Log) -> Option<Vec<u8>> {
+        let journal = self.journal();
+        if let Some(Ok(entry)) = run.record.map(|position| journal.entry_at(position))
+            && (entry.kind, entry.subject, entry.seqno) == (Kind::Append, run.log, run.seqno)
+        {
+            return Some(entry.payload);
+        }
+        let mut payload = Vec::new();
+        journal.get(log, run.seqno, &mut payload).ok().map(|_| payload)
+    }
 }
 
-/// Drops some pending runs of the function or, once there are none, the function itself: then it is true.
-fn drop_runs_or_function(tx: &mut Transaction<'_>, name: &Name, pending: &mut Pending) -> Result<bool> {
-    let Some(function) = tx.catalog().function(name).cloned() else { return Ok(true) };
-    pending.catch_up(tx.tail())?;
-    let runs: Vec<EventId> = pending.of_function(function.id()).take(DROP_MAX).collect();
-    if runs.is_empty() {
-        tx.remove_function(name)?;
-        return Ok(true);
-    }
-    let error = Code::FunctionRemoved.error(format!("function '{name}' was removed while the run was pending"));
-    let ending = Ending::dead(&error, &[]).to_bytes();
-    for run in runs {
-        tx.done(function.id(), run, &ending)?;
-    }
-    Ok(false)
+/// The refusal to remove functions with pending runs.
+pub(crate) fn pending_runs(functions: &[(&Name, u64)]) -> Error {
+    let told: Vec<String> = functions
+        .iter()
+        .map(|(name, pending)| {
+            format!("function '{name}' has {pending} pending run{}", if *pending == 1 { "" } else { "s" })
+        })
+        .collect();
+    Code::FunctionPending.error(told.join(", "))
 }
 
 /// The module of a WebAssembly function that was deployed as a directory: the one `.wasm` file in it.

@@ -329,13 +329,27 @@ fn listed(list: &mut Vec<RecordRef>, record: RecordRef) {
 /// The pending runs of a namespace, found by reading its journal, and kept up with it.
 pub(crate) struct Pending {
     scan: Scan,
-    /// Run to (function, log).
-    runs: BTreeMap<EventId, (u32, u32)>,
+    runs: BTreeMap<EventId, PendingRun>,
+    /// The newest record that was passed: triggers follow theirs.
+    newest: (u32, u64, Position),
+}
+
+/// What is known of a pending run.
+#[derive(Clone, Copy)]
+pub(crate) struct PendingRun {
+    pub id: EventId,
+    pub function: u32,
+    pub log: u32,
+    pub seqno: u64,
+    pub attempts: u32,
+    /// Where its record stands, as far as the journal tells.
+    pub record: Option<Position>,
 }
 
 impl Pending {
     pub fn of(journal: &Journal) -> Result<Self> {
-        let mut pending = Self { scan: journal.scan(Position::default()), runs: BTreeMap::new() };
+        let newest = (0, 0, Position::default());
+        let mut pending = Self { scan: journal.scan(Position::default()), runs: BTreeMap::new(), newest };
         pending.catch_up(journal.tail())?;
         Ok(pending)
     }
@@ -352,9 +366,17 @@ impl Pending {
                 }
             };
             match entry.kind {
+                Kind::Append => self.newest = (entry.subject, entry.seqno, entry.position),
                 Kind::Trigger => {
-                    let log = triggering_record(&entry.payload).map_or(0, |(log, _)| log);
-                    self.runs.insert(entry.id, (entry.subject, log));
+                    let (log, seqno) = triggering_record(&entry.payload).unwrap_or_default();
+                    let record = ((self.newest.0, self.newest.1) == (log, seqno)).then_some(self.newest.2);
+                    let run = PendingRun { id: entry.id, function: entry.subject, log, seqno, attempts: 0, record };
+                    self.runs.insert(entry.id, run);
+                }
+                Kind::Fired => {
+                    if let Some(run) = self.runs.get_mut(&entry.cause) {
+                        run.attempts = run.attempts.max(entry.seqno as u32); // A run has few attempts.
+                    }
                 }
                 Kind::Done => drop(self.runs.remove(&entry.cause)),
                 _ => {}
@@ -369,11 +391,11 @@ impl Pending {
 
     /// The oldest pending run that a record of this log caused.
     pub fn of_log(&self, log: u32) -> Option<EventId> {
-        self.runs.iter().find(|(_, (_, of))| *of == log).map(|(run, _)| *run)
+        self.runs.values().find(|run| run.log == log).map(|run| run.id)
     }
 
     /// The pending runs of this function, oldest first.
-    pub fn of_function(&self, function: u32) -> impl Iterator<Item = EventId> {
-        self.runs.iter().filter(move |(_, (of, _))| *of == function).map(|(run, _)| *run)
+    pub fn of_function(&self, function: u32) -> impl Iterator<Item = PendingRun> {
+        self.runs.values().filter(move |run| run.function == function).copied()
     }
 }

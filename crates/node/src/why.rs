@@ -397,7 +397,7 @@ impl Asked<'_> {
     /// The function's pending runs that are older than `run`, oldest first.
     fn ahead(&self, name: &Name, run: EventId) -> Vec<EventId> {
         let Some(function) = self.catalog.function(name) else { return Vec::new() };
-        self.pending.of_function(function.id()).take_while(|other| *other < run).collect()
+        self.pending.of_function(function.id()).map(|other| other.id).take_while(|other| *other < run).collect()
     }
 }
 

@@ -312,10 +312,21 @@ fn a_log_in_use_cannot_be_removed_and_a_function_leaves_with_its_runs() {
         let error = f.namespace.remove_log(&log(log_name)).unwrap_err();
         assert_eq!(error.code(), Code::LogInUse, "{log_name}");
     }
-    f.namespace.remove_function(&name("f")).unwrap();
+    let refused = f.namespace.remove_function(&name("f")).unwrap_err();
+    assert!(refused.code() == Code::FunctionPending && refused.detail().contains("6 pending runs"), "{refused}");
+    f.append("in", "y");
+    assert_eq!(f.namespace.give_up_function(&name("f")).unwrap(), 7, "a refused removal changed nothing");
     f.namespace.wait_idle(Duration::ZERO).unwrap();
     let dead = f.namespace.runs(&RunFilter::default()).unwrap();
-    assert!(dead.len() == 6 && dead.iter().all(|run| run.state == RunState::Dead));
+    assert!(dead.len() == 7 && dead.iter().all(|run| run.state == RunState::Dead));
+    // None of them is silent: each left a letter with its record.
+    let letters: Vec<serde_json::Value> =
+        f.all("dead/f").iter().map(|letter| serde_json::from_str(letter).unwrap()).collect();
+    let of = |letter: &serde_json::Value| (letter["log"].to_string(), letter["seqno"].as_u64().unwrap());
+    let expected = [("in", 1), ("in", 2), ("in", 3), ("in", 4), ("in", 5), ("other", 1), ("in", 6)];
+    assert!(letters.iter().map(of).eq(expected.map(|(log, seqno)| (format!("\"{log}\""), seqno))), "{letters:#?}");
+    assert!(letters.iter().all(|letter| letter["code"] == Code::FunctionRemoved.id()), "{letters:#?}");
+    assert_eq!((&letters[0]["data"], &letters[6]["data"]), (&"eA==".into(), &"eQ==".into()));
     assert_eq!(f.namespace.remove_function(&name("f")).unwrap_err().code(), Code::FunctionNotFound);
     assert_eq!(f.namespace.append("other", b"x", named).unwrap_err().code(), Code::FunctionNotFound);
     for log_name in ["in", "other", "dead/f"] {

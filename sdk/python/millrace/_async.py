@@ -206,9 +206,9 @@ class AsyncNamespace:
         """Deploys a function. See `Namespace.deploy`."""
         return await self._call(self.sync.deploy, handler, source=source, **settings)
 
-    async def remove_function(self, name: str) -> None:
-        """Removes a function; its pending runs end as dead."""
-        await self._call(self.sync.remove_function, name)
+    async def remove_function(self, name: str, force: bool = False) -> int:
+        """Removes a function. With `force` its pending runs are given up, each with a dead letter; their number."""
+        return await self._call(self.sync.remove_function, name, force)
 
     async def wait_idle(self, timeout: float) -> None:
         """Returns when no run is pending; raises `TimedOut` after `timeout` seconds."""

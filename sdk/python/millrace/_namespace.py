@@ -138,8 +138,8 @@ class Namespace(ABC):
         """What `logs`, `functions`, `runs` and `why` are made of: a document as JSON."""
 
     @abstractmethod
-    def remove_function(self, name: str) -> None:
-        """Removes a function; its pending runs end as dead."""
+    def remove_function(self, name: str, force: bool = False) -> int:
+        """Removes a function. With `force` its pending runs are given up, each with a dead letter; their number."""
 
     @abstractmethod
     def wait_idle(self, timeout: float) -> None:

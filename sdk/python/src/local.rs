@@ -272,9 +272,13 @@ impl LocalNamespace {
         self.detached(py, |namespace| views::deploy(namespace, spec, &source))
     }
 
-    fn remove_function(&self, py: Python<'_>, name: &str) -> PyResult<()> {
+    #[pyo3(signature = (name, force = false))]
+    fn remove_function(&self, py: Python<'_>, name: &str, force: bool) -> PyResult<u64> {
         let name: Name = name.parse().or_raise(py)?;
-        self.detached(py, |namespace| namespace.remove_function(&name))
+        self.detached(py, |namespace| match force {
+            true => namespace.give_up_function(&name),
+            false => namespace.remove_function(&name).map(|()| 0),
+        })
     }
 
     fn wait_idle(&self, py: Python<'_>, timeout: f64) -> PyResult<()> {

@@ -279,7 +279,9 @@ impl RemoteNamespace {
         self.ask(py, |client| client.show(&path))
     }
 
-    fn remove_function(&self, py: Python<'_>, name: &str) -> PyResult<()> {
+    #[pyo3(signature = (name, force = false))]
+    fn remove_function(&self, py: Python<'_>, name: &str, force: bool) -> PyResult<u64> {
+        let _ = force;
         let detail = format!("function '{}' is removed where the files are", name.escape_debug());
         Err(refuse(py, Code::PythonLocalOnly, detail))
     }

@@ -90,7 +90,7 @@ def test_a_function_that_fails_leaves_a_dead_letter(ns: millrace.Namespace, host
     ns.deploy(fails)
     host(ns)
     ns.append("raw", b"bad")
-    assert b"bad" in ns.get("dead", 1, wait=30).data or ns.latest("dead") == 1
+    assert b"bad" in ns.get("dead", 1, wait=120).data or ns.latest("dead") == 1
     run = ns.runs(state="dead")[0]
     assert run.error is not None and run.error[0] == "MR3110" and "ValueError: because" in run.error[1]
     ns.remove_function("fails")
@@ -190,4 +190,4 @@ def test_millrace_toml_names_a_decorated_function_and_needs_nothing_installed(
     with millrace.open(tmp_path) as ns:
         host(ns)
         ns.append_many([("raw", 1), ("raw", 2)])
-        assert ns.get("clean", 2, wait=30).json() == 3
+        assert ns.get("clean", 2, wait=120).json() == 3

@@ -27,15 +27,19 @@ Examples:
     /// Remove a function; what it appended stays
     #[command(after_help = "\
 Examples:
-  millrace function rm smooth")]
-    Rm(FunctionNameArgs),
+  millrace function rm smooth
+  millrace function rm smooth --force    give up its pending runs; each leaves a dead letter")]
+    Rm(RmFunctionArgs),
 }
 
 #[derive(Debug, Args)]
-pub struct FunctionNameArgs {
+pub struct RmFunctionArgs {
     /// The function's name
     #[arg(value_name = "FUNCTION", add = ArgValueCompleter::new(complete::functions))]
     pub name: String,
+    /// Give up its pending runs; each leaves a dead letter
+    #[arg(long)]
+    pub force: bool,
 }
 
 /// What runs a function's code.

@@ -99,7 +99,8 @@ Examples:
     #[command(after_help = "\
 Examples:
   millrace down
-  millrace down --logs              remove its logs with their records too")]
+  millrace down --logs              remove its logs with their records too
+  millrace down --force             give up pending runs; each leaves a dead letter")]
     Down(DownArgs),
     /// Run the namespace's functions and answer clients, until SIGINT or SIGTERM
     #[command(after_help = "\
@@ -306,6 +307,9 @@ pub struct DownArgs {
     /// Remove the file's logs and their records too
     #[arg(long)]
     pub logs: bool,
+    /// Give up pending runs; each leaves a dead letter
+    #[arg(long)]
+    pub force: bool,
 }
 
 #[derive(Debug, clap::Args)]

@@ -16,7 +16,7 @@ use crate::{
 };
 use millrace_node::{
     Code, Namespace, Result,
-    application::{Action, Application, Fingerprint, Step, What},
+    application::{Action, Application, Fingerprint, Step},
 };
 use serde_json::json;
 use std::{
@@ -192,8 +192,8 @@ impl Dev {
             if self.application.functions.iter().any(|declared| declared.spec.name == *name) {
                 continue;
             }
-            match self.namespace.remove_function(name) {
-                Ok(()) => progress(&Step { what: What::Function, name: name.to_string(), action: Action::Removed }),
+            match self.namespace.give_up_function(name) {
+                Ok(given_up) => progress(&Step::removed(name, given_up)),
                 Err(error) if error.code() == Code::FunctionNotFound => {}
                 Err(error) => return Err(error),
             }

@@ -1,7 +1,7 @@
 //! `millrace function …`
 
 use crate::{
-    args::{DeployArgs, FunctionCommand, Global},
+    args::{DeployArgs, FunctionCommand, Global, RmFunctionArgs},
     out::{Out, Style, Table},
     place::Place,
     report::Outcome,
@@ -15,7 +15,7 @@ pub fn run(command: &FunctionCommand, global: &Global, out: &mut Out) -> Outcome
     match command {
         FunctionCommand::Deploy(args) => deploy(place.files()?, args, out),
         FunctionCommand::Ls => ls(&place, out),
-        FunctionCommand::Rm(args) => rm(place.files()?, &args.name, out),
+        FunctionCommand::Rm(args) => rm(place.files()?, args, out),
     }
 }
 
@@ -72,13 +72,16 @@ fn deploy(namespace: &Namespace, args: &DeployArgs, out: &mut Out) -> Outcome {
     Ok(())
 }
 
-fn rm(namespace: &Namespace, name: &str, out: &mut Out) -> Outcome {
-    let name: Name = name.parse()?;
-    namespace.remove_function(&name)?;
+fn rm(namespace: &Namespace, args: &RmFunctionArgs, out: &mut Out) -> Outcome {
+    let name: Name = args.name.parse()?;
+    let given_up = match args.force {
+        true => namespace.give_up_function(&name)?,
+        false => namespace.remove_function(&name).map(|()| 0)?,
+    };
     if out.json() {
-        out.object(&json!({ "function": name, "change": "removed" }))?;
+        out.object(&json!({ "function": name, "change": "removed", "given_up": given_up }))?;
     } else {
-        out.line(format!("removed function {name}"))?;
+        out.line(format!("removed function {name}{}", show::given_up(given_up)))?;
     }
     Ok(())
 }

@@ -6,6 +6,7 @@ use crate::{
     out::{Out, Style},
     place,
     report::Outcome,
+    show,
 };
 use millrace_node::{
     Code, Namespace,
@@ -40,7 +41,7 @@ pub fn down(args: &DownArgs, global: &Global, out: &mut Out) -> Outcome {
     let namespace = Namespace::open(&place::application_dir(global, &application))?;
     let mut any = false;
     each_step(out, |progress| {
-        application.withdraw(&namespace, args.logs, |step| {
+        application.withdraw(&namespace, args.logs, args.force, |step| {
             any = true;
             progress(step);
         })
@@ -79,6 +80,6 @@ fn report(step: &Step, planned: bool, out: &mut Out) -> io::Result<()> {
         (Action::Removed, _) => ("-", "removed", Style::Bad),
         (Action::Unchanged, _) => ("=", "unchanged", Style::Dim),
     };
-    let line = out.styled(style, &format!("{mark} {what} {} {word}", step.name));
+    let line = out.styled(style, &format!("{mark} {what} {} {word}{}", step.name, show::given_up(step.given_up)));
     out.line(line)
 }

@@ -3,9 +3,9 @@
 //! Applying is idempotent. What would be refused because of a log is found before anything is touched; a function whose
 //! code cannot be deployed stops the rest, and what was deployed before it stays.
 
-use super::Application;
+use super::{Application, FunctionDeclaration};
 use crate::{DEAD_LETTER_HISTORY, Definition, Namespace, deploy};
-use millrace_wire::{Code, LogName, Result};
+use millrace_wire::{Code, Error, LogName, Name, Result};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -43,11 +43,23 @@ pub struct Step {
     /// What happens to it.
     #[serde(rename = "change")]
     pub action: Action,
+    /// Pending runs that were given up with it.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub given_up: u64,
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 impl Step {
     fn new(what: What, name: &str, action: Action) -> Self {
-        Self { what, name: name.into(), action }
+        Self { what, name: name.into(), action, given_up: 0 }
+    }
+
+    /// A function that was removed, and how many of its pending runs were given up with it.
+    pub fn removed(name: &str, given_up: u64) -> Self {
+        Self { given_up, ..Self::new(What::Function, name, Action::Removed) }
     }
 }
 
@@ -134,18 +146,56 @@ impl Application {
             }
             progress(&step);
         }
-        for declared in &self.functions {
-            let deployed = namespace.deploy(&declared.spec, &declared.source)?;
+        for (at, declared) in self.functions.iter().enumerate() {
+            let deployed = namespace
+                .deploy(&declared.spec, &declared.source)
+                .map_err(|error| if self.functions.len() > 1 { self.stopped_at(at, &error) } else { error })?;
             progress(&Step::new(What::Function, &deployed.name, deployed.change.into()));
         }
         Ok(())
     }
 
+    /// The error of a function that could not be deployed, with what stands as the file says and what does not.
+    fn stopped_at(&self, at: usize, error: &Error) -> Error {
+        let names = |functions: &[FunctionDeclaration]| match functions {
+            [] => "none".into(),
+            some => some.iter().map(|declared| &*declared.spec.name).collect::<Vec<_>>().join(", "),
+        };
+        let (deployed, not) = self.functions.split_at(at);
+        error.code().error(format!(
+            "function '{}': {}; deployed: {}; not deployed: {}",
+            self.functions[at].spec.name,
+            error.detail(),
+            names(deployed),
+            names(not)
+        ))
+    }
+
     /// Removes the functions, and the logs with their records if `logs` says so; what is not there is passed over.
-    pub fn withdraw(&self, namespace: &Namespace, logs: bool, mut progress: impl FnMut(&Step)) -> Result<()> {
+    ///
+    /// Pending runs are given up if `force` says so. Otherwise nothing is removed while there are any.
+    pub fn withdraw(
+        &self,
+        namespace: &Namespace,
+        logs: bool,
+        force: bool,
+        mut progress: impl FnMut(&Step),
+    ) -> Result<()> {
+        if !force {
+            let there = namespace.functions()?;
+            let declared = |name: &Name| self.functions.iter().any(|declared| declared.spec.name == *name);
+            let busy = there.iter().filter(|function| function.pending() > 0 && declared(&function.name));
+            let busy: Vec<(&Name, u64)> = busy.map(|function| (&function.name, function.pending())).collect();
+            if !busy.is_empty() {
+                return Err(deploy::pending_runs(&busy));
+            }
+        }
         for declared in &self.functions {
-            match namespace.remove_function(&declared.spec.name) {
-                Ok(()) => progress(&Step::new(What::Function, &declared.spec.name, Action::Removed)),
+            let name = &declared.spec.name;
+            let removed =
+                if force { namespace.give_up_function(name) } else { namespace.remove_function(name).map(|()| 0) };
+            match removed {
+                Ok(given_up) => progress(&Step::removed(name, given_up)),
                 Err(error) if error.code() == Code::FunctionNotFound => {}
                 Err(error) => return Err(error),
             }

@@ -25,6 +25,8 @@ mod streamed;
 mod tests;
 mod worker;
 
+pub(crate) use publish::DeadLetter;
+
 use crate::{Namespace, status::HostStatus};
 use engine::Millis;
 use millrace_journal::Entry;

@@ -18,7 +18,7 @@ use crate::{
 };
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use millrace_journal::Transaction;
-use millrace_wire::{Code, Error, Result};
+use millrace_wire::{Code, Error, EventId, Result};
 use serde::Serialize;
 use std::{
     cell::RefCell,
@@ -85,7 +85,7 @@ struct Notice {
 
 /// A record in a dead-letter log.
 #[derive(Serialize)]
-struct DeadLetter<'a> {
+pub(crate) struct DeadLetter<'a> {
     run: String,
     function: &'a str,
     log: &'a str,
@@ -95,6 +95,33 @@ struct DeadLetter<'a> {
     error: &'a str,
     /// The record's bytes in base64; `None` if they are too many.
     data: Option<String>,
+}
+
+impl<'a> DeadLetter<'a> {
+    /// What is left of a run of this record that was given up. The payload is none if it is gone.
+    pub fn new(
+        run: EventId,
+        function: &'a str,
+        (log, seqno, payload): (&'a str, u64, Option<&[u8]>),
+        attempts: u32,
+        error: &'a Error,
+    ) -> Self {
+        let detail = error.detail();
+        Self {
+            run: run.to_string(),
+            function,
+            log,
+            seqno,
+            attempts,
+            code: error.code().id(),
+            error: &detail[..detail.floor_char_boundary(DEAD_LETTER_ERROR_MAX)],
+            data: payload.filter(|payload| payload.len() <= DEAD_LETTER_DATA_MAX).map(|p| BASE64_STANDARD.encode(p)),
+        }
+    }
+
+    pub fn to_bytes(&self) -> Vec<u8> {
+        serde_json::to_vec(self).expect("names, numbers and text always make JSON")
+    }
 }
 
 /// One call of [`Shared::settle`]: the batch, and what is learned on the way.
@@ -417,17 +444,8 @@ fn leave_dead_letter(
         Ok((log, payload)) => (&**log, Some(payload)),
         Err(_) => (catalog.log_by_id(trigger.log).map_or("", |log| log.name()), None),
     };
-    let letter = DeadLetter {
-        run: trigger.run.to_string(),
-        function: &spec.name,
-        log: of_log,
-        seqno: trigger.seqno,
-        attempts: run.claimed.attempt,
-        code: error.code().id(),
-        error: &error.detail()[..error.detail().floor_char_boundary(DEAD_LETTER_ERROR_MAX)],
-        data: payload.filter(|payload| payload.len() <= DEAD_LETTER_DATA_MAX).map(|p| BASE64_STANDARD.encode(p)),
-    };
-    let letter = serde_json::to_vec(&letter).expect("names, numbers and text always make JSON");
+    let record = (of_log, trigger.seqno, payload.map(Vec::as_slice));
+    let letter = DeadLetter::new(trigger.run, &spec.name, record, run.claimed.attempt, error).to_bytes();
     let (cause, ending) = (trigger.run, Some(batch.function));
     let admission = Admission { cause, ordinal: 0, room: Room::DeadLetter, named: None, ending };
     let appended = admission::append(tx, bindings, &log, &letter, admission)?;

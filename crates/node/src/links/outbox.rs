@@ -134,7 +134,7 @@ impl Outgoing {
         }
         let address = Address { peer: to.peer.clone(), log: None };
         let course = state.new_course();
-        state.peers.push(Peer { name: name.to_owned(), address, course });
+        state.peers.push(Peer { name: name.to_owned(), address, course, dead: 0, dropped: 0 });
         state.save(tx)?;
         self.state = Some(state);
         let log = tx.create_log(&log_name, OUTBOX_RECORDS_MAX)?;
@@ -200,6 +200,7 @@ impl Links {
                 return Ok(()); // It was buried before a crash.
             }
             peer.course.void = Some(number);
+            peer.dead += 1;
             let letter = DeadLetter {
                 to: Address { log: log.parse().ok(), ..peer.address.clone() }.to_string(),
                 number,
@@ -238,6 +239,7 @@ impl Links {
             let log = tx.catalog().log(&outbox).cloned();
             let Some(log) = log.filter(|log| skip && log.latest() > 0) else { return Ok(0) };
             let dropped = log.latest() + 1 - log.earliest();
+            peer.dropped += dropped;
             tx.trim(&log, log.latest() + 1)?;
             Ok(dropped)
         })?;

@@ -76,6 +76,12 @@ pub struct Peer {
     pub address: Address,
     /// How far things are.
     pub course: Course,
+    /// Messages that it refused for good: their numbers are done, but they were not delivered.
+    #[serde(default)]
+    pub dead: u64,
+    /// Messages that were dropped when the stream was begun anew.
+    #[serde(default)]
+    pub dropped: u64,
 }
 
 /// One end of a relay.

@@ -3,7 +3,7 @@
 use super::{
     LinkKey, Links, LiveLink, log_name,
     outbox::{log_of, waiting},
-    state::{Course, Endpoint, Relay},
+    state::{Course, Endpoint, Peer, Relay},
 };
 use millrace_journal::Log;
 use millrace_wire::{Code, Result};
@@ -59,6 +59,12 @@ pub struct LinkView {
     pub state: LinkState,
     /// The last number that is safe at the receiving side, as far as is known here.
     pub acked: u64,
+    /// Messages of an outbox that arrived there.
+    pub sent: u64,
+    /// Messages that the peer refused for good; each is a dead letter.
+    pub dead: u64,
+    /// Messages that were dropped by `outbox reset --skip`.
+    pub dropped: u64,
     /// The newest number there is.
     pub newest: u64,
     /// Records that are still to come.
@@ -90,7 +96,7 @@ impl Links {
         let mut views = Vec::new();
         for peer in &state.peers {
             let key = LinkKey::Outbox(peer.name.clone());
-            views.push(self.outbox_view(&peer.name, peer.address.to_string(), &peer.course, live(&key), is_hosted)?);
+            views.push(self.outbox_view(peer, live(&key), is_hosted)?);
         }
         for relay in &state.relays {
             views.push(self.relay_view(relay, live(&LinkKey::Relay(relay.id)), is_hosted)?);
@@ -99,21 +105,18 @@ impl Links {
         Ok(views)
     }
 
-    fn outbox_view(
-        &self,
-        name: &str,
-        to: String,
-        course: &Course,
-        live: Option<LiveLink>,
-        is_hosted: bool,
-    ) -> Result<LinkView> {
+    fn outbox_view(&self, peer: &Peer, live: Option<LiveLink>, is_hosted: bool) -> Result<LinkView> {
+        let Peer { name, course, .. } = peer;
         let catalog = self.namespace.journal().catalog()?;
         let log = catalog.log(&log_of(name));
         let waits = log.map_or(Ok(Default::default()), |log| waiting(&self.namespace, log))?;
         let newest = log.map_or(0, Log::latest);
         let mut view = view("outbox", name, course, live, is_hosted, waits.records);
-        (view.from, view.to) = (log_of(name).to_string(), to);
+        (view.from, view.to) = (log_of(name).to_string(), peer.address.to_string());
         (view.acked, view.newest, view.lag_bytes) = (newest - waits.records.min(newest), newest, waits.bytes);
+        (view.dead, view.dropped) = (peer.dead, peer.dropped);
+        // A message that was buried a moment ago may not be done yet.
+        view.sent = view.acked.saturating_sub(peer.dead + peer.dropped);
         Ok(view)
     }
 
@@ -193,6 +196,9 @@ fn view(
         to: String::new(),
         state,
         acked: 0,
+        sent: 0,
+        dead: 0,
+        dropped: 0,
         newest: 0,
         lag_records,
         lag_bytes: 0,

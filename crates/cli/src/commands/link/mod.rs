@@ -19,7 +19,10 @@ use serde_json::json;
 
 /// Columns that both kinds of link are listed with.
 fn table(first: &'static str) -> Table {
-    Table::new(&[first, "from", "to", "state", "done>", "behind>", "bytes>", "last contact"])
+    match first {
+        "peer" => Table::new(&[first, "from", "to", "state", "sent>", "dead>", "behind>", "bytes>", "last contact"]),
+        _ => Table::new(&[first, "from", "to", "state", "done>", "behind>", "bytes>", "last contact"]),
+    }
 }
 
 fn row(view: &LinkView, out: &Out) -> Vec<String> {
@@ -28,9 +31,12 @@ fn row(view: &LinkView, out: &Out) -> Vec<String> {
         _ => view.state.name().to_owned(),
     };
     let contact = view.contact_ms.map_or("-".into(), |at_ms| show::ago(moment(at_ms), show::now_us()));
-    let (acked, lag, bytes) = (view.acked, view.lag_records, view.lag_bytes);
     let mut row = vec![view.name.clone(), view.from.clone(), view.to.clone(), state];
-    row.extend([acked, lag, bytes].map(show::grouped));
+    match view.kind {
+        "outbox" => row.extend([view.sent, view.dead].map(show::grouped)),
+        _ => row.push(show::grouped(view.acked)),
+    }
+    row.extend([view.lag_records, view.lag_bytes].map(show::grouped));
     row.push(contact);
     row
 }

@@ -29,7 +29,7 @@ pub fn run(command: &OutboxCommand, global: &Global, out: &mut Out) -> Outcome {
     }
 }
 
-/// Messages that no peer will ever take look sent in the list: they are in a log of their own.
+/// Messages that no peer will ever take are in a log of their own.
 fn dead_letters(namespace: &Namespace, out: &mut Out) -> Outcome {
     let logs = namespace.logs()?;
     let refused = logs.iter().find(|log| &*log.name == DEAD_LOG).filter(|log| log.latest > 0);

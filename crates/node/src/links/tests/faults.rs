@@ -28,6 +28,8 @@ fn a_wiped_peer_stops_the_outbox_until_it_is_reset() {
         send_numbers(&world.a, THERE, 26, 30);
         world.carry().unwrap();
         assert_eq!(world.b.records("in"), if skip { numbers(26, 30) } else { numbers(21, 30) });
+        let view = &world.a.namespace().links().view().unwrap()[0];
+        assert_eq!((view.sent, view.dropped), if skip { (25, 5) } else { (30, 0) });
         world.carry().unwrap();
     }
 }
@@ -181,6 +183,8 @@ fn what_a_peer_will_never_take_is_a_dead_letter_and_the_rest_arrives() {
         .map(|letter| serde_json::from_slice::<serde_json::Value>(letter).unwrap()["number"].as_u64().unwrap())
         .collect();
     assert_eq!(dead, [4, 8, 12, 16, 20, 24, 28, 32, 36, 40]);
+    let view = &world.a.namespace().links().view().unwrap()[0];
+    assert_eq!((view.acked, view.sent, view.dead, view.lag_records), (40, 30, 10, 0), "the dead were not sent");
 }
 
 #[test]
