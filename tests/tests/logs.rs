@@ -168,6 +168,9 @@ fn sequence_numbers_that_are_none_are_refused() {
     place.run(["log", "get", "short", "1"]).fails("MR2104", 1);
     place.run(["log", "get", "short", "--from", "1"]).fails("MR2104", 1);
     assert_eq!(place.records("short"), ["2", "3"]);
+    let said = place.run(["log", "get", "short", "--from", "3", "--to", "2"]).fails("MR1006", 2);
+    assert!(said.stderr.contains("--from 3 is behind --to 2"), "{}", said.stderr);
+    place.run(["log", "get", "short", "--to", "1"]).fails("MR2104", 1);
 }
 
 #[test]
@@ -225,6 +228,8 @@ fn programs_read_json_and_people_read_tables() {
     for key in ["detail", "cause", "remedy"] {
         assert!(object["error"][key].as_str().is_some_and(|text| !text.is_empty()), "{key}");
     }
+    let usage = place.run(["log", "nonsense"]);
+    assert!(usage.code == 2 && usage.stderr.starts_with("error[MR4004]: unrecognized"), "{usage:#?}");
     let usage = place.run(["--json", "log", "nonsense"]);
     let object: serde_json::Value = serde_json::from_str(&usage.stderr).unwrap();
     assert_eq!((usage.code, &object["error"]["code"]), (2, &json!("MR4004")));

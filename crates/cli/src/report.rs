@@ -111,9 +111,21 @@ pub fn usage(error: &clap::Error, json: bool) -> ExitCode {
         say(&Code::UsageInvalid.error(detail), true);
     } else {
         // Help goes to standard output, errors to standard error; a closed pipe is nobody's problem.
-        let _ = error.print();
+        let _ = match asked || error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+            true => error.print(),
+            false => print_usage(error),
+        };
     }
     ExitCode::from(if asked { 0 } else { USAGE })
+}
+
+/// What clap says, with a code like every other error.
+fn print_usage(error: &clap::Error) -> io::Result<()> {
+    use io::{IsTerminal, Write};
+    let text = error.render();
+    let text = if io::stderr().is_terminal() { text.ansi().to_string() } else { text.to_string() };
+    let code = format!("error[{}]:", Code::UsageInvalid.id());
+    io::stderr().write_all(text.replacen("error:", &code, 1).as_bytes())
 }
 
 #[cfg(test)]

@@ -162,13 +162,8 @@ impl Application {
             some => some.iter().map(|declared| &*declared.spec.name).collect::<Vec<_>>().join(", "),
         };
         let (deployed, not) = self.functions.split_at(at);
-        error.code().error(format!(
-            "function '{}': {}; deployed: {}; not deployed: {}",
-            self.functions[at].spec.name,
-            error.detail(),
-            names(deployed),
-            names(not)
-        ))
+        let detail = error.detail();
+        error.code().error(format!("{detail}; deployed: {}; not deployed: {}", names(deployed), names(not)))
     }
 
     /// Removes the functions, and the logs with their records if `logs` says so; what is not there is passed over.

@@ -55,10 +55,19 @@ fn range(place: &Place, args: &GetArgs, out: &mut Out) -> Outcome {
 }
 
 /// The bounds of a range as typed, within what the log has; an empty log spans from 1 to 0.
-pub fn span(place: &Place, log: &str, from: Option<&str>, to: Option<&str>) -> Outcome<(u64, u64)> {
+pub fn span(place: &Place, log: &str, from: Option<&str>, to_text: Option<&str>) -> Outcome<(u64, u64)> {
     let (earliest, latest) = place.bounds(log)?;
-    let to = to.map(parse_seqno).transpose()?.unwrap_or(latest);
+    let to = to_text.map(parse_seqno).transpose()?.unwrap_or(latest);
     let next = from.map(parse_seqno).transpose()?.unwrap_or(earliest.max(1));
+    if let (Some(first), Some(last)) = (from, to_text)
+        && next > to
+    {
+        let detail = format!("--from {first} is behind --to {last}: a range goes from the lower number to the higher");
+        return Err(Code::ValueInvalid.error(detail).into());
+    }
+    if to_text.is_some() && to < earliest {
+        return Err(below_history(log, to).into());
+    }
     if to > latest || (from.is_some() && next > latest) {
         let asked = next.max(to);
         let error =
