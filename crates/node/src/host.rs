@@ -60,6 +60,7 @@ impl Host {
 
     fn start_locked(namespace: Namespace, options: HostOptions, lock: File) -> Result<Host> {
         HostStatus::remove(namespace.dir());
+        millrace_threads::guard().map_err(|e| Code::HostStart.error(format!("cannot start a thread: {e}")))?;
         let dispatcher = Dispatcher::start(namespace.clone(), options.observer)?;
         Ok(Host { namespace, dispatcher, _lock: lock })
     }

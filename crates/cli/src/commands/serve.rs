@@ -109,6 +109,6 @@ pub fn on_signals() -> Result<Receiver<()>> {
             let _ = sender.send(());
         }
     };
-    thread::Builder::new().name("signals".into()).spawn(wait).map_err(refused)?;
+    millrace_threads::spawn(thread::Builder::new().name("signals".into()), wait).map_err(refused)?;
     Ok(receiver)
 }

@@ -14,6 +14,8 @@ pub struct Serving {
     served: Vec<Served>,
     server: Server,
     linkers: Vec<Linker>,
+    /// The thread that asks the others whether they are well is missed too.
+    _main: millrace_threads::Watched,
 }
 
 /// A namespace, and the name under which it is to be served, if one was given.
@@ -22,6 +24,8 @@ pub type Named = (Option<Name>, Namespace);
 impl Serving {
     /// Becomes the host of each namespace, and listens.
     pub fn start(namespaces: Vec<Named>, args: &ListenArgs, observer: &Observer) -> Result<Serving> {
+        let refused = |error| millrace_node::Code::HostStart.error(format!("no room for a thread: {error}"));
+        let main = millrace_threads::watch_me().map_err(refused)?;
         let mut hosts = Vec::new();
         let mut served: Vec<Served> = Vec::new();
         for (name, namespace) in namespaces {
@@ -43,7 +47,7 @@ impl Serving {
         let server = Server::start(Arc::new(Hosted::new(served.clone())), &options)?;
         // Only now: what links bring in may be asked for at once.
         let linkers = served.iter().map(|served| Linker::start(served.namespace().clone())).collect::<Result<_>>()?;
-        Ok(Serving { hosts, served, server, linkers })
+        Ok(Serving { hosts, served, server, linkers, _main: main })
     }
 
     /// Where it listens.

@@ -84,7 +84,8 @@ impl Linker {
         let shared = Arc::new(Shared::default());
         let supervisor =
             Supervisor { links: links.clone(), namespace, shared: shared.clone(), running: HashMap::new() };
-        let thread = thread::Builder::new().name("millrace-links".into()).spawn(move || supervisor.run());
+        let builder = thread::Builder::new().name("millrace-links".into());
+        let thread = millrace_threads::spawn(builder, move || supervisor.run());
         let thread =
             thread.map_err(|error| Code::HostStart.error(format!("a thread could not be started: {error}")))?;
         Ok(Linker { links, shared, thread: Some(thread) })
@@ -160,8 +161,8 @@ impl Supervisor {
             let link =
                 Arc::new(Link::new(key.clone(), self.links.clone(), self.namespace.clone(), self.shared.clone()));
             let of_thread = link.clone();
-            let thread = thread::Builder::new().name("millrace-link".into()).stack_size(STACK_BYTES);
-            let thread = thread.spawn(move || of_thread.run());
+            let builder = thread::Builder::new().name("millrace-link".into()).stack_size(STACK_BYTES);
+            let thread = millrace_threads::spawn(builder, move || of_thread.run());
             let thread = thread.map_err(|error| Code::HostStart.error(format!("a thread: {error}")))?;
             self.running.insert(key, Running { link, thread });
         }

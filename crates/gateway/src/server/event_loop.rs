@@ -3,8 +3,10 @@
 use super::stream::{Rewound, Stream};
 use crate::{Hosted, http, wire};
 use millrace_node::Principal;
+use millrace_threads::{Watched, watch_me};
 use millrace_wire::{Code, Result, protocol::PREFACE};
 use std::{
+    cell::Cell,
     io,
     net::TcpListener,
     os::unix::net::UnixListener,
@@ -30,6 +32,11 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 const QUEUE: usize = 1024;
 /// An idle TCP connection is probed after this; one whose other end is gone is noticed.
 const KEEPALIVE: Duration = Duration::from_secs(60);
+
+thread_local! {
+    /// Of a thread that the runtime starts and ends.
+    static WATCHED: Cell<Option<Watched>> = const { Cell::new(None) };
+}
 
 /// What the loops of a server share.
 pub(super) struct Shared {
@@ -84,9 +91,13 @@ impl EventLoop {
             .enable_time()
             .max_blocking_threads(4)
             .on_thread_park(move || hosted.turn())
+            // These are the threads that answer what takes longer.
+            .on_thread_start(|| WATCHED.set(watch_me().ok()))
+            .on_thread_stop(|| drop(WATCHED.take()))
             .build()?;
         let (shared_, stop_, load) = (shared.clone(), stop.clone(), handle.load.clone());
-        let thread = thread::Builder::new().name(format!("millrace-loop-{number}")).spawn(move || {
+        let builder = thread::Builder::new().name(format!("millrace-loop-{number}"));
+        let thread = millrace_threads::spawn(builder, move || {
             shared_.hosted.turn(); // From now on the gates are driven.
             runtime.block_on(run(queue, shared_, stop_, load));
             runtime.shutdown_background();

@@ -261,9 +261,7 @@ impl Preparer {
                 }
             }
         };
-        let thread = thread::Builder::new()
-            .name("millrace-room".into())
-            .spawn(run)
+        let thread = millrace_threads::spawn(thread::Builder::new().name("millrace-room".into()), run)
             .map_err(|error| Code::Io.error(format!("starting a thread: {error}")))?;
         // Only set here, once per journal.
         let _ = inner.preparer.set(thread.thread().clone());

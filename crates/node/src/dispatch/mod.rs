@@ -235,7 +235,8 @@ impl Dispatcher {
         });
         worker::spawn(&shared)?;
         let of_keeper = shared.clone();
-        let keeper = thread::Builder::new().name("millrace-keeper".into()).spawn(move || of_keeper.keep());
+        let builder = thread::Builder::new().name("millrace-keeper".into());
+        let keeper = millrace_threads::spawn(builder, move || of_keeper.keep());
         match keeper {
             Ok(keeper) => {
                 shared.keeper.get_or_init(|| keeper.thread().clone());

@@ -31,7 +31,7 @@ pub(super) fn spawn(shared: &Arc<Shared>) -> Result<()> {
         return Ok(());
     }
     let of_worker = shared.clone();
-    let spawned = thread::Builder::new().name("millrace-worker".into()).spawn(move || {
+    let spawned = millrace_threads::spawn(thread::Builder::new().name("millrace-worker".into()), move || {
         let _exit = Exit(&of_worker);
         work(&of_worker);
     });

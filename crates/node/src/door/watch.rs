@@ -49,7 +49,8 @@ impl Watch {
             stopped: AtomicBool::new(false),
         });
         let of_thread = shared.clone();
-        let thread = thread::Builder::new().name("millrace-watch".into()).spawn(move || of_thread.watch())?;
+        let builder = thread::Builder::new().name("millrace-watch".into());
+        let thread = millrace_threads::spawn(builder, move || of_thread.watch())?;
         Ok(Watch { shared, thread: Some(thread), next: Default::default() })
     }
 

@@ -24,7 +24,8 @@ pub(crate) fn on_keeper<R: Send + 'static>(job: impl FnOnce() -> R + Send + 'sta
     let keeper = KEEPER.get_or_init(|| {
         let (jobs, queue) = mpsc::sync_channel::<Job>(JOBS_MAX);
         let serve = move || queue.iter().for_each(|job| job());
-        thread::Builder::new().name("child-keeper".into()).spawn(serve).expect("the system can start one more thread");
+        let builder = thread::Builder::new().name("child-keeper".into());
+        millrace_threads::spawn(builder, serve).expect("the system can start one more thread");
         jobs
     });
     let (answer, answered) = mpsc::sync_channel(1);

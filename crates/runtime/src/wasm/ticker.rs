@@ -35,10 +35,8 @@ impl Ticker {
     pub(super) fn start(engine: Engine) -> std::io::Result<Self> {
         let shared = Arc::new(Shared::default());
         let seen = Arc::clone(&shared);
-        let thread = thread::Builder::new()
-            .name("wasm-ticker".into())
-            .stack_size(64 << 10)
-            .spawn(move || tick(&engine, &seen))?;
+        let builder = thread::Builder::new().name("wasm-ticker".into()).stack_size(64 << 10);
+        let thread = millrace_threads::spawn(builder, move || tick(&engine, &seen))?;
         Ok(Self { shared, thread })
     }
 

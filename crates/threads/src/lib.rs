@@ -1,0 +1,212 @@
+//! Threads that do not vanish unnoticed.
+//!
+//! A thread can be gone without a word: a system call that ends only it, a tool, a defect. What it held is held for ever,
+//! and a host that goes on without it hangs in part. So every long-lived thread is started by [`spawn`] and stands in one
+//! table until it says that it ends. A host calls [`guard`]: two watchers look at the table a few times a second, each
+//! at the other too, and end the process at once, loudly, when somebody is missing. A thread that panics ends it
+//! likewise. The journal needs no more than that: it recovers, and whoever supervises the host starts it again.
+//!
+//! The watchers take no lock and allocate nothing: whoever vanished may have held the lock of either.
+
+#[allow(unsafe_code)]
+mod system;
+
+use millrace_wire::Code;
+use std::{
+    fmt::{self, Write},
+    io,
+    marker::PhantomData,
+    sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::SeqCst},
+    thread::{self, Builder, JoinHandle},
+    time::Duration,
+};
+
+/// Most threads in the table.
+const SLOTS: usize = 8192;
+/// How often each watcher looks.
+const EVERY: Duration = Duration::from_millis(100);
+/// A thread that was started and has not come to the table after so many looks never will: five minutes' worth.
+const LOOKS_MAX: u16 = 3_000;
+/// How long whoever finds that somebody is missing waits for another who reports it already.
+const REPORT_PATIENCE: Duration = Duration::from_secs(3);
+/// Longest report.
+const REPORT_BYTES_MAX: usize = 1024;
+
+/// One thread: 0 is nobody; otherwise the process in the upper half and the thread in the lower, 0 until it has begun.
+struct Slot {
+    who: AtomicU64,
+    /// The first sixteen bytes of its name.
+    name: [AtomicU64; 2],
+}
+
+static TABLE: [Slot; SLOTS] =
+    [const { Slot { who: AtomicU64::new(0), name: [const { AtomicU64::new(0) }; 2] } }; SLOTS];
+/// Slots from here on were never used.
+static USED: AtomicUsize = AtomicUsize::new(0);
+/// The process whose watchers run; a child that was forked has none of them.
+static GUARDED: AtomicU32 = AtomicU32::new(0);
+static REPORTING: AtomicBool = AtomicBool::new(false);
+
+/// Starts a thread that is missed if it vanishes, and whose panic ends a guarded process.
+///
+/// # Errors
+///
+/// The system, or the table, has no room for another thread.
+pub fn spawn<T: Send + 'static>(
+    builder: Builder,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> io::Result<JoinHandle<T>> {
+    let seat = Seat::take()?;
+    builder.spawn(move || {
+        let _watched = seat.begin();
+        work()
+    })
+}
+
+/// Has the calling thread, which somebody else started, be missed until the value is dropped.
+///
+/// # Errors
+///
+/// The table is full.
+pub fn watch_me() -> io::Result<Watched> {
+    Ok(Seat::take()?.begin())
+}
+
+/// Starts the watchers of this process, unless they run.
+///
+/// # Errors
+///
+/// A thread cannot be started.
+pub fn guard() -> io::Result<()> {
+    let process = std::process::id();
+    if GUARDED.swap(process, SeqCst) == process {
+        return Ok(());
+    }
+    for _ in 0..2 {
+        let watcher = Builder::new().name("millrace-guard".into()).stack_size(128 << 10);
+        // They need room for what they count before they begin, and none later.
+        let mut waited = vec![0; SLOTS];
+        let watch = move || {
+            loop {
+                thread::sleep(EVERY);
+                look(process, &mut waited);
+            }
+        };
+        if let Err(error) = spawn::<()>(watcher, watch) {
+            GUARDED.store(0, SeqCst);
+            return Err(error);
+        }
+    }
+    Ok(())
+}
+
+/// A place in the table of a thread that has not begun.
+struct Seat(usize);
+
+impl Seat {
+    fn take() -> io::Result<Seat> {
+        let me = mark(std::process::id(), 0);
+        let free = |slot: &Slot| slot.who.compare_exchange(0, me, SeqCst, SeqCst).is_ok();
+        let place = TABLE.iter().position(free).ok_or_else(|| io::Error::other("too many threads"))?;
+        USED.fetch_max(place + 1, SeqCst);
+        Ok(Seat(place))
+    }
+
+    /// The calling thread is the one that was meant.
+    fn begin(self) -> Watched {
+        let slot = &TABLE[self.0];
+        let mut name = [0; 16];
+        let current = thread::current();
+        let own = current.name().unwrap_or("unnamed").as_bytes();
+        let length = own.len().min(name.len());
+        name[..length].copy_from_slice(&own[..length]);
+        let (first, second) = name.split_at(8);
+        for (half, bytes) in slot.name.iter().zip([first, second]) {
+            half.store(u64::from_ne_bytes(bytes.try_into().expect("eight bytes")), SeqCst);
+        }
+        slot.who.store(mark(std::process::id(), system::thread_id()), SeqCst);
+        Watched { seat: self, _of_this_thread: PhantomData }
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        TABLE[self.0].who.store(0, SeqCst);
+    }
+}
+
+/// A thread that is missed if it vanishes. Dropping it says that the thread ends as it should.
+pub struct Watched {
+    seat: Seat,
+    _of_this_thread: PhantomData<*const ()>,
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        if thread::panicking() && GUARDED.load(SeqCst) == std::process::id() {
+            end(Code::ThreadPanicked, &name(&TABLE[self.seat.0]), "panicked; what it said stands above");
+        }
+    }
+}
+
+fn mark(process: u32, thread: u32) -> u64 {
+    u64::from(process) << 32 | u64::from(thread)
+}
+
+fn name(slot: &Slot) -> [u8; 16] {
+    let mut name = [0; 16];
+    for (place, half) in slot.name.iter().enumerate() {
+        name[place * 8..][..8].copy_from_slice(&half.load(SeqCst).to_ne_bytes());
+    }
+    name
+}
+
+/// One look at everybody. `waited` counts the looks for which a thread that was started has not begun.
+fn look(process: u32, waited: &mut [u16]) {
+    for (slot, waited) in TABLE.iter().zip(waited).take(USED.load(SeqCst)) {
+        let who = slot.who.load(SeqCst);
+        let thread = who as u32; // the lower half
+        *waited = if who == mark(process, 0) { *waited + 1 } else { 0 };
+        if *waited >= LOOKS_MAX {
+            end(Code::ThreadVanished, b"a new thread", "never began");
+        }
+        let gone = who == mark(process, thread) && thread != 0 && system::is_gone(process, thread);
+        // It may have said that it ends, and done so, between the two looks at it.
+        if gone && slot.who.load(SeqCst) == who {
+            end(Code::ThreadVanished, &name(slot), "is gone and did not say that it ends");
+        }
+    }
+}
+
+/// Says what happened and ends the process, without a lock, without memory, without waiting for anybody.
+fn end(code: Code, name: &[u8], what: &str) -> ! {
+    if REPORTING.swap(true, SeqCst) {
+        thread::sleep(REPORT_PATIENCE);
+    }
+    let mut report = Report { bytes: [0; REPORT_BYTES_MAX], length: 0 };
+    let name = std::str::from_utf8(name).unwrap_or("?").trim_end_matches('\0');
+    // What does not fit is cut off.
+    let _ = write!(
+        report,
+        "error[{}]: thread '{name}' {what}\n  cause: {}\n  remedy: {}\n",
+        code.id(),
+        code.cause(),
+        code.remedy()
+    );
+    system::end(&report.bytes[..report.length])
+}
+
+struct Report {
+    bytes: [u8; REPORT_BYTES_MAX],
+    length: usize,
+}
+
+impl fmt::Write for Report {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let room = &mut self.bytes[self.length..];
+        let taken = text.len().min(room.len());
+        room[..taken].copy_from_slice(&text.as_bytes()[..taken]);
+        self.length += taken;
+        Ok(())
+    }
+}

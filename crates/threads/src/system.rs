@@ -1,0 +1,43 @@
+//! What is asked of the kernel: who lives, and to end.
+
+use std::{fs::File, io::Read};
+
+/// Standard error may be a pipe that nobody reads; the report then has this long to get in.
+const REPORT_MS_MAX: libc::c_int = 1_000;
+
+/// The kernel's number of the calling thread.
+pub(crate) fn thread_id() -> u32 {
+    // SAFETY: it has no preconditions.
+    unsafe { libc::gettid() }.unsigned_abs()
+}
+
+/// Whether this process has no such thread any more.
+pub(crate) fn is_gone(process: u32, thread: u32) -> bool {
+    // SAFETY: signal 0 is not sent; it only asks.
+    let asked = unsafe { libc::syscall(libc::SYS_tgkill, process, thread, 0) };
+    // The number of the first thread stays as long as there are others.
+    asked != 0 || (process == thread && first_is_over())
+}
+
+/// Whether the first thread has ended while others go on.
+fn first_is_over() -> bool {
+    let mut text = [0; 128];
+    let Ok(length) = File::open("/proc/self/stat").and_then(|mut file| file.read(&mut text)) else { return false };
+    // "pid (name) state": the name may hold anything, and is short.
+    let text = &text[..length];
+    let state = text.iter().rposition(|byte| *byte == b')').and_then(|end| text.get(end + 2));
+    matches!(state, Some(b'Z' | b'X'))
+}
+
+/// Writes the report and ends all threads at once: nothing is flushed, no handler runs, no lock is waited for.
+pub(crate) fn end(report: &[u8]) -> ! {
+    let mut to = libc::pollfd { fd: libc::STDERR_FILENO, events: libc::POLLOUT, revents: 0 };
+    // SAFETY: both get pointers to what outlives them, and their lengths.
+    unsafe {
+        if libc::poll(&raw mut to, 1, REPORT_MS_MAX) > 0 {
+            libc::write(libc::STDERR_FILENO, report.as_ptr().cast(), report.len());
+        }
+    }
+    // SAFETY: it ends the process whatever its state.
+    unsafe { libc::_exit(1) }
+}
