@@ -1,6 +1,7 @@
 # make demo: the thermometer, from nothing to a picture      make test: everything that must hold
 # make check: format and lints only                          make bench [ONLY=id]: the numbers
-.PHONY: demo test check bench setup
+# make soak [MINUTES=60] [ONLY=storm]: storms, lies and disk faults for an hour
+.PHONY: demo test check bench soak setup
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
 demo: setup
@@ -26,6 +27,9 @@ bench:
 	@scripts/setup.sh bench
 	scripts/wheel.sh release
 	cargo run --release --locked -p millrace-bench -- $(if $(ONLY),--only $(ONLY))
+
+soak: setup
+	@MINUTES=$(or $(MINUTES),60) ONLY=$(ONLY) python3 scripts/soak.py
 
 setup:
 	@scripts/setup.sh

@@ -36,7 +36,7 @@ fn run(journal: &Journal, round: u32) {
         .commit(|batch| {
             let record = batch.append(log, &[round as u8; 700], EventId::NONE, 7)?;
             let run = batch.trigger(function.id(), record.id, log, record.seqno)?;
-            batch.fired(function.id(), run, 1)?;
+            batch.fired(function.id(), run, 1, 0)?;
             batch.read(log, record.seqno, run, b"")?;
             batch.done(function.id(), run, b"{\"status\":\"ok\"}")
         })

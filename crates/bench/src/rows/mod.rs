@@ -11,6 +11,7 @@ mod python;
 mod recover;
 mod remote;
 mod runs;
+mod storm;
 
 use crate::{
     Context, Outcome,
@@ -115,6 +116,18 @@ pub const ALL: &[Spec] = &[
         what: "resident memory with 10 000 idle connections",
         unit: "MB",
         run: remote::connections::ten_thousand,
+    },
+    Spec {
+        id: "storm.rate",
+        what: "three functions under a kill of the host every 300 ms",
+        unit: "/s",
+        run: storm::rate,
+    },
+    Spec {
+        id: "restart.resume",
+        what: "a host killed under load: start of the next one to its first pending run done",
+        unit: "ms",
+        run: storm::resume,
     },
 ];
 

@@ -282,10 +282,12 @@ impl<'j> Transaction<'j> {
         self.stage(header, cause, &[&trigger_payload(log.id(), record_seqno)])
     }
 
-    /// Stages the start of an attempt at a run.
-    pub fn fired(&mut self, function: u32, run: EventId, attempt: u64) -> Result<EventId> {
+    /// Stages the start of an attempt at a run; `excused` earlier ones were cut short by the end of their host.
+    pub fn fired(&mut self, function: u32, run: EventId, attempt: u64, excused: u32) -> Result<EventId> {
         let header = Header { kind: Kind::Fired as u8, subject: function, seqno: attempt, ..Header::default() };
-        self.stage(header, run, &[])
+        let payload = excused.to_le_bytes();
+        let parts: [&[u8]; 1] = [&payload];
+        self.stage(header, run, if excused == 0 { &[] } else { &parts })
     }
 
     /// Stages the end of a run, for good.

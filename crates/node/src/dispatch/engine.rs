@@ -62,6 +62,8 @@ pub(crate) struct Trigger {
 pub(crate) struct Claimed {
     pub trigger: Trigger,
     pub attempt: u32,
+    /// How many of the attempts before were cut short by the end of their host.
+    pub excused: u32,
     /// No attempt is left: earlier hosts ended in the middle of them. It is claimed to be ended, not to be run.
     pub exhausted: bool,
 }
@@ -87,7 +89,7 @@ pub(crate) struct Engine {
     served: u32,
     /// While the journal is read for the first time: the newest FIRED and attempt of runs whose TRIGGER has not been met,
     /// because it was carried forward past them. They leave with their DONE.
-    ahead: HashMap<EventId, (EventId, u32)>,
+    ahead: HashMap<EventId, (EventId, (u32, u32))>,
     recovered: bool,
 }
 
@@ -118,7 +120,7 @@ impl Engine {
 
     /// A FIRED was read: somebody claimed the run. One that is older than what is known, because it was carried forward,
     /// changes nothing.
-    pub fn fired(&mut self, function: u32, run: EventId, fired: EventId, attempt: u32) {
+    pub fn fired(&mut self, function: u32, run: EventId, fired: EventId, attempt: (u32, u32)) {
         let lane = self.lanes.entry(function).or_default();
         if lane.contains(run) {
             lane.fired(run, fired, attempt);

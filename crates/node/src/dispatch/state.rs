@@ -93,7 +93,8 @@ impl State {
                 }
                 Kind::Fired => {
                     let attempt = u32::try_from(entry.seqno).unwrap_or(u32::MAX);
-                    self.engine.fired(entry.subject, entry.cause, entry.id, attempt);
+                    let excused = entry.payload.as_slice().try_into().map_or(0, u32::from_le_bytes);
+                    self.engine.fired(entry.subject, entry.cause, entry.id, (attempt, excused));
                 }
                 Kind::Done => {
                     self.engine.done(entry.subject, entry.cause);

@@ -152,6 +152,8 @@ impl Shared {
                 return Ok(());
             }
         };
+        // What is journaled as an attempt is one: the time it takes to start a worker is not part of it.
+        executor.get_ready();
         let fired = self.fire(&claim);
         let mut slowest = None;
         if let Ok(Some(batch)) = &fired {
@@ -194,7 +196,7 @@ impl Shared {
         let committed = journal.commit(|tx| {
             state.fold(tx.tail())?;
             let ours = claim.runs.iter().filter(|c| state.engine.holds(claim.function, c.trigger.run, None));
-            let fire = |c: &Claimed| Ok((*c, tx.fired(claim.function, c.trigger.run, c.attempt.into())?));
+            let fire = |c: &Claimed| Ok((*c, tx.fired(claim.function, c.trigger.run, c.attempt.into(), c.excused)?));
             let fired = ours.map(fire).collect::<Result<Vec<_>>>()?;
             Ok((fired, tx.catalog().clone()))
         });

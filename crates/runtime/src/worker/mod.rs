@@ -63,6 +63,13 @@ impl<L: Launch> Worker<L> {
         }
     }
 
+    fn get_ready(&mut self) {
+        if self.session.is_none() {
+            // An error is kept, and told to the run that comes now.
+            let _ = self.session();
+        }
+    }
+
     fn run(&mut self, batch: &mut [Call<'_>], done: &mut dyn FnMut(usize, Completion)) {
         if batch.is_empty() {
             return;

@@ -46,6 +46,10 @@ impl ProcessExecutor {
 }
 
 impl Executor for ProcessExecutor {
+    fn get_ready(&mut self) {
+        self.0.get_ready();
+    }
+
     fn run(&mut self, batch: &mut [Call<'_>], done: &mut dyn FnMut(usize, Completion)) {
         self.0.run(batch, done);
     }

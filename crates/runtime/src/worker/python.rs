@@ -91,6 +91,10 @@ impl Launch for Arc<PythonFunction> {
 }
 
 impl Executor for PythonExecutor {
+    fn get_ready(&mut self) {
+        self.0.get_ready();
+    }
+
     fn run(&mut self, batch: &mut [Call<'_>], done: &mut dyn FnMut(usize, Completion)) {
         self.0.run(batch, done);
     }

@@ -5,7 +5,8 @@ use millrace_wire::{Error, EventId};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// So many times more than it may fail a run may be cut short by the end of its host, before it is taken for the cause.
-/// Hosts are killed for other reasons too, and a run counts as begun from the moment that it is claimed.
+/// Hosts are killed for other reasons too, and a run counts as begun from the moment that it is claimed. Such an attempt has
+/// its number, for it may have had effects outside, but it is no failure.
 pub(super) const INTERRUPTIONS_MAX: u32 = 8;
 
 /// Why a function as a whole is held back.
@@ -39,6 +40,8 @@ struct Started {
     newest: Option<EventId>,
     /// Attempts made, counting the one in progress.
     attempts: u32,
+    /// Of these, how many were cut short by the end of their host.
+    excused: u32,
     state: State,
 }
 
@@ -95,17 +98,17 @@ impl Lane {
         self.fresh.binary_search_by_key(&run, |trigger| trigger.run).ok()
     }
 
-    pub fn fired(&mut self, run: EventId, fired: EventId, attempt: u32) {
+    pub fn fired(&mut self, run: EventId, fired: EventId, (attempt, excused): (u32, u32)) {
         if let Some(place) = self.fresh_place(run)
             && let Some(trigger) = self.fresh.remove(place)
         {
-            self.started.insert(run, Started { trigger, newest: None, attempts: 0, state: State::Ready });
+            self.started.insert(run, Started { trigger, newest: None, attempts: 0, excused: 0, state: State::Ready });
         }
         let Some(started) = self.started.get_mut(&run) else { return };
         if started.newest.is_some_and(|newest| fired <= newest) {
             return;
         }
-        (started.newest, started.attempts) = (Some(fired), attempt);
+        (started.newest, started.attempts, started.excused) = (Some(fired), attempt, excused);
         if !matches!(started.state, State::Running { fired: Some(own), .. } if own == fired) {
             self.set_state(run, State::Running { fired: Some(fired), since: 0 });
         }
@@ -125,6 +128,9 @@ impl Lane {
         let interrupted: Vec<EventId> = self.started.iter().filter(|(_, s)| running(s)).map(|(run, _)| *run).collect();
         for run in interrupted {
             self.set_state(run, State::Ready);
+            if let Some(started) = self.started.get_mut(&run) {
+                started.excused += 1;
+            }
         }
     }
 
@@ -235,7 +241,7 @@ impl Lane {
         if let Some(place) = self.fresh_place(run)
             && let Some(trigger) = self.fresh.remove(place)
         {
-            self.started.insert(run, Started { trigger, newest: None, attempts: 0, state: State::Ready });
+            self.started.insert(run, Started { trigger, newest: None, attempts: 0, excused: 0, state: State::Ready });
             self.ready.insert(run);
         }
         self.set_state(run, State::Running { fired: None, since: 0 });
@@ -245,7 +251,7 @@ impl Lane {
         if !exhausted {
             started.attempts += 1;
         }
-        Claimed { trigger: started.trigger, attempt: started.attempts, exhausted }
+        Claimed { trigger: started.trigger, attempt: started.attempts, excused: started.excused, exhausted }
     }
 
     // ---- what becomes of a claim
@@ -279,10 +285,11 @@ impl Lane {
             self.release(run, Some(fired));
             return Verdict::Stale;
         };
-        if started.attempts >= policy.attempts_max {
+        let failures = started.attempts.saturating_sub(started.excused);
+        if failures >= policy.attempts_max {
             return Verdict::Exhausted;
         }
-        let doubled = policy.backoff.saturating_mul(1 << (started.attempts.saturating_sub(1)).min(30));
+        let doubled = policy.backoff.saturating_mul(1 << failures.saturating_sub(1).min(30));
         let delay_ms = doubled.min(policy.backoff_max).as_millis() as Millis; // at most BACKOFF_MAX
         self.set_state(run, State::BackingOff { until: now + delay_ms, error });
         Verdict::Retry { delay_ms }

@@ -36,23 +36,23 @@ fn policies() -> [Policy; 4] {
 fn what_retention_carried_forward_counts_once_wherever_it_is_met() {
     // While a journal is read for the first time: FIRED of a trigger that was carried past it.
     let mut engine = Engine::default();
-    engine.fired(0, id(1), id(12), 2);
-    engine.fired(0, id(2), id(13), 1);
+    engine.fired(0, id(1), id(12), (2, 0));
+    engine.fired(0, id(2), id(13), (1, 0));
     engine.done(0, id(2));
     engine.triggered(0, trigger(1));
-    engine.fired(0, id(1), id(11), 1); // carried, and older
+    engine.fired(0, id(1), id(11), (1, 0)); // carried, and older
     engine.recovered();
     engine.define(0, Some(policy(1, true, None)));
     let (_, claimed) = engine.claim(0, |_| 10).unwrap();
     assert_eq!(claimed.iter().map(|c| (c.trigger.run, c.attempt)).collect::<Vec<_>>(), [(id(1), 3)]);
     // While it works: a copy of the FIRED of a run that backs off.
     engine.confirm(0, id(1), id(14), 0);
-    engine.fired(0, id(1), id(14), 3);
+    engine.fired(0, id(1), id(14), (3, 0));
     let mut patient = policy(1, true, None);
     patient.attempts_max = 9;
     engine.define(0, Some(patient));
     assert!(matches!(engine.failed(0, id(1), id(14), oops(), 0), Verdict::Retry { .. }));
-    engine.fired(0, id(1), id(14), 3);
+    engine.fired(0, id(1), id(14), (3, 0));
     let (_, claimed) = engine.claim(1000, |_| 10).expect("it is still backing off, and due by now");
     assert_eq!(claimed[0].attempt, 4);
 }
@@ -66,8 +66,8 @@ enum Place {
 
 #[derive(Clone, Debug)]
 struct Model {
-    /// (function, run, attempts, place), in trigger order.
-    runs: Vec<(u32, EventId, u32, Place)>,
+    /// (function, run, attempts, place, attempts cut short), in trigger order.
+    runs: Vec<(u32, EventId, u32, Place, u32)>,
     /// Batches in progress: function and its runs with their fences.
     batches: Vec<(u32, Vec<(EventId, EventId)>)>,
     held: [Millis; 4],
@@ -103,7 +103,7 @@ impl Model {
         !busy(function) && exclusive && turn && self.due(head.3, now)
     }
 
-    fn place(&mut self, run: EventId) -> Option<&mut (u32, EventId, u32, Place)> {
+    fn place(&mut self, run: EventId) -> Option<&mut (u32, EventId, u32, Place, u32)> {
         self.runs.iter_mut().find(|r| r.1 == run)
     }
 }
@@ -157,7 +157,7 @@ fn follow_claim(model: &mut Model, function: u32, runs: &[Claimed], now: Millis)
         let run = model.place(claimed.trigger.run).unwrap();
         prop_assert_eq!(claimed.exhausted, run.2 >= 3 + super::lane::INTERRUPTIONS_MAX);
         run.2 = (run.2 + 1).min(3 + super::lane::INTERRUPTIONS_MAX);
-        prop_assert_eq!(claimed.attempt, run.2);
+        prop_assert_eq!((claimed.attempt, claimed.excused), (run.2, run.4));
         prop_assert!(run.2 == 1 || runs.len() == 1, "a run that was tried before is claimed alone");
         run.3 = Place::Running(fence);
     }
@@ -176,10 +176,12 @@ fn new_engine(model: &Model) -> Engine {
     for (function, policy) in policies().into_iter().enumerate() {
         engine.define(function as u32, Some(policy));
     }
-    for (function, run, attempts, _) in &model.runs {
+    for (function, run, attempts, place, excused) in &model.runs {
         engine.triggered(*function, trigger(run.sequence()));
         if *attempts > 0 {
-            engine.fired(*function, *run, id(1 << 30 | run.sequence()), *attempts);
+            // What was journaled last did not know of the end that it met itself.
+            let told = excused - u32::from(*place == Place::Waiting);
+            engine.fired(*function, *run, id(1 << 30 | run.sequence()), (*attempts, told));
         }
     }
     engine.recovered();
@@ -204,7 +206,7 @@ proptest! {
                     sequence += 1;
                     engine.triggered(function, trigger(sequence));
                     engine.triggered(function, trigger(sequence)); // as if carried forward
-                    model.runs.push((function, id(sequence), 0, Place::Waiting));
+                    model.runs.push((function, id(sequence), 0, Place::Waiting, 0));
                 }
                 Step::Claim(most) => match engine.claim(now, |_| most) {
                     Some((function, runs)) => {
@@ -233,13 +235,13 @@ proptest! {
                     let verdict = engine.failed(function, run, fence, oops(), now);
                     if fence_of(&model, run) != fence {
                         prop_assert_eq!(verdict, Verdict::Stale);
-                    } else if model.place(run).unwrap().2 >= 3 {
+                    } else if model.place(run).map(|run| run.2.saturating_sub(run.4)).unwrap() >= 3 {
                         prop_assert_eq!(verdict, Verdict::Exhausted);
                         engine.done(function, run);
                         model.runs.retain(|r| r.1 != run);
                     } else {
                         let run = model.place(run).unwrap();
-                        let delay_ms = if run.2 == 1 { 10 } else { 15 };
+                        let delay_ms = if run.2.saturating_sub(run.4) <= 1 { 10 } else { 15 };
                         run.3 = Place::BackingOff(now + delay_ms);
                         prop_assert_eq!(verdict, Verdict::Retry { delay_ms });
                     }
@@ -272,6 +274,8 @@ proptest! {
                     model.held = [0; 4];
                     for run in &mut model.runs {
                         run.3 = Place::Waiting;
+                        // All that the journal says of it is that it was begun.
+                        run.4 += u32::from(run.2 > 0);
                     }
                     engine = new_engine(&model);
                 }
@@ -311,9 +315,9 @@ fn a_newer_claim_fences_the_older() {
     engine.claim(0, |_| 1).unwrap();
     engine.confirm(0, id(1), id(2), 0);
     assert!(engine.holds(0, id(1), Some(id(2))));
-    engine.fired(0, id(1), id(2), 1); // its own, read back
+    engine.fired(0, id(1), id(2), (1, 0)); // its own, read back
     assert!(engine.holds(0, id(1), Some(id(2))));
-    engine.fired(0, id(1), id(3), 2); // another dispatcher's
+    engine.fired(0, id(1), id(3), (2, 0)); // another dispatcher's
     assert!(!engine.holds(0, id(1), Some(id(2))));
     assert_eq!(engine.failed(0, id(1), id(2), oops(), 0), Verdict::Stale);
     assert!(engine.holds(0, id(1), Some(id(3))), "a stale claim must not disturb the newer one");

@@ -1,0 +1,146 @@
+//! storm.rate, restart.resume: a host that is killed and started again.
+
+use super::{Measured, function, host::program, namespace_with_logs};
+use crate::{Context, Outcome, functions, measure::Repeated};
+use millrace_journal::{Durability, Journal, Kind, OpenOptions, Position};
+use millrace_node::{AppendOptions, Namespace, NewRecord, Runtime};
+use std::{
+    path::Path,
+    process::{Child, Command, Stdio},
+    thread,
+    time::{Duration, Instant, SystemTime},
+};
+
+/// How long a host lives in the storm.
+const LIFE: Duration = Duration::from_millis(300);
+/// How long each phase of storm.rate takes.
+const PHASE: Duration = Duration::from_secs(6);
+
+/// `millrace serve` on the namespace in `dir/n`; killed with the handle.
+struct Served(Child);
+
+impl Served {
+    fn start(program: &Path, dir: &Path) -> Outcome<Self> {
+        let mut command = Command::new(program);
+        command.arg("--namespace").arg(dir.join("n")).args(["serve", "--listen", "none"]);
+        Ok(Self(command.stdin(Stdio::null()).stdout(Stdio::null()).spawn()?))
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        // SIGKILL, and gone when this returns.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Appends `count` small records to `in`.
+fn feed(dir: &Path, count: u64) -> Outcome<()> {
+    let namespace = Namespace::open(&dir.join("n"))?;
+    let records = (0..count).map(|_| Ok(NewRecord { log: "in".into(), payload: vec![7; 100] }));
+    namespace.append_many(records, AppendOptions::default(), |_| {})?;
+    Ok(())
+}
+
+fn latest(dir: &Path, log: &str) -> Outcome<u64> {
+    Ok(Namespace::open(&dir.join("n"))?.log(log)?.latest())
+}
+
+/// `in` to `out` through Python, Wasm and a process, each in order.
+fn pipeline(context: &Context, dir: &Path) -> Outcome<()> {
+    let logs = ["in", "one", "two", "out"].map(|name| (name, 1_000_000));
+    let namespace = namespace_with_logs(&dir.join("n"), Durability::Memory, &logs)?;
+    let mut first = function("first", Runtime::Python, "in")?;
+    first.handler = "hand_on:hand_on".into();
+    namespace.deploy(&first, &functions::source("hand_on.py"))?;
+    namespace.deploy(&function("second", Runtime::Wasm, "one")?, &functions::wasm(context, "hand_on_second")?)?;
+    let mut third = function("third", Runtime::Process, "two")?;
+    third.command = vec!["./hand_on_third".into()];
+    namespace.deploy(&third, &functions::native(context, "hand_on_third")?)?;
+    Ok(())
+}
+
+pub fn rate(context: &Context) -> Outcome<Measured> {
+    let program = program(context)?;
+    let (mut calm, mut stormy, mut ratio) = (Repeated::default(), Repeated::default(), Repeated::default());
+    let mut kills = 0;
+    let repetitions = context.repetitions(3);
+    for _ in 0..repetitions {
+        // Each phase begins with a namespace of its own: how much there is to fold is the same.
+        let mut phase = |life: Duration| -> Outcome<f64> {
+            let dir = context.fresh()?;
+            pipeline(context, dir.path())?;
+            feed(dir.path(), 1_000_000)?;
+            let start = Instant::now();
+            while start.elapsed() < PHASE {
+                let host = Served::start(&program, dir.path())?;
+                thread::sleep(life.min(PHASE.saturating_sub(start.elapsed())));
+                drop(host);
+                kills += 1;
+            }
+            let took = start.elapsed().as_secs_f64();
+            let done = latest(dir.path(), "out")?;
+            if done == 1_000_000 {
+                return Err("the phase is too long for what it was fed".into());
+            }
+            Ok(done as f64 / took)
+        };
+        let (undisturbed, disturbed) = (phase(PHASE)?, phase(LIFE)?);
+        calm.push(undisturbed);
+        stormy.push(disturbed);
+        ratio.push(disturbed / undisturbed);
+    }
+    Ok(Measured::new(stormy.median(), kills)
+        .target("≥ 50 % of undisturbed", ratio.median() >= 0.5)
+        .also("undisturbed", calm.median(), "/s")
+        .also("of undisturbed", ratio.median() * 100.0, "%")
+        .note(format!(
+            "Records of 100 bytes through three functions in order, Python, Wasm and a process, 1 M of them waiting; records that \
+             came out at the end in {} s, the starts of the host included. The host is killed (SIGKILL) every {} ms and started \
+             again at once, {}.",
+            PHASE.as_secs(),
+            LIFE.as_millis(),
+            stormy.spread()
+        )))
+}
+
+pub fn resume(context: &Context) -> Outcome<Measured> {
+    let program = program(context)?;
+    let dir = context.fresh()?;
+    pipeline(context, dir.path())?;
+    let mut values = Repeated::default();
+    let repetitions = context.repetitions(15);
+    for _ in 0..repetitions {
+        feed(dir.path(), 200_000)?;
+        let loaded = Served::start(&program, dir.path())?;
+        thread::sleep(LIFE);
+        drop(loaded);
+        let start = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?.as_micros() as u64;
+        let next = Served::start(&program, dir.path())?;
+        thread::sleep(LIFE * 3);
+        drop(next);
+        values.push(first_done(dir.path(), start)? as f64 / 1000.0);
+    }
+    Ok(Measured::new(values.median(), repetitions as u64)
+        .target("≤ 300 ms", values.median() <= 300.0)
+        .note(format!(
+            "The host of the pipeline of storm.rate is killed (SIGKILL) after {} ms of work on 200 000 waiting records, and another \
+             is started at once; from then until the first DONE of a run that was pending, by the journal's clock, {}. Nobody \
+             else has the namespace open, so the new host recovers it.",
+            LIFE.as_millis(),
+            values.spread()
+        )))
+}
+
+/// Microseconds from `start` to the first DONE after it.
+fn first_done(dir: &Path, start: u64) -> Outcome<u64> {
+    let journal = Journal::open(&dir.join("n"), &OpenOptions { background: false })?;
+    let mut scan = journal.scan(Position::default());
+    while let Some(entry) = scan.next()? {
+        if entry.kind == Kind::Done && !entry.carried && entry.hlc.wall_us() >= start {
+            return Ok(entry.hlc.wall_us() - start);
+        }
+    }
+    Err("no run was done by the new host".into())
+}
