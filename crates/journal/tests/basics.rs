@@ -433,7 +433,7 @@ fn a_run_that_ends_while_it_is_carried_is_not_carried() {
     let staged = journal.commit(|batch| {
         let record = batch.append(&slow, b"record", EventId::NONE, 0)?;
         let run = batch.trigger(f.id(), record.id, &slow, record.seqno)?;
-        batch.fired(f.id(), run, 1)?;
+        batch.fired(f.id(), run, 1, 0)?;
         batch.call(f.id(), run, 0, 0, b"told")?;
         Ok(run)
     });
@@ -466,7 +466,7 @@ fn a_pending_run_keeps_its_attempts_and_calls() {
     let staged = journal.commit(|batch| {
         let record = batch.append(&slow, b"record", EventId::NONE, 0)?;
         let run = batch.trigger(f.id(), record.id, &slow, record.seqno)?;
-        batch.fired(f.id(), run, 2)?;
+        batch.fired(f.id(), run, 2, 0)?;
         batch.call(f.id(), run, 0, 7, b"told")?;
         batch.read(&slow, 1, run, &[])?;
         Ok(run)

@@ -128,7 +128,7 @@ fn compile(place: &Place, compiler: &[&str], name: &str, body: &str, output: &st
 
 const CLANG: [&str; 4] = ["clang", "--target=wasm32", "-nostdlib", "-Wl,--no-entry"];
 /// Workers are killed all the time, and a run that its worker did not survive has failed.
-const PATIENT: &str = "retries = 100\nbackoff = \"2ms\"\ntimeout = \"60s\"\npending_max = 20000";
+const PATIENT: &str = "retries = 100\nbackoff = \"2ms\"\ntimeout = \"60s\"\npending_max = 1000";
 
 fn namespace(durability: &str, logs: &[&str]) -> String {
     let mut text =

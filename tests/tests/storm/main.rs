@@ -36,7 +36,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-const RECORDS: u64 = 20_000;
+const RECORDS: u64 = 6_000;
 /// A storm ends after so many strokes and one for every twenty records, however much is left: a machine may be slow.
 const STROKES_LEAST: u64 = 50;
 /// Between two strokes, in ms.

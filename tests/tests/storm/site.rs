@@ -162,7 +162,10 @@ impl Site {
         let Some(pid) = state.child.as_ref().map(Child::id) else { return false };
         state.doom = Some(format!("SIG{signal}"));
         drop(state);
-        Command::new("kill").args([&format!("-{signal}"), &pid.to_string()]).status().is_ok()
+        Command::new("kill")
+            .args([&format!("-{signal}"), &pid.to_string()])
+            .output()
+            .is_ok_and(|kill| kill.status.success())
     }
 
     /// Ends one of the host's threads; it has to notice. The thread's name.

@@ -172,12 +172,12 @@ impl Engine {
     fn may_start(&self, function: u32, lane: &Lane, now: Millis) -> bool {
         let Some(run) = lane.startable(now) else { return false };
         self.peers(function)
-            .all(|peer| peer.running() == 0 && (peer.held(now) || peer.head().is_none_or(|head| run < head)))
+            .all(|peer| peer.running() == 0 && (peer.passed_over(now) || peer.head().is_none_or(|head| run < head)))
     }
 
     /// Runs of a monitor's function are claimed only up to the next run of another of its functions.
     fn monitor_bound(&self, function: u32, now: Millis) -> EventId {
-        let heads = self.peers(function).filter(|peer| !peer.held(now)).filter_map(Lane::head);
+        let heads = self.peers(function).filter(|peer| !peer.passed_over(now)).filter_map(Lane::head);
         heads.min().unwrap_or(EventId::from_bits(u128::MAX))
     }
 

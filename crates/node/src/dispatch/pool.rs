@@ -82,7 +82,8 @@ impl Pool {
         crew.executing.push(now);
         crew.last_batch = Some(now);
         if crew.asleep == 0 {
-            return (now, !crew.led);
+            // One that was started and has not come to it yet, or is about to rest, will watch.
+            return (now, !crew.led && crew.threads <= crew.executing.len());
         }
         if more && crew.calls < crew.asleep {
             crew.calls += 1;
@@ -201,6 +202,16 @@ mod tests {
         assert!(alone);
         pool.end(began);
         assert_eq!(pool.rest(None), Rest::Lead);
+    }
+
+    #[test]
+    fn no_second_thread_is_started_while_the_first_has_not_come_yet() {
+        let pool = Pool::default();
+        assert!(pool.enter());
+        let (began, alone) = pool.begin(false);
+        assert!(alone && pool.enter());
+        pool.end(began);
+        assert!(!pool.begin(false).1, "one is on its way, however long the machine takes to let it run");
     }
 
     #[test]

@@ -9,6 +9,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 /// its number, for it may have had effects outside, but it is no failure.
 pub(super) const INTERRUPTIONS_MAX: u32 = 8;
 
+/// So many times in a row a function may fail to start before the others of its monitor go on past it.
+pub(super) const START_FAILURES_PATIENT: u32 = 3;
+
 /// Why a function as a whole is held back.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Stop {
@@ -166,6 +169,12 @@ impl Lane {
     /// Whether the function as a whole is held back.
     pub fn held(&self, now: Millis) -> bool {
         self.policy.is_none() || self.standing.stop.as_ref().is_some_and(|stop| now < stop.until)
+    }
+
+    /// Whether the other functions of its monitor go on past its runs: it is not defined, or cannot be started, and not for
+    /// the first time. A worker that was killed while it started is no reason to leave the order of records.
+    pub fn passed_over(&self, now: Millis) -> bool {
+        self.policy.is_none() || (self.held(now) && self.standing.failures >= START_FAILURES_PATIENT)
     }
 
     /// The oldest pending run.

@@ -71,11 +71,17 @@ struct Model {
     /// Batches in progress: function and its runs with their fences.
     batches: Vec<(u32, Vec<(EventId, EventId)>)>,
     held: [Millis; 4],
+    /// How often in a row each function could not be started.
+    failures: [u32; 4],
 }
 
 impl Model {
     fn due(&self, place: Place, now: Millis) -> bool {
         matches!(place, Place::Waiting) || matches!(place, Place::BackingOff(until) if until <= now)
+    }
+
+    fn passed_over(&self, function: u32, now: Millis) -> bool {
+        self.held[function as usize] > now && self.failures[function as usize] >= super::lane::START_FAILURES_PATIENT
     }
 
     /// May anything of this function start, by the rules alone?
@@ -97,7 +103,7 @@ impl Model {
             *f != function && policy.monitor.is_some() && policies()[*f as usize].monitor == policy.monitor
         });
         let turn = peers.clone().all(|peer| {
-            self.held[peer as usize] > now || self.runs.iter().find(|r| r.0 == peer).is_none_or(|r| head.1 < r.1)
+            self.passed_over(peer, now) || self.runs.iter().find(|r| r.0 == peer).is_none_or(|r| head.1 < r.1)
         });
         let exclusive = peers.clone().all(|p| !self.runs.iter().any(|r| r.0 == p && matches!(r.3, Place::Running(_))));
         !busy(function) && exclusive && turn && self.due(head.3, now)
@@ -193,7 +199,7 @@ proptest! {
 
     #[test]
     fn it_starts_exactly_what_the_rules_allow(steps in steps()) {
-        let mut model = Model { runs: Vec::new(), batches: Vec::new(), held: [0; 4] };
+        let mut model = Model { runs: Vec::new(), batches: Vec::new(), held: [0; 4], failures: [0; 4] };
         let mut engine = new_engine(&model);
         let (mut now, mut sequence) = (0, 0);
         for step in steps {
@@ -266,12 +272,13 @@ proptest! {
                 Step::Pass(time) => now += time,
                 Step::StartFailed(function) => {
                     engine.start_failed(function, oops(), now);
+                    model.failures[function as usize] += 1;
                     model.held[function as usize] = engine.view(function).unwrap().stop.unwrap().until;
                     prop_assert!(model.held[function as usize] > now);
                 }
                 Step::Restart => {
                     model.batches.clear();
-                    model.held = [0; 4];
+                    (model.held, model.failures) = ([0; 4], [0; 4]);
                     for run in &mut model.runs {
                         run.3 = Place::Waiting;
                         // All that the journal says of it is that it was begun.
@@ -292,7 +299,7 @@ proptest! {
     /// Nothing waits for ever: when every claim ends well and time passes, everything is done, each run once.
     #[test]
     fn everything_pending_gets_its_turn(functions in vec(0..4u32, 0..60)) {
-        let mut engine = new_engine(&Model { runs: Vec::new(), batches: Vec::new(), held: [0; 4] });
+        let mut engine = new_engine(&Model { runs: Vec::new(), batches: Vec::new(), held: [0; 4], failures: [0; 4] });
         for (sequence, function) in functions.iter().enumerate() {
             engine.triggered(*function, trigger(sequence as u64 + 1));
         }
@@ -310,7 +317,7 @@ proptest! {
 
 #[test]
 fn a_newer_claim_fences_the_older() {
-    let mut engine = new_engine(&Model { runs: Vec::new(), batches: Vec::new(), held: [0; 4] });
+    let mut engine = new_engine(&Model { runs: Vec::new(), batches: Vec::new(), held: [0; 4], failures: [0; 4] });
     engine.triggered(0, trigger(1));
     engine.claim(0, |_| 1).unwrap();
     engine.confirm(0, id(1), id(2), 0);
@@ -325,16 +332,21 @@ fn a_newer_claim_fences_the_older() {
 
 #[test]
 fn a_monitor_goes_on_past_a_function_that_cannot_start() {
-    let mut engine = new_engine(&Model { runs: Vec::new(), batches: Vec::new(), held: [0; 4] });
+    let mut engine = new_engine(&Model { runs: Vec::new(), batches: Vec::new(), held: [0; 4], failures: [0; 4] });
     engine.triggered(2, trigger(1));
     engine.triggered(3, trigger(2));
+    for _ in 1..super::lane::START_FAILURES_PATIENT {
+        engine.start_failed(2, oops(), 0);
+        assert_eq!(engine.claim(0, |_| 9), None, "it was given up too soon: the other is not yet to go first");
+    }
     engine.start_failed(2, oops(), 0);
     assert_eq!(engine.claim(0, |_| 9).unwrap().0, 3);
     engine.done(3, id(2));
     engine.ended(3);
     assert_eq!(engine.claim(0, |_| 9), None);
-    assert_eq!(engine.next_deadline(0), Some(START_PAUSE_MS));
-    assert_eq!(engine.claim(START_PAUSE_MS, |_| 9).unwrap().0, 2);
+    let again = engine.next_deadline(0).unwrap();
+    assert!(again > START_PAUSE_MS);
+    assert_eq!(engine.claim(again, |_| 9).unwrap().0, 2);
 }
 
 #[test]
