@@ -33,6 +33,7 @@ PARTS = [
     ),
     ("disk", ["-p", "millrace-journal", "--test", "disk"], [], {"MILLRACE_DISK_SECONDS": "60"}),
 ]
+TESTS = {"storm": "tests/tests/storm", "liar": "tests/tests/liar*", "disk": "crates/journal/tests/disk*"}
 SEED = re.compile(r"MILLRACE_SEED=\d+(?: MILLRACE_[A-Z_]+=\d+)*")
 TALLY = re.compile(r"^tally: (.*)$")
 TOLD = re.compile(r"(\d+) (facts|lives)\b")
@@ -82,6 +83,9 @@ def main() -> int:
     chance = random.Random(int(os.environ.get("MILLRACE_SEED", time.time_ns())))
     only = os.environ.get("ONLY")
     parts = [row[0] for row in PARTS if only in (None, "", row[0])]
+    for part in [part for part in parts if not any(ROOT.glob(TESTS[part]))]:
+        print(f"soak: NOT RUN: {part}: there is no {TESTS[part]}", flush=True)
+        parts.remove(part)
     if not parts:
         print(f"soak: there is no part '{only}'; there are {', '.join(row[0] for row in PARTS)}", file=sys.stderr)
         return 2

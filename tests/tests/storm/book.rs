@@ -143,6 +143,12 @@ pub fn check(here: &Book, there: &Book, records: u64, turns: u64) {
     let some = |(modulus, rest): (u64, u64)| taken.iter().copied().filter(move |n| n % modulus == rest);
     let tenth: Vec<u64> = some((functions::TENTH, 0)).collect();
     same("tenth", &here.numbers("tenth"), &tenth);
+    // Published one by one, by attempts that were cut short in between: each part once, and all of them of one mind.
+    let parts = here.texts("parts");
+    same("parts", &here.numbers("parts"), &tenth.iter().flat_map(|n| [*n, *n]).collect::<Vec<_>>());
+    for (place, pair) in parts.chunks(2).enumerate() {
+        assert_eq!(pair[1], format!("{} {} True", pair[0], 2 * place + 1), "parts of record {place}");
+    }
     same("tenth_out", &sorted(here.numbers("tenth_out")), &sorted(tenth));
     same("credit", &here.numbers("credit"), &some(functions::CREDIT).collect::<Vec<_>>());
     same("debit", &here.numbers("debit"), &some(functions::DEBIT).collect::<Vec<_>>());

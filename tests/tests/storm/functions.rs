@@ -5,6 +5,7 @@
 //!                  |  \            |                `--> relayed ==== relay =====>        relayed
 //!                  |   `-> stamps  |
 //!                  |-> tenth --fails_first (Python)--> tenth_out
+//!                  |            `--streams (Python, streamed)--> parts
 //!                  |-> credit --credits (Python)--.
 //!                  `-> debit ---debits (Wasm)------+--> ledger          one monitor
 //!           loop --counts (Wasm)--> loop
@@ -18,7 +19,7 @@ pub const TENTH: u64 = 10;
 pub const CREDIT: (u64, u64) = (20, 5);
 pub const DEBIT: (u64, u64) = (20, 15);
 
-pub const HERE: &[&str] = &["reads", "sends", "fails_first", "credits", "debits", "counts"];
+pub const HERE: &[&str] = &["reads", "sends", "fails_first", "streams", "credits", "debits", "counts"];
 pub const THERE: &[&str] = &["ends"];
 
 const PYTHON: &str = r#"
@@ -39,6 +40,12 @@ def fails_first(record, ctx):
     if ctx.attempt == 1:
         raise ValueError("not at once")
     ctx.append("tenth_out", record.data)
+
+
+def streams(record, ctx):
+    n, chance = int(record.text()), ctx.random(8).hex()
+    began = ctx.append("parts", f"{n} {chance}")
+    ctx.append("parts", f"{n} {chance} {began} {ctx.latest('mid') > 0}")
 
 
 def credits(record, ctx):
@@ -147,12 +154,13 @@ pub fn deploy_here(place: &Place, durability: &str, to: &str, turns: u64) {
     compile(place, &CLANG, "counts", &COUNTS.replace("TURNS", &turns.to_string()), "counts.wasm");
     let python = |name: &str| format!("runtime = \"python\"\ncode = \"code\"\nhandler = \"here:{name}\"");
     let wasm = |name: &str| format!("runtime = \"wasm\"\ncode = \"{name}.wasm\"");
-    let logs = ["in", "mid", "stamps", "relayed", "tenth", "tenth_out", "credit", "debit", "ledger", "loop"];
+    let logs = ["in", "mid", "stamps", "relayed", "tenth", "tenth_out", "parts", "credit", "debit", "ledger", "loop"];
     let mut text = namespace(durability, &logs);
     for (name, how, on, more) in [
         ("reads", python("reads"), "in", ""),
         ("sends", wasm("sends"), "mid", ""),
         ("fails_first", python("fails_first"), "tenth", "ordered = false\nconcurrency = 2"),
+        ("streams", python("streams"), "tenth", "streamed = true"),
         ("credits", python("credits"), "credit", "monitor = \"till\""),
         ("debits", wasm("debits"), "debit", "monitor = \"till\""),
         ("counts", wasm("counts"), "loop", ""),

@@ -134,7 +134,7 @@ impl Storm {
             .map(|client| Supervised::start(here.place.path(), client, &here.address(), records, &trouble))
             .unzip();
         const HERE: &[&str] =
-            &["in", "mid", "stamps", "relayed", "tenth", "tenth_out", "credit", "debit", "ledger", "loop"];
+            &["in", "mid", "stamps", "relayed", "tenth", "tenth_out", "parts", "credit", "debit", "ledger", "loop"];
         let (of_here, read_here) = Book::follow(&here, HERE, &trouble);
         let (of_there, read_there) = Book::follow(&there, &["arrive", "relayed", "out"], &trouble);
         let sites = [here, there];
@@ -282,6 +282,7 @@ impl Storm {
             && there.count("relayed") >= n
             && here.count("stamps") >= n
             && here.count("tenth_out") >= n / functions::TENTH as usize
+            && here.count("parts") >= n / functions::TENTH as usize * 2
             && here.count("ledger") >= some(functions::CREDIT) + some(functions::DEBIT)
             && here.count("loop") >= self.turns as usize
     }
