@@ -103,7 +103,8 @@ pub const FUNCTION: &[Key] = &[
         "monitor",
         "name",
         "none",
-        "Of all functions that share this name at most one runs at a time, in the order of their records.",
+        "Of all functions that share this name at most one runs at a time, in the order of their records. \
+         One that cannot be started three times in a row is passed over until it can.",
     ),
     key(
         "streamed",

@@ -53,6 +53,7 @@ fn what_retention_carried_forward_counts_once_wherever_it_is_met() {
     engine.define(0, Some(patient));
     assert!(matches!(engine.failed(0, id(1), id(14), oops(), 0), Verdict::Retry { .. }));
     engine.fired(0, id(1), id(14), (3, 0));
+    engine.ended(0);
     let (_, claimed) = engine.claim(1000, |_| 10).expect("it is still backing off, and due by now");
     assert_eq!(claimed[0].attempt, 4);
 }
