@@ -76,7 +76,8 @@ impl Gate {
     fn wake_flusher(&self) {
         let start = || {
             let myself = self.myself.clone();
-            let thread = thread::Builder::new().name("millrace-flush".into()).spawn(move || flush_for(&myself));
+            let builder = thread::Builder::new().name("millrace-flush".into());
+            let thread = millrace_threads::spawn(builder, move || flush_for(&myself));
             thread.ok().map(|thread| thread.thread().clone())
         };
         match self.flusher.get_or_init(start) {
