@@ -25,6 +25,7 @@ const UNSAFE_FILES: [&str; 15] = [
     "journal/src/medium/file.rs",
     "journal/src/medium/mod.rs",
     "journal/src/medium/sim.rs",
+    "journal/src/medium/view.rs",
     "journal/src/store/control.rs",
     "journal/src/store/index.rs",
     "journal/src/store/segments.rs",

@@ -92,13 +92,15 @@ pub enum Kind {
     /// A call of a streamed run and its answer, for the next attempt to be told the same: `subject` is the function, `cause`
     /// the run, `ordinal` counts the calls, `seqno` is that of the call. The payload is the dispatcher's.
     Call = 11,
+    /// Everything before position `seqno` was durable when this was written.
+    Mark = 12,
 }
 
 impl Kind {
     /// The kind that a format carries as this number.
     pub fn from_u8(number: u8) -> Option<Self> {
         use Kind::*;
-        [Open, Define, Append, Trigger, Fired, Done, Read, Message, Generation, Trim, Call]
+        [Open, Define, Append, Trigger, Fired, Done, Read, Message, Generation, Trim, Call, Mark]
             .into_iter()
             .find(|kind| *kind as u8 == number)
     }
@@ -117,6 +119,7 @@ impl Kind {
             Kind::Generation => "GENERATION",
             Kind::Trim => "TRIM",
             Kind::Call => "CALL",
+            Kind::Mark => "MARK",
         }
     }
 }

@@ -3,12 +3,12 @@
 use crate::{
     catalog::{Catalog, Definition, Log},
     entry::{Entry, FLAG_LAST, HEADER_BYTES, Header, Kind, Position, checksum},
-    medium::{FileMedium, Medium, Slot},
+    medium::{FileMedium, Medium, Slot, ViewMedium},
     read::{check::CheckReport, get::RecordMeta, scan::Scan},
-    recovery::{self, Recovery},
+    recovery::{self, Damage, Recovery},
     store::{
         control::{self, Control, Remains},
-        manifest::{self, Manifest},
+        manifest::{self, Ancestor, Manifest},
         segments::{FOLDER, SegmentHeader, Segments, io_error},
     },
     write::{
@@ -87,6 +87,8 @@ pub(crate) struct Inner {
     pub namespace: NamespaceId,
     pub epoch: u32,
     pub settings: Settings,
+    /// What the namespace was before it was restored as this one.
+    pub lineage: Vec<Ancestor>,
     pub catalog: RwLock<Arc<Catalog>>,
     pub catalog_version: AtomicU64,
     pub transactions: AtomicU64,
@@ -103,6 +105,8 @@ pub(crate) struct Inner {
     pub present: AtomicU64,
     /// The tail when this process opened the namespace.
     pub opened_at: u64,
+    /// Nothing may change.
+    pub is_view: bool,
     recovery: Recovery,
     dir: PathBuf,
 }
@@ -178,6 +182,8 @@ impl Journal {
             next_id: 1,
             logs: Vec::new(),
             functions: Vec::new(),
+            lineage: Vec::new(),
+            format: manifest::FORMAT,
         };
         let mut result = Ok(());
         medium
@@ -213,11 +219,41 @@ impl Journal {
     pub fn open_on(medium: Arc<dyn Medium>, dir: &Path, options: &OpenOptions) -> Result<Journal> {
         let mut result = None;
         medium
-            .gate(&mut || result = Some(Inner::attach(medium.clone(), dir)))
+            .gate(&mut || result = Some(Inner::attach(medium.clone(), dir, Damage::Refuse)))
             .map_err(|error| io_error("lock", &error))?;
         let inner = Arc::new(result.expect("the gate ran it")?);
         let preparer = if options.background { Some(Preparer::start(&inner)?) } else { None };
         Ok(Journal(Arc::new(Session { inner, preparer })))
+    }
+
+    /// Looks at a namespace that nobody has open, also at a damaged one, without changing it: all that is written stays in
+    /// memory. Damage is stepped over and told by [`Journal::recovery`]. It takes no appends.
+    pub fn view(dir: &Path) -> Result<Journal> {
+        let medium = ViewMedium::open(dir).map_err(|error| match error.kind() {
+            io::ErrorKind::ResourceBusy => Code::NamespaceInUse.error("a process has it open").within(dir.display()),
+            _ => io_error(dir.display(), &error),
+        })?;
+        Self::view_on(Arc::new(medium), dir).map_err(|error| error.within(dir.display()))
+    }
+
+    /// An error if somebody opened the namespace that this is a view of: then what it showed may be wrong.
+    pub fn check_undisturbed(&self) -> Result<()> {
+        match self.0.medium.is_undisturbed() {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(Code::NamespaceInUse.error("a process opened it meanwhile")),
+            Err(error) => Err(io_error(self.0.dir.display(), &error)),
+        }
+    }
+
+    /// [`Journal::view`] of a medium that nobody else uses.
+    pub fn view_on(medium: Arc<dyn Medium>, dir: &Path) -> Result<Journal> {
+        let inner = Arc::new(Inner::attach(medium, dir, Damage::StepOver)?);
+        Ok(Journal(Arc::new(Session { inner, preparer: None })))
+    }
+
+    /// Everything within.
+    pub(crate) fn inner(&self) -> &Inner {
+        &self.0
     }
 
     /// The longest record that it takes.
@@ -233,6 +269,11 @@ impl Journal {
     /// The namespace's identity.
     pub fn namespace(&self) -> NamespaceId {
         self.0.namespace
+    }
+
+    /// What the namespace was before it was restored as this one, oldest first: these identities and their last epochs.
+    pub fn lineage(&self) -> &[Ancestor] {
+        &self.0.lineage
     }
 
     /// The epoch: raised at every unclean open.
@@ -381,7 +422,7 @@ impl Journal {
     }
 }
 
-fn random_namespace() -> Result<NamespaceId> {
+pub(crate) fn random_namespace() -> Result<NamespaceId> {
     let mut random = File::open("/dev/urandom").map_err(|error| io_error("/dev/urandom", &error))?;
     let mut bytes = [0; 8];
     loop {
@@ -397,22 +438,22 @@ fn make_namespace(medium: Arc<dyn Medium>, manifest: &Manifest) -> Result<()> {
     if medium.identify(MANIFEST).is_ok() {
         return Err(Code::NamespaceExists.error("it holds a namespace already"));
     }
-    write_first_segment(medium.clone(), manifest)?;
+    write_first_segment(medium.clone(), manifest, 0)?;
     // Last: with the manifest the directory becomes a namespace.
     medium.replace(MANIFEST, &manifest.encode()).map_err(|error| io_error(MANIFEST, &error))
 }
 
 /// The first segment with its OPEN entry, durable before the manifest names it.
-fn write_first_segment(medium: Arc<dyn Medium>, manifest: &Manifest) -> Result<()> {
-    let name = crate::store::segments::name(0);
+pub(crate) fn write_first_segment(medium: Arc<dyn Medium>, manifest: &Manifest, number: u64) -> Result<()> {
+    let name = crate::store::segments::name(number);
     let failed = |error: io::Error| io_error(&name, &error);
     medium.remove(&name).map_err(failed)?;
     medium.remove(control::NAME).map_err(failed)?;
     let segments = Segments::new(medium.clone(), manifest.segment_bytes, manifest.durability == Durability::Disk);
-    let region = segments.map(0, true)?;
+    let region = segments.map(number, true)?;
     medium.allocate(&region, 0, 4096).map_err(failed)?;
     let (namespace, epoch) = (manifest.namespace.get(), manifest.epoch);
-    let segment = SegmentHeader { namespace, number: 0, base_sequence: 1, prev: 0, epoch };
+    let segment = SegmentHeader { namespace, number, base_sequence: 1, prev: 0, epoch };
     let mut entry = Header {
         length: HEADER_BYTES as u32,
         kind: Kind::Open as u8,
@@ -422,16 +463,16 @@ fn write_first_segment(medium: Arc<dyn Medium>, manifest: &Manifest) -> Result<(
         epoch,
         ..Header::default()
     };
-    entry.crc = checksum(segments.first_entry(0), &entry.encode()[4..]);
-    segments.write(0, &segment.encode())?;
-    segments.write(segments.first_entry(0), &entry.encode())?;
+    entry.crc = checksum(segments.first_entry(number), &entry.encode()[4..]);
+    segments.write(segments.start(number), &segment.encode())?;
+    segments.write(segments.first_entry(number), &entry.encode())?;
     medium.flush(&region).map_err(failed)?;
     medium.flush_names(FOLDER).map_err(failed)
 }
 
 impl Inner {
     /// Joins those who have the namespace open, or recovers it if there are none. Runs within the gate.
-    fn attach(medium: Arc<dyn Medium>, dir: &Path) -> Result<Inner> {
+    fn attach(medium: Arc<dyn Medium>, dir: &Path, on_damage: Damage) -> Result<Inner> {
         let bytes = medium.read(MANIFEST).map_err(|error| io_error(MANIFEST, &error))?;
         let manifest = Manifest::decode(&bytes)?;
         let alone = !medium.has_others().map_err(|error| io_error("lock", &error))?;
@@ -455,6 +496,7 @@ impl Inner {
                 durability: manifest.durability,
                 created_us: manifest.created_us,
             },
+            lineage: manifest.lineage.clone(),
             catalog: RwLock::default(),
             catalog_version: AtomicU64::new(0),
             transactions: AtomicU64::new(0),
@@ -467,11 +509,12 @@ impl Inner {
             nudged: AtomicBool::new(false),
             present: AtomicU64::new(0),
             opened_at: 0,
+            is_view: on_damage == Damage::StepOver,
             recovery: Recovery::default(),
             dir: dir.to_owned(),
             medium,
         };
-        let result = inner.attach_to(&manifest, alone);
+        let result = inner.attach_to(&manifest, alone, on_damage);
         if let Err(error) = result {
             inner.medium.detach(slot);
             return Err(error);
@@ -480,13 +523,27 @@ impl Inner {
         Ok(inner)
     }
 
-    fn attach_to(&mut self, manifest: &Manifest, alone: bool) -> Result<()> {
-        let clean =
-            self.control.is_clean(self.namespace.get(), self.medium.boot()) && self.has_whole_segments(manifest);
+    fn attach_to(&mut self, manifest: &Manifest, alone: bool, on_damage: Damage) -> Result<()> {
+        if !alone && manifest.format != manifest::FORMAT {
+            return Err(Code::FormatInUse.error(format!(
+                "the namespace has format {} and a process of that version has it open",
+                manifest.format
+            )));
+        }
+        let clean = on_damage == Damage::Refuse
+            && self.control.is_clean(self.namespace.get(), self.medium.boot())
+            && self.has_whole_segments(manifest);
         if alone && !(clean && self.load_catalog(manifest).is_ok() && self.has_right_counters()) {
-            return self.recover(manifest);
+            return self.recover(manifest, on_damage);
         }
         if alone {
+            if manifest.format != manifest::FORMAT {
+                self.write_manifest(manifest.first_segment, manifest.epoch)?;
+            }
+            let upkeep = &self.control.upkeep;
+            if upkeep.marked.load(Ordering::Relaxed) > upkeep.durable.load(Ordering::Relaxed) {
+                upkeep.marked.store(0, Ordering::Relaxed); // A flipped bit must not keep marks away.
+            }
             self.control.set_clean(false);
             return Ok(());
         }
@@ -526,7 +583,7 @@ impl Inner {
     }
 
     /// Makes everything but manifest and segments anew, and begins a new epoch.
-    fn recover(&mut self, manifest: &Manifest) -> Result<()> {
+    fn recover(&mut self, manifest: &Manifest, on_damage: Damage) -> Result<()> {
         let remains = self.control.remains(self.namespace.get());
         if remains.flush_failed {
             // The cache may hold what the disk refused: what counts is what the disk has.
@@ -538,7 +595,7 @@ impl Inner {
         self.control.reset(self.namespace.get(), self.medium.boot());
         let first = self.segments.start(manifest.first_segment);
         self.control.upkeep.first.store(first, Ordering::Release);
-        let recovered = recovery::recover(self, manifest, &remains)?;
+        let recovered = recovery::recover(self, manifest, &remains, on_damage)?;
         if recovered.last == 0 {
             return Err(Code::EntryDamaged.error("the journal holds no valid entry at all"));
         }
@@ -557,7 +614,11 @@ impl Inner {
         *self.catalog.write().unwrap_or_else(|poisoned| poisoned.into_inner()) = Arc::new(recovered.catalog);
         // What was read may be only in the cache: from now on it is relied upon.
         self.make_durable(first, tail, &remains)?;
-        self.control.upkeep.durable.store(tail, Ordering::Release);
+        self.control.set_durable(tail);
+        if on_damage == Damage::StepOver {
+            self.recovery = recovered.report;
+            return Ok(()); // Looking begins no epoch.
+        }
         self.epoch = manifest.epoch + 1;
         self.write_manifest(manifest.first_segment, self.epoch)?;
         self.recovery = recovered.report;
@@ -663,6 +724,7 @@ impl Inner {
         if alone && self.control.check_health().is_ok() {
             drop(self.lock()?); // Puts right what a dead process left.
             self.sync(Position(self.control.published.tail.load(Ordering::Acquire)))?;
+            self.mark_the_end();
             self.control.birth.counters.store(self.fresh_catalog()?.counters_mark(), Ordering::Relaxed);
             self.control.set_clean(true);
         }
@@ -674,7 +736,7 @@ impl Drop for Session {
     fn drop(&mut self) {
         drop(self.preparer.take());
         let inner = &self.inner;
-        if inner.medium.is_inherited() {
+        if inner.medium.is_inherited() || inner.is_view {
             return;
         }
         // What cannot be closed cleanly is recovered at the next open.

@@ -19,6 +19,7 @@
 #![deny(unsafe_code)]
 
 mod catalog;
+mod copy;
 mod entry;
 mod journal;
 pub mod medium;
@@ -28,12 +29,13 @@ mod store;
 mod write;
 
 pub use catalog::{Catalog, Function, HISTORY_MAX, Log};
+pub use copy::{LostRecords, Salvaged, Snapshot, SnapshotSink};
 pub use entry::{Entry, Kind, Position};
 pub use journal::{CreateOptions, Journal, OpenOptions};
 pub use millrace_wire::Durability;
 pub use read::{check::CheckReport, get::RecordMeta, scan::Scan};
 pub use recovery::Recovery;
-pub use store::manifest::Manifest;
+pub use store::manifest::{Ancestor, Manifest};
 pub use write::{
     commit::{Appended, Committed, RECORD_MAX_BYTES, Transaction},
     retention::Maintained,

@@ -6,8 +6,12 @@
 //!
 //! A batch counts if all its entries pass their checksums, link to the one before, number on from it, and the last one says
 //! it is the last. What follows the last such batch was never acknowledged, and is discarded and counted; with one
-//! exception: if it lies before what is known to be on disk, it *was* acknowledged and has been damaged since. Then the
-//! damage is reported and stepped over, and what remains behind it is kept.
+//! exception: if it lies before what is proven to have been on disk, it *was* acknowledged and has been damaged since. Then
+//! the namespace is refused, with the place, and nothing of it is thrown away. Proof is the durable watermark of the control
+//! page, if one is left, and every MARK and OPEN behind the place: each says what was durable when it was written, and that
+//! stays true. A torn tail has none behind it, for what is behind it was not durable.
+//!
+//! A view ([`crate::Journal::view`]) steps over the damage instead, on a copy, and shows what remains.
 
 use crate::{
     catalog::{Catalog, Definition, Subject},
@@ -20,7 +24,7 @@ use crate::{
     },
     write::commit::{apply_append, apply_trim},
 };
-use millrace_wire::{Code, Result};
+use millrace_wire::{Code, Error, Result};
 use std::sync::atomic::Ordering;
 
 /// What an open found after an unclean end.
@@ -32,8 +36,14 @@ pub struct Recovery {
     pub entries: u64,
     /// Bytes behind the last whole batch that had been begun and were discarded.
     pub discarded_bytes: u64,
-    /// Ranges that were acknowledged as durable and do not pass their checksums any more.
+    /// Ranges that were acknowledged as durable and do not pass their checksums any more; only a view has any.
     pub damaged: Vec<(Position, Position)>,
+    /// Everything before this was once durable, as the control page or a mark proves.
+    pub proven: Position,
+    /// Where the journal ended.
+    pub tail: Position,
+    /// Records behind its end, by log and seqno; only a view has any.
+    pub unproven: Vec<(u32, u64)>,
 }
 
 /// Where a chain of entries continues, and what its next entry must look like.
@@ -136,8 +146,17 @@ impl Fold<'_> {
     }
 }
 
+/// What to do about damage to what was durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Damage {
+    /// Refuse the namespace.
+    Refuse,
+    /// Show what remains.
+    StepOver,
+}
+
 /// Reads the whole journal. The caller is the only process; the control page is blank but for `first`.
-pub(crate) fn recover(inner: &Inner, manifest: &Manifest, remains: &Remains) -> Result<Recovered> {
+pub(crate) fn recover(inner: &Inner, manifest: &Manifest, remains: &Remains, on_damage: Damage) -> Result<Recovered> {
     map_all(inner, manifest, remains)?;
     let segments = &inner.segments;
     let catalog = Catalog::from_manifest(manifest, &*inner.medium, true)?;
@@ -158,7 +177,19 @@ pub(crate) fn recover(inner: &Inner, manifest: &Manifest, remains: &Remains) -> 
             let (position, header) = batch.entries.last().expect("a batch has an entry");
             chain = Chain::behind(*position, header);
         }
-        match step_over_damage(inner, chain.position, remains.durable)? {
+        let behind = look_behind(inner, chain.position)?;
+        let proven = remains.durable.max(behind.proven);
+        fold.state.report.proven = fold.state.report.proven.max(Position(proven));
+        if chain.position >= proven {
+            if on_damage == Damage::StepOver {
+                fold.state.report.unproven = behind.records;
+            }
+            break;
+        }
+        if on_damage == Damage::Refuse {
+            return Err(refusal(inner, chain, proven)?);
+        }
+        match step_over_damage(inner, &chain, proven)? {
             Some((position, header)) => {
                 // The damage may begin within the batch: then its first entries are still whole.
                 if position > chain.position {
@@ -169,12 +200,13 @@ pub(crate) fn recover(inner: &Inner, manifest: &Manifest, remains: &Remains) -> 
                 chain = Chain::behind(position, &header);
                 chain = finish_damaged_batch(&mut fold, chain, header)?;
             }
-            None => break,
+            None => {
+                fold.state.report.damaged.push((Position(chain.position), Position(proven)));
+                break;
+            }
         }
     }
-    if fold.state.tail < remains.durable {
-        fold.state.report.damaged.push((Position(fold.state.tail), Position(remains.durable)));
-    }
+    fold.state.report.tail = Position(fold.state.tail);
     fold.state.report.discarded_bytes = discard_rest(inner, fold.state.tail)?;
     Ok(fold.state)
 }
@@ -184,7 +216,7 @@ fn first_chain(inner: &Inner, manifest: &Manifest, start: u64) -> Result<Chain> 
     let number = manifest.first_segment;
     let header = inner.segments.segment_header(number)?;
     if let Some(header) = header
-        && header.namespace != manifest.namespace.get()
+        && !manifest.owners().any(|owner| header.namespace == owner.get())
     {
         return Err(Code::NamespaceIncomplete.error(format!(
             "{} belongs to namespace {:012x}",
@@ -202,15 +234,74 @@ fn first_chain(inner: &Inner, manifest: &Manifest, start: u64) -> Result<Chain> 
     })
 }
 
-/// The first valid entry behind damage at `position`, if the damage lies before what was durable.
-fn step_over_damage(inner: &Inner, position: u64, durable: u64) -> Result<Option<(u64, Header)>> {
+/// What stands behind a place where the chain ends.
+#[derive(Default)]
+struct Behind {
+    /// How far the journal was once durable, as the MARKs and OPENs there say.
+    proven: u64,
+    records: Vec<(u32, u64)>,
+}
+
+/// Looks at every valid entry behind `position`.
+fn look_behind(inner: &Inner, position: u64) -> Result<Behind> {
     let segments = &inner.segments;
-    // A range that ends at the durable watermark may be the skipped end of a segment rather than damage.
-    if position >= durable {
-        return Ok(None);
+    let numbers = segment_numbers(inner)?;
+    let mut behind = Behind::default();
+    for number in numbers.into_iter().filter(|number| *number >= segments.number(position - 1)) {
+        let start = segments.start(number);
+        let region = segments.map(number, false)?;
+        let mut at = position.max(start);
+        while at < start + segments.bytes() {
+            let (data, hole) = inner.medium.next_data(&region, at - start);
+            let limit = start + (hole + 1).saturating_sub(HEADER_BYTES);
+            at = inner.resync((start + data).max(at) - ALIGN_BYTES, limit)?;
+            while at < limit
+                && let Some(header) = segments.valid_entry(at)?
+            {
+                match Kind::from_u8(header.kind) {
+                    Some(Kind::Mark) => behind.proven = behind.proven.max(header.seqno),
+                    Some(Kind::Open) => behind.proven = behind.proven.max(at),
+                    Some(Kind::Append) => behind.records.push((header.subject, header.seqno)),
+                    _ => {}
+                }
+                at = inner.resync(at + header.span() - ALIGN_BYTES, limit)?;
+            }
+            at = (start + hole).max(at + ALIGN_BYTES);
+        }
     }
-    let next = inner.resync(position - ALIGN_BYTES, durable)?;
-    Ok(if next < durable { segments.valid_entry(next)?.map(|header| (next, header)) } else { None })
+    Ok(behind)
+}
+
+/// Why a journal with damage where `chain` ends is not opened.
+fn refusal(inner: &Inner, mut chain: Chain, proven: u64) -> Result<Error> {
+    // The first entries of the damaged batch may be whole.
+    while let Some(header) = inner.segments.valid_entry(chain.position)?.filter(|header| chain.admits(header)) {
+        chain = Chain::behind(chain.position, &header);
+    }
+    let position = chain.position;
+    let next = inner.resync(position - ALIGN_BYTES, proven)?;
+    let (number, offset) = (inner.segments.number(position), inner.segments.offset(position));
+    Ok(Code::JournalDamaged.error(format!(
+        "at position {} (byte {offset} of {}) and up to {}; it was durable up to {}",
+        Position(position),
+        segments::name(number),
+        Position(next),
+        Position(proven)
+    )))
+}
+
+/// The first valid entry behind damage where `chain` ends and before what was durable.
+fn step_over_damage(inner: &Inner, chain: &Chain, durable: u64) -> Result<Option<(u64, Header)>> {
+    let mut next = inner.resync(chain.position - ALIGN_BYTES, durable)?;
+    while next < durable {
+        // What was rolled back once may still pass its checksum; it cannot number on.
+        let header = inner.segments.valid_entry(next)?;
+        if let Some(header) = header.filter(|found| found.sequence >= chain.sequence && found.epoch >= chain.epoch) {
+            return Ok(Some((next, header)));
+        }
+        next = inner.resync(next, durable)?;
+    }
+    Ok(None)
 }
 
 /// Takes the entries that are left of a batch whose beginning is damaged.

@@ -83,19 +83,24 @@ fn a_segment_cut_while_mapped_ends_the_process_with_a_code_and_the_rest_is_kept(
     let message = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(74), "{message}");
     assert!(message.contains("error[MR2011]"), "{message}");
-    let journal = open(&dir).unwrap();
-    verify_damage(&journal, SEGMENT + SEGMENT / 2, 2 * SEGMENT);
+    verify_damage(&dir, SEGMENT + SEGMENT / 2, 2 * SEGMENT);
 }
 
-/// Exactly the records that touch a range are lost, with a code; the range is reported, and the journal goes on.
-fn verify_damage(journal: &Journal, from: u64, to: u64) {
+/// The namespace is refused, as often as it is tried. A view shows that exactly the records that touch a range are lost,
+/// with a code, and reports the range; what was salvaged goes on.
+fn verify_damage(dir: &Path, from: u64, to: u64) {
+    for _ in 0..2 {
+        let error = open(dir).map(drop).expect_err("damage to what was durable");
+        assert_eq!(error.code(), Code::JournalDamaged, "{error}");
+    }
+    let journal = Journal::view(dir).unwrap();
     let damaged = &journal.recovery().damaged;
     assert!(!damaged.is_empty(), "nothing is reported");
     let reported = |at: u64| damaged.iter().any(|(start, end)| start.get() < at && at < end.get());
     assert!(reported(from + 100_001) || reported(from + 1), "{damaged:?} does not cover {from:#x}..{to:#x}");
     let mut lost = 0;
     for n in 1..=35 {
-        match get(journal, n) {
+        match get(&journal, n) {
             Ok(payload) => assert_eq!(payload, record(n), "record {n} changed"),
             Err(error) => {
                 assert_eq!(error.code(), Code::EntryDamaged, "{error}");
@@ -105,9 +110,13 @@ fn verify_damage(journal: &Journal, from: u64, to: u64) {
     }
     let most = (to - from) / 100_064 + 2;
     assert!((1..=most).contains(&lost), "{lost} records are lost, not 1 to {most}");
+    let saved = dir.with_extension("saved");
+    let salvaged = journal.salvage(&saved, &mut |_, _| {}, &mut |_, _| Ok(())).unwrap();
+    assert_eq!(salvaged.records, 35 - lost);
+    let journal = open(&saved).unwrap();
     let log = journal.log(&"a".parse().unwrap()).unwrap();
-    assert_eq!(append(journal, &log, b"goes on"), 36);
-    assert_eq!(get(journal, 36).unwrap(), b"goes on");
+    assert_eq!(append(&journal, &log, b"goes on"), 36);
+    assert_eq!(get(&journal, 36).unwrap(), b"goes on");
 }
 
 #[test]
@@ -115,7 +124,7 @@ fn a_segment_cut_while_closed_loses_only_what_was_cut() {
     for n in 0..3 {
         let (_parent, dir) = namespace();
         fs::OpenOptions::new().write(true).open(segment(&dir, n)).unwrap().set_len(SEGMENT / 2).unwrap();
-        verify_damage(&open(&dir).unwrap(), n * SEGMENT + SEGMENT / 2, (n + 1) * SEGMENT);
+        verify_damage(&dir, n * SEGMENT + SEGMENT / 2, (n + 1) * SEGMENT);
     }
 }
 
@@ -153,7 +162,13 @@ fn a_flipped_bit_in_a_segment_is_reported_and_does_not_spread() {
                     .write_all_at(&[0; 8], 24)
                     .unwrap();
             }
-            let journal = open(&dir).unwrap();
+            let journal = match open(&dir) {
+                Err(error) if !clean => {
+                    assert_eq!(error.code(), Code::JournalDamaged, "byte {at}: {error}");
+                    Journal::view(&dir).unwrap()
+                }
+                opened => opened.unwrap(),
+            };
             let lost: Vec<u64> =
                 (1..=35).filter(|n| get(&journal, *n).map_or(true, |found| found != record(*n))).collect();
             assert!(lost.len() <= 1, "byte {at}: records {lost:?} are gone");
@@ -240,7 +255,7 @@ fn what_is_no_namespace_is_refused_untouched() {
     assert_eq!(fs::read(parent.path().join("file")).unwrap(), b"mine");
     let manifest = fs::read_to_string(dir.join("manifest")).unwrap();
     for (text, expected) in [
-        (manifest.replacen("manifest 1", "manifest 2", 1), Code::FormatVersion),
+        (manifest.replacen("manifest 2", "manifest 3", 1), Code::FormatVersion),
         (manifest.replacen("\"epoch\"", "\"epohc\"", 1), Code::ManifestDamaged),
         (manifest[..manifest.len() / 2].to_owned(), Code::ManifestDamaged),
         ("hello\n".to_owned(), Code::NotANamespace),
@@ -253,6 +268,28 @@ fn what_is_no_namespace_is_refused_untouched() {
     fs::copy(segment(&foreign.1, 0), segment(&dir, 0)).unwrap();
     fs::remove_file(dir.join("control")).unwrap();
     assert_eq!(code(open(&dir)), Code::NamespaceIncomplete);
+}
+
+#[test]
+fn an_older_format_is_upgraded_unless_somebody_has_it_open() {
+    let (_parent, dir) = namespace();
+    let path = dir.join("manifest");
+    let older = || fs::read_to_string(&path).unwrap().replacen("manifest 2", "manifest 1", 1);
+    let is_older = || fs::read_to_string(&path).unwrap().starts_with("millrace-manifest 1 ");
+    for clean in [true, false] {
+        let holder = open(&dir).unwrap();
+        fs::write(&path, older()).unwrap();
+        let error = open(&dir).map(drop).unwrap_err();
+        assert_eq!(error.code(), Code::FormatInUse, "{error}");
+        assert!(is_older());
+        drop(holder);
+        if !clean {
+            fs::remove_file(dir.join("control")).unwrap();
+        }
+        let journal = open(&dir).unwrap();
+        assert!(!is_older() && journal.recovery().scanned != clean);
+        (1..=35).for_each(|n| assert_eq!(get(&journal, n).unwrap(), record(n)));
+    }
 }
 
 #[test]

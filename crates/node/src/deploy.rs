@@ -102,6 +102,30 @@ pub(crate) fn code_hash(source: &Path) -> Result<String> {
     tree::hash(source)
 }
 
+/// Verifies that the code with this hash is in the namespace, and is what was deployed.
+pub(crate) fn check_code(namespace_dir: &Path, code: &str) -> Result<()> {
+    let dir = namespace_dir.join(FUNCTIONS).join(code);
+    match tree::hash(&dir)? {
+        found if found == code => Ok(()),
+        found => Err(Code::CodeMissing.error(format!("code '{}' has changed: it hashes to {found}", dir.display()))),
+    }
+}
+
+/// Copies the code with this hash from one directory of `functions` to another.
+pub(crate) fn copy_code(from: &Path, code: &str, to: &Path) -> Result<()> {
+    tree::store(&from.join(FUNCTIONS).join(code), &to.join(FUNCTIONS)).map(drop)
+}
+
+/// All code that is complete in a namespace.
+pub(crate) fn stored_codes(namespace_dir: &Path) -> Result<Vec<String>> {
+    let names = match std::fs::read_dir(namespace_dir.join(FUNCTIONS)) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        names => names.map_err(|error| Code::Io.error(format!("cannot read '{FUNCTIONS}': {error}")))?,
+    };
+    let names = names.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    Ok(names.filter(|name| name.len() == 64 && name.bytes().all(|byte| byte.is_ascii_hexdigit())).collect())
+}
+
 /// The process's one WebAssembly engine, set up when it is first needed.
 pub(crate) fn wasm_engine() -> Result<Arc<WasmEngine>> {
     static ENGINE: OnceLock<Result<Arc<WasmEngine>>> = OnceLock::new();

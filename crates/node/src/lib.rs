@@ -25,6 +25,7 @@ pub mod links;
 mod namespace;
 mod runs;
 mod status;
+pub mod upkeep;
 mod why;
 
 pub use admission::{RETRY_AFTER_MS, retry_after_ms};
@@ -42,7 +43,9 @@ pub use door::{
     watch::Growth,
 };
 pub use host::{Holder, Host, HostOptions};
-pub use millrace_journal::{CreateOptions, Durability, Journal, Log, OpenOptions, Position};
+pub use millrace_journal::{
+    CreateOptions, Durability, Journal, Log, LostRecords, OpenOptions, Position, Recovery, Salvaged,
+};
 pub use millrace_wire::{Address, Code, Error, EventId, Hlc, LogName, Name, Result};
 pub use namespace::{AppendOptions, FunctionStat, LogStat, Namespace, NewRecord, Receipt, Record, check_directory};
 pub use runs::{Attempt, Death, Ending, RecordRef, RunFilter, RunState, RunView};

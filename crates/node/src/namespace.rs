@@ -19,7 +19,7 @@ use millrace_journal::{
 use millrace_wire::{Address, Code, Error, EventId, Hlc, LogName, Name, Result};
 use serde::Serialize;
 use std::{
-    path::Path,
+    path::{Path, PathBuf},
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -133,6 +133,12 @@ impl FunctionStat {
     }
 }
 
+/// Where the journal is of the namespace that somebody means by a directory.
+pub(crate) fn journal_dir(dir: &Path) -> PathBuf {
+    let inner = dir.join(FOLDER);
+    if !dir.join(MANIFEST).exists() && inner.join(MANIFEST).exists() { inner } else { dir.to_owned() }
+}
+
 impl Namespace {
     /// Creates a namespace in `dir`, which must be absent or empty.
     pub fn create(dir: &Path, options: &CreateOptions) -> Result<Self> {
@@ -143,9 +149,7 @@ impl Namespace {
     /// Opens the namespace in `dir`, or the one that an application's directory holds as `.millrace`.
     pub fn open(dir: &Path) -> Result<Self> {
         check_directory(dir)?;
-        let inner = dir.join(FOLDER);
-        let is_around = !dir.join(MANIFEST).exists() && inner.join(MANIFEST).exists();
-        Ok(Self::over(Journal::open(if is_around { &inner } else { dir }, &OpenOptions::default())?))
+        Ok(Self::over(Journal::open(&journal_dir(dir), &OpenOptions::default())?))
     }
 
     /// The namespace of a journal opened with other options.

@@ -200,9 +200,9 @@ Examples:
   millrace journal show --from 0 --json
   millrace journal show --follow")]
     Show(JournalShowArgs),
-    /// Verify every checksum, and say how much room the journal takes
+    /// The same as `millrace namespace check`
     #[command(after_help = "\
-Reads the whole journal; it may be in use meanwhile. Ends with 1 if anything is damaged.
+Reads the whole namespace; it may be in use meanwhile. Ends with 1 if anything is damaged.
 
 Examples:
   millrace journal check

@@ -4,6 +4,7 @@ mod contexts;
 mod functions;
 mod links;
 mod logs;
+mod namespaces;
 mod serving;
 mod tools;
 
@@ -14,6 +15,7 @@ pub use functions::{
 };
 pub use links::{AddRelayArgs, OutboxCommand, RelayCommand, ResetArgs, ResumeArgs, RmPeerArgs, RmRelayArgs};
 pub use logs::{AppendArgs, ExportArgs, Format, GetArgs, ImportArgs, LogCommand, TailArgs, TrimArgs};
+pub use namespaces::{BackupArgs, CheckArgs, NamespaceCommand, RestoreArgs};
 pub use serving::{ListenArgs, ServeArgs};
 pub use tools::{BenchArgs, CompletionsArgs, ManArgs, ShellArg, TopArgs};
 
@@ -161,6 +163,17 @@ Examples:
   millrace journal check"
     )]
     Journal(JournalCommand),
+    /// Whole namespaces: check, salvage, back up, restore
+    #[command(
+        subcommand,
+        arg_required_else_help = true,
+        after_help = "\
+Examples:
+  millrace namespace check
+  millrace namespace backup /backup/monday
+  millrace namespace restore /backup/monday restored"
+    )]
+    Namespace(NamespaceCommand),
     /// Say why something is not running
     #[command(after_help = "\
 TARGET is a function, a log or a run's id; without one, everything that is held up is listed.

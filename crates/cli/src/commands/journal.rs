@@ -1,15 +1,13 @@
 //! `millrace journal …`: what stands under the logs.
 
 use crate::{
-    args::{Global, JournalCommand, JournalShowArgs},
+    args::{CheckArgs, Global, JournalCommand, JournalShowArgs},
     out::{Out, Style},
     place::{Place, docs::ErrorDoc, entries::Start, remote},
-    progress::{Progress, Unit},
-    report::{Failure, Outcome},
+    report::Outcome,
     show,
 };
-use millrace_node::{Namespace, application::units};
-use serde_json::{Value, json};
+use serde_json::Value;
 use std::{borrow::Cow, collections::HashMap, time::Duration};
 
 /// Characters of a payload in the list.
@@ -18,10 +16,9 @@ const PAYLOAD_CHARS_MAX: usize = 60;
 const WAIT_MAX: Duration = Duration::from_secs(5);
 
 pub fn run(command: &JournalCommand, global: &Global, out: &mut Out) -> Outcome {
-    let place = Place::find(global)?;
     match command {
-        JournalCommand::Show(args) => show_entries(&place, args, out),
-        JournalCommand::Check => check(place.files()?, out),
+        JournalCommand::Show(args) => show_entries(&Place::find(global)?, args, out),
+        JournalCommand::Check => super::namespace::check(&CheckArgs { dir: None, salvage: None }, global, out),
     }
 }
 
@@ -110,49 +107,4 @@ fn trigger_record(payload: &[u8]) -> Option<(u32, u64)> {
     let (log, seqno) = payload.split_first_chunk::<4>()?;
     let seqno: [u8; 8] = seqno.try_into().ok()?;
     Some((u32::from_le_bytes(*log), u64::from_le_bytes(seqno)))
-}
-
-fn check(namespace: &Namespace, out: &mut Out) -> Outcome {
-    let journal = namespace.journal();
-    let progress = Progress::new("checking", Some(0), Unit::Bytes, true);
-    let report = journal.check(&mut |done, total| progress.set_of(done, total))?;
-    drop(progress);
-    let recovery = journal.recovery();
-    if out.json() {
-        let faults: Vec<Value> =
-            report.faults.iter().map(|fault| crate::report::object(fault)["error"].clone()).collect();
-        out.object(&json!({
-            "sound": report.fault_count == 0, "batches": report.batches, "entries": report.entries, "bytes": report.bytes,
-            "fault_count": report.fault_count, "faults": faults,
-            "first": journal.first().get(), "tail": journal.tail().get(), "durable": journal.durable().get(),
-            "namespace": journal.namespace().to_string(), "epoch": journal.epoch(),
-            "recovery": { "scanned": recovery.scanned, "discarded_bytes": recovery.discarded_bytes },
-        }))?;
-    } else {
-        let entries: u64 = report.entries.values().sum();
-        let kinds: Vec<String> =
-            report.entries.iter().map(|(kind, n)| format!("{kind} {}", show::grouped(*n))).collect();
-        out.line(format!("namespace  {} (epoch {})", journal.namespace(), journal.epoch()))?;
-        out.line(format!("journal    {} from position {}", units::show_size(report.bytes), journal.first().get()))?;
-        out.line(format!("entries    {} in {}", show::grouped(entries), batches(report.batches)))?;
-        out.line(format!("kinds      {}", kinds.join(", ")))?;
-        if recovery.discarded_bytes > 0 {
-            let bytes = units::show_size(recovery.discarded_bytes);
-            out.line(format!("recovery   this open discarded {bytes} that were never acknowledged"))?;
-        }
-        for fault in &report.faults {
-            let fault = out.styled(Style::Bad, &format!("damaged    {fault}"));
-            out.line(fault)?;
-        }
-        let verdict = match report.fault_count {
-            0 => out.styled(Style::Good, "sound      every checksum, link and index agrees"),
-            n => out.styled(Style::Bad, &format!("unsound    {}", show::count(n, "fault"))),
-        };
-        out.line(verdict)?;
-    }
-    if report.fault_count == 0 { Ok(()) } else { Err(Failure::Said(1)) }
-}
-
-fn batches(n: u64) -> String {
-    format!("{} batch{}", show::grouped(n), if n == 1 { "" } else { "es" })
 }

@@ -10,6 +10,7 @@ mod link;
 mod live;
 mod log;
 mod misc;
+mod namespace;
 mod run;
 mod serve;
 mod serving;
@@ -43,6 +44,7 @@ pub fn run(cli: &Cli, out: &mut Out) -> Outcome {
         Command::Function(command) => function::run(command, global, out),
         Command::Run(command) => run::run(command, global, out),
         Command::Journal(command) => journal::run(command, global, out),
+        Command::Namespace(command) => namespace::run(command, global, out),
         Command::Context(command) => context::run(command, global, out),
         Command::Relay(command) => link::relay(command, global, out),
         Command::Outbox(command) => link::outbox(command, global, out),

@@ -11,13 +11,14 @@ use crate::{
     report::{Failure, Outcome},
     show,
 };
-use millrace_node::{Code, Name, Namespace, Result};
+use millrace_node::{Code, Name, Namespace, Result, application::units};
 use serde_json::json;
 use signal_hook::{
     consts::{SIGHUP, SIGINT, SIGTERM},
     iterator::Signals,
 };
 use std::{
+    io::Write as _,
     path::Path,
     process,
     sync::mpsc::{self, Receiver},
@@ -29,7 +30,7 @@ use std::{
 const HEALTH_EVERY: Duration = Duration::from_millis(500);
 
 pub fn run(args: &ServeArgs, global: &Global, out: &mut Out) -> Outcome {
-    let stop = on_signals()?;
+    let stop = on_signals(Some(args.drain))?;
     out.drop_unwritten();
     let namespaces = namespaces(args, global)?;
     let (observer, troubles) = observe(true);
@@ -96,14 +97,23 @@ fn announce(namespaces: &[Named], serving: &Serving, out: &mut Out) -> Outcome {
 /// Hears of the first signal that asks to stop; the second ends the process at once.
 ///
 /// Runs that are cut short leave nothing behind, and run again at the next start.
-pub fn on_signals() -> Result<Receiver<()>> {
+///
+/// A host, which has something to `drain`, says on standard error what it does then, whatever it is waiting for.
+pub fn on_signals(drain: Option<Duration>) -> Result<Receiver<()>> {
     let refused = |error: std::io::Error| Code::HostStart.error(format!("signals cannot be received: {error}"));
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).map_err(refused)?;
     let (sender, receiver) = mpsc::sync_channel(1);
     let wait = move || {
         for (count, signal) in signals.forever().enumerate() {
+            let name = signal_hook::low_level::signal_name(signal).unwrap_or("a signal");
             if count > 0 {
+                if drain.is_some() {
+                    tell(&format!("{name} again: stopping at once; what was cut short runs again at the next start"));
+                }
                 process::exit(128 + signal);
+            }
+            if let Some(drain) = drain.map(units::show_duration) {
+                tell(&format!("{name}: stopping; what is in progress may take {drain} to end; again to stop at once"));
             }
             // Whoever listened may have ended meanwhile for a reason of its own.
             let _ = sender.send(());
@@ -111,4 +121,9 @@ pub fn on_signals() -> Result<Receiver<()>> {
     };
     millrace_threads::spawn(thread::Builder::new().name("signals".into()), wait).map_err(refused)?;
     Ok(receiver)
+}
+
+/// A line on standard error; nobody needs to read it.
+fn tell(line: &str) {
+    let _ = writeln!(std::io::stderr(), "{line}");
 }

@@ -6,7 +6,10 @@ use millrace_node::{
     Error, Host, HostOptions, Name, Namespace, Observer, Result, Served, application::units, default_name,
 };
 use serde_json::{Value, json};
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 /// Hosts that run functions, and the server through which the world reaches them.
 pub struct Serving {
@@ -102,9 +105,12 @@ impl Serving {
             out.line(format!("stopping: {runs} may take {drain} to end; again to stop at once"))?;
             out.flush()?;
         }
+        // One time for all of it: connections get their answers while runs end.
+        let deadline = Instant::now() + drain;
         drop(self.linkers);
         self.server.stop(drain);
-        let stopped: Result<Vec<()>> = self.hosts.into_iter().map(|host| host.stop(drain)).collect();
+        let rest = || deadline.saturating_duration_since(Instant::now());
+        let stopped: Result<Vec<()>> = self.hosts.into_iter().map(|host| host.stop(rest())).collect();
         stopped?;
         if out.json() {
             out.object(&json!({ "event": "stopped" }))?

@@ -249,7 +249,7 @@ impl Place {
     }
 }
 
-fn local_only(target: &Target) -> Error {
+pub fn local_only(target: &Target) -> Error {
     Code::LocalOnly.error(format!("{target} is not a directory"))
 }
 

@@ -11,6 +11,8 @@ use serde::{Deserialize, de::DeserializeOwned};
 use std::{
     io::{ErrorKind, Read, Write},
     net::{TcpStream, ToSocketAddrs},
+    sync::mpsc,
+    thread,
     time::{Duration, Instant},
 };
 
@@ -20,6 +22,10 @@ const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
 const PING_AFTER: Duration = Duration::from_secs(3);
 /// A host that has not said anything for this long is given up.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
+/// How often whoever waits for a connection looks whether it is still wanted.
+const STOP_LOOK: Duration = Duration::from_millis(50);
+/// Name services of the system want some room.
+const DIAL_STACK_BYTES: usize = 256 << 10;
 /// Bytes read at a time.
 const READ_BYTES: usize = 64 << 10;
 /// Buffers that grew beyond this are given back when they are empty.
@@ -51,22 +57,47 @@ fn unreachable(peer: &Peer, error: &std::io::Error) -> Error {
     Code::LinkUnreachable.error(format!("{}: {error}", peer.authority()))
 }
 
-impl Line {
-    /// Connects and shakes hands.
-    pub fn connect(peer: &Peer, clock: Hlc, opened: impl FnOnce(&TcpStream)) -> Result<Self> {
-        let addresses = (&*peer.host, peer.port).to_socket_addrs().map_err(|error| unreachable(peer, &error))?;
-        let mut last = Code::LinkUnreachable.error(format!("{} has no address", peer.authority()));
-        let mut connected = None;
-        for address in addresses {
-            match TcpStream::connect_timeout(&address, CONNECT_PATIENCE) {
-                Ok(stream) => {
-                    connected = Some(stream);
-                    break;
+/// Resolves the name and connects, on a thread of its own: nothing can cut short a name service that does not answer, and
+/// whoever stops must not wait for it. The thread holds nothing but the name, and ends when the system gives up.
+fn dial(peer: &Peer, is_stopping: &dyn Fn() -> bool) -> Result<TcpStream> {
+    let (sender, receiver) = mpsc::sync_channel(1);
+    let there = peer.clone();
+    let connect = move || {
+        let reach = || {
+            let addresses =
+                (&*there.host, there.port).to_socket_addrs().map_err(|error| unreachable(&there, &error))?;
+            let mut last = Code::LinkUnreachable.error(format!("{} has no address", there.authority()));
+            for address in addresses {
+                match TcpStream::connect_timeout(&address, CONNECT_PATIENCE) {
+                    Ok(stream) => return Ok(stream),
+                    Err(error) => last = unreachable(&there, &error),
                 }
-                Err(error) => last = unreachable(peer, &error),
             }
+            Err(last)
+        };
+        // Whoever asked may have stopped waiting.
+        let _ = sender.send(reach());
+    };
+    let thread = thread::Builder::new().name("millrace-dial".into()).stack_size(DIAL_STACK_BYTES).spawn(connect);
+    thread.map_err(|error| unreachable(peer, &error))?;
+    loop {
+        match receiver.recv_timeout(STOP_LOOK) {
+            Ok(answer) => return answer,
+            Err(mpsc::RecvTimeoutError::Timeout) if !is_stopping() => {}
+            Err(_) => return Err(Code::LinkUnreachable.error(format!("{}: given up", peer.authority()))),
         }
-        let stream = connected.ok_or(last)?;
+    }
+}
+
+impl Line {
+    /// Connects and shakes hands; gives up soon once `is_stopping` says so.
+    pub fn connect(
+        peer: &Peer,
+        clock: Hlc,
+        is_stopping: &dyn Fn() -> bool,
+        opened: impl FnOnce(&TcpStream),
+    ) -> Result<Self> {
+        let stream = dial(peer, is_stopping)?;
         let set = stream.set_nodelay(true).and_then(|()| stream.set_write_timeout(Some(SILENCE_MAX)));
         set.map_err(|error| unreachable(peer, &error))?;
         opened(&stream);

@@ -22,7 +22,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(5);
 pub(super) fn run(link: &Link, mut puller: Puller, pace: &mut Pace) -> Result<End> {
     let peer = puller.address().peer.clone();
     let clock = || link.namespace.journal().clock();
-    let mut line = Line::connect(&peer, clock(), |stream| link.opened(stream))?;
+    let mut line = Line::connect(&peer, clock(), &|| link.shared.is_stopping(), |stream| link.opened(stream))?;
     let newest = newest(&mut line, puller.log())?;
     let upstream = upstream(&mut line)?;
     let other = (line.other.namespace, line.other.epoch);

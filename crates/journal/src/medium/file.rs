@@ -188,15 +188,7 @@ impl Medium for FileMedium {
     }
 
     fn next_data(&self, region: &Region, from: u64) -> (u64, u64) {
-        let fd = region.fd.load(Ordering::Relaxed);
-        // SAFETY: plain system calls on an open descriptor, whose file offset nobody uses.
-        let seek = |at: u64, whence: i32| u64::try_from(unsafe { libc::lseek(fd, at as i64, whence) });
-        // No data from there on is an error; so is a file system that cannot tell, and then all of it may be data.
-        match seek(from, libc::SEEK_DATA) {
-            Ok(data) => (data, seek(data, libc::SEEK_HOLE).unwrap_or(region.bytes)),
-            Err(_) if io::Error::last_os_error().raw_os_error() == Some(libc::ENXIO) => (region.bytes, region.bytes),
-            Err(_) => (from, region.bytes),
-        }
+        next_data(region, from)
     }
 
     fn flush(&self, region: &Region) -> io::Result<()> {
@@ -296,6 +288,19 @@ impl Drop for FileMedium {
     }
 }
 
+/// The next range of a region's file that may hold something else than zeros.
+pub(super) fn next_data(region: &Region, from: u64) -> (u64, u64) {
+    let fd = region.fd.load(Ordering::Relaxed);
+    // SAFETY: plain system calls on an open descriptor, whose file offset nobody uses.
+    let seek = |at: u64, whence: i32| u64::try_from(unsafe { libc::lseek(fd, at as i64, whence) });
+    // No data from there on is an error; so is a file system that cannot tell, and then all of it may be data.
+    match seek(from, libc::SEEK_DATA) {
+        Ok(data) => (data, seek(data, libc::SEEK_HOLE).unwrap_or(region.bytes)),
+        Err(_) if io::Error::last_os_error().raw_os_error() == Some(libc::ENXIO) => (region.bytes, region.bytes),
+        Err(_) => (from, region.bytes),
+    }
+}
+
 /// Maps a file that is at least `bytes` long.
 pub(super) fn map_file(file: OwnedFd, bytes: u64, identity: u64) -> io::Result<Arc<Region>> {
     let (access, fd) = (libc::PROT_READ | libc::PROT_WRITE, file.as_raw_fd());
@@ -306,6 +311,22 @@ pub(super) fn map_file(file: OwnedFd, bytes: u64, identity: u64) -> io::Result<A
     }
     register_range(base as usize, bytes as usize);
     Ok(Arc::new(Region { base: base.cast(), bytes, identity, fd: AtomicI32::new(file.into_raw_fd()) }))
+}
+
+/// Maps a file that is at least `bytes` long, or memory of zeros, so that writes are seen by nobody else.
+pub(super) fn map_private(file: Option<OwnedFd>, bytes: u64, identity: u64) -> io::Result<Arc<Region>> {
+    install_handlers();
+    let (access, fd) = (libc::PROT_READ | libc::PROT_WRITE, file.as_ref().map_or(-1, AsRawFd::as_raw_fd));
+    let anonymous = if file.is_none() { libc::MAP_ANONYMOUS } else { 0 };
+    let flags = libc::MAP_PRIVATE | libc::MAP_NORESERVE | anonymous;
+    // SAFETY: the range is new, and is unmapped only in `Region::drop`.
+    let base = unsafe { libc::mmap(std::ptr::null_mut(), bytes as usize, access, flags, fd, 0) };
+    if base == libc::MAP_FAILED {
+        return Err(io::Error::last_os_error());
+    }
+    register_range(base as usize, bytes as usize);
+    let fd = AtomicI32::new(file.map_or(-1, IntoRawFd::into_raw_fd));
+    Ok(Arc::new(Region { base: base.cast(), bytes, identity, fd }))
 }
 
 /// Gives a region's memory back and leaves zeros at its address.

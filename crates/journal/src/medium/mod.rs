@@ -5,7 +5,11 @@
 #[allow(unsafe_code)]
 mod file;
 
+#[allow(unsafe_code)]
+mod view;
+
 pub use file::FileMedium;
+pub use view::ViewMedium;
 #[cfg(feature = "sim")]
 #[allow(unsafe_code)]
 pub mod sim;
@@ -96,6 +100,10 @@ pub trait Medium: Send + Sync {
     fn boot(&self) -> u64;
     /// Microseconds since 1970 by the wall clock.
     fn wall_us(&self) -> u64;
+    /// Whether everything read so far is still what stands there: false if it was only looked at and somebody changed it.
+    fn is_undisturbed(&self) -> io::Result<bool> {
+        Ok(true)
+    }
     /// Whether this handle was inherited through a fork, and so is not this process's own.
     fn is_inherited(&self) -> bool;
 }

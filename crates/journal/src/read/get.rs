@@ -5,7 +5,7 @@ use crate::{
     entry::{CARRIED_PREFIX_BYTES, Entry, HEADER_BYTES, Header, Kind, Position},
     journal::Inner,
 };
-use millrace_wire::{Code, Error, EventId, Hlc, Result};
+use millrace_wire::{Code, Error, EventId, Hlc, NamespaceId, Result};
 use std::sync::atomic::{Ordering, fence};
 
 /// What is known of a record beside its bytes.
@@ -50,7 +50,7 @@ impl Inner {
     fn read_record(&self, log: &Log, seqno: u64, position: u64, payload: &mut Vec<u8>) -> Result<RecordMeta> {
         if position == 0 {
             return Err(Code::EntryDamaged.error(format!(
-                "record {seqno} of log '{}' was lost to damage; see `millrace journal check`",
+                "record {seqno} of log '{}' was lost to damage; see `millrace namespace check`",
                 log.name()
             )));
         }
@@ -74,7 +74,7 @@ impl Inner {
             ));
         }
         let bytes = &self.segments.entry_bytes(position, u64::from(header.length))?[HEADER_BYTES as usize - 4..];
-        let (id, original, bytes) = split_carried(&header, header.id(self.namespace), position, bytes);
+        let (id, original, bytes) = split_carried(&header, header.id(self.owner_of(header.epoch)), position, bytes);
         payload.extend_from_slice(bytes);
         self.check_kept(position)?;
         Ok(RecordMeta { id, hlc: Hlc::from_bits(header.hlc), cause: header.cause(), position: Position(original) })
@@ -155,11 +155,18 @@ impl Inner {
         Ok(entry)
     }
 
+    /// The namespace that an epoch is of: in a restored copy, the earlier ones are those of the namespaces it was before.
+    #[inline]
+    pub(crate) fn owner_of(&self, epoch: u32) -> NamespaceId {
+        let ancestor = self.lineage.iter().find(|ancestor| epoch <= ancestor.epoch);
+        ancestor.map_or(self.namespace, |ancestor| ancestor.namespace)
+    }
+
     /// Gives an entry its id and bytes.
     pub(crate) fn fill(&self, entry: &mut Entry, header: &Header) -> Result<()> {
         let position = entry.position.0;
         let bytes = &self.segments.entry_bytes(position, u64::from(header.length))?[HEADER_BYTES as usize - 4..];
-        let (id, written, bytes) = split_carried(header, header.id(self.namespace), position, bytes);
+        let (id, written, bytes) = split_carried(header, header.id(self.owner_of(header.epoch)), position, bytes);
         entry.id = id;
         entry.written = Position(written);
         entry.payload.clear();

@@ -14,6 +14,8 @@
 //! | `hlc` | at least the newest time drawn | only grows |
 //! | `defined` | position of the newest DEFINE applied | set again by applying |
 //! | `durable` | everything before it is on disk | a true lower bound, always |
+//! | `proof` | the same with a checksum, for who finds the page later | a true lower bound, or seen to be none |
+//! | `marked` | what the newest mark in the journal says of `durable` | only costs a mark |
 //! | `ready` | storage is allocated up to it | a true lower bound; the range beyond is allocated again |
 //! | `first` | oldest position kept | a true bound; the manifest is older or equal |
 
@@ -93,6 +95,8 @@ pub(crate) struct Upkeep {
     pub durable: AtomicU64,
     pub ready: AtomicU64,
     pub first: AtomicU64,
+    pub proof: AtomicU64,
+    pub marked: AtomicU64,
 }
 
 #[repr(C)]
@@ -159,7 +163,7 @@ impl Control {
     pub fn remains(&self, namespace: u64) -> Remains {
         let ours = self.belongs_to(namespace);
         Remains {
-            durable: if ours { self.upkeep.durable.load(Ordering::Relaxed) } else { 0 },
+            durable: if ours { proven(self.upkeep.proof.load(Ordering::Relaxed)) } else { 0 },
             flush_failed: ours && self.writer.poison.load(Ordering::Relaxed) == POISON_FLUSH,
         }
     }
@@ -171,6 +175,7 @@ impl Control {
             self.birth.magic.store(0, Ordering::Release);
             self.upkeep.durable.store(0, Ordering::Relaxed);
             self.writer.poison.store(0, Ordering::Relaxed);
+            self.upkeep.proof.store(0, Ordering::Relaxed);
         }
         self.birth.clean.store(0, Ordering::Relaxed);
         for word in
@@ -180,13 +185,27 @@ impl Control {
         }
         let writer =
             [&self.writer.last, &self.writer.applied, &self.writer.intent, &self.writer.hlc, &self.writer.defined];
-        let others = [&self.published.tail, &self.upkeep.ready, &self.upkeep.first, &self.writer.refused];
+        let others =
+            [&self.published.tail, &self.upkeep.ready, &self.upkeep.first, &self.upkeep.marked, &self.writer.refused];
         for word in writer.into_iter().chain(others) {
             word.store(0, Ordering::Relaxed);
         }
         self.birth.namespace.store(namespace, Ordering::Relaxed);
         self.birth.boot.store(boot, Ordering::Relaxed);
         self.birth.magic.store(MAGIC, Ordering::Release);
+    }
+
+    /// Begins anew with what is on disk. The caller is the only process.
+    pub fn set_durable(&self, durable: u64) {
+        self.upkeep.durable.store(durable, Ordering::Release);
+        self.upkeep.proof.store(proof(durable), Ordering::Release);
+    }
+
+    /// Notes that everything before `durable` is on disk.
+    pub fn raise_durable(&self, durable: u64) {
+        let before = self.upkeep.durable.fetch_max(durable, Ordering::AcqRel);
+        // Of two who do this at once the lower may be last: a lower bound all the same.
+        self.upkeep.proof.store(proof(before.max(durable)), Ordering::Release);
     }
 
     pub fn set_clean(&self, clean: bool) {
@@ -227,4 +246,19 @@ impl Control {
 pub(crate) struct Remains {
     pub durable: u64,
     pub flush_failed: bool,
+}
+
+/// Bits of a position in a proof; the rest is its checksum.
+const PROOF_BITS: u32 = 48;
+
+/// A position with its checksum, in one word: a flipped bit must not claim that more was durable.
+fn proof(durable: u64) -> u64 {
+    let checksum = u64::from(crc_fast::crc32_iscsi(&durable.to_le_bytes())) | 1;
+    if durable >> PROOF_BITS == 0 { durable | checksum << PROOF_BITS } else { 0 }
+}
+
+/// The position that a proof proves; 0 if it is none.
+fn proven(word: u64) -> u64 {
+    let durable = word & ((1 << PROOF_BITS) - 1);
+    if proof(durable) == word { durable } else { 0 }
 }

@@ -14,7 +14,9 @@ use millrace_wire::{Code, Durability, LogName, Name, NamespaceId, Result};
 use serde::{Deserialize, Serialize};
 
 /// The format this version reads and writes.
-pub const FORMAT: u32 = 1;
+pub const FORMAT: u32 = 2;
+/// The oldest format it reads; a namespace in it is brought to [`FORMAT`] when it is opened.
+pub const FORMAT_OLDEST: u32 = 1;
 /// The longest manifest that is read: room for a hundred thousand definitions.
 const MANIFEST_MAX_BYTES: usize = 64 << 20;
 const MAGIC: &str = "millrace-manifest";
@@ -48,6 +50,27 @@ pub struct Manifest {
     pub logs: Vec<LogRow>,
     /// Functions, by id.
     pub functions: Vec<FunctionRow>,
+    /// What this namespace was before it was restored as another one, oldest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub lineage: Vec<Ancestor>,
+    /// The format it was read in; it is written in the newest.
+    #[serde(skip, default = "newest_format")]
+    pub format: u32,
+}
+
+fn newest_format() -> u32 {
+    FORMAT
+}
+
+/// A namespace of which this one is a restored copy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Ancestor {
+    /// Its identity: that of the events up to `epoch`.
+    #[serde(with = "namespace_text")]
+    pub namespace: NamespaceId,
+    /// The last epoch that is its.
+    pub epoch: u32,
 }
 
 /// A log in the manifest.
@@ -105,6 +128,11 @@ mod namespace_text {
 }
 
 impl Manifest {
+    /// The namespace, and what it was before.
+    pub fn owners(&self) -> impl Iterator<Item = NamespaceId> {
+        self.lineage.iter().map(|ancestor| ancestor.namespace).chain([self.namespace])
+    }
+
     /// The manifest's bytes.
     pub fn encode(&self) -> Vec<u8> {
         let mut body = serde_json::to_vec_pretty(self).expect("plain data always serialises");
@@ -128,9 +156,9 @@ impl Manifest {
             return Err(Code::NotANamespace.error("the manifest is not one of Millrace"));
         }
         let format: u32 = words.next().and_then(|w| w.parse().ok()).ok_or_else(|| damaged("it names no format"))?;
-        if format != FORMAT {
+        if !(FORMAT_OLDEST..=FORMAT).contains(&format) {
             return Err(Code::FormatVersion.error(format!(
-                "the namespace has format {format}; this is Millrace {} with format {FORMAT}",
+                "the namespace has format {format}; this is Millrace {}, which reads formats {FORMAT_OLDEST} to {FORMAT}",
                 env!("CARGO_PKG_VERSION")
             )));
         }
@@ -143,7 +171,8 @@ impl Manifest {
         if crc_fast::crc32_iscsi(body) != crc {
             return Err(damaged("the checksum does not match"));
         }
-        let manifest: Manifest = serde_json::from_slice(body).map_err(|error| damaged(&error.to_string()))?;
+        let mut manifest: Manifest = serde_json::from_slice(body).map_err(|error| damaged(&error.to_string()))?;
+        manifest.format = format;
         manifest.validate().map_err(|what| damaged(&what))?;
         Ok(manifest)
     }
@@ -160,6 +189,10 @@ impl Manifest {
         }
         if self.epoch > millrace_wire::EventId::EPOCH_MAX {
             return Err(format!("epoch {}", self.epoch));
+        }
+        let epochs = || self.lineage.iter().map(|ancestor| ancestor.epoch);
+        if !epochs().is_sorted_by(|a, b| a < b) || epochs().any(|epoch| epoch > self.epoch) {
+            return Err("a lineage whose epochs do not rise to its own".into());
         }
         let mut ids = std::collections::HashSet::new();
         let mut names = std::collections::HashSet::new();
@@ -213,6 +246,8 @@ mod tests {
                 triggered: 1,
                 done: 0,
             }],
+            lineage: vec![Ancestor { namespace: NamespaceId::new(0xDEF).unwrap(), epoch: 2 }],
+            format: FORMAT,
         }
     }
 
@@ -223,7 +258,7 @@ mod tests {
 
     #[test]
     fn another_format_is_named() {
-        let text = String::from_utf8(sample().encode()).unwrap().replacen("manifest 1", "manifest 9", 1);
+        let text = String::from_utf8(sample().encode()).unwrap().replacen("manifest 2", "manifest 9", 1);
         let error = Manifest::decode(text.as_bytes()).unwrap_err();
         assert_eq!(error.code(), Code::FormatVersion);
         assert!(error.detail().contains("format 9"), "{error}");

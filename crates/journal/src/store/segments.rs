@@ -316,6 +316,15 @@ impl Segments {
         Ok(())
     }
 
+    /// A range of one segment as it stands.
+    pub fn bytes_at(&self, position: u64, bytes: u64) -> Result<&[u8]> {
+        assert!(bytes <= self.room(position));
+        let address = self.address(position)?;
+        // SAFETY: within the segment (asserted), which stays mapped as long as `self`. Committed bytes do not change until
+        // the segment is recycled; whoever reads more than that looks afterwards whether it was.
+        Ok(unsafe { slice::from_raw_parts(address.cast_const(), bytes as usize) })
+    }
+
     /// Whether a range of one segment holds only zeros.
     pub fn is_zero(&self, from: u64, bytes: u64) -> Result<bool> {
         assert!(bytes <= self.room(from));

@@ -100,6 +100,7 @@ impl Inner {
     pub(crate) fn commit<R>(&self, f: impl FnOnce(&mut Transaction<'_>) -> Result<R>) -> Result<Committed<R>> {
         let guard = self.lock()?;
         self.control.check_health()?;
+        debug_assert!(!self.is_view, "a view takes no appends");
         if self.control.writer.defined.load(Ordering::Relaxed) != self.catalog_version.load(Ordering::Relaxed) {
             self.refresh_catalog()?;
         }
@@ -137,6 +138,9 @@ impl Inner {
                 }
             }
             Some(Kind::Define) => self.control.writer.defined.store(position, Ordering::Release),
+            Some(Kind::Mark) => drop(self.control.upkeep.marked.fetch_max(header.seqno, Ordering::Relaxed)),
+            // A recovery makes everything durable before it begins the new epoch.
+            Some(Kind::Open) => drop(self.control.upkeep.marked.fetch_max(position, Ordering::Relaxed)),
             _ => {}
         }
     }
@@ -401,6 +405,13 @@ impl<'j> Transaction<'j> {
         self.stage(Header { kind: Kind::Open as u8, ..Header::default() }, EventId::NONE, &[payload])
     }
 
+    /// Stages the note of how far the journal is durable.
+    pub(crate) fn mark(&mut self) -> Result<()> {
+        let durable = self.inner.control.upkeep.durable.load(Ordering::Acquire);
+        self.stage(Header { kind: Kind::Mark as u8, seqno: durable, ..Header::default() }, EventId::NONE, &[])?;
+        Ok(())
+    }
+
     fn function(&mut self, id: u32) -> Result<Function> {
         let function = self.catalog().function_by_id(id).cloned();
         function.ok_or_else(|| Code::FunctionNotFound.error(format!("no function with id {id}")))
@@ -437,7 +448,7 @@ impl<'j> Transaction<'j> {
         if header.kind == Kind::Define as u8 {
             header.seqno = self.last_define; // Only now: making room may have moved the one before.
         }
-        self.work |= header.kind != Kind::Append as u8;
+        self.work |= ![Kind::Append as u8, Kind::Mark as u8].contains(&header.kind);
         self.hlc = self.hlc.next(self.wall_us);
         header.length = length as u32;
         header.sequence = self.sequence;

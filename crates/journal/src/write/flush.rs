@@ -14,6 +14,11 @@ use std::{
 /// How long a follower sleeps before it looks again by itself.
 const FOLLOW: Duration = Duration::from_millis(100);
 
+/// A mark is due when so much has become durable since the last one, or an eighth of a segment if that is less.
+const MARK_BYTES: u64 = 1 << 20;
+/// At a clean end it is due sooner.
+const END_BYTES: u64 = 64 << 10;
+
 /// This process's flushes.
 #[derive(Default)]
 pub(crate) struct Flusher {
@@ -33,6 +38,7 @@ impl Inner {
                 return Ok(());
             }
             self.control.check_health()?;
+            self.mark_if_due(self.mark_bytes());
             let round = self.flusher.rounds.load(Ordering::Acquire);
             let leading = match self.flusher.leader.try_lock() {
                 Ok(guard) => Some(guard),
@@ -44,12 +50,56 @@ impl Inner {
                 drop(guard);
                 self.end_round();
                 result?;
+                self.mark_large_flush();
             } else {
                 self.flusher.followers.store(1, Ordering::SeqCst);
                 if self.flusher.rounds.load(Ordering::SeqCst) == round {
                     sleep(&self.flusher.rounds, round, FOLLOW);
                 }
             }
+        }
+    }
+
+    /// How far `durable` runs ahead of what the journal says of it.
+    fn mark_bytes(&self) -> u64 {
+        MARK_BYTES.min(self.segments.bytes() / 8)
+    }
+
+    /// Says in the journal what is durable, if that has grown by `bytes` since it was last said. It reaches the disk with
+    /// the flush that is about to begin; so it costs one short entry now and then, and no flush.
+    fn mark_if_due(&self, bytes: u64) {
+        if self.is_mark_due(bytes) {
+            // A mark that finds no room is missed by nobody but whoever looks for damage; the next flush tries again.
+            let _ = self.commit(|transaction| if self.is_mark_due(bytes) { transaction.mark() } else { Ok(()) });
+        }
+    }
+
+    fn is_mark_due(&self, bytes: u64) -> bool {
+        let upkeep = &self.control.upkeep;
+        upkeep.durable.load(Ordering::Acquire).saturating_sub(upkeep.marked.load(Ordering::Relaxed)) >= bytes
+    }
+
+    /// What one flush wrote may be much: then its mark gets a flush of its own, which is cheap beside the one before.
+    fn mark_large_flush(&self) {
+        if self.is_mark_due(2 * self.mark_bytes()) {
+            self.mark_if_due(self.mark_bytes());
+            // Once, however much is appended meanwhile; who leads instead of us looks after it.
+            if let Ok(guard) = self.flusher.leader.try_lock() {
+                let tail = self.control.published.tail.load(Ordering::Acquire);
+                // What was asked for is durable. A failure closes the journal, which the next one hears.
+                let _ = self.flush_once(Position(tail));
+                drop(guard);
+                self.end_round();
+            }
+        }
+    }
+
+    /// Leaves a mark before a clean end, unless so little happened that it is not worth its flush.
+    pub(crate) fn mark_the_end(&self) {
+        if self.is_mark_due(END_BYTES) {
+            self.mark_if_due(END_BYTES);
+            let tail = self.control.published.tail.load(Ordering::Acquire);
+            let _ = self.sync(Position(tail));
         }
     }
 
@@ -72,7 +122,7 @@ impl Inner {
         let from = upkeep.durable.load(Ordering::Relaxed).max(upkeep.first.load(Ordering::Acquire));
         let result = self.segments.flush(from, target);
         match &result {
-            Ok(()) => drop(upkeep.durable.fetch_max(target, Ordering::AcqRel)),
+            Ok(()) => self.control.raise_durable(target),
             // Retention dropped a segment that had not been mapped here; all of it is durable.
             Err(error) if error.code() != Code::FlushFailed => {
                 let first = upkeep.first.load(Ordering::Acquire);

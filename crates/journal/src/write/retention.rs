@@ -70,7 +70,7 @@ impl Inner {
                 break;
             }
             done.carried += self.carry(&live, since, &mut ended)?;
-            let manifest = self.settled_manifest(first + 1)?;
+            let (manifest, _) = self.settled_manifest(first + 1)?;
             lock.acquire();
             let result = self.drop_segment(first, &manifest);
             lock.release();
@@ -219,14 +219,15 @@ impl Inner {
     }
 
     /// The manifest with counters that no crash takes back: a seqno that was given out and lost would leave a hole.
-    fn settled_manifest(&self, first_segment: u64) -> Result<Manifest> {
+    /// Returns the tail as well: all of it is durable.
+    pub(crate) fn settled_manifest(&self, first_segment: u64) -> Result<(Manifest, u64)> {
         let guard = self.lock()?;
         self.fresh_catalog()?;
         let manifest = self.manifest(first_segment, self.epoch);
         let tail = self.control.published.tail.load(Ordering::Acquire);
         drop(guard);
         self.sync(Position(tail))?;
-        Ok(manifest)
+        Ok((manifest, tail))
     }
 
     fn replace_manifest(&self, manifest: &Manifest) -> Result<()> {
@@ -235,7 +236,7 @@ impl Inner {
             .map_err(|error| io_error(crate::journal::MANIFEST, &error))
     }
 
-    fn manifest(&self, first_segment: u64, epoch: u32) -> Manifest {
+    pub(crate) fn manifest(&self, first_segment: u64, epoch: u32) -> Manifest {
         let catalog = self.cached_catalog();
         Manifest {
             namespace: self.namespace,
@@ -268,6 +269,8 @@ impl Inner {
                     done: function.done(),
                 })
                 .collect(),
+            lineage: self.lineage.clone(),
+            format: crate::store::manifest::FORMAT,
         }
     }
 }

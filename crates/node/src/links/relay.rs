@@ -190,7 +190,7 @@ impl Links {
                     relay.course.fresh = true;
                     relay.course.begin = from.or(Some(relay.start));
                 }
-                Some(Code::LinkPeerChanged) => relay.course.restart(from.or(Some(progress + 1))),
+                Some(Code::LinkPeerChanged | Code::LinkRestored) => relay.course.restart(from.or(Some(progress + 1))),
                 Some(Code::LinkPeerAhead | Code::LinkPeerBehind | Code::LinkDiverged) => {
                     let next = source.as_ref().map_or(progress, |log| log.latest().max(progress));
                     relay.course.restart(from.or(Some(next + 1)));

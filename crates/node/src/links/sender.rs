@@ -8,12 +8,13 @@
 //! Deliveries may follow one another without waiting for answers. Once one is refused, nothing more is sent until those in
 //! flight are answered; then it goes on behind the last number that is safe at the other side.
 
+use super::super::Namespace;
 use super::{
     LinkKey, Links, inbox, log_name, message, note,
     outbox::log_of,
     state::{Course, Endpoint, OnGap, Peer, Relay, Stop},
 };
-use millrace_journal::{Log, Position};
+use millrace_journal::{Journal, Log, Position};
 use millrace_wire::{
     Address, Code, Error, EventId, Hlc, LogName, Result,
     protocol::{Deliver, Delivered, Item, Link, Linked, PathStep, Refused},
@@ -518,6 +519,20 @@ impl Links {
             Ok(_) => error,
             Err(failure) => failure,
         }
+    }
+
+    /// Stops every stream that a namespace sends, which was another one until now: what those that it was made of have sent
+    /// since is not known here.
+    pub(crate) fn stop_restored(journal: &Journal) -> Result<()> {
+        let links = Namespace::over(journal.clone()).links();
+        let stop = Stop::of(&Code::LinkRestored.error("the namespace was restored from a copy"));
+        let (_, end) = links.change(|state, _| {
+            let peers = state.peers.iter_mut().map(|peer| &mut peer.course);
+            let relays = state.relays.iter_mut().filter(|relay| relay.pushes()).map(|relay| &mut relay.course);
+            peers.chain(relays).for_each(|course| course.stopped = Some(stop.clone()));
+            Ok(())
+        })?;
+        journal.sync(end)
     }
 
     /// The last number that was acknowledged of a relay, as far as it was noted.

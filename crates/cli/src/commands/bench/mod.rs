@@ -35,7 +35,7 @@ pub fn run(args: &BenchArgs, global: &Global, out: &mut Out) -> Outcome {
     };
     let plan = plan(args)?;
     let place = Place::at(&target)?;
-    let stop = on_signals()?;
+    let stop = on_signals(None)?;
     let log: LogName = format!("bench/{}-{:x}", std::process::id(), show::now_us()).parse()?;
     place.create_log(&log, HISTORY)?;
     let measured = measure(&target, &place, &log, &plan, &stop);

@@ -26,7 +26,7 @@ pub fn run(args: &TopArgs, global: &Global, out: &mut Out) -> Outcome {
     let (target, _) = Target::find(global)?;
     let every = args.every.max(EVERY_MIN);
     let mut place = Some(Place::at(&target)?);
-    let stop = on_signals()?;
+    let stop = on_signals(None)?;
     let mut before = Look::at(place.as_ref().expect("it was opened just now"))?;
     let live = !args.once && !out.json() && io::stdout().is_terminal();
     let mut screen = Screen::new(&target, live, out)?;

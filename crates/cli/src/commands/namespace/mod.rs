@@ -1,0 +1,116 @@
+//! `millrace namespace …`: verifying, saving, copying whole namespaces.
+
+mod check;
+
+use crate::{
+    args::{BackupArgs, CheckArgs, Global, NamespaceCommand, RestoreArgs},
+    out::Out,
+    place::{self, Place, Target},
+    progress::{Progress, Unit},
+    report::Outcome,
+    show,
+};
+use millrace_node::{
+    Code, Namespace, Result,
+    application::units,
+    upkeep::{self, Backup},
+};
+use serde_json::json;
+use std::path::{Path, PathBuf};
+
+pub fn run(command: &NamespaceCommand, global: &Global, out: &mut Out) -> Outcome {
+    match command {
+        NamespaceCommand::Check(args) => check(args, global, out),
+        NamespaceCommand::Backup(args) => backup(args, global, out),
+        NamespaceCommand::Restore(args) => restore(args, out),
+    }
+}
+
+/// The directory that a command is about.
+fn directory(named: Option<&PathBuf>, global: &Global) -> Result<PathBuf> {
+    if let Some(dir) = named {
+        return Ok(dir.clone());
+    }
+    match Target::find(global)?.0 {
+        Target::Directory(dir) => Ok(place::tidy(dir)),
+        elsewhere => Err(place::local_only(&elsewhere)),
+    }
+}
+
+/// The namespace to verify: as it lies, or as those who use it see it.
+fn to_verify(dir: &Path) -> Result<Namespace> {
+    match upkeep::view(dir) {
+        Err(error) if error.code() == Code::NamespaceInUse => Namespace::open(dir),
+        view => view,
+    }
+}
+
+/// `namespace check`, and `journal check`.
+pub fn check(args: &CheckArgs, global: &Global, out: &mut Out) -> Outcome {
+    let dir = directory(args.dir.as_ref(), global)?;
+    match &args.salvage {
+        Some(to) => salvage(&dir, to, out),
+        None => check::check(&to_verify(&dir)?, out),
+    }
+}
+
+fn salvage(dir: &Path, to: &Path, out: &mut Out) -> Outcome {
+    let view = upkeep::view(dir)?;
+    let progress = Progress::new("salvaging", Some(0), Unit::Bytes, true);
+    let salvaged = upkeep::salvage(&view, to, &mut |done, total| progress.set_of(done, total))?;
+    drop(progress);
+    let uncertain: Vec<String> = salvaged.uncertain.iter().map(ToString::to_string).collect();
+    if out.json() {
+        return Ok(out.object(&json!({
+            "salvaged": to, "entries": salvaged.entries, "records": salvaged.records,
+            "lost": check::lost_objects(&salvaged.lost), "uncertain": uncertain,
+        }))?);
+    }
+    out.line(format!("salvaged   {} with {}", to.display(), show::count(salvaged.records, "record")))?;
+    check::tell_lost(&salvaged.lost, out)?;
+    for run in uncertain {
+        out.line(format!("uncertain  run {run} may have ended already; it runs again"))?;
+    }
+    Ok(out.line("the original is as it was; streams to other namespaces stand still (millrace outbox ls)")?)
+}
+
+fn backup(args: &BackupArgs, global: &Global, out: &mut Out) -> Outcome {
+    let place = Place::find(global)?;
+    let namespace = place.files()?;
+    let progress = Progress::new("copying", Some(0), Unit::Bytes, true);
+    let done = namespace.back_up(&args.to, &mut |done, total| progress.set_of(done, total))?;
+    drop(progress);
+    if out.json() {
+        return Ok(out.object(&object(&args.to, &done.head, done.bytes))?);
+    }
+    let size = units::show_size(done.bytes);
+    Ok(out.line(format!(
+        "backup of namespace {} (epoch {}) in {}: {size}",
+        done.head.namespace,
+        done.head.epoch,
+        args.to.display()
+    ))?)
+}
+
+fn object(dir: &Path, head: &Backup, bytes: u64) -> serde_json::Value {
+    json!({
+        "backup": dir, "namespace": head.namespace, "epoch": head.epoch, "tail": head.tail, "bytes": bytes,
+        "functions": head.functions.len(), "created_us": head.created_us,
+    })
+}
+
+fn restore(args: &RestoreArgs, out: &mut Out) -> Outcome {
+    let progress = Progress::new("verifying", Some(0), Unit::Bytes, true);
+    let head = upkeep::restore(&args.from, &args.dir, &mut |done, total| progress.set_of(done, total))?;
+    drop(progress);
+    let namespace = Namespace::open(&args.dir)?;
+    let (id, epoch) = (namespace.journal().namespace(), namespace.journal().epoch());
+    if out.json() {
+        return Ok(out.object(&json!({
+            "restored": args.dir, "namespace": id.to_string(), "epoch": epoch,
+            "from": { "namespace": head.namespace, "epoch": head.epoch },
+        }))?);
+    }
+    out.line(format!("restored {} as namespace {id} (epoch {epoch}); it was {}", args.dir.display(), head.namespace))?;
+    Ok(out.line("streams to other namespaces stand still until you decide: millrace outbox ls, millrace relay ls")?)
+}

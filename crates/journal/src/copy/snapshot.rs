@@ -1,0 +1,142 @@
+//! A consistent copy of a journal in use: a prefix of it, durable, with the manifest as of its end.
+//!
+//! Committed bytes do not change, so they are simply read; what could spoil them is retention, which gives a dropped
+//! segment's file to a new one. Whether it did is seen afterwards, and then the copy goes on from what is left.
+
+use super::{Workshop, open_made};
+use crate::{
+    journal::{Inner, Journal, MANIFEST, random_namespace},
+    medium::Medium,
+    store::{
+        manifest::{Ancestor, Manifest},
+        segments::{self, FOLDER, Segments, io_error},
+    },
+};
+use millrace_wire::{Code, Durability, Result};
+use std::{path::Path, sync::atomic::Ordering};
+
+/// Bytes given to the sink at once.
+const CHUNK_BYTES: u64 = 1 << 20;
+/// How often retention may overtake the copy.
+const ROUNDS_MAX: usize = 16;
+
+/// Takes the bytes of segments.
+pub trait SnapshotSink {
+    /// Bytes of a segment, in order and without holes from 0 on.
+    fn write(&mut self, segment: u64, bytes: &[u8]) -> Result<()>;
+    /// What was written of this segment is not needed, and may be wrong.
+    fn forget(&mut self, segment: u64) -> Result<()>;
+    /// How far it is.
+    fn progress(&mut self, done: u64, total: u64);
+}
+
+/// What was copied.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Snapshot {
+    /// The manifest as of the copy's end.
+    pub manifest: Vec<u8>,
+    /// The first segment of it.
+    pub first_segment: u64,
+    /// Where the copy ends, as a position.
+    pub tail: u64,
+}
+
+impl Snapshot {
+    /// Makes a namespace of a snapshot in `to`, which must be absent or empty: another one, with an identity of its own.
+    /// `read` gives the bytes of a segment from an offset on, nothing at its end. `finish` completes the directory before
+    /// anybody can see the namespace.
+    pub fn restore(
+        &self,
+        to: &Path,
+        read: &mut dyn FnMut(u64, u64) -> Result<Vec<u8>>,
+        finish: &mut dyn FnMut(&Path, &Journal) -> Result<()>,
+    ) -> Result<()> {
+        let workshop = Workshop::new(to)?;
+        let mut manifest = Manifest::decode(&self.manifest)?;
+        manifest.lineage.retain(|ancestor| ancestor.epoch < manifest.epoch);
+        manifest.lineage.push(Ancestor { namespace: manifest.namespace, epoch: manifest.epoch });
+        manifest.namespace = random_namespace()?;
+        let medium = workshop.medium()?;
+        let kept = Segments::new(medium.clone(), manifest.segment_bytes, manifest.durability == Durability::Disk);
+        for number in self.first_segment..=kept.number(self.tail - 1) {
+            let failed = |error: std::io::Error| io_error(segments::name(number), &error);
+            let region = kept.map(number, true)?;
+            let mut at = 0;
+            while at < kept.bytes() {
+                let bytes = read(number, at)?;
+                if bytes.is_empty() {
+                    break;
+                }
+                medium.write(&region, at, &bytes).map_err(failed)?;
+                at += bytes.len() as u64;
+            }
+            medium.flush(&region).map_err(failed)?;
+        }
+        medium.flush_names(FOLDER).map_err(|error| io_error(FOLDER, &error))?;
+        medium.replace(MANIFEST, &manifest.encode()).map_err(|error| io_error(MANIFEST, &error))?;
+        drop((kept, medium));
+        let journal = open_made(&workshop)?;
+        // Its own OPEN stands behind.
+        let found = journal.recovery();
+        if journal.epoch() != manifest.epoch + 1 || found.discarded_bytes > 0 || found.tail.get() != self.tail {
+            return Err(
+                Code::BackupDamaged.error(format!("its journal ends at {} and should at {:#x}", found.tail, self.tail))
+            );
+        }
+        finish(workshop.dir(), &journal)?;
+        drop(journal);
+        workshop.finish()
+    }
+}
+
+impl Journal {
+    /// Copies everything committed so far into `sink`, while others go on. What it returns is durable here.
+    pub fn snapshot(&self, sink: &mut dyn SnapshotSink) -> Result<Snapshot> {
+        self.inner().snapshot(sink)
+    }
+}
+
+impl Inner {
+    fn snapshot(&self, sink: &mut dyn SnapshotSink) -> Result<Snapshot> {
+        let segments = &self.segments;
+        let first_of = || segments.number(self.control.upkeep.first.load(Ordering::Acquire));
+        let mut first = first_of();
+        let mut copied = segments.start(first);
+        for _ in 0..ROUNDS_MAX {
+            let (manifest, tail) = self.settled_manifest(first)?;
+            let result = self.copy_range(copied.max(segments.start(first)), tail, sink);
+            let now = first_of();
+            if now == first {
+                result?;
+                return Ok(Snapshot { manifest: manifest.encode(), first_segment: first, tail });
+            }
+            for number in first..now {
+                sink.forget(number)?;
+            }
+            first = now;
+            // What could not be read, or is in a segment that was cut off in the middle, is copied again.
+            copied = match result {
+                Ok(()) => tail,
+                Err(_) => {
+                    for number in now..=segments.number(tail - 1) {
+                        sink.forget(number)?;
+                    }
+                    segments.start(now)
+                }
+            };
+        }
+        Err(Code::BackupOvertaken.error(format!("retention went on {ROUNDS_MAX} times while segments were copied")))
+    }
+
+    fn copy_range(&self, from: u64, to: u64, sink: &mut dyn SnapshotSink) -> Result<()> {
+        let segments = &self.segments;
+        let mut at = from;
+        while at < to {
+            let bytes = CHUNK_BYTES.min(segments.room(at)).min(to - at);
+            sink.write(segments.number(at), segments.bytes_at(at, bytes)?)?;
+            at += bytes;
+            sink.progress(at - from, to - from);
+        }
+        Ok(())
+    }
+}

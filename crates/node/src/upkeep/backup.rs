@@ -1,0 +1,286 @@
+//! Backups: a directory with a consistent copy of a namespace in use, and a checksum of every file.
+//!
+//! ```text
+//!  BACKUP               what it is, and the checksums; written last
+//!  manifest.saved       the namespace's manifest as of the copy's end
+//!  journal/N            segments, the last one up to the copy's end
+//!  functions/<sha256>/  code
+//! ```
+//!
+//! A backup is not a namespace: nothing opens it but [`restore`], which makes another namespace of it.
+
+use crate::{Namespace, deploy, links::Links};
+use millrace_journal::{Snapshot, SnapshotSink};
+use millrace_wire::{Code, Error, Result};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs::{self, File},
+    io::{ErrorKind, Read, Seek, SeekFrom, Write},
+    os::unix::fs::{DirBuilderExt, OpenOptionsExt},
+    path::{Path, PathBuf},
+};
+
+/// The file that makes a directory a backup.
+const HEAD: &str = "BACKUP";
+const MAGIC: &str = "millrace-backup 1";
+const MANIFEST: &str = "manifest.saved";
+const JOURNAL: &str = "journal";
+/// Bytes read at once.
+const CHUNK_BYTES: usize = 1 << 20;
+
+/// What stands in the head.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Backup {
+    /// The namespace it was made of.
+    pub namespace: String,
+    /// Its epoch.
+    pub epoch: u32,
+    /// The version of Millrace that made it.
+    pub millrace: String,
+    /// When, in microseconds since 1970.
+    pub created_us: u64,
+    /// The first segment.
+    pub first_segment: u64,
+    /// Where the journal ends.
+    pub tail: u64,
+    /// Functions' code, by hash.
+    pub functions: BTreeSet<String>,
+    /// Every other file: its bytes and SHA-256.
+    pub files: BTreeMap<String, (u64, String)>,
+}
+
+/// What a backup came to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BackupDone {
+    /// The head.
+    pub head: Backup,
+    /// Bytes written.
+    pub bytes: u64,
+}
+
+fn failed(path: &Path, error: &std::io::Error) -> Error {
+    let code = match error.kind() {
+        ErrorKind::StorageFull => Code::DiskFull,
+        ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => Code::ReadOnly,
+        _ => Code::Io,
+    };
+    code.error(format!("'{}': {error}", path.display()))
+}
+
+fn hex(hash: Sha256) -> String {
+    hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// A file that is being written, and the checksum of what was.
+struct Writing {
+    path: PathBuf,
+    file: File,
+    hash: Sha256,
+    bytes: u64,
+}
+
+impl Writing {
+    fn create(path: PathBuf) -> Result<Self> {
+        let file = File::options().write(true).create(true).truncate(true).mode(0o600).open(&path);
+        let file = file.map_err(|error| failed(&path, &error))?;
+        Ok(Self { path, file, hash: Sha256::new(), bytes: 0 })
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> Result<()> {
+        self.file.write_all(bytes).map_err(|error| failed(&self.path, &error))?;
+        self.hash.update(bytes);
+        self.bytes += bytes.len() as u64;
+        Ok(())
+    }
+
+    fn finish(self) -> Result<(u64, String)> {
+        self.file.sync_all().map_err(|error| failed(&self.path, &error))?;
+        Ok((self.bytes, hex(self.hash)))
+    }
+}
+
+/// The backup in the making.
+struct Sink<'p> {
+    dir: PathBuf,
+    open: BTreeMap<u64, Writing>,
+    progress: &'p mut dyn FnMut(u64, u64),
+}
+
+fn segment(number: u64) -> String {
+    format!("{JOURNAL}/{number:010}")
+}
+
+impl SnapshotSink for Sink<'_> {
+    fn write(&mut self, number: u64, bytes: &[u8]) -> Result<()> {
+        if !self.open.contains_key(&number) {
+            self.open.insert(number, Writing::create(self.dir.join(segment(number)))?);
+        }
+        self.open.get_mut(&number).expect("just made").write(bytes)
+    }
+
+    fn forget(&mut self, number: u64) -> Result<()> {
+        if let Some(writing) = self.open.remove(&number) {
+            fs::remove_file(&writing.path).map_err(|error| failed(&writing.path, &error))?;
+        }
+        Ok(())
+    }
+
+    fn progress(&mut self, done: u64, total: u64) {
+        (self.progress)(done, total);
+    }
+}
+
+/// Removes what was begun, unless it was finished.
+struct Begun(PathBuf);
+
+impl Drop for Begun {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0); // Not there any more once it has its name.
+    }
+}
+
+fn make_dir(path: &Path) -> Result<()> {
+    fs::DirBuilder::new().mode(0o700).recursive(true).create(path).map_err(|error| failed(path, &error))
+}
+
+fn sync_dir(path: &Path) -> Result<()> {
+    File::open(path).and_then(|dir| dir.sync_all()).map_err(|error| failed(path, &error))
+}
+
+impl Namespace {
+    /// Copies the namespace as it is now to `to`, which must not be there; it may be in use meanwhile. When this returns,
+    /// the copy is complete and on disk.
+    pub fn back_up(&self, to: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<BackupDone> {
+        let name =
+            to.file_name().ok_or_else(|| Code::ValueInvalid.error(format!("'{}' names no place", to.display())))?;
+        if to.exists() {
+            return Err(Code::NamespaceExists.error(format!("'{}' is there already", to.display())));
+        }
+        let mut partial = name.to_owned();
+        partial.push(format!(".partial-{}", std::process::id()));
+        let dir = to.with_file_name(partial);
+        let begun = Begun(dir.clone());
+        make_dir(&dir.join(JOURNAL))?;
+        let mut sink = Sink { dir: dir.clone(), open: BTreeMap::new(), progress };
+        let Snapshot { manifest, first_segment, tail } = self.journal().snapshot(&mut sink)?;
+        let mut files = BTreeMap::new();
+        for (number, writing) in std::mem::take(&mut sink.open) {
+            files.insert(segment(number), writing.finish()?);
+        }
+        let mut saved = Writing::create(dir.join(MANIFEST))?;
+        saved.write(&manifest)?;
+        files.insert(MANIFEST.into(), saved.finish()?);
+        // A definition appears after its code, and code stays: all that the copy's definitions name is there.
+        let mut functions = BTreeSet::new();
+        for code in deploy::stored_codes(self.dir())? {
+            deploy::check_code(self.dir(), &code)?;
+            deploy::copy_code(self.dir(), &code, &dir)?;
+            functions.insert(code);
+        }
+        let head = Backup {
+            namespace: self.journal().namespace().to_string(),
+            epoch: self.journal().epoch(),
+            millrace: env!("CARGO_PKG_VERSION").into(),
+            created_us: self.journal().clock().wall_us(),
+            first_segment,
+            tail,
+            functions,
+            files,
+        };
+        let body = serde_json::to_vec_pretty(&head).expect("plain data always serialises");
+        let mut writing = Writing::create(dir.join(HEAD))?;
+        writing.write(format!("{MAGIC} {}\n", hex(Sha256::new_with_prefix(&body))).as_bytes())?;
+        writing.write(&body)?;
+        let head_bytes = writing.finish()?.0;
+        sync_dir(&dir.join(JOURNAL))?;
+        sync_dir(&dir)?;
+        fs::rename(&dir, to).map_err(|error| failed(to, &error))?;
+        drop(begun);
+        sync_dir(to.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new(".")))?;
+        let bytes = head.files.values().map(|(bytes, _)| bytes).sum::<u64>() + head_bytes;
+        Ok(BackupDone { head, bytes })
+    }
+}
+
+fn damaged(what: impl std::fmt::Display) -> Error {
+    Code::BackupDamaged.error(what.to_string())
+}
+
+impl Backup {
+    /// Reads and verifies a backup: its head, every file and all code.
+    pub fn open(from: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<Backup> {
+        let path = from.join(HEAD);
+        let text = fs::read(&path).map_err(|error| match error.kind() {
+            ErrorKind::NotFound | ErrorKind::NotADirectory => damaged(format!("'{}' is no backup", from.display())),
+            _ => failed(&path, &error),
+        })?;
+        let end = text.iter().position(|byte| *byte == b'\n').ok_or_else(|| damaged("its head has no first line"))?;
+        let (line, body) = (&text[..end], &text[end + 1..]);
+        let line = String::from_utf8_lossy(line);
+        let Some(checksum) = line.strip_prefix(MAGIC).and_then(|rest| rest.strip_prefix(' ')) else {
+            if line.starts_with("millrace-backup ") {
+                return Err(Code::FormatVersion.error(format!("'{line}'; this version reads '{MAGIC}'")));
+            }
+            return Err(damaged("its head is not one of Millrace"));
+        };
+        if checksum != hex(Sha256::new_with_prefix(body)) {
+            return Err(damaged("the checksum of its head does not match"));
+        }
+        let head: Backup = serde_json::from_slice(body).map_err(damaged)?;
+        let total = head.files.values().map(|(bytes, _)| bytes).sum();
+        let mut done = 0;
+        for (name, (bytes, hash)) in &head.files {
+            let path = from.join(name);
+            let mut file = File::open(&path).map_err(|error| damaged(format!("{name}: {error}")))?;
+            let (mut found, mut seen) = (Sha256::new(), 0);
+            let mut chunk = vec![0; CHUNK_BYTES];
+            loop {
+                match file.read(&mut chunk).map_err(|error| failed(&path, &error))? {
+                    0 => break,
+                    n => {
+                        found.update(&chunk[..n]);
+                        seen += n as u64;
+                        progress(done + seen, total);
+                    }
+                }
+            }
+            if seen != *bytes || hex(found) != *hash {
+                return Err(damaged(format!("{name} is not what was written: {seen} bytes of {bytes}")));
+            }
+            done += seen;
+        }
+        for code in &head.functions {
+            deploy::check_code(from, code).map_err(|error| damaged(error.detail()))?;
+        }
+        Ok(head)
+    }
+}
+
+/// Makes a namespace of a backup in `to`, which must be absent or empty. It is another namespace than the one that was
+/// backed up: it has an identity of its own, and its outgoing streams stand still until somebody decides about them.
+pub fn restore(from: &Path, to: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<Backup> {
+    crate::check_directory(to)?;
+    let head = Backup::open(from, progress)?;
+    let manifest = fs::read(from.join(MANIFEST)).map_err(damaged)?;
+    let snapshot = Snapshot { manifest, first_segment: head.first_segment, tail: head.tail };
+    let mut read = |number: u64, at: u64| {
+        let path = from.join(segment(number));
+        let read = || {
+            let mut file = File::open(&path)?;
+            file.seek(SeekFrom::Start(at))?;
+            let mut bytes = Vec::new();
+            file.take(CHUNK_BYTES as u64).read_to_end(&mut bytes)?;
+            Ok(bytes)
+        };
+        read().map_err(|error| failed(&path, &error))
+    };
+    snapshot.restore(to, &mut read, &mut |dir, journal| {
+        for code in &head.functions {
+            deploy::copy_code(from, code, dir)?;
+        }
+        Links::stop_restored(journal)
+    })?;
+    Ok(head)
+}

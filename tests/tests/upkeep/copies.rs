@@ -1,0 +1,200 @@
+//! Backups of a namespace in use, what is restored of them, and what is saved of a damaged namespace.
+
+use super::{copying, flip};
+use millrace_tests::{Place, end};
+use serde_json::{Value, json};
+use std::{fs, path::PathBuf};
+
+fn numbers(upto: usize) -> Vec<String> {
+    (1..=upto).map(|n| n.to_string()).collect()
+}
+
+/// A place beside another, which uses a namespace by `-n`.
+fn object(place: &Place, args: &[&str]) -> Value {
+    let mut all = vec!["--json"];
+    all.extend(args);
+    place.run(all).ok().object()
+}
+
+#[test]
+fn a_backup_of_a_busy_namespace_is_a_prefix_that_goes_on_as_another_namespace() {
+    let place = copying();
+    let host = place.serve();
+    let lines: String = (1..=3000).map(|n| format!("{n}\n")).collect();
+    let writer = {
+        let command = place.command(["log", "append", "in", "--lines", "--quiet"]);
+        std::thread::spawn(move || end(command, lines.as_bytes()))
+    };
+    let mut backups = Vec::new();
+    for n in 0..3 {
+        let name = format!("backup-{n}");
+        let made = object(&place, &["namespace", "backup", &name]);
+        assert!(made["bytes"].as_u64().unwrap() > 0 && made["functions"] == 1, "{made}");
+        backups.push(name);
+    }
+    writer.join().unwrap().ok();
+    backups.push("backup-all".into());
+    object(&place, &["namespace", "backup", "backup-all"]);
+    let mut before = 0;
+    for name in &backups {
+        let to = format!("restored-{name}");
+        let restored = object(&place, &["namespace", "restore", name, &to]);
+        assert_ne!(restored["namespace"], restored["from"]["namespace"]);
+        assert_eq!(restored["epoch"].as_u64().unwrap(), restored["from"]["epoch"].as_u64().unwrap() + 1);
+        let found = object(&place, &["namespace", "check", &to]);
+        assert_eq!((&found["sound"], &found["lineage"]), (&json!(true), &json!([restored["from"]["namespace"]])));
+        let records =
+            |log: &str| -> Vec<Value> { place.run(["--json", "-n", &to, "log", "get", log, "--all"]).ok().objects() };
+        let data = |records: &[Value]| -> Vec<String> {
+            records.iter().map(|record| record["data"].as_str().unwrap().to_owned()).collect()
+        };
+        let taken = records("in");
+        assert_eq!(data(&taken), numbers(taken.len()), "a prefix");
+        assert!(taken.len() >= before, "a later backup has less");
+        before = taken.len();
+        // Old events keep their ids; new ones cannot be mistaken for the original's.
+        if let Some(first) = taken.first() {
+            let original = object(&place, &["log", "get", "in", "1"]);
+            assert_eq!(first["id"], original["id"]);
+        }
+        place.run(["-n", &to, "log", "append", "in", "new"]).ok();
+        let newest = object(&place, &["-n", &to, "log", "get", "in"]);
+        assert!(newest["id"].as_str().unwrap().starts_with(restored["namespace"].as_str().unwrap()), "{newest}");
+    }
+    assert_eq!(before, 3000);
+    host.signal("TERM");
+    assert_eq!(host.ended(), 0);
+    // The function's code came along, and what was pending runs.
+    let few = Place::empty();
+    let from = place.path().join("backup-0");
+    few.run(["namespace", "restore", from.to_str().unwrap(), ".millrace"]).ok();
+    let _host = few.serve();
+    few.idle();
+    assert_eq!(few.records("out"), few.records("in"));
+}
+
+#[test]
+fn a_backup_that_is_not_whole_is_refused_and_nothing_is_written_over() {
+    let place = copying();
+    place.run(["log", "append", "in", "x"]).ok();
+    place.run(["namespace", "backup", "b"]).ok();
+    place.run(["namespace", "backup", "b"]).fails("MR2006", 1);
+    place.run(["namespace", "restore", "b", ".millrace"]).fails("MR2006", 1);
+    place.run(["namespace", "restore", "nothing", "r"]).fails("MR4024", 1);
+    place.run(["-n", "b", "log", "ls"]).fails("MR2001", 1);
+    let mut files = Vec::new();
+    list(place.path().join("b"), &mut files);
+    assert!(files.len() >= 4, "{files:?}");
+    for file in files {
+        let good = fs::read(&file).unwrap();
+        for at in [0, good.len() / 2, good.len() - 1] {
+            flip(&file, at);
+            let said = place.run(["namespace", "restore", "b", "r"]);
+            assert!(said.code == 1 && said.stderr.starts_with("error[MR4024]"), "{} {at}: {said:#?}", file.display());
+            fs::write(&file, &good).unwrap();
+        }
+        fs::remove_file(&file).unwrap();
+        place.run(["namespace", "restore", "b", "r"]).fails("MR4024", 1);
+        assert!(!place.path().join("r").exists());
+        fs::write(&file, &good).unwrap();
+        if file.ends_with("copy.sh") {
+            place
+                .write(file.strip_prefix(place.path()).unwrap().to_str().unwrap(), std::str::from_utf8(&good).unwrap());
+        }
+    }
+    place.run(["namespace", "restore", "b", "r"]).ok();
+    assert_eq!(object(&place, &["-n", "r", "log", "get", "in"])["data"], "x");
+    let left: Vec<String> =
+        fs::read_dir(place.path()).unwrap().flatten().map(|e| e.file_name().to_string_lossy().into()).collect();
+    assert!(!left.iter().any(|name| name.contains("partial")), "{left:?}");
+}
+
+fn list(dir: PathBuf, files: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(dir).unwrap().flatten() {
+        if entry.path().is_dir() { list(entry.path(), files) } else { files.push(entry.path()) }
+    }
+}
+
+#[test]
+fn streams_of_a_restored_namespace_stand_still_until_somebody_decides() {
+    let place = Place::new();
+    for n in 1..=3 {
+        place.run(["log", "append", "mr://127.0.0.1:9/edge/raw", &n.to_string()]).ok();
+    }
+    place.run(["log", "create", "here"]).ok();
+    place.run(["relay", "add", "here", "mr://127.0.0.1:9/edge/there"]).ok();
+    place.run(["namespace", "backup", "b"]).ok();
+    place.run(["namespace", "restore", "b", "r"]).ok();
+    for kind in ["outbox", "relay"] {
+        let link = object(&place, &["-n", "r", kind, "ls"]);
+        assert!(link.to_string().contains("MR4026"), "{link}");
+        let original = object(&place, &[kind, "ls"]);
+        assert!(!original.to_string().contains("MR4026"), "{original}");
+    }
+    let peer = object(&place, &["-n", "r", "outbox", "ls"])["name"].as_str().unwrap().to_owned();
+    place.run(["-n", "r", "outbox", "reset", &peer, "--resend"]).ok();
+    let relay = object(&place, &["-n", "r", "relay", "ls"])["name"].as_str().unwrap().to_owned();
+    place.run(["-n", "r", "relay", "resume", &relay]).ok();
+    for kind in ["outbox", "relay"] {
+        let link = object(&place, &["-n", "r", kind, "ls"]);
+        assert!(!link.to_string().contains("MR4026"), "{link}");
+    }
+}
+
+#[test]
+fn damage_is_told_the_rest_is_saved_and_the_original_left() {
+    let place = copying();
+    place.run(["log", "create", "plain"]).ok();
+    for n in 1..=5 {
+        place.run(["log", "append", "plain", &format!("a record, number {n}")]).ok();
+    }
+    place.run(["log", "append", "in", "to run"]).ok();
+    let segment = place.namespace().join("segments/0000000000");
+    let bytes = fs::read(&segment).unwrap();
+    let at = bytes.windows(18).position(|window| window == b"a record, number 3").unwrap();
+    flip(&segment, at);
+    let damaged = fs::read(&segment).unwrap();
+    let said = place.run(["--json", "namespace", "check"]);
+    assert_eq!(said.code, 1, "{said:#?}");
+    let found = said.object();
+    assert_eq!(found["sound"], false);
+    assert_eq!(found["lost"], json!([{ "log": "plain", "from": 3, "to": 3, "reason": "damaged" }]), "{found}");
+    assert_eq!(found["damaged"].as_array().unwrap().len(), 1, "{found}");
+    let text = place.run(["namespace", "check"]);
+    assert!(text.code == 1 && text.text().contains("record 3 of log 'plain': damaged"), "{text:#?}");
+    // Without a clean end, nothing opens it any more, and the way out is told.
+    fs::remove_file(place.namespace().join("index/1")).unwrap();
+    let said = place.run(["log", "ls"]).fails("MR2030", 1);
+    assert!(said.stderr.contains("namespace check DIR --salvage TO") && said.stderr.contains("segments/0000000000"));
+    let saved = object(&place, &["namespace", "check", "--salvage", "saved"]);
+    assert_eq!(saved["lost"], found["lost"]);
+    assert_eq!(fs::read(&segment).unwrap(), damaged);
+    place.run(["namespace", "check", "--salvage", "saved"]).fails("MR2006", 1);
+    let again = place.run(["--json", "namespace", "check", "saved"]).object();
+    assert_eq!((&again["lost"], &again["fault_count"]), (&found["lost"], &json!(0)), "only the hole is left: {again}");
+    let other = Place::empty();
+    fs::rename(place.path().join("saved"), other.namespace()).unwrap();
+    for n in [1, 2, 4, 5] {
+        let record = object(&other, &["log", "get", "plain", &n.to_string()]);
+        assert_eq!(record["data"], format!("a record, number {n}"));
+    }
+    other.run(["log", "get", "plain", "3"]).fails("MR2010", 1);
+    let _host = other.serve();
+    other.idle();
+    assert_eq!(other.records("out"), ["to run"]);
+    other.run(["namespace", "check", "--salvage", "more"]).fails("MR4023", 1);
+    // Verified as it stands while it is in use.
+    other.run(["namespace", "check"]);
+}
+
+#[test]
+fn code_that_has_changed_is_told() {
+    let place = copying();
+    object(&place, &["namespace", "check"]);
+    let mut files = Vec::new();
+    list(place.namespace().join("functions"), &mut files);
+    flip(&files[0], 0);
+    let said = place.run(["namespace", "check"]);
+    assert!(said.code == 1 && said.text().contains("function 'copy'"), "{said:#?}");
+    place.run(["namespace", "backup", "b"]).fails("MR3003", 1);
+}

@@ -1,0 +1,28 @@
+//! Whole namespaces: older formats, copies, what is left of a damaged one, and how a host ends.
+
+mod copies;
+mod ends;
+mod formats;
+
+use millrace_tests::Place;
+use std::{fs, path::Path};
+
+/// A namespace with logs `in` and `out`, and a shell function that copies from one to the other.
+fn copying() -> Place {
+    let place = Place::empty();
+    place.write("copy.sh", "#!/bin/sh\nprintf 'out\\t%s\\n' \"$(cat)\" >&\"$MILLRACE_APPEND_FD\"\n");
+    place.write(
+        "millrace.toml",
+        "[namespace]\nsegment_size = \"1MiB\"\n[logs.in]\nhistory = 100000\n[logs.out]\nhistory = 100000\n[functions.copy]\n\
+         runtime = \"oneshot\"\ncode = \"copy.sh\"\ncommand = [\"./copy.sh\"]\non = [\"in\"]\n",
+    );
+    place.run(["up"]).ok();
+    place
+}
+
+/// Inverts a bit of a file.
+fn flip(path: &Path, at: usize) {
+    let mut bytes = fs::read(path).unwrap();
+    bytes[at] ^= 4;
+    fs::write(path, bytes).unwrap();
+}
