@@ -1,5 +1,7 @@
 //! Black-box tests: they drive the real binary, as a user would, and look only at what it prints and how it ends.
 
+pub mod raw;
+
 use serde_json::Value;
 use std::{
     ffi::OsStr,

@@ -1,11 +1,11 @@
 //! Clients that lie, vanish, never read, never finish or come in masses: each is told what was wrong, as far as it
 //! listens, and nobody else notices.
 
-use millrace_tests::{Host, Place, eventually};
-use millrace_wire::protocol::{
-    Append, Appended, CreateLog, Failure, Frame, Get, Heading, Hello, Message, PREFACE, Ping, Pong, Record, Tail,
-    encode, split,
+use millrace_tests::{
+    Place, eventually,
+    raw::{Client, LONG, framed, hello, memory_bytes},
 };
+use millrace_wire::protocol::{Append, Appended, CreateLog, Get, Hello, PREFACE, Ping, Pong, Record, Tail};
 use std::{
     fs,
     io::{Read, Write},
@@ -13,93 +13,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-const LONG: Duration = Duration::from_secs(120);
-
-struct Client {
-    stream: TcpStream,
-    input: Vec<u8>,
-}
-
-impl Client {
-    /// A connection that has said nothing but the preface.
-    fn raw(port: u16) -> Self {
-        let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
-        stream.set_read_timeout(Some(LONG)).unwrap();
-        stream.write_all(&PREFACE).unwrap();
-        Self { stream, input: Vec::new() }
-    }
-
-    fn connect(port: u16) -> Self {
-        let mut client = Self::raw(port);
-        client.send(1, &hello());
-        client.next(|frame| assert_eq!(frame.kind, 2, "welcome"));
-        client
-    }
-
-    fn send<M: Message>(&mut self, request: u64, message: &M) {
-        self.stream.write_all(&framed(request, message)).unwrap();
-    }
-
-    /// The next frame, or nothing if the host closed.
-    fn try_next<R>(&mut self, look: impl FnOnce(&Frame<'_>) -> R) -> Option<R> {
-        loop {
-            if let Some((frame, used)) = split(&self.input, usize::MAX).expect("the host sends frames") {
-                let seen = look(&frame);
-                self.input.drain(..used);
-                return Some(seen);
-            }
-            let mut bytes = [0; 1 << 16];
-            match self.stream.read(&mut bytes) {
-                Ok(0) => return None,
-                Ok(count) => self.input.extend_from_slice(&bytes[..count]),
-                Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => return None,
-                Err(error) => panic!("the host neither answers nor closes: {error}"),
-            }
-        }
-    }
-
-    fn next<R>(&mut self, look: impl FnOnce(&Frame<'_>) -> R) -> R {
-        self.try_next(look).expect("the host closed")
-    }
-
-    /// The code of the failure that comes next.
-    fn failure(&mut self) -> String {
-        self.next(|frame| frame.message::<Failure<'_>>().expect("a failure").code.to_owned())
-    }
-
-    fn append(&mut self, data: &[u8]) -> u64 {
-        self.send(7, &Append { log: "raw", data, ..Append::default() });
-        self.next(|frame| frame.message::<Appended>().expect("appended").seqno)
-    }
-
-    /// Whether the connection is closed, sooner or later.
-    fn is_closed(&mut self) -> bool {
-        while self.try_next(|_| ()).is_some() {}
-        true
-    }
-}
-
-fn hello() -> Hello<'static> {
-    Hello { oldest: 1, newest: 1, client: "hostile", ..Hello::default() }
-}
-
-fn framed<M: Message>(request: u64, message: &M) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    encode(&mut bytes, Heading { request, ..Heading::default() }, message);
-    bytes
-}
-
 fn place() -> Place {
     let place = Place::new();
     place.run(["log", "create", "raw", "--history", "100000"]).ok();
     place
-}
-
-/// Bytes of memory that are the host's own, not its mapped files'.
-fn memory_bytes(host: &Host) -> u64 {
-    let status = fs::read_to_string(format!("/proc/{}/status", host.pid())).unwrap();
-    let line = status.lines().find(|line| line.starts_with("RssAnon")).unwrap();
-    line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * 1024
 }
 
 #[test]

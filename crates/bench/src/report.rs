@@ -28,6 +28,9 @@ pub struct Row {
     pub met: bool,
     /// Other figures of the same scenario, each with its unit.
     pub also: Vec<Figure>,
+    /// What becomes of different loads.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub curve: Vec<Point>,
     pub note: String,
     /// Rows may come from different runs: each says when, at what commit, and how much else went on.
     pub date: String,
@@ -42,6 +45,18 @@ pub struct Figure {
     pub name: String,
     pub value: f64,
     pub unit: String,
+}
+
+/// What becomes of one load: in a second, and the latencies of what was taken.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Point {
+    /// Of the row's value.
+    pub share: f64,
+    pub offered: f64,
+    pub taken: f64,
+    pub refused: f64,
+    pub p50_us: f64,
+    pub p99_us: f64,
 }
 
 impl Report {
@@ -118,6 +133,18 @@ impl Report {
             let _ = writeln!(page, "**{}.** {}", row.id, row.note);
             if !row.also.is_empty() {
                 let _ = writeln!(page, "Also: {}", figures(&row.also));
+            }
+            if !row.curve.is_empty() {
+                page.push_str("\n| share | offered /s | taken /s | refused /s | p50 µs | p99 µs |\n");
+                page.push_str("|--:|--:|--:|--:|--:|--:|\n");
+            }
+            for point in &row.curve {
+                let Point { share, offered, taken, refused, p50_us, p99_us } = point;
+                let [offered, taken, refused, p50, p99] = [offered, taken, refused, p50_us, p99_us].map(|v| figure(*v));
+                let _ = writeln!(page, "| {share} | {offered} | {taken} | {refused} | {p50} | {p99} |");
+            }
+            if !row.curve.is_empty() {
+                page.push('\n');
             }
             let _ = writeln!(
                 page,

@@ -58,13 +58,14 @@ pub fn answer<'b, M: Message + Deserialize<'b>>(frame: &Frame<'b>) -> Result<M> 
 
 /// The host's error as one of ours: with its own code, if this version knows it.
 pub fn failure(failure: &Failure<'_>) -> Error {
-    match Code::from_id(failure.code) {
+    let error = match Code::from_id(failure.code) {
         Some(code) => code.error(failure.detail),
         None => {
             let code: String = failure.code.chars().take(16).flat_map(char::escape_debug).collect();
             Code::HostCodeUnknown.error(format!("{code}: {}", failure.detail))
         }
-    }
+    };
+    error.retry_after(failure.retry_after_ms.unwrap_or(0))
 }
 
 /// The host answered what nobody asked.

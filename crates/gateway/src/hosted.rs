@@ -3,9 +3,21 @@
 use millrace_node::{Door, Principal, Served};
 use millrace_wire::{Code, Result};
 use std::{
+    cell::Cell,
     sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
-    time::Instant,
+    time::{Duration, Instant},
 };
+
+/// How long what the gates hold waits for a loop that has no end of work.
+const TURN_LATEST: Duration = Duration::from_millis(2);
+/// How much work a loop does before it looks at the clock.
+const LOOK_AFTER: usize = 64;
+
+thread_local! {
+    /// Of this thread's loop: work since it looked at the clock, and when it last flushed.
+    static WORKED: Cell<usize> = const { Cell::new(0) };
+    static TURNED: Cell<Option<Instant>> = const { Cell::new(None) };
+}
 
 /// The namespaces of a host and what is counted about it. One per process.
 pub struct Hosted {
@@ -78,5 +90,19 @@ impl Hosted {
     /// Flushes for all that the namespaces' gates hold.
     pub(crate) fn turn(&self) {
         self.served.iter().for_each(|served| served.gate().turn());
+        TURNED.set(Some(Instant::now()));
+    }
+
+    /// Notes that the loop of this thread has answered so many requests. One that never gets to sleep flushes now and then
+    /// all the same: those who ask for nothing that waits must not keep back those who do.
+    pub(crate) fn worked(&self, requests: usize) {
+        let worked = WORKED.get() + requests;
+        WORKED.set(worked);
+        if worked >= LOOK_AFTER {
+            WORKED.set(0);
+            if TURNED.get().is_none_or(|turned| turned.elapsed() >= TURN_LATEST) {
+                self.turn();
+            }
+        }
     }
 }

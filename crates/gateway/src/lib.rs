@@ -14,6 +14,7 @@ mod documents;
 mod hosted;
 mod http;
 mod links;
+mod memory;
 mod server;
 mod wire;
 

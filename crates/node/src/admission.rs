@@ -6,23 +6,16 @@
 
 use crate::bindings::{Bindings, Bound};
 use millrace_journal::{Appended, Log, Transaction};
-use millrace_wire::{Code, Error, EventId, Result};
+use millrace_wire::{Code, Error, EventId, RETRY_AFTER_MS, Result};
+use std::sync::atomic::{AtomicU32, Ordering};
 
-/// How long a refused appender is told to wait before it tries again.
-pub const RETRY_AFTER_MS: u64 = 100;
-
-/// The same for what somebody has to put right first, such as a full disk.
-pub const RETRY_LATER_MS: u64 = 1000;
-
-/// When it makes sense to try again what was refused with this code; none if that helps nobody.
-pub fn retry_after_ms(code: Code) -> Option<u64> {
-    match code {
-        Code::Busy | Code::OutboxFull => Some(RETRY_AFTER_MS),
-        Code::DiskFull | Code::ReadOnly | Code::JournalFull | Code::FlushFailed | Code::JournalPoisoned => {
-            Some(RETRY_LATER_MS)
-        }
-        _ => None,
-    }
+/// When this one of those who are refused is to try again: each at another moment, spread evenly over as long again as
+/// the shortest wait, so that they do not all come back at once.
+fn retry_after_ms() -> u32 {
+    static REFUSED: AtomicU32 = AtomicU32::new(0);
+    // Multiples of the golden section, modulo one, lie as far from each other as they can.
+    let spread = REFUSED.fetch_add(1, Ordering::Relaxed).wrapping_mul(0x9E37_79B9);
+    RETRY_AFTER_MS + (u64::from(spread) * u64::from(RETRY_AFTER_MS) >> 32) as u32 // less than twice as long
 }
 
 /// On whose behalf a record is appended.
@@ -50,10 +43,14 @@ impl Room {
     /// The refusal when there is no room for `log`'s functions.
     pub fn refusal(self, log: &str, function: &str, pending: u64) -> Error {
         match self {
-            Room::Outside => Code::Busy.error(format!(
-                "{pending} runs of function '{function}' are pending, so log '{log}' takes no more; \
-                 retry after {RETRY_AFTER_MS} ms"
-            )),
+            Room::Outside => {
+                let after_ms = retry_after_ms();
+                let told = format!(
+                    "{pending} runs of function '{function}' are pending, so log '{log}' takes no more; \
+                     retry after {after_ms} ms"
+                );
+                Code::Busy.error(told).retry_after(after_ms)
+            }
             Room::Run | Room::DeadLetter => Code::RoomExhausted
                 .error(format!("{pending} runs of function '{function}', bound to log '{log}', are pending")),
         }

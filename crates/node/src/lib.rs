@@ -28,7 +28,6 @@ mod status;
 pub mod upkeep;
 mod why;
 
-pub use admission::{RETRY_AFTER_MS, retry_after_ms};
 pub use definition::{
     BACKOFF_MAX, BOUND_LOGS_MAX, CONCURRENCY_MAX, DEAD_LETTER_HISTORY, Definition, FunctionSpec, OUTPUT_MAX_BYTES,
     PENDING_MAX, RETRIES_MAX, Runtime, TIMEOUT_MAX,
@@ -46,7 +45,7 @@ pub use host::{Holder, Host, HostOptions};
 pub use millrace_journal::{
     CreateOptions, Durability, Journal, Log, LostRecords, OpenOptions, Position, Recovery, Salvaged,
 };
-pub use millrace_wire::{Address, Code, Error, EventId, Hlc, LogName, Name, Result};
+pub use millrace_wire::{Address, Code, Error, EventId, Hlc, LogName, Name, RETRY_AFTER_MS, Result};
 pub use namespace::{AppendOptions, FunctionStat, LogStat, Namespace, NewRecord, Receipt, Record, check_directory};
 pub use runs::{Attempt, Death, Ending, RecordRef, RunFilter, RunState, RunView};
 pub use status::{FunctionState, HostStatus, LiveFunction, LiveRun};

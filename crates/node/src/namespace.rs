@@ -1,7 +1,7 @@
 //! A namespace as programs use it: append, read, define. Every process may do this at once, with or without a host.
 
 use crate::{
-    admission::{self, RETRY_AFTER_MS, Room, Stage},
+    admission::{self, Room, Stage},
     bindings::{Bindings, BindingsCache, Bound},
     definition::Definition,
     door::{
@@ -16,7 +16,7 @@ use crate::{
 use millrace_journal::{
     Appended, Catalog, CreateOptions, Durability, Journal, Log, OpenOptions, Position, Transaction,
 };
-use millrace_wire::{Address, Code, Error, EventId, Hlc, LogName, Name, Result};
+use millrace_wire::{Address, Code, Error, EventId, Hlc, LogName, Name, RETRY_AFTER_MS, Result};
 use serde::Serialize;
 use std::{
     path::{Path, PathBuf},
@@ -320,7 +320,7 @@ impl Namespace {
             match attempt() {
                 Err(error) if lacks_room(&error) && start.elapsed() < patience => {
                     // Any commit since then may have made room, so wait for one rather than for the clock.
-                    journal.wait(seen, Duration::from_millis(RETRY_AFTER_MS).min(patience));
+                    journal.wait(seen, Duration::from_millis(RETRY_AFTER_MS.into()).min(patience));
                 }
                 answer => return answer,
             }

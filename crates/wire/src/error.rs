@@ -2,7 +2,7 @@
 //!
 //! The remedy is not carried along; it belongs to the code and is looked up when the error is shown.
 
-use std::fmt;
+use std::{fmt, num::NonZeroU32};
 
 include!(concat!(env!("OUT_DIR"), "/codes.rs"));
 
@@ -39,7 +39,19 @@ impl Code {
 
     /// An error with this code; `detail` says what was wrong in this case, without a full stop.
     pub fn error(self, detail: impl Into<String>) -> Error {
-        Error { code: self, detail: detail.into().into_boxed_str() }
+        Error { code: self, retry_after_ms: None, detail: detail.into().into_boxed_str() }
+    }
+
+    /// When it makes sense to try again, if waiting alone may help and nobody knows better.
+    fn retry_after_ms(self) -> Option<u32> {
+        match self {
+            Code::Busy | Code::OutboxFull | Code::RoomExhausted => Some(RETRY_AFTER_MS),
+            Code::HttpMemoryShort | Code::HttpStopping | Code::ConnectionsExhausted => Some(RETRY_LATER_MS),
+            Code::DiskFull | Code::ReadOnly | Code::JournalFull | Code::FlushFailed | Code::JournalPoisoned => {
+                Some(RETRY_LATER_MS)
+            }
+            _ => None,
+        }
     }
 
     /// The code whose id is `id`, such as `"MR1001"`.
@@ -47,6 +59,11 @@ impl Code {
         ROWS.iter().find(|row| row.id == id).map(|row| row.code)
     }
 }
+
+/// How long whoever finds no room is told to wait, at least, before it tries again.
+pub const RETRY_AFTER_MS: u32 = 100;
+/// The same where something has to be put right first, such as a full disk.
+const RETRY_LATER_MS: u32 = 1000;
 
 /// Every code with its id, cause and remedy, in the order of their ids.
 pub fn catalogue() -> impl Iterator<Item = (Code, &'static str, &'static str, &'static str)> {
@@ -57,6 +74,7 @@ pub fn catalogue() -> impl Iterator<Item = (Code, &'static str, &'static str, &'
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error {
     code: Code,
+    retry_after_ms: Option<NonZeroU32>,
     detail: Box<str>,
 }
 
@@ -76,7 +94,17 @@ impl Error {
 
     /// The same error seen from further out: `context` goes before the detail.
     pub fn within(self, context: impl fmt::Display) -> Error {
-        self.code.error(format!("{context}: {}", self.detail))
+        Error { retry_after_ms: self.retry_after_ms, ..self.code.error(format!("{context}: {}", self.detail)) }
+    }
+
+    /// The same error, with when it makes sense to try again; 0 says nothing about it.
+    pub fn retry_after(self, after_ms: u32) -> Self {
+        Error { retry_after_ms: NonZeroU32::new(after_ms), ..self }
+    }
+
+    /// When it makes sense to try again, if waiting alone may help: as whoever refused said, or as is usual for the code.
+    pub fn retry_after_ms(&self) -> Option<u32> {
+        self.retry_after_ms.map(NonZeroU32::get).or(self.code.retry_after_ms())
     }
 }
 
@@ -101,6 +129,13 @@ mod tests {
                 assert!(text.ends_with('.'), "{id}: `{text}` is not a sentence");
             }
         }
+    }
+
+    #[test]
+    fn who_refuses_says_when_to_come_again() {
+        assert_eq!(Code::Busy.error("full").retry_after_ms(), Some(RETRY_AFTER_MS));
+        assert_eq!(Code::Busy.error("full").retry_after(170).within("log 'a'").retry_after_ms(), Some(170));
+        assert_eq!(Code::LogNotFound.error("no log 'a'").retry_after_ms(), None);
     }
 
     #[test]

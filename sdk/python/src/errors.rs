@@ -1,6 +1,5 @@
 //! Errors as Python sees them: the exception tree of `millrace`, with the catalogue's cause and remedy.
 
-use millrace_node::RETRY_AFTER_MS;
 use millrace_wire::{Code, Error};
 use pyo3::{prelude::*, sync::PyOnceLock};
 
@@ -9,8 +8,7 @@ use pyo3::{prelude::*, sync::PyOnceLock};
 pub fn exception(py: Python<'_>, error: &Error) -> PyErr {
     static MAKE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     let code = error.code();
-    let retry_after_s =
-        matches!(code, Code::Busy | Code::RoomExhausted | Code::OutboxFull).then_some(RETRY_AFTER_MS as f64 / 1e3);
+    let retry_after_s = error.retry_after_ms().map(|after_ms| f64::from(after_ms) / 1e3);
     let make = || {
         let make = MAKE.import(py, "millrace._worker", "error_of")?;
         make.call1((code.id(), error.detail(), code.cause(), code.remedy(), retry_after_s))

@@ -17,7 +17,7 @@ use crate::{
     Context, Outcome,
     machine::{self, Busy},
     measure::Samples,
-    report::{Figure, Row},
+    report::{Figure, Point, Row},
 };
 use millrace_journal::{CreateOptions, Durability, Journal, Log};
 use millrace_node::{FunctionSpec, Namespace, Runtime};
@@ -129,6 +129,12 @@ pub const ALL: &[Spec] = &[
         unit: "ms",
         run: storm::resume,
     },
+        id: "held.load",
+        what: "appends held for 60 s with p99 ≤ 10 ms, disk, 3 functions",
+        unit: "/s",
+        run: remote::load::held,
+    },
+    Spec { id: "gate.cost", what: "an answer through the gate, memory", unit: "ns", run: remote::gate::cost },
 ];
 
 /// What a row's measurement comes to.
@@ -141,6 +147,7 @@ pub struct Measured {
     targets: Vec<String>,
     met: bool,
     also: Vec<Figure>,
+    curve: Vec<Point>,
     note: Vec<String>,
 }
 
@@ -155,6 +162,7 @@ impl Measured {
             targets: Vec::new(),
             met: true,
             also: Vec::new(),
+            curve: Vec::new(),
             note: Vec::new(),
         }
     }
@@ -187,6 +195,12 @@ impl Measured {
         self
     }
 
+    /// What becomes of different loads.
+    pub fn curve(mut self, curve: Vec<Point>) -> Self {
+        self.curve = curve;
+        self
+    }
+
     pub fn note(mut self, text: impl Into<String>) -> Self {
         self.note.push(text.into());
         self
@@ -210,6 +224,7 @@ pub fn measure(spec: &Spec, context: &Context) -> Outcome<Row> {
         target: measured.targets.join("; "),
         met: measured.met,
         also: measured.also,
+        curve: measured.curve,
         note: measured.note.join(" "),
         date: machine::now(),
         commit: machine::commit(&context.root),

@@ -12,7 +12,9 @@ use millrace_client::{
     AppendOptions as Asked, Options, Wait,
     blocking::{Client, Pipeline},
 };
-use millrace_node::{AppendOptions, Code, Error, EventId, HostStatus, NewRecord, Record, Result, RunFilter};
+use millrace_node::{
+    AppendOptions, Code, Error, EventId, HostStatus, NewRecord, RETRY_AFTER_MS, Record, Result, RunFilter,
+};
 use serde::{Deserialize, de::DeserializeOwned};
 use std::{
     fmt::Write,
@@ -28,8 +30,6 @@ const BATCH_BYTES_MAX: usize = 1 << 20;
 const RUNS_MAX: usize = 1000;
 /// How often it is asked whether something has happened that the host does not tell by itself.
 const ASK_EVERY: Duration = Duration::from_millis(200);
-/// How long until a busy host is asked again.
-const BUSY_PAUSE: Duration = Duration::from_millis(100);
 
 /// A connection.
 pub struct Remote {
@@ -136,7 +136,10 @@ impl Remote {
         let start = Instant::now();
         loop {
             match ask() {
-                Err(error) if error.code() == Code::Busy && start.elapsed() < patience => thread::sleep(BUSY_PAUSE),
+                Err(error) if error.code() == Code::Busy && start.elapsed() < patience => {
+                    let after_ms = error.retry_after_ms().unwrap_or(RETRY_AFTER_MS);
+                    thread::sleep(Duration::from_millis(after_ms.into()).min(patience));
+                }
                 answer => return answer,
             }
         }

@@ -1,7 +1,7 @@
 //! Answers: their bodies, and what errors look like.
 
-use super::connection::{body::Reservation, watched::Turn};
-use crate::documents::ErrorDoc;
+use super::connection::watched::Turn;
+use crate::{documents::ErrorDoc, memory::Reservation};
 use futures_util::Stream;
 use hyper::{
     HeaderMap, StatusCode,
@@ -141,27 +141,19 @@ struct Told<'e> {
     #[serde(flatten)]
     error: &'e ErrorDoc,
     #[serde(skip_serializing_if = "Option::is_none")]
-    retry_after_ms: Option<u64>,
-}
-
-/// When it makes sense to try again.
-fn retry_after_ms(code: Code) -> Option<u64> {
-    match code {
-        Code::HttpMemoryShort | Code::HttpStopping => Some(1000),
-        code => millrace_node::retry_after_ms(code),
-    }
+    retry_after_ms: Option<u32>,
 }
 
 /// An error as JSON text.
 pub(super) fn failure_text(error: &Error) -> String {
-    let told = Told { error: &ErrorDoc::from(error), retry_after_ms: retry_after_ms(error.code()) };
+    let told = Told { error: &ErrorDoc::from(error), retry_after_ms: error.retry_after_ms() };
     serde_json::to_string(&Failure { error: told }).unwrap_or_default()
 }
 
 /// The answer that an error is.
 pub(super) fn failure(error: &Error) -> Response {
     let mut response = json(status_of(error.code()), failure_text(error));
-    if let Some(after_ms) = retry_after_ms(error.code()) {
+    if let Some(after_ms) = error.retry_after_ms() {
         response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(after_ms.div_ceil(1000)));
     }
     response

@@ -52,6 +52,7 @@ impl Session {
         let turn = self.activity.begin();
         let counters = &self.hosted.counters;
         counters.http_requests.fetch_add(1, Ordering::Relaxed);
+        self.hosted.worked(1);
         let has_body = !request.body().is_end_stream();
         let outcome = match AssertUnwindSafe(self.dispatch(request)).catch_unwind().await {
             Ok(outcome) => outcome,

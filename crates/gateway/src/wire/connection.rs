@@ -1,14 +1,20 @@
 //! One connection: bytes in, bytes out, and what is bounded in between.
 //!
 //! A connection that has nothing to do holds no buffer: it reads into its thread's, and keeps for itself only what is not
-//! a whole frame yet, and what the other end has not taken yet.
+//! a whole frame yet, and what the other end has not taken yet. More than a little of that is counted ([`crate::memory`]).
+//!
+//! Connections share their thread: each does so much at a time and then lets the others have their turn.
 
 use super::{
     REQUESTS_MAX, refusal,
-    requests::{Answer, answer},
+    requests::{Answer, Rationed, answer},
     waits::Waits,
 };
-use crate::{Hosted, server::Stream};
+use crate::{
+    Hosted,
+    memory::{self, Reservation, SMALL_BYTES},
+    server::Stream,
+};
 use millrace_node::{Door, Held, Principal, links::Inbound};
 use millrace_wire::{
     Code, Error, Hlc, Result,
@@ -31,12 +37,24 @@ use tokio::{
 
 /// What one read takes at most.
 const READ_BYTES: usize = 256 << 10;
+/// The same while memory is short.
+const READ_SHORT_BYTES: usize = 16 << 10;
+/// How much a connection does before it is another's turn: requests taken and answers given, each with its bytes.
+const TURN_WORK: usize = 512;
+/// So many bytes of a request or an answer are as much work as the rest of it.
+const WORK_BYTES: usize = 4 << 10;
+/// About what a request takes while it waits.
+const WAITING_BYTES: usize = 256;
+/// How often memory for a large frame is asked for, while others have it.
+const MEMORY_RETRY: Duration = Duration::from_millis(50);
 /// More than this waits to be taken by the other end: then nothing more is read from it.
 const OUT_MAX_BYTES: usize = 1 << 20;
 /// Buffers that grew beyond this are given back when they are empty.
 const KEPT_BYTES: usize = 16 << 10;
-/// A frame that has begun must be complete, and answers must be taken, within this.
+/// A frame that has begun must be complete within this, and of answers a good part be taken.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// Of answers that are many, this part within [`PATIENCE`]; so none takes longer than ten times that.
+const GOOD_PART: usize = 10;
 
 thread_local! {
     static SCRATCH: RefCell<Vec<u8>> = RefCell::new(vec![0; READ_BYTES]);
@@ -53,15 +71,34 @@ pub(super) struct Connection {
     input: Vec<u8>,
     pub out: Vec<u8>,
     sent: usize,
-    /// Answers at the gate. They are released in the order in which they were committed.
-    held: VecDeque<(u64, Held<Answer>)>,
+    /// Answers at the gate, and their bytes. They are released in the order in which they were committed.
+    held: VecDeque<(u64, Held<Answer>, usize)>,
+    held_bytes: usize,
     pub waits: Waits,
     /// Streams from other namespaces, by the request that opened them, and the epoch of where they come from.
     pub inbound: HashMap<u64, (Inbound, u32)>,
     /// Nothing more is read; the connection ends when everything is answered and sent.
     closing: bool,
     refused: bool,
-    deadline: Option<Pin<Box<Sleep>>>,
+    /// When the other end must have done what it owes, and how many bytes it must have taken by then.
+    deadline: Option<(Pin<Box<Sleep>>, usize)>,
+    /// Bytes that the other end has taken since the deadline was set.
+    taken: usize,
+    /// What is counted of the buffers and of what is held.
+    counted: Reservation,
+    /// Room for a large frame that has begun, all of it: so what has begun can be finished.
+    coming: Option<Reservation>,
+    /// While there is no such room.
+    starved: Option<Pin<Box<Sleep>>>,
+    /// What may still be done in this turn.
+    turn: usize,
+}
+
+/// What ends a poll of a connection.
+pub(super) enum Over {
+    /// It has done its share. There may be more to do once the others have had their turn.
+    Turn,
+    Connection(Result<()>),
 }
 
 impl Connection {
@@ -76,36 +113,71 @@ impl Connection {
             out: Vec::new(),
             sent: 0,
             held: VecDeque::new(),
+            held_bytes: 0,
             waits: Waits::default(),
             inbound: HashMap::new(),
             closing: false,
             refused: false,
             deadline: None,
+            taken: 0,
+            counted: Reservation::default(),
+            coming: None,
+            starved: None,
+            turn: TURN_WORK,
         }
     }
 
-    /// Does what can be done now. Ready when the connection is over.
-    pub fn poll(&mut self, cx: &mut Context<'_>, stopping: Pin<&mut impl Future>) -> Poll<Result<()>> {
+    /// Does what can be done now, and no more than one turn of it.
+    pub fn poll(&mut self, cx: &mut Context<'_>, stopping: Pin<&mut impl Future>) -> Poll<Over> {
         if !self.closing && (self.hosted.is_draining() || stopping.poll(cx).is_ready()) {
             self.closing = true;
             self.waits.end();
         }
-        loop {
+        self.turn = TURN_WORK;
+        while self.turn > 0 {
             let before = (self.out.len(), self.sent);
             self.poll_held(cx);
             self.poll_waits(cx);
             // What was read and put off for want of room may go on.
             let resumed = self.resume();
-            let wrote = self.poll_write(cx)?;
-            let read = self.poll_read(cx)?;
+            let moved = self.poll_write(cx).and_then(|wrote| Ok(self.poll_read(cx)? || wrote));
+            let moved = match moved {
+                Ok(moved) => moved,
+                Err(error) => return Poll::Ready(Over::Connection(Err(error))),
+            };
             if self.closing && self.is_done() {
-                return Poll::Ready(Ok(()));
+                return Poll::Ready(Over::Connection(Ok(())));
             }
-            if !(resumed || wrote || read || before != (self.out.len(), self.sent)) {
+            if !(resumed || moved || before != (self.out.len(), self.sent)) {
                 break;
             }
         }
-        self.poll_deadline(cx)
+        self.hosted.worked(TURN_WORK - self.turn);
+        self.count();
+        if self.turn == 0 {
+            return Poll::Ready(Over::Turn);
+        }
+        if !self.closing && self.out.is_empty() && self.held.is_empty() && !self.accepts() && memory::is_short() {
+            // It has nothing to wait for but others.
+            self.starve(cx);
+        }
+        self.poll_deadline(cx).map(Over::Connection)
+    }
+
+    /// Something was done for this connection that handled so many bytes.
+    fn work(&mut self, bytes: usize) {
+        self.turn = self.turn.saturating_sub(1 + bytes / WORK_BYTES);
+    }
+
+    /// Bytes of answers that are on their way, and of requests that wait.
+    fn outstanding(&self) -> usize {
+        self.out.len() - self.sent + self.held_bytes + (self.held.len() + self.waits.len()) * WAITING_BYTES
+    }
+
+    fn count(&mut self) {
+        // A frame that is coming has room of its own.
+        let put_off = if self.coming.is_some() { 0 } else { self.input.len().saturating_sub(SMALL_BYTES) };
+        self.counted.count(self.outstanding() + put_off);
     }
 
     /// The stream of a connection that was refused, whose client may not have noticed yet.
@@ -119,33 +191,42 @@ impl Connection {
 
     /// Takes what the gate has released.
     fn poll_held(&mut self, cx: &mut Context<'_>) {
-        while self.has_room()
-            && let Some((request, held)) = self.held.front_mut()
+        while self.turn > 0
+            && self.has_room()
+            && let Some((request, held, bytes)) = self.held.front_mut()
         {
             let Poll::Ready(outcome) = Pin::new(held).poll(cx) else { break };
             let request = *request;
+            self.held_bytes -= *bytes;
             self.held.pop_front();
             self.reply(request, outcome);
         }
     }
 
     fn poll_waits(&mut self, cx: &mut Context<'_>) {
-        while self.has_room()
+        while self.turn > 0
+            && self.has_room()
             && let Poll::Ready(Some((request, outcome))) = self.waits.poll_next(cx)
         {
             self.reply(request, outcome);
         }
     }
 
+    /// Whether more answers may be left for the other end to take.
     fn has_room(&self) -> bool {
-        self.out.len() - self.sent < OUT_MAX_BYTES
+        self.out.len() - self.sent < if memory::is_short() { SMALL_BYTES } else { OUT_MAX_BYTES }
     }
 
     /// Answers, now or as soon as the gate lets it out.
     pub fn answer(&mut self, request: u64, held: Held<Answer>) {
+        let Rationed { held, bytes, reserved: _reserved } = Rationed::of(held);
         match held.now() {
             Ok(outcome) => self.reply(request, outcome),
-            Err(held) => self.held.push_back((request, held)),
+            Err(held) => {
+                self.held_bytes += bytes;
+                self.held.push_back((request, held, bytes));
+                self.count();
+            }
         }
     }
 
@@ -154,10 +235,13 @@ impl Connection {
         let clock = self.door.as_ref().map_or(Hlc::default(), Door::clock);
         let heading = Heading { request, hlc: clock.max(self.clock), ..Heading::default() };
         self.hosted.counters.wire_requests.fetch_add(1, Ordering::Relaxed);
-        if outcome.is_err() {
+        if matches!(outcome, Err(_) | Ok(Answer::Refused(..))) {
             self.hosted.counters.failures.fetch_add(1, Ordering::Relaxed);
         }
+        let before = self.out.len();
         answer(&mut self.out, heading, outcome);
+        self.work(self.out.len() - before);
+        self.count();
     }
 
     /// Says why, and ends the connection.
@@ -167,7 +251,9 @@ impl Connection {
         self.closing = true;
         self.refused = true;
         self.input = Vec::new();
+        (self.coming, self.starved, self.deadline) = (None, None, None);
         self.held.clear();
+        self.held_bytes = 0;
         self.waits = Waits::default();
     }
 
@@ -178,6 +264,7 @@ impl Connection {
                 Poll::Ready(Ok(0)) => return Err(broken(&io::ErrorKind::WriteZero.into())),
                 Poll::Ready(Ok(count)) => {
                     self.sent += count;
+                    self.taken += count;
                     self.hosted.counters.sent_bytes.fetch_add(count as u64, Ordering::Relaxed);
                     progress = true;
                 }
@@ -189,24 +276,66 @@ impl Connection {
             self.sent = 0;
             self.out.clear();
             release(&mut self.out);
-        }
-        if progress {
-            self.deadline = None;
+            if progress {
+                self.deadline = None;
+            }
         }
         Ok(progress)
     }
 
+    /// Whether another request would be taken if it were this connection's turn.
+    fn accepts(&self) -> bool {
+        let most = if memory::is_short() { SMALL_BYTES } else { OUT_MAX_BYTES + REQUESTS_MAX * WAITING_BYTES };
+        !self.closing
+            && self.has_room()
+            && self.outstanding() < most
+            && self.held.len() + self.waits.len() < REQUESTS_MAX
+    }
+
     fn may_take(&self) -> bool {
-        !self.closing && self.has_room() && self.held.len() + self.waits.len() < REQUESTS_MAX
+        self.turn > 0 && self.accepts()
+    }
+
+    /// Whether there is room for the frame that has begun; if not, asks again after a while.
+    fn may_come(&mut self, cx: &mut Context<'_>) -> bool {
+        let Some(length) = self.input.first_chunk::<4>() else { return true };
+        let length = u32::from_le_bytes(*length) as usize + 4;
+        if self.coming.is_some() || length <= SMALL_BYTES || length <= self.input.len() {
+            self.starved = None;
+            return true;
+        }
+        if self.starved.as_mut().is_some_and(|starved| starved.as_mut().poll(cx).is_pending()) {
+            return false;
+        }
+        match Reservation::of(length) {
+            Ok(room) => {
+                (self.coming, self.starved) = (room, None);
+                // No more than it needs, and not before it comes: what is not touched is not there.
+                self.input.reserve_exact(length - self.input.len() + READ_BYTES);
+                true
+            }
+            Err(_) => {
+                self.starve(cx);
+                false
+            }
+        }
+    }
+
+    /// Has this connection looked at again when there may be memory.
+    fn starve(&mut self, cx: &mut Context<'_>) {
+        let mut again = Box::pin(sleep_until(Instant::now() + MEMORY_RETRY));
+        let _ = again.as_mut().poll(cx);
+        self.starved = Some(again);
     }
 
     /// Reads once, and handles every whole frame.
     fn poll_read(&mut self, cx: &mut Context<'_>) -> Result<bool> {
-        if !self.may_take() {
+        if !self.may_take() || !self.may_come(cx) {
             return Ok(false);
         }
         SCRATCH.with_borrow_mut(|scratch| {
-            let mut buffer = ReadBuf::new(scratch);
+            let most = if memory::is_short() { READ_SHORT_BYTES } else { READ_BYTES };
+            let mut buffer = ReadBuf::new(&mut scratch[..most]);
             match Pin::new(&mut self.stream).poll_read(cx, &mut buffer) {
                 Poll::Pending => return Ok(false),
                 Poll::Ready(Err(error)) => return Err(broken(&error)),
@@ -246,9 +375,6 @@ impl Connection {
         self.input = input;
         self.input.drain(..used);
         release(&mut self.input);
-        if used > 0 {
-            self.deadline = None;
-        }
         used > 0
     }
 
@@ -260,6 +386,8 @@ impl Connection {
             match split(&bytes[used..], max_bytes) {
                 Ok(Some((frame, length))) => {
                     used += length;
+                    self.coming = None;
+                    self.work(length);
                     self.clock = self.clock.max(frame.heading.hlc);
                     self.request(&frame);
                 }
@@ -270,25 +398,44 @@ impl Connection {
                 }
             }
         }
+        let owed_frame = self.deadline.as_ref().is_none_or(|(_, due)| *due == 0);
+        if used > 0 && (owed_frame || self.out.is_empty()) {
+            self.deadline = None;
+        }
         used
     }
 
     /// Whether the other end owes something: the rest of a frame, or to take what it asked for.
     fn owes(&self) -> bool {
-        !self.out.is_empty() || (self.may_take() && (!self.input.is_empty() || self.door.is_none()))
+        !self.out.is_empty() || (self.accepts() && (!self.input.is_empty() || self.door.is_none()))
     }
 
     fn poll_deadline(&mut self, cx: &mut Context<'_>) -> Poll<Result<()>> {
-        if !self.owes() {
-            self.deadline = None;
-            return Poll::Pending;
+        loop {
+            if !self.owes() {
+                self.deadline = None;
+                return Poll::Pending;
+            }
+            let left = self.out.len() - self.sent;
+            let (deadline, due) = self.deadline.get_or_insert_with(|| {
+                self.taken = 0;
+                (Box::pin(sleep_until(Instant::now() + PATIENCE)), left.min(SMALL_BYTES).max(left / GOOD_PART))
+            });
+            if deadline.as_mut().poll(cx).is_pending() {
+                return Poll::Pending;
+            }
+            if *due > 0 && self.taken >= *due {
+                self.deadline = None;
+                continue;
+            }
+            if self.starved.is_some() {
+                self.close(&Code::HttpMemoryShort.error("there was none for a large request in 30 s"));
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+            self.hosted.counters.dropped.fetch_add(1, Ordering::Relaxed);
+            return Poll::Ready(Err(Code::ConnectionIdle.error("too little moved in 30 s")));
         }
-        let deadline = self.deadline.get_or_insert_with(|| Box::pin(sleep_until(Instant::now() + PATIENCE)));
-        if deadline.as_mut().poll(cx).is_pending() {
-            return Poll::Pending;
-        }
-        self.hosted.counters.dropped.fetch_add(1, Ordering::Relaxed);
-        Poll::Ready(Err(Code::ConnectionIdle.error("nothing moved for 30 s")))
     }
 }
 

@@ -5,10 +5,12 @@
 
 mod connection;
 mod requests;
+#[cfg(test)]
+mod tests;
 mod waits;
 
 use crate::{Hosted, server::Stream};
-use connection::Connection;
+use connection::{Connection, Over};
 use millrace_node::Principal;
 use millrace_wire::{
     Error, Result,
@@ -18,6 +20,7 @@ use std::{pin::pin, sync::Arc, time::Duration};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     sync::Notify,
+    task::yield_now,
     time::timeout,
 };
 
@@ -35,7 +38,13 @@ pub(crate) async fn serve(stream: Stream, principal: Principal, hosted: Arc<Host
     let mut stopping = pin!(stopping.notified());
     stopping.as_mut().enable();
     let mut connection = Connection::new(stream, principal, hosted);
-    let ended = std::future::poll_fn(|context| connection.poll(context, stopping.as_mut())).await;
+    let ended = loop {
+        match std::future::poll_fn(|context| connection.poll(context, stopping.as_mut())).await {
+            // Also those get their turn whose bytes this thread has not noticed yet.
+            Over::Turn => yield_now().await,
+            Over::Connection(ended) => break ended,
+        }
+    };
     if let Some(stream) = connection.refused() {
         // Who is still sending may go away without having been told: that was tried.
         let _ = timeout(LINGER, linger(stream)).await;
@@ -60,7 +69,11 @@ async fn linger(mut stream: Stream) -> std::io::Result<()> {
 /// The frame that refuses a connection.
 pub(crate) fn refusal(error: &Error) -> Vec<u8> {
     let mut out = Vec::new();
-    let failure = Failure { code: error.code().id(), detail: error.detail(), retry_after_ms: None };
-    encode(&mut out, Heading::default(), &failure);
+    encode(&mut out, Heading::default(), &failure(error));
     out
+}
+
+/// An error as a message.
+fn failure(error: &Error) -> Failure<'_> {
+    Failure { code: error.code().id(), detail: error.detail(), retry_after_ms: error.retry_after_ms() }
 }

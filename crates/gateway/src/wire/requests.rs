@@ -1,14 +1,17 @@
 //! From messages to calls of the door, and from what they return to messages.
 
-use super::{REQUESTS_MAX, SOFTWARE, connection::Connection, waits};
-use crate::documents;
-use millrace_node::{AppendOptions, Door, Held, Receipt, Record, retry_after_ms};
+use super::{REQUESTS_MAX, SOFTWARE, connection::Connection, failure, waits};
+use crate::{
+    documents,
+    memory::{self, Reservation, SMALL_BYTES},
+};
+use millrace_node::{AppendOptions, Door, Held, Receipt, Record};
 use millrace_wire::{
-    Code, Result,
+    Code, Error, Result,
     protocol::{
         self, Append, AppendMany, Appended, AppendedMany, Cancel, CreateLog, Credit, Deliver, Delivered, Document,
-        Done, Ended, FRAME_MAX_BYTES, FRAME_OVERHEAD_BYTES, Failure, Frame, Get, Heading, Hello, Latest, Link, Linked,
-        Message, Ping, Pong, Range, Records, RemoveLog, Seqno, Show, Tail, VERSION, Welcome, encode,
+        Done, Ended, FRAME_MAX_BYTES, FRAME_OVERHEAD_BYTES, Frame, Get, Heading, Hello, Latest, Link, Linked, Message,
+        Ping, Pong, Range, Records, RemoveLog, Seqno, Show, Tail, VERSION, Welcome, encode,
     },
 };
 
@@ -24,7 +27,11 @@ pub(crate) enum Answer {
     Appended(Receipt),
     AppendedMany(Vec<Receipt>),
     Record(Record),
-    Records { incarnation: u32, records: Vec<Record>, next: u64 },
+    Records {
+        incarnation: u32,
+        records: Vec<Record>,
+        next: u64,
+    },
     Seqno(u64),
     Document(String),
     Linked(Linked),
@@ -32,6 +39,42 @@ pub(crate) enum Answer {
     Pong,
     Done,
     Ended,
+    /// There was no memory for it, and how many bytes it would have had.
+    Refused(Error, usize),
+}
+
+impl Answer {
+    /// About how much memory it takes.
+    fn bytes(&self) -> usize {
+        match self {
+            Answer::Record(record) => record.payload.len(),
+            Answer::Records { records, .. } => records.iter().map(|record| record.payload.len() + 64).sum(),
+            Answer::Document(json) => json.len(),
+            Answer::AppendedMany(receipts) => receipts.len() * 32,
+            _ => 0,
+        }
+    }
+}
+
+/// An answer at the gate and the memory that it takes meanwhile; if there is none, the refusal in its place.
+pub(super) struct Rationed {
+    pub held: Held<Answer>,
+    pub bytes: usize,
+    pub reserved: Option<Reservation>,
+}
+
+impl Rationed {
+    pub fn of(held: Held<Answer>) -> Self {
+        let (mut bytes, mut reserved) = (0, None);
+        let held = held.map(|answer| match Reservation::of(answer.bytes()) {
+            Ok(room) => {
+                (bytes, reserved) = (answer.bytes(), room);
+                answer
+            }
+            Err(error) => Answer::Refused(error, answer.bytes()),
+        });
+        Self { held, bytes, reserved }
+    }
 }
 
 /// Writes an answer or the failure in its place.
@@ -53,11 +96,7 @@ pub(super) fn answer(out: &mut Vec<u8>, heading: Heading, outcome: Result<Answer
         Ok(Answer::Pong) => encode(out, heading, &Pong {}),
         Ok(Answer::Done) => encode(out, heading, &Done {}),
         Ok(Answer::Ended) => encode(out, heading, &Ended {}),
-        Err(error) => {
-            let retry_after_ms = retry_after_ms(error.code()).map(|time| time as u32); // a second at most
-            let failure = Failure { code: error.code().id(), detail: error.detail(), retry_after_ms };
-            encode(out, heading, &failure);
-        }
+        Ok(Answer::Refused(error, _)) | Err(error) => encode(out, heading, &failure(&error)),
     }
 }
 
@@ -157,7 +196,7 @@ impl Connection {
     fn get(&mut self, door: &Door, frame: &Frame<'_>) -> Result<()> {
         let Get { log, seqno, wait_ms, durability } = frame.message()?;
         if wait_ms > 0 && door.log(log).is_ok_and(|found| found.latest() < seqno.max(1)) {
-            let wait = waits::get(door.clone(), log.into(), seqno, wait_ms, durability);
+            let wait = waits::get(self.waits.turns(), door.clone(), log.into(), seqno, wait_ms, durability);
             return self.waits.add(frame.heading.request, wait);
         }
         self.answer(frame.heading.request, door.get(log, seqno, durability).map(Answer::Record));
@@ -167,7 +206,8 @@ impl Connection {
     fn range(&mut self, door: &Door, frame: &Frame<'_>) -> Result<()> {
         let Range { log, from, count, durability } = frame.message()?;
         let incarnation = door.log(log).map_or(0, |log| log.id());
-        let held = door.range(log, from, count, RECORDS_MAX_BYTES, durability);
+        let bytes_max = if memory::is_short() { SMALL_BYTES / 2 } else { RECORDS_MAX_BYTES };
+        let held = door.range(log, from, count, bytes_max, durability);
         let answer = move |records: Vec<Record>| {
             let next = records.last().map_or(from, |last| last.seqno + 1);
             Answer::Records { incarnation, records, next }
@@ -210,20 +250,23 @@ impl Connection {
     fn create_log(&mut self, door: &Door, frame: &Frame<'_>) -> Result<()> {
         let CreateLog { log, history } = frame.message()?;
         let (door, log) = (door.clone(), log.to_owned());
-        self.waits.add(frame.heading.request, waits::blocking(move || done(door.create_log(&log, history))))
+        let create = waits::blocking(self.waits.turns(), move || done(door.create_log(&log, history)));
+        self.waits.add(frame.heading.request, create)
     }
 
     fn remove_log(&mut self, door: &Door, frame: &Frame<'_>) -> Result<()> {
         let RemoveLog { log } = frame.message()?;
         let (door, log) = (door.clone(), log.to_owned());
-        self.waits.add(frame.heading.request, waits::blocking(move || done(door.remove_log(&log))))
+        let remove = waits::blocking(self.waits.turns(), move || done(door.remove_log(&log)));
+        self.waits.add(frame.heading.request, remove)
     }
 
     fn show(&mut self, door: &Door, frame: &Frame<'_>) -> Result<()> {
         let Show { path } = frame.message()?;
         let (hosted, door, path) = (self.hosted.clone(), door.clone(), path.to_owned());
         let show = move || documents::document(&hosted, &door, &path).map(Answer::Document);
-        self.waits.add(frame.heading.request, waits::blocking(show))
+        let show = waits::blocking(self.waits.turns(), show);
+        self.waits.add(frame.heading.request, show)
     }
 
     fn link(&mut self, door: &Door, frame: &Frame<'_>) -> Result<()> {

@@ -1,23 +1,27 @@
 //! What a connection waits for on behalf of its client: tails, blocking reads, and calls that take long.
 
-use super::requests::{Answer, RECORDS_MAX_BYTES};
+use super::requests::{Answer, RECORDS_MAX_BYTES, Rationed};
+use crate::memory::{self, SMALL_BYTES};
 use futures_util::{
     FutureExt, StreamExt,
     future::{AbortHandle, Abortable, BoxFuture},
     stream::FuturesUnordered,
 };
-use millrace_node::{Door, Durability, Held, Log};
+use millrace_node::{Door, Durability, Held, Log, Record};
 use millrace_wire::{Code, Result, protocol::Tail};
 use std::{
     collections::HashMap,
     future::Future,
+    sync::Arc,
     task::{Context, Poll},
     time::Duration,
 };
-use tokio::time::timeout;
+use tokio::{sync::Semaphore, time::timeout};
 
 /// Records of one message of a tail.
 const TAIL_RECORDS: u32 = 1024;
+/// Of all that a connection waits for, so much is read and held at the gate at once.
+const TURNS: usize = 16;
 
 type Step = BoxFuture<'static, Result<Answer>>;
 /// A step, and the request that it is for.
@@ -29,7 +33,11 @@ pub(crate) struct Waits {
     running: FuturesUnordered<Running>,
     aborts: HashMap<u64, AbortHandle>,
     tails: HashMap<u64, Follow>,
+    turns: Option<Turns>,
 }
+
+/// Who waits holds nothing; who reads what was waited for takes a turn first.
+pub(super) type Turns = Arc<Semaphore>;
 
 /// A tail.
 struct Follow {
@@ -49,6 +57,11 @@ impl Waits {
 
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// What those take their turns from who wait over this connection.
+    pub fn turns(&mut self) -> Turns {
+        self.turns.get_or_insert_with(|| Arc::new(Semaphore::new(TURNS))).clone()
     }
 
     /// Waits for something under this request.
@@ -115,7 +128,8 @@ impl Waits {
         tail.running = true;
         let (door, log, next, durability) = (tail.door.clone(), tail.log.clone(), tail.next, tail.durability);
         let count = tail.credit.min(TAIL_RECORDS);
-        self.run(request, follow(door, log, next, count, durability).boxed());
+        let turns = self.turns();
+        self.run(request, follow(turns, door, log, next, count, durability).boxed());
     }
 
     /// The next answer that is there.
@@ -149,17 +163,44 @@ impl Waits {
 }
 
 /// One step of a tail: waits until there is something, and reads it through the gate.
-async fn follow(door: Door, log: Log, next: u64, count: u32, durability: Option<Durability>) -> Result<Answer> {
+async fn follow(
+    turns: Turns,
+    door: Door,
+    log: Log,
+    next: u64,
+    count: u32,
+    durability: Option<Durability>,
+) -> Result<Answer> {
     if log.latest() < next {
         door.growth(&log, next - 1).await?;
     }
-    let records = door.range_of(&log, next, count, RECORDS_MAX_BYTES, durability).await?;
-    let next = records.last().map_or(next, |last| last.seqno + 1);
-    Ok(Answer::Records { incarnation: log.id(), records, next })
+    let mut bytes_max = RECORDS_MAX_BYTES;
+    loop {
+        let answer = |records: Vec<Record>| {
+            let next = records.last().map_or(next, |last| last.seqno + 1);
+            Answer::Records { incarnation: log.id(), records, next }
+        };
+        match in_turn(&turns, || door.range_of(&log, next, count, bytes_max, durability).map(answer)).await? {
+            // It was let go of again. What is small needs no room; what is large is read once there may be some.
+            Answer::Refused(..) if bytes_max > SMALL_BYTES => bytes_max = SMALL_BYTES / 2,
+            Answer::Refused(_, bytes) => memory::room_for(bytes).await?,
+            answer => return Ok(answer),
+        }
+    }
+}
+
+/// Reads something through the gate, while not too many others do for the same connection.
+async fn in_turn(turns: &Turns, read: impl FnOnce() -> Held<Answer>) -> Result<Answer> {
+    let _turn = turns.acquire().await;
+    let Rationed { held, reserved, .. } = Rationed::of(read());
+    let answer = held.await;
+    drop(reserved);
+    answer
 }
 
 /// Reads a record once it is there; after `wait_ms` the answer is what it is.
 pub(super) async fn get(
+    turns: Turns,
     door: Door,
     log: String,
     seqno: u64,
@@ -171,7 +212,7 @@ pub(super) async fn get(
     if let Ok(grown) = timeout(Duration::from_millis(wait_ms.into()), grown).await {
         grown?;
     }
-    door.get(&log, seqno, durability).await.map(Answer::Record)
+    in_turn(&turns, || door.get(&log, seqno, durability).map(Answer::Record)).await
 }
 
 /// Tells the newest seqno once it is above another; after `wait_ms` whatever it is.
@@ -190,7 +231,8 @@ pub(super) async fn latest(
 }
 
 /// Does something that may take long on another thread.
-pub(super) async fn blocking(work: impl FnOnce() -> Held<Answer> + Send + 'static) -> Result<Answer> {
+pub(super) async fn blocking(turns: Turns, work: impl FnOnce() -> Held<Answer> + Send + 'static) -> Result<Answer> {
+    let _turn = turns.acquire().await;
     match tokio::task::spawn_blocking(work).await {
         Ok(held) => held.await,
         Err(error) => Err(Code::HostInternal.error(error.to_string())),

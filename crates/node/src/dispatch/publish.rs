@@ -340,7 +340,7 @@ impl Settling<'_, '_> {
         let Publication { ended, dead } = publication;
         // Others that lag behind are waited for; who feeds itself would wait for itself.
         let of_run = match error.code() {
-            Code::RoomExhausted => self.feeds_itself(&ended),
+            Code::RoomExhausted => self.feeds_itself(&ended) || self.never_fits(&ended),
             Code::LogNotFound | Code::RecordTooLong | Code::BatchTooLarge | Code::RunTooWide | Code::LinksFull => true,
             _ => false,
         };
@@ -367,6 +367,20 @@ impl Settling<'_, '_> {
         self.shared.namespace.bindings().is_ok_and(|bindings| {
             let runs = |log: u32| bindings.of_log(log).iter().any(|bound| bound.function == self.batch.function);
             stage.effects(ended.index).appends.iter().filter_map(|append| append.to.log()).any(|log| runs(log.id()))
+        })
+    }
+
+    /// Whether the run triggers more runs of a function than may ever wait for it: however long it waited, there would not
+    /// be room for all of them.
+    fn never_fits(&self, ended: &Ended) -> bool {
+        let Ok(bindings) = self.shared.namespace.bindings() else { return false };
+        let stage = self.stage.borrow();
+        let mut triggered: HashMap<u32, u64> = HashMap::new();
+        let logs = stage.effects(ended.index).appends.iter().filter_map(|append| append.to.log());
+        logs.flat_map(|log| bindings.of_log(log.id())).any(|bound| {
+            let count = triggered.entry(bound.function).or_default();
+            *count += 1;
+            *count > Room::Run.most(*bound)
         })
     }
 

@@ -5,7 +5,7 @@
 use millrace_journal::{Journal, Log};
 use millrace_wire::Result;
 use std::{
-    collections::HashMap,
+    collections::{HashMap, hash_map::Entry},
     future::Future,
     pin::Pin,
     sync::{
@@ -20,15 +20,19 @@ use std::{
 /// How long the thread sleeps at most: a removed log is noticed that late.
 const SLICE: Duration = Duration::from_millis(500);
 
-struct Waiting {
+/// Those who wait for one log. However many they are, an append to another log costs them one look together.
+struct Group {
     log: Log,
-    seen: u64,
-    waker: Waker,
+    /// What each has seen, by its number, and how to wake it.
+    waiting: HashMap<u64, (u64, Waker)>,
+    /// The least that any of them has seen.
+    least: u64,
 }
 
 struct Shared {
     journal: Journal,
-    waiting: Mutex<HashMap<u64, Waiting>>,
+    /// By the log's id.
+    waiting: Mutex<HashMap<u32, Group>>,
     any: AtomicBool,
     stopped: AtomicBool,
 }
@@ -100,19 +104,27 @@ impl Shared {
             let _ = self.journal.catalog();
         }
         let mut waiting = self.waiting();
-        waiting.retain(|_, one| {
-            let due = one.log.latest() > one.seen || (removals && one.log.check_exists().is_err());
-            if due {
-                woken.push(one.waker.clone());
+        waiting.retain(|_, group| {
+            let gone = removals && group.log.check_exists().is_err();
+            let latest = group.log.latest();
+            if latest > group.least || gone {
+                group.waiting.retain(|_, (seen, waker)| {
+                    let due = latest > *seen || gone;
+                    if due {
+                        woken.push(waker.clone());
+                    }
+                    !due
+                });
+                group.least = group.waiting.values().map(|(seen, _)| *seen).min().unwrap_or(u64::MAX);
             }
-            !due
+            !group.waiting.is_empty()
         });
         self.any.store(!waiting.is_empty(), Ordering::Release);
         drop(waiting);
         woken.into_iter().for_each(Waker::wake);
     }
 
-    fn waiting(&self) -> MutexGuard<'_, HashMap<u64, Waiting>> {
+    fn waiting(&self) -> MutexGuard<'_, HashMap<u32, Group>> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -135,9 +147,11 @@ impl Future for Growth {
         }
         self.log.check_exists()?;
         let shared = &self.watch.shared;
-        let one = Waiting { log: self.log.clone(), seen: self.seen, waker: context.waker().clone() };
         let mut waiting = shared.waiting();
-        waiting.insert(self.number, one);
+        let new = || Group { log: self.log.clone(), waiting: HashMap::new(), least: u64::MAX };
+        let group = waiting.entry(self.log.id()).or_insert_with(new);
+        group.waiting.insert(self.number, (self.seen, context.waker().clone()));
+        group.least = group.least.min(self.seen);
         let first = !shared.any.swap(true, Ordering::AcqRel);
         drop(waiting);
         if first && let Some(thread) = &self.watch.thread {
@@ -150,6 +164,12 @@ impl Future for Growth {
 
 impl Drop for Growth {
     fn drop(&mut self) {
-        self.watch.shared.waiting().remove(&self.number);
+        let mut waiting = self.watch.shared.waiting();
+        if let Entry::Occupied(mut group) = waiting.entry(self.log.id()) {
+            group.get_mut().waiting.remove(&self.number);
+            if group.get().waiting.is_empty() {
+                group.remove();
+            }
+        }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{Links, note, upstream};
 use crate::{
-    admission::{self, RETRY_AFTER_MS, RETRY_LATER_MS, Room, Stage},
+    admission::{self, Room, Stage},
     namespace::{found, named},
 };
 use millrace_journal::{Log, Position, Transaction};
@@ -11,6 +11,9 @@ use millrace_wire::{
     protocol::{Deliver, Delivered, Item, Link, Linked, Refused},
 };
 use serde::{Deserialize, Serialize};
+
+/// When a sender is to try again what is refused for another reason that may go away.
+const RETRY_LATER_MS: u32 = 1000;
 
 /// Most streams that may ever come into a namespace.
 pub const INBOUND_MAX: usize = 4096;
@@ -282,8 +285,7 @@ fn refusal(error: &Error) -> Refused {
     let retry_after_ms = match error.code() {
         code if is_permanent(code) => None,
         Code::LinkOutOfOrder => Some(0),
-        Code::Busy | Code::RoomExhausted => Some(RETRY_AFTER_MS as u32),
-        _ => Some(RETRY_LATER_MS as u32),
+        _ => Some(error.retry_after_ms().unwrap_or(RETRY_LATER_MS)),
     };
     Refused { code: error.code().id().to_owned(), detail: error.detail().to_owned(), retry_after_ms }
 }

@@ -1,6 +1,6 @@
 //! The structs of `millrace_client.h`, as C lays them out, and the way from and to ours.
 
-use millrace_node::{AppendOptions, Code, Durability, Error, EventId, RETRY_AFTER_MS, Receipt, Record, Result};
+use millrace_node::{AppendOptions, Code, Durability, Error, EventId, Receipt, Record, Result};
 use std::{
     ffi::{CStr, c_char, c_int, c_void},
     ptr,
@@ -36,8 +36,8 @@ impl CError {
         self.number = -error.code().id()[2..].parse::<c_int>().unwrap_or(0);
         self.code = [0; 8];
         self.code[..id.len()].copy_from_slice(id);
-        self.may_retry = error.code() == Code::Busy;
-        self.retry_after_ms = if self.may_retry { RETRY_AFTER_MS as u32 } else { 0 }; // 100
+        self.may_retry = error.retry_after_ms().is_some();
+        self.retry_after_ms = error.retry_after_ms().unwrap_or(0);
         let text: String = error.detail().chars().map(|c| if c.is_control() { '.' } else { c }).collect();
         let mut size = text.len().min(self.detail.len() - 1);
         while !text.is_char_boundary(size) {

@@ -1,12 +1,14 @@
-//! remote.*, tail.lag, conns.10k, http.append, links: a namespace used through its host, over TCP on the loopback interface.
+//! remote.*, tail.lag, conns.10k, http.append, held.load, gate.cost, links: a namespace used through its host, over TCP on the loopback interface.
 //!
 //! The host is the release build of `millrace serve`, in a process of its own, on the same two cores as the load.
 
 pub mod append;
 pub mod connections;
 pub mod durable;
+pub mod gate;
 pub mod http;
 pub mod links;
+pub mod load;
 pub mod pipelined;
 pub mod tail;
 

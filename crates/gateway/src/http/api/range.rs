@@ -4,10 +4,10 @@ use super::{WAIT_MAX_MS, accepts, durability, wait_of};
 use crate::{
     documents::{Query, RecordDoc},
     http::{
-        connection::body::Reservation,
         response::{self, Response, put},
         session::Session,
     },
+    memory::Reservation,
 };
 use hyper::{Request, StatusCode, header::HeaderValue};
 use millrace_node::Record;

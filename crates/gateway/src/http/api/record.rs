@@ -4,10 +4,10 @@ use super::{WAIT_MAX_MS, accepts, durability, header, wait_of};
 use crate::{
     documents::{Query, RecordDoc, id_text, shown, time_text, whole_number},
     http::{
-        connection::body::Reservation,
         response::{self, Content, Response, put},
         session::Session,
     },
+    memory::Reservation,
 };
 use hyper::{
     HeaderMap, Request, StatusCode,

@@ -5,10 +5,10 @@ use super::{durability, header};
 use crate::{
     documents::{Query, RecordDoc, invalid, shown, whole_number},
     http::{
-        connection::body::Reservation,
         response::{self, Content, Response},
         session::Session,
     },
+    memory::{self, Reservation},
 };
 use futures_util::stream;
 use hyper::{
@@ -19,10 +19,7 @@ use hyper::{
 use millrace_node::{Door, Durability, Log, Record};
 use millrace_wire::{Code, Error, Result};
 use std::time::Duration;
-use tokio::{
-    sync::watch,
-    time::{sleep, timeout},
-};
+use tokio::{sync::watch, time::timeout};
 
 /// Something is sent at least so often, so that either side notices when the other is gone.
 const HEARTBEAT: Duration = Duration::from_secs(15);
@@ -31,9 +28,6 @@ const STEP_RECORDS: u32 = 256;
 const STEP_BYTES: usize = 64 << 10;
 /// How long a client without a word of ours waits before it connects again.
 const RETRY_MS: u64 = 1000;
-/// How often memory for a large record is asked for, while others have it.
-const MEMORY_RETRY: Duration = Duration::from_millis(100);
-const MEMORY_TRIES: u32 = 300;
 
 struct Follow {
     door: Door,
@@ -151,31 +145,29 @@ impl Follow {
         if self.log.latest() < self.next {
             self.door.growth(&self.log, self.next - 1).await?;
         }
-        let held = self.door.range_of(&self.log, self.next, STEP_RECORDS, STEP_BYTES, self.durability);
-        let records = held.await?;
-        let mut text = Vec::new();
-        let mut next = self.next;
-        for record in &records {
-            next = record.seqno.saturating_add(1);
-            write(&mut text, &self.name, self.log.id(), record)?;
-        }
-        self.reserve(text.len()).await?;
-        self.next = next;
-        Ok(Some(text.into()))
-    }
-
-    async fn reserve(&mut self, bytes: usize) -> Result<()> {
         self.reserved = None;
-        for _ in 0..MEMORY_TRIES {
-            match Reservation::of(bytes) {
+        loop {
+            let held = self.door.range_of(&self.log, self.next, STEP_RECORDS, STEP_BYTES, self.durability);
+            let records = held.await?;
+            let mut text = Vec::new();
+            let mut next = self.next;
+            for record in &records {
+                next = record.seqno.saturating_add(1);
+                write(&mut text, &self.name, self.log.id(), record)?;
+            }
+            match Reservation::of(text.len()) {
                 Ok(reserved) => {
-                    self.reserved = reserved;
-                    return Ok(());
+                    (self.reserved, self.next) = (reserved, next);
+                    return Ok(Some(text.into()));
                 }
-                Err(_) => sleep(MEMORY_RETRY).await,
+                Err(_) => {
+                    // Who waits for memory holds none.
+                    let bytes = text.len();
+                    drop((records, text));
+                    memory::room_for(bytes).await?;
+                }
             }
         }
-        Reservation::of(bytes).map(|reserved| self.reserved = reserved)
     }
 
     fn cursor(&self) -> String {

@@ -1,59 +1,16 @@
 //! Bodies of requests: read whole, because a record is appended whole, and within bounds: so many bytes a body, so many in
 //! all, and no client may take for ever.
 
+use crate::memory::{Reservation, SMALL_BYTES};
 use hyper::body::{Body, Bytes, Frame, Incoming};
 use millrace_wire::{Code, Error, Result};
-use std::{
-    future::poll_fn,
-    pin::Pin,
-    sync::atomic::{AtomicUsize, Ordering},
-    time::Duration,
-};
+use std::{future::poll_fn, pin::Pin, time::Duration};
 use tokio::time::{Instant, timeout, timeout_at};
 
-/// Bodies up to this are not counted: a connection's own buffers are as large.
-const SMALL_BYTES: usize = 64 << 10;
-/// All larger bodies together, coming and going.
-const LARGE_MAX_BYTES: usize = 256 << 20;
 /// The next part of a body must come within this.
 const PART_PATIENCE: Duration = Duration::from_secs(30);
 /// The whole of it within this.
 const BODY_PATIENCE: Duration = Duration::from_secs(300);
-
-/// Bytes of large bodies in this process.
-static LARGE_BYTES: AtomicUsize = AtomicUsize::new(0);
-
-/// A part of the memory for large bodies; given back when dropped.
-pub(in crate::http) struct Reservation(usize);
-
-impl Reservation {
-    /// Room for so many bytes; nothing for small ones.
-    pub fn of(bytes: usize) -> Result<Option<Reservation>> {
-        if bytes <= SMALL_BYTES {
-            return Ok(None);
-        }
-        let mut reservation = Reservation(0);
-        reservation.grow(bytes)?;
-        Ok(Some(reservation))
-    }
-
-    fn grow(&mut self, to: usize) -> Result<()> {
-        let more = to.saturating_sub(self.0);
-        let taken = LARGE_BYTES.fetch_add(more, Ordering::Relaxed);
-        self.0 += more;
-        // What is too much is given back by whoever drops this.
-        if taken + more > LARGE_MAX_BYTES {
-            return Err(Code::HttpMemoryShort.error(format!("{} MiB are in use", taken >> 20)));
-        }
-        Ok(())
-    }
-}
-
-impl Drop for Reservation {
-    fn drop(&mut self) {
-        LARGE_BYTES.fetch_sub(self.0, Ordering::Relaxed);
-    }
-}
 
 /// A body that was read.
 pub(in crate::http) struct Data {
@@ -75,7 +32,7 @@ pub(in crate::http) async fn read(mut body: Incoming, bytes_max: usize) -> Resul
         return Ok(Data { _reserved: Reservation::of(first.len())?, bytes: first });
     }
     let deadline = Instant::now() + BODY_PATIENCE;
-    let mut reserved = Reservation(0);
+    let mut reserved = Reservation::default();
     let mut whole = Vec::new();
     let mut next = Some(first);
     while let Some(bytes) = next {
@@ -119,18 +76,4 @@ async fn part(body: &mut Incoming, deadline: Option<Instant>) -> Result<Option<B
 
 fn too_long(bytes_max: usize) -> Error {
     Code::RecordTooLong.error(format!("the body has more than {bytes_max} bytes"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn room_for_large_bodies_is_bounded_and_comes_back() {
-        assert!(Reservation::of(SMALL_BYTES).unwrap().is_none());
-        let most = Reservation::of(LARGE_MAX_BYTES - (1 << 20)).unwrap();
-        assert_eq!(Reservation::of(2 << 20).map(drop).unwrap_err().code(), Code::HttpMemoryShort);
-        drop(most);
-        assert!(Reservation::of(2 << 20).unwrap().is_some());
-    }
 }

@@ -316,6 +316,52 @@ proptest! {
     }
 }
 
+proptest! {
+    // Backlogs that no case can work off.
+    #![proptest_config(ProptestConfig::with_cases(32))]
+
+    /// However much the others have to do, each function gets its turn: from the moment that one could start, at most one
+    /// batch of each other function is claimed before it.
+    #[test]
+    fn no_function_is_kept_back_by_the_backlog_of_another(
+        backlogs in vec(prop_oneof![Just(0u64), 1..200u64, Just(20_000)], 4),
+        steps in vec((0..4u32, 0..6usize, 1..65usize), 1..300),
+    ) {
+        let mut engine = new_engine(&Model { runs: Vec::new(), batches: Vec::new(), held: [0; 4] });
+        let mut sequence = 0;
+        let mut add = |engine: &mut Engine, function| {
+            sequence += 1;
+            engine.triggered(function, trigger(sequence));
+        };
+        for (function, backlog) in backlogs.iter().enumerate() {
+            (0..*backlog).for_each(|_| add(&mut engine, function as u32));
+        }
+        let mut passed_over = [0; 4];
+        let mut batches: Vec<(u32, Vec<EventId>)> = Vec::new();
+        let most = 4 - 1;
+        for (function, end, batch_max) in steps {
+            add(&mut engine, function);
+            // Sometimes a batch in progress ends; sometimes several are in progress at once.
+            if end < batches.len() {
+                let (function, runs) = batches.remove(end);
+                runs.into_iter().for_each(|run| engine.done(function, run));
+                engine.ended(function);
+            }
+            let could: Vec<u32> = (0..4).filter(|f| engine.may_start(*f, &engine.lanes[f], 0)).collect();
+            let claimed = engine.claim(0, |_| batch_max);
+            prop_assert_eq!(claimed.is_some(), !could.is_empty());
+            let Some((claimed, runs)) = claimed else { continue };
+            prop_assert!(runs.len() <= batch_max);
+            batches.push((claimed, runs.into_iter().map(|run| run.trigger.run).collect()));
+            for other in 0..4 {
+                let passed = &mut passed_over[other as usize];
+                *passed = if other != claimed && could.contains(&other) { *passed + 1 } else { 0 };
+                prop_assert!(*passed <= most, "function {other} was passed over {passed} times");
+            }
+        }
+    }
+}
+
 #[test]
 fn a_newer_claim_fences_the_older() {
     let mut engine = new_engine(&Model { runs: Vec::new(), batches: Vec::new(), held: [0; 4], failures: [0; 4] });

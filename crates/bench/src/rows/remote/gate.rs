@@ -1,0 +1,67 @@
+//! gate.cost: what the gate adds to an answer that has nothing to wait for.
+
+use crate::{
+    Context, Outcome,
+    measure::Repeated,
+    rows::{Measured, namespace_with_logs},
+};
+use millrace_journal::Durability;
+use millrace_node::{Principal, Served};
+use std::{
+    future::Future,
+    hint::black_box,
+    net::Ipv4Addr,
+    pin::pin,
+    task::{Context as Task, Poll, Waker},
+    time::Instant,
+};
+
+const COUNT: u32 = 1_000_000;
+
+/// The mean time of an operation in ns.
+fn mean_ns(mut operation: impl FnMut() -> Outcome<()>) -> Outcome<f64> {
+    let start = Instant::now();
+    for _ in 0..COUNT {
+        operation()?;
+    }
+    Ok(start.elapsed().as_secs_f64() * 1e9 / f64::from(COUNT))
+}
+
+pub fn cost(context: &Context) -> Outcome<Measured> {
+    let dir = context.fresh()?;
+    let namespace = namespace_with_logs(&dir.path().join("n"), Durability::Memory, &[("a", 100)])?;
+    namespace.append("a", b"x", Default::default())?;
+    let served = Served::new("n".parse()?, namespace.clone())?;
+    let door = served.door(Principal::of_address(Ipv4Addr::LOCALHOST.into())?);
+    let tail = || namespace.journal().tail();
+    let (mut now, mut awaited, mut without) = (Repeated::default(), Repeated::default(), Repeated::default());
+    let mut task = Task::from_waker(Waker::noop());
+    let repetitions = context.repetitions(15);
+    for _ in 0..repetitions {
+        without.push(mean_ns(|| {
+            black_box(tail());
+            Ok(())
+        })?);
+        now.push(mean_ns(|| match door.inspect(|namespace| Ok(namespace.journal().tail())).now() {
+            Ok(outcome) => Ok(drop(black_box(outcome?))),
+            Err(_) => Err("it is held for nothing".into()),
+        })?);
+        awaited.push(mean_ns(|| {
+            let held = pin!(door.inspect(|namespace| Ok(namespace.journal().tail())));
+            match held.poll(&mut task) {
+                Poll::Ready(outcome) => Ok(drop(black_box(outcome?))),
+                Poll::Pending => Err("it is held for nothing".into()),
+            }
+        })?);
+    }
+    let (cost, when_awaited) = (now.median() - without.median(), awaited.median() - without.median());
+    Ok(Measured::new(cost, u64::from(COUNT) * repetitions as u64)
+        .target("≤ 200 ns", cost <= 200.0 && when_awaited <= 200.0)
+        .also("when it is awaited", when_awaited, "ns")
+        .peer("the same value without a gate", without.median())
+        .note(format!(
+            "An answer at durability memory: the access check, the hold, and the value out of it again with `now`, less \
+             the value alone (the journal's tail). Mean of {COUNT} back to back, {}.",
+            now.spread()
+        )))
+}

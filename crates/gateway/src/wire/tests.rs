@@ -1,0 +1,117 @@
+//! Connections that share a thread: none keeps the others from their turn, nor from the flush that they wait for.
+
+use super::serve;
+use crate::{Hosted, server::Stream};
+use millrace_node::{CreateOptions, Durability, Namespace, Principal, Served};
+use millrace_wire::protocol::{Append, Appended, Heading, Hello, Message, Ping, VERSION, encode, split};
+use std::{sync::Arc, time::Duration};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::UnixStream,
+    runtime::Builder,
+    sync::Notify,
+    task::yield_now,
+    time::timeout,
+};
+
+/// Nothing here takes this long unless it hangs.
+const HANG: Duration = Duration::from_secs(120);
+
+fn hosted(durability: Durability) -> (tempfile::TempDir, Arc<Hosted>) {
+    let dir = tempfile::tempdir().unwrap();
+    let options = CreateOptions { segment_bytes: 8 << 20, durability, ..CreateOptions::default() };
+    let namespace = Namespace::create(dir.path(), &options).unwrap();
+    namespace.create_log(&"a".parse().unwrap(), 1000).unwrap();
+    let served = Served::new("farm".parse().unwrap(), namespace).unwrap();
+    (dir, Arc::new(Hosted::new(vec![served])))
+}
+
+fn framed<M: Message>(out: &mut Vec<u8>, request: u64, message: &M) {
+    encode(out, Heading { request, ..Heading::default() }, message);
+}
+
+fn hello() -> Vec<u8> {
+    let mut out = Vec::new();
+    framed(&mut out, 1, &Hello { oldest: VERSION, newest: VERSION, client: "test", ..Hello::default() });
+    out
+}
+
+/// The far end of a connection that this thread serves, which has sent `bytes` already.
+async fn connected(hosted: &Arc<Hosted>, bytes: &[u8]) -> UnixStream {
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    let mut ours = ours;
+    ours.write_all(bytes).await.unwrap();
+    let hosted = hosted.clone();
+    tokio::spawn(async move {
+        let stopping = Notify::new();
+        serve(Stream::Unix(theirs), Principal::of_user(0, 0).unwrap(), hosted, &stopping).await
+    });
+    ours
+}
+
+/// The kind of the next frame.
+async fn next(stream: &mut UnixStream) -> u64 {
+    let mut bytes = vec![0; 4];
+    stream.read_exact(&mut bytes).await.unwrap();
+    let length = u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]) as usize;
+    bytes.resize(4 + length, 0);
+    stream.read_exact(&mut bytes[4..]).await.unwrap();
+    u64::from(split(&bytes, usize::MAX).unwrap().unwrap().0.kind)
+}
+
+#[test]
+fn who_asks_for_thousands_at_once_lets_the_others_have_their_turn() {
+    const MANY: u64 = 10_000;
+    let (_dir, hosted) = hosted(Durability::Memory);
+    Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+        let mut flood = hello();
+        (0..MANY).for_each(|n| framed(&mut flood, 2 + n, &Ping {}));
+        let _flooding = connected(&hosted, &flood).await;
+        let mut one = hello();
+        framed(&mut one, 2, &Ping {});
+        let mut other = connected(&hosted, &one).await;
+        let answered = || hosted.counters.wire_requests.load(std::sync::atomic::Ordering::Relaxed);
+        // One turn of each, in which the second, that asks for little, is answered.
+        while answered() == 0 {
+            yield_now().await;
+        }
+        timeout(HANG, async { (next(&mut other).await, next(&mut other).await) }).await.expect("answers");
+        assert!(answered() < MANY / 2, "{} requests of another went first", answered());
+        while answered() < MANY + 1 {
+            yield_now().await;
+        }
+    });
+}
+
+#[test]
+fn a_loop_that_never_sleeps_flushes_all_the_same() {
+    let (_dir, hosted) = hosted(Durability::Disk);
+    // Unlike that of an event loop, this runtime tells nobody that it has nothing to do: as if it always had something.
+    Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+        hosted.turn();
+        let mut append = hello();
+        framed(&mut append, 2, &Append { log: "a", data: b"x", ..Append::default() });
+        let mut waiting = connected(&hosted, &append).await;
+        let mut busy = connected(&hosted, &hello()).await;
+        next(&mut busy).await;
+        next(&mut waiting).await;
+        let mut pings = Vec::new();
+        (0..100).for_each(|n| framed(&mut pings, 2 + n, &Ping {}));
+        let appended = next(&mut waiting);
+        let keep_busy = async {
+            loop {
+                busy.write_all(&pings).await.unwrap();
+                for _ in 0..100 {
+                    next(&mut busy).await;
+                }
+            }
+        };
+        let kind = timeout(HANG, async {
+            tokio::select! {
+                kind = appended => kind,
+                () = keep_busy => unreachable!("it goes on"),
+            }
+        });
+        assert_eq!(kind.await.expect("the append is answered while the other goes on"), u64::from(Appended::TYPE));
+    });
+}

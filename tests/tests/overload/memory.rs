@@ -1,0 +1,203 @@
+//! Many connections, and much over each: what a host holds for them is bounded, and the others go on.
+
+use crate::{LARGE_BYTES, OWN_BYTES, Peak, SLACK_BYTES};
+use millrace_tests::{
+    Place, eventually,
+    raw::{Client, framed, hello},
+};
+use millrace_wire::protocol::{Append, Appended, Failure, Get, PREFACE, Record, Records, Tail};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use std::{
+    io::{Read, Write},
+    net::TcpStream,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+/// A namespace with a log `raw`, where records may be long.
+fn place(history: u64) -> Place {
+    let place = Place::empty();
+    let text = format!(
+        "[namespace]\nsegment_size = \"64MiB\"\nretain_bytes = \"64MiB\"\ndurability = \"memory\"\n\
+         [logs.raw]\nhistory = {history}\n[logs.large]\nhistory = 2\n"
+    );
+    place.write("millrace.toml", &text);
+    place.run(["up"]).ok();
+    place
+}
+
+/// Appends a long record to the log `large`.
+fn append_large(client: &mut Client, bytes: usize) -> u64 {
+    client.send(7, &Append { log: "large", data: &vec![7; bytes], ..Append::default() });
+    client.next(|frame| frame.message::<Appended>().expect("appended").seqno)
+}
+
+#[test]
+fn clients_that_never_read_large_answers_share_one_bound_and_the_others_go_on() {
+    const DEAF: usize = 60;
+    let place = place(1000);
+    let host = place.serve_tcp([] as [&str; 0]);
+    let port = host.port();
+    let mut witness = Client::connect(port);
+    append_large(&mut witness, 14_000_000);
+    let peak = Peak::of(&host);
+    let mut deaf = Vec::new();
+    for n in 0..DEAF {
+        let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+        match n % 6 {
+            0 => stream
+                .write_all(b"GET /v1/namespaces/main/logs/large/records/1 HTTP/1.1\r\nHost: localhost\r\n\r\n")
+                .unwrap(),
+            1 => stream
+                .write_all(b"GET /v1/namespaces/main/logs/large/tail?from=1 HTTP/1.1\r\nHost: localhost\r\n\r\n")
+                .unwrap(),
+            _ => {
+                let mut bytes = [PREFACE.to_vec(), framed(1, &hello())].concat();
+                let get = Get { log: "large", seqno: 1, ..Get::default() };
+                let tail = Tail { log: "large", from: 1, credit: 1000, ..Tail::default() };
+                (2..5).for_each(|request| bytes.extend(framed(request, &get)));
+                (5..8).for_each(|request| bytes.extend(framed(request, &tail)));
+                stream.write_all(&bytes).unwrap();
+            }
+        }
+        deaf.push(stream);
+    }
+    // Small things go on, whatever large ones there is no room for.
+    for n in 1..=500 {
+        assert_eq!(witness.append(b"small"), n);
+        witness.send(3, &Get { log: "raw", seqno: n, ..Get::default() });
+        witness.next(|frame| drop(frame.message::<Record<'_>>().expect("a small record")));
+    }
+    // A large one is there, or it is told when to ask again.
+    let mut large = Client::connect(port);
+    let mut is_there = || {
+        large.send(3, &Get { log: "large", seqno: 1, ..Get::default() });
+        large.next(|frame| match frame.message::<Failure<'_>>() {
+            Ok(failure) => {
+                assert_eq!((failure.code, failure.retry_after_ms), ("MR6050", Some(1000)));
+                false
+            }
+            Err(_) => frame.message::<Record<'_>>().expect("a large record").data.len() == 14_000_000,
+        })
+    };
+    is_there();
+    drop(deaf);
+    eventually("there is memory again", is_there);
+    peak.is_within(LARGE_BYTES + DEAF as u64 * OWN_BYTES + SLACK_BYTES);
+}
+
+#[test]
+fn a_flood_of_large_records_is_taken_piece_by_piece_and_all_of_it() {
+    const MANY: usize = 48;
+    const BYTES: usize = 14_000_000;
+    let place = place(1000);
+    let host = place.serve_tcp([] as [&str; 0]);
+    let port = host.port();
+    let mut witness = Client::connect(port);
+    let peak = Peak::of(&host);
+    let (go, sent) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+    let floods: Vec<_> = (0..MANY)
+        .map(|_| {
+            let (go, sent) = (go.clone(), sent.clone());
+            thread::spawn(move || {
+                let mut client = Client::connect(port);
+                let frame = framed(7, &Append { log: "large", data: &vec![7; BYTES], ..Append::default() });
+                // All but the end, so that the host has to keep it.
+                let (most, end) = frame.split_at(frame.len() - 1000);
+                client.stream.write_all(most).unwrap();
+                sent.fetch_add(1, Ordering::Relaxed);
+                while !go.load(Ordering::Relaxed) {
+                    thread::sleep(Duration::from_millis(5));
+                }
+                client.stream.write_all(end).unwrap();
+                client.next(|frame| frame.message::<Appended>().expect("taken").seqno)
+            })
+        })
+        .collect();
+    eventually("some have been received", || sent.load(Ordering::Relaxed) >= 8);
+    // Time for all of them to come, if the host would let them.
+    let start = Instant::now();
+    let mut small = 0;
+    while sent.load(Ordering::Relaxed) < MANY && start.elapsed() < Duration::from_secs(3) {
+        small += 1;
+        assert_eq!(witness.append(b"small"), small);
+    }
+    go.store(true, Ordering::Relaxed);
+    let mut seqnos: Vec<u64> = floods.into_iter().map(|flood| flood.join().unwrap()).collect();
+    seqnos.sort_unstable();
+    assert!(seqnos.into_iter().eq(1..=MANY as u64), "each is taken once");
+    assert_eq!(witness.append(b"after"), small + 1);
+    peak.is_within(LARGE_BYTES + MANY as u64 * OWN_BYTES + SLACK_BYTES);
+}
+
+#[test]
+fn ten_thousand_connections_of_all_kinds_cost_little_and_serve_each_other() {
+    let room = raise_descriptors(11_000);
+    let idle = room.min(11_000).saturating_sub(1000);
+    let (tails, deaf, active, each) = (100, 100, 200, 10u64);
+    let place = place(100_000);
+    let host = place.serve_tcp([] as [&str; 0]);
+    let port = host.port();
+    let peak = Peak::of(&host);
+    let idlers: Vec<TcpStream> = (0..idle)
+        .map(|n| {
+            let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+            stream.write_all(&PREFACE).unwrap();
+            // Some have not even greeted.
+            if n % 10 > 0 {
+                stream.write_all(&framed(1, &hello())).unwrap();
+            }
+            stream
+        })
+        .collect();
+    let tail = Tail { log: "raw", from: 1, credit: 1_000_000, ..Tail::default() };
+    let follow = |_| {
+        let mut client = Client::connect(port);
+        client.send(9, &tail);
+        client
+    };
+    let mut readers: Vec<Client> = (0..tails).map(follow).collect();
+    let _deaf: Vec<Client> = (0..deaf).map(follow).collect();
+    let mut writers: Vec<Client> = (0..active).map(|_| Client::connect(port)).collect();
+    let data = [7; 1000];
+    for _ in 0..each {
+        for writer in &mut writers {
+            writer.send(7, &Append { log: "raw", data: &data, ..Append::default() });
+        }
+        for writer in &mut writers {
+            writer.next(|frame| frame.message::<Appended>().expect("appended"));
+        }
+    }
+    let all = active as u64 * each;
+    for reader in &mut readers {
+        let mut next = 1;
+        while next <= all {
+            reader.next(|frame| {
+                for record in frame.message::<Records<'_>>().expect("records").records {
+                    assert_eq!(record.seqno, next);
+                    next += 1;
+                }
+            });
+        }
+    }
+    let connections = (idle + tails + deaf + active) as u64;
+    assert!(connections >= 10_000 || room < 11_000);
+    // Those who say nothing take a few KiB, those who never read what is their own.
+    peak.is_within(connections * (16 << 10) + deaf as u64 * (2 << 20) + (64 << 20));
+    let mut bytes = [0; 64];
+    assert!((&idlers[idle - 1]).read(&mut bytes).unwrap() > 0, "the last of them was greeted too");
+}
+
+/// Lets this process have so many descriptors; how many it may have.
+fn raise_descriptors(wanted: u64) -> usize {
+    let limit = getrlimit(Resource::Nofile);
+    let most = limit.maximum.map_or(wanted, |maximum| maximum.min(wanted));
+    if limit.current.is_some_and(|current| current < most) {
+        setrlimit(Resource::Nofile, Rlimit { current: Some(most), maximum: limit.maximum }).unwrap();
+    }
+    most as usize
+}
