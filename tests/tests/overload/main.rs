@@ -18,8 +18,15 @@ use std::{
 const LARGE_BYTES: u64 = 256 << 20;
 /// What one connection may hold uncounted, in both directions, with what its task takes.
 const OWN_BYTES: u64 = 192 << 10;
-/// One answer that each event loop has in its hands, twice: as read and as sent; and what an allocator keeps.
-const SLACK_BYTES: u64 = 160 << 20;
+/// One answer that each event loop has in its hands: a record of 14 MB, its base64, and the text of which that is a part,
+/// while it grows.
+const IN_HAND_BYTES: u64 = 96 << 20;
+
+/// What there is besides: answers in hand, and what an allocator keeps.
+fn slack_bytes() -> u64 {
+    let loops = thread::available_parallelism().map_or(1, usize::from).min(8) as u64;
+    loops * IN_HAND_BYTES + (32 << 20)
+}
 
 /// A namespace made by an application: `logs` and `functions` are TOML, `code` is `code.py`.
 fn place(logs: &str, functions: &str, code: &str) -> Place {

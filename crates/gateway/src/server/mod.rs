@@ -3,6 +3,7 @@
 //! Each loop is one thread. When it has nothing left to do, and before it sleeps, it flushes once for everything that
 //! the gates hold: many answers to one flush, and no other thread is woken for it.
 
+mod allocator;
 mod event_loop;
 mod listen;
 mod stream;
@@ -63,6 +64,7 @@ impl Server {
     /// Listens and serves.
     pub fn start(hosted: Arc<Hosted>, options: &ServerOptions) -> Result<Server> {
         raise_descriptor_limit(options.connections_max);
+        allocator::give_large_blocks_back();
         let mut bound = Bound::default();
         let mut listeners = Vec::new();
         if let Listen::On(addresses) = &options.listen {

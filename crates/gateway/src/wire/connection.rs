@@ -177,7 +177,8 @@ impl Connection {
     fn count(&mut self) {
         // A frame that is coming has room of its own.
         let put_off = if self.coming.is_some() { 0 } else { self.input.len().saturating_sub(SMALL_BYTES) };
-        self.counted.count(self.outstanding() + put_off);
+        // What was sent of the buffer takes memory until all of it is.
+        self.counted.count(self.outstanding() + self.sent + put_off);
     }
 
     /// The stream of a connection that was refused, whose client may not have noticed yet.
