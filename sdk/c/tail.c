@@ -33,8 +33,8 @@ int mrc_tail(mrc_client *client, const char *log, mrc_cursor from, const mrc_rea
         return status;
     }
 #endif
-    /* A tail is not answered before there is a record: asked first, a log that is not there is refused at once, and a
-     * cursor that means "from now on" becomes exact. */
+    /* Asked first, a log that is not there is refused here and not by the first record, and a cursor that means "from
+     * now on" becomes exact at once. */
     status = mrc_latest(client, log, 0, &at_once, &latest);
     if (status < 0) return status;
     if (from.from == 0) tail->cursor.from = latest + 1;

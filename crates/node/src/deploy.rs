@@ -10,6 +10,7 @@ use crate::{
     admission::{self, Room},
     definition::{DEAD_LETTER_HISTORY, Definition, FunctionSpec, Runtime},
     dispatch::DeadLetter,
+    door::site::Site,
     namespace::{found, no_function},
     runs::{Ending, Pending, PendingRun},
 };
@@ -146,7 +147,7 @@ impl Namespace {
         }
         Launch::of(self.dir(), &definition).validate(spec).map_err(context)?;
         let committed = self.journal().commit(|tx| define(tx, &definition))?;
-        self.settle(committed.end, None)?;
+        self.settle(Site::Deploy, committed.end, None)?;
         Ok(Deployed { name: spec.name.clone(), code: definition.code, change: committed.value })
     }
 
@@ -179,7 +180,7 @@ impl Namespace {
         loop {
             let committed = self.journal().commit(|tx| self.give_up_runs_or_function(tx, name, &mut pending))?;
             match committed.value {
-                0 => return self.settle(committed.end, None).map(|()| given_up),
+                0 => return self.settle(Site::RemoveFunction, committed.end, None).map(|()| given_up),
                 some => given_up += some,
             }
         }

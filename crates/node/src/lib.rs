@@ -39,6 +39,7 @@ pub use door::{
     access::{Principal, Right, default_name},
     gate::{Gate, Held},
     keys::{KEY_MAX_BYTES, KEYS_MAX},
+    site::Site,
     watch::Growth,
 };
 pub use host::{Holder, Host, HostOptions};

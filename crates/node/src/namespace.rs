@@ -8,6 +8,7 @@ use crate::{
         access,
         gate::{Gate, Held},
         keys::Keys,
+        site::Site,
     },
     host,
     links::{Letter, Outgoing},
@@ -188,7 +189,7 @@ impl Namespace {
     /// `log` may be an address of a log elsewhere (`mr://…`): then this is done when the message is safe in the outbox, and
     /// the receipt names the message.
     pub fn append(&self, log: &str, payload: &[u8], options: AppendOptions<'_>) -> Result<Receipt> {
-        self.append_held(log, payload, options)?.wait()
+        self.out(self.append_held(log, payload, options), options.durability)
     }
 
     /// [`Namespace::append`], whose answer is still held at the gate.
@@ -202,7 +203,7 @@ impl Namespace {
             self.journal().commit(|tx| Outside::new(self, tx, &options)?.append(tx, log, payload, 0))
         })?;
         let (Appended { seqno, id }, end) = (committed.value, committed.end);
-        Ok(self.gate().hold(Receipt { seqno, id, end }, end, options.durability))
+        Ok(self.gate().hold(Site::Append, Receipt { seqno, id, end }, end, options.durability))
     }
 
     /// Appends records in one commit, all or none; the answer is still held at the gate.
@@ -217,7 +218,8 @@ impl Namespace {
         }
         let receipts = self.with_patience(options.patience, || self.append_at_once(records, options))?;
         let end = receipts[0].end;
-        Ok(self.gate().hold(receipts, end, options.durability))
+        let site = if options.key.is_some() { Site::Keyed } else { Site::AppendMany };
+        Ok(self.gate().hold(site, receipts, end, options.durability))
     }
 
     /// Appends records as they come, many to a commit; `progress` hears of each batch once it is as durable as asked.
@@ -270,14 +272,14 @@ impl Namespace {
             let patience = if part.len() == 1 { options.patience } else { Duration::ZERO };
             match self.with_patience(patience, || self.append_at_once(&part, options)) {
                 Ok(receipts) => {
-                    self.settle(receipts[0].end, options.durability)?;
+                    self.settle(Site::AppendBatch, receipts[0].end, options.durability)?;
                     progress(&receipts);
                     batch = &batch[receipts.len()..];
                 }
                 Err(error) if part.len() > 1 && (lacks_room(&error) || error.code() == Code::BatchTooLarge) => {
                     most = part.len() / 2;
                 }
-                Err(error) => return Err(error),
+                Err(error) => return self.gate().refuse(error, options.durability).wait(),
             }
         }
         Ok(())
@@ -328,8 +330,22 @@ impl Namespace {
     }
 
     /// Returns once everything before `end` is as durable as asked, by default as the namespace says.
-    pub(crate) fn settle(&self, end: Position, durability: Option<Durability>) -> Result<()> {
-        self.gate().hold((), end, durability).wait()
+    pub(crate) fn settle(&self, site: Site, end: Position, durability: Option<Durability>) -> Result<()> {
+        self.gate().hold(site, (), end, durability).wait()
+    }
+
+    /// Waits at the gate; so do errors.
+    fn out<T>(&self, result: Result<Held<T>>, durability: Option<Durability>) -> Result<T> {
+        result.unwrap_or_else(|error| self.gate().refuse(error, durability)).wait()
+    }
+
+    /// Looks at the namespace as a whole. What is seen is told once all of it is safe.
+    ///
+    /// Whatever shows somebody [`Namespace::logs`], [`Namespace::functions`], runs, reasons or links does it here: those
+    /// say what is, and do not wait for the disk.
+    pub fn inspect<T>(&self, look: impl FnOnce(&Namespace) -> Result<T>) -> Result<T> {
+        let seen = look(self).map(|seen| self.gate().hold(Site::Inspect, seen, self.journal().tail(), None));
+        self.out(seen, None)
     }
 
     /// The record of `log` with this seqno; in a namespace on disk, once it is durable.
@@ -337,14 +353,14 @@ impl Namespace {
         if seqno == 0 {
             return Err(Code::SeqnoInvalid.error(format!("0 names no record of log '{log}'")));
         }
-        self.get_held(log, seqno, None)?.wait()
+        self.out(self.get_held(log, seqno, None), None)
     }
 
     /// A record, 0 for the newest, still held at the gate.
     pub(crate) fn get_held(&self, log: &str, seqno: u64, durability: Option<Durability>) -> Result<Held<Record>> {
         let log = self.log(log)?;
         let (record, position) = self.read(&log, if seqno == 0 { log.latest().max(1) } else { seqno })?;
-        Ok(self.gate().hold(record, position, durability))
+        Ok(self.gate().hold(Site::Get, record, position, durability))
     }
 
     /// A record, and the position up to which the journal must be durable for it to be.
@@ -357,22 +373,11 @@ impl Namespace {
 
     /// At most `count` records of `log` from `from` on, and at most `bytes_max` bytes unless the first alone has more.
     pub fn range(&self, log: &str, from: u64, count: u32, bytes_max: usize) -> Result<Vec<Record>> {
-        self.range_held(log, from, count, bytes_max, None)?.wait()
+        let found = self.log(log);
+        self.out(found.and_then(|log| self.range_of_held(&log, from, count, bytes_max, None)), None)
     }
 
-    /// [`Namespace::range`], still held at the gate.
-    pub(crate) fn range_held(
-        &self,
-        log: &str,
-        from: u64,
-        count: u32,
-        bytes_max: usize,
-        durability: Option<Durability>,
-    ) -> Result<Held<Vec<Record>>> {
-        self.range_of_held(&self.log(log)?, from, count, bytes_max, durability)
-    }
-
-    /// [`Namespace::range_held`] of a log that was looked up before.
+    /// [`Namespace::range`] of a log that was looked up before, still held at the gate.
     pub(crate) fn range_of_held(
         &self,
         log: &Log,
@@ -396,20 +401,43 @@ impl Namespace {
             upto = upto.max(position);
             records.push(record);
         }
-        Ok(self.gate().hold(records, upto, durability))
+        if records.is_empty() {
+            upto = self.journal().tail(); // It says that there is such a log, and where it ends.
+        }
+        Ok(self.gate().hold(Site::Range, records, upto, durability))
     }
 
     /// The seqno of the newest record of `log`, 0 if it has none; in a namespace on disk, once that is durable.
     pub fn latest(&self, log: &str) -> Result<u64> {
-        self.latest_held(log, None)?.wait()
+        self.out(self.latest_held(log, None), None)
     }
 
     /// [`Namespace::latest`], still held at the gate.
     pub(crate) fn latest_held(&self, log: &str, durability: Option<Durability>) -> Result<Held<u64>> {
         let log = self.log(log)?;
         let latest = log.latest();
-        let newest = if latest == 0 { Position::default() } else { self.journal().position(&log, latest).just_after() };
-        Ok(self.gate().hold(latest, newest, durability))
+        // That there is none says at least that there is such a log.
+        let none = latest == 0;
+        let newest = if none { self.journal().tail() } else { self.journal().position(&log, latest).just_after() };
+        Ok(self.gate().hold(Site::Latest, latest, newest, durability))
+    }
+
+    /// Where a tail from `from` on begins, still held at the gate.
+    pub(crate) fn cursor_held(&self, log: &Log, from: u64, durability: Option<Durability>) -> Result<Held<u64>> {
+        log.check_exists()?;
+        let (earliest, latest, name) = (log.earliest(), log.latest(), log.name());
+        let next = if from == 0 { latest + 1 } else { from };
+        if next < earliest {
+            return Err(
+                Code::BelowHistory.error(format!("log '{name}' no longer has record {next}; the oldest is {earliest}"))
+            );
+        }
+        if next > latest + 1 {
+            return Err(
+                Code::AboveTail.error(format!("log '{name}' does not reach record {next}; {latest} is the newest"))
+            );
+        }
+        Ok(self.gate().hold(Site::Cursor, next, self.journal().tail(), durability))
     }
 
     /// The log of this name.
@@ -419,19 +447,19 @@ impl Namespace {
 
     /// Makes a log that keeps its `history` newest records readable; one with the same attributes is left as it is.
     pub fn create_log(&self, name: &LogName, history: u64) -> Result<Log> {
-        self.create_log_held(name, history)?.wait()
+        self.out(self.create_log_held(name, history), None)
     }
 
     /// [`Namespace::create_log`], still held at the gate.
     pub(crate) fn create_log_held(&self, name: &LogName, history: u64) -> Result<Held<Log>> {
         access::check_public(name)?;
         let committed = self.journal().commit(|tx| tx.create_log(name, history))?;
-        Ok(self.gate().hold(committed.value, committed.end, None))
+        Ok(self.gate().hold(Site::CreateLog, committed.value, committed.end, None))
     }
 
     /// Removes a log that no function is bound to and no pending run was caused by.
     pub fn remove_log(&self, name: &LogName) -> Result<()> {
-        self.remove_log_held(name)?.wait()
+        self.out(self.remove_log_held(name), None)
     }
 
     /// [`Namespace::remove_log`], still held at the gate.
@@ -448,7 +476,7 @@ impl Namespace {
             }
             tx.remove_log(name)
         })?;
-        Ok(self.gate().hold((), committed.end, None))
+        Ok(self.gate().hold(Site::RemoveLog, (), committed.end, None))
     }
 
     /// Drops the records of a log before `before`, whatever its history; at most all of them go.
@@ -458,7 +486,7 @@ impl Namespace {
             let log = found(tx.catalog().log(name), name)?.clone();
             tx.trim(&log, before)
         })?;
-        self.settle(committed.end, None)
+        self.settle(Site::Trim, committed.end, None)
     }
 
     /// Who needs this log, if anybody does.
@@ -518,13 +546,15 @@ impl Namespace {
         Ok(functions)
     }
 
-    /// Waits until no run is pending.
+    /// Waits until no run is pending, and what the runs have done is safe.
     pub fn wait_idle(&self, timeout: Duration) -> Result<()> {
         let start = Instant::now();
         let journal = self.journal();
         loop {
             let seen = journal.tail();
-            let Some((name, pending)) = self.busiest()? else { return Ok(()) };
+            let Some((name, pending)) = self.busiest()? else {
+                return self.settle(Site::Idle, journal.tail(), None);
+            };
             let left = timeout.saturating_sub(start.elapsed());
             if left.is_zero() {
                 let hint = if host::holder(self.dir())?.is_none() { "; no host is running" } else { "" };

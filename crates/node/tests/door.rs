@@ -89,6 +89,14 @@ fn every_kind_of_answer_waits_for_the_flush() {
     assert!(is_held(door.create_log("other", 8)), "so is the refusal that says so");
     assert!(is_held(door.remove_log("other")));
     assert!(is_held(door.get("other", 1, None)), "that it is gone");
+    assert!(is_held(door.log("other", None)), "to whoever would follow it as well");
+    assert!(is_held(door.create_log("empty", 9)) && is_held(door.latest("empty", None)), "that there is such a log");
+    assert!(is_held(door.range("empty", 1, 9, 1 << 20, None)), "and that it has no records");
+    let conflict = door.append("raw", b"another", AppendOptions { key: Some("k"), ..DISK });
+    assert!(is_held(conflict), "that the key belongs to another append");
+    let raw = door.log("raw", None).now().ok().unwrap().unwrap();
+    assert!(is_held(door.cursor(&raw, 0, None)), "where a tail begins");
+    assert!(is_held(door.cursor(&raw, 99, None)), "that the log does not reach there");
     assert!(is_held(door.inspect(|namespace| namespace.logs())));
     // Asked for less, they leave at once; and so does what depends on nothing.
     let at_memory = Some(Durability::Memory);
@@ -243,17 +251,19 @@ fn whoever_waits_for_a_log_hears_of_appends_anywhere_and_of_its_end() {
     let name = "raw".parse().unwrap();
     namespace.create_log(&name, 9).unwrap();
     let door = door_to(namespace);
-    let log = door.log("raw").unwrap();
+    let log = door.log("raw", None).wait().unwrap();
     let (woken, thread) = (Arc::new(Unpark(thread::current())), Namespace::open(&dir.path().join("n")).unwrap());
     let waker = Waker::from(woken);
     let mut growth = pin!(door.growth(&log, 0));
     assert!(growth.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
     thread.append("raw", b"1", AppendOptions::default()).unwrap();
-    assert_eq!(resolve(growth, &waker).unwrap(), 1);
+    resolve(growth, &waker);
+    assert_eq!(log.latest(), 1);
     let mut growth = pin!(door.growth(&log, 1));
     assert!(growth.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
     thread.remove_log(&name).unwrap();
-    assert_eq!(resolve(growth, &waker).unwrap_err().code(), Code::LogNotFound);
+    resolve(growth, &waker);
+    assert_eq!(door.range_of(&log, 1, 9, 1 << 20, None).wait().unwrap_err().code(), Code::LogNotFound);
 }
 
 struct Unpark(thread::Thread);

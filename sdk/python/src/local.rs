@@ -229,8 +229,10 @@ impl LocalNamespace {
     fn bounds(&self, py: Python<'_>, log: &Bound<'_, PyString>) -> PyResult<(u64, u64, u64)> {
         let log = text(log)?;
         self.with(py, |namespace| {
-            let log = namespace.log(log)?;
-            Ok((log.history(), log.earliest(), log.latest()))
+            namespace.inspect(|namespace| {
+                let log = namespace.log(log)?;
+                Ok((log.history(), log.earliest(), log.latest()))
+            })
         })
     }
 

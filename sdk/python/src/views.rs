@@ -10,6 +10,10 @@ pub type Options = BTreeMap<String, String>;
 
 /// The answer to a question, as JSON text: the documents that hosts answer, as far as this package reads them.
 pub fn show(namespace: &Namespace, what: &str, options: &Options) -> Result<String> {
+    namespace.inspect(|namespace| look(namespace, what, options))
+}
+
+fn look(namespace: &Namespace, what: &str, options: &Options) -> Result<String> {
     let answer = match what.split_once('/').unwrap_or((what, "")) {
         ("logs", "") => json!({ "logs": namespace.logs()? }),
         ("functions", "") => {

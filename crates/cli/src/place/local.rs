@@ -16,14 +16,16 @@ fn document(namespace: &Namespace, log: &LogStat) -> LogDoc {
 }
 
 pub fn logs(namespace: &Namespace) -> Result<Vec<LogDoc>> {
-    Ok(namespace.logs()?.iter().map(|log| document(namespace, log)).collect())
+    namespace.inspect(|namespace| Ok(namespace.logs()?.iter().map(|log| document(namespace, log)).collect()))
 }
 
 pub fn log(namespace: &Namespace, name: &str) -> Result<LogDoc> {
-    // Looked up by name first, so that a name that cannot be one says so.
-    let name = namespace.log(name)?.name().clone();
-    let log = namespace.logs()?.into_iter().find(|log| log.name == name);
-    Ok(document(namespace, &log.ok_or_else(|| no_log(&name))?))
+    namespace.inspect(|namespace| {
+        // Looked up by name first, so that a name that cannot be one says so.
+        let name = namespace.log(name)?.name().clone();
+        let log = namespace.logs()?.into_iter().find(|log| log.name == name);
+        Ok(document(namespace, &log.ok_or_else(|| no_log(&name))?))
+    })
 }
 
 fn no_log(name: &str) -> Error {
@@ -32,8 +34,10 @@ fn no_log(name: &str) -> Error {
 
 /// The oldest and the newest record that can be read, each 0 if there is none.
 pub fn bounds(namespace: &Namespace, log: &str) -> Result<(u64, u64)> {
-    let log = namespace.log(log)?;
-    Ok((log.earliest(), log.latest()))
+    namespace.inspect(|namespace| {
+        let log = namespace.log(log)?;
+        Ok((log.earliest(), log.latest()))
+    })
 }
 
 /// Says whether it was there already.
@@ -96,15 +100,15 @@ pub fn wait_above(namespace: &Namespace, log: &str, seen: u64, timeout: Duration
 }
 
 pub fn functions(namespace: &Namespace) -> Result<Vec<FunctionDoc>> {
-    Ok(namespace.functions()?.iter().map(FunctionDoc::from).collect())
+    namespace.inspect(|namespace| Ok(namespace.functions()?.iter().map(FunctionDoc::from).collect()))
 }
 
 pub fn runs(namespace: &Namespace, filter: &RunFilter) -> Result<Vec<RunDoc>> {
-    Ok(namespace.runs(filter)?.iter().map(RunDoc::from).collect())
+    namespace.inspect(|namespace| Ok(namespace.runs(filter)?.iter().map(RunDoc::from).collect()))
 }
 
 pub fn run(namespace: &Namespace, id: EventId) -> Result<RunDoc> {
-    namespace.run(id).map(|view| RunDoc::from(&view))
+    namespace.inspect(|namespace| namespace.run(id).map(|view| RunDoc::from(&view)))
 }
 
 /// The run once it has ended, or as it is when the time is up.
@@ -113,7 +117,7 @@ pub fn wait_run(namespace: &Namespace, id: EventId, timeout: Duration) -> Result
     let journal = namespace.journal();
     loop {
         let seen = journal.tail();
-        let view = namespace.run(id)?;
+        let view = namespace.inspect(|namespace| namespace.run(id))?;
         let left = timeout.saturating_sub(started.elapsed());
         if view.ended.is_some() || left.is_zero() {
             return Ok(RunDoc::from(&view));
@@ -123,13 +127,13 @@ pub fn wait_run(namespace: &Namespace, id: EventId, timeout: Duration) -> Result
 }
 
 pub fn links(namespace: &Namespace) -> Result<Vec<LinkDoc>> {
-    let views = namespace.links().view()?;
+    let views = namespace.inspect(|namespace| namespace.links().view())?;
     let doc = |view| serde_json::to_value(view).and_then(serde_json::from_value).unwrap_or_default();
     Ok(views.iter().map(doc).collect())
 }
 
 pub fn why(namespace: &Namespace, target: &str) -> Result<WhyDoc> {
-    namespace.why(target).map(|why| WhyDoc::from(&why))
+    namespace.inspect(|namespace| namespace.why(target).map(|why| WhyDoc::from(&why)))
 }
 
 pub fn get(namespace: &Namespace, log: &str, seqno: u64) -> Result<Record> {

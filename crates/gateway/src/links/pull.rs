@@ -73,6 +73,9 @@ fn follow(link: &Link, puller: &mut Puller, line: &mut Line, tail: u64, upstream
             }
             Some(News::Taken { records, bytes, last }) => {
                 link.well(records, bytes);
+                if records == 0 {
+                    continue; // It says where the tail stands.
+                }
                 let mut live = link.live();
                 live.newest = live.newest.max(last);
                 drop(live);

@@ -110,6 +110,9 @@ impl Connection {
     pub fn request(&mut self, frame: &Frame<'_>) {
         let request = frame.heading.request;
         let Some(door) = self.door.clone() else { return self.hello(frame) };
+        if request == 0 && !matches!(frame.kind, Ping::TYPE | Pong::TYPE) {
+            return self.close(&Code::MessageUnexpected.error("a request has a number of its own, and 0 is none"));
+        }
         let outcome = match frame.kind {
             Append::TYPE => self.append(&door, frame),
             AppendMany::TYPE => self.append_many(&door, frame),
@@ -128,11 +131,8 @@ impl Connection {
             Pong::TYPE => return,
             kind => Err(Code::MessageUnknown.error(format!("message of type {kind}"))),
         };
-        match outcome {
-            Ok(()) => {}
-            // Without a number there is no request to answer.
-            Err(error) if request == 0 => self.close(&error),
-            Err(error) => self.reply(request, Err(error)),
+        if let Err(error) = outcome {
+            self.reply(request, Err(error));
         }
     }
 
@@ -195,7 +195,7 @@ impl Connection {
 
     fn get(&mut self, door: &Door, frame: &Frame<'_>) -> Result<()> {
         let Get { log, seqno, wait_ms, durability } = frame.message()?;
-        if wait_ms > 0 && door.log(log).is_ok_and(|found| found.latest() < seqno.max(1)) {
+        if wait_ms > 0 && door.must_wait(log, seqno.max(1) - 1) {
             let wait = waits::get(self.waits.turns(), door.clone(), log.into(), seqno, wait_ms, durability);
             return self.waits.add(frame.heading.request, wait);
         }
@@ -205,10 +205,9 @@ impl Connection {
 
     fn range(&mut self, door: &Door, frame: &Frame<'_>) -> Result<()> {
         let Range { log, from, count, durability } = frame.message()?;
-        let incarnation = door.log(log).map_or(0, |log| log.id());
         let bytes_max = if memory::is_short() { SMALL_BYTES / 2 } else { RECORDS_MAX_BYTES };
         let held = door.range(log, from, count, bytes_max, durability);
-        let answer = move |records: Vec<Record>| {
+        let answer = move |(incarnation, records): (u32, Vec<Record>)| {
             let next = records.last().map_or(from, |last| last.seqno + 1);
             Answer::Records { incarnation, records, next }
         };
@@ -218,7 +217,7 @@ impl Connection {
 
     fn latest(&mut self, door: &Door, frame: &Frame<'_>) -> Result<()> {
         let Latest { log, above, wait_ms, durability } = frame.message()?;
-        if wait_ms > 0 && door.log(log).is_ok_and(|found| found.latest() <= above) {
+        if wait_ms > 0 && door.must_wait(log, above) {
             let wait = waits::latest(door.clone(), log.into(), above, wait_ms, durability);
             return self.waits.add(frame.heading.request, wait);
         }

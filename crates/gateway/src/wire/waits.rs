@@ -12,7 +12,7 @@ use millrace_wire::{Code, Result, protocol::Tail};
 use std::{
     collections::HashMap,
     future::Future,
-    sync::Arc,
+    sync::{Arc, OnceLock},
     task::{Context, Poll},
     time::Duration,
 };
@@ -42,7 +42,8 @@ pub(super) type Turns = Arc<Semaphore>;
 /// A tail.
 struct Follow {
     door: Door,
-    log: Log,
+    /// The log, once it is known where the tail begins.
+    log: Arc<OnceLock<Log>>,
     next: u64,
     credit: u32,
     durability: Option<Durability>,
@@ -85,14 +86,11 @@ impl Waits {
         if request == 0 || self.aborts.contains_key(&request) || self.tails.contains_key(&request) {
             return Err(Code::MessageUnexpected.error(format!("request {request} is in use")));
         }
-        let log = door.log(tail.log)?;
-        if tail.incarnation != 0 && tail.incarnation != log.id() {
-            return Err(Code::CursorIncarnation.error(format!("log '{}' was made anew", tail.log)));
-        }
-        let next = if tail.from == 0 { log.latest() + 1 } else { tail.from };
-        let (credit, durability) = (tail.credit, tail.durability);
-        self.tails.insert(request, Follow { door: door.clone(), log, next, credit, durability, running: false });
-        self.go_on(request);
+        let (log, credit, durability) = (Arc::default(), tail.credit, tail.durability);
+        let begin = begin(door.clone(), tail.log.to_owned(), tail.incarnation, tail.from, durability, Arc::clone(&log));
+        self.run(request, begin.boxed());
+        let (door, next) = (door.clone(), tail.from);
+        self.tails.insert(request, Follow { door, log, next, credit, durability, running: true });
         Ok(())
     }
 
@@ -125,8 +123,9 @@ impl Waits {
         if tail.running || tail.credit == 0 {
             return;
         }
+        let Some(log) = tail.log.get().cloned() else { return };
         tail.running = true;
-        let (door, log, next, durability) = (tail.door.clone(), tail.log.clone(), tail.next, tail.durability);
+        let (door, next, durability) = (tail.door.clone(), tail.next, tail.durability);
         let count = tail.credit.min(TAIL_RECORDS);
         let turns = self.turns();
         self.run(request, follow(turns, door, log, next, count, durability).boxed());
@@ -162,6 +161,25 @@ impl Waits {
     }
 }
 
+/// The beginning of a tail: no records, but where it stands, so that a client can go on there whatever happens.
+async fn begin(
+    door: Door,
+    name: String,
+    incarnation: u32,
+    from: u64,
+    durability: Option<Durability>,
+    found: Arc<OnceLock<Log>>,
+) -> Result<Answer> {
+    let log = door.log(&name, durability).await?;
+    if incarnation != 0 && incarnation != log.id() {
+        let anew = Code::CursorIncarnation.error(format!("log '{name}' was made anew"));
+        return door.refuse(anew, durability).await;
+    }
+    let next = door.cursor(&log, from, durability).await?;
+    let log = found.get_or_init(|| log);
+    Ok(Answer::Records { incarnation: log.id(), records: Vec::new(), next })
+}
+
 /// One step of a tail: waits until there is something, and reads it through the gate.
 async fn follow(
     turns: Turns,
@@ -172,7 +190,7 @@ async fn follow(
     durability: Option<Durability>,
 ) -> Result<Answer> {
     if log.latest() < next {
-        door.growth(&log, next - 1).await?;
+        door.growth(&log, next - 1).await;
     }
     let mut bytes_max = RECORDS_MAX_BYTES;
     loop {
@@ -207,11 +225,9 @@ pub(super) async fn get(
     wait_ms: u32,
     durability: Option<Durability>,
 ) -> Result<Answer> {
-    let found = door.log(&log)?;
-    let grown = door.growth(&found, seqno.max(1) - 1);
-    if let Ok(grown) = timeout(Duration::from_millis(wait_ms.into()), grown).await {
-        grown?;
-    }
+    let found = door.log(&log, durability).await?;
+    // In time or not, what there is to say is read.
+    let _ = timeout(Duration::from_millis(wait_ms.into()), door.growth(&found, seqno.max(1) - 1)).await;
     in_turn(&turns, || door.get(&log, seqno, durability).map(Answer::Record)).await
 }
 
@@ -223,10 +239,8 @@ pub(super) async fn latest(
     wait_ms: u32,
     durability: Option<Durability>,
 ) -> Result<Answer> {
-    let found = door.log(&log)?;
-    if let Ok(grown) = timeout(Duration::from_millis(wait_ms.into()), door.growth(&found, above)).await {
-        grown?;
-    }
+    let found = door.log(&log, durability).await?;
+    let _ = timeout(Duration::from_millis(wait_ms.into()), door.growth(&found, above)).await;
     door.latest(&log, durability).await.map(Answer::Seqno)
 }
 

@@ -21,9 +21,11 @@ use std::{
     io,
     os::{fd::FromRawFd, unix::fs::FileExt},
     sync::{
-        Arc, Condvar, Mutex, MutexGuard,
+        Arc, Condvar, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
+    thread,
+    time::Duration,
 };
 
 /// What a disk writes at once, or not at all.
@@ -93,10 +95,20 @@ struct State {
     moments: Option<Vec<SimDisk>>,
 }
 
+/// Whether flushes get on: they may be held back for as long as somebody likes.
+#[derive(Default)]
+struct Flushes {
+    held: Mutex<bool>,
+    changed: Condvar,
+    /// What each takes at least, in microseconds.
+    delay_us: AtomicU64,
+}
+
 /// A machine with a disk. Clones are the same machine.
 #[derive(Clone)]
 pub struct SimDisk {
     state: Arc<Mutex<State>>,
+    flushes: Arc<Flushes>,
     gate: Arc<Mutex<()>>,
     wall_us: Arc<AtomicU64>,
     processes: Arc<AtomicU64>,
@@ -327,6 +339,7 @@ impl Default for SimDisk {
     fn default() -> Self {
         Self {
             state: Arc::new(Mutex::new(State { boot: 1, ..State::default() })),
+            flushes: Arc::default(),
             gate: Arc::default(),
             wall_us: Arc::new(AtomicU64::new(1_700_000_000_000_000)),
             processes: Arc::default(),
@@ -392,6 +405,7 @@ impl SimDisk {
         let after = State { files, durable_names: names.clone(), names, next_inode, boot, ..State::default() };
         SimDisk {
             state: Arc::new(Mutex::new(after)),
+            flushes: Arc::default(),
             gate: Arc::default(),
             wall_us: Arc::new(AtomicU64::new(self.wall_us.load(Ordering::Relaxed))),
             processes: Arc::default(),
@@ -460,6 +474,18 @@ impl SimDisk {
         }
     }
 
+    /// Holds back every flush of a file, those under way included, until they are let go; a process that is killed meanwhile
+    /// sees its flush fail. What is flushed then is what stands there when the flush ends.
+    pub fn hold_flushes(&self, held: bool) {
+        *self.flushes.held.lock().unwrap_or_else(PoisonError::into_inner) = held;
+        self.flushes.changed.notify_all();
+    }
+
+    /// Makes every flush of a file take at least this long.
+    pub fn set_flush_delay(&self, delay: Duration) {
+        self.flushes.delay_us.store(delay.as_micros() as u64, Ordering::Relaxed);
+    }
+
     /// Sets the wall clock, microseconds since 1970.
     pub fn set_wall_us(&self, wall_us: u64) {
         self.wall_us.store(wall_us, Ordering::Relaxed);
@@ -478,6 +504,7 @@ impl SimDisk {
         };
         SimDisk {
             state: Arc::new(Mutex::new(frozen)),
+            flushes: Arc::default(),
             gate: Arc::default(),
             wall_us: Arc::new(AtomicU64::new(self.wall_us.load(Ordering::Relaxed))),
             processes: Arc::default(),
@@ -489,8 +516,26 @@ impl SimDisk {
 impl SimMedium {
     /// The process dies: its slot is free, its mappings are as it left them, and dropping its handles does nothing.
     pub fn kill(&self) {
-        self.killed.store(true, Ordering::Relaxed);
+        {
+            let _held = self.disk.flushes.held.lock().unwrap_or_else(PoisonError::into_inner);
+            self.killed.store(true, Ordering::Relaxed);
+            self.disk.flushes.changed.notify_all();
+        }
         self.disk.lock().slots.retain(|_, process| *process != self.process);
+    }
+
+    /// Sits out what slows flushes down; an error if the process dies meanwhile.
+    fn await_flush(&self) -> io::Result<()> {
+        let flushes = &self.disk.flushes;
+        let delay_us = flushes.delay_us.load(Ordering::Relaxed);
+        if delay_us > 0 {
+            thread::sleep(Duration::from_micros(delay_us));
+        }
+        let mut held = flushes.held.lock().unwrap_or_else(PoisonError::into_inner);
+        while *held && !self.killed.load(Ordering::Relaxed) {
+            held = flushes.changed.wait(held).unwrap_or_else(PoisonError::into_inner);
+        }
+        if self.killed.load(Ordering::Relaxed) { Err(io::Error::from_raw_os_error(libc::EIO)) } else { Ok(()) }
     }
 
     /// The state, for a call that changes something; a moment to remember.
@@ -577,6 +622,7 @@ impl Medium for SimMedium {
     fn prefault(&self, _region: &Region, _from: u64, _to: u64) {}
 
     fn flush(&self, region: &Region) -> io::Result<()> {
+        self.await_flush()?;
         let fault = self.disk.fault(Call::Flush);
         let mut state = self.call();
         let fails = match &mut state.flushes_left {

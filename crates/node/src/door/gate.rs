@@ -7,8 +7,9 @@
 //! of the gate flushes: nobody knows before how long a flush will take, and who does not wait for the disk must not
 //! be held up.
 
+use super::site::Site;
 use millrace_journal::{Durability, Journal, Position};
-use millrace_wire::{Error, Result};
+use millrace_wire::{Code, Error, Result};
 use std::{
     future::Future,
     pin::Pin,
@@ -21,8 +22,27 @@ use std::{
     time::Duration,
 };
 
-/// Codes of errors that tell of the namespace's state.
-const STATE_CODES: &str = "MR2";
+/// Whether an error tells of nothing that has to be true later: of the request alone, of a moment that is over when it is
+/// heard, or of a journal that makes nothing durable any more.
+fn tells_no_state(code: Code) -> bool {
+    use Code::*;
+    let of_request = matches!(
+        code,
+        BatchTooLarge
+            | HistoryInvalid
+            | AddressInvalid
+            | NotAdmitted
+            | LogInternal
+            | KeyInvalid
+            | HttpPathUnknown
+            | HttpParameterInvalid
+    );
+    let of_moment = matches!(code, Busy | OutboxFull | RoomExhausted | ClockAhead | WaitTimeout);
+    // A disk that refuses would make nothing durable either.
+    let of_disk = matches!(code, DiskFull | JournalFull | ReadOnly | AppendUncertain);
+    let of_end = matches!(code, FlushFailed | JournalPoisoned | ForkedHandle);
+    of_request || of_moment || of_disk || of_end || code.id().starts_with("MR1")
+}
 
 /// Holds what waits for durability.
 pub struct Gate {
@@ -34,6 +54,9 @@ pub struct Gate {
     driven: AtomicBool,
     flusher: OnceLock<Option<Thread>>,
     myself: Weak<Gate>,
+    /// Sites that hold nothing, one bit each.
+    #[cfg(feature = "liar")]
+    out: std::sync::atomic::AtomicU32,
 }
 
 impl Gate {
@@ -45,20 +68,45 @@ impl Gate {
             driven: AtomicBool::new(false),
             flusher: OnceLock::new(),
             myself: myself.clone(),
+            #[cfg(feature = "liar")]
+            out: Default::default(),
         })
     }
 
+    /// From now on this site holds nothing: for tests that have to see it missed.
+    #[cfg(feature = "liar")]
+    pub fn take_out(&self, site: Site) {
+        self.out.fetch_or(1 << site as u32, Ordering::Relaxed);
+    }
+
+    #[cfg(feature = "liar")]
+    fn is_out(&self, site: Site) -> bool {
+        self.out.load(Ordering::Relaxed) & (1 << site as u32) != 0
+    }
+
+    #[cfg(not(feature = "liar"))]
+    const fn is_out(&self, _site: Site) -> bool {
+        false
+    }
+
     /// Holds `value` until everything before `upto` is as safe as asked, by default as the namespace says.
-    pub(crate) fn hold<T>(self: &Arc<Self>, value: T, upto: Position, durability: Option<Durability>) -> Held<T> {
-        let needs_disk = durability.unwrap_or(self.journal.durability()) == Durability::Disk;
+    pub(crate) fn hold<T>(
+        self: &Arc<Self>,
+        site: Site,
+        value: T,
+        upto: Position,
+        durability: Option<Durability>,
+    ) -> Held<T> {
+        let is_disk = durability.unwrap_or(self.journal.durability()) == Durability::Disk;
+        let needs_disk = is_disk && !self.is_out(site);
         let gate = (needs_disk && self.journal.durable() < upto).then(|| self.clone());
         Held { outcome: Some(Ok(value)), upto, gate }
     }
 
     /// Holds a refusal: one that tells of the namespace's state is as true as that state is safe.
     pub(crate) fn refuse<T>(self: &Arc<Self>, error: Error, durability: Option<Durability>) -> Held<T> {
-        let upto = if error.code().id().starts_with(STATE_CODES) { self.journal.tail() } else { Position::default() };
-        let Held { upto, gate, .. } = self.hold((), upto, durability);
+        let upto = if tells_no_state(error.code()) { Position::default() } else { self.journal.tail() };
+        let Held { upto, gate, .. } = self.hold(Site::Refusal, (), upto, durability);
         Held { outcome: Some(Err(error)), upto, gate }
     }
 
@@ -140,6 +188,11 @@ pub struct Held<T> {
 }
 
 impl<T> Held<T> {
+    /// What tells nobody anything yet.
+    pub(crate) fn passed(value: T) -> Self {
+        Self { outcome: Some(Ok(value)), upto: Position::default(), gate: None }
+    }
+
     /// Blocks until the value may leave.
     ///
     /// # Errors

@@ -10,6 +10,7 @@
 pub(crate) mod access;
 pub(crate) mod gate;
 pub(crate) mod keys;
+pub(crate) mod site;
 pub(crate) mod watch;
 
 use crate::{
@@ -20,6 +21,7 @@ use access::{Principal, Right, check};
 use gate::{Gate, Held};
 use millrace_journal::{Durability, Log};
 use millrace_wire::{Code, Error, Hlc, LogName, Name, Result};
+use site::Site;
 use std::sync::Arc;
 use watch::{Growth, Watch};
 
@@ -129,7 +131,8 @@ impl Door {
         self.out(get(), durability)
     }
 
-    /// Reads at most `count` records from `from` on, and at most `bytes_max` bytes of them unless the first alone has more.
+    /// Reads at most `count` records from `from` on, and at most `bytes_max` bytes of them unless the first alone has more;
+    /// and says of which incarnation of the log they are.
     pub fn range(
         &self,
         log: &str,
@@ -137,10 +140,12 @@ impl Door {
         count: u32,
         bytes_max: usize,
         durability: Option<Durability>,
-    ) -> Held<Vec<Record>> {
+    ) -> Held<(u32, Vec<Record>)> {
         let range = || {
             check(self.principal, Right::Read, Some(log))?;
-            self.namespace().range_held(log, from, count, bytes_max, durability)
+            let found = self.namespace().log(log)?;
+            let held = self.namespace().range_of_held(&found, from, count, bytes_max, durability)?;
+            Ok(held.map(|records| (found.id(), records)))
         };
         self.out(range(), durability)
     }
@@ -170,13 +175,35 @@ impl Door {
         self.out(latest(), durability)
     }
 
-    /// The log of this name, to be told of its growth.
-    pub fn log(&self, log: &str) -> Result<Log> {
-        check(self.principal, Right::Read, Some(log))?;
-        self.namespace().log(log)
+    /// The log of this name, for those who go on to read it: what is told of it is held there. That there is none is held.
+    pub fn log(&self, log: &str, durability: Option<Durability>) -> Held<Log> {
+        let found = || {
+            check(self.principal, Right::Read, Some(log))?;
+            self.namespace().log(log).map(Held::passed)
+        };
+        self.out(found(), durability)
     }
 
-    /// Resolves once the newest record of the log is above `seen`. It says only that; what grew is read through the gate.
+    /// Whether the log is there and has no record above `seen` yet: the host's own question, whose answer nobody is told.
+    pub fn must_wait(&self, log: &str, seen: u64) -> bool {
+        self.namespace().log(log).is_ok_and(|log| log.latest() <= seen)
+    }
+
+    /// Where a tail begins that asks for record `from` first, or for what comes from now on if that is 0.
+    ///
+    /// # Errors
+    ///
+    /// There is no such place: records before it have left the history, or the log does not reach there.
+    pub fn cursor(&self, log: &Log, from: u64, durability: Option<Durability>) -> Held<u64> {
+        let cursor = || {
+            check(self.principal, Right::Read, Some(log.name()))?;
+            self.namespace().cursor_held(log, from, durability)
+        };
+        self.out(cursor(), durability)
+    }
+
+    /// Resolves once the newest record of the log is above `seen`, or the log is gone. It says only that something is to be
+    /// read, through the gate.
     pub fn growth(&self, log: &Log, seen: u64) -> Growth {
         self.served.inner.watch.growth(log.clone(), seen)
     }
@@ -204,7 +231,7 @@ impl Door {
         let inspect = || {
             check(self.principal, Right::Read, None)?;
             let seen = look(self.namespace())?;
-            Ok(self.served.gate().hold(seen, self.namespace().journal().tail(), None))
+            Ok(self.served.gate().hold(Site::Inspect, seen, self.namespace().journal().tail(), None))
         };
         self.out(inspect(), None)
     }
@@ -215,7 +242,7 @@ impl Door {
             check(self.principal, Right::Deliver, None)?;
             let Accepted { value, end } = deliver(&self.namespace().links().inbox())?;
             self.served.inner.watch.look();
-            Ok(self.served.gate().hold(value, end, None))
+            Ok(self.served.gate().hold(Site::Deliver, value, end, None))
         };
         self.out(delivered(), None)
     }

@@ -3,7 +3,6 @@
 //! Appends of this process say so themselves ([`Watch::look`]); one thread sleeps in the kernel for those of others.
 
 use millrace_journal::{Journal, Log};
-use millrace_wire::Result;
 use std::{
     collections::{HashMap, hash_map::Entry},
     future::Future,
@@ -65,7 +64,7 @@ impl Watch {
         }
     }
 
-    /// Resolves once the newest record of `log` is above `seen`; an error if the log is removed.
+    /// Resolves once the newest record of `log` is above `seen`, or the log is removed.
     pub fn growth(self: &Arc<Self>, log: Log, seen: u64) -> Growth {
         Growth { watch: self.clone(), number: self.next.fetch_add(1, Ordering::Relaxed), log, seen }
     }
@@ -138,14 +137,13 @@ pub struct Growth {
 }
 
 impl Future for Growth {
-    type Output = Result<u64>;
+    type Output = ();
 
-    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<u64>> {
-        let grown = |log: &Log| Some(log.latest()).filter(|latest| *latest > self.seen);
-        if let Some(latest) = grown(&self.log) {
-            return Poll::Ready(Ok(latest));
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        let has_grown = |log: &Log| log.latest() > self.seen;
+        if has_grown(&self.log) || self.log.check_exists().is_err() {
+            return Poll::Ready(());
         }
-        self.log.check_exists()?;
         let shared = &self.watch.shared;
         let mut waiting = shared.waiting();
         let new = || Group { log: self.log.clone(), waiting: HashMap::new(), least: u64::MAX };
@@ -158,7 +156,7 @@ impl Future for Growth {
             thread.thread().unpark();
         }
         // It may have grown just before this one joined those who wait.
-        grown(&self.log).map_or(Poll::Pending, |latest| Poll::Ready(Ok(latest)))
+        if has_grown(&self.log) { Poll::Ready(()) } else { Poll::Pending }
     }
 }
 

@@ -7,7 +7,7 @@ use super::{
     message::{self, Message},
     state::{PEERS_MAX, Peer, State, Stop},
 };
-use crate::{Namespace, admission::Room, definition::DEAD_LETTER_HISTORY};
+use crate::{Namespace, admission::Room, definition::DEAD_LETTER_HISTORY, door::site::Site};
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use millrace_journal::{Appended, Log, Transaction};
 use millrace_wire::{Address, Code, EventId, LogName, Name, Result, SEGMENT_MAX_BYTES};
@@ -225,7 +225,7 @@ impl Links {
             };
             crate::admission::append(tx, &bindings, &target, &letter, stage).map(drop)
         })?;
-        self.namespace.settle(end, None)
+        self.namespace.settle(Site::Bury, end, None)
     }
 
     /// Begins the stream to a peer anew, whatever the peer says it has: `skip` drops what waits, otherwise it is sent
@@ -243,7 +243,7 @@ impl Links {
             tx.trim(&log, log.latest() + 1)?;
             Ok(dropped)
         })?;
-        self.namespace.settle(end, None)?;
+        self.namespace.settle(Site::ResetOutbox, end, None)?;
         Ok(dropped)
     }
 
@@ -264,7 +264,7 @@ impl Links {
             }
             Ok(waits.records)
         })?;
-        self.namespace.settle(end, None)?;
+        self.namespace.settle(Site::RemovePeer, end, None)?;
         Ok(dropped)
     }
 

@@ -113,11 +113,11 @@ impl Puller {
         }
         let id = self.relay.id;
         if self.relay.course.namespace.is_none() {
-            let (_, end) = self.links.change(|state, _| {
+            // It need not be safe yet: what will be taken stands behind it in the same journal.
+            self.links.change(|state, _| {
                 state.relay_mut(id)?.course.namespace = Some(namespace);
                 Ok(())
             })?;
-            self.links.namespace.settle(end, None)?;
             self.relay.course.namespace = Some(namespace);
         }
         // The last record that came is fetched once more: should it be another one now, both sides have gone apart.

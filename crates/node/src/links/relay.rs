@@ -6,6 +6,7 @@ use super::{
     state::{Course, Endpoint, OnGap, RELAYS_MAX, Relay},
     upstream,
 };
+use crate::door::site::Site;
 use millrace_wire::{Address, Code, Error, LogName, Name, Result, SEGMENT_MAX_BYTES};
 
 /// How a relay is added.
@@ -95,7 +96,7 @@ impl Links {
             state.relays.push(relay.clone());
             Ok(relay)
         })?;
-        self.namespace.settle(end, None)?;
+        self.namespace.settle(Site::AddRelay, end, None)?;
         Ok(relay)
     }
 
@@ -144,7 +145,7 @@ impl Links {
             self.drop_relay(state, tx, id)?;
             Ok(true)
         })?;
-        self.namespace.settle(end, None)?;
+        self.namespace.settle(Site::RemoveRelay, end, None)?;
         Ok(gone)
     }
 
@@ -205,7 +206,7 @@ impl Links {
             }
             Ok(())
         })?;
-        self.namespace.settle(end, None)
+        self.namespace.settle(Site::ResumeRelay, end, None)
     }
 
     /// A sender for every stream that goes out and has not stopped; what keeps one from going on is noted with it.

@@ -14,6 +14,7 @@ use super::{
     outbox::log_of,
     state::{Course, Endpoint, OnGap, Peer, Relay, Stop},
 };
+use crate::door::site::Site;
 use millrace_journal::{Journal, Log, Position};
 use millrace_wire::{
     Address, Code, Error, EventId, Hlc, LogName, Result,
@@ -237,6 +238,9 @@ impl Sender {
         let journal = self.links.namespace.journal();
         let tells = self.target.is_some() && !self.leaving;
         let path = if tells { self.links.path_of(self.log.name())? } else { Vec::new() };
+        if tells {
+            self.links.namespace.settle(Site::Path, journal.tail(), None)?;
+        }
         let (stream, target) = (self.stream.clone(), self.target.clone());
         Ok(Hello { stream, namespace: journal.namespace().get(), epoch: journal.epoch(), target, path })
     }
@@ -262,7 +266,7 @@ impl Sender {
         }
         if course.namespace.is_none() {
             let (_, end) = self.change(|course| course.namespace = Some(linked.namespace))?;
-            self.links.namespace.settle(end, None)?;
+            self.links.namespace.settle(Site::Meet, end, None)?;
         }
         self.theirs = linked.number;
         // The last record that came is shown once more, and counts as acknowledged only then: should it be another one
@@ -376,9 +380,10 @@ impl Sender {
             };
             batch.items.push(BatchItem { id: meta.id, hlc: meta.hlc, log, function, data, void });
         }
-        if newest >= journal.durable() {
+        // A gap says of records that they are lost, which is as true as what took their place.
+        if newest >= journal.durable() || batch.gap {
             // The gate: what is not safe here must not be seen there.
-            self.links.namespace.settle(journal.tail(), None)?;
+            self.links.namespace.settle(Site::Send, journal.tail(), None)?;
         }
         Ok(false)
     }

@@ -111,7 +111,7 @@ impl Files {
     /// Returns once the newest record is above `seen`, or after `wait_ms`.
     fn wait_above(&self, log: &str, seen: u64, wait_ms: u32) -> Result<()> {
         if wait_ms > 0 {
-            let log = self.door.log(log)?;
+            let log = self.door.log(log, None).wait()?;
             self.namespace().journal().wait_log(&log, seen, Duration::from_millis(wait_ms.into()))?;
         }
         Ok(())
@@ -124,8 +124,8 @@ impl Files {
         count: u32,
         durability: Option<Durability>,
     ) -> Result<(Log, &[CRecord])> {
-        let found = self.door.log(log)?;
-        self.records = self.door.range(log, from, count, RANGE_BYTES_MAX, durability).wait()?;
+        let found = self.door.log(log, durability).wait()?;
+        self.records = self.door.range_of(&found, from, count, RANGE_BYTES_MAX, durability).wait()?;
         self.list.clear();
         self.list.extend(self.records.iter().map(CRecord::of));
         Ok((found, &self.list))
@@ -140,13 +140,14 @@ impl Files {
     pub fn tail(&mut self, log: &str, incarnation: u32, from: u64) -> Result<(u32, u64)> {
         self.ahead.clear();
         let found = self.log_of(log, incarnation)?;
-        Ok((found.id(), if from == 0 { found.latest() + 1 } else { from }))
+        Ok((found.id(), self.door.cursor(&found, from, None).wait()?))
     }
 
     fn log_of(&self, log: &str, incarnation: u32) -> Result<Log> {
-        let found = self.door.log(log)?;
+        let found = self.door.log(log, None).wait()?;
         if incarnation != 0 && incarnation != found.id() {
-            return Err(Code::CursorIncarnation.error(format!("log '{log}' was made anew")));
+            let anew = Code::CursorIncarnation.error(format!("log '{log}' was made anew"));
+            return self.door.refuse(anew, None).wait();
         }
         Ok(found)
     }
@@ -170,7 +171,7 @@ impl Files {
                 }
                 self.namespace().journal().wait_log(&found, from - 1, left)?;
             }
-            self.ahead = self.door.range(log, from, TAIL_RECORDS, RANGE_BYTES_MAX, durability).wait()?;
+            self.ahead = self.door.range_of(&found, from, TAIL_RECORDS, RANGE_BYTES_MAX, durability).wait()?;
             self.ahead.reverse();
         }
         self.records = self.ahead.pop().into_iter().collect();

@@ -279,7 +279,7 @@ pub unsafe extern "C" fn mrl_stat_log(
     let work = |files: &mut Files| {
         // SAFETY: as the caller promises.
         let (log, stat) = unsafe { (text(log)?, &mut *stat) };
-        let name = files.door().log(log)?.name().clone();
+        let name = files.door().log(log, None).wait()?.name().clone();
         let seen = files.door().inspect(|namespace| {
             let log = namespace.log(&name)?;
             Ok(CLogStat { history: log.history(), earliest: log.earliest(), latest: log.latest() })

@@ -19,8 +19,11 @@ pub fn run(command: &OutboxCommand, global: &Global, out: &mut Out) -> Outcome {
     let namespace = place.files()?;
     match command {
         OutboxCommand::Ls => {
-            let views: Vec<LinkView> =
-                namespace.links().view()?.into_iter().filter(|view| view.kind == "outbox").collect();
+            let views: Vec<LinkView> = namespace
+                .inspect(|namespace| namespace.links().view())?
+                .into_iter()
+                .filter(|view| view.kind == "outbox")
+                .collect();
             list("peer", "nothing was ever sent to another namespace", &views, out)?;
             dead_letters(namespace, out)
         }
@@ -31,7 +34,7 @@ pub fn run(command: &OutboxCommand, global: &Global, out: &mut Out) -> Outcome {
 
 /// Messages that no peer will ever take are in a log of their own.
 fn dead_letters(namespace: &Namespace, out: &mut Out) -> Outcome {
-    let logs = namespace.logs()?;
+    let logs = namespace.inspect(Namespace::logs)?;
     let refused = logs.iter().find(|log| &*log.name == DEAD_LOG).filter(|log| log.latest > 0);
     match refused {
         Some(log) if !out.json() => {

@@ -27,7 +27,11 @@ pub fn run(command: &RelayCommand, global: &Global, out: &mut Out) -> Outcome {
 }
 
 fn views(namespace: &Namespace) -> Result<Vec<LinkView>> {
-    Ok(namespace.links().view()?.into_iter().filter(|view| view.kind == "relay").collect())
+    Ok(namespace
+        .inspect(|namespace| namespace.links().view())?
+        .into_iter()
+        .filter(|view| view.kind == "relay")
+        .collect())
 }
 
 fn view(namespace: &Namespace, name: &str) -> Result<LinkView> {

@@ -59,7 +59,7 @@ pub(in crate::http) async fn create(
     let door = session.door(namespace)?;
     let body = body::read(body, BODY_MAX_BYTES).await?;
     let history = description(&head.headers, &body.bytes)?.history.unwrap_or(HISTORY);
-    let existed = door.log(log).is_ok();
+    let existed = door.log(log, None).await.is_ok();
     let name = log.to_owned();
     // It makes a file, which may take a while on a slow disk.
     blocking(move || door.create_log(&name, history)).await?;

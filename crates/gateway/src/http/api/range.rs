@@ -45,7 +45,7 @@ pub(in crate::http) async fn read<B>(
     let durability = durability(query.take("durability").as_deref())?;
     query.finish()?;
     let door = session.door(namespace)?;
-    let log = door.log(name)?;
+    let log = door.log(name, durability).await?;
     let mut from = match from {
         None => log.earliest().max(1),
         Some(from) => from,
@@ -53,7 +53,7 @@ pub(in crate::http) async fn read<B>(
     if !wait.is_zero() && log.latest() < from {
         let mut stopped = session.stopped.clone();
         tokio::select! {
-            grown = timeout(wait, door.growth(&log, from - 1)) => drop(grown.unwrap_or(Ok(0))?),
+            _ = timeout(wait, door.growth(&log, from - 1)) => {}
             _ = stopped.wait_for(|stopped| *stopped) => {}
         }
     }

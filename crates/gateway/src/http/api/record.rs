@@ -66,11 +66,11 @@ async fn await_record(session: &Session, door: &Door, log: &str, which: &Which, 
         Which::Latest { above } => (0, *above),
     };
     if !wait.is_zero() {
-        let log = door.log(log)?;
+        let log = door.log(log, None).await?;
         if log.latest() <= seen {
             let mut stopped = session.stopped.clone();
             tokio::select! {
-                grown = timeout(wait, door.growth(&log, seen)) => drop(grown.unwrap_or(Ok(0))?),
+                _ = timeout(wait, door.growth(&log, seen)) => {}
                 _ = stopped.wait_for(|stopped| *stopped) => {}
             }
         }

@@ -61,22 +61,18 @@ pub(in crate::http) async fn follow<B>(
     let durability = durability(query.take("durability").as_deref())?;
     query.finish()?;
     let door = session.door(namespace)?;
-    let log = door.log(name)?;
-    let next = match header(request.headers(), "last-event-id")?.filter(|cursor| !cursor.is_empty()) {
-        Some(cursor) => resumed(cursor, name, &log)?,
-        None => match from {
-            None | Some(0) => log.latest() + 1,
-            // The first record stands for all there are.
-            Some(1) => log.earliest().max(1),
-            Some(from) => from,
+    let log = door.log(name, durability).await?;
+    let from = match header(request.headers(), "last-event-id")?.filter(|cursor| !cursor.is_empty()) {
+        Some(cursor) => match resumed(cursor, name, &log) {
+            Ok(next) => next,
+            Err(error) => return door.refuse(error, durability).await,
         },
+        // The first record stands for all there are.
+        None if from == Some(1) => log.earliest().max(1),
+        None => from.unwrap_or(0),
     };
-    if next < log.earliest() {
-        let oldest = log.earliest();
-        return Err(
-            Code::BelowHistory.error(format!("log '{name}' no longer has record {next}; the oldest is {oldest}"))
-        );
-    }
+    // The first event tells where the tail begins, so that is held like everything else.
+    let next = door.cursor(&log, from, durability).await?;
     let follow = Follow {
         door,
         name: name.into(),
@@ -143,7 +139,7 @@ impl Follow {
     /// Waits until there is something, and reads it through the gate.
     async fn step(&mut self) -> Result<Option<Bytes>> {
         if self.log.latest() < self.next {
-            self.door.growth(&self.log, self.next - 1).await?;
+            self.door.growth(&self.log, self.next - 1).await;
         }
         self.reserved = None;
         loop {

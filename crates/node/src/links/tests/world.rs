@@ -130,7 +130,7 @@ impl World {
         let Some(mut sender) = self.a.namespace().links().sender(&self.key)? else { return Ok(false) };
         let hello = sender.hello()?;
         let (inbound, linked) = self.b.namespace().links().inbox().link(&hello.link())?;
-        self.b.namespace().settle(linked.end, None)?;
+        self.b.namespace().settle(crate::Site::Deliver, linked.end, None)?;
         sender.linked(&linked.value)?;
         (self.sender, self.inbound) = (Some(sender), Some(inbound));
         Ok(true)
@@ -152,7 +152,7 @@ impl World {
         if dies_before_it_is_safe {
             return Ok(true);
         }
-        self.b.namespace().settle(accepted.end, None)?;
+        self.b.namespace().settle(crate::Site::Deliver, accepted.end, None)?;
         self.to_a.push_back(accepted.value);
         Ok(true)
     }

@@ -1,0 +1,90 @@
+//! The places at the gate, by name, so that a test can take one out and see that what it holds is missed.
+
+/// Where something is held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Site {
+    /// The receipt of one record.
+    Append,
+    /// The receipts of records that were appended at once.
+    AppendMany,
+    /// The receipts of an append with an idempotency key, the first time and every other.
+    Keyed,
+    /// The receipts of one batch of many.
+    AppendBatch,
+    /// A record.
+    Get,
+    /// Records.
+    Range,
+    /// The newest seqno of a log.
+    Latest,
+    /// Where a tail begins.
+    Cursor,
+    /// That a log was made.
+    CreateLog,
+    /// That a log was removed.
+    RemoveLog,
+    /// That a log was trimmed.
+    Trim,
+    /// An error that tells of state.
+    Refusal,
+    /// What was seen of a namespace as a whole.
+    Inspect,
+    /// That no run is pending.
+    Idle,
+    /// That a function was deployed.
+    Deploy,
+    /// That a function was removed.
+    RemoveFunction,
+    /// An answer to another namespace that opens a stream or delivers.
+    Deliver,
+    /// What is sent to another namespace.
+    Send,
+    /// By which logs the records of a stream have come.
+    Path,
+    /// Who answered at the other end of a stream, before anything is sent there.
+    Meet,
+    /// That a message became a dead letter, before its number is sent as a void.
+    Bury,
+    /// That a relay was added.
+    AddRelay,
+    /// That a relay was removed.
+    RemoveRelay,
+    /// That a relay goes on.
+    ResumeRelay,
+    /// That an outbox begins anew.
+    ResetOutbox,
+    /// That a peer was forgotten.
+    RemovePeer,
+}
+
+impl Site {
+    /// Every one of them.
+    pub const ALL: [Site; 26] = [
+        Site::Append,
+        Site::AppendMany,
+        Site::Keyed,
+        Site::AppendBatch,
+        Site::Get,
+        Site::Range,
+        Site::Latest,
+        Site::Cursor,
+        Site::CreateLog,
+        Site::RemoveLog,
+        Site::Trim,
+        Site::Refusal,
+        Site::Inspect,
+        Site::Idle,
+        Site::Deploy,
+        Site::RemoveFunction,
+        Site::Deliver,
+        Site::Send,
+        Site::Path,
+        Site::Meet,
+        Site::Bury,
+        Site::AddRelay,
+        Site::RemoveRelay,
+        Site::ResumeRelay,
+        Site::ResetOutbox,
+        Site::RemovePeer,
+    ];
+}
