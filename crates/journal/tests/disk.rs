@@ -509,3 +509,36 @@ fn a_disk_that_stalls_holds_up_only_those_who_wait_for_it() {
         assert_eq!(log.latest(), 151);
     }
 }
+
+/// What a disk took of a batch before it refused the rest may look whole, where the rest is zeros: it is taken back before the
+/// refusal is told, or before anything else is done.
+#[test]
+fn a_refused_batch_that_looks_whole_is_not_there_after_a_crash() {
+    for takes_back in [true, false] {
+        let mut world = World::new(Durability::Disk);
+        world.append(&[10]).unwrap();
+        let mut writes = 0;
+        world.disk.set_faults(Some(Box::new(move |call| {
+            writes += u32::from(call == Call::Write);
+            match (call, writes) {
+                (Call::Write, 1) => Fault::Short(200),
+                (Call::Write, 2) => Fault::Error(libc::EIO),
+                (Call::Write, 3) if !takes_back => Fault::Error(libc::EIO),
+                _ => Fault::None,
+            }
+        })));
+        world.told.next = 2; // An even number: the record ends in zeros.
+        let error = world.append(&[1000]).unwrap_err();
+        assert_eq!(error.code(), if takes_back { Code::Io } else { Code::AppendUncertain });
+        world.disk.set_faults(None);
+        // Whoever comes next takes it back first, also if all that it does is to be refused.
+        let busy = || Code::Busy.error("on purpose");
+        assert_eq!(world.journal.commit(|_| Err::<(), _>(busy())).unwrap_err().code(), Code::Busy);
+        world.medium.kill();
+        let medium = world.disk.process();
+        let journal = open(&medium).unwrap();
+        assert_eq!(journal.log(&"a".parse().unwrap()).unwrap().latest(), 1, "refused, and yet there");
+        world.look(&journal, true, "reopened");
+        medium.kill();
+    }
+}
