@@ -99,6 +99,35 @@ def test_a_function_that_fails_leaves_a_dead_letter(ns: millrace.Namespace, host
         ns.function("fails")
 
 
+def test_a_streamed_function_learns_its_seqnos_and_appends_nothing_twice(
+    ns: millrace.Namespace, host: Start, write: Write
+) -> None:
+    told = write(
+        "told_it",
+        """
+        from typing import Optional
+
+        @millrace.function(on="raw", streamed=True, retries=1, backoff=0.001)
+        def told(record: millrace.Record, ctx: millrace.Context) -> None:
+            seqno: Optional[int] = ctx.append("clean", ctx.random(8).hex())
+            if ctx.attempt == 1:
+                raise ValueError("once")
+            key: str = ctx.idempotency_key
+            ctx.append("clean", [seqno, key])
+        """,
+    ).told
+    ns.create_log("clean")
+    ns.append("clean", "before")
+    ns.deploy(told)
+    host(ns)
+    ns.append("raw", b"x")
+    ns.wait_idle(30)
+    run = ns.runs(function="told")[0]
+    assert (run.state, len(run.attempts)) == ("done", 2)
+    assert ns.latest("clean") == 3 and ns.get("clean", 3).json() == [2, run.id]
+    assert ns.get("clean", 2).cause == ns.get("clean", 3).cause == run.id
+
+
 def test_a_function_of_a_package_is_deployed_with_it(ns: millrace.Namespace, write: Write, tmp_path: Path) -> None:
     write("farm.units", "def celsius(f): return (f - 32) / 1.8\n")
     module = write(
