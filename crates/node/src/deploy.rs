@@ -160,7 +160,7 @@ impl Namespace {
                 pending => Err(pending_runs(&[(name, pending)])),
             }
         })?;
-        self.settle(committed.end, None)
+        self.settle(Site::RemoveFunction, committed.end, None)
     }
 
     /// Removes a function and gives up its pending runs: each ends as a dead letter, and one in progress publishes

@@ -129,6 +129,7 @@ pub const ALL: &[Spec] = &[
         unit: "ms",
         run: storm::resume,
     },
+    Spec {
         id: "held.load",
         what: "appends held for 60 s with p99 ≤ 10 ms, disk, 3 functions",
         unit: "/s",

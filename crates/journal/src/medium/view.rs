@@ -108,11 +108,11 @@ impl Medium for ViewMedium {
         Ok(region)
     }
 
-    fn write(&self, region: &Region, at: u64, bytes: &[u8]) -> io::Result<()> {
+    fn write(&self, region: &Region, at: u64, bytes: &[u8]) -> io::Result<usize> {
         assert!(at + bytes.len() as u64 <= region.bytes);
         // SAFETY: within the mapping (asserted), which is private and writable; the caller is the only writer.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), region.base.add(at as usize), bytes.len()) };
-        Ok(())
+        Ok(bytes.len())
     }
 
     fn allocate(&self, region: &Region, from: u64, to: u64) -> io::Result<()> {

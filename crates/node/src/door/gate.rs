@@ -39,7 +39,7 @@ fn tells_no_state(code: Code) -> bool {
     );
     let of_moment = matches!(code, Busy | OutboxFull | RoomExhausted | ClockAhead | WaitTimeout);
     // A disk that refuses would make nothing durable either.
-    let of_disk = matches!(code, DiskFull | JournalFull | ReadOnly | AppendUncertain);
+    let of_disk = matches!(code, DiskFull | JournalFull | ReadOnly | Io | AppendUncertain);
     let of_end = matches!(code, FlushFailed | JournalPoisoned | ForkedHandle);
     of_request || of_moment || of_disk || of_end || code.id().starts_with("MR1")
 }

@@ -36,7 +36,7 @@ pub fn view(dir: &Path) -> Result<Namespace> {
 
 impl Namespace {
     /// Verifies everything. `progress` is told bytes done and bytes in all.
-    pub fn inspect(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<Inspection> {
+    pub fn examine(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<Inspection> {
         let report = self.journal().check(progress)?;
         let holes = self.journal().recovery().damaged.len();
         let lost = self.journal().lost_records()?;

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 pub fn check(namespace: &Namespace, out: &mut Out) -> Outcome {
     let journal = namespace.journal();
     let progress = Progress::new("checking", Some(0), Unit::Bytes, true);
-    let found = namespace.inspect(&mut |done, total| progress.set_of(done, total))?;
+    let found = namespace.examine(&mut |done, total| progress.set_of(done, total))?;
     drop(progress);
     let (report, recovery, sound) = (&found.journal, journal.recovery(), found.is_sound());
     let faults: Vec<_> = report.faults.iter().chain(&found.functions).collect();

@@ -327,7 +327,7 @@ proptest! {
         backlogs in vec(prop_oneof![Just(0u64), 1..200u64, Just(20_000)], 4),
         steps in vec((0..4u32, 0..6usize, 1..65usize), 1..300),
     ) {
-        let mut engine = new_engine(&Model { runs: Vec::new(), batches: Vec::new(), held: [0; 4] });
+        let mut engine = new_engine(&Model { runs: Vec::new(), batches: Vec::new(), held: [0; 4], failures: [0; 4] });
         let mut sequence = 0;
         let mut add = |engine: &mut Engine, function| {
             sequence += 1;
