@@ -180,7 +180,7 @@ impl Namespace {
         loop {
             let committed = self.journal().commit(|tx| self.give_up_runs_or_function(tx, name, &mut pending))?;
             match committed.value {
-                0 => return self.settle(Site::RemoveFunction, committed.end, None).map(|()| given_up),
+                0 => return self.settle(Site::GiveUpFunction, committed.end, None).map(|()| given_up),
                 some => given_up += some,
             }
         }

@@ -36,7 +36,9 @@ pub fn prepare(namespace: &Namespace, life: u64) {
     for client in ["tcp", "unix"] {
         namespace.create_log(&format!("going-{client}-{life}-pressed").parse().unwrap(), 10).unwrap();
     }
-    deploy(namespace, &format!("going-{life}")).unwrap();
+    for name in [format!("going-{life}"), format!("given-up-{life}")] {
+        deploy(namespace, &name).unwrap();
+    }
     for name in [format!("going-{life}"), format!("stands-{life}")] {
         relay(namespace, &name).unwrap();
     }
@@ -87,6 +89,11 @@ pub fn work(pen: &Pen) {
     does(pen, move |namespace| {
         let name = format!("going-{life}");
         namespace.remove_function(&name.parse()?)?;
+        Ok(vec![Fact::NoFunction { name }])
+    });
+    does(pen, move |namespace| {
+        let name = format!("given-up-{life}");
+        namespace.give_up_function(&name.parse()?)?;
         Ok(vec![Fact::NoFunction { name }])
     });
     links(pen, life);

@@ -35,6 +35,8 @@ pub enum Site {
     Deploy,
     /// That a function was removed.
     RemoveFunction,
+    /// That a function was removed, and its runs given up.
+    GiveUpFunction,
     /// An answer to another namespace that opens a stream or delivers.
     Deliver,
     /// What is sent to another namespace.
@@ -59,7 +61,7 @@ pub enum Site {
 
 impl Site {
     /// Every one of them.
-    pub const ALL: [Site; 26] = [
+    pub const ALL: [Site; 27] = [
         Site::Append,
         Site::AppendMany,
         Site::Keyed,
@@ -76,6 +78,7 @@ impl Site {
         Site::Idle,
         Site::Deploy,
         Site::RemoveFunction,
+        Site::GiveUpFunction,
         Site::Deliver,
         Site::Send,
         Site::Path,
