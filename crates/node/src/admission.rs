@@ -15,7 +15,7 @@ fn retry_after_ms() -> u32 {
     static REFUSED: AtomicU32 = AtomicU32::new(0);
     // Multiples of the golden section, modulo one, lie as far from each other as they can.
     let spread = REFUSED.fetch_add(1, Ordering::Relaxed).wrapping_mul(0x9E37_79B9);
-    RETRY_AFTER_MS + (u64::from(spread) * u64::from(RETRY_AFTER_MS) >> 32) as u32 // less than twice as long
+    RETRY_AFTER_MS + ((u64::from(spread) * u64::from(RETRY_AFTER_MS)) >> 32) as u32 // less than twice as long
 }
 
 /// On whose behalf a record is appended.

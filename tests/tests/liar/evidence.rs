@@ -124,7 +124,7 @@ fn of_outbox(other: &Namespace, recovered: &Namespace) -> Vec<String> {
     let mut lies = Vec::new();
     let number = number_of(other, &inbox.name);
     let peer = peer_of(recovered, other);
-    if number > 0 && !peer.is_some_and(|peer| peer.course.namespace.is_some()) {
+    if number > 0 && peer.is_none_or(|peer| peer.course.namespace.is_none()) {
         lies.push(format!("{number} messages came, and their sender does not know to whom"));
     }
     // Each number that came is a record there, or its message is a dead letter here.

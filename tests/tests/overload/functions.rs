@@ -23,7 +23,7 @@ fn round(client: &mut Client, log: &str, out: &str, number: u64) {
     client.send(2, &Append { log, data: number.to_string().as_bytes(), ..Append::default() });
     client.next(|frame| frame.message::<Appended>().expect("appended"));
     client.send(3, &Get { log: out, seqno: number, wait_ms: WAIT_MS, ..Get::default() });
-    client.next(|frame| drop(frame.message::<Record<'_>>().expect("the function has run")));
+    client.next(|frame| _ = frame.message::<Record<'_>>().expect("the function has run"));
 }
 
 /// Posts a record over HTTP; the whole answer.
@@ -116,7 +116,7 @@ fn producers_far_beyond_a_function_are_told_busy_and_the_others_go_on() {
     assert_eq!(done, kept);
     client.send(2, &Append { log: "in", data: b"after", ..Append::default() });
     client.next(|frame| frame.message::<Appended>().expect("there is room again"));
-    peak.is_within(64 << 20);
+    peak.expect_within(64 << 20);
 }
 
 /// Offers 1000 records, 50 at a time unanswered; those that were acknowledged, and how many were refused.
@@ -186,7 +186,7 @@ fn a_thousandfold_and_one_that_feeds_itself_are_bounded_and_harm_nobody() {
     }
     // A thousand runs wait where there is room for them; where there never will be, the run that makes them is given up.
     client.send(3, &Get { log: "out", seqno: 1000, wait_ms: WAIT_MS, ..Get::default() });
-    client.next(|frame| drop(frame.message::<Record<'_>>().expect("all of the thousand")));
+    client.next(|frame| _ = frame.message::<Record<'_>>().expect("all of the thousand"));
     client.send(3, &Get { log: "dead/fan", seqno: 1, wait_ms: 0, ..Get::default() });
     client.next(|_| ());
     eventually("the run that never fits is given up", || place.run(["log", "get", "dead/fan"]).code == 0);
@@ -202,7 +202,7 @@ fn a_thousandfold_and_one_that_feeds_itself_are_bounded_and_harm_nobody() {
     for n in 51..=60 {
         round(&mut client, "other", "echoed", n);
     }
-    peak.is_within(64 << 20);
+    peak.expect_within(64 << 20);
 }
 
 /// How many batches of others may go before one is proven on the dispatcher's engine; here the whole of it is at work.
@@ -225,7 +225,7 @@ def two(record, ctx): ctx.append('seen', b'2')
             client.next(|frame| frame.message::<Appended>().expect("appended"));
         }
         client.send(3, &Get { log: "seen", seqno: n * 2, wait_ms: WAIT_MS, ..Get::default() });
-        client.next(|frame| drop(frame.message::<Record<'_>>().expect("both have run")));
+        client.next(|frame| _ = frame.message::<Record<'_>>().expect("both have run"));
     };
     // Workers that run already, so that nobody waits for a start.
     place.run(["log", "append", "bulk", "x"]).ok();
@@ -289,5 +289,5 @@ def quick(record, ctx): ctx.append('echoed', record.data)
         round(&mut client, "other", "echoed", n);
     }
     assert!(place.run(["log", "get", "dead/sends"]).code != 0, "nothing was given up");
-    peak.is_within(256 << 20);
+    peak.expect_within(256 << 20);
 }

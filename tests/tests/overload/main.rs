@@ -73,7 +73,7 @@ impl Peak {
 
     /// Asserts that it never grew by more than this.
     #[track_caller]
-    fn is_within(mut self, bytes: u64) {
+    fn expect_within(mut self, bytes: u64) {
         self.over.store(true, Ordering::Relaxed);
         self.thread.take().expect("once").join().expect("it watches");
         let grown = self.most.load(Ordering::Relaxed).saturating_sub(self.before);

@@ -70,7 +70,7 @@ fn clients_that_never_read_large_answers_share_one_bound_and_the_others_go_on() 
     for n in 1..=500 {
         assert_eq!(witness.append(b"small"), n);
         witness.send(3, &Get { log: "raw", seqno: n, ..Get::default() });
-        witness.next(|frame| drop(frame.message::<Record<'_>>().expect("a small record")));
+        witness.next(|frame| _ = frame.message::<Record<'_>>().expect("a small record"));
     }
     // A large one is there, or it is told when to ask again.
     let mut large = Client::connect(port);
@@ -87,7 +87,7 @@ fn clients_that_never_read_large_answers_share_one_bound_and_the_others_go_on() 
     is_there();
     drop(deaf);
     eventually("there is memory again", is_there);
-    peak.is_within(LARGE_BYTES + DEAF as u64 * OWN_BYTES + slack_bytes());
+    peak.expect_within(LARGE_BYTES + DEAF as u64 * OWN_BYTES + slack_bytes());
 }
 
 #[test]
@@ -131,7 +131,7 @@ fn a_flood_of_large_records_is_taken_piece_by_piece_and_all_of_it() {
     seqnos.sort_unstable();
     assert!(seqnos.into_iter().eq(1..=MANY as u64), "each is taken once");
     assert_eq!(witness.append(b"after"), small + 1);
-    peak.is_within(LARGE_BYTES + MANY as u64 * OWN_BYTES + slack_bytes());
+    peak.expect_within(LARGE_BYTES + MANY as u64 * OWN_BYTES + slack_bytes());
 }
 
 #[test]
@@ -187,7 +187,7 @@ fn ten_thousand_connections_of_all_kinds_cost_little_and_serve_each_other() {
     let connections = (idle + tails + deaf + active) as u64;
     assert!(connections >= 10_000 || room < 11_000);
     // Those who say nothing take a few KiB, those who never read what is their own.
-    peak.is_within(connections * (16 << 10) + deaf as u64 * (2 << 20) + (64 << 20));
+    peak.expect_within(connections * (16 << 10) + deaf as u64 * (2 << 20) + (64 << 20));
     let mut bytes = [0; 64];
     assert!((&idlers[idle - 1]).read(&mut bytes).unwrap() > 0, "the last of them was greeted too");
 }

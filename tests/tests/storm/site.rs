@@ -132,8 +132,10 @@ impl Site {
             let Some(child) = &mut state.child else { return Ok(()) };
             let ended = child.try_wait().map_err(|error| error.to_string())?;
             let Some(status) = ended else {
-                if state.doom.is_some() && doomed_at.get_or_insert_with(Instant::now).elapsed() > PATIENCE {
-                    return Err(format!("it hangs after {}", state.doom.as_ref().expect("doomed")));
+                if let Some(doom) = &state.doom
+                    && doomed_at.get_or_insert_with(Instant::now).elapsed() > PATIENCE
+                {
+                    return Err(format!("it hangs after {doom}"));
                 }
                 continue;
             };

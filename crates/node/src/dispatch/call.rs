@@ -148,7 +148,7 @@ impl Call {
                 let length = u64::from_le_bytes(*length);
                 let data = Fingerprint { length, sha256: *sha256, beginning: beginning.to_vec() };
                 return (kind == VALUE)
-                    .then(|| Self { question: Question::Append { to: name, data }, answer: Answer::Number(seqno) });
+                    .then_some(Self { question: Question::Append { to: name, data }, answer: Answer::Number(seqno) });
             }
             _ => return None,
         };
