@@ -2,7 +2,7 @@
 # Makes a golden namespace with a given binary: tests/golden/make.sh MILLRACE OUT.tar.gz
 # The test `formats` opens every one of them and knows what this script puts in.
 set -eu
-millrace=$1
+millrace=$(realpath "$1")
 out=$(realpath "$2")
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
@@ -57,5 +57,5 @@ for n in 1 2 3; do echo "slow $n"; done | "$millrace" log append slow-in --lines
 sleep 0.5
 kill -9 $host
 wait $host 2>/dev/null || true
-rm -f .millrace/segments/spare-* .millrace/lock.* .millrace/*.sock
+rm -f .millrace/segments/spare-* .millrace/socket
 tar --sort=name --mtime=@0 --owner=0 --group=0 --sparse -cf - .millrace | gzip -9n >"$out"

@@ -274,6 +274,14 @@ fn look_behind(inner: &Inner, position: u64) -> Result<Behind> {
 
 /// Why a journal with damage where `chain` ends is not opened.
 fn refusal(inner: &Inner, mut chain: Chain, proven: u64) -> Result<Error> {
+    let segments = &inner.segments;
+    let number = segments.number(chain.position - 1);
+    let skipped = segments.offset(chain.position) == 0
+        || segments.room(chain.position) < HEADER_BYTES
+        || segments.header(chain.position)?.length == 0;
+    if skipped && segments.exists(number + 1) {
+        chain.position = segments.first_entry(number + 1); // The damaged batch is the first of its segment.
+    }
     // The first entries of the damaged batch may be whole.
     while let Some(header) = inner.segments.valid_entry(chain.position)?.filter(|header| chain.admits(header)) {
         chain = Chain::behind(chain.position, &header);

@@ -60,6 +60,11 @@ fn format_1_is_upgraded_and_goes_on() {
 }
 
 #[test]
+fn format_2_goes_on() {
+    verify(2);
+}
+
+#[test]
 fn a_newer_format_is_refused_with_what_to_do() {
     let place = Place::new();
     let path = place.namespace().join("manifest");

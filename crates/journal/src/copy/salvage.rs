@@ -41,6 +41,9 @@ pub struct Salvaged {
     pub entries: u64,
     /// Records that can be read in the new namespace.
     pub records: u64,
+    /// Ranges of the old journal that were durable once and are lost. The newest records of a log may have been there, and
+    /// nothing says so any more.
+    pub damaged: Vec<(Position, Position)>,
     /// Records that cannot, by log.
     pub lost: Vec<LostRecords>,
     /// Runs that may have ended although nothing says so: they run again.
@@ -82,7 +85,8 @@ impl Journal {
         finish: &mut dyn FnMut(&Path, &Journal) -> Result<()>,
     ) -> Result<Salvaged> {
         let inner = self.inner();
-        let mut salvaged = Salvaged { lost: self.lost_records()?, ..Salvaged::default() };
+        let mut salvaged =
+            Salvaged { lost: self.lost_records()?, damaged: self.recovery().damaged.clone(), ..Salvaged::default() };
         let workshop = Workshop::new(to)?;
         let tail = self.tail();
         let first = inner.segments.number(self.tail().get() - 1) + 1;

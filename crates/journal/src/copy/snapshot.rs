@@ -67,8 +67,12 @@ impl Snapshot {
                 if bytes.is_empty() {
                     break;
                 }
-                medium.write(&region, at, &bytes).map_err(failed)?;
-                at += bytes.len() as u64;
+                // A write may take a part only.
+                let end = at + bytes.len() as u64;
+                while at < end {
+                    let rest = &bytes[bytes.len() - (end - at) as usize..];
+                    at += medium.write(&region, at, rest).map_err(failed)? as u64;
+                }
             }
             medium.flush(&region).map_err(failed)?;
         }

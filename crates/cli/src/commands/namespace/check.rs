@@ -6,7 +6,7 @@ use crate::{
     report::{Failure, Outcome},
     show,
 };
-use millrace_node::{LostRecords, Namespace, application::units};
+use millrace_node::{LostRecords, Namespace, Position, application::units};
 use serde_json::{Value, json};
 
 pub fn check(namespace: &Namespace, out: &mut Out) -> Outcome {
@@ -20,8 +20,7 @@ pub fn check(namespace: &Namespace, out: &mut Out) -> Outcome {
     if out.json() {
         let faults: Vec<Value> =
             faults.into_iter().map(|fault| crate::report::object(fault)["error"].clone()).collect();
-        let damaged: Vec<Value> =
-            recovery.damaged.iter().map(|(from, to)| json!({ "from": from.get(), "to": to.get() })).collect();
+        let damaged = ranges(&recovery.damaged);
         out.object(&json!({
             "sound": sound, "batches": report.batches, "entries": report.entries, "bytes": report.bytes,
             "fault_count": fault_count, "faults": faults, "lost": lost_objects(&found.lost), "damaged": damaged,
@@ -73,6 +72,11 @@ pub fn tell_lost(lost: &[LostRecords], out: &mut Out) -> Outcome {
         out.line(line)?;
     }
     Ok(())
+}
+
+/// Ranges of the journal.
+pub fn ranges(ranges: &[(Position, Position)]) -> Vec<Value> {
+    ranges.iter().map(|(from, to)| json!({ "from": from.get(), "to": to.get() })).collect()
 }
 
 pub fn lost_objects(lost: &[LostRecords]) -> Vec<Value> {

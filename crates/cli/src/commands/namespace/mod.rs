@@ -63,10 +63,14 @@ fn salvage(dir: &Path, to: &Path, out: &mut Out) -> Outcome {
     if out.json() {
         return Ok(out.object(&json!({
             "salvaged": to, "entries": salvaged.entries, "records": salvaged.records,
-            "lost": check::lost_objects(&salvaged.lost), "uncertain": uncertain,
+            "lost": check::lost_objects(&salvaged.lost), "damaged": check::ranges(&salvaged.damaged),
+            "uncertain": uncertain,
         }))?);
     }
     out.line(format!("salvaged   {} with {}", to.display(), show::count(salvaged.records, "record")))?;
+    for (from, to) in &salvaged.damaged {
+        out.line(format!("damaged    {from} to {to}; a log's newest records that stood there are not even known of"))?;
+    }
     check::tell_lost(&salvaged.lost, out)?;
     for run in uncertain {
         out.line(format!("uncertain  run {run} may have ended already; it runs again"))?;
