@@ -276,9 +276,10 @@ fn look_behind(inner: &Inner, position: u64) -> Result<Behind> {
 fn refusal(inner: &Inner, mut chain: Chain, proven: u64) -> Result<Error> {
     let segments = &inner.segments;
     let number = segments.number(chain.position - 1);
+    let ends_segment = |header: Header| header.crc == 0 && header.length == 0;
     let skipped = segments.offset(chain.position) == 0
         || segments.room(chain.position) < HEADER_BYTES
-        || segments.header(chain.position)?.length == 0;
+        || ends_segment(segments.header(chain.position)?);
     if skipped && segments.exists(number + 1) {
         chain.position = segments.first_entry(number + 1); // The damaged batch is the first of its segment.
     }

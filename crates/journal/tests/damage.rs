@@ -115,7 +115,10 @@ fn damage_before_what_is_proven_is_refused_without_a_control_page() {
                         // A flip in `first_segment`'s first entry leaves no entry to begin with.
                         let expected = [Code::JournalDamaged, Code::EntryDamaged];
                         assert!(expected.contains(&error.code()), "{error}");
-                        assert!(error.code() != Code::JournalDamaged || error.detail().contains(&format!("{at:#x}")));
+                        assert!(
+                            error.code() != Code::JournalDamaged || error.detail().contains(&format!("{at:#x}")),
+                            "{error}, and not {at:#x}, hit at {hit:#x}"
+                        );
                         proven += 1;
                     }
                     Ok(journal) => {
