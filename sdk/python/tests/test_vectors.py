@@ -114,6 +114,8 @@ def test_a_client_written_from_the_page_alone(ns: millrace.Namespace, host: Call
         kind, _, _, _, failure = ask(connection, 20, 4, clock, None, {"log": "missing", "seqno": 0})
         assert (kind, failure["code"]) == (3, "MR2101")
         kind, _, _, _, records = ask(connection, 26, 5, clock, None, {"log": "raw", "from": 1, "credit": 10})
+        assert (kind, records["records"], records["next"]) == (23, [], 1), "where the tail begins"
+        kind, _, _, _, records = answer(connection)
         assert (kind, [one["seqno"] for one in records["records"]], records["next"]) == (23, [1], 2)
         ns.append("raw", b"more")
         kind, request, _, _, records = answer(connection)
