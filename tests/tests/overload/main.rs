@@ -19,13 +19,13 @@ const LARGE_BYTES: u64 = 256 << 20;
 /// What one connection may hold uncounted, in both directions, with what its task takes.
 const OWN_BYTES: u64 = 192 << 10;
 /// One answer that each event loop has in its hands: a record of 14 MB, its base64, and the text of which that is a part,
-/// while it grows.
-const IN_HAND_BYTES: u64 = 96 << 20;
+/// while it grows and what it has outgrown is given back.
+const IN_HAND_BYTES: u64 = 128 << 20;
 
 /// What there is besides: answers in hand, and what an allocator keeps.
 fn slack_bytes() -> u64 {
     let loops = thread::available_parallelism().map_or(1, usize::from).min(8) as u64;
-    loops * IN_HAND_BYTES + (32 << 20)
+    loops * IN_HAND_BYTES + (64 << 20)
 }
 
 /// A namespace made by an application: `logs` and `functions` are TOML, `code` is `code.py`.

@@ -104,7 +104,8 @@ pub fn rate(context: &Context) -> Outcome<Measured> {
         .also("of undisturbed", ratio.median() * 100.0, "%")
         .note(format!(
             "Records of 100 bytes through three functions in order, Python, Wasm and a process; another process \
-             appends so that about 50 000 of them wait. Records that came out in {} s, the starts of the host included. The host is killed (SIGKILL) every {} ms and started \
+             appends so that about 50 000 of them wait. Records that came out in {} s, the starts of the host included. The \
+             host is killed (SIGKILL) every {} ms and started \
              again at once, {}.",
             PHASE.as_secs(),
             LIFE.as_millis(),
