@@ -49,7 +49,8 @@ fn verify(place: &Place, told: &Told) -> Vec<String> {
 }
 
 fn a_full_disk(durability: &str) {
-    let (disk, elsewhere) = (SmallDisk::new(48), tempfile::tempdir().unwrap());
+    let Some(disk) = SmallDisk::new(48) else { return };
+    let elsewhere = tempfile::tempdir().unwrap();
     // Another host, on a disk that is well: it is sent to, and sends.
     let other = Place::new();
     for log in ["sink", "source"] {
@@ -244,7 +245,7 @@ fn files(dir: &Path) -> Vec<String> {
 
 #[test]
 fn commands_say_what_is_wrong_with_the_disk_and_leave_nothing_half_made() {
-    let disk = SmallDisk::new(8);
+    let Some(disk) = SmallDisk::new(8) else { return };
     let place = Place::within(disk.path());
     for bare in [true, false] {
         let init = |name: &str| {
