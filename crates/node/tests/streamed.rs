@@ -184,12 +184,18 @@ fn every_append_is_there_once_and_in_order_however_often_hosts_are_killed() {
     for n in 0..RECORDS {
         f.append("in", &n.to_string());
     }
-    let mut round = 0;
-    storm.next(Duration::ZERO);
-    while f.namespace.latest("out").unwrap() < (RECORDS * APPENDS) as u64 && round < 25 {
-        round += 1;
-        storm.next(Duration::from_millis(20 + round * 37 % 110));
+    // Each host is killed when some run has appended a part of what it appends.
+    let mut goal = 2;
+    for round in 0..20 {
+        storm.next(Duration::ZERO);
+        until("a run has begun to append", || f.namespace.latest("out").unwrap() >= goal);
+        let appended = f.namespace.latest("out").unwrap() / APPENDS as u64;
+        goal = (appended + 1 + round * 7 % 12) * APPENDS as u64 + 1 + round % 3;
+        if goal >= (RECORDS * APPENDS) as u64 {
+            break; // This machine has been busy with something else.
+        }
     }
+    storm.next(Duration::ZERO);
     f.idle();
     let mut tokens: BTreeMap<usize, String> = BTreeMap::new();
     let out = f.all("out");
