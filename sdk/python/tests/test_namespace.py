@@ -167,7 +167,8 @@ WAITS = {
 def test_ctrl_c_ends_every_wait(ns: millrace.Namespace, tmp_path: Path, wait: str) -> None:
     (tmp_path / "stuck.py").write_text("def stuck(record, ctx):\n    pass\n\ndef full(record, ctx):\n    pass\n")
     program = f"""
-import millrace, stuck
+import millrace, signal, stuck
+signal.signal(signal.SIGINT, signal.default_int_handler)  # who runs in the background inherits that it is ignored
 ns = millrace.open({ns.address!r})
 ns.deploy(stuck.stuck)
 ns.deploy(stuck.full, pending_max=1)

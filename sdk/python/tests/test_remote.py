@@ -161,7 +161,13 @@ WAITS = {
 
 @pytest.mark.parametrize("wait", WAITS)
 def test_ctrl_c_ends_every_wait(ns: millrace.Namespace, host: Start, wait: str) -> None:
-    program = f"import millrace\nns = millrace.open({host(ns).address!r})\nprint('ready', flush=True)\n{WAITS[wait]}\n"
+    program = f"""
+import millrace, signal
+signal.signal(signal.SIGINT, signal.default_int_handler)  # who runs in the background inherits that it is ignored
+ns = millrace.open({host(ns).address!r})
+print("ready", flush=True)
+{WAITS[wait]}
+"""
     process = subprocess.Popen(
         [sys.executable, "-c", program], cwd="/", stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
