@@ -1,6 +1,7 @@
 //! Clients of the wire protocol, and a host that sends: they ask for everything, and write down what they are told.
 
 use crate::{
+    streams,
     told::Fact,
     world::{Kind, Pen},
 };
@@ -14,18 +15,18 @@ use std::future::Future;
 use tokio::task::JoinSet;
 
 /// An answer that is waited for this long is not missed by anybody.
-const WAIT_MS: u32 = 100_000;
+pub const WAIT_MS: u32 = 100_000;
 /// The identity of a namespace that only sends.
 const SENDER: u64 = 0x77;
 
-const MEMORY: AppendOptions<'_> =
+pub const MEMORY: AppendOptions<'_> =
     AppendOptions { durability: Some(Durability::Memory), function: None, key: None, cause: EventId::NONE };
 
 async fn connect(place: &str) -> Result<Client> {
     Client::connect(&place.parse()?, &Options::default()).await
 }
 
-fn record(log: &str, record: &Record) -> Fact {
+pub fn record(log: &str, record: &Record) -> Fact {
     let (data, id) = (record.data.clone(), Some(record.id.to_string()));
     Fact::Record { log: log.into(), seqno: record.seqno, data, id }
 }
@@ -65,7 +66,7 @@ impl Asked {
 }
 
 /// What a good answer says.
-fn good<T>(facts: impl FnOnce(T) -> Vec<Fact>) -> impl FnOnce(Result<T>) -> Vec<Fact> {
+pub fn good<T>(facts: impl FnOnce(T) -> Vec<Fact>) -> impl FnOnce(Result<T>) -> Vec<Fact> {
     |answer| answer.map(facts).unwrap_or_default()
 }
 
@@ -93,6 +94,7 @@ async fn wire_or_end(pen: Pen, place: String, tag: &'static str) -> Result<()> {
     appends(&client, &mut asked, &text).await?;
     reads(&client, &mut asked, seen);
     documents(&client, &mut asked);
+    streams::ask(&client, &mut asked, &pen, &text).await?;
     logs(&client, &mut asked, &pen, &text).await;
     asked.answered().await;
     Ok(())
@@ -210,6 +212,10 @@ pub fn of_document(path: &str, text: &str) -> Vec<Fact> {
             Fact::Ended { function: function(), count: number(&one["done"]) },
         ]
     };
+    let records = |list: &serde_json::Value| {
+        let records = list.as_array().cloned().unwrap_or_default();
+        records.iter().map(|record| (word(&record["log"]), number(&record["seqno"]))).collect()
+    };
     let list = |name: &str| document[name].as_array().cloned().unwrap_or_default();
     match path.split(['?', '/']).next().unwrap_or_default() {
         "status" => vec![Fact::Tail { position: number(&document["tail"]) }],
@@ -219,9 +225,14 @@ pub fn of_document(path: &str, text: &str) -> Vec<Fact> {
         }
         "logs" => log(&document),
         "functions" if path == "functions" => {
-            list("functions").iter().filter(|one| word(&one["name"]) == "copy").flat_map(function).collect()
+            list("functions").iter().filter(|one| is_ours(&word(&one["name"]))).flat_map(function).collect()
         }
         "functions" => function(&document),
+        "runs" if path.starts_with("runs/") => vec![Fact::Calls {
+            id: word(&document["id"]),
+            reads: records(&document["reads"]),
+            appends: records(&document["appends"]),
+        }],
         "runs" => {
             list("runs").iter().map(|run| Fact::Run { id: word(&run["id"]), ended: run["ended"].is_string() }).collect()
         }
@@ -236,6 +247,12 @@ pub fn of_document(path: &str, text: &str) -> Vec<Fact> {
 
 pub fn is_lasting(log: &str) -> bool {
     ["raw", "in", "out", "push", "pull", "from_push", "from_pull", "from_box", "small", "idle"].contains(&log)
+        || ["asks", "parts", "from_parts"].contains(&log)
+}
+
+/// A function that is there in every life.
+pub fn is_ours(function: &str) -> bool {
+    ["copy", "streams"].contains(&function)
 }
 
 /// Logs that are made and removed, and what is said of them before that is safe.

@@ -1,11 +1,14 @@
 //! What two namespaces know of one another: neither may remember what the other one has forgotten.
 
-use crate::told::{newest, number_of};
+use crate::{
+    streams,
+    told::{newest, number_of},
+};
 use millrace_node::{Code, Namespace};
 use std::collections::{BTreeSet, HashMap};
 
 /// Every record of a log as it stands there now, by seqno, safe or not.
-fn all(namespace: &Namespace, log: &str) -> Vec<String> {
+pub fn all(namespace: &Namespace, log: &str) -> Vec<String> {
     let Ok(log) = namespace.log(log) else { return Vec::new() };
     let (mut payload, mut records) = (Vec::new(), Vec::new());
     for seqno in log.earliest().max(1)..=log.latest() {
@@ -82,6 +85,8 @@ pub fn lies(other: &Namespace, recovered: &Namespace) -> Vec<String> {
             lies.push(format!("message '{message}' arrived, and was never sent"));
         }
     }
+    lies.extend(streams::lies(recovered));
+    lies.extend(streams::lies_there(other, recovered));
     lies.extend(acknowledged(other, recovered));
     lies.extend(of_outbox(other, recovered));
     let (there, here) = (newest(other, "_upstream"), newest(recovered, "_upstream").unwrap_or_default());
@@ -134,7 +139,7 @@ fn of_outbox(other: &Namespace, recovered: &Namespace) -> Vec<String> {
         .filter(|letter| letter["to"].as_str().is_some_and(|to| to.ends_with("/nowhere")))
         .filter_map(|letter| letter["number"].as_u64())
         .collect();
-    let arrived = all(other, "from_box").len() as u64;
+    let arrived = (all(other, "from_box").len() + all(other, "from_parts").len()) as u64;
     let voids = number.saturating_sub(arrived);
     let letters = dead.iter().filter(|letter| **letter <= number).count() as u64;
     if letters < voids {
@@ -149,6 +154,7 @@ pub fn has_arrived(from: &Namespace, to: &Namespace) -> bool {
     outbox_waits(from) == 0
         && count(from, "push") == count(to, "from_push")
         && count(from, "pull") == count(to, "from_pull")
+        && streams::has_arrived(from, to)
 }
 
 /// Whether everything arrived once and in order.
@@ -157,6 +163,9 @@ pub fn check_all(from: &Namespace, to: &Namespace) -> Result<(), String> {
         if all(from, source) != all(to, log) {
             return Err(format!("log '{log}' is not what log '{source}' is"));
         }
+    }
+    if let Some(lie) = streams::lies(from).into_iter().chain(streams::lies_there(to, from)).next() {
+        return Err(lie);
     }
     let mut counts: HashMap<String, i64> = HashMap::new();
     let by_hand = ["a word before", "first and last"];

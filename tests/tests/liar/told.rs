@@ -1,6 +1,6 @@
 //! What was told, and whether it is still true.
 
-use millrace_node::{AppendOptions, Code, EventId, Name, Namespace, Position, links::Peer};
+use millrace_node::{AppendOptions, Code, EventId, Name, Namespace, Position, RecordRef, links::Peer};
 use std::{
     collections::BTreeSet,
     sync::{Mutex, MutexGuard, PoisonError},
@@ -31,6 +31,8 @@ pub enum Fact {
     Ended { function: String, count: u64 },
     /// The run is known.
     Run { id: String, ended: bool },
+    /// The run was told these records, and published those, before anything else.
+    Calls { id: String, reads: Vec<(String, u64)>, appends: Vec<(String, u64)> },
     /// This entry stands in the journal.
     Entry { position: u64, id: String },
     /// The journal reaches so far.
@@ -122,6 +124,10 @@ fn holds(namespace: &Namespace, fact: &Fact) -> millrace_node::Result<bool> {
         Fact::Triggered { function, count } => function_counts(namespace, function)?.0 >= *count,
         Fact::Ended { function, count } => function_counts(namespace, function)?.1 >= *count,
         Fact::Run { id, ended } => namespace.run(id.parse()?)?.ended.is_some() >= *ended,
+        Fact::Calls { id, reads, appends } => {
+            let run = namespace.run(id.parse()?)?;
+            named(&run.reads).starts_with(reads) && named(&run.appends).starts_with(appends)
+        }
         Fact::Entry { position, id } => {
             namespace.journal().entry_at(Position::from_bytes(*position))?.id == id.parse::<EventId>()?
         }
@@ -134,6 +140,11 @@ fn holds(namespace: &Namespace, fact: &Fact) -> millrace_node::Result<bool> {
         Fact::NoPeer { name } => peer(namespace, name).is_err(),
         Fact::Stream { log, number } => number_of(namespace, log) >= *number,
     })
+}
+
+fn named(records: &[RecordRef]) -> Vec<(String, u64)> {
+    let log = |record: &RecordRef| record.log.as_ref().map(ToString::to_string).unwrap_or_default();
+    records.iter().map(|record| (log(record), record.seqno)).collect()
 }
 
 /// What the append with this key was answered; none if it was another append.

@@ -1,7 +1,7 @@
 //! Clients that speak HTTP, byte by byte, and one that follows server-sent events.
 
 use crate::{
-    clients::{Asked, is_lasting, of_document},
+    clients::{Asked, is_lasting, is_ours, of_document},
     told::Fact,
     world::Pen,
 };
@@ -76,8 +76,11 @@ pub async fn http(pen: Pen, host: SocketAddr) {
             });
         }
     }
-    events(&mut asked, host, format!("{base}/logs/raw/tail"), false);
-    events(&mut asked, host, format!("{base}/logs/raw/tail?from={raw}"), true);
+    events(&mut asked, host, &base, "raw", None);
+    events(&mut asked, host, &base, "raw", Some(raw));
+    // What streamed runs publish meanwhile.
+    let parts = pen.namespace.log("parts").map_or(0, |log| log.latest());
+    events(&mut asked, host, &base, "parts", (parts > 0).then_some(parts));
     asked.answered().await;
 }
 
@@ -119,11 +122,13 @@ fn reads(asked: &mut Asked, host: SocketAddr, base: &str, raw: u64, next: u64) {
             vec![Fact::Record { log: "raw".into(), seqno, data: answer.body, id }]
         });
     }
-    let range = format!("{base}/logs/raw/records?from={raw}");
-    asked.ask(request(host, "GET", range, String::new(), Vec::new()), |answer| {
-        let Ok(answer @ Answer { status: 200, .. }) = answer else { return Vec::new() };
-        answer.json()["records"].as_array().into_iter().flatten().map(record).collect()
-    });
+    for range in [format!("raw/records?from={raw}"), "parts/records".into()] {
+        let range = format!("{base}/logs/{range}");
+        asked.ask(request(host, "GET", range, String::new(), Vec::new()), |answer| {
+            let Ok(answer @ Answer { status: 200, .. }) = answer else { return Vec::new() };
+            answer.json()["records"].as_array().into_iter().flatten().map(record).collect()
+        });
+    }
     for path in ["status", "logs/raw", "runs?limit=3", "journal?last=20"] {
         let show = request(host, "GET", format!("{base}/{path}"), String::new(), Vec::new());
         asked.ask(show, move |answer| {
@@ -151,18 +156,20 @@ fn metric(line: &str) -> Option<Fact> {
             Some(Fact::Reaches { log: label("log").filter(|log| is_lasting(log))?, latest: count })
         }
         "millrace_function_triggered_total" => {
-            Some(Fact::Triggered { function: label("function").filter(|name| name == "copy")?, count })
+            Some(Fact::Triggered { function: label("function").filter(|name| is_ours(name))?, count })
         }
         "millrace_function_ended_total" => {
-            Some(Fact::Ended { function: label("function").filter(|name| name == "copy")?, count })
+            Some(Fact::Ended { function: label("function").filter(|name| is_ours(name))?, count })
         }
         "millrace_journal_written_bytes_total" => Some(Fact::Tail { position: count }),
         _ => None,
     }
 }
 
-/// Follows events: the first one, which tells where the tail stands, and the first record if there will be one.
-fn events(asked: &mut Asked, host: SocketAddr, path: String, has_record: bool) {
+/// Follows events: the first one, which tells where the tail stands, and the first record `from` somewhere if there will be one.
+fn events(asked: &mut Asked, host: SocketAddr, base: &str, log: &'static str, from: Option<u64>) {
+    let has_record = from.is_some();
+    let path = format!("{base}/logs/{log}/tail{}", from.map(|from| format!("?from={from}")).unwrap_or_default());
     let follow = async move {
         let stream = open(host, "GET", &path, "accept: text/event-stream\r\n", b"").await?;
         let (mut lines, mut facts) = (BufReader::new(stream).lines(), Vec::new());
@@ -170,7 +177,7 @@ fn events(asked: &mut Asked, host: SocketAddr, path: String, has_record: bool) {
             if let Some(cursor) = line.strip_prefix("id: ") {
                 let (incarnation, next) = cursor.split_once(':').expect("a cursor");
                 let (incarnation, next): (u32, u64) = (incarnation.parse().unwrap(), next.parse().unwrap());
-                let log = || "raw".to_owned();
+                let log = || log.to_owned();
                 facts.push(Fact::Incarnation { log: log(), incarnation });
                 facts.push(Fact::Reaches { log: log(), latest: next - 1 });
                 if !has_record {

@@ -19,6 +19,7 @@ use super::{
 };
 use crate::{
     admission::{self, Room, Stage as Admission},
+    door::site::Site,
     links::{Letter, Outgoing},
 };
 use millrace_journal::{Kind, Position};
@@ -216,7 +217,8 @@ impl<'a> StreamedCalls<'a> {
                 superseded = true;
                 return Err(Code::RunInterrupted.error("the run was taken over"));
             }
-            for (number, seqno, payload) in &self.unrecorded {
+            let gate = shared.namespace.gate();
+            for (number, seqno, payload) in self.unrecorded.iter().filter(|_| !gate.is_out(Site::Told)) {
                 tx.call(function, cause, *number, *seqno, payload)?;
             }
             let appended = match target {
@@ -233,7 +235,9 @@ impl<'a> StreamedCalls<'a> {
                 }
             };
             let (seqno, payload) = Call { question, answer: Answer::Number(appended.seqno) }.encode();
-            tx.call(function, cause, self.made as u16, seqno, &payload)?;
+            if !gate.is_out(Site::Published) {
+                tx.call(function, cause, self.made as u16, seqno, &payload)?;
+            }
             Ok(seqno)
         });
         let committed = match committed {

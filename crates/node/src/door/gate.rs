@@ -80,12 +80,12 @@ impl Gate {
     }
 
     #[cfg(feature = "liar")]
-    fn is_out(&self, site: Site) -> bool {
+    pub(crate) fn is_out(&self, site: Site) -> bool {
         self.out.load(Ordering::Relaxed) & (1 << site as u32) != 0
     }
 
     #[cfg(not(feature = "liar"))]
-    const fn is_out(&self, _site: Site) -> bool {
+    pub(crate) const fn is_out(&self, _site: Site) -> bool {
         false
     }
 

@@ -57,11 +57,15 @@ pub enum Site {
     ResetOutbox,
     /// That a peer was forgotten.
     RemovePeer,
+    /// What a streamed run was told. It is not held, but journaled in one batch with what the run publishes next.
+    Told,
+    /// That a streamed run has published something: journaled in one batch with it.
+    Published,
 }
 
 impl Site {
     /// Every one of them.
-    pub const ALL: [Site; 27] = [
+    pub const ALL: [Site; 29] = [
         Site::Append,
         Site::AppendMany,
         Site::Keyed,
@@ -89,5 +93,7 @@ impl Site {
         Site::ResumeRelay,
         Site::ResetOutbox,
         Site::RemovePeer,
+        Site::Told,
+        Site::Published,
     ];
 }
