@@ -38,6 +38,16 @@ fn compile(context: &Context, compiler: &str, flags: &[&str], name: &str, to: &s
     Ok(made)
 }
 
+/// Debian's interpreter, or the one behind `python3`: that may be a script that looks for it each time.
+pub fn python() -> Outcome<String> {
+    const DEBIAN: &str = "/usr/bin/python3";
+    if Path::new(DEBIAN).exists() {
+        return Ok(DEBIAN.into());
+    }
+    let asked = Command::new("python3").args(["-c", "import sys; print(sys.executable)"]).output()?;
+    Ok(String::from_utf8(asked.stdout)?.trim().to_owned())
+}
+
 /// A function's source.
 pub fn source(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("functions").join(name)

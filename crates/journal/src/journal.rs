@@ -635,7 +635,7 @@ impl Inner {
             if remains.flush_failed {
                 self.segments.rewrite(remains.durable.max(first), tail)?;
             }
-            self.segments.flush(first, tail)
+            self.segments.flush(remains.durable.clamp(first, tail), tail)
         };
         flushed().inspect_err(|error| {
             if error.code() == Code::FlushFailed {

@@ -61,6 +61,7 @@ fn pipeline(context: &Context, dir: &Path) -> Outcome<()> {
     }
     let mut first = function("first", Runtime::Python, "in")?;
     first.handler = "hand_on:hand_on".into();
+    first.python = functions::python()?;
     namespace.deploy(&first, &functions::source("hand_on.py"))?;
     namespace.deploy(&function("second", Runtime::Wasm, "one")?, &functions::wasm(context, "hand_on_second")?)?;
     let mut third = function("third", Runtime::Process, "two")?;

@@ -23,6 +23,7 @@ mod state;
 mod streamed;
 #[cfg(test)]
 mod tests;
+mod warm;
 mod worker;
 
 pub(crate) use publish::DeadLetter;
@@ -121,6 +122,23 @@ struct Shared {
 }
 
 impl Shared {
+    /// Knows what is defined; nothing has been read, and no thread runs.
+    fn new(namespace: Namespace, observer: Option<Observer>) -> Result<Arc<Self>> {
+        let state = State::new(&namespace)?;
+        Ok(Arc::new(Self {
+            namespace,
+            state: Mutex::new(state),
+            pool: Pool::default(),
+            observer,
+            start: Instant::now(),
+            stopping: AtomicBool::new(false),
+            runs_done: AtomicU64::new(0),
+            runs_failed: AtomicU64::new(0),
+            changed: AtomicBool::new(true),
+            keeper: OnceLock::new(),
+        }))
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         // A panic while it was held can only be a defect of ours; the fence in the journal still keeps every run from
         // being published twice, so going on is safe.
@@ -220,19 +238,10 @@ impl Shared {
 impl Dispatcher {
     /// Reads the journal, takes up what an earlier host left, and starts the threads.
     pub fn start(namespace: Namespace, observer: Option<Observer>) -> Result<Self> {
-        let state = State::recover(&namespace)?;
-        let shared = Arc::new(Shared {
-            namespace,
-            state: Mutex::new(state),
-            pool: Pool::default(),
-            observer,
-            start: Instant::now(),
-            stopping: AtomicBool::new(false),
-            runs_done: AtomicU64::new(0),
-            runs_failed: AtomicU64::new(0),
-            changed: AtomicBool::new(true),
-            keeper: OnceLock::new(),
-        });
+        let shared = Shared::new(namespace, observer)?;
+        let wanted = shared.state().wanted(&shared.namespace)?;
+        warm::start(&shared, wanted);
+        shared.state().recover(&shared.namespace)?;
         worker::spawn(&shared)?;
         let of_keeper = shared.clone();
         let builder = thread::Builder::new().name("millrace-keeper".into());

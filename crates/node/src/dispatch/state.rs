@@ -54,24 +54,38 @@ pub(super) struct Runner {
 }
 
 impl State {
-    /// Folds the whole journal: what is fired but not done was interrupted.
-    pub fn recover(namespace: &Namespace) -> Result<Self> {
-        let journal = namespace.journal();
+    /// Knows what is defined, and nothing yet of what is to be done.
+    pub fn new(namespace: &Namespace) -> Result<Self> {
         let mut state = Self {
             engine: Engine::default(),
             runners: HashMap::new(),
             recorded: Recorded::default(),
             failure: None,
             halted: false,
-            scan: journal.scan(Position::default()),
+            scan: namespace.journal().scan(Position::default()),
             append: Default::default(),
             bindings_version: None,
         };
-        state.fold(journal.tail())?;
-        state.engine.recovered();
-        state.recorded.retain(|function, run| state.engine.is_pending(function, run));
         state.define(namespace, &*namespace.bindings()?);
         Ok(state)
+    }
+
+    /// The functions that have something to do, as the indexes say, which costs no reading.
+    pub fn wanted(&self, namespace: &Namespace) -> Result<Vec<(u32, Arc<Starter>)>> {
+        let catalog = namespace.journal().catalog()?;
+        let pending = catalog.functions().filter(|function| function.done() < function.triggered());
+        let runner = |id| self.runners.get(&id).map(|runner| (id, runner.starter.clone()));
+        Ok(pending.filter_map(|function| runner(function.id())).collect())
+    }
+
+    /// Folds the whole journal: what is fired but not done was interrupted.
+    pub fn recover(&mut self, namespace: &Namespace) -> Result<()> {
+        self.fold(namespace.journal().tail())?;
+        self.engine.recovered();
+        let Self { recorded, engine, .. } = self;
+        recorded.retain(|function, run| engine.is_pending(function, run));
+        self.define(namespace, &*namespace.bindings()?);
+        Ok(())
     }
 
     /// Reads the journal up to `upto` and tells the engine.

@@ -121,3 +121,26 @@ fn stopping_lets_runs_in_progress_end() {
     assert_eq!(texts(&namespace), ["1", "2"]);
     second.stop(LONG).unwrap();
 }
+
+#[test]
+fn what_runs_wait_for_is_loaded_before_a_run_needs_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let namespace = namespace(dir.path());
+    deploy(&namespace, "pass", |_| {});
+    deploy(&namespace, "pass", |spec| (spec.name, spec.on) = ("g".parse().unwrap(), vec!["out".parse().unwrap()]));
+    namespace.append("in", b"x", AppendOptions::default()).unwrap();
+    let shared = Shared::new(namespace.clone(), None).unwrap();
+    let wanted = shared.state().wanted(&namespace).unwrap();
+    let names: Vec<String> = wanted.iter().map(|(_, starter)| starter.definition().spec.name.to_string()).collect();
+    assert_eq!(names, ["f"], "nothing waits for the other");
+    let function = wanted[0].0;
+    // Twice: the second one finds that there is one already.
+    let wanted = [&wanted[..], &wanted[..]].concat();
+    warm::start(&shared, wanted);
+    let start = Instant::now();
+    while Arc::weak_count(&shared) > 0 {
+        assert!(start.elapsed() < LONG);
+        thread::sleep(Duration::from_millis(2));
+    }
+    assert_eq!(shared.state().runners[&function].idle.len(), 1);
+}
