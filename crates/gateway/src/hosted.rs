@@ -93,6 +93,12 @@ impl Hosted {
         TURNED.set(Some(Instant::now()));
     }
 
+    /// The same for a loop with a single connection.
+    pub(crate) fn turn_alone(&self) {
+        self.served.iter().for_each(|served| served.gate().turn_alone());
+        TURNED.set(Some(Instant::now()));
+    }
+
     /// Notes that the loop of this thread has answered so many requests. One that never gets to sleep flushes now and then
     /// all the same: those who ask for nothing that waits must not keep back those who do.
     pub(crate) fn worked(&self, requests: usize) {

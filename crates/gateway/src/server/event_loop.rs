@@ -44,11 +44,37 @@ pub(super) struct Shared {
     pub stopping: Notify,
     connections_max: usize,
     stopped: AtomicBool,
+    /// The loop that waits for the disk by itself, [`NONE`], or [`NEVER`].
+    flushing: AtomicUsize,
 }
 
+/// No loop.
+const NONE: usize = usize::MAX;
+/// No loop ever: there is only one.
+const NEVER: usize = usize::MAX - 1;
+
 impl Shared {
-    pub fn new(hosted: Arc<Hosted>, connections_max: usize) -> Self {
-        Self { hosted, stopping: Notify::new(), connections_max, stopped: AtomicBool::new(false) }
+    pub fn new(hosted: Arc<Hosted>, connections_max: usize, loops: usize) -> Self {
+        let flushing = if loops > 1 { NONE } else { NEVER }.into();
+        Self { hosted, stopping: Notify::new(), connections_max, stopped: AtomicBool::new(false), flushing }
+    }
+
+    /// What loop `number` does before it sleeps: flush for all that the gates hold.
+    ///
+    /// A loop with a single connection holds up nobody else and does it by itself, which spares its client two wake-ups. One
+    /// loop at a time may, so that newcomers always find another.
+    fn turn(&self, number: usize, load: &AtomicUsize) {
+        let is_alone = load.load(Ordering::Relaxed) == 1
+            && self.flushing.compare_exchange(NONE, number, Ordering::SeqCst, Ordering::Relaxed).is_ok();
+        if !is_alone {
+            return self.hosted.turn();
+        }
+        // Whoever was given a connection just before has said so; who comes after looks at `flushing`.
+        match load.load(Ordering::SeqCst) == 1 {
+            true => self.hosted.turn_alone(),
+            false => self.hosted.turn(),
+        }
+        self.flushing.store(NONE, Ordering::SeqCst);
     }
 
     pub fn open(&self) -> usize {
@@ -81,22 +107,23 @@ pub(super) struct EventLoop {
 }
 
 impl EventLoop {
-    pub fn start(number: usize, shared: Arc<Shared>) -> io::Result<EventLoop> {
+    pub fn start(number: usize, name: String, shared: Arc<Shared>) -> io::Result<EventLoop> {
         let (jobs, queue) = mpsc::channel(QUEUE);
         let handle = Handle { jobs, load: Arc::default() };
         let stop = Arc::new(Notify::new());
-        let hosted = shared.hosted.clone();
+        let (of_turn, load) = (shared.clone(), handle.load.clone());
+        let turn = move || of_turn.turn(number, &load);
         let runtime = Builder::new_current_thread()
             .enable_io()
             .enable_time()
             .max_blocking_threads(4)
-            .on_thread_park(move || hosted.turn())
+            .on_thread_park(turn)
             // These are the threads that answer what takes longer.
             .on_thread_start(|| WATCHED.set(watch_me().ok()))
             .on_thread_stop(|| drop(WATCHED.take()))
             .build()?;
         let (shared_, stop_, load) = (shared.clone(), stop.clone(), handle.load.clone());
-        let builder = thread::Builder::new().name(format!("millrace-loop-{number}"));
+        let builder = thread::Builder::new().name(name);
         let thread = millrace_threads::spawn(builder, move || {
             shared_.hosted.turn(); // From now on the gates are driven.
             runtime.block_on(run(queue, shared_, stop_, load));
@@ -225,13 +252,27 @@ fn hand_over(incoming: Incoming, shared: &Shared, loops: &[Handle]) {
         return;
     }
     counters.connections.fetch_add(1, Ordering::Relaxed);
-    let least = loops.iter().min_by_key(|handle| handle.load.load(Ordering::Relaxed)).expect("there is a loop");
-    // Counted here, so that of many that come at once each sees the ones before it.
-    least.load.fetch_add(1, Ordering::Relaxed);
+    let least = claim(shared, loops);
     if least.jobs.try_send(Job::Serve(incoming)).is_err() {
         least.load.fetch_sub(1, Ordering::Relaxed);
         counters.connections.fetch_sub(1, Ordering::Relaxed);
         shared.count_dropped();
+    }
+}
+
+/// Counts one connection more for the loop with the fewest that does not wait for the disk.
+fn claim<'l>(shared: &Shared, loops: &'l [Handle]) -> &'l Handle {
+    loop {
+        let flushing = shared.flushing.load(Ordering::SeqCst);
+        let free = loops.iter().enumerate().filter(|(number, _)| *number != flushing);
+        let least = free.min_by_key(|(_, handle)| handle.load.load(Ordering::Relaxed));
+        let (number, least) = least.expect("one loop at most waits for the disk, and only if there are two");
+        // Counted here, so that of many that come at once each sees the ones before it.
+        least.load.fetch_add(1, Ordering::SeqCst);
+        if shared.flushing.load(Ordering::SeqCst) != number {
+            return least;
+        }
+        least.load.fetch_sub(1, Ordering::SeqCst);
     }
 }
 

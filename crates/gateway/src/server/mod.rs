@@ -76,13 +76,17 @@ impl Server {
         }
         let unix = options.socket.as_deref().map(listen::unix).transpose()?;
         bound.socket.clone_from(&options.socket);
-        let shared = Arc::new(Shared::new(hosted, options.connections_max));
-        let loops = (0..options.loops.max(1))
-            .map(|number| EventLoop::start(number, shared.clone()))
+        let shared = Arc::new(Shared::new(hosted, options.connections_max, options.loops));
+        // Who accepts serves nobody: a loop with one connection may wait for the disk, and newcomers must not wait with it.
+        let names = (0..options.loops.max(1)).map(|number| format!("millrace-loop-{number}"));
+        let loops = names
+            .chain(["millrace-accept".to_owned()])
+            .enumerate()
+            .map(|(number, name)| EventLoop::start(number, name, shared.clone()))
             .collect::<std::io::Result<Vec<_>>>()
             .map_err(|error| Code::ListenFailed.error(format!("a thread could not be started: {error}")))?;
-        let peers: Vec<_> = loops.iter().map(EventLoop::handle).collect();
-        loops[0].accept(listeners, unix, peers);
+        let (acceptor, serving) = loops.split_last().expect("there is a loop that accepts");
+        acceptor.accept(listeners, unix, serving.iter().map(EventLoop::handle).collect());
         Ok(Server { _socket: bound.socket.clone().map(SocketFile), bound, shared, loops })
     }
 

@@ -11,6 +11,7 @@ use super::site::Site;
 use millrace_journal::{Durability, Journal, Position};
 use millrace_wire::{Code, Error, Result};
 use std::{
+    cell::Cell,
     future::Future,
     pin::Pin,
     sync::{
@@ -19,8 +20,11 @@ use std::{
     },
     task::{Context, Poll, Waker},
     thread::{self, Thread},
-    time::Duration,
+    time::{Duration, Instant},
 };
+
+/// A flush that a loop with one connection waits for by itself.
+const QUICK: Duration = Duration::from_millis(1);
 
 /// Whether an error tells of nothing that has to be true later: of the request alone, of a moment that is over when it is
 /// heard, or of a journal that makes nothing durable any more.
@@ -44,6 +48,11 @@ fn tells_no_state(code: Code) -> bool {
     of_request || of_moment || of_disk || of_end || code.id().starts_with("MR1")
 }
 
+thread_local! {
+    /// Something that this thread serves has begun to wait since the thread last had its turn alone.
+    static WAITS: Cell<bool> = const { Cell::new(false) };
+}
+
 /// Holds what waits for durability.
 pub struct Gate {
     journal: Journal,
@@ -52,6 +61,8 @@ pub struct Gate {
     any: AtomicBool,
     /// Whether anybody ever called [`Gate::turn`]; otherwise who waits wakes the flusher at once.
     driven: AtomicBool,
+    /// Whether the last flush took less than [`QUICK`].
+    quick: AtomicBool,
     flusher: OnceLock<Option<Thread>>,
     myself: Weak<Gate>,
     /// Sites that hold nothing, one bit each.
@@ -66,6 +77,7 @@ impl Gate {
             waiting: Mutex::default(),
             any: AtomicBool::new(false),
             driven: AtomicBool::new(false),
+            quick: AtomicBool::new(false),
             flusher: OnceLock::new(),
             myself: myself.clone(),
             #[cfg(feature = "liar")]
@@ -120,6 +132,16 @@ impl Gate {
         }
     }
 
+    /// [`Gate::turn`] by a loop with a single connection. It holds up nobody else, so it flushes itself and spares its client
+    /// two wake-ups, as long as flushes are quick and it is its own client that waits.
+    pub fn turn_alone(&self) {
+        let waits = WAITS.replace(false);
+        match waits && self.any.load(Ordering::Acquire) && self.quick.load(Ordering::Relaxed) {
+            true => self.flush(),
+            false => self.turn(),
+        }
+    }
+
     /// A gate that cannot have a thread flushes where it is asked to.
     fn wake_flusher(&self) {
         let start = || {
@@ -136,7 +158,9 @@ impl Gate {
 
     /// One flush for all who wait. Who fails to flush hears of it through the journal's health.
     fn flush(&self) {
+        let begun = Instant::now();
         let result = self.journal.sync(self.journal.tail());
+        self.quick.store(begun.elapsed() < QUICK, Ordering::Relaxed);
         let durable = self.journal.durable();
         let mut waiting = self.waiting();
         let mut woken = Vec::with_capacity(waiting.len());
@@ -153,6 +177,7 @@ impl Gate {
     }
 
     fn wait_for(&self, upto: Position, waker: &Waker) {
+        WAITS.set(true);
         self.waiting().push((upto, waker.clone()));
         self.any.store(true, Ordering::Release);
         if !self.driven.load(Ordering::Relaxed) {
