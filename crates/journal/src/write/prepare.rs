@@ -164,12 +164,19 @@ impl Inner {
         AHEAD_BYTES.min(self.segments.bytes() / 4)
     }
 
+    /// Less room than this is short. Where room is flushed it is made piece by piece as it is used, for whoever flushes entries
+    /// waits for the pieces that are on their way to the disk; elsewhere many pieces at a time cost fewer wake-ups.
+    fn short_bytes(&self) -> u64 {
+        let ahead = self.ahead_bytes();
+        if self.segments.through { ahead - ahead / 16 } else { ahead / 2 }
+    }
+
     /// Wakes the background thread if room ahead gets short.
     #[inline]
     pub(crate) fn nudge_preparer(&self, tail: u64) {
         let ready = self.control.upkeep.ready.load(Ordering::Relaxed);
         let usable = if self.segments.through { ready } else { ready.min(self.present.load(Ordering::Relaxed)) };
-        if usable.saturating_sub(tail) < self.ahead_bytes() / 2
+        if usable.saturating_sub(tail) < self.short_bytes()
             && self.grows(tail)
             && let Some(thread) = self.preparer.get()
             && !self.nudged.load(Ordering::Relaxed)

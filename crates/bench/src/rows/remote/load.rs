@@ -34,6 +34,8 @@ const READY_MAX_BYTES: usize = 64 << 10;
 const CURVE: [f64; 7] = [0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 2.0];
 /// Answers that have not come so long after the load has ended are missing.
 const LATEST: Duration = Duration::from_secs(20);
+/// Rates tried for a minute, each four fifths of the one before.
+const MINUTES_MOST: u32 = 6;
 const FIRST_REQUEST: u64 = 2;
 
 /// One connection of the load.
@@ -251,10 +253,10 @@ pub fn held(context: &Context) -> Outcome<Measured> {
     let minute = loop {
         let minute = window(&host, &namespace, rate, long)?;
         tries += 1;
-        if minute.is_held() || tries == 3 {
+        if minute.is_held() || tries == MINUTES_MOST {
             break minute;
         }
-        rate *= 0.85;
+        rate *= 0.8;
     };
     let mut curve = Vec::new();
     for share in CURVE {
