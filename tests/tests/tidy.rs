@@ -41,6 +41,19 @@ const UNSAFE_FILES: [&str; 17] = [
     "threads/src/system.rs",
 ];
 
+/// Where threads and tasks may be started, each place with what stands there: whoever else wants one asks these, and so it
+/// is missed when it ends as it should not.
+const STARTS: [(&str, &str); 7] = [
+    ("crates/threads/src/lib.rs", ".spawn("), // in a table that two watchers look at
+    ("crates/gateway/src/server/tasks.rs", ".spawn("), // carries a fuse
+    ("crates/gateway/src/server/tasks.rs", "tokio::spawn("), // of one connection
+    ("crates/client/src/session/mod.rs", "tokio::spawn("), // when it is dropped, all who wait are told
+    // Whoever asks for something that takes long waits for it.
+    ("crates/gateway/src/documents/mod.rs", "spawn_blocking("),
+    ("crates/gateway/src/http/api/mod.rs", "spawn_blocking("),
+    ("crates/gateway/src/wire/waits.rs", "spawn_blocking("),
+];
+
 const FILE_LINES_MAX: usize = 800;
 const FOLDER_FILES_MAX: usize = 12;
 const LINE_CHARS_MAX: usize = 160;
@@ -121,6 +134,36 @@ fn unsafe_stands_in_named_files_only_and_says_why() {
             assert!(named, "{file} has `unsafe`; if it must, name it in {}", file!());
             assert!(reasons >= blocks, "{file}: {blocks} unsafe blocks, {reasons} reasons");
         }
+    }
+}
+
+#[test]
+fn threads_and_tasks_start_where_they_are_missed() {
+    let starts =
+        ["thread::spawn(", "tokio::spawn(", "task::spawn(", ".spawn(", "scope(", "_scoped(", "_blocking(", "JoinSet"];
+    let is_product = |file: &&String| {
+        let outside = ["crates/bench/", "sdk/", "tests/", "fuzz/", "examples/"];
+        file.ends_with(".rs") && file.contains("/src/") && !outside.iter().any(|folder| file.starts_with(folder))
+    };
+    let mut found = 0;
+    for file in files().iter().filter(is_product).filter(|file| !file.contains("/tests")) {
+        let text = text(file);
+        let product = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or(&text);
+        for line in product.lines().map(|line| line.split("//").next().unwrap_or("")) {
+            for start in starts.iter().filter(|start| line.contains(**start)) {
+                let allowed = STARTS.iter().any(|(at, what)| file == at && what.contains(start));
+                // `tokio::spawn(` and the like are told from `millrace_threads::spawn(` by the name before.
+                assert!(
+                    allowed,
+                    "{file} starts a thread or task nobody would miss: use millrace_threads or tasks: {line}"
+                );
+                found += 1;
+            }
+        }
+    }
+    assert!(found >= STARTS.len(), "a place in {} starts nothing", file!());
+    for (file, start) in STARTS {
+        assert!(text(file).contains(start), "{file} has no `{start}`");
     }
 }
 

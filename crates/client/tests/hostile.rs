@@ -9,6 +9,7 @@ use millrace_wire::{
     protocol::{Appended, Done, Failure, Ping, Pong, Record, Records, Seqno, Welcome},
 };
 use std::{
+    future::Future,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -351,4 +352,22 @@ fn an_interrupted_call_gives_up() {
     let client = blocking::Client::connect(&place, &options).unwrap();
     let error = client.get("raw", 1, Wait::ms(60_000)).unwrap_err();
     assert_eq!(error.code(), Code::CallInterrupted);
+}
+
+#[test]
+fn whoever_waits_is_told_when_the_task_of_the_connection_ends() {
+    let place = host(|peer| peer.greeted().linger());
+    let (of_connection, of_user) = (runtime(), runtime());
+    let options = Options { request_timeout_ms: 3_600_000, silence_max_ms: 3_600_000, ..quick() };
+    let client = of_connection.block_on(Client::connect(&place, &options)).unwrap();
+    let append = async { client.append("a", b"x", AppendOptions::default()).await };
+    let asked = of_user.block_on(async {
+        let mut append = std::pin::pin!(append);
+        let first = std::future::poll_fn(|cx| std::task::Poll::Ready(append.as_mut().poll(cx))).await;
+        assert!(first.is_pending());
+        // With its runtime goes the task, as it would by a panic.
+        of_connection.shutdown_background();
+        append.await
+    });
+    assert_eq!(asked.unwrap_err().code(), Code::ConnectionLost);
 }

@@ -1,5 +1,6 @@
 //! What one server serves.
 
+use crate::server::Silence;
 use millrace_node::{Door, Principal, Served};
 use millrace_wire::{Code, Result};
 use std::{
@@ -24,6 +25,8 @@ pub struct Hosted {
     served: Vec<Served>,
     started: Instant,
     draining: AtomicBool,
+    /// Connections over which nothing is asked.
+    pub(crate) silence: Silence,
     /// What is counted, for metrics.
     pub counters: Counters,
 }
@@ -52,7 +55,8 @@ pub struct Counters {
 impl Hosted {
     /// Serves these namespaces.
     pub fn new(served: Vec<Served>) -> Self {
-        Self { served, started: Instant::now(), draining: AtomicBool::new(false), counters: Counters::default() }
+        let (draining, silence, counters) = (AtomicBool::new(false), Silence::default(), Counters::default());
+        Self { served, started: Instant::now(), draining, silence, counters }
     }
 
     /// The namespaces.

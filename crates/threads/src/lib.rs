@@ -4,7 +4,8 @@
 //! and a host that goes on without it hangs in part. So every long-lived thread is started by [`spawn`] and stands in one
 //! table until it says that it ends. A host calls [`guard`]: two watchers look at the table a few times a second, each
 //! at the other too, and end the process at once, loudly, when somebody is missing. A thread that panics ends it
-//! likewise. The journal needs no more than that: it recovers, and whoever supervises the host starts it again.
+//! likewise, and so does a task that carries a [`Fuse`]. The journal needs no more than that: it recovers, and whoever
+//! supervises the host starts it again.
 //!
 //! The watchers take no lock and allocate nothing: whoever vanished may have held the lock of either.
 
@@ -29,6 +30,7 @@ const EVERY: Duration = Duration::from_millis(100);
 const LOOKS_MAX: u16 = 3_000;
 /// How long whoever finds that somebody is missing waits for another who reports it already.
 const REPORT_PATIENCE: Duration = Duration::from_secs(3);
+const PANICKED: &str = "panicked; what it said stands above";
 /// Longest report.
 const REPORT_BYTES_MAX: usize = 1024;
 
@@ -144,7 +146,19 @@ pub struct Watched {
 impl Drop for Watched {
     fn drop(&mut self) {
         if thread::panicking() && GUARDED.load(SeqCst) == std::process::id() {
-            end(Code::ThreadPanicked, &name(&TABLE[self.seat.0]), "panicked; what it said stands above");
+            end(Code::ThreadPanicked, "thread", &name(&TABLE[self.seat.0]), PANICKED);
+        }
+    }
+}
+
+/// Carried by a task that the process cannot do without, until it ends: dropped by a panic, it ends a guarded process
+/// as the panic of a thread does. A task's own runtime would go on without it.
+pub struct Fuse(pub &'static str);
+
+impl Drop for Fuse {
+    fn drop(&mut self) {
+        if thread::panicking() && GUARDED.load(SeqCst) == std::process::id() {
+            end(Code::ThreadPanicked, "task", self.0.as_bytes(), PANICKED);
         }
     }
 }
@@ -168,18 +182,18 @@ fn look(process: u32, waited: &mut [u16]) {
         let thread = who as u32; // the lower half
         *waited = if who == mark(process, 0) { *waited + 1 } else { 0 };
         if *waited >= LOOKS_MAX {
-            end(Code::ThreadVanished, b"a new thread", "never began");
+            end(Code::ThreadVanished, "thread", b"a new thread", "never began");
         }
         let gone = who == mark(process, thread) && thread != 0 && system::is_gone(process, thread);
         // It may have said that it ends, and done so, between the two looks at it.
         if gone && slot.who.load(SeqCst) == who {
-            end(Code::ThreadVanished, &name(slot), "is gone and did not say that it ends");
+            end(Code::ThreadVanished, "thread", &name(slot), "is gone and did not say that it ends");
         }
     }
 }
 
 /// Says what happened and ends the process, without a lock, without memory, without waiting for anybody.
-fn end(code: Code, name: &[u8], what: &str) -> ! {
+fn end(code: Code, kind: &str, name: &[u8], what: &str) -> ! {
     if REPORTING.swap(true, SeqCst) {
         thread::sleep(REPORT_PATIENCE);
     }
@@ -188,7 +202,7 @@ fn end(code: Code, name: &[u8], what: &str) -> ! {
     // What does not fit is cut off.
     let _ = write!(
         report,
-        "error[{}]: thread '{name}' {what}\n  cause: {}\n  remedy: {}\n",
+        "error[{}]: {kind} '{name}' {what}\n  cause: {}\n  remedy: {}\n",
         code.id(),
         code.cause(),
         code.remedy()

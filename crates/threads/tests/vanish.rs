@@ -5,7 +5,7 @@
 
 #![allow(unsafe_code)] // The system call that ends one thread.
 
-use millrace_threads::{guard, spawn, watch_me};
+use millrace_threads::{Fuse, guard, spawn, watch_me};
 use std::{
     fs,
     path::Path,
@@ -72,7 +72,17 @@ fn play(case: &str) {
             unsafe { libc::syscall(libc::SYS_tgkill, std::process::id(), one, libc::SIGUSR1) };
         }
         "panics" => drop(spawn::<()>(named("miller"), || panic!("the wheel broke")).unwrap()),
+        "a task panics whose runtime goes on" => {
+            let task = || {
+                let _fuse = Fuse("grind");
+                panic!("the wheel broke")
+            };
+            drop(std::panic::catch_unwind(task));
+        }
         "ends" => {
+            // A panic elsewhere is none of a task that ends as it should.
+            drop(std::panic::catch_unwind(|| panic!("no task's")));
+            drop(Fuse("grind"));
             for _ in 0..100 {
                 spawn(named("miller"), || thread::sleep(Duration::from_millis(20))).unwrap().join().unwrap();
             }
@@ -88,11 +98,11 @@ fn run(case: &str) -> Output {
     Command::new(std::env::current_exe().unwrap()).env(CASE, case).output().unwrap()
 }
 
-fn ends_loudly(case: &str, code: &str, name: &str) {
+fn ends_loudly(case: &str, code: &str, who: &str) {
     let output = run(case);
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{case}: {said}");
-    assert!(said.contains(&format!("error[{code}]: thread '{name}' ")), "{case}: {said}");
+    assert!(said.contains(&format!("error[{code}]: {who} ")), "{case}: {said}");
     assert!(said.contains("\n  cause: ") && said.contains("\n  remedy: "), "{case}: {said}");
     println!("{case}: {}", said.lines().find(|line| line.contains(code)).unwrap_or_default());
 }
@@ -101,11 +111,12 @@ fn main() {
     if let Ok(case) = std::env::var(CASE) {
         return play(&case);
     }
-    ends_loudly("vanishes", "MR5004", "miller");
-    ends_loudly("vanishes with the lock that all need", "MR5004", "miller");
-    ends_loudly("a watcher vanishes", "MR5004", "millrace-guard");
-    ends_loudly("the first thread vanishes", "MR5004", "main");
-    ends_loudly("panics", "MR5005", "miller");
+    ends_loudly("vanishes", "MR5004", "thread 'miller'");
+    ends_loudly("vanishes with the lock that all need", "MR5004", "thread 'miller'");
+    ends_loudly("a watcher vanishes", "MR5004", "thread 'millrace-guard'");
+    ends_loudly("the first thread vanishes", "MR5004", "thread 'main'");
+    ends_loudly("panics", "MR5005", "thread 'miller'");
+    ends_loudly("a task panics whose runtime goes on", "MR5005", "task 'grind'");
     let output = run("ends");
     assert!(output.status.success() && output.stdout.ends_with(b"all is well\n"), "{output:?}");
 }

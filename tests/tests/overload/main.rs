@@ -1,8 +1,10 @@
 //! More of everything than a host can do: it says so clearly, costs bounded memory, harms nobody else, loses nothing that
 //! was acknowledged, does nothing that was refused, and is as before when it is over.
 
+mod connections;
 mod functions;
 mod memory;
+mod pace;
 
 use millrace_tests::{Host, Place, raw::memory_bytes};
 use std::{

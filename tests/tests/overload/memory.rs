@@ -3,7 +3,7 @@
 use crate::{LARGE_BYTES, OWN_BYTES, Peak, slack_bytes};
 use millrace_tests::{
     Place, eventually,
-    raw::{Client, framed, hello},
+    raw::{Client, LONG, framed, hello},
 };
 use millrace_wire::protocol::{Append, Appended, Failure, Get, PREFACE, Record, Records, Tail};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -87,6 +87,36 @@ fn clients_that_never_read_large_answers_share_one_bound_and_the_others_go_on() 
     is_there();
     drop(deaf);
     eventually("there is memory again", is_there);
+    peak.expect_within(LARGE_BYTES + DEAF as u64 * OWN_BYTES + slack_bytes());
+}
+
+#[test]
+fn web_clients_that_never_take_large_answers_share_the_same_bound() {
+    const DEAF: usize = 80;
+    let place = place(1000);
+    let host = place.serve_tcp([] as [&str; 0]);
+    let port = host.port();
+    let mut witness = Client::connect(port);
+    append_large(&mut witness, 14_000_000);
+    let peak = Peak::of(&host);
+    let ask = |accept: &str| {
+        let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+        let path = "/v1/namespaces/main/logs/large/records/1";
+        let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nAccept: {accept}\r\n\r\n");
+        stream.write_all(request.as_bytes()).unwrap();
+        stream.set_read_timeout(Some(LONG)).unwrap();
+        // The head of each answer is taken, so that it is made before the next one is asked for.
+        let mut head = [0; 12];
+        stream.read_exact(&mut head).unwrap();
+        (stream, String::from_utf8(head.to_vec()).unwrap())
+    };
+    let answers: Vec<_> = (0..DEAF).map(|n| ask(["*/*", "application/json"][n % 2])).collect();
+    let given = answers.iter().filter(|(_, head)| head == "HTTP/1.1 200").count();
+    assert!(answers.iter().all(|(_, head)| ["HTTP/1.1 200", "HTTP/1.1 503"].contains(&&**head)));
+    assert!((8..40).contains(&given), "{given} large answers at once");
+    assert_eq!(witness.append(b"small"), 1);
+    drop(answers);
+    eventually("there is memory again", || ask("*/*").1 == "HTTP/1.1 200");
     peak.expect_within(LARGE_BYTES + DEAF as u64 * OWN_BYTES + slack_bytes());
 }
 

@@ -230,3 +230,10 @@ impl Future for Driver {
         }
     }
 }
+
+impl Drop for Driver {
+    /// However it ends, also by a panic or with its runtime: nobody waits for what nobody brings any more.
+    fn drop(&mut self) {
+        self.shared.close(&Code::ConnectionLost.error("the task that serves the connection has ended"));
+    }
+}

@@ -200,10 +200,13 @@ impl Shared {
         }
     }
 
-    /// Ends the connection for everybody.
+    /// Ends the connection for everybody; the first reason counts.
     pub fn close(&self, error: &Error) {
         let mut state = self.state();
-        state.closed.get_or_insert_with(|| error.clone());
+        if state.closed.is_some() {
+            return;
+        }
+        state.closed = Some(error.clone());
         state.out = Vec::new();
         let (mut tails, mut ones) = (HashMap::new(), Vec::new());
         for (request, waiting) in mem::take(&mut state.waiting) {

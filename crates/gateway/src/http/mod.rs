@@ -52,6 +52,8 @@ const LINGER_MAX_BYTES: usize = 32 << 20;
 /// For the last words to a client that was too slow.
 const FAREWELL: Duration = Duration::from_secs(1);
 
+pub(crate) use response::raw_refusal as refusal;
+
 /// Serves one connection until either side has had enough.
 pub(crate) async fn serve<S>(stream: S, principal: Principal, hosted: Arc<Hosted>, stopping: &Notify)
 where
@@ -67,9 +69,9 @@ where
         stream = idle;
         let next = tokio::select! {
             () = &mut stopping => return,
-            next = timeout(IDLE_PATIENCE, stream.begins()) => next,
+            next = session.hosted.silence.until(timeout(IDLE_PATIENCE, stream.begins())) => next,
         };
-        if !matches!(next, Ok(Ok(true))) {
+        if !matches!(next, Some(Ok(Ok(true)))) {
             return;
         }
     }

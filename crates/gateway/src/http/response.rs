@@ -8,7 +8,7 @@ use hyper::{
     body::{Body, Bytes, Frame, SizeHint},
     header::{ALLOW, CONTENT_TYPE, HeaderValue, RETRY_AFTER},
 };
-use millrace_wire::{Code, Error};
+use millrace_wire::{Code, Error, Result};
 use serde::Serialize;
 use std::{
     convert::Infallible,
@@ -24,8 +24,6 @@ pub(super) type Response = hyper::Response<Content>;
 /// The body of an answer.
 pub(super) struct Content {
     source: Source,
-    /// What of the memory for large bodies it takes.
-    reserved: Option<Reservation>,
     /// The request is answered when the last of this is gone.
     turn: Option<Turn>,
 }
@@ -37,22 +35,45 @@ enum Source {
 
 impl Content {
     pub fn whole(bytes: impl Into<Bytes>) -> Self {
-        Self { source: Source::Whole(bytes.into()), reserved: None, turn: None }
+        Self { source: Source::Whole(bytes.into()), turn: None }
     }
 
     /// Parts as they come; the stream is asked for the next when there is room for it.
     pub fn stream(stream: impl Stream<Item = Bytes> + Send + 'static) -> Self {
-        Self { source: Source::Stream(Box::pin(stream)), reserved: None, turn: None }
+        Self { source: Source::Stream(Box::pin(stream)), turn: None }
     }
 
-    pub fn reserved(mut self, reserved: Option<Reservation>) -> Self {
-        self.reserved = reserved;
-        self
+    /// The same body; a large one takes of the memory for what is large, and is refused if there is none.
+    pub fn counted(mut self) -> Result<Self> {
+        if let Source::Whole(bytes) = &mut self.source
+            && let Some(reserved) = Reservation::of(bytes.len())?
+        {
+            // hyper lets go of this as soon as it has the bytes, but of those only when the client has taken the last.
+            *bytes = Bytes::from_owner(Counted { bytes: std::mem::take(bytes), _reserved: reserved });
+        }
+        Ok(self)
+    }
+
+    /// How long it is, if that is known.
+    pub fn length(&self) -> u64 {
+        self.size_hint().exact().unwrap_or(0)
     }
 
     pub fn of_turn(mut self, turn: Turn) -> Self {
         self.turn = Some(turn);
         self
+    }
+}
+
+/// A body and the memory that it takes.
+struct Counted {
+    bytes: Bytes,
+    _reserved: Reservation,
+}
+
+impl AsRef<[u8]> for Counted {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
     }
 }
 
@@ -120,7 +141,7 @@ pub(super) fn status_of(code: Code) -> StatusCode {
         HttpHeadTooLong => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
         // A host whose disk failed ends, and whoever looks after it starts it again.
         Busy | HttpMemoryShort | HttpStopping | ReadOnly | TooManyProcesses | OutboxFull | FlushFailed
-        | JournalPoisoned => StatusCode::SERVICE_UNAVAILABLE,
+        | JournalPoisoned | ConnectionsExhausted => StatusCode::SERVICE_UNAVAILABLE,
         DiskFull | JournalFull => StatusCode::INSUFFICIENT_STORAGE,
         LogNameInvalid | NameInvalid | SeqnoInvalid | EventIdInvalid | ValueInvalid | HistoryInvalid | KeyInvalid
         | ClockAhead | AddressInvalid | HttpBodyInvalid | HttpParameterInvalid | HttpMalformed => {
@@ -167,10 +188,11 @@ pub(super) fn method_refused(allowed: &'static str) -> Response {
 }
 
 /// A refusal as bytes, where there is no request to answer; the connection closes after it.
-pub(super) fn raw_refusal(error: &Error) -> Vec<u8> {
+pub(crate) fn raw_refusal(error: &Error) -> Vec<u8> {
     let (status, text) = (status_of(error.code()), failure_text(error));
+    let after = error.retry_after_ms().map(|ms| format!("retry-after: {}\r\n", ms.div_ceil(1000))).unwrap_or_default();
     let head = format!(
-        "HTTP/1.1 {} {}\r\ncontent-type: application/json\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
+        "HTTP/1.1 {} {}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n{after}connection: close\r\n\r\n",
         status.as_u16(),
         status.canonical_reason().unwrap_or("Error"),
         text.len()

@@ -58,7 +58,12 @@ impl Session {
             Ok(outcome) => outcome,
             Err(_) => Err(Code::HostInternal.error("the request could not be answered")),
         };
-        let response = outcome.unwrap_or_else(|error| response::failure(&error));
+        let counted = outcome.and_then(|response| {
+            let (head, content) = response.into_parts();
+            Ok(Response::from_parts(head, content.counted()?))
+        });
+        let response = counted.unwrap_or_else(|error| response::failure(&error));
+        self.activity.owes(response.body().length());
         if response.status().is_client_error() || response.status().is_server_error() {
             counters.failures.fetch_add(1, Ordering::Relaxed);
             if has_body {

@@ -78,8 +78,8 @@ fn dial(peer: &Peer, is_stopping: &dyn Fn() -> bool) -> Result<TcpStream> {
         // Whoever asked may have stopped waiting.
         let _ = sender.send(reach());
     };
-    let thread = thread::Builder::new().name("millrace-dial".into()).stack_size(DIAL_STACK_BYTES).spawn(connect);
-    thread.map_err(|error| unreachable(peer, &error))?;
+    let builder = thread::Builder::new().name("millrace-dial".into()).stack_size(DIAL_STACK_BYTES);
+    millrace_threads::spawn(builder, connect).map_err(|error| unreachable(peer, &error))?;
     loop {
         match receiver.recv_timeout(STOP_LOOK) {
             Ok(answer) => return answer,

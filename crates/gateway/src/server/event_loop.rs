@@ -1,15 +1,18 @@
 //! One event loop: a thread, and the connections it was given.
 
-use super::stream::{Rewound, Stream};
+use super::{
+    stream::{Rewound, Stream},
+    tasks,
+};
 use crate::{Hosted, http, wire};
 use millrace_node::Principal;
 use millrace_threads::{Watched, watch_me};
-use millrace_wire::{Code, Result, protocol::PREFACE};
+use millrace_wire::{Code, Error, Result, protocol::PREFACE};
 use std::{
     cell::Cell,
     io,
-    net::TcpListener,
-    os::unix::net::UnixListener,
+    net::TcpListener as StdTcpListener,
+    os::unix::net::UnixListener as StdUnixListener,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicUsize, Ordering},
@@ -18,9 +21,10 @@ use std::{
     time::Duration,
 };
 use tokio::{
-    io::AsyncReadExt,
-    runtime::Builder,
-    sync::{Notify, mpsc},
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{TcpListener, UnixListener},
+    runtime::{self, Builder},
+    sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc},
     time::{sleep, timeout},
 };
 
@@ -30,6 +34,11 @@ const PREFACE_PATIENCE: Duration = Duration::from_secs(30);
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// Accepted connections that a loop has not taken yet.
 const QUEUE: usize = 1024;
+/// So many connections may be open beyond the bound, while silent ones that make room for them close.
+const ROOM_MAKING: usize = 64;
+/// Whoever is one too many is told so in its protocol: so many at once, each within this time.
+const REFUSING_MAX: usize = 256;
+const REFUSING_PATIENCE: Duration = Duration::from_secs(4);
 /// An idle TCP connection is probed after this; one whose other end is gone is noticed.
 const KEEPALIVE: Duration = Duration::from_secs(60);
 
@@ -43,6 +52,7 @@ pub(super) struct Shared {
     pub hosted: Arc<Hosted>,
     pub stopping: Notify,
     connections_max: usize,
+    refusing: Arc<Semaphore>,
     stopped: AtomicBool,
     /// The loop that waits for the disk by itself, [`NONE`], or [`NEVER`].
     flushing: AtomicUsize,
@@ -56,7 +66,8 @@ const NEVER: usize = usize::MAX - 1;
 impl Shared {
     pub fn new(hosted: Arc<Hosted>, connections_max: usize, loops: usize) -> Self {
         let flushing = if loops > 1 { NONE } else { NEVER }.into();
-        Self { hosted, stopping: Notify::new(), connections_max, stopped: AtomicBool::new(false), flushing }
+        let (stopping, refusing) = (Notify::new(), Arc::new(Semaphore::new(REFUSING_MAX)));
+        Self { hosted, stopping, connections_max, refusing, stopped: AtomicBool::new(false), flushing }
     }
 
     /// What loop `number` does before it sleeps: flush for all that the gates hold.
@@ -82,25 +93,21 @@ impl Shared {
     }
 }
 
-enum Job {
-    Serve(Incoming),
-    Accept { tcp: Vec<TcpListener>, unix: Option<UnixListener>, loops: Vec<Handle> },
-}
-
 enum Incoming {
     Tcp(std::net::TcpStream, Principal),
     Unix(std::os::unix::net::UnixStream, Principal),
 }
 
-/// Where a loop takes its jobs from, and how many connections it has.
+/// Where a loop takes its connections from, and how many connections it has.
 #[derive(Clone)]
 pub(super) struct Handle {
-    jobs: mpsc::Sender<Job>,
+    incoming: mpsc::Sender<Incoming>,
     load: Arc<AtomicUsize>,
 }
 
 pub(super) struct EventLoop {
     handle: Handle,
+    runtime: runtime::Handle,
     stop: Arc<Notify>,
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
@@ -108,8 +115,8 @@ pub(super) struct EventLoop {
 
 impl EventLoop {
     pub fn start(number: usize, name: String, shared: Arc<Shared>) -> io::Result<EventLoop> {
-        let (jobs, queue) = mpsc::channel(QUEUE);
-        let handle = Handle { jobs, load: Arc::default() };
+        let (incoming, queue) = mpsc::channel(QUEUE);
+        let handle = Handle { incoming, load: Arc::default() };
         let stop = Arc::new(Notify::new());
         let (of_turn, load) = (shared.clone(), handle.load.clone());
         let turn = move || of_turn.turn(number, &load);
@@ -123,22 +130,42 @@ impl EventLoop {
             .on_thread_stop(|| drop(WATCHED.take()))
             .build()?;
         let (shared_, stop_, load) = (shared.clone(), stop.clone(), handle.load.clone());
+        let entry = runtime.handle().clone();
         let builder = thread::Builder::new().name(name);
         let thread = millrace_threads::spawn(builder, move || {
             shared_.hosted.turn(); // From now on the gates are driven.
             runtime.block_on(run(queue, shared_, stop_, load));
             runtime.shutdown_background();
         })?;
-        Ok(EventLoop { handle, stop, shared, thread: Some(thread) })
+        Ok(EventLoop { handle, runtime: entry, stop, shared, thread: Some(thread) })
     }
 
     pub fn handle(&self) -> Handle {
         self.handle.clone()
     }
 
-    pub fn accept(&self, tcp: Vec<TcpListener>, unix: Option<UnixListener>, loops: Vec<Handle>) {
-        let job = Job::Accept { tcp, unix, loops };
-        self.handle.jobs.try_send(job).unwrap_or_else(|_| unreachable!("the queue of a new loop is empty"));
+    /// Takes connections from these listeners from now on and gives them to the loops.
+    ///
+    /// # Errors
+    ///
+    /// A listener cannot be listened to: nobody would ever come through it.
+    pub fn accept(
+        &self,
+        tcp: Vec<StdTcpListener>,
+        unix: Option<StdUnixListener>,
+        loops: Vec<Handle>,
+    ) -> io::Result<()> {
+        let _within = self.runtime.enter();
+        let loops = Arc::new(loops);
+        for listener in tcp {
+            let accept = accept_tcp(TcpListener::from_std(listener)?, self.shared.clone(), loops.clone());
+            tasks::vital(&self.runtime, "accept TCP", accept);
+        }
+        if let Some(listener) = unix {
+            let accept = accept_unix(UnixListener::from_std(listener)?, self.shared.clone(), loops);
+            tasks::vital(&self.runtime, "accept Unix", accept);
+        }
+        Ok(())
     }
 
     pub fn stop(&mut self) {
@@ -150,34 +177,21 @@ impl EventLoop {
     }
 }
 
-async fn run(mut jobs: mpsc::Receiver<Job>, shared: Arc<Shared>, stop: Arc<Notify>, load: Arc<AtomicUsize>) {
+async fn run(mut queue: mpsc::Receiver<Incoming>, shared: Arc<Shared>, stop: Arc<Notify>, load: Arc<AtomicUsize>) {
     loop {
-        let job = tokio::select! {
+        let incoming = tokio::select! {
             () = stop.notified() => return,
-            job = jobs.recv() => job,
+            incoming = queue.recv() => incoming,
         };
-        match job {
-            None => return,
-            Some(Job::Accept { tcp, unix, loops }) => {
-                let loops = Arc::new(loops);
-                for listener in tcp {
-                    tokio::spawn(accept_tcp(listener, shared.clone(), loops.clone()));
-                }
-                if let Some(listener) = unix {
-                    tokio::spawn(accept_unix(listener, shared.clone(), loops.clone()));
-                }
+        let Some(incoming) = incoming else { return };
+        let (shared, guard) = (shared.clone(), Guard { shared: shared.clone(), load: load.clone() });
+        tasks::of_connection(async move {
+            let _guard = guard;
+            if let Err(error) = serve(incoming, shared).await {
+                // Whose fault it was has been told to the other end; here it is only counted.
+                drop(error);
             }
-            Some(Job::Serve(incoming)) => {
-                let (shared, guard) = (shared.clone(), Guard { shared: shared.clone(), load: load.clone() });
-                tokio::spawn(async move {
-                    let _guard = guard;
-                    if let Err(error) = serve(incoming, shared).await {
-                        // Whose fault it was has been told to the other end; here it is only counted.
-                        drop(error);
-                    }
-                });
-            }
-        }
+        });
     }
 }
 
@@ -195,7 +209,6 @@ impl Drop for Guard {
 }
 
 async fn accept_tcp(listener: TcpListener, shared: Arc<Shared>, loops: Arc<Vec<Handle>>) {
-    let Ok(listener) = tokio::net::TcpListener::from_std(listener) else { return };
     loop {
         let accepted = tokio::select! {
             () = shared.stopping.notified() => return,
@@ -210,13 +223,12 @@ async fn accept_tcp(listener: TcpListener, shared: Arc<Shared>, loops: Arc<Vec<H
                     Err(_) => shared.count_dropped(),
                 }
             }
-            Err(_) => sleep(ACCEPT_PAUSE).await,
+            Err(error) => pause(&error).await,
         }
     }
 }
 
 async fn accept_unix(listener: UnixListener, shared: Arc<Shared>, loops: Arc<Vec<Handle>>) {
-    let Ok(listener) = tokio::net::UnixListener::from_std(listener) else { return };
     let owner = rustix::process::geteuid().as_raw();
     loop {
         let accepted = tokio::select! {
@@ -232,9 +244,17 @@ async fn accept_unix(listener: UnixListener, shared: Arc<Shared>, loops: Arc<Vec
                 Ok(principal) => hand_over(Incoming::Unix(stream, principal), &shared, &loops),
                 Err(_) => shared.count_dropped(),
             },
-            Err(_) => sleep(ACCEPT_PAUSE).await,
+            Err(error) => pause(&error).await,
         }
     }
+}
+
+/// After an accept that failed: another may succeed. A listener that is none any more will never bring anybody again.
+async fn pause(error: &io::Error) {
+    use rustix::io::Errno;
+    let lost = [Errno::BADF, Errno::INVAL, Errno::NOTSOCK, Errno::OPNOTSUPP];
+    assert!(!Errno::from_io_error(error).is_some_and(|errno| lost.contains(&errno)), "the listener is lost: {error}");
+    sleep(ACCEPT_PAUSE).await;
 }
 
 fn keep_alive(stream: &std::net::TcpStream) {
@@ -247,13 +267,14 @@ fn keep_alive(stream: &std::net::TcpStream) {
 fn hand_over(incoming: Incoming, shared: &Shared, loops: &[Handle]) {
     let counters = &shared.hosted.counters;
     counters.accepted.fetch_add(1, Ordering::Relaxed);
-    if shared.open() >= shared.connections_max {
+    let beyond = shared.open().checked_sub(shared.connections_max);
+    if beyond.is_some_and(|beyond| beyond >= ROOM_MAKING || !shared.hosted.silence.make_room()) {
         shared.refuse(incoming);
         return;
     }
     counters.connections.fetch_add(1, Ordering::Relaxed);
     let least = claim(shared, loops);
-    if least.jobs.try_send(Job::Serve(incoming)).is_err() {
+    if least.incoming.try_send(incoming).is_err() {
         least.load.fetch_sub(1, Ordering::Relaxed);
         counters.connections.fetch_sub(1, Ordering::Relaxed);
         shared.count_dropped();
@@ -281,11 +302,18 @@ impl Shared {
         self.hosted.counters.dropped.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Says that there are too many connections, as far as that can be said without waiting.
+    /// Says that there are too many connections, in the protocol of whoever came. Where so many are told already that this
+    /// would take memory of its own, it is said as far as that needs no waiting.
     fn refuse(&self, incoming: Incoming) {
         use std::io::Write;
         self.count_dropped();
         let error = Code::ConnectionsExhausted.error(format!("{} connections are open", self.connections_max));
+        if let Ok(permit) = self.refusing.clone().try_acquire_owned() {
+            tasks::of_connection(async move {
+                let _ = timeout(REFUSING_PATIENCE, tell(incoming, &error, permit)).await;
+            });
+            return;
+        }
         let refusal = wire::refusal(&error);
         let _ = match incoming {
             Incoming::Tcp(mut stream, _) => stream.write(&refusal),
@@ -294,23 +322,34 @@ impl Shared {
     }
 }
 
+/// Tells a refusal to who came, once it has said in which protocol.
+async fn tell(incoming: Incoming, error: &Error, _permit: OwnedSemaphorePermit) -> io::Result<()> {
+    let (mut stream, _) = open(incoming)?;
+    let mut first = [0; PREFACE.len()];
+    stream.read_exact(&mut first).await?;
+    let refusal = if first == PREFACE { wire::refusal(error) } else { http::refusal(error) };
+    stream.write_all(&refusal).await?;
+    wire::linger(stream).await
+}
+
+/// A connection as its loop's own.
+fn open(incoming: Incoming) -> io::Result<(Stream, Principal)> {
+    Ok(match incoming {
+        Incoming::Tcp(stream, principal) => (Stream::Tcp(tokio::net::TcpStream::from_std(stream)?), principal),
+        Incoming::Unix(stream, principal) => (Stream::Unix(tokio::net::UnixStream::from_std(stream)?), principal),
+    })
+}
+
 /// Serves one connection, in whichever of the two protocols its first bytes are.
 async fn serve(incoming: Incoming, shared: Arc<Shared>) -> Result<()> {
     let broken = |error: io::Error| Code::ConnectionIdle.error(error.to_string());
-    let (mut stream, principal) = match incoming {
-        Incoming::Tcp(stream, principal) => {
-            (Stream::Tcp(tokio::net::TcpStream::from_std(stream).map_err(broken)?), principal)
-        }
-        Incoming::Unix(stream, principal) => {
-            (Stream::Unix(tokio::net::UnixStream::from_std(stream).map_err(broken)?), principal)
-        }
-    };
+    let (mut stream, principal) = open(incoming).map_err(broken)?;
     let mut first = [0; PREFACE.len()];
     let read = tokio::select! {
         () = shared.stopping.notified() => return Ok(()),
-        read = timeout(PREFACE_PATIENCE, stream.read_exact(&mut first)) => read,
+        read = shared.hosted.silence.until(timeout(PREFACE_PATIENCE, stream.read_exact(&mut first))) => read,
     };
-    let Ok(read) = read else {
+    let Some(Ok(read)) = read else {
         shared.count_dropped();
         return Ok(());
     };

@@ -6,9 +6,14 @@
 mod allocator;
 mod event_loop;
 mod listen;
+mod silence;
 mod stream;
+mod tasks;
+#[cfg(test)]
+mod tests;
 
 pub use listen::{Listen, SOCKET};
+pub(crate) use silence::Silence;
 pub(crate) use stream::Stream;
 
 use crate::Hosted;
@@ -86,7 +91,8 @@ impl Server {
             .collect::<std::io::Result<Vec<_>>>()
             .map_err(|error| Code::ListenFailed.error(format!("a thread could not be started: {error}")))?;
         let (acceptor, serving) = loops.split_last().expect("there is a loop that accepts");
-        acceptor.accept(listeners, unix, serving.iter().map(EventLoop::handle).collect());
+        let accepts = acceptor.accept(listeners, unix, serving.iter().map(EventLoop::handle).collect());
+        accepts.map_err(|error| Code::ListenFailed.error(format!("a socket cannot be listened to: {error}")))?;
         Ok(Server { _socket: bound.socket.clone().map(SocketFile), bound, shared, loops })
     }
 

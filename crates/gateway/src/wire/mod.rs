@@ -6,7 +6,7 @@
 mod connection;
 mod requests;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod waits;
 
 use crate::{Hosted, server::Stream};
@@ -54,7 +54,7 @@ pub(crate) async fn serve(stream: Stream, principal: Principal, hosted: Arc<Host
 
 /// Reads what a refused client is still sending, for a while: closing at once would reset the connection, and it might
 /// not see why it was refused.
-async fn linger(mut stream: Stream) -> std::io::Result<()> {
+pub(crate) async fn linger(mut stream: Stream) -> std::io::Result<()> {
     stream.shutdown().await?;
     let (mut unwanted, mut left) = (vec![0; 64 << 10], LINGER_MAX_BYTES);
     while left > 0 {

@@ -17,7 +17,7 @@ use tokio::{
 /// Nothing here takes this long unless it hangs.
 const HANG: Duration = Duration::from_secs(120);
 
-fn hosted(durability: Durability) -> (tempfile::TempDir, Arc<Hosted>) {
+pub(crate) fn hosted(durability: Durability) -> (tempfile::TempDir, Arc<Hosted>) {
     let dir = tempfile::tempdir().unwrap();
     let options = CreateOptions { segment_bytes: 8 << 20, durability, ..CreateOptions::default() };
     let namespace = Namespace::create(dir.path(), &options).unwrap();
@@ -26,11 +26,11 @@ fn hosted(durability: Durability) -> (tempfile::TempDir, Arc<Hosted>) {
     (dir, Arc::new(Hosted::new(vec![served])))
 }
 
-fn framed<M: Message>(out: &mut Vec<u8>, request: u64, message: &M) {
+pub(crate) fn framed<M: Message>(out: &mut Vec<u8>, request: u64, message: &M) {
     encode(out, Heading { request, ..Heading::default() }, message);
 }
 
-fn hello() -> Vec<u8> {
+pub(crate) fn hello() -> Vec<u8> {
     let mut out = Vec::new();
     framed(&mut out, 1, &Hello { oldest: VERSION, newest: VERSION, client: "test", ..Hello::default() });
     out

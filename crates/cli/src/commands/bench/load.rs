@@ -130,8 +130,9 @@ impl Load {
             ended.fetch_add(1, Ordering::Relaxed);
             tally
         };
-        let thread = thread::Builder::new().name(format!("bench-{connection}")).spawn(work);
-        thread.map_err(|error| Code::BenchImpossible.error(format!("a thread cannot be started: {error}")))
+        let builder = thread::Builder::new().name(format!("bench-{connection}"));
+        millrace_threads::spawn(builder, work)
+            .map_err(|error| Code::BenchImpossible.error(format!("a thread cannot be started: {error}")))
     }
 
     /// Whether a connection has ended before it was asked to.

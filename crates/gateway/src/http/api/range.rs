@@ -7,7 +7,6 @@ use crate::{
         response::{self, Response, put},
         session::Session,
     },
-    memory::Reservation,
 };
 use hyper::{Request, StatusCode, header::HeaderValue};
 use millrace_node::Record;
@@ -75,9 +74,8 @@ pub(in crate::http) async fn read<B>(
         }
     };
     let text = text.map_err(|error| Code::HostInternal.error(format!("records do not make JSON: {error}")))?;
-    let reserved = Reservation::of(text.len())?;
     let kind = if accepts(request.headers(), NDJSON) { HeaderValue::from_static(NDJSON) } else { response::JSON };
-    let mut response = response::typed(StatusCode::OK, kind, text).map(|content| content.reserved(reserved));
+    let mut response = response::typed(StatusCode::OK, kind, text);
     put(response.headers_mut(), "millrace-next", &next.to_string());
     put(response.headers_mut(), "millrace-incarnation", &log.id().to_string());
     response.headers_mut().insert("vary", HeaderValue::from_static("accept"));

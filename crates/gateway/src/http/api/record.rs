@@ -7,7 +7,6 @@ use crate::{
         response::{self, Content, Response, put},
         session::Session,
     },
-    memory::Reservation,
 };
 use hyper::{
     HeaderMap, Request, StatusCode,
@@ -88,8 +87,7 @@ fn answer(session: &Session, log: &str, mut record: Record, headers: &HeaderMap)
     } else if accepts(headers, "application/json") {
         let text = serde_json::to_vec(&RecordDoc::of(log, &record))
             .map_err(|error| Code::HostInternal.error(format!("a record does not make JSON: {error}")))?;
-        let reserved = Reservation::of(text.len())?;
-        response::json(StatusCode::OK, text).map(|content| content.reserved(reserved))
+        response::json(StatusCode::OK, text)
     } else {
         session.activity.sends_raw();
         raw(std::mem::take(&mut record.payload), headers, &tag)?
@@ -116,7 +114,7 @@ fn matches(tags: &str, tag: &str) -> bool {
 
 /// A record's bytes, or the part of them that is asked for.
 fn raw(payload: Vec<u8>, headers: &HeaderMap, tag: &str) -> Result<Response> {
-    let (length, reserved) = (payload.len(), Reservation::of(payload.len())?);
+    let length = payload.len();
     // A part of another record than the client has begun to read would be of no use.
     let same = header(headers, "if-range")?.is_none_or(|other| other == tag);
     let part = match header(headers, "range")?.filter(|_| same).map(|text| range(text, length)) {
@@ -131,9 +129,10 @@ fn raw(payload: Vec<u8>, headers: &HeaderMap, tag: &str) -> Result<Response> {
     };
     let mut bytes = Bytes::from(payload);
     if let Some(part) = &part {
-        bytes = bytes.slice(part.clone());
+        // Of a long record of which little is asked for, only that is kept.
+        bytes = Bytes::copy_from_slice(&bytes[part.clone()]);
     }
-    let mut response = hyper::Response::new(Content::whole(bytes).reserved(reserved));
+    let mut response = hyper::Response::new(Content::whole(bytes));
     if let Some(part) = part {
         *response.status_mut() = StatusCode::PARTIAL_CONTENT;
         let text = format!("bytes {}-{}/{}", part.start, part.end - 1, length);

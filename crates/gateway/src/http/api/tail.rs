@@ -5,6 +5,7 @@ use super::{durability, header};
 use crate::{
     documents::{Query, RecordDoc, invalid, shown, whole_number},
     http::{
+        connection::watched::Activity,
         response::{self, Content, Response},
         session::Session,
     },
@@ -18,7 +19,7 @@ use hyper::{
 };
 use millrace_node::{Door, Durability, Log, Record};
 use millrace_wire::{Code, Error, Result};
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 use tokio::{sync::watch, time::timeout};
 
 /// Something is sent at least so often, so that either side notices when the other is gone.
@@ -36,6 +37,7 @@ struct Follow {
     next: u64,
     durability: Option<Durability>,
     stopped: watch::Receiver<bool>,
+    activity: Arc<Activity>,
     state: State,
     /// Memory for what was sent last.
     reserved: Option<Reservation>,
@@ -80,6 +82,7 @@ pub(in crate::http) async fn follow<B>(
         next,
         durability,
         stopped: session.stopped.clone(),
+        activity: session.activity.clone(),
         state: State::Fresh,
         reserved: None,
     };
@@ -154,6 +157,7 @@ impl Follow {
             match Reservation::of(text.len()) {
                 Ok(reserved) => {
                     (self.reserved, self.next) = (reserved, next);
+                    self.activity.owes(text.len() as u64);
                     return Ok(Some(text.into()));
                 }
                 Err(_) => {

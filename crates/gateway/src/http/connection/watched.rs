@@ -19,8 +19,9 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 const HEAD_PATIENCE: Duration = Duration::from_secs(10);
 /// A connection without requests for so long is idle.
 const IDLE_AFTER: Duration = Duration::from_secs(1);
-/// A client must take something of its answer within this.
+/// A client must take a good part of its answer within this: so none takes longer than ten times that.
 const WRITE_PATIENCE: Duration = Duration::from_secs(30);
+const GOOD_PART: u64 = 10;
 
 /// What goes on over a connection. Written by its one task; the counters are atomic only to be shared within it.
 #[derive(Default)]
@@ -33,6 +34,8 @@ pub(in crate::http) struct Activity {
     ended: AtomicU64,
     /// The client does not take what is written.
     blocked: AtomicBool,
+    /// How long the newest answer is, or the newest part of one that has no end.
+    owed_bytes: AtomicU64,
     /// What is written may be a record, which can look like anything.
     raw: AtomicBool,
     /// The client may still be sending what was refused.
@@ -54,6 +57,11 @@ impl Activity {
 
     pub fn lingers(&self) -> bool {
         self.lingers.load(Relaxed)
+    }
+
+    /// An answer of this length is made.
+    pub fn owes(&self, bytes: u64) {
+        self.owed_bytes.store(bytes, Relaxed);
     }
 
     /// The bytes of a record are about to be sent.
@@ -87,14 +95,16 @@ pub(in crate::http) enum Verdict {
 /// Looks at a connection now and then.
 pub(in crate::http) struct Watchdog {
     activity: Arc<Activity>,
-    /// What was seen last: requests begun and ended, bytes written, whether a head has begun; and since when it is so.
-    seen: (u64, u64, u64, bool),
+    /// What was seen last: requests begun and ended, and whether a head has begun; since when it is so and no good part of
+    /// an answer was taken; and how many bytes had been written then.
+    seen: (u64, u64, bool),
     since: Instant,
+    written_bytes: u64,
 }
 
 impl Watchdog {
     pub fn new(activity: Arc<Activity>) -> Self {
-        Self { activity, seen: (0, 0, 0, true), since: Instant::now() }
+        Self { activity, seen: (0, 0, true), since: Instant::now(), written_bytes: 0 }
     }
 
     pub fn look(&mut self) -> Verdict {
@@ -105,16 +115,20 @@ impl Watchdog {
         let activity = &self.activity;
         let (begun, ended) = (activity.begun.load(Relaxed), activity.ended.load(Relaxed));
         let head = begun == ended && activity.read_bytes.load(Relaxed) > activity.read_before.load(Relaxed);
-        let seen = (begun, ended, activity.written_bytes.load(Relaxed), head);
-        if seen != self.seen {
-            (self.seen, self.since) = (seen, now);
+        let (seen, written_bytes) = ((begun, ended, head), activity.written_bytes.load(Relaxed));
+        let blocked = activity.blocked.load(Relaxed);
+        // Who takes all there is owes nothing.
+        let part = if blocked { activity.owed_bytes.load(Relaxed) / GOOD_PART } else { 0 };
+        if seen != self.seen || written_bytes - self.written_bytes >= part.max(1) {
+            (self.seen, self.since, self.written_bytes) = (seen, now, written_bytes);
             return Verdict::Well;
         }
         let quiet = now.saturating_duration_since(self.since);
         match (begun == ended, head) {
-            _ if activity.blocked.load(Relaxed) && quiet > WRITE_PATIENCE => Verdict::Stuck,
+            _ if blocked && quiet > WRITE_PATIENCE => Verdict::Stuck,
             (true, true) if quiet > HEAD_PATIENCE => Verdict::Slow,
-            (true, false) if quiet > IDLE_AFTER => Verdict::Idle,
+            // What was made of an answer may still be on its way.
+            (true, false) if !blocked && quiet > IDLE_AFTER => Verdict::Idle,
             _ => Verdict::Well,
         }
     }
@@ -275,10 +289,24 @@ mod tests {
         assert_eq!(dog.look_at(after(302)), Verdict::Well);
         activity.blocked.store(false, Relaxed);
 
+        // Of a long answer a tenth is to be taken in each patience, not only something.
+        activity.owes(1000);
+        activity.blocked.store(true, Relaxed);
+        let mut look = |written, at| {
+            activity.written_bytes.store(written, Relaxed);
+            dog.look_at(after(at))
+        };
+        assert_eq!((look(101, 310), look(200, 339), look(201, 340)), (Verdict::Well, Verdict::Well, Verdict::Well));
+        assert_eq!((look(300, 369), look(300, 371)), (Verdict::Well, Verdict::Stuck));
+        assert_eq!(look(301, 372), Verdict::Well);
         drop(turn);
-        assert_eq!(dog.look_at(after(303)), Verdict::Well);
-        assert_eq!(dog.look_at(after(304)), Verdict::Well);
-        assert_eq!(dog.look_at(after(305)), Verdict::Idle);
+        assert_eq!(look(302, 373), Verdict::Well);
+        assert_eq!(look(302, 402), Verdict::Well, "all of the answer is made, and the client has not taken it");
+        activity.written_bytes.store(1000, Relaxed);
+        activity.blocked.store(false, Relaxed);
+        assert_eq!(dog.look_at(after(403)), Verdict::Well);
+        assert_eq!(dog.look_at(after(404)), Verdict::Well);
+        assert_eq!(dog.look_at(after(405)), Verdict::Idle);
     }
 
     #[test]

@@ -1,0 +1,20 @@
+//! The tasks of the event loops. A runtime goes on without a task that panicked: so nothing is started but by one of these.
+
+use millrace_threads::Fuse;
+use std::future::Future;
+use tokio::{runtime::Handle, task::JoinHandle};
+
+/// Starts a task that the host cannot do without: its panic ends the host, as that of a thread does.
+pub(super) fn vital(on: &Handle, name: &'static str, work: impl Future<Output = ()> + Send + 'static) {
+    let fuse = Fuse(name);
+    on.spawn(async move {
+        let _fuse = fuse;
+        work.await;
+    });
+}
+
+/// Starts the task of one connection of this thread's loop. Whatever comes over it must not end the host: a panic is said
+/// on standard error, and costs this connection only.
+pub(super) fn of_connection(work: impl Future<Output = ()> + Send + 'static) -> JoinHandle<()> {
+    tokio::spawn(work)
+}

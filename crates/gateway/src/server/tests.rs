@@ -1,0 +1,150 @@
+//! A server that cannot go on says so; one that is full makes room for those who have something to say.
+
+use super::{Listen, Server, ServerOptions, event_loop::EventLoop, event_loop::Shared};
+use crate::{
+    Hosted,
+    wire::tests::{framed, hello, hosted},
+};
+use millrace_node::Durability;
+use millrace_wire::protocol::{FRAME_MAX_BYTES, Failure, Message, PREFACE, Ping, Pong, Welcome, split};
+use std::{
+    io::{Read, Write},
+    net::{TcpListener, TcpStream},
+    os::unix::net::{UnixListener, UnixStream},
+    process::Command,
+    sync::Arc,
+    thread,
+    time::Duration,
+};
+
+const CASE: &str = "MILLRACE_ACCEPT_CASE";
+/// Nothing here takes this long unless it hangs.
+const HANG: Duration = Duration::from_secs(120);
+
+/// A host whose acceptors panic at the first connection: they have no loop to give it to.
+fn host_that_cannot_go_on(case: &str) {
+    millrace_threads::guard().unwrap();
+    let shared = Arc::new(Shared::new(Arc::new(Hosted::new(Vec::new())), 10, 1));
+    let lonely = EventLoop::start(0, "lonely".into(), shared).unwrap();
+    if case == "accept TCP" {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        listener.set_nonblocking(true).unwrap();
+        lonely.accept(vec![listener], None, Vec::new()).unwrap();
+        let _connected = TcpStream::connect(address);
+        thread::sleep(HANG);
+    } else {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("socket");
+        let listener = UnixListener::bind(&path).unwrap();
+        listener.set_nonblocking(true).unwrap();
+        lonely.accept(Vec::new(), Some(listener), Vec::new()).unwrap();
+        let _connected = UnixStream::connect(&path);
+        thread::sleep(HANG);
+    }
+}
+
+/// The case is this test again in a process of its own, which has to end.
+#[test]
+fn a_panic_where_connections_are_accepted_ends_the_host_loudly() {
+    if let Ok(case) = std::env::var(CASE) {
+        return host_that_cannot_go_on(&case);
+    }
+    for case in ["accept TCP", "accept Unix"] {
+        let mut again = Command::new(std::env::current_exe().unwrap());
+        again.args(["--exact", "server::tests::a_panic_where_connections_are_accepted_ends_the_host_loudly"]);
+        let ended = again.arg("--nocapture").env(CASE, case).output().unwrap();
+        let said = String::from_utf8_lossy(&ended.stderr);
+        assert_eq!(ended.status.code(), Some(1), "{said}");
+        assert!(said.contains(&format!("error[MR5005]: task '{case}' panicked")), "{said}");
+    }
+}
+
+/// What the host still sends, until it closes.
+fn rest(stream: &mut TcpStream) -> String {
+    let mut text = String::new();
+    stream.set_read_timeout(Some(HANG)).unwrap();
+    match stream.read_to_string(&mut text) {
+        Ok(_) => text,
+        Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => text,
+        Err(error) => panic!("the host neither answers nor closes: {error}"),
+    }
+}
+
+#[test]
+fn who_is_silent_longest_makes_room_and_who_speaks_does_not() {
+    const MOST: usize = 3;
+    let listen = Listen::On(vec!["127.0.0.1:0".parse().unwrap()]);
+    let options = ServerOptions { listen, socket: None, loops: 2, connections_max: MOST };
+    let (_dir, hosted) = hosted(Durability::Memory);
+    let server = Server::start(hosted, &options).unwrap();
+    let address = server.bound().addresses[0];
+    let connect = || TcpStream::connect(address).unwrap();
+    let ask = |stream: &mut TcpStream, connection| {
+        let asked = format!("GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: {connection}\r\n\r\n");
+        stream.write_all(asked.as_bytes()).unwrap();
+    };
+    let wait_for_open = |count| {
+        while server.shared.open() != count {
+            thread::sleep(Duration::from_millis(2));
+        }
+    };
+    // Accepted one by one, so that they are silent in this order.
+    let mut silent: Vec<TcpStream> = Vec::new();
+    for count in 1..=MOST {
+        silent.push(connect());
+        wait_for_open(count);
+    }
+    let mut speaks = connect();
+    ask(&mut speaks, "close");
+    assert!(rest(&mut speaks).starts_with("HTTP/1.1 200 "), "the first of the silent made room");
+    assert_eq!(rest(&mut silent.remove(0)), "");
+    // The others still have their place.
+    for stream in &mut silent {
+        ask(stream, "close");
+        assert!(rest(stream).starts_with("HTTP/1.1 200 "));
+    }
+    wait_for_open(0);
+    // Those who have spoken the wire protocol keep their place: now it is whoever comes that is refused, and told so.
+    let greeted = || {
+        let mut stream = connect();
+        stream.write_all(&[PREFACE.to_vec(), hello()].concat()).unwrap();
+        assert_eq!(next_kind(&mut stream), Welcome::TYPE);
+        stream
+    };
+    let mut speaking: Vec<TcpStream> = (0..MOST).map(|_| greeted()).collect();
+    let mut refused = connect();
+    ask(&mut refused, "keep-alive");
+    let told = rest(&mut refused);
+    assert!(told.starts_with("HTTP/1.1 503 ") && told.contains("\r\nretry-after: 1\r\n"), "{told}");
+    assert!(told.contains("\"MR6009\"") && told.contains("\"retry_after_ms\":1000"), "{told}");
+    let mut refused = connect();
+    refused.write_all(&[PREFACE.to_vec(), hello()].concat()).unwrap();
+    assert_eq!(next_kind(&mut refused), Failure::TYPE);
+    for stream in &mut speaking {
+        let mut ping = Vec::new();
+        framed(&mut ping, 2, &Ping {});
+        stream.write_all(&ping).unwrap();
+        assert_eq!(next_kind(stream), Pong::TYPE);
+    }
+    // An HTTP connection without a request is as good as silent.
+    drop(speaking);
+    let mut kept = connect();
+    ask(&mut kept, "keep-alive");
+    let is_idle = || server.shared.hosted.silence.len() == 1 && server.shared.open() == 1;
+    while !is_idle() {
+        thread::sleep(Duration::from_millis(2));
+    }
+    let _speaking: Vec<TcpStream> = (0..MOST).map(|_| greeted()).collect();
+    assert!(rest(&mut kept).starts_with("HTTP/1.1 200 "), "answered, and closed when its place was needed");
+}
+
+/// The kind of the next frame.
+fn next_kind(stream: &mut TcpStream) -> u8 {
+    stream.set_read_timeout(Some(HANG)).unwrap();
+    let mut bytes = vec![0; 4];
+    stream.read_exact(&mut bytes).unwrap();
+    bytes.resize(4 + u32::from_le_bytes(bytes[..].try_into().unwrap()) as usize, 0);
+    stream.read_exact(&mut bytes[4..]).unwrap();
+    split(&bytes, FRAME_MAX_BYTES).unwrap().unwrap().0.kind
+}
