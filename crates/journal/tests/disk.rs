@@ -542,3 +542,36 @@ fn a_refused_batch_that_looks_whole_is_not_there_after_a_crash() {
         medium.kill();
     }
 }
+
+/// After a failed flush the cache may hold what the disk does not, and call it clean. Whoever opens next finds it there, and
+/// writes it again before it counts: the power may fail right then.
+#[test]
+fn what_a_failed_flush_left_in_the_cache_is_written_again_before_it_counts() {
+    for durability in [Durability::Disk, Durability::Memory] {
+        let mut world = World::new(durability);
+        world.append(&[100]).unwrap();
+        world.journal.sync(world.journal.tail()).unwrap();
+        world.append(&[3000]).unwrap();
+        world.disk.set_faults(Some(Box::new(|call| match call {
+            Call::Flush => Fault::Error(libc::EIO),
+            _ => Fault::None,
+        })));
+        assert_eq!(world.journal.sync(world.journal.tail()).unwrap_err().code(), Code::FlushFailed);
+        world.disk.set_faults(None);
+        world.medium.kill();
+        world.disk.set_cache_sticks(true);
+        let medium = world.disk.process();
+        let journal = open(&medium).unwrap();
+        assert_eq!(world.look(&journal, false, "reopened"), 2, "{durability:?}: the cache has lost it");
+        assert!(journal.durable() >= journal.tail(), "{durability:?}");
+        medium.kill();
+        let medium = world.disk.crash(&mut |_| 0).process();
+        let journal = open(&medium).unwrap();
+        assert_eq!(
+            world.look(&journal, false, "after the power failed"),
+            2,
+            "{durability:?}: it was read, and is gone"
+        );
+        medium.kill();
+    }
+}

@@ -289,6 +289,8 @@ fn an_atomic_run_of_the_same_program_is_answered_nothing() {
     ];
     for (name, mut executor) in executors {
         for _ in 0..2 {
+            // In the same process, a streamed run before it is told a seqno, and ends there.
+            assert_eq!(streamed(executor.as_mut(), b"").1, ["append out 1"], "{name}");
             let (completion, calls) = attempt(executor.as_mut(), false, 1, b"");
             assert_eq!(completion.outcome, Outcome::Done, "{name}");
             assert_eq!(calls, ["append out 1", "append out 2"], "{name}");

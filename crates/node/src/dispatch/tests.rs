@@ -144,3 +144,67 @@ fn what_runs_wait_for_is_loaded_before_a_run_needs_it() {
     }
     assert_eq!(shared.state().runners[&function].idle.len(), 1);
 }
+
+/// The only run of a namespace, as its journal tells it.
+fn only_run(namespace: &Namespace) -> crate::RunView {
+    namespace.runs(&RunFilter::default()).unwrap().remove(0)
+}
+
+fn wait_until(what: &str, condition: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !condition() {
+        assert!(start.elapsed() < LONG, "waited too long until {what}");
+        thread::sleep(Duration::from_millis(2));
+    }
+}
+
+#[test]
+fn attempts_that_ended_with_their_host_leave_a_function_its_own() {
+    const HOSTS: usize = 3;
+    let dir = tempfile::tempdir().unwrap();
+    let namespace = namespace(dir.path());
+    let go = dir.path().join("go");
+    let body = format!(
+        "while ctx.attempt <= {HOSTS} and not os.path.exists({go:?}): time.sleep(0.01)\n    raise ValueError('always')"
+    );
+    deploy(&namespace, &body, |spec| (spec.retries, spec.backoff) = (1, Duration::from_millis(1)));
+    namespace.append("in", b"x", AppendOptions::default()).unwrap();
+    // Each takes the attempt of the one before for one that its host did not survive, and knows only what is journaled.
+    let mut hosts: Vec<Dispatcher> = Vec::new();
+    for host in 1..=HOSTS {
+        hosts.push(Dispatcher::start(Namespace::open(namespace.dir()).unwrap(), None).unwrap());
+        wait_until("it has begun an attempt", || only_run(&namespace).attempts.len() == host);
+    }
+    let last = Dispatcher::start(Namespace::open(namespace.dir()).unwrap(), None).unwrap();
+    namespace.wait_idle(LONG).unwrap();
+    let run = only_run(&namespace);
+    assert_eq!((run.state, run.attempts.len()), (RunState::Dead, HOSTS + 2), "it may fail twice by itself");
+    std::fs::write(go, "").unwrap();
+    for mut host in hosts.into_iter().chain([last]) {
+        host.stop(LONG).unwrap();
+    }
+    assert_eq!(only_run(&namespace).attempts.len(), HOSTS + 2, "whoever was thought dead changes nothing");
+}
+
+#[test]
+fn the_start_of_a_worker_is_no_attempt() {
+    let dir = tempfile::tempdir().unwrap();
+    let namespace = namespace(dir.path());
+    let (hold, held) = (dir.path().join("hold"), dir.path().join("held"));
+    // A module that takes as long to import as its test likes.
+    let body = format!(
+        "ctx.append('out', str(ctx.attempt))\nif os.path.exists({hold:?}):\n    open({held:?}, 'w').close()\n\
+         while os.path.exists({hold:?}): time.sleep(0.01)"
+    );
+    deploy(&namespace, &body, |_| {});
+    std::fs::write(&hold, "").unwrap();
+    let mut dispatcher = Dispatcher::start(namespace.clone(), None).unwrap();
+    namespace.append("in", b"x", AppendOptions::default()).unwrap();
+    wait_until("a worker starts", || held.exists());
+    // A host that is killed now has not tried the run.
+    assert!(only_run(&namespace).attempts.is_empty());
+    std::fs::remove_file(hold).unwrap();
+    namespace.wait_idle(LONG).unwrap();
+    assert_eq!((only_run(&namespace).attempts.len(), texts(&namespace)), (1, vec!["1".into()]));
+    dispatcher.stop(LONG).unwrap();
+}
