@@ -17,17 +17,17 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 
-# Name, the arguments of `cargo test`, the tests, and what says how long or how much.
+# As `make test` builds them. Name, the arguments of `cargo test`, the tests, and what says how long or how much.
 PARTS = [
     (
         "storm",
-        ["-p", "millrace-tests", "--test", "storm"],
+        ["--workspace", "--test", "storm"],
         ["whatever_is_killed_nothing_is_lost_and_nothing_happens_twice"],
         {"MILLRACE_STORM_RECORDS": os.environ.get("MILLRACE_STORM_RECORDS", "200000")},
     ),
     (
         "liar",
-        ["-p", "millrace-tests", "--test", "liar"],
+        ["--workspace", "--test", "liar"],
         ["nothing_that_was_told_is_ever_missing"],
         {"MILLRACE_LIAR_SECONDS": "120"},
     ),
@@ -36,6 +36,8 @@ PARTS = [
 TESTS = {"storm": "tests/tests/storm", "liar": "tests/tests/liar*", "disk": "crates/journal/tests/disk*"}
 SEED = re.compile(r"MILLRACE_SEED=\d+(?: MILLRACE_[A-Z_]+=\d+)*")
 TALLY = re.compile(r"^tally: (.*)$")
+# What a host held at its heaviest.
+MOST = re.compile(r"^most: (.*)$")
 TOLD = re.compile(r"(\d+) (facts|lives)\b")
 
 
@@ -44,8 +46,8 @@ def command(part: str) -> list[str]:
     return ["cargo", "test", "--quiet", "--locked", *arguments, "--", "--nocapture", "--test-threads=1", "--exact", *tests]
 
 
-def turn(part: str, seed: int, totals: Counter) -> bool:
-    """One part with one seed; whether it held."""
+def turn(part: str, seed: int, totals: Counter, most: Counter) -> bool:
+    """One part with one seed; whether it held. What it did is added to the totals, what it held at most is kept."""
     settings = {"MILLRACE_SEED": str(seed), **next(row[3] for row in PARTS if row[0] == part)}
     arguments = command(part)
     if not next(row[2] for row in PARTS if row[0] == part):
@@ -69,6 +71,10 @@ def turn(part: str, seed: int, totals: Counter) -> bool:
         if found := TALLY.match(line):
             for name, number in re.findall(r"(\w+)=(\d+)", found[1]):
                 totals[name.replace("_", " ")] += int(number)
+        if found := MOST.match(line):
+            for name, number in re.findall(r"(\w+)=(\d+)", found[1]):
+                what = f"{part}: most {name.replace('_', ' ')} of a host"
+                most[what] = max(most[what], int(number))
         for number, what in TOLD.findall(line):
             totals[f"{part}: {what}"] += int(number)
     if child.wait() == 0:
@@ -93,16 +99,16 @@ def main() -> int:
     for part in parts:
         arguments = command(part)
         subprocess.run([*arguments[: arguments.index("--")], "--no-run"], cwd=ROOT, check=True)
-    started, totals, failed = time.monotonic(), Counter(), False
+    started, totals, most, failed = time.monotonic(), Counter(), Counter(), False
     while not failed and time.monotonic() - started < minutes * 60:
         for part in parts:
-            failed = not turn(part, chance.getrandbits(32), totals)
+            failed = not turn(part, chance.getrandbits(32), totals, most)
             passed = (time.monotonic() - started) / 60
             print(f"soak: {passed:.1f} of {minutes:g} minutes", flush=True)
             if failed or passed >= minutes:
                 break
     print(f"\nsoak: {'FAILED' if failed else 'held'} after {(time.monotonic() - started) / 60:.1f} minutes")
-    for what, number in sorted(totals.items()):
+    for what, number in [*sorted(totals.items()), *sorted(most.items())]:
         print(f"  {number:>12,}  {what}")
     return int(failed)
 

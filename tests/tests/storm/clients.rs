@@ -1,6 +1,6 @@
 //! Clients: processes that append their numbers in keyed batches, note what was acknowledged, and are killed.
 
-use super::{Trouble, chance::Chance};
+use super::{Trouble, chance::Chance, watch};
 use millrace_client::{AppendOptions, Options, blocking::Client};
 use millrace_tests::PATIENCE;
 use std::{
@@ -18,11 +18,16 @@ use std::{
 
 const VARIABLE: &str = "MILLRACE_STORM_CLIENT";
 pub const CLIENTS: u64 = 3;
-const BATCH: u64 = 50;
+const BATCH: u64 = 100;
 
 /// The numbers of a client, in its order.
 pub fn numbers(client: u64, records: u64) -> impl Iterator<Item = u64> {
     (client + 1..=records).step_by(CLIENTS as usize)
+}
+
+/// Where it stands how far clients may go.
+pub fn limit_of(dir: &Path) -> PathBuf {
+    dir.join("limit")
 }
 
 /// What the process of a client does; returns at once in any other process.
@@ -31,13 +36,17 @@ pub fn play_client() {
     let words: Vec<&str> = line.split(' ').collect();
     let [address, client, records, notes] = words[..] else { panic!("{line}") };
     let (client, records): (u64, u64) = (client.parse().unwrap(), records.parse().unwrap());
+    let limit = limit_of(Path::new(notes).parent().expect("a folder"));
     let mut notes = fs::File::options().read(true).append(true).create(true).open(notes).unwrap();
     // One byte for each batch that was acknowledged: what was written half is no byte.
     let mut batch = notes.metadata().unwrap().len();
     let all: Vec<u64> = numbers(client, records).collect();
     while (batch * BATCH) < all.len() as u64 {
-        let from = (batch * BATCH) as usize;
-        let texts: Vec<String> = all[from..].iter().take(BATCH as usize).map(u64::to_string).collect();
+        let numbers: Vec<u64> = all[(batch * BATCH) as usize..].iter().take(BATCH as usize).copied().collect();
+        while numbers.last() > Some(&watch::limit(&limit)) {
+            thread::sleep(Duration::from_millis(5));
+        }
+        let texts: Vec<String> = numbers.iter().map(u64::to_string).collect();
         append(address, &texts, &format!("client-{client}-{batch}"));
         notes.write_all(b".").unwrap();
         batch += 1;

@@ -11,6 +11,7 @@
 //!           loop --counts (Wasm)--> loop
 //! ```
 
+use super::watch::UNREAD_MAX;
 use millrace_tests::{Place, end};
 use std::{path::Path, process::Command};
 
@@ -21,6 +22,22 @@ pub const DEBIT: (u64, u64) = (20, 15);
 
 pub const HERE: &[&str] = &["reads", "sends", "fails_first", "streams", "credits", "debits", "counts"];
 pub const THERE: &[&str] = &["ends"];
+
+/// The logs of each site, and of how many records one comes there; 0 for a log that has its own pace.
+pub const LOGS_HERE: &[(&str, u64)] = &[
+    ("in", 1),
+    ("mid", 1),
+    ("stamps", 1),
+    ("relayed", 1),
+    ("tenth", TENTH),
+    ("tenth_out", TENTH),
+    ("parts", TENTH / 2),
+    ("credit", CREDIT.0),
+    ("debit", DEBIT.0),
+    ("ledger", TENTH),
+    ("loop", 0),
+];
+pub const LOGS_THERE: &[(&str, u64)] = &[("arrive", 1), ("relayed", 1), ("out", 1)];
 
 const PYTHON: &str = r#"
 def reads(record, ctx):
@@ -137,25 +154,29 @@ const CLANG: [&str; 4] = ["clang", "--target=wasm32", "-nostdlib", "-Wl,--no-ent
 /// Workers are killed all the time, and a run that its worker did not survive has failed.
 const PATIENT: &str = "retries = 100\nbackoff = \"2ms\"\ntimeout = \"60s\"\npending_max = 1000";
 
-fn namespace(durability: &str, logs: &[&str]) -> String {
-    let mut text =
-        format!("[namespace]\nsegment_size = \"4MiB\"\nretain_bytes = \"16MiB\"\ndurability = \"{durability}\"\n");
-    for log in logs {
-        text += &format!("[logs.{log}]\nhistory = 100000\n");
+/// Histories that are soon full, and longer than readers may be behind. Journals too are full when a third of a run is done;
+/// but a segment has to be more than four times as large as what is remembered of keyed appends, some 60 bytes for each
+/// record: as long as more of it lives, it stays, and all behind it.
+fn namespace(durability: &str, records: u64, logs: &[(&str, u64)]) -> String {
+    let (segment, retain) = if records <= 10_000 { ("4MiB", "8MiB") } else { ("64MiB", "64MiB") };
+    let mut text = format!("[namespace]\nsegment_size = \"{segment}\"\nretain_bytes = \"{retain}\"\n");
+    text += &format!("durability = \"{durability}\"\n");
+    for (log, one_in) in logs {
+        let history = if *one_in == 0 { 100 } else { UNREAD_MAX / one_in + 100 };
+        text += &format!("[logs.{log}]\nhistory = {history}\n");
     }
     text
 }
 
 /// Where records come from.
-pub fn deploy_here(place: &Place, durability: &str, to: &str, turns: u64) {
+pub fn deploy_here(place: &Place, durability: &str, to: &str, records: u64, turns: u64) {
     place.write("code/here.py", PYTHON);
     compile(place, &CLANG, "sends", &SENDS.replace("ADDRESS", &format!("{to}/arrive")), "sends.wasm");
     compile(place, &CLANG, "debits", DEBITS, "debits.wasm");
     compile(place, &CLANG, "counts", &COUNTS.replace("TURNS", &turns.to_string()), "counts.wasm");
     let python = |name: &str| format!("runtime = \"python\"\ncode = \"code\"\nhandler = \"here:{name}\"");
     let wasm = |name: &str| format!("runtime = \"wasm\"\ncode = \"{name}.wasm\"");
-    let logs = ["in", "mid", "stamps", "relayed", "tenth", "tenth_out", "parts", "credit", "debit", "ledger", "loop"];
-    let mut text = namespace(durability, &logs);
+    let mut text = namespace(durability, records, LOGS_HERE);
     for (name, how, on, more) in [
         ("reads", python("reads"), "in", ""),
         ("sends", wasm("sends"), "mid", ""),
@@ -173,10 +194,10 @@ pub fn deploy_here(place: &Place, durability: &str, to: &str, turns: u64) {
 }
 
 /// Where they end.
-pub fn deploy_there(place: &Place, durability: &str) {
+pub fn deploy_there(place: &Place, durability: &str, records: u64) {
     std::fs::create_dir(place.path().join("ends")).unwrap();
     compile(place, &["cc"], "ends", ENDS, "ends/run");
-    let mut text = namespace(durability, &["arrive", "relayed", "out"]);
+    let mut text = namespace(durability, records, LOGS_THERE);
     text += &format!(
         "[functions.ends]\nruntime = \"process\"\ncode = \"ends\"\ncommand = [\"./run\"]\non = [\"arrive\"]\n{PATIENT}\n"
     );

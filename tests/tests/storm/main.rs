@@ -8,6 +8,8 @@
 //!                            +------- read all the time -----+          book.rs: what came out, what it has to be
 //! ```
 //!
+//! Then a third more follows while hosts are let live, so that it shows whether they grow (watch.rs).
+//!
 //! Killed are hosts (SIGKILL, SIGTERM), single threads of hosts (which then have to end by themselves), whatever processes run
 //! their functions, and clients. MILLRACE_SEED repeats what is done; when, is up to the machine. MILLRACE_STORM_RECORDS says how
 //! many records there are.
@@ -21,13 +23,14 @@ mod site;
 #[cfg(target_arch = "x86_64")]
 #[allow(unsafe_code)] // ptrace.
 mod thread_exit;
+mod watch;
 
 use book::Book;
 use chance::Chance;
 use clients::Supervised;
 use link::Link;
 use millrace_tests::PATIENCE;
-use site::{Site, Weight};
+use site::Site;
 use std::{
     env, fmt, fs,
     net::{Ipv4Addr, SocketAddr},
@@ -35,6 +38,7 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
+use watch::Watch;
 
 const RECORDS: u64 = 6_000;
 /// A storm ends after so many strokes and one for every twenty records, however much is left: a machine may be slow.
@@ -100,7 +104,8 @@ fn whatever_is_killed_nothing_is_lost_and_nothing_happens_twice() {
         .unwrap_or_else(|| u64::from(std::process::id()) ^ Instant::now().elapsed().as_nanos() as u64);
     let records = number("MILLRACE_STORM_RECORDS").unwrap_or(RECORDS);
     println!("storm: MILLRACE_SEED={seed} MILLRACE_STORM_RECORDS={records}");
-    Storm::run(seed, records);
+    // What comes on top goes through hosts that are let live.
+    Storm::run(seed, records * 4 / 3);
 }
 
 /// Processes that the process started, and those that they started.
@@ -124,26 +129,29 @@ impl Storm {
         let link = Link::start(SocketAddr::from((Ipv4Addr::LOCALHOST, there.port)));
         let here = Arc::new(Site::new("here"));
         let durabilities = ["disk", "memory"];
-        functions::deploy_there(&there.place, durabilities[chance.below(2)]);
+        functions::deploy_there(&there.place, durabilities[chance.below(2)], records);
         let to = format!("mr://127.0.0.1:{}/farm", link.port);
-        functions::deploy_here(&here.place, durabilities[chance.below(2)], &to, turns);
+        functions::deploy_here(&here.place, durabilities[chance.below(2)], &to, records, turns);
         here.place.run(["log", "append", "loop", "1"]).ok();
         let trouble = Arc::new(Trouble::default());
         let supervisors = [here.supervise(&trouble), there.supervise(&trouble)];
         let (clients, feeding): (Vec<_>, Vec<_>) = (0..clients::CLIENTS)
             .map(|client| Supervised::start(here.place.path(), client, &here.address(), records, &trouble))
             .unzip();
-        const HERE: &[&str] =
-            &["in", "mid", "stamps", "relayed", "tenth", "tenth_out", "parts", "credit", "debit", "ledger", "loop"];
-        let (of_here, read_here) = Book::follow(&here, HERE, &trouble);
-        let (of_there, read_there) = Book::follow(&there, &["arrive", "relayed", "out"], &trouble);
+        let (of_here, read_here) = Book::follow(&here, functions::LOGS_HERE, &trouble);
+        let (of_there, read_there) = Book::follow(&there, functions::LOGS_THERE, &trouble);
+        let limit = clients::limit_of(here.place.path());
         let sites = [here, there];
+        let (watch, watching) = Watch::start(sites.clone(), [of_here.clone(), of_there.clone()], records, limit);
         let storm = Storm { sites, link, clients, books: [of_here, of_there], trouble, records, turns, seed };
         let started = Instant::now();
-        let (strokes, weights) = storm.rage(&mut chance);
+        let strokes = storm.rage(&watch, &mut chance);
         let raged = started.elapsed();
+        watch.hosts_live();
         feeding.into_iter().for_each(|client| client.join().unwrap());
         storm.calm();
+        watch.stop();
+        watching.join().unwrap();
         let calmed = started.elapsed();
         storm.books.iter().for_each(|book| book.stop());
         storm.panic_if_troubled();
@@ -155,7 +163,7 @@ impl Storm {
         storm.sites.iter().for_each(|site| site.close());
         supervisors.into_iter().for_each(|supervisor| supervisor.join().unwrap());
         storm.panic_if_troubled();
-        check_flat(&weights);
+        watch.check_flat(records);
         let lives: Vec<u64> =
             storm.sites.iter().map(|site| site.lives.load(std::sync::atomic::Ordering::SeqCst)).collect();
         println!("storm: {records} records in {calmed:.1?}, the first {raged:.1?} of it in a storm");
@@ -165,7 +173,7 @@ impl Storm {
     /// Everything that has happened, so that it shows whether anything does.
     fn moved(&self) -> u64 {
         let told: u64 = self.clients.iter().map(|client| client.told(self.records)).sum();
-        told + self.books.iter().map(|book| book.total() as u64).sum::<u64>()
+        told + self.books.iter().map(|book| book.total()).sum::<u64>()
     }
 
     fn told(&self) -> u64 {
@@ -181,7 +189,8 @@ impl Storm {
     }
 
     fn give_up(&self, what: &str) -> ! {
-        let mut said = format!("{what}\nreplay: MILLRACE_SEED={} MILLRACE_STORM_RECORDS={}", self.seed, self.records);
+        let mut said =
+            format!("{what}\nreplay: MILLRACE_SEED={} MILLRACE_STORM_RECORDS={}", self.seed, self.records * 3 / 4);
         for (site, book) in self.sites.iter().zip(&self.books) {
             let command = |args: &[&str]| {
                 let ended = site.place.run(args);
@@ -205,9 +214,9 @@ impl Storm {
         panic!("{said}");
     }
 
-    /// Strikes until everything has arrived, or often enough. What was done, and what the hosts weighed in each quarter.
-    fn rage(&self, chance: &mut Chance) -> (Strokes, [[Weight; 2]; 4]) {
-        let (mut strokes, mut weights) = (Strokes::default(), [[Weight::default(); 2]; 4]);
+    /// Strikes until everything has arrived, or often enough. What was done.
+    fn rage(&self, watch: &Watch, chance: &mut Chance) -> Strokes {
+        let mut strokes = Strokes::default();
         let (mut seen, mut since, mut said) = (0, Instant::now(), Instant::now());
         let strokes_max = STROKES_LEAST + self.records / 20;
         let mut struck = 0;
@@ -215,14 +224,6 @@ impl Storm {
             self.panic_if_troubled();
             let pause = PAUSE.0 + chance.next() % (PAUSE.1 - PAUSE.0);
             thread::sleep(Duration::from_millis(pause));
-            let quarter = (self.books[1].count("out") as u64 * 4 / self.records).min(3) as usize;
-            for (site, most) in self.sites.iter().zip(&mut weights[quarter]) {
-                if let Some(now) = site.weight() {
-                    most.anon_kib = most.anon_kib.max(now.anon_kib);
-                    most.threads = most.threads.max(now.threads);
-                    most.descriptors = most.descriptors.max(now.descriptors);
-                }
-            }
             if said.elapsed() > Duration::from_secs(10) {
                 said = Instant::now();
                 println!("storm: {} of {} told, {strokes}", self.told(), self.records);
@@ -235,15 +236,20 @@ impl Storm {
             } else if since.elapsed() > BREATH {
                 continue;
             }
-            self.strike(chance, &mut strokes);
+            let hosts_live = watch::is_lull(&self.books[1], self.records);
+            if hosts_live {
+                watch.hosts_live();
+            }
+            self.strike(hosts_live, chance, &mut strokes);
             struck += 1;
         }
-        (strokes, weights)
+        strokes
     }
 
-    fn strike(&self, chance: &mut Chance, strokes: &mut Strokes) {
+    fn strike(&self, hosts_live: bool, chance: &mut Chance, strokes: &mut Strokes) {
         let site = &self.sites[chance.below(2)];
         match chance.below(100) {
+            0..35 | 75..85 if hosts_live => self.cut_link(chance, strokes),
             0..30 => strokes.hosts_killed += u64::from(site.pid().is_some() && site.end("KILL")),
             30..35 => strokes.hosts_told_to_end += u64::from(site.pid().is_some() && site.end("TERM")),
             35..60 => {
@@ -259,32 +265,34 @@ impl Storm {
                 let ended = site.end_thread(|threads| chance.one_of(threads));
                 strokes.threads_ended += u64::from(ended.is_some());
             }
-            _ => {
-                let pause = Duration::from_millis(chance.next() % 500);
-                if chance.below(2) == 0 {
-                    self.link.cut()
-                } else {
-                    self.link.silence()
-                }
-                thread::sleep(pause);
-                self.link.mend();
-                strokes.links_cut += 1;
-            }
+            _ => self.cut_link(chance, strokes),
         }
+    }
+
+    fn cut_link(&self, chance: &mut Chance, strokes: &mut Strokes) {
+        let pause = Duration::from_millis(chance.next() % 500);
+        if chance.below(2) == 0 {
+            self.link.cut()
+        } else {
+            self.link.silence()
+        }
+        thread::sleep(pause);
+        self.link.mend();
+        strokes.links_cut += 1;
     }
 
     /// Whether everything has come to where it ends.
     fn all_arrived(&self) -> bool {
         let [here, there] = &self.books;
-        let n = self.records as usize;
-        let some = |(modulus, rest): (u64, u64)| (1..=self.records).filter(|n| n % modulus == rest).count();
+        let n = self.records;
+        let some = |(modulus, rest): (u64, u64)| (1..=self.records).filter(|n| n % modulus == rest).count() as u64;
         there.count("out") >= n
             && there.count("relayed") >= n
             && here.count("stamps") >= n
-            && here.count("tenth_out") >= n / functions::TENTH as usize
-            && here.count("parts") >= n / functions::TENTH as usize * 2
+            && here.count("tenth_out") >= n / functions::TENTH
+            && here.count("parts") >= n / functions::TENTH * 2
             && here.count("ledger") >= some(functions::CREDIT) + some(functions::DEBIT)
-            && here.count("loop") >= self.turns as usize
+            && here.count("loop") >= self.turns
     }
 
     /// Waits until everything has come to where it ends.
@@ -317,25 +325,6 @@ impl Storm {
                 }
             }
             site.place.run(["journal", "check"]).ok();
-        }
-    }
-}
-
-/// The last quarter weighs what the first half did, about.
-fn check_flat(weights: &[[Weight; 2]; 4]) {
-    println!("storm: heaviest in each quarter: {weights:?}");
-    for place in 0..2 {
-        let (first, second, late) = (weights[0][place], weights[1][place], weights[3][place]);
-        let early = |field: fn(&Weight) -> u64| field(&first).max(field(&second));
-        let grown = |what: &str| panic!("{what} grow: {weights:?}");
-        if late.anon_kib > early(|weight| weight.anon_kib) * 3 / 2 + 32_768 {
-            grown("bytes of memory");
-        }
-        if late.threads > early(|weight| weight.threads) + 32 {
-            grown("threads");
-        }
-        if late.descriptors > early(|weight| weight.descriptors) + 96 {
-            grown("descriptors");
         }
     }
 }

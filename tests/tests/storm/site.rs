@@ -1,6 +1,6 @@
 //! A host under a supervisor that starts it again whenever it has ended, at once.
 
-use super::{Trouble, thread_exit};
+use super::{Trouble, thread_exit, watch::Weight};
 use millrace_tests::{PATIENCE, Place};
 use std::{
     fs::{self, File},
@@ -46,14 +46,6 @@ fn free_port() -> u16 {
             return port;
         }
     }
-}
-
-/// What a host takes from the machine, as far as it should not grow.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Weight {
-    pub anon_kib: u64,
-    pub threads: u64,
-    pub descriptors: u64,
 }
 
 impl Site {
@@ -156,6 +148,12 @@ impl Site {
         let state = self.state();
         state.up?;
         state.child.as_ref().map(Child::id)
+    }
+
+    /// It serves, and nothing was done to it.
+    pub fn is_well(&self) -> bool {
+        let state = self.state();
+        state.up.is_some() && state.doom.is_none()
     }
 
     /// Sends the host a signal of which it ends. False if none lives.

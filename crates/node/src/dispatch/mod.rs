@@ -199,7 +199,8 @@ impl Shared {
 
     /// Keeps the status file and the journal's retention up to date, until the dispatcher stops.
     fn keep(&self) {
-        let mut maintained = Instant::now();
+        // Early: a host that is killed again and again has to reclaim as well, or its journal grows without end.
+        let mut maintain_at = Instant::now() + STATUS_INTERVAL;
         while !self.stopping() {
             if !self.changed.load(Ordering::Acquire) {
                 thread::park_timeout(MAINTAIN_INTERVAL);
@@ -208,8 +209,8 @@ impl Shared {
                 // The file only explains; a host goes on without it, for instance on a full disk.
                 let _ = self.status().write(self.namespace.dir());
             }
-            if maintained.elapsed() >= MAINTAIN_INTERVAL {
-                maintained = Instant::now();
+            if Instant::now() >= maintain_at {
+                maintain_at = Instant::now() + MAINTAIN_INTERVAL;
                 if let Err(error) = self.maintain()
                     && !state::is_transient(&error)
                 {
