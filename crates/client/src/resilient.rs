@@ -211,3 +211,31 @@ impl ResilientTail {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    fn lost() -> Error {
+        Code::ConnectionLost.error("cut")
+    }
+
+    #[test]
+    fn pauses_grow_to_a_bound_and_clients_that_were_cut_off_together_come_back_apart() {
+        let options = Options { reconnect_ms: 3_600_000, ..Options::default() };
+        let mut crowd: Vec<Backoff> = (0..200).map(|_| Backoff::new(&options)).collect();
+        let mut longest = PAUSE_FIRST;
+        for _ in 0..10 {
+            let pauses: BTreeSet<Duration> = crowd.iter_mut().map(|one| one.next(lost()).unwrap()).collect();
+            let (first, last) = (*pauses.first().unwrap(), *pauses.last().unwrap());
+            assert!(first >= longest / 2 && last <= longest, "{first:?} to {last:?}, of {longest:?}");
+            // Spread over the whole of the second half, and hardly any two at the same time.
+            assert!(last - first > longest / 4 && pauses.len() > 150, "{} pauses, {first:?} to {last:?}", pauses.len());
+            longest = (longest * 2).min(PAUSE_MOST);
+        }
+        assert_eq!(longest, PAUSE_MOST);
+        let mut impatient = Backoff::new(&Options { reconnect_ms: 0, ..Options::default() });
+        assert_eq!(impatient.next(lost()).unwrap_err().code(), Code::ConnectionLost);
+    }
+}
