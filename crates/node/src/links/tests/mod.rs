@@ -166,3 +166,26 @@ fn a_full_outbox_leaves_room_for_runs_and_takes_again_what_was_acknowledged() {
     namespace.journal().commit(|tx| tx.trim(&log, inside + 2)).unwrap();
     assert_eq!(stage(Room::Outside), Ok(()));
 }
+
+/// More of them than its log remembers would push out those that were not sent.
+#[test]
+fn an_outbox_of_small_messages_is_full_before_its_log_forgets_any() {
+    use crate::admission::Room;
+    let (_dir, namespace) = roomy();
+    let to = THERE.parse().unwrap();
+    let letter = || Letter { to: &to, function: None, data: b"x", cause: millrace_wire::EventId::NONE, ordinal: 0 };
+    let stage = |count: u64| {
+        let mut outgoing = Outgoing::default();
+        let append = |tx: &mut Transaction<'_>| {
+            (0..count).try_for_each(|_| outgoing.append(&namespace, tx, Room::Outside, letter()).map(drop))
+        };
+        namespace.journal().commit(append).map(drop).map_err(|error| error.code())
+    };
+    let (most, step) = (OUTBOX_RECORDS_MAX / 2, 8192);
+    (0..most / step).for_each(|_| stage(step).unwrap());
+    stage(most % step).unwrap();
+    assert_eq!(stage(1), Err(Code::OutboxFull));
+    let log = namespace.log("_outbox/b_1_farm").unwrap();
+    let waits = outbox::waiting(&namespace, &log).unwrap();
+    assert!(waits.records == most && waits.bytes < OUTBOX_BYTES_MAX / 2, "{waits:?}");
+}
