@@ -284,3 +284,30 @@ fn resolve<F: Future>(mut future: std::pin::Pin<&mut F>, waker: &Waker) -> F::Ou
     }
     panic!("nobody woke it")
 }
+
+/// It tells of a moment that is over when it is heard: whoever comes too often is not to wait for the disk besides.
+#[test]
+fn a_refusal_for_want_of_room_waits_for_no_flush() {
+    use millrace_node::{FunctionSpec, Runtime};
+    use std::os::unix::fs::PermissionsExt;
+    let dir = tempfile::tempdir().unwrap();
+    let namespace = Namespace::create(&dir.path().join("n"), &CreateOptions::default()).unwrap();
+    namespace.create_log(&"raw".parse().unwrap(), 100).unwrap();
+    let script = dir.path().join("run.sh");
+    std::fs::write(&script, "#!/bin/sh\n").unwrap();
+    std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let mut spec = FunctionSpec::new("slow".parse().unwrap(), Runtime::Oneshot);
+    spec.on = vec!["raw".parse().unwrap()];
+    spec.command = vec!["./run.sh".into()];
+    spec.pending_max = 1;
+    namespace.deploy(&spec, &script).unwrap();
+    let door = door_to(namespace);
+    // The one run that may wait is not durable, and nobody flushes.
+    let memory = AppendOptions { durability: Some(Durability::Memory), ..DISK };
+    assert_eq!(door.append("raw", b"1", memory).now().ok().unwrap().unwrap().seqno, 1);
+    for key in [None, Some("k")] {
+        let refused = door.append("raw", b"2", AppendOptions { key, ..DISK }).now().ok().expect("it is told at once");
+        let refused = refused.unwrap_err();
+        assert!(refused.code() == Code::Busy && refused.retry_after_ms().is_some(), "{refused}");
+    }
+}

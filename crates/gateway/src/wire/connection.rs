@@ -52,7 +52,7 @@ const OUT_MAX_BYTES: usize = 1 << 20;
 /// Buffers that grew beyond this are given back when they are empty.
 const KEPT_BYTES: usize = 16 << 10;
 /// A frame that has begun must be complete within this, and of answers a good part be taken.
-const PATIENCE: Duration = Duration::from_secs(30);
+pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 /// Of answers that are many, this part within [`PATIENCE`]; so none takes longer than ten times that.
 const GOOD_PART: usize = 10;
 
@@ -82,6 +82,8 @@ pub(super) struct Connection {
     refused: bool,
     /// When the other end must have done what it owes, and how many bytes it must have taken by then.
     deadline: Option<(Pin<Box<Sleep>>, usize)>,
+    /// How long it may owe that.
+    patience: Duration,
     /// Bytes that the other end has taken since the deadline was set.
     taken: usize,
     /// What is counted of the buffers and of what is held.
@@ -102,7 +104,7 @@ pub(super) enum Over {
 }
 
 impl Connection {
-    pub fn new(stream: Stream, principal: Principal, hosted: Arc<Hosted>) -> Self {
+    pub fn new(stream: Stream, principal: Principal, hosted: Arc<Hosted>, patience: Duration) -> Self {
         Self {
             stream,
             hosted,
@@ -119,6 +121,7 @@ impl Connection {
             closing: false,
             refused: false,
             deadline: None,
+            patience,
             taken: 0,
             counted: Reservation::default(),
             coming: None,
@@ -420,7 +423,7 @@ impl Connection {
             let left = self.out.len() - self.sent;
             let (deadline, due) = self.deadline.get_or_insert_with(|| {
                 self.taken = 0;
-                (Box::pin(sleep_until(Instant::now() + PATIENCE)), left.min(SMALL_BYTES).max(left / GOOD_PART))
+                (Box::pin(sleep_until(Instant::now() + self.patience)), left.min(SMALL_BYTES).max(left / GOOD_PART))
             });
             if deadline.as_mut().poll(cx).is_pending() {
                 return Poll::Pending;

@@ -10,7 +10,7 @@ pub(crate) mod tests;
 mod waits;
 
 use crate::{Hosted, server::Stream};
-use connection::{Connection, Over};
+use connection::{Connection, Over, PATIENCE};
 use millrace_node::Principal;
 use millrace_wire::{
     Error, Result,
@@ -35,9 +35,12 @@ const LINGER_MAX_BYTES: usize = 32 << 20;
 
 /// Serves a connection whose preface has been read, until it ends.
 pub(crate) async fn serve(stream: Stream, principal: Principal, hosted: Arc<Hosted>, stopping: &Notify) -> Result<()> {
+    serve_with(Connection::new(stream, principal, hosted, PATIENCE), stopping).await
+}
+
+async fn serve_with(mut connection: Connection, stopping: &Notify) -> Result<()> {
     let mut stopping = pin!(stopping.notified());
     stopping.as_mut().enable();
-    let mut connection = Connection::new(stream, principal, hosted);
     let ended = loop {
         match std::future::poll_fn(|context| connection.poll(context, stopping.as_mut())).await {
             // Also those get their turn whose bytes this thread has not noticed yet.

@@ -1,9 +1,9 @@
 //! Connections that share a thread: none keeps the others from their turn, nor from the flush that they wait for.
 
-use super::serve;
+use super::{connection::Connection, serve, serve_with};
 use crate::{Hosted, server::Stream};
 use millrace_node::{CreateOptions, Durability, Namespace, Principal, Served};
-use millrace_wire::protocol::{Append, Appended, Heading, Hello, Message, Ping, VERSION, encode, split};
+use millrace_wire::protocol::{Append, Appended, Get, Heading, Hello, Message, Ping, VERSION, encode, split};
 use std::{sync::Arc, time::Duration};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -113,5 +113,39 @@ fn a_loop_that_never_sleeps_flushes_all_the_same() {
             }
         });
         assert_eq!(kind.await.expect("the append is answered while the other goes on"), u64::from(Appended::TYPE));
+    });
+}
+
+#[test]
+fn who_takes_something_all_the_while_and_yet_too_little_is_given_up() {
+    const LONG_BYTES: usize = 2_000_000;
+    let (_dir, hosted) = hosted(Durability::Memory);
+    Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+        let mut asked = hello();
+        framed(&mut asked, 2, &Append { log: "a", data: &vec![7; LONG_BYTES], ..Append::default() });
+        framed(&mut asked, 3, &Get { log: "a", seqno: 1, ..Get::default() });
+        let (mut ours, theirs) = UnixStream::pair().unwrap();
+        let principal = Principal::of_user(0, 0).unwrap();
+        let connection = Connection::new(Stream::Unix(theirs), principal, hosted.clone(), Duration::from_secs(5));
+        let served = tokio::spawn(async move { serve_with(connection, &Notify::new()).await });
+        ours.write_all(&asked).await.unwrap();
+        // Some of it in any five seconds, and yet no tenth.
+        let trickle = async {
+            let mut taken = 0;
+            loop {
+                match ours.read(&mut [0; 1000]).await {
+                    Ok(0) | Err(_) => break taken,
+                    Ok(bytes) => taken += bytes,
+                }
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        };
+        let given_up = timeout(HANG, async {
+            tokio::select! {
+                ended = served => ended.unwrap().unwrap_err(),
+                taken = trickle => panic!("it closed after {taken} bytes without a word"),
+            }
+        });
+        assert_eq!(given_up.await.expect("it goes on for ever").code(), millrace_wire::Code::ConnectionIdle);
     });
 }
