@@ -52,7 +52,7 @@ static void note(mrc_error *error, int number, size_t size) {
     error->number = number;
     /* Nothing is known of what was under way; with a key it can be asked for again. */
     error->may_retry = number == MRC_CONNECT_FAILED || number == MRC_CONNECT_TIMEOUT || number == MRC_CONNECTION_LOST ||
-                       number == MRC_REQUEST_TIMEOUT || number == MRC_PEER_SILENT;
+                       number == MRC_REQUEST_TIMEOUT || number == MRC_PEER_SILENT || number == MRC_HOST_STOPPING;
     error->retry_after_ms = 0;
     snprintf(error->code, sizeof error->code, "MR%04u", (unsigned)-number % 10000u);
     tidy(error->detail, size);

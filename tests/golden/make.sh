@@ -1,9 +1,10 @@
 #!/bin/sh
 # Makes a golden namespace with a given binary: tests/golden/make.sh MILLRACE OUT.tar.gz
-# The test `formats` opens every one of them and knows what this script puts in.
+# What it holds goes to OUT.json (describe.py), and the test `formats` expects to find just that in it for ever.
 set -eu
 millrace=$(realpath "$1")
 out=$(realpath "$2")
+here=$(dirname "$(realpath "$0")")
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
 cd "$dir"
@@ -59,3 +60,5 @@ kill -9 $host
 wait $host 2>/dev/null || true
 rm -f .millrace/segments/spare-* .millrace/socket
 tar --sort=name --mtime=@0 --owner=0 --group=0 --sparse -cf - .millrace | gzip -9n >"$out"
+mkdir looked && tar -xzf "$out" -C looked
+python3 "$here/describe.py" "$millrace" looked >"${out%.tar.gz}.json"

@@ -11,6 +11,7 @@
 
 mod ask;
 pub mod blocking;
+mod names;
 mod options;
 mod place;
 mod resilient;
@@ -18,6 +19,7 @@ mod session;
 mod types;
 
 pub use millrace_wire::{Durability, EventId, Hlc};
+pub use names::Resolve;
 pub use options::{AppendOptions, Options, TailOptions, Wait};
 pub use place::Place;
 pub use resilient::{Resilient, ResilientTail};

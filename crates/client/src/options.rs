@@ -1,12 +1,13 @@
 //! What may be chosen, and what is chosen otherwise.
 
+use crate::names::Resolve;
 use millrace_wire::{Durability, EventId};
 use std::{fmt, sync::Arc, time::Duration};
 
 /// How to connect and how long to wait.
 #[derive(Clone)]
 pub struct Options {
-    /// How long connecting may take, and then the handshake.
+    /// How long looking up the host's name may take, then connecting, and then the handshake.
     pub connect_timeout_ms: u32,
     /// How long an answer may take, beyond what the request itself asks the host to wait; 0 for as long as it takes.
     pub request_timeout_ms: u32,
@@ -22,6 +23,8 @@ pub struct Options {
     pub name: Arc<str>,
     /// Asked when a signal interrupts a blocking call, and every few seconds; if it says true, the call gives up.
     pub interrupted: Option<Arc<dyn Fn() -> bool + Send + Sync>>,
+    /// How names of hosts are looked up, instead of as the system does.
+    pub resolve: Option<Resolve>,
 }
 
 impl Default for Options {
@@ -35,6 +38,7 @@ impl Default for Options {
             reconnect_ms: 30_000,
             name: concat!("millrace-rust/", env!("CARGO_PKG_VERSION")).into(),
             interrupted: None,
+            resolve: None,
         }
     }
 }

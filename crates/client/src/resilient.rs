@@ -24,7 +24,8 @@ const PAUSE_MOST: Duration = Duration::from_secs(2);
 pub(crate) fn is_lost(error: &Error) -> bool {
     use Code::*;
     let code = error.code();
-    [ConnectionLost, PeerSilent, ConnectFailed, ConnectTimeout, ConnectionsExhausted, ConnectionIdle].contains(&code)
+    let ended = [ConnectionLost, PeerSilent, ConnectionIdle, HostStopping].contains(&code);
+    ended || [ConnectFailed, ConnectTimeout, ConnectionsExhausted].contains(&code)
 }
 
 /// How long to wait before the next attempt: longer each time, and not the same for everybody.

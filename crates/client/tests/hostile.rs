@@ -371,3 +371,52 @@ fn whoever_waits_is_told_when_the_task_of_the_connection_ends() {
     });
     assert_eq!(asked.unwrap_err().code(), Code::ConnectionLost);
 }
+
+#[test]
+fn a_name_service_that_hangs_holds_up_no_client() {
+    let place: Place = "mr://far.example:1/farm".parse().unwrap();
+    let hangs = |_: &str, _: u16| -> std::io::Result<Vec<std::net::SocketAddr>> {
+        loop {
+            std::thread::park();
+        }
+    };
+    let options = Options { connect_timeout_ms: 50, resolve: Some(Arc::new(hangs)), ..quick() };
+    assert_eq!(append_with_both(&place, &options), [Some(Code::ConnectTimeout); 2]);
+    let interrupted = Some(Arc::new(|| true) as Arc<dyn Fn() -> bool + Send + Sync>);
+    let options = Options { connect_timeout_ms: u32::MAX, request_timeout_ms: 100, interrupted, ..options };
+    let error = blocking::Client::connect(&place, &options).map(drop).unwrap_err();
+    assert_eq!(error.code(), Code::CallInterrupted);
+}
+
+#[test]
+fn a_host_that_stops_is_heard_and_another_takes_its_place() {
+    let stops = |mut peer: Peer| {
+        peer = peer.greeted();
+        peer.next();
+        peer.send(0, &Failure { code: "MR6053", detail: "the host is stopping", retry_after_ms: Some(1000) });
+    };
+    both_fail(stops, &quick(), Code::HostStopping);
+    // It stops while nothing is asked: the next request goes to whoever is there then, also one that is never repeated.
+    let count = Arc::new(AtomicUsize::new(0));
+    let counted = count.clone();
+    let place = host(move |peer| {
+        let mut peer = peer.greeted();
+        if counted.fetch_add(1, Ordering::SeqCst) > 0 {
+            return peer.serve();
+        }
+        peer.send(0, &Failure { code: "MR6053", detail: "the host is stopping", retry_after_ms: Some(1000) });
+        counted.fetch_add(1, Ordering::SeqCst);
+        peer.linger();
+    });
+    let client = blocking::Client::connect(&place, &quick()).unwrap();
+    while count.load(Ordering::SeqCst) < 2 {
+        std::thread::yield_now();
+    }
+    // A connection that lay idle for half a second is looked at before it is used.
+    std::thread::sleep(Duration::from_millis(600));
+    client.append("raw", b"x", AppendOptions::default()).unwrap();
+    assert_eq!(count.load(Ordering::SeqCst), 3);
+    count.store(0, Ordering::SeqCst);
+    let resilient = millrace_client::Resilient::new(place, Options { reconnect_ms: 120_000, ..quick() });
+    runtime().block_on(resilient.append("raw", b"x", AppendOptions::default())).unwrap();
+}

@@ -2,6 +2,7 @@
 
 use crate::{
     catalog::{Catalog, Definition, Log},
+    copy,
     entry::{Entry, FLAG_LAST, HEADER_BYTES, Header, Kind, Position, checksum},
     medium::{FileMedium, Medium, Slot, ViewMedium},
     read::{check::CheckReport, get::RecordMeta, scan::Scan},
@@ -227,7 +228,8 @@ impl Journal {
     }
 
     /// Looks at a namespace that nobody has open, also at a damaged one, without changing it: all that is written stays in
-    /// memory. Damage is stepped over and told by [`Journal::recovery`]. It takes no appends.
+    /// memory. Damage is stepped over and told by [`Journal::recovery`]; what is lost of the manifest and of definitions is
+    /// made anew, as far as the segments know it. It takes no appends.
     pub fn view(dir: &Path) -> Result<Journal> {
         let medium = ViewMedium::open(dir).map_err(|error| match error.kind() {
             io::ErrorKind::ResourceBusy => Code::NamespaceInUse.error("a process has it open").within(dir.display()),
@@ -247,8 +249,10 @@ impl Journal {
 
     /// [`Journal::view`] of a medium that nobody else uses.
     pub fn view_on(medium: Arc<dyn Medium>, dir: &Path) -> Result<Journal> {
-        let inner = Arc::new(Inner::attach(medium, dir, Damage::StepOver)?);
-        Ok(Journal(Arc::new(Session { inner, preparer: None })))
+        let rebuilt = copy::rebuild(&medium)?;
+        let mut inner = Inner::attach(medium, dir, Damage::StepOver)?;
+        inner.recovery.rebuilt = rebuilt;
+        Ok(Journal(Arc::new(Session { inner: Arc::new(inner), preparer: None })))
     }
 
     /// Everything within.

@@ -15,6 +15,7 @@
 
 use crate::{
     catalog::{Catalog, Definition, Subject},
+    copy::Rebuilt,
     entry::{ALIGN_BYTES, CARRIED_PREFIX_BYTES, HEADER_BYTES, Header, Kind, Position},
     journal::Inner,
     store::{
@@ -44,6 +45,8 @@ pub struct Recovery {
     pub tail: Position,
     /// Records behind its end, by log and seqno; only a view has any.
     pub unproven: Vec<(u32, u64)>,
+    /// What was made anew of the manifest and of definitions; only a view does that.
+    pub rebuilt: Option<Rebuilt>,
 }
 
 /// Where a chain of entries continues, and what its next entry must look like.
@@ -157,7 +160,7 @@ pub(crate) enum Damage {
 
 /// Reads the whole journal. The caller is the only process; the control page is blank but for `first`.
 pub(crate) fn recover(inner: &Inner, manifest: &Manifest, remains: &Remains, on_damage: Damage) -> Result<Recovered> {
-    map_all(inner, manifest, remains)?;
+    map_all(inner, manifest, remains, on_damage)?;
     let segments = &inner.segments;
     let catalog = Catalog::from_manifest(manifest, &*inner.medium, true)?;
     let report = Recovery { scanned: true, ..Recovery::default() };
@@ -254,7 +257,7 @@ fn look_behind(inner: &Inner, position: u64) -> Result<Behind> {
         while at < start + segments.bytes() {
             let (data, hole) = inner.medium.next_data(&region, at - start);
             let limit = start + (hole + 1).saturating_sub(HEADER_BYTES);
-            at = inner.resync((start + data).max(at) - ALIGN_BYTES, limit)?;
+            at = inner.segments.resync((start + data).max(at) - ALIGN_BYTES, limit)?;
             while at < limit
                 && let Some(header) = segments.valid_entry(at)?
             {
@@ -264,7 +267,7 @@ fn look_behind(inner: &Inner, position: u64) -> Result<Behind> {
                     Some(Kind::Append) => behind.records.push((header.subject, header.seqno)),
                     _ => {}
                 }
-                at = inner.resync(at + header.span() - ALIGN_BYTES, limit)?;
+                at = inner.segments.resync(at + header.span() - ALIGN_BYTES, limit)?;
             }
             at = (start + hole).max(at + ALIGN_BYTES);
         }
@@ -288,7 +291,7 @@ fn refusal(inner: &Inner, mut chain: Chain, proven: u64) -> Result<Error> {
         chain = Chain::behind(chain.position, &header);
     }
     let position = chain.position;
-    let next = inner.resync(position - ALIGN_BYTES, proven)?;
+    let next = inner.segments.resync(position - ALIGN_BYTES, proven)?;
     let (number, offset) = (inner.segments.number(position), inner.segments.offset(position));
     Ok(Code::JournalDamaged.error(format!(
         "at position {} (byte {offset} of {}) and up to {}; it was durable up to {}",
@@ -301,14 +304,14 @@ fn refusal(inner: &Inner, mut chain: Chain, proven: u64) -> Result<Error> {
 
 /// The first valid entry behind damage where `chain` ends and before what was durable.
 fn step_over_damage(inner: &Inner, chain: &Chain, durable: u64) -> Result<Option<(u64, Header)>> {
-    let mut next = inner.resync(chain.position - ALIGN_BYTES, durable)?;
+    let mut next = inner.segments.resync(chain.position - ALIGN_BYTES, durable)?;
     while next < durable {
         // What was rolled back once may still pass its checksum; it cannot number on.
         let header = inner.segments.valid_entry(next)?;
         if let Some(header) = header.filter(|found| found.sequence >= chain.sequence && found.epoch >= chain.epoch) {
             return Ok(Some((next, header)));
         }
-        next = inner.resync(next, durable)?;
+        next = inner.segments.resync(next, durable)?;
     }
     Ok(None)
 }
@@ -361,10 +364,10 @@ fn forget_entries(inner: &Inner, from: u64) -> Result<()> {
         let (data, hole) = inner.medium.next_data(&region, at);
         // Whatever was written has storage for all of its header: no need to look across the edge.
         let limit = start + (hole + 1).saturating_sub(HEADER_BYTES);
-        let mut position = inner.resync(start + data.max(at) - ALIGN_BYTES, limit)?;
+        let mut position = inner.segments.resync(start + data.max(at) - ALIGN_BYTES, limit)?;
         while position < limit {
             segments.scrub(position, position + HEADER_BYTES)?;
-            position = inner.resync(position, limit)?;
+            position = inner.segments.resync(position, limit)?;
         }
         at = hole.max(at + 1);
     }
@@ -405,12 +408,13 @@ pub(crate) fn segment_numbers(inner: &Inner) -> Result<Vec<u64>> {
     Ok(numbers)
 }
 
-/// Maps all segments, giving those that were truncated their length back; an error if one is missing.
-fn map_all(inner: &Inner, manifest: &Manifest, remains: &Remains) -> Result<()> {
+/// Maps all segments, giving those that were truncated their length back. One that is missing is an error, or damaged as a
+/// whole.
+fn map_all(inner: &Inner, manifest: &Manifest, remains: &Remains, on_damage: Damage) -> Result<()> {
     let numbers = segment_numbers(inner)?;
     let newest = inner.segments.number(remains.durable.saturating_sub(1)).max(*numbers.last().unwrap_or(&0));
     for number in manifest.first_segment..=newest {
-        if numbers.binary_search(&number).is_err() {
+        if numbers.binary_search(&number).is_err() && on_damage == Damage::Refuse {
             return Err(Code::NamespaceIncomplete.error(format!("{} is missing", segments::name(number))));
         }
         inner.segments.map(number, true)?;

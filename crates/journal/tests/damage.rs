@@ -195,6 +195,13 @@ fn made(dir: &Path, random: &mut Random) -> (Truth, Appended) {
     (truth, appended)
 }
 
+/// What each log of a whole namespace is called once its definition is lost.
+fn made_up(dir: &Path) -> BTreeMap<String, String> {
+    let whole = Journal::view(dir).unwrap();
+    let made_up = |log: &millrace_journal::Log| (log.name().to_string(), format!("salvaged/log-{}", log.id()));
+    whole.catalog().unwrap().logs().map(made_up).collect()
+}
+
 #[test]
 fn salvage_keeps_every_whole_record_tells_every_other_and_invents_none() {
     let mut random = Random::new("salvage");
@@ -204,6 +211,7 @@ fn salvage_keeps_every_whole_record_tells_every_other_and_invents_none() {
         let parent = tempfile::tempdir().unwrap();
         let dir = parent.path().join("ns");
         let (truth, appended) = made(&dir, &mut random);
+        let made_up = made_up(&dir);
         if random.below(2) == 0 {
             fs::remove_file(dir.join("control")).unwrap();
         }
@@ -214,7 +222,7 @@ fn salvage_keeps_every_whole_record_tells_every_other_and_invents_none() {
             let number = random.below(segments as usize) as u64;
             let path = dir.join(format!("segments/{number:010}"));
             let mut bytes = fs::read(&path).unwrap();
-            let from = 64 + 64 * 4 + random.below(bytes.len() - 400);
+            let from = 64 + random.below(bytes.len() - 400);
             for at in from..(from + 1 + random.below(3000)).min(bytes.len()) {
                 bytes[at] ^= 0x5a;
                 hits.insert((number << 20) + at as u64);
@@ -224,7 +232,7 @@ fn salvage_keeps_every_whole_record_tells_every_other_and_invents_none() {
         let before = tree(&dir);
         let view = Journal::view(&dir).unwrap();
         let saved = parent.path().join("saved");
-        let salvaged = view.salvage(&saved, &mut |_, _| {}, &mut |_, _| Ok(())).unwrap();
+        let salvaged = view.salvage(&saved, &mut |_, _| {}, &mut |_, _, _| Ok(())).unwrap();
         let (old, tail) = (view.namespace(), view.tail().get());
         drop(view);
         assert!(before == tree(&dir), "the original was touched");
@@ -239,7 +247,9 @@ fn salvage_keeps_every_whole_record_tells_every_other_and_invents_none() {
         for ((name, seqno), (expected, id, at, span)) in &truth {
             let is_hit = hits.range(*at..at + span).next().is_some();
             hit_records += usize::from(is_hit);
-            let log = journal.log(&named(name)).unwrap();
+            // Whose definition is lost has another name.
+            let log = journal.log(&named(name)).or_else(|_| journal.log(&named(&made_up[name]))).unwrap();
+            let name = &**log.name();
             match journal.get(&log, *seqno, &mut payload) {
                 Ok(meta) => {
                     assert!(!is_hit && payload == *expected && meta.id == *id, "{name} {seqno} came back otherwise");
@@ -261,7 +271,9 @@ fn salvage_keeps_every_whole_record_tells_every_other_and_invents_none() {
         for log in journal.catalog().unwrap().logs() {
             for seqno in log.earliest().max(1)..=log.latest() {
                 if journal.get(log, seqno, &mut payload).is_ok() {
-                    let known = appended.get(&(log.name().to_string(), seqno));
+                    let name =
+                        made_up.iter().find(|(_, other)| **other == **log.name()).map_or(&**log.name(), |(n, _)| n);
+                    let known = appended.get(&(name.to_owned(), seqno));
                     assert!(known == Some(&payload), "{log:?} has {seqno} out of nowhere");
                 }
             }
@@ -280,4 +292,182 @@ fn tree(dir: &Path) -> BTreeMap<String, Vec<u8>> {
         }
     }
     files
+}
+
+/// Copies a journal into memory, as a backup does.
+#[derive(Default)]
+struct Copied(BTreeMap<u64, Vec<u8>>);
+
+impl millrace_journal::SnapshotSink for Copied {
+    fn write(&mut self, segment: u64, bytes: &[u8]) -> millrace_wire::Result<()> {
+        self.0.entry(segment).or_default().extend_from_slice(bytes);
+        Ok(())
+    }
+
+    fn forget(&mut self, segment: u64) -> millrace_wire::Result<()> {
+        self.0.remove(&segment);
+        Ok(())
+    }
+
+    fn progress(&mut self, _done: u64, _total: u64) {}
+}
+
+/// What can be read of each log, by its id: payloads and event ids.
+type Kept = BTreeMap<(u32, u64), (Vec<u8>, EventId)>;
+
+fn kept(journal: &Journal) -> Kept {
+    let (mut kept, mut payload) = (Kept::new(), Vec::new());
+    for log in journal.catalog().unwrap().logs() {
+        for seqno in log.earliest().max(1)..=log.latest() {
+            if let Ok(meta) = journal.get(log, seqno, &mut payload) {
+                kept.insert((log.id(), seqno), (payload.clone(), meta.id));
+            }
+        }
+    }
+    kept
+}
+
+/// A namespace with a life behind it: crashes, retention, removed logs, runs, being a copy. Where it is now.
+fn lived(parent: &Path, random: &mut Random, retains: bool, restores: bool) -> std::path::PathBuf {
+    let open = |dir: &Path| Journal::open(dir, &OpenOptions { background: false }).unwrap();
+    let retain_bytes = if retains { 2 << 20 } else { 1 << 30 };
+    let options = CreateOptions { segment_bytes: 1 << 20, retain_bytes, ..CreateOptions::default() };
+    let mut dir = parent.join("ns");
+    drop(Journal::create(&dir, &options).unwrap());
+    for life in 0..4 {
+        let journal = open(&dir);
+        if life == 0 {
+            journal.commit(|batch| batch.define_function(&"f".parse().unwrap(), "{}").map(drop)).unwrap();
+        }
+        journal.commit(|batch| batch.create_log(&named(&format!("log/{life}")), 40).map(drop)).unwrap();
+        let logs: Vec<_> = journal.catalog().unwrap().logs().cloned().collect();
+        let f = journal.catalog().unwrap().function("f").unwrap().id();
+        for _ in 0..40 {
+            let log = &logs[random.below(logs.len())];
+            let length = random.below(40_000);
+            let (payload, ends) = (random.bytes(length), random.below(2) == 0);
+            journal
+                .commit(|batch| {
+                    let appended = batch.append(log, &payload, EventId::NONE, 0)?;
+                    let run = batch.trigger(f, appended.id, log, appended.seqno)?;
+                    if ends { batch.done(f, run, b"{}").map(drop) } else { Ok(()) }
+                })
+                .unwrap();
+        }
+        if life == 1 {
+            journal.commit(|batch| batch.remove_log(&named("log/0"))).unwrap();
+        }
+        journal.sync(journal.tail()).unwrap();
+        if retains {
+            journal.maintain(&|_, _| false).unwrap();
+        }
+        if restores && life == 2 {
+            let mut copied = Copied::default();
+            let snapshot = journal.snapshot(&mut copied).unwrap();
+            dir = parent.join("restored");
+            let mut read = |segment, at: u64| Ok(copied.0[&segment][at as usize..].to_vec());
+            snapshot.restore(&dir, &mut read, &mut |_, _| Ok(())).unwrap();
+        }
+        drop(journal);
+        if random.below(2) == 0 {
+            fs::remove_file(dir.join("control")).unwrap(); // As after a power cut: the next open begins an epoch.
+            drop(open(&dir));
+        }
+    }
+    dir
+}
+
+#[test]
+fn without_a_manifest_what_segments_prove_is_saved_and_what_stood_there_alone_is_told() {
+    let mut random = Random::new("no manifest");
+    let (mut named_all, mut unnamed_some) = (0, 0);
+    for round in 0..12 {
+        let parent = tempfile::tempdir().unwrap();
+        let (retains, restores) = (round % 2 == 1, round % 3 > 0);
+        let dir = lived(parent.path(), &mut random, retains, restores);
+        let whole = Journal::view(&dir).unwrap();
+        let (truth, before) = (kept(&whole), model::View::of(&whole));
+        let (identity, lineage, epoch) = (whole.namespace(), whole.lineage().to_vec(), whole.epoch());
+        assert!(whole.recovery().rebuilt.is_none() && lineage.is_empty() != restores);
+        drop(whole);
+        let manifest = dir.join("manifest");
+        let bytes = fs::read(&manifest).unwrap();
+        match round % 3 {
+            0 => fs::remove_file(&manifest).unwrap(),
+            1 => fs::write(&manifest, &bytes[..random.below(bytes.len())]).unwrap(),
+            _ => {
+                let mut bytes = bytes.clone();
+                let at = 20 + random.below(bytes.len() - 20); // Before that it may be another format.
+                bytes[at] ^= 1 << 1;
+                fs::write(&manifest, bytes).unwrap();
+            }
+        }
+        let files = tree(&dir);
+        let opened = Journal::open(&dir, &OpenOptions { background: false }).map(drop).unwrap_err();
+        let expected = [Code::NotANamespace, Code::ManifestDamaged];
+        assert!(expected.contains(&opened.code()), "{opened}");
+        let view = Journal::view(&dir).unwrap();
+        let rebuilt = view.recovery().rebuilt.clone().expect("the manifest is made anew");
+        assert_eq!((view.namespace(), view.epoch()), (identity, epoch), "round {round}");
+        let saved = parent.path().join("saved");
+        let salvaged = view.salvage(&saved, &mut |_, _| {}, &mut |_, _, _| Ok(())).unwrap();
+        drop(view);
+        assert!(files == tree(&dir), "the original was touched");
+        let journal = Journal::open(&saved, &OpenOptions { background: false }).unwrap();
+        assert_eq!(journal.check(&mut |_, _| {}).unwrap().fault_count, 0);
+        let (found, after) = (kept(&journal), model::View::of(&journal));
+        for (record, expected) in &truth {
+            assert!(found.get(record) == Some(expected), "round {round}: record {record:?} is gone or another");
+        }
+        for (name, (id, history, latest, _)) in &before.logs {
+            match after.logs.get(name) {
+                Some(saved) => assert_eq!((saved.0, saved.1, saved.2), (*id, *history, *latest), "{name}"),
+                None => {
+                    let made_up = named(&format!("salvaged/log-{id}"));
+                    assert!(rebuilt.unnamed.contains(&made_up), "{name} is gone, and nobody tells: {rebuilt:?}");
+                    assert_eq!(after.logs[&*made_up].2, *latest);
+                }
+            }
+        }
+        let known = after.functions.get("f").map(|f| (f.2, f.3));
+        match before.functions.get("f") {
+            Some((id, ..)) if known.is_none() => assert_eq!(rebuilt.functions, [*id]),
+            function => assert_eq!(known, function.map(|f| (f.2, f.3))),
+        }
+        if retains {
+            unnamed_some += rebuilt.unnamed.len()
+        } else {
+            named_all += usize::from(rebuilt.unnamed.is_empty())
+        }
+        assert!(rebuilt.left_out.is_empty() && salvaged.lost.iter().all(|lost| lost.log.starts_with("salvaged/")));
+    }
+    println!("{named_all} whole, {unnamed_some} logs without a name");
+    assert!(named_all == 6 && unnamed_some > 3);
+}
+
+#[test]
+fn a_segment_that_is_missing_takes_nothing_else_along() {
+    let mut random = Random::new("missing segment");
+    for missing in 0..3u64 {
+        let parent = tempfile::tempdir().unwrap();
+        let dir = parent.path().join("ns");
+        let (truth, _) = made(&dir, &mut random);
+        let made_up = made_up(&dir);
+        fs::remove_file(dir.join(format!("segments/{missing:010}"))).unwrap();
+        let error = Journal::open(&dir, &OpenOptions { background: false }).map(drop).unwrap_err();
+        assert_eq!(error.code(), Code::NamespaceIncomplete);
+        let view = Journal::view(&dir).unwrap();
+        let mut payload = Vec::new();
+        for ((name, seqno), (expected, _, at, _)) in &truth {
+            let is_gone = at >> 20 == missing;
+            // Its definition was in the first one.
+            let name = if missing == 0 { made_up[name].clone() } else { name.clone() };
+            let log = view.log(&named(&name)).unwrap();
+            let read = view.get(&log, *seqno, &mut payload);
+            assert!(read.is_err() == is_gone && (is_gone || payload == *expected), "{name} {seqno}: {read:?}");
+        }
+        assert!(!view.recovery().damaged.is_empty());
+        let unnamed = view.recovery().rebuilt.as_ref().map_or(0, |rebuilt| rebuilt.unnamed.len());
+        assert_eq!(unnamed, if missing == 0 { 3 } else { 0 });
+    }
 }

@@ -111,7 +111,7 @@ fn verify_damage(dir: &Path, from: u64, to: u64) {
     let most = (to - from) / 100_064 + 2;
     assert!((1..=most).contains(&lost), "{lost} records are lost, not 1 to {most}");
     let saved = dir.with_extension("saved");
-    let salvaged = journal.salvage(&saved, &mut |_, _| {}, &mut |_, _| Ok(())).unwrap();
+    let salvaged = journal.salvage(&saved, &mut |_, _| {}, &mut |_, _, _| Ok(())).unwrap();
     assert_eq!(salvaged.records, 35 - lost);
     let journal = open(&saved).unwrap();
     let log = journal.log(&"a".parse().unwrap()).unwrap();

@@ -44,7 +44,7 @@ pub use door::{
 };
 pub use host::{Holder, Host, HostOptions};
 pub use millrace_journal::{
-    CreateOptions, Durability, Journal, Log, LostRecords, OpenOptions, Position, Recovery, Salvaged,
+    CreateOptions, Durability, Journal, Log, LostRecords, OpenOptions, Position, Rebuilt, Recovery, Salvaged,
 };
 pub use millrace_wire::{Address, Code, Error, EventId, Hlc, LogName, Name, RETRY_AFTER_MS, Result};
 pub use namespace::{AppendOptions, FunctionStat, LogStat, Namespace, NewRecord, Receipt, Record, check_directory};

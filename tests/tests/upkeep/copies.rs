@@ -3,7 +3,10 @@
 use super::{copying, flip};
 use millrace_tests::{Place, end};
 use serde_json::{Value, json};
-use std::{fs, path::PathBuf};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
 
 fn numbers(upto: usize) -> Vec<String> {
     (1..=upto).map(|n| n.to_string()).collect()
@@ -170,8 +173,16 @@ fn damage_is_told_the_rest_is_saved_and_the_original_left() {
     assert_eq!(saved["lost"], found["lost"]);
     assert_eq!(fs::read(&segment).unwrap(), damaged);
     place.run(["namespace", "check", "--salvage", "saved"]).fails("MR2006", 1);
-    let again = place.run(["--json", "namespace", "check", "saved"]).object();
-    assert_eq!((&again["lost"], &again["fault_count"]), (&found["lost"], &json!(0)), "only the hole is left: {again}");
+    // The copy is whole, and remembers what it lacks.
+    let again = object(&place, &["namespace", "check", "saved"]);
+    assert_eq!(
+        (&again["sound"], &again["lost"], &again["missing"]),
+        (&json!(true), &json!([]), &found["lost"]),
+        "{again}"
+    );
+    let text = place.run(["namespace", "check", "saved"]).ok();
+    assert!(text.text().contains("missing    record 3 of log 'plain'"), "{text:#?}");
+    assert!(text.text().contains("agrees; 1 record missing since it was salvaged"), "{text:#?}");
     let other = Place::empty();
     fs::rename(place.path().join("saved"), other.namespace()).unwrap();
     for n in [1, 2, 4, 5] {
@@ -185,6 +196,88 @@ fn damage_is_told_the_rest_is_saved_and_the_original_left() {
     other.run(["namespace", "check", "--salvage", "more"]).fails("MR4023", 1);
     // Verified as it stands while it is in use.
     other.run(["namespace", "check"]);
+}
+
+#[test]
+fn what_a_salvaged_copy_lacks_is_told_from_what_it_loses_later() {
+    let place = Place::new();
+    place.run(["log", "create", "plain"]).ok();
+    for n in 1..=9 {
+        place.run(["log", "append", "plain", &format!("a record, number {n}")]).ok();
+    }
+    let spoil = |namespace: &Path, n: u64| {
+        let segments = fs::read_dir(namespace.join("segments")).unwrap().flatten().map(|entry| entry.path());
+        let newest = segments.filter(|path| !path.to_string_lossy().contains("spare")).max().unwrap();
+        let (bytes, text) = (fs::read(&newest).unwrap(), format!("a record, number {n}"));
+        flip(&newest, bytes.windows(text.len()).position(|window| window == text.as_bytes()).unwrap());
+    };
+    let gap = |from: u64, to: u64| json!({ "log": "plain", "from": from, "to": to, "reason": "damaged" });
+    [3, 4].iter().for_each(|n| spoil(&place.namespace(), *n));
+    object(&place, &["namespace", "check", "--salvage", "one"]);
+    // Right beside what was lost before, and elsewhere.
+    [5, 7].iter().for_each(|n| spoil(&place.path().join("one"), *n));
+    let said = place.run(["--json", "namespace", "check", "one"]);
+    let found = said.object();
+    assert_eq!((said.code, &found["missing"]), (1, &json!([gap(3, 4)])), "{found}");
+    assert_eq!(found["lost"], json!([gap(5, 5), gap(7, 7)]), "{found}");
+    // Of a copy of the copy, all of it is known.
+    object(&place, &["namespace", "check", "one", "--salvage", "two"]);
+    let found = object(&place, &["namespace", "check", "two"]);
+    assert_eq!((&found["sound"], &found["lost"]), (&json!(true), &json!([])), "{found}");
+    let missing: u64 = found["missing"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|lost| lost["to"].as_u64().unwrap() - lost["from"].as_u64().unwrap() + 1)
+        .sum();
+    assert_eq!(missing, 4, "{found}");
+    assert_eq!(object(&place, &["-n", "two", "log", "get", "plain", "6"])["data"], "a record, number 6");
+}
+
+#[test]
+fn a_namespace_without_its_manifest_is_saved_with_all_that_the_segments_know() {
+    let place = copying();
+    for n in 1..=5 {
+        place.run(["log", "append", "in", &n.to_string()]).ok();
+    }
+    let host = place.serve();
+    place.idle();
+    host.signal("TERM");
+    assert_eq!(host.ended(), 0);
+    place.run(["log", "append", "in", "pending"]).ok();
+    let newest = object(&place, &["log", "get", "in"]);
+    let manifest = place.namespace().join("manifest");
+    let good = fs::read(&manifest).unwrap();
+    flip(&manifest, good.len() / 2);
+    let said = place.run(["log", "ls"]).fails("MR2003", 1);
+    assert!(said.stderr.contains("namespace check DIR --salvage TO"), "{said:#?}");
+    let dir = place.namespace();
+    let dir = dir.to_str().unwrap();
+    let text = place.run(["namespace", "check", dir]);
+    assert!(
+        text.code == 1 && text.text().contains("MR2003") && text.text().contains("rebuilt    the manifest"),
+        "{text:#?}"
+    );
+    let found = place.run(["--json", "namespace", "check", dir]).object();
+    assert_eq!(found["rebuilt"]["manifest"]["code"], "MR2003", "{found}");
+    assert_eq!((&found["rebuilt"]["unnamed"], &found["lost"]), (&json!([]), &json!([])), "{found}");
+    // Gone altogether, and named by the directory above.
+    fs::remove_file(&manifest).unwrap();
+    let saved = object(&place, &["namespace", "check", ".", "--salvage", "saved"]);
+    assert_eq!((&saved["lost"], &saved["rebuilt"]["functions"]), (&json!([]), &json!([])), "{saved}");
+    let other = Place::empty();
+    fs::rename(place.path().join("saved"), other.namespace()).unwrap();
+    assert_eq!(object(&other, &["namespace", "check"])["sound"], true);
+    assert_eq!(object(&other, &["log", "get", "in"]), newest, "the same record under the same id");
+    let _host = other.serve();
+    other.idle();
+    assert_eq!(other.records("out"), ["1", "2", "3", "4", "5", "pending"]);
+    // What never was a namespace is not made one.
+    fs::create_dir_all(place.path().join("empty/segments")).unwrap();
+    fs::write(place.path().join("empty/segments/0000000000"), vec![7; 1 << 20]).unwrap();
+    for dir in ["empty", "saved"] {
+        place.run(["namespace", "check", dir]).fails("MR2001", 1);
+    }
 }
 
 #[test]

@@ -1,7 +1,9 @@
 //! How a host ends: gently with everything that was begun, at once when it is asked twice, and what the next one finds.
 
 use super::copying;
-use millrace_tests::{Host, Place, end, eventually};
+use millrace_client::{AppendOptions, Options, TailOptions, Wait, blocking};
+use millrace_tests::{Host, Place, end, eventually, raw};
+use millrace_wire::protocol::{Failure, Get, Message, Records, Tail};
 use std::{fs, fs::File, path::PathBuf};
 
 /// A host on a port of its own whose standard error goes to a file.
@@ -77,8 +79,60 @@ fn a_drain_time_that_passes_ends_the_host_all_the_same() {
     place.run(["log", "append", "in", "stuck"]).ok();
     eventually("it runs", || place.path().join("started").exists());
     served.signal("TERM");
-    served.ended();
+    assert_eq!(served.ended(), 1, "as any failure: MR5001");
     let run = place.run(["--json", "run", "ls"]).ok().object();
     assert!(run["ended"].is_null(), "{run}");
     assert!(place.run(["--json", "namespace", "check"]).ok().object()["sound"] == true);
+}
+
+/// Everybody who is connected hears why the connection ends, however it was used.
+#[test]
+fn clients_are_told_that_the_host_stops() {
+    let place = copying();
+    let (served, _) = host(&place);
+    let port = served.port();
+    let mut idle = raw::Client::connect(port);
+    let mut following = raw::Client::connect(port);
+    following.send(9, &Tail { log: "in", from: 1, incarnation: 0, credit: 10, durability: None });
+    following.next(|frame| assert_eq!(frame.kind, Records::TYPE, "where the tail begins"));
+    // One that asks and never reads is not waited for.
+    let mut deaf = raw::Client::connect(port);
+    deaf.send(9, &Get { log: "in", seqno: 1, wait_ms: 3_600_000, durability: None });
+    let half = raw::Client::raw(port);
+    served.signal("TERM");
+    for client in [&mut idle, &mut following] {
+        let said =
+            client.next(|frame| (frame.heading.request, frame.message::<Failure<'_>>().unwrap().code.to_owned()));
+        assert_eq!(said, (0, "MR6053".to_owned()));
+        assert!(client.try_next(|_| ()).is_none(), "it is the last word");
+    }
+    assert_eq!(served.ended(), 0);
+    drop((deaf, half));
+}
+
+/// What a client that uses the library sees of a host that is stopped and started again.
+#[test]
+fn clients_go_on_at_the_next_host_when_one_stops_cleanly() {
+    let place = copying();
+    let (served, _) = host(&place);
+    let port = served.port();
+    let there: millrace_client::Place = format!("mr://127.0.0.1:{port}/farm").parse().unwrap();
+    let options = Options { reconnect_ms: 120_000, ..Options::default() };
+    let client = blocking::Client::connect(&there, &options).unwrap();
+    let mut tail = client.tail("in", 1, TailOptions::default()).unwrap();
+    client.append("in", b"1", AppendOptions::default()).unwrap();
+    assert_eq!(tail.next().unwrap().data, b"1");
+    let plain = blocking::Client::connect(&there, &Options { reconnect_ms: 0, ..Options::default() }).unwrap();
+    let mut left = plain.tail("in", 2, TailOptions::default()).unwrap();
+    let waits = std::thread::spawn(move || left.next().map(drop).unwrap_err());
+    let following = std::thread::spawn(move || tail.next().unwrap());
+    served.signal("TERM");
+    assert_eq!(served.ended(), 0);
+    assert_eq!(waits.join().unwrap().code().id(), "MR6053", "the reason, and not a torn connection");
+    let mut command = place.command(["--json", "serve", "--name", "farm", "--drain", "100s", "--listen"]);
+    command.arg(format!("127.0.0.1:{port}"));
+    let _next = Host::start(command);
+    client.append("in", b"2", AppendOptions { key: Some("two"), ..AppendOptions::default() }).unwrap();
+    assert_eq!(following.join().unwrap().data, b"2", "the tail went on");
+    assert_eq!(client.latest("in", 0, Wait::default()).unwrap(), 2);
 }

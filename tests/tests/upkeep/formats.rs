@@ -1,13 +1,18 @@
 //! A namespace of every released format, as `tests/golden/make.sh` made it with a binary of that time, killed in the middle
 //! of its work: it is verified as it lies, upgraded when it is opened, and goes on where it stood.
 
-use millrace_tests::{Place, eventually};
-use serde_json::json;
+use millrace_tests::{Place, end, eventually};
+use serde_json::{Value, json};
 use std::{fs, path::Path, process::Command};
+
+/// What is released beside the formats.
+fn golden(name: &str) -> std::path::PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("golden").join(name)
+}
 
 fn unpack(format: u32) -> Place {
     let place = Place::empty();
-    let archive = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("golden/format-{format}.tar.gz"));
+    let archive = golden(&format!("format-{format}.tar.gz"));
     let tar = Command::new("tar").arg("-xzf").arg(&archive).current_dir(place.path()).status().unwrap();
     assert!(tar.success(), "{}", archive.display());
     place
@@ -24,6 +29,15 @@ fn verify(format: u32) {
     let found = place.run(["--json", "namespace", "check"]).ok().object();
     assert_eq!((&found["sound"], &found["lost"]), (&json!(true), &json!([])), "{found}");
     assert!(first_line(&place).starts_with(&format!("millrace-manifest {format} ")), "a look changes nothing");
+    let expected = fs::read(golden(&format!("format-{format}.json"))).unwrap();
+    let expected: Value = serde_json::from_slice(&expected).unwrap();
+    assert_eq!(expected["format"], format);
+    let mut describe = Command::new("python3");
+    describe.arg(golden("describe.py")).arg(millrace_tests::binary()).arg(place.path());
+    let found: Value = serde_json::from_slice(&end(describe, b"").ok().stdout).unwrap();
+    for (part, expected) in expected.as_object().unwrap() {
+        assert_eq!(&found[part], expected, "{part} of format {format}");
+    }
     let stat = |log: &str| {
         let stat = place.run(["--json", "log", "stat", log]).ok().object();
         (stat["earliest"].as_u64().unwrap(), stat["latest"].as_u64().unwrap())

@@ -8,10 +8,10 @@ use crate::{
     args::{Global, ServeArgs},
     out::Out,
     place,
-    report::{Failure, Outcome},
+    report::{self, Failure, Outcome},
     show,
 };
-use millrace_node::{Code, Name, Namespace, Result, application::units};
+use millrace_node::{Code, Error, Name, Namespace, Observer, Result, application::units};
 use serde_json::json;
 use signal_hook::{
     consts::{SIGHUP, SIGINT, SIGTERM},
@@ -28,13 +28,15 @@ use std::{
 
 /// How often a host that nobody stops is asked whether it still runs.
 const HEALTH_EVERY: Duration = Duration::from_millis(500);
+/// How long a host that finds no room waits before it tries again, at first and at most: each attempt may begin an epoch.
+const ROOM_FIRST: Duration = Duration::from_millis(200);
+const ROOM_MOST: Duration = Duration::from_secs(5);
 
 pub fn run(args: &ServeArgs, global: &Global, out: &mut Out) -> Outcome {
     let stop = on_signals(Some(args.drain))?;
     out.drop_unwritten();
-    let namespaces = namespaces(args, global)?;
     let (observer, troubles) = observe(true);
-    let serving = Serving::start(namespaces.clone(), &args.listen, &observer)?;
+    let Some((namespaces, serving)) = start(args, global, &observer, &stop, out.json())? else { return Ok(()) };
     announce(&namespaces, &serving, out)?;
     let mut refusals = Refusals::default();
     loop {
@@ -56,6 +58,37 @@ pub fn run(args: &ServeArgs, global: &Global, out: &mut Out) -> Outcome {
     let stopped = serving.finish(args.drain, out);
     troubles.tell(out)?;
     stopped
+}
+
+/// Opens the namespaces and serves them. A disk without room for that is waited for, since whoever supervises a host gives up
+/// one that ends again and again; `None` if a signal comes first.
+fn start(
+    args: &ServeArgs,
+    global: &Global,
+    observer: &Observer,
+    stop: &Receiver<()>,
+    json: bool,
+) -> Outcome<Option<(Vec<Named>, Serving)>> {
+    let mut pause = Duration::ZERO;
+    loop {
+        let attempt = || {
+            let namespaces = namespaces(args, global)?;
+            Ok((namespaces.clone(), Serving::start(namespaces, &args.listen, observer)?))
+        };
+        match attempt() {
+            Err(error) if Error::code(&error) == Code::DiskFull => {
+                if pause.is_zero() {
+                    report::say(&error, json);
+                    tell("waiting for room on the disk, and serving then; nothing is lost meanwhile");
+                }
+                pause = (pause * 2).clamp(ROOM_FIRST, ROOM_MOST);
+                if stop.recv_timeout(pause) != Err(mpsc::RecvTimeoutError::Timeout) {
+                    return Ok(None);
+                }
+            }
+            started => return Ok(Some(started?)),
+        }
+    }
 }
 
 /// The namespaces to serve, and the names that were given to them.

@@ -1,7 +1,7 @@
 //! A connection that the caller's own thread writes and reads.
 
 use crate::{
-    Host, Options, Place, ask,
+    Host, Options, Place, ask, names,
     session::{broken, closed, refused},
 };
 use millrace_wire::{
@@ -10,7 +10,7 @@ use millrace_wire::{
 };
 use std::{
     io::{self, ErrorKind, Read, Write},
-    net::{TcpStream, ToSocketAddrs},
+    net::TcpStream,
     os::unix::net::UnixStream,
     time::{Duration, Instant},
 };
@@ -125,7 +125,8 @@ impl Socket {
             Ok(0) => false,
             Ok(count) => {
                 self.filled += count;
-                true // What it is will be seen when it is read.
+                // Nothing was asked: it is a ping, or why the connection ended.
+                self.next_frame().is_ok()
             }
             Err(error) => error.kind() == ErrorKind::WouldBlock,
         }
@@ -301,11 +302,16 @@ impl Socket {
     }
 
     fn check_interrupt(&self) -> Result<()> {
-        match &self.options.interrupted {
-            Some(interrupted) if interrupted() => Err(Code::CallInterrupted.error("a signal interrupted the call")),
-            _ => Ok(()),
-        }
+        if is_interrupted(&self.options) { Err(interrupted()) } else { Ok(()) }
     }
+}
+
+fn is_interrupted(options: &Options) -> bool {
+    options.interrupted.as_ref().is_some_and(|interrupted| interrupted())
+}
+
+fn interrupted() -> Error {
+    Code::CallInterrupted.error("a signal interrupted the call")
 }
 
 /// Not a failure, only a reason to look at the clock and at signals.
@@ -315,6 +321,7 @@ fn is_pause(error: &io::Error) -> bool {
 
 fn open(place: &Place, options: &Options) -> Result<Stream> {
     let failed = |error: io::Error| match error.kind() {
+        ErrorKind::Interrupted => interrupted(),
         ErrorKind::TimedOut => Code::ConnectTimeout.error(format!("{place} did not take the connection")),
         _ => refused(place, &error),
     };
@@ -322,7 +329,13 @@ fn open(place: &Place, options: &Options) -> Result<Stream> {
         Place::Unix(path) => UnixStream::connect(path).map(Stream::Unix).map_err(failed),
         Place::Tcp(peer) => {
             let mut last = ErrorKind::NotFound.into();
-            for address in (&*peer.host, peer.port).to_socket_addrs().map_err(failed)? {
+            let times = (options.connect_timeout(), options.tick());
+            let check = || if is_interrupted(options) { Err(ErrorKind::Interrupted.into()) } else { Ok(()) };
+            let found = names::look_up(options.resolve.clone(), (&*peer.host, peer.port), times, check);
+            for address in found.map_err(|error| match error.kind() {
+                ErrorKind::TimedOut => Code::ConnectTimeout.error(format!("the name of {place} was not found in time")),
+                _ => failed(error),
+            })? {
                 match TcpStream::connect_timeout(&address, options.connect_timeout()) {
                     Ok(stream) => {
                         stream.set_nodelay(true).map_err(failed)?;

@@ -1,6 +1,6 @@
 //! A connection's byte stream: TCP or a Unix socket, connected and greeted.
 
-use crate::{Host, Options, Place, ask};
+use crate::{Host, Options, Place, ask, names};
 use bytes::BytesMut;
 use millrace_wire::{Code, Error, Hlc, Result};
 use std::{
@@ -33,7 +33,7 @@ pub struct Greeted {
 /// Connects and greets, each within its time.
 pub async fn connect(place: &Place, options: &Options) -> Result<Greeted> {
     let late = |_| Code::ConnectTimeout.error(format!("{place} did not answer in {} ms", options.connect_timeout_ms));
-    let stream = timeout(options.connect_timeout(), open(place)).await.map_err(late)?;
+    let stream = timeout(options.connect_timeout(), open(place, options)).await.map_err(late)?;
     let stream = stream.map_err(|error| refused(place, &error))?;
     timeout(options.connect_timeout(), greet(stream, place, options)).await.map_err(late)?
 }
@@ -53,10 +53,11 @@ pub fn closed() -> Error {
     Code::ConnectionLost.error("the host closed the connection")
 }
 
-async fn open(place: &Place) -> io::Result<Stream> {
+async fn open(place: &Place, options: &Options) -> io::Result<Stream> {
     match place {
         Place::Tcp(peer) => {
-            let stream = TcpStream::connect((&*peer.host, peer.port)).await?;
+            let found = names::look_up_async(options.resolve.clone(), &peer.host, peer.port).await?;
+            let stream = TcpStream::connect(&*found).await?;
             stream.set_nodelay(true)?;
             Ok(Stream::Tcp(stream))
         }

@@ -140,7 +140,7 @@ pub(super) fn status_of(code: Code) -> StatusCode {
         HttpRangeInvalid => StatusCode::RANGE_NOT_SATISFIABLE,
         HttpHeadTooLong => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
         // A host whose disk failed ends, and whoever looks after it starts it again.
-        Busy | HttpMemoryShort | HttpStopping | ReadOnly | TooManyProcesses | OutboxFull | FlushFailed
+        Busy | HttpMemoryShort | HostStopping | ReadOnly | TooManyProcesses | OutboxFull | FlushFailed
         | JournalPoisoned | ConnectionsExhausted => StatusCode::SERVICE_UNAVAILABLE,
         DiskFull | JournalFull => StatusCode::INSUFFICIENT_STORAGE,
         LogNameInvalid | NameInvalid | SeqnoInvalid | EventIdInvalid | ValueInvalid | HistoryInvalid | KeyInvalid

@@ -81,7 +81,7 @@ impl Session {
             return Ok(response::method_refused(place.allowed()));
         }
         if self.hosted.is_draining() && !place.tells_of_host() {
-            return Err(Code::HttpStopping.error("the host is stopping"));
+            return Err(Code::HostStopping.error("the host is stopping"));
         }
         if let Place::Records { namespace, log } = &place
             && request.method() == Method::POST

@@ -10,14 +10,21 @@ use millrace_wire::{
 use serde::{Deserialize, de::DeserializeOwned};
 use std::{
     io::{ErrorKind, Read, Write},
-    net::{TcpStream, ToSocketAddrs},
-    sync::mpsc,
+    net::{SocketAddr, TcpStream, ToSocketAddrs},
+    sync::{
+        atomic::{AtomicUsize, Ordering},
+        mpsc,
+    },
     thread,
     time::{Duration, Instant},
 };
 
 /// To reach a host, and for its first answer.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
+/// To look up its name as well, and to try all its addresses.
+const DIAL_PATIENCE: Duration = Duration::from_secs(30);
+/// Attempts that may hang at once, of all links.
+const DIALLING_MAX: usize = 64;
 /// A host that has not said anything for this long is asked whether it is there.
 const PING_AFTER: Duration = Duration::from_secs(3);
 /// A host that has not said anything for this long is given up.
@@ -57,17 +64,48 @@ fn unreachable(peer: &Peer, error: &std::io::Error) -> Error {
     Code::LinkUnreachable.error(format!("{}: {error}", peer.authority()))
 }
 
+/// How the addresses of a host are found.
+type Resolve = fn(&Peer) -> std::io::Result<Vec<SocketAddr>>;
+
+/// As the system does.
+fn by_name(peer: &Peer) -> std::io::Result<Vec<SocketAddr>> {
+    (&*peer.host, peer.port).to_socket_addrs().map(Iterator::collect)
+}
+
+/// Attempts to reach a host that have a thread: those that were given up have theirs until the system gives up too.
+static DIALLING: AtomicUsize = AtomicUsize::new(0);
+
+/// Counts an attempt for as long as its thread lives.
+struct Dialling;
+
+impl Dialling {
+    fn take(peer: &Peer) -> Result<Self> {
+        if DIALLING.fetch_add(1, Ordering::Relaxed) >= DIALLING_MAX {
+            DIALLING.fetch_sub(1, Ordering::Relaxed);
+            let told = format!("{}: {DIALLING_MAX} attempts to reach a host hang already", peer.authority());
+            return Err(Code::LinkUnreachable.error(told));
+        }
+        Ok(Self)
+    }
+}
+
+impl Drop for Dialling {
+    fn drop(&mut self) {
+        DIALLING.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 /// Resolves the name and connects, on a thread of its own: nothing can cut short a name service that does not answer, and
-/// whoever stops must not wait for it. The thread holds nothing but the name, and ends when the system gives up.
-fn dial(peer: &Peer, is_stopping: &dyn Fn() -> bool) -> Result<TcpStream> {
+/// neither a link nor whoever stops may wait for it. The thread holds nothing but the name, and ends when the system gives up.
+fn dial(peer: &Peer, patience: Duration, resolve: Resolve, is_stopping: &dyn Fn() -> bool) -> Result<TcpStream> {
+    let until = Instant::now() + patience;
     let (sender, receiver) = mpsc::sync_channel(1);
-    let there = peer.clone();
+    let (there, dialling) = (peer.clone(), Dialling::take(peer)?);
     let connect = move || {
         let reach = || {
-            let addresses =
-                (&*there.host, there.port).to_socket_addrs().map_err(|error| unreachable(&there, &error))?;
+            let addresses = resolve(&there).map_err(|error| unreachable(&there, &error))?;
             let mut last = Code::LinkUnreachable.error(format!("{} has no address", there.authority()));
-            for address in addresses {
+            for address in addresses.into_iter().take_while(|_| Instant::now() < until) {
                 match TcpStream::connect_timeout(&address, CONNECT_PATIENCE) {
                     Ok(stream) => return Ok(stream),
                     Err(error) => last = unreachable(&there, &error),
@@ -75,16 +113,20 @@ fn dial(peer: &Peer, is_stopping: &dyn Fn() -> bool) -> Result<TcpStream> {
             }
             Err(last)
         };
+        let reached = reach();
+        drop(dialling);
         // Whoever asked may have stopped waiting.
-        let _ = sender.send(reach());
+        let _ = sender.send(reached);
     };
     let builder = thread::Builder::new().name("millrace-dial".into()).stack_size(DIAL_STACK_BYTES);
     millrace_threads::spawn(builder, connect).map_err(|error| unreachable(peer, &error))?;
+    let given_up = |why: &str| Err(Code::LinkUnreachable.error(format!("{}: {why}", peer.authority())));
     loop {
         match receiver.recv_timeout(STOP_LOOK) {
             Ok(answer) => return answer,
-            Err(mpsc::RecvTimeoutError::Timeout) if !is_stopping() => {}
-            Err(_) => return Err(Code::LinkUnreachable.error(format!("{}: given up", peer.authority()))),
+            Err(_) if is_stopping() => return given_up("given up"),
+            Err(mpsc::RecvTimeoutError::Timeout) if Instant::now() < until => {}
+            Err(_) => return given_up("neither its name nor the host answered in time"),
         }
     }
 }
@@ -97,7 +139,7 @@ impl Line {
         is_stopping: &dyn Fn() -> bool,
         opened: impl FnOnce(&TcpStream),
     ) -> Result<Self> {
-        let stream = dial(peer, is_stopping)?;
+        let stream = dial(peer, DIAL_PATIENCE, by_name, is_stopping)?;
         let set = stream.set_nodelay(true).and_then(|()| stream.set_write_timeout(Some(SILENCE_MAX)));
         set.map_err(|error| unreachable(peer, &error))?;
         opened(&stream);
@@ -261,4 +303,45 @@ pub(super) fn expect<'b, M: Message + Deserialize<'b>>(frame: &Frame<'b>) -> Res
 /// The same for one that borrows nothing.
 pub(super) fn owned<M: Message + DeserializeOwned>(frame: &Frame<'_>) -> Result<M> {
     frame.message()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicBool;
+
+    static OPEN: AtomicBool = AtomicBool::new(false);
+
+    /// A name service that answers only once the test lets it.
+    fn hangs(_: &Peer) -> std::io::Result<Vec<SocketAddr>> {
+        while !OPEN.load(Ordering::Relaxed) {
+            thread::sleep(Duration::from_millis(1));
+        }
+        Ok(Vec::new())
+    }
+
+    #[test]
+    fn a_name_service_that_hangs_holds_up_no_link_and_no_end() {
+        let peer: Peer = "mr://far.example/farm".parse::<millrace_wire::Address>().unwrap().peer;
+        let forever = Duration::from_secs(86_400);
+        let stopped = dial(&peer, forever, hangs, &|| true).unwrap_err();
+        assert!(stopped.code() == Code::LinkUnreachable && stopped.detail().contains("given up"), "{stopped}");
+        let late = dial(&peer, Duration::from_millis(1), hangs, &|| false).unwrap_err();
+        assert!(late.code() == Code::LinkUnreachable && late.detail().contains("in time"), "{late}");
+        // Others of this process may dial meanwhile.
+        let refused = (0..=DIALLING_MAX).find_map(|_| {
+            let error = dial(&peer, Duration::from_millis(1), hangs, &|| true).unwrap_err();
+            error.detail().contains("hang already").then_some(error)
+        });
+        assert_eq!(refused.expect("attempts are bounded").code(), Code::LinkUnreachable);
+        OPEN.store(true, Ordering::Relaxed);
+        let start = Instant::now();
+        loop {
+            let answered = dial(&peer, forever, hangs, &|| false).unwrap_err();
+            if answered.detail().contains("has no address") {
+                break;
+            }
+            assert!(start.elapsed() < Duration::from_secs(120), "threads stay: {answered}");
+        }
+    }
 }

@@ -79,6 +79,8 @@ pub(super) struct Connection {
     pub inbound: HashMap<u64, (Inbound, u32)>,
     /// Nothing more is read; the connection ends when everything is answered and sent.
     closing: bool,
+    /// The host stops, and the other end is to be told when everything is answered.
+    parting: bool,
     refused: bool,
     /// When the other end must have done what it owes, and how many bytes it must have taken by then.
     deadline: Option<(Pin<Box<Sleep>>, usize)>,
@@ -119,6 +121,7 @@ impl Connection {
             waits: Waits::default(),
             inbound: HashMap::new(),
             closing: false,
+            parting: false,
             refused: false,
             deadline: None,
             patience,
@@ -133,7 +136,7 @@ impl Connection {
     /// Does what can be done now, and no more than one turn of it.
     pub fn poll(&mut self, cx: &mut Context<'_>, stopping: Pin<&mut impl Future>) -> Poll<Over> {
         if !self.closing && (self.hosted.is_draining() || stopping.poll(cx).is_ready()) {
-            self.closing = true;
+            (self.closing, self.parting) = (true, true);
             self.waits.end();
         }
         self.turn = TURN_WORK;
@@ -149,7 +152,11 @@ impl Connection {
                 Err(error) => return Poll::Ready(Over::Connection(Err(error))),
             };
             if self.closing && self.is_done() {
-                return Poll::Ready(Over::Connection(Ok(())));
+                if !self.parting {
+                    return Poll::Ready(Over::Connection(Ok(())));
+                }
+                self.part();
+                continue;
             }
             if !(resumed || moved || before != (self.out.len(), self.sent)) {
                 break;
@@ -248,12 +255,17 @@ impl Connection {
         self.count();
     }
 
+    /// The last word to a client that did nothing wrong: what it asked and was not answered was not taken.
+    fn part(&mut self) {
+        self.parting = false;
+        self.out.extend_from_slice(&refusal(&Code::HostStopping.error("the host is stopping")));
+    }
+
     /// Says why, and ends the connection.
     pub fn close(&mut self, error: &Error) {
         self.out.extend_from_slice(&refusal(error));
         self.hosted.counters.dropped.fetch_add(1, Ordering::Relaxed);
-        self.closing = true;
-        self.refused = true;
+        (self.closing, self.parting, self.refused) = (true, false, true);
         self.input = Vec::new();
         (self.coming, self.starved, self.deadline) = (None, None, None);
         self.held.clear();

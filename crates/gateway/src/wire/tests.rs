@@ -3,7 +3,9 @@
 use super::{connection::Connection, serve, serve_with};
 use crate::{Hosted, server::Stream};
 use millrace_node::{CreateOptions, Durability, Namespace, Principal, Served};
-use millrace_wire::protocol::{Append, Appended, Get, Heading, Hello, Message, Ping, VERSION, encode, split};
+use millrace_wire::protocol::{
+    Append, Appended, Failure, Get, Heading, Hello, Message, Ping, Records, Tail, VERSION, Welcome, encode, split,
+};
 use std::{sync::Arc, time::Duration};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -147,5 +149,35 @@ fn who_takes_something_all_the_while_and_yet_too_little_is_given_up() {
             }
         });
         assert_eq!(given_up.await.expect("it goes on for ever").code(), millrace_wire::Code::ConnectionIdle);
+    });
+}
+
+#[test]
+fn a_host_that_stops_answers_what_it_took_and_then_says_so() {
+    let (_dir, hosted) = hosted(Durability::Disk);
+    Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+        hosted.turn();
+        let mut asks = hello();
+        framed(&mut asks, 2, &Tail { log: "a", from: 1, credit: 10, ..Tail::default() });
+        let mut client = connected(&hosted, &asks).await;
+        assert_eq!(next(&mut client).await, u64::from(Welcome::TYPE));
+        assert_eq!(next(&mut client).await, u64::from(Records::TYPE), "where the tail begins");
+        let mut append = Vec::new();
+        framed(&mut append, 3, &Append { log: "a", data: b"x", ..Append::default() });
+        client.write_all(&append).await.unwrap();
+        while hosted.served()[0].namespace().latest("a").unwrap() == 0 {
+            yield_now().await;
+        }
+        hosted.drain();
+        for _ in 0..1000 {
+            yield_now().await;
+        }
+        // The append waits for a flush: it is answered first, whenever that comes.
+        hosted.turn();
+        let kinds = timeout(HANG, async { (next(&mut client).await, next(&mut client).await) }).await.expect("it ends");
+        assert_eq!(kinds, (u64::from(Appended::TYPE), u64::from(Failure::TYPE)));
+        let mut rest = Vec::new();
+        timeout(HANG, client.read_to_end(&mut rest)).await.expect("it closes").unwrap();
+        assert!(rest.is_empty());
     });
 }

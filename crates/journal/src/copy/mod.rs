@@ -1,9 +1,12 @@
 //! Copies of a whole journal: a consistent one of a journal in use, one made from it again, and what can be saved of a
-//! damaged one. A copy that is used gets an identity of its own: two journals must never give out the same event id.
+//! damaged one, also without its manifest. A copy that is used gets an identity of its own: two journals must never give out the same event id.
 
+mod rebuild;
 mod salvage;
 mod snapshot;
 
+pub use rebuild::Rebuilt;
+pub(crate) use rebuild::rebuild;
 pub use salvage::{LostRecords, Salvaged};
 pub use snapshot::{Snapshot, SnapshotSink};
 

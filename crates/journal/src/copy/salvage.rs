@@ -82,7 +82,7 @@ impl Journal {
         &self,
         to: &Path,
         progress: &mut dyn FnMut(u64, u64),
-        finish: &mut dyn FnMut(&Path, &Journal) -> Result<()>,
+        finish: &mut dyn FnMut(&Path, &Journal, &Salvaged) -> Result<()>,
     ) -> Result<Salvaged> {
         let inner = self.inner();
         let mut salvaged =
@@ -132,7 +132,7 @@ impl Journal {
             let seqnos = log.earliest().max(1)..=log.latest();
             salvaged.records += seqnos.filter(|seqno| target.get(log, *seqno, &mut payload).is_ok()).count() as u64;
         }
-        finish(workshop.dir(), &target)?;
+        finish(workshop.dir(), &target, &salvaged)?;
         drop((target, scan));
         workshop.finish()?;
         Ok(salvaged)

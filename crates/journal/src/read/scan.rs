@@ -82,9 +82,6 @@ impl Scan {
     }
 }
 
-/// Free space is passed over in steps of this.
-const ZEROS_BYTES: u64 = 4096;
-
 impl Inner {
     /// The next valid entry at or behind `position` and before `tail`. `position` follows; behind damage, it is where the
     /// next valid entry stands.
@@ -107,7 +104,7 @@ impl Inner {
                     if bad < self.control.upkeep.first.load(Ordering::Acquire) {
                         return Ok(None); // Recycled under the reader, who will notice.
                     }
-                    *position = self.resync(bad, tail)?;
+                    *position = segments.resync(bad, tail)?;
                     return Err(damaged(bad, format!("{} bytes", *position - bad)));
                 }
                 if let Some(next) = self.behind_a_hole(*position, tail)? {
@@ -124,27 +121,7 @@ impl Inner {
     fn behind_a_hole(&self, position: u64, tail: u64) -> Result<Option<u64>> {
         let segments = &self.segments;
         let boundary = segments.start(segments.number(position) + 1);
-        let next = self.resync(position, tail.min(boundary))?;
+        let next = segments.resync(position, tail.min(boundary))?;
         Ok((next < tail.min(boundary)).then_some(next))
-    }
-
-    /// Where the next valid entry stands behind damage, or `limit`.
-    pub(crate) fn resync(&self, damaged: u64, limit: u64) -> Result<u64> {
-        let segments = &self.segments;
-        let mut position = damaged + crate::entry::ALIGN_BYTES;
-        while position < limit {
-            if segments.offset(position) < HEADER_BYTES {
-                position = segments.first_entry(segments.number(position));
-            } else if segments.room(position) < HEADER_BYTES {
-                position = segments.start(segments.number(position) + 1);
-            } else if position.is_multiple_of(ZEROS_BYTES) && segments.is_zero(position, ZEROS_BYTES)? {
-                position += ZEROS_BYTES; // Free space, most often: no entry starts in zeros.
-            } else if segments.valid_entry(position)?.is_some() {
-                return Ok(position);
-            } else {
-                position += crate::entry::ALIGN_BYTES;
-            }
-        }
-        Ok(limit)
     }
 }

@@ -20,7 +20,7 @@
 //! | `first` | oldest position kept | a true bound; the manifest is older or equal |
 
 use crate::medium::{Medium, Region};
-use millrace_wire::{Code, Result};
+use millrace_wire::{Code, NamespaceId, Result};
 use std::{
     ops::Deref,
     sync::{
@@ -147,6 +147,12 @@ impl Control {
     /// Whether the page was made for this namespace.
     pub fn belongs_to(&self, namespace: u64) -> bool {
         self.birth.magic.load(Ordering::Acquire) == MAGIC && self.birth.namespace.load(Ordering::Relaxed) == namespace
+    }
+
+    /// For which namespace the page was made, if it was made at all.
+    pub fn namespace(&self) -> Option<NamespaceId> {
+        let is_page = self.birth.magic.load(Ordering::Acquire) == MAGIC;
+        NamespaceId::new(self.birth.namespace.load(Ordering::Relaxed)).filter(|_| is_page)
     }
 
     /// Whether the last process that used the namespace closed it in this boot, so that page and indexes can be trusted.

@@ -31,6 +31,9 @@ pub(crate) const SEGMENTS_MAX: u64 = 4096;
 pub(crate) const SEGMENT_HEADER_BYTES: u64 = 64;
 const MAGIC: u64 = 0x0001_0047_4553_524d; // "MRSEG" and the format's version
 
+/// Free space is passed over in steps of this.
+const ZEROS_BYTES: u64 = 4096;
+
 /// The folder of the segments.
 pub(crate) const FOLDER: &str = "segments";
 
@@ -242,6 +245,25 @@ impl Segments {
         }
         let bytes = self.entry_bytes(position, u64::from(header.length))?;
         Ok((checksum(position, bytes) == header.crc).then_some(header))
+    }
+
+    /// Where the next valid entry stands behind damage, or `limit`.
+    pub fn resync(&self, damaged: u64, limit: u64) -> Result<u64> {
+        let mut position = damaged + ALIGN_BYTES;
+        while position < limit {
+            if self.offset(position) < HEADER_BYTES {
+                position = self.first_entry(self.number(position));
+            } else if self.room(position) < HEADER_BYTES {
+                position = self.start(self.number(position) + 1);
+            } else if position.is_multiple_of(ZEROS_BYTES) && self.is_zero(position, ZEROS_BYTES)? {
+                position += ZEROS_BYTES; // Free space, most often: no entry starts in zeros.
+            } else if self.valid_entry(position)?.is_some() {
+                return Ok(position);
+            } else {
+                position += ALIGN_BYTES;
+            }
+        }
+        Ok(limit)
     }
 
     /// The header of a segment, if it has a right one.

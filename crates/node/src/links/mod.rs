@@ -72,7 +72,7 @@ impl Namespace {
 }
 
 /// Appends to a log of the runtime, which comes into being if need be.
-fn note(tx: &mut Transaction<'_>, log: &LogName, history: u64, payload: &[u8]) -> Result<()> {
+pub(crate) fn note(tx: &mut Transaction<'_>, log: &LogName, history: u64, payload: &[u8]) -> Result<()> {
     let log = match tx.catalog().log(log) {
         Some(log) => log.clone(),
         None => tx.create_log(log, history)?,

@@ -1,19 +1,31 @@
 //! Verifying a whole namespace: its journal, and the code that its functions need.
 
-use crate::{Namespace, deploy, links::Links, namespace::journal_dir};
-use millrace_journal::{CheckReport, Journal, LostRecords, Salvaged};
+use super::holes;
+use crate::{
+    Namespace, deploy,
+    links::Links,
+    namespace::{FOLDER, journal_dir},
+};
+use millrace_journal::{CheckReport, Journal, LostRecords, Rebuilt, Salvaged};
 use millrace_wire::{Error, Result};
 use std::path::Path;
+
+/// What a namespace still has when it has lost its manifest.
+const SEGMENTS: &str = "segments";
 
 /// What a look at a whole namespace found.
 #[derive(Clone, Debug)]
 pub struct Inspection {
     /// Its journal.
     pub journal: CheckReport,
+    /// What stands in for what is lost of its manifest and its definitions.
+    pub rebuilt: Option<Rebuilt>,
     /// Ranges that were durable once and are lost.
     pub holes: usize,
     /// Records that cannot be read although their logs should have them.
     pub lost: Vec<LostRecords>,
+    /// Records that were lost before the namespace was salvaged from another one: it is whole without them.
+    pub missing: Vec<LostRecords>,
     /// Functions whose definition or code is not what it should be.
     pub functions: Vec<Error>,
 }
@@ -22,6 +34,7 @@ impl Inspection {
     /// Whether nothing is wrong.
     pub fn is_sound(&self) -> bool {
         self.journal.fault_count == 0
+            && self.rebuilt.is_none()
             && self.holes == 0
             && self.functions.is_empty()
             && self.lost.iter().all(|lost| lost.unproven)
@@ -31,15 +44,18 @@ impl Inspection {
 /// A look at the namespace in `dir`, which nobody has open; nothing of it changes.
 pub fn view(dir: &Path) -> Result<Namespace> {
     crate::check_directory(dir)?;
-    Ok(Namespace::over(Journal::view(&journal_dir(dir))?))
+    let (found, inner) = (journal_dir(dir), dir.join(FOLDER));
+    let is_lost_within = !found.join(SEGMENTS).exists() && inner.join(SEGMENTS).exists();
+    Ok(Namespace::over(Journal::view(if is_lost_within { &inner } else { &found })?))
 }
 
 impl Namespace {
     /// Verifies everything. `progress` is told bytes done and bytes in all.
     pub fn examine(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<Inspection> {
         let report = self.journal().check(progress)?;
-        let holes = self.journal().recovery().damaged.len();
-        let lost = self.journal().lost_records()?;
+        let recovery = self.journal().recovery();
+        let (holes, rebuilt) = (recovery.damaged.len(), recovery.rebuilt.clone());
+        let (missing, lost) = holes::told(self.journal(), self.journal().lost_records()?)?;
         let mut functions = Vec::new();
         for function in self.functions()? {
             let fault = match &function.definition {
@@ -49,15 +65,16 @@ impl Namespace {
             functions.extend(fault.map(|error| error.within(format!("function '{}'", function.name))));
         }
         self.journal().check_undisturbed()?;
-        Ok(Inspection { journal: report, holes, lost, functions })
+        Ok(Inspection { journal: report, rebuilt, holes, lost, missing, functions })
     }
 }
 
-/// Copies all that is whole in a view into a new namespace in `to`. Code that is not whole is left out.
+/// Copies all that is whole in a view into a new namespace in `to`. Code that is not whole is left out;
+/// the copy remembers which records it lacks.
 pub fn salvage(view: &Namespace, to: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<Salvaged> {
     let from = view.dir().to_owned();
     view.journal().check_undisturbed()?;
-    let salvaged = view.journal().salvage(to, progress, &mut |dir, journal| {
+    let salvaged = view.journal().salvage(to, progress, &mut |dir, journal, salvaged| {
         for function in view.functions()? {
             if let Ok(definition) = &function.definition
                 && deploy::check_code(&from, &definition.code).is_ok()
@@ -65,6 +82,7 @@ pub fn salvage(view: &Namespace, to: &Path, progress: &mut dyn FnMut(u64, u64)) 
                 deploy::copy_code(&from, &definition.code, dir)?;
             }
         }
+        holes::tell(journal, &salvaged.lost)?;
         Links::stop_restored(journal)
     })?;
     view.journal().check_undisturbed()?;

@@ -6,6 +6,7 @@
 //! ```
 
 mod backup;
+mod holes;
 mod inspect;
 
 pub use backup::{Backup, BackupDone, restore};

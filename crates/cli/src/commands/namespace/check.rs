@@ -6,7 +6,7 @@ use crate::{
     report::{Failure, Outcome},
     show,
 };
-use millrace_node::{LostRecords, Namespace, Position, application::units};
+use millrace_node::{LostRecords, Namespace, Position, Rebuilt, application::units};
 use serde_json::{Value, json};
 
 pub fn check(namespace: &Namespace, out: &mut Out) -> Outcome {
@@ -15,8 +15,9 @@ pub fn check(namespace: &Namespace, out: &mut Out) -> Outcome {
     let found = namespace.examine(&mut |done, total| progress.set_of(done, total))?;
     drop(progress);
     let (report, recovery, sound) = (&found.journal, journal.recovery(), found.is_sound());
-    let faults: Vec<_> = report.faults.iter().chain(&found.functions).collect();
-    let fault_count = report.fault_count + found.functions.len() as u64;
+    let manifest = found.rebuilt.as_ref().and_then(|rebuilt| rebuilt.manifest.as_ref());
+    let faults: Vec<_> = manifest.into_iter().chain(&report.faults).chain(&found.functions).collect();
+    let fault_count = report.fault_count + (found.functions.len() + usize::from(manifest.is_some())) as u64;
     if out.json() {
         let faults: Vec<Value> =
             faults.into_iter().map(|fault| crate::report::object(fault)["error"].clone()).collect();
@@ -24,6 +25,7 @@ pub fn check(namespace: &Namespace, out: &mut Out) -> Outcome {
         out.object(&json!({
             "sound": sound, "batches": report.batches, "entries": report.entries, "bytes": report.bytes,
             "fault_count": fault_count, "faults": faults, "lost": lost_objects(&found.lost), "damaged": damaged,
+            "missing": lost_objects(&found.missing), "rebuilt": found.rebuilt.as_ref().map(rebuilt_object),
             "first": journal.first().get(), "tail": journal.tail().get(), "durable": journal.durable().get(),
             "namespace": journal.namespace().to_string(), "epoch": journal.epoch(),
             "lineage": journal.lineage().iter().map(|ancestor| ancestor.namespace.to_string()).collect::<Vec<_>>(),
@@ -48,6 +50,7 @@ pub fn check(namespace: &Namespace, out: &mut Out) -> Outcome {
         let fault = out.styled(Style::Bad, &format!("damaged    {fault}"));
         out.line(fault)?;
     }
+    tell_rebuilt(found.rebuilt.as_ref(), out)?;
     if fault_count == 0 {
         for (from, to) in &recovery.damaged {
             let line = out.styled(Style::Bad, &format!("damaged    {from} to {to} was durable once, and is lost"));
@@ -55,8 +58,18 @@ pub fn check(namespace: &Namespace, out: &mut Out) -> Outcome {
         }
     }
     tell_lost(&found.lost, out)?;
+    for missing in &found.missing {
+        out.line(format!("missing    {}: lost before this namespace was salvaged", records(missing)))?;
+    }
     let verdict = match (sound, fault_count) {
-        (true, _) => out.styled(Style::Good, "sound      every checksum, link and index agrees"),
+        (true, _) => {
+            let missing: u64 = found.missing.iter().map(|missing| missing.to - missing.from + 1).sum();
+            let without = match missing {
+                0 => String::new(),
+                n => format!("; {} missing since it was salvaged", show::count(n, "record")),
+            };
+            out.styled(Style::Good, &format!("sound      every checksum, link and index agrees{without}"))
+        }
         (false, 0) => out.styled(Style::Bad, "unsound    records are lost"),
         (false, n) => out.styled(Style::Bad, &format!("unsound    {}", show::count(n, "fault"))),
     };
@@ -65,13 +78,40 @@ pub fn check(namespace: &Namespace, out: &mut Out) -> Outcome {
 }
 
 pub fn tell_lost(lost: &[LostRecords], out: &mut Out) -> Outcome {
-    for LostRecords { log, from, to, unproven } in lost {
-        let why = if *unproven { "begun, and never acknowledged as durable" } else { "damaged" };
-        let records = if from == to { format!("record {from}") } else { format!("records {from} to {to}") };
-        let line = out.styled(Style::Bad, &format!("lost       {records} of log '{log}': {why}"));
+    for lost in lost {
+        let why = if lost.unproven { "begun, and never acknowledged as durable" } else { "damaged" };
+        let line = out.styled(Style::Bad, &format!("lost       {}: {why}", records(lost)));
         out.line(line)?;
     }
     Ok(())
+}
+
+fn records(LostRecords { log, from, to, .. }: &LostRecords) -> String {
+    if from == to { format!("record {from} of log '{log}'") } else { format!("records {from} to {to} of log '{log}'") }
+}
+
+/// What is known without a manifest, and what is not.
+pub fn tell_rebuilt(rebuilt: Option<&Rebuilt>, out: &mut Out) -> Outcome {
+    let Some(Rebuilt { manifest, unnamed, functions, left_out }) = rebuilt else { return Ok(()) };
+    if manifest.is_some() {
+        out.line("rebuilt    the manifest, from the segments: its retention and durability are not known")?;
+    }
+    for name in unnamed {
+        out.line(format!("unnamed    log '{name}' had another name, and a history, that are not known any more"))?;
+    }
+    for id in functions {
+        out.line(format!("unknown    function {id}: its definition is lost, and its pending runs with it"))?;
+    }
+    for number in left_out {
+        out.line(format!("left out   segment {number}: others are missing between it and the rest"))?;
+    }
+    Ok(())
+}
+
+pub fn rebuilt_object(rebuilt: &Rebuilt) -> Value {
+    let Rebuilt { manifest, unnamed, functions, left_out } = rebuilt;
+    let error = manifest.as_ref().map(|error| crate::report::object(error)["error"].clone());
+    json!({ "manifest": error, "unnamed": unnamed, "functions": functions, "left_out": left_out })
 }
 
 /// Ranges of the journal.

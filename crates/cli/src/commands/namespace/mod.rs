@@ -59,15 +59,17 @@ fn salvage(dir: &Path, to: &Path, out: &mut Out) -> Outcome {
     let progress = Progress::new("salvaging", Some(0), Unit::Bytes, true);
     let salvaged = upkeep::salvage(&view, to, &mut |done, total| progress.set_of(done, total))?;
     drop(progress);
+    let rebuilt = view.journal().recovery().rebuilt.as_ref();
     let uncertain: Vec<String> = salvaged.uncertain.iter().map(ToString::to_string).collect();
     if out.json() {
         return Ok(out.object(&json!({
             "salvaged": to, "entries": salvaged.entries, "records": salvaged.records,
             "lost": check::lost_objects(&salvaged.lost), "damaged": check::ranges(&salvaged.damaged),
-            "uncertain": uncertain,
+            "uncertain": uncertain, "rebuilt": rebuilt.map(check::rebuilt_object),
         }))?);
     }
     out.line(format!("salvaged   {} with {}", to.display(), show::count(salvaged.records, "record")))?;
+    check::tell_rebuilt(rebuilt, out)?;
     for (from, to) in &salvaged.damaged {
         out.line(format!("damaged    {from} to {to}; a log's newest records that stood there are not even known of"))?;
     }

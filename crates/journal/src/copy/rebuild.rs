@@ -1,0 +1,263 @@
+//! What a look at a namespace makes anew from the segments: the manifest, if it is lost or damaged, and logs whose
+//! definitions are.
+//!
+//! Checksums prove what stands in segments: the namespace and epoch in their headers, definitions in DEFINE entries, and in
+//! what entries name as their cause which epochs were whose. Definitions older than the oldest segment stood in the
+//! manifest alone: their logs get a name that says so, and their functions are told by number. How much is kept, and what
+//! an append waits for, is what it is by default.
+
+use crate::{
+    catalog::Definition,
+    entry::{HEADER_BYTES, Header, Kind},
+    journal::{CreateOptions, MANIFEST},
+    medium::Medium,
+    store::{
+        control::Control,
+        manifest::{Ancestor, FORMAT, LogRow, Manifest, SEGMENT_MAX_BYTES, SEGMENT_MIN_BYTES},
+        segments::{self, FOLDER, Segments, io_error},
+    },
+};
+use millrace_wire::{Code, Error, EventId, Hlc, LogName, NamespaceId, Result};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    io::ErrorKind,
+    sync::Arc,
+};
+
+/// What was made anew, and what that cannot say.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Rebuilt {
+    /// What is wrong with the manifest itself, if anything is.
+    pub manifest: Option<Error>,
+    /// Logs whose definitions are lost; these names are made up.
+    pub unnamed: Vec<LogName>,
+    /// Functions whose definitions are lost, by id: what their runs were to do is not known.
+    pub functions: Vec<u32>,
+    /// Segments that are left out: others are missing between them and the rest.
+    pub left_out: Vec<u64>,
+}
+
+/// Puts another manifest in the place of one that cannot be read, or that lacks what no DEFINE says any more. The medium
+/// keeps it to itself.
+pub(crate) fn rebuild(medium: &Arc<dyn Medium>) -> Result<Option<Rebuilt>> {
+    let read = match medium.read(MANIFEST) {
+        Ok(bytes) => Manifest::decode(&bytes),
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            Err(Code::NamespaceIncomplete.error("the manifest is missing"))
+        }
+        Err(error) => Err(io_error(MANIFEST, &error)),
+    };
+    let unread = read.as_ref().err().cloned();
+    if let Some(error) = unread.as_ref().filter(|error| matches!(error.code(), Code::FormatVersion | Code::Io)) {
+        return Err(error.clone());
+    }
+    let (bytes, first) = (read.as_ref().map(|m| m.segment_bytes).ok(), read.as_ref().map(|m| m.first_segment).ok());
+    let Some(files) = Files::find(&**medium, bytes, first)? else {
+        return unread.map_or(Ok(None), |why| Err(nothing(why)));
+    };
+    let segments = Segments::new(medium.clone(), files.bytes, false);
+    let mut found = Found::default();
+    for number in &files.numbers {
+        segments.map(*number, true)?;
+        found.segment(&segments, *number)?;
+    }
+    let mut rebuilt = Rebuilt { manifest: unread.clone(), left_out: files.left_out, ..Rebuilt::default() };
+    let mut manifest = match (read, unread) {
+        (Ok(manifest), _) => manifest,
+        // Not one header or entry passes: these are no segments.
+        (Err(_), Some(why)) if found.epochs == 0 => return Err(nothing(why)),
+        (Err(why), _) => {
+            let current = Control::map(&**medium).ok().and_then(|page| page.namespace());
+            found.manifest(files.bytes, files.numbers[0], current).ok_or(why)?
+        }
+    };
+    found.add_undefined(&mut manifest, &mut rebuilt);
+    if rebuilt == Rebuilt::default() {
+        return Ok(None);
+    }
+    medium.replace(MANIFEST, &manifest.encode()).map_err(|error| io_error(MANIFEST, &error))?;
+    Ok(Some(rebuilt))
+}
+
+/// There is nothing to make a manifest of.
+fn nothing(why: Error) -> Error {
+    if why.code() == Code::NamespaceIncomplete {
+        Code::NotANamespace.error("neither manifest nor segments")
+    } else {
+        why
+    }
+}
+
+/// The segments' files.
+struct Files {
+    bytes: u64,
+    numbers: Vec<u64>,
+    left_out: Vec<u64>,
+}
+
+impl Files {
+    /// `bytes` and `first` are what the manifest says of them, if there is one.
+    fn find(medium: &dyn Medium, bytes: Option<u64>, first: Option<u64>) -> Result<Option<Files>> {
+        let names = match medium.list(FOLDER) {
+            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => return Ok(None),
+            names => names.map_err(|error| io_error(FOLDER, &error))?,
+        };
+        let numbers: BTreeSet<u64> = names.iter().filter_map(|name| name.parse().ok()).collect();
+        let Some(last) = numbers.last().copied() else { return Ok(None) };
+        let lengths = numbers.iter().filter_map(|number| medium.identify(&segments::name(*number)).ok());
+        let longest = lengths.map(|(_, bytes)| bytes).max().unwrap_or(0);
+        let likely = longest.clamp(SEGMENT_MIN_BYTES, SEGMENT_MAX_BYTES).next_power_of_two();
+        // Without a manifest, one that is missing hides whether what is before it was still kept.
+        let unbroken = || (0..=last).rev().take_while(|number| numbers.contains(number)).last().unwrap_or(last);
+        let from = first.unwrap_or_else(unbroken);
+        let left_out = if first.is_none() { numbers.range(..from).copied().collect() } else { Vec::new() };
+        let numbers: Vec<u64> = numbers.range(from.min(last)..).copied().collect();
+        Ok(Some(Files { bytes: bytes.unwrap_or(likely), numbers, left_out }))
+    }
+}
+
+/// What the segments say.
+#[derive(Default)]
+struct Found {
+    /// Headers and entries that say in which epoch they were written.
+    epochs: u64,
+    newest_epoch: u32,
+    /// Which epochs are proven to be whose.
+    owners: BTreeMap<u32, NamespaceId>,
+    created: Option<Hlc>,
+    defined: BTreeSet<u32>,
+    /// Logs by id, and functions.
+    logs: BTreeMap<u32, Uses>,
+    functions: BTreeMap<u32, Uses>,
+}
+
+/// How a log's or a function's entries number.
+struct Uses {
+    oldest: u64,
+    newest: u64,
+    /// Where the last one stands that is no copy of an older one.
+    own: u64,
+}
+
+impl Uses {
+    fn add(uses: &mut BTreeMap<u32, Uses>, header: &Header, position: u64) {
+        let seqno = header.seqno;
+        let all = uses.entry(header.subject).or_insert(Uses { oldest: seqno, newest: seqno, own: 0 });
+        (all.oldest, all.newest) = (seqno.min(all.oldest), seqno.max(all.newest));
+        if !header.is_carried() {
+            all.own = position;
+        }
+    }
+}
+
+impl Found {
+    fn segment(&mut self, segments: &Segments, number: u64) -> Result<()> {
+        if let Some(header) = segments.segment_header(number)? {
+            self.epoch(header.epoch);
+            self.owners.extend(NamespaceId::new(header.namespace).map(|owner| (header.epoch, owner)));
+        }
+        let end = segments.start(number + 1);
+        let mut position = segments.first_entry(number);
+        while position < end {
+            match segments.valid_entry(position)? {
+                Some(header) => {
+                    self.entry(segments, position, &header)?;
+                    position += header.span();
+                }
+                None => position = segments.resync(position, end)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn epoch(&mut self, epoch: u32) {
+        self.epochs += 1;
+        self.newest_epoch = self.newest_epoch.max(epoch);
+    }
+
+    fn entry(&mut self, segments: &Segments, position: u64, header: &Header) -> Result<()> {
+        self.epoch(header.epoch);
+        self.created.get_or_insert(Hlc::from_bits(header.hlc));
+        match Kind::from_u8(header.kind) {
+            Some(Kind::Append) => Uses::add(&mut self.logs, header, position),
+            Some(Kind::Define) => {
+                let bytes = segments.entry_bytes(position, u64::from(header.length))?;
+                // One that cannot be read defines nothing.
+                if Definition::decode(&bytes[HEADER_BYTES as usize - 4..]).is_ok() {
+                    self.defined.insert(header.subject);
+                }
+            }
+            Some(kind @ (Kind::Trigger | Kind::Fired | Kind::Done | Kind::Call)) => {
+                // Their cause is an event of this namespace.
+                self.own(header.cause());
+                if matches!(kind, Kind::Trigger | Kind::Done) {
+                    Uses::add(&mut self.functions, header, position);
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn own(&mut self, event: EventId) {
+        if let Some(owner) = event.namespace() {
+            self.owners.insert(event.epoch(), owner);
+        }
+    }
+
+    /// A manifest without logs and functions. `current` is whose the namespace was, as the control page has it.
+    fn manifest(&self, bytes: u64, first_segment: u64, current: Option<NamespaceId>) -> Option<Manifest> {
+        let mut owners = self.owners.clone();
+        // What the page says is no proof, but more than nothing.
+        if let Some(current) = current {
+            owners.entry(self.newest_epoch).or_insert(current);
+        }
+        let mut lineage: Vec<Ancestor> = Vec::new();
+        let mut namespace: Option<NamespaceId> = None;
+        for (epoch, owner) in owners.range(..=self.newest_epoch) {
+            if let Some(before) = namespace.filter(|before| before != owner) {
+                lineage.push(Ancestor { namespace: before, epoch: epoch.saturating_sub(1) });
+            }
+            namespace = Some(*owner);
+        }
+        let defaults = CreateOptions::default();
+        Some(Manifest {
+            namespace: namespace?,
+            epoch: self.newest_epoch,
+            segment_bytes: bytes,
+            retain_bytes: defaults.retain_bytes,
+            retain_age_ms: None,
+            durability: defaults.durability,
+            created_us: self.created.unwrap_or_default().wall_us(),
+            first_segment,
+            defined: 0,
+            next_id: self.defined.last().map_or(1, |id| id.saturating_add(1)),
+            logs: Vec::new(),
+            functions: Vec::new(),
+            lineage,
+            format: FORMAT,
+        })
+    }
+
+    /// Adds what has entries and no definition any more.
+    fn add_undefined(&self, manifest: &mut Manifest, rebuilt: &mut Rebuilt) {
+        let known: BTreeSet<u32> =
+            manifest.logs.iter().map(|log| log.id).chain(manifest.functions.iter().map(|f| f.id)).collect();
+        let defined = manifest.defined;
+        // What was used before the manifest's last definition and is not in it was removed.
+        let is_lost = |(id, uses): &(&u32, &Uses)| {
+            !self.defined.contains(id) && !known.contains(id) && (defined == 0 || uses.own > defined)
+        };
+        for (id, uses) in self.logs.iter().filter(is_lost) {
+            let name: LogName = format!("salvaged/log-{id}").parse().expect("a good name");
+            let history = (uses.newest - uses.oldest).saturating_add(1).min(crate::HISTORY_MAX);
+            rebuilt.unnamed.push(name.clone());
+            manifest.logs.push(LogRow { id: *id, name, history, latest: 0, trimmed: 0 });
+            manifest.next_id = manifest.next_id.max(id.saturating_add(1));
+        }
+        for (id, _) in self.functions.iter().filter(is_lost) {
+            rebuilt.functions.push(*id);
+            manifest.next_id = manifest.next_id.max(id.saturating_add(1));
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! Hosts that end while the disk is slow, and hosts that begin while it is full.
+
+use super::{
+    application,
+    support::{Injected, Producers, SmallDisk, Watched, compare, farm as address},
+    verify,
+};
+use millrace_client::{AppendOptions, Options, blocking::Client};
+use millrace_tests::{Host, Place, eventually, wait};
+use std::{
+    fs::{self, File},
+    process::{Command, Stdio},
+    thread,
+};
+
+/// Longer than any test waits: it ends when the tracer does.
+const STALL: &str = "fdatasync:delay_enter=600000000";
+
+fn epoch(place: &Place) -> serde_json::Value {
+    place.run(["--json", "namespace", "check"]).ok().object()["epoch"].clone()
+}
+
+/// Whether a thread of the process is in a flush: with [`STALL`], that one does not end by itself.
+fn is_flushing(pid: u32) -> bool {
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let flush = format!("{} ", libc::SYS_fdatasync);
+    let mut calls = threads.map(|thread| fs::read_to_string(thread.path().join("syscall")).unwrap_or_default());
+    calls.any(|call| call.starts_with(&flush))
+}
+
+fn patient() -> Options {
+    Options { request_timeout_ms: 0, silence_max_ms: 600_000, ..Options::default() }
+}
+
+#[test]
+fn a_first_signal_waits_for_a_slow_disk_and_answers_what_was_taken() {
+    let place = Place::empty();
+    application(&place, "disk", None);
+    place.run(["log", "append", "in", "before"]).ok();
+    let stderr = place.path().join("stderr");
+    // It has as long as it needs: `--drain` is for what does not end.
+    let mut command =
+        place.command(["--json", "serve", "--listen", "127.0.0.1:0", "--name", "farm", "--drain", "600s"]);
+    command.stderr(File::create(&stderr).unwrap());
+    let host = Host::start(command);
+    place.idle();
+    let before = epoch(&place);
+    let client = Client::connect(&address(host.port()), &patient()).unwrap();
+    let injected = Injected::into(host.pid(), STALL);
+    let waiting = thread::spawn(move || client.append("in2", b"taken", AppendOptions::default()));
+    eventually("the append waits for a flush", || {
+        place.run(["--json", "log", "stat", "in2"]).ok().object()["latest"] == 1
+    });
+    host.signal("TERM");
+    eventually("it says so", || fs::read_to_string(&stderr).unwrap().contains("SIGTERM: stopping;"));
+    assert!(!waiting.is_finished(), "answered without a flush");
+    assert!(fs::exists(format!("/proc/{}", host.pid())).unwrap());
+    drop(injected);
+    assert_eq!(waiting.join().unwrap().unwrap().seqno, 1, "what was taken is answered");
+    assert_eq!(host.ended(), 0);
+    assert_eq!(place.records("in2"), ["taken"]);
+    assert_eq!(epoch(&place), before, "a clean end begins no epoch");
+}
+
+/// With `memory`, the end is what flushes.
+#[test]
+fn a_clean_end_waits_for_the_flush_of_what_was_only_in_memory() {
+    let place = Place::empty();
+    application(&place, "memory", None);
+    let farm = Watched::start(&place, &place.path().join("stderr"));
+    place.idle();
+    let client = Client::connect(&address(farm.host.port()), &patient()).unwrap();
+    let injected = Injected::into(farm.host.pid(), STALL);
+    client.append("in2", b"only in memory", AppendOptions::default()).unwrap();
+    drop(client);
+    farm.host.signal("TERM");
+    eventually("the end flushes", || is_flushing(farm.host.pid()));
+    assert!(fs::exists(format!("/proc/{}/task", farm.host.pid())).unwrap(), "it ended without the flush");
+    drop(injected);
+    assert_eq!(farm.host.ended(), 0);
+    // Nothing but what is on the disk is left to the next one: neither control page nor indexes.
+    fs::remove_file(place.namespace().join("control")).unwrap();
+    assert_eq!(place.records("in2"), ["only in memory"]);
+}
+
+#[test]
+fn a_second_signal_ends_at_once_whatever_the_disk_does() {
+    let place = Place::empty();
+    application(&place, "disk", None);
+    let farm = Watched::start(&place, &place.path().join("stderr"));
+    let producers = Producers::start(farm.host.port(), "in");
+    producers.go_on();
+    let injected = Injected::into(farm.host.pid(), STALL);
+    eventually("the disk stalls", || is_flushing(farm.host.pid()));
+    farm.host.signal("TERM");
+    eventually("it says so", || farm.said("SIGTERM: stopping;"));
+    farm.host.signal("TERM");
+    assert_eq!(farm.host.ended(), 128 + 15);
+    drop(injected);
+    let told = producers.end();
+    let again = Watched::start(&place, &place.path().join("stderr"));
+    verify(&place, &told);
+    drop(again);
+}
+
+#[test]
+fn a_host_that_begins_on_a_full_disk_waits_for_room_and_loses_nothing() {
+    let Some(disk) = SmallDisk::new(32) else { return };
+    let elsewhere = tempfile::tempdir().unwrap();
+    let place = Place::within(disk.path());
+    application(&place, "disk", None);
+    let stderr = elsewhere.path().join("stderr");
+    let farm = Watched::start(&place, &stderr);
+    let producers = Producers::start(farm.host.port(), "in");
+    producers.go_on();
+    drop(farm); // As by SIGKILL: the next one has to recover.
+    let told = producers.end();
+    disk.fill();
+    let said = place.run(["log", "get", "in", "1"]).fails("MR2008", 1);
+    assert!(said.stderr.contains("remedy: Free some space"), "{said:#?}");
+    let serve = || {
+        let mut command = place.command(["serve", "--drain", "20s"]);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(File::create(&stderr).unwrap());
+        command
+    };
+    let said = |text: &str| fs::read_to_string(&stderr).unwrap().contains(text);
+    let mut child = serve().spawn().unwrap();
+    eventually("it waits for room", || said("error[MR2008]") && said("waiting for room on the disk"));
+    Command::new("kill").args(["-TERM", &child.id().to_string()]).status().unwrap();
+    assert_eq!(wait(&mut child, "a host that waits"), 0, "{}", fs::read_to_string(&stderr).unwrap());
+    let command = serve();
+    let waiting = thread::spawn(move || Host::start(command));
+    eventually("the next one waits for room", || said("waiting for room on the disk"));
+    disk.empty();
+    let host = waiting.join().unwrap();
+    assert_eq!(fs::read_to_string(&stderr).unwrap().matches("error[").count(), 1, "it is told once");
+    let records = verify(&place, &told);
+    compare(&records, &told);
+    host.signal("TERM");
+    assert_eq!(host.ended(), 0);
+}
