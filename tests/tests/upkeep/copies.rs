@@ -1,6 +1,7 @@
 //! Backups of a namespace in use, what is restored of them, and what is saved of a damaged namespace.
 
 use super::{copying, flip};
+use millrace_node::{Code, upkeep};
 use millrace_tests::{Place, end};
 use serde_json::{Value, json};
 use std::{
@@ -110,6 +111,54 @@ fn a_backup_that_is_not_whole_is_refused_and_nothing_is_written_over() {
     let left: Vec<String> =
         fs::read_dir(place.path()).unwrap().flatten().map(|e| e.file_name().to_string_lossy().into()).collect();
     assert!(!left.iter().any(|name| name.contains("partial")), "{left:?}");
+}
+
+/// By the library, which is quick enough to try each byte.
+#[test]
+fn every_byte_of_a_backup_counts() {
+    let place = copying();
+    for n in 0..20 {
+        place.run(["log", "append", "in", &format!("record {n} {}", "x".repeat(500))]).ok();
+    }
+    place.run(["namespace", "backup", "b"]).ok();
+    let (from, to) = (place.path().join("b"), place.path().join("r"));
+    let restore = || upkeep::restore(&from, &to, &mut |_, _| {});
+    let refused = |what: &str| {
+        let error = restore().map(drop).expect_err(what);
+        // The head's own version may be what was hit.
+        let codes = [Code::BackupDamaged, Code::FormatVersion];
+        assert!(codes.contains(&error.code()) && !to.exists(), "{what}: {error}");
+    };
+    let mut files = Vec::new();
+    list(from.clone(), &mut files);
+    let mut tried = 0;
+    for file in files {
+        use std::os::unix::fs::PermissionsExt;
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o700)).unwrap();
+        let good = fs::read(&file).unwrap();
+        let name = file.strip_prefix(&from).unwrap().display().to_string();
+        let step = if good.len() > 8192 { good.len() / 400 } else { 1 };
+        for at in (0..good.len()).step_by(step) {
+            let mut bytes = good.clone();
+            bytes[at] ^= 1 << (at % 8);
+            fs::write(&file, &bytes).unwrap();
+            refused(&format!("byte {at} of {name}"));
+            tried += 1;
+        }
+        for length in [0, good.len() / 2, good.len() - 1] {
+            fs::write(&file, &good[..length]).unwrap();
+            refused(&format!("{name} cut to {length}"));
+        }
+        fs::write(&file, [&good[..], b"\n"].concat()).unwrap();
+        refused(&format!("{name} and a byte more"));
+        fs::remove_file(&file).unwrap();
+        refused(&format!("{name} left out"));
+        fs::write(&file, &good).unwrap();
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o700)).unwrap();
+    }
+    println!("{tried} bytes");
+    restore().unwrap();
+    assert_eq!(object(&place, &["-n", "r", "log", "stat", "in"])["latest"], 20);
 }
 
 fn list(dir: PathBuf, files: &mut Vec<PathBuf>) {

@@ -1,8 +1,11 @@
-//! Whole namespaces: older formats, copies, what is left of a damaged one, and how a host ends.
+//! Whole namespaces: older formats, copies, what is left of a damaged one, and how a host
+//! ends.
 
 mod copies;
 mod ends;
 mod formats;
+#[allow(unsafe_code)] // One of a process's threads is ended through the debugger's system calls.
+mod threads;
 
 use millrace_tests::Place;
 use std::{fs, path::Path};
