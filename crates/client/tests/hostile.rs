@@ -396,6 +396,12 @@ fn a_host_that_stops_is_heard_and_another_takes_its_place() {
         peer.send(0, &Failure { code: "MR6053", detail: "the host is stopping", retry_after_ms: Some(1000) });
     };
     both_fail(stops, &quick(), Code::HostStopping);
+    // Its last answer counts, also if the last word comes with it.
+    let answers = answered(|request| {
+        let last = Failure { code: "MR6053", detail: "the host is stopping", retry_after_ms: Some(1000) };
+        [framed(request, &Appended { seqno: 1, id: EventId::NONE }), framed(0, &last)].concat()
+    });
+    assert_eq!(append_with_both(&host(answers), &quick()), [None; 2]);
     // It stops while nothing is asked: the next request goes to whoever is there then, also one that is never repeated.
     let count = Arc::new(AtomicUsize::new(0));
     let counted = count.clone();
