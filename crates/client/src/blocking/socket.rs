@@ -112,6 +112,10 @@ impl Socket {
 
     /// Whether the connection still seems to stand, if it was not used for a while.
     pub fn seems_alive(&mut self) -> bool {
+        // The host's last word may have come with an answer.
+        if self.next_frame().is_err() {
+            return false;
+        }
         if self.heard.elapsed() < TRUSTED {
             return true;
         }
