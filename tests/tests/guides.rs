@@ -79,3 +79,19 @@ fn serverless() {
     assert_eq!(answers.len(), 2, "the same record twice:\n{printed}");
     assert_eq!(printed.matches("{\"price\": 3, \"count\": 4}").count(), 1, "one payment, of two attempts:\n{printed}");
 }
+
+#[test]
+fn operators() {
+    let printed = type_in("operator.md");
+    let expected = [
+        "orders: 1000 records, 1 to 1000",
+        "ORDER 1000",
+        "backup of namespace",
+        "streams to other namespaces stand still",
+        "sound ",
+        "check ended with 1",
+        "salvage ended with 1",
+        "millrace_function_pending",
+    ];
+    says(&printed, &expected);
+}
