@@ -22,6 +22,14 @@ pub struct Machine {
     pub disk: Vec<Figure>,
 }
 
+impl Machine {
+    /// Whether it is the same, as far as can be told: how fast its disk is changes from run to run.
+    pub fn is_like(&self, other: &Self) -> bool {
+        let looks = |m: &Self| (m.cpu.clone(), m.cores, m.memory_gib, m.kernel.clone(), m.filesystem.clone());
+        looks(self) == looks(other)
+    }
+}
+
 pub fn describe(context: &Context) -> Outcome<Machine> {
     let memory_kib: u64 = field("/proc/meminfo", "MemTotal")?.trim_end_matches(" kB").parse()?;
     Ok(Machine {

@@ -32,7 +32,9 @@ pub struct Row {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub curve: Vec<Point>,
     pub note: String,
-    /// Rows may come from different runs: each says when, at what commit, and how much else went on.
+    /// Rows may come from different runs: each says on which machine, when, at what commit, and how much else went on.
+    #[serde(default)]
+    pub machine: Option<Machine>,
     pub date: String,
     pub commit: String,
     /// Part of the machine's processor time that went to others than the bench and what it started, in percent.
@@ -63,14 +65,21 @@ impl Report {
     /// What an earlier run left, or nothing.
     pub fn load(dir: &Path) -> Outcome<Self> {
         match fs::read(dir.join("benchmarks.json")) {
-            Ok(bytes) => Ok(serde_json::from_slice(&bytes)?),
+            Ok(bytes) => {
+                let mut report: Self = serde_json::from_slice(&bytes)?;
+                for row in &mut report.rows {
+                    row.machine.get_or_insert_with(|| report.machine.clone());
+                }
+                Ok(report)
+            }
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(Self::default()),
             Err(error) => Err(error.into()),
         }
     }
 
     /// Adds a row, or puts it in the place of its older figures.
-    pub fn put(&mut self, row: Row) {
+    pub fn put(&mut self, mut row: Row) {
+        row.machine.get_or_insert_with(|| self.machine.clone());
         self.rows.retain(|old| old.id != row.id);
         self.rows.push(row);
         let place = |row: &Row| rows::ALL.iter().position(|spec| spec.id == row.id).unwrap_or(usize::MAX);
@@ -84,27 +93,46 @@ impl Report {
         Ok(fs::write(dir.join("benchmarks.md"), self.page())?)
     }
 
+    /// The machines that the rows are from.
+    fn machines(&self) -> Vec<&Machine> {
+        let mut machines: Vec<&Machine> = Vec::new();
+        for machine in self.rows.iter().filter_map(|row| row.machine.as_ref()) {
+            if machines.iter().all(|other| !other.is_like(machine)) {
+                machines.push(machine);
+            }
+        }
+        machines
+    }
+
     /// The page that people read.
     fn page(&self) -> String {
         let mut page = String::from("# Benchmarks\n\n");
-        let machine = &self.machine;
         let _ = writeln!(
             page,
             "`make bench` measures everything here and writes this page; `make bench ONLY=id` measures one row.\n\
-             Every figure stands beside its peer, or the limit that the machine sets, measured in the same run.\n\n\
-             **Machine.** {}, {} cores, {} GiB, Linux {}; data on {}.\n\
-             Load before: {:.2} {:.2} {:.2}. {}\n",
-            machine.cpu,
-            machine.cores,
-            machine.memory_gib,
-            machine.kernel,
-            machine.filesystem,
-            self.load[0],
-            self.load[1],
-            self.load[2],
-            self.date
+             Every figure stands beside its peer, or the limit that the machine sets, measured in the same run.\n"
         );
-        let _ = writeln!(page, "**Its disk, raw.** {}\n", figures(&machine.disk));
+        for (number, machine) in self.machines().iter().enumerate() {
+            let of = |row: &&Row| row.machine.as_ref().is_some_and(|other| other.is_like(machine));
+            let ids: Vec<&str> = self.rows.iter().filter(of).map(|row| row.id.as_str()).collect();
+            let name = char::from(b'A' + number as u8); // nobody has so many machines
+            let _ = writeln!(
+                page,
+                "**Machine {name}.** {}, {} cores, {} GiB, Linux {}; data on {}. Its disk, raw: {} Of it: {}.\n",
+                machine.cpu,
+                machine.cores,
+                machine.memory_gib,
+                machine.kernel,
+                machine.filesystem,
+                figures(&machine.disk),
+                ids.join(", "),
+            );
+        }
+        let _ = writeln!(
+            page,
+            "Load before the last run: {:.2} {:.2} {:.2}. {}\n",
+            self.load[0], self.load[1], self.load[2], self.date
+        );
         page.push_str("| id | what | value | target | met | p50 | p99 | beside |\n");
         page.push_str("|---|---|--:|---|---|--:|--:|---|\n");
         for row in &self.rows {

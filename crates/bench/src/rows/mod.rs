@@ -227,6 +227,7 @@ pub fn measure(spec: &Spec, context: &Context) -> Outcome<Row> {
         also: measured.also,
         curve: measured.curve,
         note: measured.note.join(" "),
+        machine: None,
         date: machine::now(),
         commit: machine::commit(&context.root),
         others_cpu_percent: busy.others_percent()?,
