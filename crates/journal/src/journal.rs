@@ -104,6 +104,8 @@ pub(crate) struct Inner {
     pub nudged: AtomicBool,
     /// Pages from the tail to here are present and writable in this process.
     pub present: AtomicU64,
+    /// Retention need not look before the tail is here; see [`crate::write::retention`].
+    pub held_until: AtomicU64,
     /// The tail when this process opened the namespace.
     pub opened_at: u64,
     /// Nothing may change.
@@ -512,6 +514,7 @@ impl Inner {
             preparer: OnceLock::new(),
             nudged: AtomicBool::new(false),
             present: AtomicU64::new(0),
+            held_until: AtomicU64::new(0),
             opened_at: 0,
             is_view: on_damage == Damage::StepOver,
             recovery: Recovery::default(),

@@ -266,6 +266,36 @@ fn retention_carries_the_live_and_drops_the_rest() {
 }
 
 #[test]
+fn a_log_at_rest_keeps_nothing_else() {
+    let dir = tempfile::tempdir().unwrap();
+    let journal = create(dir.path());
+    let (rest, fast) = (log(&journal, "rest", 100_000), log(&journal, "fast", 100));
+    // Live, and more than the journal keeps otherwise.
+    let count = 6_000u32;
+    for n in 0..count {
+        append(&journal, &rest, &[&n.to_le_bytes()[..], &[7; 996]].concat()).unwrap();
+    }
+    let mut longest = 0;
+    for round in 0..60u8 {
+        for _ in 0..1000 {
+            append(&journal, &fast, &[round; 1000]).unwrap();
+        }
+        journal.maintain(&|_, _| false).unwrap();
+        longest = longest.max(journal.tail().get() - journal.first().get());
+    }
+    let live = u64::from(count) * 1100;
+    assert!(longest < 4 * live + (4 << 20), "{longest} bytes for {live} that are live");
+    assert!(journal.tail().get() > 60 << 20, "without retention it would be much more");
+    for journal in [journal, open(dir.path())] {
+        let rest = journal.log(&"rest".parse().unwrap()).unwrap();
+        for n in 0..count {
+            assert_eq!(get(&journal, &rest, u64::from(n) + 1).unwrap()[..4], n.to_le_bytes());
+        }
+        assert_eq!(journal.check(&mut |_, _| {}).unwrap().fault_count, 0);
+    }
+}
+
+#[test]
 fn trimmed_records_are_gone_for_good_and_hold_no_segment() {
     let dir = tempfile::tempdir().unwrap();
     let journal = create(dir.path());

@@ -2,9 +2,12 @@
 //!
 //! Live are the records that their log still has, and what pending runs need: their triggers, the records of those, the
 //! attempts made, and the calls of streamed runs.
-//! A segment with more than a quarter of live bytes stays: copying it would cost more than it frees. The order makes every
-//! step safe to die after: copies are committed and flushed, then the manifest moves on, then the file is renamed or
-//! removed.
+//! The oldest segments go when no more than a quarter of them, taken together, is live; as few as that is true of. More would
+//! cost more to copy than it frees, fewer would let one log at rest, whose records fill the oldest segments, keep all that
+//! comes after. So the journal takes `retain_bytes` or four times what is live in it, whichever is more, and some segments.
+//!
+//! The order makes every step safe to die after: copies are committed and flushed, then the manifest moves on, then the file
+//! is renamed or removed.
 
 use super::prepare::{SPARES_MAX, spare_name};
 use crate::{
@@ -22,8 +25,10 @@ use std::{collections::HashSet, sync::atomic::Ordering};
 
 /// Entries carried per commit.
 const CARRY_BATCH_BYTES: u64 = 256 << 10;
-/// A segment stays if more than one part in this many is live.
+/// Segments stay if more than one part in this many is live.
 const LIVE_PART: u64 = 4;
+/// Segments that stay are looked at again when the journal has grown by one part in this many: looking means reading.
+const GROWTH_PART: u64 = 8;
 
 /// An entry that is to be carried forward.
 #[derive(Clone, Copy)]
@@ -46,7 +51,7 @@ pub struct Maintained {
     pub dropped: u64,
     /// Entries that were copied because they are still live.
     pub carried: u64,
-    /// Whether the oldest segment stays only because too much of it is live.
+    /// Whether segments stay only because too much of them is live.
     pub held_by_live: bool,
 }
 
@@ -64,20 +69,50 @@ impl Inner {
             // A log that another process defined since is as live as any.
             self.fresh_catalog()?;
             let first = self.segments.number(self.control.upkeep.first.load(Ordering::Acquire));
-            let (live, bytes) = self.live_entries(first, pending)?;
-            if bytes > self.segments.bytes() / LIVE_PART {
+            let Some((stays, live_in_first)) = self.first_to_stay(first, pending)? else {
                 done.held_by_live = true;
                 break;
+            };
+            let mut live_in_first = Some(live_in_first);
+            for number in first..stays {
+                let live = match live_in_first.take() {
+                    Some(live) => live,
+                    None => self.live_entries(number, pending)?.0,
+                };
+                done.carried += self.carry(&live, since, &mut ended)?;
+                let (manifest, _) = self.settled_manifest(number + 1)?;
+                lock.acquire();
+                let result = self.drop_segment(number, &manifest);
+                lock.release();
+                result?;
+                done.dropped += 1;
             }
-            done.carried += self.carry(&live, since, &mut ended)?;
-            let (manifest, _) = self.settled_manifest(first + 1)?;
-            lock.acquire();
-            let result = self.drop_segment(first, &manifest);
-            lock.release();
-            result?;
-            done.dropped += 1;
         }
         Ok(done)
+    }
+
+    /// The segment behind the oldest ones that can go together, and what is live in the first of them; `None` if all have to
+    /// stay for now.
+    fn first_to_stay(&self, first: u64, pending: &dyn Fn(u32, EventId) -> bool) -> Result<Option<(u64, Vec<Live>)>> {
+        let tail = self.control.published.tail.load(Ordering::Acquire);
+        if tail < self.held_until.load(Ordering::Relaxed) {
+            return Ok(None);
+        }
+        let current = self.segments.number(tail - 1);
+        let mut live_bytes = 0;
+        let mut of_first = None;
+        for number in first..current {
+            let (live, bytes) = self.live_entries(number, pending)?;
+            live_bytes += bytes;
+            let live_in_first = of_first.take().unwrap_or(live);
+            if live_bytes <= (number + 1 - first) * self.segments.bytes() / LIVE_PART {
+                return Ok(Some((number + 1, live_in_first)));
+            }
+            of_first = Some(live_in_first);
+        }
+        let bytes = (current - first) * self.segments.bytes();
+        self.held_until.store(tail + bytes / GROWTH_PART, Ordering::Relaxed);
+        Ok(None)
     }
 
     fn is_oldest_due(&self) -> Result<bool> {
@@ -188,8 +223,6 @@ impl Inner {
         if self.control.upkeep.first.load(Ordering::Acquire) >= next {
             return Ok(()); // Another process was faster.
         }
-        // Nobody flushes meanwhile: a flush must not meet a segment that is gone.
-        let _no_flush = self.flusher.leader.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         self.replace_manifest(manifest)?;
         self.control.upkeep.first.store(next, Ordering::Release);
         let failed = |error: std::io::Error| io_error(segments::name(number), &error);
@@ -205,6 +238,8 @@ impl Inner {
             self.medium.remove(&segments::name(number)).map_err(failed)?;
         }
         self.flushed(FOLDER, self.medium.flush_names(FOLDER))?;
+        // A flush that began before `first` moved on may still be at the segment; later ones begin behind it.
+        let _no_flush = self.flusher.leader.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         self.segments.retire_before(number + 1, &|other| is_kept && other == identity || self.is_spare(other));
         Ok(())
     }

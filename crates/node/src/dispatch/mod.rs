@@ -35,6 +35,7 @@ use millrace_wire::{Error, EventId, LogName, Name, Result};
 use pool::Pool;
 use state::State;
 use std::{
+    cell::OnceCell,
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -226,11 +227,14 @@ impl Shared {
     fn maintain(&self) -> Result<()> {
         let journal = self.namespace.journal();
         self.state().fold(journal.tail())?;
-        // Runs go on meanwhile: flushing what is to be carried may take long.
+        // A run in an old segment that is over stays so, and `maintain` hears itself of those that end from here on: it is
+        // enough to have read, once, all that was committed before it first asks.
+        let folded = OnceCell::new();
         journal.maintain(&|function, run| {
             let mut state = self.state();
+            let is_known = *folded.get_or_init(|| state.fold(journal.tail()).is_ok());
             // What cannot be read is not known to be done.
-            state.fold(journal.tail()).is_err() || state.engine.is_pending(function, run)
+            !is_known || state.engine.is_pending(function, run)
         })?;
         Ok(())
     }
