@@ -90,7 +90,7 @@ fn operators() {
         "streams to other namespaces stand still",
         "sound ",
         "check ended with 1",
-        "salvage ended with 1",
+        "missing since it was salvaged",
         "millrace_function_pending",
     ];
     says(&printed, &expected);
