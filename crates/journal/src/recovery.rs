@@ -378,9 +378,12 @@ fn forget_entries(inner: &Inner, from: u64) -> Result<()> {
 fn begun_behind(inner: &Inner, start: u64) -> Result<u64> {
     let segments = &inner.segments;
     let offset = segments.offset(start);
+    if offset == 0 {
+        return Ok(0); // What went before ends with its segment, and there may be no other.
+    }
     let region = segments.map(segments.number(start), false)?;
     let (data, hole) = inner.medium.next_data(&region, offset);
-    if offset == 0 || data > offset || hole < offset + HEADER_BYTES {
+    if data > offset || hole < offset + HEADER_BYTES {
         return Ok(0);
     }
     let mut position = start;

@@ -280,6 +280,41 @@ fn a_clean_end_is_durable() {
 }
 
 #[test]
+fn a_journal_that_ends_with_its_segment_is_opened() {
+    // Up to the last byte, and so near to it that no header fits, and with room for the OPEN of the next epoch and no more.
+    for left in [0, 16, 48, 96, 112] {
+        let disk = SimDisk::default();
+        let options = model::sim_options(Durability::Memory);
+        drop(Journal::create_on(disk.process(), Path::new("sim"), &options).unwrap());
+        let medium = disk.process();
+        let journal = open(&medium).unwrap();
+        let log = journal.commit(|batch| batch.create_log(&"a".parse().unwrap(), 1000)).unwrap().value;
+        let segment = options.segment_bytes;
+        let mut records = 0;
+        loop {
+            // A record is its header of 64 bytes, and its bytes.
+            let room = segment - journal.tail().get() - left;
+            let bytes = if room > 20_000 { 10_000 } else { room as usize - 64 };
+            journal.commit(|batch| batch.append(&log, &vec![7; bytes], EventId::NONE, 0)).unwrap();
+            records += 1;
+            if room <= 20_000 {
+                break;
+            }
+        }
+        assert_eq!(journal.tail().get(), segment - left);
+        medium.kill();
+        let mut disk = disk;
+        for _ in 0..3 {
+            let medium = disk.process();
+            let journal = open(&medium).unwrap_or_else(|error| panic!("with {left} bytes left: {error}"));
+            assert_eq!(journal.log(&"a".parse().unwrap()).unwrap().latest(), records, "with {left} bytes left");
+            medium.kill();
+            disk = disk.crash(&mut |_| 0);
+        }
+    }
+}
+
+#[test]
 fn a_log_that_another_process_defined_survives_retention() {
     let (one, two) = host_and_guest();
     let rare = two.commit(|batch| batch.create_log(&"rare".parse().unwrap(), 5)).unwrap().value;

@@ -10,11 +10,11 @@ use std::{
     path::Path,
     pin::pin,
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicUsize, Ordering},
     },
     task::{Context, Poll, Wake, Waker},
-    thread,
+    thread::{self, ThreadId},
     time::{Duration, Instant},
 };
 
@@ -309,5 +309,41 @@ fn a_refusal_for_want_of_room_waits_for_no_flush() {
         let refused = door.append("raw", b"2", AppendOptions { key, ..DISK }).now().ok().expect("it is told at once");
         let refused = refused.unwrap_err();
         assert!(refused.code() == Code::Busy && refused.retry_after_ms().is_some(), "{refused}");
+    }
+}
+
+/// Notes which thread woke it: the one that flushed.
+#[derive(Default)]
+struct WokenBy(Mutex<Option<ThreadId>>);
+
+impl Wake for WokenBy {
+    fn wake(self: Arc<Self>) {
+        *self.0.lock().unwrap() = Some(thread::current().id());
+    }
+}
+
+#[test]
+fn a_thread_that_serves_one_client_flushes_itself_at_the_gate_where_it_waits() {
+    let doors = [(); 2].map(|()| door_to(simulated(&SimDisk::default())));
+    for door in &doors {
+        door.create_log("raw", 100).wait().unwrap();
+    }
+    for waits in [0, 1, 0] {
+        let start = Instant::now();
+        // The first flush of a gate, and those after one that took long, are made by the gate's own thread.
+        loop {
+            assert!(start.elapsed() < Duration::from_secs(120), "it always leaves it to the other thread");
+            let woken = Arc::new(WokenBy::default());
+            let waker = Waker::from(woken.clone());
+            let mut held = pin!(doors[waits].append("raw", b"x", DISK));
+            assert!(held.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+            doors.iter().for_each(|door| door.served().gate().turn_alone());
+            while woken.0.lock().unwrap().is_none() {
+                thread::yield_now();
+            }
+            if *woken.0.lock().unwrap() == Some(thread::current().id()) {
+                break;
+            }
+        }
     }
 }

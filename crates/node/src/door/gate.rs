@@ -49,8 +49,8 @@ fn tells_no_state(code: Code) -> bool {
 }
 
 thread_local! {
-    /// Something that this thread serves has begun to wait since the thread last had its turn alone.
-    static WAITS: Cell<bool> = const { Cell::new(false) };
+    /// The gate at which something that this thread serves began to wait last, by its address, until that gate's turn alone.
+    static WAITS: Cell<usize> = const { Cell::new(0) };
 }
 
 /// Holds what waits for durability.
@@ -135,7 +135,10 @@ impl Gate {
     /// [`Gate::turn`] by a loop with a single connection. It holds up nobody else, so it flushes itself and spares its client
     /// two wake-ups, as long as flushes are quick and it is its own client that waits.
     pub fn turn_alone(&self) {
-        let waits = WAITS.replace(false);
+        let waits = WAITS.get() == self.address();
+        if waits {
+            WAITS.set(0);
+        }
         match waits && self.any.load(Ordering::Acquire) && self.quick.load(Ordering::Relaxed) {
             true => self.flush(),
             false => self.turn(),
@@ -177,12 +180,16 @@ impl Gate {
     }
 
     fn wait_for(&self, upto: Position, waker: &Waker) {
-        WAITS.set(true);
+        WAITS.set(self.address());
         self.waiting().push((upto, waker.clone()));
         self.any.store(true, Ordering::Release);
         if !self.driven.load(Ordering::Relaxed) {
             self.wake_flusher();
         }
+    }
+
+    fn address(&self) -> usize {
+        std::ptr::from_ref(self).addr()
     }
 
     fn waiting(&self) -> MutexGuard<'_, Vec<(Position, Waker)>> {
