@@ -34,7 +34,7 @@ pub const NAMESPACE: &[Key] = &[
         "retain_bytes",
         "size",
         "`1GiB`",
-        "Journal kept at least; segments beyond it that no log needs are recycled. Fixed at creation.",
+        "Journal kept at least; the oldest segments beyond it go once no more than a quarter of them is live. Fixed at creation.",
     ),
     key(
         "retain_age",
