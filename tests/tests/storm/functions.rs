@@ -154,15 +154,16 @@ const CLANG: [&str; 4] = ["clang", "--target=wasm32", "-nostdlib", "-Wl,--no-ent
 /// Workers are killed all the time, and a run that its worker did not survive has failed.
 const PATIENT: &str = "retries = 100\nbackoff = \"2ms\"\ntimeout = \"60s\"\npending_max = 1000";
 
-/// Histories that are soon full, and longer than readers may be behind. Journals too are full when a third of a run is done;
+/// Histories that are soon full, and longer than readers may be behind; nobody paces the log of the loop, so it keeps all
+/// `turns`. Journals too are full when a third of a run is done;
 /// but a segment has to be more than four times as large as what is remembered of keyed appends, some 60 bytes for each
 /// record: as long as more of it lives, it stays, and all behind it.
-fn namespace(durability: &str, records: u64, logs: &[(&str, u64)]) -> String {
+fn namespace(durability: &str, records: u64, turns: u64, logs: &[(&str, u64)]) -> String {
     let (segment, retain) = if records <= 10_000 { ("4MiB", "8MiB") } else { ("64MiB", "64MiB") };
     let mut text = format!("[namespace]\nsegment_size = \"{segment}\"\nretain_bytes = \"{retain}\"\n");
     text += &format!("durability = \"{durability}\"\n");
     for (log, one_in) in logs {
-        let history = if *one_in == 0 { 100 } else { UNREAD_MAX / one_in + 100 };
+        let history = if *one_in == 0 { turns } else { UNREAD_MAX / one_in } + 100;
         text += &format!("[logs.{log}]\nhistory = {history}\n");
     }
     text
@@ -176,7 +177,7 @@ pub fn deploy_here(place: &Place, durability: &str, to: &str, records: u64, turn
     compile(place, &CLANG, "counts", &COUNTS.replace("TURNS", &turns.to_string()), "counts.wasm");
     let python = |name: &str| format!("runtime = \"python\"\ncode = \"code\"\nhandler = \"here:{name}\"");
     let wasm = |name: &str| format!("runtime = \"wasm\"\ncode = \"{name}.wasm\"");
-    let mut text = namespace(durability, records, LOGS_HERE);
+    let mut text = namespace(durability, records, turns, LOGS_HERE);
     for (name, how, on, more) in [
         ("reads", python("reads"), "in", ""),
         ("sends", wasm("sends"), "mid", ""),
@@ -197,7 +198,7 @@ pub fn deploy_here(place: &Place, durability: &str, to: &str, records: u64, turn
 pub fn deploy_there(place: &Place, durability: &str, records: u64) {
     std::fs::create_dir(place.path().join("ends")).unwrap();
     compile(place, &["cc"], "ends", ENDS, "ends/run");
-    let mut text = namespace(durability, records, LOGS_THERE);
+    let mut text = namespace(durability, records, 0, LOGS_THERE);
     text += &format!(
         "[functions.ends]\nruntime = \"process\"\ncode = \"ends\"\ncommand = [\"./run\"]\non = [\"arrive\"]\n{PATIENT}\n"
     );
