@@ -8,7 +8,7 @@
 
 use crate::{
     catalog::Definition,
-    entry::{HEADER_BYTES, Header, Kind},
+    entry::{ALIGN_BYTES, HEADER_BYTES, Header, Kind},
     journal::{CreateOptions, MANIFEST},
     medium::Medium,
     store::{
@@ -58,8 +58,7 @@ pub(crate) fn rebuild(medium: &Arc<dyn Medium>) -> Result<Option<Rebuilt>> {
     let segments = Segments::new(medium.clone(), files.bytes, false);
     let mut found = Found::default();
     for number in &files.numbers {
-        segments.map(*number, true)?;
-        found.segment(&segments, *number)?;
+        found.segment(&**medium, &segments, *number)?;
     }
     let mut rebuilt = Rebuilt { manifest: unread.clone(), left_out: files.left_out, ..Rebuilt::default() };
     let mut manifest = match (read, unread) {
@@ -151,21 +150,28 @@ impl Uses {
 }
 
 impl Found {
-    fn segment(&mut self, segments: &Segments, number: u64) -> Result<()> {
-        if let Some(header) = segments.segment_header(number)? {
-            self.epoch(header.epoch);
-            self.owners.extend(NamespaceId::new(header.namespace).map(|owner| (header.epoch, owner)));
-        }
-        let end = segments.start(number + 1);
-        let mut position = segments.first_entry(number);
-        while position < end {
-            match segments.valid_entry(position)? {
-                Some(header) => {
-                    self.entry(segments, position, &header)?;
-                    position += header.span();
-                }
-                None => position = segments.resync(position, end)?,
+    fn segment(&mut self, medium: &dyn Medium, segments: &Segments, number: u64) -> Result<()> {
+        let (start, region) = (segments.start(number), segments.map(number, true)?);
+        let mut at = 0;
+        while at < segments.bytes() {
+            // What has no storage is not looked at: on a full disk there would be none for the look.
+            let (data, hole) = medium.next_data(&region, at);
+            if data == 0
+                && let Some(header) = segments.segment_header(number)?
+            {
+                self.epoch(header.epoch);
+                self.owners.extend(NamespaceId::new(header.namespace).map(|owner| (header.epoch, owner)));
             }
+            let limit = start + (hole + 1).saturating_sub(HEADER_BYTES);
+            let mut position =
+                segments.resync((start + data).max(segments.first_entry(number)) - ALIGN_BYTES, limit)?;
+            while position < limit
+                && let Some(header) = segments.valid_entry(position)?
+            {
+                self.entry(segments, position, &header)?;
+                position = segments.resync(position + header.span() - ALIGN_BYTES, limit)?;
+            }
+            at = hole.max(at + 1);
         }
         Ok(())
     }
