@@ -78,8 +78,16 @@ fn append(address: &str, texts: &[String], key: &str) {
 /// Hosts come and go.
 pub fn may_pass(error: &millrace_wire::Error) -> bool {
     use millrace_wire::Code::*;
-    let passing =
-        [Busy, ConnectionLost, PeerSilent, ConnectFailed, ConnectTimeout, ConnectionsExhausted, ConnectionIdle];
+    let passing = [
+        Busy,
+        ConnectionLost,
+        PeerSilent,
+        ConnectFailed,
+        ConnectTimeout,
+        ConnectionsExhausted,
+        ConnectionIdle,
+        HostStopping,
+    ];
     passing.contains(&error.code())
 }
 
