@@ -2,7 +2,6 @@
 
 use super::{Trouble, clients, functions, site::Site};
 use millrace_client::{Options, Record, blocking::Client};
-use millrace_wire::Code;
 use std::{
     collections::{BTreeMap, HashMap},
     sync::{
@@ -65,21 +64,14 @@ impl Book {
             None => kept.insert(Client::connect(&address.parse()?, &Options::default())?),
         };
         let mut any = false;
-        for (log, one_in) in logs {
-            let batch = match client.range(log, self.count(log) + 1, COUNT, None) {
-                // It goes at its own pace: what stands there tells whether all before it did.
-                Err(error) if *one_in == 0 && error.code() == Code::BelowHistory => {
-                    let latest = client.latest(log, 0, Default::default())?;
-                    client.range(log, latest, COUNT, None)?
-                }
-                batch => batch?,
-            };
+        for (log, _) in logs {
+            let batch = client.range(log, self.count(log) + 1, COUNT, None)?;
             any |= !batch.records.is_empty();
             let mut logs = self.logs.lock().unwrap();
             let records = logs.entry(log).or_default();
             for record in batch.records {
                 let next = records.last().map_or(1, |last| last.seqno + 1);
-                assert!(record.seqno == next || *one_in == 0, "'{log}' has a hole, or was read too late");
+                assert_eq!(record.seqno, next, "'{log}' has a hole, or was read too late");
                 records.push(record);
             }
         }
