@@ -48,7 +48,17 @@ pub struct Host {
     namespace: Namespace,
     dispatcher: Dispatcher,
     /// Held until the threads have stopped publishing.
-    _lock: File,
+    _lock: Held,
+}
+
+/// The locked file.
+struct Held(File);
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        // Closing is not enough: a child between its fork and its exec has the same open file, and with it the lock.
+        let _ = self.0.unlock();
+    }
 }
 
 impl Host {
@@ -58,7 +68,7 @@ impl Host {
         Self::start_locked(namespace, options, lock)
     }
 
-    fn start_locked(namespace: Namespace, options: HostOptions, lock: File) -> Result<Host> {
+    fn start_locked(namespace: Namespace, options: HostOptions, lock: Held) -> Result<Host> {
         HostStatus::remove(namespace.dir());
         millrace_threads::guard().map_err(|e| Code::HostStart.error(format!("cannot start a thread: {e}")))?;
         let dispatcher = Dispatcher::start(namespace.clone(), options.observer)?;
@@ -93,7 +103,7 @@ impl Drop for Host {
     }
 }
 
-fn lock(dir: &Path) -> Result<File> {
+fn lock(dir: &Path) -> Result<Held> {
     let path = dir.join(FILE);
     let mut file = File::options()
         .read(true)
@@ -120,13 +130,15 @@ fn lock(dir: &Path) -> Result<File> {
             Err(TryLockError::Error(e)) => return Err(refused(&path, &e)),
         }
     }
+    let mut held = Held(file);
     let holder = Holder { pid: std::process::id(), command: command_line(), machine: machine() };
     let text = serde_json::to_vec(&holder).expect("numbers and text always make JSON");
+    let file = &mut held.0;
     file.set_len(0)
         .and_then(|()| file.rewind())
         .and_then(|()| file.write_all(&text))
         .map_err(|e| refused(&path, &e))?;
-    Ok(file)
+    Ok(held)
 }
 
 /// The host of the namespace in `dir`, or `None` if it has none now.
@@ -138,7 +150,10 @@ pub(crate) fn holder(dir: &Path) -> Result<Option<Holder>> {
         Err(e) => return Err(refused(&path, &e)),
     };
     match file.try_lock_shared() {
-        Ok(()) => Ok(None),
+        Ok(()) => {
+            drop(Held(file));
+            Ok(None)
+        }
         Err(TryLockError::WouldBlock) => Ok(Some(read_holder(&mut file))),
         Err(TryLockError::Error(e)) => Err(refused(&path, &e)),
     }
@@ -184,4 +199,22 @@ fn refused(path: &Path, error: &std::io::Error) -> Error {
         _ => Code::HostStart,
     };
     code.error(format!("'{}': {error}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_child_that_has_not_yet_begun_its_program_keeps_no_lock() {
+        let dir = tempfile::tempdir().unwrap();
+        let held = lock(dir.path()).unwrap();
+        // What a fork leaves in the child until the exec closes it.
+        let inherited = held.0.try_clone().unwrap();
+        assert_eq!(holder(dir.path()).unwrap().unwrap().pid, std::process::id());
+        drop(held);
+        assert_eq!(holder(dir.path()).unwrap(), None);
+        drop(lock(dir.path()).unwrap());
+        drop(inherited);
+    }
 }
