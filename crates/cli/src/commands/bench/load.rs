@@ -165,7 +165,8 @@ fn files(place: &Place, log: &str, plan: &Plan, connection: usize, stop: &Atomic
     let payload = vec![b'x'; plan.size];
     let mut tally = Tally::new();
     let mut schedule = Schedule::new(plan, connection, plan.window);
-    while !stop.load(Ordering::Relaxed) {
+    // However short the time: what is due is appended, once at least.
+    loop {
         let due = schedule.due();
         if !sleep_until(due, stop) {
             break;
@@ -177,6 +178,9 @@ fn files(place: &Place, log: &str, plan: &Plan, connection: usize, stop: &Atomic
             let record = || Ok(NewRecord { log: log.into(), payload: payload.clone() });
             let records = std::iter::repeat_with(record).take(plan.window).collect();
             place.append_many(records, options, &mut |receipts| tally.count(receipts.len(), due))?;
+        }
+        if stop.load(Ordering::Relaxed) {
+            break;
         }
     }
     Ok(tally)
@@ -195,7 +199,7 @@ fn pipelined(remote: &Remote, log: &str, plan: &Plan, connection: usize, stop: &
         let due = under_way.pop_front();
         outcome.map(|_| due.map_or((), |due| tally.count(1, due)))
     };
-    while !stop.load(Ordering::Relaxed) {
+    loop {
         let due = schedule.due();
         // Ahead of time, answers are taken; behind it, appends go out at once, as many as the window admits.
         while !under_way.is_empty() && (under_way.len() == plan.window || due > Instant::now()) {
@@ -214,6 +218,9 @@ fn pipelined(remote: &Remote, log: &str, plan: &Plan, connection: usize, stop: &
         }
         while let Some(outcome) = pipeline.ready() {
             count(outcome, &mut under_way)?;
+        }
+        if stop.load(Ordering::Relaxed) {
+            break;
         }
     }
     while let Some(outcome) = pipeline.next()? {

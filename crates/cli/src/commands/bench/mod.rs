@@ -79,8 +79,9 @@ fn measure(target: &Target, place: &Place, log: &str, plan: &Plan, stop: &Receiv
             Ok(()) | Err(RecvTimeoutError::Disconnected) => break,
         }
     }
-    let took = start.elapsed();
-    Ok((load.end()?, took))
+    // The answers to what is under way are counted, and so is the time until they are there.
+    let tally = load.end()?;
+    Ok((tally, start.elapsed()))
 }
 
 const QUANTILES: [(&str, f64); 5] = [("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p99.9", 0.999), ("max", 1.0)];
@@ -92,9 +93,12 @@ fn report(target: &Target, plan: &Plan, tally: &Tally, took: Duration, out: &mut
         .map(|(name, quantile)| (*name, tally.latency_ns.value_at_quantile(*quantile) as f64 / 1e3))
         .collect();
     if out.json() {
-        let mut quantiles: serde_json::Map<String, Value> =
-            latency.iter().map(|(name, us)| (name.to_string(), json!(us))).collect();
-        quantiles.insert("mean".into(), json!(tally.latency_ns.mean() / 1e3));
+        let mean = ("mean", tally.latency_ns.mean() / 1e3);
+        let quantiles: serde_json::Map<String, Value> = latency
+            .iter()
+            .chain([&mean])
+            .map(|(name, us)| (name.to_string(), if tally.records == 0 { Value::Null } else { json!(us) }))
+            .collect();
         return Ok(out.object(&json!({
             "target": target.to_string(), "size": plan.size, "connections": plan.connections, "window": plan.window,
             "durability": plan.durability, "rate": plan.rate, "seconds": took.as_secs_f64(),
@@ -106,6 +110,10 @@ fn report(target: &Target, plan: &Plan, tally: &Tally, took: Duration, out: &mut
     let (records, rate) = (show::count(tally.records, "append"), show::grouped(per_second as u64));
     out.line(format!("target      {target}"))?;
     out.line(format!("throughput  {rate} appends/s, {bytes}/s ({records} in {})", units::show_duration(took)))?;
+    if tally.records == 0 {
+        out.line("latency     not measured: nothing was due in this time")?;
+        return Ok(());
+    }
     let shown: Vec<String> = latency.iter().map(|(name, us)| format!("{name} {}", duration(*us))).collect();
     out.line(format!("latency     {}", shown.join("  ")))?;
     Ok(())
