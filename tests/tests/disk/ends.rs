@@ -24,6 +24,11 @@ fn is_flushing(pid: u32) -> bool {
     calls.any(|call| call.starts_with(&flush))
 }
 
+fn has_ended(pid: u32) -> bool {
+    let status = fs::read_to_string(format!("/proc/{pid}/status"));
+    status.map_or(true, |status| status.contains("State:\tZ"))
+}
+
 fn patient() -> Options {
     Options { request_timeout_ms: 0, silence_max_ms: 600_000, ..Options::default() }
 }
@@ -47,6 +52,64 @@ fn a_clean_end_waits_for_the_flush_of_what_was_only_in_memory() {
     // Nothing but what is on the disk is left to the next one: neither control page nor indexes.
     fs::remove_file(place.namespace().join("control")).unwrap();
     assert_eq!(place.records("in2"), ["only in memory"]);
+}
+
+/// A host in the middle of appends, none of which the disk takes, that was asked to end.
+fn stopping_in_a_stall(place: &Place) -> (Watched, Producers, Injected) {
+    application(place, "disk", None);
+    let farm = Watched::start(place, &place.path().join("stderr"));
+    let producers = Producers::start(farm.host.port(), "in");
+    producers.go_on();
+    let injected = Injected::into(farm.host.pid(), STALL);
+    eventually("a flush stalls", || is_flushing(farm.host.pid()));
+    farm.host.signal("TERM");
+    eventually("it says so", || farm.said("SIGTERM: stopping;"));
+    (farm, producers, injected)
+}
+
+#[test]
+fn a_clean_end_on_a_slow_disk_answers_what_was_under_way() {
+    let place = Place::empty();
+    let waits = {
+        application(&place, "disk", None);
+        let farm = Watched::start(&place, &place.path().join("stderr"));
+        let client = Client::connect(&address(farm.host.port()), &patient()).unwrap();
+        let injected = Injected::into(farm.host.pid(), STALL);
+        let waits = thread::spawn(move || client.append("in2", b"under way", AppendOptions::default()));
+        eventually("a flush stalls", || is_flushing(farm.host.pid()));
+        farm.host.signal("TERM");
+        eventually("it says so", || farm.said("SIGTERM: stopping;"));
+        assert!(!waits.is_finished(), "it was answered without a flush");
+        drop(injected);
+        assert_eq!(farm.host.ended(), 0);
+        waits
+    };
+    assert_eq!(waits.join().unwrap().unwrap().seqno, 1);
+    assert_eq!(place.records("in2"), ["under way"]);
+}
+
+#[test]
+fn a_clean_end_on_a_slow_disk_loses_nothing() {
+    let place = Place::empty();
+    let (farm, producers, injected) = stopping_in_a_stall(&place);
+    drop(injected);
+    assert_eq!(farm.host.ended(), 0);
+    let told = producers.end();
+    let _next = Watched::start(&place, &place.path().join("stderr"));
+    verify(&place, &told);
+}
+
+#[test]
+fn a_second_signal_ends_a_host_whose_disk_takes_nothing() {
+    let place = Place::empty();
+    let (farm, producers, injected) = stopping_in_a_stall(&place);
+    farm.host.signal("TERM");
+    eventually("it ends while the disk stalls", || has_ended(farm.host.pid()));
+    injected.let_go();
+    assert_eq!(farm.host.ended(), 128 + 15);
+    let told = producers.end();
+    let _next = Watched::start(&place, &place.path().join("stderr"));
+    verify(&place, &told);
 }
 
 #[test]

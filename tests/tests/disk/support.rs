@@ -103,6 +103,12 @@ impl Injected {
         injected
     }
 
+    /// Ends the tracer of a process that has ended while it held up one of its threads: strace waits for such a thread, and
+    /// the thread for strace.
+    pub fn let_go(mut self) {
+        self.tracer.kill().expect("the tracer is a child");
+    }
+
     /// How many calls it has changed.
     pub fn count(&self) -> usize {
         fs::read_to_string(&self.log).map_or(0, |log| log.matches("INJECTED").count() + log.matches("DELAYED").count())
