@@ -10,14 +10,14 @@ use crate::{
     store::{
         control::{self, Control, Remains},
         manifest::{self, Ancestor, Manifest},
-        segments::{FOLDER, SegmentHeader, Segments, io_error},
+        segments::{FOLDER, SEGMENT_HEADER_BYTES, SegmentHeader, Segments, io_error},
     },
     write::{
         commit::{Committed, Transaction},
         flush::Flusher,
         lock::mark,
         prepare::Preparer,
-        retention::Maintained,
+        retention::{Maintained, RETAINED_MAX},
     },
 };
 use millrace_wire::{Code, Durability, Error, LogName, NamespaceId, Result};
@@ -41,7 +41,7 @@ pub(crate) const MANIFEST: &str = "manifest";
 pub struct CreateOptions {
     /// Size of a segment: a power of two from 1 MiB to 1 GiB. A record is at most a quarter of it.
     pub segment_bytes: u64,
-    /// Bytes of segments kept even if nothing needs them.
+    /// Bytes of segments kept even if nothing needs them; at most 4032 segments.
     pub retain_bytes: u64,
     /// Drop segments that nothing needs once they are this old, even below `retain_bytes`.
     pub retain_age: Option<Duration>,
@@ -137,17 +137,18 @@ impl Journal {
         if dir.join(MANIFEST).exists() {
             return Err(Code::NamespaceExists.error(format!("{} holds a namespace already", dir.display())));
         }
-        let occupied = |entries: std::fs::ReadDir| entries.flatten().next().map(|entry| entry.file_name());
-        if let Some(name) = std::fs::read_dir(dir).ok().and_then(occupied) {
-            // Our own files are what a creation that was cut short left behind.
-            let ours = ["lock", "segments", "index", "control", "manifest.new"];
-            if !ours.iter().any(|own| name == **own) {
-                return Err(Code::NamespaceExists.error(format!(
-                    "{} is not empty: it holds '{}'",
-                    dir.display(),
-                    name.display()
-                )));
-            }
+        let entries: Vec<_> = std::fs::read_dir(dir).into_iter().flatten().flatten().collect();
+        // Our own files are what a creation that was cut short left behind; whether they are, is looked at below.
+        let ours = ["lock", "segments", "index", "control", "manifest.new"];
+        if let Some(foreign) =
+            entries.iter().map(|entry| entry.file_name()).find(|name| !ours.iter().any(|own| name == *own))
+        {
+            let what = format!("{} is not empty: it holds '{}'", dir.display(), foreign.display());
+            return Err(if dir.join(FOLDER).exists() {
+                Code::NamespaceIncomplete.error(format!("the manifest is missing; {what}"))
+            } else {
+                Code::NamespaceExists.error(what)
+            });
         }
         let is_new = !dir.exists();
         let create = || {
@@ -170,6 +171,13 @@ impl Journal {
             return Err(Code::ValueInvalid.error(format!(
                 "segments of {} bytes; a power of two from 1 MiB to 1 GiB is needed",
                 options.segment_bytes
+            )));
+        }
+        let retained_max = RETAINED_MAX * options.segment_bytes;
+        if options.retain_bytes > retained_max {
+            return Err(Code::ValueInvalid.error(format!(
+                "{} bytes retained in segments of {}; the most is {retained_max}, larger segments allow more",
+                options.retain_bytes, options.segment_bytes
             )));
         }
         let manifest = Manifest {
@@ -201,6 +209,10 @@ impl Journal {
         let path = dir.join(MANIFEST);
         match std::fs::symlink_metadata(&path) {
             Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+                // What a creation that was cut short left has no records either.
+                if ViewMedium::open(dir).is_ok_and(|medium| records_without_manifest(&medium).unwrap_or(false)) {
+                    return Err(Code::NamespaceIncomplete.error("the manifest is missing").within(dir.display()));
+                }
                 return Err(Code::NotANamespace.error(format!("{} is not a namespace", dir.display())));
             }
             Err(error) => return Err(io_error(path.display(), &error)),
@@ -444,9 +456,38 @@ fn make_namespace(medium: Arc<dyn Medium>, manifest: &Manifest) -> Result<()> {
     if medium.identify(MANIFEST).is_ok() {
         return Err(Code::NamespaceExists.error("it holds a namespace already"));
     }
+    if records_without_manifest(&*medium)? {
+        return Err(Code::NamespaceIncomplete.error("the manifest is missing, and there are records"));
+    }
     write_first_segment(medium.clone(), manifest, 0)?;
     // Last: with the manifest the directory becomes a namespace.
     medium.replace(MANIFEST, &manifest.encode()).map_err(|error| io_error(MANIFEST, &error))
+}
+
+/// Whether there are segments with more in them than a creation that was cut short leaves: those of a namespace that lost
+/// its manifest.
+fn records_without_manifest(medium: &dyn Medium) -> Result<bool> {
+    let names = match medium.list(FOLDER) {
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+            return Ok(false);
+        }
+        names => names.map_err(|error| io_error(FOLDER, &error))?,
+    };
+    let first = crate::store::segments::name(0);
+    for name in names {
+        let name = format!("{FOLDER}/{name}");
+        if name != first {
+            return Ok(true);
+        }
+        let failed = |error: io::Error| io_error(&name, &error);
+        // Its header and its OPEN.
+        let mut behind =
+            medium.read(&name).map_err(failed)?.into_iter().skip((SEGMENT_HEADER_BYTES + HEADER_BYTES) as usize);
+        if behind.any(|byte| byte != 0) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// The first segment with its OPEN entry, durable before the manifest names it.
@@ -642,7 +683,8 @@ impl Inner {
             if remains.flush_failed {
                 self.segments.rewrite(remains.durable.max(first), tail)?;
             }
-            self.segments.flush(remains.durable.clamp(first, tail), tail)
+            // The tail's own segment in any case: something behind the tail may have been cleared.
+            self.segments.flush(remains.durable.clamp(first, tail).min(tail - 1), tail)
         };
         flushed().inspect_err(|error| {
             if error.code() == Code::FlushFailed {

@@ -345,6 +345,8 @@ fn discard_rest(inner: &Inner, tail: u64) -> Result<u64> {
         inner.medium.remove(&segments::name(later)).map_err(|error| io_error(segments::name(later), &error))?;
         inner.medium.flush_names(FOLDER).map_err(|error| io_error(FOLDER, &error))?;
     }
+    // What an earlier recovery removed may not be durably gone: with a gap before it, it would look like the namespace's own.
+    inner.medium.flush_names(FOLDER).map_err(|error| io_error(FOLDER, &error))?;
     Ok(discarded)
 }
 

@@ -282,7 +282,7 @@ fn a_clean_end_is_durable() {
 #[test]
 fn a_journal_that_ends_with_its_segment_is_opened() {
     // Up to the last byte, and so near to it that no header fits, and with room for the OPEN of the next epoch and no more.
-    for left in [0, 16, 48, 96, 112] {
+    for (left, is_durable) in [0, 16, 48, 96, 112].into_iter().flat_map(|left| [(left, false), (left, true)]) {
         let disk = SimDisk::default();
         let options = model::sim_options(Durability::Memory);
         drop(Journal::create_on(disk.process(), Path::new("sim"), &options).unwrap());
@@ -297,6 +297,9 @@ fn a_journal_that_ends_with_its_segment_is_opened() {
             let bytes = if room > 20_000 { 10_000 } else { room as usize - 64 };
             journal.commit(|batch| batch.append(&log, &vec![7; bytes], EventId::NONE, 0)).unwrap();
             records += 1;
+            if is_durable {
+                journal.sync(journal.tail()).unwrap();
+            }
             if room <= 20_000 {
                 break;
             }

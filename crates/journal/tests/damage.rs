@@ -330,7 +330,7 @@ fn kept(journal: &Journal) -> Kept {
 /// A namespace with a life behind it: crashes, retention, removed logs, runs, being a copy. Where it is now.
 fn lived(parent: &Path, random: &mut Random, retains: bool, restores: bool) -> std::path::PathBuf {
     let open = |dir: &Path| Journal::open(dir, &OpenOptions { background: false }).unwrap();
-    let retain_bytes = if retains { 2 << 20 } else { 1 << 30 };
+    let retain_bytes = if retains { 1 << 20 } else { 1 << 30 };
     let options = CreateOptions { segment_bytes: 1 << 20, retain_bytes, ..CreateOptions::default() };
     let mut dir = parent.join("ns");
     drop(Journal::create(&dir, &options).unwrap());
@@ -404,8 +404,10 @@ fn without_a_manifest_what_segments_prove_is_saved_and_what_stood_there_alone_is
         }
         let files = tree(&dir);
         let opened = Journal::open(&dir, &OpenOptions { background: false }).map(drop).unwrap_err();
-        let expected = [Code::NotANamespace, Code::ManifestDamaged];
+        let expected = [Code::NamespaceIncomplete, Code::NotANamespace, Code::ManifestDamaged];
         assert!(expected.contains(&opened.code()), "{opened}");
+        let remade = Journal::create(&dir, &CreateOptions::default()).map(drop).unwrap_err();
+        assert!([Code::NamespaceIncomplete, Code::NamespaceExists].contains(&remade.code()), "{remade}");
         let view = Journal::view(&dir).unwrap();
         let rebuilt = view.recovery().rebuilt.clone().expect("the manifest is made anew");
         assert_eq!((view.namespace(), view.epoch()), (identity, epoch), "round {round}");

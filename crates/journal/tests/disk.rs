@@ -7,7 +7,7 @@
 mod model;
 
 use millrace_journal::{
-    Durability, Journal,
+    CreateOptions, Durability, Journal,
     medium::sim::{Call, Fault, Faults, SimDisk, SimMedium},
 };
 use millrace_wire::{Code, EventId, Result};
@@ -444,6 +444,42 @@ fn a_flush_of_room_that_fails_closes_the_journal_too() {
     }
     disk.set_faults(None);
     assert_eq!(journal.sync(journal.tail()).unwrap_err().code(), Code::FlushFailed, "and was not forgotten");
+}
+
+/// An operating system tells each descriptor of a failure once: what was lost must not be taken for durable by whoever flushes
+/// at the same time and is not told.
+#[test]
+fn a_failure_that_one_of_two_flushes_hears_is_heard_by_both() {
+    for round in 0..16 {
+        let disk = SimDisk::default();
+        // Room is made in the segment that is written to.
+        let options = CreateOptions { segment_bytes: 8 << 20, ..sim_options(Durability::Disk) };
+        let journal = Journal::create_on(disk.process(), Path::new("sim"), &options).unwrap();
+        let log = journal.commit(|batch| batch.create_log(&"a".parse().unwrap(), 100_000)).unwrap().value;
+        journal.sync(journal.tail()).unwrap();
+        disk.hold_flushes(true);
+        let until = |what: &str, held: u64, work: &dyn Fn()| {
+            let start = Instant::now();
+            while disk.flushes_held() < held {
+                assert!(start.elapsed() < Duration::from_secs(120), "round {round}: {what} does not flush");
+                work();
+            }
+        };
+        until("room", 1, &|| drop(journal.commit(|batch| batch.append(&log, &[1; 4000], EventId::NONE, 0))));
+        let end = journal.commit(|batch| batch.append(&log, b"told", EventId::NONE, 0)).unwrap().end;
+        std::thread::scope(|scope| {
+            let told = scope.spawn(|| journal.sync(end));
+            until("who waits", 2, &std::thread::yield_now);
+            let mut fails = true;
+            let once = move |call| match call {
+                Call::Flush if std::mem::take(&mut fails) => Fault::Error(libc::EIO),
+                _ => Fault::None,
+            };
+            disk.set_faults(Some(Box::new(once)));
+            disk.hold_flushes(false);
+            assert_eq!(told.join().unwrap().unwrap_err().code(), Code::FlushFailed, "round {round}");
+        });
+    }
 }
 
 /// What the disk refuses is known without anybody appending, and so is the end of it.

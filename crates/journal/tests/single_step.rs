@@ -219,7 +219,7 @@ impl Ledger {
 fn namespace() -> tempfile::TempDir {
     let memory = Path::new("/dev/shm");
     let dir = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() }.unwrap();
-    let (durability, retain_bytes) = (Durability::Memory, 4 << 30);
+    let (durability, retain_bytes) = (Durability::Memory, 3 << 30);
     let options = CreateOptions { segment_bytes: 1 << 20, retain_bytes, durability, ..Default::default() };
     let journal = Journal::create(dir.path(), &options).unwrap();
     journal

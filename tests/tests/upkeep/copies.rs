@@ -312,6 +312,11 @@ fn a_namespace_without_its_manifest_is_saved_with_all_that_the_segments_know() {
     assert_eq!((&found["rebuilt"]["unnamed"], &found["lost"]), (&json!([]), &json!([])), "{found}");
     // Gone altogether, and named by the directory above.
     fs::remove_file(&manifest).unwrap();
+    // No command takes it for a place to make a new one in.
+    for command in [&["log", "ls"][..], &["up"], &["dev"], &["init", "--bare", dir]] {
+        let said = place.run(command).fails("MR2004", 1);
+        assert!(said.stderr.contains("namespace check DIR --salvage TO"), "{said:#?}");
+    }
     let saved = object(&place, &["namespace", "check", ".", "--salvage", "saved"]);
     assert_eq!((&saved["lost"], &saved["rebuilt"]["functions"]), (&json!([]), &json!([])), "{saved}");
     let other = Place::empty();

@@ -15,7 +15,7 @@ use std::{
     path::{Path, PathBuf},
     sync::{
         Arc, Once,
-        atomic::{AtomicI32, AtomicU32, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicUsize, Ordering},
     },
 };
 
@@ -110,6 +110,19 @@ fn private_file(create: bool) -> fs::OpenOptions {
     options
 }
 
+/// Lets this process have as many files open as it may allow itself; whether that is more than before. Every segment in use
+/// is one.
+fn allow_more_files() -> bool {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: plain system calls with a valid structure.
+    unsafe {
+        libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) == 0 && limit.rlim_cur < limit.rlim_max && {
+            limit.rlim_cur = limit.rlim_max;
+            libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) == 0
+        }
+    }
+}
+
 /// The result of a system call that answers -1 on failure.
 fn check(result: i32) -> io::Result<()> {
     if result == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
@@ -136,7 +149,11 @@ impl Medium for FileMedium {
     }
 
     fn map(&self, name: &str, bytes: u64, create: bool) -> io::Result<Arc<Region>> {
-        let file = private_file(create).open(self.path(name))?;
+        let open = || private_file(create).open(self.path(name));
+        let file = match open() {
+            Err(error) if error.raw_os_error() == Some(libc::EMFILE) && allow_more_files() => open()?,
+            opened => opened?,
+        };
         let metadata = file.metadata()?;
         if metadata.len() < bytes {
             if !create {
@@ -196,6 +213,10 @@ impl Medium for FileMedium {
         check(unsafe { libc::fdatasync(region.fd.load(Ordering::Relaxed)) })
     }
 
+    fn flush_beside(&self, name: &str) -> io::Result<()> {
+        private_file(false).open(self.path(name))?.sync_data()
+    }
+
     fn flush_names(&self, folder: &str) -> io::Result<()> {
         fs::File::open(self.path(folder))?.sync_all()
     }
@@ -209,6 +230,13 @@ impl Medium for FileMedium {
 
     fn retire(&self, region: &Region) {
         retire_region(region);
+    }
+
+    fn is_removed(&self, region: &Region) -> bool {
+        // SAFETY: any bytes make a `stat`, and the descriptor belongs to the region.
+        let mut stat = unsafe { std::mem::zeroed::<libc::stat>() };
+        // SAFETY: as above.
+        unsafe { libc::fstat(region.fd.load(Ordering::Relaxed), &mut stat) == 0 && stat.st_nlink == 0 }
     }
 
     fn identify(&self, name: &str) -> io::Result<(u64, u64)> {
@@ -310,7 +338,8 @@ pub(super) fn map_file(file: OwnedFd, bytes: u64, identity: u64) -> io::Result<A
         return Err(io::Error::last_os_error());
     }
     register_range(base as usize, bytes as usize);
-    Ok(Arc::new(Region { base: base.cast(), bytes, identity, fd: AtomicI32::new(file.into_raw_fd()) }))
+    let (fd, retired) = (AtomicI32::new(file.into_raw_fd()), AtomicBool::new(false));
+    Ok(Arc::new(Region { base: base.cast(), bytes, identity, fd, retired }))
 }
 
 /// Maps a file that is at least `bytes` long, or memory of zeros, so that writes are seen by nobody else.
@@ -326,10 +355,10 @@ pub(super) fn map_private(file: Option<OwnedFd>, bytes: u64, identity: u64) -> i
     }
     register_range(base as usize, bytes as usize);
     let fd = AtomicI32::new(file.map_or(-1, IntoRawFd::into_raw_fd));
-    Ok(Arc::new(Region { base: base.cast(), bytes, identity, fd }))
+    Ok(Arc::new(Region { base: base.cast(), bytes, identity, fd, retired: AtomicBool::new(false) }))
 }
 
-/// Gives a region's memory back and leaves zeros at its address.
+/// Gives a region's memory back and leaves zeros at its address. A flush under way may still need its descriptor.
 pub(super) fn retire_region(region: &Region) {
     // SAFETY: the range is ours; readers that still look at it see zeros, which no checksum passes.
     unsafe {
@@ -342,7 +371,7 @@ pub(super) fn retire_region(region: &Region) {
             0,
         )
     };
-    close(region.fd.swap(-1, Ordering::Relaxed));
+    region.retired.store(true, Ordering::Relaxed);
 }
 
 /// Closes a descriptor that was taken out of its region; -1 is none.
@@ -355,9 +384,12 @@ fn close(fd: i32) {
 
 impl Drop for Region {
     fn drop(&mut self) {
-        unregister_range(self.base as usize);
-        // SAFETY: nobody holds the region any more, so nobody looks at the range.
-        unsafe { libc::munmap(self.base.cast(), self.bytes as usize) };
+        // A reader may still hold the address of a retired one, that it got a moment before.
+        if !*self.retired.get_mut() {
+            unregister_range(self.base as usize);
+            // SAFETY: nobody holds the region any more, so nobody looks at the range.
+            unsafe { libc::munmap(self.base.cast(), self.bytes as usize) };
+        }
         close(*self.fd.get_mut());
     }
 }

@@ -16,7 +16,10 @@ pub mod sim;
 
 use std::{
     io,
-    sync::{Arc, atomic::AtomicI32},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicI32},
+    },
 };
 
 /// One process's place among those that have the namespace open; 1 to [`SLOT_MAX`].
@@ -37,6 +40,8 @@ pub struct Region {
     /// Identity of the file behind it, stable across renames.
     pub identity: u64,
     pub(crate) fd: AtomicI32,
+    /// Whether only its address is still in use, as one where zeros stand.
+    pub(crate) retired: AtomicBool,
 }
 
 // SAFETY: a region is an address range and a descriptor; what may be done through it from several threads is decided by
@@ -70,14 +75,20 @@ pub trait Medium: Send + Sync {
     fn next_data(&self, region: &Region, from: u64) -> (u64, u64) {
         (from, region.bytes)
     }
-    /// Makes everything written to the file durable.
+    /// Makes everything written to the file durable. Not for two threads at a time: an operating system tells each
+    /// descriptor of a failure once, and the other would hear that all is well.
     fn flush(&self, region: &Region) -> io::Result<()>;
+    /// The same beside a [`Medium::flush`] that may be under way: both hear of a failure.
+    fn flush_beside(&self, name: &str) -> io::Result<()>;
     /// Makes created, renamed and removed names in this folder durable.
     fn flush_names(&self, folder: &str) -> io::Result<()>;
     /// Forgets what is cached and not on disk, as far as the platform can: what is read next comes from the disk.
     fn drop_cache(&self, name: &str);
-    /// Ends the use of a region: its memory is given back, its address stays readable.
+    /// Ends the use of a region: its memory is given back, and its file when nobody has the region any more; its address
+    /// stays readable.
     fn retire(&self, region: &Region);
+    /// Whether the file behind a region has no name any more.
+    fn is_removed(&self, region: &Region) -> bool;
     /// The identity of a file, as in [`Region::identity`], and its length in bytes.
     fn identify(&self, name: &str) -> io::Result<(u64, u64)>;
     /// Renames a file.

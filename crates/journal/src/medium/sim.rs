@@ -47,6 +47,9 @@ struct SimFile {
     versions: BTreeMap<usize, Vec<Vec<u8>>>,
     /// Pages that have storage.
     pages: BTreeSet<usize>,
+    /// Failed flushes, and of how many each region of it, by its address, has heard: each hears of each once.
+    failures: u64,
+    heard: BTreeMap<usize, u64>,
 }
 
 /// A change of a folder that is not flushed yet.
@@ -99,6 +102,7 @@ struct State {
 #[derive(Default)]
 struct Flushes {
     held: Mutex<bool>,
+    waiting: AtomicU64,
     changed: Condvar,
     /// What each takes at least, in microseconds.
     delay_us: AtomicU64,
@@ -178,6 +182,8 @@ impl SimFile {
             durable_bytes: 0,
             versions: BTreeMap::new(),
             pages: BTreeSet::new(),
+            failures: 0,
+            heard: BTreeMap::new(),
         })
     }
 
@@ -481,6 +487,11 @@ impl SimDisk {
         self.flushes.changed.notify_all();
     }
 
+    /// How many flushes are held back.
+    pub fn flushes_held(&self) -> u64 {
+        self.flushes.waiting.load(Ordering::Relaxed)
+    }
+
     /// Makes every flush of a file take at least this long.
     pub fn set_flush_delay(&self, delay: Duration) {
         self.flushes.delay_us.store(delay.as_micros() as u64, Ordering::Relaxed);
@@ -532,10 +543,41 @@ impl SimMedium {
             thread::sleep(Duration::from_micros(delay_us));
         }
         let mut held = flushes.held.lock().unwrap_or_else(PoisonError::into_inner);
+        flushes.waiting.fetch_add(1, Ordering::Relaxed);
         while *held && !self.killed.load(Ordering::Relaxed) {
             held = flushes.changed.wait(held).unwrap_or_else(PoisonError::into_inner);
         }
+        flushes.waiting.fetch_sub(1, Ordering::Relaxed);
         if self.killed.load(Ordering::Relaxed) { Err(io::Error::from_raw_os_error(libc::EIO)) } else { Ok(()) }
+    }
+
+    /// Flushes a file by a region of it, or by a descriptor that nobody has used before.
+    fn flush_file(&self, inode: u64, region: Option<usize>) -> io::Result<()> {
+        self.await_flush()?;
+        let fault = self.disk.fault(Call::Flush);
+        let mut state = self.call();
+        let fails = match &mut state.flushes_left {
+            Some(0) => true,
+            Some(left) => {
+                *left -= 1;
+                false
+            }
+            None => false,
+        };
+        let file = state.file(inode);
+        file.observe("a flushed file");
+        if fails || fault.is_err() {
+            file.versions.clear(); // Clean in the cache, never written, and nobody will try again.
+            file.failures += 1;
+        } else {
+            file.flush();
+        }
+        let heard = region.map_or(file.failures, |region| file.heard.insert(region, file.failures).unwrap_or(0));
+        match fault {
+            Ok(_) if !fails && heard == file.failures => Ok(()),
+            Ok(_) => Err(io::Error::from_raw_os_error(libc::EIO)),
+            Err(error) => Err(error),
+        }
     }
 
     /// The state, for a call that changes something; a moment to remember.
@@ -594,7 +636,9 @@ impl Medium for SimMedium {
             }
             file.grow(bytes)?;
         }
-        map_file(file.memory.try_clone()?.into(), bytes, inode)
+        let region = map_file(file.memory.try_clone()?.into(), bytes, inode)?;
+        file.heard.insert(region.base as usize, file.failures);
+        Ok(region)
     }
 
     fn write(&self, region: &Region, at: u64, bytes: &[u8]) -> io::Result<usize> {
@@ -622,25 +666,12 @@ impl Medium for SimMedium {
     fn prefault(&self, _region: &Region, _from: u64, _to: u64) {}
 
     fn flush(&self, region: &Region) -> io::Result<()> {
-        self.await_flush()?;
-        let fault = self.disk.fault(Call::Flush);
-        let mut state = self.call();
-        let fails = match &mut state.flushes_left {
-            Some(0) => true,
-            Some(left) => {
-                *left -= 1;
-                false
-            }
-            None => false,
-        };
-        let file = state.file(region.identity);
-        file.observe("a flushed file");
-        if fails || fault.is_err() {
-            file.versions.clear(); // Clean in the cache, never written, and nobody will try again.
-            return Err(fault.err().unwrap_or_else(|| io::Error::from_raw_os_error(libc::EIO)));
-        }
-        file.flush();
-        Ok(())
+        self.flush_file(region.identity, Some(region.base as usize))
+    }
+
+    fn flush_beside(&self, name: &str) -> io::Result<()> {
+        let inode = self.disk.lock().inode(name)?;
+        self.flush_file(inode, None)
     }
 
     fn flush_names(&self, folder: &str) -> io::Result<()> {
@@ -679,6 +710,10 @@ impl Medium for SimMedium {
 
     fn retire(&self, region: &Region) {
         retire_region(region);
+    }
+
+    fn is_removed(&self, region: &Region) -> bool {
+        !self.disk.lock().names.values().any(|inode| *inode == region.identity)
     }
 
     fn identify(&self, name: &str) -> io::Result<(u64, u64)> {

@@ -137,6 +137,10 @@ impl Medium for ViewMedium {
         Ok(())
     }
 
+    fn flush_beside(&self, _name: &str) -> io::Result<()> {
+        Ok(())
+    }
+
     fn flush_names(&self, _folder: &str) -> io::Result<()> {
         Ok(())
     }
@@ -145,6 +149,10 @@ impl Medium for ViewMedium {
 
     fn retire(&self, region: &Region) {
         retire_region(region);
+    }
+
+    fn is_removed(&self, _region: &Region) -> bool {
+        false
     }
 
     fn identify(&self, name: &str) -> io::Result<(u64, u64)> {

@@ -27,6 +27,8 @@ use std::{
 
 /// Segments that may exist at once; with 64 MiB each, 256 GiB.
 pub(crate) const SEGMENTS_MAX: u64 = 4096;
+/// Recycled segments kept; more are removed.
+pub(crate) const SPARES_MAX: u64 = 4;
 /// Bytes before the first entry of a segment.
 pub(crate) const SEGMENT_HEADER_BYTES: u64 = 64;
 const MAGIC: u64 = 0x0001_0047_4553_524d; // "MRSEG" and the format's version
@@ -176,6 +178,7 @@ impl Segments {
                 _ => io_error(name(number), &error),
             })?,
         };
+        self.retire_removed(&mut maps, number);
         maps.insert(number, region.clone());
         let slot = &self.table[(number % SEGMENTS_MAX) as usize];
         slot.tag.store(0, Ordering::Release);
@@ -198,6 +201,17 @@ impl Segments {
         maps.remove(&old)
     }
 
+    /// Lets go of what another process removed. The oldest go first; a few of the oldest may have come back under a new
+    /// number, or wait for one.
+    fn retire_removed(&self, maps: &mut BTreeMap<u64, Arc<Region>>, before: u64) {
+        let oldest = maps.range(..before).take(SPARES_MAX as usize + 1);
+        for number in oldest.map(|(number, _)| *number).collect::<Vec<_>>() {
+            if self.medium.is_removed(&maps[&number]) {
+                self.medium.retire(&maps.remove(&number).expect("listed above"));
+            }
+        }
+    }
+
     /// Lets go of segments before `first`, but for those whose files may come back under a new number.
     pub fn retire_before(&self, first: u64, is_spare: &dyn Fn(u64) -> bool) {
         let mut maps = self.maps.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
@@ -205,10 +219,7 @@ impl Segments {
             if is_spare(maps[&number].identity) {
                 continue;
             }
-            let region = maps.remove(&number).expect("listed above");
-            self.medium.retire(&region);
-            // A reader may still hold the address it got a moment ago: the range stays reserved, without memory.
-            std::mem::forget(region);
+            self.medium.retire(&maps.remove(&number).expect("listed above"));
         }
     }
 
@@ -281,7 +292,10 @@ impl Segments {
 
     /// Makes the journal durable from one position to another.
     pub fn flush(&self, from: u64, to: u64) -> Result<()> {
-        for number in self.number(from)..=self.number(to.saturating_sub(1).max(from)) {
+        if from >= to {
+            return Ok(());
+        }
+        for number in self.number(from)..=self.number(to - 1) {
             let region = self.map(number, false)?;
             self.medium
                 .flush(&region)

@@ -38,6 +38,10 @@ impl Inner {
                 return Ok(());
             }
             self.control.check_health()?;
+            // In a child of a fork, who holds the lead may be a thread that only the parent has.
+            if self.medium.is_inherited() {
+                return Err(Code::ForkedHandle.error("this process is a fork of the one that opened the namespace"));
+            }
             self.mark_if_due(self.mark_bytes());
             let round = self.flusher.rounds.load(Ordering::Acquire);
             let leading = match self.flusher.leader.try_lock() {

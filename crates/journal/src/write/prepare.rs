@@ -9,7 +9,7 @@ use super::lock::Lock;
 use crate::{
     entry::HEADER_BYTES,
     journal::Inner,
-    store::segments::{self, FOLDER, SEGMENT_HEADER_BYTES, SEGMENTS_MAX, io_error},
+    store::segments::{self, FOLDER, SEGMENT_HEADER_BYTES, SEGMENTS_MAX, SPARES_MAX, io_error},
 };
 use millrace_wire::{Code, Durability, Error, Result};
 use std::{
@@ -32,9 +32,6 @@ const LOOK: Duration = Duration::from_millis(200);
 pub(crate) fn spare_name(n: u64) -> String {
     format!("{FOLDER}/spare-{n}")
 }
-
-/// Recycled segments kept; more are removed.
-pub(crate) const SPARES_MAX: u64 = 4;
 
 impl Inner {
     pub(crate) fn prepare_lock(&self) -> Lock<'_> {
@@ -203,11 +200,14 @@ impl Inner {
         if self.extend_ready(next).is_err() {
             return false;
         }
-        if self.flushes_room()
-            && let Ok(region) = segments.map(segments.number(next - 1), false)
-        {
-            // A failure closes the journal: those who wait hear of it there.
-            let _ = self.flushed(&segments::name(segments.number(next - 1)), self.medium.flush(&region));
+        if self.flushes_room() {
+            let name = segments::name(segments.number(next - 1));
+            match self.medium.flush_beside(&name) {
+                // Retention was faster.
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+                // A failure closes the journal: those who wait hear of it there.
+                result => drop(self.flushed(&name, result)),
+            }
         }
         true
     }

@@ -4,12 +4,13 @@
 //! attempts made, and the calls of streamed runs.
 //! The oldest segments go when no more than a quarter of them, taken together, is live; as few as that is true of. More would
 //! cost more to copy than it frees, fewer would let one log at rest, whose records fill the oldest segments, keep all that
-//! comes after. So the journal takes `retain_bytes` or four times what is live in it, whichever is more, and some segments.
+//! comes after. Each of them has to be due by itself: beyond `retain_bytes`, or older than `retain_age`. So the journal takes
+//! `retain_bytes`, four times what is live in it, and some segments at most.
 //!
 //! The order makes every step safe to die after: copies are committed and flushed, then the manifest moves on, then the file
 //! is renamed or removed.
 
-use super::prepare::{SPARES_MAX, spare_name};
+use super::prepare::spare_name;
 use crate::{
     catalog::Catalog,
     entry::{ALIGN_BYTES, CARRIED_PREFIX_BYTES, Entry, HEADER_BYTES, Kind, Position},
@@ -17,16 +18,18 @@ use crate::{
     read::scan::Scan,
     store::{
         manifest::{FunctionRow, LogRow, Manifest},
-        segments::{self, FOLDER, io_error},
+        segments::{self, FOLDER, SEGMENTS_MAX, SPARES_MAX, io_error},
     },
 };
 use millrace_wire::{Code, EventId, Result};
-use std::{collections::HashSet, sync::atomic::Ordering};
+use std::{collections::HashSet, ops::Range, sync::atomic::Ordering};
 
 /// Entries carried per commit.
 const CARRY_BATCH_BYTES: u64 = 256 << 10;
 /// Segments stay if more than one part in this many is live.
 const LIVE_PART: u64 = 4;
+/// Whatever is to be retained: so many segments, and there is room for copies and for appends.
+pub(crate) const RETAINED_MAX: u64 = SEGMENTS_MAX - 64;
 /// Segments that stay are looked at again when the journal has grown by one part in this many: looking means reading.
 const GROWTH_PART: u64 = 8;
 
@@ -65,11 +68,16 @@ impl Inner {
         let mut done = Maintained::default();
         let mut ended = HashSet::new();
         let lock = self.prepare_lock();
-        while self.is_oldest_due()? {
+        loop {
             // A log that another process defined since is as live as any.
             self.fresh_catalog()?;
             let first = self.segments.number(self.control.upkeep.first.load(Ordering::Acquire));
-            let Some((stays, live_in_first)) = self.first_to_stay(first, pending)? else {
+            let tail = self.control.published.tail.load(Ordering::Acquire);
+            let due = self.first_not_due(first, tail)?;
+            if due == first {
+                break;
+            }
+            let Some((stays, live_in_first)) = self.first_to_stay(first..due, tail, pending)? else {
                 done.held_by_live = true;
                 break;
             };
@@ -91,45 +99,64 @@ impl Inner {
         Ok(done)
     }
 
-    /// The segment behind the oldest ones that can go together, and what is live in the first of them; `None` if all have to
-    /// stay for now.
-    fn first_to_stay(&self, first: u64, pending: &dyn Fn(u32, EventId) -> bool) -> Result<Option<(u64, Vec<Live>)>> {
-        let tail = self.control.published.tail.load(Ordering::Acquire);
+    /// The segment behind the oldest of those that are due that can go together, and what is live in the first of them;
+    /// `None` if all have to stay for now.
+    fn first_to_stay(
+        &self,
+        due: Range<u64>,
+        tail: u64,
+        pending: &dyn Fn(u32, EventId) -> bool,
+    ) -> Result<Option<(u64, Vec<Live>)>> {
         if tail < self.held_until.load(Ordering::Relaxed) {
             return Ok(None);
         }
-        let current = self.segments.number(tail - 1);
         let mut live_bytes = 0;
         let mut of_first = None;
-        for number in first..current {
+        for number in due.clone() {
             let (live, bytes) = self.live_entries(number, pending)?;
             live_bytes += bytes;
             let live_in_first = of_first.take().unwrap_or(live);
-            if live_bytes <= (number + 1 - first) * self.segments.bytes() / LIVE_PART {
+            if live_bytes <= (number + 1 - due.start) * self.segments.bytes() / LIVE_PART {
                 return Ok(Some((number + 1, live_in_first)));
             }
             of_first = Some(live_in_first);
         }
-        let bytes = (current - first) * self.segments.bytes();
+        let bytes = tail - self.segments.start(due.start);
         self.held_until.store(tail + bytes / GROWTH_PART, Ordering::Relaxed);
         Ok(None)
     }
 
-    fn is_oldest_due(&self) -> Result<bool> {
+    /// The oldest segment that is to be kept by its age and by how much there is; it and what is behind it stays.
+    fn first_not_due(&self, first: u64, tail: u64) -> Result<u64> {
         let segments = &self.segments;
-        let first = segments.number(self.control.upkeep.first.load(Ordering::Acquire));
-        let current = segments.number(self.control.published.tail.load(Ordering::Acquire) - 1);
-        if first >= current {
-            return Ok(false);
+        let current = segments.number(tail - 1);
+        let kept = self.settings.retain_bytes.min(RETAINED_MAX * segments.bytes()) / segments.bytes();
+        // So many, and what is in the one that is written to.
+        let mut due = current.saturating_sub(kept).max(first);
+        if let Some(age_ms) = self.settings.retain_age_ms {
+            let newest_us = self.medium.wall_us().saturating_sub(age_ms.saturating_mul(1000));
+            while due < current && self.is_older(due, tail, newest_us)? {
+                due += 1;
+            }
         }
-        if (current - first + 1) * segments.bytes() > self.settings.retain_bytes {
-            return Ok(true);
+        Ok(due)
+    }
+
+    /// Whether nothing in a segment is as young as this: what was written behind it at first is not. Copies of what is still
+    /// live are as old as the original.
+    fn is_older(&self, number: u64, tail: u64, than_us: u64) -> Result<bool> {
+        let mut position = self.segments.start(number + 1);
+        loop {
+            match self.entry_from(&mut position, tail) {
+                Ok(Some((_, header))) if !header.is_carried() => {
+                    return Ok(millrace_wire::Hlc::from_bits(header.hlc).wall_us() < than_us);
+                }
+                Ok(Some((at, header))) => position = at + header.span(),
+                Ok(None) => return Ok(false),
+                Err(error) if error.code() == Code::EntryDamaged => {} // It was stepped over.
+                Err(error) => return Err(error),
+            }
         }
-        let Some(age_ms) = self.settings.retain_age_ms else { return Ok(false) };
-        // The first entry of the next segment is not older than any in this one.
-        let newest = segments.valid_entry(segments.first_entry(first + 1))?;
-        let wall_us = millrace_wire::Hlc::from_bits(newest.map_or(0, |header| header.hlc)).wall_us();
-        Ok(newest.is_some() && wall_us + age_ms.saturating_mul(1000) < self.medium.wall_us())
     }
 
     /// The live entries of a segment and how many bytes their copies take.
@@ -168,7 +195,9 @@ impl Inner {
                         _ => {}
                     }
                 }
-                Err(_) => {} // Damaged: there is nothing to carry, and `entry_from` stepped over it.
+                // There is nothing to carry, and `entry_from` stepped over it.
+                Err(error) if error.code() == Code::EntryDamaged => {}
+                Err(error) => return Err(error),
             }
         }
     }
@@ -178,6 +207,7 @@ impl Inner {
     fn carry(&self, live: &[Live], since: &mut Scan, ended: &mut HashSet<EventId>) -> Result<u64> {
         let mut rest = live;
         let mut end = Position::default();
+        let batch_bytes = CARRY_BATCH_BYTES.min(self.segments.bytes() / 4);
         while !rest.is_empty() {
             end = self
                 .commit(|transaction| {
@@ -191,12 +221,15 @@ impl Inner {
                         }
                     }
                     let mut bytes = 0;
-                    // A trigger stays with its record: who folds the journal finds the one by the other.
-                    while let Some((next, behind)) = rest.split_first()
-                        && (bytes < CARRY_BATCH_BYTES || next.kind == Kind::Trigger)
-                    {
+                    while let Some((next, behind)) = rest.split_first() {
                         let entry = self.entry_at(next.position)?;
-                        bytes += HEADER_BYTES + entry.payload.len() as u64;
+                        let span =
+                            HEADER_BYTES + CARRIED_PREFIX_BYTES as u64 + entry.payload.len() as u64 + ALIGN_BYTES;
+                        // A trigger stays with its record: who folds the journal finds the one by the other.
+                        if bytes > 0 && bytes + span > batch_bytes && next.kind != Kind::Trigger {
+                            break;
+                        }
+                        bytes += span;
                         // Overwritten in its log's history since it was listed: then nobody needs it any more.
                         let catalog = transaction.catalog().clone();
                         let has_trigger = behind.first().is_some_and(|behind| behind.kind == Kind::Trigger);

@@ -34,13 +34,13 @@ pub const NAMESPACE: &[Key] = &[
         "retain_bytes",
         "size",
         "`1GiB`",
-        "Journal kept at least; the oldest segments beyond it go once no more than a quarter of them is live. Fixed at creation.",
+        "Journal kept at least, up to 4032 segments; the oldest beyond it go once no more than a quarter of them is live. Fixed at creation.",
     ),
     key(
         "retain_age",
         "duration",
         "none",
-        "Segments younger than this are kept even beyond `retain_bytes`. Fixed at creation.",
+        "Segments older than this go as well, also below `retain_bytes`; beyond it they go whatever their age. Fixed at creation.",
     ),
     key(
         "durability",

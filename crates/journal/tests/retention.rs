@@ -1,0 +1,152 @@
+//! What retention keeps, what it lets go of, and that it goes on for ever.
+
+mod model;
+
+use millrace_journal::{CreateOptions, Durability, Journal, Log, OpenOptions, medium::sim::SimDisk};
+use millrace_wire::{Code, EventId};
+use model::sim_options;
+use std::{path::Path, time::Duration};
+
+/// Names the namespace of a process that is started anew.
+const CHILD: &str = "MILLRACE_RETENTION_CHILD";
+const KIB: usize = 1 << 10;
+const SEGMENT: u64 = 1 << 20;
+
+fn logs(journal: &Journal) -> (Log, Log) {
+    let logs = |name: &str, history| journal.commit(|batch| batch.create_log(&name.parse().unwrap(), history)).unwrap();
+    (logs("keep", 100_000).value, logs("churn", 2).value)
+}
+
+fn append(journal: &Journal, log: &Log, bytes: usize) {
+    journal.commit(|batch| batch.append(log, &vec![7; bytes], EventId::NONE, 0)).unwrap();
+}
+
+/// What is live in the oldest segment makes others go with it, but none that is to be kept.
+#[test]
+fn as_much_as_is_to_be_retained_stays_whatever_is_live() {
+    for retain_bytes in [0, 4 << 20, 5 << 20] {
+        let options = CreateOptions { retain_bytes, ..sim_options(Durability::Memory) };
+        let journal = Journal::create_on(SimDisk::default().process(), Path::new("sim"), &options).unwrap();
+        let (keep, churn) = logs(&journal);
+        (0..9).for_each(|_| append(&journal, &keep, 100 * KIB));
+        let mut dropped = 0;
+        for _ in 0..400 {
+            append(&journal, &churn, 50 * KIB);
+            dropped += journal.maintain(&|_, _| false).unwrap().dropped;
+            let kept = journal.tail().get() - journal.first().get();
+            assert!(dropped == 0 || kept >= retain_bytes, "{kept} bytes of {retain_bytes} are left");
+        }
+        assert!(dropped > 10, "{dropped}");
+    }
+}
+
+/// Copies of what is live are as old as their originals, and say nothing of the segment before them.
+#[test]
+fn a_segment_goes_by_age_when_all_of_it_is_old() {
+    const DAY_US: u64 = 86_400_000_000;
+    let disk = SimDisk::default();
+    disk.set_wall_us(11_000 * DAY_US);
+    let retain_age = Some(Duration::from_secs(7 * 86_400));
+    let options = CreateOptions { retain_bytes: 1 << 30, retain_age, ..sim_options(Durability::Memory) };
+    let journal = Journal::create_on(disk.process(), Path::new("sim"), &options).unwrap();
+    let (keep, churn) = logs(&journal);
+    append(&journal, &keep, 100 * KIB);
+    append(&journal, &keep, 100 * KIB);
+    while journal.tail().get() < SEGMENT {
+        append(&journal, &churn, 50 * KIB);
+    }
+    disk.set_wall_us(11_008 * DAY_US);
+    // What comes now fills the segment nearly: the copies open the next one.
+    while journal.tail().get() % SEGMENT < SEGMENT - 120 * KIB as u64 {
+        append(&journal, &churn, 50 * KIB);
+    }
+    for _ in 0..2 {
+        journal.maintain(&|_, _| false).unwrap();
+        assert_eq!(journal.first().get(), SEGMENT, "the first one is old, the second is not");
+    }
+    disk.set_wall_us(11_016 * DAY_US);
+    append(&journal, &churn, 50 * KIB);
+    journal.maintain(&|_, _| false).unwrap();
+    assert_eq!(journal.first().get(), 2 * SEGMENT, "now the second is old as well");
+}
+
+/// Small entries up to just below what one batch takes, and then the largest there is.
+#[test]
+fn what_is_carried_fits_whatever_it_is() {
+    let journal = Journal::create_on(SimDisk::default().process(), Path::new("sim"), &sim_options(Durability::Memory));
+    let journal = journal.unwrap();
+    let (keep, churn) = logs(&journal);
+    (0..4030).for_each(|_| append(&journal, &keep, 1));
+    append(&journal, &keep, 256 * KIB);
+    for _ in 0..40 {
+        (0..8).for_each(|_| append(&journal, &churn, 100 * KIB));
+        journal.maintain(&|_, _| false).unwrap();
+    }
+    assert!(journal.tail().get() - journal.first().get() < 16 * SEGMENT);
+    let mut payload = Vec::new();
+    journal.get(&keep, 4031, &mut payload).unwrap();
+    assert_eq!(payload.len(), 256 * KIB);
+}
+
+/// There are so many segments and no more: what is to be retained has to leave room for appends.
+#[test]
+fn more_than_there_can_be_is_not_retained() {
+    let dir = tempfile::tempdir().unwrap();
+    let create = |retain_bytes| {
+        let durability = Durability::Memory;
+        let options = CreateOptions { segment_bytes: SEGMENT, retain_bytes, durability, ..Default::default() };
+        Journal::create(&dir.path().join("ns"), &options)
+    };
+    let refused = create(4096 << 20).map(drop).unwrap_err();
+    assert_eq!(refused.code(), Code::ValueInvalid, "{refused}");
+    assert!(!dir.path().join("ns").exists());
+    create(4032 << 20).unwrap();
+}
+
+/// Whoever has the namespace open beside the process that maintains it lets go of what that one removed.
+#[test]
+fn a_guest_holds_no_files_that_are_gone() {
+    let dir = tempfile::tempdir().unwrap();
+    let durability = Durability::Memory;
+    let options = CreateOptions { segment_bytes: SEGMENT, retain_bytes: 4 << 20, durability, ..Default::default() };
+    drop(Journal::create(dir.path(), &options).unwrap());
+    let open = || Journal::open(dir.path(), &OpenOptions { background: false }).unwrap();
+    let (host, guest) = (open(), open());
+    let (keep, churn) = logs(&guest);
+    (0..80).for_each(|_| append(&guest, &keep, 50 * KIB));
+    let mut dropped = 0;
+    for _ in 0..40 {
+        (0..40).for_each(|_| append(&guest, &churn, 100 * KIB));
+        dropped += host.maintain(&|_, _| false).unwrap().dropped;
+    }
+    let names = std::fs::read_dir("/proc/self/fd").unwrap().flatten().flat_map(|fd| std::fs::read_link(fd.path()));
+    let ours = |name: &std::path::PathBuf| name.starts_with(dir.path()) && name.to_string_lossy().contains("(deleted)");
+    let held = names.filter(ours).count();
+    assert!(dropped > 100 && held < 30, "{held} of {dropped} files that are gone are held");
+}
+
+/// Not a test by itself: reads a namespace with more segments than this process may have files.
+#[test]
+fn child() {
+    let Ok(dir) = std::env::var(CHILD) else { return };
+    let journal = Journal::open(Path::new(&dir), &OpenOptions { background: false }).unwrap();
+    assert_eq!(journal.check(&mut |_, _| {}).unwrap().fault_count, 0);
+}
+
+#[test]
+fn a_namespace_of_many_segments_is_opened_whatever_a_shell_allows() {
+    let dir = tempfile::tempdir().unwrap();
+    let durability = Durability::Memory;
+    let options = CreateOptions { segment_bytes: SEGMENT, durability, ..Default::default() };
+    let journal = Journal::create(dir.path(), &options).unwrap();
+    let (_, churn) = logs(&journal);
+    while journal.tail().get() < 80 * SEGMENT {
+        append(&journal, &churn, 250 * KIB);
+    }
+    drop(journal);
+    std::fs::remove_file(dir.path().join("control")).unwrap(); // As after a power cut: recovery reads them all.
+    let mut command = std::process::Command::new("sh");
+    command.args(["-c", "ulimit -Sn 40 && exec \"$0\" --exact child"]).arg(std::env::current_exe().unwrap());
+    let ended = command.env(CHILD, dir.path()).output().unwrap();
+    assert!(ended.status.success(), "{ended:?}");
+}
