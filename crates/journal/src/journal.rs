@@ -245,11 +245,16 @@ impl Journal {
     /// memory. Damage is stepped over and told by [`Journal::recovery`]; what is lost of the manifest and of definitions is
     /// made anew, as far as the segments know it. It takes no appends.
     pub fn view(dir: &Path) -> Result<Journal> {
-        let medium = ViewMedium::open(dir).map_err(|error| match error.kind() {
+        Self::view_copy(dir, &[], 0)
+    }
+
+    /// The same of a copy, in which files of a namespace have other `names`, and which was durable up to `tail`.
+    pub fn view_copy(dir: &Path, names: &'static [(&'static str, &'static str)], tail: u64) -> Result<Journal> {
+        let medium = ViewMedium::open(dir, names).map_err(|error| match error.kind() {
             io::ErrorKind::ResourceBusy => Code::NamespaceInUse.error("a process has it open").within(dir.display()),
             _ => io_error(dir.display(), &error),
         })?;
-        Self::view_on(Arc::new(medium), dir).map_err(|error| error.within(dir.display()))
+        Self::view_proven(Arc::new(medium), dir, tail).map_err(|error| error.within(dir.display()))
     }
 
     /// An error if somebody opened the namespace that this is a view of: then what it showed may be wrong.
@@ -263,8 +268,12 @@ impl Journal {
 
     /// [`Journal::view`] of a medium that nobody else uses.
     pub fn view_on(medium: Arc<dyn Medium>, dir: &Path) -> Result<Journal> {
+        Self::view_proven(medium, dir, 0)
+    }
+
+    fn view_proven(medium: Arc<dyn Medium>, dir: &Path, durable: u64) -> Result<Journal> {
         let rebuilt = copy::rebuild(&medium)?;
-        let mut inner = Inner::attach(medium, dir, Damage::StepOver)?;
+        let mut inner = Inner::attach(medium, dir, Damage::StepOver { durable })?;
         inner.recovery.rebuilt = rebuilt;
         Ok(Journal(Arc::new(Session { inner: Arc::new(inner), preparer: None })))
     }
@@ -557,7 +566,7 @@ impl Inner {
             present: AtomicU64::new(0),
             held_until: AtomicU64::new(0),
             opened_at: 0,
-            is_view: on_damage == Damage::StepOver,
+            is_view: on_damage != Damage::Refuse,
             recovery: Recovery::default(),
             dir: dir.to_owned(),
             medium,
@@ -632,7 +641,10 @@ impl Inner {
 
     /// Makes everything but manifest and segments anew, and begins a new epoch.
     fn recover(&mut self, manifest: &Manifest, on_damage: Damage) -> Result<()> {
-        let remains = self.control.remains(self.namespace.get());
+        let mut remains = self.control.remains(self.namespace.get());
+        if let Damage::StepOver { durable } = on_damage {
+            remains.durable = remains.durable.max(durable);
+        }
         if remains.flush_failed {
             // The cache may hold what the disk refused: what counts is what the disk has.
             for number in recovery::segment_numbers(self)? {
@@ -663,7 +675,7 @@ impl Inner {
         // What was read may be only in the cache: from now on it is relied upon.
         self.make_durable(first, tail, &remains)?;
         self.control.set_durable(tail);
-        if on_damage == Damage::StepOver {
+        if on_damage != Damage::Refuse {
             self.recovery = recovered.report;
             return Ok(()); // Looking begins no epoch.
         }

@@ -29,7 +29,7 @@ mod store;
 mod write;
 
 pub use catalog::{Catalog, Function, HISTORY_MAX, Log};
-pub use copy::{LostRecords, Rebuilt, Salvaged, Snapshot, SnapshotSink};
+pub use copy::{LostRecords, Rebuilt, Salvaged, Snapshot, SnapshotSink, Workshop};
 pub use entry::{Entry, Kind, Position};
 pub use journal::{CreateOptions, Journal, OpenOptions};
 pub use millrace_wire::Durability;

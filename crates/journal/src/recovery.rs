@@ -154,8 +154,8 @@ impl Fold<'_> {
 pub(crate) enum Damage {
     /// Refuse the namespace.
     Refuse,
-    /// Show what remains.
-    StepOver,
+    /// Show what remains of what was durable up to here at least.
+    StepOver { durable: u64 },
 }
 
 /// Reads the whole journal. The caller is the only process; the control page is blank but for `first`.
@@ -184,7 +184,7 @@ pub(crate) fn recover(inner: &Inner, manifest: &Manifest, remains: &Remains, on_
         let proven = remains.durable.max(behind.proven);
         fold.state.report.proven = fold.state.report.proven.max(Position(proven));
         if chain.position >= proven {
-            if on_damage == Damage::StepOver {
+            if on_damage != Damage::Refuse {
                 fold.state.report.unproven = behind.records;
             }
             break;

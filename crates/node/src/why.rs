@@ -12,10 +12,12 @@ use crate::{
 use millrace_journal::Catalog;
 use millrace_wire::{Code, EventId, LogName, Name, Result};
 use serde::Serialize;
-use std::{fmt, time::SystemTime};
+use std::{collections::BTreeMap, fmt, time::SystemTime};
 
 /// Most pending runs that the answer about a log lists.
 const LISTED_MAX: usize = 20;
+/// How often a busy journal is looked at for a moment in which it is at rest.
+const LOOKS_MAX: usize = 100;
 
 /// The answer about a function, a log, a run, or (without a target) the whole namespace.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -50,6 +52,7 @@ pub enum Reason {
     Queued { function: Name, ahead: u64 },
     Busy { function: Name, pending: u64, pending_max: u64 },
     Starting { function: Name, pending: u64 },
+    Uncounted { function: Name, counted: u64, found: u64 },
     Done { run: String, at: String },
     Dead { run: String, at: String, code: String, error: String },
     Link { kind: String, link: String, to: String, state: String, lag_records: u64, error: Option<String> },
@@ -107,6 +110,11 @@ impl fmt::Display for Reason {
                     "nothing holds function '{function}' back; {pending} runs are pending and start one after the other"
                 )
             }
+            Self::Uncounted { function, counted, found } => write!(
+                f,
+                "{counted} runs of function '{function}' are counted as pending, and the journal has {found}: damage took some. \
+                 A host that starts ends what is lost, with dead letters; `millrace namespace check` tells of the damage"
+            ),
             Self::Done { run, at } => write!(f, "run {run} ended well at {at}"),
             Self::Dead { run, at, code, error } => write!(f, "run {run} was given up at {at}: {code}: {error}"),
             Self::Link { kind, link, to, state, lag_records, error } => {
@@ -121,7 +129,7 @@ impl Namespace {
     /// Says why nothing more is running for a function, a log or a run, or (for an empty target) in the namespace.
     pub fn why(&self, target: &str) -> Result<Why> {
         let catalog = self.journal().catalog()?;
-        let pending = Pending::of(self.journal())?;
+        let (pending, uncounted) = self.pending_runs(&catalog)?;
         let mut status = self.host_status()?.unwrap_or_default();
         // What the host told is a moment old; what has ended since is not repeated.
         for function in &mut status.functions {
@@ -136,6 +144,7 @@ impl Namespace {
             status,
             now_ms: wall_ms(),
             pending,
+            uncounted,
         };
         let (what, mut reasons) = if target.is_empty() {
             ("namespace".into(), asked.all().into_iter().chain(self.links_behind(|_| true)?).collect())
@@ -159,6 +168,23 @@ impl Namespace {
 }
 
 impl Namespace {
+    /// The pending runs, and the functions that count others: how many they count. What moves meanwhile is looked at again.
+    fn pending_runs(&self, catalog: &Catalog) -> Result<(Pending, BTreeMap<u32, u64>)> {
+        let counts = || catalog.functions().map(|function| (function.id(), function.triggered(), function.done()));
+        let mut pending = Pending::of(self.journal())?;
+        for _ in 0..LOOKS_MAX {
+            let (before, tail): (Vec<_>, _) = (counts().collect(), self.journal().tail());
+            pending.catch_up(tail)?;
+            if counts().eq(before.iter().copied()) && self.journal().tail() == tail {
+                let counted = before.into_iter().map(|(id, triggered, done)| (id, triggered.saturating_sub(done)));
+                let differs = |(id, counted): &(u32, u64)| pending.of_function(*id).count() as u64 != *counted;
+                let uncounted = counted.filter(differs).collect();
+                return Ok((pending, uncounted));
+            }
+        }
+        Ok((pending, BTreeMap::new())) // Busy: what is counted is being worked on.
+    }
+
     /// The links that have something to carry, or something wrong with them.
     fn links_behind(&self, wanted: impl Fn(&LinkView) -> bool) -> Result<Vec<Reason>> {
         let views = self.links().view()?;
@@ -199,6 +225,8 @@ struct Asked<'a> {
     status: HostStatus,
     now_ms: u64,
     pending: Pending,
+    /// Functions whose count of pending runs is not what the journal has.
+    uncounted: BTreeMap<u32, u64>,
 }
 
 impl Asked<'_> {
@@ -243,7 +271,10 @@ impl Asked<'_> {
             let pending_max = definition.spec.pending_max;
             reasons.push(Reason::Busy { function: name.clone(), pending, pending_max });
         }
-        if pending == 0 {
+        if let Some(counted) = self.uncounted.get(&function.id()) {
+            let found = self.pending.of_function(function.id()).count() as u64;
+            reasons.push(Reason::Uncounted { function: name.clone(), counted: *counted, found });
+        } else if pending == 0 {
             reasons.push(Reason::Idle { function: name.clone(), done: function.done() });
             let dead = definition.and_then(|definition| self.catalog.log(&definition.spec.dead_letter));
             if let Some(log) = dead.filter(|log| log.latest() > 0) {

@@ -6,6 +6,7 @@ mod ends;
 mod formats;
 #[allow(unsafe_code)] // One of a process's threads is ended through the debugger's system calls.
 mod threads;
+mod unsound;
 
 use millrace_tests::Place;
 use std::{fs, path::Path};

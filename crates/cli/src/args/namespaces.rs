@@ -11,17 +11,24 @@ A namespace that nobody has open is looked at without changing anything, also if
 is in use is verified as it stands. Ends with 1 if anything is damaged.
 
 --salvage copies all that checksums prove into a new namespace, and tells what is lost. Logs keep their seqnos: a record \
-that is lost stays a hole, and reading it says so. The original is left as it is.
+that is lost stays a hole, and reading it says so. A run that is lost is given up, with a dead letter. The original is left as it is.
+
+A backup is verified and saved like a namespace, also a damaged one; nothing needs to be restored for it.
 
 Examples:
   millrace namespace check
   millrace namespace check /var/lib/mill --json
+  millrace namespace check /backup/monday
   millrace namespace check /var/lib/mill --salvage /var/lib/mill-saved")]
     Check(CheckArgs),
     /// Copy the namespace as it is now, while it is in use
     #[command(after_help = "\
 The copy is a directory with a checksum of every file: all that was committed when the command began, and perhaps more. \
-When the command ends it is complete and on disk. It is no namespace: `millrace namespace restore` makes one of it.
+When the command ends it is complete and on disk, and every checksum in it was verified. It is no namespace: `millrace \
+namespace restore` makes one of it.
+
+If records of the namespace are damaged, the backup is made all the same, is marked as unsound, and the command tells what is \
+lost and ends with 1 (MR2033). Such a backup is no reason to remove older ones.
 
 Examples:
   millrace namespace backup /backup/monday

@@ -143,6 +143,7 @@ impl Trouble {
         let mut lines = self.error.detail().lines().map(|line| show::one_line(line.as_bytes()));
         let first = lines.next().unwrap_or_default();
         let what = match &self.attempt {
+            Some((_, 0)) => format!("a run of {} is lost", self.function),
             Some((_, n)) => format!("attempt {n} of {} failed", self.function),
             None => format!("{} cannot be started", self.function),
         };
@@ -164,7 +165,7 @@ impl Trouble {
             let line = out.styled(Style::Dim, &format!("{indent}| {}", show::one_line(line.as_bytes())));
             out.line(line)?;
         }
-        if let Some((run, _)) = &self.attempt
+        if let Some((run, 1..)) = &self.attempt
             && self.retry_in.is_none()
         {
             out.line(format!("{indent}see `millrace run show {run}`"))?;

@@ -17,18 +17,28 @@ use crate::{
 };
 use millrace_wire::{Code, Result};
 use std::{
+    ffi::OsStr,
+    fs::{self, File},
+    io,
+    os::unix::fs::DirBuilderExt,
     path::{Path, PathBuf},
     sync::Arc,
 };
 
-/// A directory in which a namespace is put together, beside the place it is to have. It gets its name when it is whole;
+/// A directory in which a copy is put together, beside the place it is to have. It gets its name when it is whole;
 /// until then, and if that never comes, the place is as free as it was.
-pub(crate) struct Workshop {
+pub struct Workshop {
     to: PathBuf,
     dir: PathBuf,
+    /// Locked as long as its maker lives.
+    _lock: File,
 }
 
+/// Between the name that a copy is to have and the id of the process that makes it.
+const PARTIAL: &str = ".partial-";
+
 impl Workshop {
+    /// Begins a copy that is to be `to`, which must be absent or empty. What makers left of it who are gone is removed.
     pub fn new(to: &Path) -> Result<Self> {
         let name =
             to.file_name().ok_or_else(|| Code::ValueInvalid.error(format!("'{}' names no place", to.display())))?;
@@ -36,15 +46,21 @@ impl Workshop {
             return Err(Code::NamespaceExists.error(format!("'{}' is there already", to.display())));
         }
         let mut partial = name.to_owned();
-        partial.push(format!(".partial-{}", std::process::id()));
+        partial.push(PARTIAL);
+        clear_leftovers(parent(to), &partial);
+        partial.push(std::process::id().to_string());
         let dir = to.with_file_name(partial);
-        let workshop = Self { to: to.to_owned(), dir };
-        workshop.clear();
-        Ok(workshop)
+        let made = fs::DirBuilder::new().mode(0o700).recursive(true).create(&dir).and_then(|()| {
+            let lock = File::open(&dir)?;
+            // Somebody of the same id, who cannot see us, may be at it.
+            lock.try_lock().map_err(io::Error::from).map(|()| lock)
+        });
+        let lock = made.map_err(|error| io_error(dir.display(), &error))?;
+        Ok(Self { to: to.to_owned(), dir, _lock: lock })
     }
 
-    /// The medium that the namespace is made on.
-    pub fn medium(&self) -> Result<Arc<FileMedium>> {
+    /// The medium that a namespace is made on.
+    pub(crate) fn medium(&self) -> Result<Arc<FileMedium>> {
         Ok(Arc::new(FileMedium::open(&self.dir, true).map_err(|error| io_error(self.dir.display(), &error))?))
     }
 
@@ -53,23 +69,39 @@ impl Workshop {
         &self.dir
     }
 
-    /// Gives the namespace its name. Nobody has it open.
+    /// Gives the copy its name. Nobody has it open.
     pub fn finish(self) -> Result<()> {
-        let failed = |error: std::io::Error| io_error(self.to.display(), &error);
-        std::fs::rename(&self.dir, &self.to).map_err(failed)?;
-        let parent = self.to.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        std::fs::File::open(parent).and_then(|parent| parent.sync_all()).map_err(failed)
+        let failed = |error: io::Error| io_error(self.to.display(), &error);
+        fs::rename(&self.dir, &self.to).map_err(failed)?;
+        File::open(parent(&self.to)).and_then(|parent| parent.sync_all()).map_err(failed)
     }
+}
 
-    fn clear(&self) {
-        // What a process of the same id left, or this one; a leftover only takes room.
-        let _ = std::fs::remove_dir_all(&self.dir);
+/// The directory that a place is in.
+fn parent(place: &Path) -> &Path {
+    place.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// Removes what was begun under this name by makers that are gone. It only took room, so what cannot be removed stays.
+fn clear_leftovers(parent: &Path, partial: &OsStr) {
+    let is_one = |name: &OsStr| {
+        let id = name.as_encoded_bytes().strip_prefix(partial.as_encoded_bytes());
+        id.is_some_and(|id| !id.is_empty() && id.iter().all(u8::is_ascii_digit))
+    };
+    let is_left =
+        |entry: &fs::DirEntry| is_one(&entry.file_name()) && entry.file_type().is_ok_and(|kind| kind.is_dir());
+    for entry in parent.read_dir().into_iter().flatten().flatten().filter(is_left) {
+        // A maker that lives has it locked, wherever its id means something.
+        let _ = File::open(entry.path()).and_then(|lock| {
+            lock.try_lock().map_err(io::Error::from)?;
+            fs::remove_dir_all(entry.path())
+        });
     }
 }
 
 impl Drop for Workshop {
     fn drop(&mut self) {
-        self.clear(); // Not there any more if it was finished.
+        let _ = fs::remove_dir_all(&self.dir); // Not there any more if it was finished.
     }
 }
 

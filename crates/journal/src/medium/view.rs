@@ -28,6 +28,8 @@ pub struct ViewMedium {
     real: Option<FileMedium>,
     /// The control page as it was found.
     control: Vec<u8>,
+    /// Files and folders of a namespace, and what they are called there, if that is something else.
+    names: &'static [(&'static str, &'static str)],
     /// Files that differ from those in the directory, by content or because they are gone.
     written: Mutex<BTreeMap<String, Option<Written>>>,
     identities: AtomicU64,
@@ -40,12 +42,14 @@ enum Written {
 }
 
 impl ViewMedium {
-    /// Looks at a directory; an error if somebody has the namespace open.
-    pub fn open(dir: &Path) -> io::Result<Self> {
+    /// Looks at a directory; an error if somebody has the namespace open. `names` are what files are called there that have
+    /// other names than in a namespace.
+    pub fn open(dir: &Path, names: &'static [(&'static str, &'static str)]) -> io::Result<Self> {
         let real = if dir.join("lock").exists() { FileMedium::open(dir, false).ok() } else { None };
         let view = Self {
             dir: dir.to_owned(),
             real,
+            names,
             control: fs::read(dir.join(CONTROL)).unwrap_or_default(),
             written: Mutex::default(),
             identities: AtomicU64::new(1 << 63),
@@ -54,6 +58,12 @@ impl ViewMedium {
             return Err(io::ErrorKind::ResourceBusy.into());
         }
         Ok(view)
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        let (first, rest) = name.split_once('/').map_or((name, None), |(first, rest)| (first, Some(rest)));
+        let first = self.names.iter().find(|(known, _)| *known == first).map_or(first, |(_, called)| called);
+        rest.map_or_else(|| self.dir.join(first), |rest| self.dir.join(first).join(rest))
     }
 
     fn written(&self) -> MutexGuard<'_, BTreeMap<String, Option<Written>>> {
@@ -74,7 +84,7 @@ impl Medium for ViewMedium {
         match self.written().get(name) {
             Some(Some(Written::Bytes(bytes))) => Ok(bytes.clone()),
             Some(_) => Err(io::ErrorKind::NotFound.into()),
-            None => fs::read(self.dir.join(name)),
+            None => fs::read(self.path(name)),
         }
     }
 
@@ -89,7 +99,7 @@ impl Medium for ViewMedium {
             Some(_) if !create => return Err(io::ErrorKind::NotFound.into()),
             _ => {}
         }
-        let path = self.dir.join(name);
+        let path = self.path(name);
         let is_removed = self.written().get(name).is_some_and(Option::is_none);
         let there = fs::metadata(&path).ok().filter(|_| !is_removed);
         let region = match &there {
@@ -161,7 +171,7 @@ impl Medium for ViewMedium {
             Some(Some(Written::Bytes(bytes))) => Ok((0, bytes.len() as u64)),
             Some(None) => Err(io::ErrorKind::NotFound.into()),
             None => {
-                let metadata = fs::symlink_metadata(self.dir.join(name))?;
+                let metadata = fs::symlink_metadata(self.path(name))?;
                 Ok((std::os::unix::fs::MetadataExt::ino(&metadata), metadata.len()))
             }
         }
@@ -180,7 +190,7 @@ impl Medium for ViewMedium {
     }
 
     fn list(&self, folder: &str) -> io::Result<Vec<String>> {
-        let found: io::Result<Vec<String>> = fs::read_dir(self.dir.join(folder))?
+        let found: io::Result<Vec<String>> = fs::read_dir(self.path(folder))?
             .map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()))
             .collect();
         let mut names = found?;

@@ -389,6 +389,20 @@ impl<'j> Transaction<'j> {
         self.catalog().function_by_id(function).map_or(0, |function| function.pending_in(number))
     }
 
+    /// Raises the count of a function's pending runs to `pending`, if damage took ends that were counted and whose runs are
+    /// pending again: by a run that is over as it begins, and ends so. Nothing else of the function is staged in this batch.
+    pub fn recount(&mut self, function: u32, pending: u64, ending: &[u8]) -> Result<()> {
+        let counted = self.function(function)?;
+        let (triggered, done) = (counted.triggered(), counted.done());
+        if triggered < done + pending {
+            let header = Header { kind: Kind::Trigger as u8, subject: function, ..Header::default() };
+            let seqno = done + 1 + pending;
+            let run = self.stage(Header { seqno, ..header }, EventId::NONE, &[&trigger_payload(0, 0)])?;
+            self.stage(Header { kind: Kind::Done as u8, seqno: done + 1, ..header }, run, &[ending])?;
+        }
+        Ok(())
+    }
+
     /// Stages the copy of an entry whose segment is to go.
     pub(crate) fn carry(&mut self, entry: &Entry) -> Result<EventId> {
         let mut prefix = [0; CARRIED_PREFIX_BYTES];

@@ -28,9 +28,9 @@ mod worker;
 
 pub(crate) use publish::DeadLetter;
 
-use crate::{Namespace, status::HostStatus};
+use crate::{Namespace, status::HostStatus, upkeep::lost};
 use engine::Millis;
-use millrace_journal::Entry;
+use millrace_journal::{Entry, Function};
 use millrace_wire::{Error, EventId, LogName, Name, Result};
 use pool::Pool;
 use state::State;
@@ -72,7 +72,7 @@ pub enum HostEvent<'a> {
         function: &'a Name,
         /// The run.
         run: EventId,
-        /// The attempt.
+        /// The attempt; 0 of a run that is lost, and never was tried here.
         attempt: u32,
         /// What was wrong.
         error: &'a Error,
@@ -223,10 +223,33 @@ impl Shared {
         let _ = self.status().write(self.namespace.dir());
     }
 
+    /// Ends the runs that are counted and not there, because damage took them: nobody is to wait for them for ever.
+    fn settle_lost(&self) -> Result<()> {
+        let mut state = self.state();
+        state.damaged = false;
+        let differs = self.namespace.journal().commit(|tx| {
+            state.fold(tx.tail())?;
+            let functions: Vec<u32> = tx.catalog().functions().map(Function::id).collect();
+            let known = |id: u32| state.engine.view(id).map_or(0, |view| view.pending as u64);
+            Ok(functions.into_iter().any(|id| tx.pending(id) != known(id)))
+        })?;
+        drop(state);
+        if differs.value {
+            lost::settle(&self.namespace, self.namespace.journal(), &mut |function, error| {
+                let (run, attempt, retry_in) = (EventId::NONE, 0, None);
+                self.observe(&HostEvent::Failed { function, run, attempt, error, retry_in, output: &[] });
+            })?;
+        }
+        Ok(())
+    }
+
     /// Lets the journal reclaim what neither its logs nor pending runs need.
     fn maintain(&self) -> Result<()> {
         let journal = self.namespace.journal();
         self.state().fold(journal.tail())?;
+        if self.state().damaged {
+            self.settle_lost()?;
+        }
         // A run in an old segment that is over stays so, and `maintain` hears itself of those that end from here on: it is
         // enough to have read, once, all that was committed before it first asks.
         let folded = OnceCell::new();
@@ -247,6 +270,7 @@ impl Dispatcher {
         let wanted = shared.state().wanted(&shared.namespace)?;
         warm::start(&shared, wanted);
         shared.state().recover(&shared.namespace)?;
+        shared.settle_lost()?;
         worker::spawn(&shared)?;
         let of_keeper = shared.clone();
         let builder = thread::Builder::new().name("millrace-keeper".into());

@@ -38,6 +38,8 @@ pub(super) struct State {
     pub failure: Option<Error>,
     /// Nothing is published any more.
     pub halted: bool,
+    /// Whether entries were passed over because they are damaged: with them, runs may be lost.
+    pub damaged: bool,
     scan: Scan,
     /// The last APPEND folded, and where it stands: triggers follow the append that caused them.
     append: (EventId, Position),
@@ -62,6 +64,7 @@ impl State {
             recorded: Recorded::default(),
             failure: None,
             halted: false,
+            damaged: false,
             scan: namespace.journal().scan(Position::default()),
             append: Default::default(),
             bindings_version: None,
@@ -95,7 +98,10 @@ impl State {
                 Ok(Some(entry)) => entry,
                 Ok(None) => break,
                 // What it said is lost, and nothing else: the scan goes on behind it. `journal check` finds it.
-                Err(error) if error.code() == Code::EntryDamaged => continue,
+                Err(error) if error.code() == Code::EntryDamaged => {
+                    self.damaged = true;
+                    continue;
+                }
                 Err(error) => return Err(error),
             };
             match entry.kind {

@@ -7,10 +7,12 @@
 //!  functions/<sha256>/  code
 //! ```
 //!
-//! A backup is not a namespace: nothing opens it but [`restore`], which makes another namespace of it.
+//! A backup is not a namespace: nothing opens it but [`restore`], which makes another namespace of it, and a look at what is
+//! in it, which also tells what is damaged and saves the rest.
 
-use crate::{Namespace, deploy, links::Links};
-use millrace_journal::{Snapshot, SnapshotSink};
+use super::inspect::Inspection;
+use crate::{Namespace, deploy, links::Links, namespace::FOLDER};
+use millrace_journal::{Journal, Snapshot, SnapshotSink, Workshop};
 use millrace_wire::{Code, Error, Result};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -27,6 +29,8 @@ const HEAD: &str = "BACKUP";
 const MAGIC: &str = "millrace-backup 1";
 const MANIFEST: &str = "manifest.saved";
 const JOURNAL: &str = "journal";
+/// What a namespace's files are called in a backup.
+const NAMES: &[(&str, &str)] = &[("segments", JOURNAL), ("manifest", MANIFEST)];
 /// Bytes read at once.
 const CHUNK_BYTES: usize = 1 << 20;
 
@@ -45,19 +49,28 @@ pub struct Backup {
     pub first_segment: u64,
     /// Where the journal ends.
     pub tail: u64,
+    /// Whether every checksum in it agreed when it was made; versions that did not look say nothing.
+    #[serde(default = "unless_said")]
+    pub sound: bool,
     /// Functions' code, by hash.
     pub functions: BTreeSet<String>,
     /// Every other file: its bytes and SHA-256.
     pub files: BTreeMap<String, (u64, String)>,
 }
 
+fn unless_said() -> bool {
+    true
+}
+
 /// What a backup came to.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct BackupDone {
     /// The head.
     pub head: Backup,
     /// Bytes written.
     pub bytes: u64,
+    /// What a look at it found. Damaged records come from the namespace itself.
+    pub found: Inspection,
 }
 
 fn failed(path: &Path, error: &std::io::Error) -> Error {
@@ -132,15 +145,6 @@ impl SnapshotSink for Sink<'_> {
     }
 }
 
-/// Removes what was begun, unless it was finished.
-struct Begun(PathBuf);
-
-impl Drop for Begun {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0); // Not there any more once it has its name.
-    }
-}
-
 fn make_dir(path: &Path) -> Result<()> {
     fs::DirBuilder::new().mode(0o700).recursive(true).create(path).map_err(|error| failed(path, &error))
 }
@@ -151,17 +155,13 @@ fn sync_dir(path: &Path) -> Result<()> {
 
 impl Namespace {
     /// Copies the namespace as it is now to `to`, which must not be there; it may be in use meanwhile. When this returns,
-    /// the copy is complete and on disk.
+    /// the copy is complete and on disk, and was verified: one of a damaged namespace is made, too, and says so.
     pub fn back_up(&self, to: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<BackupDone> {
-        let name =
-            to.file_name().ok_or_else(|| Code::ValueInvalid.error(format!("'{}' names no place", to.display())))?;
         if to.exists() {
             return Err(Code::NamespaceExists.error(format!("'{}' is there already", to.display())));
         }
-        let mut partial = name.to_owned();
-        partial.push(format!(".partial-{}", std::process::id()));
-        let dir = to.with_file_name(partial);
-        let begun = Begun(dir.clone());
+        let workshop = Workshop::new(to)?;
+        let dir = workshop.dir().to_owned();
         make_dir(&dir.join(JOURNAL))?;
         let mut sink = Sink { dir: dir.clone(), open: BTreeMap::new(), progress };
         let Snapshot { manifest, first_segment, tail } = self.journal().snapshot(&mut sink)?;
@@ -179,6 +179,7 @@ impl Namespace {
             deploy::copy_code(self.dir(), &code, &dir)?;
             functions.insert(code);
         }
+        let found = Namespace::over(Journal::view_copy(&dir, NAMES, tail)?).examine_with(Vec::new(), progress)?;
         let head = Backup {
             namespace: self.journal().namespace().to_string(),
             epoch: self.journal().epoch(),
@@ -186,6 +187,7 @@ impl Namespace {
             created_us: self.journal().clock().wall_us(),
             first_segment,
             tail,
+            sound: found.is_sound(),
             functions,
             files,
         };
@@ -196,11 +198,9 @@ impl Namespace {
         let head_bytes = writing.finish()?.0;
         sync_dir(&dir.join(JOURNAL))?;
         sync_dir(&dir)?;
-        fs::rename(&dir, to).map_err(|error| failed(to, &error))?;
-        drop(begun);
-        sync_dir(to.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new(".")))?;
+        workshop.finish()?;
         let bytes = head.files.values().map(|(bytes, _)| bytes).sum::<u64>() + head_bytes;
-        Ok(BackupDone { head, bytes })
+        Ok(BackupDone { head, bytes, found })
     }
 }
 
@@ -209,8 +209,8 @@ fn damaged(what: impl std::fmt::Display) -> Error {
 }
 
 impl Backup {
-    /// Reads and verifies a backup: its head, every file and all code.
-    pub fn open(from: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<Backup> {
+    /// Reads the head.
+    fn read(from: &Path) -> Result<Backup> {
         let path = from.join(HEAD);
         let text = fs::read(&path).map_err(|error| match error.kind() {
             ErrorKind::NotFound | ErrorKind::NotADirectory => damaged(format!("'{}' is no backup", from.display())),
@@ -228,33 +228,66 @@ impl Backup {
         if checksum != hex(Sha256::new_with_prefix(body)) {
             return Err(damaged("the checksum of its head does not match"));
         }
-        let head: Backup = serde_json::from_slice(body).map_err(damaged)?;
-        let total = head.files.values().map(|(bytes, _)| bytes).sum();
+        serde_json::from_slice(body).map_err(damaged)
+    }
+
+    /// Verifies every file and all code; returns what is not as it was written.
+    fn verify(&self, from: &Path, progress: &mut dyn FnMut(u64, u64)) -> Vec<Error> {
+        let total = self.files.values().map(|(bytes, _)| bytes).sum();
         let mut done = 0;
-        for (name, (bytes, hash)) in &head.files {
-            let path = from.join(name);
-            let mut file = File::open(&path).map_err(|error| damaged(format!("{name}: {error}")))?;
-            let (mut found, mut seen) = (Sha256::new(), 0);
-            let mut chunk = vec![0; CHUNK_BYTES];
-            loop {
-                match file.read(&mut chunk).map_err(|error| failed(&path, &error))? {
-                    0 => break,
-                    n => {
-                        found.update(&chunk[..n]);
-                        seen += n as u64;
-                        progress(done + seen, total);
-                    }
-                }
+        let files = self.files.iter().filter_map(|(name, written)| {
+            let result = verify_file(&from.join(name), name, written, &mut |seen| progress(done + seen, total));
+            done += written.0;
+            result.err()
+        });
+        let mut faults: Vec<Error> = files.collect();
+        let codes = self.functions.iter().filter_map(|code| deploy::check_code(from, code).err());
+        faults.extend(codes.map(|error| damaged(error.detail())));
+        faults
+    }
+}
+
+fn verify_file(path: &Path, name: &str, written: &(u64, String), progress: &mut dyn FnMut(u64)) -> Result<()> {
+    let mut file = File::open(path).map_err(|error| damaged(format!("{name}: {error}")))?;
+    let (mut found, mut seen) = (Sha256::new(), 0);
+    let mut chunk = vec![0; CHUNK_BYTES];
+    loop {
+        match file.read(&mut chunk).map_err(|error| failed(path, &error))? {
+            0 => break,
+            n => {
+                found.update(&chunk[..n]);
+                seen += n as u64;
+                progress(seen);
             }
-            if seen != *bytes || hex(found) != *hash {
-                return Err(damaged(format!("{name} is not what was written: {seen} bytes of {bytes}")));
-            }
-            done += seen;
         }
-        for code in &head.functions {
-            deploy::check_code(from, code).map_err(|error| damaged(error.detail()))?;
-        }
-        Ok(head)
+    }
+    if (seen, hex(found)) != *written {
+        return Err(damaged(format!("{name} is not what was written: {seen} bytes of {}", written.0)));
+    }
+    Ok(())
+}
+
+/// Whether a directory is a backup, or what is left of one.
+pub(super) fn is_backup(dir: &Path) -> bool {
+    let is_namespace = dir.join("segments").exists() || dir.join(FOLDER).exists();
+    let has_journal = || {
+        let mut names = dir.join(JOURNAL).read_dir().into_iter().flatten().flatten().map(|entry| entry.file_name());
+        names.any(|name| name.len() == 10 && name.as_encoded_bytes().iter().all(u8::is_ascii_digit))
+    };
+    !is_namespace && (dir.join(HEAD).exists() || dir.join(MANIFEST).exists() || has_journal())
+}
+
+/// A look at what is in a backup, whatever state it is in.
+pub(super) fn view(dir: &Path) -> Result<Namespace> {
+    let tail = Backup::read(dir).map_or(0, |head| head.tail);
+    Ok(Namespace::over(Journal::view_copy(dir, NAMES, tail)?))
+}
+
+/// What of a backup is not as it was written.
+pub(super) fn faults(dir: &Path, progress: &mut dyn FnMut(u64, u64)) -> Vec<Error> {
+    match Backup::read(dir) {
+        Ok(head) => head.verify(dir, progress),
+        Err(error) => vec![error],
     }
 }
 
@@ -262,7 +295,14 @@ impl Backup {
 /// backed up: it has an identity of its own, and its outgoing streams stand still until somebody decides about them.
 pub fn restore(from: &Path, to: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<Backup> {
     crate::check_directory(to)?;
-    let head = Backup::open(from, progress)?;
+    let head = Backup::read(from)?;
+    if let Some(fault) = head.verify(from, progress).into_iter().next() {
+        return Err(fault);
+    }
+    let unsound = |what: &str| Code::BackupUnsound.error(what).within(from.display());
+    if !head.sound {
+        return Err(unsound("it was made of a damaged namespace"));
+    }
     let manifest = fs::read(from.join(MANIFEST)).map_err(damaged)?;
     let snapshot = Snapshot { manifest, first_segment: head.first_segment, tail: head.tail };
     let mut read = |number: u64, at: u64| {
@@ -276,11 +316,17 @@ pub fn restore(from: &Path, to: &Path, progress: &mut dyn FnMut(u64, u64)) -> Re
         };
         read().map_err(|error| failed(&path, &error))
     };
-    snapshot.restore(to, &mut read, &mut |dir, journal| {
-        for code in &head.functions {
-            deploy::copy_code(from, code, dir)?;
-        }
-        Links::stop_restored(journal)
-    })?;
+    snapshot
+        .restore(to, &mut read, &mut |dir, journal| {
+            for code in &head.functions {
+                deploy::copy_code(from, code, dir)?;
+            }
+            Links::stop_restored(journal)
+        })
+        .map_err(|error| match error.code() {
+            // Its files are what was written: the damage was there before.
+            Code::JournalDamaged | Code::BackupDamaged => unsound(error.detail()),
+            _ => error,
+        })?;
     Ok(head)
 }

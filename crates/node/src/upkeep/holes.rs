@@ -2,7 +2,7 @@
 
 use crate::links::note;
 use millrace_journal::{Journal, LostRecords};
-use millrace_wire::{LogName, Result};
+use millrace_wire::{LogName, Name, Result};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -13,10 +13,12 @@ const HISTORY: u64 = 10_000;
 /// Ranges of one note: with the longest names, they fit a record of the smallest segments.
 const RANGES_MAX: usize = 500;
 
-/// Ranges of records that could not be saved.
+/// Ranges of records that could not be saved, and how many runs of which function.
 #[derive(Serialize, Deserialize)]
 struct Note {
     lost: Vec<Range>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    runs: BTreeMap<Name, u64>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -27,20 +29,26 @@ struct Range {
 }
 
 /// Notes what could not be saved. What never was durable is not missed.
-pub(super) fn tell(journal: &Journal, lost: &[LostRecords]) -> Result<()> {
+pub(super) fn tell(journal: &Journal, lost: &[LostRecords], runs: &BTreeMap<Name, u64>) -> Result<()> {
     let log: LogName = LOG.parse().expect("a good name");
     let missed: Vec<&LostRecords> = lost.iter().filter(|lost| !lost.unproven).collect();
-    for part in missed.chunks(RANGES_MAX) {
-        let range = |lost: &&LostRecords| Range { log: lost.log.clone(), from: lost.from, to: lost.to };
-        let note_of = Note { lost: part.iter().map(range).collect() };
-        let bytes = serde_json::to_vec(&note_of).expect("names and numbers always make JSON");
+    let range = |lost: &&LostRecords| Range { log: lost.log.clone(), from: lost.from, to: lost.to };
+    let records = missed.chunks(RANGES_MAX).map(|part| (part.iter().map(range).collect(), BTreeMap::new()));
+    let runs: Vec<(&Name, &u64)> = runs.iter().collect();
+    let runs = runs.chunks(RANGES_MAX).map(|part| part.iter().map(|(name, n)| ((*name).clone(), **n)).collect());
+    for (lost, runs) in records.chain(runs.map(|runs| (Vec::new(), runs))) {
+        let bytes = serde_json::to_vec(&Note { lost, runs }).expect("names and numbers always make JSON");
         journal.commit(|tx| note(tx, &log, HISTORY, &bytes))?;
     }
     Ok(())
 }
 
+/// Runs that were noted when the namespace was salvaged, records that were, and what is lost now.
+type Told = (BTreeMap<Name, u64>, Vec<LostRecords>, Vec<LostRecords>);
+
 /// Tells what was noted when the namespace was salvaged from what is lost now.
-pub(super) fn told(journal: &Journal, lost: Vec<LostRecords>) -> Result<(Vec<LostRecords>, Vec<LostRecords>)> {
+pub(super) fn told(journal: &Journal, lost: Vec<LostRecords>) -> Result<Told> {
+    let mut runs: BTreeMap<Name, u64> = BTreeMap::new();
     let mut known: BTreeMap<LogName, Vec<(u64, u64)>> = BTreeMap::new();
     let (catalog, mut payload) = (journal.catalog()?, Vec::new());
     if let Some(log) = catalog.log(LOG) {
@@ -49,6 +57,7 @@ pub(super) fn told(journal: &Journal, lost: Vec<LostRecords>) -> Result<(Vec<Los
             if journal.get(log, seqno, &mut payload).is_ok()
                 && let Ok(note) = serde_json::from_slice::<Note>(&payload)
             {
+                note.runs.into_iter().for_each(|(name, n)| *runs.entry(name).or_default() += n);
                 for Range { log, from, to } in note.lost {
                     known.entry(log).or_default().push((from, to));
                 }
@@ -75,5 +84,5 @@ pub(super) fn told(journal: &Journal, lost: Vec<LostRecords>) -> Result<(Vec<Los
             if within.is_some() { noted.push(piece) } else { others.push(piece) }
         }
     }
-    Ok((noted, others))
+    Ok((runs, noted, others))
 }

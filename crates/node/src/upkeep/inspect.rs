@@ -1,14 +1,14 @@
 //! Verifying a whole namespace: its journal, and the code that its functions need.
 
-use super::holes;
+use super::{backup, holes, lost};
 use crate::{
     Namespace, deploy,
     links::Links,
     namespace::{FOLDER, journal_dir},
 };
 use millrace_journal::{CheckReport, Journal, LostRecords, Rebuilt, Salvaged};
-use millrace_wire::{Error, Result};
-use std::path::Path;
+use millrace_wire::{Error, Name, Result};
+use std::{collections::BTreeMap, path::Path};
 
 /// What a namespace still has when it has lost its manifest.
 const SEGMENTS: &str = "segments";
@@ -18,6 +18,8 @@ const SEGMENTS: &str = "segments";
 pub struct Inspection {
     /// Its journal.
     pub journal: CheckReport,
+    /// What of a backup is not as it was written.
+    pub files: Vec<Error>,
     /// What stands in for what is lost of its manifest and its definitions.
     pub rebuilt: Option<Rebuilt>,
     /// Ranges that were durable once and are lost.
@@ -26,6 +28,8 @@ pub struct Inspection {
     pub lost: Vec<LostRecords>,
     /// Records that were lost before the namespace was salvaged from another one: it is whole without them.
     pub missing: Vec<LostRecords>,
+    /// Runs, by function, that were lost before, too: each was ended.
+    pub missing_runs: BTreeMap<Name, u64>,
     /// Functions whose definition or code is not what it should be.
     pub functions: Vec<Error>,
 }
@@ -34,6 +38,7 @@ impl Inspection {
     /// Whether nothing is wrong.
     pub fn is_sound(&self) -> bool {
         self.journal.fault_count == 0
+            && self.files.is_empty()
             && self.rebuilt.is_none()
             && self.holes == 0
             && self.functions.is_empty()
@@ -41,9 +46,12 @@ impl Inspection {
     }
 }
 
-/// A look at the namespace in `dir`, which nobody has open; nothing of it changes.
+/// A look at the namespace in `dir`, which nobody has open, or at a backup; nothing of it changes.
 pub fn view(dir: &Path) -> Result<Namespace> {
     crate::check_directory(dir)?;
+    if backup::is_backup(dir) {
+        return backup::view(dir);
+    }
     let (found, inner) = (journal_dir(dir), dir.join(FOLDER));
     let is_lost_within = !found.join(SEGMENTS).exists() && inner.join(SEGMENTS).exists();
     Ok(Namespace::over(Journal::view(if is_lost_within { &inner } else { &found })?))
@@ -52,10 +60,16 @@ pub fn view(dir: &Path) -> Result<Namespace> {
 impl Namespace {
     /// Verifies everything. `progress` is told bytes done and bytes in all.
     pub fn examine(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<Inspection> {
+        let files = if backup::is_backup(self.dir()) { backup::faults(self.dir(), progress) } else { Vec::new() };
+        self.examine_with(files, progress)
+    }
+
+    /// The same, when it is known already what of a backup's files is not as it was written.
+    pub(super) fn examine_with(&self, files: Vec<Error>, progress: &mut dyn FnMut(u64, u64)) -> Result<Inspection> {
         let report = self.journal().check(progress)?;
         let recovery = self.journal().recovery();
         let (holes, rebuilt) = (recovery.damaged.len(), recovery.rebuilt.clone());
-        let (missing, lost) = holes::told(self.journal(), self.journal().lost_records()?)?;
+        let (missing_runs, missing, lost) = holes::told(self.journal(), self.journal().lost_records()?)?;
         let mut functions = Vec::new();
         for function in self.functions()? {
             let fault = match &function.definition {
@@ -65,16 +79,26 @@ impl Namespace {
             functions.extend(fault.map(|error| error.within(format!("function '{}'", function.name))));
         }
         self.journal().check_undisturbed()?;
-        Ok(Inspection { journal: report, rebuilt, holes, lost, missing, functions })
+        Ok(Inspection { journal: report, files, rebuilt, holes, lost, missing, missing_runs, functions })
     }
 }
 
+/// What was saved of a damaged namespace, and what was not.
+#[derive(Clone, Debug)]
+pub struct Saved {
+    /// Entries and records.
+    pub journal: Salvaged,
+    /// Runs that are lost, by function. Each was ended, with a dead letter.
+    pub lost_runs: BTreeMap<Name, u64>,
+}
+
 /// Copies all that is whole in a view into a new namespace in `to`. Code that is not whole is left out;
-/// the copy remembers which records it lacks.
-pub fn salvage(view: &Namespace, to: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<Salvaged> {
+/// the copy remembers which records and runs it lacks.
+pub fn salvage(view: &Namespace, to: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<Saved> {
     let from = view.dir().to_owned();
     view.journal().check_undisturbed()?;
-    let salvaged = view.journal().salvage(to, progress, &mut |dir, journal, salvaged| {
+    let mut lost_runs = BTreeMap::new();
+    let journal = view.journal().salvage(to, progress, &mut |dir, journal, salvaged| {
         for function in view.functions()? {
             if let Ok(definition) = &function.definition
                 && deploy::check_code(&from, &definition.code).is_ok()
@@ -82,9 +106,10 @@ pub fn salvage(view: &Namespace, to: &Path, progress: &mut dyn FnMut(u64, u64)) 
                 deploy::copy_code(&from, &definition.code, dir)?;
             }
         }
-        holes::tell(journal, &salvaged.lost)?;
+        lost_runs = lost::settle(&Namespace::over(journal.clone()), view.journal(), &mut |_, _| {})?;
+        holes::tell(journal, &salvaged.lost, &lost_runs)?;
         Links::stop_restored(journal)
     })?;
     view.journal().check_undisturbed()?;
-    Ok(salvaged)
+    Ok(Saved { journal, lost_runs })
 }

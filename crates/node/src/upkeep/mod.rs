@@ -8,6 +8,7 @@
 mod backup;
 mod holes;
 mod inspect;
+pub(crate) mod lost;
 
 pub use backup::{Backup, BackupDone, restore};
-pub use inspect::{Inspection, salvage, view};
+pub use inspect::{Inspection, Saved, salvage, view};

@@ -6,8 +6,9 @@ use crate::{
     report::{Failure, Outcome},
     show,
 };
-use millrace_node::{LostRecords, Namespace, Position, Rebuilt, application::units};
+use millrace_node::{Error, LostRecords, Name, Namespace, Position, Rebuilt, application::units, upkeep::Inspection};
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 
 pub fn check(namespace: &Namespace, out: &mut Out) -> Outcome {
     let journal = namespace.journal();
@@ -15,17 +16,14 @@ pub fn check(namespace: &Namespace, out: &mut Out) -> Outcome {
     let found = namespace.examine(&mut |done, total| progress.set_of(done, total))?;
     drop(progress);
     let (report, recovery, sound) = (&found.journal, journal.recovery(), found.is_sound());
-    let manifest = found.rebuilt.as_ref().and_then(|rebuilt| rebuilt.manifest.as_ref());
-    let faults: Vec<_> = manifest.into_iter().chain(&report.faults).chain(&found.functions).collect();
-    let fault_count = report.fault_count + (found.functions.len() + usize::from(manifest.is_some())) as u64;
+    let (faults, fault_count) = faults(&found);
     if out.json() {
-        let faults: Vec<Value> =
-            faults.into_iter().map(|fault| crate::report::object(fault)["error"].clone()).collect();
+        let faults = fault_objects(&faults);
         let damaged = ranges(&recovery.damaged);
         out.object(&json!({
             "sound": sound, "batches": report.batches, "entries": report.entries, "bytes": report.bytes,
             "fault_count": fault_count, "faults": faults, "lost": lost_objects(&found.lost), "damaged": damaged,
-            "missing": lost_objects(&found.missing), "rebuilt": found.rebuilt.as_ref().map(rebuilt_object),
+            "missing": lost_objects(&found.missing), "missing_runs": found.missing_runs, "rebuilt": found.rebuilt.as_ref().map(rebuilt_object),
             "first": journal.first().get(), "tail": journal.tail().get(), "durable": journal.durable().get(),
             "namespace": journal.namespace().to_string(), "epoch": journal.epoch(),
             "lineage": journal.lineage().iter().map(|ancestor| ancestor.namespace.to_string()).collect::<Vec<_>>(),
@@ -44,12 +42,13 @@ pub fn check(namespace: &Namespace, out: &mut Out) -> Outcome {
     out.line(format!("kinds      {}", kinds.join(", ")))?;
     if recovery.discarded_bytes > 0 {
         let bytes = units::show_size(recovery.discarded_bytes);
-        out.line(format!("recovery   {bytes} behind the end were never acknowledged as durable"))?;
+        let what = match recovery.damaged.is_empty() {
+            true => "were never acknowledged as durable",
+            false => "are left; whether they were acknowledged as durable is not known beside the damage",
+        };
+        out.line(format!("recovery   {bytes} behind the end {what}"))?;
     }
-    for fault in faults {
-        let fault = out.styled(Style::Bad, &format!("damaged    {fault}"));
-        out.line(fault)?;
-    }
+    tell_faults(&faults, out)?;
     tell_rebuilt(found.rebuilt.as_ref(), out)?;
     if fault_count == 0 {
         for (from, to) in &recovery.damaged {
@@ -60,6 +59,9 @@ pub fn check(namespace: &Namespace, out: &mut Out) -> Outcome {
     tell_lost(&found.lost, out)?;
     for missing in &found.missing {
         out.line(format!("missing    {}: lost before this namespace was salvaged", records(missing)))?;
+    }
+    for (function, runs) in &found.missing_runs {
+        out.line(format!("missing    {}: given up when this namespace was salvaged", runs_of(function, *runs)))?;
     }
     let verdict = match (sound, fault_count) {
         (true, _) => {
@@ -75,6 +77,54 @@ pub fn check(namespace: &Namespace, out: &mut Out) -> Outcome {
     };
     out.line(verdict)?;
     if sound { Ok(()) } else { Err(Failure::Said(1)) }
+}
+
+/// All that is wrong, as far as it is kept, and how much it is.
+fn faults(found: &Inspection) -> (Vec<&Error>, u64) {
+    let manifest = found.rebuilt.as_ref().and_then(|rebuilt| rebuilt.manifest.as_ref());
+    let others: Vec<&Error> = manifest.into_iter().chain(&found.files).chain(&found.functions).collect();
+    let count = found.journal.fault_count + others.len() as u64;
+    (others.into_iter().chain(&found.journal.faults).collect(), count)
+}
+
+fn fault_objects(faults: &[&Error]) -> Vec<Value> {
+    faults.iter().map(|fault| crate::report::object(fault)["error"].clone()).collect()
+}
+
+fn tell_faults(faults: &[&Error], out: &mut Out) -> Outcome {
+    for fault in faults {
+        let fault = out.styled(Style::Bad, &format!("damaged    {fault}"));
+        out.line(fault)?;
+    }
+    Ok(())
+}
+
+/// What a look at a backup found that was just made.
+pub fn backup_object(found: &Inspection) -> Value {
+    let (faults, fault_count) = faults(found);
+    json!({
+        "sound": found.is_sound(), "fault_count": fault_count, "faults": fault_objects(&faults),
+        "lost": lost_objects(&found.lost),
+    })
+}
+
+/// Tells what a backup lacks.
+pub fn tell_backup(found: &Inspection, out: &mut Out) -> Outcome {
+    tell_faults(&faults(found).0, out)?;
+    tell_lost(&found.lost, out)
+}
+
+pub fn tell_lost_runs(lost: &BTreeMap<Name, u64>, out: &mut Out) -> Outcome {
+    for (function, runs) in lost {
+        let line = format!("lost       {}: given up, with dead letters (MR2032)", runs_of(function, *runs));
+        let line = out.styled(Style::Bad, &line);
+        out.line(line)?;
+    }
+    Ok(())
+}
+
+fn runs_of(function: &Name, runs: u64) -> String {
+    format!("{} of function '{function}'", show::count(runs, "run"))
 }
 
 pub fn tell_lost(lost: &[LostRecords], out: &mut Out) -> Outcome {

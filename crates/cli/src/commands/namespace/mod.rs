@@ -7,7 +7,7 @@ use crate::{
     out::Out,
     place::{self, Place, Target},
     progress::{Progress, Unit},
-    report::Outcome,
+    report::{Failure, Outcome},
     show,
 };
 use millrace_node::{
@@ -15,7 +15,7 @@ use millrace_node::{
     application::units,
     upkeep::{self, Backup},
 };
-use serde_json::json;
+use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 
 pub fn run(command: &NamespaceCommand, global: &Global, out: &mut Out) -> Outcome {
@@ -57,7 +57,8 @@ pub fn check(args: &CheckArgs, global: &Global, out: &mut Out) -> Outcome {
 fn salvage(dir: &Path, to: &Path, out: &mut Out) -> Outcome {
     let view = upkeep::view(dir)?;
     let progress = Progress::new("salvaging", Some(0), Unit::Bytes, true);
-    let salvaged = upkeep::salvage(&view, to, &mut |done, total| progress.set_of(done, total))?;
+    let upkeep::Saved { journal: salvaged, lost_runs } =
+        upkeep::salvage(&view, to, &mut |done, total| progress.set_of(done, total))?;
     drop(progress);
     let rebuilt = view.journal().recovery().rebuilt.as_ref();
     let uncertain: Vec<String> = salvaged.uncertain.iter().map(ToString::to_string).collect();
@@ -65,7 +66,7 @@ fn salvage(dir: &Path, to: &Path, out: &mut Out) -> Outcome {
         return Ok(out.object(&json!({
             "salvaged": to, "entries": salvaged.entries, "records": salvaged.records,
             "lost": check::lost_objects(&salvaged.lost), "damaged": check::ranges(&salvaged.damaged),
-            "uncertain": uncertain, "rebuilt": rebuilt.map(check::rebuilt_object),
+            "uncertain": uncertain, "lost_runs": lost_runs, "rebuilt": rebuilt.map(check::rebuilt_object),
         }))?);
     }
     out.line(format!("salvaged   {} with {}", to.display(), show::count(salvaged.records, "record")))?;
@@ -74,6 +75,7 @@ fn salvage(dir: &Path, to: &Path, out: &mut Out) -> Outcome {
         out.line(format!("damaged    {from} to {to}; a log's newest records that stood there are not even known of"))?;
     }
     check::tell_lost(&salvaged.lost, out)?;
+    check::tell_lost_runs(&lost_runs, out)?;
     for run in uncertain {
         out.line(format!("uncertain  run {run} may have ended already; it runs again"))?;
     }
@@ -87,15 +89,22 @@ fn backup(args: &BackupArgs, global: &Global, out: &mut Out) -> Outcome {
     let done = namespace.back_up(&args.to, &mut |done, total| progress.set_of(done, total))?;
     drop(progress);
     if out.json() {
-        return Ok(out.object(&object(&args.to, &done.head, done.bytes))?);
+        let mut told = object(&args.to, &done.head, done.bytes);
+        if let (Some(told), Value::Object(found)) = (told.as_object_mut(), check::backup_object(&done.found)) {
+            told.extend(found);
+        }
+        out.object(&told)?;
+    } else {
+        let (head, size, to) = (&done.head, units::show_size(done.bytes), args.to.display());
+        out.line(format!("backup of namespace {} (epoch {}) in {to}: {size}", head.namespace, head.epoch))?;
+        check::tell_backup(&done.found, out)?;
     }
-    let size = units::show_size(done.bytes);
-    Ok(out.line(format!(
-        "backup of namespace {} (epoch {}) in {}: {size}",
-        done.head.namespace,
-        done.head.epoch,
-        args.to.display()
-    ))?)
+    if done.head.sound {
+        return Ok(());
+    }
+    out.flush()?;
+    let what = format!("'{}' is made, of a namespace that is damaged", args.to.display());
+    Err(Failure::Coded(Code::BackupUnsound.error(what)))
 }
 
 fn object(dir: &Path, head: &Backup, bytes: u64) -> serde_json::Value {
