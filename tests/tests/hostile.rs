@@ -2,14 +2,21 @@
 //! listens, and nobody else notices.
 
 use millrace_tests::{
-    Place, eventually,
-    raw::{Client, LONG, framed, hello, memory_bytes},
+    Host, Place, eventually,
+    raw::{Client, LONG, framed, hello, memory_bytes, status_file},
 };
-use millrace_wire::protocol::{Append, Appended, CreateLog, Get, Hello, PREFACE, Ping, Pong, Record, Tail};
+use millrace_wire::protocol::{
+    Append, AppendMany, Appended, AppendedMany, CreateLog, Get, Hello, Message, NewRecord, PREFACE, Ping, Pong, Record,
+    Records, Tail,
+};
 use std::{
     fs,
     io::{Read, Write},
     net::{Shutdown, TcpStream},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -176,6 +183,106 @@ fn a_client_that_reads_late_gets_everything_in_full() {
     asker.join().unwrap();
     seen.sort_unstable();
     assert!(seen.into_iter().eq(10..requests + 10));
+}
+
+#[test]
+fn a_client_that_asks_for_much_and_then_closes_its_half_gets_everything() {
+    const MANY: u64 = 500;
+    let place = place();
+    let host = place.serve_tcp([] as [&str; 0]);
+    let mut client = Client::connect(host.port());
+    client.append(&[5; 16_000]);
+    let get = |request| framed(request, &Get { log: "raw", seqno: 1, ..Get::default() });
+    let mut asked: Vec<u8> = (0..MANY).flat_map(|n| get(n + 10)).collect();
+    asked.extend(framed(7, &Append { log: "raw", data: b"behind them", ..Append::default() }));
+    // What is no whole frame is not missed.
+    asked.extend(&get(9)[..10]);
+    client.stream.write_all(&asked).unwrap();
+    client.stream.shutdown(Shutdown::Write).unwrap();
+    let mut answered = 0;
+    while let Some(seqno) = client.try_next(|frame| frame.message::<Appended>().ok().map(|appended| appended.seqno)) {
+        answered += 1;
+        assert!(seqno.is_none() || answered == MANY + 1, "an answer to what came last");
+    }
+    assert_eq!(answered, MANY + 1);
+    assert_eq!(place.records("raw").len(), 2);
+}
+
+#[test]
+fn a_tail_hears_that_its_log_is_removed_however_busy_others_are() {
+    let place = place();
+    place.run(["log", "create", "doomed"]).ok();
+    let host = place.serve_tcp([] as [&str; 0]);
+    let port = host.port();
+    let mut following = Client::connect(port);
+    following.send(9, &Tail { log: "doomed", from: 1, credit: 10, ..Tail::default() });
+    following.next(|frame| assert_eq!(frame.kind, Records::TYPE, "where the tail begins"));
+    let over = Arc::new(AtomicBool::new(false));
+    let busy = {
+        let (over, mut client) = (over.clone(), Client::connect(port));
+        std::thread::spawn(move || {
+            while !over.load(Ordering::Relaxed) {
+                client.append(b"busy");
+                std::thread::sleep(Duration::from_millis(10));
+            }
+        })
+    };
+    place.run(["log", "rm", "doomed"]).ok();
+    let told = following.failure();
+    over.store(true, Ordering::Relaxed);
+    busy.join().unwrap();
+    assert_eq!(told, "MR2101");
+}
+
+#[test]
+fn millions_of_records_in_one_body_are_refused_without_room_for_them() {
+    const MANY: usize = 8_000_000;
+    let place = place();
+    let host = place.serve_tcp([] as [&str; 0]);
+    let body = format!("[{}{{}}]", "{},".repeat(MANY - 1));
+    let most = |host: &Host| {
+        let status = fs::read_to_string(status_file(host)).unwrap();
+        let line = status.lines().find(|line| line.starts_with("VmHWM")).unwrap();
+        line.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap() * 1024
+    };
+    let before = most(&host);
+    let mut stream = TcpStream::connect(("127.0.0.1", host.port())).unwrap();
+    stream.set_read_timeout(Some(LONG)).unwrap();
+    let head = "POST /v1/namespaces/main/logs/raw/records HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\
+                Content-Type: application/vnd.millrace.records+json\r\n";
+    stream.write_all(format!("{head}Content-Length: {}\r\n\r\n", body.len()).as_bytes()).unwrap();
+    stream.write_all(body.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.contains("8000000 records at once; 1 to 1024 may be"), "{answer}");
+    let grown = most(&host) - before;
+    assert!(grown < 5 * body.len(), "{} MiB for a body of {}", grown >> 20, body.len() >> 20);
+}
+
+#[test]
+fn a_keyed_batch_is_noted_in_few_bytes_and_answered_as_it_was_by_the_next_host() {
+    let place = place();
+    place.run(["log", "create", "other"]).ok();
+    let batch = |client: &mut Client| {
+        let record = |n: u32| NewRecord { log: if n.is_multiple_of(3) { "other" } else { "raw" }, data: b"x" };
+        let records = (0..1024).map(record).collect();
+        client.send(7, &AppendMany { records, durability: None, key: Some("batch") });
+        client.next(|frame| {
+            let AppendedMany { records } = frame.message().expect("appended");
+            records.iter().map(|record| (record.seqno, record.id)).collect::<Vec<_>>()
+        })
+    };
+    let host = place.serve_tcp([] as [&str; 0]);
+    let mut client = Client::connect(host.port());
+    client.append(b"before");
+    let first = batch(&mut client);
+    assert_eq!((first.len(), first[0].0, first[1].0, first[1023].0), (1024, 1, 2, 342));
+    assert_eq!(batch(&mut client), first);
+    drop(host);
+    let host = place.serve_tcp([] as [&str; 0]);
+    assert_eq!(batch(&mut Client::connect(host.port())), first);
+    let rows = place.records("_keys");
+    assert!(rows.len() == 1 && rows[0].len() < 200, "{rows:?}");
 }
 
 #[test]

@@ -1,11 +1,12 @@
 //! Hosts: one at a time, stopped gently or not, killed; and what waits meanwhile says why.
 
-use millrace_tests::{Host, Place, end, eventually, wait};
+use millrace_tests::{Host, PATIENCE, Place, end, eventually, wait};
 use serde_json::json;
 use std::{
     fs,
-    io::{BufRead, BufReader},
-    process::{Command, Stdio},
+    io::{BufRead, BufReader, Read, Write},
+    os::unix::net::UnixStream,
+    process::{Child, Command, Stdio},
     time::Duration,
 };
 
@@ -94,6 +95,41 @@ fn a_first_signal_lets_running_functions_end() {
     gate.open();
     assert_eq!(host.ended(), 0);
     assert_eq!(gate.place.records("out"), ["x"]);
+}
+
+#[test]
+fn no_run_is_started_after_a_first_signal_however_long_clients_take() {
+    let gate = Gate::new("");
+    let host = gate.place.serve();
+    for n in 1..=5 {
+        gate.place.run(["log", "append", "in", &n.to_string()]).ok();
+    }
+    gate.wait_until_started();
+    // A client that the host waits for: it has sent a part of what it appends.
+    let mut slow = UnixStream::connect(gate.place.namespace().join("socket")).unwrap();
+    slow.set_read_timeout(Some(PATIENCE)).unwrap();
+    slow.write_all(
+        b"POST /v1/namespaces/main/logs/out/records HTTP/1.1\r\nHost: localhost\r\nContent-Length: 4\r\n\
+        Expect: 100-continue\r\n\r\n",
+    )
+    .unwrap();
+    slow.read_exact(&mut [0; 25]).expect("100 Continue");
+    slow.write_all(b"sl").unwrap();
+    host.signal("TERM");
+    host.line_with(&["again to stop at once"]);
+    gate.open();
+    eventually("the run in progress ends", || gate.place.records("out") == ["1"]);
+    // As long as the next one would need to begin.
+    std::thread::sleep(Duration::from_millis(600));
+    slow.write_all(b"ow").unwrap();
+    let mut answer = String::new();
+    slow.read_to_string(&mut answer).unwrap();
+    assert!(answer.contains(" 201 "), "{answer}");
+    assert_eq!(host.ended(), 0);
+    assert_eq!(gate.place.records("out"), ["1", "slow"]);
+    let _host = gate.place.serve();
+    gate.place.idle();
+    assert_eq!(gate.place.records("out"), ["1", "slow", "2", "3", "4", "5"]);
 }
 
 #[test]
@@ -236,6 +272,47 @@ fn a_host_works_on_when_nobody_reads_what_it_says() {
     assert_eq!(place.records("out"), ["1", "2", "3"]);
     assert!(Command::new("kill").arg(host.id().to_string()).status().unwrap().success());
     assert_eq!(wait(&mut host, "the host"), 0);
+}
+
+/// A host that has said something and is not listened to any more.
+fn unheard(place: &Place, args: &[&str]) -> Child {
+    let mut host = place.command(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    BufReader::new(host.stdout.take().unwrap()).read_line(&mut String::new()).unwrap();
+    host
+}
+
+fn terminate(host: &Child) {
+    assert!(Command::new("kill").arg(host.id().to_string()).status().unwrap().success());
+}
+
+#[test]
+fn a_host_that_nobody_reads_lets_runs_end_when_it_is_told_to_stop() {
+    let gate = Gate::new("");
+    let mut host = unheard(&gate.place, &["serve", "--drain", "100s"]);
+    gate.place.run(["log", "append", "in", "x"]).ok();
+    gate.wait_until_started();
+    terminate(&host);
+    BufReader::new(host.stderr.take().unwrap()).read_line(&mut String::new()).unwrap();
+    // As long as it would need to end without the run.
+    std::thread::sleep(Duration::from_millis(600));
+    gate.open();
+    assert_eq!(wait(&mut host, "the host"), 0);
+    assert_eq!(gate.place.records("out"), ["x"]);
+}
+
+#[test]
+fn an_application_runs_on_when_nobody_reads_what_it_does() {
+    for args in [&["dev"][..], &["--json", "dev"]] {
+        let place = place_with(COPY, "");
+        let mut host = unheard(&place, args);
+        for record in ["1", "2", "3"] {
+            place.run(["log", "append", "in", record]).ok();
+            place.idle();
+        }
+        assert_eq!(place.records("out"), ["1", "2", "3"]);
+        terminate(&host);
+        assert_eq!(wait(&mut host, "the host"), 0, "{args:?}");
+    }
 }
 
 #[test]

@@ -73,21 +73,20 @@ impl Out {
         self.json
     }
 
-    /// From now on nothing is printed: for a host, which works on when its reader has gone.
-    pub fn mute(&mut self) {
-        self.muted = true;
-    }
-
-    /// From now on what cannot be written is dropped: for a host, whose log may go to a full disk.
+    /// From now on what cannot be written is dropped: for a host, whose log may go to a full disk, and which works on when its
+    /// reader has gone.
     pub fn drop_unwritten(&mut self) {
         self.lossy = true;
     }
 
-    /// Whether a failure to write is nobody's problem.
-    fn done(&self, written: io::Result<()>) -> io::Result<()> {
+    /// Whether a failure to write is nobody's problem. Once the reader has gone, nothing more is written.
+    fn done(&mut self, written: io::Result<()>) -> io::Result<()> {
         match written {
-            Err(error) if !self.lossy || error.kind() == io::ErrorKind::BrokenPipe => Err(error),
-            _ => Ok(()),
+            Err(error) if self.lossy => {
+                self.muted |= error.kind() == io::ErrorKind::BrokenPipe;
+                Ok(())
+            }
+            written => written,
         }
     }
 

@@ -85,6 +85,11 @@ impl Host {
         self.dispatcher.failure()
     }
 
+    /// From now on no further run is started; those in progress go on, until [`Host::stop`].
+    pub fn stop_starting(&self) {
+        self.dispatcher.stop_starting();
+    }
+
     /// Stops: no further run is started, and those in progress get `drain` to end.
     ///
     /// Runs that are still in progress then publish nothing; the next host tries them again.

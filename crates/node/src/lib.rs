@@ -47,7 +47,9 @@ pub use millrace_journal::{
     CreateOptions, Durability, Journal, Log, LostRecords, OpenOptions, Position, Rebuilt, Recovery, Salvaged,
 };
 pub use millrace_wire::{Address, Code, Error, EventId, Hlc, LogName, Name, RETRY_AFTER_MS, Result};
-pub use namespace::{AppendOptions, FunctionStat, LogStat, Namespace, NewRecord, Receipt, Record, check_directory};
+pub use namespace::{
+    AppendOptions, BATCH_RECORDS_MAX, FunctionStat, LogStat, Namespace, NewRecord, Receipt, Record, check_directory,
+};
 pub use runs::{Attempt, Death, Ending, RecordRef, RunFilter, RunState, RunView};
 pub use status::{FunctionState, HostStatus, LiveFunction, LiveRun};
 pub use why::{Reason, Why};

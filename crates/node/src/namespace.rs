@@ -30,7 +30,7 @@ pub const FOLDER: &str = ".millrace";
 /// What makes a directory a namespace.
 const MANIFEST: &str = "manifest";
 /// Most records that [`Namespace::append_many`] commits at once.
-const BATCH_RECORDS_MAX: usize = 1024;
+pub const BATCH_RECORDS_MAX: usize = 1024;
 /// Most bytes it commits at once; a single longer record is a batch of its own.
 const BATCH_BYTES_MAX: usize = 256 << 10;
 
@@ -312,6 +312,11 @@ impl Namespace {
         let mut receipts = committed.value;
         receipts.iter_mut().for_each(|receipt| receipt.end = committed.end);
         Ok(receipts)
+    }
+
+    /// Reads the idempotency keys, so that the first append that has one need not. What cannot be read is told to that one.
+    pub(crate) fn read_keys(&self) {
+        drop(self.inner.keys.caught_up(self.journal()));
     }
 
     /// Tries again while there is no room and `patience` lasts.

@@ -2,7 +2,8 @@
 
 use super::{copying, flip};
 use millrace_node::{Code, upkeep};
-use millrace_tests::{Place, end};
+use millrace_tests::{Host, Place, end, raw};
+use millrace_wire::protocol::{Append, Appended, Failure};
 use serde_json::{Value, json};
 use std::{
     fs,
@@ -245,6 +246,45 @@ fn damage_is_told_the_rest_is_saved_and_the_original_left() {
     other.run(["namespace", "check", "--salvage", "more"]).fails("MR4023", 1);
     // Verified as it stands while it is in use.
     other.run(["namespace", "check"]);
+}
+
+/// A key that may have been used is never taken for a new one, until somebody goes on without what is lost.
+#[test]
+fn appends_with_keys_go_on_in_what_was_saved_of_a_namespace_that_lost_keys() {
+    let place = copying();
+    place.run(["log", "create", "plain"]).ok();
+    let append = |host: &Host, key: &str| -> Result<u64, String> {
+        let mut client = raw::Client::connect(host.port());
+        client.send(7, &Append { log: "plain", data: key.as_bytes(), key: Some(key), ..Append::default() });
+        client.next(|frame| match frame.message::<Appended>() {
+            Ok(appended) => Ok(appended.seqno),
+            Err(_) => Err(frame.message::<Failure<'_>>().unwrap().code.to_owned()),
+        })
+    };
+    let end = |host: Host| {
+        host.signal("TERM");
+        assert_eq!(host.ended(), 0);
+    };
+    let host = place.serve_tcp([] as [&str; 0]);
+    for (n, key) in ["first", "second", "third"].into_iter().enumerate() {
+        assert_eq!(append(&host, key), Ok(n as u64 + 1));
+    }
+    end(host);
+    let segment = place.namespace().join("segments/0000000000");
+    let bytes = fs::read(&segment).unwrap();
+    let row = b"{\"key\":\"second\"";
+    flip(&segment, bytes.windows(row.len()).position(|window| window == row).unwrap());
+    let host = place.serve_tcp([] as [&str; 0]);
+    assert_eq!(append(&host, "fourth"), Err("MR2010".into()));
+    end(host);
+    let saved = object(&place, &["namespace", "check", "--salvage", "saved"]);
+    assert_eq!(saved["lost"], json!([{ "log": "_keys", "from": 2, "to": 2, "reason": "damaged" }]), "{saved}");
+    let other = Place::empty();
+    fs::rename(place.path().join("saved"), other.namespace()).unwrap();
+    let host = other.serve_tcp([] as [&str; 0]);
+    assert_eq!(append(&host, "fourth"), Ok(4));
+    assert_eq!((append(&host, "first"), append(&host, "third")), (Ok(1), Ok(3)), "as they were answered");
+    assert_eq!(append(&host, "second"), Ok(5), "its key is not known any more");
 }
 
 #[test]

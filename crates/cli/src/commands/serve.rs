@@ -8,7 +8,7 @@ use crate::{
     args::{Global, ServeArgs},
     out::Out,
     place,
-    report::{self, Failure, Outcome},
+    report::{self, Outcome},
     show,
 };
 use millrace_node::{Code, Error, Name, Namespace, Observer, Result, application::units};
@@ -41,10 +41,7 @@ pub fn run(args: &ServeArgs, global: &Global, out: &mut Out) -> Outcome {
     let mut refusals = Refusals::default();
     loop {
         refusals.tell(&namespaces, out)?;
-        match troubles.tell(out) {
-            Err(Failure::BrokenPipe) => out.mute(),
-            told => told?,
-        }
+        troubles.tell(out)?;
         match stop.recv_timeout(HEALTH_EVERY) {
             Err(mpsc::RecvTimeoutError::Timeout) => {
                 if let Some(error) = serving.failure() {

@@ -97,6 +97,8 @@ impl Serving {
 
     /// Answers what was asked, lets runs in progress end, and tells how that went.
     pub fn finish(self, drain: Duration, out: &mut Out) -> Outcome {
+        // Before anything is waited for: a run that is started while connections are drained would have what is left of the time.
+        self.hosts.iter().for_each(Host::stop_starting);
         let running: usize =
             self.hosts.iter().flat_map(|host| host.status().functions).map(|function| function.running.len()).sum();
         if running > 0 && !out.json() {

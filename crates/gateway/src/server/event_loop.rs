@@ -88,6 +88,14 @@ impl Shared {
         self.flushing.store(NONE, Ordering::SeqCst);
     }
 
+    /// Resolves once the server stops, or if that has begun: whoever comes just then is not overlooked.
+    async fn stopped(&self) {
+        let stopping = self.stopping.notified();
+        if !self.hosted.is_draining() {
+            stopping.await;
+        }
+    }
+
     pub fn open(&self) -> usize {
         self.hosted.counters.connections.load(Ordering::Relaxed)
     }
@@ -211,7 +219,7 @@ impl Drop for Guard {
 async fn accept_tcp(listener: TcpListener, shared: Arc<Shared>, loops: Arc<Vec<Handle>>) {
     loop {
         let accepted = tokio::select! {
-            () = shared.stopping.notified() => return,
+            () = shared.stopped() => return,
             accepted = listener.accept() => accepted,
         };
         match accepted.and_then(|(stream, address)| Ok((stream.into_std()?, address))) {
@@ -232,7 +240,7 @@ async fn accept_unix(listener: UnixListener, shared: Arc<Shared>, loops: Arc<Vec
     let owner = rustix::process::geteuid().as_raw();
     loop {
         let accepted = tokio::select! {
-            () = shared.stopping.notified() => return,
+            () = shared.stopped() => return,
             accepted = listener.accept() => accepted,
         };
         let checked = accepted.and_then(|(stream, _)| {
@@ -346,7 +354,7 @@ async fn serve(incoming: Incoming, shared: Arc<Shared>) -> Result<()> {
     let (mut stream, principal) = open(incoming).map_err(broken)?;
     let mut first = [0; PREFACE.len()];
     let read = tokio::select! {
-        () = shared.stopping.notified() => return Ok(()),
+        () = shared.stopped() => return Ok(()),
         read = shared.hosted.silence.until(timeout(PREFACE_PATIENCE, stream.read_exact(&mut first))) => read,
     };
     let Some(Ok(read)) = read else {

@@ -60,6 +60,21 @@ fn a_panic_where_connections_are_accepted_ends_the_host_loudly() {
     }
 }
 
+/// As if it came between the look at who is there and the end of accepting.
+#[test]
+fn who_comes_just_when_the_host_stops_and_says_nothing_is_not_waited_for() {
+    let (_dir, hosted) = hosted(Durability::Memory);
+    let options = ServerOptions { listen: "127.0.0.1:0".parse().unwrap(), ..ServerOptions::default() };
+    let server = Server::start(hosted.clone(), &options).unwrap();
+    hosted.drain();
+    // Nobody listens there any more: that is as good.
+    let Ok(mut silent) = TcpStream::connect(server.bound().addresses[0]) else { return };
+    assert_eq!(rest(&mut silent), "");
+    let dropped = hosted.counters.dropped.load(std::sync::atomic::Ordering::Relaxed);
+    assert_eq!(dropped, 0, "it was waited for, and given up");
+    server.stop(HANG);
+}
+
 /// What the host still sends, until it closes.
 fn rest(stream: &mut TcpStream) -> String {
     let mut text = String::new();

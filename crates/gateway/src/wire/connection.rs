@@ -77,6 +77,8 @@ pub(super) struct Connection {
     pub waits: Waits,
     /// Streams from other namespaces, by the request that opened them, and the epoch of where they come from.
     pub inbound: HashMap<u64, (Inbound, u32)>,
+    /// The other end sends no more. What it sent is answered, as far as it came whole.
+    ended: bool,
     /// Nothing more is read; the connection ends when everything is answered and sent.
     closing: bool,
     /// The host stops, and the other end is to be told when everything is answered.
@@ -120,6 +122,7 @@ impl Connection {
             held_bytes: 0,
             waits: Waits::default(),
             inbound: HashMap::new(),
+            ended: false,
             closing: false,
             parting: false,
             refused: false,
@@ -146,6 +149,7 @@ impl Connection {
             self.poll_waits(cx);
             // What was read and put off for want of room may go on.
             let resumed = self.resume();
+            self.use_up();
             let moved = self.poll_write(cx).and_then(|wrote| Ok(self.poll_read(cx)? || wrote));
             let moved = match moved {
                 Ok(moved) => moved,
@@ -346,7 +350,7 @@ impl Connection {
 
     /// Reads once, and handles every whole frame.
     fn poll_read(&mut self, cx: &mut Context<'_>) -> Result<bool> {
-        if !self.may_take() || !self.may_come(cx) {
+        if self.ended || !self.may_take() || !self.may_come(cx) {
             return Ok(false);
         }
         SCRATCH.with_borrow_mut(|scratch| {
@@ -360,8 +364,7 @@ impl Connection {
             let bytes = buffer.filled();
             if bytes.is_empty() {
                 // The other end has closed, or at least will send no more: it may still read answers.
-                self.closing = true;
-                self.waits.end();
+                self.ended = true;
                 return Ok(true);
             }
             self.hosted.counters.received_bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
@@ -376,6 +379,15 @@ impl Connection {
             }
             Ok(true)
         })
+    }
+
+    /// Once the other end sends no more: nothing is waited for on its behalf, and when no whole frame is put off any more, the
+    /// connection ends.
+    fn use_up(&mut self) {
+        if self.ended && !self.closing {
+            self.waits.end();
+            self.closing = matches!(split(&self.input, FRAME_MAX_BYTES), Ok(None));
+        }
     }
 
     /// Handles whole frames that were put off.

@@ -5,7 +5,7 @@ use crate::{
     documents,
     memory::{self, Reservation, SMALL_BYTES},
 };
-use millrace_node::{AppendOptions, Door, Held, Receipt, Record};
+use millrace_node::{AppendOptions, BATCH_RECORDS_MAX, Door, Held, Receipt, Record};
 use millrace_wire::{
     Code, Error, Result,
     protocol::{
@@ -187,6 +187,10 @@ impl Connection {
 
     fn append_many(&mut self, door: &Door, frame: &Frame<'_>) -> Result<()> {
         let AppendMany { records, durability, key } = frame.message()?;
+        if records.len() > BATCH_RECORDS_MAX {
+            let count = records.len();
+            return Err(Code::ValueInvalid.error(format!("{count} records at once; 1 to {BATCH_RECORDS_MAX} may be")));
+        }
         let records: Vec<(&str, &[u8])> = records.iter().map(|record| (record.log, record.data)).collect();
         let held = door.append_many(&records, AppendOptions { durability, key, ..options(frame) });
         self.answer(frame.heading.request, held.map(Answer::AppendedMany));

@@ -295,6 +295,11 @@ impl Dispatcher {
         self.shared.state().failure.clone()
     }
 
+    /// No run is started any more; those in progress go on.
+    pub fn stop_starting(&self) {
+        self.shared.stop_starting();
+    }
+
     /// Stops; runs in progress get `drain` to end and are published. After this nothing is published any more.
     pub fn stop(&mut self, drain: Duration) -> Result<()> {
         self.shared.stop_starting();

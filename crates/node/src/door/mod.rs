@@ -42,6 +42,7 @@ impl Served {
     pub fn new(name: Name, namespace: Namespace) -> Result<Served> {
         let watch = Watch::start(namespace.journal().clone())
             .map_err(|error| Code::HostStart.error(format!("a thread could not be started: {error}")))?;
+        namespace.read_keys();
         Ok(Served { inner: Arc::new(Inner { name, namespace, watch: Arc::new(watch) }) })
     }
 

@@ -13,10 +13,10 @@ use std::{
     },
     task::{Context, Poll, Waker},
     thread::{self, JoinHandle},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
-/// How long the thread sleeps at most: a removed log is noticed that late.
+/// How long the thread sleeps at most, and how often it looks whether logs are still there.
 const SLICE: Duration = Duration::from_millis(500);
 
 /// Those who wait for one log. However many they are, an append to another log costs them one look together.
@@ -83,16 +83,20 @@ impl Drop for Watch {
 
 impl Shared {
     fn watch(&self) {
+        let mut looked = Instant::now();
         while !self.stopped.load(Ordering::Acquire) {
             if !self.any.load(Ordering::Acquire) {
                 thread::park_timeout(SLICE);
                 continue;
             }
             let tail = self.journal.tail();
-            self.look(false);
-            if self.journal.wait(tail, SLICE) == tail {
-                self.look(true); // Nothing was appended for a while: is every log still there?
+            // However much is appended meanwhile: is every log still there?
+            let removals = looked.elapsed() >= SLICE;
+            if removals {
+                looked = Instant::now();
             }
+            self.look(removals);
+            self.journal.wait(tail, SLICE);
         }
     }
 

@@ -43,17 +43,22 @@ pub(super) fn tell(journal: &Journal, lost: &[LostRecords], runs: &BTreeMap<Name
     Ok(())
 }
 
-/// Runs that were noted when the namespace was salvaged, records that were, and what is lost now.
-type Told = (BTreeMap<Name, u64>, Vec<LostRecords>, Vec<LostRecords>);
+/// The last record of the noted range of `log` that `seqno` is in, if that is known to be lost since the namespace was salvaged.
+pub(crate) fn noted(journal: &Journal, log: &str, seqno: u64) -> Result<Option<u64>> {
+    let (_, ranges) = notes(journal)?;
+    let within = |&&(from, to): &&(u64, u64)| (from..=to).contains(&seqno);
+    Ok(ranges.iter().filter(|(name, _)| ***name == *log).flat_map(|(_, ranges)| ranges).find(within).map(|(_, to)| *to))
+}
 
-/// Tells what was noted when the namespace was salvaged from what is lost now.
-pub(super) fn told(journal: &Journal, lost: Vec<LostRecords>) -> Result<Told> {
-    let mut runs: BTreeMap<Name, u64> = BTreeMap::new();
-    let mut known: BTreeMap<LogName, Vec<(u64, u64)>> = BTreeMap::new();
+/// How many runs of which function were noted, and which records of which log.
+type Notes = (BTreeMap<Name, u64>, BTreeMap<LogName, Vec<(u64, u64)>>);
+
+/// All that was noted. A note that is lost, too, tells nothing: what stood in it counts as lost.
+fn notes(journal: &Journal) -> Result<Notes> {
+    let (mut runs, mut known) = Notes::default();
     let (catalog, mut payload) = (journal.catalog()?, Vec::new());
     if let Some(log) = catalog.log(LOG) {
         for seqno in log.earliest().max(1)..=log.latest() {
-            // A note that is lost, too, tells nothing: what stood in it counts as lost.
             if journal.get(log, seqno, &mut payload).is_ok()
                 && let Ok(note) = serde_json::from_slice::<Note>(&payload)
             {
@@ -64,6 +69,15 @@ pub(super) fn told(journal: &Journal, lost: Vec<LostRecords>) -> Result<Told> {
             }
         }
     }
+    Ok((runs, known))
+}
+
+/// Runs that were noted when the namespace was salvaged, records that were, and what is lost now.
+type Told = (BTreeMap<Name, u64>, Vec<LostRecords>, Vec<LostRecords>);
+
+/// Tells what was noted when the namespace was salvaged from what is lost now.
+pub(super) fn told(journal: &Journal, lost: Vec<LostRecords>) -> Result<Told> {
+    let (runs, known) = notes(journal)?;
     let (mut noted, mut others) = (Vec::new(), Vec::new());
     for lost in lost {
         let ranges = known.get(&lost.log).map_or(&[][..], |ranges| ranges);

@@ -6,7 +6,7 @@
 //! ```
 
 mod backup;
-mod holes;
+pub(crate) mod holes;
 mod inspect;
 pub(crate) mod lost;
 

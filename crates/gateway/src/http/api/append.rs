@@ -15,14 +15,19 @@ use hyper::{
     body::{Bytes, Incoming},
     header::{CONTENT_TYPE, HeaderValue, LOCATION},
 };
-use millrace_node::{AppendOptions, Receipt};
+use millrace_node::{AppendOptions, BATCH_RECORDS_MAX, Receipt};
 use millrace_wire::{Code, EventId, Result};
-use serde::{Deserialize, Serialize};
+use serde::{
+    Deserialize, Deserializer, Serialize,
+    de::{IgnoredAny, SeqAccess, Visitor},
+};
 use serde_json::value::RawValue;
-use std::borrow::Cow;
+use std::{borrow::Cow, fmt};
 
 /// Most bytes of several records in JSON: base64 makes a third more of them.
 const BATCH_MAX_BYTES: usize = 24 << 20;
+/// So much is told of what is wrong with a text.
+const FAULT_MAX_CHARS: usize = 300;
 
 /// What the headers ask for.
 fn options(headers: &HeaderMap) -> Result<AppendOptions<'_>> {
@@ -111,6 +116,40 @@ impl NewRecord<'_> {
     }
 }
 
+/// A list of records, of which no more are kept than may be appended at once: each takes more room than its text.
+struct NewRecords<'b> {
+    kept: Vec<NewRecord<'b>>,
+    count: usize,
+}
+
+impl<'de> Deserialize<'de> for NewRecords<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct List;
+        impl<'de> Visitor<'de> for List {
+            type Value = NewRecords<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a list")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
+                let mut kept = Vec::new();
+                while kept.len() < BATCH_RECORDS_MAX
+                    && let Some(record) = list.next_element()?
+                {
+                    kept.push(record);
+                }
+                let mut count = kept.len();
+                while list.next_element::<IgnoredAny>()?.is_some() {
+                    count += 1;
+                }
+                Ok(NewRecords { kept, count })
+            }
+        }
+        deserializer.deserialize_seq(List)
+    }
+}
+
 #[derive(Serialize)]
 struct AppendedMany {
     records: Vec<Appended>,
@@ -123,6 +162,15 @@ struct Appended {
     id: Option<String>,
 }
 
+/// What is wrong with a text. It may quote any amount of it.
+fn brief(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    match text.char_indices().nth(FAULT_MAX_CHARS) {
+        None => text,
+        Some((at, _)) => format!("{}… at line {} column {}", &text[..at], error.line(), error.column()),
+    }
+}
+
 async fn many(
     session: &Session,
     namespace: &str,
@@ -133,8 +181,12 @@ async fn many(
     let options = options(headers)?;
     let door = session.door(namespace)?;
     let data = body::read(body, BATCH_MAX_BYTES).await?;
-    let records: Vec<NewRecord<'_>> = serde_json::from_slice(&data.bytes)
-        .map_err(|error| Code::HttpBodyInvalid.error(format!("the body is not a list of records: {error}")))?;
+    let NewRecords { kept: records, count } = serde_json::from_slice(&data.bytes).map_err(|error| {
+        Code::HttpBodyInvalid.error(format!("the body is not a list of records: {}", brief(&error)))
+    })?;
+    if count > BATCH_RECORDS_MAX {
+        return Err(Code::ValueInvalid.error(format!("{count} records at once; 1 to {BATCH_RECORDS_MAX} may be")));
+    }
     let mut owned: Vec<(&str, Vec<u8>)> = Vec::with_capacity(records.len());
     for (n, record) in records.iter().enumerate() {
         let fault = |fault: String| Code::HttpBodyInvalid.error(format!("record {n} of the list: {fault}"));
