@@ -2,7 +2,17 @@
 
 use millrace_tests::{Ended, Host, Place, end, eventually};
 use serde_json::Value;
-use std::{path::Path, process::Command};
+use std::{
+    io::Write,
+    path::Path,
+    process::{Command, Stdio},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread::{self, JoinHandle},
+    time::Duration,
+};
 
 /// A place and its host, which comes back under the port that it had.
 struct Station {
@@ -241,6 +251,73 @@ fn mistakes_are_told_where_they_can_be_mended() {
     let outbox = here.link("outbox", &name).unwrap();
     assert_eq!((&outbox["sent"], &outbox["dead"], &outbox["acked"]), (&1.into(), &2.into(), &3.into()), "{outbox}");
     assert!(dead[0].contains("MR2101") && dead[1].contains("MR2101"), "{dead:?}");
+}
+
+/// Appends to a log, many times a second, until it is dropped.
+struct Stream {
+    over: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Stream {
+    fn into(station: &Station, log: &str) -> Self {
+        let mut command = station.place.command(["log", "append", log, "--lines", "--quiet"]);
+        let mut child = command.stdin(Stdio::piped()).spawn().unwrap();
+        let over = Arc::new(AtomicBool::new(false));
+        let (stop, mut stdin) = (over.clone(), child.stdin.take().unwrap());
+        let thread = thread::spawn(move || {
+            while !stop.load(Ordering::Relaxed) && stdin.write_all(b"x\n").is_ok() {
+                thread::sleep(Duration::from_millis(20));
+            }
+            drop(stdin);
+            child.wait().unwrap();
+        });
+        Self { over, thread: Some(thread) }
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        self.over.store(true, Ordering::Relaxed);
+        self.thread.take().unwrap().join().unwrap();
+    }
+}
+
+#[test]
+fn a_circle_that_closes_under_load_is_refused_and_a_busy_relay_can_be_removed() {
+    let stations = [Place::new(), Place::new(), Place::new()].map(Station::new);
+    for station in &stations {
+        station.log("raw");
+    }
+    let [a, b, c] = &stations;
+    let stream = Stream::into(b, "raw");
+    let relay = |from: &Station, to: &Station| drop(from.run(&["relay", "add", "raw", &to.address("raw")]).ok());
+    relay(b, c);
+    eventually("records arrive", || c.latest("raw") > 10);
+    relay(a, b);
+    eventually("the other side is met", || !a.link("relay", "raw").unwrap()["peer"].is_null());
+    relay(c, a);
+    let stopped = |station: &Station| station.link("relay", "raw").unwrap()["code"] == "MR6068";
+    eventually("the circle is refused", || stations.iter().any(stopped));
+    // While records still come, a relay that is not stopped is removed.
+    let (here, there) = if stopped(b) { (c, a) } else { (b, c) };
+    let said = here.run(&["relay", "rm", "raw"]).ok();
+    assert!(said.text().contains("takes up no more records"), "{}", said.text());
+    eventually("it is gone", || here.link("relay", "raw").is_none());
+    let (gone, left) = (here.latest("raw"), there.latest("raw"));
+    if std::ptr::eq(here, b) {
+        eventually("records go on coming", || here.latest("raw") > gone + 20);
+        assert_eq!(there.latest("raw"), left, "what is gone forwards nothing");
+    }
+    drop(stream);
+    let all = || stations.iter().map(|station| station.latest("raw")).sum::<u64>();
+    let has_nothing_to_do = |station: &Station| {
+        station.link("relay", "raw").is_none_or(|link| link["state"] == "stopped" || link["lag_records"] == 0)
+    };
+    eventually("nothing goes round", || {
+        let before = all();
+        stations.iter().all(has_nothing_to_do) && all() == before
+    });
 }
 
 #[test]

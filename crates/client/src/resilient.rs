@@ -178,7 +178,8 @@ pub struct ResilientTail {
 impl ResilientTail {
     /// Where another tail would have to begin, to bring what this one has not.
     pub fn cursor(&self) -> Cursor {
-        self.cursor
+        // It knows which log it follows before the first record comes.
+        self.tail.as_ref().map_or(self.cursor, Tail::cursor)
     }
 
     /// The next records; at least one.
@@ -191,6 +192,7 @@ impl ResilientTail {
                     return Ok(batch);
                 }
                 Err(error) if is_lost(&error) => {
+                    self.cursor = self.cursor();
                     self.tail = None;
                     let backoff = backoff.get_or_insert_with(|| Backoff::new(&self.resilient.inner.options));
                     tokio::time::sleep(backoff.next(error)?).await;

@@ -1,6 +1,6 @@
 //! A namespace that another process serves looks as it does by its files.
 
-use millrace_tests::{Host, Place, eventually};
+use millrace_tests::{Host, Place, eventually, wait};
 use serde_json::Value;
 use std::{
     fs,
@@ -168,6 +168,33 @@ fn a_damaged_record_is_told_in_its_place_here_and_from_afar() {
         let lines = fs::read_to_string(place.path().join("a.ndjson")).unwrap();
         assert_eq!(lines.lines().count(), 3, "what can be read is in place");
         fs::remove_file(place.path().join("a.ndjson")).unwrap();
+        for ends in [&["--no-follow"][..], &["--until-idle", "1ms"]] {
+            let tail = place.run(at(target, &[&["log", "tail", "a", "--raw", "--from", "1"], ends].concat()));
+            assert_eq!((tail.code, tail.text()), (1, "one\nthree\nfour\n"), "{tail:?}");
+            assert!(tail.stderr.contains("MR2010"), "{tail:?}");
+        }
+    }
+}
+
+#[test]
+fn a_tail_ends_when_its_log_is_made_anew_here_and_from_afar() {
+    let (place, _host, address) = served();
+    for target in [place.namespace().to_str().unwrap(), &address] {
+        place.run(["log", "create", "b"]).ok();
+        place.run(["log", "append", "b", "old 1"]).ok();
+        let tail = ["log", "tail", "b", "--raw", "--until-idle", "120s"];
+        let mut tail = place.command(at(target, &tail));
+        let mut tail = tail.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut told = BufReader::new(tail.stdout.take().unwrap()).lines().map(Result::unwrap);
+        assert_eq!(told.next().as_deref(), Some("old 1"));
+        place.run(["log", "rm", "b"]).ok();
+        place.run(["log", "create", "b"]).ok();
+        place.feed(["log", "append", "b", "--lines"], b"new 1\nnew 2\nnew 3\n").ok();
+        // It may have noticed while there was none.
+        let (told, said) = (told.collect::<Vec<_>>(), std::io::read_to_string(tail.stderr.take().unwrap()).unwrap());
+        assert_eq!((wait(&mut tail, "the tail"), told), (1, Vec::new()), "{said}");
+        assert!(said.contains("MR6024") || said.contains("MR2101"), "{said}");
+        place.run(["log", "rm", "b"]).ok();
     }
 }
 

@@ -42,8 +42,8 @@ pub fn prepare(namespace: &Namespace, life: u64) {
     for name in [format!("going-{life}"), format!("stands-{life}")] {
         relay(namespace, &name).unwrap();
     }
-    let key = namespace.links().senders().map(|_| ()).and_then(|()| namespace.links().relay(&format!("stands-{life}")));
-    let key = millrace_node::links::LinkKey::Relay(key.unwrap().id);
+    let stands = namespace.links().relay(&format!("stands-{life}")).unwrap();
+    let key = millrace_node::links::LinkKey::Relay(stands.id);
     namespace.links().stop(&key, Code::LinkStopped.error("somebody wanted it"));
     for peer in [format!("going-{life}"), format!("anew-{life}")] {
         namespace.append(&dead(&peer), b"nobody is there", AppendOptions::default()).unwrap();

@@ -4,6 +4,7 @@ use millrace_client::{
     AppendOptions, Client, Options, Place as Address, Resilient, TailOptions, Wait, blocking, blocking::Pipeline,
 };
 use millrace_tests::{Host, PATIENCE, Place, eventually};
+use millrace_wire::Code;
 use std::{
     collections::HashSet,
     net::TcpListener,
@@ -245,4 +246,24 @@ fn a_slow_reader_gets_every_large_record() {
         tail.cancel();
         assert_eq!(tail.next().await.unwrap_err().code().id(), "MR6129");
     });
+}
+
+#[test]
+fn a_tail_knows_which_log_it_follows_before_the_first_record_comes() {
+    let mut mortal = Mortal::new();
+    let resilient = Resilient::new(farm(mortal.port), patient());
+    let runtime = runtime(0);
+    let mut tail = runtime.block_on(resilient.tail("raw", 1, TailOptions::default())).unwrap();
+    eventually("the tail stands somewhere", || {
+        let news = runtime.block_on(async { tokio::time::timeout(Duration::from_millis(20), tail.next_batch()).await });
+        assert!(news.is_err(), "there are no records: {news:?}");
+        tail.cursor().incarnation != 0
+    });
+    drop(mortal.host.take());
+    mortal.place.run(["log", "rm", "raw"]).ok();
+    mortal.place.run(["log", "create", "raw"]).ok();
+    mortal.place.feed(["log", "append", "raw", "--lines"], b"1\n2\n3\n").ok();
+    mortal.live();
+    let told = runtime.block_on(async { tokio::time::timeout(PATIENCE, tail.next_batch()).await }).unwrap();
+    assert_eq!(told.unwrap_err().code(), Code::CursorIncarnation);
 }

@@ -1,6 +1,6 @@
 //! A namespace by its files.
 
-use super::{Found, Receipt, docs};
+use super::{Found, Receipt, check_incarnation, docs};
 use crate::report::Outcome;
 use docs::{FunctionDoc, LinkDoc, LogDoc, RunDoc, WhyDoc};
 use millrace_node::{
@@ -68,13 +68,18 @@ pub fn append_many(
 pub fn read(
     namespace: &Namespace,
     log: &str,
-    from: u64,
-    to: u64,
+    incarnation: Option<u32>,
+    (from, to): (u64, u64),
     visit: &mut dyn FnMut(u64, Found) -> Outcome,
 ) -> Outcome {
     let mut next = from;
     while next <= to {
-        match namespace.get(log, next) {
+        let read = namespace.get(log, next);
+        if incarnation.is_some() {
+            // Ids of logs only grow: if it is the same now, it was when it was read.
+            check_incarnation(log, incarnation, Some(namespace.log(log)?.id()))?;
+        }
+        match read {
             Ok(record) => visit(next, Found::Record(record))?,
             // What was appended meanwhile pushed it out of the history.
             Err(error) if error.code() == Code::BelowHistory => {

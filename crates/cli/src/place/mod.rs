@@ -156,9 +156,28 @@ impl Place {
 
     /// Reads `from` to `to`, in order; `visit` hears what stands at each place.
     pub fn read(&self, log: &str, from: u64, to: u64, visit: &mut dyn FnMut(u64, Found) -> Outcome) -> Outcome {
+        self.read_of(log, None, (from, to), visit)
+    }
+
+    /// The same, of one incarnation of the log and of no other.
+    pub fn read_of(
+        &self,
+        log: &str,
+        incarnation: Option<u32>,
+        range: (u64, u64),
+        visit: &mut dyn FnMut(u64, Found) -> Outcome,
+    ) -> Outcome {
         match self {
-            Place::Local(namespace) => local::read(namespace, log, from, to, visit),
-            Place::Remote(remote, _) => remote.read(log, from, to, visit),
+            Place::Local(namespace) => local::read(namespace, log, incarnation, range, visit),
+            Place::Remote(remote, _) => remote.read(log, incarnation, range, visit),
+        }
+    }
+
+    /// Which log of its name it is; nothing if its host does not say.
+    pub fn incarnation(&self, log: &str) -> Result<Option<u32>> {
+        match self {
+            Place::Local(namespace) => Ok(Some(namespace.log(log)?.id())),
+            Place::Remote(remote, _) => remote.incarnation(log),
         }
     }
 
@@ -247,6 +266,14 @@ impl Place {
             Place::Remote(remote, _) => remote.why(target),
         }
     }
+}
+
+/// Numbers of another log say nothing of how far this one was read.
+pub fn check_incarnation(log: &str, wanted: Option<u32>, found: Option<u32>) -> Result<()> {
+    if wanted.is_some() && wanted != found {
+        return Err(Code::CursorIncarnation.error(format!("log '{log}' was removed and made anew")));
+    }
+    Ok(())
 }
 
 pub fn local_only(target: &Target) -> Error {

@@ -3,7 +3,7 @@
 //! One command asks one thing after the other, so its own thread writes and reads the socket.
 
 use super::{
-    Found, Receipt,
+    Found, Receipt, check_incarnation,
     docs::{EntriesDoc, FunctionDoc, LinkDoc, LogDoc, RunDoc, WhyDoc, state_word},
     entries::Start,
 };
@@ -217,11 +217,31 @@ impl Remote {
         self.client.get(log, seqno, Wait::default()).map(record)
     }
 
-    pub fn read(&self, log: &str, from: u64, to: u64, visit: &mut dyn FnMut(u64, Found) -> Outcome) -> Outcome {
+    pub fn incarnation(&self, log: &str) -> Result<Option<u32>> {
+        Ok(Some(self.log(log)?.incarnation).filter(|incarnation| *incarnation != 0))
+    }
+
+    /// Fails if the log is not this one now.
+    fn still_is(&self, log: &str, incarnation: Option<u32>) -> Result<()> {
+        incarnation.map_or(Ok(()), |_| check_incarnation(log, incarnation, self.incarnation(log)?))
+    }
+
+    pub fn read(
+        &self,
+        log: &str,
+        incarnation: Option<u32>,
+        (from, to): (u64, u64),
+        visit: &mut dyn FnMut(u64, Found) -> Outcome,
+    ) -> Outcome {
         let mut next = from;
         while next <= to {
             let count = u32::try_from(to - next + 1).unwrap_or(u32::MAX).min(BATCH_RECORDS_MAX as u32);
-            match self.client.range(log, next, count, None) {
+            let read = self.client.range(log, next, count, None);
+            match &read {
+                Ok(batch) => check_incarnation(log, incarnation, Some(batch.cursor.incarnation))?,
+                Err(_) => self.still_is(log, incarnation)?,
+            }
+            match read {
                 Ok(batch) if batch.records.is_empty() => {
                     let detail = format!("record {next} of log '{log}' is not there any more");
                     return Err(Code::AboveTail.error(detail).into());
@@ -240,7 +260,9 @@ impl Remote {
                 }
                 // One of them is; those before it are read one by one.
                 Err(error) if error.code() == Code::EntryDamaged => {
-                    match self.get(log, next) {
+                    let got = self.get(log, next);
+                    self.still_is(log, incarnation)?;
+                    match got {
                         Ok(record) => visit(next, Found::Record(record))?,
                         Err(error) if error.code() == Code::EntryDamaged => visit(next, Found::Damaged(error))?,
                         Err(error) => return Err(error.into()),

@@ -45,6 +45,14 @@ pub(super) struct Other {
     pub epoch: u32,
 }
 
+/// What came over a connection.
+pub(super) enum Answer<T> {
+    /// A message.
+    Taken(T),
+    /// The request of this number failed.
+    Failed(u64, Error),
+}
+
 /// A connection over which the handshake is done.
 pub(super) struct Line {
     stream: TcpStream,
@@ -213,6 +221,19 @@ impl Line {
     ///
     /// A failure in its place, the end of the connection, or silence for too long.
     pub fn poll<T>(&mut self, patience: Duration, take: impl FnOnce(&Frame<'_>) -> Result<T>) -> Result<Option<T>> {
+        Ok(match self.answer(patience, take)? {
+            Some(Answer::Taken(taken)) => Some(taken),
+            Some(Answer::Failed(_, error)) => return Err(error),
+            None => None,
+        })
+    }
+
+    /// The same, where failures are answers: to which request.
+    pub fn answer<T>(
+        &mut self,
+        patience: Duration,
+        take: impl FnOnce(&Frame<'_>) -> Result<T>,
+    ) -> Result<Option<Answer<T>>> {
         let deadline = Instant::now() + patience;
         loop {
             match split(&self.input[self.used..], FRAME_MAX_BYTES)? {
@@ -220,8 +241,8 @@ impl Line {
                     self.used += length;
                     match frame.kind {
                         Pong::TYPE => continue,
-                        Failure::TYPE => return Err(failure(&frame)?),
-                        _ => return take(&frame).map(Some),
+                        Failure::TYPE => return Ok(Some(Answer::Failed(frame.heading.request, failure(&frame)?))),
+                        _ => return take(&frame).map(|taken| Some(Answer::Taken(taken))),
                     }
                 }
                 None => self.forget_used(),

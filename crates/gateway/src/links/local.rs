@@ -16,13 +16,12 @@ pub(super) fn run(link: &Link, mut sender: Sender, pace: &mut Pace) -> Result<En
     link.contact();
     pace.succeeded();
     while !link.shared.is_stopping() {
+        // Before each delivery: a busy stream never pauses.
+        if sender.is_overtaken()? || sender.is_path_stale() {
+            return Ok(End::Again);
+        }
         let Some(batch) = sender.next(BATCH_BYTES)? else {
-            if !sender.wait(IDLE)? && link.links.sender(&link.key)?.is_none() {
-                return Ok(End::Gone);
-            }
-            if sender.is_path_stale() {
-                return Ok(End::Again);
-            }
+            sender.wait(IDLE)?;
             continue;
         };
         let accepted = inbox.accept(&inbound, hello.epoch, &batch.deliver(0))?;

@@ -155,8 +155,7 @@ impl Supervisor {
                 let _ = running.thread.join();
             }
         }
-        let mut wanted: Vec<LinkKey> = self.links.senders()?.iter().map(|sender| sender.key().clone()).collect();
-        wanted.extend(self.links.pullers()?.iter().map(millrace_node::links::Puller::key));
+        let wanted = self.links.wanted()?;
         for key in wanted.into_iter().filter(|key| !self.running.contains_key(key)).collect::<Vec<_>>() {
             let link =
                 Arc::new(Link::new(key.clone(), self.links.clone(), self.namespace.clone(), self.shared.clone()));

@@ -2,7 +2,7 @@
 
 use super::{
     End, Link,
-    line::{self, Line},
+    line::{self, Answer, Line},
     pace::Pace,
 };
 use millrace_node::links::{LinkKey, Puller};
@@ -17,23 +17,28 @@ const CREDIT: u32 = 8192;
 const PATIENCE: Duration = Duration::from_secs(30);
 /// How often it is asked how far the log over there is, and whether its own sources are what they were.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
+/// How often it is looked whether the relay is still wanted.
+const WANTED_EVERY: Duration = Duration::from_millis(200);
 
 /// One connection, from asking how things stand over there to whatever ends it.
 pub(super) fn run(link: &Link, mut puller: Puller, pace: &mut Pace) -> Result<End> {
     let peer = puller.address().peer.clone();
     let clock = || link.namespace.journal().clock();
     let mut line = Line::connect(&peer, clock(), &|| link.shared.is_stopping(), |stream| link.opened(stream))?;
+    let other = (line.other.namespace, line.other.epoch);
+    let source = source(&mut line, puller.log()).map_err(|error| puller.missing(other.0, error))?;
     let newest = newest(&mut line, puller.log())?;
     let upstream = upstream(&mut line)?;
-    let other = (line.other.namespace, line.other.epoch);
-    let mut from = puller.begin(other, upstream.as_ref().map(|(_, note)| &**note), newest)?;
+    let note = upstream.as_ref().map(|(_, note)| &**note);
+    let mut from = puller.begin(other, note, newest, source.incarnation)?;
     link.contact();
     link.live().newest = newest;
     pace.succeeded();
-    if let Some(earliest) = earliest(&mut line, puller.log())? {
+    if let Some(earliest) = source.earliest {
         from = puller.passed_by(earliest)?;
     }
-    let tail = Tail { log: puller.log(), from, incarnation: 0, credit: CREDIT, durability: None };
+    let incarnation = source.incarnation.unwrap_or(0);
+    let tail = Tail { log: puller.log(), from, incarnation, credit: CREDIT, durability: None };
     let tail = line.send(clock(), &tail)?;
     line.flush()?;
     follow(link, &mut puller, &mut line, tail, upstream.map_or(0, |(number, _)| number))
@@ -50,7 +55,14 @@ enum News {
 fn follow(link: &Link, puller: &mut Puller, line: &mut Line, tail: u64, upstream: u64) -> Result<End> {
     let epoch = line.other.epoch;
     let (mut looked, mut asked) = (Instant::now(), (0, 0));
+    let mut wanted = Instant::now();
     while !link.shared.is_stopping() {
+        if wanted.elapsed() >= WANTED_EVERY {
+            wanted = Instant::now();
+            if !still_wanted(link)? {
+                return Ok(End::Gone);
+            }
+        }
         let clock = link.namespace.journal().clock();
         if looked.elapsed() >= LOOK_EVERY {
             looked = Instant::now();
@@ -59,18 +71,19 @@ fn follow(link: &Link, puller: &mut Puller, line: &mut Line, tail: u64, upstream
             asked.1 = line.send(clock, &Latest { log, above: 0, wait_ms: 0, durability: None })?;
             line.flush()?;
         }
-        let news = line.poll(Duration::from_millis(200), |frame| read(puller, epoch, asked, frame));
-        let news = match news {
-            // Over there nothing ever came from elsewhere.
-            Err(error) if error.code() == Code::LogNotFound && upstream == 0 => continue,
-            news => news?,
+        let news = match line.answer(WANTED_EVERY, |frame| read(puller, epoch, asked, frame))? {
+            Some(Answer::Taken(news)) => Some(news),
+            // Over there nothing ever came from elsewhere. Of the log that is followed, the same means that it is gone.
+            Some(Answer::Failed(request, error))
+                if request == asked.1 && error.code() == Code::LogNotFound && upstream == 0 =>
+            {
+                continue;
+            }
+            Some(Answer::Failed(_, error)) => return Err(error),
+            None => None,
         };
         match news {
-            None => {
-                if !still_wanted(link)? {
-                    return Ok(End::Gone);
-                }
-            }
+            None => {}
             Some(News::Taken { records, bytes, last }) => {
                 link.well(records, bytes);
                 if records == 0 {
@@ -144,8 +157,15 @@ fn upstream(line: &mut Line) -> Result<Option<(u64, Vec<u8>)>> {
     }
 }
 
-/// The oldest record over there.
-fn earliest(line: &mut Line, log: &str) -> Result<Option<u64>> {
+/// What is to be known of the log over there.
+struct Source {
+    /// The oldest record.
+    earliest: Option<u64>,
+    /// Which log of its name it is.
+    incarnation: Option<u32>,
+}
+
+fn source(line: &mut Line, log: &str) -> Result<Source> {
     let path = format!("logs/{log}");
     line.send(millrace_wire::Hlc::default(), &Show { path: &path })?;
     line.flush()?;
@@ -153,7 +173,8 @@ fn earliest(line: &mut Line, log: &str) -> Result<Option<u64>> {
         let document: Document<'_> = line::expect(frame)?;
         let log: serde_json::Value = serde_json::from_str(document.json)
             .map_err(|error| Code::FrameMalformed.error(format!("the document of a log: {error}")))?;
-        Ok(log["earliest"].as_u64())
+        let incarnation = log["incarnation"].as_u64().and_then(|number| number.try_into().ok());
+        Ok(Source { earliest: log["earliest"].as_u64(), incarnation })
     })
 }
 

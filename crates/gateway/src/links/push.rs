@@ -62,19 +62,23 @@ pub(super) fn run(link: &Link, mut sender: Sender, pace: &mut Pace) -> Result<En
         }
         return Ok(End::Gone);
     }
-    let course = Course::of(link)?;
-    carry(link, &mut sender, &mut line, opening, &course)
+    carry(link, &mut sender, &mut line, opening)
 }
 
 /// Sends and hears until something ends it.
-fn carry(link: &Link, sender: &mut Sender, line: &mut Line, opening: u64, course: &Option<Course>) -> Result<End> {
+fn carry(link: &Link, sender: &mut Sender, line: &mut Line, opening: u64) -> Result<End> {
     let mut flights: VecDeque<Flight> = VecDeque::new();
-    let mut flying = 0;
+    let (mut flying, mut is_over) = (0, false);
     loop {
         if link.shared.is_stopping() {
             return Ok(End::Gone);
         }
-        while flights.len() < WINDOW && (flying < WINDOW_BYTES || flights.is_empty()) {
+        while !is_over && flights.len() < WINDOW && (flying < WINDOW_BYTES || flights.is_empty()) {
+            // Before each delivery: a busy stream never pauses, and a circle least of all.
+            is_over = sender.is_overtaken()? || sender.is_path_stale();
+            if is_over {
+                break; // What is in flight is still answered.
+            }
             let Some(batch) = sender.next(BATCH_BYTES).map_err(|error| ended(link, error))? else { break };
             line.send(link.namespace.journal().clock(), &batch.deliver(opening))?;
             flying += batch.bytes();
@@ -82,9 +86,10 @@ fn carry(link: &Link, sender: &mut Sender, line: &mut Line, opening: u64, course
             line.flush()?;
         }
         let Some(oldest) = flights.front() else {
-            if !idle(link, sender, line, course)? {
+            if is_over {
                 return Ok(End::Again);
             }
+            idle(link, sender, line)?;
             continue;
         };
         if oldest.sent.elapsed() > ANSWER_PATIENCE {
@@ -97,15 +102,16 @@ fn carry(link: &Link, sender: &mut Sender, line: &mut Line, opening: u64, course
         link.well(flight.records, flight.bytes as u64);
         match sender.answered(&delivered).map_err(|error| ended(link, error))? {
             Verdict::Go | Verdict::Drain => {}
+            Verdict::Retry(..) if is_over => {}
             Verdict::Retry(after, error) => link.pause(&error, after.min(RETRY_MAX)),
         }
     }
 }
 
-/// Nothing is in flight and nothing is to be sent: waits, and looks whether all is as it was.
-fn idle(link: &Link, sender: &Sender, line: &mut Line, course: &Option<Course>) -> Result<bool> {
+/// Nothing is in flight and nothing is to be sent: waits for something, at most for a moment.
+fn idle(link: &Link, sender: &Sender, line: &mut Line) -> Result<()> {
     if sender.wait(IDLE)? {
-        return Ok(true);
+        return Ok(());
     }
     // Keeps the connection alive, and hears of its end.
     let heard = line.poll(Duration::ZERO, |_| Ok(()))?;
@@ -113,7 +119,7 @@ fn idle(link: &Link, sender: &Sender, line: &mut Line, course: &Option<Course>) 
         return Err(Code::MessageUnexpected.error("an answer to nothing"));
     }
     link.contact_at(line.heard());
-    Ok(!sender.is_path_stale() && Course::of(link)? == *course)
+    Ok(())
 }
 
 /// Waits for the first message; whether there is one.
@@ -127,33 +133,6 @@ fn wait(link: &Link, sender: &Sender) -> Result<bool> {
         }
     }
     Ok(false)
-}
-
-/// What somebody may have decided about a link while it runs.
-#[derive(PartialEq, Eq)]
-struct Course {
-    generation: u32,
-    leaving: bool,
-    stopped: bool,
-}
-
-impl Course {
-    fn of(link: &Link) -> Result<Option<Self>> {
-        let course = |course: &millrace_node::links::Course, leaving| Self {
-            generation: course.generation,
-            leaving,
-            stopped: course.stopped.is_some(),
-        };
-        Ok(match &link.key {
-            LinkKey::Outbox(name) => {
-                link.links.peers()?.iter().find(|peer| peer.name == *name).map(|peer| course(&peer.course, false))
-            }
-            LinkKey::Relay(id) => {
-                let relays = link.links.relays()?;
-                relays.iter().find(|relay| relay.id == *id).map(|relay| course(&relay.course, relay.leaving))
-            }
-        })
-    }
 }
 
 /// Whether a refusal to open the stream cannot pass by itself. A log that is not there yet may come.

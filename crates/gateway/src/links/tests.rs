@@ -330,3 +330,126 @@ fn relays_within_a_namespace_copy_and_removed_ones_stop() {
     b.wait_for("other", 1);
     assert_eq!((a.namespace.latest("copy").unwrap(), b.namespace.latest("raw").unwrap()), (300, 300));
 }
+
+/// Appends to a log without a pause that would be long enough for a link to look around in, until it is dropped.
+struct Busy {
+    over: Arc<AtomicBool>,
+    thread: Option<thread::JoinHandle<()>>,
+}
+
+impl Busy {
+    fn with(place: &Place, log: &str) -> Self {
+        let over = Arc::new(AtomicBool::new(false));
+        let (stop, namespace, log) = (over.clone(), place.namespace.clone(), log.to_owned());
+        let thread = thread::spawn(move || {
+            while !stop.load(Ordering::Relaxed) {
+                namespace.append(&log, b"x", AppendOptions::default()).unwrap();
+                thread::sleep(Duration::from_millis(5));
+            }
+        });
+        Self { over, thread: Some(thread) }
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.over.store(true, Ordering::Relaxed);
+        let ended = self.thread.take().unwrap().join();
+        assert!(ended.is_ok() || thread::panicking());
+    }
+}
+
+fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !holds() {
+        assert!(start.elapsed() < HANG, "it never came true: {what}");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn what_is_decided_about_a_busy_link_happens_while_it_is_busy() {
+    let (a, b) = (Place::new(Durability::Memory), Place::new(Durability::Memory));
+    a.log("raw").log("copy");
+    b.log("raw").log("in");
+    let (links, there) = (a.namespace.links(), format!("mr://{}/farm", b.address));
+    links.add_relay("raw", &format!("{there}/raw"), &RelayOptions::default()).unwrap();
+    links
+        .add_relay("raw", "copy", &RelayOptions { name: Some("copy".parse().unwrap()), ..RelayOptions::default() })
+        .unwrap();
+    let _busy = [Busy::with(&a, "raw"), Busy::with(&a, &format!("{there}/in"))];
+    for (place, log) in [(&a, "copy"), (&b, "raw"), (&b, "in")] {
+        place.wait_for(log, 10);
+    }
+    // A stream that is begun anew has a name of its own over there.
+    let peer = links.peers().unwrap()[0].clone();
+    links.reset_outbox(&peer.name, false).unwrap();
+    let stream = format!("outbox/{}/{}", peer.name, peer.course.generation + 1);
+    let comes_anew = || b.namespace.logs().unwrap().iter().any(|log| log.name.ends_with(&stream) && log.latest > 1);
+    wait_until("the outbox goes on as a new stream", comes_anew);
+    assert!(links.remove_relay("copy", false).unwrap());
+    let copied = a.namespace.latest("copy").unwrap();
+    assert!(!links.remove_relay("raw", false).unwrap());
+    wait_until("the relay is gone", || links.relays().unwrap().is_empty());
+    let (raw, forwarded) = (a.namespace.latest("raw").unwrap(), b.namespace.latest("raw").unwrap());
+    a.wait_for("raw", raw + 20);
+    assert_eq!(b.namespace.latest("raw").unwrap(), forwarded, "one that is gone forwards nothing");
+    assert_eq!(a.namespace.latest("copy").unwrap(), copied, "one that was removed forwards nothing");
+    let relays = a.namespace.logs().unwrap().into_iter().filter(|log| log.name.starts_with("_relay/"));
+    assert_eq!(relays.map(|log| log.name.to_string()).collect::<Vec<_>>(), Vec::<String>::new());
+}
+
+#[test]
+fn a_relay_that_fetches_stops_when_its_source_is_removed_or_made_anew() {
+    let (a, b) = (Place::new(Durability::Memory), Place::new(Durability::Memory));
+    a.log("raw");
+    b.log("raw");
+    let raw = "raw".parse().unwrap();
+    b.namespace.links().add_relay(&format!("mr://{}/farm/raw", a.address), "raw", &RelayOptions::default()).unwrap();
+    a.append_numbers("raw", 1, 10);
+    b.wait_for("raw", 10);
+    a.namespace.remove_log(&raw).unwrap();
+    a.log("raw").append_numbers("raw", 101, 107);
+    assert_eq!(b.wait_for_stop(), Code::LinkSourceGone);
+    b.namespace.links().resume_relay("raw", false, None).unwrap();
+    b.wait_for("raw", 17);
+    a.namespace.remove_log(&raw).unwrap();
+    assert_eq!(b.wait_for_stop(), Code::LinkSourceGone);
+    b.namespace.links().resume_relay("raw", false, None).unwrap();
+    a.log("raw").append_numbers("raw", 201, 203);
+    b.wait_for("raw", 20);
+    assert_eq!(b.numbers("raw"), [(1..=10).collect::<Vec<_>>(), (101..=107).collect(), (201..=203).collect()].concat());
+}
+
+#[test]
+fn a_link_of_which_something_cannot_be_read_says_so_and_keeps_no_other_from_running() {
+    let (mut a, b) = (Place::new(Durability::Memory), Place::new(Durability::Memory));
+    for log in ["one", "two"] {
+        a.log(log);
+        b.log(log);
+        let to = format!("mr://{}/farm/{log}", b.address);
+        a.namespace.links().add_relay(log, &to, &RelayOptions::default()).unwrap();
+        a.append_numbers(log, 1, 5);
+        b.wait_for(log, 5);
+    }
+    a.wait_for_acknowledgements();
+    (a.linker, a.server) = (None, None);
+    let journal = a.namespace.journal();
+    let id = a.namespace.links().relay("one").unwrap().id;
+    let noted = a.namespace.log(&format!("_relay/{id}")).unwrap();
+    journal.commit(|tx| tx.append(&noted, b"no number", millrace_wire::EventId::NONE, 0)).unwrap();
+    a.serve();
+    a.append_numbers("one", 6, 10);
+    a.append_numbers("two", 6, 10);
+    b.wait_for("two", 10);
+    let views = a.namespace.links().view().unwrap();
+    let codes: Vec<_> = views.iter().map(|view| (&*view.name, view.code.as_deref())).collect();
+    assert_eq!(codes, [("one", Some(Code::LinkStateDamaged.id())), ("two", None)]);
+    assert_eq!(b.namespace.latest("one").unwrap(), 5);
+    // Its host says so as well, and it can be removed, which needs no number.
+    let told = a.namespace.dir().join("links.json");
+    let says = || std::fs::read_to_string(&told).is_ok_and(|text| text.contains("MR6077"));
+    wait_until("the host says what is wrong", says);
+    a.namespace.links().remove_relay("one", false).unwrap();
+    wait_until("it is gone", || a.namespace.links().relays().unwrap().len() == 1);
+}

@@ -84,12 +84,33 @@ impl Puller {
     /// # Errors
     ///
     /// If it is not who it was, or has not what it had: then the relay has stopped.
-    pub fn begin(&mut self, (namespace, epoch): (u64, u32), upstream: Option<&[u8]>, latest: u64) -> Result<u64> {
-        let begun = self.try_begin((namespace, epoch), upstream, latest);
+    pub fn begin(
+        &mut self,
+        (namespace, epoch): (u64, u32),
+        upstream: Option<&[u8]>,
+        latest: u64,
+        incarnation: Option<u32>,
+    ) -> Result<u64> {
+        let begun = self.try_begin((namespace, epoch), upstream, latest, incarnation);
         begun.map_err(|error| if super::inbox::is_permanent(error.code()) { self.stop(error) } else { error })
     }
 
-    fn try_begin(&mut self, (namespace, epoch): (u64, u32), upstream: Option<&[u8]>, latest: u64) -> Result<u64> {
+    /// There is no log of this name over there: whether it is the one that was fetched until now. Then the relay has stopped.
+    pub fn missing(&self, namespace: u64, error: Error) -> Error {
+        let is_ours = self.relay.course.namespace == Some(namespace) && self.relay.source.is_some();
+        if error.code() != Code::LogNotFound || !is_ours {
+            return error; // It may come.
+        }
+        self.stop(Code::LinkSourceGone.error(format!("'{}' was removed", self.address)))
+    }
+
+    fn try_begin(
+        &mut self,
+        (namespace, epoch): (u64, u32),
+        upstream: Option<&[u8]>,
+        latest: u64,
+        incarnation: Option<u32>,
+    ) -> Result<u64> {
         if let Some(known) = self.relay.course.namespace
             && known != namespace
         {
@@ -98,6 +119,10 @@ impl Puller {
                 shown(namespace),
                 shown(known)
             )));
+        }
+        // Even of an empty one: what has numbers of its own is never taken for a continuation.
+        if let (Some(_), Some(found)) = (self.relay.source, incarnation) {
+            self.check_source(found)?;
         }
         let stream = format!("pull/{}/{}", self.relay.id, self.relay.course.generation);
         let path = upstream::path(namespace, upstream, &self.from)?;

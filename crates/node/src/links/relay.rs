@@ -2,6 +2,7 @@
 
 use super::{
     LinkKey, Links,
+    outbox::log_of,
     sender::Sender,
     state::{Course, Endpoint, OnGap, RELAYS_MAX, Relay},
     upstream,
@@ -209,21 +210,17 @@ impl Links {
         self.namespace.settle(Site::ResumeRelay, end, None)
     }
 
-    /// A sender for every stream that goes out and has not stopped; what keeps one from going on is noted with it.
-    pub fn senders(&self) -> Result<Vec<Sender>> {
+    /// Every link that a host is to drive: those that have not stopped. Nothing of a single one is read here, so that one of
+    /// which something cannot be read keeps no other from starting.
+    pub fn wanted(&self) -> Result<Vec<LinkKey>> {
         let state = self.state()?;
-        let mut senders = Vec::new();
-        for peer in state.peers.iter().filter(|peer| peer.course.stopped.is_none()) {
-            senders.extend(Sender::of_outbox(self, peer)?);
-        }
-        for relay in state.relays.iter().filter(|relay| relay.course.stopped.is_none() && relay.pushes()) {
-            match Sender::of_relay(self, relay) {
-                Ok(sender) => senders.push(sender),
-                Err(error) if error.code() == Code::LinkSourceGone => {} // It has stopped, and says why.
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(senders)
+        let catalog = self.namespace.journal().catalog()?;
+        let peers = state.peers.iter().filter(|peer| peer.course.stopped.is_none());
+        // One that nothing was ever sent to has no outbox.
+        let peers = peers.filter(|peer| catalog.log(&log_of(&peer.name)).is_some());
+        let relays = state.relays.iter().filter(|relay| relay.course.stopped.is_none());
+        let peers = peers.map(|peer| LinkKey::Outbox(peer.name.clone()));
+        Ok(peers.chain(relays.map(|relay| LinkKey::Relay(relay.id))).collect())
     }
 
     /// The stream of this key, if it is there and has not stopped.

@@ -44,6 +44,10 @@ pub struct Sender {
     on_gap: OnGap,
     /// It was removed: the other side is only to be told.
     leaving: bool,
+    /// Which of the streams that were begun one after the other.
+    generation: u32,
+    /// The note of all links that says nothing against it.
+    version: u64,
     void: Option<u64>,
     /// The last number that was put into a delivery.
     sent: u64,
@@ -172,7 +176,9 @@ impl Sender {
         }
         let stream = format!("relay/{}/{}", relay.id, relay.course.generation);
         let begin = relay.course.begin.unwrap_or(relay.start).max(1) - 1;
-        let acked = if relay.course.fresh { begin } else { links.progress(relay)?.max(begin) };
+        // Whoever only says that it is gone needs no number.
+        let is_new = relay.course.fresh || relay.leaving;
+        let acked = if is_new { begin } else { links.progress(relay)?.max(begin) };
         let mut sender = Self::new(links, LinkKey::Relay(relay.id), stream, log, &relay.course, acked);
         (sender.on_gap, sender.leaving) = (relay.on_gap, relay.leaving);
         match &relay.to {
@@ -195,6 +201,8 @@ impl Sender {
             log,
             on_gap: OnGap::Stop,
             leaving: false,
+            generation: course.generation,
+            version: 0,
             void: course.void,
             sent: acked,
             acked,
@@ -248,6 +256,28 @@ impl Sender {
     /// Whether the other side was told a path that is no longer true: then the stream has to be opened again.
     pub fn is_path_stale(&self) -> bool {
         self.target.is_some() && self.links.path_version().is_ok_and(|version| version != self.path_version)
+    }
+
+    /// Whether somebody has decided otherwise since: it was removed, begun anew, or stopped. Cheap enough to be asked before
+    /// each delivery.
+    pub fn is_overtaken(&mut self) -> Result<bool> {
+        let version = self.links.version()?;
+        if version == self.version {
+            return Ok(false);
+        }
+        let state = self.links.state()?;
+        let is_ours = |course: &Course| course.generation == self.generation && course.stopped.is_none();
+        let stands = match &self.key {
+            LinkKey::Outbox(name) => state.peers.iter().any(|peer| peer.name == *name && is_ours(&peer.course)),
+            LinkKey::Relay(id) => {
+                let mut relays = state.relays.iter();
+                relays.any(|relay| relay.id == *id && relay.leaving == self.leaving && is_ours(&relay.course))
+            }
+        };
+        if stands {
+            self.version = version;
+        }
+        Ok(!stands)
     }
 
     /// Takes up where the other side stands.
@@ -475,7 +505,12 @@ impl Sender {
                     return Ok(());
                 }
                 let (log, number) = (log_name(&format!("_relay/{id}")), acked.to_string());
-                journal.commit(|tx| note(tx, &log, PROGRESS_HISTORY, number.as_bytes()))?;
+                journal.commit(|tx| {
+                    if self.course().is_err() {
+                        return Ok(()); // It was removed while this was in flight, and its log with it.
+                    }
+                    note(tx, &log, PROGRESS_HISTORY, number.as_bytes())
+                })?;
             }
         }
         self.noted_at = Some(Instant::now());
@@ -496,12 +531,21 @@ impl Sender {
         })
     }
 
+    /// Changes what is noted of this stream; nothing of one that was begun anew since.
     fn change(&self, change: impl FnOnce(&mut Course)) -> Result<((), Position)> {
-        self.links.change_course(&self.key, change)
+        self.links.change_course(&self.key, |course| {
+            if course.generation == self.generation {
+                change(course);
+            }
+        })
     }
 
     /// Stops the stream until somebody decides; gives the error back.
     pub fn stop(&self, error: Error) -> Error {
+        // What is wrong with it says nothing of one that was begun anew since.
+        if self.course().is_ok_and(|course| course.generation != self.generation) {
+            return error;
+        }
         self.links.stop(&self.key, error)
     }
 }

@@ -3,10 +3,10 @@
 use super::{
     LinkKey, Links, LiveLink, log_name,
     outbox::{log_of, waiting},
-    state::{Course, Endpoint, Peer, Relay},
+    state::{Course, Endpoint, Peer, Relay, Stop},
 };
 use millrace_journal::Log;
-use millrace_wire::{Code, Result};
+use millrace_wire::{Code, Error, Result};
 use serde::Serialize;
 
 /// Records whose lengths are looked at to say how many bytes a relay is behind.
@@ -96,10 +96,14 @@ impl Links {
         let mut views = Vec::new();
         for peer in &state.peers {
             let key = LinkKey::Outbox(peer.name.clone());
-            views.push(self.outbox_view(peer, live(&key), is_hosted)?);
+            let view = self.outbox_view(peer, live(&key), is_hosted);
+            let ends = || (log_of(&peer.name).to_string(), peer.address.to_string());
+            views.push(view.unwrap_or_else(|error| unreadable("outbox", &peer.name, &peer.course, ends(), &error)));
         }
         for relay in &state.relays {
-            views.push(self.relay_view(relay, live(&LinkKey::Relay(relay.id)), is_hosted)?);
+            let view = self.relay_view(relay, live(&LinkKey::Relay(relay.id)), is_hosted);
+            let ends = || (relay.from.to_string(), relay.to.to_string());
+            views.push(view.unwrap_or_else(|error| unreadable("relay", &relay.name, &relay.course, ends(), &error)));
         }
         views.sort_by(|a, b| (a.kind, &a.name).cmp(&(b.kind, &b.name)));
         Ok(views)
@@ -167,6 +171,14 @@ impl Links {
         }
         Ok(if lag == sample { bytes } else { (u128::from(bytes) * u128::from(lag) / u128::from(sample)) as u64 })
     }
+}
+
+/// A link of which something cannot be read: it is told with the reason, and all others as they are.
+fn unreadable(kind: &'static str, name: &str, course: &Course, ends: (String, String), error: &Error) -> LinkView {
+    let course = Course { stopped: Some(Stop::of(error)), ..course.clone() };
+    let mut view = view(kind, name, &course, None, true, 0);
+    (view.from, view.to) = ends;
+    view
 }
 
 /// What both kinds of link have in common.

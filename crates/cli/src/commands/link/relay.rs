@@ -84,7 +84,7 @@ fn rm(namespace: &Namespace, args: &RmRelayArgs, out: &mut Out) -> Outcome {
     Ok(out.line(if gone {
         format!("removed relay {name}")
     } else {
-        format!("relay {name} forwards nothing more, and is gone once the other side was told")
+        format!("relay {name} takes up no more records: those on their way arrive, and it is gone once the other side was told")
     })?)
 }
 

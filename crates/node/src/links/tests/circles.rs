@@ -125,7 +125,7 @@ fn a_relay_that_fetches_goes_on_where_it_stood_and_sees_circles() {
         let latest = a.namespace().latest("log")?;
         let upstream = a.namespace().log(Puller::upstream_log()).ok();
         let note = upstream.map(|log| a.namespace().get(Puller::upstream_log(), log.latest()).unwrap().payload);
-        let mut next = puller.begin(a_id, note.as_deref(), latest)?;
+        let mut next = puller.begin(a_id, note.as_deref(), latest, Some(a.namespace().log("log")?.id()))?;
         if let Some(start) = start {
             next = puller.passed_by(start)?;
         }
@@ -164,14 +164,14 @@ fn a_relay_that_fetches_goes_on_where_it_stood_and_sees_circles() {
     let mut puller = a.namespace().links().pullers().unwrap().pop().unwrap();
     let note = b.namespace().get(Puller::upstream_log(), 1).unwrap().payload;
     let b_id = (b.namespace().journal().namespace().get(), 1);
-    assert_eq!(puller.begin(b_id, Some(&note), 13).unwrap_err().code(), Code::RelayCircle);
+    assert_eq!(puller.begin(b_id, Some(&note), 13, None).unwrap_err().code(), Code::RelayCircle);
     assert!(a.namespace().links().relay(&back.name).unwrap().course.stopped.is_some());
     // A source that was made anew is not the one that was read.
     a.namespace().remove_log(&"log".parse().unwrap()).unwrap();
     a.create_log("log", 1000);
-    send_numbers(&a, "log", 101, 120);
-    assert_eq!(fetch(None).unwrap_err().code(), Code::LinkSourceGone);
+    assert_eq!(fetch(None).unwrap_err().code(), Code::LinkSourceGone, "also while it is empty");
     b.namespace().links().resume_relay("log", false, None).unwrap();
+    send_numbers(&a, "log", 101, 120);
     fetch(None).unwrap();
     assert_eq!(b.records("log")[13..], numbers(101, 120));
 }

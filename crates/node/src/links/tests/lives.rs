@@ -1,6 +1,7 @@
 //! Random lives: both sides die, machines lose power, the line is cut at any moment; in the end both sides agree.
 
 use super::*;
+use millrace_wire::protocol::Delivered;
 use std::time::{Duration, Instant};
 
 const STEPS: usize = 150;
@@ -104,4 +105,27 @@ fn what_is_not_safe_here_is_never_seen_there() {
         assert_eq!(world.a.records("all"), world.b.records("in"));
     }
     assert!(seen > 20, "{seen}");
+}
+
+#[test]
+fn what_comes_of_an_old_stream_says_nothing_of_the_one_that_was_begun_after_it() {
+    let mut world = world();
+    send_numbers(&world.a, THERE, 1, 10);
+    world.carry().unwrap();
+    world.connect().unwrap();
+    send_numbers(&world.a, THERE, 11, 15);
+    world.send(1 << 20).unwrap();
+    world.arrive(false).unwrap();
+    world.a.namespace().links().reset_outbox("b_1_farm", false).unwrap();
+    let course = |world: &World| world.a.namespace().links().peers().unwrap()[0].course.clone();
+    let begun = course(&world);
+    world.answer().unwrap();
+    assert_eq!(course(&world), begun, "its answers do not count as those of the new one");
+    let ahead = Delivered { number: 999, refused: None };
+    assert_eq!(world.answer_with(&ahead).unwrap_err().code(), Code::LinkPeerAhead);
+    assert_eq!(course(&world), begun, "what is wrong with it does not stop the new one");
+    world.carry().unwrap();
+    send_numbers(&world.a, THERE, 16, 20);
+    world.carry().unwrap();
+    assert_eq!(world.b.records("in"), numbers(1, 20));
 }
