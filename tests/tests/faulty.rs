@@ -166,3 +166,96 @@ fn a_loop_of_functions_goes_on_and_ends_when_it_should() {
     }
     assert_eq!(runs[24]["caused_by"], Value::Null);
 }
+
+/// A function that fails until a file is there, and another one of the same log; 120 of its records are given up, and the last
+/// 100 letters are kept.
+fn given_up() -> (Place, tempfile::TempDir) {
+    let (place, mended) = (Place::empty(), tempfile::tempdir().unwrap());
+    let copy = |to: &str| format!("printf '{to}\\t%s\\n' \"$(cat)\" >&\"$MILLRACE_APPEND_FD\"\n");
+    let path = mended.path().join("mended");
+    place.write("f.sh", &format!("#!/bin/sh\n[ -e {} ] || exit 1\n{}", path.display(), copy("out")));
+    place.write("other.sh", &format!("#!/bin/sh\n{}", copy("others")));
+    let function = |name: &str| {
+        format!(
+            "[functions.{name}]\nruntime = \"oneshot\"\ncode = \"{name}.sh\"\ncommand = [\"./{name}.sh\"]\non = [\"in\"]\n\
+             retries = 0\npending_max = 40\n"
+        )
+    };
+    let text = format!(
+        "[namespace]\nsegment_size = \"1MiB\"\ndurability = \"memory\"\n[logs.in]\nhistory = 50\n[logs.out]\n[logs.others]\n\
+         [logs.\"dead/f\"]\nhistory = 100\n{}{}",
+        function("f"),
+        function("other")
+    );
+    place.write("millrace.toml", &text);
+    place.run(["up"]).ok();
+    let host = place.serve();
+    let lines: String = (1..=120).map(|n| format!("{n}\n")).collect();
+    place.feed(["log", "append", "in", "--lines", "--quiet"], lines.as_bytes()).ok();
+    place.idle();
+    host.signal("TERM");
+    assert_eq!(host.ended(), 0);
+    (place, mended)
+}
+
+fn function_f(place: &Place) -> serde_json::Value {
+    let functions = place.run(["--json", "function", "ls"]).ok().objects();
+    functions.into_iter().find(|function| function["name"] == "f").expect("it is there")
+}
+
+#[test]
+fn dead_letters_are_counted_and_run_again_once_also_by_commands_that_are_killed() {
+    let (place, mended) = given_up();
+    let counts = |f: &serde_json::Value| ["dead", "dead_kept", "dead_retried"].map(|key| f[key].as_u64().unwrap());
+    assert_eq!(counts(&function_f(&place)), [120, 100, 0]);
+    let why = place.run(["why", "f"]).ok();
+    assert!(why.text().contains("120 in all") && why.text().contains("20 have left its history"), "{}", why.text());
+    assert!(place.run(["function", "ls"]).ok().text().contains("120 (20 gone)"));
+    std::fs::write(mended.path().join("mended"), "").unwrap();
+    // With no host they wait for room in the middle of their work, and are killed there.
+    for round in 1..=2 {
+        let mut command = place.command(["run", "retry", "--function", "f", "--wait", "120s"]);
+        let mut retry = command.stdout(std::process::Stdio::null()).spawn().unwrap();
+        millrace_tests::eventually("it waits for room", || function_f(&place)["pending"] == 40);
+        retry.kill().unwrap();
+        retry.wait().unwrap();
+        assert_eq!(counts(&function_f(&place)), [120, 100, 40 * round]);
+        let host = place.serve();
+        place.idle();
+        host.signal("TERM");
+        assert_eq!(host.ended(), 0);
+    }
+    let _host = place.serve();
+    let said = place.run(["run", "retry", "--function", "f"]).ok();
+    assert!(said.text().contains("20 records") && said.text().contains("80 were before"), "{}", said.text());
+    let said = place.run(["run", "retry", "--function", "f"]).ok();
+    assert!(said.text().contains("0 records") && said.text().contains("100 were before"), "{}", said.text());
+    place.idle();
+    let expected: Vec<String> = (21..=120).map(|n| n.to_string()).collect();
+    assert_eq!(place.records("out"), expected, "each once");
+    let others = place.run(["--json", "log", "stat", "others"]).ok().object();
+    assert_eq!(others["latest"], 120, "another function of the log does not run again");
+    let why = place.run(["why", "f"]).ok();
+    assert!(why.text().contains("100 were run again"), "{}", why.text());
+}
+
+#[test]
+fn one_dead_run_is_run_again_and_shows_as_what() {
+    let (place, mended) = given_up();
+    std::fs::write(mended.path().join("mended"), "").unwrap();
+    let dead = place.run(["--json", "run", "ls", "--function", "f", "--state", "dead"]).ok().objects();
+    let dead = dead[0]["id"].as_str().unwrap().to_owned();
+    let again = place.run(["--json", "run", "retry", &dead]).ok().object();
+    let run = again["run"].as_str().unwrap();
+    assert_eq!((&again["before"], &again["log"]), (&serde_json::json!(false), &serde_json::json!("in")));
+    let shown = place.run(["--json", "run", "show", run]).ok().object();
+    assert_eq!(shown["caused_by"], dead.as_str());
+    let shown = place.run(["--json", "run", "show", &dead]).ok().object();
+    assert_eq!((&shown["state"], &shown["retried_as"]), (&serde_json::json!("dead"), &serde_json::json!(run)));
+    let twice = place.run(["--json", "run", "retry", &dead]).ok().object();
+    assert_eq!((&twice["before"], &twice["run"]), (&serde_json::json!(true), &serde_json::json!(run)));
+    place.run(["run", "retry", run]).fails("MR3021", 1);
+    let _host = place.serve();
+    place.idle();
+    assert_eq!(place.records("out"), ["120"]);
+}

@@ -86,6 +86,9 @@ fn operators() {
     let expected = [
         "orders: 1000 records, 1 to 1000",
         "ORDER 1000",
+        "3 in all",
+        "3 records of function 'bill' run again",
+        "3 were run again",
         "backup of namespace",
         "streams to other namespaces stand still",
         "sound ",

@@ -70,6 +70,54 @@ fn only_one_host_runs_a_namespace_and_the_other_is_told_which() {
     assert_eq!(next.ended(), 0);
 }
 
+/// A host ends, says why and acknowledges nothing more once its directory is not where it was; the place, and another host
+/// that was started meanwhile.
+fn displaced(displace: impl FnOnce(&Place) -> Option<Host>) -> (Place, Option<Host>) {
+    let (place, elsewhere) = (place_with(COPY, ""), tempfile::tempdir().unwrap());
+    let stderr = elsewhere.path().join("stderr");
+    let mut command = place.command(["--json", "serve", "--listen", "127.0.0.1:0", "--name", "n"]);
+    command.stderr(fs::File::create(&stderr).unwrap());
+    let host = Host::start(command);
+    let at = format!("mr://127.0.0.1:{}/n", host.port());
+    let append = || place.run(["-n", &at, "log", "append", "in", "x"]);
+    append().ok();
+    let next = displace(&place);
+    assert_eq!(host.ended(), 74);
+    assert_ne!(append().code, 0, "nobody acknowledges any more");
+    let said = fs::read_to_string(&stderr).unwrap();
+    assert!(said.contains("MR5007"), "{said}");
+    (place, next)
+}
+
+#[test]
+fn a_host_whose_directory_is_removed_ends() {
+    displaced(|place| {
+        fs::remove_dir_all(place.namespace()).unwrap();
+        None
+    });
+}
+
+#[test]
+fn a_host_whose_directory_is_moved_ends_and_disturbs_no_other() {
+    let (place, next) = displaced(|place| {
+        fs::rename(place.namespace(), place.path().join("moved")).unwrap();
+        place.run(["up"]).ok();
+        Some(place.serve())
+    });
+    assert!(next.is_some_and(|next| {
+        place.run(["log", "append", "in", "y"]).ok();
+        place.idle();
+        assert_eq!(place.records("out"), ["y"]);
+        for file in ["socket", "host.json"] {
+            assert!(place.namespace().join(file).exists(), "{file} belongs to the other host");
+        }
+        next.signal("TERM");
+        next.ended() == 0
+    }));
+    let kept = place.run(["-n", "moved", "log", "get", "in", "1"]).ok();
+    assert_eq!(kept.text().trim_end(), "x");
+}
+
 #[test]
 fn records_that_came_before_the_host_run_when_it_comes() {
     let place = place_with(COPY, "");

@@ -57,7 +57,7 @@ pub fn failure(failure: &Failure, json: bool) -> ExitCode {
 pub fn exit_code(code: Code) -> u8 {
     match code {
         Code::Busy => BUSY,
-        Code::FlushFailed | Code::JournalPoisoned => DISK_FAILED,
+        Code::FlushFailed | Code::JournalPoisoned | Code::NamespaceMoved => DISK_FAILED,
         Code::LogNameInvalid
         | Code::NameInvalid
         | Code::SeqnoInvalid

@@ -80,9 +80,16 @@ impl Host {
         self.dispatcher.status()
     }
 
-    /// Why it stopped running functions, if it did: the journal refused to go on.
+    /// Why it cannot go on: the journal refused to, or the namespace's directory was moved or removed. To be asked now and then.
     pub fn failure(&self) -> Option<Error> {
-        self.dispatcher.failure()
+        self.dispatcher.failure().or_else(|| self.namespace.journal().check_place().err())
+    }
+
+    fn remove_status(&self) {
+        // Where another directory has this one's name, the file there is another host's.
+        if self.namespace.journal().check_place().is_ok() {
+            HostStatus::remove(self.namespace.dir());
+        }
     }
 
     /// From now on no further run is started; those in progress go on, until [`Host::stop`].
@@ -95,7 +102,7 @@ impl Host {
     /// Runs that are still in progress then publish nothing; the next host tries them again.
     pub fn stop(mut self, drain: Duration) -> Result<()> {
         let stopped = self.dispatcher.stop(drain);
-        HostStatus::remove(self.namespace.dir());
+        self.remove_status();
         stopped
     }
 }
@@ -104,7 +111,7 @@ impl Drop for Host {
     fn drop(&mut self) {
         // After `stop` this finds nothing to do; without it, nobody is there to hear of runs that go on.
         let _ = self.dispatcher.stop(Duration::ZERO);
-        HostStatus::remove(self.namespace.dir());
+        self.remove_status();
     }
 }
 
@@ -172,10 +179,12 @@ impl Namespace {
 
     /// What this namespace's host is doing, if it has one now.
     pub fn host_status(&self) -> Result<Option<HostStatus>> {
-        match self.host()? {
-            Some(holder) => Ok(HostStatus::read(self.dir())?.filter(|status| status.pid == holder.pid)),
-            None => Ok(None),
-        }
+        let Some(Holder { pid, .. }) = self.host()? else { return Ok(None) };
+        let refusal = self.journal().refusal_anywhere().map(|error| error.to_string());
+        let told = HostStatus::read(self.dir())?.filter(|status| status.pid == pid);
+        // On a full disk the file may never have been written.
+        let told = told.or_else(|| refusal.is_some().then(|| HostStatus { pid, ..HostStatus::default() }));
+        Ok(told.map(|status| HostStatus { refusal, ..status }))
     }
 }
 

@@ -21,6 +21,7 @@ mod deploy;
 mod dispatch;
 mod door;
 mod host;
+mod letters;
 pub mod links;
 mod namespace;
 mod runs;
@@ -43,6 +44,7 @@ pub use door::{
     watch::Growth,
 };
 pub use host::{Holder, Host, HostOptions};
+pub use letters::{Letters, Retried, RetriedAll};
 pub use millrace_journal::{
     CreateOptions, Durability, Journal, Log, LostRecords, OpenOptions, Position, Rebuilt, Recovery, Salvaged,
 };

@@ -11,6 +11,7 @@ use crate::{
         site::Site,
     },
     host,
+    letters::Letters,
     links::{Letter, Outgoing},
     runs::Pending,
 };
@@ -125,6 +126,8 @@ pub struct FunctionStat {
     pub triggered: u64,
     /// Runs ever ended, well or as dead letters.
     pub done: u64,
+    /// Its dead letters, with those of the functions that share their log.
+    pub letters: Letters,
 }
 
 impl FunctionStat {
@@ -320,7 +323,7 @@ impl Namespace {
     }
 
     /// Tries again while there is no room and `patience` lasts.
-    fn with_patience<R>(&self, patience: Duration, mut attempt: impl FnMut() -> Result<R>) -> Result<R> {
+    pub(crate) fn with_patience<R>(&self, patience: Duration, mut attempt: impl FnMut() -> Result<R>) -> Result<R> {
         let (start, journal) = (Instant::now(), self.journal());
         loop {
             let seen = journal.tail();
@@ -539,12 +542,20 @@ impl Namespace {
         let catalog = self.journal().catalog()?;
         let mut functions: Vec<FunctionStat> = catalog
             .functions()
-            .map(|function| FunctionStat {
-                name: function.name().clone(),
-                definition: Definition::from_attributes(function.name(), function.attributes()).map(Arc::new),
-                // Ends are read first: read the other way round, a busy function could seem to have ended more than began.
-                done: function.done(),
-                triggered: function.triggered(),
+            .map(|function| {
+                let definition = Definition::from_attributes(function.name(), function.attributes()).map(Arc::new);
+                let letters = definition.as_ref().map_or_else(
+                    |_| Letters::default(),
+                    |definition| Letters::of(&catalog, &definition.spec.dead_letter),
+                );
+                FunctionStat {
+                    name: function.name().clone(),
+                    definition,
+                    // Ends are read first: read the other way round, a busy function could seem to have ended more than began.
+                    done: function.done(),
+                    triggered: function.triggered(),
+                    letters,
+                }
             })
             .collect();
         functions.sort_by(|a, b| a.name.cmp(&b.name));

@@ -94,6 +94,9 @@ pub struct RunView {
     pub reads: Vec<RecordRef>,
     /// The records it appended.
     pub appends: Vec<RecordRef>,
+    /// The run that came of its dead letter, if its record was run again.
+    #[serde(serialize_with = "as_optional_text")]
+    pub retried_as: Option<EventId>,
     /// How it ended, once it has.
     pub ending: Option<Ending>,
 }
@@ -241,6 +244,14 @@ impl<'a> Story<'a> {
     }
 
     fn tell(&mut self, entry: &Entry, wanted: &dyn Fn(&Entry) -> bool) {
+        // What a run appends comes before its end; what comes after it is its record, run again.
+        if entry.kind == Kind::Trigger
+            && self.append.0 == entry.cause
+            && let Some(run) = self.runs.get_mut(&self.append.1)
+            && run.state == RunState::Dead
+        {
+            run.retried_as = Some(entry.id);
+        }
         match entry.kind {
             Kind::Trigger if wanted(entry) => self.triggered(entry),
             Kind::Append => {
@@ -290,6 +301,7 @@ impl<'a> Story<'a> {
             attempts: Vec::new(),
             reads: Vec::new(),
             appends: Vec::new(),
+            retried_as: None,
             ending: None,
         };
         self.runs.entry(entry.id).or_insert(view); // it is there already if it was carried forward

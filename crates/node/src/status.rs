@@ -18,6 +18,10 @@ pub struct HostStatus {
     pub pid: u32,
     /// Why it stopped running functions, if it did.
     pub failure: Option<String>,
+    /// Why the disk takes no appends now, so that no run begins or ends. It does not stand in the file, which a full disk may not
+    /// take either.
+    #[serde(default)]
+    pub refusal: Option<String>,
     /// Attempts that ended well since it started.
     pub runs_done: u64,
     /// Attempts that failed since it started.
@@ -81,7 +85,8 @@ fn id_from_text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<EventId, D
 impl HostStatus {
     /// Replaces the file, whole.
     pub(crate) fn write(&self, dir: &Path) -> Result<()> {
-        let bytes = serde_json::to_vec(self).expect("names, numbers and text always make JSON");
+        let bytes = serde_json::to_vec(&Self { refusal: None, ..self.clone() })
+            .expect("names, numbers and text always make JSON");
         let next = dir.join(FILE_NEXT);
         // Not synced: after a crash the host is gone, and with it all meaning of the file.
         fs::write(&next, bytes)

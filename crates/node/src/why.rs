@@ -4,6 +4,7 @@ use crate::{
     Namespace,
     bindings::Bindings,
     host::Holder,
+    letters::Letters,
     links::LinkView,
     namespace::no_function,
     runs::{Pending, RunFilter, RunState, RunView},
@@ -35,6 +36,7 @@ pub struct Why {
 pub enum Reason {
     NoHost,
     HostFailed { failure: String },
+    Refusing { refusal: String },
     NothingBound { log: String },
     Removing { function: Name },
     Removed,
@@ -43,7 +45,7 @@ pub enum Reason {
     NeverBound { function: Name },
     Stopped { function: Name, error: String, retry_in_ms: u64 },
     Idle { function: Name, done: u64 },
-    DeadLetters { function: Name, log: String, records: u64 },
+    DeadLetters { function: Name, log: String, records: u64, given_up: u64, gone: u64, retried: u64 },
     Running { function: Name, run: String, attempt: u32, for_ms: u64 },
     BackingOff { function: Name, run: String, attempt: u32, error: String, retry_in_ms: u64 },
     MonitorHeld { monitor: Name, function: Name, run: String, for_ms: u64 },
@@ -63,6 +65,9 @@ impl fmt::Display for Reason {
         match self {
             Self::NoHost => write!(f, "no host is running; start one with `millrace serve` or `millrace dev`"),
             Self::HostFailed { failure } => write!(f, "the host stopped running functions: {failure}"),
+            Self::Refusing { refusal } => {
+                write!(f, "the disk takes no appends, so no run begins or ends until it does: {refusal}")
+            }
             Self::NothingBound { log } => write!(f, "no function is bound to log '{log}'"),
             Self::Removing { function } => write!(f, "function '{function}' is being removed"),
             Self::Removed => write!(f, "the run's function is not defined any more"),
@@ -81,11 +86,18 @@ impl fmt::Display for Reason {
             Self::Idle { function, done } => {
                 write!(f, "function '{function}' has nothing to do: all of its {done} runs have ended")
             }
-            Self::DeadLetters { function, log, records } => {
+            Self::DeadLetters { function, log, records, given_up, gone, retried } => {
                 write!(
                     f,
-                    "function '{function}' gave records up: log '{log}' has {records}; see `millrace log tail {log}`"
-                )
+                    "function '{function}' gave records up: {given_up} in all, of which log '{log}' has {records}"
+                )?;
+                if *gone > 0 {
+                    write!(f, " and {gone} have left its history")?;
+                }
+                if *retried > 0 {
+                    write!(f, "; {retried} were run again")?;
+                }
+                write!(f, "; see `millrace log tail {log}` and `millrace run retry --function {function}`")
             }
             Self::Running { function, run, attempt, for_ms } => {
                 write!(f, "function '{function}' is running: run {run}, attempt {attempt}, for {for_ms} ms")
@@ -142,6 +154,7 @@ impl Namespace {
             catalog: &catalog,
             holder: self.host()?,
             status,
+            refusal: self.journal().refusal_anywhere().map(|error| error.to_string()),
             now_ms: wall_ms(),
             pending,
             uncounted,
@@ -223,6 +236,8 @@ struct Asked<'a> {
     catalog: &'a Catalog,
     holder: Option<Holder>,
     status: HostStatus,
+    /// Why the disk takes no appends now.
+    refusal: Option<String>,
     now_ms: u64,
     pending: Pending,
     /// Functions whose count of pending runs is not what the journal has.
@@ -232,11 +247,18 @@ struct Asked<'a> {
 impl Asked<'_> {
     /// What keeps everything from running.
     fn host(&self) -> Vec<Reason> {
-        match (&self.holder, &self.status.failure) {
-            (None, _) => vec![Reason::NoHost],
-            (Some(_), Some(failure)) => vec![Reason::HostFailed { failure: failure.clone() }],
-            (Some(_), None) => Vec::new(),
-        }
+        let refusing = self.refusal.iter().map(|refusal| Reason::Refusing { refusal: refusal.clone() });
+        let host = match (&self.holder, &self.status.failure) {
+            (None, _) => Some(Reason::NoHost),
+            (Some(_), Some(failure)) => Some(Reason::HostFailed { failure: failure.clone() }),
+            (Some(_), None) => None,
+        };
+        refusing.chain(host).collect()
+    }
+
+    /// Whether a host runs what there is to run.
+    fn runs(&self) -> bool {
+        self.holder.is_some() && self.status.failure.is_none() && self.refusal.is_none()
     }
 
     fn all(&self) -> Vec<Reason> {
@@ -276,18 +298,26 @@ impl Asked<'_> {
             reasons.push(Reason::Uncounted { function: name.clone(), counted: *counted, found });
         } else if pending == 0 {
             reasons.push(Reason::Idle { function: name.clone(), done: function.done() });
-            let dead = definition.and_then(|definition| self.catalog.log(&definition.spec.dead_letter));
-            if let Some(log) = dead.filter(|log| log.latest() > 0) {
-                let records = log.latest() + 1 - log.earliest();
-                reasons.push(Reason::DeadLetters { function: name.clone(), log: log.name().to_string(), records });
-            }
-        } else if obstacles.is_empty() && self.holder.is_some() {
+        } else if obstacles.is_empty() && self.runs() {
             reasons.push(Reason::Starting { function: name.clone(), pending });
         } else if obstacles.is_empty() {
             reasons.push(Reason::Queued { function: name.clone(), ahead: pending });
         }
         reasons.extend(obstacles);
+        reasons.extend(definition.and_then(|definition| self.letters(name, &definition.spec.dead_letter)));
         reasons
+    }
+
+    fn letters(&self, function: &Name, log: &LogName) -> Option<Reason> {
+        let letters = Letters::of(self.catalog, log);
+        (letters.given_up > 0).then(|| Reason::DeadLetters {
+            function: function.clone(),
+            log: log.to_string(),
+            records: letters.kept,
+            given_up: letters.given_up,
+            gone: letters.gone(),
+            retried: letters.retried,
+        })
     }
 
     fn of_definition(&self, name: &Name) -> Vec<Reason> {
@@ -418,7 +448,7 @@ impl Asked<'_> {
                 reasons.push(Reason::ConcurrencyFull { concurrency });
             }
             reasons.push(Reason::Queued { function: name.clone(), ahead: ahead.len() as u64 });
-        } else if obstacles.is_empty() && self.holder.is_some() && self.status.failure.is_none() {
+        } else if obstacles.is_empty() && self.runs() {
             reasons.push(Reason::Starting { function: name.clone(), pending: 1 });
         }
         reasons.extend(obstacles);

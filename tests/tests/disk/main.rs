@@ -79,6 +79,13 @@ fn a_full_disk(durability: &str) {
     let metrics = http(port, "GET", "/metrics", "").unwrap().body;
     assert!(metrics.contains("millrace_journal_refusing{namespace=\"farm\"} 1"), "{metrics}");
     assert!(metrics.contains("millrace_journal_healthy{namespace=\"farm\"} 1"), "{metrics}");
+    let status = http(port, "GET", "/v1/namespaces/farm/status", "").unwrap().body;
+    assert!(status.contains("\"healthy\":false") && status.contains("MR2008"), "{status}");
+    // Programs that use the files are told as well, though they were refused nothing themselves.
+    let why = place.run(["--json", "why"]).ok().object();
+    assert_eq!(why["reasons"][0]["reason"], "refusing", "{why}");
+    let top = place.run(["--json", "top", "--once"]).ok().object();
+    assert!(top["host"]["refusal"].as_str().is_some_and(|refusal| refusal.contains("MR2008")), "{top}");
     // What is there can be read, and what runs is not replaced by half of something.
     assert_eq!(http(port, "GET", "/v1/namespaces/farm/logs/in/records/1", "").unwrap().status, 200);
     place.run(["log", "append", "in", &"x".repeat(100_000)]).fails("MR2008", 1);
@@ -93,6 +100,8 @@ fn a_full_disk(durability: &str) {
     assert_eq!(version(&place), before);
     disk.empty();
     eventually("it is ready again", || farm.is_ready().status == 200);
+    let why = place.run(["--json", "why"]).ok();
+    assert!(!why.text().contains("refusing"), "{}", why.text());
     producers.go_on();
     eventually("a refused client is served again", || producers.acked() > 100);
     let told = producers.end();

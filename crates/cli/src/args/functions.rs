@@ -139,6 +139,32 @@ Examples:
   millrace run wait --idle --timeout 10s
   millrace run wait 5f3a9c0d1e2b-0-1c")]
     Wait(RunWaitArgs),
+    /// Run the records of dead letters again
+    #[command(after_help = "\
+A run whose every attempt failed leaves a dead letter. Mend the function, then retry: the letter's record is appended to its log \
+again, as caused by the dead run, and runs that function alone; other functions of the log do not run. The letter stays, and \
+each is run again once however often it is asked for, also after this command was killed in the middle. A run that is given up \
+again leaves a letter of its own. Works on the namespace's files, with or without a host.
+
+Ends with 1 if a letter does not hold its record any more: one longer than 64 KiB that has left its log's history.
+
+Examples:
+  millrace run retry 5f3a9c0d1e2b-0-1c
+  millrace run retry --function smooth")]
+    Retry(RunRetryArgs),
+}
+
+#[derive(Debug, Args)]
+pub struct RunRetryArgs {
+    /// The dead run's id
+    #[arg(value_name = "RUN", required_unless_present = "function")]
+    pub id: Option<String>,
+    /// All dead letters of this function that were not retried yet
+    #[arg(long, value_name = "FUNCTION", conflicts_with = "id", add = ArgValueCompleter::new(complete::functions))]
+    pub function: Option<String>,
+    /// How long to wait for room while too many runs of the function are pending
+    #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = units::parse_duration)]
+    pub wait: Duration,
 }
 
 #[derive(Debug, Args)]

@@ -10,8 +10,8 @@ mod tools;
 
 pub use contexts::{AddContextArgs, ContextCommand, ShowContextArgs, UseContextArgs};
 pub use functions::{
-    DeployArgs, FunctionCommand, JournalCommand, JournalShowArgs, RmFunctionArgs, RunCommand, RunLsArgs, RunWaitArgs,
-    StateArg,
+    DeployArgs, FunctionCommand, JournalCommand, JournalShowArgs, RmFunctionArgs, RunCommand, RunLsArgs, RunRetryArgs,
+    RunWaitArgs, StateArg,
 };
 pub use links::{AddRelayArgs, OutboxCommand, RelayCommand, ResetArgs, ResumeArgs, RmPeerArgs, RmRelayArgs};
 pub use logs::{AppendArgs, ExportArgs, Format, GetArgs, ImportArgs, LogCommand, TailArgs, TrimArgs};

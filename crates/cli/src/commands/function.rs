@@ -97,7 +97,7 @@ fn ls(place: &Place, out: &mut Out) -> Outcome {
     if functions.is_empty() {
         return Ok(out.line("no functions; `millrace up` deploys those of millrace.toml")?);
     }
-    let mut table = Table::new(&["function", "runtime", "pending>", "done>", "code", "runs for"]);
+    let mut table = Table::new(&["function", "runtime", "pending>", "done>", "dead>", "code", "runs for"]);
     for function in &functions {
         let (runtime, code, on) = match &function.definition {
             Some(definition) => {
@@ -113,6 +113,10 @@ fn ls(place: &Place, out: &mut Out) -> Outcome {
             runtime,
             show::grouped(function.pending),
             show::grouped(function.done),
+            match function.dead.saturating_sub(function.dead_kept) {
+                0 => show::grouped(function.dead),
+                gone => format!("{} ({} gone)", show::grouped(function.dead), show::grouped(gone)),
+            },
             code,
             on,
         ]);

@@ -1,13 +1,13 @@
 //! `millrace run …`
 
 use crate::{
-    args::{Global, RunCommand, RunLsArgs, RunWaitArgs, StateArg},
+    args::{Global, RunCommand, RunLsArgs, RunRetryArgs, RunWaitArgs, StateArg},
     out::{Out, Style, Table},
     place::{Place, docs::RunDoc},
     report::{Failure, Outcome},
     show,
 };
-use millrace_node::{Code, EventId, Hlc, Result, RunFilter, RunState};
+use millrace_node::{Code, EventId, Hlc, Name, Namespace, Result, Retried, RunFilter, RunState};
 use serde_json::json;
 
 pub fn run(command: &RunCommand, global: &Global, out: &mut Out) -> Outcome {
@@ -16,6 +16,7 @@ pub fn run(command: &RunCommand, global: &Global, out: &mut Out) -> Outcome {
         RunCommand::Ls(args) => ls(&place, args, out),
         RunCommand::Show(args) => show_run(&find(&place, args.id.as_deref())?, out),
         RunCommand::Wait(args) => wait(&place, args, out),
+        RunCommand::Retry(args) => retry(place.files()?, args, out),
     }
 }
 
@@ -84,7 +85,10 @@ fn ls(place: &Place, args: &RunLsArgs, out: &mut Out) -> Outcome {
             run.attempts.len().to_string(),
             show::ago(triggered, now_us),
             took.unwrap_or_default(),
-            error.map_or(String::new(), |dead| format!("{} {}", dead.code, show::brief(dead.detail.as_bytes(), 60))),
+            error.map_or(String::new(), |dead| {
+                let retried = if run.retried_as.is_some() { "retried; " } else { "" };
+                format!("{retried}{} {}", dead.code, show::brief(dead.detail.as_bytes(), 60))
+            }),
         ]);
     }
     Ok(out.table(&table)?)
@@ -126,6 +130,9 @@ fn show_run(run: &RunDoc, out: &mut Out) -> Outcome {
             out.line(format!("           {}", show::one_line(line.as_bytes())))?;
         }
     }
+    if let Some(again) = &run.retried_as {
+        out.line(format!("retried    as run {again}"))?;
+    }
     if let Some(output) = run.output.as_ref().filter(|output| !output.is_empty()) {
         out.line("output")?;
         for line in output.lines() {
@@ -155,4 +162,45 @@ fn wait(place: &Place, args: &RunWaitArgs, out: &mut Out) -> Outcome {
         "dead" => Err(Failure::Said(1)),
         _ => Ok(()),
     }
+}
+
+fn retry(namespace: &Namespace, args: &RunRetryArgs, out: &mut Out) -> Outcome {
+    if let Some(id) = &args.id {
+        let retried = namespace.retry_run(id.parse()?, args.wait)?;
+        return Ok(told(&retried, out)?);
+    }
+    let function: Name = args.function.as_deref().unwrap_or_default().parse()?;
+    let mut printed = Ok(());
+    let all = namespace.retry_function(&function, args.wait, &mut |retried| {
+        if out.json() && printed.is_ok() {
+            printed = told(retried, out);
+        }
+    })?;
+    printed?;
+    if !out.json() {
+        let before = if all.before > 0 { format!("; {} were before", all.before) } else { String::new() };
+        out.line(format!("{} of function '{function}' run again{before}", show::count(all.retried, "record")))?;
+    }
+    match all.lost {
+        0 => Ok(()),
+        lost => {
+            let what = show::count(lost, "dead letter");
+            let detail = format!("{what} of function '{function}', which are left as they are");
+            Err(Code::LetterWithoutRecord.error(detail).into())
+        }
+    }
+}
+
+fn told(retried: &Retried, out: &mut Out) -> std::io::Result<()> {
+    let Retried { dead, run, function, log, seqno } = retried;
+    let before = *seqno == 0;
+    if out.json() {
+        return out.object(&json!({
+            "dead": dead.to_string(), "run": run.to_string(), "function": function, "log": log, "seqno": seqno, "before": before,
+        }));
+    }
+    out.line(match before {
+        true => format!("run {dead} was retried before, as run {run}"),
+        false => format!("run {dead} is retried as run {run}: function '{function}' on record {seqno} of log '{log}'"),
+    })
 }

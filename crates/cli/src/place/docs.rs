@@ -67,6 +67,12 @@ pub struct FunctionDoc {
     pub triggered: u64,
     pub done: u64,
     pub pending: u64,
+    /// Runs that were given up, ever: the letters of its dead-letter log, which other functions may share.
+    pub dead: u64,
+    /// Letters that the log's history still has.
+    pub dead_kept: u64,
+    /// Letters whose record was run again.
+    pub dead_retried: u64,
     /// Its definition, unless that cannot be read.
     #[serde(flatten)]
     pub definition: Option<DefinitionDoc>,
@@ -95,6 +101,9 @@ impl From<&FunctionStat> for FunctionDoc {
             triggered: stat.triggered,
             done: stat.done,
             pending: stat.pending(),
+            dead: stat.letters.given_up,
+            dead_kept: stat.letters.kept,
+            dead_retried: stat.letters.retried,
             ..Self::default()
         };
         match &stat.definition {
@@ -172,6 +181,9 @@ pub struct RunDoc {
     pub appends: Vec<RecordDoc>,
     pub output: Option<String>,
     pub error: Option<ErrorDoc>,
+    /// The run that came of its dead letter.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub retried_as: Option<String>,
 }
 
 impl From<&RunView> for RunDoc {
@@ -197,6 +209,7 @@ impl From<&RunView> for RunDoc {
                 detail: death.error.clone(),
                 ..ErrorDoc::default()
             }),
+            retried_as: view.retried_as.and_then(id),
         }
     }
 }
@@ -276,13 +289,14 @@ mod tests {
         assert_eq!(json!(doc), run);
         assert_eq!(serde_json::from_value::<RunDoc>(json!({"id": "b", "new": 1})).unwrap().id, "b");
         let function = json!({
-            "name": "f", "triggered": 3, "done": 1, "pending": 2, "runtime": "wasm", "on": ["raw"], "ordered": true, "streamed": false,
+            "name": "f", "triggered": 3, "done": 1, "pending": 2, "dead": 0, "dead_kept": 0, "dead_retried": 0,
+            "runtime": "wasm", "on": ["raw"], "ordered": true, "streamed": false,
             "concurrency": 1, "monitor": null, "retries": 3, "dead_letter": "dead/f", "code": "00",
         });
         let doc: FunctionDoc = serde_json::from_value(function.clone()).unwrap();
         assert_eq!((json!(doc), doc.definition.is_some()), (function, true));
-        let broken =
-            json!({"name": "f", "triggered": 0, "done": 0, "pending": 0, "error": {"code": "c", "detail": "d"}});
+        let broken = json!({"name": "f", "triggered": 0, "done": 0, "pending": 0, "dead": 0, "dead_kept": 0, "dead_retried": 0,
+                   "error": {"code": "c", "detail": "d"}});
         let doc: FunctionDoc = serde_json::from_value(broken.clone()).unwrap();
         assert_eq!((json!(doc), doc.definition), (broken, None));
     }

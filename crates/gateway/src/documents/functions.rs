@@ -17,6 +17,10 @@ pub(super) struct FunctionDoc {
     triggered: u64,
     done: u64,
     pending: u64,
+    /// Runs that were given up, ever; letters that are kept; and those that were run again.
+    dead: u64,
+    dead_kept: u64,
+    dead_retried: u64,
     /// What was deployed, unless that cannot be read.
     #[serde(flatten)]
     definition: Option<DefinitionDoc>,
@@ -74,6 +78,9 @@ impl From<&FunctionStat> for FunctionDoc {
             triggered: stat.triggered,
             done: stat.done,
             pending: stat.pending(),
+            dead: stat.letters.given_up,
+            dead_kept: stat.letters.kept,
+            dead_retried: stat.letters.retried,
             definition,
             error: stat.definition.as_ref().err().map(ErrorDoc::from),
         }

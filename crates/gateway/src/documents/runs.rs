@@ -53,6 +53,8 @@ pub(super) struct RunDoc {
     appends: Vec<RecordRefDoc>,
     output: Option<String>,
     error: Option<DeathDoc>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    retried_as: Option<String>,
 }
 
 impl From<&RecordRef> for RecordRefDoc {
@@ -80,6 +82,7 @@ impl From<&RunView> for RunDoc {
             appends: view.appends.iter().map(RecordRefDoc::from).collect(),
             output: view.ending.as_ref().map(|ending| ending.output.clone()),
             error: dead.map(|death| DeathDoc { code: death.code.clone(), detail: death.error.clone() }),
+            retried_as: view.retried_as.and_then(id_text),
         }
     }
 }

@@ -52,14 +52,14 @@ pub(super) struct Status {
 impl Status {
     pub fn of(hosted: &Hosted, name: &Name, namespace: &Namespace) -> Status {
         let journal = namespace.journal();
-        let health = journal.check_health();
+        let failure = journal.check_health().err().or_else(|| journal.refusal());
         Status {
             name: name.to_string(),
             id: journal.namespace().to_string(),
             epoch: journal.epoch(),
             durability: journal.durability(),
-            healthy: health.is_ok(),
-            failure: health.err().map(|error| error.to_string()),
+            healthy: failure.is_none(),
+            failure: failure.map(|error| error.to_string()),
             first: journal.first().get(),
             tail: journal.tail().get(),
             durable: journal.durable().get(),

@@ -6,7 +6,7 @@ use std::{
     io::ErrorKind,
     net::{SocketAddr, TcpListener, ToSocketAddrs},
     os::unix::{
-        fs::{FileTypeExt, PermissionsExt},
+        fs::{FileTypeExt, MetadataExt, PermissionsExt},
         net::{UnixListener, UnixStream},
     },
     path::{Path, PathBuf},
@@ -81,11 +81,29 @@ pub(super) fn unix(path: &Path) -> Result<UnixListener> {
 }
 
 /// A socket's file, removed when the server goes.
-pub(super) struct SocketFile(pub PathBuf);
+pub(super) struct SocketFile {
+    path: PathBuf,
+    made: Option<(u64, u64)>,
+}
+
+impl SocketFile {
+    /// The one that was made there just now.
+    pub fn new(path: PathBuf) -> Self {
+        Self { made: identity(&path), path }
+    }
+}
+
+/// Device and number of a file.
+fn identity(path: &Path) -> Option<(u64, u64)> {
+    fs::symlink_metadata(path).ok().map(|there| (there.dev(), there.ino()))
+}
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        let _ = fs::remove_file(&self.0);
+        // Where the directory was moved, another server's may have its name.
+        if identity(&self.path) == self.made {
+            let _ = fs::remove_file(&self.path);
+        }
     }
 }
 

@@ -93,7 +93,7 @@ impl Server {
         let (acceptor, serving) = loops.split_last().expect("there is a loop that accepts");
         let accepts = acceptor.accept(listeners, unix, serving.iter().map(EventLoop::handle).collect());
         accepts.map_err(|error| Code::ListenFailed.error(format!("a socket cannot be listened to: {error}")))?;
-        Ok(Server { _socket: bound.socket.clone().map(SocketFile), bound, shared, loops })
+        Ok(Server { _socket: bound.socket.clone().map(SocketFile::new), bound, shared, loops })
     }
 
     /// Where it listens.

@@ -19,6 +19,7 @@ use std::{
     },
 };
 
+const LOCK: &str = "lock";
 /// Bytes written at once when a range is filled with zeros.
 const ZERO_CHUNK_BYTES: usize = 1 << 20;
 static ZEROS: [u8; ZERO_CHUNK_BYTES] = [0; ZERO_CHUNK_BYTES];
@@ -27,6 +28,8 @@ static ZEROS: [u8; ZERO_CHUNK_BYTES] = [0; ZERO_CHUNK_BYTES];
 pub struct FileMedium {
     dir: PathBuf,
     lock: ManuallyDrop<OwnedFd>,
+    /// Device and number of the lock file.
+    lock_identity: Option<(u64, u64)>,
     forks: u32,
     boot: u64,
 }
@@ -38,7 +41,9 @@ impl FileMedium {
         if create {
             make_folders(dir)?;
         }
-        let lock: OwnedFd = private_file(create).open(dir.join("lock"))?.into();
+        let lock = private_file(create).open(dir.join(LOCK))?;
+        let lock_identity = lock.metadata().ok().map(|opened| (opened.dev(), opened.ino()));
+        let lock = OwnedFd::from(lock);
         let forks = FORKS.load(Ordering::Relaxed);
         register_lock(lock.as_raw_fd())?;
         // FNV-1a: any hash serves to compare for equality. Unknown is 0, and then no clean end is believed.
@@ -46,7 +51,7 @@ impl FileMedium {
             let fold = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
             boot.iter().fold(0xcbf2_9ce4_8422_2325, fold)
         });
-        Ok(Self { dir: dir.to_owned(), lock: ManuallyDrop::new(lock), forks, boot })
+        Ok(Self { dir: dir.to_owned(), lock: ManuallyDrop::new(lock), lock_identity, forks, boot })
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -298,6 +303,14 @@ impl Medium for FileMedium {
     fn wall_us(&self) -> u64 {
         let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
         since.as_micros() as u64
+    }
+
+    fn is_in_place(&self) -> bool {
+        // The lock is never replaced. A file that is open keeps its number, so no other can have the same.
+        match fs::metadata(self.path(LOCK)) {
+            Ok(named) => self.lock_identity.is_none_or(|opened| opened == (named.dev(), named.ino())),
+            Err(error) => !matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory),
+        }
     }
 
     fn is_inherited(&self) -> bool {

@@ -115,6 +115,11 @@ pub trait Medium: Send + Sync {
     fn is_undisturbed(&self) -> io::Result<bool> {
         Ok(true)
     }
+    /// Whether the name that this was opened by still leads to it: false once it was removed, moved or replaced. What cannot be
+    /// told is taken to be in its place.
+    fn is_in_place(&self) -> bool {
+        true
+    }
     /// Whether this handle was inherited through a fork, and so is not this process's own.
     fn is_inherited(&self) -> bool;
 }

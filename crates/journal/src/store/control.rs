@@ -17,9 +17,10 @@
 //! | `proof` | the same with a checksum, for who finds the page later | a true lower bound, or seen to be none |
 //! | `marked` | what the newest mark in the journal says of `durable` | only costs a mark |
 //! | `ready` | storage is allocated up to it | a true lower bound; the range beyond is allocated again |
+//! | `refusing` | slot of a process that the disk refuses, and the number of the error's code | counts while the slot is alive |
 //! | `first` | oldest position kept | a true bound; the manifest is older or equal |
 
-use crate::medium::{Medium, Region};
+use crate::medium::{Medium, Region, Slot};
 use millrace_wire::{Code, NamespaceId, Result};
 use std::{
     ops::Deref,
@@ -97,6 +98,8 @@ pub(crate) struct Upkeep {
     pub first: AtomicU64,
     pub proof: AtomicU64,
     pub marked: AtomicU64,
+    /// The slot above bit 32, the code's number below; 0 if no disk refuses.
+    pub refusing: AtomicU64,
 }
 
 #[repr(C)]
@@ -191,8 +194,14 @@ impl Control {
         }
         let writer =
             [&self.writer.last, &self.writer.applied, &self.writer.intent, &self.writer.hlc, &self.writer.defined];
-        let others =
-            [&self.published.tail, &self.upkeep.ready, &self.upkeep.first, &self.upkeep.marked, &self.writer.refused];
+        let others = [
+            &self.published.tail,
+            &self.upkeep.ready,
+            &self.upkeep.first,
+            &self.upkeep.marked,
+            &self.upkeep.refusing,
+            &self.writer.refused,
+        ];
         for word in writer.into_iter().chain(others) {
             word.store(0, Ordering::Relaxed);
         }
@@ -234,6 +243,27 @@ impl Control {
         ];
         let bytes: Vec<u8> = words.iter().flat_map(|word| word.load(Ordering::Acquire).to_le_bytes()).collect();
         1 << 32 | u64::from(crc_fast::crc32_iscsi(&bytes))
+    }
+
+    /// Notes that the disk refuses the process in this slot, or does not any more.
+    pub fn set_refusing(&self, slot: Slot, code: Option<Code>) {
+        let refusing = &self.upkeep.refusing;
+        match code.and_then(|code| code.id().strip_prefix("MR")?.parse::<u32>().ok()) {
+            Some(number) => refusing.store(u64::from(slot) << 32 | u64::from(number), Ordering::Release),
+            None => {
+                let told = refusing.load(Ordering::Acquire);
+                if told >> 32 == u64::from(slot) {
+                    // Another process may have told of itself since; that stays.
+                    let _ = refusing.compare_exchange(told, 0, Ordering::AcqRel, Ordering::Relaxed);
+                }
+            }
+        }
+    }
+
+    /// The slot of the process that the disk refused last, and with what.
+    pub fn refusing(&self) -> Option<(Slot, Code)> {
+        let told = self.upkeep.refusing.load(Ordering::Acquire);
+        Some(((told >> 32) as Slot, Code::from_id(&format!("MR{}", told as u32))?)) // both halves
     }
 
     /// An error if the journal takes no writes any more.

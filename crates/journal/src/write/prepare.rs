@@ -123,6 +123,8 @@ impl Inner {
         if error.code() != Code::FlushFailed {
             *self.refusal() = Some((needed, error.clone()));
             self.refuses.store(true, Ordering::Release);
+            // Told through memory: a full disk may not take a file that says so.
+            self.control.set_refusing(self.slot, Some(error.code()));
         }
     }
 
@@ -151,6 +153,7 @@ impl Inner {
             Ok(()) => {
                 *self.refusal() = None;
                 self.refuses.store(false, Ordering::Release);
+                self.control.set_refusing(self.slot, None);
             }
             Err(error) => self.note_refusal(needed, &error),
         }

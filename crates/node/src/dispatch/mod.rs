@@ -192,6 +192,7 @@ impl Shared {
         HostStatus {
             pid: std::process::id(),
             failure: state.failure.as_ref().map(ToString::to_string),
+            refusal: self.namespace.journal().refusal().map(|error| error.to_string()),
             runs_done: self.runs_done.load(Ordering::Relaxed),
             runs_failed: self.runs_failed.load(Ordering::Relaxed),
             functions: state.live(self.now()),
@@ -207,11 +208,13 @@ impl Shared {
                 thread::park_timeout(MAINTAIN_INTERVAL);
             }
             if self.changed.swap(false, Ordering::AcqRel) {
-                // The file only explains; a host goes on without it, for instance on a full disk.
-                let _ = self.status().write(self.namespace.dir());
+                self.write_status();
             }
             if Instant::now() >= maintain_at {
                 maintain_at = Instant::now() + MAINTAIN_INTERVAL;
+                if let Err(error) = self.namespace.journal().check_place() {
+                    return self.fail(error);
+                }
                 if let Err(error) = self.maintain()
                     && !state::is_transient(&error)
                 {
@@ -220,7 +223,15 @@ impl Shared {
             }
             thread::sleep(STATUS_INTERVAL);
         }
-        let _ = self.status().write(self.namespace.dir());
+        self.write_status();
+    }
+
+    fn write_status(&self) {
+        // What has another place by now would be written over another host's.
+        if self.namespace.journal().check_place().is_ok() {
+            // The file only explains; a host goes on without it, for instance on a full disk.
+            let _ = self.status().write(self.namespace.dir());
+        }
     }
 
     /// Ends the runs that are counted and not there, because damage took them: nobody is to wait for them for ever.

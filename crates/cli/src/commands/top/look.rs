@@ -42,6 +42,8 @@ pub struct Rates {
 pub struct HostRates {
     pub pid: u32,
     pub failure: Option<String>,
+    /// Why the disk takes no appends now.
+    pub refusal: Option<String>,
     /// Attempts that failed.
     pub failures_per_second: f64,
 }
@@ -147,6 +149,7 @@ impl Rates {
             host: after.host.as_ref().map(|host| HostRates {
                 pid: host.pid,
                 failure: host.failure.clone(),
+                refusal: host.refusal.clone(),
                 failures_per_second: rate(failed(before), failed(after)),
             }),
             functions,
@@ -163,8 +166,10 @@ fn state(doc: &FunctionDoc, host: Option<&HostStatus>) -> FunctionRates {
         return FunctionRates { state: "broken", error: Some(error.to_string()), ..base };
     }
     let Some(host) = host else { return FunctionRates { state: "no host", ..base } };
+    // What holds everything up is told with each function that has something to do.
+    let common = host.failure.as_ref().or(host.refusal.as_ref()).filter(|_| doc.pending > 0).cloned();
     let Some(live) = host.function(&doc.name) else {
-        return FunctionRates { state: if doc.pending > 0 { "waiting" } else { "idle" }, ..base };
+        return FunctionRates { state: if doc.pending > 0 { "waiting" } else { "idle" }, error: common, ..base };
     };
     let (running, failing) = (live.running.len(), live.backing_off.len());
     let last_error = live.backing_off.iter().find_map(|run| run.error.clone());
@@ -175,7 +180,7 @@ fn state(doc: &FunctionDoc, host: Option<&HostStatus>) -> FunctionRates {
         FunctionState::Ready if doc.pending > 0 => ("waiting", None),
         FunctionState::Ready => ("idle", None),
     };
-    FunctionRates { state, error, running, failing, ..base }
+    FunctionRates { state, error: error.or(common), running, failing, ..base }
 }
 
 #[cfg(test)]

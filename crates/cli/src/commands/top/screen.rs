@@ -102,13 +102,16 @@ impl Screen {
     fn head(&self, rates: &Rates, out: &Out) -> String {
         let host = match &rates.host {
             None => out.styled(Style::Warn, "no host is running"),
-            Some(host) => match &host.failure {
-                Some(failure) => out.styled(Style::Bad, &format!("the host stopped: {failure}")),
-                None if host.failures_per_second > 0.0 => {
+            Some(host) => match (&host.failure, &host.refusal) {
+                (Some(failure), _) => out.styled(Style::Bad, &format!("the host stopped: {failure}")),
+                (None, Some(refusal)) => {
+                    out.styled(Style::Bad, &format!("host {}, the disk takes no appends: {refusal}", host.pid))
+                }
+                (None, None) if host.failures_per_second > 0.0 => {
                     let failures = format!("{} attempts/s fail", per_second(host.failures_per_second));
                     format!("host {}, {}", host.pid, out.styled(Style::Bad, &failures))
                 }
-                None => format!("host {}", host.pid),
+                (None, None) => format!("host {}", host.pid),
             },
         };
         let name = out.styled(Style::Bold, &self.target);

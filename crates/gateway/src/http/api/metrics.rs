@@ -159,7 +159,10 @@ fn logs_and_functions(samples: &mut Vec<Sample>, name: &Name, namespace: &Namesp
     for log in logs.iter().filter(|log| dead_letters.contains(&log.name)) {
         let labels = format!("namespace=\"{name}\",log=\"{}\"", log.name);
         let help = "Records whose functions gave them up, by the log that they went to.";
-        samples.push(("millrace_dead_letters_total", "counter", help, labels, log.latest));
+        samples.push(("millrace_dead_letters_total", "counter", help, labels.clone(), log.latest));
+        let help = "Dead letters that have left the history of their log.";
+        let gone = log.earliest.saturating_sub(1);
+        samples.push(("millrace_dead_letters_gone_total", "counter", help, labels, gone));
     }
     // The runtime's own logs are as many as there are peers; those that people made are told.
     for log in logs.iter().filter(|log| !log.name.starts_with('_')).take(SERIES_MAX) {

@@ -72,7 +72,8 @@ pub(in crate::http) fn ready(hosted: &Hosted, query: &str) -> Result<Response> {
 
 fn checks(hosted: &Hosted, more: impl Fn(&millrace_node::Served) -> Option<String>) -> Response {
     let check = |served: &millrace_node::Served| {
-        let health = served.namespace().journal().check_health();
+        let journal = served.namespace().journal();
+        let health = journal.check_health().and_then(|()| journal.check_place());
         let reason = health.err().map(|error| error.to_string()).or_else(|| more(served));
         Check { name: served.name().to_string(), ok: reason.is_none(), reason }
     };
