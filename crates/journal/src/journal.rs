@@ -210,7 +210,7 @@ impl Journal {
         match std::fs::symlink_metadata(&path) {
             Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
                 // What a creation that was cut short left has no records either.
-                if ViewMedium::open(dir).is_ok_and(|medium| records_without_manifest(&medium).unwrap_or(false)) {
+                if ViewMedium::open(dir, &[]).is_ok_and(|medium| records_without_manifest(&medium).unwrap_or(false)) {
                     return Err(Code::NamespaceIncomplete.error("the manifest is missing").within(dir.display()));
                 }
                 return Err(Code::NotANamespace.error(format!("{} is not a namespace", dir.display())));
