@@ -424,38 +424,6 @@ impl Journal {
         self.0.check(progress)
     }
 
-    /// An error if the journal takes no writes any more.
-    pub fn check_health(&self) -> Result<()> {
-        self.0.control.check_health()
-    }
-
-    /// An error if the directory's name no longer leads to the files that are open here: whoever opens the namespace next
-    /// would not find what is appended now.
-    pub fn check_place(&self) -> Result<()> {
-        if self.0.medium.is_in_place() {
-            return Ok(());
-        }
-        let dir = std::path::absolute(self.dir()).unwrap_or_else(|_| self.dir().to_owned());
-        Err(Code::NamespaceMoved.error(format!("'{}' is not the directory that was opened", dir.display())))
-    }
-
-    /// Why the disk takes no appends now, if it refused the last one that it was asked to take: it is full, or cannot be
-    /// written. Tried again by itself, as long as the journal is open with a background thread.
-    pub fn refusal(&self) -> Option<Error> {
-        let refuses = self.0.refuses.load(Ordering::Acquire);
-        if refuses { self.0.refusal().as_ref().map(|(_, error)| error.clone()) } else { None }
-    }
-
-    /// [`Journal::refusal`] of whichever process has the namespace open, this one before others.
-    pub fn refusal_anywhere(&self) -> Option<Error> {
-        let elsewhere = || {
-            let (slot, code) = self.0.control.refusing()?;
-            (slot != self.0.slot && self.0.medium.is_alive(slot))
-                .then(|| code.error("the disk refused a process that has the namespace open, most likely its host"))
-        };
-        self.refusal().or_else(elsewhere)
-    }
-
     /// The hybrid logical clock: not before any event, nor before the wall clock.
     pub fn clock(&self) -> millrace_wire::Hlc {
         let newest = millrace_wire::Hlc::from_bits(self.0.control.writer.hlc.load(Ordering::Relaxed));

@@ -11,6 +11,7 @@ use crate::{
     door::{access, site::Site},
     namespace::{found, named},
     runs::RunState,
+    upkeep::holes,
 };
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use millrace_journal::{Catalog, HISTORY_MAX, Journal, Log, Position, Transaction};
@@ -130,6 +131,10 @@ impl Notes {
             match journal.get(log, seqno, &mut payload) {
                 Ok(_) => {}
                 Err(error) if error.code() == Code::BelowHistory => continue, // The history moved on; so does `earliest`.
+                Err(error) if error.code() == Code::EntryDamaged => {
+                    self.upto = holes::noted(journal, log.name(), seqno)?.ok_or(error)?;
+                    continue;
+                }
                 Err(error) => return Err(error),
             }
             let damaged =
@@ -247,6 +252,9 @@ impl Namespace {
                 Err(error) if error.code() == Code::BelowHistory => {
                     seqno = log.earliest().max(seqno + 1);
                     continue;
+                }
+                Err(error) if error.code() == Code::EntryDamaged => {
+                    seqno = holes::noted(self.journal(), log.name(), seqno)?.ok_or(error)?;
                 }
                 Err(error) => return Err(error),
             }

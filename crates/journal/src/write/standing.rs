@@ -1,0 +1,39 @@
+//! Whether appends can go on: what the disk refuses, and whether the directory is still where it was.
+
+use crate::journal::Journal;
+use millrace_wire::{Code, Error, Result};
+use std::sync::atomic::Ordering;
+
+impl Journal {
+    /// An error if the journal takes no writes any more.
+    pub fn check_health(&self) -> Result<()> {
+        self.inner().control.check_health()
+    }
+
+    /// An error if the directory's name no longer leads to the files that are open here: whoever opens the namespace next
+    /// would not find what is appended now.
+    pub fn check_place(&self) -> Result<()> {
+        if self.inner().medium.is_in_place() {
+            return Ok(());
+        }
+        let dir = std::path::absolute(self.dir()).unwrap_or_else(|_| self.dir().to_owned());
+        Err(Code::NamespaceMoved.error(format!("'{}' is not the directory that was opened", dir.display())))
+    }
+
+    /// Why the disk takes no appends now, if it refused the last one that it was asked to take: it is full, or cannot be
+    /// written. Tried again by itself, as long as the journal is open with a background thread.
+    pub fn refusal(&self) -> Option<Error> {
+        let refuses = self.inner().refuses.load(Ordering::Acquire);
+        if refuses { self.inner().refusal().as_ref().map(|(_, error)| error.clone()) } else { None }
+    }
+
+    /// [`Journal::refusal`] of whichever process has the namespace open, this one before others.
+    pub fn refusal_anywhere(&self) -> Option<Error> {
+        let elsewhere = || {
+            let (slot, code) = self.inner().control.refusing()?;
+            (slot != self.inner().slot && self.inner().medium.is_alive(slot))
+                .then(|| code.error("the disk refused a process that has the namespace open, most likely its host"))
+        };
+        self.refusal().or_else(elsewhere)
+    }
+}
