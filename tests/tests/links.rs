@@ -1,9 +1,10 @@
 //! Links between hosts: messages of functions and relays, with both hosts killed again and again.
 
 use millrace_tests::{Ended, Host, Place, end, eventually};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::{
-    io::Write,
+    io::{Read, Write},
+    net::TcpStream,
     path::Path,
     process::{Command, Stdio},
     sync::{
@@ -66,7 +67,40 @@ impl Station {
         let links = self.run(&["--json", kind, "ls"]).ok().objects();
         links.into_iter().find(|link| link["name"] == name)
     }
+
+    /// The name that its namespace has as a peer.
+    fn peer(&self) -> String {
+        format!("127.0.0.1_{}_farm", self.port)
+    }
+
+    /// What its host says next of a link that contains all of `texts`.
+    fn says(&self, texts: &[&str]) -> Value {
+        loop {
+            let line = self.host.as_ref().expect("it runs").line_with(&["\"event\":\"link\""]);
+            if texts.iter().all(|text| line.contains(text)) {
+                return serde_json::from_str(&line).unwrap();
+            }
+        }
+    }
+
+    /// A number for Prometheus.
+    fn metric(&self, start: &str) -> Option<u64> {
+        let mut stream = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
+        stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer.lines().find(|line| line.starts_with(start))?.rsplit_once(' ')?.1.trim().parse().ok()
+    }
 }
+
+/// With larger segments than others have, and so with records that those can never take.
+fn large() -> Place {
+    let place = Place::empty();
+    place.run(["init", "--bare", "--segment-size", "2MiB", "--durability", "memory"]).ok();
+    place
+}
+
+const TOO_LONG_BYTES: usize = (256 << 10) + 1;
 
 fn numbers(from: u64, upto: u64) -> Vec<String> {
     (from..=upto).map(|n| n.to_string()).collect()
@@ -191,7 +225,9 @@ fn a_wiped_peer_is_told_and_the_outbox_goes_on_when_told_to() {
     let name = format!("127.0.0.1_{port}_farm");
     eventually("the outbox says what is wrong", || {
         let link = here.link("outbox", &name).unwrap();
-        link["error"].as_str().is_some_and(|error| error.contains("MR6072")) && link["lag_records"] == 3
+        assert!(link["error"].is_null() == link["code"].is_null(), "{link}");
+        assert!(link["error"].is_null() == link["remedy"].is_null(), "{link}");
+        link["code"] == "MR6072" && link["lag_records"] == 3
     });
     let anew = Place::new();
     let mut there = Station { place: anew, host: None, port };
@@ -202,6 +238,9 @@ fn a_wiped_peer_is_told_and_the_outbox_goes_on_when_told_to() {
     assert!(said.text().contains("MR6063") && said.text().contains("millrace outbox reset"), "{}", said.text());
     let why = here.run(&["why"]).ok();
     assert!(why.text().contains(&name) && why.text().contains("MR6063"), "{}", why.text());
+    let told = here.says(&[&name, "\"stopped\""]);
+    assert_eq!(told["error"]["code"], "MR6063");
+    assert!(told["error"]["remedy"].as_str().unwrap().contains("outbox reset"), "{told}");
     assert!(!why.text().contains("_links"), "logs of the runtime wait for no function: {}", why.text());
     assert_eq!(there.latest("in"), 0, "nothing goes to a namespace that is not the one it was meant for");
     here.run(&["outbox", "reset", &name]).wrong_usage();
@@ -217,7 +256,7 @@ fn a_wiped_peer_is_told_and_the_outbox_goes_on_when_told_to() {
 fn mistakes_are_told_where_they_can_be_mended() {
     let there = Station::new(Place::new());
     there.log("in");
-    let here = Station::new(Place::new());
+    let here = Station::new(large());
     here.log("raw");
     // An address that is none is wrong usage; all else is not.
     let refused = |args: &[&str], code: &str| drop(here.run(args).fails(code, if code == "MR6001" { 2 } else { 1 }));
@@ -241,16 +280,112 @@ fn mistakes_are_told_where_they_can_be_mended() {
     assert_eq!((here.latest("raw"), there.latest("in")), (2, 2));
     there.run(&["relay", "rm", "in", "--force"]).ok();
     // What the other side will never take is a dead letter, and the rest arrives.
-    feed_numbers(&here, &there.address("nowhere"), 1, 2);
+    let too_long = format!("{0}\n{0}\n", "x".repeat(TOO_LONG_BYTES));
+    here.place.feed(["log", "append", &there.address("in"), "--lines", "--quiet"], too_long.as_bytes()).ok();
     feed_numbers(&here, &there.address("in"), 3, 3);
     eventually("the rest arrives", || there.latest("in") == 3);
     let dead = here.place.records("dead/outbox");
     assert_eq!(dead.len(), 2);
+    // And loud.
+    let told: u64 = here.says(&[&there.peer(), "\"dead\""])["records"].as_u64().unwrap();
+    if told < 2 {
+        assert_eq!(here.says(&[&there.peer(), "\"dead\""])["records"], 2 - told);
+    }
+    assert!(here.run(&["why"]).ok().text().contains("log 'dead/outbox' has 2"));
+    assert_eq!(here.metric("millrace_dead_letters_total{namespace=\"farm\",log=\"dead/outbox\"}"), Some(2));
     let name = format!("127.0.0.1_{}_farm", there.port);
     eventually("all are done", || here.link("outbox", &name).unwrap()["lag_records"] == 0);
     let outbox = here.link("outbox", &name).unwrap();
     assert_eq!((&outbox["sent"], &outbox["dead"], &outbox["acked"]), (&1.into(), &2.into(), &3.into()), "{outbox}");
-    assert!(dead[0].contains("MR2101") && dead[1].contains("MR2101"), "{dead:?}");
+    assert!(dead.iter().all(|letter| letter.contains("MR1004")), "{dead:?}");
+    let top = here.run(&["--json", "top", "--once"]).ok().object();
+    let shown = top["links"].as_array().unwrap().iter().find(|link| link["kind"] == "outbox").unwrap();
+    assert_eq!(shown["dead"], 2, "{shown}");
+}
+
+#[test]
+fn messages_wait_for_a_log_that_is_not_there_yet_and_everybody_is_told() {
+    let there = Station::new(Place::new());
+    there.log("in");
+    let here = Station::new(Place::new());
+    let name = there.peer();
+    feed_numbers(&here, &there.address("late"), 1, 1500);
+    feed_numbers(&here, &there.address("in"), 1, 3);
+    eventually("the link waits", || here.link("outbox", &name).unwrap()["state"] == "waiting");
+    let link = here.link("outbox", &name).unwrap();
+    assert_eq!((&link["code"], &link["error"]), (&json!("MR6080"), &json!("no log 'late'")), "{link}");
+    assert!(link["remedy"].as_str().unwrap().contains("millrace log create"), "{link}");
+    assert_eq!((&link["lag_records"], &link["connected"], &link["dead"]), (&json!(1503), &json!(true), &json!(0)));
+    for moment in [&link["last_contact"], &link["next_try"]] {
+        let is_moment = moment.as_str().is_some_and(|text| text.ends_with('Z') && text.contains('T'));
+        assert!(is_moment || moment.is_null(), "{link}");
+    }
+    let told = here.says(&[&name, "waiting"]);
+    assert_eq!((&told["error"]["code"], &told["error"]["detail"]), (&json!("MR6080"), &json!("no log 'late'")));
+    let why = here.run(&["why"]).ok();
+    assert!(
+        why.text().contains("MR6080: no log 'late'") && why.text().contains("millrace log create"),
+        "{}",
+        why.text()
+    );
+    let labels = format!("{{namespace=\"farm\",kind=\"outbox\",link=\"{name}\"}}");
+    let metric = |name: &str| here.metric(&format!("millrace_link_{name}{labels}"));
+    assert_eq!((metric("connected"), metric("waiting"), metric("stopped")), (Some(1), Some(1), Some(0)));
+    assert_eq!(there.latest("in"), 0, "what comes behind waits as well");
+    there.log("late");
+    eventually("all arrive", || there.latest("late") == 1500 && there.latest("in") == 3);
+    assert_eq!(there.place.records("late"), numbers(1, 1500));
+    // It was said once that the link waits, and it is said that this is over.
+    assert_eq!(here.says(&[&name])["change"], "connected");
+    here.run(&["log", "stat", "dead/outbox"]).fails("MR2101", 1);
+    eventually("the link is well", || metric("waiting") == Some(0));
+    eventually("it is idle", || here.link("outbox", &name).unwrap()["state"] == "idle");
+    assert_eq!(here.link("outbox", &name).unwrap()["code"], Value::Null);
+    // A peer that is away holds nothing back where there is nothing to send.
+    drop(there);
+    eventually("the connection is seen to be gone", || metric("connected") == Some(0));
+    assert!(!here.run(&["why"]).ok().text().contains(&name), "an idle link holds nothing back");
+    let why = here.run(&["why", &name]).ok();
+    assert!(why.text().contains("nothing to carry"), "{}", why.text());
+}
+
+#[test]
+fn what_waits_for_a_log_that_never_comes_is_dropped_when_told() {
+    let there = Station::new(Place::new());
+    there.log("in");
+    let here = Station::new(Place::new());
+    let name = there.peer();
+    feed_numbers(&here, &there.address("never"), 1, 20);
+    eventually("the link waits", || here.link("outbox", &name).unwrap()["state"] == "waiting");
+    assert!(here.run(&["outbox", "reset", &name, "--skip"]).ok().text().contains("20 messages dropped"));
+    feed_numbers(&here, &there.address("in"), 1, 3);
+    eventually("what was sent since arrives", || there.latest("in") == 3);
+    assert_eq!(there.place.records("in"), numbers(1, 3));
+}
+
+#[test]
+fn records_lost_to_history_stop_a_relay_which_says_so_and_what_it_passes_over() {
+    let there = Station::new(Place::new());
+    there.log("in");
+    let mut here = Station::new(Place::new());
+    here.run(&["log", "create", "raw", "--history", "100"]).ok();
+    here.run(&["relay", "add", "raw", &there.address("in"), "--name", "r"]).ok();
+    feed_numbers(&here, "raw", 1, 50);
+    eventually("they arrive", || there.latest("in") == 50);
+    assert_eq!(here.says(&["\"r\""])["change"], "connected");
+    here.kill();
+    feed_numbers(&here, "raw", 51, 350);
+    here.start();
+    let told = here.says(&["\"r\"", "stopped"]);
+    assert_eq!(told["error"]["code"], "MR6067", "{told}");
+    let link = here.link("relay", "r").unwrap();
+    assert_eq!((&link["state"], &link["code"]), (&json!("stopped"), &json!("MR6067")));
+    let said = here.run(&["relay", "resume", "r"]).ok();
+    assert_eq!(said.text(), "relay r goes on; 200 records passed over (51 to 250): no longer in the history\n");
+    eventually("the rest arrives", || there.latest("in") == 150);
+    assert_eq!(there.place.records("in"), [numbers(1, 50), numbers(251, 350)].concat());
+    assert_eq!(here.says(&["\"r\"", "\"lost\""])["records"], 200);
+    assert_eq!(here.run(&["relay", "resume", "r"]).ok().text(), "relay r goes on\n");
 }
 
 /// Appends to a log, many times a second, until it is dropped.

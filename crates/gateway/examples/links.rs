@@ -40,7 +40,7 @@ fn outbox(durability: Durability, records: u64, bytes: usize) -> Result<()> {
     let (a, _server_a, _) = serve(dirs.0.path(), durability)?;
     let (b, _server_b, to) = serve(dirs.1.path(), durability)?;
     b.create_log(&"in".parse()?, 1 << 20)?;
-    let _linker = Linker::start(a.clone())?;
+    let _linker = Linker::start(a.clone(), None)?;
     let to = format!("{to}/in");
     let start = Instant::now();
     fill(&a, &to, records, bytes)?;
@@ -64,7 +64,7 @@ fn catch_up(durability: Durability, records: u64, bytes: usize, pull: bool) -> R
         if pull { (&b, format!("{from}/raw"), "raw".into()) } else { (&a, "raw".into(), format!("{to}/raw")) };
     side.links().add_relay(&from, &to, &RelayOptions::default())?;
     let start = Instant::now();
-    let _linker = Linker::start(side.clone())?;
+    let _linker = Linker::start(side.clone(), None)?;
     wait_for(&b, "raw", records)?;
     let rate = (records * bytes as u64) as f64 / start.elapsed().as_secs_f64() / 1e6;
     println!("catch up {durability:?} {bytes} B {}: {rate:.0} MB/s", if pull { "pulled" } else { "pushed" });

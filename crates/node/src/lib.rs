@@ -54,4 +54,4 @@ pub use namespace::{
 };
 pub use runs::{Attempt, Death, Ending, RecordRef, RunFilter, RunState, RunView};
 pub use status::{FunctionState, HostStatus, LiveFunction, LiveRun};
-pub use why::{Reason, Why};
+pub use why::{LinkReason, Reason, Why};

@@ -5,7 +5,7 @@ use crate::{
     bindings::Bindings,
     host::Holder,
     letters::Letters,
-    links::LinkView,
+    links::{LinkView, OUTBOX_DEAD_LETTERS},
     namespace::no_function,
     runs::{Pending, RunFilter, RunState, RunView},
     status::{FunctionState, HostStatus, LiveFunction},
@@ -57,7 +57,22 @@ pub enum Reason {
     Uncounted { function: Name, counted: u64, found: u64 },
     Done { run: String, at: String },
     Dead { run: String, at: String, code: String, error: String },
-    Link { kind: String, link: String, to: String, state: String, lag_records: u64, error: Option<String> },
+    Link(LinkReason),
+    LinkIdle { link: String },
+    OutboxDead { log: String, records: u64 },
+}
+
+/// A link that has something to carry, or something wrong with it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[allow(missing_docs)] // as above
+pub struct LinkReason {
+    kind: String,
+    link: String,
+    to: String,
+    state: String,
+    lag_records: u64,
+    error: Option<String>,
+    remedy: Option<&'static str>,
 }
 
 impl fmt::Display for Reason {
@@ -129,10 +144,16 @@ impl fmt::Display for Reason {
             ),
             Self::Done { run, at } => write!(f, "run {run} ended well at {at}"),
             Self::Dead { run, at, code, error } => write!(f, "run {run} was given up at {at}: {code}: {error}"),
-            Self::Link { kind, link, to, state, lag_records, error } => {
+            Self::Link(LinkReason { kind, link, to, state, lag_records, error, remedy }) => {
                 write!(f, "{kind} '{link}' to {to} is {state}: {lag_records} records are still to come")?;
-                error.as_ref().map_or(Ok(()), |error| write!(f, "; {error}"))
+                error.as_ref().map_or(Ok(()), |error| write!(f, "; {error}"))?;
+                remedy.map_or(Ok(()), |remedy| write!(f, ". {remedy}"))
             }
+            Self::LinkIdle { link } => write!(f, "link '{link}' has nothing to carry"),
+            Self::OutboxDead { log, records } => write!(
+                f,
+                "peers refused messages for good: log '{log}' has {records}; `millrace log tail {log}` says why"
+            ),
         }
     }
 }
@@ -160,7 +181,8 @@ impl Namespace {
             uncounted,
         };
         let (what, mut reasons) = if target.is_empty() {
-            ("namespace".into(), asked.all().into_iter().chain(self.links_behind(|_| true)?).collect())
+            let links = self.links_behind(|_| true)?.into_iter().chain(asked.refused_messages());
+            ("namespace".into(), asked.all().into_iter().chain(links).collect())
         } else if let Ok(run) = target.parse::<EventId>() {
             (format!("run {run}"), asked.run(self.run(run)?))
         } else if let Some(function) = catalog.function(target) {
@@ -170,10 +192,14 @@ impl Namespace {
             (format!("log '{target}'"), asked.log(target)?.into_iter().chain(links).collect())
         } else {
             let named = self.links_behind(|link| link.name == target)?;
-            if named.is_empty() {
+            let what = format!("link '{target}'");
+            if !named.is_empty() {
+                (what, named)
+            } else if self.links().view()?.iter().any(|link| link.name == target) {
+                (what, vec![Reason::LinkIdle { link: target.into() }])
+            } else {
                 return Err(unknown(target));
             }
-            (format!("link '{target}'"), named)
         };
         reasons.dedup();
         Ok(Why { target: what, reasons })
@@ -202,16 +228,16 @@ impl Namespace {
     fn links_behind(&self, wanted: impl Fn(&LinkView) -> bool) -> Result<Vec<Reason>> {
         let views = self.links().view()?;
         let behind = |view: &&LinkView| wanted(view) && (view.error.is_some() || view.lag_records > 0);
-        let reason = |view: &LinkView| Reason::Link {
-            kind: view.kind.into(),
-            link: view.name.clone(),
-            to: view.to.clone(),
-            state: view.state.name().into(),
-            lag_records: view.lag_records,
-            error: match (&view.code, &view.error) {
-                (Some(code), Some(error)) => Some(format!("{code}: {error}")),
-                (_, error) => error.clone(),
-            },
+        let reason = |view: &LinkView| {
+            Reason::Link(LinkReason {
+                kind: view.kind.into(),
+                link: view.name.clone(),
+                to: view.to.clone(),
+                state: view.state.name().into(),
+                lag_records: view.lag_records,
+                error: view.code.as_ref().zip(view.error.as_ref()).map(|(code, error)| format!("{code}: {error}")),
+                remedy: view.remedy,
+            })
         };
         Ok(views.iter().filter(behind).map(reason).collect())
     }
@@ -245,6 +271,12 @@ struct Asked<'a> {
 }
 
 impl Asked<'_> {
+    /// Messages that were given up, which stand where nobody looks unasked.
+    fn refused_messages(&self) -> Option<Reason> {
+        let log = self.catalog.log(OUTBOX_DEAD_LETTERS).filter(|log| log.latest() >= log.earliest().max(1))?;
+        Some(Reason::OutboxDead { log: log.name().to_string(), records: log.latest() + 1 - log.earliest() })
+    }
+
     /// What keeps everything from running.
     fn host(&self) -> Vec<Reason> {
         let refusing = self.refusal.iter().map(|refusal| Reason::Refusing { refusal: refusal.clone() });

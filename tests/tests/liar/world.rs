@@ -24,6 +24,8 @@ use std::{
 
 /// Longest that anything may take; a bound on hanging.
 const LONG: Duration = Duration::from_secs(120);
+/// More than a quarter of the second side's segments: no record there may be so long.
+const TOO_LONG_BYTES: usize = (256 << 10) + 1;
 /// How long it is listened for an answer that should not come.
 const LISTEN: Duration = Duration::from_millis(60);
 /// How long it is listened for a lie that a site which holds nothing will tell; then the life has not shown it.
@@ -208,7 +210,8 @@ impl Side {
         let dir = tempfile::tempdir().unwrap();
         let disk = SimDisk::default();
         let medium = disk.process();
-        let options = CreateOptions { segment_bytes: 1 << 20, ..CreateOptions::default() };
+        // The first may have records that the second, with its smaller segments, can never take.
+        let options = CreateOptions { segment_bytes: (2 << 20) >> number, ..CreateOptions::default() };
         let journal = Journal::create_on(medium.clone(), dir.path(), &options).unwrap();
         let mut side = Side { number, dir, told: Arc::default(), disk, alive: None, out };
         side.start(medium, Namespace::over(journal));
@@ -225,7 +228,7 @@ impl Side {
         let listen = "127.0.0.1:0".parse::<Listen>().unwrap();
         let options = ServerOptions { listen, socket: Some(socket.clone()), loops: 2, connections_max: 1000 };
         let server = Server::start(Arc::new(Hosted::new(vec![served])), &options).unwrap();
-        let linker = Linker::start(namespace.clone()).unwrap();
+        let linker = Linker::start(namespace.clone(), None).unwrap();
         let address = server.bound().addresses[0];
         let (server, linker, host) = (Some(server), Some(linker), Some(host));
         self.alive = Some(Alive { namespace, address, socket, medium, server, linker, host });
@@ -362,10 +365,10 @@ impl World {
         }
         for (number, side) in self.sides.iter().enumerate() {
             if matches!(kind, Kind::Bury | Kind::Meet) {
-                let good = address(1 - number, "from_box");
-                let bad = address(1 - number, "nowhere");
-                let to = if kind == Kind::Meet { good } else { bad };
-                side.namespace().append(&to, b"first and last", AppendOptions::default()).unwrap();
+                let refused = kind == Kind::Bury && number == 0;
+                let message = if refused { vec![b'x'; TOO_LONG_BYTES] } else { b"first and last".to_vec() };
+                let to = address(1 - number, "from_box");
+                side.namespace().append(&to, &message, AppendOptions::default()).unwrap();
             }
         }
         self.clients(Phase { life: self.life, kind, pressed: false });

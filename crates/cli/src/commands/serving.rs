@@ -49,7 +49,8 @@ impl Serving {
         };
         let server = Server::start(Arc::new(Hosted::new(served.clone())), &options)?;
         // Only now: what links bring in may be asked for at once.
-        let linkers = served.iter().map(|served| Linker::start(served.namespace().clone())).collect::<Result<_>>()?;
+        let link = |served: &Served| Linker::start(served.namespace().clone(), Some(observer.clone()));
+        let linkers = served.iter().map(link).collect::<Result<_>>()?;
         Ok(Serving { hosts, served, server, linkers, _main: main })
     }
 

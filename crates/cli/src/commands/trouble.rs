@@ -1,4 +1,4 @@
-//! What goes wrong in a host, as it tells it: attempts that failed and functions that cannot be started.
+//! What goes wrong in a host, as it tells it: attempts that failed, functions that cannot be started, and links.
 
 use super::serving::Named;
 use crate::{
@@ -6,7 +6,11 @@ use crate::{
     report::{self, Outcome},
     show,
 };
-use millrace_node::{Code, Error, HostEvent, application::units};
+use millrace_node::{
+    Code, Error, HostEvent,
+    application::units,
+    links::{LinkChange, LinkNews, OUTBOX_DEAD_LETTERS},
+};
 use serde_json::json;
 use std::{
     collections::HashMap,
@@ -34,9 +38,15 @@ struct Trouble {
     output: String,
 }
 
+/// What is heard of a host.
+enum Heard {
+    Trouble(Trouble),
+    Link(LinkNews),
+}
+
 /// Troubles of a host that have not been told yet.
 pub struct Troubles {
-    receiver: Receiver<Trouble>,
+    receiver: Receiver<Heard>,
     lost: Arc<AtomicU64>,
     /// Whether a run that is given up is told as well; the journal tells it too.
     with_dead: bool,
@@ -51,25 +61,26 @@ pub fn observe(with_dead: bool) -> (millrace_node::Observer, Troubles) {
 }
 
 /// Runs on the thread that ran the function, so it never waits.
-fn hear(event: &HostEvent<'_>, sender: &SyncSender<Trouble>, lost: &AtomicU64) {
-    let trouble = match event {
-        HostEvent::Failed { function, run, attempt, error, retry_in, output } => Trouble {
+fn hear(event: &HostEvent<'_>, sender: &SyncSender<Heard>, lost: &AtomicU64) {
+    let heard = match event {
+        HostEvent::Link(news) => Heard::Link((*news).clone()),
+        HostEvent::Failed { function, run, attempt, error, retry_in, output } => Heard::Trouble(Trouble {
             function: function.to_string(),
             attempt: Some((run.to_string(), *attempt)),
             error: (*error).clone(),
             retry_in: *retry_in,
             output: String::from_utf8_lossy(output).into_owned(),
-        },
-        HostEvent::StartFailed { function, error } => Trouble {
+        }),
+        HostEvent::StartFailed { function, error } => Heard::Trouble(Trouble {
             function: function.to_string(),
             attempt: None,
             error: (*error).clone(),
             retry_in: None,
             output: String::new(),
-        },
+        }),
         _ => return,
     };
-    if sender.try_send(trouble).is_err() {
+    if sender.try_send(heard).is_err() {
         lost.fetch_add(1, Ordering::Relaxed);
     }
 }
@@ -78,16 +89,22 @@ impl Troubles {
     /// Tells what went wrong since the last time.
     pub fn tell(&self, out: &mut Out) -> Outcome {
         let mut any = false;
-        for trouble in self.receiver.try_iter().take(KEPT_MAX) {
-            if trouble.retry_in.is_some() || trouble.attempt.is_none() || self.with_dead {
-                any = true;
-                trouble.tell(out)?;
+        for heard in self.receiver.try_iter().take(KEPT_MAX) {
+            match heard {
+                Heard::Link(news) => tell_link(&news, out)?,
+                Heard::Trouble(trouble)
+                    if trouble.retry_in.is_some() || trouble.attempt.is_none() || self.with_dead =>
+                {
+                    trouble.tell(out)?;
+                }
+                Heard::Trouble(_) => continue,
             }
+            any = true;
         }
         match self.lost.swap(0, Ordering::Relaxed) {
             0 => {}
             lost if out.json() => out.object(&json!({ "event": "failed", "not_told": lost }))?,
-            lost => out.line(format!("… and {} more failed", show::count(lost, "attempt")))?,
+            lost => out.line(format!("… and {} not told", show::count(lost, "more trouble")))?,
         }
         if any {
             out.flush()?;
@@ -126,6 +143,46 @@ impl Refusals {
         }
         Ok(())
     }
+}
+
+/// A change of a link: one line, and what to do about it.
+fn tell_link(news: &LinkNews, out: &mut Out) -> Outcome {
+    let LinkNews { kind, name, from, to, change } = news;
+    let (word, error, records) = match change {
+        LinkChange::Connected => ("connected", None, None),
+        LinkChange::Waiting(error) => ("waiting", Some(error), None),
+        LinkChange::Stopped(error) => ("stopped", Some(error), None),
+        LinkChange::Dead(records) => ("dead", None, Some(*records)),
+        LinkChange::Lost(records) => ("lost", None, Some(*records)),
+    };
+    if out.json() {
+        let error = error.map(|error| report::object(error)["error"].take());
+        return Ok(out.object(&json!({
+            "event": "link", "kind": kind, "name": name, "from": from, "to": to, "change": word, "records": records,
+            "error": error,
+        }))?);
+    }
+    let (style, what) = match change {
+        LinkChange::Connected => (Style::Plain, "connected".into()),
+        LinkChange::Waiting(error) => (Style::Warn, format!("waiting: {}: {}", error.code().id(), error.detail())),
+        LinkChange::Stopped(error) => (Style::Bad, format!("stopped: {}: {}", error.code().id(), error.detail())),
+        LinkChange::Dead(records) => {
+            let count = show::count(*records, "message");
+            (Style::Bad, format!("{count} refused for good; `millrace log tail {OUTBOX_DEAD_LETTERS}` says why"))
+        }
+        LinkChange::Lost(records) => {
+            (Style::Bad, format!("{} lost to the history, and passed over", show::count(*records, "record")))
+        }
+    };
+    let end = if *kind == "outbox" || to.starts_with("mr:") { to } else { from };
+    let now = show::clock(millrace_node::Hlc::from_wall_us(show::now_us()));
+    let line = format!("{now}  {kind} {name} ({end}) {}", show::one_line(what.as_bytes()));
+    let line = out.styled(style, &line);
+    out.line(line)?;
+    if let Some(error) = error.filter(|_| matches!(change, LinkChange::Stopped(_))) {
+        out.line(format!("{}{}", " ".repeat(14), error.code().remedy()))?;
+    }
+    Ok(())
 }
 
 impl Trouble {

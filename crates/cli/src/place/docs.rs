@@ -257,6 +257,8 @@ pub struct LinkDoc {
     pub acked: u64,
     pub lag_records: u64,
     pub lag_bytes: u64,
+    /// Messages that the peer refused for good.
+    pub dead: u64,
     pub code: Option<String>,
     pub error: Option<String>,
 }

@@ -21,14 +21,15 @@ pub(super) fn run(link: &Link, mut sender: Sender, pace: &mut Pace) -> Result<En
             return Ok(End::Again);
         }
         let Some(batch) = sender.next(BATCH_BYTES)? else {
+            link.settled();
             sender.wait(IDLE)?;
             continue;
         };
         let accepted = inbox.accept(&inbound, hello.epoch, &batch.deliver(0))?;
-        link.well(batch.records() as u64, batch.bytes() as u64);
         // Here and there are one journal: what is not safe here is lost there with it.
-        if let Verdict::Retry(after, error) = sender.answered(&accepted.value)? {
-            link.pause(&error, after);
+        match sender.answered(&accepted.value)? {
+            Verdict::Go | Verdict::Drain => link.well(batch.records() as u64, batch.bytes() as u64),
+            Verdict::Retry(after, error) => link.pause(&error, after),
         }
     }
     Ok(End::Gone)

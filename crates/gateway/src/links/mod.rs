@@ -18,8 +18,8 @@ mod push;
 mod tests;
 
 use millrace_node::{
-    Namespace,
-    links::{LinkKey, Links, LinksStatus, LiveLink},
+    HostEvent, Namespace, Observer,
+    links::{LinkKey, LinkWatch, Links, LinksStatus, LiveLink, Stop},
 };
 use millrace_wire::{Code, Error, Result};
 use pace::Pace;
@@ -78,12 +78,12 @@ impl Shared {
 }
 
 impl Linker {
-    /// Starts to drive the links of a namespace, which this process hosts.
-    pub fn start(namespace: Namespace) -> Result<Linker> {
+    /// Starts to drive the links of a namespace, which this process hosts; the observer hears of each change of one.
+    pub fn start(namespace: Namespace, observer: Option<Observer>) -> Result<Linker> {
         let links = namespace.links();
         let shared = Arc::new(Shared::default());
         let supervisor =
-            Supervisor { links: links.clone(), namespace, shared: shared.clone(), running: HashMap::new() };
+            Supervisor { links: links.clone(), namespace, shared: shared.clone(), running: HashMap::new(), observer };
         let builder = thread::Builder::new().name("millrace-links".into());
         let thread = millrace_threads::spawn(builder, move || supervisor.run());
         let thread =
@@ -114,11 +114,15 @@ struct Supervisor {
     namespace: Namespace,
     shared: Arc<Shared>,
     running: HashMap<LinkKey, Running>,
+    observer: Option<Observer>,
 }
 
 impl Supervisor {
     fn run(mut self) {
         let (mut seen, mut told, mut told_at) = (None, LinksStatus::default(), Instant::now());
+        let mut watch = LinkWatch::default();
+        // Before any link runs: what it loses from now on is news.
+        self.say(&mut watch, &[]);
         while !self.shared.is_stopping() {
             let version = self.links.version().ok();
             let ended = self.running.values().any(|running| running.thread.is_finished());
@@ -130,7 +134,7 @@ impl Supervisor {
             }
             if told_at.elapsed() >= TELL_EVERY {
                 told_at = Instant::now();
-                self.tell(&mut told);
+                self.tell(&mut told, &mut watch);
             }
             self.shared.sleep(LOOK_EVERY);
         }
@@ -168,9 +172,19 @@ impl Supervisor {
         Ok(())
     }
 
-    fn tell(&self, told: &mut LinksStatus) {
+    /// Lets the observer hear what has changed.
+    fn say(&self, watch: &mut LinkWatch, live: &[LiveLink]) {
+        if let Some(observer) = &self.observer {
+            // What cannot be read now may be read later.
+            let news = watch.look(&self.links, live, Instant::now()).unwrap_or_default();
+            news.iter().for_each(|news| observer(&HostEvent::Link(news)));
+        }
+    }
+
+    fn tell(&self, told: &mut LinksStatus, watch: &mut LinkWatch) {
         let mut links: Vec<LiveLink> = self.running.values().map(|running| running.link.live().clone()).collect();
         links.sort_by(|a, b| a.key.cmp(&b.key));
+        self.say(watch, &links);
         let status = LinksStatus { pid: std::process::id(), links };
         if status != *told && self.links.write_status(&status).is_ok() {
             *told = status;
@@ -253,7 +267,7 @@ impl Link {
         let retry_ms = now_ms() + time.as_millis() as u64;
         {
             let mut live = self.live();
-            (live.error, live.retry_ms) = (Some(error.to_string()), retry_ms);
+            (live.error, live.retry_ms) = (Some(Stop::of(error)), retry_ms);
         }
         self.shared.sleep(time);
         self.live().retry_ms = 0;
@@ -265,10 +279,16 @@ impl Link {
         (live.connected, live.contact_ms) = (true, now_ms());
     }
 
-    /// The other side answered at that time.
+    /// There is nothing to carry: whatever was wrong is over.
+    fn settled(&self) {
+        self.live().error = None;
+    }
+
+    /// There is nothing to carry, and the other side answered at that time.
     fn contact_at(&self, heard: Instant) {
         let contact_ms = now_ms().saturating_sub(heard.elapsed().as_millis() as u64);
         let mut live = self.live();
+        live.error = None;
         // Two clocks never agree to the millisecond, and what did not change is not told again.
         if contact_ms.abs_diff(live.contact_ms) > CONTACT_MS {
             live.contact_ms = contact_ms;

@@ -100,6 +100,7 @@ fn follow(link: &Link, puller: &mut Puller, line: &mut Line, tail: u64, upstream
                 return Ok(End::Again);
             }
             Some(News::Newest(newest)) => {
+                link.settled();
                 link.contact();
                 link.live().newest = newest;
             }

@@ -5,7 +5,7 @@ use super::{
     line::{self, Line},
     pace::Pace,
 };
-use millrace_node::links::{LinkKey, Sender, Verdict};
+use millrace_node::links::{LinkKey, Sender, Stop, Verdict};
 use millrace_wire::{
     Code, Error, Result,
     protocol::{Delivered, Linked},
@@ -41,6 +41,7 @@ pub(super) fn run(link: &Link, mut sender: Sender, pace: &mut Pace) -> Result<En
     let peer = sender.address().expect("a sender that pushes has an address").peer.clone();
     if matches!(link.key, LinkKey::Outbox(_)) && sender.acked() == sender.newest() {
         // Nothing to send: no reason to be connected.
+        link.settled();
         if !wait(link, &sender)? {
             return Ok(End::Again);
         }
@@ -99,8 +100,9 @@ fn carry(link: &Link, sender: &mut Sender, line: &mut Line, opening: u64) -> Res
         let Some(delivered) = answer else { continue };
         let flight = flights.pop_front().expect("looked at above");
         flying -= flight.bytes;
-        link.well(flight.records, flight.bytes as u64);
+        link.contact();
         match sender.answered(&delivered).map_err(|error| ended(link, error))? {
+            Verdict::Go if delivered.refused.is_none() => link.well(flight.records, flight.bytes as u64),
             Verdict::Go | Verdict::Drain => {}
             Verdict::Retry(..) if is_over => {}
             Verdict::Retry(after, error) => link.pause(&error, after.min(RETRY_MAX)),
@@ -145,6 +147,6 @@ fn ends_link(error: &Error) -> bool {
 
 /// Shows what ended a link to those who look at it while it still runs.
 fn ended(link: &Link, error: Error) -> Error {
-    link.live().error = Some(error.to_string());
+    link.live().error = Some(Stop::of(&error));
     error
 }

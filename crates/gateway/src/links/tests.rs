@@ -49,7 +49,7 @@ impl Place {
         let server = Server::start(hosted, &options).unwrap();
         self.address = server.bound().addresses[0];
         self.server = Some(server);
-        self.linker = Some(Linker::start(self.namespace.clone()).unwrap());
+        self.linker = Some(Linker::start(self.namespace.clone(), None).unwrap());
     }
 
     fn log(&self, name: &str) -> &Self {

@@ -28,7 +28,7 @@ mod worker;
 
 pub(crate) use publish::DeadLetter;
 
-use crate::{Namespace, status::HostStatus, upkeep::lost};
+use crate::{Namespace, links::LinkNews, status::HostStatus, upkeep::lost};
 use engine::Millis;
 use millrace_journal::{Entry, Function};
 use millrace_wire::{Error, EventId, LogName, Name, Result};
@@ -88,6 +88,8 @@ pub enum HostEvent<'a> {
         /// What was wrong.
         error: &'a Error,
     },
+    /// A link stands otherwise than it did.
+    Link(&'a LinkNews),
 }
 
 /// The record that a CALL asked for: its log, if that is a name, and its seqno.

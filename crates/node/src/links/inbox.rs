@@ -13,7 +13,7 @@ use millrace_wire::{
 use serde::{Deserialize, Serialize};
 
 /// When a sender is to try again what is refused for another reason that may go away.
-const RETRY_LATER_MS: u32 = 1000;
+pub(super) const RETRY_LATER_MS: u32 = 1000;
 
 /// Most streams that may ever come into a namespace.
 pub const INBOUND_MAX: usize = 4096;
@@ -245,15 +245,13 @@ fn writable(log: &str) -> Result<()> {
     Ok(())
 }
 
-/// Whether sending the same again can never help.
+/// Whether sending the same again can never help. A log or a function that is not there may come: that is waited for.
 pub(super) fn is_permanent(code: Code) -> bool {
     matches!(
         code,
-        Code::LogNotFound
-            | Code::LogNameInvalid
+        Code::LogNameInvalid
             | Code::NameInvalid
             | Code::LogInternal
-            | Code::FunctionNotFound
             | Code::RecordTooLong
             | Code::BatchTooLarge
             | Code::FrameTooLong
@@ -269,7 +267,9 @@ fn is_for_sender(error: &Error) -> bool {
     is_permanent(error.code())
         || matches!(
             error.code(),
-            Code::Busy
+            Code::LogNotFound
+                | Code::FunctionNotFound
+                | Code::Busy
                 | Code::RoomExhausted
                 | Code::DiskFull
                 | Code::ReadOnly

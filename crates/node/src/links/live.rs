@@ -3,7 +3,7 @@
 //! The file only repeats what the host knows and no log says: which links are connected, which wait after what error. It
 //! means something only while the host's lock is held.
 
-use super::{LinkKey, Links};
+use super::{LinkKey, Links, Stop};
 use millrace_wire::{Code, Result};
 use serde::{Deserialize, Serialize};
 use std::{fs, io::ErrorKind};
@@ -30,7 +30,7 @@ pub struct LiveLink {
     /// The last answer, in milliseconds since 1970; 0 if there was none.
     pub contact_ms: u64,
     /// What was wrong last, until something goes well.
-    pub error: Option<String>,
+    pub error: Option<Stop>,
     /// When it tries again, in milliseconds since 1970; 0 if it is not waiting.
     pub retry_ms: u64,
     /// The newest record there is to fetch, as the other side last said; 0 unless it fetches.

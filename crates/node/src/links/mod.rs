@@ -25,6 +25,7 @@
 mod inbox;
 mod live;
 mod message;
+mod news;
 mod outbox;
 mod puller;
 mod relay;
@@ -35,10 +36,11 @@ mod view;
 
 pub use inbox::{Accepted, INBOUND_MAX, Inbound, Inbox};
 pub use live::{LinksStatus, LiveLink};
+pub use news::{LinkChange, LinkNews, LinkWatch};
 pub(crate) use outbox::{Letter, Outgoing, check_target};
-pub use outbox::{OUTBOX_BYTES_MAX, OUTBOX_RECORDS_MAX};
+pub use outbox::{OUTBOX_BYTES_MAX, OUTBOX_DEAD_LETTERS, OUTBOX_RECORDS_MAX};
 pub use puller::Puller;
-pub use relay::RelayOptions;
+pub use relay::{RelayOptions, Resumed};
 pub use sender::{Batch, Hello, Sender, Verdict};
 pub use state::{Course, Endpoint, OnGap, PEERS_MAX, Peer, RELAYS_MAX, Relay, Stop};
 pub use view::{LinkState, LinkView};

@@ -20,7 +20,7 @@ pub const OUTBOX_RECORDS_MAX: u64 = (1 << 20) - 1;
 /// Most bytes in an outbox.
 pub const OUTBOX_BYTES_MAX: u64 = 512 << 20;
 /// Where messages go that their peer will never take.
-const DEAD_LETTERS: &str = "dead/outbox";
+pub const OUTBOX_DEAD_LETTERS: &str = "dead/outbox";
 /// The longest message that its dead letter repeats; a longer one is only named.
 const DEAD_LETTER_DATA_MAX: usize = 64 << 10;
 /// What tells peers apart whose addresses do not make a name.
@@ -193,7 +193,7 @@ impl Links {
         let mut payload = Vec::new();
         let meta = self.namespace.journal().get(outbox, number, &mut payload)?;
         let Message { log, function, data, .. } = message::decode(&payload)?;
-        let dead: LogName = log_name(DEAD_LETTERS);
+        let dead: LogName = log_name(OUTBOX_DEAD_LETTERS);
         let (_, end) = self.change(|state, tx| {
             let peer = state.peer_mut(peer)?;
             if peer.course.void == Some(number) {

@@ -234,7 +234,7 @@ impl Puller {
         }
         let (address, last) = (&self.address, first - 1);
         let detail = format!("records {wanted} to {last} left the history of '{address}' before they were fetched");
-        Err(self.stop(Code::LinkGap.error(detail)))
+        Err(self.links.stop_at_gap(id, Code::LinkGap.error(detail), (wanted, last)))
     }
 
     /// Stops the relay until somebody decides; gives the error back.

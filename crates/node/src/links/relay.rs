@@ -9,6 +9,7 @@ use super::{
 };
 use crate::door::site::Site;
 use millrace_wire::{Address, Code, Error, LogName, Name, Result, SEGMENT_MAX_BYTES};
+use serde::Serialize;
 
 /// How a relay is added.
 #[derive(Clone, Debug, Default)]
@@ -19,6 +20,22 @@ pub struct RelayOptions {
     pub start: Option<u64>,
     /// What to do about records that are lost before they are forwarded.
     pub on_gap: OnGap,
+}
+
+/// How a relay goes on that had stopped.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Resumed {
+    /// Records that it passes over, the first and the last. Those that leave the history until it goes on come on top.
+    pub passed_over: Option<(u64, u64)>,
+    /// Whether they are lost: no longer in the history, rather than left out.
+    pub lost: bool,
+}
+
+impl Resumed {
+    /// How many it passes over.
+    pub fn records(&self) -> u64 {
+        self.passed_over.map_or(0, |(first, last)| last + 1 - first)
+    }
 }
 
 fn invalid(detail: impl Into<String>) -> Error {
@@ -170,12 +187,16 @@ impl Links {
     }
 
     /// Goes on with a relay that has stopped. `skip` passes over the record that was refused; `from` names the record to
-    /// go on with where the two sides do not agree any more.
-    pub fn resume_relay(&self, name: &str, skip: bool, from: Option<u64>) -> Result<()> {
-        let progress = self.progress(&self.relay(name)?)?;
-        let (_, end) = self.change(|state, tx| {
+    /// go on with where the two sides do not agree any more. Says what is passed over.
+    pub fn resume_relay(&self, name: &str, skip: bool, from: Option<u64>) -> Result<Resumed> {
+        let relay = self.relay(name)?;
+        let progress = self.progress(&relay)?;
+        let done = if relay.pushes() { progress } else { self.pulled(&relay)? };
+        let (resumed, end) = self.change(|state, tx| {
             let relay = state.relay_named(name)?;
-            let reason = relay.course.stopped.take().map(|stop| stop.error().code());
+            let stop = relay.course.stopped.take();
+            let gap = stop.as_ref().and_then(|stop| stop.gap);
+            let reason = stop.map(|stop| stop.error().code());
             if reason.is_none() && (skip || from.is_some()) {
                 return Err(Code::ValueInvalid.error(format!(
                     "relay '{name}' has not stopped, so there is nothing to skip and no place to start from; \
@@ -186,8 +207,15 @@ impl Links {
                 Endpoint::Here(log) => tx.catalog().log(log).cloned(),
                 Endpoint::There(_) => None,
             };
+            let mut resumed = Resumed::default();
             match reason {
-                Some(Code::LinkGap) => relay.pass_gap = true,
+                Some(Code::LinkGap) => {
+                    relay.pass_gap = true;
+                    // The history has gone on since it stopped.
+                    let oldest = source.as_ref().map_or(0, millrace_journal::Log::earliest);
+                    resumed.passed_over = gap.map(|(first, last)| (first, last.max(oldest.saturating_sub(1))));
+                    resumed.lost = resumed.passed_over.is_some();
+                }
                 Some(Code::LinkPeerBehind) if relay.pushes() => {
                     relay.course.fresh = true;
                     relay.course.begin = from.or(Some(relay.start));
@@ -202,12 +230,25 @@ impl Links {
                     relay.start = from.unwrap_or(1);
                     relay.course.restart(Some(relay.start));
                 }
-                _ if skip => relay.course.void = Some(progress + 1),
+                _ if skip => {
+                    relay.course.void = Some(done + 1);
+                    resumed.passed_over = Some((done + 1, done + 1));
+                }
                 _ => {}
             }
-            Ok(())
+            let begun_anew = matches!(
+                reason,
+                Some(Code::LinkPeerChanged | Code::LinkRestored | Code::LinkPeerAhead | Code::LinkPeerBehind)
+                    | Some(Code::LinkDiverged)
+            );
+            let goes_on = relay.course.begin.filter(|next| relay.pushes() && begun_anew && *next > progress + 1);
+            if let Some(next) = goes_on {
+                resumed.passed_over = Some((progress + 1, next - 1));
+            }
+            Ok(resumed)
         })?;
-        self.namespace.settle(Site::ResumeRelay, end, None)
+        self.namespace.settle(Site::ResumeRelay, end, None)?;
+        Ok(resumed)
     }
 
     /// Every link that a host is to drive: those that have not stopped. Nothing of a single one is read here, so that one of

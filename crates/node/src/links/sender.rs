@@ -356,6 +356,9 @@ impl Sender {
         if gap && self.in_flight > 0 {
             return Ok(None); // A gap in numbers may only follow what is known to have come.
         }
+        if first > latest {
+            return Ok(None); // All of it was dropped meanwhile.
+        }
         if first > self.sent + 1 {
             self.pass_gap(first)?;
         }
@@ -436,7 +439,7 @@ impl Sender {
         if passes {
             return Ok(());
         }
-        Err(self.stop(Code::LinkGap.error(detail)))
+        Err(self.links.stop_at_gap(id, Code::LinkGap.error(detail), (next, first - 1)))
     }
 
     /// Takes up an answer to the oldest delivery in flight.
@@ -466,12 +469,15 @@ impl Sender {
         }
         let Some(refused) = self.refused.take() else { return Ok(Verdict::Go) };
         (self.sent, self.theirs) = (self.acked, delivered.number);
-        let stop = Stop { code: refused.code, detail: refused.detail };
+        let stop = Stop { code: refused.code, detail: refused.detail, gap: None };
         let error = stop.error();
         match refused.retry_after_ms {
             Some(0) => Ok(Verdict::Go),
-            Some(after_ms) => Ok(Verdict::Retry(Duration::from_millis(after_ms.into()), error)),
-            None => self.refused_for_good(&stop, error),
+            None if inbox::is_permanent(error.code()) => self.refused_for_good(&stop, error),
+            after_ms => {
+                let after_ms = after_ms.unwrap_or(inbox::RETRY_LATER_MS);
+                Ok(Verdict::Retry(Duration::from_millis(after_ms.into()), error))
+            }
         }
     }
 
@@ -564,6 +570,16 @@ impl Links {
     /// Stops a stream until somebody decides. Returns why, or why even that failed.
     pub fn stop(&self, key: &LinkKey, error: Error) -> Error {
         let stop = Stop::of(&error);
+        self.stop_with(key, error, stop)
+    }
+
+    /// Stops a relay, of which these records are lost.
+    pub(super) fn stop_at_gap(&self, relay: u64, error: Error, gap: (u64, u64)) -> Error {
+        let stop = Stop { gap: Some(gap), ..Stop::of(&error) };
+        self.stop_with(&LinkKey::Relay(relay), error, stop)
+    }
+
+    fn stop_with(&self, key: &LinkKey, error: Error, stop: Stop) -> Error {
         match self.change_course(key, |course| course.stopped = Some(stop)) {
             Ok(_) => error,
             Err(failure) => failure,

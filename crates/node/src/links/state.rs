@@ -24,11 +24,19 @@ pub struct Stop {
     pub code: String,
     /// What was wrong.
     pub detail: String,
+    /// The first and the last of the records that are lost, if that is why.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gap: Option<(u64, u64)>,
 }
 
 impl Stop {
-    pub(super) fn of(error: &Error) -> Self {
-        Self { code: error.code().id().to_owned(), detail: error.detail().to_owned() }
+    /// What an error says, kept. What the other side has not is the link's to wait for, and named as such.
+    pub fn of(error: &Error) -> Self {
+        let code = match error.code() {
+            Code::LogNotFound | Code::FunctionNotFound => Code::LinkTargetMissing,
+            code => code,
+        };
+        Self { code: code.id().to_owned(), detail: error.detail().to_owned(), gap: None }
     }
 
     /// The error it stands for.

@@ -5,9 +5,10 @@ use super::{
     outbox::{log_of, waiting},
     state::{Course, Endpoint, Peer, Relay, Stop},
 };
+use jiff::Timestamp;
 use millrace_journal::Log;
-use millrace_wire::{Code, Error, Result};
-use serde::Serialize;
+use millrace_wire::{Code, Error, Hlc, Result};
+use serde::{Serialize, Serializer};
 
 /// Records whose lengths are looked at to say how many bytes a relay is behind.
 const SAMPLE_RECORDS: u64 = 256;
@@ -22,6 +23,8 @@ pub enum LinkState {
     Connecting,
     /// The other side answers, and there is something to carry.
     Carrying,
+    /// The other side answers, and takes nothing now.
+    Waiting,
     /// The other side answers, and has everything.
     Idle,
     /// It was removed; the other side is still to be told.
@@ -37,6 +40,7 @@ impl LinkState {
             LinkState::NoHost => "no-host",
             LinkState::Connecting => "connecting",
             LinkState::Carrying => "carrying",
+            LinkState::Waiting => "waiting",
             LinkState::Idle => "idle",
             LinkState::Leaving => "leaving",
             LinkState::Stopped => "stopped",
@@ -75,16 +79,34 @@ pub struct LinkView {
     pub lost: u64,
     /// The other namespace's identity, once it was met.
     pub peer: Option<String>,
-    /// The last answer, in milliseconds since 1970.
-    pub contact_ms: Option<u64>,
-    /// When it tries again, in milliseconds since 1970.
-    pub retry_ms: Option<u64>,
-    /// The code of what stopped it.
+    /// Whether the other side answers. An outbox that has nothing to send needs no connection.
+    pub connected: bool,
+    /// The last answer since the host started.
+    #[serde(serialize_with = "time")]
+    pub last_contact: Option<Hlc>,
+    /// When it tries again.
+    #[serde(serialize_with = "time")]
+    pub next_try: Option<Hlc>,
+    /// The code of what stopped it, or of what was wrong last.
     pub code: Option<String>,
     /// What stopped it, or what was wrong last.
     pub error: Option<String>,
     /// What to do about it.
     pub remedy: Option<&'static str>,
+}
+
+/// As all points in time that programs are told.
+fn time<S: Serializer>(at: &Option<Hlc>, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+    let text = |at: Hlc| {
+        let moment = i64::try_from(at.wall_us()).ok().and_then(|us| Timestamp::from_microsecond(us).ok());
+        format!("{:.6}", moment.unwrap_or_default())
+    };
+    at.map(text).serialize(serializer)
+}
+
+/// A moment in milliseconds since 1970; 0 is none.
+fn moment(at_ms: u64) -> Option<Hlc> {
+    (at_ms > 0).then(|| Hlc::from_wall_us(at_ms.saturating_mul(1000)))
 }
 
 impl Links {
@@ -151,7 +173,7 @@ impl Links {
     }
 
     /// The last number that a relay has fetched.
-    fn pulled(&self, relay: &Relay) -> Result<u64> {
+    pub(super) fn pulled(&self, relay: &Relay) -> Result<u64> {
         let Some(source) = relay.course.namespace.and_then(millrace_wire::NamespaceId::new) else { return Ok(0) };
         let log = log_name(&format!("_inbox/{source}/pull/{}/{}", relay.id, relay.course.generation));
         self.inbox().number(&log)
@@ -194,13 +216,17 @@ fn view(
         (Some(_), _) => LinkState::Stopped,
         _ if !is_hosted => LinkState::NoHost,
         (None, Some(live)) if live.connected && lag_records == 0 => LinkState::Idle,
+        (None, Some(live)) if live.connected && live.error.is_some() => LinkState::Waiting,
         (None, Some(live)) if live.connected => LinkState::Carrying,
         // An outbox that has delivered everything needs no connection.
         (None, _) if kind == "outbox" && lag_records == 0 => LinkState::Idle,
         _ => LinkState::Connecting,
     };
-    let stop = course.stopped.as_ref();
-    let said = live.as_ref().and_then(|live| live.error.clone());
+    let (connected, contact_ms, retry_ms) =
+        live.as_ref().map_or((false, 0, 0), |live| (live.connected, live.contact_ms, live.retry_ms));
+    let said = course.stopped.clone().or_else(|| live.and_then(|live| live.error));
+    // Where nothing is to be carried and nothing is to be decided, what was wrong last does not matter.
+    let said = said.filter(|_| state != LinkState::Idle);
     LinkView {
         kind,
         name: name.to_owned(),
@@ -216,10 +242,11 @@ fn view(
         lag_bytes: 0,
         lost: 0,
         peer: course.namespace.map(super::state::shown),
-        contact_ms: live.as_ref().map(|live| live.contact_ms).filter(|at| *at > 0),
-        retry_ms: live.as_ref().map(|live| live.retry_ms).filter(|at| *at > 0),
-        code: stop.map(|stop| stop.code.clone()),
-        error: stop.map(|stop| stop.detail.clone()).or(said),
-        remedy: stop.map(|stop| stop.error().code().remedy()),
+        connected,
+        last_contact: moment(contact_ms),
+        next_try: moment(retry_ms),
+        remedy: said.as_ref().map(|said| said.error().code().remedy()),
+        code: said.as_ref().map(|said| said.code.clone()),
+        error: said.map(|said| said.detail),
     }
 }

@@ -11,10 +11,7 @@ use crate::{
     report::Outcome,
     show,
 };
-use millrace_node::{
-    Hlc,
-    links::{LinkState, LinkView},
-};
+use millrace_node::links::{LinkState, LinkView};
 use serde_json::json;
 
 /// Columns that both kinds of link are listed with.
@@ -28,9 +25,10 @@ fn table(first: &'static str) -> Table {
 fn row(view: &LinkView, out: &Out) -> Vec<String> {
     let state = match view.state {
         LinkState::Stopped => out.styled(Style::Bad, view.state.name()),
+        LinkState::Waiting => out.styled(Style::Warn, view.state.name()),
         _ => view.state.name().to_owned(),
     };
-    let contact = view.contact_ms.map_or("-".into(), |at_ms| show::ago(moment(at_ms), show::now_us()));
+    let contact = contact(view);
     let mut row = vec![view.name.clone(), view.from.clone(), view.to.clone(), state];
     match view.kind {
         "outbox" => row.extend([view.sent, view.dead].map(show::grouped)),
@@ -41,8 +39,9 @@ fn row(view: &LinkView, out: &Out) -> Vec<String> {
     row
 }
 
-fn moment(at_ms: u64) -> Hlc {
-    Hlc::from_wall_us(at_ms.saturating_mul(1000))
+/// When the other side answered last; nobody keeps that from host to host.
+fn contact(view: &LinkView) -> String {
+    view.last_contact.map_or("none yet".into(), |at| show::ago(at, show::now_us()))
 }
 
 /// What is wrong with each link that something is wrong with.

@@ -8,11 +8,11 @@ use crate::{
     report::Outcome,
     show,
 };
-use millrace_node::{Namespace, links::LinkView};
+use millrace_node::{
+    Namespace,
+    links::{LinkView, OUTBOX_DEAD_LETTERS},
+};
 use serde_json::json;
-
-/// Where messages go that a peer refused for good.
-const DEAD_LOG: &str = "dead/outbox";
 
 pub fn run(command: &OutboxCommand, global: &Global, out: &mut Out) -> Outcome {
     let place = Place::find(global)?;
@@ -35,11 +35,11 @@ pub fn run(command: &OutboxCommand, global: &Global, out: &mut Out) -> Outcome {
 /// Messages that no peer will ever take are in a log of their own.
 fn dead_letters(namespace: &Namespace, out: &mut Out) -> Outcome {
     let logs = namespace.inspect(Namespace::logs)?;
-    let refused = logs.iter().find(|log| &*log.name == DEAD_LOG).filter(|log| log.latest > 0);
+    let refused = logs.iter().find(|log| &*log.name == OUTBOX_DEAD_LETTERS).filter(|log| log.latest > 0);
     match refused {
         Some(log) if !out.json() => {
             let count = show::count(log.latest + 1 - log.earliest, "message");
-            Ok(out.line(format!("{count} refused for good; `millrace log tail {DEAD_LOG}` shows why"))?)
+            Ok(out.line(format!("{count} refused for good; `millrace log tail {OUTBOX_DEAD_LETTERS}` shows why"))?)
         }
         _ => Ok(()),
     }

@@ -1,6 +1,6 @@
 //! `millrace relay …`
 
-use super::{list, moment, troubles};
+use super::{contact, list, troubles};
 use crate::{
     args::{AddRelayArgs, Global, RelayCommand, ResumeArgs, RmRelayArgs},
     out::Out,
@@ -12,7 +12,7 @@ use millrace_node::{
     Code, Namespace, Result,
     links::{LinkView, RelayOptions},
 };
-use serde_json::json;
+use serde_json::{Value, json};
 
 pub fn run(command: &RelayCommand, global: &Global, out: &mut Out) -> Outcome {
     let place = Place::find(global)?;
@@ -59,7 +59,6 @@ fn show_one(namespace: &Namespace, name: &str, out: &mut Out) -> Outcome {
         return Ok(out.object(&json!(view))?);
     }
     let relay = namespace.links().relay(name)?;
-    let at = |at_ms: Option<u64>| at_ms.map_or("-".into(), |at_ms| show::ago(moment(at_ms), show::now_us()));
     out.line(format!("relay         {name}"))?;
     out.line(format!("from          {}", view.from))?;
     out.line(format!("to            {}", view.to))?;
@@ -70,7 +69,7 @@ fn show_one(namespace: &Namespace, name: &str, out: &mut Out) -> Outcome {
     out.line(format!("first record  {}", relay.start))?;
     out.line(format!("lost          {}", show::count(view.lost, "record")))?;
     out.line(format!("other side    {}", view.peer.as_deref().unwrap_or("not met yet")))?;
-    out.line(format!("last contact  {}", at(view.contact_ms)))?;
+    out.line(format!("last contact  {}", contact(&view)))?;
     troubles([&view], out)
 }
 
@@ -89,9 +88,20 @@ fn rm(namespace: &Namespace, args: &RmRelayArgs, out: &mut Out) -> Outcome {
 }
 
 fn resume(namespace: &Namespace, args: &ResumeArgs, out: &mut Out) -> Outcome {
-    namespace.links().resume_relay(&args.name, args.skip, args.start)?;
+    let resumed = namespace.links().resume_relay(&args.name, args.skip, args.start)?;
+    let passed = resumed.passed_over.map(|(first, last)| (resumed.records(), first, last));
     if out.json() {
-        return Ok(out.object(&json!(view(namespace, &args.name)?))?);
+        let mut object = json!(view(namespace, &args.name)?);
+        object["passed_over"] = passed.map_or(
+            Value::Null,
+            |(records, first, last)| json!({ "records": records, "first": first, "last": last, "lost": resumed.lost }),
+        );
+        return Ok(out.object(&object)?);
     }
-    Ok(out.line(format!("relay {} goes on", args.name))?)
+    let over = passed.map_or_else(String::new, |(records, first, last)| {
+        let which = if records == 1 { first.to_string() } else { format!("{first} to {last}") };
+        let why = if resumed.lost { ": no longer in the history" } else { "" };
+        format!("; {} passed over ({which}){why}", show::count(records, "record"))
+    });
+    Ok(out.line(format!("relay {} goes on{over}", args.name))?)
 }

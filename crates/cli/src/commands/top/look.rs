@@ -68,7 +68,11 @@ pub struct LinkRates {
     pub records_per_second: f64,
     pub lag_records: u64,
     pub lag_bytes: u64,
-    /// What stopped it, or what was wrong last.
+    /// Messages that the peer refused for good.
+    pub dead: u64,
+    /// The code of what stopped it, or of what was wrong last.
+    pub code: Option<String>,
+    /// What it was.
     pub error: Option<String>,
 }
 
@@ -134,6 +138,8 @@ impl Rates {
                 records_per_second: rate(was.acked, doc.acked),
                 lag_records: doc.lag_records,
                 lag_bytes: doc.lag_bytes,
+                dead: doc.dead,
+                code: doc.code.clone(),
                 error: doc.error.clone(),
             }
         };

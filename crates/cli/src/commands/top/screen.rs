@@ -171,9 +171,10 @@ fn function_table(rates: &Rates, most: usize) -> Table {
 }
 
 fn link_table(rates: &Rates) -> Table {
-    let mut table = Table::new(&["link", "from", "to", "state", "records/s>", "behind>", "bytes>", "error"]);
+    let mut table = Table::new(&["link", "from", "to", "state", "records/s>", "behind>", "bytes>", "dead>", "error"]);
     for link in &rates.links {
-        let error = link.error.as_ref().map(|error| show::brief(error.as_bytes(), ERROR_CHARS_MAX));
+        let error = link.code.as_ref().zip(link.error.as_ref()).map(|(code, error)| format!("{code}: {error}"));
+        let error = error.map(|error| show::brief(error.as_bytes(), ERROR_CHARS_MAX));
         table.row(vec![
             format!("{} {}", link.kind, link.name),
             link.from.clone(),
@@ -182,6 +183,7 @@ fn link_table(rates: &Rates) -> Table {
             per_second(link.records_per_second),
             show::grouped(link.lag_records),
             units::show_size(link.lag_bytes),
+            show::grouped(link.dead),
             error.unwrap_or_default(),
         ]);
     }

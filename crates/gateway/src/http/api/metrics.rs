@@ -9,7 +9,10 @@ use crate::{
     },
 };
 use hyper::{StatusCode, header::HeaderValue};
-use millrace_node::{Door, Held, Name, Namespace, links::LinkState};
+use millrace_node::{
+    Door, Held, LogName, Name, Namespace,
+    links::{LinkState, OUTBOX_DEAD_LETTERS},
+};
 use millrace_wire::Result;
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -144,7 +147,7 @@ fn logs_and_functions(samples: &mut Vec<Sample>, name: &Name, namespace: &Namesp
     let labels = format!("namespace=\"{name}\"");
     samples.push(("millrace_logs", "gauge", "Logs that there are.", labels.clone(), logs.len() as u64));
     samples.push(("millrace_functions", "gauge", "Functions that there are.", labels, functions.len() as u64));
-    let mut dead_letters = BTreeSet::new();
+    let mut dead_letters: BTreeSet<LogName> = OUTBOX_DEAD_LETTERS.parse().into_iter().collect();
     for function in functions.iter().take(SERIES_MAX) {
         let labels = format!("namespace=\"{name}\",function=\"{}\"", function.name);
         let mut add = |metric, kind, help, value| samples.push((metric, kind, help, labels.clone(), value));
@@ -158,7 +161,8 @@ fn logs_and_functions(samples: &mut Vec<Sample>, name: &Name, namespace: &Namesp
     }
     for log in logs.iter().filter(|log| dead_letters.contains(&log.name)) {
         let labels = format!("namespace=\"{name}\",log=\"{}\"", log.name);
-        let help = "Records whose functions gave them up, by the log that they went to.";
+        let help =
+            "Records whose functions gave them up, or whose peers refused them for good, by the log that they went to.";
         samples.push(("millrace_dead_letters_total", "counter", help, labels.clone(), log.latest));
         let help = "Dead letters that have left the history of their log.";
         let gone = log.earliest.saturating_sub(1);
@@ -182,6 +186,13 @@ fn links(samples: &mut Vec<Sample>, name: &Name, namespace: &Namespace) -> Resul
         let help = "The last number that is safe at the receiving side.";
         add("millrace_link_acked_total", "counter", help, link.acked);
         add("millrace_link_lost_total", "counter", "Records lost before a link carried them.", link.lost);
+        let help = "Messages that a peer refused for good; each is a dead letter in dead/outbox.";
+        add("millrace_link_dead_total", "counter", help, link.dead);
+        let help = "Whether the other side answers. An outbox that has nothing to send needs no connection.";
+        add("millrace_link_connected", "gauge", help, link.connected.into());
+        let waiting = matches!(link.state, LinkState::Connecting | LinkState::Waiting | LinkState::NoHost);
+        let help = "Whether a link carries nothing now, and goes on by itself once it can.";
+        add("millrace_link_waiting", "gauge", help, waiting.into());
         let stopped = u64::from(link.state == LinkState::Stopped);
         add("millrace_link_stopped", "gauge", "Whether a link stands still until somebody decides.", stopped);
     }

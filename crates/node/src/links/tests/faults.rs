@@ -118,7 +118,8 @@ fn a_relay_whose_source_was_restored_and_went_on_has_diverged() {
     world.a.restore(&backup);
     send_numbers(&world.a, "all", 111, 112);
     assert_eq!(stopped(&mut world), Code::LinkDiverged);
-    world.a.namespace().links().resume_relay("all", false, Some(11)).unwrap();
+    let resumed = world.a.namespace().links().resume_relay("all", false, Some(11)).unwrap();
+    assert_eq!(resumed, Resumed::default(), "all that is here is sent");
     send_numbers(&world.a, "all", 113, 113);
     world.carry().unwrap();
     assert_eq!(world.b.records("in"), [numbers(1, 12), numbers(111, 113)].concat(), "both histories are there");
@@ -138,7 +139,8 @@ fn records_lost_to_history_stop_a_relay_or_are_counted() {
         send_numbers(&world.a, "all", 6, 30);
         if on_gap == OnGap::Stop {
             assert_eq!(stopped(&mut world), Code::LinkGap);
-            world.a.namespace().links().resume_relay("all", false, None).unwrap();
+            let resumed = world.a.namespace().links().resume_relay("all", false, None).unwrap();
+            assert_eq!(resumed, Resumed { passed_over: Some((6, 20)), lost: true });
         }
         world.carry().unwrap();
         assert_eq!(world.b.records("in"), [numbers(1, 5), numbers(21, 30)].concat());
@@ -150,15 +152,19 @@ fn records_lost_to_history_stop_a_relay_or_are_counted() {
 
 #[test]
 fn what_a_peer_will_never_take_is_a_dead_letter_and_the_rest_arrives() {
-    let mut world = world();
+    let (a, b) = (Side::with_segments(2 << 20), Side::new());
+    b.create_log("in", 100_000);
+    let mut world = World::new(a, b, outbox());
     let mut random = Random::new("dead letters");
-    for n in 1..=40u64 {
-        let to = if n % 4 == 0 { "mr://b:1/farm/nowhere" } else { THERE };
-        world.a.append(to, n.to_string().as_bytes());
+    // A record is at most a quarter of a segment, which are smaller there.
+    let too_long = vec![b'x'; (256 << 10) + 1];
+    for n in 1..=20u64 {
+        let number = n.to_string().into_bytes();
+        world.a.append(THERE, if n % 4 == 0 { &too_long } else { &number });
     }
     // The sender dies now and then, also between burying a message and sending on.
     let mut rounds = 0;
-    while world.b.namespace().latest("in").unwrap() < 30 {
+    while world.b.namespace().latest("in").unwrap() < 15 {
         rounds += 1;
         assert!(rounds < 10_000, "it does not get on");
         match random.below(8) {
@@ -174,7 +180,7 @@ fn what_a_peer_will_never_take_is_a_dead_letter_and_the_rest_arrives() {
     }
     world.carry().unwrap();
     let sent: Vec<Vec<u8>> =
-        numbers(1, 40).into_iter().enumerate().filter(|(n, _)| (n + 1) % 4 != 0).map(|(_, n)| n).collect();
+        numbers(1, 20).into_iter().enumerate().filter(|(n, _)| (n + 1) % 4 != 0).map(|(_, n)| n).collect();
     assert_eq!(world.b.records("in"), sent);
     let dead: Vec<u64> = world
         .a
@@ -182,14 +188,94 @@ fn what_a_peer_will_never_take_is_a_dead_letter_and_the_rest_arrives() {
         .iter()
         .map(|letter| serde_json::from_slice::<serde_json::Value>(letter).unwrap()["number"].as_u64().unwrap())
         .collect();
-    assert_eq!(dead, [4, 8, 12, 16, 20, 24, 28, 32, 36, 40]);
+    assert_eq!(dead, [4, 8, 12, 16, 20]);
     let view = &world.a.namespace().links().view().unwrap()[0];
-    assert_eq!((view.acked, view.sent, view.dead, view.lag_records), (40, 30, 10, 0), "the dead were not sent");
+    assert_eq!((view.acked, view.sent, view.dead, view.lag_records), (20, 15, 5, 0), "the dead were not sent");
 }
 
 #[test]
-fn a_relay_stops_at_a_record_that_is_refused_and_passes_over_it_when_told() {
-    let mut world = relay_world(&RelayOptions::default());
+fn an_outbox_waits_for_a_log_that_its_peer_does_not_have_yet() {
+    let mut world = world();
+    let mut random = Random::new("a log to come");
+    send_numbers(&world.a, THERE, 1, 3);
+    send_numbers(&world.a, "mr://b:1/farm/late", 1, 1500);
+    send_numbers(&world.a, THERE, 4, 5);
+    for round in 0..50 {
+        assert_eq!(world.waits(), Some(Code::LogNotFound));
+        world.cut();
+        match random.below(3) {
+            0 => world.a.crash((round % 2 == 0).then_some(&mut random)),
+            1 => world.b.crash((round % 2 == 0).then_some(&mut random)),
+            _ => {}
+        }
+    }
+    assert_eq!(world.b.records("in"), numbers(1, 3), "what comes behind waits as well, so that the order is kept");
+    let view = &world.a.namespace().links().view().unwrap()[0];
+    assert_eq!((view.acked, view.lag_records, view.dead), (3, 1502, 0));
+    world.b.create_log("late", 10_000);
+    world.carry().unwrap();
+    assert_eq!(world.b.records("late"), numbers(1, 1500));
+    assert_eq!(world.b.records("in"), numbers(1, 5));
+    assert!(world.a.namespace().log("dead/outbox").is_err());
+}
+
+/// All refusals that an older peer calls final: only those that can never be anything else are.
+#[test]
+fn only_what_can_never_succeed_is_buried() {
+    let of = |code: Code| {
+        let mut world = world();
+        send_numbers(&world.a, THERE, 1, 1);
+        assert!(world.connect().unwrap() && world.send(1000).unwrap());
+        let refused = millrace_wire::protocol::Refused {
+            code: code.id().into(),
+            detail: "as it is".into(),
+            retry_after_ms: None,
+        };
+        let verdict = world.answer_with(&millrace_wire::protocol::Delivered { number: 0, refused: Some(refused) });
+        (verdict, world.a.namespace().links().view().unwrap()[0].dead)
+    };
+    for code in [Code::RecordTooLong, Code::BatchTooLarge, Code::LogNameInvalid, Code::NameInvalid, Code::LogInternal] {
+        assert_eq!(of(code), (Ok(Verdict::Go), 1), "{code:?}");
+    }
+    for code in [
+        Code::LogNotFound,
+        Code::FunctionNotFound,
+        Code::Busy,
+        Code::RoomExhausted,
+        Code::DiskFull,
+        Code::ReadOnly,
+        Code::Io,
+        Code::JournalFull,
+        Code::ClockAhead,
+        Code::LinksFull,
+    ] {
+        let (verdict, dead) = of(code);
+        assert!(matches!(verdict, Ok(Verdict::Retry(after, _)) if !after.is_zero()), "{code:?}: {verdict:?}");
+        assert_eq!(dead, 0, "{code:?}");
+    }
+}
+
+#[test]
+fn what_waits_for_a_log_is_dropped_when_told_and_the_stream_goes_on() {
+    let mut world = world();
+    send_numbers(&world.a, "mr://b:1/farm/never", 1, 20);
+    assert_eq!(world.waits(), Some(Code::LogNotFound));
+    assert_eq!(world.a.namespace().links().reset_outbox("b_1_farm", true).unwrap(), 20);
+    assert!(!world.send(1000).unwrap(), "the sender that waits has nothing left to send");
+    send_numbers(&world.a, THERE, 1, 2);
+    world.carry().unwrap();
+    assert_eq!(world.b.records("in"), numbers(1, 2));
+    let view = &world.a.namespace().links().view().unwrap()[0];
+    assert_eq!((view.sent, view.dropped, view.dead), (2, 20, 0));
+}
+
+#[test]
+fn a_relay_waits_for_its_target_and_stops_at_a_record_that_is_refused_until_told() {
+    let (a, b) = (Side::with_segments(2 << 20), Side::new());
+    a.create_log("all", 100_000);
+    b.create_log("in", 100);
+    let relay = a.namespace().links().add_relay("all", THERE, &RelayOptions::default()).unwrap();
+    let mut world = World::new(a, b, LinkKey::Relay(relay.id));
     send_numbers(&world.a, "all", 1, 3);
     world.b.namespace().remove_log(&"in".parse().unwrap()).unwrap();
     let error = world.carry().unwrap_err();
@@ -200,14 +286,20 @@ fn a_relay_stops_at_a_record_that_is_refused_and_passes_over_it_when_told() {
     send_numbers(&world.a, "all", 4, 5);
     assert!(world.connect().unwrap());
     world.b.namespace().remove_log(&"in".parse().unwrap()).unwrap();
-    world.send(100).unwrap();
-    world.arrive(false).unwrap();
-    assert_eq!(world.answer().unwrap_err().code(), Code::LogNotFound);
-    assert!(world.a.namespace().links().relay("all").unwrap().course.stopped.is_some());
+    assert!(world.send(100).unwrap() && world.arrive(false).unwrap());
+    let verdict = world.answer().unwrap();
+    assert!(matches!(verdict, Some(Verdict::Retry(..))), "a log that was removed may come again: {verdict:?}");
+    assert!(world.a.namespace().links().relay("all").unwrap().course.stopped.is_none());
     world.b.create_log("in", 100);
-    world.a.namespace().links().resume_relay("all", true, None).unwrap();
     world.carry().unwrap();
-    assert_eq!(world.b.records("in"), numbers(5, 5), "record 4 was passed over");
+    assert_eq!(world.b.records("in"), numbers(4, 5));
+    world.a.append("all", &vec![b'x'; (256 << 10) + 1]);
+    send_numbers(&world.a, "all", 7, 7);
+    assert_eq!(stopped(&mut world), Code::RecordTooLong);
+    let resumed = world.a.namespace().links().resume_relay("all", true, None).unwrap();
+    assert_eq!(resumed, Resumed { passed_over: Some((6, 6)), lost: false });
+    world.carry().unwrap();
+    assert_eq!(world.b.records("in"), [numbers(4, 5), numbers(7, 7)].concat(), "record 6 was passed over");
 }
 
 #[test]

@@ -8,7 +8,7 @@ use millrace_journal::{
     CreateOptions, Durability, Journal, OpenOptions,
     medium::sim::{SimDisk, SimMedium},
 };
-use millrace_wire::{Result, protocol::Delivered};
+use millrace_wire::{Code, Result, protocol::Delivered};
 use std::{collections::VecDeque, path::Path, sync::Arc};
 
 /// Chooses faults, the same everywhere (xorshift64*).
@@ -42,13 +42,14 @@ pub struct Side {
 
 impl Side {
     pub fn new() -> Self {
+        Self::with_segments(1 << 20)
+    }
+
+    /// One that has records of up to a quarter of this.
+    pub fn with_segments(segment_bytes: u64) -> Self {
         let disk = SimDisk::default();
-        let options = CreateOptions {
-            segment_bytes: 1 << 20,
-            retain_bytes: 4 << 20,
-            retain_age: None,
-            durability: Durability::Disk,
-        };
+        let options =
+            CreateOptions { segment_bytes, retain_bytes: 4 << 20, retain_age: None, durability: Durability::Disk };
         drop(Journal::create_on(disk.process(), Path::new("sim"), &options).unwrap());
         Self::on(disk)
     }
@@ -168,6 +169,15 @@ impl World {
     /// The sender gets this answer.
     pub fn answer_with(&mut self, delivered: &Delivered) -> Result<Verdict> {
         self.sender.as_mut().expect("connected").answered(delivered)
+    }
+
+    /// Sends what comes next, of which the other side takes nothing now: says why, and whether that may pass.
+    pub fn waits(&mut self) -> Option<Code> {
+        assert!(self.connect().unwrap() && self.send(1000).unwrap() && self.arrive(false).unwrap());
+        match self.answer().unwrap() {
+            Some(Verdict::Retry(_, error)) => Some(error.code()),
+            _ => None,
+        }
     }
 
     /// Carries everything over a line that holds, several deliveries at a time.
