@@ -77,7 +77,7 @@ pub enum Kind {
     /// A function is to run: `subject` is the function, `seqno` counts its triggers, `cause` is the APPEND.
     /// Its event id is the run's id. The payload names the record: log id (4) and seqno (8).
     Trigger = 4,
-    /// An attempt at a run starts: `cause` is the run, `seqno` the attempt.
+    /// An attempt at a run starts: `cause` is the run, `seqno` the attempt. With ordinal 1 it is over, and the run waits.
     Fired = 5,
     /// A run has ended for good: `cause` is the run, `seqno` counts the function's ended runs.
     Done = 6,
@@ -240,7 +240,7 @@ pub struct Entry {
     pub subject: u32,
     /// Its number within the subject; see [`Kind`].
     pub seqno: u64,
-    /// Its number among the appends of its run.
+    /// Its number among the appends of its run; see [`Kind`].
     pub ordinal: u16,
     /// Whether it ends its batch.
     pub last: bool,
@@ -258,11 +258,19 @@ impl Entry {
         (self.kind == Kind::Trigger).then(|| (u32::from_le_bytes(*log), u64::from_le_bytes(seqno)))
     }
 
+    /// Whether it says that an attempt is over and its run waits, not that one starts.
+    pub fn waits(&self) -> bool {
+        self.kind == Kind::Fired && self.ordinal == FIRED_WAITS
+    }
+
     /// The run that a TRIGGER begins, or that the entry came from; none for what came from outside.
     pub fn run(&self) -> EventId {
         if self.kind == Kind::Trigger { self.id } else { self.cause }
     }
 }
+
+/// The ordinal of a FIRED that takes the one before it back.
+pub(crate) const FIRED_WAITS: u16 = 1;
 
 /// The payload of a TRIGGER for this record.
 pub(crate) fn trigger_payload(log: u32, seqno: u64) -> [u8; 12] {

@@ -129,7 +129,7 @@ impl Deref for Session {
 
 /// A namespace's journal; cheap to clone. See the crate's documentation.
 #[derive(Clone)]
-pub struct Journal(Arc<Session>);
+pub struct Journal(pub(crate) Arc<Session>);
 
 impl Journal {
     /// Makes a namespace in `dir`, which is created if need be and must not hold one yet.
@@ -359,7 +359,7 @@ impl Journal {
 
     /// The newest seqno that was appended before `snapshot`; 0 if there is none.
     pub fn latest_before(&self, log: &Log, snapshot: Position) -> Result<u64> {
-        self.0.latest_before(log, snapshot)
+        crate::read::get::latest_before(self, log, snapshot)
     }
 
     /// All committed entries from a position on.

@@ -499,6 +499,7 @@ fn a_pending_run_keeps_its_attempts_and_calls() {
         let run = batch.trigger(f.id(), record.id, &slow, record.seqno)?;
         batch.fired(f.id(), run, 2, 0)?;
         batch.call(f.id(), run, 0, 7, b"told")?;
+        batch.waits(f.id(), run, 1, 3)?;
         batch.read(&slow, 1, run, &[])?;
         Ok(run)
     });
@@ -513,7 +514,33 @@ fn a_pending_run_keeps_its_attempts_and_calls() {
             kept.push((entry.kind, entry.seqno, entry.ordinal, entry.payload.clone()));
         }
     }
-    let of = |kind, seqno, payload: &[u8]| (kind, seqno, 0, payload.to_vec());
-    assert_eq!(kept[1..], [of(Kind::Fired, 2, b""), of(Kind::Call, 7, b"told")]);
-    assert_eq!((kept[0].0, kept.len()), (Kind::Trigger, 3));
+    let of = |kind, seqno, ordinal, payload: &[u8]| (kind, seqno, ordinal, payload.to_vec());
+    let waits = of(Kind::Fired, 1, 1, &[3, 0, 0, 0]);
+    assert_eq!(kept[1..], [of(Kind::Fired, 2, 0, b""), of(Kind::Call, 7, 0, b"told"), waits]);
+    assert_eq!((kept[0].0, kept.len()), (Kind::Trigger, 4));
+}
+
+#[test]
+fn what_was_newest_at_a_snapshot_is_known_after_it_left_the_history() {
+    let dir = tempfile::tempdir().unwrap();
+    let journal = create(dir.path());
+    let (short, fast) = (log(&journal, "short", 1), log(&journal, "fast", 100));
+    let before = journal.tail();
+    for n in 0..3 {
+        append(&journal, &short, &[n]).unwrap();
+    }
+    let snapshot = journal.tail();
+    for n in 3..=6 {
+        assert_eq!(journal.latest_before(&short, snapshot).unwrap(), 3);
+        append(&journal, &fast, b"between").unwrap();
+        append(&journal, &short, &[n]).unwrap();
+    }
+    assert_eq!(journal.latest_before(&short, before).unwrap(), 0, "then it was empty");
+    for round in 0..10_000u32 {
+        append(&journal, &fast, &[round as u8; 1000]).unwrap();
+    }
+    append(&journal, &short, b"newest").unwrap();
+    journal.maintain(&|_, _| false).unwrap();
+    assert!(journal.first() > snapshot);
+    assert_eq!(journal.latest_before(&short, snapshot).unwrap_err().code(), Code::BelowHistory, "and never 0");
 }

@@ -268,7 +268,7 @@ impl<'a> Story<'a> {
                     self.of(entry, |run| listed(&mut run.reads, RecordRef { log, seqno }));
                 }
             }
-            Kind::Fired => {
+            Kind::Fired if !entry.waits() => {
                 self.of(entry, |run| run.attempted(Attempt { attempt: entry.seqno, at: entry.hlc }));
             }
             Kind::Done => {
@@ -385,7 +385,7 @@ impl Pending {
                     let run = PendingRun { id: entry.id, function: entry.subject, log, seqno, attempts: 0, record };
                     self.runs.insert(entry.id, run);
                 }
-                Kind::Fired => {
+                Kind::Fired if !entry.waits() => {
                     if let Some(run) = self.runs.get_mut(&entry.cause) {
                         run.attempts = run.attempts.max(entry.seqno as u32); // A run has few attempts.
                     }

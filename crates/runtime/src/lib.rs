@@ -117,9 +117,10 @@ impl Default for Limits {
 
 /// One place where a function runs: a Wasm store, a Python worker, a process. It runs one batch at a time.
 pub trait Executor: Send {
-    /// Starts what it needs, if that takes long, so that none of it is part of a run. What cannot be started shows in the
-    /// next run.
-    fn get_ready(&mut self) {}
+    /// Starts what it needs, if that takes long, so that none of it is part of a run.
+    fn get_ready(&mut self) -> Result<()> {
+        Ok(())
+    }
 
     /// Runs the calls in order, at most one at a time, and reports each as it ends, exactly once, in order.
     ///

@@ -3,7 +3,7 @@
 use crate::{
     catalog::Log,
     entry::{CARRIED_PREFIX_BYTES, Entry, HEADER_BYTES, Header, Kind, Position},
-    journal::Inner,
+    journal::{Inner, Journal},
 };
 use millrace_wire::{Code, Error, EventId, Hlc, NamespaceId, Result};
 use std::sync::atomic::{Ordering, fence};
@@ -99,18 +99,19 @@ impl Inner {
         Ok(())
     }
 
-    /// The newest seqno that was appended before `snapshot`, 0 if there is none.
-    pub(crate) fn latest_before(&self, log: &Log, snapshot: Position) -> Result<u64> {
+    /// The newest seqno that was appended before `snapshot`, 0 if there is none; `None` if the log's history does not reach
+    /// back so far.
+    pub(crate) fn latest_before(&self, log: &Log, snapshot: Position) -> Result<Option<u64>> {
         log.check_exists()?;
         let mut seqno = log.latest();
         while seqno > 0 && seqno + log.history() > log.latest() {
             let position = log.index().position(seqno);
             if position != 0 && position < snapshot.0 {
-                return Ok(seqno);
+                return Ok(Some(seqno));
             }
             // Trimmed and forgotten before this process opened the namespace, which is before the snapshot.
             if position == 0 && seqno < log.index().floor() {
-                return Ok(seqno);
+                return Ok(Some(seqno));
             }
             // At or after the snapshot, unless it is a copy of what stood before it.
             if let Some(header) = self.valid_entry_at(position)?
@@ -120,12 +121,12 @@ impl Inner {
                 let (_, original, _) =
                     split_carried(&header, EventId::NONE, position, &bytes[HEADER_BYTES as usize - 4..]);
                 if original < snapshot.0 {
-                    return Ok(seqno);
+                    return Ok(Some(seqno));
                 }
             }
             seqno -= 1;
         }
-        Ok(0)
+        Ok((seqno == 0).then_some(0))
     }
 
     /// The entry at a position.
@@ -152,6 +153,7 @@ impl Inner {
             payload: Vec::new(),
         };
         self.fill(&mut entry, &header)?;
+        self.check_kept(position)?;
         Ok(entry)
     }
 
@@ -173,6 +175,26 @@ impl Inner {
         entry.payload.extend_from_slice(bytes);
         Ok(())
     }
+}
+
+/// The newest seqno that was appended before `snapshot`; 0 if there is none.
+pub(crate) fn latest_before(journal: &Journal, log: &Log, snapshot: Position) -> Result<u64> {
+    if let Some(seqno) = journal.0.latest_before(log, snapshot)? {
+        return Ok(seqno);
+    }
+    // All that the log keeps is younger. The first that was appended since has the number behind it.
+    let mut scan = journal.scan(snapshot);
+    while let Some(entry) = scan.next()? {
+        let (found, seqno) = (entry.kind == Kind::Append && entry.subject == log.id() && !entry.carried, entry.seqno);
+        if scan.gap() {
+            break;
+        }
+        if found {
+            return Ok(seqno - 1);
+        }
+    }
+    Err(Code::BelowHistory
+        .error(format!("what was newest in log '{}' at {snapshot} is not known any more", log.name())))
 }
 
 /// An entry's id, first position and payload: a carried entry has those of its original in front.

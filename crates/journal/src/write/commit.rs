@@ -21,8 +21,8 @@ use super::lock::{Acquired, Lock};
 use crate::{
     catalog::{Catalog, Definition, Function, HISTORY_MAX, Log, Subject},
     entry::{
-        CARRIED_PREFIX_BYTES, Entry, FLAG_CARRIED, FLAG_LAST, HEADER_BYTES, Header, Kind, Position, checksum, span,
-        trigger_payload,
+        CARRIED_PREFIX_BYTES, Entry, FIRED_WAITS, FLAG_CARRIED, FLAG_LAST, HEADER_BYTES, Header, Kind, Position,
+        checksum, span, trigger_payload,
     },
     journal::Inner,
     store::{
@@ -288,7 +288,16 @@ impl<'j> Transaction<'j> {
 
     /// Stages the start of an attempt at a run; `excused` earlier ones were cut short by the end of their host.
     pub fn fired(&mut self, function: u32, run: EventId, attempt: u64, excused: u32) -> Result<EventId> {
-        let header = Header { kind: Kind::Fired as u8, subject: function, seqno: attempt, ..Header::default() };
+        self.attempt(function, run, attempt, excused, 0)
+    }
+
+    /// Stages that nobody works at a run any more and it waits: so many attempts count, so many of them were cut short.
+    pub fn waits(&mut self, function: u32, run: EventId, attempts: u64, excused: u32) -> Result<EventId> {
+        self.attempt(function, run, attempts, excused, FIRED_WAITS)
+    }
+
+    fn attempt(&mut self, function: u32, run: EventId, seqno: u64, excused: u32, ordinal: u16) -> Result<EventId> {
+        let header = Header { kind: Kind::Fired as u8, subject: function, seqno, ordinal, ..Header::default() };
         let payload = excused.to_le_bytes();
         let parts: [&[u8]; 1] = [&payload];
         self.stage(header, run, if excused == 0 { &[] } else { &parts })

@@ -89,7 +89,7 @@ pub(crate) struct Engine {
     served: u32,
     /// While the journal is read for the first time: the newest FIRED and attempt of runs whose TRIGGER has not been met,
     /// because it was carried forward past them. They leave with their DONE.
-    ahead: HashMap<EventId, (EventId, (u32, u32))>,
+    ahead: HashMap<EventId, (EventId, (u32, u32), bool)>,
     recovered: bool,
 }
 
@@ -113,20 +113,29 @@ impl Engine {
     pub fn triggered(&mut self, function: u32, trigger: Trigger) {
         let lane = self.lanes.entry(function).or_default();
         lane.push(trigger);
-        if let Some((fired, attempt)) = self.ahead.remove(&trigger.run) {
-            lane.fired(trigger.run, fired, attempt);
+        if let Some((fired, attempt, waits)) = self.ahead.remove(&trigger.run) {
+            lane.fired(trigger.run, fired, attempt, waits);
         }
     }
 
     /// A FIRED was read: somebody claimed the run. One that is older than what is known, because it was carried forward,
     /// changes nothing.
     pub fn fired(&mut self, function: u32, run: EventId, fired: EventId, attempt: (u32, u32)) {
+        self.told(function, run, fired, attempt, false);
+    }
+
+    /// It was read that an attempt is over and the run waits: so many attempts count, and so many of them were cut short.
+    pub fn waits(&mut self, function: u32, run: EventId, told: EventId, attempts: (u32, u32)) {
+        self.told(function, run, told, attempts, true);
+    }
+
+    fn told(&mut self, function: u32, run: EventId, fired: EventId, attempt: (u32, u32), waits: bool) {
         let lane = self.lanes.entry(function).or_default();
         if lane.contains(run) {
-            lane.fired(run, fired, attempt);
+            lane.fired(run, fired, attempt, waits);
         } else if !self.recovered {
-            let newest = self.ahead.entry(run).or_insert((fired, attempt));
-            *newest = (*newest).max((fired, attempt));
+            let newest = self.ahead.entry(run).or_insert((fired, attempt, waits));
+            *newest = (*newest).max((fired, attempt, waits));
         }
     }
 
@@ -212,11 +221,28 @@ impl Engine {
         self.lanes.get_mut(&function).map_or(Verdict::Stale, |lane| lane.failed(run, fired, error, now))
     }
 
-    /// Backs a run off whatever its attempts, because something outside it refused.
-    pub fn postpone(&mut self, function: u32, run: EventId, fired: EventId, error: Error, until: Millis) {
-        if let Some(lane) = self.lanes.get_mut(&function) {
-            lane.postpone(run, fired, error, until);
-        }
+    /// Backs a run off whatever its attempts, because something outside it refused: longer each time in a row. One that is
+    /// to be given up for `dead` is not run again for that.
+    /// Returns for how long; none if the run was not held by this claim any more.
+    pub fn postpone(
+        &mut self,
+        function: u32,
+        run: EventId,
+        fired: EventId,
+        why: (Error, Option<Error>),
+        now: Millis,
+    ) -> Option<Millis> {
+        self.lanes.get_mut(&function)?.postpone(run, fired, why, now)
+    }
+
+    /// Why a run that is claimed is only to be given up.
+    pub fn dead(&self, function: u32, run: EventId) -> Option<Error> {
+        self.lanes.get(&function)?.dead(run)
+    }
+
+    /// The attempts of a run, and how many of them were cut short, if it waits and the journal has it still in progress.
+    pub fn untold(&self, function: u32, run: EventId, fired: EventId) -> Option<(u32, u32)> {
+        self.lanes.get(&function)?.untold(run, fired)
     }
 
     /// The batch that a claim made is over, whatever became of its runs.
@@ -245,6 +271,11 @@ impl Engine {
     /// The next moment at which something may start without anything being journaled.
     pub fn next_deadline(&self, now: Millis) -> Option<Millis> {
         self.lanes.values().filter_map(|lane| lane.next_deadline(now)).min()
+    }
+
+    /// The run as it is known now: a claim keeps the position of its record, which retention may have moved since.
+    pub fn trigger(&self, function: u32, run: EventId) -> Option<Trigger> {
+        self.lanes.get(&function)?.trigger(run)
     }
 
     /// Whether the run is pending.

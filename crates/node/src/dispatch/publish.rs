@@ -2,7 +2,7 @@
 
 use super::{
     HostEvent, Shared,
-    engine::{Millis, Verdict},
+    engine::Verdict,
     stage::{Effects, Stage, Target},
     starter::is_start_failure,
     state::{State, is_transient},
@@ -27,8 +27,6 @@ use std::{
     time::Duration,
 };
 
-/// When a run is tried again whose publication was refused by something that may go away.
-const POSTPONE_MS: Millis = 100;
 /// The longest record that its dead letter repeats; a longer one is only named.
 const DEAD_LETTER_DATA_MAX: usize = 64 << 10;
 /// The longest description of an error that a dead letter has.
@@ -131,7 +129,8 @@ struct Settling<'a, 's> {
     stage: &'a RefCell<Stage<'s>>,
     state: MutexGuard<'a, State>,
     notices: Vec<Notice>,
-    fatal: Option<Error>,
+    /// Runs that wait again, although the journal has them in progress.
+    waiting: Vec<(EventId, EventId)>,
 }
 
 impl Shared {
@@ -144,20 +143,21 @@ impl Shared {
         if state.halted {
             return;
         }
-        let mut settling = Settling { shared: self, batch, stage, state, notices: Vec::new(), fatal: None };
+        let mut settling = Settling { shared: self, batch, stage, state, notices: Vec::new(), waiting: Vec::new() };
         let publications = settling.sort(ended);
         settling.publish(publications);
-        let Settling { state, notices, fatal, .. } = settling;
+        settling.note_waiting();
+        let Settling { state, notices, waiting, .. } = settling;
         drop(state);
         self.tell(batch, &notices);
-        if let Some(error) = fatal {
-            self.fail(error);
+        if !waiting.is_empty() {
+            self.namespace.journal().wake(); // the leader sleeps by an older deadline
         }
     }
 
-    /// Tells the observer, and the leader if it sleeps by an older deadline.
+    /// Tells the observer.
     fn tell(&self, batch: &Batch, notices: &[Notice]) {
-        let mut failed = 0;
+        let mut failed: u64 = 0;
         for Notice { ended, error, retry_in } in notices {
             let run = &batch.runs[ended.index].claimed;
             let (function, output) = (&batch.name, &*ended.output);
@@ -174,9 +174,6 @@ impl Shared {
         }
         self.runs_done.fetch_add(notices.len() as u64 - failed, Ordering::Relaxed);
         self.runs_failed.fetch_add(failed, Ordering::Relaxed);
-        if failed > 0 {
-            self.namespace.journal().wake();
-        }
     }
 }
 
@@ -193,6 +190,29 @@ impl Settling<'_, '_> {
     fn release(&mut self, ended: &Ended) {
         let run = &self.batch.runs[ended.index];
         self.state.engine.release(self.batch.function, run.claimed.trigger.run, Some(run.fired));
+        self.waiting.push((run.claimed.trigger.run, run.fired));
+    }
+
+    /// Journals which runs nobody works at any more: the next host would take their attempts for cut short by the end of this
+    /// one. That it cannot be journaled now, for instance on a full disk, changes nothing else.
+    fn note_waiting(&mut self) {
+        let (function, state, waiting) = (self.batch.function, &mut *self.state, &self.waiting);
+        if waiting.is_empty() {
+            return;
+        }
+        let noted = self.shared.namespace.journal().commit(|tx| {
+            state.fold(tx.tail())?;
+            for (run, fired) in waiting {
+                if let Some((attempts, excused)) = state.engine.untold(function, *run, *fired) {
+                    tx.waits(function, *run, attempts.into(), excused)?;
+                }
+            }
+            Ok(())
+        });
+        if let Ok(noted) = noted {
+            // What cannot be read now is read with the next claim.
+            let _ = state.fold(noted.end);
+        }
     }
 
     /// Those that are to be published; the others are given back or back off.
@@ -243,6 +263,7 @@ impl Settling<'_, '_> {
             Verdict::Exhausted => Some(Publication { ended, dead: Some(error) }),
             Verdict::Retry { delay_ms } => {
                 self.batch.broken.set(self.batch.broken.get() || self.serial());
+                self.waiting.push((id, fence));
                 let retry_in = Some(Duration::from_millis(delay_ms));
                 self.notices.push(Notice { ended, error: Some(error), retry_in });
                 None
@@ -348,15 +369,12 @@ impl Settling<'_, '_> {
             if let Some(publication) = self.failed(ended, error.clone()) {
                 match self.commit(std::slice::from_ref(&publication)) {
                     Ok(published) => self.published(vec![publication], &published),
-                    Err(error) => self.postpone(&publication.ended, &error),
+                    Err(error) => self.postpone(publication, &error),
                 }
             }
         } else {
-            self.postpone(&ended, error);
-            let lacks_room = matches!(error.code(), Code::RoomExhausted | Code::OutboxFull);
-            if !of_run && !lacks_room && !is_transient(error) {
-                self.fatal = Some(error.clone());
-            }
+            // What ails the journal as a whole ends the worker that looks next; anything else is of this run.
+            self.postpone(Publication { ended, dead }, error);
         }
         self.batch.tainted.set(true);
     }
@@ -384,12 +402,20 @@ impl Settling<'_, '_> {
         })
     }
 
-    /// Something outside the run refuses: it is tried again later, and the attempt does not count.
-    fn postpone(&mut self, ended: &Ended, error: &Error) {
+    /// Something outside the run refuses: it is tried again later, and the attempt does not count. One that is to be given up
+    /// is not run again: only its dead letter is.
+    fn postpone(&mut self, Publication { ended, dead }: Publication, error: &Error) {
         self.batch.broken.set(self.batch.broken.get() || self.serial());
         let run = &self.batch.runs[ended.index];
-        let until = self.shared.now() + POSTPONE_MS;
-        self.state.engine.postpone(self.batch.function, run.claimed.trigger.run, run.fired, error.clone(), until);
+        let (id, fence) = (run.claimed.trigger.run, run.fired);
+        let why = (error.clone(), dead);
+        let delay_ms = self.state.engine.postpone(self.batch.function, id, fence, why, self.shared.now());
+        self.waiting.push((id, fence));
+        let lacks_room = matches!(error.code(), Code::RoomExhausted | Code::OutboxFull);
+        if !lacks_room && !is_transient(error) {
+            let retry_in = delay_ms.map(Duration::from_millis);
+            self.notices.push(Notice { ended, error: Some(error.clone()), retry_in });
+        }
     }
 }
 

@@ -114,7 +114,11 @@ impl State {
                 Kind::Fired => {
                     let attempt = u32::try_from(entry.seqno).unwrap_or(u32::MAX);
                     let excused = entry.payload.as_slice().try_into().map_or(0, u32::from_le_bytes);
-                    self.engine.fired(entry.subject, entry.cause, entry.id, (attempt, excused));
+                    if entry.waits() {
+                        self.engine.waits(entry.subject, entry.cause, entry.id, (attempt, excused));
+                    } else {
+                        self.engine.fired(entry.subject, entry.cause, entry.id, (attempt, excused));
+                    }
                 }
                 Kind::Done => {
                     self.engine.done(entry.subject, entry.cause);

@@ -208,3 +208,185 @@ fn the_start_of_a_worker_is_no_attempt() {
     assert_eq!((only_run(&namespace).attempts.len(), texts(&namespace)), (1, vec!["1".into()]));
     dispatcher.stop(LONG).unwrap();
 }
+
+#[test]
+fn retention_between_claim_and_attempt_takes_no_record_away() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = CreateOptions {
+        durability: Durability::Memory,
+        segment_bytes: 1 << 20,
+        retain_bytes: 1 << 20,
+        ..CreateOptions::default()
+    };
+    let namespace = Namespace::create(&dir.path().join("ns"), &options).unwrap();
+    for (log, history) in [("in", 1), ("noise", 1), ("out", 10)] {
+        namespace.create_log(&log.parse().unwrap(), history).unwrap();
+    }
+    deploy(&namespace, "ctx.append('out', record.data)", |_| {});
+    // The record of the first has left its log.
+    for record in ["first", "second"] {
+        namespace.append("in", record.as_bytes(), AppendOptions::default()).unwrap();
+    }
+    let shared = Shared::new(namespace.clone(), None).unwrap();
+    shared.state().recover(&namespace).unwrap();
+    let (claim, _) = shared.claim(shared.now()).unwrap().unwrap();
+    let first = namespace.journal().first();
+    for _ in 0..80 {
+        namespace.append("noise", &[0; 50_000], AppendOptions::default()).unwrap();
+    }
+    shared.maintain().unwrap();
+    assert!(namespace.journal().first() > first, "retention has gone on");
+    assert!(namespace.journal().entry_at(claim.runs[0].trigger.record.unwrap()).is_err());
+    shared.run(claim).unwrap();
+    assert_eq!(texts(&namespace), ["first"]);
+}
+
+/// A function that cannot be imported as long as `broken` is there.
+fn deploy_broken(namespace: &Namespace, broken: &std::path::Path, on: &str) {
+    let body = format!("pass\nif os.path.exists({broken:?}): raise ImportError('today')");
+    deploy(namespace, &body, |spec| {
+        (spec.name, spec.on) = ("g".parse().unwrap(), vec![on.parse().unwrap()]);
+        (spec.pending_max, spec.retries) = (1, 0);
+    });
+    std::fs::write(broken, "").unwrap();
+}
+
+fn backs_off(dispatcher: &Dispatcher, function: &str) -> Option<String> {
+    dispatcher.status().function(function).and_then(|live| live.backing_off.first()?.error.clone())
+}
+
+fn dead(namespace: &Namespace) -> usize {
+    namespace.runs(&RunFilter { state: Some(RunState::Dead), ..RunFilter::default() }).unwrap().len()
+}
+
+#[test]
+fn however_often_hosts_end_what_waits_is_not_given_up() {
+    let dir = tempfile::tempdir().unwrap();
+    let namespace = namespace(dir.path());
+    let broken = dir.path().join("broken");
+    deploy_broken(&namespace, &broken, "out");
+    deploy(&namespace, "ctx.append('out', record.data)", |spec| spec.retries = 0);
+    // Two runs of the one that cannot start may wait for it: the third record has no room.
+    for n in 1..=3 {
+        namespace.append("in", n.to_string().as_bytes(), AppendOptions::default()).unwrap();
+    }
+    for _ in 0..10 {
+        let mut host = Dispatcher::start(Namespace::open(namespace.dir()).unwrap(), None).unwrap();
+        wait_until("one cannot start, and the other lacks room", || {
+            let stopped = host.status().function("g").is_some_and(|g| g.state != crate::status::FunctionState::Ready);
+            stopped && backs_off(&host, "f").is_some_and(|error| error.contains("MR3011"))
+        });
+        host.stop(LONG).unwrap();
+    }
+    assert_eq!(dead(&namespace), 0);
+    let runs = namespace.runs(&RunFilter::default()).unwrap();
+    let tried = runs.iter().filter(|run| run.function.as_deref() == Some("g")).map(|run| run.attempts.len());
+    assert_eq!(tried.collect::<Vec<_>>(), [0, 0], "what cannot start is not tried");
+    std::fs::remove_file(broken).unwrap();
+    let mut host = Dispatcher::start(Namespace::open(namespace.dir()).unwrap(), None).unwrap();
+    namespace.wait_idle(LONG).unwrap();
+    assert_eq!((dead(&namespace), texts(&namespace)), (0, vec!["1".into(), "2".into(), "3".into()]));
+    host.stop(LONG).unwrap();
+}
+
+#[test]
+fn a_failed_attempt_is_one_although_its_host_ends_while_it_backs_off() {
+    let dir = tempfile::tempdir().unwrap();
+    let namespace = namespace(dir.path());
+    deploy(&namespace, "raise ValueError('always')", |spec| (spec.retries, spec.backoff) = (2, LONG / 4));
+    namespace.append("in", b"x", AppendOptions::default()).unwrap();
+    for _ in 0..3 {
+        let mut host = Dispatcher::start(Namespace::open(namespace.dir()).unwrap(), None).unwrap();
+        wait_until("it backs off or is given up", || backs_off(&host, "f").is_some() || dead(&namespace) == 1);
+        host.stop(LONG).unwrap();
+    }
+    let run = only_run(&namespace);
+    assert_eq!((run.state, run.attempts.len()), (RunState::Dead, 3));
+}
+
+#[test]
+fn a_dead_letter_that_is_refused_is_tried_again_and_not_its_run() {
+    let dir = tempfile::tempdir().unwrap();
+    let namespace = namespace(dir.path());
+    let (broken, count) = (dir.path().join("broken"), dir.path().join("count"));
+    deploy_broken(&namespace, &broken, "out");
+    let body = format!("open({count:?}, 'a').write('x')\n    raise ValueError('always')");
+    deploy(&namespace, &body, |spec| (spec.retries, spec.dead_letter) = (0, "out".parse().unwrap()));
+    // Four dead letters have room.
+    for n in 1..=5 {
+        namespace.append("in", n.to_string().as_bytes(), AppendOptions::default()).unwrap();
+    }
+    let mut host = Dispatcher::start(namespace.clone(), None).unwrap();
+    wait_until("the last one was taken up again", || {
+        namespace.runs(&RunFilter::default()).unwrap().iter().any(|run| run.record.seqno == 5 && run.attempts.len() > 2)
+    });
+    std::fs::remove_file(broken).unwrap();
+    namespace.wait_idle(LONG).unwrap();
+    assert_eq!((dead(&namespace), namespace.latest("out").unwrap()), (5, 5));
+    assert_eq!(std::fs::read_to_string(count).unwrap().len(), 5, "each was run once");
+    host.stop(LONG).unwrap();
+}
+
+#[test]
+fn damage_in_an_outbox_holds_up_who_sends_and_nobody_else() {
+    let dir = tempfile::tempdir().unwrap();
+    let namespace = namespace(dir.path());
+    deploy(&namespace, "ctx.append('mr://127.0.0.1:9/x/y', b'message-' + record.data)", |spec| spec.retries = 0);
+    deploy(&namespace, "pass", |spec| (spec.name, spec.on) = ("g".parse().unwrap(), vec!["out".parse().unwrap()]));
+    let append = |log: &str| {
+        namespace.append(log, b"1", AppendOptions::default()).unwrap();
+    };
+    append("in");
+    let mut host = Dispatcher::start(namespace.clone(), None).unwrap();
+    namespace.wait_idle(LONG).unwrap();
+    host.stop(LONG).unwrap();
+    let mut flipped = 0;
+    for segment in std::fs::read_dir(namespace.dir().join("segments")).unwrap() {
+        let path = segment.unwrap().path();
+        let bytes = std::fs::read(&path).unwrap();
+        if let Some(at) = bytes.windows(9).position(|window| window == b"message-1") {
+            let file = std::fs::File::options().write(true).open(&path).unwrap();
+            std::os::unix::fs::FileExt::write_all_at(&file, b"M", at as u64).unwrap();
+            flipped += 1;
+        }
+    }
+    assert_eq!(flipped, 1);
+    append("in");
+    let mut host = Dispatcher::start(namespace.clone(), None).unwrap();
+    wait_until("it says what is wrong", || {
+        backs_off(&host, "f").is_some_and(|error| error.contains("MR2010")) || host.failure().is_some()
+    });
+    append("out");
+    wait_until("the other function has run", || {
+        let done = RunFilter { state: Some(RunState::Done), ..RunFilter::default() };
+        let done = namespace.runs(&done).unwrap();
+        done.iter().any(|run| run.function.as_deref() == Some("g")) || host.failure().is_some()
+    });
+    assert!(host.failure().is_none(), "{:?}", host.failure());
+    // Mended, the run goes on by itself.
+    let links = namespace.links();
+    let peer = links.peers().unwrap().remove(0).name;
+    links.reset_outbox(&peer, true).unwrap();
+    namespace.wait_idle(LONG).unwrap();
+    assert_eq!(dead(&namespace), 0);
+    host.stop(LONG).unwrap();
+}
+
+#[test]
+fn what_became_due_since_it_was_looked_for_is_not_slept_over() {
+    let mut engine = engine::Engine::default();
+    let policy = engine::Policy {
+        slots: 1,
+        serial: true,
+        monitor: None,
+        attempts_max: 1,
+        backoff: Duration::ZERO,
+        backoff_max: Duration::ZERO,
+    };
+    engine.define(1, Some(policy));
+    engine.start_failed(1, millrace_wire::Code::SpawnFailed.error("it"), 0);
+    let due = engine.next_deadline(0).unwrap();
+    assert_eq!(worker::due_in(&engine, 0, 1), Some(Duration::from_millis(due - 1)));
+    assert_eq!(worker::due_in(&engine, due - 1, due + 5), Some(Duration::ZERO), "it became due after the look");
+    assert_eq!(worker::due_in(&engine, due, due + 5), None, "it was due then: something else keeps it");
+}

@@ -36,7 +36,9 @@ fn load(queue: &Queue, shared: &Weak<Shared>) {
         // What is wrong is found again, and told, by whoever runs the function.
         let Ok(mut executor) = starter.executor() else { continue };
         // Nothing of the namespace is held meanwhile: it can be closed although an import hangs.
-        executor.get_ready();
+        if executor.get_ready().is_err() {
+            continue;
+        }
         let Some(shared) = shared.upgrade() else { return };
         let mut state = shared.state();
         let needed = state.engine.view(function).is_some_and(|lane| lane.running.is_empty());

@@ -2,7 +2,7 @@
 
 use super::{
     HostEvent, Shared,
-    engine::Claimed,
+    engine::{Claimed, Engine, Millis},
     pool::{Pool, Rest, no_thread},
     publish::{Ended, Fate},
     stage::{RunCalls, Stage},
@@ -59,7 +59,8 @@ fn work(shared: &Arc<Shared>) {
         if let Err(error) = shared.namespace.journal().check_health() {
             return shared.fail(error);
         }
-        let worked = match shared.claim() {
+        let looked = shared.now();
+        let worked = match shared.claim(looked) {
             Ok(Some((claim, more))) => {
                 let (began, alone) = shared.pool.begin(more);
                 shared.touch();
@@ -77,7 +78,7 @@ fn work(shared: &Arc<Shared>) {
         };
         match worked {
             Ok(true) => {}
-            Ok(false) => match shared.rest() {
+            Ok(false) => match shared.rest(looked) {
                 Rest::End => return,
                 Rest::Lead | Rest::Look => {}
             },
@@ -91,7 +92,7 @@ fn work(shared: &Arc<Shared>) {
 pub(super) struct Claim {
     function: u32,
     name: Name,
-    runs: Vec<Claimed>,
+    pub runs: Vec<Claimed>,
     starter: Arc<Starter>,
     executor: Option<Box<dyn Executor>>,
 }
@@ -118,18 +119,19 @@ pub(super) struct Fired {
     pub record: Result<(LogName, Vec<u8>)>,
     /// An earlier attempt has published: this one is told the same, whatever the function is now.
     pub recorded: bool,
+    /// Why an earlier attempt gave it up, if the journal has not taken its dead letter yet.
+    pub dead: Option<Error>,
 }
 
 impl Shared {
-    /// Takes the next runs that may start. Also says whether more could start at the same time.
-    fn claim(&self) -> Result<Option<(Claim, bool)>> {
+    /// Takes the next runs that may start now. Also says whether more could start at the same time.
+    pub fn claim(&self, now: Millis) -> Result<Option<(Claim, bool)>> {
         let mut state = self.state();
         if state.halted || self.stopping() {
             return Ok(None);
         }
         state.fold(self.namespace.journal().tail())?;
         state.define(&self.namespace, &*self.namespace.bindings()?);
-        let now = self.now();
         let super::State { engine, runners, .. } = &mut *state;
         let batch_max = |function| runners.get(&function).map_or(1, |runner| runner.pace.batch());
         let Some((function, runs)) = engine.claim(now, batch_max) else { return Ok(None) };
@@ -143,17 +145,17 @@ impl Shared {
     }
 
     /// Runs what was claimed, from starting the function if need be to publishing.
-    fn run(&self, mut claim: Claim) -> Result<()> {
+    pub fn run(&self, mut claim: Claim) -> Result<()> {
         let executor = claim.executor.take().map_or_else(|| claim.starter.executor(), Ok);
-        let mut executor = match executor {
+        // What is journaled as an attempt is one: the time it takes to start a worker is not part of it.
+        let ready = executor.and_then(|mut executor| executor.get_ready().map(|()| executor));
+        let mut executor = match ready {
             Ok(executor) => executor,
             Err(error) => {
                 self.start_failed(&claim, error);
                 return Ok(());
             }
         };
-        // What is journaled as an attempt is one: the time it takes to start a worker is not part of it.
-        executor.get_ready();
         let fired = self.fire(&claim);
         let mut slowest = None;
         if let Ok(Some(batch)) = &fired {
@@ -215,16 +217,22 @@ impl Shared {
             state.engine.confirm(claim.function, claimed.trigger.run, *fired, now);
         }
         state.fold(committed.end)?;
-        let recorded: Vec<bool> = fired.iter().map(|(claimed, _)| state.recorded.has(claimed.trigger.run)).collect();
+        let told = |run| (state.recorded.has(run), state.engine.dead(claim.function, run));
+        let told: Vec<_> = fired.iter().map(|(claimed, _)| told(claimed.trigger.run)).collect();
         drop(state);
         if fired.is_empty() {
             return Ok(None);
         }
-        let record = |claimed: &Claimed| self.record(&catalog, claimed);
-        let fired = fired.into_iter().zip(recorded);
-        let runs = fired
-            .map(|((claimed, fired), recorded)| Fired { claimed, fired, record: record(&claimed), recorded })
-            .collect();
+        let record = |claimed: &Claimed| self.record(claim.function, &catalog, claimed);
+        let fired = fired.into_iter().zip(told);
+        let run = |((claimed, fired), (recorded, dead)): ((Claimed, EventId), (bool, Option<Error>))| Fired {
+            record: record(&claimed),
+            claimed,
+            fired,
+            recorded,
+            dead,
+        };
+        let runs = fired.map(run).collect();
         Ok(Some(Batch {
             function: claim.function,
             name: claim.name.clone(),
@@ -238,19 +246,28 @@ impl Shared {
     }
 
     /// The record that causes a run. It is found by its position, because its log may be shorter than the queue.
-    fn record(&self, catalog: &Catalog, claimed: &Claimed) -> Result<(LogName, Vec<u8>)> {
-        let trigger = &claimed.trigger;
-        let gone = |why: String| Code::RecordGone.error(format!("record {} of the run: {why}", trigger.seqno));
+    fn record(&self, function: u32, catalog: &Catalog, claimed: &Claimed) -> Result<(LogName, Vec<u8>)> {
+        let mut trigger = claimed.trigger;
+        let (run, seqno) = (trigger.run, trigger.seqno);
+        let gone = |why: String| Code::RecordGone.error(format!("record {seqno} of the run: {why}"));
         let log = catalog.log_by_id(trigger.log).ok_or_else(|| gone("its log was removed".into()))?;
         let journal = self.namespace.journal();
-        if let Some(position) = trigger.record
-            && let Ok(entry) = journal.entry_at(position)
-            && (entry.kind, entry.subject, entry.seqno) == (Kind::Append, trigger.log, trigger.seqno)
-        {
-            return Ok((log.name().clone(), entry.payload));
+        while let Some(position) = trigger.record {
+            if let Ok(entry) = journal.entry_at(position)
+                && (entry.kind, entry.subject, entry.seqno) == (Kind::Append, trigger.log, seqno)
+            {
+                return Ok((log.name().clone(), entry.payload));
+            }
+            // Retention may have carried it forward since the claim, or since it was looked for.
+            let mut state = self.state();
+            state.fold(journal.tail())?;
+            match state.engine.trigger(function, run) {
+                Some(moved) if moved.record > trigger.record => trigger = moved,
+                _ => break,
+            }
         }
         let mut payload = Vec::new();
-        journal.get(log, trigger.seqno, &mut payload).map_err(|error| gone(error.to_string()))?;
+        journal.get(log, seqno, &mut payload).map_err(|error| gone(error.to_string()))?;
         Ok((log.name().clone(), payload))
     }
 
@@ -258,7 +275,7 @@ impl Shared {
     fn execute(&self, batch: &Batch, executor: &mut dyn Executor) -> Option<Duration> {
         let streamed = batch.starter.definition().spec.streamed || batch.runs[0].recorded;
         let is_last = |(index, run): (usize, &Fired)| index > 0 && (streamed || run.recorded);
-        let cannot_run = |run: &Fired| run.claimed.exhausted || run.record.is_err();
+        let cannot_run = |run: &Fired| run.dead.is_some() || run.claimed.exhausted || run.record.is_err();
         let ready = batch.runs.iter().enumerate().position(|(index, run)| cannot_run(run) || is_last((index, run)));
         let ready = ready.unwrap_or(batch.runs.len());
         let stage = Stage::new(self.namespace.journal(), batch.catalog.clone(), batch.snapshot, batch.runs.len());
@@ -321,14 +338,12 @@ impl Shared {
         elapsed
     }
 
-    /// Leads or stands by until there may be something to do.
-    fn rest(&self) -> Rest {
+    /// Leads or stands by until there may be something to do that there was not when it was `looked` for.
+    fn rest(&self, looked: Millis) -> Rest {
         let journal = self.namespace.journal();
         let (seen, deadline) = {
             let state = self.state();
-            let now = self.now();
-            let deadline = state.engine.next_deadline(now).map(|at| Duration::from_millis(at - now));
-            (state.folded(), deadline)
+            (state.folded(), due_in(&state.engine, looked, self.now()))
         };
         let rest = self.pool.rest(deadline);
         if rest == Rest::Lead {
@@ -339,6 +354,11 @@ impl Shared {
         }
         rest
     }
+}
+
+/// How long it is to what becomes due after it was `looked` for last; that may have passed meanwhile.
+pub(super) fn due_in(engine: &Engine, looked: Millis, now: Millis) -> Option<Duration> {
+    engine.next_deadline(looked).map(|at| Duration::from_millis(at.saturating_sub(now)))
 }
 
 /// How a run ended, as the publisher takes it; what a failed run staged is dropped at once.
@@ -357,9 +377,9 @@ fn of_completion(stage: &RefCell<Stage<'_>>, index: usize, completion: Completio
 /// The ends of a batch whose first run cannot be run at all.
 fn hopeless(batch: &Batch) -> Vec<Ended> {
     let first = &batch.runs[0];
-    let error = match &first.record {
-        Err(error) => error.clone(),
-        Ok(_) => Code::RunInterrupted
+    let error = match (&first.dead, &first.record) {
+        (Some(error), _) | (None, Err(error)) => error.clone(),
+        (None, Ok(_)) => Code::RunInterrupted
             .error(format!("the host ended during attempt {}, which was the last", first.claimed.attempt)),
     };
     let first = Ended { index: 0, fate: Fate::Hopeless(error), output: Vec::new(), elapsed: Duration::ZERO };

@@ -63,11 +63,8 @@ impl<L: Launch> Worker<L> {
         }
     }
 
-    fn get_ready(&mut self) {
-        if self.session.is_none() {
-            // An error is kept, and told to the run that comes now.
-            let _ = self.session();
-        }
+    fn get_ready(&mut self) -> Result<()> {
+        if self.session.is_none() { self.session().map(drop) } else { Ok(()) }
     }
 
     fn run(&mut self, batch: &mut [Call<'_>], done: &mut dyn FnMut(usize, Completion)) {

@@ -46,8 +46,8 @@ impl ProcessExecutor {
 }
 
 impl Executor for ProcessExecutor {
-    fn get_ready(&mut self) {
-        self.0.get_ready();
+    fn get_ready(&mut self) -> Result<()> {
+        self.0.get_ready()
     }
 
     fn run(&mut self, batch: &mut [Call<'_>], done: &mut dyn FnMut(usize, Completion)) {

@@ -91,8 +91,8 @@ impl Launch for Arc<PythonFunction> {
 }
 
 impl Executor for PythonExecutor {
-    fn get_ready(&mut self) {
-        self.0.get_ready();
+    fn get_ready(&mut self) -> Result<()> {
+        self.0.get_ready()
     }
 
     fn run(&mut self, batch: &mut [Call<'_>], done: &mut dyn FnMut(usize, Completion)) {

@@ -12,6 +12,10 @@ pub(super) const INTERRUPTIONS_MAX: u32 = 8;
 /// So many times in a row a function may fail to start before the others of its monitor go on past it.
 pub(super) const START_FAILURES_PATIENT: u32 = 3;
 
+/// First pause of a run whose publication was refused by something that may go away; it doubles up to [`POSTPONE_MAX_MS`].
+const POSTPONE_MS: Millis = 100;
+const POSTPONE_MAX_MS: Millis = 3_200;
+
 /// Why a function as a whole is held back.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Stop {
@@ -45,7 +49,28 @@ struct Started {
     attempts: u32,
     /// Of these, how many were cut short by the end of their host.
     excused: u32,
+    /// Whether its claim counts as an attempt; it does not if none was left.
+    counted: bool,
+    /// How often in a row it was postponed.
+    postponed: u32,
+    /// Why it is to be given up, if only that is left to do.
+    dead: Option<Error>,
     state: State,
+}
+
+impl Started {
+    fn new(trigger: Trigger) -> Self {
+        Self {
+            trigger,
+            newest: None,
+            attempts: 0,
+            excused: 0,
+            counted: false,
+            postponed: 0,
+            dead: None,
+            state: State::Ready,
+        }
+    }
 }
 
 #[derive(Default)]
@@ -86,6 +111,11 @@ impl Lane {
         self.started.contains_key(&run) || self.fresh_place(run).is_some()
     }
 
+    pub fn trigger(&self, run: EventId) -> Option<Trigger> {
+        let started = self.started.get(&run).map(|started| started.trigger);
+        started.or_else(|| self.fresh_place(run).and_then(|place| self.fresh.get(place)).copied())
+    }
+
     fn known(&mut self, run: EventId) -> Option<&mut Trigger> {
         if let Some(place) = self.fresh_place(run) {
             return self.fresh.get_mut(place);
@@ -101,19 +131,23 @@ impl Lane {
         self.fresh.binary_search_by_key(&run, |trigger| trigger.run).ok()
     }
 
-    pub fn fired(&mut self, run: EventId, fired: EventId, (attempt, excused): (u32, u32)) {
+    pub fn fired(&mut self, run: EventId, fired: EventId, (attempt, excused): (u32, u32), waits: bool) {
         if let Some(place) = self.fresh_place(run)
             && let Some(trigger) = self.fresh.remove(place)
         {
-            self.started.insert(run, Started { trigger, newest: None, attempts: 0, excused: 0, state: State::Ready });
+            self.started.insert(run, Started::new(trigger));
+            self.ready.insert(run);
         }
         let Some(started) = self.started.get_mut(&run) else { return };
         if started.newest.is_some_and(|newest| fired <= newest) {
             return;
         }
         (started.newest, started.attempts, started.excused) = (Some(fired), attempt, excused);
-        if !matches!(started.state, State::Running { fired: Some(own), .. } if own == fired) {
-            self.set_state(run, State::Running { fired: Some(fired), since: 0 });
+        match started.state {
+            State::Running { fired: Some(_), .. } if waits => self.set_state(run, State::Ready),
+            State::Running { fired: Some(own), .. } if own == fired => {}
+            _ if waits => {}
+            _ => self.set_state(run, State::Running { fired: Some(fired), since: 0 }),
         }
     }
 
@@ -250,16 +284,15 @@ impl Lane {
         if let Some(place) = self.fresh_place(run)
             && let Some(trigger) = self.fresh.remove(place)
         {
-            self.started.insert(run, Started { trigger, newest: None, attempts: 0, excused: 0, state: State::Ready });
+            self.started.insert(run, Started::new(trigger));
             self.ready.insert(run);
         }
         self.set_state(run, State::Running { fired: None, since: 0 });
         let started = self.started.get_mut(&run).expect("a run that is due is pending");
         // Only ends of hosts bring a run here with no attempt left.
         let exhausted = started.attempts >= attempts_max + INTERRUPTIONS_MAX;
-        if !exhausted {
-            started.attempts += 1;
-        }
+        started.counted = !exhausted;
+        started.attempts += u32::from(started.counted);
         Claimed { trigger: started.trigger, attempt: started.attempts, excused: started.excused, exhausted }
     }
 
@@ -282,18 +315,20 @@ impl Lane {
         if self.holds(run, claim)
             && let Some(started) = self.started.get_mut(&run)
         {
-            started.attempts = started.attempts.saturating_sub(1);
+            started.attempts -= u32::from(started.counted).min(started.attempts);
             self.set_state(run, State::Ready);
         }
     }
 
     pub fn failed(&mut self, run: EventId, fired: EventId, error: Error, now: Millis) -> Verdict {
-        let (true, Some(started), Some(policy)) = (self.holds(run, Some(fired)), self.started.get(&run), &self.policy)
+        let (true, Some(started), Some(policy)) =
+            (self.holds(run, Some(fired)), self.started.get_mut(&run), &self.policy)
         else {
             // Without a definition the run waits for one; the attempt does not count.
             self.release(run, Some(fired));
             return Verdict::Stale;
         };
+        started.postponed = 0;
         let failures = started.attempts.saturating_sub(started.excused);
         if failures >= policy.attempts_max {
             return Verdict::Exhausted;
@@ -304,11 +339,34 @@ impl Lane {
         Verdict::Retry { delay_ms }
     }
 
-    pub fn postpone(&mut self, run: EventId, fired: EventId, error: Error, until: Millis) {
-        if self.holds(run, Some(fired)) {
-            self.release(run, Some(fired));
-            self.set_state(run, State::BackingOff { until, error });
+    pub fn postpone(
+        &mut self,
+        run: EventId,
+        fired: EventId,
+        (error, dead): (Error, Option<Error>),
+        now: Millis,
+    ) -> Option<Millis> {
+        if !self.holds(run, Some(fired)) {
+            return None;
         }
+        self.release(run, Some(fired));
+        let started = self.started.get_mut(&run)?;
+        started.dead = dead;
+        let delay_ms = (POSTPONE_MS << started.postponed.min(10)).min(POSTPONE_MAX_MS);
+        started.postponed = started.postponed.saturating_add(1);
+        self.set_state(run, State::BackingOff { until: now + delay_ms, error });
+        Some(delay_ms)
+    }
+
+    pub fn dead(&self, run: EventId) -> Option<Error> {
+        self.started.get(&run)?.dead.clone()
+    }
+
+    pub fn untold(&self, run: EventId, fired: EventId) -> Option<(u32, u32)> {
+        let started = self.started.get(&run).filter(|started| started.newest == Some(fired))?;
+        let waits = !matches!(started.state, State::Running { .. });
+        // What is to be given up counts the attempt that it was given up for.
+        (waits && started.dead.is_none()).then_some((started.attempts, started.excused))
     }
 
     // ---- for those who ask

@@ -61,6 +61,8 @@ fn what_retention_carried_forward_counts_once_wherever_it_is_met() {
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Place {
     Waiting,
+    /// Waits again because its host ended in the middle of it, as far as the journal tells.
+    Interrupted,
     BackingOff(Millis),
     Running(EventId),
 }
@@ -78,7 +80,8 @@ struct Model {
 
 impl Model {
     fn due(&self, place: Place, now: Millis) -> bool {
-        matches!(place, Place::Waiting) || matches!(place, Place::BackingOff(until) if until <= now)
+        matches!(place, Place::Waiting | Place::Interrupted)
+            || matches!(place, Place::BackingOff(until) if until <= now)
     }
 
     fn passed_over(&self, function: u32, now: Millis) -> bool {
@@ -187,8 +190,13 @@ fn new_engine(model: &Model) -> Engine {
         engine.triggered(*function, trigger(run.sequence()));
         if *attempts > 0 {
             // What was journaled last did not know of the end that it met itself.
-            let told = excused - u32::from(*place == Place::Waiting);
+            let interrupted = *place == Place::Interrupted;
+            let told = excused - u32::from(interrupted);
             engine.fired(*function, *run, id(1 << 30 | run.sequence()), (*attempts, told));
+            if !interrupted {
+                engine.waits(*function, *run, id(1 << 31 | run.sequence()), (*attempts, told));
+            }
+            engine.fired(*function, *run, id(1 << 30 | run.sequence()), (*attempts, told)); // as if carried forward
         }
     }
     engine.recovered();
@@ -281,9 +289,13 @@ proptest! {
                     model.batches.clear();
                     (model.held, model.failures) = ([0; 4], [0; 4]);
                     for run in &mut model.runs {
-                        run.3 = Place::Waiting;
-                        // All that the journal says of it is that it was begun.
-                        run.4 += u32::from(run.2 > 0);
+                        if matches!(run.3, Place::Running(_)) {
+                            run.3 = Place::Interrupted;
+                            // All that the journal says of it is that it was begun.
+                            run.4 += 1;
+                        } else if run.3 != Place::Interrupted {
+                            run.3 = Place::Waiting;
+                        }
                     }
                     engine = new_engine(&model);
                 }
@@ -409,4 +421,48 @@ fn runs_of_an_undefined_function_wait_until_it_is_defined_again() {
     engine.ended(9);
     engine.define(9, Some(policy(1, true, None)));
     assert_eq!(engine.claim(0, |_| 9).unwrap().1[0].attempt, 1);
+}
+
+#[test]
+fn who_is_postponed_waits_longer_each_time_and_who_is_given_up_stays_so() {
+    let mut engine = Engine::default();
+    engine.define(0, Some(policy(1, true, None)));
+    engine.triggered(0, trigger(1));
+    let (mut now, mut delays) = (0, Vec::new());
+    for n in 0..8 {
+        let (_, claimed) = engine.claim(now, |_| 1).unwrap();
+        assert_eq!(claimed[0].attempt, 1, "it counts as no attempt");
+        let fence = id(10 + n);
+        engine.confirm(0, id(1), fence, now);
+        engine.fired(0, id(1), fence, (1, 0));
+        assert_eq!(engine.untold(0, id(1), fence), None, "it is in progress");
+        let dead = (n == 7).then(oops);
+        let delay_ms = engine.postpone(0, id(1), fence, (oops(), dead.clone()), now).unwrap();
+        assert_eq!(engine.untold(0, id(1), fence), dead.is_none().then_some((0, 0)));
+        assert_eq!(engine.untold(0, id(1), id(9)), None, "that is not its newest claim");
+        assert_eq!(engine.dead(0, id(1)), dead);
+        engine.ended(0);
+        assert_eq!(engine.claim(now + delay_ms - 1, |_| 1), None);
+        delays.push(delay_ms);
+        now += delay_ms;
+    }
+    assert_eq!(delays, [100, 200, 400, 800, 1600, 3200, 3200, 3200]);
+    engine.claim(now, |_| 1).unwrap();
+    engine.release(0, id(1), None);
+    assert_eq!(engine.dead(0, id(1)), Some(oops()));
+}
+
+#[test]
+fn a_run_without_an_attempt_left_is_not_run_again_for_being_given_back() {
+    let mut engine = Engine::default();
+    engine.define(0, Some(policy(1, true, None)));
+    engine.triggered(0, trigger(1));
+    engine.fired(0, id(1), id(2), (3 + super::lane::INTERRUPTIONS_MAX, 0));
+    engine.recovered();
+    for _ in 0..2 {
+        let (_, claimed) = engine.claim(0, |_| 1).unwrap();
+        assert!(claimed[0].exhausted);
+        engine.release(0, id(1), None);
+        engine.ended(0);
+    }
 }
