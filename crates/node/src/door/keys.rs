@@ -241,8 +241,8 @@ impl Known {
 
     /// Keeps the newest answers, as many as there may be and as have room in so many bytes.
     fn forget(&mut self, bytes_max: usize) {
-        let bytes = |(key, answer): (&Box<str>, &Answer)| (answer.seqno, key.len() + answer.bytes());
-        let mut newest: Vec<(u64, usize)> = self.answers.iter().map(bytes).collect();
+        let bytes = |key: &str, answer: &Answer| (answer.seqno, key.len() + answer.bytes());
+        let mut newest: Vec<(u64, usize)> = self.answers.iter().map(|(key, answer)| bytes(key, answer)).collect();
         newest.sort_unstable_by(|one, other| other.cmp(one));
         let mut kept_bytes = 0;
         let mut forgotten = self.upto.saturating_sub(KEYS_MAX);
