@@ -121,7 +121,7 @@ fn writers_killed_at_random_lose_nothing_they_were_told() {
     let mut seed = seed.unwrap_or_else(|| std::time::UNIX_EPOCH.elapsed().unwrap().as_nanos() as u64) | 1;
     println!("storm: MILLRACE_SEED={seed}");
     let dir = tempfile::tempdir().unwrap();
-    let (durability, retain_bytes) = (Durability::Memory, 8 << 30);
+    let (durability, retain_bytes) = (Durability::Memory, 3 << 30);
     let options = CreateOptions { segment_bytes: 1 << 20, retain_bytes, durability, ..Default::default() };
     let journal = Journal::create(dir.path(), &options).unwrap();
     journal

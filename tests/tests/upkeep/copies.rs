@@ -353,7 +353,7 @@ fn a_namespace_without_its_manifest_is_saved_with_all_that_the_segments_know() {
     // Gone altogether, and named by the directory above.
     fs::remove_file(&manifest).unwrap();
     // No command takes it for a place to make a new one in.
-    for command in [&["log", "ls"][..], &["up"], &["dev"], &["init", "--bare", dir]] {
+    for command in [&["log", "ls"][..], &["up"], &["dev"], &["init", "--bare"]] {
         let said = place.run(command).fails("MR2004", 1);
         assert!(said.stderr.contains("namespace check DIR --salvage TO"), "{said:#?}");
     }

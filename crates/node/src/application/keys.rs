@@ -127,7 +127,7 @@ pub const FUNCTION: &[Key] = &[
         "dead_letter",
         "log",
         "`\"dead/NAME\"`",
-        "Where records go whose every attempt failed, with the error. Created with a history of 1000 if need be.",
+        "Where records go whose every attempt failed, with the error. History 1000, or as in `[logs]`; see `millrace run retry`.",
     ),
     key(
         "pending_max",
