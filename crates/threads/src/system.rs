@@ -15,8 +15,10 @@ pub(crate) fn thread_id() -> u32 {
 pub(crate) fn is_gone(process: u32, thread: u32) -> bool {
     // SAFETY: signal 0 is not sent; it only asks.
     let asked = unsafe { libc::syscall(libc::SYS_tgkill, process, thread, 0) };
+    // A sandbox may refuse the question, which says nothing.
+    let is_unknown = asked != 0 && std::io::Error::last_os_error().raw_os_error() == Some(libc::ESRCH);
     // The number of the first thread stays as long as there are others.
-    asked != 0 || (process == thread && first_is_over())
+    is_unknown || (process == thread && first_is_over())
 }
 
 /// Whether the first thread has ended while others go on.
