@@ -112,6 +112,23 @@ fn applying_is_idempotent_and_says_what_changed() {
 }
 
 #[test]
+fn settings_that_the_namespace_was_not_made_with_are_refused() {
+    let place = application();
+    place.run(["up"]).ok();
+    let other = APPLICATION.replace("\"memory\"", "\"disk\"\nretain_age = \"7d\"");
+    place.write("millrace.toml", &other.replace("[logs.outbox]", "[logs.another]\n[logs.outbox]"));
+    for args in [&["up"][..], &["up", "--dry-run"], &["init"]] {
+        let said = place.run(args).fails("MR4027", 1).stderr;
+        assert!(said.contains("durability is memory and was to be disk, retain_age is none and was to be"), "{said}");
+    }
+    place.run(["log", "get", "another"]).fails("MR2101", 1);
+    place.run(["init", "--bare", "--segment-size", "2MiB"]).fails("MR4027", 1);
+    // What is not said follows the namespace.
+    place.write("millrace.toml", &APPLICATION.replace("durability = \"memory\"\n", ""));
+    assert_eq!(steps(&place.run(["--json", "up"]).ok())[0], "inbox unchanged");
+}
+
+#[test]
 fn taking_away_leaves_data_unless_asked() {
     let place = application();
     place.run(["up"]).ok();

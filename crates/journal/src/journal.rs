@@ -313,6 +313,17 @@ impl Journal {
         self.0.settings.durability
     }
 
+    /// How the namespace was made; it stays so for its life.
+    pub fn made_with(&self) -> CreateOptions {
+        let settings = &self.0.settings;
+        CreateOptions {
+            segment_bytes: self.0.segments.bytes(),
+            retain_bytes: settings.retain_bytes,
+            retain_age: settings.retain_age_ms.map(Duration::from_millis),
+            durability: settings.durability,
+        }
+    }
+
     /// What this open found.
     pub fn recovery(&self) -> &Recovery {
         &self.0.recovery

@@ -36,7 +36,7 @@ pub fn run(args: &DevArgs, global: &Global, out: &mut Out) -> Outcome {
     out.drop_unwritten();
     let application = Application::load(&args.file.file)?;
     let dir = place::application_dir(global, &application);
-    if ensure_namespace(&dir, &application.create)? && !out.json() {
+    if ensure_namespace(&dir, &application.settings)? && !out.json() {
         out.line(format!("created namespace {}", dir.display()))?;
     }
     let namespace = Namespace::open(&dir)?;

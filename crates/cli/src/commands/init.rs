@@ -7,8 +7,8 @@ use crate::{
     report::Outcome,
 };
 use millrace_node::{
-    Code, CreateOptions, Durability, Namespace, Result,
-    application::{Application, FILE_NAME, NAMESPACE_DIR},
+    Code, Durability, Namespace, Result,
+    application::{Application, FILE_NAME, NAMESPACE_DIR, Settings},
 };
 use serde_json::json;
 use std::{
@@ -55,38 +55,38 @@ fn make(args: &InitArgs, global: &Global, made: &mut Made) -> Result<(PathBuf, b
     }
     // A file that is there already decides where the namespace is and how it is made, but need not be right for that.
     let declared = Application::load(&file).ok();
-    let mut options = declared.as_ref().map(|application| application.create.clone()).unwrap_or_default();
-    adjust(&mut options, args)?;
+    let mut settings = declared.map(|application| application.settings).unwrap_or_default();
+    adjust(&mut settings, args)?;
     let dir = place::chosen(global)
         .or_else(|| Application::namespace_of(&file))
         .unwrap_or_else(|| args.dir.join(NAMESPACE_DIR));
     let dir = place::tidy(dir);
-    let created = ensure_namespace(&dir, &options)?;
+    let created = ensure_namespace(&dir, &settings)?;
     Ok((dir, created, written))
 }
 
-fn adjust(options: &mut CreateOptions, args: &InitArgs) -> Result<()> {
+fn adjust(settings: &mut Settings, args: &InitArgs) -> Result<()> {
     if let Some(bytes) = args.segment_size {
         if !bytes.is_power_of_two() || !(1 << 20..=1 << 30).contains(&bytes) {
             let detail = format!("--segment-size is {bytes} bytes, not a power of two from 1 MiB to 1 GiB");
             return Err(Code::ValueInvalid.error(detail));
         }
-        options.segment_bytes = bytes;
+        settings.segment_bytes = Some(bytes);
     }
     match args.durability {
-        Some(Level::Memory) => options.durability = Durability::Memory,
-        Some(Level::Disk) => options.durability = Durability::Disk,
+        Some(Level::Memory) => settings.durability = Some(Durability::Memory),
+        Some(Level::Disk) => settings.durability = Some(Durability::Disk),
         None => {}
     }
     Ok(())
 }
 
-/// Makes the namespace unless there is one; says whether it did.
-pub fn ensure_namespace(dir: &Path, options: &CreateOptions) -> Result<bool> {
+/// Makes the namespace unless there is one, made as it is said to be; says whether it did.
+pub fn ensure_namespace(dir: &Path, settings: &Settings) -> Result<bool> {
     match Namespace::open(dir) {
-        Ok(_) => Ok(false),
+        Ok(namespace) => settings.check(&namespace).map(|()| false),
         // A directory that is not there, or empty, becomes one; `create` refuses any other.
-        Err(error) if error.code() == Code::NotANamespace => Namespace::create(dir, options).map(|_| true),
+        Err(error) if error.code() == Code::NotANamespace => Namespace::create(dir, &settings.options()).map(|_| true),
         Err(error) => Err(error),
     }
 }

@@ -29,7 +29,7 @@ pub fn up(args: &UpArgs, global: &Global, out: &mut Out) -> Outcome {
         }
         return Ok(());
     }
-    if ensure_namespace(&dir, &application.create)? && !out.json() {
+    if ensure_namespace(&dir, &application.settings)? && !out.json() {
         out.line(format!("created namespace {}", dir.display()))?;
     }
     let namespace = Namespace::open(&dir)?;

@@ -14,7 +14,7 @@ use std::{
     process::Command,
     sync::Arc,
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 const CASE: &str = "MILLRACE_ACCEPT_CASE";
@@ -99,11 +99,7 @@ fn who_is_silent_longest_makes_room_and_who_speaks_does_not() {
         let asked = format!("GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: {connection}\r\n\r\n");
         stream.write_all(asked.as_bytes()).unwrap();
     };
-    let wait_for_open = |count| {
-        while server.shared.open() != count {
-            thread::sleep(Duration::from_millis(2));
-        }
-    };
+    let wait_for_open = |count| until("connections come and go", || server.shared.open() == count);
     // Accepted one by one, so that they are silent in this order.
     let mut silent: Vec<TcpStream> = Vec::new();
     for count in 1..=MOST {
@@ -144,14 +140,21 @@ fn who_is_silent_longest_makes_room_and_who_speaks_does_not() {
     }
     // An HTTP connection without a request is as good as silent.
     drop(speaking);
+    wait_for_open(0); // Sooner there would be no place yet, and nobody silent who could make one.
     let mut kept = connect();
     ask(&mut kept, "keep-alive");
-    let is_idle = || server.shared.hosted.silence.len() == 1 && server.shared.open() == 1;
-    while !is_idle() {
-        thread::sleep(Duration::from_millis(2));
-    }
+    until("a request is answered", || server.shared.hosted.silence.len() == 1 && server.shared.open() == 1);
     let _speaking: Vec<TcpStream> = (0..MOST).map(|_| greeted()).collect();
     assert!(rest(&mut kept).starts_with("HTTP/1.1 200 "), "answered, and closed when its place was needed");
+}
+
+/// Waits until it is so; a failure says what was waited for.
+fn until(what: &str, is_so: impl Fn() -> bool) {
+    let began = Instant::now();
+    while !is_so() {
+        assert!(began.elapsed() < HANG, "waited too long until {what}");
+        thread::sleep(Duration::from_millis(2));
+    }
 }
 
 /// The kind of the next frame.

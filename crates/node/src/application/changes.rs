@@ -1,6 +1,6 @@
 //! Makes a namespace hold what its application file says, and takes it away again.
 //!
-//! Applying is idempotent. What would be refused because of a log is found before anything is touched; a function whose
+//! Applying is idempotent. What would be refused because of a setting or a log is found before anything is touched; a function whose
 //! code cannot be deployed stops the rest, and what was deployed before it stays.
 
 use super::{Application, FunctionDeclaration};
@@ -76,6 +76,7 @@ impl From<deploy::Change> for Action {
 impl Application {
     /// What applying would do to `namespace`, or to a new one. Nothing is touched.
     pub fn plan(&self, namespace: Option<&Namespace>) -> Result<Vec<Step>> {
+        namespace.map_or(Ok(()), |namespace| self.settings.check(namespace))?;
         let mut steps = self.plan_logs(namespace)?;
         let deployed = match namespace {
             Some(namespace) => namespace.functions()?,
@@ -135,6 +136,7 @@ impl Application {
 
     /// Makes the logs and deploys the functions; `progress` hears of each step when it is done.
     pub fn apply(&self, namespace: &Namespace, mut progress: impl FnMut(&Step)) -> Result<()> {
+        self.settings.check(namespace)?;
         let planned = self.plan_logs(Some(namespace))?;
         let declared = self.logs.iter().map(|log| (&log.name, log.history));
         let dead_letters = self.dead_letters().into_iter().map(|name| (name, DEAD_LETTER_HISTORY));

@@ -12,6 +12,7 @@ mod functions;
 pub mod keys;
 mod problem;
 mod section;
+mod settings;
 #[cfg(test)]
 mod tests;
 pub mod units;
@@ -19,10 +20,11 @@ mod watch;
 
 pub use changes::{Action, Step, What};
 pub use problem::{Problem, Problems};
+pub use settings::Settings;
 pub use watch::Fingerprint;
 
 use crate::definition::FunctionSpec;
-use millrace_journal::{CreateOptions, Durability};
+use millrace_journal::Durability;
 use millrace_wire::{Code, LogName, Result};
 use problem::{Collector, shown, suggestion};
 use section::{Section, Span, parse, quoted};
@@ -53,8 +55,8 @@ pub struct Application {
     pub path: PathBuf,
     /// The directory of its namespace.
     pub namespace: PathBuf,
-    /// How the namespace is created if it does not exist yet.
-    pub create: CreateOptions,
+    /// How the namespace is made.
+    pub settings: Settings,
     /// Its logs, in the order of the file.
     pub logs: Vec<LogDeclaration>,
     /// Its functions, in the order of the file.
@@ -169,7 +171,7 @@ fn read(
             problems.add(span, format!("unknown section '{}'{hint}; {sections}", shown(name)));
         }
     }
-    let (namespace, create) = read_namespace(root, base_of(path), problems);
+    let (namespace, settings) = read_namespace(root, base_of(path), problems);
     let logs: Vec<_> = entries(root, "logs", problems)
         .into_iter()
         .filter_map(|(name, item, span)| read_log(name, item, span, problems))
@@ -194,7 +196,7 @@ fn read(
             problems.add(bound.span.clone(), format!("no log '{}' is declared{hint}", bound.value));
         }
     }
-    Application { path: path.into(), namespace, create, logs, functions }
+    Application { path: path.into(), namespace, settings, logs, functions }
 }
 
 fn key_span(table: &dyn TableLike, key: &str) -> Span {
@@ -232,13 +234,13 @@ fn read_log(name: &str, item: &Item, span: Span, problems: &mut Collector<'_>) -
     Some(LogDeclaration { name: parsed?, history })
 }
 
-fn read_namespace(root: &dyn TableLike, base: &Path, problems: &mut Collector<'_>) -> (PathBuf, CreateOptions) {
-    let mut create = CreateOptions::default();
+fn read_namespace(root: &dyn TableLike, base: &Path, problems: &mut Collector<'_>) -> (PathBuf, Settings) {
+    let mut settings = Settings::default();
     let mut dir = base.join(NAMESPACE_DIR);
-    let Some(item) = root.get("namespace") else { return (dir, create) };
+    let Some(item) = root.get("namespace") else { return (dir, settings) };
     let span = key_span(root, "namespace").or_else(|| item.span());
     let Some(section) = Section::open(item, span, "[namespace]".into(), keys::NAMESPACE, problems) else {
-        return (dir, create);
+        return (dir, settings);
     };
     if let Some(path) = section.text("path", problems) {
         match path.value {
@@ -248,23 +250,16 @@ fn read_namespace(root: &dyn TableLike, base: &Path, problems: &mut Collector<'_
     }
     if let Some(size) = section.size("segment_size", 1 << 20, 1 << 30, problems) {
         if size.value.is_power_of_two() {
-            create.segment_bytes = size.value;
+            settings.segment_bytes = Some(size.value);
         } else {
             let near = units::show_size(size.value.next_power_of_two());
             problems.add(size.span, format!("segment_size in [namespace]: not a power of two; '{near}' is the next"));
         }
     }
-    if let Some(size) = section.size("retain_bytes", 0, 1 << 60, problems) {
-        create.retain_bytes = size.value;
-    }
-    if let Some(age) =
-        section.duration("retain_age", Duration::from_secs(1), Duration::from_secs(100 * 366 * 86_400), problems)
-    {
-        create.retain_age = Some(age);
-    }
+    settings.retain_bytes = section.size("retain_bytes", 0, 1 << 60, problems).map(|size| size.value);
+    let (least, most) = (Duration::from_secs(1), Duration::from_secs(100 * 366 * 86_400));
+    settings.retain_age = section.duration("retain_age", least, most, problems);
     let words = [("disk", Durability::Disk), ("memory", Durability::Memory)];
-    if let Some(durability) = section.word("durability", &words, problems) {
-        create.durability = durability.value;
-    }
-    (dir, create)
+    settings.durability = section.word("durability", &words, problems).map(|word| word.value);
+    (dir, settings)
 }

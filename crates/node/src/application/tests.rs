@@ -71,10 +71,10 @@ fn function(lines: &str) -> String {
 fn everything_it_says_is_read() {
     let application = parse_there(GOOD).unwrap();
     assert_eq!(application.namespace, Path::new("app/data/ns"));
-    assert_eq!(application.create.segment_bytes, 1 << 20);
-    assert_eq!(application.create.retain_bytes, 16 << 20);
-    assert_eq!(application.create.retain_age, Some(Duration::from_secs(7 * 86_400)));
-    assert!(matches!(application.create.durability, Durability::Memory));
+    assert_eq!(application.settings.segment_bytes, Some(1 << 20));
+    assert_eq!(application.settings.retain_bytes, Some(16 << 20));
+    assert_eq!(application.settings.retain_age, Some(Duration::from_secs(7 * 86_400)));
+    assert!(matches!(application.settings.durability, Some(Durability::Memory)));
     let logs: Vec<_> = application.logs.iter().map(|log| (&*log.name, log.history)).collect();
     assert_eq!(logs, [("raw/kitchen", 500), ("model", HISTORY_DEFAULT)]);
     let [smooth, train, alarm] = &application.functions[..] else { panic!("three functions") };
