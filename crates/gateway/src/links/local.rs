@@ -11,7 +11,7 @@ const IDLE: Duration = Duration::from_millis(200);
 pub(super) fn run(link: &Link, mut sender: Sender, pace: &mut Pace) -> Result<End> {
     let inbox = link.links.inbox();
     let hello = sender.hello()?;
-    let (inbound, linked) = inbox.link(&hello.link())?;
+    let (inbound, linked) = sender.open_here(&hello)?;
     sender.linked(&linked.value)?;
     link.contact();
     pace.succeeded();

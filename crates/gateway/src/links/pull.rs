@@ -64,7 +64,8 @@ fn follow(link: &Link, puller: &mut Puller, line: &mut Line, tail: u64, upstream
             }
         }
         let clock = link.namespace.journal().clock();
-        if looked.elapsed() >= LOOK_EVERY {
+        // Both were answered, however long the disk over there took.
+        if looked.elapsed() >= LOOK_EVERY && asked == (0, 0) {
             looked = Instant::now();
             asked.0 = line.send(clock, &Latest { log: puller.log(), above: 0, wait_ms: 0, durability: None })?;
             let log = Puller::upstream_log();
@@ -77,6 +78,7 @@ fn follow(link: &Link, puller: &mut Puller, line: &mut Line, tail: u64, upstream
             Some(Answer::Failed(request, error))
                 if request == asked.1 && error.code() == Code::LogNotFound && upstream == 0 =>
             {
+                asked.1 = 0;
                 continue;
             }
             Some(Answer::Failed(_, error)) => return Err(error),
@@ -100,11 +102,12 @@ fn follow(link: &Link, puller: &mut Puller, line: &mut Line, tail: u64, upstream
                 return Ok(End::Again);
             }
             Some(News::Newest(newest)) => {
+                asked.0 = 0;
                 link.settled();
                 link.contact();
                 link.live().newest = newest;
             }
-            Some(News::Upstream(number)) if number == upstream => {}
+            Some(News::Upstream(number)) if number == upstream => asked.1 = 0,
             Some(News::Upstream(_)) => return Ok(End::Again),
         }
     }

@@ -1,6 +1,6 @@
 //! What arrives: each delivery is committed together with the last number of it, so nothing is ever taken twice.
 
-use super::{Links, note, upstream};
+use super::{Links, note, state::Relay, upstream};
 use crate::{
     admission::{self, Room, Stage},
     namespace::{found, named},
@@ -76,16 +76,37 @@ impl Inbox {
     ///
     /// A stream with a target that announces no path has ended for good; nothing will follow.
     pub fn link(&self, link: &Link<'_>) -> Result<(Inbound, Accepted<Linked>)> {
+        self.link_if(link, || Ok(()))
+    }
+
+    /// Opens the stream of a relay of this very namespace, unless the relay was removed or begun anew since: nobody would end
+    /// the stream any more.
+    pub(super) fn link_own(&self, link: &Link<'_>, relay: u64, generation: u32) -> Result<(Inbound, Accepted<Linked>)> {
+        self.link_if(link, || {
+            let state = self.links.state()?;
+            let stands = |known: &Relay| known.id == relay && known.course.generation == generation;
+            if state.relays.iter().any(stands) {
+                return Ok(());
+            }
+            Err(Code::RelayNotFound.error(format!("the relay of stream '{}' is not what it was", link.stream)))
+        })
+    }
+
+    fn link_if(&self, link: &Link<'_>, check: impl Fn() -> Result<()>) -> Result<(Inbound, Accepted<Linked>)> {
         let namespace = &self.links.namespace;
         let log = log_of(link)?;
         let target = link.target.map(str::parse::<LogName>).transpose()?;
         let committed = namespace.journal().commit(|tx| {
+            check()?;
             if let Some(target) = &target {
                 if !link.path.is_empty() {
                     writable(target)?;
                     found(tx.catalog().log(target), target)?;
                 }
                 upstream::enter(namespace, tx, (link.namespace, link.stream), target, &link.path)?;
+                for older in older_logs(tx, &log) {
+                    tx.remove_log(&older)?;
+                }
             }
             let known = tx.catalog().log(&log).cloned();
             if target.is_some() && link.path.is_empty() {
@@ -231,6 +252,12 @@ impl Inbox {
         let stage = Stage { cause: item.id, ordinal: 0, room: Room::Outside, named, ending: None };
         admission::append(tx, &bindings, log, item.data, stage).map(drop)
     }
+}
+
+/// The logs of numbers of the streams that this one takes the place of: the same relay's, begun before.
+fn older_logs(tx: &mut Transaction<'_>, log: &LogName) -> Vec<LogName> {
+    let names = tx.catalog().logs().map(Log::name);
+    names.filter(|name| *name != log && upstream::replaces(log, name)).cloned().collect()
 }
 
 /// As numbers of JSON can say it, whatever a sender takes for an id.

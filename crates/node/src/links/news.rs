@@ -5,7 +5,7 @@ use super::{
     outbox::log_of,
     state::{Course, State},
 };
-use millrace_wire::{Error, Result};
+use millrace_wire::{Code, Error, Result};
 use std::{
     collections::HashMap,
     time::{Duration, Instant},
@@ -65,7 +65,8 @@ enum Phase {
 /// What was told of one link.
 struct Told {
     phase: Phase,
-    code: String,
+    /// What was wrong, as far as another word of it is news.
+    wrong: String,
     dead: u64,
     lost: u64,
     /// What was told since then.
@@ -76,7 +77,7 @@ struct Told {
 impl Told {
     /// Of what was there before, nothing is told again.
     fn new(dead: u64, lost: u64, now: Instant) -> Self {
-        Self { phase: Phase::Unknown, code: String::new(), dead, lost, since: now, changes: 0 }
+        Self { phase: Phase::Unknown, wrong: String::new(), dead, lost, since: now, changes: 0 }
     }
 
     /// Whether there is room for one more line; it is taken.
@@ -114,8 +115,12 @@ impl Told {
             // It has not got anywhere yet, or has nothing to send and needs no connection.
             (None, None) => return changes,
         };
-        let code = stop.map_or("", |stop| &stop.code);
-        if (phase, code) == (self.phase, &*self.code) || !self.may_tell(now) {
+        // Each try to reach the other side may fail in words of its own; what it lacks and what stopped it are told apart.
+        let wrong = stop.map_or_else(String::new, |stop| match phase {
+            Phase::Waiting if stop.code != Code::LinkTargetMissing.id() => stop.code.clone(),
+            _ => format!("{} {}", stop.code, stop.detail),
+        });
+        if (phase, &wrong) == (self.phase, &self.wrong) || !self.may_tell(now) {
             return changes;
         }
         changes.push(match stop {
@@ -123,7 +128,7 @@ impl Told {
             Some(stop) => LinkChange::Waiting(stop.error()),
             None => LinkChange::Connected,
         });
-        (self.phase, self.code) = (phase, code.to_owned());
+        (self.phase, self.wrong) = (phase, wrong);
         changes
     }
 }
@@ -168,7 +173,6 @@ impl LinkWatch {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use millrace_wire::Code;
 
     fn live(connected: bool, error: Option<Code>) -> LiveLink {
         let error = error.map(|code| Stop::of(&code.error("so it is")));
@@ -197,13 +201,16 @@ mod tests {
         // A message that waits for its log is named for what it is.
         let missing = LinkChange::Waiting(Code::LinkTargetMissing.error("so it is"));
         assert_eq!(look(&course, &live(true, Some(Code::LogNotFound)), 9, 5, 1), [missing]);
+        let other = LiveLink { error: Some(Stop::of(&Code::LogNotFound.error("another"))), ..live(true, None) };
+        let waits_for_another = LinkChange::Waiting(Code::LinkTargetMissing.error("another"));
+        assert_eq!(look(&course, &other, 9, 5, 1), [waits_for_another]);
         let stop = Stop::of(&Code::LinkGap.error("gone"));
         let stopped = Course { stopped: Some(stop.clone()), ..Course::new() };
         assert_eq!(look(&stopped, &down, 9, 5, 2), [LinkChange::Stopped(stop.error())]);
         assert_eq!(look(&stopped, &down, 9, 5, 2), []);
         let flapping: usize =
             (0..100).map(|n| look(&course, if n % 2 == 0 { &up } else { &down }, 9, 5, 3).len()).sum();
-        assert_eq!(flapping + 6, CHANGES_MAX as usize);
+        assert_eq!(flapping + 7, CHANGES_MAX as usize);
         assert_eq!(look(&course, &down, 10, 5, 59), [], "what there was no room for …");
         assert_eq!(look(&course, &down, 12, 5, 61).first(), Some(&LinkChange::Dead(3)), "… is told later");
     }

@@ -127,7 +127,7 @@ impl Puller {
         let stream = format!("pull/{}/{}", self.relay.id, self.relay.course.generation);
         let path = upstream::path(namespace, upstream, &self.from)?;
         let link = Link { stream: &stream, namespace, epoch, target: Some(&self.to), path };
-        let (inbound, linked) = self.inbox.link(&link)?;
+        let (inbound, linked) = self.inbox.link_own(&link, self.relay.id, self.relay.course.generation)?;
         self.inbound = Some(inbound);
         self.number = linked.value.number;
         if self.number > latest {

@@ -144,7 +144,8 @@ impl Links {
         let (gone, end) = self.change(|state, tx| {
             let relay = state.relay_named(name)?;
             let id = relay.id;
-            let tells = relay.pushes() && relay.address().is_some() && relay.course.namespace.is_some();
+            let is_known = relay.course.opened || relay.course.namespace.is_some();
+            let tells = relay.pushes() && relay.address().is_some() && is_known;
             if tells && !force {
                 (relay.leaving, relay.course.stopped) = (true, None);
                 return Ok(false);

@@ -10,9 +10,11 @@
 
 use super::super::Namespace;
 use super::{
-    LinkKey, Links, inbox, log_name, message, note,
+    LinkKey, Links, inbox,
+    inbox::{Accepted, Inbound},
+    log_name, message, note,
     outbox::log_of,
-    state::{Course, Endpoint, OnGap, Peer, Relay, Stop},
+    state::{self, Course, Endpoint, OnGap, Peer, Relay, Stop},
 };
 use crate::door::site::Site;
 use millrace_journal::{Journal, Log, Position};
@@ -170,13 +172,14 @@ impl Sender {
             links.stop(&LinkKey::Relay(relay.id), Code::LinkSourceGone.error(format!("log '{from}' {what}")))
         };
         let catalog = links.namespace.journal().catalog()?;
-        let log = catalog.log(from).cloned().ok_or_else(|| gone("was removed"))?;
-        if relay.source.is_some_and(|id| id != log.id()) {
+        // Whoever only says that it is gone reads nothing: its own log need not be there any more.
+        let read = if relay.leaving { &log_name(state::LOG) } else { from };
+        let log = catalog.log(read).cloned().ok_or_else(|| gone("was removed"))?;
+        if relay.source.is_some_and(|id| id != log.id()) && !relay.leaving {
             return Err(gone("was removed and made anew"));
         }
         let stream = format!("relay/{}/{}", relay.id, relay.course.generation);
         let begin = relay.course.begin.unwrap_or(relay.start).max(1) - 1;
-        // Whoever only says that it is gone needs no number.
         let is_new = relay.course.fresh || relay.leaving;
         let acked = if is_new { begin } else { links.progress(relay)?.max(begin) };
         let mut sender = Self::new(links, LinkKey::Relay(relay.id), stream, log, &relay.course, acked);
@@ -247,10 +250,20 @@ impl Sender {
         let tells = self.target.is_some() && !self.leaving;
         let path = if tells { self.links.path_of(self.log.name())? } else { Vec::new() };
         if tells {
+            // It will know of the stream from now on, also if its answer never comes.
+            self.change(|course| course.opened = true)?;
             self.links.namespace.settle(Site::Path, journal.tail(), None)?;
         }
         let (stream, target) = (self.stream.clone(), self.target.clone());
         Ok(Hello { stream, namespace: journal.namespace().get(), epoch: journal.epoch(), target, path })
+    }
+
+    /// Opens the stream of a relay within this namespace, unless it was removed or begun anew since.
+    pub fn open_here(&self, hello: &Hello) -> Result<(Inbound, Accepted<Linked>)> {
+        let LinkKey::Relay(id) = self.key else {
+            return Err(Code::RelayInvalid.error(format!("stream '{}' is that of an outbox", self.stream)));
+        };
+        self.links.inbox().link_own(&hello.link(), id, self.generation)
     }
 
     /// Whether the other side was told a path that is no longer true: then the stream has to be opened again.
@@ -315,11 +328,11 @@ impl Sender {
     }
 
     fn check(&self, course: &Course, linked: &Linked) -> Result<()> {
-        let other = super::state::shown(linked.namespace);
+        let other = state::shown(linked.namespace);
         if let Some(known) = course.namespace
             && known != linked.namespace
         {
-            let known = super::state::shown(known);
+            let known = state::shown(known);
             return Err(Code::LinkPeerChanged.error(format!("namespace {other} answers where {known} was")));
         }
         if linked.number > self.log.latest() {
@@ -356,11 +369,11 @@ impl Sender {
         if gap && self.in_flight > 0 {
             return Ok(None); // A gap in numbers may only follow what is known to have come.
         }
-        if first > latest {
-            return Ok(None); // All of it was dropped meanwhile.
-        }
         if first > self.sent + 1 {
-            self.pass_gap(first)?;
+            self.pass_gap(first, first <= latest)?;
+        }
+        if first > latest {
+            return Ok(None); // All of it was dropped.
         }
         let mut batch = Batch { first, gap, ..Batch::default() };
         let moved_on = self.fill(&mut batch, latest, bytes_max)?;
@@ -421,8 +434,9 @@ impl Sender {
         Ok(false)
     }
 
-    /// Records are gone that should have been sent: whether to go on is the relay's to say.
-    fn pass_gap(&mut self, first: u64) -> Result<()> {
+    /// Records are gone that should have been sent: whether to go on is the relay's to say. They count as lost once there is
+    /// one to go on with.
+    fn pass_gap(&mut self, first: u64, goes_on: bool) -> Result<()> {
         let LinkKey::Relay(id) = self.key else { return Ok(()) };
         let lost = first - 1 - self.sent;
         let (next, log) = (self.sent + 1, self.log.name());
@@ -431,7 +445,7 @@ impl Sender {
         let (passes, _) = self.links.change(|state, _| {
             let relay = state.relay_mut(id)?;
             let passes = relay.on_gap == OnGap::Skip || relay.pass_gap;
-            if passes {
+            if passes && goes_on {
                 (relay.lost, relay.pass_gap) = (relay.lost + lost, false);
             }
             Ok(passes)
@@ -492,12 +506,25 @@ impl Sender {
                 self.void = Some(number);
                 Ok(Verdict::Go)
             }
-            _ => Err(self.stop(error.within(format!("record {number} of log '{}'", self.log.name())))),
+            _ => {
+                if self.noted_at.is_some() {
+                    self.note_progress()?; // Whoever decides what becomes of the refused record has to see which one it is.
+                }
+                Err(self.stop(error.within(format!("record {number} of log '{}'", self.log.name()))))
+            }
         }
     }
 
-    /// Makes what was acknowledged known here: acknowledged messages are dropped.
+    /// Makes what was acknowledged known here: of messages at once, of a relay now and then.
     fn note_acked(&mut self) -> Result<()> {
+        let is_due = matches!(self.key, LinkKey::Outbox(_))
+            || self.noted_at.is_none_or(|at| at.elapsed() >= PROGRESS_EVERY)
+            || self.acked == self.log.latest();
+        if is_due { self.note_progress() } else { Ok(()) }
+    }
+
+    /// Notes what was acknowledged; acknowledged messages are dropped.
+    fn note_progress(&mut self) -> Result<()> {
         let acked = self.acked;
         if self.noted_at.is_none() && self.course()?.fresh {
             self.change(|course| (course.fresh, course.begin) = (false, None))?;
@@ -506,10 +533,6 @@ impl Sender {
         match &self.key {
             LinkKey::Outbox(_) => drop(journal.commit(|tx| tx.trim(&self.log, acked + 1))?),
             LinkKey::Relay(id) => {
-                let is_due = self.noted_at.is_none_or(|at| at.elapsed() >= PROGRESS_EVERY);
-                if !is_due && acked != self.log.latest() {
-                    return Ok(());
-                }
                 let (log, number) = (log_name(&format!("_relay/{id}")), acked.to_string());
                 journal.commit(|tx| {
                     if self.course().is_err() {
@@ -525,8 +548,9 @@ impl Sender {
 
     /// Waits until there is something to send, or for this long.
     pub fn wait(&self, timeout: Duration) -> Result<bool> {
-        let newest = self.links.namespace.journal().wait_log(&self.log, self.sent, timeout)?;
-        Ok(newest > self.sent)
+        let seen = self.sent.max(self.log.earliest().saturating_sub(1)); // What was dropped will not be sent.
+        let newest = self.links.namespace.journal().wait_log(&self.log, seen, timeout)?;
+        Ok(newest > seen)
     }
 
     fn course(&self) -> Result<Course> {
@@ -580,10 +604,20 @@ impl Links {
     }
 
     fn stop_with(&self, key: &LinkKey, error: Error, stop: Stop) -> Error {
-        match self.change_course(key, |course| course.stopped = Some(stop)) {
-            Ok(_) => error,
-            Err(failure) => failure,
-        }
+        let stopped = self.change(|state, _| {
+            match key {
+                LinkKey::Outbox(name) => state.peer_mut(name)?.course.stopped = Some(stop),
+                LinkKey::Relay(id) => {
+                    let relay = state.relay_mut(*id)?;
+                    // One that was removed has nothing left to decide: the other side is still told.
+                    if !relay.leaving {
+                        relay.course.stopped = Some(stop);
+                    }
+                }
+            }
+            Ok(())
+        });
+        stopped.map_or_else(|failure| failure, |_| error)
     }
 
     /// Stops every stream that a namespace sends, which was another one until now: what those that it was made of have sent
@@ -593,7 +627,8 @@ impl Links {
         let stop = Stop::of(&Code::LinkRestored.error("the namespace was restored from a copy"));
         let (_, end) = links.change(|state, _| {
             let peers = state.peers.iter_mut().map(|peer| &mut peer.course);
-            let relays = state.relays.iter_mut().filter(|relay| relay.pushes()).map(|relay| &mut relay.course);
+            let relays =
+                state.relays.iter_mut().filter(|relay| relay.pushes() && !relay.leaving).map(|relay| &mut relay.course);
             peers.chain(relays).for_each(|course| course.stopped = Some(stop.clone()));
             Ok(())
         })?;

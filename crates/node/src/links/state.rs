@@ -13,7 +13,7 @@ pub const PEERS_MAX: usize = 256;
 pub const RELAYS_MAX: usize = 256;
 /// Changes that stay readable.
 const HISTORY: u64 = 64;
-const LOG: &str = "_links";
+pub(super) const LOG: &str = "_links";
 /// The form of the note.
 const VERSION: u32 = 1;
 
@@ -50,6 +50,9 @@ impl Stop {
 pub struct Course {
     /// The other namespace's identity, once it was met.
     pub namespace: Option<u64>,
+    /// Whether the other side may know of the stream.
+    #[serde(default)]
+    pub opened: bool,
     /// Counts how often the stream was begun anew: each time it has another name for the other side.
     pub generation: u32,
     /// Nothing was acknowledged since the stream was begun or resumed: the other side may be behind.

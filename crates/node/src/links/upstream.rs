@@ -73,7 +73,7 @@ pub(super) fn enter(
     }
     let mut upstream = Upstream::load(namespace)?;
     let before = upstream.clone();
-    upstream.streams.retain(|known| known.namespace != source || known.stream != stream);
+    upstream.streams.retain(|known| known.namespace != source || !replaces(stream, &known.stream));
     if !path.is_empty() {
         let path: BTreeSet<(u64, String)> = path.iter().map(|step| (step.namespace, step.log.clone())).collect();
         let path = path.into_iter().collect();
@@ -88,6 +88,18 @@ pub(super) fn enter(
         note(tx, &log_name(LOG), HISTORY, &payload)?;
     }
     Ok(())
+}
+
+/// Whether a stream, or its log of numbers, takes the place of another: its own, or one that the same relay began before.
+pub(super) fn replaces(stream: &str, known: &str) -> bool {
+    fn split(name: &str) -> Option<(&str, u32)> {
+        let (relay, generation) = name.rsplit_once('/')?;
+        Some((relay, generation.parse().ok()?))
+    }
+    match (split(stream), split(known)) {
+        (Some((relay, newer)), Some((other, older))) => relay == other && newer >= older,
+        _ => stream == known,
+    }
 }
 
 /// What a relay tells its target: every log whose records may come through `from`, and `from` itself, in the namespace

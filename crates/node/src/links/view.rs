@@ -148,21 +148,23 @@ impl Links {
 
     fn relay_view(&self, relay: &Relay, live: Option<LiveLink>, is_hosted: bool) -> Result<LinkView> {
         let catalog = self.namespace.journal().catalog()?;
-        let (acked, newest, lag_bytes) = match &relay.from {
+        let (acked, newest, lag_bytes, gone) = match &relay.from {
             Endpoint::Here(from) => {
                 let begin = relay.course.begin.unwrap_or(relay.start).max(1) - 1;
                 let acked = if relay.course.fresh { begin } else { self.progress(relay)?.max(begin) };
                 match catalog.log(from) {
-                    Some(log) => (acked, log.latest(), self.bytes_behind(log, acked)?),
-                    None => (acked, acked, 0),
+                    Some(log) => {
+                        (acked, log.latest(), self.bytes_behind(log, acked)?, log.earliest().saturating_sub(1))
+                    }
+                    None => (acked, acked, 0, 0),
                 }
             }
             Endpoint::There(_) => {
                 let number = self.pulled(relay)?;
-                (number, live.as_ref().map_or(number, |live| live.newest.max(number)), 0)
+                (number, live.as_ref().map_or(number, |live| live.newest.max(number)), 0, 0)
             }
         };
-        let lag = newest.saturating_sub(acked);
+        let lag = newest.saturating_sub(acked.max(gone));
         let mut view = view("relay", &relay.name, &relay.course, live, is_hosted, lag);
         (view.from, view.to) = (relay.from.to_string(), relay.to.to_string());
         (view.acked, view.newest, view.lag_bytes, view.lost) = (acked, newest, lag_bytes, relay.lost);

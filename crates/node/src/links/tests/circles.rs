@@ -1,7 +1,7 @@
 //! Relays in a circle, within a namespace and across several.
 
 use super::*;
-use millrace_wire::Result;
+use millrace_wire::{Result, protocol::Link};
 
 /// Opens the stream of `relay` between two sides and carries what there is.
 fn carry(from: &Side, to: &Side, relay: &Relay) -> Result<()> {
@@ -174,4 +174,60 @@ fn a_relay_that_fetches_goes_on_where_it_stood_and_sees_circles() {
     send_numbers(&a, "log", 101, 120);
     fetch(None).unwrap();
     assert_eq!(b.records("log")[13..], numbers(101, 120));
+}
+
+/// What a relay that is removed meanwhile would leave where it leads to: then the way back is a circle for ever.
+#[test]
+fn a_relay_that_is_removed_while_it_opens_leaves_nothing_behind() {
+    let [a, b, _] = three();
+    let is_clean = |side: &Side| {
+        let logs = side.namespace().logs().unwrap();
+        assert!(logs.iter().all(|log| !log.name.starts_with("_inbox/")), "{logs:?}");
+        assert_eq!(side.namespace().links().path_of("log").unwrap().len(), 1, "only itself");
+    };
+    // It sends, and the answer does not come before it is removed.
+    let there = add(&a, "log", "mr://b:1/b/log").unwrap();
+    let key = LinkKey::Relay(there.id);
+    let hello = a.namespace().links().sender(&key).unwrap().unwrap().hello().unwrap();
+    b.namespace().links().inbox().link(&hello.link()).unwrap();
+    assert!(!a.namespace().links().remove_relay("log", false).unwrap(), "the other side may know of it");
+    carry(&a, &b, &there).unwrap();
+    is_clean(&b);
+    // One that was never opened is known to nobody.
+    add(&b, "log", "mr://c:1/c/log").unwrap();
+    assert!(b.namespace().links().remove_relay("log", false).unwrap());
+    // It fetches.
+    b.namespace().links().add_relay("mr://a:1/a/log", "log", &RelayOptions::default()).unwrap();
+    let mut puller = b.namespace().links().pullers().unwrap().pop().unwrap();
+    assert!(b.namespace().links().remove_relay("log", false).unwrap());
+    let a_id = (a.namespace().journal().namespace().get(), 1);
+    assert_eq!(puller.begin(a_id, None, 0, Some(1)).unwrap_err().code(), Code::RelayNotFound);
+    is_clean(&b);
+    // It leads from one log to another here.
+    a.create_log("one", 10);
+    let here = add(&a, "one", "log").unwrap();
+    let mut sender = a.namespace().links().sender(&LinkKey::Relay(here.id)).unwrap().unwrap();
+    let hello = sender.hello().unwrap();
+    assert!(a.namespace().links().remove_relay("one", false).unwrap());
+    assert_eq!(sender.open_here(&hello).unwrap_err().code(), Code::RelayNotFound);
+    is_clean(&a);
+}
+
+#[test]
+fn a_relay_that_was_begun_anew_leaves_as_one() {
+    let [a, b, _] = three();
+    let inbox = b.namespace().links().inbox();
+    let open = |stream: &str, log: Option<&str>| {
+        let namespace = a.namespace().journal().namespace().get();
+        let path = log.map(|log| millrace_wire::protocol::PathStep { namespace, log: log.into() });
+        let path = path.into_iter().collect();
+        inbox.link(&Link { stream, namespace, epoch: 1, target: Some("log"), path }).unwrap();
+        b.namespace().links().path_of("log").unwrap().len()
+    };
+    assert_eq!(open("relay/1/0", Some("one")), 2);
+    assert_eq!(open("relay/11/0", Some("other")), 3);
+    assert_eq!(open("relay/1/2", Some("one")), 3);
+    assert_eq!(open("relay/1/2", None), 2, "with all that it was before");
+    let logs = b.namespace().logs().unwrap();
+    assert_eq!(logs.iter().filter(|log| log.name.starts_with("_inbox/")).count(), 1);
 }

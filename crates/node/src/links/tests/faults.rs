@@ -1,6 +1,7 @@
 //! Sides that are not what they were, records that are gone, refusals: the stream stops with a code, and goes on when told.
 
 use super::*;
+use millrace_wire::protocol::{Delivered, Refused};
 
 /// What stopped the stream, which must be noted as well as said.
 fn stopped(world: &mut World) -> Code {
@@ -373,4 +374,76 @@ fn deliveries_that_do_not_follow_are_refused_and_lies_change_nothing() {
         assert_eq!(refused(number, true, item("in", now)), (9, Some(Code::SeqnoInvalid)));
     }
     assert_eq!(b.namespace().latest("in").unwrap(), 2);
+}
+
+#[test]
+fn the_record_that_was_refused_is_the_one_that_is_passed_over() {
+    let (a, b) = (Side::with_segments(2 << 20), Side::new());
+    a.create_log("all", 1000);
+    b.create_log("in", 1000);
+    let relay = a.namespace().links().add_relay("all", THERE, &RelayOptions::default()).unwrap();
+    let mut world = World::new(a, b, LinkKey::Relay(relay.id));
+    // Many deliveries, of which most are not noted when the last is refused.
+    (0..40).for_each(|_| world.a.append("all", &[b'x'; 250]));
+    world.a.append("all", &vec![b'x'; (256 << 10) + 1]);
+    send_numbers(&world.a, "all", 42, 44);
+    assert_eq!(stopped(&mut world), Code::RecordTooLong);
+    let links = world.a.namespace().links();
+    assert_eq!(links.view().unwrap()[0].acked, 40);
+    let resumed = links.resume_relay("all", true, None).unwrap();
+    assert_eq!(resumed, Resumed { passed_over: Some((41, 41)), lost: false });
+    world.carry().unwrap();
+    assert_eq!(world.b.records("in")[40..], numbers(42, 44));
+}
+
+#[test]
+fn a_relay_whose_backlog_was_trimmed_stops_or_rests() {
+    for on_gap in [OnGap::Stop, OnGap::Skip] {
+        let mut world = relay_world(&RelayOptions { on_gap, ..RelayOptions::default() });
+        send_numbers(&world.a, "all", 1, 10);
+        world.carry().unwrap();
+        send_numbers(&world.a, "all", 11, 20);
+        world.a.namespace().trim_log(&"all".parse().unwrap(), 21).unwrap();
+        if on_gap == OnGap::Stop {
+            assert_eq!(stopped(&mut world), Code::LinkGap);
+            let resumed = world.a.namespace().links().resume_relay("all", false, None).unwrap();
+            assert_eq!(resumed, Resumed { passed_over: Some((11, 20)), lost: true });
+        }
+        for _ in 0..3 {
+            world.carry().unwrap();
+            assert!(world.rests());
+        }
+        assert_eq!(world.a.namespace().links().view().unwrap()[0].lag_records, 0, "nothing is to come");
+        send_numbers(&world.a, "all", 21, 22);
+        world.carry().unwrap();
+        assert_eq!(world.b.records("in"), [numbers(1, 10), numbers(21, 22)].concat());
+        assert_eq!(world.a.namespace().links().relay("all").unwrap().lost, 10, "counted once");
+    }
+}
+
+#[test]
+fn a_relay_that_leaves_is_stopped_by_nothing() {
+    let leaves = |world: &mut World| {
+        let links = world.a.namespace().links();
+        assert!(!links.remove_relay("all", false).unwrap(), "the other side is to be told");
+        drop(links);
+        assert!(world.connect().unwrap(), "it is told");
+        assert!(!world.send(1000).unwrap());
+        assert_eq!(world.b.namespace().logs().unwrap().iter().filter(|log| log.name.starts_with("_inbox/")).count(), 0);
+    };
+    // Its source was removed.
+    let mut world = relay_world(&RelayOptions::default());
+    send_numbers(&world.a, "all", 1, 3);
+    world.carry().unwrap();
+    world.a.namespace().remove_log(&"all".parse().unwrap()).unwrap();
+    assert_eq!(stopped(&mut world), Code::LinkSourceGone);
+    leaves(&mut world);
+    // A refusal was on its way.
+    let mut world = relay_world(&RelayOptions::default());
+    send_numbers(&world.a, "all", 1, 3);
+    assert!(world.connect().unwrap() && world.send(1000).unwrap());
+    assert!(!world.a.namespace().links().remove_relay("all", false).unwrap());
+    let refused = Refused { code: Code::RecordTooLong.id().to_owned(), ..Refused::default() };
+    world.answer_with(&Delivered { number: 0, refused: Some(refused) }).unwrap_err();
+    leaves(&mut world);
 }

@@ -9,7 +9,7 @@ use millrace_journal::{
     medium::sim::{SimDisk, SimMedium},
 };
 use millrace_wire::{Code, Result, protocol::Delivered};
-use std::{collections::VecDeque, path::Path, sync::Arc};
+use std::{collections::VecDeque, path::Path, sync::Arc, time::Duration};
 
 /// Chooses faults, the same everywhere (xorshift64*).
 pub struct Random(u64);
@@ -164,6 +164,11 @@ impl World {
             (Some(sender), Some(delivered)) => sender.answered(&delivered).map(Some),
             _ => Ok(None),
         }
+    }
+
+    /// Whether the sender has nothing to send, and knows it.
+    pub fn rests(&self) -> bool {
+        !self.sender.as_ref().expect("connected").wait(Duration::ZERO).unwrap()
     }
 
     /// The sender gets this answer.
