@@ -119,6 +119,29 @@ fn a_host_whose_directory_is_moved_ends_and_disturbs_no_other() {
 }
 
 #[test]
+fn a_host_whose_directory_was_replaced_leaves_what_the_other_one_tells() {
+    let place = place_with(COPY, "");
+    let host = place.serve();
+    // Held still, it ends only after the other one has told everything.
+    host.signal("STOP");
+    fs::rename(place.namespace(), place.path().join("moved")).unwrap();
+    place.run(["up"]).ok();
+    let next = place.serve();
+    let is_told = |file: &str| {
+        let text = fs::read_to_string(place.namespace().join(file)).unwrap_or_default();
+        let status: serde_json::Value = serde_json::from_str(&text).unwrap_or_default();
+        status["pid"] == next.pid()
+    };
+    let files = ["host.json", "links.json"];
+    eventually("the other host tells what it does", || files.iter().all(|file| is_told(file)));
+    host.signal("CONT");
+    assert_eq!(host.ended(), 74);
+    for file in files {
+        assert!(is_told(file), "{file} belongs to the other host");
+    }
+}
+
+#[test]
 fn records_that_came_before_the_host_run_when_it_comes() {
     let place = place_with(COPY, "");
     let lines: String = (0..20).map(|n| format!("{n}\n")).collect();
