@@ -4,9 +4,10 @@ use millrace_tests::{Host, PATIENCE, Place, end, eventually, wait};
 use serde_json::json;
 use std::{
     fs,
-    io::{BufRead, BufReader, Read, Write},
+    io::{BufRead, BufReader, PipeReader, Read, Write},
     os::unix::net::UnixStream,
     process::{Child, Command, Stdio},
+    sync::mpsc,
     time::Duration,
 };
 
@@ -116,6 +117,29 @@ fn a_host_whose_directory_is_moved_ends_and_disturbs_no_other() {
     }));
     let kept = place.run(["-n", "moved", "log", "get", "in", "1"]).ok();
     assert_eq!(kept.text().trim_end(), "x");
+}
+
+#[test]
+fn a_host_whose_directory_was_replaced_leaves_what_the_other_one_tells() {
+    let place = place_with(COPY, "");
+    let host = place.serve();
+    // Held still, it ends only after the other one has told everything.
+    host.signal("STOP");
+    fs::rename(place.namespace(), place.path().join("moved")).unwrap();
+    place.run(["up"]).ok();
+    let next = place.serve();
+    let is_told = |file: &str| {
+        let text = fs::read_to_string(place.namespace().join(file)).unwrap_or_default();
+        let status: serde_json::Value = serde_json::from_str(&text).unwrap_or_default();
+        status["pid"] == next.pid()
+    };
+    let files = ["host.json", "links.json"];
+    eventually("the other host tells what it does", || files.iter().all(|file| is_told(file)));
+    host.signal("CONT");
+    assert_eq!(host.ended(), 74);
+    for file in files {
+        assert!(is_told(file), "{file} belongs to the other host");
+    }
 }
 
 #[test]
@@ -346,6 +370,103 @@ fn a_host_that_nobody_reads_lets_runs_end_when_it_is_told_to_stop() {
     gate.open();
     assert_eq!(wait(&mut host, "the host"), 0);
     assert_eq!(gate.place.records("out"), ["x"]);
+}
+
+/// The function fails, and says so much that few records fill a pipe.
+fn loud_place() -> Place {
+    place_with(LOUD, "retries = 0")
+}
+
+const LOUD: &str = "#!/bin/sh\nprintf '%030000d' 1\nexit 1\n";
+const LOUD_BYTES: usize = 30_000;
+const LOUD_RECORDS: usize = 60;
+
+/// A host with a reader who holds on to the pipe of its outputs and does not read; the pipe is full, and there is more to say.
+fn held(place: &Place, args: &[&str]) -> (Child, PipeReader) {
+    let (reader, writer) = std::io::pipe().unwrap();
+    let mut command = place.command(args);
+    let host = command.stdout(writer.try_clone().unwrap()).stderr(writer).spawn().unwrap();
+    drop(command);
+    place.feed(["log", "append", "in", "--lines", "--quiet"], "x\n".repeat(LOUD_RECORDS).as_bytes()).ok();
+    eventually("the pipe is full", || rustix::io::ioctl_fionread(&reader).unwrap() > 60 << 10);
+    place.idle();
+    (host, reader)
+}
+
+#[test]
+fn a_host_whose_reader_holds_on_without_reading_ends_as_cleanly() {
+    for args in [&["serve"][..], &["--json", "serve"], &["dev"], &["--json", "dev"]] {
+        let place = loud_place();
+        let (mut host, _reader) = held(&place, args);
+        terminate(&host);
+        assert_eq!(wait(&mut host, "the host"), 0, "{args:?}");
+        assert!(!place.namespace().join("host.json").exists(), "{args:?}");
+    }
+}
+
+#[test]
+fn a_host_whose_reader_holds_on_without_reading_ends_at_once_when_the_signal_comes_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let started = dir.path().join("started");
+    let stay = format!("[ \"$(cat)\" != stay ] || {{ touch {}; while :; do sleep 0.01; done; }}", started.display());
+    let place = place_with(&LOUD.replace("printf", &format!("{stay}\nprintf")), "retries = 0");
+    let (mut host, _reader) = held(&place, &["serve", "--drain", "1000s"]);
+    place.run(["log", "append", "in", "stay"]).ok();
+    eventually("the function runs", || started.exists());
+    terminate(&host);
+    // Signals that come at the same time are one.
+    std::thread::sleep(Duration::from_millis(600));
+    terminate(&host);
+    assert_eq!(wait(&mut host, "the host"), 128 + 15);
+}
+
+#[test]
+fn a_host_whose_reader_holds_on_without_reading_finds_that_it_cannot_go_on() {
+    for args in ["serve", "dev"] {
+        let place = loud_place();
+        let (mut host, _reader) = held(&place, &[args]);
+        fs::rename(place.namespace(), place.path().join("moved")).unwrap();
+        assert_eq!(wait(&mut host, "the host"), 74, "{args}");
+    }
+}
+
+#[test]
+fn a_reader_who_comes_back_is_told_how_many_lines_were_left_out() {
+    let place = loud_place();
+    let (reader, writer) = std::io::pipe().unwrap();
+    let mut command = place.command(["--json", "serve"]);
+    let mut host = command.stdout(writer).spawn().unwrap();
+    drop(command);
+    place.feed(["log", "append", "in", "--lines", "--quiet"], "x\n".repeat(LOUD_RECORDS).as_bytes()).ok();
+    place.idle();
+    // Several times as often as troubles are told.
+    std::thread::sleep(Duration::from_secs(3));
+    let (sender, lines) = mpsc::channel();
+    let reader = std::thread::spawn(move || {
+        BufReader::new(reader).lines().map_while(Result::ok).try_for_each(|line| sender.send(line))
+    });
+    let (mut told, mut left_out) = (0, 0);
+    while told + left_out < LOUD_RECORDS {
+        let line = lines.recv_timeout(PATIENCE).unwrap();
+        let event: serde_json::Value = serde_json::from_str(&line).unwrap();
+        match event["event"].as_str().unwrap() {
+            "serving" => {}
+            "failed" => {
+                assert_eq!(event["output"].as_str().unwrap().len(), LOUD_BYTES);
+                told += 1;
+            }
+            "left_out" => left_out += event["lines"].as_u64().unwrap() as usize,
+            other => panic!("{other}"),
+        }
+    }
+    assert_eq!(told + left_out, LOUD_RECORDS);
+    assert!(left_out > 0);
+    place.run(["log", "append", "in", "x"]).ok();
+    assert!(lines.recv_timeout(PATIENCE).unwrap().contains("\"failed\""), "it goes on as before");
+    terminate(&host);
+    assert_eq!(wait(&mut host, "the host"), 0);
+    assert!(lines.recv_timeout(PATIENCE).unwrap().contains("\"stopped\""));
+    reader.join().unwrap().unwrap();
 }
 
 #[test]

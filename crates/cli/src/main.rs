@@ -11,6 +11,7 @@
 mod args;
 mod commands;
 mod complete;
+mod feed;
 mod out;
 mod place;
 mod progress;
@@ -31,12 +32,14 @@ fn main() -> ExitCode {
     };
     let mut out = out::Out::new(cli.global.json);
     let result = commands::run(&cli, &mut out).and_then(|()| out.flush().map_err(report::Failure::from));
-    match result {
+    let code = match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             // What was printed before the failure belongs before its message; if that fails too, there is nobody to tell.
             let _ = out.flush();
             report::failure(&failure, json)
         }
-    }
+    };
+    feed::finish();
+    code
 }

@@ -1,5 +1,6 @@
 //! Standard output: tables and lines for people, one JSON object per line for programs.
 
+use crate::feed::{self, Feed};
 use serde_json::Value;
 use std::{
     io::{self, IsTerminal, StdoutLock, Write},
@@ -8,16 +9,21 @@ use std::{
 
 /// Bytes kept before they are written, when nobody is watching.
 const BUFFER_BYTES: usize = 64 << 10;
+/// The same for a host.
+const HOST_BUFFER_BYTES: usize = 16 << 10;
 
 /// Where a command prints its result.
 pub struct Out {
-    writer: io::BufWriter<StdoutLock<'static>>,
+    writer: Writer,
     json: bool,
     colour: bool,
-    /// Nobody reads any more, and that is no reason to stop.
-    muted: bool,
-    /// What cannot be written is dropped.
-    lossy: bool,
+}
+
+enum Writer {
+    /// Waits until somebody takes what is written.
+    Direct(io::BufWriter<StdoutLock<'static>>),
+    /// Waits for nobody, and never fails.
+    Host { feed: &'static Feed, buffer: Vec<u8> },
 }
 
 /// How a piece of text is shown on a terminal.
@@ -59,13 +65,8 @@ pub fn colour_stderr() -> bool {
 impl Out {
     pub fn new(json: bool) -> Self {
         let colour = colour_wanted(io::stdout().is_terminal());
-        Self {
-            writer: io::BufWriter::with_capacity(BUFFER_BYTES, io::stdout().lock()),
-            json,
-            colour,
-            muted: false,
-            lossy: false,
-        }
+        let writer = Writer::Direct(io::BufWriter::with_capacity(BUFFER_BYTES, io::stdout().lock()));
+        Self { writer, json, colour }
     }
 
     /// Whether programs read what is printed.
@@ -74,20 +75,10 @@ impl Out {
     }
 
     /// From now on what cannot be written is dropped: for a host, whose log may go to a full disk, and which works on when its
-    /// reader has gone.
-    pub fn drop_unwritten(&mut self) {
-        self.lossy = true;
-    }
-
-    /// Whether a failure to write is nobody's problem. Once the reader has gone, nothing more is written.
-    fn done(&mut self, written: io::Result<()>) -> io::Result<()> {
-        match written {
-            Err(error) if self.lossy => {
-                self.muted |= error.kind() == io::ErrorKind::BrokenPipe;
-                Ok(())
-            }
-            written => written,
-        }
+    /// reader has gone or does not read.
+    pub fn become_host(&mut self) -> millrace_node::Result<()> {
+        self.writer = Writer::Host { feed: feed::become_host(self.json)?, buffer: Vec::new() };
+        Ok(())
     }
 
     /// One JSON object on a line of its own.
@@ -103,19 +94,27 @@ impl Out {
 
     /// Bytes as they are.
     pub fn bytes(&mut self, bytes: &[u8]) -> io::Result<()> {
-        if self.muted {
-            return Ok(());
+        match &mut self.writer {
+            Writer::Direct(writer) => writer.write_all(bytes),
+            Writer::Host { buffer, .. } => {
+                buffer.extend_from_slice(bytes);
+                // Lines are told or left out as a whole.
+                if buffer.len() < HOST_BUFFER_BYTES || !bytes.ends_with(b"\n") { Ok(()) } else { self.flush() }
+            }
         }
-        let written = self.writer.write_all(bytes);
-        self.done(written)
     }
 
     pub fn flush(&mut self) -> io::Result<()> {
-        if self.muted {
-            return Ok(());
+        match &mut self.writer {
+            Writer::Direct(writer) => writer.flush(),
+            Writer::Host { feed, buffer } => {
+                if !buffer.is_empty() {
+                    feed.say_at_pace(buffer);
+                    buffer.clear();
+                }
+                Ok(())
+            }
         }
-        let flushed = self.writer.flush();
-        self.done(flushed)
     }
 
     /// `text` in a style, if the terminal wants colour.

@@ -1,5 +1,6 @@
 //! Errors, for people and for programs, and the exit code that goes with them.
 
+use crate::feed;
 use millrace_node::{Code, Error};
 use serde_json::json;
 use std::{io, process::ExitCode};
@@ -74,9 +75,7 @@ pub fn exit_code(code: Code) -> u8 {
 
 /// Prints one error on standard error. A closed standard error leaves nobody to tell.
 pub fn say(error: &Error, json: bool) {
-    use io::Write;
-    let text = if json { format!("{}\n", object(error)) } else { paragraph(error) };
-    let _ = io::stderr().lock().write_all(text.as_bytes());
+    feed::stderr(&if json { format!("{}\n", object(error)) } else { paragraph(error) });
 }
 
 /// An error as programs read it.

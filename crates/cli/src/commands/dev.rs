@@ -32,8 +32,8 @@ const TELL_EVERY: Duration = Duration::from_millis(50);
 const DRAIN: Duration = Duration::from_secs(5);
 
 pub fn run(args: &DevArgs, global: &Global, out: &mut Out) -> Outcome {
+    out.become_host()?;
     let stop = on_signals(Some(DRAIN))?;
-    out.drop_unwritten();
     let application = Application::load(&args.file.file)?;
     let dir = place::application_dir(global, &application);
     if ensure_namespace(&dir, &application.settings)? && !out.json() {

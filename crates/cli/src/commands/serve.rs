@@ -6,6 +6,7 @@ use super::{
 };
 use crate::{
     args::{Global, ServeArgs},
+    feed,
     out::Out,
     place,
     report::{self, Outcome},
@@ -18,7 +19,6 @@ use signal_hook::{
     iterator::Signals,
 };
 use std::{
-    io::Write as _,
     path::Path,
     process,
     sync::mpsc::{self, Receiver},
@@ -33,8 +33,8 @@ const ROOM_FIRST: Duration = Duration::from_millis(200);
 const ROOM_MOST: Duration = Duration::from_secs(5);
 
 pub fn run(args: &ServeArgs, global: &Global, out: &mut Out) -> Outcome {
+    out.become_host()?;
     let stop = on_signals(Some(args.drain))?;
-    out.drop_unwritten();
     let (observer, troubles) = observe(true);
     let Some((namespaces, serving)) = start(args, global, &observer, &stop, out.json())? else { return Ok(()) };
     announce(&namespaces, &serving, out)?;
@@ -76,7 +76,7 @@ fn start(
             Err(error) if Error::code(&error) == Code::DiskFull => {
                 if pause.is_zero() {
                     report::say(&error, json);
-                    tell("waiting for room on the disk, and serving then; nothing is lost meanwhile");
+                    feed::stderr("waiting for room on the disk, and serving then; nothing is lost meanwhile\n");
                 }
                 pause = (pause * 2).clamp(ROOM_FIRST, ROOM_MOST);
                 if stop.recv_timeout(pause) != Err(mpsc::RecvTimeoutError::Timeout) {
@@ -138,12 +138,14 @@ pub fn on_signals(drain: Option<Duration>) -> Result<Receiver<()>> {
             let name = signal_hook::low_level::signal_name(signal).unwrap_or("a signal");
             if count > 0 {
                 if drain.is_some() {
-                    tell(&format!("{name} again: stopping at once; what was cut short runs again at the next start"));
+                    let what = "stopping at once; what was cut short runs again at the next start";
+                    feed::stderr(&format!("{name} again: {what}\n"));
                 }
                 process::exit(128 + signal);
             }
             if let Some(drain) = drain.map(units::show_duration) {
-                tell(&format!("{name}: stopping; what is in progress may take {drain} to end; again to stop at once"));
+                let what = format!("stopping; what is in progress may take {drain} to end; again to stop at once");
+                feed::stderr_soon(&format!("{name}: {what}\n"));
             }
             // Whoever listened may have ended meanwhile for a reason of its own.
             let _ = sender.send(());
@@ -151,9 +153,4 @@ pub fn on_signals(drain: Option<Duration>) -> Result<Receiver<()>> {
     };
     millrace_threads::spawn(thread::Builder::new().name("signals".into()), wait).map_err(refused)?;
     Ok(receiver)
-}
-
-/// A line on standard error; nobody needs to read it.
-fn tell(line: &str) {
-    let _ = writeln!(std::io::stderr(), "{line}");
 }

@@ -50,8 +50,9 @@ impl LiveLink {
 }
 
 impl Links {
-    /// Tells other processes; only the host does.
+    /// Tells other processes; only the host does. Where another directory has this one's name, the file is another host's.
     pub fn write_status(&self, status: &LinksStatus) -> Result<()> {
+        self.namespace.journal().check_place()?;
         let dir = self.namespace.dir();
         let text = serde_json::to_vec(status).expect("numbers and text always make JSON");
         let next = dir.join(FILE_NEXT);
@@ -76,6 +77,9 @@ impl Links {
 
     /// The host is gone.
     pub fn remove_status(&self) {
+        if self.namespace.journal().check_place().is_err() {
+            return;
+        }
         for file in [FILE, FILE_NEXT] {
             // What stays is known for old by its process id.
             let _ = fs::remove_file(self.namespace.dir().join(file));
