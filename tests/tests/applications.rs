@@ -119,7 +119,10 @@ fn settings_that_the_namespace_was_not_made_with_are_refused() {
     place.write("millrace.toml", &other.replace("[logs.outbox]", "[logs.another]\n[logs.outbox]"));
     for args in [&["up"][..], &["up", "--dry-run"], &["init"]] {
         let said = place.run(args).fails("MR4027", 1).stderr;
-        assert!(said.contains("durability is memory and was to be disk, retain_age is none and was to be"), "{said}");
+        assert!(
+            said.contains("retain_age is none and was to be 7d 0h, durability is memory and was to be disk"),
+            "{said}"
+        );
     }
     place.run(["log", "get", "another"]).fails("MR2101", 1);
     place.run(["init", "--bare", "--segment-size", "2MiB"]).fails("MR4027", 1);

@@ -10,11 +10,7 @@ pub(crate) use rebuild::rebuild;
 pub use salvage::{LostRecords, Salvaged};
 pub use snapshot::{Snapshot, SnapshotSink};
 
-use crate::{
-    journal::{self, OpenOptions},
-    medium::FileMedium,
-    store::segments::io_error,
-};
+use crate::{journal, medium::FileMedium, options::OpenOptions, store::segments::io_error};
 use millrace_wire::{Code, Result};
 use std::{
     ffi::OsStr,

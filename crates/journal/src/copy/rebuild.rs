@@ -9,8 +9,9 @@
 use crate::{
     catalog::Definition,
     entry::{ALIGN_BYTES, HEADER_BYTES, Header, Kind},
-    journal::{CreateOptions, MANIFEST},
+    journal::MANIFEST,
     medium::Medium,
+    options::CreateOptions,
     store::{
         control::Control,
         manifest::{Ancestor, FORMAT, LogRow, Manifest, SEGMENT_MAX_BYTES, SEGMENT_MIN_BYTES},

@@ -1,0 +1,59 @@
+//! How a namespace is made, and how it is opened.
+
+use crate::Journal;
+use millrace_wire::Durability;
+use std::time::Duration;
+
+/// How a namespace is made; fixed for its life.
+#[derive(Clone, Debug)]
+pub struct CreateOptions {
+    /// Size of a segment: a power of two from 1 MiB to 1 GiB. A record is at most a quarter of it.
+    pub segment_bytes: u64,
+    /// Bytes of segments kept even if nothing needs them; at most 4032 segments.
+    pub retain_bytes: u64,
+    /// Drop segments that nothing needs once they are this old, even below `retain_bytes`.
+    pub retain_age: Option<Duration>,
+    /// What an append waits for, unless it says otherwise.
+    pub durability: Durability,
+}
+
+impl Default for CreateOptions {
+    fn default() -> Self {
+        Self { segment_bytes: 64 << 20, retain_bytes: 1 << 30, retain_age: None, durability: Durability::Disk }
+    }
+}
+
+/// How a namespace is opened by this process.
+#[derive(Clone, Debug)]
+pub struct OpenOptions {
+    /// Whether a thread makes room ahead of the appends; without it, now and then an append waits for room.
+    pub background: bool,
+}
+
+impl Default for OpenOptions {
+    fn default() -> Self {
+        Self { background: true }
+    }
+}
+
+/// What the manifest fixes for the namespace's life.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Settings {
+    pub retain_bytes: u64,
+    pub retain_age_ms: Option<u64>,
+    pub durability: Durability,
+    pub created_us: u64,
+}
+
+impl Journal {
+    /// How the namespace was made; it stays so for its life.
+    pub fn made_with(&self) -> CreateOptions {
+        let settings = &self.0.settings;
+        CreateOptions {
+            segment_bytes: self.0.segments.bytes(),
+            retain_bytes: settings.retain_bytes,
+            retain_age: settings.retain_age_ms.map(Duration::from_millis),
+            durability: settings.durability,
+        }
+    }
+}
