@@ -227,6 +227,16 @@ fn a_dead_letter_has_the_record_when_only_its_trigger_is_damaged() {
     assert_eq!((letters.len(), &letter["code"], &letter["seqno"]), (1, &json!("MR2032"), &json!(3)), "{letter}");
     assert_eq!(letter["data"], "YSByZWNvcmQsIG51bWJlciAz", "the record, in base64");
     assert_eq!(place.records("out").len(), 4);
+    let retry = || place.run(["--json", "run", "retry", "--function", "copy"]).ok();
+    let retried = retry().object();
+    assert_eq!((&retried["log"], &retried["seqno"], &retried["before"]), (&json!("in"), &json!(6), &json!(false)));
+    assert_eq!(retry().text(), "", "once");
+    place.idle();
+    assert_eq!(place.records("out")[4], "a record, number 3");
+    // What anybody appends as such a letter of another error is none.
+    let forged = letters[0].replace("MR2032", "MR3009");
+    place.run(["log", "append", "dead/copy", &forged]).ok();
+    assert_eq!(retry().text(), "");
 }
 
 /// The run on one side of the damage has an id of the ancestor, that on the other side one of the copy.
