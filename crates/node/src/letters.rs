@@ -215,9 +215,8 @@ impl Namespace {
         let Ok(log) = self.log(&definition.spec.dead_letter) else { return Ok(all) };
         let (mut notes, mut unsettled, mut upto) = (Notes::default(), Vec::new(), Position::default());
         let mut settle = |unsettled: &mut Vec<Retried>, upto| -> Result<()> {
-            if !unsettled.is_empty() {
-                self.settle(Site::AppendBatch, upto, None)?;
-            }
+            // Also if all was done before: whoever did it may have been killed before the disk had it.
+            self.settle(Site::AppendBatch, upto, None)?;
             unsettled.drain(..).for_each(|retried| progress(&retried));
             Ok(())
         };

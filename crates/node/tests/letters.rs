@@ -2,8 +2,8 @@
 
 mod common;
 
-use common::{Fixture, LONG, name};
-use millrace_node::{AppendOptions, Code, EventId, Namespace, Retried, RetriedAll};
+use common::{Fixture, LONG, log, name};
+use millrace_node::{AppendOptions, Code, CreateOptions, Durability, EventId, Namespace, Retried, RetriedAll};
 use std::time::Duration;
 
 /// A function `f` that fails on `bad`, and its namespace.
@@ -86,4 +86,30 @@ fn a_record_of_the_log_of_letters_that_is_run_again_is_not_taken_for_a_letter() 
     assert_eq!((all.retried, f.namespace.latest("dead/f").unwrap()), (1, 2), "the letter stands there twice");
     let (all, _) = retry(&f.namespace);
     assert_eq!((all.retried, f.namespace.latest("in").unwrap()), (1, 2), "and is one");
+}
+
+#[test]
+fn that_a_letter_was_run_again_before_is_told_once_it_is_durable() {
+    let f = {
+        let dir = tempfile::tempdir().unwrap();
+        let options = CreateOptions { durability: Durability::Disk, ..CreateOptions::default() };
+        let namespace = Namespace::create(&dir.path().join("ns"), &options).unwrap();
+        Fixture { dir, namespace }
+    };
+    f.log("in");
+    f.python("f", &["in"], "pass", |_| {});
+    let run: EventId = "1-1-1".parse().unwrap();
+    forge(&f, &letter("1-1-1", "in", "Z2FyYmFnZQ=="), run);
+    // Another process has run it again, and was killed before the disk had that.
+    let notes = log(&format!("_retried/{}", f.namespace.log("dead/f").unwrap().id()));
+    let journal = f.namespace.journal();
+    let noted = journal.commit(|tx| {
+        let notes = tx.create_log(&notes, 10)?;
+        tx.append(&notes, br#"{"letter":1,"run":"1-1-2"}"#, EventId::NONE, 0).map(drop)
+    });
+    let noted = noted.unwrap().end;
+    assert!(journal.durable() < noted);
+    let (all, told) = retry(&f.namespace);
+    assert_eq!((all.retried, all.before, told.len()), (0, 1, 0));
+    assert!(journal.durable() >= noted);
 }
