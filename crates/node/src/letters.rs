@@ -84,7 +84,19 @@ struct Letter {
     function: Name,
     log: String,
     seqno: u64,
+    code: String,
     data: Option<String>,
+}
+
+impl Letter {
+    /// The run that left this letter; none of a record that a run did not leave, whatever it says. Damage took a run and its id.
+    fn dead(&self, cause: EventId) -> Option<EventId> {
+        let dead = match &*self.run {
+            "-" if self.code == Code::RunLost.id() => EventId::NONE,
+            run => run.parse().ok()?,
+        };
+        (dead == cause).then_some(dead)
+    }
 }
 
 /// A letter in its log.
@@ -111,7 +123,7 @@ struct Notes {
 
 /// Whether a letter's record cannot be run again, or not as things are.
 fn is_lost(code: Code) -> bool {
-    matches!(code, Code::LetterWithoutRecord | Code::LogNotFound | Code::LogNameInvalid)
+    matches!(code, Code::LetterWithoutRecord | Code::LogNotFound | Code::LogNameInvalid | Code::LogInternal)
 }
 
 /// Where the notes of a dead-letter log are; one that is made anew has another id.
@@ -172,7 +184,7 @@ impl Namespace {
             let Ok(log) = self.log(&name) else { continue };
             let mut found = None;
             self.each_letter(&log, &mut |letter| {
-                found = Some(letter).filter(|letter| letter.dead == dead);
+                found = Some(letter).filter(|letter| letter.dead == dead && !dead.is_none());
                 Ok(found.is_none())
             })?;
             if let Some(found) = found {
@@ -203,9 +215,8 @@ impl Namespace {
         let Ok(log) = self.log(&definition.spec.dead_letter) else { return Ok(all) };
         let (mut notes, mut unsettled, mut upto) = (Notes::default(), Vec::new(), Position::default());
         let mut settle = |unsettled: &mut Vec<Retried>, upto| -> Result<()> {
-            if !unsettled.is_empty() {
-                self.settle(Site::AppendBatch, upto, None)?;
-            }
+            // Also if all was done before: whoever did it may have been killed before the disk had it.
+            self.settle(Site::AppendBatch, upto, None)?;
             unsettled.drain(..).for_each(|retried| progress(&retried));
             Ok(())
         };
@@ -243,7 +254,7 @@ impl Namespace {
                 Ok(meta) => {
                     // A dead-letter log may hold other records: those that people appended, and messages without a receiver.
                     if let Ok(letter) = serde_json::from_slice::<Letter>(&payload)
-                        && let Ok(dead) = letter.run.parse()
+                        && let Some(dead) = letter.dead(meta.cause)
                         && !visit(Found { dead, letter, seqno, hlc: meta.hlc })?
                     {
                         return Ok(());
@@ -272,6 +283,8 @@ impl Namespace {
         patience: Duration,
     ) -> Result<(Retried, Position)> {
         let Found { dead, letter, .. } = found;
+        // Whoever may append may say that he is that run.
+        access::check_public(&letter.log)?;
         let payload = self.retained(found);
         let committed = self.with_patience(patience, || {
             self.journal().commit(|tx| {
@@ -303,8 +316,9 @@ impl Namespace {
     fn retained(&self, found: &Found) -> Result<Vec<u8>> {
         let Found { dead, letter, hlc, .. } = found;
         if let Some(data) = &letter.data {
-            let damaged = |error| Code::EntryDamaged.error(format!("the dead letter of run {dead}: {error}"));
-            return BASE64_STANDARD.decode(data).map_err(damaged);
+            let none =
+                |error| Code::LetterWithoutRecord.error(format!("what the dead letter of run {dead} holds: {error}"));
+            return BASE64_STANDARD.decode(data).map_err(none);
         }
         let mut payload = Vec::new();
         let log = self.log(&letter.log)?;

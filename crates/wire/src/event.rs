@@ -12,10 +12,11 @@
 //! a second, 456 years).
 
 use crate::{Code, Error};
-use std::{fmt, str::FromStr};
+use std::{cmp::Ordering, fmt, str::FromStr};
 
 const SEQUENCE_BITS: u32 = 56;
 const EPOCH_BITS: u32 = 24;
+const NAMESPACE_BITS: u32 = u128::BITS - EPOCH_BITS - SEQUENCE_BITS;
 
 /// A namespace's random identity: 48 bits, never 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -45,8 +46,24 @@ impl fmt::Display for NamespaceId {
 /// The id of one journal entry, unique across all namespaces and all time.
 ///
 /// As a cause, [`EventId::NONE`] means "from outside": no recorded event caused this one.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+///
+/// Ids are ordered as a journal is: by epoch and sequence, and by namespace last. A copy of a namespace has another identity, at
+/// random, and a later epoch than everything in it that its ancestors wrote.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct EventId(u128);
+
+impl Ord for EventId {
+    fn cmp(&self, other: &Self) -> Ordering {
+        let namespace_last = |id: &Self| id.0.rotate_left(NAMESPACE_BITS);
+        namespace_last(self).cmp(&namespace_last(other))
+    }
+}
+
+impl PartialOrd for EventId {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
 
 impl EventId {
     /// No event: the cause of what comes from outside.
@@ -138,6 +155,24 @@ mod tests {
             assert_eq!(id.to_string().parse::<EventId>().unwrap(), id);
             assert_eq!(EventId::new(id.namespace().unwrap(), id.epoch(), id.sequence()), id);
         }
+    }
+
+    #[test]
+    fn a_copy_goes_on_behind_what_it_has_of_its_ancestor_whatever_both_are_called() {
+        let id = |namespace, epoch, sequence| EventId::new(NamespaceId::new(namespace).unwrap(), epoch, sequence);
+        for (ancestor, copy) in [(1, NamespaceId::MAX), (NamespaceId::MAX, 1)] {
+            let journal = [
+                EventId::NONE,
+                id(ancestor, 1, 1),
+                id(ancestor, 1, EventId::SEQUENCE_MAX),
+                id(ancestor, 2, 7),
+                id(copy, 3, 8),
+                id(copy, 3, 9),
+                EventId::from_bits(u128::MAX),
+            ];
+            assert!(journal.is_sorted_by(|a, b| a < b), "{journal:?}");
+        }
+        assert_ne!(id(1, 1, 1).cmp(&id(2, 1, 1)), Ordering::Equal, "they are two");
     }
 
     #[test]

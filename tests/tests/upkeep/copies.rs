@@ -1,6 +1,6 @@
 //! Backups of a namespace in use, what is restored of them, and what is saved of a damaged namespace.
 
-use super::{copying, flip};
+use super::{copy_as_smaller, copying, flip};
 use millrace_node::{Code, upkeep};
 use millrace_tests::{Host, Place, end, raw};
 use millrace_wire::protocol::{Append, Appended, Failure};
@@ -76,6 +76,26 @@ fn a_backup_of_a_busy_namespace_is_a_prefix_that_goes_on_as_another_namespace() 
     let _host = few.serve();
     few.idle();
     assert_eq!(few.records("out"), few.records("in"));
+}
+
+#[test]
+fn what_was_pending_in_a_backup_runs_before_what_came_after_it() {
+    let place = copying();
+    let append = |place: &Place, n: usize| drop(place.run(["log", "append", "in", &n.to_string()]).ok());
+    (1..=5).for_each(|n| append(&place, n));
+    object(&place, &["namespace", "backup", "b"]);
+    for make in [&["namespace", "restore", "b"][..], &["namespace", "check", "b", "--salvage"]] {
+        copy_as_smaller(&place, make, "made");
+        let copy = Place::empty();
+        fs::rename(place.path().join("made"), copy.namespace()).unwrap();
+        (6..=8).for_each(|n| append(&copy, n));
+        let runs = copy.run(["--json", "run", "ls"]).ok().objects();
+        let newest_first: Vec<u64> = runs.iter().map(|run| run["seqno"].as_u64().unwrap()).collect();
+        assert_eq!(newest_first, [8, 7, 6, 5, 4, 3, 2, 1]);
+        let _host = copy.serve();
+        copy.idle();
+        assert_eq!(copy.records("out"), numbers(8));
+    }
 }
 
 #[test]

@@ -30,3 +30,17 @@ fn flip(path: &Path, at: usize) {
     bytes[at] ^= 4;
     fs::write(path, bytes).unwrap();
 }
+
+/// Has `make` make a copy in `to`, again and again until its identity, which is random, is smaller than its ancestor's.
+fn copy_as_smaller(place: &Place, make: &[&str], to: &str) {
+    let made = || {
+        let dir = place.path().join(to);
+        if dir.exists() {
+            fs::remove_dir_all(&dir).unwrap();
+        }
+        place.run(make.iter().chain([&to])).ok();
+        let copy = place.run(["--json", "namespace", "check", to]).ok().object();
+        copy["namespace"].as_str().unwrap() < copy["lineage"][0].as_str().unwrap()
+    };
+    assert!((0..100).any(|_| made()), "a hundred times larger");
+}

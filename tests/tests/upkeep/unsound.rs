@@ -1,6 +1,6 @@
 //! Copies of a damaged namespace, copies that are damaged themselves, and the runs that damage takes.
 
-use super::{copying, flip};
+use super::{copy_as_smaller, copying, flip};
 use millrace_tests::Place;
 use serde_json::{Value, json};
 use std::{
@@ -227,6 +227,50 @@ fn a_dead_letter_has_the_record_when_only_its_trigger_is_damaged() {
     assert_eq!((letters.len(), &letter["code"], &letter["seqno"]), (1, &json!("MR2032"), &json!(3)), "{letter}");
     assert_eq!(letter["data"], "YSByZWNvcmQsIG51bWJlciAz", "the record, in base64");
     assert_eq!(place.records("out").len(), 4);
+    let retry = || place.run(["--json", "run", "retry", "--function", "copy"]).ok();
+    let retried = retry().object();
+    assert_eq!((&retried["log"], &retried["seqno"], &retried["before"]), (&json!("in"), &json!(6), &json!(false)));
+    assert_eq!(retry().text(), "", "once");
+    place.idle();
+    assert_eq!(place.records("out")[4], "a record, number 3");
+    // What anybody appends as such a letter of another error is none.
+    let forged = letters[0].replace("MR2032", "MR3009");
+    place.run(["log", "append", "dead/copy", &forged]).ok();
+    assert_eq!(retry().text(), "");
+}
+
+/// The run on one side of the damage has an id of the ancestor, that on the other side one of the copy.
+#[test]
+fn runs_that_damage_took_where_a_copy_begins_are_given_up() {
+    let place = copying();
+    let append =
+        |place: &Place, n: usize| drop(place.run(["log", "append", "in", &format!("a record, number {n}")]).ok());
+    let host = place.serve();
+    (1..=3).for_each(|n| append(&place, n));
+    place.idle();
+    host.signal("TERM");
+    assert_eq!(host.ended(), 0);
+    object(&place, &["namespace", "backup", "b"]);
+    copy_as_smaller(&place, &["namespace", "restore", "b"], "r");
+    let copy = Place::empty();
+    fs::rename(place.path().join("r"), copy.namespace()).unwrap();
+    (4..=6).for_each(|n| append(&copy, n));
+    let segment = copy.namespace().join("segments/0000000000");
+    let bytes = fs::read(&segment).unwrap();
+    // One that has ended, and one that has not.
+    for n in [2, 4] {
+        flip(&segment, find(&bytes, &format!("a record, number {n}")) + 32 + 66);
+    }
+    let saved = object(&copy, &["namespace", "check", "--salvage", "saved"]);
+    assert_eq!(saved["lost_runs"]["copy"], 1, "{saved}");
+    let host = copy.serve();
+    host.line_with(&["MR2032"]);
+    copy.idle();
+    let letters = copy.records("dead/copy");
+    let letter: Value = serde_json::from_str(&letters[0]).unwrap();
+    assert_eq!((letters.len(), &letter["code"], &letter["seqno"]), (1, &json!("MR2032"), &json!(4)), "{letter}");
+    let out = copy.records("out");
+    assert_eq!(out.iter().map(|line| &line[line.len() - 1..]).collect::<String>(), "12356");
 }
 
 #[test]

@@ -184,7 +184,7 @@ impl Runs {
         };
         let mut runs: Vec<EventId> =
             self.pending.iter().filter(|(_, function)| lacks(function)).map(|(run, _)| *run).collect();
-        runs.sort_unstable_by_key(|run| run.get());
+        runs.sort_unstable();
         runs
     }
 }

@@ -238,8 +238,13 @@ impl Shared {
 
     /// Ends the runs that are counted and not there, because damage took them: nobody is to wait for them for ever.
     fn settle_lost(&self) -> Result<()> {
+        self.state().damaged = false;
+        // What is full or busy now may not be the next time.
+        self.try_settle_lost().inspect_err(|_| self.state().damaged = true)
+    }
+
+    fn try_settle_lost(&self) -> Result<()> {
         let mut state = self.state();
-        state.damaged = false;
         let differs = self.namespace.journal().commit(|tx| {
             state.fold(tx.tail())?;
             let functions: Vec<u32> = tx.catalog().functions().map(Function::id).collect();

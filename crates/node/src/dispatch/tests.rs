@@ -373,6 +373,38 @@ fn damage_in_an_outbox_holds_up_who_sends_and_nobody_else() {
 }
 
 #[test]
+fn lost_runs_that_cannot_be_given_up_yet_are_tried_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let namespace = namespace(dir.path());
+    deploy(&namespace, "pass", |_| {});
+    namespace.remove_log(&"dead/f".parse().unwrap()).unwrap();
+    namespace.append("in", b"a lost run", AppendOptions::default()).unwrap();
+    let (at, segment) = (namespace.journal().tail(), namespace.dir().join("segments/0000000000"));
+    drop(namespace);
+    let bytes = std::fs::read(&segment).unwrap();
+    let record = bytes.windows(10).position(|window| window == b"a lost run").unwrap();
+    // Behind the record's 10 bytes and their padding: the TRIGGER.
+    let trigger = record.next_multiple_of(16) + 66;
+    assert!((trigger as u64) < at.get());
+    let file = std::fs::File::options().write(true).open(&segment).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&file, &[!bytes[trigger]], trigger as u64).unwrap();
+    let namespace = Namespace::open(&dir.path().join("ns")).unwrap();
+    let shared = Shared::new(namespace.clone(), None).unwrap();
+    shared.state().recover(&namespace).unwrap();
+    // The letter's log cannot be made.
+    let (indexes, aside) = (namespace.dir().join("index"), dir.path().join("aside"));
+    std::fs::rename(&indexes, &aside).unwrap();
+    std::fs::write(&indexes, "").unwrap();
+    let refused = shared.maintain().unwrap_err();
+    assert!(state::is_transient(&refused), "{refused}");
+    std::fs::remove_file(&indexes).unwrap();
+    std::fs::rename(&aside, &indexes).unwrap();
+    shared.maintain().unwrap();
+    assert_eq!(namespace.latest("dead/f").unwrap(), 1);
+    namespace.wait_idle(Duration::ZERO).unwrap();
+}
+
+#[test]
 fn what_became_due_since_it_was_looked_for_is_not_slept_over() {
     let mut engine = engine::Engine::default();
     let policy = engine::Policy {

@@ -86,8 +86,9 @@ impl Traces {
         let Some(trace) = self.0.get(&function) else { return Vec::new() };
         let mut records = Vec::new();
         for gap in &trace.gaps {
-            let Some((from, to)) = gap.records else { return Vec::new() };
-            match trace.ended.range(gap.runs.0..gap.runs.1).count() as u64 {
+            let (before, behind) = gap.runs;
+            let Some((from, to)) = gap.records.filter(|_| before < behind) else { return Vec::new() };
+            match trace.ended.range(before..behind).count() as u64 {
                 0 => records.extend((from..=to).map(|seqno| (gap.log, seqno))),
                 ended if ended == to + 1 - from => {}
                 _ => return Vec::new(), // Some of them have ended, and nothing says which.
@@ -224,5 +225,24 @@ impl Ends<'_, '_> {
             appended => appended?,
         };
         Ok((error, bytes.len()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use millrace_wire::NamespaceId;
+
+    #[test]
+    fn between_runs_whose_ids_do_not_rise_nothing_is_certain() {
+        let id = |sequence| EventId::new(NamespaceId::new(7).unwrap(), 1, sequence);
+        for (before, behind, records) in [(1, 5, vec![(3, 2)]), (5, 1, vec![]), (5, 5, vec![])] {
+            let mut trace = Trace::default();
+            trace.triggered(1, (3, 1), id(before));
+            trace.damaged = true;
+            trace.triggered(3, (3, 3), id(behind));
+            let traces = Traces(BTreeMap::from([(0, trace)]));
+            assert_eq!(traces.records(0, 1), records);
+        }
     }
 }

@@ -58,6 +58,34 @@ fn what_retention_carried_forward_counts_once_wherever_it_is_met() {
     assert_eq!(claimed[0].attempt, 4);
 }
 
+/// A journal that was restored under a smaller identity: what it has of its ancestor is older all the same.
+#[test]
+fn a_copy_of_a_namespace_goes_on_where_its_ancestor_was() {
+    let copied = |sequence| EventId::new(NamespaceId::new(3).unwrap(), 2, sequence);
+    let mut engine = Engine::default();
+    engine.define(0, Some(policy(1, true, None)));
+    engine.triggered(0, trigger(1));
+    engine.fired(0, id(1), id(2), (1, 0));
+    engine.triggered(0, trigger(3));
+    engine.triggered(0, Trigger { run: copied(5), log: 1, seqno: 4, record: None });
+    // Host after host ends in the middle of the first run, until it has no attempt left.
+    let most = 3 + lane::INTERRUPTIONS_MAX;
+    for attempt in 2..=most {
+        engine.fired(0, id(1), copied(u64::from(attempt) + 10), (attempt, attempt - 1));
+    }
+    engine.recovered();
+    let (_, claimed) = engine.claim(0, |_| 1).unwrap();
+    assert_eq!((claimed[0].trigger.run, claimed[0].attempt, claimed[0].exhausted), (id(1), most, true));
+    // Given back, its wait can be told.
+    engine.fired(0, id(1), copied(40), (most, most));
+    engine.release(0, id(1), Some(copied(40)));
+    engine.ended(0);
+    assert_eq!(engine.untold(0, id(1), copied(40)), Some((most, most)));
+    engine.done(0, id(1));
+    let (_, claimed) = engine.claim(0, |_| 9).unwrap();
+    assert_eq!(claimed.iter().map(|c| c.trigger.run).collect::<Vec<_>>(), [id(3), copied(5)]);
+}
+
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Place {
     Waiting,

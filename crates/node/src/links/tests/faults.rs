@@ -423,10 +423,10 @@ fn a_relay_whose_backlog_was_trimmed_stops_or_rests() {
 
 #[test]
 fn a_relay_that_leaves_is_stopped_by_nothing() {
+    let leave = |world: &World| {
+        assert!(!world.a.namespace().links().remove_relay("all", false).unwrap(), "the other side is to be told");
+    };
     let leaves = |world: &mut World| {
-        let links = world.a.namespace().links();
-        assert!(!links.remove_relay("all", false).unwrap(), "the other side is to be told");
-        drop(links);
         assert!(world.connect().unwrap(), "it is told");
         assert!(!world.send(1000).unwrap());
         assert_eq!(world.b.namespace().logs().unwrap().iter().filter(|log| log.name.starts_with("_inbox/")).count(), 0);
@@ -437,12 +437,13 @@ fn a_relay_that_leaves_is_stopped_by_nothing() {
     world.carry().unwrap();
     world.a.namespace().remove_log(&"all".parse().unwrap()).unwrap();
     assert_eq!(stopped(&mut world), Code::LinkSourceGone);
+    leave(&world);
     leaves(&mut world);
     // A refusal was on its way.
     let mut world = relay_world(&RelayOptions::default());
     send_numbers(&world.a, "all", 1, 3);
     assert!(world.connect().unwrap() && world.send(1000).unwrap());
-    assert!(!world.a.namespace().links().remove_relay("all", false).unwrap());
+    leave(&world);
     let refused = Refused { code: Code::RecordTooLong.id().to_owned(), ..Refused::default() };
     world.answer_with(&Delivered { number: 0, refused: Some(refused) }).unwrap_err();
     leaves(&mut world);
