@@ -522,7 +522,7 @@ pub(crate) fn write_first_segment(medium: Arc<dyn Medium>, manifest: &Manifest, 
     segments.write(segments.start(number), &segment.encode())?;
     segments.write(segments.first_entry(number), &entry.encode())?;
     medium.flush(&region).map_err(failed)?;
-    medium.flush_names(FOLDER).map_err(failed)
+    medium.flush_names(FOLDER).map_err(|error| failed(error.into()))
 }
 
 impl Inner {
