@@ -18,7 +18,7 @@ use crate::{
         flush::Flusher,
         lock::mark,
         prepare::Preparer,
-        retention::{Maintained, RETAINED_MAX},
+        retention::{Held, Maintained, RETAINED_MAX},
     },
 };
 use millrace_wire::{Code, Durability, Error, LogName, NamespaceId, Result};
@@ -64,8 +64,8 @@ pub(crate) struct Inner {
     pub nudged: AtomicBool,
     /// Pages from the tail to here are present and writable in this process.
     pub present: AtomicU64,
-    /// Retention need not look before the tail is here; see [`crate::write::retention`].
-    pub held_until: AtomicU64,
+    /// What retention need not look at again for a while.
+    pub held: Mutex<Held>,
     /// The tail when this process opened the namespace.
     pub opened_at: u64,
     /// Nothing may change.
@@ -471,7 +471,7 @@ pub(crate) fn write_first_segment(medium: Arc<dyn Medium>, manifest: &Manifest, 
     segments.write(segments.start(number), &segment.encode())?;
     segments.write(segments.first_entry(number), &entry.encode())?;
     medium.flush(&region).map_err(failed)?;
-    medium.flush_names(FOLDER).map_err(failed)
+    medium.flush_names(FOLDER).map_err(|error| failed(error.into()))
 }
 
 impl Inner {
@@ -514,7 +514,7 @@ impl Inner {
             preparer: OnceLock::new(),
             nudged: AtomicBool::new(false),
             present: AtomicU64::new(0),
-            held_until: AtomicU64::new(0),
+            held: Mutex::default(),
             opened_at: 0,
             is_view: on_damage != Damage::Refuse,
             recovery: Recovery::default(),

@@ -343,10 +343,10 @@ fn discard_rest(inner: &Inner, tail: u64) -> Result<u64> {
         discarded += begun_behind(inner, segments.first_entry(later))?;
         segments.forget(later);
         inner.medium.remove(&segments::name(later)).map_err(|error| io_error(segments::name(later), &error))?;
-        inner.medium.flush_names(FOLDER).map_err(|error| io_error(FOLDER, &error))?;
+        inner.medium.flush_names(FOLDER).map_err(|error| io_error(FOLDER, &error.into()))?;
     }
     // What an earlier recovery removed may not be durably gone: with a gap before it, it would look like the namespace's own.
-    inner.medium.flush_names(FOLDER).map_err(|error| io_error(FOLDER, &error))?;
+    inner.medium.flush_names(FOLDER).map_err(|error| io_error(FOLDER, &error.into()))?;
     Ok(discarded)
 }
 

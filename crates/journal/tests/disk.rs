@@ -7,7 +7,7 @@
 mod model;
 
 use millrace_journal::{
-    CreateOptions, Durability, Journal,
+    CreateOptions, Durability, Journal, OpenOptions,
     medium::sim::{Call, Fault, Faults, SimDisk, SimMedium},
 };
 use millrace_wire::{Code, EventId, Result};
@@ -38,9 +38,11 @@ enum Kind {
     NamesFail,
     ManifestFails,
     RenameFails,
+    /// This process may have no more files open.
+    NoFiles,
 }
 
-const KINDS: [Kind; 9] = [
+const KINDS: [Kind; 10] = [
     Kind::Full,
     Kind::FullToTheLast,
     Kind::ReadOnly,
@@ -50,6 +52,7 @@ const KINDS: [Kind; 9] = [
     Kind::NamesFail,
     Kind::ManifestFails,
     Kind::RenameFails,
+    Kind::NoFiles,
 ];
 
 /// When a disk refuses: from one call on, for so many.
@@ -91,6 +94,7 @@ impl Trouble {
             Kind::NamesFail => error(libc::EIO, &[Call::FlushNames]),
             Kind::ManifestFails => error(libc::EIO, &[Call::Replace]),
             Kind::RenameFails => error(libc::EIO, &[Call::Rename]),
+            Kind::NoFiles => error(libc::EMFILE, &[Call::Open, Call::Map, Call::Replace]),
         }
     }
 
@@ -479,6 +483,134 @@ fn a_failure_that_one_of_two_flushes_hears_is_heard_by_both() {
             disk.hold_flushes(false);
             assert_eq!(told.join().unwrap().unwrap_err().code(), Code::FlushFailed, "round {round}");
         });
+    }
+}
+
+/// Where nothing was flushed, nothing is lost: that a process may have no more files open closes the journal for nobody. New names
+/// count all the same only once they are flushed.
+#[test]
+fn what_cannot_be_opened_to_be_flushed_closes_no_journal() {
+    const SEGMENT: u64 = 1 << 20;
+    let mut random = Random::new("no files");
+    let fill = |world: &mut World, bytes: u64| {
+        let end = world.journal.tail().get() + bytes;
+        while world.journal.tail().get() < end {
+            world.append(&[200_000])?;
+        }
+        Ok(())
+    };
+    let maintain = |world: &World| world.journal.maintain(&|_, _| false).map(|maintained| maintained.dropped);
+    for round in 0..4 {
+        for durability in [Durability::Disk, Durability::Memory] {
+            for place in ["a new segment", "a recycled segment", "retention"] {
+                let context = format!("{place}, {durability:?}, round {round}");
+                let mut world = World::new(durability);
+                if place != "a new segment" {
+                    fill(&mut world, 6 * SEGMENT).unwrap();
+                }
+                if place == "a recycled segment" {
+                    assert!(maintain(&world).unwrap() > 0, "{context}");
+                }
+                let no_files = |call| if call == Call::Open { Fault::Error(libc::EMFILE) } else { Fault::None };
+                world.disk.set_faults(Some(Box::new(no_files)));
+                let refused = match place {
+                    "retention" => maintain(&world).map(drop),
+                    _ => fill(&mut world, 2 * SEGMENT),
+                };
+                assert_eq!(refused.unwrap_err().code(), Code::Io, "{context}");
+                world.journal.check_health().unwrap_or_else(|error| panic!("{context}: {error}"));
+                world.service_returns(&context);
+                fill(&mut world, 4 * SEGMENT).unwrap();
+                assert!(maintain(&world).unwrap() > 0, "{context}");
+                let tail = world.journal.tail();
+                world.journal.sync(tail).unwrap();
+                world.told.durable = tail.get();
+                world.ends(&mut random, &context);
+            }
+        }
+    }
+}
+
+/// Who flushes entries flushes the room they stand in as well: that it was not flushed before costs time, and nothing else.
+#[test]
+fn room_that_cannot_be_opened_to_be_flushed_is_left_to_whoever_flushes_entries() {
+    let disk = SimDisk::default();
+    let options = CreateOptions { segment_bytes: 8 << 20, ..sim_options(Durability::Disk) };
+    let medium = disk.process();
+    // With its background thread.
+    let journal = Journal::create_on(medium.clone(), Path::new("sim"), &options).unwrap();
+    let log = journal.commit(|batch| batch.create_log(&"a".parse().unwrap(), 100_000)).unwrap().value;
+    journal.sync(journal.tail()).unwrap();
+    let opened = Arc::new(AtomicU64::new(0));
+    let count = opened.clone();
+    disk.set_faults(Some(Box::new(move |call| {
+        if call != Call::Open {
+            return Fault::None;
+        }
+        count.fetch_add(1, Ordering::SeqCst);
+        Fault::Error(libc::EMFILE)
+    })));
+    let start = Instant::now();
+    // What came of the first is settled when the same thread asks again.
+    while opened.load(Ordering::SeqCst) < 2 {
+        assert!(start.elapsed() < Duration::from_secs(120), "no room is flushed");
+        journal.commit(|batch| batch.append(&log, &[1; 4000], EventId::NONE, 0)).unwrap();
+    }
+    journal.sync(journal.tail()).unwrap();
+    let records = log.latest();
+    medium.kill();
+    let medium = disk.crash(&mut |_| 0).process();
+    let journal = open(&medium).unwrap();
+    assert_eq!(journal.log(&"a".parse().unwrap()).unwrap().latest(), records);
+    medium.kill();
+}
+
+/// Names the namespace of a process that is started anew.
+const CHILD: &str = "MILLRACE_DISK_CHILD";
+
+/// Not a test by itself: appends with one file left to open, which a new segment takes, so that its folder cannot be opened.
+#[test]
+fn child() {
+    let Ok(dir) = std::env::var(CHILD) else { return };
+    let journal = Journal::open(Path::new(&dir), &OpenOptions { background: false }).unwrap();
+    let log = journal.log(&"a".parse().unwrap()).unwrap();
+    let append = || journal.commit(|batch| batch.append(&log, &[7; 200_000], EventId::NONE, 0));
+    append().unwrap();
+    let open = || std::fs::File::open("/dev/null");
+    let mut files: Vec<_> = std::iter::from_fn(|| open().ok()).collect();
+    drop(files.pop());
+    let refused = (0..6).map(|_| append()).find_map(Result::err);
+    match std::env::var("MILLRACE_DISK_MORE_FILES") {
+        Ok(_) => assert!(refused.is_none(), "it may have more files, and did not ask: {refused:?}"),
+        Err(_) => {
+            let error = refused.expect("a new segment is one more file, and the folder another");
+            assert_eq!(error.code(), Code::Io, "{error}");
+            assert!(error.to_string().contains("segments: "), "{error}");
+        }
+    }
+    drop(files);
+    let end = append().unwrap().end;
+    journal.sync(end).unwrap();
+}
+
+#[test]
+fn a_process_without_files_is_refused_and_closes_the_journal_for_nobody() {
+    for (limit, more) in [("ulimit -n 64", false), ("ulimit -Sn 64", true)] {
+        let dir = tempfile::tempdir().unwrap();
+        let options = CreateOptions { segment_bytes: 1 << 20, ..CreateOptions::default() };
+        drop(Journal::create(dir.path(), &options).unwrap());
+        let host = Journal::open(dir.path(), &OpenOptions { background: false }).unwrap();
+        let log = host.commit(|batch| batch.create_log(&"a".parse().unwrap(), 100)).unwrap().value;
+        let mut command = std::process::Command::new("sh");
+        let run = format!("{limit} && exec \"$0\" --exact child --test-threads=1");
+        command.args(["-c", &run]).arg(std::env::current_exe().unwrap()).env(CHILD, dir.path());
+        if more {
+            command.env("MILLRACE_DISK_MORE_FILES", "1");
+        }
+        let ended = command.output().unwrap();
+        assert!(ended.status.success(), "{limit}: {}", String::from_utf8_lossy(&ended.stdout));
+        let end = host.commit(|batch| batch.append(&log, b"of the host", EventId::NONE, 0)).unwrap().end;
+        host.sync(end).unwrap();
     }
 }
 

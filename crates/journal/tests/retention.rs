@@ -70,6 +70,35 @@ fn a_segment_goes_by_age_when_all_of_it_is_old() {
     assert_eq!(journal.first().get(), 2 * SEGMENT, "now the second is old as well");
 }
 
+/// What is live in the oldest segment keeps the next ones only until they are old as well, whether anything is appended or not.
+#[test]
+fn segments_go_by_age_behind_a_log_at_rest_in_a_journal_at_rest() {
+    const START_US: u64 = 1_700_000_000_000_000;
+    let disk = SimDisk::default();
+    let at = |seconds: u64| disk.set_wall_us(START_US + seconds * 1_000_000);
+    at(0);
+    let retain_age = Some(Duration::from_secs(10));
+    let options = CreateOptions { retain_bytes: 1 << 30, retain_age, ..sim_options(Durability::Memory) };
+    let journal = Journal::create_on(disk.process(), Path::new("sim"), &options).unwrap();
+    let (keep, churn) = logs(&journal);
+    while journal.tail().get() < SEGMENT {
+        append(&journal, &keep, 100 * KIB);
+    }
+    at(6);
+    while journal.tail().get() < 5 * SEGMENT + SEGMENT / 2 {
+        append(&journal, &churn, 50 * KIB);
+    }
+    at(12);
+    let maintained = journal.maintain(&|_, _| false).unwrap();
+    assert_eq!((maintained.dropped, maintained.held_by_live), (0, true), "only the first one is old");
+    at(32);
+    journal.maintain(&|_, _| false).unwrap();
+    assert_eq!(journal.first().get(), 5 * SEGMENT);
+    for seqno in 1..=keep.latest() {
+        journal.get(&keep, seqno, &mut Vec::new()).unwrap();
+    }
+}
+
 /// Small entries up to just below what one batch takes, and then the largest there is.
 #[test]
 fn what_is_carried_fits_whatever_it_is() {

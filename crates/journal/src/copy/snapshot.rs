@@ -76,7 +76,7 @@ impl Snapshot {
             }
             medium.flush(&region).map_err(failed)?;
         }
-        medium.flush_names(FOLDER).map_err(|error| io_error(FOLDER, &error))?;
+        medium.flush_names(FOLDER).map_err(|error| io_error(FOLDER, &error.into()))?;
         medium.replace(MANIFEST, &manifest.encode()).map_err(|error| io_error(MANIFEST, &error))?;
         drop((kept, medium));
         let journal = open_made(&workshop)?;

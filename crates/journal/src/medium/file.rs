@@ -4,7 +4,7 @@
 //! the byte back when the process ends, however it ends, also across containers and reboots; process ids are never
 //! compared, so they may repeat. A fork inherits the description, therefore a child closes it first thing.
 
-use super::{Medium, Region, SLOT_MAX, Slot};
+use super::{Medium, NotFlushed, Region, SLOT_MAX, Slot};
 use std::{
     fs, io,
     mem::ManuallyDrop,
@@ -128,6 +128,14 @@ fn allow_more_files() -> bool {
     }
 }
 
+/// What `open` opens, if need be after this process has allowed itself more files.
+fn opened(open: impl Fn() -> io::Result<fs::File>) -> io::Result<fs::File> {
+    match open() {
+        Err(error) if error.raw_os_error() == Some(libc::EMFILE) && allow_more_files() => open(),
+        opened => opened,
+    }
+}
+
 /// The result of a system call that answers -1 on failure.
 fn check(result: i32) -> io::Result<()> {
     if result == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
@@ -140,8 +148,11 @@ impl Medium for FileMedium {
 
     fn replace(&self, name: &str, content: &[u8]) -> io::Result<()> {
         let (path, fresh) = (self.path(name), self.path(&format!("{name}.new")));
+        let folder = self.path(name.rsplit_once('/').map_or("", |(folder, _)| folder));
+        // Before anything is changed: what then stands under the name has to become durable.
+        let names = opened(|| fs::File::open(&folder))?;
         let replace = || {
-            let mut file = private_file(true).truncate(true).open(&fresh)?;
+            let mut file = opened(|| private_file(true).truncate(true).open(&fresh))?;
             io::Write::write_all(&mut file, content)?;
             file.sync_all()?;
             fs::rename(&fresh, &path)
@@ -150,15 +161,11 @@ impl Medium for FileMedium {
             // What it got of a full disk is given back; the next attempt begins with a file of its own.
             let _ = fs::remove_file(&fresh);
         })?;
-        self.flush_names(name.rsplit_once('/').map_or("", |(folder, _)| folder))
+        names.sync_all()
     }
 
     fn map(&self, name: &str, bytes: u64, create: bool) -> io::Result<Arc<Region>> {
-        let open = || private_file(create).open(self.path(name));
-        let file = match open() {
-            Err(error) if error.raw_os_error() == Some(libc::EMFILE) && allow_more_files() => open()?,
-            opened => opened?,
-        };
+        let file = opened(|| private_file(create).open(self.path(name)))?;
         let metadata = file.metadata()?;
         if metadata.len() < bytes {
             if !create {
@@ -218,12 +225,14 @@ impl Medium for FileMedium {
         check(unsafe { libc::fdatasync(region.fd.load(Ordering::Relaxed)) })
     }
 
-    fn flush_beside(&self, name: &str) -> io::Result<()> {
-        private_file(false).open(self.path(name))?.sync_data()
+    fn flush_beside(&self, name: &str) -> Result<(), NotFlushed> {
+        let file = opened(|| private_file(false).open(self.path(name))).map_err(NotFlushed::Unopened)?;
+        file.sync_data().map_err(NotFlushed::Refused)
     }
 
-    fn flush_names(&self, folder: &str) -> io::Result<()> {
-        fs::File::open(self.path(folder))?.sync_all()
+    fn flush_names(&self, folder: &str) -> Result<(), NotFlushed> {
+        let names = opened(|| fs::File::open(self.path(folder))).map_err(NotFlushed::Unopened)?;
+        names.sync_all().map_err(NotFlushed::Refused)
     }
 
     fn drop_cache(&self, name: &str) {

@@ -52,6 +52,23 @@ unsafe impl Send for Region {}
 #[allow(unsafe_code)]
 unsafe impl Sync for Region {}
 
+/// Why what is flushed by its name was not.
+#[derive(Debug)]
+pub enum NotFlushed {
+    /// It could not be opened. The disk was asked for nothing, and nothing is lost.
+    Unopened(io::Error),
+    /// The disk refused.
+    Refused(io::Error),
+}
+
+impl From<NotFlushed> for io::Error {
+    fn from(error: NotFlushed) -> Self {
+        match error {
+            NotFlushed::Unopened(error) | NotFlushed::Refused(error) => error,
+        }
+    }
+}
+
 /// Where a namespace's files live. Names are relative, with `/` between folders.
 pub trait Medium: Send + Sync {
     /// The whole content of a file.
@@ -79,9 +96,9 @@ pub trait Medium: Send + Sync {
     /// descriptor of a failure once, and the other would hear that all is well.
     fn flush(&self, region: &Region) -> io::Result<()>;
     /// The same beside a [`Medium::flush`] that may be under way: both hear of a failure.
-    fn flush_beside(&self, name: &str) -> io::Result<()>;
+    fn flush_beside(&self, name: &str) -> Result<(), NotFlushed>;
     /// Makes created, renamed and removed names in this folder durable.
-    fn flush_names(&self, folder: &str) -> io::Result<()>;
+    fn flush_names(&self, folder: &str) -> Result<(), NotFlushed>;
     /// Forgets what is cached and not on disk, as far as the platform can: what is read next comes from the disk.
     fn drop_cache(&self, name: &str);
     /// Ends the use of a region: its memory is given back, and its file when nobody has the region any more; its address

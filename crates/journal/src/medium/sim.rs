@@ -12,7 +12,7 @@
 //! simulated: torn sectors, and writes of the processor that nobody saw between two calls (`tests/single_step.rs` has those).
 
 use super::{
-    Medium, Region, SLOT_MAX, Slot,
+    Medium, NotFlushed, Region, SLOT_MAX, Slot,
     file::{map_file, retire_region},
 };
 use std::{
@@ -122,6 +122,10 @@ pub struct SimDisk {
 /// A call that a disk may refuse.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Call {
+    /// A file or a folder is opened, to be flushed.
+    Open,
+    /// A file is opened, to be mapped.
+    Map,
     /// Bytes are written through a file.
     Write,
     /// A range gets storage, or a file is made.
@@ -619,6 +623,7 @@ impl Medium for SimMedium {
     }
 
     fn map(&self, name: &str, bytes: u64, create: bool) -> io::Result<Arc<Region>> {
+        self.disk.fault(Call::Map)?;
         let mut state = self.disk.lock();
         let inode = match state.inode(name) {
             Err(_) if create => {
@@ -669,18 +674,20 @@ impl Medium for SimMedium {
         self.flush_file(region.identity, Some(region.base as usize))
     }
 
-    fn flush_beside(&self, name: &str) -> io::Result<()> {
-        let inode = self.disk.lock().inode(name)?;
-        self.flush_file(inode, None)
+    fn flush_beside(&self, name: &str) -> Result<(), NotFlushed> {
+        self.disk.fault(Call::Open).map_err(NotFlushed::Unopened)?;
+        let inode = self.disk.lock().inode(name).map_err(NotFlushed::Unopened)?;
+        self.flush_file(inode, None).map_err(NotFlushed::Refused)
     }
 
-    fn flush_names(&self, folder: &str) -> io::Result<()> {
+    fn flush_names(&self, folder: &str) -> Result<(), NotFlushed> {
+        self.disk.fault(Call::Open).map_err(NotFlushed::Unopened)?;
         let fault = self.disk.fault(Call::FlushNames);
         let mut guard = self.call();
         let state = &mut *guard;
         if let Err(error) = fault {
             state.changes.retain(|change| change.folder() != folder); // As it is with a file's bytes.
-            return Err(error);
+            return Err(NotFlushed::Refused(error));
         }
         let (flushed, rest): (Vec<_>, _) =
             std::mem::take(&mut state.changes).into_iter().partition(|change| change.folder() == folder);

@@ -5,7 +5,7 @@
 //! [`Medium::is_undisturbed`] tells whether that is still so.
 
 use super::{
-    FileMedium, Medium, Region, Slot,
+    FileMedium, Medium, NotFlushed, Region, Slot,
     file::{map_private, next_data, retire_region},
 };
 use std::{
@@ -147,11 +147,11 @@ impl Medium for ViewMedium {
         Ok(())
     }
 
-    fn flush_beside(&self, _name: &str) -> io::Result<()> {
+    fn flush_beside(&self, _name: &str) -> Result<(), NotFlushed> {
         Ok(())
     }
 
-    fn flush_names(&self, _folder: &str) -> io::Result<()> {
+    fn flush_names(&self, _folder: &str) -> Result<(), NotFlushed> {
         Ok(())
     }
 

@@ -1,7 +1,12 @@
 //! Durability: group commit. Whoever finds no flush under way makes everything written so far durable, for all who wait.
 
 use super::lock::{sleep, wake};
-use crate::{entry::Position, journal::Inner, store::control::POISON_FLUSH};
+use crate::{
+    entry::Position,
+    journal::Inner,
+    medium::NotFlushed,
+    store::{control::POISON_FLUSH, segments::io_error},
+};
 use millrace_wire::{Code, Result};
 use std::{
     sync::{
@@ -140,11 +145,14 @@ impl Inner {
     }
 
     /// Flushes made by others than [`Inner::sync`], of room and of names, count like those of entries: the same pages may
-    /// be concerned, and the next flush would hear nothing of it.
-    pub(crate) fn flushed(&self, what: &str, result: std::io::Result<()>) -> Result<()> {
-        result.map_err(|error| {
-            self.close_after_failed_flush();
-            Code::FlushFailed.error(format!("{what}: {error}"))
+    /// be concerned, and the next flush would hear nothing of it. One that never began may be tried again.
+    pub(crate) fn flushed(&self, what: &str, result: std::result::Result<(), NotFlushed>) -> Result<()> {
+        result.map_err(|error| match error {
+            NotFlushed::Unopened(error) => io_error(what, &error),
+            NotFlushed::Refused(error) => {
+                self.close_after_failed_flush();
+                Code::FlushFailed.error(format!("{what}: {error}"))
+            }
         })
     }
 

@@ -9,6 +9,7 @@ use super::lock::Lock;
 use crate::{
     entry::HEADER_BYTES,
     journal::Inner,
+    medium::NotFlushed,
     store::segments::{self, FOLDER, SEGMENT_HEADER_BYTES, SEGMENTS_MAX, SPARES_MAX, io_error},
 };
 use millrace_wire::{Code, Durability, Error, Result};
@@ -206,8 +207,8 @@ impl Inner {
         if self.flushes_room() {
             let name = segments::name(segments.number(next - 1));
             match self.medium.flush_beside(&name) {
-                // Retention was faster.
-                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+                // Retention was faster, or there are no files to be had: whoever flushes the entries there flushes their room.
+                Err(NotFlushed::Unopened(_)) => {}
                 // A failure closes the journal: those who wait hear of it there.
                 result => drop(self.flushed(&name, result)),
             }

@@ -33,6 +33,14 @@ pub(crate) const RETAINED_MAX: u64 = SEGMENTS_MAX - 64;
 /// Segments that stay are looked at again when the journal has grown by one part in this many: looking means reading.
 const GROWTH_PART: u64 = 8;
 
+/// Segments that were looked at and have to stay. They are not looked at again before the tail has come to `until`.
+#[derive(Clone, Default)]
+pub(crate) struct Held {
+    until: u64,
+    segments: Range<u64>,
+    live_bytes: u64,
+}
+
 /// An entry that is to be carried forward.
 #[derive(Clone, Copy)]
 struct Live {
@@ -107,22 +115,32 @@ impl Inner {
         tail: u64,
         pending: &dyn Fn(u32, EventId) -> bool,
     ) -> Result<Option<(u64, Vec<Live>)>> {
-        if tail < self.held_until.load(Ordering::Relaxed) {
-            return Ok(None);
+        let bytes = tail - self.segments.start(due.start);
+        let mut held = Held { until: tail + bytes / GROWTH_PART, segments: due.start..due.start, live_bytes: 0 };
+        {
+            let before = self.held.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+            if tail < before.until && before.segments.start == due.start {
+                // Only what has become due since is looked at: of the others no more is live than was.
+                held = before.clone();
+            }
         }
-        let mut live_bytes = 0;
-        let mut of_first = None;
-        for number in due.clone() {
+        let mut live_in_first = None;
+        for number in held.segments.end..due.end {
             let (live, bytes) = self.live_entries(number, pending)?;
-            live_bytes += bytes;
-            let live_in_first = of_first.take().unwrap_or(live);
-            if live_bytes <= (number + 1 - due.start) * self.segments.bytes() / LIVE_PART {
+            held.live_bytes += bytes;
+            if number == due.start {
+                live_in_first = Some(live);
+            }
+            if held.live_bytes <= (number + 1 - due.start) * self.segments.bytes() / LIVE_PART {
+                let live_in_first = match live_in_first {
+                    Some(live) => live,
+                    None => self.live_entries(due.start, pending)?.0,
+                };
                 return Ok(Some((number + 1, live_in_first)));
             }
-            of_first = Some(live_in_first);
+            held.segments.end = number + 1;
         }
-        let bytes = tail - self.segments.start(due.start);
-        self.held_until.store(tail + bytes / GROWTH_PART, Ordering::Relaxed);
+        *self.held.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = held;
         Ok(None)
     }
 
