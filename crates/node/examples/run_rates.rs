@@ -1,6 +1,6 @@
 //! Prints how fast appends, dispatch and runs are on this machine; `docs/benchmarks.md` has the figures that count.
 //!
-//! `cargo run --release -p millrace-node --example rates -- FUNCTION.wasm`, where the function does nothing.
+//! `cargo run --release -p millrace-node --example run_rates -- FUNCTION.wasm`, where the function does nothing.
 
 use millrace_node::{
     AppendOptions, CreateOptions, Durability, FunctionSpec, Host, HostOptions, Namespace, NewRecord, Result, Runtime,
