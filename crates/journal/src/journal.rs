@@ -18,7 +18,7 @@ use crate::{
         flush::Flusher,
         lock::mark,
         prepare::Preparer,
-        retention::{Held, Maintained, RETAINED_MAX},
+        retention::{Held, RETAINED_MAX},
     },
 };
 use millrace_wire::{Code, Durability, Error, LogName, NamespaceId, Result};
@@ -373,27 +373,9 @@ impl Journal {
         self.0.wake();
     }
 
-    /// Drops segments that retention allows to go. `pending` says whether a run of a function is still to be done; it must know of
-    /// every DONE that is committed when it is asked.
-    pub fn maintain(&self, pending: &dyn Fn(u32, millrace_wire::EventId) -> bool) -> Result<Maintained> {
-        self.0.maintain(pending, &mut self.scan(self.tail()))
-    }
-
     /// Verifies every kept entry. `progress` is told bytes done and bytes in all.
     pub fn check(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<CheckReport> {
         self.0.check(progress)
-    }
-
-    /// The hybrid logical clock: not before any event, nor before the wall clock.
-    pub fn clock(&self) -> millrace_wire::Hlc {
-        let newest = millrace_wire::Hlc::from_bits(self.0.control.writer.hlc.load(Ordering::Relaxed));
-        newest.max(millrace_wire::Hlc::from_wall_us(self.0.medium.wall_us()))
-    }
-
-    /// How far the newest event lies ahead of the wall clock: more than a moment means that the clock was set back.
-    pub fn clock_lead(&self) -> Duration {
-        let newest = millrace_wire::Hlc::from_bits(self.0.control.writer.hlc.load(Ordering::Relaxed));
-        Duration::from_micros(newest.wall_us().saturating_sub(self.0.medium.wall_us()))
     }
 }
 

@@ -7,7 +7,7 @@ use crate::Namespace;
 use millrace_journal::{Catalog, Entry, Journal, Kind, Position, Scan};
 use millrace_wire::{Code, Error, EventId, Hlc, LogName, Name, Result};
 use serde::{Deserialize, Serialize, Serializer};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 /// Most reads and most appends that a view lists.
 const LISTED_MAX: usize = 10_000;
@@ -344,6 +344,8 @@ pub(crate) struct Pending {
     runs: BTreeMap<EventId, PendingRun>,
     /// The newest record that was passed: triggers follow theirs.
     newest: (u32, u64, Position),
+    /// Attempts of runs whose TRIGGER has not been met, because it was carried forward past them. They leave with their DONE.
+    ahead: HashMap<EventId, u32>,
 }
 
 /// What is known of a pending run.
@@ -361,7 +363,8 @@ pub(crate) struct PendingRun {
 impl Pending {
     pub fn of(journal: &Journal) -> Result<Self> {
         let newest = (0, 0, Position::default());
-        let mut pending = Self { scan: journal.scan(Position::default()), runs: BTreeMap::new(), newest };
+        let (scan, runs, ahead) = (journal.scan(Position::default()), BTreeMap::new(), HashMap::new());
+        let mut pending = Self { scan, runs, newest, ahead };
         pending.catch_up(journal.tail())?;
         Ok(pending)
     }
@@ -382,15 +385,20 @@ impl Pending {
                 Kind::Trigger => {
                     let (log, seqno) = triggering_record(&entry.payload).unwrap_or_default();
                     let record = ((self.newest.0, self.newest.1) == (log, seqno)).then_some(self.newest.2);
-                    let run = PendingRun { id: entry.id, function: entry.subject, log, seqno, attempts: 0, record };
+                    let known = self.runs.get(&entry.id).map(|run| run.attempts);
+                    let attempts = known.or_else(|| self.ahead.remove(&entry.id)).unwrap_or(0);
+                    let run = PendingRun { id: entry.id, function: entry.subject, log, seqno, attempts, record };
                     self.runs.insert(entry.id, run);
                 }
                 Kind::Fired if !entry.waits() => {
-                    if let Some(run) = self.runs.get_mut(&entry.cause) {
-                        run.attempts = run.attempts.max(entry.seqno as u32); // A run has few attempts.
-                    }
+                    let known = self.runs.get_mut(&entry.cause).map(|run| &mut run.attempts);
+                    let attempts = known.unwrap_or_else(|| self.ahead.entry(entry.cause).or_default());
+                    *attempts = (*attempts).max(entry.seqno as u32); // A run has few attempts.
                 }
-                Kind::Done => drop(self.runs.remove(&entry.cause)),
+                Kind::Done => {
+                    self.runs.remove(&entry.cause);
+                    self.ahead.remove(&entry.cause);
+                }
                 _ => {}
             }
         }

@@ -403,5 +403,39 @@ fn code_that_has_changed_is_told() {
     flip(&files[0], 0);
     let said = place.run(["namespace", "check"]);
     assert!(said.code == 1 && said.text().contains("function 'copy'"), "{said:#?}");
-    place.run(["namespace", "backup", "b"]).fails("MR3003", 1);
+}
+
+/// The journal is what cannot be made again: it is backed up though code is damaged, and what is left out is told.
+#[test]
+fn damaged_code_keeps_no_backup_from_being_made() {
+    let place = copying();
+    let code = |place: &Place| {
+        let mut files = Vec::new();
+        list(place.namespace().join("functions"), &mut files);
+        files
+    };
+    place.run(["log", "append", "in", "1"]).ok();
+    let first = code(&place);
+    flip(&first[0], 0);
+    let said = place.run(["--json", "namespace", "backup", "bad"]);
+    let made = said.object();
+    assert!(said.code == 1 && said.stderr.contains("MR2033"), "{said:#?}");
+    assert_eq!((&made["sound"], &made["lost"], &made["fault_count"]), (&json!(false), &json!([]), &json!(1)), "{made}");
+    assert_eq!(made["faults"][0]["code"], "MR3003", "{made}");
+    let text = place.run(["namespace", "backup", "worse"]).fails("MR2033", 1);
+    assert!(text.text().contains("function 'copy'"), "{text:#?}");
+    place.run(["namespace", "restore", "bad", "r"]).fails("MR2033", 1);
+    let found = place.run(["--json", "namespace", "check", "bad"]);
+    assert_eq!((found.code, &found.object()["sound"]), (1, &json!(false)), "{found:#?}");
+    object(&place, &["namespace", "check", "bad", "--salvage", "saved"]);
+    assert_eq!(object(&place, &["-n", "saved", "log", "get", "in"])["data"], "1");
+    // Another version of the function: nobody needs the damaged one any more.
+    let script = place.path().join("copy.sh");
+    let text = fs::read_to_string(&script).unwrap();
+    fs::write(&script, format!("{text}# as before\n")).unwrap();
+    place.run(["up"]).ok();
+    assert_eq!(code(&place).len(), 2 * first.len());
+    object(&place, &["namespace", "backup", "good"]);
+    object(&place, &["namespace", "restore", "good", "r"]);
+    assert_eq!(object(&place, &["-n", "r", "namespace", "check"])["sound"], json!(true));
 }

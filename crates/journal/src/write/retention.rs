@@ -1,7 +1,7 @@
 //! Retention: a segment goes when nothing needs it; the few entries of it that are still live are carried forward.
 //!
 //! Live are the records that their log still has, and what pending runs need: their triggers, the records of those, the
-//! attempts made, and the calls of streamed runs.
+//! newest attempt and what came of it, and the calls of streamed runs.
 //! The oldest segments go when no more than a quarter of them, taken together, is live; as few as that is true of. More would
 //! cost more to copy than it frees, fewer would let one log at rest, whose records fill the oldest segments, keep all that
 //! comes after. Each of them has to be due by itself: beyond `retain_bytes`, or older than `retain_age`. So the journal takes
@@ -14,7 +14,7 @@ use super::prepare::spare_name;
 use crate::{
     catalog::Catalog,
     entry::{ALIGN_BYTES, CARRIED_PREFIX_BYTES, Entry, HEADER_BYTES, Kind, Position},
-    journal::Inner,
+    journal::{Inner, Journal},
     read::scan::Scan,
     store::{
         manifest::{FunctionRow, LogRow, Manifest},
@@ -55,7 +55,7 @@ fn is_kept(catalog: &Catalog, entry: &Entry) -> bool {
         .is_some_and(|log| entry.seqno >= log.earliest() && log.index().position(entry.seqno) == entry.position.0)
 }
 
-/// What [`crate::Journal::maintain`] did.
+/// What [`Journal::maintain`] did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Maintained {
     /// Segments dropped.
@@ -66,10 +66,26 @@ pub struct Maintained {
     pub held_by_live: bool,
 }
 
+/// Whether somebody still needs a run of a function and, if one of its FIRED is asked about, that one.
+type Needed<'f> = &'f dyn Fn(u32, EventId, Option<EventId>) -> bool;
+
+impl Journal {
+    /// Drops segments that retention allows to go. `pending` says whether a run of a function is still to be done; it must know of
+    /// every DONE that is committed when it is asked.
+    pub fn maintain(&self, pending: &dyn Fn(u32, EventId) -> bool) -> Result<Maintained> {
+        self.maintain_needed(&|function, run, _| pending(function, run))
+    }
+
+    /// The same for who knows the attempts of runs: `needed` is asked with the id of a FIRED whether that one still tells
+    /// something, and without one about all else that a pending run needs.
+    pub fn maintain_needed(&self, needed: &dyn Fn(u32, EventId, Option<EventId>) -> bool) -> Result<Maintained> {
+        self.inner().maintain(needed, &mut self.scan(self.tail()))
+    }
+}
+
 impl Inner {
-    /// Drops what retention allows. `pending` says whether a run of a function is still to be done;
-    /// `since` reads what is committed from now on.
-    pub(crate) fn maintain(&self, pending: &dyn Fn(u32, EventId) -> bool, since: &mut Scan) -> Result<Maintained> {
+    /// Drops what retention allows. `since` reads what is committed from now on.
+    pub(crate) fn maintain(&self, needed: Needed<'_>, since: &mut Scan) -> Result<Maintained> {
         if self.medium.is_inherited() {
             return Err(Code::ForkedHandle.error("this process is a fork of the one that opened the namespace"));
         }
@@ -85,7 +101,7 @@ impl Inner {
             if due == first {
                 break;
             }
-            let Some((stays, live_in_first)) = self.first_to_stay(first..due, tail, pending)? else {
+            let Some((stays, live_in_first)) = self.first_to_stay(first..due, tail, needed)? else {
                 done.held_by_live = true;
                 break;
             };
@@ -93,7 +109,7 @@ impl Inner {
             for number in first..stays {
                 let live = match live_in_first.take() {
                     Some(live) => live,
-                    None => self.live_entries(number, pending)?.0,
+                    None => self.live_entries(number, needed)?.0,
                 };
                 done.carried += self.carry(&live, since, &mut ended)?;
                 let (manifest, _) = self.settled_manifest(number + 1)?;
@@ -109,12 +125,7 @@ impl Inner {
 
     /// The segment behind the oldest of those that are due that can go together, and what is live in the first of them;
     /// `None` if all have to stay for now.
-    fn first_to_stay(
-        &self,
-        due: Range<u64>,
-        tail: u64,
-        pending: &dyn Fn(u32, EventId) -> bool,
-    ) -> Result<Option<(u64, Vec<Live>)>> {
+    fn first_to_stay(&self, due: Range<u64>, tail: u64, needed: Needed<'_>) -> Result<Option<(u64, Vec<Live>)>> {
         let bytes = tail - self.segments.start(due.start);
         let mut held = Held { until: tail + bytes / GROWTH_PART, segments: due.start..due.start, live_bytes: 0 };
         {
@@ -126,7 +137,7 @@ impl Inner {
         }
         let mut live_in_first = None;
         for number in held.segments.end..due.end {
-            let (live, bytes) = self.live_entries(number, pending)?;
+            let (live, bytes) = self.live_entries(number, needed)?;
             held.live_bytes += bytes;
             if number == due.start {
                 live_in_first = Some(live);
@@ -134,7 +145,7 @@ impl Inner {
             if held.live_bytes <= (number + 1 - due.start) * self.segments.bytes() / LIVE_PART {
                 let live_in_first = match live_in_first {
                     Some(live) => live,
-                    None => self.live_entries(due.start, pending)?.0,
+                    None => self.live_entries(due.start, needed)?.0,
                 };
                 return Ok(Some((number + 1, live_in_first)));
             }
@@ -178,7 +189,7 @@ impl Inner {
     }
 
     /// The live entries of a segment and how many bytes their copies take.
-    fn live_entries(&self, number: u64, pending: &dyn Fn(u32, EventId) -> bool) -> Result<(Vec<Live>, u64)> {
+    fn live_entries(&self, number: u64, needed: Needed<'_>) -> Result<(Vec<Live>, u64)> {
         let catalog = self.cached_catalog();
         let limit = self.segments.start(number + 1);
         let (mut live, mut bytes) = (Vec::new(), 0);
@@ -197,10 +208,11 @@ impl Inner {
                     let kind = Kind::from_u8(header.kind);
                     let Some(kind @ (Kind::Append | Kind::Trigger | Kind::Fired | Kind::Call)) = kind else { continue };
                     let entry = self.entry_at(at)?;
+                    let attempt = (kind == Kind::Fired).then_some(entry.id);
                     match kind {
                         Kind::Append if is_kept(&catalog, &entry) => take(at, kind, header.span()),
                         Kind::Append => passed = Some((entry.id, at, header.span())),
-                        _ if !pending(entry.subject, entry.run()) => {}
+                        _ if !needed(entry.subject, entry.run(), attempt) => {}
                         Kind::Trigger => {
                             // A pending run needs its record, also when the record's log does not any more.
                             let record = passed.take_if(|(id, ..)| *id == entry.cause);

@@ -1,8 +1,8 @@
-//! Whether appends can go on: what the disk refuses, and whether the directory is still where it was.
+//! Whether appends can go on: what the disk refuses, whether the directory is still where it was, and what the clock says.
 
 use crate::journal::Journal;
-use millrace_wire::{Code, Error, Result};
-use std::sync::atomic::Ordering;
+use millrace_wire::{Code, Error, Hlc, Result};
+use std::{sync::atomic::Ordering, time::Duration};
 
 impl Journal {
     /// An error if the journal takes no writes any more.
@@ -35,5 +35,17 @@ impl Journal {
                 .then(|| code.error("the disk refused a process that has the namespace open, most likely its host"))
         };
         self.refusal().or_else(elsewhere)
+    }
+
+    /// The hybrid logical clock: not before any event, nor before the wall clock.
+    pub fn clock(&self) -> Hlc {
+        let newest = Hlc::from_bits(self.inner().control.writer.hlc.load(Ordering::Relaxed));
+        newest.max(Hlc::from_wall_us(self.inner().medium.wall_us()))
+    }
+
+    /// How far the newest event lies ahead of the wall clock: more than a moment means that the clock was set back.
+    pub fn clock_lead(&self) -> Duration {
+        let newest = Hlc::from_bits(self.inner().control.writer.hlc.load(Ordering::Relaxed));
+        Duration::from_micros(newest.wall_us().saturating_sub(self.inner().medium.wall_us()))
     }
 }

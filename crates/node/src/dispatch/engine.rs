@@ -284,6 +284,11 @@ impl Engine {
         self.lanes.get(&function).is_some_and(|lane| lane.contains(run))
     }
 
+    /// Whether the run is pending and this FIRED of it still counts: attempts before the newest tell nothing that it does not.
+    pub fn needs(&self, function: u32, run: EventId, fired: EventId) -> bool {
+        self.lanes.get(&function).is_some_and(|lane| lane.needs(run, fired))
+    }
+
     /// What one function is doing, for those who ask.
     pub fn view(&self, function: u32) -> Option<LaneView<'_>> {
         self.lanes.get(&function).map(Lane::view)

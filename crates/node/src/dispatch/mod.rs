@@ -271,11 +271,15 @@ impl Shared {
         // A run in an old segment that is over stays so, and `maintain` hears itself of those that end from here on: it is
         // enough to have read, once, all that was committed before it first asks.
         let folded = OnceCell::new();
-        journal.maintain(&|function, run| {
+        journal.maintain_needed(&|function, run, fired| {
             let mut state = self.state();
             let is_known = *folded.get_or_init(|| state.fold(journal.tail()).is_ok());
             // What cannot be read is not known to be done.
-            !is_known || state.engine.is_pending(function, run)
+            !is_known
+                || match fired {
+                    Some(fired) => state.engine.needs(function, run, fired),
+                    None => state.engine.is_pending(function, run),
+                }
         })?;
         Ok(())
     }

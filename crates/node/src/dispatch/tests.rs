@@ -241,6 +241,52 @@ fn retention_between_claim_and_attempt_takes_no_record_away() {
     assert_eq!(texts(&namespace), ["first"]);
 }
 
+/// Of a run that is put off again and again the journal keeps the newest attempt, and that it waits: the next host counts as before.
+#[test]
+fn retention_goes_on_behind_a_run_that_waits_for_long() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = CreateOptions {
+        durability: Durability::Memory,
+        segment_bytes: 1 << 20,
+        retain_bytes: 1 << 20,
+        ..CreateOptions::default()
+    };
+    let namespace = Namespace::create(&dir.path().join("ns"), &options).unwrap();
+    for log in ["in", "out"] {
+        namespace.create_log(&log.parse().unwrap(), 10).unwrap();
+    }
+    deploy(&namespace, "ctx.append('out', str(ctx.attempt))", |spec| spec.retries = 5);
+    namespace.append("in", b"record", AppendOptions::default()).unwrap();
+    let (journal, run) = (namespace.journal(), only_run(&namespace).id);
+    let function = journal.catalog().unwrap().function("f").unwrap().id();
+    // Two attempts failed, one was cut short, and the fourth is put off again and again.
+    while journal.tail().get() < 4 << 20 {
+        let put_off = |tx: &mut millrace_journal::Transaction<'_>| {
+            tx.fired(function, run, 4, 1)?;
+            tx.waits(function, run, 3, 1)
+        };
+        journal.commit(put_off).unwrap();
+    }
+    let first = journal.first();
+    let shared = Shared::new(namespace.clone(), None).unwrap();
+    shared.state().recover(&namespace).unwrap();
+    shared.maintain().unwrap();
+    assert!(journal.first() > first, "the journal grows for as long as the run waits");
+    let pending = crate::runs::Pending::of(journal).unwrap();
+    assert_eq!(
+        pending.of_function(function).map(|run| run.attempts).collect::<Vec<_>>(),
+        [4],
+        "what its dead letter told"
+    );
+    drop(shared);
+    let shared = Shared::new(namespace.clone(), None).unwrap();
+    shared.state().recover(&namespace).unwrap();
+    let (claim, _) = shared.claim(shared.now()).unwrap().unwrap();
+    assert_eq!((claim.runs[0].attempt, claim.runs[0].excused), (4, 1));
+    shared.run(claim).unwrap();
+    assert_eq!(texts(&namespace), ["4"]);
+}
+
 /// A function that cannot be imported as long as `broken` is there.
 fn deploy_broken(namespace: &Namespace, broken: &std::path::Path, on: &str) {
     let body = format!("pass\nif os.path.exists({broken:?}): raise ImportError('today')");

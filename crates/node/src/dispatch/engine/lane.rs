@@ -45,6 +45,8 @@ struct Started {
     trigger: Trigger,
     /// The newest FIRED that was read.
     newest: Option<EventId>,
+    /// The newest of them that began an attempt.
+    attempted: Option<EventId>,
     /// Attempts made, counting the one in progress.
     attempts: u32,
     /// Of these, how many were cut short by the end of their host.
@@ -63,6 +65,7 @@ impl Started {
         Self {
             trigger,
             newest: None,
+            attempted: None,
             attempts: 0,
             excused: 0,
             counted: false,
@@ -111,6 +114,14 @@ impl Lane {
         self.started.contains_key(&run) || self.fresh_place(run).is_some()
     }
 
+    /// Whether this FIRED of a pending run still tells something: it began the newest attempt known, or came after that.
+    pub fn needs(&self, run: EventId, fired: EventId) -> bool {
+        match self.started.get(&run) {
+            Some(started) => started.attempted <= Some(fired),
+            None => self.contains(run),
+        }
+    }
+
     pub fn trigger(&self, run: EventId) -> Option<Trigger> {
         let started = self.started.get(&run).map(|started| started.trigger);
         started.or_else(|| self.fresh_place(run).and_then(|place| self.fresh.get(place)).copied())
@@ -139,6 +150,9 @@ impl Lane {
             self.ready.insert(run);
         }
         let Some(started) = self.started.get_mut(&run) else { return };
+        if !waits {
+            started.attempted = started.attempted.max(Some(fired));
+        }
         if started.newest.is_some_and(|newest| fired <= newest) {
             return;
         }

@@ -42,6 +42,8 @@ fn what_retention_carried_forward_counts_once_wherever_it_is_met() {
     engine.triggered(0, trigger(1));
     engine.fired(0, id(1), id(11), (1, 0)); // carried, and older
     engine.recovered();
+    let needed = [10, 11, 12, 13].map(|fired| engine.needs(0, id(1), id(fired)));
+    assert_eq!((needed, engine.needs(0, id(2), id(13))), ([false, false, true, true], false));
     engine.define(0, Some(policy(1, true, None)));
     let (_, claimed) = engine.claim(0, |_| 10).unwrap();
     assert_eq!(claimed.iter().map(|c| (c.trigger.run, c.attempt)).collect::<Vec<_>>(), [(id(1), 3)]);
