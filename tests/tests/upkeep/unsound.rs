@@ -1,7 +1,7 @@
 //! Copies of a damaged namespace, copies that are damaged themselves, and the runs that damage takes.
 
 use super::{copy_as_smaller, copying, flip};
-use millrace_tests::Place;
+use millrace_tests::{Place, eventually};
 use serde_json::{Value, json};
 use std::{
     fs,
@@ -271,6 +271,36 @@ fn runs_that_damage_took_where_a_copy_begins_are_given_up() {
     assert_eq!((letters.len(), &letter["code"], &letter["seqno"]), (1, &json!("MR2032"), &json!(4)), "{letter}");
     let out = copy.records("out");
     assert_eq!(out.iter().map(|line| &line[line.len() - 1..]).collect::<String>(), "12356");
+}
+
+/// A run is pending as long as nothing proves its end; the counts say so as well, before and after it has run again.
+#[test]
+fn a_run_whose_end_is_damaged_runs_again_and_is_counted() {
+    let place = copying();
+    let host = place.serve();
+    for n in 1..=3 {
+        place.run(["log", "append", "in", &format!("a record, number {n}")]).ok();
+    }
+    place.idle();
+    host.signal("TERM");
+    assert_eq!(host.ended(), 0);
+    let segment = place.namespace().join("segments/0000000000");
+    let bytes = fs::read(&segment).unwrap();
+    let came = find(&bytes, "a record, number 2") + 1;
+    let went = came + find(&bytes[came..], "a record, number 2");
+    flip(&segment, went + 32 + 16); // In the header of the DONE behind what the run appended.
+    let host = place.serve();
+    eventually("it runs again", || place.records("out").len() == 4);
+    place.idle();
+    host.signal("TERM");
+    assert_eq!(host.ended(), 0);
+    assert_eq!(place.records("out")[3], "a record, number 2");
+    place.run(["log", "append", "in", "one more"]).ok();
+    let function = object(&place, &["function", "ls"]);
+    assert_eq!(function["pending"], 1, "{function}");
+    let _next = place.serve();
+    place.idle();
+    assert_eq!(place.records("out")[4..], ["one more"]);
 }
 
 #[test]
