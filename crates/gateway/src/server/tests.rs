@@ -104,7 +104,7 @@ fn who_is_silent_longest_makes_room_and_who_speaks_does_not() {
     let mut silent: Vec<TcpStream> = Vec::new();
     for count in 1..=MOST {
         silent.push(connect());
-        wait_for_open(count);
+        until("it is silent", || server.shared.hosted.silence.len() == count);
     }
     let mut speaks = connect();
     ask(&mut speaks, "close");
