@@ -14,6 +14,21 @@ fn namespace(dir: &std::path::Path) -> Namespace {
     namespace
 }
 
+/// One in which retention soon has something to do; its logs and their histories.
+fn small_namespace(dir: &std::path::Path, logs: &[(&str, u64)]) -> Namespace {
+    let options = CreateOptions {
+        durability: Durability::Memory,
+        segment_bytes: 1 << 20,
+        retain_bytes: 1 << 20,
+        ..CreateOptions::default()
+    };
+    let namespace = Namespace::create(&dir.join("ns"), &options).unwrap();
+    for (log, history) in logs {
+        namespace.create_log(&log.parse().unwrap(), *history).unwrap();
+    }
+    namespace
+}
+
 fn deploy(namespace: &Namespace, body: &str, adjust: impl FnOnce(&mut FunctionSpec)) {
     let source = tempfile::tempdir().unwrap();
     std::fs::write(source.path().join("f.py"), format!("import os, time\ndef run(record, ctx):\n    {body}\n"))
@@ -212,16 +227,7 @@ fn the_start_of_a_worker_is_no_attempt() {
 #[test]
 fn retention_between_claim_and_attempt_takes_no_record_away() {
     let dir = tempfile::tempdir().unwrap();
-    let options = CreateOptions {
-        durability: Durability::Memory,
-        segment_bytes: 1 << 20,
-        retain_bytes: 1 << 20,
-        ..CreateOptions::default()
-    };
-    let namespace = Namespace::create(&dir.path().join("ns"), &options).unwrap();
-    for (log, history) in [("in", 1), ("noise", 1), ("out", 10)] {
-        namespace.create_log(&log.parse().unwrap(), history).unwrap();
-    }
+    let namespace = small_namespace(dir.path(), &[("in", 1), ("noise", 1), ("out", 10)]);
     deploy(&namespace, "ctx.append('out', record.data)", |_| {});
     // The record of the first has left its log.
     for record in ["first", "second"] {
@@ -245,16 +251,7 @@ fn retention_between_claim_and_attempt_takes_no_record_away() {
 #[test]
 fn retention_goes_on_behind_a_run_that_waits_for_long() {
     let dir = tempfile::tempdir().unwrap();
-    let options = CreateOptions {
-        durability: Durability::Memory,
-        segment_bytes: 1 << 20,
-        retain_bytes: 1 << 20,
-        ..CreateOptions::default()
-    };
-    let namespace = Namespace::create(&dir.path().join("ns"), &options).unwrap();
-    for log in ["in", "out"] {
-        namespace.create_log(&log.parse().unwrap(), 10).unwrap();
-    }
+    let namespace = small_namespace(dir.path(), &[("in", 10), ("out", 10)]);
     deploy(&namespace, "ctx.append('out', str(ctx.attempt))", |spec| spec.retries = 5);
     namespace.append("in", b"record", AppendOptions::default()).unwrap();
     let (journal, run) = (namespace.journal(), only_run(&namespace).id);
