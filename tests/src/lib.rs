@@ -1,6 +1,9 @@
 //! Black-box tests: they drive the real binary, as a user would, and look only at what it prints and how it ends.
 
+mod built;
 pub mod raw;
+
+pub use built::{built, sanitized};
 
 use serde_json::Value;
 use std::{
@@ -22,23 +25,10 @@ pub const PATIENCE: Duration = Duration::from_secs(120);
 /// The longest that typing all commands of a page may take.
 pub const PAGE: Duration = Duration::from_secs(900);
 
-/// The binary: `$MILLRACE`, or the one built from this tree, which is built if need be.
+/// The binary: `$MILLRACE`, or the one that was built along with this test.
 pub fn binary() -> &'static Path {
     static BINARY: OnceLock<PathBuf> = OnceLock::new();
-    BINARY.get_or_init(|| {
-        if let Some(path) = std::env::var_os("MILLRACE") {
-            return path.into();
-        }
-        // The test runs from target/<profile>/deps.
-        let test = std::env::current_exe().expect("the test has a path");
-        let profile_dir = test.parent().and_then(Path::parent).expect("target/<profile>/deps/<test>");
-        let release = profile_dir.ends_with("release");
-        let mut cargo = Command::new(env!("CARGO"));
-        cargo.args(["build", "--quiet", "--locked", "-p", "millrace-cli"]).args(release.then_some("--release"));
-        let status = cargo.current_dir(env!("CARGO_MANIFEST_DIR")).status().expect("cargo starts");
-        assert!(status.success(), "the binary is built");
-        profile_dir.join("millrace")
-    })
+    BINARY.get_or_init(|| std::env::var_os("MILLRACE").map_or_else(|| built("millrace"), PathBuf::from))
 }
 
 /// How a command ended.

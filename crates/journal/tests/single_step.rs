@@ -13,6 +13,7 @@
 
 #![allow(unsafe_code)] // ptrace, fork and waitpid.
 
+use libtest_mimic::{Arguments, Trial};
 use millrace_journal::{CreateOptions, Durability, Journal, Kind, Log, OpenOptions, Position};
 use millrace_wire::{EventId, Result};
 use std::{
@@ -320,24 +321,29 @@ fn kill_everywhere(name: &str, operation: Operation, entries: usize, prepare: fn
     eprintln!("{name}: {} kills within {last} instructions, {:?}", moments.len(), started.elapsed());
 }
 
-type Test<'t> = &'t dyn Fn(&str);
+type Test = fn(&str);
 
 fn main() {
     pin_to_one_processor();
-    let only: Option<String> = std::env::args().skip(1).find(|word| !word.starts_with('-'));
-    let tests: [(&str, Test); 8] = [
-        ("append", &|name| kill_everywhere(name, append, 1, |_| {})),
-        ("batch", &|name| kill_everywhere(name, batch, 4, |_| {})),
-        ("trim", &|name| kill_everywhere(name, trim, 1, |_| {})),
-        ("wait", &|name| kill_everywhere(name, wait, 0, |_| {})),
-        ("define", &|name| kill_everywhere(name, define, 1, |_| {})),
-        ("switch", &|name| kill_everywhere(name, switch, 4, fill_segment)),
-        ("takeover", &|_| takeover_killed_everywhere()),
-        ("recovery", &|_| recovery_killed_everywhere()),
+    let tests: [(&'static str, Test); 8] = [
+        ("append", |name| kill_everywhere(name, append, 1, |_| {})),
+        ("batch", |name| kill_everywhere(name, batch, 4, |_| {})),
+        ("trim", |name| kill_everywhere(name, trim, 1, |_| {})),
+        ("wait", |name| kill_everywhere(name, wait, 0, |_| {})),
+        ("define", |name| kill_everywhere(name, define, 1, |_| {})),
+        ("switch", |name| kill_everywhere(name, switch, 4, fill_segment)),
+        ("takeover", |_| takeover_killed_everywhere()),
+        ("recovery", |_| recovery_killed_everywhere()),
     ];
-    for (name, test) in tests.iter().filter(|(name, _)| only.as_ref().is_none_or(|only| name.contains(only))) {
-        test(name);
-    }
+    let trial = |(name, test): (&'static str, Test)| {
+        Trial::test(name, move || {
+            test(name);
+            Ok(())
+        })
+    };
+    // One after the other, on this thread: who forks must have no other.
+    let arguments = Arguments { test_threads: Some(1), ..Arguments::from_args() };
+    libtest_mimic::run(&arguments, tests.map(trial).into()).exit();
 }
 
 /// Parent and child take turns: on one processor that is several times faster.

@@ -5,6 +5,7 @@
 
 #![allow(unsafe_code)] // The system call that ends one thread.
 
+use libtest_mimic::{Arguments, Trial};
 use millrace_threads::{Fuse, guard, spawn, watch_me};
 use std::{
     fs,
@@ -114,12 +115,24 @@ fn main() {
     if let Ok(case) = std::env::var(CASE) {
         return play(&case);
     }
-    ends_loudly("vanishes", "MR5004", "thread 'miller'");
-    ends_loudly("vanishes with the lock that all need", "MR5004", "thread 'miller'");
-    ends_loudly("a watcher vanishes", "MR5004", "thread 'millrace-guard'");
-    ends_loudly("the first thread vanishes", "MR5004", "thread 'main'");
-    ends_loudly("panics", "MR5005", "thread 'miller'");
-    ends_loudly("a task panics whose runtime goes on", "MR5005", "task 'grind'");
-    let output = run("ends");
-    assert!(output.status.success() && output.stdout.ends_with(b"all is well\n"), "{output:?}");
+    let loud = |case: &'static str, code: &'static str, who: &'static str| {
+        Trial::test(case.replace(' ', "_"), move || {
+            ends_loudly(case, code, who);
+            Ok(())
+        })
+    };
+    let trials = vec![
+        loud("vanishes", "MR5004", "thread 'miller'"),
+        loud("vanishes with the lock that all need", "MR5004", "thread 'miller'"),
+        loud("a watcher vanishes", "MR5004", "thread 'millrace-guard'"),
+        loud("the first thread vanishes", "MR5004", "thread 'main'"),
+        loud("panics", "MR5005", "thread 'miller'"),
+        loud("a task panics whose runtime goes on", "MR5005", "task 'grind'"),
+        Trial::test("threads_that_end_as_they_should_end_nothing", || {
+            let output = run("ends");
+            assert!(output.status.success() && output.stdout.ends_with(b"all is well\n"), "{output:?}");
+            Ok(())
+        }),
+    ];
+    libtest_mimic::run(&Arguments::from_args(), trials).exit();
 }

@@ -15,7 +15,7 @@ fn check(program: &Path, address: &str) {
 fn every_call_over_a_connection() {
     let place = Place::new();
     let host = place.serve_tcp(["--name", "farm"]);
-    let program = build_remote(&place, "api");
+    let program = build_remote("api");
     check(&program, &format!("mr://127.0.0.1:{}/farm", host.port()));
 }
 
@@ -23,14 +23,14 @@ fn every_call_over_a_connection() {
 fn a_directory_is_reached_through_its_host_by_a_program_without_the_local_part() {
     let place = Place::new();
     let _host = place.serve();
-    let program = build_remote(&place, "api");
+    let program = build_remote("api");
     check(&program, place.path().to_str().expect("paths are text"));
 }
 
 #[test]
 fn every_call_on_files() {
     let place = Place::new();
-    let program = build_local(&place, "api");
+    let program = build_local("api");
     check(&program, place.path().to_str().expect("paths are text"));
 }
 
@@ -38,7 +38,7 @@ fn every_call_on_files() {
 fn a_program_with_the_local_part_asks_the_host_for_documents() {
     let place = Place::new();
     let _host = place.serve();
-    let program = build_local(&place, "driver");
+    let program = build_local("driver");
     let mut driver = crate::support::Driver::start(&program, &[place.path().to_str().expect("paths are text")]);
     assert!(driver.ask("show x6c6f6773")["logs"].is_array(), "`logs`");
     assert_eq!(driver.ask("create_log x72 100"), serde_json::json!({}));

@@ -142,8 +142,7 @@ fn bytes(value: &Value) -> Vec<u8> {
 fn run(way: Way) {
     let text = std::fs::read_to_string(root().join("spec/conformance.json")).expect("the script is there");
     let script: Value = serde_json::from_str(&text).expect("the script is JSON");
-    let build = Place::empty();
-    let program = if way == Way::Files { build_local(&build, "driver") } else { build_remote(&build, "driver") };
+    let program = if way == Way::Files { build_local("driver") } else { build_remote("driver") };
     let scripts = script["scripts"].as_array().expect("a list");
     assert!(scripts.len() > 10, "the script has lost its parts");
     for script in scripts {

@@ -1,11 +1,13 @@
-//! Both fuzzers for a few seconds each, from the golden frames on. `make -C sdk/c fuzz` runs them for as long as one likes.
+//! Both fuzzers for some inputs, from the golden frames on. `make -C sdk/c fuzz` runs them for as long as one likes.
 
-use crate::support::{FUZZED, compile_with, root, sources};
+use crate::support::{FUZZED, compile, root, sources};
 use millrace_tests::{Place, end};
 use serde_json::Value;
 use std::{fs, path::PathBuf, process::Command};
 
-const SECONDS: u32 = 8;
+/// Inputs to try, and the time after which they are as many as a slow machine can try.
+const INPUTS: u64 = 200_000;
+const SECONDS_MAX: u32 = 60;
 
 /// The golden frames, as the bytes of files: `bytes` makes one or more of each.
 fn seeds(place: &Place, bytes: impl Fn(&[u8]) -> Vec<Vec<u8>>) {
@@ -27,10 +29,11 @@ fn seeds(place: &Place, bytes: impl Fn(&[u8]) -> Vec<Vec<u8>>) {
 }
 
 fn fuzz(place: &Place, name: &str, sources: &[PathBuf]) {
-    let program = compile_with(place, name, sources, &["-fsanitize=fuzzer"]);
+    let program = compile(name, sources, &["-fsanitize=fuzzer"]);
     let mut command = Command::new(program);
     command.args([
-        &format!("-max_total_time={SECONDS}"),
+        &format!("-runs={INPUTS}"),
+        &format!("-max_total_time={SECONDS_MAX}"),
         "-max_len=4096",
         "-verbosity=0",
         "-print_final_stats=1",

@@ -1,7 +1,7 @@
 //! Hosts that lie, fall silent, vanish and flood: the client ends each call in time, with a code, and stays usable.
 
 use crate::support::{Driver, build_remote, hex};
-use millrace_tests::{PATIENCE, Place};
+use millrace_tests::PATIENCE;
 use millrace_wire::{
     Durability, EventId, Hlc, NamespaceId,
     protocol::{
@@ -20,13 +20,8 @@ use std::{
 
 /// The driver, built once.
 fn driver() -> &'static PathBuf {
-    static BUILT: OnceLock<(Place, PathBuf)> = OnceLock::new();
-    let build = || {
-        let place = Place::empty();
-        let program = build_remote(&place, "driver");
-        (place, program)
-    };
-    &BUILT.get_or_init(build).1
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    BUILT.get_or_init(|| build_remote("driver"))
 }
 
 fn framed<M: Message>(request: u64, message: &M) -> Vec<u8> {

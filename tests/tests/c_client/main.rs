@@ -8,18 +8,18 @@ mod hostile;
 mod readme;
 mod support;
 
-use millrace_tests::{Place, end};
+use millrace_tests::{Place, end, sanitized};
 use std::{fmt::Write, fs, process::Command};
-use support::{compile, root, sources};
+use support::{root, sources};
 
 #[test]
 fn the_codec_reads_and_writes_the_golden_frames() {
-    let place = Place::empty();
     let mut convert = Command::new("python3");
     convert.args([root().join("sdk/c/tests/vectors.py"), root().join("spec/vectors/wire.json")]);
     let table = end(convert, b"").ok();
-    place.write("vectors.inc", table.text());
-    let program = compile(&place, "vectors", &sources(&["sdk/c/wire", "sdk/c/tests/vectors.c"]));
+    let made = [("vectors.inc", table.text().to_owned())];
+    let files = sources(&["sdk/c/wire", "sdk/c/tests/vectors.c"]);
+    let program = sanitized("vectors", &files, &root().join("sdk/c"), &made, &[]);
     let said = end(Command::new(program), b"");
     assert_eq!(said.code, 0, "{said:#?}");
 }

@@ -1,7 +1,7 @@
 //! The page about C, typed as it stands.
 
-use crate::support::{archive, root};
-use millrace_tests::{PAGE, Place, binary, end_within};
+use crate::support::root;
+use millrace_tests::{PAGE, Place, binary, built, end_within};
 use std::{fs, process::Command};
 
 #[test]
@@ -13,8 +13,8 @@ fn the_page_can_be_typed_as_it_stands() {
     let there = place.path().display().to_string();
     let typed = typed.join("\n").replace("/tmp/millrace-c", &there);
     assert!(typed.contains("libmillrace_local.a") && typed.contains(&there), "{typed}");
-    // Built before, so that the shell's time is its own.
-    archive();
+    // The page's build finds this one.
+    built("libmillrace_c.a");
     // Job control, as in the shell somebody types into; the host must not outlive the test.
     let script = format!("set -me\ntrap 'kill -9 $(jobs -p) 2>/dev/null || true' EXIT\n{typed}\n");
     let path = std::env::var("PATH").expect("there is a PATH");

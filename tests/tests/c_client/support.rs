@@ -1,16 +1,13 @@
 //! Compiling C for a test, with everything a compiler can find switched on.
 
-use millrace_tests::{PATIENCE, Place, end, wait};
+use millrace_tests::{PATIENCE, built, sanitized, wait};
 use serde_json::Value;
 use std::{
     fs,
     io::{BufRead, BufReader, Write},
     path::{Path, PathBuf},
     process::{Child, ChildStdin, Command, Stdio},
-    sync::{
-        OnceLock,
-        mpsc::{self, Receiver},
-    },
+    sync::mpsc::{self, Receiver},
     thread,
 };
 
@@ -48,48 +45,22 @@ pub const FUZZED: [&str; 8] = [
     "sdk/c/fuzz/client_fuzz.c",
 ];
 
-/// Compiles a program with clang and its sanitizers into the place.
-pub fn compile(place: &Place, name: &str, sources: &[PathBuf]) -> PathBuf {
-    compile_with(place, name, sources, &[])
-}
-
-/// The same with more arguments.
-pub fn compile_with(place: &Place, name: &str, sources: &[PathBuf], more: &[&str]) -> PathBuf {
-    let program = place.path().join(name);
-    let mut command = Command::new("clang");
-    command.args(["-std=c99", "-Wall", "-Wextra", "-Wpedantic", "-Wno-missing-field-initializers", "-Werror"]);
-    command.args(["-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-I"]);
-    command.arg(place.path()).arg("-I").arg(root().join("sdk/c")).args(sources).args(more).arg("-o").arg(&program);
-    let said = end(command, b"");
-    assert_eq!(said.code, 0, "{name} is not compiled: {}", said.stderr);
-    program
+/// A program made with clang and its sanitizers.
+pub fn compile(name: &str, sources: &[PathBuf], more: &[&str]) -> PathBuf {
+    sanitized(name, sources, &root().join("sdk/c"), &[], more)
 }
 
 /// A program of sdk/c/tests over the client that needs no Rust.
-pub fn build_remote(place: &Place, name: &str) -> PathBuf {
-    compile(place, name, &sources(&["sdk/c", "sdk/c/wire", &format!("sdk/c/tests/{name}.c")]))
-}
-
-/// The Rust part, built once. Cargo may have to wait for others that build, so no limit is set here.
-pub fn archive() -> &'static Path {
-    static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    BUILT.get_or_init(|| {
-        let test = std::env::current_exe().expect("the test has a path");
-        let profile_dir = test.parent().and_then(Path::parent).expect("target/<profile>/deps/<test>");
-        let mut cargo = Command::new(env!("CARGO"));
-        cargo.args(["build", "--quiet", "--locked", "-p", "millrace-c"]);
-        cargo.args(profile_dir.ends_with("release").then_some("--release"));
-        assert!(cargo.current_dir(root()).status().expect("cargo starts").success(), "millrace-c is built");
-        profile_dir.join("libmillrace_c.a")
-    })
+pub fn build_remote(name: &str) -> PathBuf {
+    compile(name, &sources(&["sdk/c", "sdk/c/wire", &format!("sdk/c/tests/{name}.c")]), &[])
 }
 
 /// The same program with the part that opens files.
-pub fn build_local(place: &Place, name: &str) -> PathBuf {
-    let archive = archive();
+pub fn build_local(name: &str) -> PathBuf {
+    let archive = built("libmillrace_c.a");
     let more = ["-DMILLRACE_LOCAL", archive.to_str().expect("paths are text"), "-lpthread", "-ldl", "-lm"];
     let files = sources(&["sdk/c", "sdk/c/wire", &format!("sdk/c/tests/{name}.c")]);
-    compile_with(place, &format!("{name}_local"), &files, &more)
+    compile(&format!("{name}_local"), &files, &more)
 }
 
 /// Bytes as the driver takes them.

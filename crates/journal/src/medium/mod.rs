@@ -10,7 +10,6 @@ mod view;
 
 pub use file::FileMedium;
 pub use view::ViewMedium;
-#[cfg(feature = "sim")]
 #[allow(unsafe_code)]
 pub mod sim;
 

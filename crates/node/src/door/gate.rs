@@ -66,7 +66,7 @@ pub struct Gate {
     flusher: OnceLock<Option<Thread>>,
     myself: Weak<Gate>,
     /// Sites that hold nothing, one bit each.
-    #[cfg(feature = "liar")]
+    #[cfg(debug_assertions)]
     out: std::sync::atomic::AtomicU32,
 }
 
@@ -80,23 +80,23 @@ impl Gate {
             quick: AtomicBool::new(false),
             flusher: OnceLock::new(),
             myself: myself.clone(),
-            #[cfg(feature = "liar")]
+            #[cfg(debug_assertions)]
             out: Default::default(),
         })
     }
 
     /// From now on this site holds nothing: for tests that have to see it missed.
-    #[cfg(feature = "liar")]
+    #[cfg(debug_assertions)]
     pub fn take_out(&self, site: Site) {
         self.out.fetch_or(1 << site as u32, Ordering::Relaxed);
     }
 
-    #[cfg(feature = "liar")]
+    #[cfg(debug_assertions)]
     pub(crate) fn is_out(&self, site: Site) -> bool {
         self.out.load(Ordering::Relaxed) & (1 << site as u32) != 0
     }
 
-    #[cfg(not(feature = "liar"))]
+    #[cfg(not(debug_assertions))]
     pub(crate) const fn is_out(&self, _site: Site) -> bool {
         false
     }
