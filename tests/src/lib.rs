@@ -27,6 +27,11 @@ pub const PATIENCE: Duration = Duration::from_secs(120);
 /// The longest that typing all commands of a page may take.
 pub const PAGE: Duration = Duration::from_secs(900);
 
+/// What is typed for the commands of a page: whoever reads it waits a minute for runs to end, and a test as long as they take.
+pub fn patient(typed: &str) -> String {
+    typed.replace("run wait --idle", "run wait --idle --timeout 800s")
+}
+
 /// The binary: `$MILLRACE`, or the one that was built along with this test.
 pub fn binary() -> &'static Path {
     static BINARY: OnceLock<PathBuf> = OnceLock::new();

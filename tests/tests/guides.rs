@@ -1,6 +1,6 @@
 //! The guides, typed as they stand there.
 
-use millrace_tests::{PAGE, Place, Port, binary, end_within};
+use millrace_tests::{PAGE, Place, Port, binary, end_within, patient};
 use std::{
     fs,
     path::{Path, PathBuf},
@@ -24,7 +24,8 @@ fn type_in(guide: &str) -> String {
     // The port of the page may be taken here.
     let port = Port::reserve();
     let free = format!("127.0.0.1:{port}");
-    let typed = (7171..=7173).fold(typed(guide), |text, port| text.replace(&format!("127.0.0.1:{port}"), &free));
+    let typed =
+        (7171..=7173).fold(patient(&typed(guide)), |text, port| text.replace(&format!("127.0.0.1:{port}"), &free));
     // Hosts must not outlive the test; those that a guide kills are expected to die.
     let script = format!("set -me\ntrap 'kill -9 $(jobs -p) 2>/dev/null || true' EXIT\n{typed}\nwait || true\n");
     let mut shell = Command::new("bash");

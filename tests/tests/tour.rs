@@ -1,6 +1,6 @@
 //! The tour of the README, typed as it stands there.
 
-use millrace_tests::{PAGE, Place, Port, binary, end_within};
+use millrace_tests::{PAGE, Place, Port, binary, end_within, patient};
 use std::{fs, path::Path, process::Command};
 
 /// The shell blocks of a section of the README.
@@ -20,7 +20,7 @@ fn the_tour_can_be_typed_as_it_stands() {
     // The port of the page may be taken here.
     let port = Port::reserve();
     let free = format!("127.0.0.1:{port}");
-    let typed = blocks("A tour")[1..].join("\n").replace("127.0.0.1:7070", &free);
+    let typed = patient(&blocks("A tour")[1..].join("\n")).replace("127.0.0.1:7070", &free);
     assert!(typed.contains("millrace up") && typed.contains("millrace why"), "{typed}");
     // Job control, as in the shell somebody types into; hosts must not outlive the test.
     let script = format!("set -me\ntrap 'kill -9 $(jobs -p) 2>/dev/null || true' EXIT\n{typed}\nwait\n");
