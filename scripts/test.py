@@ -140,7 +140,9 @@ def main() -> int:
     LEDGER.mkdir(parents=True, exist_ok=True)
     for report in LEDGER.glob("*.xml"):
         report.unlink()
-    os.environ["PATH"] += os.pathsep + str(Path.home() / ".cargo" / "bin")
+    # Rust of rustup before Debian's, as in the Makefile.
+    cargo = Path(os.environ.get("CARGO_HOME", Path.home() / ".cargo")) / "bin"
+    os.environ["PATH"] = f"{cargo}{os.pathsep}{os.environ['PATH']}"
     started = time.monotonic()
     steps: dict[str, tuple[float, bool]] = {}
     for step in (step for step in STEPS if step in wanted):
