@@ -65,8 +65,7 @@ impl Session {
         printed: OwnedFd,
         within: Duration,
     ) -> Result<Self> {
-        let mut wires =
-            Wires { process, channel, printed: Some(printed), inbox: Inbox::default(), outbox: Outbox::default() };
+        let mut wires = Wires::new(process, channel, printed, OUTBOX_MAX_BYTES);
         let mut output = Output::new(16 << 10);
         let hello = wires.hello(&mut output, Instant::now() + within, within);
         let hello = hello.map_err(|error| wires.explain(error, &mut output, Code::WorkerNotReady))?;
@@ -152,6 +151,11 @@ struct Wires {
 }
 
 impl Wires {
+    fn new(process: Box<dyn Process>, channel: OwnedFd, printed: OwnedFd, outbox_max_bytes: usize) -> Self {
+        let (inbox, outbox) = (Inbox::default(), Outbox::new(outbox_max_bytes));
+        Self { process, channel, printed: Some(printed), inbox, outbox }
+    }
+
     /// Handles the frames that arrived and, if the run goes on, waits for more.
     fn step(&mut self, run: &mut Run, call: &mut Call<'_>, limits: &Limits) -> Result<Option<Outcome>, Fault> {
         while !self.outbox.is_full()
@@ -189,10 +193,15 @@ impl Wires {
     /// Sends what the socket takes, then sleeps until something arrives, more can be sent, the worker ends or the
     /// deadline passes.
     fn exchange(&mut self, output: &mut Output, deadline: Instant, timeout: Duration) -> Result<(), Fault> {
+        let was_full = self.outbox.is_full();
         self.outbox.send(&self.channel)?;
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
             return Err(Code::RunTimeout.error(format!("stopped after {} ms", timeout.as_millis())).into());
+        }
+        if was_full && !self.outbox.is_full() {
+            // Frames that wait in the inbox have room for their answers now; nothing would wake a sleep for them.
+            return Ok(());
         }
         // A worker that takes no answers is not heard on, until it does or its time is over.
         let hear = if self.outbox.is_full() { PollFlags::empty() } else { PollFlags::IN };
@@ -317,8 +326,9 @@ impl Inbox {
 }
 
 /// Frames that were not sent yet.
-#[derive(Default)]
 struct Outbox {
+    /// With more than this unsent it is full.
+    max_bytes: usize,
     bytes: Vec<u8>,
     sent: usize,
     /// Where the last answer ends.
@@ -326,13 +336,17 @@ struct Outbox {
 }
 
 impl Outbox {
+    fn new(max_bytes: usize) -> Self {
+        Self { max_bytes, bytes: Vec::new(), sent: 0, answered: 0 }
+    }
+
     fn is_empty(&self) -> bool {
         self.sent == self.bytes.len()
     }
 
     /// Whether no more may be put in, so that a worker that asks without taking the answers uses no memory without end.
     fn is_full(&self) -> bool {
-        self.bytes.len() - self.sent > OUTBOX_MAX_BYTES
+        self.bytes.len() - self.sent > self.max_bytes
     }
 
     /// Whether there is an answer that was not sent, so that whoever asked cannot have it.
@@ -362,5 +376,79 @@ impl Outbox {
             self.answered = self.answered.saturating_sub(sent);
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{EventId, HostCalls, Invocation, child};
+    use rustix::{fd::BorrowedFd, net::SocketType};
+
+    /// A process that never ends: nothing is ever written to its pipe.
+    struct Immortal(OwnedFd);
+
+    impl Process for Immortal {
+        fn pidfd(&self) -> BorrowedFd<'_> {
+            self.0.as_fd()
+        }
+
+        fn end(&mut self) -> child::Ended {
+            child::Ended::Unknown
+        }
+    }
+
+    /// Answers every `get` with a record that fills the outbox of the test.
+    struct Records(u64);
+
+    const OUTBOX_BYTES: usize = 4 << 10;
+
+    impl HostCalls for Records {
+        fn append(&mut self, _: &str, _: &[u8]) -> Result<Option<u64>> {
+            Ok(None)
+        }
+
+        fn get(&mut self, _: &str, _: u64) -> Result<Vec<u8>> {
+            self.0 += 1;
+            Ok(vec![b'r'; 2 * OUTBOX_BYTES])
+        }
+
+        fn latest(&mut self, _: &str) -> Result<u64> {
+            Ok(0)
+        }
+
+        fn now_ns(&mut self) -> u64 {
+            0
+        }
+
+        fn random(&mut self, _: &mut [u8]) {}
+    }
+
+    #[test]
+    fn frames_that_waited_for_room_in_the_outbox_are_handled_once_it_is_sent() {
+        let (ours, theirs) = child::channel(SocketType::STREAM).unwrap();
+        let (alive, _keep_alive) = child::output_pipe().unwrap();
+        let (printed, _print) = child::output_pipe().unwrap();
+        let mut wires = Wires::new(Box::new(Immortal(alive)), ours, printed, OUTBOX_BYTES);
+        // The worker asks twice ahead and ends its run, all in one write. The socket takes both answers without a reader.
+        let mut asked = Vec::new();
+        for (kind, number) in [(Kind::Get, 1), (Kind::Get, 2), (Kind::Done, 1)] {
+            frame::put_head(&mut asked, kind as u8, number, 0, 0);
+        }
+        assert_eq!(rustix::io::write(&theirs, &asked), Ok(asked.len()));
+        let limits = Limits::default();
+        let mut host = Records(0);
+        let run = EventId::from_bits(1);
+        let invocation = Invocation { log: "in", seqno: 1, payload: b"", run, attempt: 1, streamed: false };
+        let mut call = Call { invocation, host: &mut host };
+        let mut run = Run::new(1, &limits);
+        let outcome = loop {
+            match wires.step(&mut run, &mut call, &limits) {
+                Ok(None) => {}
+                Ok(Some(outcome)) => break outcome,
+                Err(fault) => panic!("{}", wires.explain(fault, &mut run.output, Code::WorkerDied)),
+            }
+        };
+        assert_eq!((outcome, host.0), (Outcome::Done, 2));
     }
 }
