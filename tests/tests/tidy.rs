@@ -54,7 +54,7 @@ const STARTS: [(&str, &str); 8] = [
     // Whoever asks for something that takes long waits for it.
     ("crates/gateway/src/documents/mod.rs", "spawn_blocking("),
     ("crates/gateway/src/http/api/mod.rs", "spawn_blocking("),
-    ("crates/gateway/src/wire/waits.rs", "spawn_blocking("),
+    ("crates/gateway/src/hosted.rs", "spawn_blocking("),
 ];
 
 const FILE_LINES_MAX: usize = 800;

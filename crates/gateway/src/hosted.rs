@@ -1,13 +1,18 @@
 //! What one server serves.
 
-use crate::server::Silence;
-use millrace_node::{Door, Principal, Served};
+use crate::{http::Sample, server::Silence};
+use millrace_node::{Door, Held, Name, Principal, Served};
 use millrace_wire::{Code, Result};
 use std::{
     cell::Cell,
-    sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
+    collections::HashMap,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
+    },
     time::{Duration, Instant},
 };
+use tokio::sync::Semaphore;
 
 /// How long what the gates hold waits for a loop that has no end of work.
 const TURN_LATEST: Duration = Duration::from_millis(2);
@@ -27,9 +32,17 @@ pub struct Hosted {
     draining: AtomicBool,
     /// Connections over which nothing is asked.
     pub(crate) silence: Silence,
+    /// Work that may take very long, such as reading the whole journal or waiting for its lock. Fewer of it run at once than a
+    /// loop has threads, so that what is quick always finds one.
+    pub(crate) slow: Arc<Semaphore>,
+    /// What was last told of each namespace.
+    told: Mutex<HashMap<Name, Arc<Vec<Sample>>>>,
     /// What is counted, for metrics.
     pub counters: Counters,
 }
+
+/// Slow work that runs at once.
+const SLOW_MAX: usize = 4;
 
 /// Counted since the host started.
 #[derive(Debug, Default)]
@@ -56,7 +69,8 @@ impl Hosted {
     /// Serves these namespaces.
     pub fn new(served: Vec<Served>) -> Self {
         let (draining, silence, counters) = (AtomicBool::new(false), Silence::default(), Counters::default());
-        Self { served, started: Instant::now(), draining, silence, counters }
+        let (slow, told) = (Arc::new(Semaphore::new(SLOW_MAX)), Mutex::default());
+        Self { served, started: Instant::now(), draining, silence, slow, told, counters }
     }
 
     /// The namespaces.
@@ -75,6 +89,36 @@ impl Hosted {
             let shown: String = name.chars().take(80).flat_map(char::escape_debug).collect();
             Code::NamespaceNotServed.error(format!("no namespace '{shown}' here; there is {}", names.join(", ")))
         })
+    }
+
+    /// Defines or removes something on a thread that may wait: it makes files, reads the journal, and waits for the journal's
+    /// lock as long as a submission does.
+    pub(crate) async fn define<T: Send + Unpin + 'static>(
+        &self,
+        door: Door,
+        act: impl FnOnce(&Door) -> Held<T> + Send + 'static,
+    ) -> Result<T> {
+        let slow = self.slow.clone().acquire_owned().await;
+        let work = move || {
+            let _slow = slow;
+            door.patiently(act)
+        };
+        match tokio::task::spawn_blocking(work).await {
+            Ok(held) => held.await,
+            Err(failed) => Err(Code::HostInternal.error(failed.to_string())),
+        }
+    }
+
+    /// Keeps the numbers of a namespace that are told now, for when no newer ones can be had.
+    pub(crate) fn told(&self, name: &Name, samples: Vec<Sample>) -> Arc<Vec<Sample>> {
+        let samples = Arc::new(samples);
+        self.told.lock().unwrap_or_else(PoisonError::into_inner).insert(name.clone(), samples.clone());
+        samples
+    }
+
+    /// The numbers of a namespace that were told last.
+    pub(crate) fn last_told(&self, name: &Name) -> Arc<Vec<Sample>> {
+        self.told.lock().unwrap_or_else(PoisonError::into_inner).get(name).cloned().unwrap_or_default()
     }
 
     /// When it began.

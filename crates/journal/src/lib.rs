@@ -39,6 +39,7 @@ pub use read::{check::CheckReport, get::RecordMeta, scan::Scan};
 pub use recovery::Recovery;
 pub use store::manifest::{Ancestor, Manifest};
 pub use write::{
-    commit::{Appended, Committed, RECORD_MAX_BYTES, Transaction},
+    commit::{Appended, Committed, RECORD_MAX_BYTES, Transaction, lock_patience, lock_within},
     retention::Maintained,
+    standing::Writer,
 };

@@ -37,10 +37,12 @@ pub use deploy::{Change, Deployed};
 pub use dispatch::{HostEvent, Observer};
 pub use door::{
     Door, Served,
-    access::{Principal, Right, default_name},
+    access::{Principal, Right, default_name, is_secret},
+    blocked::{Blocked, Obstacle},
     gate::{Gate, Held},
     keys::{KEY_MAX_BYTES, KEYS_MAX},
     site::Site,
+    submit::{SUBMISSION_PATIENCE, Submitted},
     watch::Growth,
 };
 pub use host::{Holder, Host, HostOptions};

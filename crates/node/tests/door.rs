@@ -241,7 +241,15 @@ fn logs_of_the_runtime_cannot_be_written_from_outside() {
     assert_eq!(door.append("_keys", b"", DISK).wait().unwrap_err().code(), Code::LogInternal);
     assert_eq!(door.append_many(&[("_keys", b"")], DISK).wait().unwrap_err().code(), Code::LogInternal);
     assert_eq!(door.create_log("_x", 9).wait().unwrap_err().code(), Code::LogInternal);
-    assert_eq!(door.latest("_keys", None).wait().unwrap_err().code(), Code::LogNotFound, "it may be read");
+    assert_eq!(door.latest("_links", None).wait().unwrap_err().code(), Code::LogNotFound, "it may be read");
+    for refused in [
+        door.latest("_keys", None).wait().err(),
+        door.get("_keys", 1, None).wait().err(),
+        door.range("_keys", 1, 1, 1, None).wait().err(),
+        door.log("_keys", None).wait().err(),
+    ] {
+        assert_eq!(refused.expect("others' keys are not read").code(), Code::LogInternal);
+    }
 }
 
 #[test]

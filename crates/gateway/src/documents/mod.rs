@@ -21,35 +21,77 @@ use millrace_node::{Door, Held, Namespace};
 use millrace_wire::{Code, Error, Result};
 use query::segments;
 use serde::Serialize;
-use std::sync::Arc;
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+use tokio::time::timeout;
 
 /// Lists stop growing here, so that a document fits into a frame of the wire protocol.
 const TEXT_MAX_BYTES: usize = 6 << 20;
 
+/// How long the status of a namespace waits at the gate, and how long any other document does.
+const STATUS_PATIENCE: Duration = Duration::from_secs(1);
+const DOCUMENT_PATIENCE: Duration = Duration::from_secs(10);
+
 /// The document at `path_and_query`, such as `logs/raw%2Fkitchen` or `runs?state=dead`.
 ///
-/// Some are found by reading the whole journal: call it where that may take its time, or use [`show`].
-pub fn document(hosted: &Hosted, door: &Door, path_and_query: &str) -> Held<String> {
-    match Asked::parse(path_and_query) {
-        Ok(asked) => asked.answer(hosted, door),
-        Err(error) => door.refuse(error, None),
-    }
-}
-
-/// The same without holding up whoever else the event loop serves.
+/// Some are found by reading the whole journal: those are made by other threads, a few at a time, and given up when nobody
+/// waits for them any more.
 pub async fn show(hosted: &Arc<Hosted>, door: &Door, path_and_query: &str) -> Result<String> {
     let asked = match Asked::parse(path_and_query) {
         Ok(asked) => asked,
         Err(error) => return door.refuse(error, None).await,
     };
     if asked.is_quick() {
-        return asked.answer(hosted, door).await;
+        let is_status = matches!(asked, Asked::Status);
+        let held = asked.answer(hosted, door, &Wanted::default());
+        let patience = if is_status { STATUS_PATIENCE } else { DOCUMENT_PATIENCE };
+        return match timeout(patience, held).await {
+            Ok(document) => document,
+            // A disk that stalls must not keep anybody from hearing so.
+            Err(_) if is_status => text(&status::Status::of_durable(hosted, door.served())),
+            Err(_) => Err(door.blocked()),
+        };
     }
-    let (hosted, door) = (hosted.clone(), door.clone());
-    // The threads for this are few and outlive their work, so that one client's journals do not take all of the machine.
-    match tokio::task::spawn_blocking(move || asked.answer(&hosted, &door)).await {
-        Ok(held) => held.await,
+    let slow = if asked.is_slow() { Some(hosted.slow.clone().acquire_owned().await) } else { None };
+    let wanted = Wanted::default();
+    let _nobody_waits = wanted.until_dropped();
+    let (of_work, of_thread) = (hosted.clone(), door.clone());
+    let work = move || {
+        let _slow = slow;
+        asked.answer(&of_work, &of_thread, &wanted)
+    };
+    match tokio::task::spawn_blocking(work).await {
+        Ok(held) => timeout(DOCUMENT_PATIENCE, held).await.unwrap_or_else(|_| Err(door.blocked())),
         Err(failed) => Err(Code::HostInternal.error(format!("the document could not be made: {failed}"))),
+    }
+}
+
+/// Whether somebody still waits for a document.
+#[derive(Clone, Default)]
+struct Wanted(Arc<AtomicBool>);
+
+impl Wanted {
+    /// An error once nobody does.
+    fn check(&self) -> Result<()> {
+        match self.0.load(Ordering::Relaxed) {
+            false => Ok(()),
+            true => Err(Code::HostInternal.error("nobody waits for the document any more")),
+        }
+    }
+
+    fn until_dropped(&self) -> impl Sized + use<> {
+        struct Waits(Arc<AtomicBool>);
+        impl Drop for Waits {
+            fn drop(&mut self) {
+                self.0.store(true, Ordering::Relaxed);
+            }
+        }
+        Waits(self.0.clone())
     }
 }
 
@@ -78,13 +120,13 @@ impl Asked {
             [] | [""] => Asked::Summary,
             ["status"] => Asked::Status,
             ["logs"] => Asked::Logs { prefix: query.take("prefix").unwrap_or_default() },
-            ["logs", log] => Asked::Log(log.to_string()),
+            ["logs", log @ ..] => Asked::Log(log.join("/")),
             ["functions"] => Asked::Functions,
             ["functions", name] => Asked::Function(name.to_string()),
             ["runs"] => Asked::Runs(runs::filter(&mut query)?),
             ["runs", id] => Asked::Run(id.to_string()),
             ["why"] => Asked::Why(String::new()),
-            ["why", target] => Asked::Why(target.to_string()),
+            ["why", target @ ..] => Asked::Why(target.join("/")),
             ["links"] => Asked::Links,
             ["journal"] => Asked::Journal(journal::Part::of(&mut query)?),
             _ => return Err(unknown(path)),
@@ -98,15 +140,20 @@ impl Asked {
         matches!(self, Asked::Summary | Asked::Status | Asked::Log(_) | Asked::Functions | Asked::Function(_))
     }
 
-    fn answer(self, hosted: &Hosted, door: &Door) -> Held<String> {
-        door.inspect(|namespace| self.look(hosted, door, namespace))
+    /// Whether it reads the journal, all of it or much.
+    fn is_slow(&self) -> bool {
+        matches!(self, Asked::Runs(_) | Asked::Run(_) | Asked::Why(_) | Asked::Journal(_))
     }
 
-    fn look(self, hosted: &Hosted, door: &Door, namespace: &Namespace) -> Result<String> {
+    fn answer(self, hosted: &Hosted, door: &Door, wanted: &Wanted) -> Held<String> {
+        door.inspect(|namespace| self.look(hosted, door, namespace, wanted))
+    }
+
+    fn look(self, hosted: &Hosted, door: &Door, namespace: &Namespace, wanted: &Wanted) -> Result<String> {
         let name = door.served().name();
         match self {
             Asked::Summary => text(&status::Summary::of(name, namespace)?),
-            Asked::Status => text(&status::Status::of(hosted, name, namespace)),
+            Asked::Status => text(&status::Status::of(hosted, door.served())),
             Asked::Logs { prefix } => text(&logs::list(namespace, &prefix)?),
             Asked::Log(log) => text(&logs::one(namespace, &log)?),
             Asked::Functions => text(&functions::list(namespace)?),
@@ -114,7 +161,7 @@ impl Asked {
             Asked::Runs(filter) => text(&runs::list(namespace, &filter)?),
             Asked::Run(id) => text(&runs::one(namespace, &id)?),
             Asked::Why(target) => text(&runs::why(namespace, &target)?),
-            Asked::Journal(part) => text(&part.read(namespace)?),
+            Asked::Journal(part) => text(&part.read(namespace, || wanted.check())?),
             Asked::Links => text(&status::Links::of(namespace)?),
         }
     }
@@ -132,7 +179,8 @@ pub(crate) fn unknown(path: &str) -> Error {
 
 /// The name, id and size of every namespace served.
 pub(crate) fn namespaces(hosted: &Hosted, principal: millrace_node::Principal) -> Vec<Held<String>> {
-    let summary = |served: &millrace_node::Served| Asked::Summary.answer(hosted, &served.door(principal));
+    let summary =
+        |served: &millrace_node::Served| Asked::Summary.answer(hosted, &served.door(principal), &Wanted::default());
     hosted.served().iter().map(summary).collect()
 }
 

@@ -1,7 +1,7 @@
 //! How a namespace and its host are.
 
 use crate::Hosted;
-use millrace_node::{Durability, HostStatus, Name, Namespace, links::LinkView};
+use millrace_node::{Durability, HostStatus, Name, Namespace, Served, links::LinkView};
 use millrace_wire::Result;
 use serde::Serialize;
 
@@ -41,6 +41,9 @@ pub(super) struct Status {
     healthy: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     failure: Option<String>,
+    /// What the journal waits for, if it cannot go on although nothing is broken.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    blocked: Option<String>,
     first: u64,
     tail: u64,
     durable: u64,
@@ -50,8 +53,8 @@ pub(super) struct Status {
 }
 
 impl Status {
-    pub fn of(hosted: &Hosted, name: &Name, namespace: &Namespace) -> Status {
-        let journal = namespace.journal();
+    pub fn of(hosted: &Hosted, served: &Served) -> Status {
+        let (name, journal) = (served.name(), served.namespace().journal());
         let failure = journal.check_health().err().or_else(|| journal.refusal());
         Status {
             name: name.to_string(),
@@ -60,6 +63,7 @@ impl Status {
             durability: journal.durability(),
             healthy: failure.is_none(),
             failure: failure.map(|error| error.to_string()),
+            blocked: served.blocked().map(|blocked| blocked.to_string()),
             first: journal.first().get(),
             tail: journal.tail().get(),
             durable: journal.durable().get(),
@@ -67,6 +71,12 @@ impl Status {
             draining: hosted.is_draining(),
             host: host_of(hosted, name),
         }
+    }
+
+    /// The same while a flush does not end: of the journal, only what is durable counts.
+    pub fn of_durable(hosted: &Hosted, served: &Served) -> Status {
+        let status = Status::of(hosted, served);
+        Status { tail: status.durable, ..status }
     }
 }
 

@@ -9,13 +9,13 @@ use millrace_node::Principal;
 use millrace_threads::{Watched, watch_me};
 use millrace_wire::{Code, Error, Result, protocol::PREFACE};
 use std::{
-    cell::Cell,
+    cell::{Cell, RefCell},
     io,
     net::TcpListener as StdTcpListener,
     os::unix::net::UnixListener as StdUnixListener,
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
     thread::{self, JoinHandle},
     time::Duration,
@@ -32,6 +32,8 @@ use tokio::{
 const PREFACE_PATIENCE: Duration = Duration::from_secs(30);
 /// After an accept that failed for want of descriptors or memory.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// Threads of a loop for what takes longer. Only some of them are for what may take very long: see `Hosted::slow`.
+const BLOCKING_THREADS: usize = 8;
 /// Accepted connections that a loop has not taken yet.
 const QUEUE: usize = 1024;
 /// So many connections may be open beyond the bound, while silent ones that make room for them close.
@@ -45,7 +47,12 @@ const KEEPALIVE: Duration = Duration::from_secs(60);
 thread_local! {
     /// Of a thread that the runtime starts and ends.
     static WATCHED: Cell<Option<Watched>> = const { Cell::new(None) };
+    /// Of a loop's thread: what it shares with the others, its number, and how many connections it has.
+    static HERE: RefCell<Option<(Arc<Shared>, usize, Arc<AtomicUsize>)>> = const { RefCell::new(None) };
 }
+
+/// Most loops of one server.
+pub(super) const LOOPS_MAX: usize = 63;
 
 /// What the loops of a server share.
 pub(super) struct Shared {
@@ -54,38 +61,59 @@ pub(super) struct Shared {
     connections_max: usize,
     refusing: Arc<Semaphore>,
     stopped: AtomicBool,
-    /// The loop that waits for the disk by itself, [`NONE`], or [`NEVER`].
-    flushing: AtomicUsize,
+    /// The loops that may wait for the disk or for the journal now, one bit each. Never all of them: newcomers always find
+    /// one that serves them.
+    waiting: AtomicU64,
+    loops: u32,
 }
 
-/// No loop.
-const NONE: usize = usize::MAX;
-/// No loop ever: there is only one.
-const NEVER: usize = usize::MAX - 1;
+/// A loop that may wait, for as long as this lives.
+pub(crate) struct MayWait(Option<(Arc<Shared>, u64)>);
+
+impl Drop for MayWait {
+    fn drop(&mut self) {
+        if let Some((shared, bit)) = &self.0 {
+            shared.waiting.fetch_and(!bit, Ordering::SeqCst);
+        }
+    }
+}
+
+/// Whether the loop of this thread may wait now for what may take its time. One whose single connection asks for it holds up
+/// nobody else; with `others`, one that has more connections may as well. A thread that is no loop may always wait.
+pub(crate) fn may_wait(others: bool) -> Option<MayWait> {
+    HERE.with_borrow(|here| match here {
+        None => Some(MayWait(None)),
+        Some((shared, number, load)) => shared.may_wait(*number, load, others),
+    })
+}
 
 impl Shared {
     pub fn new(hosted: Arc<Hosted>, connections_max: usize, loops: usize) -> Self {
-        let flushing = if loops > 1 { NONE } else { NEVER }.into();
         let (stopping, refusing) = (Notify::new(), Arc::new(Semaphore::new(REFUSING_MAX)));
-        Self { hosted, stopping, connections_max, refusing, stopped: AtomicBool::new(false), flushing }
+        let (stopped, waiting, loops) = (AtomicBool::new(false), AtomicU64::new(0), loops.clamp(1, LOOPS_MAX) as u32);
+        Self { hosted, stopping, connections_max, refusing, stopped, waiting, loops }
+    }
+
+    fn may_wait(self: &Arc<Self>, number: usize, load: &AtomicUsize, others: bool) -> Option<MayWait> {
+        if !others && load.load(Ordering::Relaxed) != 1 {
+            return None;
+        }
+        let bit = 1 << number;
+        let waiting = self.waiting.fetch_or(bit, Ordering::SeqCst) | bit;
+        let claim = MayWait(Some((self.clone(), bit)));
+        // Whoever was given a connection just before has said so; who comes after looks at `waiting`.
+        let may = waiting.count_ones() < self.loops && (others || load.load(Ordering::SeqCst) == 1);
+        may.then_some(claim)
     }
 
     /// What loop `number` does before it sleeps: flush for all that the gates hold.
     ///
-    /// A loop with a single connection holds up nobody else and does it by itself, which spares its client two wake-ups. One
-    /// loop at a time may, so that newcomers always find another.
-    fn turn(&self, number: usize, load: &AtomicUsize) {
-        let is_alone = load.load(Ordering::Relaxed) == 1
-            && self.flushing.compare_exchange(NONE, number, Ordering::SeqCst, Ordering::Relaxed).is_ok();
-        if !is_alone {
-            return self.hosted.turn();
+    /// A loop with a single connection holds up nobody else and does it by itself, which spares its client two wake-ups.
+    fn turn(self: &Arc<Self>, number: usize, load: &AtomicUsize) {
+        match self.may_wait(number, load, false) {
+            Some(_waiting) => self.hosted.turn_alone(),
+            None => self.hosted.turn(),
         }
-        // Whoever was given a connection just before has said so; who comes after looks at `flushing`.
-        match load.load(Ordering::SeqCst) == 1 {
-            true => self.hosted.turn_alone(),
-            false => self.hosted.turn(),
-        }
-        self.flushing.store(NONE, Ordering::SeqCst);
     }
 
     /// Resolves once the server stops, or if that has begun: whoever comes just then is not overlooked.
@@ -131,7 +159,7 @@ impl EventLoop {
         let runtime = Builder::new_current_thread()
             .enable_io()
             .enable_time()
-            .max_blocking_threads(4)
+            .max_blocking_threads(BLOCKING_THREADS)
             .on_thread_park(turn)
             // These are the threads that answer what takes longer.
             .on_thread_start(|| WATCHED.set(watch_me().ok()))
@@ -140,7 +168,9 @@ impl EventLoop {
         let (shared_, stop_, load) = (shared.clone(), stop.clone(), handle.load.clone());
         let entry = runtime.handle().clone();
         let builder = thread::Builder::new().name(name);
+        let here = (shared.clone(), number, handle.load.clone());
         let thread = millrace_threads::spawn(builder, move || {
+            HERE.set(Some(here));
             shared_.hosted.turn(); // From now on the gates are driven.
             runtime.block_on(run(queue, shared_, stop_, load));
             runtime.shutdown_background();
@@ -289,16 +319,20 @@ fn hand_over(incoming: Incoming, shared: &Shared, loops: &[Handle]) {
     }
 }
 
-/// Counts one connection more for the loop with the fewest that does not wait for the disk.
+/// Counts one connection more for the loop with the fewest that does not wait for the disk or for the journal.
 fn claim<'l>(shared: &Shared, loops: &'l [Handle]) -> &'l Handle {
     loop {
-        let flushing = shared.flushing.load(Ordering::SeqCst);
-        let free = loops.iter().enumerate().filter(|(number, _)| *number != flushing);
-        let least = free.min_by_key(|(_, handle)| handle.load.load(Ordering::Relaxed));
-        let (number, least) = least.expect("one loop at most waits for the disk, and only if there are two");
+        let waiting = shared.waiting.load(Ordering::SeqCst);
+        let free = loops.iter().enumerate().filter(|(number, _)| waiting & (1 << number) == 0);
+        // For a moment it may seem that all wait: those that found no other have not said so yet.
+        let Some((number, least)) = free.min_by_key(|(_, handle)| handle.load.load(Ordering::Relaxed)) else {
+            assert!(!loops.is_empty(), "there is a loop that serves");
+            std::hint::spin_loop();
+            continue;
+        };
         // Counted here, so that of many that come at once each sees the ones before it.
         least.load.fetch_add(1, Ordering::SeqCst);
-        if shared.flushing.load(Ordering::SeqCst) != number {
+        if shared.waiting.load(Ordering::SeqCst) & (1 << number) == 0 {
             return least;
         }
         least.load.fetch_sub(1, Ordering::SeqCst);

@@ -6,8 +6,10 @@
 //! Connections share their thread: each does so much at a time and then lets the others have their turn.
 
 use super::{
-    REQUESTS_MAX, refusal,
-    requests::{Answer, Rationed, answer},
+    REQUESTS_MAX,
+    commits::Commits,
+    refusal,
+    requests::{Answer, LINKS_MAX, Rationed, answer},
     waits::Waits,
 };
 use crate::{
@@ -71,6 +73,8 @@ pub(super) struct Connection {
     input: Vec<u8>,
     pub out: Vec<u8>,
     sent: usize,
+    /// What is to be committed.
+    pub commits: Commits,
     /// Answers at the gate, and their bytes. They are released in the order in which they were committed.
     held: VecDeque<(u64, Held<Answer>, usize)>,
     held_bytes: usize,
@@ -118,6 +122,7 @@ impl Connection {
             input: Vec::new(),
             out: Vec::new(),
             sent: 0,
+            commits: Commits::default(),
             held: VecDeque::new(),
             held_bytes: 0,
             waits: Waits::default(),
@@ -145,6 +150,7 @@ impl Connection {
         self.turn = TURN_WORK;
         while self.turn > 0 {
             let before = (self.out.len(), self.sent);
+            self.poll_commits(cx);
             self.poll_held(cx);
             self.poll_waits(cx);
             // What was read and put off for want of room may go on.
@@ -171,7 +177,13 @@ impl Connection {
         if self.turn == 0 {
             return Poll::Ready(Over::Turn);
         }
-        if !self.closing && self.out.is_empty() && self.held.is_empty() && !self.accepts() && memory::is_short() {
+        if !self.closing
+            && self.out.is_empty()
+            && self.commits.is_empty()
+            && self.held.is_empty()
+            && !self.accepts()
+            && memory::is_short()
+        {
             // It has nothing to wait for but others.
             self.starve(cx);
         }
@@ -185,7 +197,8 @@ impl Connection {
 
     /// Bytes of answers that are on their way, and of requests that wait.
     fn outstanding(&self) -> usize {
-        self.out.len() - self.sent + self.held_bytes + (self.held.len() + self.waits.len()) * WAITING_BYTES
+        let waiting = self.commits.len() + self.held.len() + self.waits.len();
+        self.out.len() - self.sent + self.commits.bytes() + self.held_bytes + waiting * WAITING_BYTES
     }
 
     fn count(&mut self) {
@@ -201,7 +214,21 @@ impl Connection {
     }
 
     fn is_done(&self) -> bool {
-        self.out.is_empty() && self.held.is_empty() && self.waits.is_empty()
+        self.out.is_empty() && self.commits.is_empty() && self.held.is_empty() && self.waits.is_empty()
+    }
+
+    /// Takes what was committed, and gives up what waited for that for too long.
+    fn poll_commits(&mut self, cx: &mut Context<'_>) {
+        while self.turn > 0
+            && self.has_room()
+            && let Poll::Ready((request, held)) = self.commits.poll_next(cx)
+        {
+            self.answer(request, held);
+        }
+        while let Some(request) = self.commits.poll_overdue(cx) {
+            let blocked = self.door.as_ref().map_or_else(|| Code::JournalBlocked.error(""), Door::blocked);
+            self.reply(request, Err(blocked));
+        }
     }
 
     /// Takes what the gate has released.
@@ -254,6 +281,13 @@ impl Connection {
             self.hosted.counters.failures.fetch_add(1, Ordering::Relaxed);
         }
         let before = self.out.len();
+        let mut outcome = outcome;
+        if let Ok(Answer::Linked(_, stream)) = &mut outcome
+            && let Some(stream) = stream.take()
+            && self.inbound.len() < LINKS_MAX
+        {
+            self.inbound.insert(request, *stream);
+        }
         answer(&mut self.out, heading, outcome);
         self.work(self.out.len() - before);
         self.count();
@@ -272,6 +306,7 @@ impl Connection {
         (self.closing, self.parting, self.refused) = (true, false, true);
         self.input = Vec::new();
         (self.coming, self.starved, self.deadline) = (None, None, None);
+        self.commits = Commits::default();
         self.held.clear();
         self.held_bytes = 0;
         self.waits = Waits::default();
@@ -309,7 +344,8 @@ impl Connection {
         !self.closing
             && self.has_room()
             && self.outstanding() < most
-            && self.held.len() + self.waits.len() < REQUESTS_MAX
+            && !self.commits.is_full()
+            && self.commits.len() + self.held.len() + self.waits.len() < REQUESTS_MAX
     }
 
     fn may_take(&self) -> bool {
@@ -413,11 +449,12 @@ impl Connection {
             let max_bytes = if self.door.is_some() { FRAME_MAX_BYTES } else { HELLO_MAX_BYTES };
             match split(&bytes[used..], max_bytes) {
                 Ok(Some((frame, length))) => {
+                    let raw = &bytes[used..used + length];
                     used += length;
                     self.coming = None;
                     self.work(length);
                     self.clock = self.clock.max(frame.heading.hlc);
-                    self.request(&frame);
+                    self.request(&frame, raw);
                 }
                 Ok(None) => break,
                 Err(error) => {

@@ -33,6 +33,7 @@ use crate::{
 };
 use millrace_wire::{Code, Error, EventId, Hlc, LogName, Name, Result};
 use std::{
+    cell::Cell,
     sync::{
         Arc, MutexGuard,
         atomic::{Ordering, compiler_fence},
@@ -45,6 +46,29 @@ pub const RECORD_MAX_BYTES: u64 = 16 << 20;
 
 /// How far somebody else's clock may be ahead of ours and still be followed.
 pub const CLOCK_AHEAD_MAX: Duration = Duration::from_secs(60);
+
+thread_local! {
+    /// How long a commit of this thread waits for the lock; without a bound unless [`lock_within`] sets one.
+    static PATIENCE: Cell<Option<Duration>> = const { Cell::new(None) };
+}
+
+/// Runs `work`. A commit in it that finds the journal's lock taken by a live process waits for at most `patience`, and then
+/// fails with `JournalBlocked`; nothing is staged.
+pub fn lock_within<R>(patience: Duration, work: impl FnOnce() -> R) -> R {
+    struct Restore(Option<Duration>);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            PATIENCE.set(self.0);
+        }
+    }
+    let _restore = Restore(PATIENCE.replace(Some(patience)));
+    work()
+}
+
+/// How long a commit of this thread waits for the lock, if that is bounded: see [`lock_within`].
+pub fn lock_patience() -> Option<Duration> {
+    PATIENCE.get()
+}
 
 /// What a commit gives back.
 #[derive(Clone, Copy, Debug)]
@@ -86,7 +110,9 @@ impl Inner {
         if self.medium.is_inherited() {
             return Err(Code::ForkedHandle.error("this process is a fork of the one that opened the namespace"));
         }
-        let acquired = self.write_lock().acquire();
+        let Some(acquired) = self.write_lock().acquire_within(PATIENCE.get()) else {
+            return Err(Code::JournalBlocked.error("the journal's lock is taken"));
+        };
         let guard = WriteGuard { inner: self };
         // `applied` differs from the end of `last` only if a commit was cut short.
         if acquired == Acquired::FromDead || self.control.writer.intent.load(Ordering::Relaxed) != 0 {

@@ -12,7 +12,7 @@ use crate::medium::{Medium, SLOT_MAX, Slot};
 use std::{
     ptr,
     sync::atomic::{AtomicU32, Ordering},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 const WAITING: u32 = 1 << 31;
@@ -48,7 +48,13 @@ pub(crate) fn mark(slot: Slot, attachment: u64) -> u32 {
 impl Lock<'_> {
     #[inline]
     pub fn acquire(&self) -> Acquired {
-        if self.try_acquire(self.mark) { Acquired::Free } else { self.acquire_slowly() }
+        self.acquire_within(None).expect("without a bound it waits until it has the lock")
+    }
+
+    /// Takes the lock; `None` if somebody who lives has had it for as long as `patience`, which is unbounded if absent.
+    #[inline]
+    pub fn acquire_within(&self, patience: Option<Duration>) -> Option<Acquired> {
+        if self.try_acquire(self.mark) { Some(Acquired::Free) } else { self.acquire_slowly(patience) }
     }
 
     #[inline]
@@ -57,17 +63,21 @@ impl Lock<'_> {
     }
 
     #[cold]
-    fn acquire_slowly(&self) -> Acquired {
+    fn acquire_slowly(&self, patience: Option<Duration>) -> Option<Acquired> {
         for _ in 0..SPINS_MAX {
             if self.word.load(Ordering::Relaxed) == 0 && self.try_acquire(self.mark) {
-                return Acquired::Free;
+                return Some(Acquired::Free);
             }
             std::hint::spin_loop();
         }
+        let deadline = patience.map(|patience| Instant::now() + patience);
         loop {
+            if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+                return None;
+            }
             // Once one has slept, others may be asleep too: keep the bit, at worst for one idle wake-up.
             if self.try_acquire(self.mark | WAITING) {
-                return Acquired::Free;
+                return Some(Acquired::Free);
             }
             let seen = self.word.load(Ordering::Relaxed);
             if seen == 0 {
@@ -80,9 +90,15 @@ impl Lock<'_> {
             }
             sleep(self.word, marked, SLEEP);
             if self.take_from_dead(marked) {
-                return Acquired::FromDead;
+                return Some(Acquired::FromDead);
             }
         }
+    }
+
+    /// The slot of whoever has the lock now.
+    pub fn owner(&self) -> Option<Slot> {
+        let owner = self.word.load(Ordering::Relaxed) & !WAITING;
+        (owner != 0).then_some(owner & ((1 << SLOT_BITS) - 1))
     }
 
     /// Takes the lock if `seen` names a dead owner that still has it.

@@ -4,7 +4,22 @@ use crate::journal::Journal;
 use millrace_wire::{Code, Error, Hlc, Result};
 use std::{sync::atomic::Ordering, time::Duration};
 
+/// Who has the journal's lock at one moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Writer {
+    /// A thread of this process.
+    Own,
+    /// Another process. It holds this byte of the file `lock`.
+    Other(u32),
+}
+
 impl Journal {
+    /// Who has the journal's lock now, if anybody does: one load.
+    pub fn writer(&self) -> Option<Writer> {
+        let slot = self.inner().write_lock().owner()?;
+        Some(if slot == self.inner().slot { Writer::Own } else { Writer::Other(slot) })
+    }
+
     /// An error if the journal takes no writes any more.
     pub fn check_health(&self) -> Result<()> {
         self.inner().control.check_health()

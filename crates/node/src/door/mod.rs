@@ -8,9 +8,11 @@
 //! gate ([`gate`]).
 
 pub(crate) mod access;
+pub(crate) mod blocked;
 pub(crate) mod gate;
 pub(crate) mod keys;
 pub(crate) mod site;
+pub(crate) mod submit;
 pub(crate) mod watch;
 
 use crate::{
@@ -18,11 +20,13 @@ use crate::{
     namespace::{AppendOptions, Namespace, Receipt, Record},
 };
 use access::{Principal, Right, check};
+use blocked::{Blocked, Monitor};
 use gate::{Gate, Held};
 use millrace_journal::{Durability, Log};
 use millrace_wire::{Code, Error, Hlc, LogName, Name, Result};
 use site::Site;
 use std::sync::Arc;
+use submit::Submissions;
 use watch::{Growth, Watch};
 
 /// A namespace that a host serves under a name.
@@ -35,15 +39,19 @@ struct Inner {
     name: Name,
     namespace: Namespace,
     watch: Arc<Watch>,
+    monitor: Arc<Monitor>,
+    submissions: Submissions,
 }
 
 impl Served {
     /// Serves a namespace under this name.
     pub fn new(name: Name, namespace: Namespace) -> Result<Served> {
-        let watch = Watch::start(namespace.journal().clone())
+        let monitor = Arc::new(Monitor::new(namespace.journal().clone(), namespace.gate().clone()));
+        let watch = Watch::start(namespace.journal().clone(), monitor.clone())
             .map_err(|error| Code::HostStart.error(format!("a thread could not be started: {error}")))?;
         namespace.read_keys();
-        Ok(Served { inner: Arc::new(Inner { name, namespace, watch: Arc::new(watch) }) })
+        let (watch, submissions) = (Arc::new(watch), Submissions::default());
+        Ok(Served { inner: Arc::new(Inner { name, namespace, watch, monitor, submissions }) })
     }
 
     /// The name.
@@ -59,6 +67,17 @@ impl Served {
     /// The namespace itself, for the host's own work: nothing that comes from outside may reach it.
     pub fn namespace(&self) -> &Namespace {
         &self.inner.namespace
+    }
+
+    /// What keeps its journal from going on, if anything has for a second or longer.
+    pub fn blocked(&self) -> Option<Blocked> {
+        self.inner.monitor.blocked()
+    }
+
+    /// The same for whoever must not keep the namespace open: nothing once nobody serves it.
+    pub fn when_blocked(&self) -> impl Fn() -> Option<Blocked> + Send + use<> {
+        let inner = Arc::downgrade(&self.inner);
+        move || inner.upgrade().and_then(|inner| inner.monitor.blocked())
     }
 
     /// The namespace as `principal` may use it.

@@ -309,6 +309,7 @@ fn is_for_sender(error: &Error) -> bool {
             Code::LogNotFound
                 | Code::FunctionNotFound
                 | Code::Busy
+                | Code::JournalBlocked
                 | Code::RoomExhausted
                 | Code::DiskFull
                 | Code::ReadOnly

@@ -46,7 +46,6 @@ impl Activity {
     /// A request has begun to be answered.
     pub fn begin(self: &Arc<Self>) -> Turn {
         self.begun.fetch_add(1, Relaxed);
-        self.raw.store(false, Relaxed);
         Turn(self.clone())
     }
 
@@ -258,6 +257,10 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        // hyper flushes once it has written all that it was given: what it writes next is no part of an answer that has ended.
+        if self.activity.begun.load(Relaxed) == self.activity.ended.load(Relaxed) {
+            self.activity.raw.store(false, Relaxed);
+        }
         Pin::new(&mut self.stream).poll_flush(cx)
     }
 
