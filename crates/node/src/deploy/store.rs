@@ -6,6 +6,7 @@ use millrace_wire::{Code, Error, Result};
 use std::{
     collections::BTreeSet,
     fs::{self, File, TryLockError},
+    io::{self, ErrorKind},
     path::Path,
     time::{Duration, SystemTime},
 };
@@ -23,14 +24,18 @@ pub(crate) struct StoreLock(File);
 impl StoreLock {
     /// Waits while code is being removed.
     pub fn shared(namespace_dir: &Path) -> Result<Self> {
-        let lock = Self(Self::open(namespace_dir)?);
+        super::tree::private_dir(&namespace_dir.join(FUNCTIONS))?;
+        let lock = Self(Self::open(namespace_dir, true).map_err(|error| failed(namespace_dir, &error))?);
         lock.0.lock_shared().map_err(|error| failed(namespace_dir, &error))?;
         Ok(lock)
     }
 
-    /// Nobody else holds it; `None` if somebody does.
+    /// Nobody else holds it; `None` if somebody does, or nothing was ever deployed.
     fn alone(namespace_dir: &Path) -> Result<Option<Self>> {
-        let lock = Self(Self::open(namespace_dir)?);
+        let lock = match Self::open(namespace_dir, false) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            lock => Self(lock.map_err(|error| failed(namespace_dir, &error))?),
+        };
         match lock.0.try_lock() {
             Ok(()) => Ok(Some(lock)),
             Err(TryLockError::WouldBlock) => Ok(None),
@@ -38,12 +43,9 @@ impl StoreLock {
         }
     }
 
-    fn open(namespace_dir: &Path) -> Result<File> {
-        let store = namespace_dir.join(FUNCTIONS);
-        super::tree::private_dir(&store)?;
-        let mut options = File::options();
-        options.read(true).write(true).create(true).truncate(false);
-        options.open(store.join(LOCK)).map_err(|error| failed(namespace_dir, &error))
+    fn open(namespace_dir: &Path, create: bool) -> io::Result<File> {
+        let path = namespace_dir.join(FUNCTIONS).join(LOCK);
+        File::options().read(true).write(true).create(create).truncate(false).open(path)
     }
 }
 
@@ -54,7 +56,7 @@ impl Drop for StoreLock {
     }
 }
 
-fn failed(namespace_dir: &Path, error: &std::io::Error) -> Error {
+fn failed(namespace_dir: &Path, error: &io::Error) -> Error {
     Code::Io.error(format!("cannot lock '{}': {error}", namespace_dir.join(FUNCTIONS).join(LOCK).display()))
 }
 

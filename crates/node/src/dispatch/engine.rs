@@ -56,6 +56,8 @@ pub(crate) struct Policy {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Trigger {
     pub run: EventId,
+    /// The APPEND of that record, or of the dead letter whose record is run again.
+    pub cause: EventId,
     pub log: u32,
     pub seqno: u64,
     /// Where the record stands, if that is known.

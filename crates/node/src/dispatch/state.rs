@@ -116,7 +116,8 @@ impl State {
                 Kind::Trigger => {
                     let (log, seqno) = triggering_record(&entry.payload).unwrap_or_default();
                     let record = (self.append.0 == entry.cause).then_some(self.append.1);
-                    self.engine.triggered(entry.subject, Trigger { run: entry.id, log, seqno, record });
+                    let (run, cause) = (entry.id, entry.cause);
+                    self.engine.triggered(entry.subject, Trigger { run, cause, log, seqno, record });
                 }
                 Kind::Fired => {
                     let attempt = u32::try_from(entry.seqno).unwrap_or(u32::MAX);

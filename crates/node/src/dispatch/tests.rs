@@ -576,6 +576,55 @@ fn a_claim_from_before_a_deployment_runs_the_code_that_was_deployed() {
     assert_eq!((texts(&namespace), only_run(&namespace).attempts.len()), (vec!["new".to_owned()], 1));
 }
 
+#[test]
+fn a_run_reads_short_logs_as_of_its_snapshot_and_what_it_misses_is_journaled() {
+    let dir = tempfile::tempdir().unwrap();
+    let namespace = namespace(dir.path());
+    deploy(&namespace, "pass", |_| {});
+    for (log, history) in [("one", 1), ("few", 3)] {
+        namespace.create_log(&log.parse().unwrap(), history).unwrap();
+        for n in 1..=7 {
+            namespace.append(log, format!("{log} {n}").as_bytes(), AppendOptions::default()).unwrap();
+        }
+    }
+    let (shared, function) = unthreaded(&namespace, 1);
+    let others = namespace.clone();
+    let script =
+        Scripted(move |batch: &mut [millrace_runtime::Call<'_>], progress: &mut dyn millrace_runtime::Progress| {
+            let host = &mut *batch[0].host;
+            assert_eq!(host.latest("one").unwrap(), 7);
+            for n in 8..=20 {
+                // At first the index still knows where the record stood, then it does not.
+                for log in ["one", "few"] {
+                    others.append(log, format!("{log} {n}").as_bytes(), AppendOptions::default()).unwrap();
+                }
+                assert_eq!(host.latest("one").unwrap(), 7);
+                assert_eq!(host.get("one", 7).unwrap(), b"one 7", "with {n}");
+                for seqno in 5..=7 {
+                    assert_eq!(host.get("few", seqno).unwrap(), format!("few {seqno}").as_bytes(), "with {n}");
+                }
+            }
+            assert_eq!(host.get("few", 4).unwrap_err().code(), millrace_wire::Code::BelowHistory, "it had left before");
+            assert_eq!(host.get("few", 8).unwrap_err().code(), millrace_wire::Code::AboveTail);
+            others.trim_log(&"one".parse().unwrap(), 21).unwrap();
+            assert_eq!(host.get("one", 7).unwrap_err().code(), millrace_wire::Code::BelowHistory, "trimmed");
+            progress.ended(0, completion(millrace_runtime::Outcome::Done));
+        });
+    shared.state().runners.get_mut(&function).unwrap().idle.push(Box::new(script));
+    let (claim, _) = shared.claim(shared.now()).unwrap().unwrap();
+    shared.run(claim).unwrap();
+    let (journal, mut reads) = (namespace.journal(), Vec::new());
+    let mut scan = journal.scan(millrace_journal::Position::default());
+    while let Some(entry) = scan.next().unwrap() {
+        if entry.kind == millrace_journal::Kind::Read {
+            reads.push((entry.seqno, entry.payload.clone()));
+        }
+    }
+    reads.sort();
+    let kinds: [(u64, &[u8]); 8] = [(4, &[3]), (5, &[]), (6, &[]), (7, &[]), (7, &[]), (7, &[1]), (7, &[3]), (8, &[2])];
+    assert_eq!(reads, kinds.map(|(seqno, kind)| (seqno, kind.to_vec())));
+}
+
 /// The directory of the only code that a namespace has stored.
 fn only_code(namespace: &Namespace) -> std::path::PathBuf {
     let codes = crate::deploy::stored_codes(namespace.dir()).unwrap();

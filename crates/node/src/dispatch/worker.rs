@@ -255,7 +255,8 @@ impl Shared {
         }))
     }
 
-    /// The record that causes a run. It is found by its position, because its log may be shorter than the queue.
+    /// The record that causes a run. It is found by its position, because its log may be shorter than the queue; that of a dead
+    /// letter by the letter.
     fn record(&self, function: u32, catalog: &Catalog, claimed: &Claimed) -> Result<(LogName, Vec<u8>)> {
         let mut trigger = claimed.trigger;
         let (run, seqno) = (trigger.run, trigger.seqno);
@@ -277,8 +278,17 @@ impl Shared {
             }
         }
         let mut payload = Vec::new();
-        journal.get(log, seqno, &mut payload).map_err(|error| gone(error.to_string()))?;
-        Ok((log.name().clone(), payload))
+        let read = journal.get(log, seqno, &mut payload);
+        if read.as_ref().is_ok_and(|meta| meta.id == trigger.cause) {
+            return Ok((log.name().clone(), payload));
+        }
+        match self.namespace.record_of_letter(trigger.cause) {
+            Ok(Some(record)) => Ok(record),
+            Ok(None) => {
+                Err(gone(read.err().map_or_else(|| "another one has its place".into(), |error| error.to_string())))
+            }
+            Err(error) => Err(gone(error.to_string())),
+        }
     }
 
     /// Executes a batch and publishes it as it goes; returns how long its slowest run took.

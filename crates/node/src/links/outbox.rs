@@ -7,7 +7,12 @@ use super::{
     message::{self, Message},
     state::{PEERS_MAX, Peer, State, Stop},
 };
-use crate::{Namespace, admission::Room, definition::DEAD_LETTER_HISTORY, door::site::Site};
+use crate::{
+    Namespace,
+    admission::{self, Room},
+    definition::DEAD_LETTER_HISTORY,
+    door::site::Site,
+};
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use millrace_journal::{Appended, Log, Transaction};
 use millrace_wire::{Address, Code, EventId, LogName, Name, Result, SEGMENT_MAX_BYTES};
@@ -111,7 +116,7 @@ impl Outgoing {
             )));
         }
         message::encode(&mut self.scratch, staged.total + bytes, target, function, data);
-        let appended = tx.append(&staged.log, &self.scratch, cause, ordinal)?;
+        let appended = tx.append(&staged.log, &self.scratch, cause, admission::ordinal(room, ordinal))?;
         staged.total += bytes;
         staged.waiting += 1;
         staged.waiting_bytes += bytes;
