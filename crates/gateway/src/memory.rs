@@ -27,6 +27,12 @@ pub(crate) fn is_short() -> bool {
     LARGE_BYTES.load(Ordering::Relaxed) >= LARGE_MAX_BYTES
 }
 
+/// Whether there is no room for so many bytes more.
+#[cfg(test)]
+pub(crate) fn is_short_of<const BYTES: usize>() -> bool {
+    LARGE_BYTES.load(Ordering::Relaxed) + BYTES > LARGE_MAX_BYTES
+}
+
 /// Waits until there is room for so many bytes, for as long as that makes sense; they are not taken yet.
 pub(crate) async fn room_for(bytes: usize) -> Result<()> {
     for _ in 0..TRIES {

@@ -226,3 +226,28 @@ fn a_disk_that_takes_no_write_or_ends_no_flush_blocks_only_appends_and_is_named(
         server.stop(HANG);
     }
 }
+
+#[test]
+fn what_waits_at_the_gate_for_a_client_of_http_counts_as_memory() {
+    const RECORD_BYTES: usize = 4 << 20;
+    let disk = SimDisk::default();
+    let options = CreateOptions { segment_bytes: 32 << 20, durability: Durability::Disk, ..CreateOptions::default() };
+    let journal = Journal::create_on(disk.process(), Path::new("sim"), &options).unwrap();
+    let namespace = filled(Namespace::over(journal));
+    let in_memory = AppendOptions { durability: Some(Durability::Memory), ..AppendOptions::default() };
+    namespace.append("a", &vec![b'x'; RECORD_BYTES], in_memory).unwrap();
+    let (server, address) = serve(namespace);
+    disk.hold_flushes(true);
+    // None of these is released; together they are more than the memory that there is.
+    let path = "/v1/namespaces/farm/logs/a/records";
+    let mut asking: Vec<TcpStream> = (0..80).map(|_| connected(address)).collect();
+    for (n, stream) in asking.iter_mut().enumerate() {
+        ask(stream, "GET", &[format!("{path}/2"), format!("{path}?from=2")][n % 2], "");
+    }
+    until("memory is short", crate::memory::is_short_of::<RECORD_BYTES>);
+    disk.hold_flushes(false);
+    let answers: Vec<String> = asking.into_iter().map(|stream| rest(stream)[..12].to_owned()).collect();
+    let of = |status: &str| answers.iter().filter(|answer| answer.ends_with(status)).count();
+    assert!(of("200") > 0 && of("503") > 0 && of("200") + of("503") == answers.len(), "{answers:?}");
+    server.stop(HANG);
+}
