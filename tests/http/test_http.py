@@ -157,16 +157,16 @@ def test_a_read_waits_for_what_is_not_there_yet(host: Host) -> None:
 
 
 def test_a_log_may_have_plain_slashes_in_a_path(host: Host) -> None:
-    log = f"{host.ns}/logs/raw/plain"
-    assert requests.put(log, json={"history": 9}, timeout=PATIENCE_S).json()["log"] == "raw/plain"
+    log = f"{host.ns}/logs/plain/one"
+    assert requests.put(log, json={"history": 9}, timeout=PATIENCE_S).json()["log"] == "plain/one"
     appended = requests.post(f"{log}/records", data=b"x", timeout=PATIENCE_S)
     assert (appended.status_code, appended.json()["seqno"]) == (201, 1)
     assert get(host.url + appended.headers["location"]).content == b"x"
-    for path in ["raw/plain", "raw%2Fplain"]:
+    for path in ["plain/one", "plain%2Fone"]:
         assert get(f"{host.ns}/logs/{path}").json()["latest"] == 1
-        assert get(f"{host.ns}/logs/{path}/records").json()["log"] == "raw/plain"
+        assert get(f"{host.ns}/logs/{path}/records").json()["log"] == "plain/one"
         assert get(f"{host.ns}/logs/{path}/records/latest").content == b"x"
-    assert get(f"{host.ns}/why/raw/plain").json()["target"] == "log 'raw/plain'"
+    assert get(f"{host.ns}/why/plain/one").json()["target"] == "log 'plain/one'"
 
 
 def test_durability_is_asked_for_in_one_way_everywhere(host: Host) -> None:
@@ -313,7 +313,7 @@ def test_what_waits_for_the_disk_is_there_after_a_kill(tmp_path: object) -> None
 
 
 def test_links_are_told_and_counted(host: Host) -> None:
-    assert get(f"{host.ns}/links").json() == {"links": []}
+    assert get(f"{host.ns}/links").json() == {"links": [], "next": None}
     # Nobody listens at port 1, so the link stays behind.
     host.run("relay", "add", "out", "mr://127.0.0.1:1/far/out", "--name", "away")
     host.append("out", b"to be carried")

@@ -50,9 +50,12 @@ const KEEPALIVE: Duration = Duration::from_secs(60);
 thread_local! {
     /// Of a thread that the runtime starts and ends.
     static WATCHED: Cell<Option<Watched>> = const { Cell::new(None) };
-    /// Of a loop's thread: what it shares with the others, its number, and how many connections it has.
-    static HERE: RefCell<Option<(Arc<Shared>, usize, Arc<AtomicUsize>)>> = const { RefCell::new(None) };
+    /// Of a loop's thread.
+    static HERE: RefCell<Option<Here>> = const { RefCell::new(None) };
 }
+
+/// What a loop shares with the others, its number, and how many connections it has.
+type Here = (Arc<Shared>, usize, Arc<AtomicUsize>);
 
 /// Most loops of one server.
 pub(super) const LOOPS_MAX: usize = 63;

@@ -7,8 +7,6 @@ mod allocator;
 mod event_loop;
 mod listen;
 mod silence;
-#[cfg(test)]
-mod stalls;
 mod stream;
 mod tasks;
 #[cfg(test)]

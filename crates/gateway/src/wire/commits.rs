@@ -99,7 +99,7 @@ type Act = fn(&Door, &Frame<'_>) -> Result<Held<Answer>>;
 impl Connection {
     /// Does a request that commits: `raw` are the bytes of its frame.
     pub(super) fn commit(&mut self, door: &Door, frame: &Frame<'_>, raw: &[u8], act: Act) -> Result<()> {
-        self.commit_with(door, frame, raw, move |door, frame| act(door, frame))
+        self.commit_with(door, frame, raw, act)
     }
 
     fn commit_with(
