@@ -13,6 +13,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -46,6 +47,15 @@ def find_millrace() -> str:
     return found
 
 
+def reserved_port() -> socket.socket:
+    """A port that the system gives to nobody else meanwhile: bound and not listening, so that a host, which asks for this very
+    port and sets the same option, may bind it too."""
+    reserved = socket.socket()
+    reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    reserved.bind(("127.0.0.1", 0))
+    return reserved
+
+
 @dataclass
 class Station:
     """A namespace and its host, which comes back under the port that it had."""
@@ -53,7 +63,7 @@ class Station:
     name: str
     directory: Path
     millrace: str
-    port: int = 0
+    port: socket.socket = field(default_factory=reserved_port)
     process: subprocess.Popen | None = None
     log: list = field(default_factory=list)
 
@@ -75,12 +85,11 @@ class Station:
 
     def start(self) -> None:
         """Serves; returns when it listens."""
-        listen = ("serve", "--listen", f"127.0.0.1:{self.port}", "--name", self.name)
+        listen = ("serve", "--listen", self.listen(), "--name", self.name)
         self.process = subprocess.Popen(self.command("--json", *listen), stdout=subprocess.PIPE, text=True)
         announced = json.loads(self.process.stdout.readline() or "{}")
         if "listening" not in announced:
             raise Failed(f"{self.name}: the host did not start")
-        self.port = int(announced["listening"][0].rpartition(":")[2])
 
     def kill(self) -> None:
         """As a power cut takes it."""
@@ -93,7 +102,11 @@ class Station:
             self.process.communicate()
 
     def address(self) -> str:
-        return f"mr://127.0.0.1:{self.port}/{self.name}/{LOG}"
+        return f"mr://{self.listen()}/{self.name}/{LOG}"
+
+    def listen(self) -> str:
+        host, port = self.port.getsockname()
+        return f"{host}:{port}"
 
     def latest(self) -> int:
         return self.rows("log", "stat", LOG)[0]["latest"]

@@ -41,7 +41,7 @@ printf 'out\\t%s\\n' "$record" >&"$MILLRACE_APPEND_FD"
 class Host:
     """A running host and its namespace `farm`."""
 
-    def __init__(self, place: Path, durability: str = "memory") -> None:
+    def __init__(self, place: Path, durability: str = "memory", patience: str = "30s") -> None:
         # A namespace is served under the name of the directory that holds it.
         self.place = place = place / "farm"
         place.mkdir()
@@ -52,6 +52,7 @@ class Host:
         (place / "copy.sh").chmod(0o755)
         self.run("up")
         self.process: Optional[subprocess.Popen[str]] = None
+        self.patience = patience
         self.start()
 
     def run(self, *args: str) -> str:
@@ -63,7 +64,7 @@ class Host:
         return done.stdout
 
     def start(self) -> None:
-        command = [str(self.binary), "serve", "--listen", "127.0.0.1:0", "--drain", "100s"]
+        command = [str(self.binary), "serve", "--listen", "127.0.0.1:0", "--drain", "100s", "--patience", self.patience]
         environment = {name: value for name, value in os.environ.items() if not name.startswith("MILLRACE")}
         self.process = subprocess.Popen(
             command, cwd=self.place, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
@@ -106,6 +107,22 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
 def own_host(tmp_path: Path) -> Iterator[Host]:
     """A host that a test may stop."""
     running = Host(tmp_path)
+    yield running
+    running.stop(signal.SIGKILL)
+
+
+@pytest.fixture
+def impatient_host(tmp_path: Path) -> Iterator[Host]:
+    """A host that waits a second for the head of a request."""
+    running = Host(tmp_path, patience="3s")
+    yield running
+    running.stop(signal.SIGKILL)
+
+
+@pytest.fixture
+def patient_host(tmp_path: Path) -> Iterator[Host]:
+    """A host that gives nobody up before the test does."""
+    running = Host(tmp_path, patience="1000s")
     yield running
     running.stop(signal.SIGKILL)
 

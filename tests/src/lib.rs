@@ -1,9 +1,11 @@
 //! Black-box tests: they drive the real binary, as a user would, and look only at what it prints and how it ends.
 
 mod built;
+mod port;
 pub mod raw;
 
 pub use built::{built, sanitized};
+pub use port::Port;
 
 use serde_json::Value;
 use std::{

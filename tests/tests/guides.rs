@@ -1,9 +1,8 @@
 //! The guides, typed as they stand there.
 
-use millrace_tests::{PAGE, Place, binary, end_within};
+use millrace_tests::{PAGE, Place, Port, binary, end_within};
 use std::{
     fs,
-    net::TcpListener,
     path::{Path, PathBuf},
     process::Command,
 };
@@ -23,7 +22,8 @@ fn typed(guide: &str) -> String {
 fn type_in(guide: &str) -> String {
     let place = Place::empty();
     // The port of the page may be taken here.
-    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let port = Port::reserve();
+    let free = format!("127.0.0.1:{port}");
     let typed = (7171..=7173).fold(typed(guide), |text, port| text.replace(&format!("127.0.0.1:{port}"), &free));
     // Hosts must not outlive the test; those that a guide kills are expected to die.
     let script = format!("set -me\ntrap 'kill -9 $(jobs -p) 2>/dev/null || true' EXIT\n{typed}\nwait || true\n");

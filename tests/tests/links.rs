@@ -1,6 +1,6 @@
 //! Links between hosts: messages of functions and relays, with both hosts killed again and again.
 
-use millrace_tests::{Ended, Host, Place, end, eventually};
+use millrace_tests::{Ended, Host, Place, Port, end, eventually};
 use serde_json::{Value, json};
 use std::{
     io::{Read, Write},
@@ -19,12 +19,12 @@ use std::{
 struct Station {
     place: Place,
     host: Option<Host>,
-    port: u16,
+    port: Port,
 }
 
 impl Station {
     fn new(place: Place) -> Self {
-        let mut station = Self { place, host: None, port: 0 };
+        let mut station = Self { place, host: None, port: Port::reserve() };
         station.start();
         station
     }
@@ -35,9 +35,7 @@ impl Station {
     }
 
     fn start(&mut self) {
-        let host = Host::start(self.command());
-        self.port = host.port();
-        self.host = Some(host);
+        self.host = Some(Host::start(self.command()));
     }
 
     /// As a power cut takes it, but for the machine.
@@ -85,7 +83,7 @@ impl Station {
 
     /// A number for Prometheus.
     fn metric(&self, start: &str) -> Option<u64> {
-        let mut stream = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
+        let mut stream = TcpStream::connect(("127.0.0.1", self.port.number)).unwrap();
         stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
@@ -218,11 +216,10 @@ fn a_wiped_peer_is_told_and_the_outbox_goes_on_when_told_to() {
     let to = there.address("in");
     feed_numbers(&here, &to, 1, 5);
     eventually("they arrive", || there.latest("in") == 5);
-    let port = there.port;
+    let name = there.peer();
     there.kill();
     // While it is away, what is sent waits and says so.
     feed_numbers(&here, &to, 6, 8);
-    let name = format!("127.0.0.1_{port}_farm");
     eventually("the outbox says what is wrong", || {
         let link = here.link("outbox", &name).unwrap();
         assert!(link["error"].is_null() == link["code"].is_null(), "{link}");
@@ -230,7 +227,7 @@ fn a_wiped_peer_is_told_and_the_outbox_goes_on_when_told_to() {
         link["code"] == "MR6072" && link["lag_records"] == 3
     });
     let anew = Place::new();
-    let mut there = Station { place: anew, host: None, port };
+    let mut there = Station { place: anew, host: None, port: there.port };
     there.log("in");
     there.start();
     eventually("the link stops", || here.link("outbox", &name).unwrap()["state"] == "stopped");

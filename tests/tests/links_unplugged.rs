@@ -21,8 +21,10 @@ use std::{
 
 /// Where the forwarder of each side listens on the cable.
 const CABLE_PORT: u16 = 7070;
+/// Of the hosts: a link waits a third of it for a sign of the other one.
+const PATIENCE: &str = "6s";
 /// Longer than a link waits for an answer.
-const LONG: Duration = Duration::from_secs(13);
+const LONG: Duration = Duration::from_secs(3);
 const SHORT: Duration = Duration::from_millis(700);
 
 /// Runs a command that sets something up, and has to work.
@@ -191,8 +193,8 @@ impl Station {
         for log in ["raw", "in"] {
             place.run(["log", "create", log, "--history", "1000000"]).ok();
         }
-        let command =
-            place.command(["--json", "serve", "--listen", "127.0.0.1:0", "--name", "farm", "--drain", "100s"]);
+        let mut command = place.command(["--json", "serve", "--listen", "127.0.0.1:0", "--name", "farm"]);
+        command.args(["--drain", "100s", "--patience", PATIENCE]);
         let host = Host::start(network.command(&command));
         let cable = SocketAddr::from((network.address, CABLE_PORT));
         let inward = Forwarder::start(network, cable, SocketAddr::from((Ipv4Addr::LOCALHOST, host.port())));

@@ -106,7 +106,7 @@ fn a_tail_prints_what_comes_until_it_is_idle() {
     let prints_all = |idle: &&str| {
         let place = place_with("a");
         let tail = {
-            let command = place.command(["log", "tail", "a", "--raw", "--until-idle", idle]);
+            let command = place.command(["log", "tail", "a", "--from", "1", "--raw", "--until-idle", idle]);
             std::thread::spawn(move || end(command, b""))
         };
         for n in 0..20 {

@@ -1,7 +1,7 @@
 //! The tour of the README, typed as it stands there.
 
-use millrace_tests::{PAGE, Place, binary, end_within};
-use std::{fs, net::TcpListener, path::Path, process::Command};
+use millrace_tests::{PAGE, Place, Port, binary, end_within};
+use std::{fs, path::Path, process::Command};
 
 /// The shell blocks of a section of the README.
 fn blocks(section: &str) -> Vec<String> {
@@ -18,7 +18,8 @@ fn the_tour_can_be_typed_as_it_stands() {
     let place = Place::empty();
     // The first block builds the binary and goes to an empty directory; both are done.
     // The port of the page may be taken here.
-    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let port = Port::reserve();
+    let free = format!("127.0.0.1:{port}");
     let typed = blocks("A tour")[1..].join("\n").replace("127.0.0.1:7070", &free);
     assert!(typed.contains("millrace up") && typed.contains("millrace why"), "{typed}");
     // Job control, as in the shell somebody types into; hosts must not outlive the test.

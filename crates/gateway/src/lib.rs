@@ -15,9 +15,11 @@ mod hosted;
 mod http;
 mod links;
 mod memory;
+mod patience;
 mod server;
 mod wire;
 
 pub use hosted::Hosted;
 pub use links::Linker;
+pub use patience::set_patience;
 pub use server::{Bound, Listen, SOCKET, Server, ServerOptions};

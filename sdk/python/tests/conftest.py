@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -75,10 +76,21 @@ def host(binary: Path) -> Iterator[Callable[..., Host]]:
             process.communicate()
 
 
+@pytest.fixture
+def port() -> Iterator[int]:
+    """A port for hosts that follow each other; the system gives it to nobody else meanwhile."""
+    with socket.socket() as reserved:
+        # Bound and not listening: whoever sets the same option and asks for this very port, as a host does, may bind it too.
+        reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        reserved.bind(("127.0.0.1", 0))
+        number: int = reserved.getsockname()[1]
+        yield number
+
+
 def patiently(expected: object, read: Callable[[float], object]) -> None:
     """Reads with a timeout that grows, until the machine is fast enough for what comes before it."""
     found: object = None
-    for timeout in (0.3, 3.0, 30.0):
+    for timeout in (0.3, 3.0, 30.0, 90.0):
         found = read(timeout)
         if found == expected:
             return

@@ -71,8 +71,10 @@ def test_more_tails_than_threads_do_not_stop_anybody(place: str) -> None:
 
         tails = [asyncio.create_task(first()) for _ in range(48)]
         waits = [asyncio.create_task(ns.get("raw", 1, wait=120)) for _ in range(8)]
-        await asyncio.sleep(0.3)
-        await ns.append("raw", 7)
+        # A tail brings what comes after it began, and each begins when it can.
+        while not all(tail.done() for tail in tails):
+            await ns.append("raw", 7)
+            await asyncio.sleep(0.3)
         assert await asyncio.gather(*tails) == [7] * 48
         assert [wait.seqno for wait in await asyncio.gather(*waits)] == [1] * 8
 
@@ -82,7 +84,7 @@ def test_more_tails_than_threads_do_not_stop_anybody(place: str) -> None:
 def test_a_tail_ends_at_its_timeout_and_when_it_is_cancelled(place: str) -> None:
     async def test(ns: millrace.AsyncNamespace) -> None:
         await ns.append_many([("raw", i) for i in range(600)])
-        for timeout in (0.3, 3, 30):  # At one of them this machine is fast enough.
+        for timeout in (0.3, 3, 30, 90):  # At one of them this machine is fast enough.
             if len([record async for record in ns.tail("raw", 1, timeout=timeout)]) == 600:
                 break
         else:
@@ -107,7 +109,7 @@ def test_a_log_of_values(place: str) -> None:
         assert await log.append([1]) == 1 and await log.append_many([2, 3]) == [2, 3]
         assert (await log.get(1)).value == [1]
         assert [entry.value async for entry in log.range()] == [[1], 2, 3]
-        for timeout in (0.2, 3, 30):
+        for timeout in (0.2, 3, 30, 90):
             read = [entry.value async for entry in log.tail(2, timeout=timeout)]
             if read == [2, 3]:
                 break
@@ -134,7 +136,7 @@ def test_it_can_be_awaited_and_says_when_it_is_closed(place: str) -> None:
 def test_closing_ends_what_waits(place: str) -> None:
     async def main() -> None:
         ns = await millrace.aopen(place)
-        waits = [asyncio.create_task(ns.get("raw", 1, wait=5)) for _ in range(3)]
+        waits = [asyncio.create_task(ns.get("raw", 1, wait=600)) for _ in range(3)]
         await asyncio.sleep(0.2)
         await ns.close()
         for wait in waits:
@@ -146,7 +148,7 @@ def test_closing_ends_what_waits(place: str) -> None:
 
 def test_a_cancelled_request_disturbs_no_other(place: str) -> None:
     async def test(ns: millrace.AsyncNamespace) -> None:
-        wait = asyncio.create_task(ns.get("raw", 1, wait=20))
+        wait = asyncio.create_task(ns.get("raw", 1, wait=600))
         await asyncio.sleep(0.1)
         wait.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -165,11 +167,11 @@ def test_thousands_are_in_flight_over_one_connection(place: str) -> None:
 
 
 def test_a_host_that_goes_away_is_told_and_found_again(
-    tmp_path: Path, host: Callable[..., Host]
+    tmp_path: Path, host: Callable[..., Host], port: int
 ) -> None:
     with millrace.create(tmp_path / "ns", durability="memory") as namespace:
         namespace.create_log("raw")
-        first = host(namespace)
+        first = host(namespace, f"127.0.0.1:{port}")
 
         async def main() -> None:
             async with millrace.aopen(first.address) as ns:
@@ -179,7 +181,7 @@ def test_a_host_that_goes_away_is_told_and_found_again(
                 with pytest.raises(millrace.Unavailable):
                     for _ in range(100):
                         await ns.append("raw", b"lost")
-                host(namespace, first.address.split("/")[2])
+                host(namespace, f"127.0.0.1:{port}")
                 assert (await ns.get("raw", 1)).data == b"1"
                 assert await ns.append("raw", b"2") == 2
 

@@ -3,11 +3,10 @@
 use millrace_client::{
     AppendOptions, Client, Options, Place as Address, Resilient, TailOptions, Wait, blocking, blocking::Pipeline,
 };
-use millrace_tests::{Host, PATIENCE, Place, eventually};
+use millrace_tests::{Host, PATIENCE, Place, Port, eventually};
 use millrace_wire::Code;
 use std::{
     collections::HashSet,
-    net::TcpListener,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -31,7 +30,7 @@ fn start() -> (Place, Host, Address) {
 /// A host on a port that it keeps over restarts.
 struct Mortal {
     place: Place,
-    port: u16,
+    port: Port,
     host: Option<Host>,
 }
 
@@ -39,8 +38,7 @@ impl Mortal {
     fn new() -> Self {
         let place = Place::new();
         place.run(["log", "create", "raw", "--history", "100000"]).ok();
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let mut mortal = Self { place, port, host: None };
+        let mut mortal = Self { place, port: Port::reserve(), host: None };
         mortal.live();
         mortal
     }
@@ -75,7 +73,7 @@ fn every_append_happens_once_however_often_the_host_dies() {
     const RECORDS: u64 = 400;
     const DEATHS: u64 = 5;
     let mut mortal = Mortal::new();
-    let resilient = Resilient::new(farm(mortal.port), patient());
+    let resilient = Resilient::new(farm(mortal.port.number), patient());
     let done = Arc::new(AtomicU64::new(0));
     let runtime = runtime(2);
     let mut writers = Vec::new();
@@ -121,7 +119,7 @@ fn every_append_happens_once_however_often_the_host_dies() {
 fn a_blocking_tail_goes_on_where_it_was_when_the_host_comes_back() {
     const RECORDS: u64 = 600;
     let mut mortal = Mortal::new();
-    let client = blocking::Client::connect(&farm(mortal.port), &patient()).unwrap();
+    let client = blocking::Client::connect(&farm(mortal.port.number), &patient()).unwrap();
     let seen = Arc::new(AtomicU64::new(0));
     let (count, following) = (seen.clone(), client.clone());
     let follower = thread::spawn(move || {
@@ -251,7 +249,7 @@ fn a_slow_reader_gets_every_large_record() {
 #[test]
 fn a_tail_knows_which_log_it_follows_before_the_first_record_comes() {
     let mut mortal = Mortal::new();
-    let resilient = Resilient::new(farm(mortal.port), patient());
+    let resilient = Resilient::new(farm(mortal.port.number), patient());
     let runtime = runtime(0);
     let mut tail = runtime.block_on(resilient.tail("raw", 1, TailOptions::default())).unwrap();
     eventually("the tail stands somewhere", || {

@@ -126,7 +126,7 @@ impl Storm {
         let mut chance = Chance(seed);
         let turns = records / 20;
         let there = Arc::new(Site::new("there"));
-        let link = Link::start(SocketAddr::from((Ipv4Addr::LOCALHOST, there.port)));
+        let link = Link::start(SocketAddr::from((Ipv4Addr::LOCALHOST, there.port.number)));
         let here = Arc::new(Site::new("here"));
         let durabilities = ["disk", "memory"];
         functions::deploy_there(&there.place, durabilities[chance.below(2)], records);

@@ -1,16 +1,15 @@
 //! A host under a supervisor that starts it again whenever it has ended, at once.
 
 use super::{Trouble, thread_exit, watch::Weight};
-use millrace_tests::{PATIENCE, Place};
+use millrace_tests::{PATIENCE, Place, Port};
 use std::{
     fs::{self, File},
     io::{BufRead, BufReader},
-    net::TcpListener,
     os::unix::process::ExitStatusExt,
     process::{Child, Command, Stdio},
     sync::{
         Arc, Mutex, MutexGuard,
-        atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering::SeqCst},
+        atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
         mpsc,
     },
     thread::{self, JoinHandle},
@@ -20,7 +19,7 @@ use std::{
 pub struct Site {
     pub name: &'static str,
     pub place: Place,
-    pub port: u16,
+    pub port: Port,
     state: Mutex<State>,
     over: AtomicBool,
     pub lives: AtomicU64,
@@ -35,22 +34,9 @@ struct State {
     doom: Option<String>,
 }
 
-/// A port that no connection is given by the system; another each time.
-fn free_port() -> u16 {
-    static NEXT: AtomicU16 = AtomicU16::new(0);
-    let first = 20_000 + (std::process::id() % 10_000) as u16;
-    loop {
-        let port = first + NEXT.fetch_add(1, SeqCst);
-        assert!(port < 32_000, "no port is free");
-        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
-            return port;
-        }
-    }
-}
-
 impl Site {
     pub fn new(name: &'static str) -> Site {
-        let (place, port) = (Place::empty(), free_port());
+        let (place, port) = (Place::empty(), Port::reserve());
         Site { name, place, port, state: Mutex::default(), over: false.into(), lives: 0.into() }
     }
 
@@ -137,7 +123,6 @@ impl Site {
             return match doom {
                 Some(_) => Ok(()),
                 None if self.over.load(SeqCst) => Ok(()),
-                // A connection of ours, from the system's range of ports, cannot be in the way; another process may.
                 None => Err(format!("it ended by itself {how}")),
             };
         }

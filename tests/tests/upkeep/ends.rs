@@ -2,15 +2,24 @@
 
 use super::copying;
 use millrace_client::{AppendOptions, Options, TailOptions, Wait, blocking};
-use millrace_tests::{Host, Place, end, eventually, raw};
+use millrace_tests::{Host, Place, Port, end, eventually, raw, wait};
 use millrace_wire::protocol::{Failure, Get, Message, Records, Tail};
-use std::{fs, fs::File, path::PathBuf};
+use std::{
+    fs,
+    fs::File,
+    io::{BufRead, BufReader},
+    path::PathBuf,
+    process::Stdio,
+};
 
 /// A host on a port of its own whose standard error goes to a file.
 fn host(place: &Place) -> (Host, PathBuf) {
+    host_at(place, "127.0.0.1:0")
+}
+
+fn host_at(place: &Place, address: &str) -> (Host, PathBuf) {
     let said = place.path().join("stderr");
-    let mut command =
-        place.command(["--json", "serve", "--listen", "127.0.0.1:0", "--drain", "100s", "--name", "farm"]);
+    let mut command = place.command(["--json", "serve", "--listen", address, "--drain", "100s", "--name", "farm"]);
     command.stderr(File::create(&said).unwrap());
     (Host::start(command), said)
 }
@@ -24,20 +33,21 @@ fn a_signal_ends_a_host_with_tails_connections_and_links_and_the_next_one_needs_
     place.run(["log", "append", "far", "x"]).ok();
     let (served, said) = host(&place);
     let address = format!("mr://127.0.0.1:{}/farm", served.port());
-    let tail = {
-        let command = place.command(["-n", &address, "log", "tail", "out", "--follow"]);
-        std::thread::spawn(move || end(command, b""))
-    };
+    let mut tail = place.command(["-n", &address, "log", "tail", "out", "--from", "1", "--follow"]);
+    let mut tail = tail.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut printed = BufReader::new(tail.stdout.take().unwrap()).lines().map(Result::unwrap);
     let lines: String = (0..50).map(|n| format!("{n}\n")).collect();
     end(place.command(["-n", &address, "log", "append", "in", "--lines", "--quiet"]), lines.as_bytes()).ok();
     place.idle();
+    printed.next().expect("it follows");
     let epoch = |place: &Place| place.run(["--json", "namespace", "check"]).ok().object()["epoch"].clone();
     let before = epoch(&place);
     served.signal("TERM");
     assert_eq!(served.ended(), 0);
-    let tail = tail.join().unwrap();
-    assert!(tail.text().lines().count() == 50, "every record that was there came before the end: {tail:#?}");
-    assert!(!tail.stderr.contains("panicked"), "{tail:#?}");
+    assert_eq!(printed.count(), 49, "every record that was there came before the end");
+    wait(&mut tail, "the tail");
+    let tail = std::io::read_to_string(tail.stderr.unwrap()).unwrap();
+    assert!(!tail.contains("panicked"), "{tail}");
     let said = fs::read_to_string(said).unwrap();
     assert!(said.contains("SIGTERM: stopping;") && said.contains("again to stop at once"), "{said}");
     assert_eq!(place.records("out").len(), 50);
@@ -114,8 +124,8 @@ fn clients_are_told_that_the_host_stops() {
 #[test]
 fn clients_go_on_at_the_next_host_when_one_stops_cleanly() {
     let place = copying();
-    let (served, _) = host(&place);
-    let port = served.port();
+    let port = Port::reserve();
+    let (served, _) = host_at(&place, &format!("127.0.0.1:{port}"));
     let there: millrace_client::Place = format!("mr://127.0.0.1:{port}/farm").parse().unwrap();
     let options = Options { reconnect_ms: 120_000, ..Options::default() };
     let client = blocking::Client::connect(&there, &options).unwrap();
@@ -129,9 +139,7 @@ fn clients_go_on_at_the_next_host_when_one_stops_cleanly() {
     served.signal("TERM");
     assert_eq!(served.ended(), 0);
     assert_eq!(waits.join().unwrap().code().id(), "MR6053", "the reason, and not a torn connection");
-    let mut command = place.command(["--json", "serve", "--name", "farm", "--drain", "100s", "--listen"]);
-    command.arg(format!("127.0.0.1:{port}"));
-    let _next = Host::start(command);
+    let _next = host_at(&place, &format!("127.0.0.1:{port}"));
     client.append("in", b"2", AppendOptions { key: Some("two"), ..AppendOptions::default() }).unwrap();
     assert_eq!(following.join().unwrap().data, b"2", "the tail went on");
     assert_eq!(client.latest("in", 0, Wait::default()).unwrap(), 2);

@@ -14,6 +14,9 @@ pub struct ServeArgs {
     /// How long running functions and requests may take to finish after the first signal
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = units::parse_duration)]
     pub drain: Duration,
+    /// How long a client may take over the rest of a request, or over a good part of its answer
+    #[arg(long, hide = true, value_name = "DURATION", default_value = "30s", value_parser = units::parse_duration)]
+    pub patience: Duration,
 }
 
 #[derive(Debug, clap::Args)]

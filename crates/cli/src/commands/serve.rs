@@ -34,6 +34,7 @@ const ROOM_MOST: Duration = Duration::from_secs(5);
 
 pub fn run(args: &ServeArgs, global: &Global, out: &mut Out) -> Outcome {
     out.become_host()?;
+    millrace_gateway::set_patience(args.patience);
     let stop = on_signals(Some(args.drain))?;
     let (observer, troubles) = observe(true);
     let Some((namespaces, serving)) = start(args, global, &observer, &stop, out.json())? else { return Ok(()) };

@@ -1,6 +1,6 @@
 //! A connection to another host, as a link uses it: blocking, with a bound on every wait.
 
-use crate::wire::SOFTWARE;
+use crate::{patience, wire::SOFTWARE};
 use millrace_wire::{
     Code, Error, Hlc, Peer, Result,
     protocol::{
@@ -25,10 +25,6 @@ const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
 const DIAL_PATIENCE: Duration = Duration::from_secs(30);
 /// Attempts that may hang at once, of all links.
 const DIALLING_MAX: usize = 64;
-/// A host that has not said anything for this long is asked whether it is there.
-const PING_AFTER: Duration = Duration::from_secs(3);
-/// A host that has not said anything for this long is given up.
-const SILENCE_MAX: Duration = Duration::from_secs(10);
 /// How often whoever waits for a connection looks whether it is still wanted.
 const STOP_LOOK: Duration = Duration::from_millis(50);
 /// Name services of the system want some room.
@@ -148,7 +144,7 @@ impl Line {
         opened: impl FnOnce(&TcpStream),
     ) -> Result<Self> {
         let stream = dial(peer, DIAL_PATIENCE, by_name, is_stopping)?;
-        let set = stream.set_nodelay(true).and_then(|()| stream.set_write_timeout(Some(SILENCE_MAX)));
+        let set = stream.set_nodelay(true).and_then(|()| stream.set_write_timeout(Some(patience::link())));
         set.map_err(|error| unreachable(peer, &error))?;
         opened(&stream);
         let other = Other { namespace: 0, epoch: 0 };
@@ -256,16 +252,16 @@ impl Line {
                 None => self.forget_used(),
             }
             let now = Instant::now();
-            if now.duration_since(self.heard) >= SILENCE_MAX {
-                return Err(silent("nothing came for 10 s"));
+            if now.duration_since(self.heard) >= patience::link() {
+                return Err(silent(&format!("nothing came for {} s", patience::link().as_secs())));
             }
-            if now.duration_since(self.heard.max(self.asked)) >= PING_AFTER {
+            if now.duration_since(self.heard.max(self.asked)) >= patience::ping() {
                 self.asked = now;
                 self.send(Hlc::default(), &Ping {})?;
                 self.flush()?;
             }
             // Even without patience, what has come is taken.
-            let left = deadline.saturating_duration_since(now).min(PING_AFTER);
+            let left = deadline.saturating_duration_since(now).min(patience::ping());
             if !self.read(left)? && Instant::now() >= deadline {
                 return Ok(None);
             }
@@ -306,7 +302,7 @@ fn is_pause(kind: ErrorKind) -> bool {
 
 fn broken(error: std::io::Error) -> Error {
     if is_pause(error.kind()) {
-        return silent("nothing was taken for 10 s");
+        return silent(&format!("nothing was taken for {} s", patience::link().as_secs()));
     }
     Code::LinkUnreachable.error(format!("the connection broke: {error}"))
 }

@@ -7,9 +7,10 @@ use millrace_node::{
     links::{LinkState, RelayOptions},
 };
 use millrace_wire::Code;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with, sockopt};
 use std::{
     io::{Read, Write},
-    net::{Shutdown, SocketAddr, TcpListener, TcpStream},
+    net::{Shutdown, SocketAddr, SocketAddrV4, TcpListener, TcpStream},
     sync::{
         Arc, Mutex,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -25,6 +26,8 @@ const HANG: Duration = Duration::from_secs(120);
 struct Place {
     namespace: Namespace,
     address: SocketAddr,
+    /// Bound and not listening, so that the system gives the port to nobody else between two servers.
+    port: TcpListener,
     linker: Option<Linker>,
     server: Option<Server>,
     _dir: tempfile::TempDir,
@@ -35,8 +38,12 @@ impl Place {
         let dir = tempfile::tempdir().unwrap();
         let options = CreateOptions { segment_bytes: 8 << 20, durability, ..CreateOptions::default() };
         let namespace = Namespace::create(dir.path(), &options).unwrap();
-        let mut place =
-            Self { namespace, address: "127.0.0.1:0".parse().unwrap(), linker: None, server: None, _dir: dir };
+        let port = socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None).unwrap();
+        sockopt::set_socket_reuseaddr(&port, true).unwrap();
+        bind(&port, &"127.0.0.1:0".parse::<SocketAddrV4>().unwrap()).unwrap();
+        let port = TcpListener::from(port);
+        let address = port.local_addr().unwrap();
+        let mut place = Self { namespace, address, port, linker: None, server: None, _dir: dir };
         place.serve();
         place
     }
@@ -47,7 +54,6 @@ impl Place {
         let hosted = Arc::new(Hosted::new(vec![served]));
         let options = ServerOptions { listen: Listen::On(vec![self.address]), loops: 1, ..ServerOptions::default() };
         let server = Server::start(hosted, &options).unwrap();
-        self.address = server.bound().addresses[0];
         self.server = Some(server);
         self.linker = Some(Linker::start(self.namespace.clone(), None).unwrap());
     }
@@ -284,11 +290,10 @@ fn another_namespace_at_the_same_address_stops_the_link_until_it_is_reset() {
     a.append_numbers(&to, 1, 10);
     b.wait_for("in", 10);
     a.wait_for_acknowledgements();
-    let address = b.address;
     (b.linker, b.server) = (None, None);
     let mut other = Place::new(Durability::Disk);
     (other.linker, other.server) = (None, None);
-    other.address = address;
+    (other.address, other.port) = (b.address, b.port);
     other.serve();
     other.log("in");
     a.append_numbers(&to, 11, 12);

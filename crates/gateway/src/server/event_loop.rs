@@ -5,7 +5,7 @@ use super::{
     stream::{Rewound, Stream},
     tasks,
 };
-use crate::{Hosted, http, wire};
+use crate::{Hosted, http, patience, wire};
 use millrace_node::Principal;
 use millrace_threads::{Watched, watch_me};
 use millrace_wire::{Code, Error, Result, protocol::PREFACE};
@@ -29,8 +29,6 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-/// A connection must say something within this.
-const PREFACE_PATIENCE: Duration = Duration::from_secs(30);
 /// After an accept that failed for want of descriptors or memory.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// Threads of a loop for what takes longer. Only some of them are for what may take very long: see `Hosted::slow`.
@@ -430,7 +428,7 @@ async fn serve(incoming: Incoming, shared: Arc<Shared>) -> Result<()> {
     let mut first = [0; PREFACE.len()];
     let read = tokio::select! {
         () = shared.stopped() => return Ok(()),
-        read = shared.hosted.silence.until(timeout(PREFACE_PATIENCE, stream.read_exact(&mut first))) => read,
+        read = shared.hosted.silence.until(timeout(patience::client(), stream.read_exact(&mut first))) => read,
     };
     let Some(Ok(read)) = read else {
         shared.count_dropped();

@@ -53,9 +53,7 @@ const MEMORY_RETRY: Duration = Duration::from_millis(50);
 const OUT_MAX_BYTES: usize = 1 << 20;
 /// Buffers that grew beyond this are given back when they are empty.
 const KEPT_BYTES: usize = 16 << 10;
-/// A frame that has begun must be complete within this, and of answers a good part be taken.
-pub(super) const PATIENCE: Duration = Duration::from_secs(30);
-/// Of answers that are many, this part within [`PATIENCE`]; so none takes longer than ten times that.
+/// Of answers that are many, this part must be taken within the connection's patience; so none takes longer than ten times that.
 const GOOD_PART: usize = 10;
 
 thread_local! {
@@ -90,7 +88,7 @@ pub(super) struct Connection {
     refused: bool,
     /// When the other end must have done what it owes, and how many bytes it must have taken by then.
     deadline: Option<(Pin<Box<Sleep>>, usize)>,
-    /// How long it may owe that.
+    /// How long it may owe that: the rest of a frame that has begun, or taking a good part of its answers.
     patience: Duration,
     /// Bytes that the other end has taken since the deadline was set.
     taken: usize,
@@ -495,12 +493,14 @@ impl Connection {
                 continue;
             }
             if self.starved.is_some() {
-                self.close(&Code::HttpMemoryShort.error("there was none for a request in 30 s"));
+                let waited = self.patience.as_secs();
+                self.close(&Code::HttpMemoryShort.error(format!("there was none for a request in {waited} s")));
                 cx.waker().wake_by_ref();
                 return Poll::Pending;
             }
             self.hosted.counters.dropped.fetch_add(1, Ordering::Relaxed);
-            return Poll::Ready(Err(Code::ConnectionIdle.error("too little moved in 30 s")));
+            let waited = self.patience.as_secs();
+            return Poll::Ready(Err(Code::ConnectionIdle.error(format!("too little moved in {waited} s"))));
         }
     }
 }

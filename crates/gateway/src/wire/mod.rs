@@ -10,8 +10,8 @@ mod requests;
 pub(crate) mod tests;
 mod waits;
 
-use crate::{Hosted, server::Stream};
-use connection::{Connection, Over, PATIENCE};
+use crate::{Hosted, patience, server::Stream};
+use connection::{Connection, Over};
 use millrace_node::Principal;
 use millrace_wire::{
     Error, Result,
@@ -36,7 +36,7 @@ const LINGER_MAX_BYTES: usize = 32 << 20;
 
 /// Serves a connection whose preface has been read, until it ends.
 pub(crate) async fn serve(stream: Stream, principal: Principal, hosted: Arc<Hosted>, stopping: &Notify) -> Result<()> {
-    serve_with(Connection::new(stream, principal, hosted, PATIENCE), stopping).await
+    serve_with(Connection::new(stream, principal, hosted, patience::client()), stopping).await
 }
 
 async fn serve_with(mut connection: Connection, stopping: &Notify) -> Result<()> {

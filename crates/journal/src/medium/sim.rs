@@ -31,6 +31,8 @@ use std::{
 /// What a disk writes at once, or not at all.
 pub const SECTOR_BYTES: usize = 512;
 const PAGE_BYTES: usize = 4096;
+/// How much of a file is compared at a time.
+const OBSERVED_BYTES: usize = 1 << 18;
 /// Versions kept of a sector that is never flushed, such as the control page's.
 const VERSIONS_MAX: usize = 16;
 
@@ -214,18 +216,20 @@ impl SimFile {
 
     /// Notes what the sectors hold now. A page that was written without having storage would have been a SIGBUS.
     fn observe(&mut self, what: &str) {
-        let mut page = [0; PAGE_BYTES];
-        for at in (0..self.seen.len()).step_by(PAGE_BYTES) {
-            let page = &mut page[..PAGE_BYTES.min(self.seen.len() - at)];
-            self.memory.read_exact_at(page, at as u64).expect("a memory file can be read");
-            if self.seen[at..at + page.len()] == *page {
+        // One read for many pages: most files hold what they held before.
+        let mut buffer = vec![0; OBSERVED_BYTES.min(self.seen.len())];
+        for start in (0..self.seen.len()).step_by(OBSERVED_BYTES) {
+            let now = &mut buffer[..OBSERVED_BYTES.min(self.seen.len() - start)];
+            self.memory.read_exact_at(now, start as u64).expect("a memory file can be read");
+            if self.seen[start..start + now.len()] == *now {
                 continue;
             }
-            assert!(self.pages.contains(&(at / PAGE_BYTES)), "{what}: bytes from {at} on were written into a hole");
-            for (n, sector) in page.chunks(SECTOR_BYTES).enumerate() {
-                let from = at + n * SECTOR_BYTES;
+            for (n, sector) in now.chunks(SECTOR_BYTES).enumerate() {
+                let from = start + n * SECTOR_BYTES;
                 let seen = &mut self.seen[from..from + sector.len()];
                 if seen != sector {
+                    let has_storage = self.pages.contains(&(from / PAGE_BYTES));
+                    assert!(has_storage, "{what}: bytes from {from} on were written into a hole");
                     seen.copy_from_slice(sector);
                     self.add_version(from / SECTOR_BYTES, sector.to_vec());
                 }

@@ -20,7 +20,10 @@
 //! | `refusing` | slot of a process that the disk refuses, and the number of the error's code | counts while the slot is alive |
 //! | `first` | oldest position kept | a true bound; the manifest is older or equal |
 
-use crate::medium::{Medium, Region, Slot};
+use crate::{
+    medium::{Medium, Region, Slot},
+    write::waiters::Waiters,
+};
 use millrace_wire::{Code, NamespaceId, Result};
 use std::{
     ops::Deref,
@@ -34,7 +37,7 @@ use std::{
 pub(crate) const NAME: &str = "control";
 const BYTES: u64 = 4096;
 /// "MRCTL" and the layout's version.
-const MAGIC: u64 = 0x004d_5243_544c_0001;
+const MAGIC: u64 = 0x004d_5243_544c_0002;
 
 #[repr(C, align(128))]
 #[derive(Default)]
@@ -81,10 +84,12 @@ pub(crate) struct Writer {
 #[derive(Default)]
 pub(crate) struct Published {
     pub tail: AtomicU64,
-    /// Counts commits; waiters sleep on it.
-    pub commits: AtomicU32,
-    /// Not 0 if somebody may be asleep.
-    pub sleepers: AtomicU32,
+    /// Counts calls of [`crate::Journal::wake`].
+    pub calls: AtomicU32,
+    /// Those who wait for any batch.
+    pub for_any: Waiters,
+    /// Those who wait for a batch that gives a host something to do.
+    pub for_work: Waiters,
     /// How many wait for one log; what died waiting is counted for ever, which costs commits a look at each log.
     pub log_sleepers: AtomicU32,
 }
@@ -187,11 +192,11 @@ impl Control {
             self.upkeep.proof.store(0, Ordering::Relaxed);
         }
         self.birth.clean.store(0, Ordering::Relaxed);
-        for word in
-            [&self.writer.lock, &self.writer.prepare_lock, &self.published.sleepers, &self.published.log_sleepers]
-        {
+        for word in [&self.writer.lock, &self.writer.prepare_lock, &self.published.log_sleepers] {
             word.store(0, Ordering::Relaxed);
         }
+        self.published.for_any.reset();
+        self.published.for_work.reset();
         let writer =
             [&self.writer.last, &self.writer.applied, &self.writer.intent, &self.writer.hlc, &self.writer.defined];
         let others = [

@@ -11,12 +11,15 @@
 //! found while the newest is being published. A function's index has no slots: `latest` counts triggers, `done` ended runs.
 //! A log has no runs to end: there, `done` is the floor, the seqno before which all records were trimmed.
 
-use crate::medium::{Medium, Region};
+use crate::{
+    medium::{Medium, Region},
+    write::waiters::Waiters,
+};
 use std::{
     io,
     sync::{
         Arc,
-        atomic::{AtomicU32, AtomicU64, Ordering},
+        atomic::{AtomicU64, Ordering},
     },
 };
 
@@ -83,15 +86,10 @@ impl Index {
         }
     }
 
-    /// The low half of the newest seqno, to sleep on.
-    pub fn latest_word(&self) -> &AtomicU32 {
-        // SAFETY: the first four bytes of a word of the mapping, on a little-endian machine; every access is atomic.
-        unsafe { &*self.region.base.add(16).cast::<AtomicU32>() }
-    }
-
-    /// Not 0 if somebody may be asleep on [`Index::latest_word`].
-    pub fn sleepers(&self) -> &AtomicU64 {
-        self.word(4)
+    /// Those who wait for a record of this log.
+    pub fn waiters(&self) -> &Waiters {
+        // SAFETY: the first four bytes of word 4 of the mapping, an atomic of which every bit pattern is a value.
+        unsafe { &*self.region.base.add(32).cast::<Waiters>() }
     }
 
     /// The number of ended runs.

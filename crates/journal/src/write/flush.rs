@@ -1,6 +1,6 @@
 //! Durability: group commit. Whoever finds no flush under way makes everything written so far durable, for all who wait.
 
-use super::lock::{sleep, wake};
+use super::waiters::Waiters;
 use crate::{
     entry::Position,
     journal::Inner,
@@ -29,9 +29,10 @@ const END_BYTES: u64 = 64 << 10;
 pub(crate) struct Flusher {
     /// Held by the one who flushes, and by whoever must not see a flush meanwhile.
     pub leader: Mutex<()>,
-    /// Counts flushes; followers sleep on it.
+    /// Counts flushes.
     rounds: AtomicU32,
-    followers: AtomicU32,
+    /// Those who wait for the flush of another.
+    followers: Waiters,
 }
 
 impl Inner {
@@ -61,9 +62,9 @@ impl Inner {
                 result?;
                 self.mark_large_flush();
             } else {
-                self.flusher.followers.store(1, Ordering::SeqCst);
+                let announced = self.flusher.followers.announce();
                 if self.flusher.rounds.load(Ordering::SeqCst) == round {
-                    sleep(&self.flusher.rounds, round, FOLLOW);
+                    self.flusher.followers.sleep(announced, FOLLOW);
                 }
             }
         }
@@ -115,9 +116,7 @@ impl Inner {
     /// Lets followers look; only after the lead was given up, or they would find it still taken.
     fn end_round(&self) {
         self.flusher.rounds.fetch_add(1, Ordering::SeqCst);
-        if self.flusher.followers.swap(0, Ordering::SeqCst) != 0 {
-            wake(&self.flusher.rounds, i32::MAX);
-        }
+        self.flusher.followers.wake();
     }
 
     /// Flushes everything committed; the caller leads.

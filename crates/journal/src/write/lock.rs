@@ -125,6 +125,10 @@ impl Lock<'_> {
 
 /// Sleeps in the kernel while the word is `expected`, at most for `timeout`.
 pub(crate) fn sleep(word: &AtomicU32, expected: u32, timeout: Duration) {
+    #[cfg(test)]
+    if super::waiters::schedule::sleep(word, expected) {
+        return;
+    }
     let timeout = libc::timespec { tv_sec: timeout.as_secs() as i64, tv_nsec: i64::from(timeout.subsec_nanos()) };
     // SAFETY: the word outlives the call and the timeout is valid; every outcome is answered by looking again.
     unsafe {
@@ -142,6 +146,10 @@ pub(crate) fn sleep(word: &AtomicU32, expected: u32, timeout: Duration) {
 
 /// Wakes at most `count` of those who sleep on the word.
 pub(crate) fn wake(word: &AtomicU32, count: i32) {
+    #[cfg(test)]
+    if super::waiters::schedule::wake(word) {
+        return;
+    }
     // SAFETY: the word outlives the call.
     unsafe {
         libc::syscall(

@@ -8,3 +8,4 @@ pub(crate) mod lock;
 pub(crate) mod prepare;
 pub(crate) mod retention;
 pub(crate) mod standing;
+pub(crate) mod waiters;

@@ -1,16 +1,14 @@
 //! Bodies of requests: read whole, because a record is appended whole, and within bounds: so many bytes a body, so many in
 //! all, and no client may take for ever.
 
-use crate::memory::{Reservation, SMALL_BYTES};
+use crate::{
+    memory::{Reservation, SMALL_BYTES},
+    patience,
+};
 use hyper::body::{Body, Bytes, Frame, Incoming};
 use millrace_wire::{Code, Error, Result};
-use std::{future::poll_fn, pin::Pin, time::Duration};
+use std::{future::poll_fn, pin::Pin};
 use tokio::time::{Instant, timeout, timeout_at};
-
-/// The next part of a body must come within this.
-const PART_PATIENCE: Duration = Duration::from_secs(30);
-/// The whole of it within this.
-const BODY_PATIENCE: Duration = Duration::from_secs(300);
 
 /// A body that was read.
 pub(in crate::http) struct Data {
@@ -31,7 +29,7 @@ pub(in crate::http) async fn read(mut body: Incoming, bytes_max: usize) -> Resul
     if body.is_end_stream() && first.len() <= bytes_max {
         return Ok(Data { _reserved: Reservation::of(first.len())?, bytes: first });
     }
-    let deadline = Instant::now() + BODY_PATIENCE;
+    let deadline = Instant::now() + patience::body();
     let mut reserved = Reservation::default();
     let mut whole = Vec::new();
     let mut next = Some(first);
@@ -58,7 +56,7 @@ pub(in crate::http) async fn read(mut body: Incoming, bytes_max: usize) -> Resul
 async fn part(body: &mut Incoming, deadline: Option<Instant>) -> Result<Option<Bytes>> {
     loop {
         let frame = poll_fn(|cx| Pin::new(&mut *body).poll_frame(cx));
-        let frame = timeout(PART_PATIENCE, frame);
+        let frame = timeout(patience::client(), frame);
         let frame = match deadline {
             None => frame.await,
             Some(deadline) => timeout_at(deadline, frame).await.and_then(|frame| frame),

@@ -1,6 +1,6 @@
 //! A connection's bytes, watched: counted, timed, and with a body in the refusals that hyper writes without one.
 
-use crate::{Hosted, http::response};
+use crate::{Hosted, http::response, patience};
 use hyper::body::Bytes;
 use millrace_wire::{Code, Error};
 use std::{
@@ -15,12 +15,9 @@ use std::{
 };
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 
-/// A request's head must be complete within this, once it has begun.
-const HEAD_PATIENCE: Duration = Duration::from_secs(10);
 /// A connection without requests for so long is idle.
 const IDLE_AFTER: Duration = Duration::from_secs(1);
-/// A client must take a good part of its answer within this: so none takes longer than ten times that.
-const WRITE_PATIENCE: Duration = Duration::from_secs(30);
+/// The part of its answer that a client must take within [`patience::client`]: so none takes longer than ten times that.
 const GOOD_PART: u64 = 10;
 
 /// What goes on over a connection. Written by its one task; the counters are atomic only to be shared within it.
@@ -124,8 +121,8 @@ impl Watchdog {
         }
         let quiet = now.saturating_duration_since(self.since);
         match (begun == ended, head) {
-            _ if blocked && quiet > WRITE_PATIENCE => Verdict::Stuck,
-            (true, true) if quiet > HEAD_PATIENCE => Verdict::Slow,
+            _ if blocked && quiet > patience::client() => Verdict::Stuck,
+            (true, true) if quiet > patience::head() => Verdict::Slow,
             // What was made of an answer may still be on its way.
             (true, false) if !blocked && quiet > IDLE_AFTER => Verdict::Idle,
             _ => Verdict::Well,

@@ -496,3 +496,26 @@ fn a_run_without_an_attempt_left_is_not_run_again_for_being_given_back() {
         engine.ended(0);
     }
 }
+
+#[test]
+fn functions_that_hold_most_threads_leave_one_to_every_other() {
+    let mut engine = Engine::default();
+    let many = 17;
+    for function in 1..=many {
+        engine.define(function, Some(policy(64, false, None)));
+        for run in 0..64 {
+            engine.triggered(function, trigger(u64::from(function) * 1000 + run));
+        }
+    }
+    let mut batches = 0;
+    while engine.claim(0, |_| 1).is_some() {
+        batches += 1;
+    }
+    assert!(batches < 1024 - 100, "{batches} batches take every thread");
+    engine.define(99, Some(policy(64, false, None)));
+    for run in 0..2 {
+        engine.triggered(99, trigger(99_000 + run));
+    }
+    assert_eq!(engine.claim(0, |_| 1).map(|(function, _)| function), Some(99));
+    assert_eq!(engine.claim(0, |_| 1), None, "it has its share");
+}

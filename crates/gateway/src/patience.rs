@@ -1,0 +1,41 @@
+//! How long a host waits for the other end of a connection: one time, from which the others follow.
+
+use std::{
+    sync::atomic::{AtomicU64, Ordering},
+    time::Duration,
+};
+
+/// Of the whole process, in milliseconds.
+static CLIENT_MS: AtomicU64 = AtomicU64::new(30_000);
+
+/// Sets how long a client may take over the rest of a request, or over a good part of its answer: 30 s, unless it is set before
+/// a server starts. What else the host waits for at the other ends of connections becomes longer or shorter with it.
+pub fn set_patience(patience: Duration) {
+    CLIENT_MS.store(u64::try_from(patience.as_millis()).unwrap_or(u64::MAX).max(1), Ordering::Relaxed);
+}
+
+/// A client must say which protocol it speaks, send the rest of a frame or the next part of a body, and take a good part of its
+/// answer within this.
+pub(crate) fn client() -> Duration {
+    Duration::from_millis(CLIENT_MS.load(Ordering::Relaxed))
+}
+
+/// A request's head must be complete within this once it has begun: 10 s.
+pub(crate) fn head() -> Duration {
+    client() / 3
+}
+
+/// A whole body must be there within this: 5 minutes.
+pub(crate) fn body() -> Duration {
+    client() * 10
+}
+
+/// A host at the other end of a link that has not said anything for this long is given up: 10 s.
+pub(crate) fn link() -> Duration {
+    client() / 3
+}
+
+/// Before that, one that has not said anything for this long is asked whether it is there: 3 s.
+pub(crate) fn ping() -> Duration {
+    client() / 10
+}
