@@ -1,13 +1,13 @@
 //! What one server serves.
 
 use crate::{http::Sample, server::Silence};
-use millrace_node::{Door, Held, Name, Principal, Served};
+use millrace_node::{CLIENT_INDEX_MAX_BYTES, Door, Held, Limits, Name, Principal, Served};
 use millrace_wire::{Code, Result};
 use std::{
     cell::Cell,
     collections::HashMap,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex, OnceLock, PoisonError,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
     time::{Duration, Instant},
@@ -39,6 +39,21 @@ pub struct Hosted {
     told: Mutex<HashMap<Name, Arc<Vec<Sample>>>>,
     /// What is counted, for metrics.
     pub counters: Counters,
+}
+
+/// Logs of a host that clients may make, however many files it may have.
+const LOGS_MAX: usize = 100_000;
+/// Files that segments and functions need.
+const FILES_RESERVED: usize = 512;
+/// There is room for so many connections whatever else there is.
+const CONNECTIONS_LEAST: usize = 16;
+
+/// How many files this process may have open, once it has raised its limit.
+fn files_max() -> usize {
+    use rustix::process::{Resource, getrlimit};
+    static MAX: OnceLock<usize> = OnceLock::new();
+    let maximum = || getrlimit(Resource::Nofile).maximum;
+    *MAX.get_or_init(|| maximum().map_or(usize::MAX, |max| usize::try_from(max).unwrap_or(usize::MAX)))
 }
 
 /// Slow work that runs at once.
@@ -84,7 +99,10 @@ impl Hosted {
             ("", [only]) => Some(only),
             _ => self.served.iter().find(|served| &**served.name() == name),
         };
-        found.map(|served| served.door(principal)).ok_or_else(|| {
+        // Half of the files that this process may have are for logs.
+        let logs_max = (files_max() / 2 / self.served.len().max(1)).min(LOGS_MAX);
+        let limits = Limits { logs_max, index_max_bytes: CLIENT_INDEX_MAX_BYTES };
+        found.map(|served| served.door(principal).within(limits)).ok_or_else(|| {
             let names: Vec<&str> = self.served.iter().map(|served| &**served.name()).collect();
             let shown: String = name.chars().take(80).flat_map(char::escape_debug).collect();
             Code::NamespaceNotServed.error(format!("no namespace '{shown}' here; there is {}", names.join(", ")))
@@ -119,6 +137,14 @@ impl Hosted {
     /// The numbers of a namespace that were told last.
     pub(crate) fn last_told(&self, name: &Name) -> Arc<Vec<Sample>> {
         self.told.lock().unwrap_or_else(PoisonError::into_inner).get(name).cloned().unwrap_or_default()
+    }
+
+    /// How many connections leave files for the logs that there are and for what functions need.
+    pub(crate) fn connections_max(&self) -> usize {
+        let logs = |served: &Served| served.namespace().journal().catalog().map_or(0, |catalog| catalog.logs().count());
+        let logs: usize = self.served.iter().map(logs).sum();
+        let max = files_max();
+        max.saturating_sub(logs + FILES_RESERVED.min(max / 4)).max(CONNECTIONS_LEAST)
     }
 
     /// When it began.

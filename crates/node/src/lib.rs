@@ -41,6 +41,7 @@ pub use door::{
     blocked::{Blocked, Obstacle},
     gate::{Gate, Held},
     keys::{KEY_MAX_BYTES, KEYS_MAX},
+    limits::{CLIENT_HISTORY_MAX, CLIENT_INDEX_MAX_BYTES, Limits},
     site::Site,
     submit::{SUBMISSION_PATIENCE, Submitted},
     watch::Growth,

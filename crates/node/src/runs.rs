@@ -21,13 +21,15 @@ pub struct RunFilter {
     pub log: Option<LogName>,
     /// Only runs in this state.
     pub state: Option<RunState>,
+    /// Only runs that were called for before this one.
+    pub before: Option<EventId>,
     /// The most runs to list; the newest are listed.
     pub limit: usize,
 }
 
 impl Default for RunFilter {
     fn default() -> Self {
-        Self { function: None, log: None, state: None, limit: 100 }
+        Self { function: None, log: None, state: None, before: None, limit: 100 }
     }
 }
 
@@ -185,7 +187,8 @@ impl Namespace {
         let log = filter.log.as_ref().map(|name| crate::namespace::found(catalog.log(name), name).map(|l| l.id()));
         let (function, log) = (function.transpose()?, log.transpose()?);
         let wanted = |entry: &Entry| {
-            function.is_none_or(|id| id == entry.subject)
+            filter.before.is_none_or(|before| entry.id < before)
+                && function.is_none_or(|id| id == entry.subject)
                 && log.is_none_or(|id| triggering_record(&entry.payload).is_some_and(|(log, _)| log == id))
         };
         let mut story = Story::new(&catalog, filter.state, filter.limit);

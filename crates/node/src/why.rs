@@ -433,8 +433,12 @@ impl Asked<'_> {
             }
         }
         for state in [RunState::Pending, RunState::Started] {
-            let filter =
-                RunFilter { log: Some(log.name().clone()), state: Some(state), limit: LISTED_MAX, function: None };
+            let filter = RunFilter {
+                log: Some(log.name().clone()),
+                state: Some(state),
+                limit: LISTED_MAX,
+                ..RunFilter::default()
+            };
             for run in self.namespace.runs(&filter)?.into_iter().rev() {
                 reasons.extend(self.of_run(&run));
             }

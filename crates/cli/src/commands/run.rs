@@ -30,6 +30,7 @@ fn filter(args: &RunLsArgs) -> Result<RunFilter> {
             StateArg::Done => RunState::Done,
             StateArg::Dead => RunState::Dead,
         }),
+        before: None,
         limit: args.last,
     })
 }

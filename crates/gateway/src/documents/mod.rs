@@ -99,15 +99,15 @@ impl Wanted {
 enum Asked {
     Summary,
     Status,
-    Logs { prefix: String },
+    Logs { prefix: String, newest: bool, page: Page },
     Log(String),
-    Functions,
+    Functions(Page),
     Function(String),
     Runs(millrace_node::RunFilter),
     Run(String),
     Why(String),
     Journal(journal::Part),
-    Links,
+    Links(Page),
 }
 
 impl Asked {
@@ -119,15 +119,19 @@ impl Asked {
         let asked = match segments.as_slice() {
             [] | [""] => Asked::Summary,
             ["status"] => Asked::Status,
-            ["logs"] => Asked::Logs { prefix: query.take("prefix").unwrap_or_default() },
+            ["logs"] => Asked::Logs {
+                prefix: query.take("prefix").unwrap_or_default(),
+                newest: query.flag("newest")?,
+                page: Page::of(&mut query)?,
+            },
             ["logs", log @ ..] => Asked::Log(log.join("/")),
-            ["functions"] => Asked::Functions,
+            ["functions"] => Asked::Functions(Page::of(&mut query)?),
             ["functions", name] => Asked::Function(name.to_string()),
             ["runs"] => Asked::Runs(runs::filter(&mut query)?),
             ["runs", id] => Asked::Run(id.to_string()),
             ["why"] => Asked::Why(String::new()),
             ["why", target @ ..] => Asked::Why(target.join("/")),
-            ["links"] => Asked::Links,
+            ["links"] => Asked::Links(Page::of(&mut query)?),
             ["journal"] => Asked::Journal(journal::Part::of(&mut query)?),
             _ => return Err(unknown(path)),
         };
@@ -137,7 +141,7 @@ impl Asked {
 
     /// Whether it takes no longer than reading a few records.
     fn is_quick(&self) -> bool {
-        matches!(self, Asked::Summary | Asked::Status | Asked::Log(_) | Asked::Functions | Asked::Function(_))
+        matches!(self, Asked::Summary | Asked::Status | Asked::Log(_) | Asked::Function(_))
     }
 
     /// Whether it reads the journal, all of it or much.
@@ -154,15 +158,15 @@ impl Asked {
         match self {
             Asked::Summary => text(&status::Summary::of(name, namespace)?),
             Asked::Status => text(&status::Status::of(hosted, door.served())),
-            Asked::Logs { prefix } => text(&logs::list(namespace, &prefix)?),
+            Asked::Logs { prefix, newest, page } => text(&logs::list(namespace, &prefix, newest, &page)?),
             Asked::Log(log) => text(&logs::one(namespace, &log)?),
-            Asked::Functions => text(&functions::list(namespace)?),
+            Asked::Functions(page) => text(&functions::list(namespace, &page)?),
             Asked::Function(function) => text(&functions::one(namespace, &function)?),
             Asked::Runs(filter) => text(&runs::list(namespace, &filter)?),
             Asked::Run(id) => text(&runs::one(namespace, &id)?),
             Asked::Why(target) => text(&runs::why(namespace, &target)?),
             Asked::Journal(part) => text(&part.read(namespace, || wanted.check())?),
-            Asked::Links => text(&status::Links::of(namespace)?),
+            Asked::Links(page) => text(&status::Links::of(namespace, &page)?),
         }
     }
 }
@@ -184,6 +188,45 @@ pub(crate) fn namespaces(hosted: &Hosted, principal: millrace_node::Principal) -
     hosted.served().iter().map(summary).collect()
 }
 
+/// Which part of a list of names is asked for.
+struct Page {
+    after: String,
+    limit: usize,
+}
+
+/// Most items of one answer, and how many there are by default.
+const LIMIT_MAX: u64 = 10_000;
+const LIMIT: u64 = 1000;
+
+impl Page {
+    fn of(query: &mut Query) -> Result<Page> {
+        let limit = query.number("limit", 1, LIMIT_MAX)?.unwrap_or(LIMIT) as usize; // at most 10000
+        Ok(Page { after: query.take("after").unwrap_or_default(), limit })
+    }
+
+    /// The part of a list, which is ordered by name, and the name to go on after if it is not the last part.
+    fn of_list<I, D: Serialize>(
+        &self,
+        items: impl IntoIterator<Item = I>,
+        name: impl Fn(&I) -> &str,
+        document: impl Fn(&I) -> Result<Option<D>>,
+    ) -> Result<(Vec<D>, Option<String>)> {
+        let (mut list, mut bounded, mut last) = (Vec::new(), Bounded::new(), None);
+        for item in items {
+            if name(&item) <= &*self.after && !self.after.is_empty() {
+                continue;
+            }
+            let Some(one) = document(&item)? else { continue };
+            if list.len() == self.limit || !bounded.admits(&one) {
+                return Ok((list, last));
+            }
+            list.push(one);
+            last = Some(name(&item).to_owned());
+        }
+        Ok((list, None))
+    }
+}
+
 /// A list that stays within what a document may hold: items for as long as their texts fit.
 struct Bounded {
     left: usize,
@@ -194,7 +237,7 @@ impl Bounded {
         Self { left: TEXT_MAX_BYTES }
     }
 
-    /// Whether one more item still fits; the first always does.
+    /// Whether one more item still fits; the first always does: what one says is bounded.
     fn admits(&mut self, item: &impl Serialize) -> bool {
         struct Count(usize);
         impl std::io::Write for Count {

@@ -1,5 +1,6 @@
 //! How a namespace and its host are.
 
+use super::Page;
 use crate::Hosted;
 use millrace_node::{Durability, HostStatus, Name, Namespace, Served, links::LinkView};
 use millrace_wire::Result;
@@ -84,11 +85,15 @@ impl Status {
 #[derive(Serialize)]
 pub(super) struct Links {
     links: Vec<LinkView>,
+    /// The link to go on after, as KIND/NAME, if there are more.
+    next: Option<String>,
 }
 
 impl Links {
-    pub fn of(namespace: &Namespace) -> Result<Links> {
-        Ok(Links { links: namespace.links().view()? })
+    pub fn of(namespace: &Namespace, page: &Page) -> Result<Links> {
+        let views = namespace.links().view()?.into_iter().map(|view| (format!("{}/{}", view.kind, view.name), view));
+        let (links, next) = page.of_list(views, |(name, _)| name, |(_, view)| Ok(Some(view.clone())))?;
+        Ok(Links { links, next })
     }
 }
 

@@ -15,7 +15,7 @@ mod response;
 mod route;
 mod session;
 
-use crate::Hosted;
+use crate::{Hosted, memory};
 use connection::watched::{Activity, Verdict, Watchdog, Watched};
 use hyper::{server::conn::http1, service::service_fn};
 use hyper_util::rt::TokioIo;
@@ -65,8 +65,17 @@ where
     let (stop, stopped) = watch::channel(hosted.is_draining());
     let session = Arc::new(Session::new(principal, hosted.clone(), activity.clone(), stopped));
     let mut stream = Watched::new(stream, activity, hosted);
-    // hyper's buffers take 16 KiB, so they are only there while there is something to do.
-    while let Some(idle) = requests(stream, &session, &stop, stopping.as_mut()).await {
+    // hyper's buffers take 16 KiB and more, so they are only there while there is something to do.
+    loop {
+        let room = match memory::for_http().await {
+            Ok(room) => room,
+            Err(error) => {
+                let _ = timeout(FAREWELL, stream.write_all(&response::raw_refusal(&error))).await;
+                return;
+            }
+        };
+        let Some(idle) = requests(stream, &session, &stop, stopping.as_mut()).await else { return };
+        drop(room);
         stream = idle;
         let next = tokio::select! {
             () = &mut stopping => return,

@@ -1,6 +1,7 @@
 //! One event loop: a thread, and the connections it was given.
 
 use super::{
+    Silence,
     stream::{Rewound, Stream},
     tasks,
 };
@@ -24,7 +25,7 @@ use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, UnixListener},
     runtime::{self, Builder},
-    sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc},
+    sync::{Notify, Semaphore, mpsc},
     time::{sleep, timeout},
 };
 
@@ -35,7 +36,9 @@ const BLOCKING_THREADS: usize = 8;
 /// Accepted connections that a loop has not taken yet.
 const QUEUE: usize = 1024;
 /// So many connections may be open beyond the bound, while silent ones that make room for them close.
-const ROOM_MAKING: usize = 64;
+const ROOM_MAKING: usize = 128;
+/// After so many connections it is looked again how many there is room for.
+const LOOK_EVERY: u64 = 64;
 /// Whoever is one too many is told so in its protocol: so many at once, each within this time.
 const REFUSING_MAX: usize = 256;
 const REFUSING_PATIENCE: Duration = Duration::from_secs(4);
@@ -45,9 +48,12 @@ const KEEPALIVE: Duration = Duration::from_secs(60);
 thread_local! {
     /// Of a thread that the runtime starts and ends.
     static WATCHED: Cell<Option<Watched>> = const { Cell::new(None) };
-    /// Of a loop's thread: what it shares with the others, its number, and how many connections it has.
-    static HERE: RefCell<Option<(Arc<Shared>, usize, Arc<AtomicUsize>)>> = const { RefCell::new(None) };
+    /// Of a loop's thread.
+    static HERE: RefCell<Option<Here>> = const { RefCell::new(None) };
 }
+
+/// What a loop shares with the others, its number, and how many connections it has.
+type Here = (Arc<Shared>, usize, Arc<AtomicUsize>);
 
 /// Most loops of one server.
 pub(super) const LOOPS_MAX: usize = 63;
@@ -56,8 +62,12 @@ pub(super) const LOOPS_MAX: usize = 63;
 pub(super) struct Shared {
     pub hosted: Arc<Hosted>,
     pub stopping: Notify,
-    connections_max: usize,
+    /// As many as were asked for, or as there are files for.
+    connections_max: AtomicUsize,
+    connections_wanted: usize,
     refusing: Arc<Semaphore>,
+    /// Those who are to be told that they are refused, and have not said in which protocol.
+    refused: Silence,
     stopped: AtomicBool,
     /// The loops that may wait for the disk or for the journal now, one bit each. Never all of them: newcomers always find
     /// one that serves them.
@@ -89,7 +99,17 @@ impl Shared {
     pub fn new(hosted: Arc<Hosted>, connections_max: usize, loops: usize) -> Self {
         let (stopping, refusing) = (Notify::new(), Arc::new(Semaphore::new(REFUSING_MAX)));
         let (stopped, waiting, loops) = (AtomicBool::new(false), AtomicU64::new(0), loops.clamp(1, LOOPS_MAX) as u32);
-        Self { hosted, stopping, connections_max, refusing, stopped, waiting, loops }
+        Self {
+            hosted,
+            stopping,
+            connections_max: connections_max.into(),
+            connections_wanted: connections_max,
+            refusing,
+            refused: Silence::default(),
+            stopped,
+            waiting,
+            loops,
+        }
     }
 
     fn may_wait(self: &Arc<Self>, number: usize, load: &AtomicUsize, others: bool) -> Option<MayWait> {
@@ -300,10 +320,15 @@ fn keep_alive(stream: &std::net::TcpStream) {
 }
 
 /// Gives a connection to the loop with the fewest.
-fn hand_over(incoming: Incoming, shared: &Shared, loops: &[Handle]) {
+fn hand_over(incoming: Incoming, shared: &Arc<Shared>, loops: &[Handle]) {
     let counters = &shared.hosted.counters;
     counters.accepted.fetch_add(1, Ordering::Relaxed);
-    let beyond = shared.open().checked_sub(shared.connections_max);
+    // Logs come and go; now and then is often enough.
+    if counters.accepted.load(Ordering::Relaxed) % LOOK_EVERY == 1 {
+        let most = shared.hosted.connections_max().min(shared.connections_wanted);
+        shared.connections_max.store(most, Ordering::Relaxed);
+    }
+    let beyond = shared.open().checked_sub(shared.connections_max.load(Ordering::Relaxed));
     if beyond.is_some_and(|beyond| beyond >= ROOM_MAKING || !shared.hosted.silence.make_room()) {
         shared.refuse(incoming);
         return;
@@ -344,17 +369,32 @@ impl Shared {
 
     /// Says that there are too many connections, in the protocol of whoever came. Where so many are told already that this
     /// would take memory of its own, it is said as far as that needs no waiting.
-    fn refuse(&self, incoming: Incoming) {
+    fn refuse(self: &Arc<Self>, incoming: Incoming) {
         use std::io::Write;
         self.count_dropped();
-        let error = Code::ConnectionsExhausted.error(format!("{} connections are open", self.connections_max));
-        if let Ok(permit) = self.refusing.clone().try_acquire_owned() {
+        let most = self.connections_max.load(Ordering::Relaxed);
+        let error = Code::ConnectionsExhausted.error(format!("{most} connections are open"));
+        let permit = self.refusing.clone().try_acquire_owned();
+        // Whoever has been silent longest makes room for whoever may say more.
+        if permit.is_ok() || self.refused.make_room() {
+            let shared = self.clone();
             tasks::of_connection(async move {
-                let _ = timeout(REFUSING_PATIENCE, tell(incoming, &error, permit)).await;
+                let _permit = permit;
+                let _ = timeout(REFUSING_PATIENCE, tell(incoming, &error, &shared.refused)).await;
             });
             return;
         }
-        let refusal = wire::refusal(&error);
+        // What nobody waits for: whoever has said nothing yet hears nothing.
+        let first = |bytes: &mut [u8]| match &incoming {
+            Incoming::Tcp(stream, _) => stream.peek(bytes).unwrap_or(0),
+            Incoming::Unix(..) => 0,
+        };
+        let mut bytes = [0; PREFACE.len()];
+        let refusal = match first(&mut bytes) {
+            4 if bytes == PREFACE => wire::refusal(&error),
+            0 => return,
+            _ => http::refusal(&error),
+        };
         let _ = match incoming {
             Incoming::Tcp(mut stream, _) => stream.write(&refusal),
             Incoming::Unix(mut stream, _) => stream.write(&refusal),
@@ -363,10 +403,11 @@ impl Shared {
 }
 
 /// Tells a refusal to who came, once it has said in which protocol.
-async fn tell(incoming: Incoming, error: &Error, _permit: OwnedSemaphorePermit) -> io::Result<()> {
+async fn tell(incoming: Incoming, error: &Error, refused: &Silence) -> io::Result<()> {
     let (mut stream, _) = open(incoming)?;
     let mut first = [0; PREFACE.len()];
-    stream.read_exact(&mut first).await?;
+    let Some(read) = refused.until(stream.read_exact(&mut first)).await else { return Ok(()) };
+    read?;
     let refusal = if first == PREFACE { wire::refusal(error) } else { http::refusal(error) };
     stream.write_all(&refusal).await?;
     wire::linger(stream).await

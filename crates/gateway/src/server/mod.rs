@@ -7,8 +7,6 @@ mod allocator;
 mod event_loop;
 mod listen;
 mod silence;
-#[cfg(test)]
-mod stalls;
 mod stream;
 mod tasks;
 #[cfg(test)]
@@ -128,7 +126,8 @@ impl Drop for Server {
 fn raise_descriptor_limit(connections: usize) {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
-    let wanted = connections as u64 + 1024;
+    // Files of logs, segments and functions come on top.
+    let wanted = 2 * connections as u64 + 4096;
     if limit.current.is_some_and(|current| current < wanted) {
         let raised = limit.maximum.map_or(wanted, |maximum| maximum.min(wanted));
         let _ = setrlimit(Resource::Nofile, Rlimit { current: Some(raised), maximum: limit.maximum });

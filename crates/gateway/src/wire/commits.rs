@@ -5,9 +5,7 @@ use super::{
     requests::{Answer, LINKS_MAX},
 };
 use crate::server;
-use millrace_node::{
-    AppendOptions, BATCH_RECORDS_MAX, Door, Durability, Held, SUBMISSION_PATIENCE, Submitted, links::Inbound,
-};
+use millrace_node::{AppendOptions, BATCH_RECORDS_MAX, Door, Durability, Held, SUBMISSION_PATIENCE, Submitted};
 use millrace_wire::{
     Code, Result,
     protocol::{Append, AppendMany, Deliver, FRAME_MAX_BYTES, Frame, Link, split},
@@ -101,7 +99,7 @@ type Act = fn(&Door, &Frame<'_>) -> Result<Held<Answer>>;
 impl Connection {
     /// Does a request that commits: `raw` are the bytes of its frame.
     pub(super) fn commit(&mut self, door: &Door, frame: &Frame<'_>, raw: &[u8], act: Act) -> Result<()> {
-        self.commit_with(door, frame, raw, move |door, frame| act(door, frame))
+        self.commit_with(door, frame, raw, act)
     }
 
     fn commit_with(
@@ -150,14 +148,9 @@ impl Connection {
         }
         self.commit(door, frame, raw, |door, frame| {
             let link: Link<'_> = frame.message()?;
-            let mut opened: Option<Inbound> = None;
-            let linked = door.deliver(|inbox| {
-                let (inbound, accepted) = inbox.link(&link)?;
-                opened = Some(inbound);
-                Ok(accepted)
-            });
             let epoch = link.epoch;
-            Ok(linked.map(|linked| Answer::Linked(linked, opened.map(|inbound| Box::new((inbound, epoch))))))
+            let opened = |(inbound, linked)| Answer::Linked(linked, Some(Box::new((inbound, epoch))));
+            Ok(door.link(&link).map(opened))
         })
     }
 

@@ -180,7 +180,7 @@ impl Connection {
             && self.commits.is_empty()
             && self.held.is_empty()
             && !self.accepts()
-            && memory::is_short()
+            && memory::allowance() < usize::MAX
         {
             // It has nothing to wait for but others.
             self.starve(cx);
@@ -201,7 +201,7 @@ impl Connection {
 
     fn count(&mut self) {
         // A frame that is coming has room of its own.
-        let put_off = if self.coming.is_some() { 0 } else { self.input.len().saturating_sub(SMALL_BYTES) };
+        let put_off = if self.coming.is_some() { 0 } else { self.input.len() };
         // What was sent of the buffer takes memory until all of it is.
         self.counted.count(self.outstanding() + self.sent + put_off);
     }
@@ -254,7 +254,7 @@ impl Connection {
 
     /// Whether more answers may be left for the other end to take.
     fn has_room(&self) -> bool {
-        self.out.len() - self.sent < if memory::is_short() { SMALL_BYTES } else { OUT_MAX_BYTES }
+        self.out.len() - self.sent < OUT_MAX_BYTES.min(memory::allowance())
     }
 
     /// Answers, now or as soon as the gate lets it out.
@@ -338,7 +338,7 @@ impl Connection {
 
     /// Whether another request would be taken if it were this connection's turn.
     fn accepts(&self) -> bool {
-        let most = if memory::is_short() { SMALL_BYTES } else { OUT_MAX_BYTES + REQUESTS_MAX * WAITING_BYTES };
+        let most = memory::allowance().min(OUT_MAX_BYTES + REQUESTS_MAX * WAITING_BYTES);
         !self.closing
             && self.has_room()
             && self.outstanding() < most
@@ -354,7 +354,8 @@ impl Connection {
     fn may_come(&mut self, cx: &mut Context<'_>) -> bool {
         let Some(length) = self.input.first_chunk::<4>() else { return true };
         let length = u32::from_le_bytes(*length) as usize + 4;
-        if self.coming.is_some() || length <= SMALL_BYTES || length <= self.input.len() {
+        let free = SMALL_BYTES.min(memory::allowance());
+        if self.coming.is_some() || length <= free || length <= self.input.len() {
             self.starved = None;
             return true;
         }
@@ -362,13 +363,13 @@ impl Connection {
             return false;
         }
         match Reservation::of(length) {
-            Ok(room) => {
+            Ok(room) if room.is_some() => {
                 (self.coming, self.starved) = (room, None);
                 // No more than it needs, and not before it comes: what is not touched is not there.
                 self.input.reserve_exact(length - self.input.len() + READ_BYTES);
                 true
             }
-            Err(_) => {
+            _ => {
                 self.starve(cx);
                 false
             }
@@ -493,7 +494,7 @@ impl Connection {
             }
             if self.starved.is_some() {
                 let waited = self.patience.as_secs();
-                self.close(&Code::HttpMemoryShort.error(format!("there was none for a large request in {waited} s")));
+                self.close(&Code::HttpMemoryShort.error(format!("there was none for a request in {waited} s")));
                 cx.waker().wake_by_ref();
                 return Poll::Pending;
             }

@@ -61,7 +61,7 @@ impl Links {
 }
 
 /// The log of a stream's numbers; an error if the name is none that a sender gives.
-fn log_of(link: &Link<'_>) -> Result<LogName> {
+pub(crate) fn log_of(link: &Link<'_>) -> Result<LogName> {
     let bad = || Code::NameInvalid.error(format!("'{}' is not the name of a stream", link.stream.escape_debug()));
     let source = NamespaceId::new(link.namespace).ok_or_else(bad)?;
     let parts = link.stream.split('/').count();

@@ -50,6 +50,11 @@ pub(super) fn log_of(peer: &str) -> LogName {
     log_name(&format!("_outbox/{peer}"))
 }
 
+/// The outbox of a peer.
+pub(crate) fn outbox_of(peer: &millrace_wire::Peer) -> LogName {
+    log_of(&peer_name(peer))
+}
+
 /// The log that an address names, if messages may be sent there.
 pub(crate) fn check_target(to: &Address) -> Result<&LogName> {
     match &to.log {

@@ -1,9 +1,9 @@
 //! Whatever blocks the journal blocks those who append to it, and nobody else: how the host is can be asked, and it says what
 //! blocks.
 
-use super::{Listen, Server, ServerOptions};
 use crate::{
     Hosted,
+    server::{Listen, Server, ServerOptions},
     wire::tests::{framed, hello},
 };
 use millrace_journal::medium::sim::{Call, Fault, SimDisk};
@@ -23,6 +23,8 @@ use std::{
 
 /// Where a process finds the namespace whose lock it is to hold.
 const STOPPED_IN: &str = "MILLRACE_STOPPED_IN";
+/// A process that runs one test only.
+const ALONE: &str = "MILLRACE_TEST_ALONE";
 /// Nothing here takes this long unless it hangs.
 const HANG: Duration = Duration::from_secs(120);
 
@@ -175,7 +177,7 @@ fn a_process_that_is_stopped_with_the_lock_blocks_only_appends_and_is_named() {
         let (server, address) = serve(namespace);
         let mut again = Command::new(std::env::current_exe().unwrap());
         again.arg("--exact");
-        again.arg("server::stalls::a_process_that_is_stopped_with_the_lock_blocks_only_appends_and_is_named");
+        again.arg("server::tests::stalls::a_process_that_is_stopped_with_the_lock_blocks_only_appends_and_is_named");
         let mut stopped = Ends(again.env(STOPPED_IN, &dir).spawn().unwrap());
         let pid = stopped.0.id();
         until("it has the lock", || dir.join("taken").exists());
@@ -225,4 +227,35 @@ fn a_disk_that_takes_no_write_or_ends_no_flush_blocks_only_appends_and_is_named(
         assert!(rest(append(address)).starts_with("HTTP/1.1 201 "));
         server.stop(HANG);
     }
+}
+
+#[test]
+fn what_waits_at_the_gate_for_a_client_of_http_counts_as_memory() {
+    const RECORD_BYTES: usize = 4 << 20;
+    // It takes all the memory that the connections of a process have, so it has a process of its own.
+    if std::env::var_os(ALONE).is_none() {
+        let mut again = Command::new(std::env::current_exe().unwrap());
+        again.args(["--exact", "server::tests::stalls::what_waits_at_the_gate_for_a_client_of_http_counts_as_memory"]);
+        return assert!(again.env(ALONE, "").status().unwrap().success());
+    }
+    let disk = SimDisk::default();
+    let options = CreateOptions { segment_bytes: 32 << 20, durability: Durability::Disk, ..CreateOptions::default() };
+    let journal = Journal::create_on(disk.process(), Path::new("sim"), &options).unwrap();
+    let namespace = filled(Namespace::over(journal));
+    let in_memory = AppendOptions { durability: Some(Durability::Memory), ..AppendOptions::default() };
+    namespace.append("a", &vec![b'x'; RECORD_BYTES], in_memory).unwrap();
+    let (server, address) = serve(namespace);
+    disk.hold_flushes(true);
+    // None of these is released; together they are more than the memory that there is.
+    let path = "/v1/namespaces/farm/logs/a/records";
+    let mut asking: Vec<TcpStream> = (0..80).map(|_| connected(address)).collect();
+    for (n, stream) in asking.iter_mut().enumerate() {
+        ask(stream, "GET", &[format!("{path}/2"), format!("{path}?from=2")][n % 2], "");
+    }
+    until("memory is short", crate::memory::is_short_of::<RECORD_BYTES>);
+    disk.hold_flushes(false);
+    let answers: Vec<String> = asking.into_iter().map(|stream| rest(stream)[..12].to_owned()).collect();
+    let of = |status: &str| answers.iter().filter(|answer| answer.ends_with(status)).count();
+    assert!(of("200") > 0 && of("503") > 0 && of("200") + of("503") == answers.len(), "{answers:?}");
+    server.stop(HANG);
 }
