@@ -8,11 +8,15 @@
 //!
 //! Lock order: `lock` before `prepare_lock`.
 
-use crate::medium::{Medium, SLOT_MAX, Slot};
+use crate::{
+    medium::{Medium, SLOT_MAX, Slot},
+    store::control::Control,
+};
+use millrace_wire::Code;
 use std::{
     ptr,
     sync::atomic::{AtomicU32, Ordering},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 const WAITING: u32 = 1 << 31;
@@ -22,6 +26,9 @@ const _: () = assert!(SLOT_MAX < 1 << SLOT_BITS);
 const SPINS_MAX: u32 = 200;
 /// How long a waiter sleeps before it looks whether the owner lives.
 const SLEEP: Duration = Duration::from_millis(3);
+
+/// Whoever waits for longer says who has the lock.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// How the lock was had.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,11 +45,17 @@ pub(crate) struct Lock<'a> {
     pub medium: &'a dyn Medium,
     /// This process's [`mark`].
     pub mark: u32,
+    pub control: &'a Control,
 }
 
 /// The mark of the process that was the `attachment`-th to get a slot; repeats after eight million.
 pub(crate) fn mark(slot: Slot, attachment: u64) -> u32 {
     slot | (attachment as u32) << SLOT_BITS & !WAITING
+}
+
+/// The slot in a mark.
+fn slot(mark: u32) -> Slot {
+    mark & ((1 << SLOT_BITS) - 1)
 }
 
 impl Lock<'_> {
@@ -64,7 +77,12 @@ impl Lock<'_> {
             }
             std::hint::spin_loop();
         }
+        let (since, mut is_told) = (Instant::now(), false);
         loop {
+            if !is_told && since.elapsed() >= PATIENCE {
+                is_told = true;
+                self.tell();
+            }
             // Once one has slept, others may be asleep too: keep the bit, at worst for one idle wake-up.
             if self.try_acquire(self.mark | WAITING) {
                 return Acquired::Free;
@@ -85,6 +103,19 @@ impl Lock<'_> {
         }
     }
 
+    /// Says on stderr who has the lock: a process that was stopped with it stops everybody who appends.
+    fn tell(&self) {
+        let slot = slot(self.word.load(Ordering::Relaxed));
+        if slot != 0 {
+            let pid = self.control.owner(slot);
+            let command = self.medium.command(pid).unwrap_or_else(|| "its command is not known".into());
+            eprintln!(
+                "{}",
+                Code::LockHeld.error(format!("process {pid} ({command}) has held it for more than a second"))
+            );
+        }
+    }
+
     /// Takes the lock if `seen` names a dead owner that still has it.
     fn take_from_dead(&self, seen: u32) -> bool {
         self.word.load(Ordering::Relaxed) == seen
@@ -95,8 +126,12 @@ impl Lock<'_> {
     /// Whether somebody died with the lock: nobody has the owner's slot, or this process has it now.
     pub fn has_dead_owner(&self) -> bool {
         let owner = self.word.load(Ordering::Relaxed) & !WAITING;
-        let slot = |mark: u32| mark & ((1 << SLOT_BITS) - 1);
         owner != 0 && owner != self.mark && (slot(owner) == slot(self.mark) || !self.medium.is_alive(slot(owner)))
+    }
+
+    /// Whether nobody has it.
+    pub fn is_free(&self) -> bool {
+        self.word.load(Ordering::Acquire) == 0
     }
 
     #[inline]
