@@ -20,6 +20,7 @@
 
 mod catalog;
 mod copy;
+mod definitions;
 mod entry;
 mod journal;
 pub mod medium;

@@ -8,7 +8,11 @@
 //!
 //! Lock order: `lock` before `prepare_lock`.
 
-use crate::medium::{Medium, SLOT_MAX, Slot};
+use crate::{
+    medium::{Medium, SLOT_MAX, Slot},
+    store::control::Control,
+};
+use millrace_wire::Code;
 use std::{
     ptr,
     sync::atomic::{AtomicU32, Ordering},
@@ -22,6 +26,9 @@ const _: () = assert!(SLOT_MAX < 1 << SLOT_BITS);
 const SPINS_MAX: u32 = 200;
 /// How long a waiter sleeps before it looks whether the owner lives.
 const SLEEP: Duration = Duration::from_millis(3);
+
+/// Whoever waits for longer says who has the lock.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// How the lock was had.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,11 +45,17 @@ pub(crate) struct Lock<'a> {
     pub medium: &'a dyn Medium,
     /// This process's [`mark`].
     pub mark: u32,
+    pub control: &'a Control,
 }
 
 /// The mark of the process that was the `attachment`-th to get a slot; repeats after eight million.
 pub(crate) fn mark(slot: Slot, attachment: u64) -> u32 {
     slot | (attachment as u32) << SLOT_BITS & !WAITING
+}
+
+/// The slot in a mark.
+fn slot(mark: u32) -> Slot {
+    mark & ((1 << SLOT_BITS) - 1)
 }
 
 impl Lock<'_> {
@@ -70,10 +83,15 @@ impl Lock<'_> {
             }
             std::hint::spin_loop();
         }
-        let deadline = patience.map(|patience| Instant::now() + patience);
+        let (since, mut is_told) = (Instant::now(), false);
         loop {
-            if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+            let waited = since.elapsed();
+            if patience.is_some_and(|patience| waited >= patience) {
                 return None;
+            }
+            if !is_told && waited >= PATIENCE {
+                is_told = true;
+                self.tell();
             }
             // Once one has slept, others may be asleep too: keep the bit, at worst for one idle wake-up.
             if self.try_acquire(self.mark | WAITING) {
@@ -97,8 +115,20 @@ impl Lock<'_> {
 
     /// The slot of whoever has the lock now.
     pub fn owner(&self) -> Option<Slot> {
-        let owner = self.word.load(Ordering::Relaxed) & !WAITING;
-        (owner != 0).then_some(owner & ((1 << SLOT_BITS) - 1))
+        let owner = slot(self.word.load(Ordering::Relaxed));
+        (owner != 0).then_some(owner)
+    }
+
+    /// Says on stderr who has the lock: a process that was stopped with it stops everybody who appends.
+    fn tell(&self) {
+        if let Some(slot) = self.owner() {
+            let pid = self.control.owner(slot);
+            let command = self.medium.command(pid).unwrap_or_else(|| "its command is not known".into());
+            eprintln!(
+                "{}",
+                Code::LockHeld.error(format!("process {pid} ({command}) has held it for more than a second"))
+            );
+        }
     }
 
     /// Takes the lock if `seen` names a dead owner that still has it.
@@ -111,8 +141,12 @@ impl Lock<'_> {
     /// Whether somebody died with the lock: nobody has the owner's slot, or this process has it now.
     pub fn has_dead_owner(&self) -> bool {
         let owner = self.word.load(Ordering::Relaxed) & !WAITING;
-        let slot = |mark: u32| mark & ((1 << SLOT_BITS) - 1);
         owner != 0 && owner != self.mark && (slot(owner) == slot(self.mark) || !self.medium.is_alive(slot(owner)))
+    }
+
+    /// Whether nobody has it.
+    pub fn is_free(&self) -> bool {
+        self.word.load(Ordering::Acquire) == 0
     }
 
     #[inline]
