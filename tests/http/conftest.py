@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import re
 import signal
 import subprocess
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Optional
@@ -36,6 +38,17 @@ record=$(cat)
 [ "$record" != poison ] || exit 1
 printf 'out\\t%s\\n' "$record" >&"$MILLRACE_APPEND_FD"
 """
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The operations of a description are tests of one name. Processes that share the work tell tests apart by their names
+    alone, and would run one of them."""
+    seen: Counter[str] = Counter()
+    for item in items:
+        seen[item.nodeid] += 1
+        if (number := seen[item.nodeid]) > 1:
+            item._id = dataclasses.replace(item._id, params=str(number))  # type: ignore[attr-defined]
+    assert len({item.nodeid for item in items}) == len(items), "two tests have one name"
 
 
 class Host:

@@ -21,7 +21,7 @@ class NativeFunction:
 
     def __init__(self, program: Path) -> None:
         self.socket, theirs = socket.socketpair()
-        self.socket.settimeout(30)
+        self.socket.settimeout(120)
 
         def install() -> None:
             os.dup2(theirs.fileno(), CHANNEL)
@@ -37,7 +37,7 @@ class NativeFunction:
     def close(self) -> None:
         self.stream.close()
         self.socket.close()
-        assert self.process.wait(30) == 0
+        assert self.process.wait(120) == 0
 
     def frame(self) -> tuple[int, int, str, bytes]:
         length, kind, _, name_length, number = HEAD.unpack(self.stream.read(HEAD.size))

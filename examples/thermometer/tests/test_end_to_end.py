@@ -6,7 +6,6 @@ import json
 import random
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -69,12 +68,16 @@ def test_every_form_of_smooth_gives_the_logs_that_one_run_after_the_other_gives(
 def test_a_host_that_is_killed_again_and_again_loses_and_repeats_nothing(tmp_path, files, expected):
     settings = Settings(("jfk", "lga"), python=sys.executable, namespace=str(tmp_path / "namespace"))
     file = application.write(settings, tmp_path / "application")
+    # All of it waits for the first host; each is killed when an eighth more is done.
+    host = Host(tmp_path / "namespace", file)
+    host.call("up", "--file", str(file))
+    host.append(expected.fed, lambda count: None)
+    all_smooth = len(expected.logs["smooth/jfk"])
     for life in range(6):
-        with Host(tmp_path / "namespace", file) as host:
-            if life == 0:
-                host.append(expected.fed, lambda count: None)
+        with host:
             if life < 5:
-                time.sleep(0.3)
+                while host.rows("log", "stat", "smooth/jfk")[0]["latest"] < (life + 1) * all_smooth // 8:
+                    assert host.process.poll() is None, "the host ended by itself"
                 host.process.kill()
                 assert life or any(host.pending().values()), "the first host should have been killed at work"
             else:

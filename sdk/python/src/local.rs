@@ -305,12 +305,13 @@ impl LocalNamespace {
 impl LocalNamespace {
     /// Returns when the log has record `seqno`, or at the timeout.
     fn wait_for(&self, py: Python<'_>, log: &str, seqno: u64, timeout: Duration) -> PyResult<()> {
-        let namespace = self.handle(py)?;
-        let log = namespace.log(log).or_raise(py)?;
+        let log = self.with(py, |namespace| namespace.log(log))?;
         let started = Instant::now();
         loop {
             let left = timeout.saturating_sub(started.elapsed());
             let seen = seqno.saturating_sub(1);
+            // Whoever closes it meanwhile ends the wait.
+            let namespace = self.handle(py)?;
             let latest = py.detach(|| namespace.journal().wait_log(&log, seen, left.min(SLICE))).or_raise(py)?;
             if latest >= seqno || left.is_zero() {
                 return Ok(());
