@@ -1,100 +1,197 @@
 #!/usr/bin/env bash
-# Installs what building, testing and the demo need and this machine lacks. Running it again costs a blink.
-# What it may not install by itself it asks for in one line.
+# Installs what this machine lacks: `setup.sh demo`, `setup.sh test` (if none is named), `setup.sh bench`.
+# When nothing is missing it ends within a second. It never removes a package. Where only root can install something, and this
+# user may not become root, it prints the one command that root has to run.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-PACKAGES=(build-essential clang lld wasi-libc libclang-rt-dev libclang-rt-dev-wasm32 python3-venv iproute2 nftables strace)
-STAMP=.venv/.installed
-# Only `setup.sh bench`: what our figures stand beside, and what makes the load.
-PEERS=(redis-server etcd-server nginx-light wrk)
-NATS_VERSION=v2.12.2
-REQUIREMENTS=(requirements-dev.txt sdk/python/requirements-dev.txt examples/*/requirements.txt)
+GOAL=${1:-test}
+RUST=$(sed -n 's/^channel = "\(.*\)"/\1/p' rust-toolchain.toml)
+PYTHON_MIN=3.11
+NATS=v2.12.2
+# The installer of Rust, by the version and checksums that https://static.rust-lang.org/rustup/archive publishes.
+RUSTUP=1.28.2
+RUSTUP_SHA256_x86_64=20a06e644b0d9bd2fbdbfd52d42540bdde820ea7df86e92e533c073da0cdd43c
+RUSTUP_SHA256_aarch64=e3853c5a252fca15252d07cb23a1bdd9377a8c6f3efa01531109281ae47f841c
+
+# The linker and C compiler that cargo calls, and a Python that can make virtual environments.
+PACKAGES=(ca-certificates gcc libc6-dev python3-venv)
+TOOLS=(cc python3)
+REQUIREMENTS=(examples/thermometer/requirements.txt)
+case $GOAL in
+    demo) ;;
+    test | bench)
+        # Functions in Wasm, sanitizers and fuzzers of the C clients; namespaces, filters and faults for the tests of networks and disks.
+        PACKAGES+=(clang lld wasi-libc libclang-rt-dev libclang-rt-dev-wasm32 curl git iproute2 nftables procps strace)
+        TOOLS+=(clang wasm-ld curl git)
+        REQUIREMENTS=(requirements-dev.txt sdk/python/requirements-dev.txt examples/*/requirements.txt)
+        ;;
+    *) printf 'setup: no goal %s; the goals are demo, test and bench\n' "$GOAL" >&2; exit 2 ;;
+esac
+# What the figures stand beside, and what makes the load.
+[[ $GOAL == bench ]] && PACKAGES+=(redis-server etcd-server nginx-light wrk)
+
+VENV_STAMP=.venv/.requirements
+export PATH="${CARGO_HOME:-$HOME/.cargo}/bin:$PATH"
+WORK=$(mktemp -d)
+trap 'rm -rf "$WORK"' EXIT
 
 say() { printf 'setup: %s\n' "$*"; }
 ask() { printf '\nsetup: %s\n' "$*" >&2; exit 1; }
+ask_root() { ask "$1"$'\n\n'"    apt-get update && apt-get install -y --no-install-recommends $2"$'\n\n'"and then this command again."; }
+has() { command -v "$1" >/dev/null; }
+
+# Runs a command and shows the newest line it prints: in place on a terminal, else every ten seconds. If it fails, the last
+# lines are printed.
+watched() {
+    local line shown=$SECONDS code=0
+    "$@" 2>&1 </dev/null | while IFS= read -r line; do
+        printf '%s\n' "$line" >>"$WORK/log"
+        if [[ -t 1 ]]; then
+            printf '\r\033[K  %.76s' "$line"
+        elif (( SECONDS - shown >= 10 )); then
+            shown=$SECONDS
+            printf '  %s\n' "$line"
+        fi
+    done || code=$?
+    [[ -t 1 ]] && printf '\r\033[K'
+    (( code == 0 )) || tail -n 15 "$WORK/log" >&2
+    : >"$WORK/log"
+    return "$code"
+}
+
+# Sets AS_ROOT to what runs a command as root. With a terminal sudo may ask for the password; without one only a sudo that does
+# not ask is of use.
+can_be_root() {
+    AS_ROOT=()
+    (( EUID == 0 )) && return
+    AS_ROOT=(sudo)
+    has sudo && { [[ -t 0 && -t 1 ]] || sudo -n true 2>/dev/null; }
+}
+
+# Which of these packages are installed; dpkg-query fails if it does not know one.
+installed() { { dpkg-query -W -f='${Package} ${db:Status-Status}\n' "$@" 2>/dev/null || true; } | sed -n 's/ installed$//p'; }
+
+# The pinned toolchain of rustup; without rustup, a Rust that is new enough.
+rust_is_ready() {
+    if has rustup; then
+        local components
+        components=$(rustup component list --toolchain "$RUST" --installed 2>/dev/null) || return 1
+        [[ $components == *clippy* && $components == *rustfmt* ]]
+    else
+        local version
+        version=$(cargo --version 2>/dev/null) || return 1
+        version=${version#cargo } version=${version%% *}
+        printf '%s\n' "$RUST" "$version" | sort -VC || return 1
+        [[ $GOAL == demo ]] || { cargo clippy --version && cargo fmt --version; } >/dev/null 2>&1
+    fi
+}
+
+# Debian's rustup package. It replaces Debian's Rust packages, so it is no choice where these are installed.
+rustup_is_packaged() {
+    local policy
+    policy=$(LC_ALL=C apt-cache policy rustup 2>/dev/null)
+    [[ $policy == *"Candidate: "[0-9]* && -z $(installed rustc cargo) ]]
+}
 
 install_packages() {
-    command -v dpkg-query >/dev/null || { check_tools; return; }
-    local missing=() package
-    for package in "${PACKAGES[@]}"; do
-        [[ $(dpkg-query -W -f='${Status}' "$package" 2>/dev/null) == *" installed" ]] || missing+=("$package")
-    done
-    (( ${#missing[@]} )) || return 0
-    local as_root=()
-    if (( EUID != 0 )); then
-        # With a terminal sudo may ask for the password; without one only a sudo that does not ask is of use.
-        if command -v sudo >/dev/null && { [[ -t 0 && -t 1 ]] || sudo -n true 2>/dev/null; }; then
-            as_root=(sudo)
-        else
-            ask "please run as root: apt-get install -y ${missing[*]}"
+    has dpkg-query || { check_tools; return; }
+    local missing=() package rust= root= present
+    present=" $(installed "${PACKAGES[@]}" | tr '\n' ' ')"
+    for package in "${PACKAGES[@]}"; do [[ $present == *" $package "* ]] || missing+=("$package"); done
+    has rustup || rust_is_ready || rust=missing
+    [[ -n ${missing[*]} || -n $rust ]] || return 0
+    if can_be_root; then
+        root=1
+        say "refreshing the package lists"
+        watched "${AS_ROOT[@]}" apt-get update -q -o DPkg::Lock::Timeout=120 \
+            || say "the package lists could not be refreshed; going on with those there are"
+    fi
+    # Whoever has curl can run the installer of Rust without root.
+    if [[ -n $rust ]]; then
+        if rustup_is_packaged; then
+            [[ -z $root && -z ${missing[*]} ]] && has curl || missing+=(rustup)
+        elif ! has curl && [[ " ${missing[*]} " != *" curl "* ]]; then
+            missing+=(curl)
         fi
     fi
-    say "installing ${missing[*]}"
-    "${as_root[@]}" apt-get update -qq || say "the package lists could not be refreshed; going on with those there are"
-    "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive RUNLEVEL="${RUNLEVEL:-}" apt-get install -y -qq --no-install-recommends "${missing[@]}" \
-        || ask "please install these packages by hand: ${missing[*]}"
+    [[ -n ${missing[*]} ]] || return 0
+    [[ -n $root ]] || ask_root "packages are missing, and this user may not install them. Please run as root:" "${missing[*]}"
+    say "installing ${#missing[@]} packages and what they depend on: ${missing[*]}"
+    # RUNLEVEL: of a server package only the program is wanted, not a running service.
+    watched "${AS_ROOT[@]}" env DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 \
+        apt-get install -y -q --no-install-recommends --no-remove -o DPkg::Lock::Timeout=120 "${missing[@]}" \
+        || ask_root "the packages could not be installed. Please run as root:" "${missing[*]}"
 }
 
 # On a system without apt only presence can be checked.
 check_tools() {
     local tool
-    for tool in cc clang wasm-ld python3; do
-        command -v "$tool" >/dev/null || ask "please install '$tool' (on Debian: apt-get install ${PACKAGES[*]})"
-    done
+    for tool in "${TOOLS[@]}"; do has "$tool" || ask "please install '$tool' (on Debian: apt-get install ${PACKAGES[*]})"; done
 }
 
 install_rust() {
-    export PATH="$PATH:$HOME/.cargo/bin"
-    command -v cargo >/dev/null || ask "please install Rust, then run this again:" \
-        "curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs | sh -s -- -y --default-toolchain none"
-    if command -v rustup >/dev/null; then
-        local version
-        version=$(sed -n 's/^channel = "\(.*\)"/\1/p' rust-toolchain.toml)
-        rustup run "$version" cargo clippy --version >/dev/null 2>&1 \
-            && rustup run "$version" cargo fmt --version >/dev/null 2>&1 && return
-        say "installing Rust $version"
-        rustup toolchain install "$version" --profile minimal --component rustfmt --component clippy --no-self-update
+    rust_is_ready && return
+    if ! has rustup; then
+        install_rustup
+        return
     fi
-    cargo --version >/dev/null || ask "cargo does not start; please repair the Rust installation"
+    say "installing Rust $RUST"
+    rustup toolchain install "$RUST" --profile minimal --component rustfmt --component clippy --no-self-update \
+        || ask "Rust $RUST could not be installed: see above"
+    # Outside of this tree a rustup without a default has no cargo.
+    rustup default >/dev/null 2>&1 || rustup default "$RUST"
+}
+
+install_rustup() {
+    local machine sum root=${RUSTUP_UPDATE_ROOT:-https://static.rust-lang.org/rustup}
+    machine=$(uname -m) sum=RUSTUP_SHA256_$machine
+    [[ -n ${!sum:-} ]] || ask "please install Rust $RUST on this machine ($machine) as https://rustup.rs says, and run this command again"
+    has curl || ask "please install curl, or Rust $RUST as https://rustup.rs says, and run this command again"
+    say "installing Rust $RUST with rustup from $root, into ~/.cargo and ~/.rustup ('rustup self uninstall' removes it)"
+    curl --proto '=https' --tlsv1.2 -fsSL --retry 3 -o "$WORK/rustup-init" "$root/archive/$RUSTUP/$machine-unknown-linux-gnu/rustup-init" \
+        || ask "rustup could not be downloaded; please check the network and run this command again"
+    sha256sum --check --status <<<"${!sum}  $WORK/rustup-init" || ask "the downloaded rustup-init has the wrong checksum; it was not run"
+    chmod +x "$WORK/rustup-init"
+    # An old Rust elsewhere on the PATH stays; the Makefile looks into ~/.cargo/bin first.
+    RUSTUP_INIT_SKIP_PATH_CHECK=yes "$WORK/rustup-init" -y --default-toolchain "$RUST" --profile minimal \
+        --component rustfmt --component clippy >/dev/null \
+        || ask "Rust $RUST could not be installed: see above"
+    say "Rust is on the PATH of new shells; for this one: . ${CARGO_HOME:-~/.cargo}/env"
 }
 
 install_python_packages() {
-    local wanted
-    wanted=$(cat "${REQUIREMENTS[@]}" 2>/dev/null | sha256sum)
-    [[ -x .venv/bin/python && -f $STAMP && $(<"$STAMP") == "$wanted" ]] && .venv/bin/python -c 'import sys' && return
+    local wanted arguments=() file
+    wanted=$(sha256sum "${REQUIREMENTS[@]}")
+    # Each file of this goal was installed as it is now, and the environment still has its Python.
+    if [[ -f $VENV_STAMP && -z $(grep -vxFf "$VENV_STAMP" <<<"$wanted") ]] && .venv/bin/python -c 'import pip' 2>/dev/null; then return; fi
     if ! .venv/bin/python -m pip --version >/dev/null 2>&1; then
-        python3 -m ensurepip --version >/dev/null 2>&1 \
-            || ask "python3 has no ensurepip; please run as root: apt-get install -y python3-venv"
-        say "making a virtual environment in .venv"
+        python3 -c "import sys; sys.exit(sys.version_info < (${PYTHON_MIN/./, }))" \
+            || ask "$(python3 --version) is too old; Python $PYTHON_MIN or newer is needed"
+        python3 -c 'import ensurepip, venv' 2>/dev/null || ask_root "this python3 has no ensurepip. Please run as root:" python3-venv
         python3 -m venv --clear .venv
     fi
+    for file in "${REQUIREMENTS[@]}"; do arguments+=(-r "$file"); done
     say "installing Python packages into .venv"
-    local arguments=() file
-    for file in "${REQUIREMENTS[@]}"; do [[ -f $file ]] && arguments+=(-r "$file"); done
-    .venv/bin/python -m pip install --quiet --disable-pip-version-check "${arguments[@]}" \
-        || ask "the Python packages could not be installed; please check the network and run this again"
-    printf '%s\n' "$wanted" >"$STAMP"
+    # Python compiles what is imported when it is imported first; most of it never is.
+    watched .venv/bin/python -m pip install --disable-pip-version-check --no-compile --progress-bar off "${arguments[@]}" \
+        || ask "the Python packages could not be installed; please check the network and run this command again"
+    printf '%s\n' "$wanted" >"$VENV_STAMP"
 }
 
 # Debian's is too old to keep each message safe before it answers, so NATS comes from its sources; without Go the rows do
 # without it, and say so.
 install_nats() {
     [[ -x target/peers/nats-server ]] && return
-    command -v go >/dev/null || { say "no Go here: the figures do without NATS"; return; }
-    say "building nats-server $NATS_VERSION"
+    has go || { say "no Go here: the figures do without NATS"; return; }
+    say "building nats-server $NATS"
     mkdir -p target/peers
-    GOBIN="$PWD/target/peers" go install "github.com/nats-io/nats-server/v2@$NATS_VERSION" \
+    GOBIN="$PWD/target/peers" go install "github.com/nats-io/nats-server/v2@$NATS" \
         || say "nats-server could not be built: the figures do without NATS"
 }
 
-if [[ ${1:-} == bench ]]; then
-    PACKAGES+=("${PEERS[@]}")
-    # The peers' services are not wanted, only their programs.
-    export RUNLEVEL=1
-    install_nats
-fi
 install_packages
 install_rust
 install_python_packages
+[[ $GOAL == bench ]] && install_nats
 say "ready"

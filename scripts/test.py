@@ -1,16 +1,19 @@
 #!/usr/bin/env python3
-"""Everything that must hold, in one run: formats, lints, one build, then every suite. Whatever fails, the rest is run as well.
+"""Everything that must hold, in one run: format, one build, then lints and every suite. Whatever fails, the rest is run as well.
 
 At the end stands the ledger: the minutes of each step and of each suite, and the ten slowest tests. It is also written to
 target/ledger/ledger.json. `make test` calls this with everything installed; words of this script's own:
 
-  test.py [STEP…]    only these steps: format lints build wheel rust examples http python
+  test.py [--long] [STEP…]    only these steps: format build wheel lints examples http python rust
+
+--long runs what `make test` keeps short for as long as it takes to be thorough; see LONG.
 """
 
 import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
 import xml.etree.ElementTree as XML
 from collections import Counter
@@ -22,33 +25,61 @@ BIN = ROOT / ".venv" / "bin"
 SLOWEST = 10
 
 
+# What is random or exhaustive, and how long it runs in `make test-all`: about two hours in all.
+LONG = {
+    "MILLRACE_EVERY_STEP": "1",
+    "MILLRACE_STORM_RECORDS": "200000",
+    "MILLRACE_LIAR_SECONDS": "300",
+    "MILLRACE_DISK_SECONDS": "300",
+}
+
+
 def pytest(name: str, *arguments: str) -> list[str]:
-    """A suite of pytest over several processes; a test file stays in one of them, and so do its hosts."""
-    report = f"--junitxml={LEDGER / name}.xml"
-    return [str(BIN / "python"), "-m", "pytest", "-q", "-n", "4", "--dist", "loadfile", report, *arguments]
+    """A suite of pytest."""
+    return [str(BIN / "python"), "-m", "pytest", "-q", f"--junitxml={LEDGER / name}.xml", *arguments]
 
 
-# In the order in which they run: what is quick to refuse comes first.
+# A test file stays in one process, and so do its hosts. What schemathesis generates is lost in several processes.
+SPREAD = ["-n", "4", "--dist", "loadfile"]
 STEPS: dict[str, list[str]] = {
     "format": ["cargo", "fmt", "--all", "--check"],
     "build": ["cargo", "build", "--locked", "--workspace", "--all-targets"],
     "wheel": ["scripts/wheel.sh", "dev"],
-    "lints": ["cargo", "clippy", "--locked", "--workspace", "--all-targets", "--", "-D", "warnings"],
-    "rust": [str(BIN / "cargo-nextest"), "nextest", "run", "--locked", "--workspace", "--all-targets"],
-    "examples": pytest("examples", "examples"),
+    "lints": ["cargo", "clippy", "--quiet", "--locked", "--workspace", "--all-targets", "--", "-D", "warnings"],
+    "examples": pytest("examples", *SPREAD, "examples"),
     "http": pytest("http", "tests/http"),
-    "python": pytest("python", "-c", "sdk/python/pyproject.toml", "sdk/python/tests"),
+    "python": pytest("python", *SPREAD, "-c", "sdk/python/pyproject.toml", "sdk/python/tests"),
+    "rust": [str(BIN / "cargo-nextest"), "nextest", "run", "--locked", "--workspace", "--all-targets"],
 }
+# These wait more than they work, or work without waiting: they run side by side.
+TOGETHER = ["lints", "examples", "http", "python"]
 
 
-def run(step: str) -> tuple[float, bool]:
-    """The seconds a step took, and whether it held."""
-    print(f"\n── {step}: {' '.join(STEPS[step]).replace(str(ROOT) + '/', '')}", flush=True)
+def run(steps: list[str]) -> dict[str, tuple[float, bool]]:
+    """Runs steps side by side; the seconds each took, and whether it held. One alone prints as it goes, several when they end."""
+    alone = len(steps) == 1
     started = time.monotonic()
-    held = subprocess.run(STEPS[step], cwd=ROOT, stdin=subprocess.DEVNULL, check=False).returncode == 0
-    seconds = time.monotonic() - started
-    print(f"── {step}: {'ok' if held else 'FAILED'} after {seconds:.0f} s", flush=True)
-    return seconds, held
+    under_way = {}
+    for step in steps:
+        print(f"\n── {step}: {' '.join(STEPS[step]).replace(str(ROOT) + '/', '')}", flush=True)
+        output = None if alone else tempfile.TemporaryFile()
+        streams = {"stdout": output, "stderr": subprocess.STDOUT if output else None}
+        under_way[step] = subprocess.Popen(STEPS[step], cwd=ROOT, stdin=subprocess.DEVNULL, **streams), output
+    ended = {}
+    while under_way:
+        time.sleep(0.1)
+        for step, (child, output) in list(under_way.items()):
+            if child.poll() is None:
+                continue
+            del under_way[step]
+            seconds, held = time.monotonic() - started, child.returncode == 0
+            if output:
+                output.seek(0)
+                sys.stdout.write(output.read().decode(errors="replace"))
+            rest = f"; {' '.join(under_way)} still running" if under_way else ""
+            print(f"── {step}: {'ok' if held else 'FAILED'} after {seconds:.0f} s{rest}", flush=True)
+            ended[step] = seconds, held
+    return ended
 
 
 def cases() -> list[tuple[str, str, float, bool]]:
@@ -65,7 +96,7 @@ def cases() -> list[tuple[str, str, float, bool]]:
     return found
 
 
-def ledger(steps: dict[str, tuple[float, bool]]) -> None:
+def ledger(steps: dict[str, tuple[float, bool]], took: float) -> None:
     """Prints where the time went."""
     tests = cases()
     suites, counts = Counter(), Counter()
@@ -75,7 +106,7 @@ def ledger(steps: dict[str, tuple[float, bool]]) -> None:
     print("\n── ledger: minutes of each step")
     for step, (seconds, held) in steps.items():
         print(f"{seconds / 60:7.2f}  {step}{'' if held else '  FAILED'}")
-    print(f"{sum(seconds for seconds, _ in steps.values()) / 60:7.2f}  in all")
+    print(f"{took / 60:7.2f}  in all; {' '.join(TOGETHER)} run side by side")
     print("\n── ledger: minutes of each suite, one test after the other")
     for suite, seconds in suites.most_common():
         print(f"{seconds / 60:7.2f}  {suite} ({counts[suite]})")
@@ -96,21 +127,30 @@ def ledger(steps: dict[str, tuple[float, bool]]) -> None:
 
 
 def main() -> int:
-    wanted = sys.argv[1:] or list(STEPS)
+    words = sys.argv[1:]
+    if "--long" in words:
+        words.remove("--long")
+        os.environ.update({name: os.environ.get(name, value) for name, value in LONG.items()})
+        # What takes an hour by itself does not hang.
+        STEPS["rust"] += ["--profile", "long"]
+    wanted = words or list(STEPS)
     if unknown := [step for step in wanted if step not in STEPS]:
         print(f"test: no step {unknown[0]!r}; the steps are {' '.join(STEPS)}", file=sys.stderr)
         return 2
     LEDGER.mkdir(parents=True, exist_ok=True)
     for report in LEDGER.glob("*.xml"):
         report.unlink()
-    (LEDGER / "rust.xml").unlink(missing_ok=True)
-    os.environ["PATH"] += os.pathsep + str(Path.home() / ".cargo" / "bin")
-    steps = {}
+    # Rust of rustup before Debian's, as in the Makefile.
+    cargo = Path(os.environ.get("CARGO_HOME", Path.home() / ".cargo")) / "bin"
+    os.environ["PATH"] = f"{cargo}{os.pathsep}{os.environ['PATH']}"
+    started = time.monotonic()
+    steps: dict[str, tuple[float, bool]] = {}
     for step in (step for step in STEPS if step in wanted):
-        steps[step] = run(step)
-        if step == "rust" and (report := ROOT / "target/nextest/default/junit.xml").exists():
-            report.rename(LEDGER / "rust.xml")
-    ledger(steps)
+        if step not in steps:
+            steps |= run([other for other in TOGETHER if other in wanted] if step in TOGETHER else [step])
+    for report in (ROOT / "target/nextest").glob("*/junit.xml"):
+        report.rename(LEDGER / "rust.xml")
+    ledger(steps, time.monotonic() - started)
     return 0 if all(held for _, held in steps.values()) else 1
 
 

@@ -21,7 +21,7 @@ if [[ -f $STAMP && $(<"$STAMP") == "$wanted" ]] && .venv/bin/python -c 'import m
     exit 0
 fi
 printf 'wheel: building the Python package (%s)\n' "$PROFILE"
-export PATH="$PATH:$HOME/.cargo/bin"
+export PATH="${CARGO_HOME:-$HOME/.cargo}/bin:$PATH"
 rm -rf target/wheels
 .venv/bin/maturin build --quiet --locked --profile "$PROFILE" --manifest-path sdk/python/Cargo.toml \
     --interpreter .venv/bin/python --out target/wheels

@@ -8,6 +8,7 @@ import os
 import socket
 import threading
 import time
+from typing import Any
 
 import requests
 from conftest import PATIENCE_S, Host, error_of
@@ -144,8 +145,92 @@ def test_a_read_waits_for_what_is_not_there_yet(host: Host) -> None:
     assert [answers[url].status_code for url in urls] == [200, 200, 200]
     assert answers[urls[0]].content == b"awaited"
     assert answers[urls[2]].json()["records"][0]["data"] == "awaited"
-    missing = get(f"{host.ns}/logs/out/records/999999?wait_ms=10")
+    latest = get(f"{host.ns}/logs/out").json()["latest"]
+    # A wait that was in vain is no failure.
+    for path in ["999999?wait_ms=10", f"latest?above={latest}&wait_ms=10", f"latest?above={latest}"]:
+        waited = get(f"{host.ns}/logs/out/records/{path}")
+        assert (waited.status_code, waited.content) == (204, b""), path
+    page = get(f"{host.ns}/logs/out/records?from={latest + 1}&wait_ms=10")
+    assert (page.status_code, page.json()["records"]) == (200, [])
+    missing = get(f"{host.ns}/logs/out/records/999999")
     assert (missing.status_code, error_of(missing)["code"]) == (404, "MR2105")
+
+
+def test_a_log_may_have_plain_slashes_in_a_path(host: Host) -> None:
+    log = f"{host.ns}/logs/plain/one"
+    assert requests.put(log, json={"history": 9}, timeout=PATIENCE_S).json()["log"] == "plain/one"
+    appended = requests.post(f"{log}/records", data=b"x", timeout=PATIENCE_S)
+    assert (appended.status_code, appended.json()["seqno"]) == (201, 1)
+    assert get(host.url + appended.headers["location"]).content == b"x"
+    for path in ["plain/one", "plain%2Fone"]:
+        assert get(f"{host.ns}/logs/{path}").json()["latest"] == 1
+        assert get(f"{host.ns}/logs/{path}/records").json()["log"] == "plain/one"
+        assert get(f"{host.ns}/logs/{path}/records/latest").content == b"x"
+    assert get(f"{host.ns}/why/plain/one").json()["target"] == "log 'plain/one'"
+
+
+def test_durability_is_asked_for_in_one_way_everywhere(host: Host) -> None:
+    log = f"{host.ns}/logs/out/records"
+    calls: list[tuple[str, str]] = [("POST", log), ("GET", f"{log}/latest"), ("GET", log), ("POST", f"{host.ns}/batch")]
+    for method, url in calls:
+        batch = url.endswith("batch")
+        body: dict[str, Any] = {"json": [{"log": "out", "text": "x"}]} if batch else {"data": b"x" if method == "POST" else None}
+        ok = 201 if method == "POST" else 200
+        for query, header, status in [
+            ("?durability=disk", None, ok),
+            ("", "memory", ok),
+            ("?durability=disk", "disk", ok),
+            ("?durability=disk", "memory", 400),
+            ("?durability=paper", None, 400),
+        ]:
+            headers = {"Millrace-Durability": header} if header else {}
+            answer = requests.request(method, url + query, headers=headers, timeout=PATIENCE_S, **body)
+            assert answer.status_code == status, (method, url, query, header)
+
+
+def test_the_type_of_a_batch_may_be_written_in_capitals(host: Host) -> None:
+    headers = {"Content-Type": "Application/VND.Millrace.Records+JSON; charset=utf-8"}
+    url = f"{host.ns}/logs/out/records"
+    answer = requests.post(url, data=b'[{"text": "a"}, {"text": "b"}]', headers=headers, timeout=PATIENCE_S)
+    assert len(answer.json()["records"]) == 2, answer.text
+
+
+def test_lists_come_in_parts_and_say_where_to_go_on(host: Host) -> None:
+    for n in range(5):
+        requests.put(f"{host.ns}/logs/many%2F{n}", timeout=PATIENCE_S)
+    names, after = [], ""
+    while after is not None:
+        part = get(f"{host.ns}/logs?prefix=many/&limit=2&after={after}").json()
+        assert len(part["logs"]) <= 2 and all(log["last_append"] is None for log in part["logs"])
+        names += [log["name"] for log in part["logs"]]
+        after = part["next"]
+    assert names == [f"many/{n}" for n in range(5)]
+    host.append("out", b"x")
+    newest = get(f"{host.ns}/logs?newest=true").json()
+    assert newest["next"] is None and any(log["last_append"] for log in newest["logs"])
+    assert get(f"{host.ns}/functions?limit=1").json()["next"] is None
+    assert get(f"{host.ns}/links?after=zzz").json() == {"links": [], "next": None}
+    for n in range(3):
+        host.append("raw/kitchen", b"%d" % n)
+    host.idle()
+    first = get(f"{host.ns}/runs?limit=2").json()
+    rest = get(f"{host.ns}/runs?limit=2&before={first['next']}").json()
+    ids = [run["id"] for run in first["runs"] + rest["runs"]]
+    assert len(first["runs"]) == 2 and len(set(ids)) == len(ids) and ids == sorted(ids, reverse=True)
+
+
+def test_the_journal_shows_clocks_as_text_long_payloads_in_part_and_no_keys(host: Host) -> None:
+    url = f"{host.ns}/logs/out/records"
+    requests.post(url, data="é".encode() * 40_000, headers={"Idempotency-Key": "a-secret"}, timeout=PATIENCE_S)
+    answer = get(f"{host.ns}/journal?last=2")
+    entries = answer.json()["entries"]
+    assert all(isinstance(entry["hlc"], str) and int(entry["hlc"]) > 0 for entry in entries)
+    long, key = entries
+    assert (long["bytes"], long["cut"], len(long["data"])) == (80_000, True, 32_768)
+    assert key["subject"] == "_keys" and key["bytes"] > 0 and "data" not in key and "a-secret" not in answer.text
+    for path in ["_keys/records", "_keys/records/latest", "_keys/tail"]:
+        refused = get(f"{host.ns}/logs/{path}")
+        assert (refused.status_code, error_of(refused)["code"]) == (403, "MR6022"), path
 
 
 def test_functions_and_runs_are_told(host: Host) -> None:
@@ -228,7 +313,7 @@ def test_what_waits_for_the_disk_is_there_after_a_kill(tmp_path: object) -> None
 
 
 def test_links_are_told_and_counted(host: Host) -> None:
-    assert get(f"{host.ns}/links").json() == {"links": []}
+    assert get(f"{host.ns}/links").json() == {"links": [], "next": None}
     # Nobody listens at port 1, so the link stays behind.
     host.run("relay", "add", "out", "mr://127.0.0.1:1/far/out", "--name", "away")
     host.append("out", b"to be carried")

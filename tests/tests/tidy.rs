@@ -7,8 +7,10 @@ use std::{
     process::Command,
 };
 
-/// What each crate may import of ours. A crate that is not listed is rejected, so that adding one is a decision.
-const ARROWS: [(&str, &[&str]); 9] = [
+/// What each crate may import of ours. A crate that is not listed is rejected, so that adding one is a decision. `features`,
+/// which holds no code, is everybody's.
+const ARROWS: [(&str, &[&str]); 10] = [
+    ("features", &[]),
     ("wire", &[]),
     ("threads", &["wire"]),
     ("journal", &["wire", "threads"]),
@@ -52,7 +54,7 @@ const STARTS: [(&str, &str); 8] = [
     // Whoever asks for something that takes long waits for it.
     ("crates/gateway/src/documents/mod.rs", "spawn_blocking("),
     ("crates/gateway/src/http/api/mod.rs", "spawn_blocking("),
-    ("crates/gateway/src/wire/waits.rs", "spawn_blocking("),
+    ("crates/gateway/src/hosted.rs", "spawn_blocking("),
 ];
 
 const FILE_LINES_MAX: usize = 800;
@@ -97,7 +99,10 @@ fn crates_import_only_along_the_arrows() {
         let section = manifest.split("[dependencies]").nth(1).unwrap_or("").split("\n[").next().unwrap_or("");
         for import in section.lines().filter_map(|line| line.trim().strip_prefix("millrace-")) {
             let import = import.split(['.', ' ', '=']).next().expect("split gives at least one part");
-            assert!(allowed.contains(&import), "crate '{name}' must not import '{import}'; see ARCHITECTURE.md");
+            assert!(
+                import == "features" || allowed.contains(&import),
+                "crate '{name}' must not import '{import}'; see ARCHITECTURE.md"
+            );
         }
     }
     assert_eq!(seen, ARROWS.len(), "a crate in {} does not exist", file!());

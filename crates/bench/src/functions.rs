@@ -31,7 +31,7 @@ fn compile(context: &Context, compiler: &str, flags: &[&str], name: &str, to: &s
         .arg("-o")
         .arg(&made)
         .output()
-        .map_err(|error| format!("{compiler}: {error}; on Debian: apt-get install clang lld build-essential"))?;
+        .map_err(|error| format!("{compiler}: {error}; on Debian: apt-get install clang lld gcc libc6-dev"))?;
     if !output.status.success() {
         return Err(format!("{compiler} {name}: {}", String::from_utf8_lossy(&output.stderr)).into());
     }

@@ -1,13 +1,18 @@
 //! What one server serves.
 
-use crate::server::Silence;
-use millrace_node::{Door, Principal, Served};
+use crate::{http::Sample, server::Silence};
+use millrace_node::{CLIENT_INDEX_MAX_BYTES, Door, Held, Limits, Name, Principal, Served};
 use millrace_wire::{Code, Result};
 use std::{
     cell::Cell,
-    sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
+    collections::HashMap,
+    sync::{
+        Arc, Mutex, OnceLock, PoisonError,
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
+    },
     time::{Duration, Instant},
 };
+use tokio::sync::Semaphore;
 
 /// How long what the gates hold waits for a loop that has no end of work.
 const TURN_LATEST: Duration = Duration::from_millis(2);
@@ -27,9 +32,32 @@ pub struct Hosted {
     draining: AtomicBool,
     /// Connections over which nothing is asked.
     pub(crate) silence: Silence,
+    /// Work that may take very long, such as reading the whole journal or waiting for its lock. Fewer of it run at once than a
+    /// loop has threads, so that what is quick always finds one.
+    pub(crate) slow: Arc<Semaphore>,
+    /// What was last told of each namespace.
+    told: Mutex<HashMap<Name, Arc<Vec<Sample>>>>,
     /// What is counted, for metrics.
     pub counters: Counters,
 }
+
+/// Logs of a host that clients may make, however many files it may have.
+const LOGS_MAX: usize = 100_000;
+/// Files that segments and functions need.
+const FILES_RESERVED: usize = 512;
+/// There is room for so many connections whatever else there is.
+const CONNECTIONS_LEAST: usize = 16;
+
+/// How many files this process may have open, once it has raised its limit.
+fn files_max() -> usize {
+    use rustix::process::{Resource, getrlimit};
+    static MAX: OnceLock<usize> = OnceLock::new();
+    let maximum = || getrlimit(Resource::Nofile).maximum;
+    *MAX.get_or_init(|| maximum().map_or(usize::MAX, |max| usize::try_from(max).unwrap_or(usize::MAX)))
+}
+
+/// Slow work that runs at once.
+const SLOW_MAX: usize = 4;
 
 /// Counted since the host started.
 #[derive(Debug, Default)]
@@ -56,7 +84,8 @@ impl Hosted {
     /// Serves these namespaces.
     pub fn new(served: Vec<Served>) -> Self {
         let (draining, silence, counters) = (AtomicBool::new(false), Silence::default(), Counters::default());
-        Self { served, started: Instant::now(), draining, silence, counters }
+        let (slow, told) = (Arc::new(Semaphore::new(SLOW_MAX)), Mutex::default());
+        Self { served, started: Instant::now(), draining, silence, slow, told, counters }
     }
 
     /// The namespaces.
@@ -70,11 +99,52 @@ impl Hosted {
             ("", [only]) => Some(only),
             _ => self.served.iter().find(|served| &**served.name() == name),
         };
-        found.map(|served| served.door(principal)).ok_or_else(|| {
+        // Half of the files that this process may have are for logs.
+        let logs_max = (files_max() / 2 / self.served.len().max(1)).min(LOGS_MAX);
+        let limits = Limits { logs_max, index_max_bytes: CLIENT_INDEX_MAX_BYTES };
+        found.map(|served| served.door(principal).within(limits)).ok_or_else(|| {
             let names: Vec<&str> = self.served.iter().map(|served| &**served.name()).collect();
             let shown: String = name.chars().take(80).flat_map(char::escape_debug).collect();
             Code::NamespaceNotServed.error(format!("no namespace '{shown}' here; there is {}", names.join(", ")))
         })
+    }
+
+    /// Defines or removes something on a thread that may wait: it makes files, reads the journal, and waits for the journal's
+    /// lock as long as a submission does.
+    pub(crate) async fn define<T: Send + Unpin + 'static>(
+        &self,
+        door: Door,
+        act: impl FnOnce(&Door) -> Held<T> + Send + 'static,
+    ) -> Result<T> {
+        let slow = self.slow.clone().acquire_owned().await;
+        let work = move || {
+            let _slow = slow;
+            door.patiently(act)
+        };
+        match tokio::task::spawn_blocking(work).await {
+            Ok(held) => held.await,
+            Err(failed) => Err(Code::HostInternal.error(failed.to_string())),
+        }
+    }
+
+    /// Keeps the numbers of a namespace that are told now, for when no newer ones can be had.
+    pub(crate) fn told(&self, name: &Name, samples: Vec<Sample>) -> Arc<Vec<Sample>> {
+        let samples = Arc::new(samples);
+        self.told.lock().unwrap_or_else(PoisonError::into_inner).insert(name.clone(), samples.clone());
+        samples
+    }
+
+    /// The numbers of a namespace that were told last.
+    pub(crate) fn last_told(&self, name: &Name) -> Arc<Vec<Sample>> {
+        self.told.lock().unwrap_or_else(PoisonError::into_inner).get(name).cloned().unwrap_or_default()
+    }
+
+    /// How many connections leave files for the logs that there are and for what functions need.
+    pub(crate) fn connections_max(&self) -> usize {
+        let logs = |served: &Served| served.namespace().journal().catalog().map_or(0, |catalog| catalog.logs().count());
+        let logs: usize = self.served.iter().map(logs).sum();
+        let max = files_max();
+        max.saturating_sub(logs + FILES_RESERVED.min(max / 4)).max(CONNECTIONS_LEAST)
     }
 
     /// When it began.

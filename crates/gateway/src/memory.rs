@@ -1,7 +1,8 @@
-//! Memory for what is large: one bound for all connections of the process, whichever protocol they speak.
+//! Memory of all connections of the process, whichever protocol they speak, in two bounds.
 //!
-//! What a connection needs for small requests and answers is its own and bounded for each; what goes beyond that is
-//! counted here. Those who find no room are told to try again a little later, and small requests go on meanwhile.
+//! What a connection needs for small requests and answers is counted beside what is large, so that neither takes the room of
+//! the other: those who find no room for what is large are told to try again a little later, and small requests go on
+//! meanwhile. Only the first few KiB of each connection are not counted.
 
 use millrace_wire::{Code, Result};
 use std::{
@@ -10,8 +11,14 @@ use std::{
 };
 use tokio::time::sleep;
 
-/// What a connection may hold in each direction without being counted: its own buffers are about as large.
+/// What a connection holds up to this is small.
 pub(crate) const SMALL_BYTES: usize = 64 << 10;
+/// What a connection may always hold, and is not counted.
+const FREE_BYTES: usize = 4 << 10;
+/// Everything small together.
+const SMALL_MAX_BYTES: usize = 512 << 20;
+/// What a connection takes while it answers requests over HTTP: the buffers of its parser, both ways, and what it waits with.
+const HTTP_BYTES: usize = 24 << 10;
 /// Everything larger together, coming and going.
 const LARGE_MAX_BYTES: usize = 256 << 20;
 
@@ -22,9 +29,40 @@ const TRIES: u32 = 300;
 /// Bytes of all that is large in this process.
 static LARGE_BYTES: AtomicUsize = AtomicUsize::new(0);
 
-/// Whether no room is left: then nobody adds to what is his own already.
+/// Bytes of all that is small.
+static SMALL_USED_BYTES: AtomicUsize = AtomicUsize::new(0);
+
+/// Whether no room is left for what is large: then nobody adds to it.
 pub(crate) fn is_short() -> bool {
     LARGE_BYTES.load(Ordering::Relaxed) >= LARGE_MAX_BYTES
+}
+
+/// What a connection may hold now before it has to wait.
+pub(crate) fn allowance() -> usize {
+    match (SMALL_USED_BYTES.load(Ordering::Relaxed) >= SMALL_MAX_BYTES, is_short()) {
+        (true, _) => FREE_BYTES,
+        (false, true) => SMALL_BYTES,
+        (false, false) => usize::MAX,
+    }
+}
+
+/// Room for a connection that is about to answer requests over HTTP, once there is.
+pub(crate) async fn for_http() -> Result<Reservation> {
+    for _ in 0..TRIES {
+        if allowance() > FREE_BYTES {
+            let mut reservation = Reservation::default();
+            reservation.count(FREE_BYTES + HTTP_BYTES);
+            return Ok(reservation);
+        }
+        sleep(RETRY).await;
+    }
+    Err(Code::HttpMemoryShort.error(format!("connections take {} MiB", SMALL_MAX_BYTES >> 20)))
+}
+
+/// Whether there is no room for so many bytes more.
+#[cfg(test)]
+pub(crate) fn is_short_of<const BYTES: usize>() -> bool {
+    LARGE_BYTES.load(Ordering::Relaxed) + BYTES > LARGE_MAX_BYTES
 }
 
 /// Waits until there is room for so many bytes, for as long as that makes sense; they are not taken yet.
@@ -38,9 +76,12 @@ pub(crate) async fn room_for(bytes: usize) -> Result<()> {
     Reservation::of(bytes).map(drop)
 }
 
-/// A part of the memory for what is large; given back when dropped.
+/// A part of the memory; given back when dropped.
 #[derive(Default)]
-pub(crate) struct Reservation(usize);
+pub(crate) struct Reservation {
+    large: usize,
+    small: usize,
+}
 
 impl Reservation {
     /// Room for so many bytes; nothing for small ones.
@@ -48,15 +89,15 @@ impl Reservation {
         if bytes <= SMALL_BYTES {
             return Ok(None);
         }
-        let mut reservation = Reservation(0);
+        let mut reservation = Reservation::default();
         reservation.grow(bytes)?;
         Ok(Some(reservation))
     }
 
     pub fn grow(&mut self, to: usize) -> Result<()> {
-        let more = to.saturating_sub(self.0);
+        let more = to.saturating_sub(self.large);
         let taken = LARGE_BYTES.fetch_add(more, Ordering::Relaxed);
-        self.0 += more;
+        self.large += more;
         // What is too much is given back by whoever drops this.
         if taken + more > LARGE_MAX_BYTES {
             return Err(Code::HttpMemoryShort.error(format!("{} MiB are in use", taken >> 20)));
@@ -64,21 +105,28 @@ impl Reservation {
         Ok(())
     }
 
-    /// Counts what is there in any case, of which the small part is the connection's own.
+    /// Counts what a connection holds.
     pub fn count(&mut self, bytes: usize) {
-        let large = bytes.saturating_sub(SMALL_BYTES);
-        if large > self.0 {
-            LARGE_BYTES.fetch_add(large - self.0, Ordering::Relaxed);
-        } else if large < self.0 {
-            LARGE_BYTES.fetch_sub(self.0 - large, Ordering::Relaxed);
-        }
-        self.0 = large;
+        let (large, small) = (bytes.saturating_sub(SMALL_BYTES), bytes.clamp(FREE_BYTES, SMALL_BYTES) - FREE_BYTES);
+        change(&LARGE_BYTES, &mut self.large, large);
+        change(&SMALL_USED_BYTES, &mut self.small, small);
     }
+}
+
+/// Counts `now` in place of what is counted.
+fn change(all: &AtomicUsize, counted: &mut usize, now: usize) {
+    if now > *counted {
+        all.fetch_add(now - *counted, Ordering::Relaxed);
+    } else if now < *counted {
+        all.fetch_sub(*counted - now, Ordering::Relaxed);
+    }
+    *counted = now;
 }
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        LARGE_BYTES.fetch_sub(self.0, Ordering::Relaxed);
+        change(&LARGE_BYTES, &mut self.large, 0);
+        change(&SMALL_USED_BYTES, &mut self.small, 0);
     }
 }
 
@@ -99,5 +147,26 @@ mod tests {
         assert!(!is_short());
         drop(most);
         assert!(Reservation::of(2 << 20).unwrap().is_some());
+    }
+
+    #[test]
+    fn what_many_connections_hold_is_bounded_however_little_each_has() {
+        let mut held: Vec<Reservation> = Vec::new();
+        let mut connections = 0;
+        while allowance() > FREE_BYTES {
+            let mut one = Reservation::default();
+            one.count(SMALL_BYTES);
+            held.push(one);
+            connections += 1;
+            assert!(connections <= SMALL_MAX_BYTES / (SMALL_BYTES - FREE_BYTES) + 1, "more than there is");
+        }
+        assert!(connections * SMALL_BYTES > SMALL_MAX_BYTES / 2, "{connections} connections have all of it");
+        // The first few KiB are everybody's own.
+        held.push(Reservation::default());
+        held.last_mut().unwrap().count(FREE_BYTES);
+        held[0].count(0);
+        assert_ne!(allowance(), FREE_BYTES);
+        assert!(futures_util::FutureExt::now_or_never(for_http()).is_some_and(|room| room.is_ok()));
+        held.clear();
     }
 }

@@ -1,10 +1,18 @@
 //! What a namespace defines: its logs and functions, folded from DEFINE entries.
 
-use crate::{medium::Medium, store::index::Index, store::manifest};
+use crate::{
+    medium::Medium,
+    store::{
+        control::Control,
+        index::{self, Index},
+        manifest,
+        segments::io_error,
+    },
+};
 use millrace_wire::{Code, LogName, Name, Result};
 use serde::{Deserialize, Serialize};
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, HashSet},
     fmt,
     sync::{
         Arc,
@@ -75,6 +83,8 @@ struct LogInner {
     name: LogName,
     history: u64,
     counters: Arc<Counters>,
+    /// Where the end of the committed journal stands.
+    control: Control,
     removed: AtomicBool,
 }
 
@@ -89,8 +99,14 @@ impl fmt::Debug for Log {
 }
 
 impl Log {
-    pub(crate) fn new(id: u32, name: LogName, history: u64, index: Index) -> Self {
-        Self(Arc::new(LogInner { id, name, history, counters: Counters::new(index), removed: AtomicBool::new(false) }))
+    pub(crate) fn new(id: u32, name: LogName, history: u64, index: Index, control: Control) -> Self {
+        let (counters, removed) = (Counters::new(index), AtomicBool::new(false));
+        Self(Arc::new(LogInner { id, name, history, counters, control, removed }))
+    }
+
+    /// Whether it was handed out by the journal that has this control page open.
+    pub(crate) fn is_of(&self, control: &Control) -> bool {
+        self.0.control.is(control)
     }
 
     /// Unique in the namespace, for ever.
@@ -111,7 +127,19 @@ impl Log {
     /// The newest record's seqno, 0 if there is none.
     #[inline]
     pub fn latest(&self) -> u64 {
-        self.0.counters.index.latest()
+        let latest = self.index().latest();
+        if self.is_visible(latest) { latest } else { self.latest_slowly(latest) }
+    }
+
+    /// A commit brings the index up to date before it shows the batch: what stands behind the tail is not there yet.
+    fn is_visible(&self, seqno: u64) -> bool {
+        seqno == 0 || self.index().position(seqno) < self.0.control.published.tail.load(Ordering::Acquire)
+    }
+
+    #[cold]
+    fn latest_slowly(&self, latest: u64) -> u64 {
+        let oldest = latest.saturating_sub(self.index().slots());
+        (oldest + 1..=latest).rev().find(|seqno| self.is_visible(*seqno)).unwrap_or(oldest)
     }
 
     /// The oldest kept record's seqno; 0 if there never was a record, and one more than the newest if all were trimmed.
@@ -248,6 +276,27 @@ impl Subject {
     }
 }
 
+/// How a catalog comes by the indexes of what it defines.
+pub(crate) struct Indexes<'a> {
+    pub medium: &'a dyn Medium,
+    pub control: &'a Control,
+    /// Whether empty ones are made; otherwise those are used that are there.
+    pub fresh: bool,
+    /// What is known already keeps its counters: of each id there is one set in a process, or two handles in one batch
+    /// would give out one number twice.
+    pub known: Option<&'a Catalog>,
+    /// Ids that a later definition removes: their indexes may be gone.
+    pub removed: HashSet<u32>,
+}
+
+impl Indexes<'_> {
+    fn index(&self, id: u32, history: u64) -> Result<Index> {
+        let index =
+            if self.fresh { Index::create(self.medium, id, history) } else { Index::open(self.medium, id, history) };
+        index.map_err(|error| io_error(index::name(id), &error))
+    }
+}
+
 /// All logs and functions of a namespace at one moment.
 #[derive(Clone, Default)]
 pub struct Catalog {
@@ -308,11 +357,13 @@ impl Catalog {
         self.version = version;
     }
 
-    /// Tells the handles of logs that a later catalog does not have any more.
-    pub(crate) fn mark_removed(&self, later: &Catalog) {
-        for log in self.logs.values().filter(|log| later.log_by_id(log.id()).is_none()) {
+    /// Tells the handles of logs that another catalog does not have. Returns the ids of logs and functions that it lacks.
+    pub(crate) fn mark_removed(&self, other: &Catalog) -> Vec<u32> {
+        for log in self.logs.values().filter(|log| other.log_by_id(log.id()).is_none()) {
             log.0.removed.store(true, Ordering::Relaxed);
         }
+        let ids = (0..self.by_id.len() as u32).filter(|id| self.subject(*id).is_some());
+        ids.filter(|id| other.subject(*id).is_none()).collect()
     }
 
     /// A checksum of all counters.
@@ -332,16 +383,16 @@ impl Catalog {
         self.next_id
     }
 
-    /// The catalog a manifest describes. `fresh` makes empty indexes, otherwise the existing ones are used.
-    pub(crate) fn from_manifest(manifest: &manifest::Manifest, medium: &dyn Medium, fresh: bool) -> Result<Self> {
+    /// The catalog a manifest describes.
+    pub(crate) fn from_manifest(manifest: &manifest::Manifest, indexes: &Indexes<'_>) -> Result<Self> {
         let mut catalog = Catalog { version: manifest.defined, next_id: manifest.next_id, ..Default::default() };
         for row in &manifest.logs {
             let definition = Definition::Log { id: row.id, name: row.name.clone(), history: row.history };
-            catalog.apply(&definition, manifest.defined, medium, fresh)?;
+            catalog.apply(&definition, manifest.defined, indexes)?;
         }
         for row in &manifest.functions {
             let (name, attributes) = (row.name.clone(), row.attributes.clone());
-            catalog.apply(&Definition::Function { id: row.id, name, attributes }, manifest.defined, medium, fresh)?;
+            catalog.apply(&Definition::Function { id: row.id, name, attributes }, manifest.defined, indexes)?;
         }
         for (id, latest, done) in manifest
             .logs
@@ -349,34 +400,35 @@ impl Catalog {
             .map(|row| (row.id, row.latest, row.trimmed))
             .chain(manifest.functions.iter().map(|row| (row.id, row.triggered, row.done)))
         {
-            let index = catalog.subject(id).expect("defined above").index();
-            index.raise_latest(latest);
-            index.raise_done(done);
+            if let Some(subject) = catalog.subject(id) {
+                subject.index().raise_latest(latest);
+                subject.index().raise_done(done);
+            }
         }
         Ok(catalog)
     }
 
     /// Folds one definition that stands at `position`.
-    pub(crate) fn apply(
-        &mut self,
-        definition: &Definition,
-        position: u64,
-        medium: &dyn Medium,
-        fresh: bool,
-    ) -> Result<()> {
-        let index = |id: u32, history: u64| {
-            let index = if fresh { Index::create(medium, id, history) } else { Index::open(medium, id, history) };
-            index.map_err(|error| crate::store::segments::io_error(crate::store::index::name(id), &error))
-        };
+    pub(crate) fn apply(&mut self, definition: &Definition, position: u64, indexes: &Indexes<'_>) -> Result<()> {
         match definition {
+            Definition::Log { id, .. } | Definition::Function { id, .. } if indexes.removed.contains(id) => {
+                self.next_id = self.next_id.max(id + 1);
+            }
             Definition::Log { id, name, history } => {
-                let log = Log::new(*id, name.clone(), *history, index(*id, *history)?);
+                let log = match indexes.known.and_then(|known| known.log_by_id(*id)) {
+                    Some(log) => log.clone(),
+                    None => {
+                        let index = indexes.index(*id, *history)?;
+                        Log::new(*id, name.clone(), *history, index, indexes.control.clone())
+                    }
+                };
                 self.insert_log(log);
             }
             Definition::Function { id, name, attributes } => {
-                let function = match self.function_by_id(*id) {
+                let known = indexes.known.and_then(|known| known.function_by_id(*id));
+                let function = match self.function_by_id(*id).or(known) {
                     Some(function) => function.redefined(attributes.clone()),
-                    None => Function::new(*id, name.clone(), attributes.clone(), index(*id, 0)?),
+                    None => Function::new(*id, name.clone(), attributes.clone(), indexes.index(*id, 0)?),
                 };
                 self.insert_function(function);
             }

@@ -1,10 +1,10 @@
 //! A namespace's journal, open in this process: creating, opening, closing, and the calls that lead further in.
 
 use crate::{
-    catalog::{Catalog, Definition, Log},
+    catalog::{Catalog, Log},
     copy,
     entry::{Entry, FLAG_LAST, HEADER_BYTES, Header, Kind, Position, checksum},
-    medium::{FileMedium, Medium, Slot, ViewMedium},
+    medium::{FileMedium, LockReplaced, Medium, Region, Slot, ViewMedium},
     options::{CreateOptions, OpenOptions, Settings},
     read::{check::CheckReport, get::RecordMeta, scan::Scan},
     recovery::{self, Damage, Recovery},
@@ -23,6 +23,7 @@ use crate::{
 };
 use millrace_wire::{Code, Durability, Error, LogName, NamespaceId, Result};
 use std::{
+    collections::HashSet,
     fs::File,
     io::{self, Read as _},
     ops::Deref,
@@ -64,6 +65,10 @@ pub(crate) struct Inner {
     pub nudged: AtomicBool,
     /// Pages from the tail to here are present and writable in this process.
     pub present: AtomicU64,
+    /// Storage for the index of the next log of this history.
+    pub prepared: Mutex<Option<(u64, Arc<Region>)>>,
+    /// Records, by log and seqno, that indexes knew and that are nowhere in the journal.
+    pub lost: Mutex<HashSet<(u32, u64)>>,
     /// What retention need not look at again for a while.
     pub held: Mutex<Held>,
     /// The tail when this process opened the namespace.
@@ -183,7 +188,9 @@ impl Journal {
         Manifest::decode(&bytes).map_err(|error| error.within(dir.display()))?;
         let medium = FileMedium::open(dir, false).map_err(|error| match error.kind() {
             io::ErrorKind::NotFound => {
-                Code::NamespaceIncomplete.error(format!("{} is missing", dir.join("lock").display()))
+                let missing = ["lock", FOLDER].map(|name| dir.join(name)).into_iter().find(|path| !path.exists());
+                let missing = missing.unwrap_or_else(|| dir.join("lock"));
+                Code::NamespaceIncomplete.error(format!("{} is missing", missing.display()))
             }
             _ => io_error(dir.join("lock").display(), &error),
         })?;
@@ -299,6 +306,12 @@ impl Journal {
     #[inline]
     pub fn commit<R>(&self, f: impl FnOnce(&mut Transaction<'_>) -> Result<R>) -> Result<Committed<R>> {
         self.0.commit(f)
+    }
+
+    /// Makes storage for the index of a log that is about to be created, if it is large: [`Transaction::create_log`] would
+    /// make it while everybody waits who appends.
+    pub fn prepare_log(&self, history: u64) -> Result<()> {
+        self.0.prepare_index(history)
     }
 
     /// Reads a record into `payload`, which is cleared first.
@@ -462,7 +475,10 @@ impl Inner {
         let bytes = medium.read(MANIFEST).map_err(|error| io_error(MANIFEST, &error))?;
         let manifest = Manifest::decode(&bytes)?;
         let alone = !medium.has_others().map_err(|error| io_error("lock", &error))?;
-        let slot = medium.attach().map_err(|error| io_error("lock", &error))?;
+        let slot = medium.attach().map_err(|error| match error.get_ref() {
+            Some(replaced) if replaced.is::<LockReplaced>() => Code::NamespaceIncomplete.error(replaced.to_string()),
+            _ => io_error("lock", &error),
+        })?;
         let slot = slot.ok_or_else(|| Code::TooManyProcesses.error("255 processes have the namespace open"))?;
         let control = Control::map(&*medium).map_err(|error| {
             medium.detach(slot);
@@ -471,6 +487,7 @@ impl Inner {
         let mark = mark(slot, control.count_attachment());
         // What is told there was told by who had the slot before.
         control.set_refusing(slot, None);
+        control.set_owner(slot);
         let mut inner = Inner {
             segments: Segments::new(medium.clone(), manifest.segment_bytes, manifest.durability == Durability::Disk),
             slot,
@@ -496,6 +513,8 @@ impl Inner {
             preparer: OnceLock::new(),
             nudged: AtomicBool::new(false),
             present: AtomicU64::new(0),
+            prepared: Mutex::default(),
+            lost: Mutex::default(),
             held: Mutex::default(),
             opened_at: 0,
             is_view: on_damage != Damage::Refuse,
@@ -533,7 +552,9 @@ impl Inner {
             if upkeep.marked.load(Ordering::Relaxed) > upkeep.durable.load(Ordering::Relaxed) {
                 upkeep.marked.store(0, Ordering::Relaxed); // A flipped bit must not keep marks away.
             }
+            upkeep.attested.store(0, Ordering::Relaxed);
             self.control.set_clean(false);
+            self.remove_stray_indexes(&self.cached_catalog());
             return Ok(());
         }
         if !self.control.belongs_to(self.namespace.get()) {
@@ -649,13 +670,6 @@ impl Inner {
         }
     }
 
-    /// The catalog of the manifest and what was defined since, on existing indexes.
-    fn load_catalog(&self, manifest: &Manifest) -> Result<()> {
-        let catalog = Catalog::from_manifest(manifest, &*self.medium, false)?;
-        self.set_catalog(Arc::new(catalog), manifest.defined);
-        self.refresh_catalog()
-    }
-
     pub(crate) fn set_catalog(&self, catalog: Arc<Catalog>, version: u64) {
         let mut catalog = catalog;
         self.cached_catalog().mark_removed(&catalog);
@@ -668,47 +682,6 @@ impl Inner {
 
     pub(crate) fn cached_catalog(&self) -> Arc<Catalog> {
         self.catalog.read().unwrap_or_else(|poisoned| poisoned.into_inner()).clone()
-    }
-
-    /// The catalog as of now.
-    pub(crate) fn fresh_catalog(&self) -> Result<Arc<Catalog>> {
-        if self.control.writer.defined.load(Ordering::Acquire) != self.catalog_version.load(Ordering::Acquire) {
-            self.refresh_catalog()?;
-        }
-        Ok(self.cached_catalog())
-    }
-
-    /// Folds definitions that are newer than the cached catalog: each DEFINE says where the one before stands.
-    pub(crate) fn refresh_catalog(&self) -> Result<()> {
-        let mut cached = self.catalog.write().unwrap_or_else(|poisoned| poisoned.into_inner());
-        let newest = self.control.writer.defined.load(Ordering::Acquire);
-        let mut catalog = Catalog::clone(&cached);
-        let mut found: Vec<(u64, Definition)> = Vec::new();
-        let mut position = newest;
-        while position > catalog.version() {
-            let Some(header) = self.valid_entry_at(position)?.filter(|header| header.kind == Kind::Define as u8) else {
-                // Retention passed it: then the manifest includes it.
-                let bytes = self.medium.read(MANIFEST).map_err(|error| io_error(MANIFEST, &error))?;
-                let manifest = Manifest::decode(&bytes)?;
-                if manifest.defined < position {
-                    return Err(crate::read::get::damaged(position, "a definition"));
-                }
-                catalog = Catalog::from_manifest(&manifest, &*self.medium, false)?;
-                found.retain(|(at, _)| *at > manifest.defined);
-                break;
-            };
-            let bytes = self.segments.entry_bytes(position, u64::from(header.length))?;
-            found.push((position, Definition::decode(&bytes[HEADER_BYTES as usize - 4..])?));
-            position = header.seqno;
-        }
-        for (at, definition) in found.into_iter().rev() {
-            catalog.apply(&definition, at, &*self.medium, false)?;
-        }
-        catalog.set_version(newest);
-        cached.mark_removed(&catalog);
-        *cached = Arc::new(catalog);
-        self.catalog_version.store(newest, Ordering::Release);
-        Ok(())
     }
 
     /// The last one to go leaves everything durable, and says so.

@@ -20,6 +20,7 @@
 
 mod catalog;
 mod copy;
+mod definitions;
 mod entry;
 mod journal;
 pub mod medium;
@@ -39,6 +40,7 @@ pub use read::{check::CheckReport, get::RecordMeta, scan::Scan};
 pub use recovery::Recovery;
 pub use store::manifest::{Ancestor, Manifest};
 pub use write::{
-    commit::{Appended, Committed, RECORD_MAX_BYTES, Transaction},
+    commit::{Appended, Committed, RECORD_MAX_BYTES, Transaction, lock_patience, lock_within},
     retention::Maintained,
+    standing::Writer,
 };

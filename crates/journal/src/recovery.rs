@@ -141,7 +141,7 @@ impl Fold<'_> {
             (Some(Kind::Define), _) if position > state.catalog.version() => {
                 let bytes = self.inner.segments.entry_bytes(position, u64::from(header.length))?;
                 let definition = Definition::decode(&bytes[HEADER_BYTES as usize - 4..])?;
-                state.catalog.apply(&definition, position, &*self.inner.medium, true)?;
+                state.catalog.apply(&definition, position, &self.inner.indexes(true))?;
             }
             _ => {}
         }
@@ -162,7 +162,7 @@ pub(crate) enum Damage {
 pub(crate) fn recover(inner: &Inner, manifest: &Manifest, remains: &Remains, on_damage: Damage) -> Result<Recovered> {
     map_all(inner, manifest, remains, on_damage)?;
     let segments = &inner.segments;
-    let catalog = Catalog::from_manifest(manifest, &*inner.medium, true)?;
+    let catalog = Catalog::from_manifest(manifest, &inner.indexes(true))?;
     let report = Recovery { scanned: true, ..Recovery::default() };
     let start = segments.first_entry(manifest.first_segment);
     let state = Recovered { catalog, report, last: 0, tail: start, hlc: 0 };
@@ -423,6 +423,7 @@ fn map_all(inner: &Inner, manifest: &Manifest, remains: &Remains, on_damage: Dam
             return Err(Code::NamespaceIncomplete.error(format!("{} is missing", segments::name(number))));
         }
         inner.segments.map(number, true)?;
+        inner.segments.probe(number)?;
     }
     // Dropped by retention, but for the name.
     for number in numbers.into_iter().filter(|number| *number < manifest.first_segment) {
@@ -440,7 +441,16 @@ impl Inner {
             self.clear_refused(writer.intent.load(Ordering::Relaxed))?;
         }
         let mut last = writer.last.load(Ordering::Acquire);
-        let mut header = self.segments.header(last)?;
+        let applied = writer.applied.load(Ordering::Relaxed);
+        let (mut header, end) = self.last_entry(last)?;
+        // What is committed begins where the indexes end, and all of it is whole.
+        let mut position = applied;
+        while let Some((at, header)) = self.entry_from(&mut position, end.max(applied))? {
+            position = at + header.span();
+        }
+        if end < applied || self.segments.valid_entry(last)?.is_none() {
+            return Err(self.control.contradicted());
+        }
         let mut batch = Batch { entries: Vec::new(), end: 0 };
         // A batch that is whole counts, although its writer did not live to say so.
         while Chain::behind(last, &header).next(&self.segments, &mut batch)? {
@@ -448,7 +458,7 @@ impl Inner {
             writer.last.store(last, Ordering::Release);
         }
         let tail = last + header.span();
-        self.apply_again(writer.applied.load(Ordering::Relaxed), tail)?;
+        self.apply_again(applied, tail)?;
         self.clear_intent(tail, writer.intent.load(Ordering::Relaxed))?;
         writer.applied.store(tail, Ordering::Relaxed);
         writer.intent.store(0, Ordering::Relaxed);

@@ -190,8 +190,30 @@ impl Ledger {
         self.all.extend(new);
     }
 
+    /// Looks at the journal after a kill, before anybody takes over: all of the dead process's batch is there, or nothing,
+    /// for whoever scans as for whoever reads its log.
+    fn look(&self, journal: &Journal, entries: usize, context: &str) {
+        let log = journal.log(&"a".parse().unwrap()).unwrap();
+        let new = contents(journal, self.all.last().expect("an OPEN").0).split_off(1);
+        let of_batch = new.iter().filter(|e| e.2 != Kind::Open).count();
+        assert!(of_batch == 0 || of_batch == entries, "{context}: {of_batch} of {entries} entries are seen");
+        let appended: Vec<&Seen> = new.iter().filter(|e| e.2 == Kind::Append && e.3 == self.log).collect();
+        assert_eq!(log.latest(), self.latest + appended.len() as u64, "{context}: a log and a scan differ");
+        let mut payload = Vec::new();
+        // What a batch may append, and more; the first look that finds some of it makes all of it known.
+        let next = (self.latest + 1).max(log.earliest());
+        let found = (next..next + 5).filter(|seqno| journal.get(&log, *seqno, &mut payload).is_ok()).count();
+        let of_log = contents(journal, self.all.last().expect("an OPEN").0)
+            .iter()
+            .filter(|e| e.2 == Kind::Append && e.3 == self.log && e.4 >= next)
+            .count();
+        assert_eq!(found, of_log, "{context}: half a batch can be read");
+        assert!(journal.position(&log, log.latest()) < journal.tail(), "{context}");
+    }
+
     /// Verifies the journal after a kill and appends to it, which takes over what the dead process held.
     fn verify(&mut self, journal: &Journal, entries: usize, context: &str) {
+        self.look(journal, entries, context);
         let log = journal.log(&"a".parse().unwrap()).unwrap();
         let started = Instant::now();
         let appended = journal.commit(|batch| batch.append(&log, b"taken over", EventId::NONE, 0)).unwrap().value;
@@ -321,13 +343,47 @@ fn kill_everywhere(name: &str, operation: Operation, entries: usize, prepare: fn
     eprintln!("{name}: {} kills within {last} instructions, {:?}", moments.len(), started.elapsed());
 }
 
+/// The word of the control page that commits a batch.
+fn last(control: &fs::File) -> [u8; 8] {
+    use std::os::unix::fs::FileExt;
+    let mut last = [0; 8];
+    control.read_exact_at(&mut last, 128 + 8).unwrap();
+    last
+}
+
+/// Kills after instructions behind the one that commits, until the batch is shown. How many instructions there are
+/// before that one varies.
+fn kill_behind_the_commit(name: &str, operation: Operation, entries: usize) {
+    let dir = namespace();
+    let journal = open(dir.path());
+    let control = fs::File::open(dir.path().join("control")).unwrap();
+    let mut ledger = Ledger::of(&journal);
+    for behind in (0..).step_by(3) {
+        let (before, tail) = (last(&control), journal.tail());
+        let child = start(dir.path(), operation);
+        while last(&control) == before {
+            assert!(child.step(), "{name} commits nothing");
+        }
+        let over = !(0..behind).all(|_| child.step()) || journal.tail() != tail;
+        drop(child);
+        ledger.verify(&journal, entries, &format!("{name}, killed {behind} instructions behind its commit"));
+        if over {
+            assert!(behind > 20, "{name} is over {behind} instructions behind its commit");
+            break;
+        }
+    }
+    ledger.verify_all(&journal);
+}
+
 type Test = fn(&str);
 
 fn main() {
     pin_to_one_processor();
-    let tests: [(&'static str, Test); 8] = [
+    let tests: [(&'static str, Test); 10] = [
         ("append", |name| kill_everywhere(name, append, 1, |_| {})),
         ("batch", |name| kill_everywhere(name, batch, 4, |_| {})),
+        ("append, committed", |name| kill_behind_the_commit(name, append, 1)),
+        ("batch, committed", |name| kill_behind_the_commit(name, batch, 4)),
         ("trim", |name| kill_everywhere(name, trim, 1, |_| {})),
         ("wait", |name| kill_everywhere(name, wait, 0, |_| {})),
         ("define", |name| kill_everywhere(name, define, 1, |_| {})),

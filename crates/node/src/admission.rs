@@ -57,6 +57,15 @@ impl Room {
     }
 }
 
+/// In the ordinal of an APPEND: it came from outside, and its cause is what whoever appended it claims. Without it the cause is
+/// a run that the host ran, which nobody else can say.
+pub(crate) const CLAIMED: u16 = 1 << 15;
+
+/// The ordinal of an append on somebody's behalf; those of runs and of batches are smaller than [`CLAIMED`].
+pub(crate) fn ordinal(room: Room, ordinal: u16) -> u16 {
+    if room == Room::Outside { ordinal | CLAIMED } else { ordinal }
+}
+
 /// Appends one record and triggers the functions bound to its log, and `named` besides; refuses when one has no room.
 ///
 /// Nothing is staged when this refuses.
@@ -77,7 +86,7 @@ pub(crate) fn append(
             return Err(options.room.refusal(log.name(), name, pending));
         }
     }
-    let appended = tx.append(log, payload, options.cause, options.ordinal)?;
+    let appended = tx.append(log, payload, options.cause, ordinal(options.room, options.ordinal))?;
     for bound in bound.iter().copied().chain(named) {
         tx.trigger(bound.function, appended.id, log, appended.seqno)?;
     }

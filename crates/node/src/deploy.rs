@@ -1,9 +1,14 @@
 //! Deployment: a function's code is copied into the namespace under the hash of its content, checked, then defined.
 //!
 //! The copy never changes, so a run in progress keeps its code while a newer version is deployed, and the same code is
-//! stored once. A definition appears only after its code is complete on disk.
+//! stored once. A definition appears only after its code is complete on disk. The code is verified when it is loaded; workers
+//! run in directories of their own. What no definition names any more is removed after a while.
 
+mod store;
 mod tree;
+
+pub(crate) use store::{StoreLock, sweep, sweep_scratch};
+pub(crate) use tree::Sighting;
 
 use crate::{
     Namespace,
@@ -25,6 +30,8 @@ use std::{
 
 /// Directory of deployed code in a namespace.
 const FUNCTIONS: &str = "functions";
+/// Directory of the working directories of a namespace's workers. It can be removed when none runs.
+const SCRATCH: &str = "scratch";
 /// Most runs that are given up in one commit when a function is removed.
 const DROP_MAX: usize = 1000;
 /// About how many bytes of dead letters go with them.
@@ -67,7 +74,11 @@ impl Launch {
         // The worker changes into the directory, so a relative path would lead it astray.
         let functions = std::path::absolute(namespace_dir).unwrap_or_else(|_| namespace_dir.into()).join(FUNCTIONS);
         let dir = functions.join(&definition.code);
-        let process = |dir| ProcessSpec { command: spec.command.clone(), dir, env: spec.env.clone() };
+        let scratch = Some(functions.with_file_name(SCRATCH));
+        let process = |dir| {
+            let (command, env) = (spec.command.clone(), spec.env.clone());
+            ProcessSpec { command, dir, env, scratch: scratch.clone() }
+        };
         match spec.runtime {
             Runtime::Wasm => Launch::Wasm {
                 module: definition.file.as_ref().map_or_else(|| dir.clone(), |file| dir.join(file)),
@@ -81,6 +92,7 @@ impl Launch {
                     module: module.into(),
                     function: function.into(),
                     env: spec.env.clone(),
+                    scratch,
                 })
             }
             Runtime::Process => Launch::Process(process(dir)),
@@ -112,6 +124,12 @@ pub(crate) fn check_code(namespace_dir: &Path, code: &str) -> Result<()> {
     }
 }
 
+/// Verifies that the code with this hash is in the namespace, and is what was deployed, without reading it if it looks as it
+/// did `before`. What is never a part of a function, such as a cache, is removed.
+pub(crate) fn verify_code(namespace_dir: &Path, code: &str, before: Option<Sighting>) -> Result<Sighting> {
+    tree::verify(&namespace_dir.join(FUNCTIONS).join(code), code, before)
+}
+
 /// Copies the code with this hash from one directory of `functions` to another.
 pub(crate) fn copy_code(from: &Path, code: &str, to: &Path) -> Result<()> {
     tree::store(&from.join(FUNCTIONS).join(code), &to.join(FUNCTIONS)).map(drop)
@@ -140,6 +158,8 @@ impl Namespace {
     pub fn deploy(&self, spec: &FunctionSpec, source: &Path) -> Result<Deployed> {
         spec.validate()?;
         let context = |error: millrace_wire::Error| error.within(format!("function '{}'", spec.name));
+        // Until it is defined nothing else says that the code is needed.
+        let _lock = StoreLock::shared(self.dir()).map_err(context)?;
         let stored = tree::store(source, &self.dir().join(FUNCTIONS)).map_err(context)?;
         let mut definition = Definition { spec: spec.clone(), code: stored.hash, file: stored.file, removing: false };
         if spec.runtime == Runtime::Wasm && definition.file.is_none() {

@@ -3,7 +3,7 @@
 //! It holds a lock on the file `host` for as long as it lives; the operating system gives the lock back however it ends.
 
 use crate::{
-    Namespace,
+    Namespace, deploy,
     dispatch::{Dispatcher, Observer},
     status::HostStatus,
 };
@@ -70,6 +70,7 @@ impl Host {
 
     fn start_locked(namespace: Namespace, options: HostOptions, lock: Held) -> Result<Host> {
         HostStatus::remove(namespace.dir());
+        deploy::sweep_scratch(namespace.dir());
         millrace_threads::guard().map_err(|e| Code::HostStart.error(format!("cannot start a thread: {e}")))?;
         let dispatcher = Dispatcher::start(namespace.clone(), options.observer)?;
         Ok(Host { namespace, dispatcher, _lock: lock })

@@ -1,20 +1,22 @@
 //! Dead letters: how many there are, and running their records again.
 //!
-//! A letter that is taken up again stays where it is. Its record is appended to its log once more, caused by the run that was given
-//! up, and triggers that run's function alone; a note of it stands in the same batch, in a log `_retried/ID` beside the dead-letter
-//! log of that id. So a letter is run again at most once, however often and by however many that is asked for. The run that comes
-//! of it leaves a letter of its own if it is given up as well.
+//! A letter that is taken up again stays where it is, and so does its record: the letter triggers that run's function alone, on the
+//! record that is there, or on the copy that the letter has. A note of it stands in the same batch, in a log `_retried/ID` beside the
+//! dead-letter log of that id. So a letter is run again at most once, however often and by however many that is asked for. The run
+//! that comes of it leaves a letter of its own if it is given up as well.
+//!
+//! A record of a dead-letter log that anybody else appended is no letter, whatever it says.
 
 use crate::{
     Namespace,
-    admission::Room,
+    admission::{CLAIMED, Room},
     door::{access, site::Site},
     namespace::{found, named},
     runs::RunState,
     upkeep::holes,
 };
 use base64::{Engine as _, prelude::BASE64_STANDARD};
-use millrace_journal::{Catalog, HISTORY_MAX, Journal, Log, Position, Transaction};
+use millrace_journal::{Catalog, HISTORY_MAX, Journal, Kind, Log, Position, Transaction};
 use millrace_wire::{Code, Error, EventId, Hlc, LogName, Name, Result};
 use serde::{Deserialize, Serialize};
 use std::{
@@ -62,8 +64,10 @@ pub struct Retried {
     pub function: Name,
     /// The record's log.
     pub log: String,
-    /// Where it stands there now; 0 if this was done before.
+    /// Where it stands there.
     pub seqno: u64,
+    /// Whether it was run again before.
+    pub before: bool,
 }
 
 /// What came of all letters of a function.
@@ -101,6 +105,7 @@ impl Letter {
 
 /// A letter in its log.
 struct Found {
+    id: EventId,
     dead: EventId,
     letter: Letter,
     seqno: u64,
@@ -123,7 +128,7 @@ struct Notes {
 
 /// Whether a letter's record cannot be run again, or not as things are.
 fn is_lost(code: Code) -> bool {
-    matches!(code, Code::LetterWithoutRecord | Code::LogNotFound | Code::LogNameInvalid | Code::LogInternal)
+    matches!(code, Code::LetterWithoutRecord | Code::LogNotFound | Code::LogNameInvalid)
 }
 
 /// Where the notes of a dead-letter log are; one that is made anew has another id.
@@ -175,13 +180,7 @@ impl Namespace {
     /// Runs the record of a run that was given up again, with that run's function alone. `patience` is how long to wait for room
     /// while too many runs of it are pending.
     pub fn retry_run(&self, dead: EventId, patience: Duration) -> Result<Retried> {
-        let logs: BTreeSet<LogName> = self
-            .functions()?
-            .iter()
-            .filter_map(|function| Some(function.definition.as_ref().ok()?.spec.dead_letter.clone()))
-            .collect();
-        for name in logs {
-            let Ok(log) = self.log(&name) else { continue };
+        for log in self.letter_logs()? {
             let mut found = None;
             self.each_letter(&log, &mut |letter| {
                 found = Some(letter).filter(|letter| letter.dead == dead && !dead.is_none());
@@ -227,11 +226,11 @@ impl Namespace {
             match self.retry(&log, &found, &mut notes, patience) {
                 Ok((retried, end)) => {
                     upto = end;
-                    (all.retried, all.before) = match retried.seqno {
-                        0 => (all.retried, all.before + 1),
-                        _ => (all.retried + 1, all.before),
+                    (all.retried, all.before) = match retried.before {
+                        true => (all.retried, all.before + 1),
+                        false => (all.retried + 1, all.before),
                     };
-                    unsettled.extend((retried.seqno > 0).then_some(retried));
+                    unsettled.extend((!retried.before).then_some(retried));
                 }
                 Err(error) if is_lost(error.code()) => all.lost += 1,
                 Err(error) => return Err(error),
@@ -255,7 +254,8 @@ impl Namespace {
                     // A dead-letter log may hold other records: those that people appended, and messages without a receiver.
                     if let Ok(letter) = serde_json::from_slice::<Letter>(&payload)
                         && let Some(dead) = letter.dead(meta.cause)
-                        && !visit(Found { dead, letter, seqno, hlc: meta.hlc })?
+                        && self.is_from_host(log, seqno)
+                        && !visit(Found { id: meta.id, dead, letter, seqno, hlc: meta.hlc })?
                     {
                         return Ok(());
                     }
@@ -274,6 +274,76 @@ impl Namespace {
         Ok(())
     }
 
+    /// How many of the letters that a log still has were not run again.
+    pub(crate) fn letters_waiting(&self, log: &LogName) -> Result<u64> {
+        let catalog = self.journal().catalog()?;
+        let Some(log) = catalog.log(log) else { return Ok(0) };
+        let mut notes = Notes::default();
+        notes.catch_up(self.journal(), &catalog, log)?;
+        let again = notes.runs.keys().filter(|letter| **letter >= log.earliest()).count() as u64;
+        Ok(Letters::of(&catalog, log.name()).kept.saturating_sub(again))
+    }
+
+    /// Whether nobody but the host can have appended this record of a log.
+    fn is_from_host(&self, log: &Log, seqno: u64) -> bool {
+        let journal = self.journal();
+        loop {
+            let position = journal.position(log, seqno);
+            if let Ok(entry) = journal.entry_at(position)
+                && (entry.kind, entry.subject, entry.seqno) == (Kind::Append, log.id(), seqno)
+            {
+                return entry.ordinal & CLAIMED == 0;
+            }
+            // Retention may have moved it meanwhile.
+            if journal.position(log, seqno) == position {
+                return false;
+            }
+        }
+    }
+
+    /// The logs that functions leave their dead letters in.
+    fn letter_logs(&self) -> Result<Vec<Log>> {
+        let bindings = self.bindings()?;
+        let specs = bindings.functions().filter_map(|(_, definition)| Some(&definition.as_ref().ok()?.spec));
+        let names: BTreeSet<&LogName> = specs.map(|spec| &spec.dead_letter).collect();
+        let catalog = self.journal().catalog()?;
+        Ok(names.into_iter().filter_map(|name| catalog.log(name).cloned()).collect())
+    }
+
+    /// The record that the dead letter with this id is about, and its log; none if there is no such letter any more.
+    pub(crate) fn record_of_letter(&self, letter: EventId) -> Result<Option<(LogName, Vec<u8>)>> {
+        let mut payload = Vec::new();
+        for log in self.letter_logs()? {
+            let Some(seqno) = self.find_letter(&log, letter) else { continue };
+            let meta = self.journal().get(&log, seqno, &mut payload)?;
+            let found = serde_json::from_slice::<Letter>(&payload).ok().and_then(|letter| {
+                let dead = letter.dead(meta.cause).filter(|_| self.is_from_host(&log, seqno))?;
+                Some(Found { id: meta.id, dead, letter, seqno, hlc: meta.hlc })
+            });
+            return found.map(|found| Ok((found.letter.log.parse()?, self.retained(&found)?))).transpose();
+        }
+        Ok(None)
+    }
+
+    /// Where in a log the record with this id is. Ids grow along a log.
+    fn find_letter(&self, log: &Log, letter: EventId) -> Option<u64> {
+        let mut payload = Vec::new();
+        let mut id_of = |seqno| self.journal().get(log, seqno, &mut payload).map(|meta| meta.id);
+        let (mut from, mut to) = (log.earliest().max(1), log.latest());
+        while from <= to {
+            let seqno = from.midpoint(to);
+            match id_of(seqno) {
+                Ok(id) if id == letter => return Some(seqno),
+                Ok(id) if id > letter => to = seqno - 1,
+                Ok(_) => from = seqno + 1,
+                Err(error) if error.code() == Code::BelowHistory => from = seqno + 1,
+                // Nothing says on which side of damage it is.
+                Err(_) => return (from..=to).find(|seqno| id_of(*seqno).is_ok_and(|id| id == letter)),
+            }
+        }
+        None
+    }
+
     /// Runs one letter's record again, unless that was done; and where the journal ends then.
     fn retry(
         &self,
@@ -283,33 +353,30 @@ impl Namespace {
         patience: Duration,
     ) -> Result<(Retried, Position)> {
         let Found { dead, letter, .. } = found;
-        // Whoever may append may say that he is that run.
-        access::check_public(&letter.log)?;
-        let payload = self.retained(found);
+        let retained = self.retained(found).map(drop);
         let committed = self.with_patience(patience, || {
             self.journal().commit(|tx| {
                 let catalog = tx.catalog().clone();
                 notes.catch_up(self.journal(), &catalog, letters)?;
                 if let Some(run) = notes.runs.get(&found.seqno) {
-                    return Ok((*run, 0));
+                    return Ok((*run, true));
                 }
                 let bindings = self.bindings_of(tx);
                 let bound = named(&catalog, &bindings, &letter.function)?;
                 let log = self::found(catalog.log(&letter.log), &letter.log)?;
-                let payload = payload.as_ref().map_err(Error::clone)?;
+                retained.clone()?;
                 let pending = tx.pending(bound.function);
                 if pending >= Room::Outside.most(bound) {
                     return Err(Room::Outside.refusal(log.name(), &letter.function, pending));
                 }
-                let appended = tx.append(log, payload, *dead, 0)?;
-                let run = tx.trigger(bound.function, appended.id, log, appended.seqno)?;
+                let run = tx.trigger(bound.function, found.id, log, letter.seqno)?;
                 Notes::note(tx, letters, found.seqno, run)?;
-                Ok((run, appended.seqno))
+                Ok((run, false))
             })
         })?;
-        let (run, seqno) = committed.value;
-        let (function, log) = (letter.function.clone(), letter.log.clone());
-        Ok((Retried { dead: *dead, run, function, log, seqno }, committed.end))
+        let (run, before) = committed.value;
+        let (function, log, seqno) = (letter.function.clone(), letter.log.clone(), letter.seqno);
+        Ok((Retried { dead: *dead, run, function, log, seqno, before }, committed.end))
     }
 
     /// The record that a letter is about.

@@ -37,10 +37,13 @@ pub use deploy::{Change, Deployed};
 pub use dispatch::{HostEvent, Observer};
 pub use door::{
     Door, Served,
-    access::{Principal, Right, default_name},
+    access::{Principal, Right, default_name, is_secret},
+    blocked::{Blocked, Obstacle},
     gate::{Gate, Held},
     keys::{KEY_MAX_BYTES, KEYS_MAX},
+    limits::{CLIENT_HISTORY_MAX, CLIENT_INDEX_MAX_BYTES, Limits},
     site::Site,
+    submit::{SUBMISSION_PATIENCE, Submitted},
     watch::Growth,
 };
 pub use host::{Holder, Host, HostOptions};

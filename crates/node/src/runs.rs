@@ -3,7 +3,7 @@
 //! Everything here is found by reading the journal from its oldest entry on. That costs time in proportion to the journal
 //! and memory in proportion to the answer, and is the price of keeping no second truth beside it.
 
-use crate::Namespace;
+use crate::{Namespace, admission::CLAIMED};
 use millrace_journal::{Catalog, Entry, Journal, Kind, Position, Scan};
 use millrace_wire::{Code, Error, EventId, Hlc, LogName, Name, Result};
 use serde::{Deserialize, Serialize, Serializer};
@@ -21,13 +21,15 @@ pub struct RunFilter {
     pub log: Option<LogName>,
     /// Only runs in this state.
     pub state: Option<RunState>,
+    /// Only runs that were called for before this one.
+    pub before: Option<EventId>,
     /// The most runs to list; the newest are listed.
     pub limit: usize,
 }
 
 impl Default for RunFilter {
     fn default() -> Self {
-        Self { function: None, log: None, state: None, limit: 100 }
+        Self { function: None, log: None, state: None, before: None, limit: 100 }
     }
 }
 
@@ -76,10 +78,10 @@ pub struct RunView {
     pub state: RunState,
     /// The record that caused it.
     pub record: RecordRef,
-    /// The id of that record's APPEND.
+    /// The id of that record's APPEND; of a run that came of a dead letter, the id of the letter's.
     #[serde(serialize_with = "as_text")]
     pub cause: EventId,
-    /// The run that appended that record, or none if it came from outside.
+    /// The run that appended that record or left that letter, or none if it came from outside, whatever it claims.
     #[serde(serialize_with = "as_text")]
     pub caused_by: EventId,
     /// When it was triggered.
@@ -185,7 +187,8 @@ impl Namespace {
         let log = filter.log.as_ref().map(|name| crate::namespace::found(catalog.log(name), name).map(|l| l.id()));
         let (function, log) = (function.transpose()?, log.transpose()?);
         let wanted = |entry: &Entry| {
-            function.is_none_or(|id| id == entry.subject)
+            filter.before.is_none_or(|before| entry.id < before)
+                && function.is_none_or(|id| id == entry.subject)
                 && log.is_none_or(|id| triggering_record(&entry.payload).is_some_and(|(log, _)| log == id))
         };
         let mut story = Story::new(&catalog, filter.state, filter.limit);
@@ -220,13 +223,16 @@ struct Story<'a> {
     state: StateFilter,
     limit: usize,
     runs: BTreeMap<EventId, RunView>,
-    /// The last APPEND read, and its cause: triggers follow the append that caused them.
+    /// The last APPEND read, and its cause, unless that is only claimed: triggers follow the append that caused them.
     append: (EventId, EventId),
+    /// The runs that were given up, by the APPEND of their dead letter.
+    letters: HashMap<EventId, EventId>,
 }
 
 impl<'a> Story<'a> {
     fn new(catalog: &'a Catalog, state: Option<RunState>, limit: usize) -> Self {
-        Self { catalog, state: StateFilter(state), limit, runs: BTreeMap::new(), append: Default::default() }
+        let (state, append, letters) = (StateFilter(state), Default::default(), HashMap::new());
+        Self { catalog, state, limit, runs: BTreeMap::new(), append, letters }
     }
 
     fn read(&mut self, journal: &Journal, wanted: &dyn Fn(&Entry) -> bool) -> Result<()> {
@@ -244,16 +250,16 @@ impl<'a> Story<'a> {
     }
 
     fn tell(&mut self, entry: &Entry, wanted: &dyn Fn(&Entry) -> bool) {
-        // What a run appends comes before its end; what comes after it is its record, run again.
+        // What is bound to a log of dead letters is triggered with the letter, before the end of the run that left it.
         if entry.kind == Kind::Trigger
-            && self.append.0 == entry.cause
-            && let Some(run) = self.runs.get_mut(&self.append.1)
-            && run.state == RunState::Dead
+            && let Some(dead) = self.letters.get(&entry.cause)
+            && let Some(run) = self.runs.get_mut(dead)
         {
             run.retried_as = Some(entry.id);
         }
         match entry.kind {
             Kind::Trigger if wanted(entry) => self.triggered(entry),
+            Kind::Append if entry.ordinal & CLAIMED != 0 => self.append = (entry.id, EventId::NONE),
             Kind::Append => {
                 self.append = (entry.id, entry.cause);
                 let record = self.record(entry.subject, entry.seqno);
@@ -273,6 +279,9 @@ impl<'a> Story<'a> {
             }
             Kind::Done => {
                 let ending = Ending::from_bytes(&entry.payload);
+                if ending.dead.is_some() && self.append.1 == entry.cause {
+                    self.letters.insert(self.append.0, entry.cause);
+                }
                 self.of(entry, |run| {
                     run.state = if ending.dead.is_some() { RunState::Dead } else { RunState::Done };
                     run.ended = Some(entry.hlc);
@@ -288,7 +297,11 @@ impl<'a> Story<'a> {
 
     fn triggered(&mut self, entry: &Entry) {
         let (log, seqno) = triggering_record(&entry.payload).unwrap_or_default();
-        let caused_by = if self.append.0 == entry.cause { self.append.1 } else { EventId::NONE };
+        let caused_by = match self.letters.get(&entry.cause) {
+            Some(dead) => *dead,
+            None if self.append.0 == entry.cause => self.append.1,
+            None => EventId::NONE,
+        };
         let view = RunView {
             id: entry.id,
             function: self.catalog.function_by_id(entry.subject).map(|function| function.name().clone()),

@@ -45,7 +45,7 @@ pub enum Reason {
     NeverBound { function: Name },
     Stopped { function: Name, error: String, retry_in_ms: u64 },
     Idle { function: Name, done: u64 },
-    DeadLetters { function: Name, log: String, records: u64, given_up: u64, gone: u64, retried: u64 },
+    DeadLetters { function: Name, log: String, records: u64, given_up: u64, gone: u64, retried: u64, waiting: u64 },
     Running { function: Name, run: String, attempt: u32, for_ms: u64 },
     BackingOff { function: Name, run: String, attempt: u32, error: String, retry_in_ms: u64 },
     MonitorHeld { monitor: Name, function: Name, run: String, for_ms: u64 },
@@ -101,7 +101,7 @@ impl fmt::Display for Reason {
             Self::Idle { function, done } => {
                 write!(f, "function '{function}' has nothing to do: all of its {done} runs have ended")
             }
-            Self::DeadLetters { function, log, records, given_up, gone, retried } => {
+            Self::DeadLetters { function, log, records, given_up, gone, retried, waiting } => {
                 write!(
                     f,
                     "function '{function}' gave records up: {given_up} in all, of which log '{log}' has {records}"
@@ -112,7 +112,10 @@ impl fmt::Display for Reason {
                 if *retried > 0 {
                     write!(f, "; {retried} were run again")?;
                 }
-                write!(f, "; see `millrace log tail {log}` and `millrace run retry --function {function}`")
+                match waiting {
+                    0 => write!(f, "; none of those in the log waits to be run again"),
+                    _ => write!(f, "; see `millrace log tail {log}` and `millrace run retry --function {function}`"),
+                }
             }
             Self::Running { function, run, attempt, for_ms } => {
                 write!(f, "function '{function}' is running: run {run}, attempt {attempt}, for {for_ms} ms")
@@ -342,6 +345,8 @@ impl Asked<'_> {
 
     fn letters(&self, function: &Name, log: &LogName) -> Option<Reason> {
         let letters = Letters::of(self.catalog, log);
+        // What cannot be read of them is told by whoever runs them again.
+        let waiting = self.namespace.letters_waiting(log).unwrap_or(letters.kept);
         (letters.given_up > 0).then(|| Reason::DeadLetters {
             function: function.clone(),
             log: log.to_string(),
@@ -349,6 +354,7 @@ impl Asked<'_> {
             given_up: letters.given_up,
             gone: letters.gone(),
             retried: letters.retried,
+            waiting,
         })
     }
 
@@ -427,8 +433,12 @@ impl Asked<'_> {
             }
         }
         for state in [RunState::Pending, RunState::Started] {
-            let filter =
-                RunFilter { log: Some(log.name().clone()), state: Some(state), limit: LISTED_MAX, function: None };
+            let filter = RunFilter {
+                log: Some(log.name().clone()),
+                state: Some(state),
+                limit: LISTED_MAX,
+                ..RunFilter::default()
+            };
             for run in self.namespace.runs(&filter)?.into_iter().rev() {
                 reasons.extend(self.of_run(&run));
             }

@@ -2,8 +2,10 @@
 
 use millrace_journal::medium::sim::SimDisk;
 use millrace_node::{
-    AppendOptions, Code, CreateOptions, Door, Durability, Held, Hlc, Journal, Namespace, OpenOptions, Principal, Served,
+    AppendOptions, CLIENT_HISTORY_MAX, Code, CreateOptions, Door, Durability, Held, Hlc, Journal, Limits, Namespace,
+    OpenOptions, Principal, Served,
 };
+use millrace_wire::protocol::Link;
 use std::{
     collections::BTreeMap,
     future::Future,
@@ -241,7 +243,15 @@ fn logs_of_the_runtime_cannot_be_written_from_outside() {
     assert_eq!(door.append("_keys", b"", DISK).wait().unwrap_err().code(), Code::LogInternal);
     assert_eq!(door.append_many(&[("_keys", b"")], DISK).wait().unwrap_err().code(), Code::LogInternal);
     assert_eq!(door.create_log("_x", 9).wait().unwrap_err().code(), Code::LogInternal);
-    assert_eq!(door.latest("_keys", None).wait().unwrap_err().code(), Code::LogNotFound, "it may be read");
+    assert_eq!(door.latest("_links", None).wait().unwrap_err().code(), Code::LogNotFound, "it may be read");
+    for refused in [
+        door.latest("_keys", None).wait().err(),
+        door.get("_keys", 1, None).wait().err(),
+        door.range("_keys", 1, 1, 1, None).wait().err(),
+        door.log("_keys", None).wait().err(),
+    ] {
+        assert_eq!(refused.expect("others' keys are not read").code(), Code::LogInternal);
+    }
 }
 
 #[test]
@@ -346,4 +356,39 @@ fn a_thread_that_serves_one_client_flushes_itself_at_the_gate_where_it_waits() {
             }
         }
     }
+}
+
+#[test]
+fn clients_make_a_namespace_allocate_no_more_than_they_may() {
+    let disk = SimDisk::default();
+    let namespace = simulated(&disk);
+    let owner = door_to(namespace.clone());
+    let most = Limits { logs_max: 5, index_max_bytes: 16 << 20 };
+    let client = owner.clone().within(most);
+    let code = |held: Held<()>| held.wait().map_err(|error| error.code());
+    assert_eq!(code(client.create_log("long", CLIENT_HISTORY_MAX + 1)), Err(Code::LogsExhausted));
+    assert_eq!(code(client.create_log("long", (1 << 21) - 1)), Ok(()), "all of the index there may be");
+    assert_eq!(code(client.create_log("a", 1)), Err(Code::LogsExhausted));
+    let to = |peer: &str| format!("mr://{peer}:1/there/log");
+    assert_eq!(client.append(&to("one"), b"x", DISK).wait().unwrap_err().code(), Code::LogsExhausted);
+    assert_eq!(code(client.remove_log("long")), Ok(()));
+    assert_eq!(code(client.create_log("a", 100)), Ok(()));
+    client.append(&to("one"), b"x", DISK).wait().unwrap();
+    // The number of logs is bounded as well, whatever makes them.
+    while namespace.logs().unwrap().len() < 5 {
+        let name = format!("c{}", namespace.logs().unwrap().len());
+        assert_eq!(code(client.create_log(&name, 1)), Ok(()));
+    }
+    let client = owner.clone().within(Limits { index_max_bytes: u64::MAX, ..most });
+    assert_eq!(code(client.create_log("more", 1)), Err(Code::LogsExhausted));
+    assert_eq!(client.append(&to("two"), b"x", DISK).wait().unwrap_err().code(), Code::LogsExhausted);
+    let two = to("two");
+    assert_eq!(client.append_many(&[("a", b"x"), (&two, b"x")], DISK).wait().unwrap_err().code(), Code::LogsExhausted);
+    let link = Link { stream: "in", namespace: 7, epoch: 1, target: None, path: Vec::new() };
+    assert_eq!(client.link(&link).wait().err().map(|error| error.code()), Some(Code::LogsExhausted));
+    // What is there goes on, and whoever works with the files is not bound.
+    assert_eq!(code(client.create_log("a", 100)), Ok(()));
+    assert!(client.append(&to("one"), b"y", DISK).wait().is_ok() && client.append("a", b"y", DISK).wait().is_ok());
+    assert_eq!(code(owner.create_log("more", 1)), Ok(()));
+    assert!(owner.link(&link).wait().is_ok());
 }

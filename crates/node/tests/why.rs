@@ -116,16 +116,18 @@ fn a_function_that_cannot_be_started_loses_no_run() {
 fn a_python_module_that_no_longer_imports_stops_the_function_not_its_runs() {
     let f = Fixture::new();
     f.log("in");
-    f.python("f", &["in"], "pass", |spec| spec.retries = 0);
-    let functions = fs::read_dir(f.namespace.dir().join("functions")).unwrap();
-    let code = functions.map(|entry| entry.unwrap().path()).find(|path| path.is_dir()).unwrap().join("handler.py");
-    let text = fs::read_to_string(&code).unwrap();
-    fs::write(&code, "import no_such_module\n").unwrap();
+    let broken = f.dir.path().join("broken");
+    let text = format!("import os\nif os.path.exists({broken:?}): import no_such_module\ndef run(record, ctx): pass\n");
+    let source = f.source("f", "handler.py", &text);
+    let mut spec = common::spec("f", millrace_node::Runtime::Python, &["in"]);
+    (spec.handler, spec.retries) = ("handler:run".into(), 0);
+    f.namespace.deploy(&spec, source.parent().unwrap()).unwrap();
+    fs::write(&broken, "").unwrap();
     f.append("in", "x");
     let host = f.host();
     let reason = until_told(&f, "f", |reason| matches!(reason, Reason::Stopped { .. }));
     assert!(matches!(reason, Reason::Stopped { error, .. } if error.contains("no_such_module")));
-    fs::write(&code, text).unwrap();
+    fs::remove_file(&broken).unwrap();
     f.idle();
     let runs = f.namespace.runs(&RunFilter::default()).unwrap();
     assert_eq!(runs[0].state, RunState::Done);

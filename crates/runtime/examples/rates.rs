@@ -1,8 +1,8 @@
 //! Prints how fast each kind of function does nothing: `cargo run --release -p millrace-runtime --example rates`.
 
 use millrace_runtime::{
-    Call, EventId, Executor, HostCalls, Invocation, Limits, OneshotExecutor, Outcome, ProcessExecutor, ProcessSpec,
-    PythonExecutor, PythonSpec, Result, WasmEngine, WasmExecutor,
+    Call, Completion, EventId, Executor, HostCalls, Invocation, Limits, OneshotExecutor, Outcome, ProcessExecutor,
+    ProcessSpec, PythonExecutor, PythonSpec, Result, WasmEngine, WasmExecutor,
 };
 use std::{collections::BTreeMap, env, fs, hint::black_box, path::Path, process::Command, time::Instant};
 
@@ -33,7 +33,7 @@ fn measure(name: &str, executor: &mut dyn Executor, batch_size: usize, rounds: u
     let mut round = || {
         let mut hosts: Vec<Nothing> = (0..batch_size).map(|_| Nothing).collect();
         let mut batch: Vec<Call<'_>> = hosts.iter_mut().map(|host| Call { invocation, host }).collect();
-        executor.run(&mut batch, &mut |_, completion| assert_eq!(completion.outcome, Outcome::Done));
+        executor.run(&mut batch, &mut |_: usize, completion: Completion| assert_eq!(completion.outcome, Outcome::Done));
     };
     round();
     let mut per_run_us: Vec<f64> = (0..5)
@@ -86,12 +86,18 @@ fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
             module: "f".into(),
             function: function.into(),
             env: BTreeMap::new(),
+            scratch: None,
         };
         let mut python = PythonExecutor::new(spec, limits);
         measure(&format!("python {function}, 64 at once"), &mut python, 64, 500);
         measure(&format!("python {function}, one at a time"), &mut python, 1, 10_000);
     }
-    let spec = |command: &str| ProcessSpec { command: vec![command.into()], dir: dir.clone(), env: BTreeMap::new() };
+    let spec = |command: &str| ProcessSpec {
+        command: vec![command.into()],
+        dir: dir.clone(),
+        env: BTreeMap::new(),
+        scratch: None,
+    };
     let mut native = ProcessExecutor::new(spec("./copy"), limits);
     measure("native copy, 64 at once", &mut native, 64, 1000);
     measure("native copy, one at a time", &mut native, 1, 10_000);

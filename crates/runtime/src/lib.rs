@@ -6,7 +6,7 @@
 //!
 //! ```text
 //! Executor::run(batch) --> a function's code --> HostCalls::{append get latest now random}
-//!                      <-- done(i, Completion)
+//!                      <-- Progress::ended(i, Completion)
 //! ```
 
 mod appends;
@@ -18,7 +18,7 @@ mod worker;
 
 pub use millrace_wire::{Code, Error, EventId, Result};
 pub use oneshot::OneshotExecutor;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 pub use wasm::{WasmEngine, WasmExecutor, WasmFunction};
 pub use worker::{ProcessExecutor, ProcessSpec, PythonExecutor, PythonFunction, PythonSpec};
 
@@ -76,7 +76,11 @@ pub enum Outcome {
     Done,
     /// The function failed: what it staged is dropped; the error says how, with a 3xxx code.
     Failed(Error),
-    /// The function never saw the record, because its worker ended on an earlier run of the batch.
+    /// The function could not be started, which says nothing about the record. Only an executor says so; no answer of a
+    /// worker becomes this.
+    CannotStart(Error),
+    /// The function never saw the record: its worker ended on an earlier run of the batch, or [`Progress::wake`] took the
+    /// rest of the batch back.
     NotStarted,
 }
 
@@ -115,6 +119,48 @@ impl Default for Limits {
     }
 }
 
+/// Whether an executor begins the runs of its batch that it has not begun.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rest {
+    /// It begins them.
+    Run,
+    /// It does not: each is reported as [`Outcome::NotStarted`].
+    Leave,
+}
+
+/// Follows a batch while an executor runs it. A closure that takes the end of each run is one.
+///
+/// An executor calls this on the thread that called [`Executor::run`], never within a call of [`HostCalls`].
+pub trait Progress {
+    /// A run has ended. Each is reported exactly once, in order.
+    fn ended(&mut self, run: usize, completion: Completion);
+
+    /// When [`Progress::wake`] is to be called if a run is still in progress then. It is asked again after every call of this
+    /// trait.
+    fn wake_at(&self) -> Option<Instant> {
+        None
+    }
+
+    /// The time of [`Progress::wake_at`] has come, or passed a little while ago.
+    fn wake(&mut self) -> Rest {
+        Rest::Run
+    }
+}
+
+impl<F: FnMut(usize, Completion)> Progress for F {
+    fn ended(&mut self, run: usize, completion: Completion) {
+        self(run, completion);
+    }
+}
+
+/// Calls [`Progress::wake`] if it is time.
+fn wake_if_due(progress: &mut dyn Progress) -> Rest {
+    match progress.wake_at() {
+        Some(at) if at <= Instant::now() => progress.wake(),
+        _ => Rest::Run,
+    }
+}
+
 /// One place where a function runs: a Wasm store, a Python worker, a process. It runs one batch at a time.
 pub trait Executor: Send {
     /// Starts what it needs, if that takes long, so that none of it is part of a run.
@@ -126,5 +172,5 @@ pub trait Executor: Send {
     ///
     /// A call whose run kills the worker is `Failed`; those behind it are `NotStarted`, and the next batch finds a fresh
     /// worker.
-    fn run(&mut self, batch: &mut [Call<'_>], done: &mut dyn FnMut(usize, Completion));
+    fn run(&mut self, batch: &mut [Call<'_>], progress: &mut dyn Progress);
 }

@@ -4,8 +4,8 @@
 //! that left running in its group is killed.
 
 use crate::{
-    Call, Code, Completion, Error, Executor, Invocation, Limits, Outcome, ProcessSpec, Result,
-    child::{self, Child, Ended, Environment, Plan, Process, read_some},
+    Call, Code, Completion, Error, Executor, Invocation, Limits, Outcome, ProcessSpec, Progress, Result,
+    child::{self, Child, Ended, Environment, Plan, Process, Scratch, read_some},
     output::{Output, head, tail},
 };
 use rustix::{
@@ -40,10 +40,12 @@ impl OneshotExecutor {
     fn run_one(&mut self, call: &mut Call<'_>) -> Completion {
         let begun = Instant::now();
         let mut output = Output::new(self.limits.output_max_bytes);
-        let outcome = self
-            .start(&call.invocation)
-            .and_then(|process| process.attend(call, &mut output, begun, &self.limits))
-            .map_or_else(Outcome::Failed, |()| Outcome::Done);
+        let outcome = match self.start(&call.invocation) {
+            Ok(process) => {
+                process.attend(call, &mut output, begun, &self.limits).map_or_else(Outcome::Failed, |()| Outcome::Done)
+            }
+            Err(error) => Outcome::CannotStart(error),
+        };
         Completion { outcome, output: output.take(), elapsed: begun.elapsed() }
     }
 
@@ -63,23 +65,25 @@ impl OneshotExecutor {
             .map_err(|e| Code::SpawnFailed.error(format!("cannot hand over the record: {e}")))?;
         let (printed, print) = child::output_pipe()?;
         let (appended, append) = child::output_pipe()?;
+        let scratch = self.spec.scratch()?;
         // The child dies with this thread, which waits for it.
         let child = child::spawn(&Plan {
             program,
             arguments: &self.spec.command[1..],
             environment: &environment,
-            dir: &self.spec.dir,
+            dir: scratch.as_ref().map_or(&self.spec.dir, Scratch::path),
             descriptors: [input.as_fd(), print.as_fd(), print.as_fd(), append.as_fd()],
             memory_max_bytes: self.limits.memory_max_bytes,
         })?;
-        Ok(Running { child, printed: Some(printed), appended: Some(appended) })
+        Ok(Running { child, printed: Some(printed), appended: Some(appended), _scratch: scratch })
     }
 }
 
 impl Executor for OneshotExecutor {
-    fn run(&mut self, batch: &mut [Call<'_>], done: &mut dyn FnMut(usize, Completion)) {
+    /// Nothing here wakes the progress: whoever needs that gives a batch of one run.
+    fn run(&mut self, batch: &mut [Call<'_>], progress: &mut dyn Progress) {
         for (i, call) in batch.iter_mut().enumerate() {
-            done(i, self.run_one(call));
+            progress.ended(i, self.run_one(call));
         }
     }
 }
@@ -97,6 +101,8 @@ struct Running {
     /// Gone once every writer closed them.
     printed: Option<OwnedFd>,
     appended: Option<OwnedFd>,
+    /// It goes after the child.
+    _scratch: Option<Scratch>,
 }
 
 impl Running {

@@ -16,7 +16,8 @@ fn both(source: &str) -> (WasmExecutor, ProcessExecutor, TempDir) {
     let module = c_to_wasm(dir.path(), "wasm", &source);
     c_to_native(dir.path(), "native", &source);
     let function = ENGINE.load(&module, &dir.path().join("cache"), "handle").unwrap();
-    let spec = ProcessSpec { command: vec!["./native".into()], dir: dir.path().to_owned(), env: no_env() };
+    let spec =
+        ProcessSpec { command: vec!["./native".into()], dir: dir.path().to_owned(), env: no_env(), scratch: None };
     (WasmExecutor::new(function, limits()), ProcessExecutor::new(spec, limits()), dir)
 }
 

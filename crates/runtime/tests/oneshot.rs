@@ -12,6 +12,7 @@ fn spec(command: &[&str], dir: &TempDir) -> ProcessSpec {
         command: command.iter().map(|word| (*word).to_owned()).collect(),
         dir: dir.path().to_owned(),
         env: [("MY_KEY".to_owned(), "mine".to_owned())].into(),
+        scratch: None,
     }
 }
 

@@ -127,6 +127,7 @@ fn host(dir: &Path) {
         module: "functions".into(),
         function: "f".into(),
         env: no_env(),
+        scratch: None,
     };
     let mut python = PythonExecutor::new(spec, limits());
     let mut native = process(dir, &["python3", "process.py"], limits());

@@ -26,6 +26,7 @@ impl Fixture {
             module: "functions".into(),
             function: function.into(),
             env: no_env(),
+            scratch: None,
         }
     }
 

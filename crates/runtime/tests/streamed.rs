@@ -72,7 +72,9 @@ fn attempt(executor: &mut dyn Executor, streamed: bool, attempt: u32, record: &[
     let run = EventId::from_bits(common::RUN);
     let invocation = Invocation { log: "in", seqno: 3, payload: record, run, attempt, streamed };
     let mut ends = Vec::new();
-    executor.run(&mut [Call { invocation, host: &mut host }], &mut |_, completion| ends.push(completion));
+    executor.run(&mut [Call { invocation, host: &mut host }], &mut |_: usize, completion: Completion| {
+        ends.push(completion)
+    });
     assert_eq!(ends.len(), 1);
     (ends.remove(0), host.calls)
 }
@@ -106,14 +108,25 @@ impl Runtimes {
         let source = format!("import json, os, threading, time, millrace\ndef f(record, ctx):\n{indented}");
         fs::write(self.dir.path().join("functions.py"), source).unwrap();
         let (module, function) = ("functions".into(), "f".into());
-        let spec =
-            PythonSpec { python: "python3".into(), dir: self.dir.path().to_owned(), module, function, env: no_env() };
+        let spec = PythonSpec {
+            python: "python3".into(),
+            dir: self.dir.path().to_owned(),
+            module,
+            function,
+            env: no_env(),
+            scratch: None,
+        };
         PythonExecutor::new(spec, limits)
     }
 
     fn shell(&self, text: &str, limits: Limits) -> OneshotExecutor {
         script(self.dir.path(), "f.sh", &format!("#!/bin/sh\n{text}\n"));
-        let spec = ProcessSpec { command: vec!["./f.sh".into()], dir: self.dir.path().to_owned(), env: no_env() };
+        let spec = ProcessSpec {
+            command: vec!["./f.sh".into()],
+            dir: self.dir.path().to_owned(),
+            env: no_env(),
+            scratch: None,
+        };
         OneshotExecutor::new(spec, limits)
     }
 }
@@ -354,7 +367,7 @@ fn a_worker_of_version_1_runs_atomic_functions_and_is_never_sent_a_streamed_run(
         })
         .collect();
     let mut ends = Vec::new();
-    executor.run(&mut batch, &mut |i, completion| ends.push((i, completion.outcome)));
+    executor.run(&mut batch, &mut |i: usize, completion: Completion| ends.push((i, completion.outcome)));
     assert!(matches!(&ends[..], [(0, Outcome::Done), (1, Outcome::Failed(_)), (2, Outcome::NotStarted)]), "{ends:?}");
 }
 

@@ -4,7 +4,7 @@ mod common;
 
 use common::{Host, NOW_NS, failed, failure, impatient, limits, printed, run, run_one};
 use millrace_runtime::{
-    Call, Code, EventId, Executor, Invocation, Limits, Outcome, WasmEngine, WasmExecutor, WasmFunction,
+    Call, Code, Completion, EventId, Executor, Invocation, Limits, Outcome, WasmEngine, WasmExecutor, WasmFunction,
 };
 use std::{
     fs,
@@ -308,11 +308,11 @@ fn a_panicking_host_does_not_poison_the_executor() {
     let mut executor = handler("(call $append (i32.const 0) (i32.const 3) (i32.const 0) (i32.const 3))", limits());
     let invocation = Invocation { log: "l", seqno: 1, payload: b"", run: EventId::NONE, attempt: 1, streamed: false };
     let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-        executor.run(&mut [Call { invocation, host: &mut Panics }], &mut |_, _| {});
+        executor.run(&mut [Call { invocation, host: &mut Panics }], &mut |_: usize, _: Completion| {});
     }));
     assert!(panicked.is_err());
     let mut host = Host::default();
-    executor.run(&mut [Call { invocation, host: &mut host }], &mut |_, completion| {
+    executor.run(&mut [Call { invocation, host: &mut host }], &mut |_: usize, completion: Completion| {
         assert_eq!(completion.outcome, Outcome::Done);
     });
     assert_eq!(host.appended.len(), 1);

@@ -46,7 +46,9 @@ impl Code {
     fn retry_after_ms(self) -> Option<u32> {
         match self {
             Code::Busy | Code::OutboxFull | Code::RoomExhausted => Some(RETRY_AFTER_MS),
-            Code::HttpMemoryShort | Code::HostStopping | Code::ConnectionsExhausted => Some(RETRY_LATER_MS),
+            Code::HttpMemoryShort | Code::HostStopping | Code::ConnectionsExhausted | Code::JournalBlocked => {
+                Some(RETRY_LATER_MS)
+            }
             Code::DiskFull | Code::ReadOnly | Code::JournalFull | Code::FlushFailed | Code::JournalPoisoned => {
                 Some(RETRY_LATER_MS)
             }

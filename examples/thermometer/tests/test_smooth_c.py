@@ -19,7 +19,7 @@ DATA = Path(__file__).resolve().parents[1] / "data"
 HOUR = 3600
 
 if not shutil.which("cc"):
-    pytest.fail("there is no C compiler: apt install build-essential", pytrace=False)
+    pytest.fail("there is no C compiler: apt install gcc libc6-dev", pytrace=False)
 
 
 @pytest.fixture(scope="module", params=[(3600, 10_800), (600, 3600), (7, 50)])

@@ -206,7 +206,7 @@ class Namespace(ABC):
 
     def logs(self) -> list[LogStat]:
         """Every log, by name."""
-        return [_views.log_stat(told) for told in self._ask("logs")["logs"]]
+        return [_views.log_stat(told) for told in self._list("logs")]
 
     @overload
     def log(self, name: str) -> Log[bytes]: ...
@@ -222,7 +222,7 @@ class Namespace(ABC):
 
     def functions(self) -> list[FunctionStat]:
         """Every function, by name."""
-        return [_views.function_stat(told) for told in self._ask("functions")["functions"]]
+        return [_views.function_stat(told) for told in self._list("functions")]
 
     def function(self, name: str) -> FunctionStat:
         """One function."""
@@ -265,6 +265,15 @@ class Namespace(ABC):
     def _ask(self, what: str, options: Optional[dict[str, Optional[str]]] = None) -> Any:
         given = {key: value for key, value in (options or {}).items() if value is not None}
         return json.loads(self.show(what, **given))
+
+    def _list(self, what: str) -> list[Any]:
+        """All items of a list that a host tells in parts."""
+        told = self._ask(what)
+        items: list[Any] = list(told[what])
+        while told.get("next"):
+            told = self._ask(what, {"after": told["next"]})
+            items += told[what]
+        return items
 
     def __enter__(self: N) -> N:
         return self

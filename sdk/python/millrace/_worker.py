@@ -36,6 +36,8 @@ _WINDOW_BYTES = 256 << 10
 _RECEIVE_BYTES = 16 << 10
 _PROTOCOL_VERSION = 2
 
+# One byte, then a path or a pid.
+_REQUEST_BYTES_MAX = 8 << 10
 # length, kind, zero, name length, number
 _HEAD = struct.Struct("<IBBHQ")
 # seqno, run id (low, high), attempt, flags
@@ -548,8 +550,10 @@ def _die_with_parent(parent: int) -> None:
         os._exit(1)
 
 
-def _become_worker(zygote: int, channel_fd: int, printed_fd: int, handler: Handler) -> None:
+def _become_worker(zygote: int, channel_fd: int, printed_fd: int, directory: bytes, handler: Handler) -> None:
     os.setpgid(0, 0)
+    if directory:
+        os.chdir(directory)
     _die_with_parent(zygote)
     os.dup2(printed_fd, 1)
     os.dup2(printed_fd, 2)
@@ -625,17 +629,17 @@ def main(arguments: list[str]) -> None:
     gc.freeze()
     zygote = os.getpid()
     while True:
-        request, fds, _, _ = socket.recv_fds(control, 16, 2)
+        request, fds, _, _ = socket.recv_fds(control, _REQUEST_BYTES_MAX, 2)
         if not request:
             os._exit(0)
-        if len(request) == 4:
-            control.send(struct.pack("<i", _reap(*struct.unpack("<i", request))))
+        if request[:1] == b"R":
+            control.send(struct.pack("<i", _reap(*struct.unpack("<i", request[1:]))))
             continue
         pid = os.fork()
         if pid == 0:
             try:
                 control.close()
-                _become_worker(zygote, fds[0], fds[1], handler)
+                _become_worker(zygote, fds[0], fds[1], request[1:], handler)
             except BaseException:
                 os.write(2, traceback.format_exc().encode(errors="backslashreplace"))
             finally:

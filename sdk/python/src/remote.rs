@@ -95,10 +95,16 @@ impl RemoteNamespace {
     }
 
     fn is_idle(client: &Client) -> Result<Option<String>> {
-        let told: serde_json::Value = serde_json::from_str(&client.show("functions")?).map_err(|error| odd(&error))?;
-        let functions = told["functions"].as_array().ok_or_else(|| odd(&"functions"))?;
-        let busy = functions.iter().find(|function| function["pending"].as_u64() != Some(0));
-        Ok(busy.map(|function| format!("{} runs of function {} are pending", function["pending"], function["name"])))
+        let mut path = "functions".to_owned();
+        loop {
+            let told: serde_json::Value = serde_json::from_str(&client.show(&path)?).map_err(|error| odd(&error))?;
+            let functions = told["functions"].as_array().ok_or_else(|| odd(&"functions"))?;
+            if let Some(busy) = functions.iter().find(|function| function["pending"].as_u64() != Some(0)) {
+                return Ok(Some(format!("{} runs of function {} are pending", busy["pending"], busy["name"])));
+            }
+            let Some(next) = told["next"].as_str() else { return Ok(None) };
+            path = format!("functions?after={}", escaped(next));
+        }
     }
 }
 

@@ -252,6 +252,15 @@ fn bench_measures_and_leaves_nothing_behind() {
         assert!(told["latency_us"]["max"].as_f64().unwrap() >= p50, "{told}");
         assert_eq!(place.run(["--json", "log", "ls"]).ok().stdout, before);
     }
+    for (connections, window) in [(1, 1), (1, 16), (2, 4)] {
+        let shape = ["--connections", &connections.to_string(), "--window", &window.to_string()].map(String::from);
+        let args = ["--json", "bench", &address, "--seconds", "0.3"].map(String::from);
+        let told = place.run([&args[..], &shape].concat()).ok().object();
+        let mean_us = told["latency_us"]["mean"].as_f64().unwrap();
+        let in_flight = told["per_second"].as_f64().unwrap() * mean_us / 1e6;
+        // Little's law; the histogram keeps a thousandth.
+        assert!(in_flight <= f64::from(connections * window) * 1.01, "{in_flight} in flight on average: {told}");
+    }
     let text = place.run(["bench", &address, "--seconds", "0.1"]).ok();
     assert!(text.text().contains("appends/s") && text.text().contains("p99.9"), "{text:?}");
     // However short the time, one append is made; at a low rate none may be due.

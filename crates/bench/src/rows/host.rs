@@ -16,7 +16,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// `$MILLRACE`, or the release build, made now if it is not up to date.
+/// `$MILLRACE`, or the build that is shipped, made now if it is not up to date.
 pub fn program(context: &Context) -> Outcome<PathBuf> {
     if let Some(program) = env::var_os("MILLRACE") {
         return Ok(program.into());
@@ -24,10 +24,10 @@ pub fn program(context: &Context) -> Outcome<PathBuf> {
     let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let status = Command::new(cargo)
         .current_dir(&context.root)
-        .args(["build", "--release", "--locked", "--quiet", "-p", "millrace-cli"])
+        .args(["build", "--profile", "dist", "--locked", "--quiet", "-p", "millrace-cli"])
         .status()?;
     let target = env::var_os("CARGO_TARGET_DIR").map_or_else(|| context.root.join("target"), PathBuf::from);
-    if status.success() { Ok(target.join("release/millrace")) } else { Err("millrace could not be built".into()) }
+    if status.success() { Ok(target.join("dist/millrace")) } else { Err("millrace could not be built".into()) }
 }
 
 /// A namespace in `dir/n` with one function that does nothing.
@@ -150,5 +150,5 @@ pub fn size(context: &Context) -> Outcome<Measured> {
     let mb = bytes as f64 / 1e6;
     Ok(Measured::new(mb, 1)
         .target("≤ 20 MB", mb <= 20.0)
-        .note(format!("target/release/millrace, {bytes} bytes; everything in one file, symbols stripped.")))
+        .note(format!("target/dist/millrace, {bytes} bytes; everything in one file, symbols stripped.")))
 }

@@ -5,8 +5,8 @@ use crate::{Context, Outcome, children::Helper, functions, measure::Repeated, pe
 use millrace_journal::Durability;
 use millrace_node::{AppendOptions, FunctionSpec, Namespace, NewRecord, Runtime};
 use millrace_runtime::{
-    Call, Executor, HostCalls, Invocation, Limits, Outcome as RunOutcome, PythonExecutor, PythonSpec, WasmEngine,
-    WasmExecutor,
+    Call, Completion, Executor, HostCalls, Invocation, Limits, Outcome as RunOutcome, PythonExecutor, PythonSpec,
+    WasmEngine, WasmExecutor,
 };
 use millrace_wire::EventId;
 use std::{
@@ -46,6 +46,7 @@ pub fn python(context: &Context) -> Outcome<Measured> {
         module: "stamp".into(),
         function: "nothing".into(),
         env: BTreeMap::new(),
+        scratch: None,
     };
     let alone = executor_alone(&mut PythonExecutor::new(python, Limits::default()), 500)?;
     Ok(measured(&drained, &fed, count, 60_000.0)
@@ -153,7 +154,7 @@ fn executor_alone(executor: &mut dyn Executor, rounds: u32) -> Outcome<f64> {
         let mut hosts = [const { Nothing }; BATCH];
         let mut batch: Vec<Call<'_>> = hosts.iter_mut().map(|host| Call { invocation, host }).collect();
         let mut failed = None;
-        executor.run(&mut batch, &mut |_, completion| {
+        executor.run(&mut batch, &mut |_: usize, completion: Completion| {
             if completion.outcome != RunOutcome::Done {
                 failed = Some(format!("a run of nothing ended as {:?}", completion.outcome));
             }

@@ -3,7 +3,7 @@
 use crate::{
     args::{DeployArgs, FunctionCommand, Global, RmFunctionArgs},
     out::{Out, Style, Table},
-    place::Place,
+    place::{Place, docs::FunctionDoc},
     report::Outcome,
     show,
 };
@@ -112,14 +112,24 @@ fn ls(place: &Place, out: &mut Out) -> Outcome {
             function.name.clone(),
             runtime,
             show::grouped(function.pending),
-            show::grouped(function.done),
-            match function.dead.saturating_sub(function.dead_kept) {
-                0 => show::grouped(function.dead),
-                gone => format!("{} ({} gone)", show::grouped(function.dead), show::grouped(gone)),
+            show::grouped(function.done.saturating_sub(dead_of_its_own(function, &functions))),
+            match (
+                function.dead.saturating_sub(function.dead_retried),
+                function.dead.saturating_sub(function.dead_kept),
+            ) {
+                (dead, 0) => show::grouped(dead),
+                (dead, gone) => format!("{} ({} gone)", show::grouped(dead), show::grouped(gone)),
             },
             code,
             on,
         ]);
     }
     Ok(out.table(&table)?)
+}
+
+/// How many of a function's ended runs are dead; 0 if that is not known, because others leave their letters in the same log.
+fn dead_of_its_own(function: &FunctionDoc, functions: &[FunctionDoc]) -> u64 {
+    let log = |function: &FunctionDoc| function.definition.as_ref().map(|definition| definition.dead_letter.clone());
+    let shares = functions.iter().filter(|other| log(other) == log(function)).count() > 1;
+    if shares { 0 } else { function.dead }
 }

@@ -30,6 +30,7 @@ fn filter(args: &RunLsArgs) -> Result<RunFilter> {
             StateArg::Done => RunState::Done,
             StateArg::Dead => RunState::Dead,
         }),
+        before: None,
         limit: args.last,
     })
 }
@@ -192,14 +193,13 @@ fn retry(namespace: &Namespace, args: &RunRetryArgs, out: &mut Out) -> Outcome {
 }
 
 fn told(retried: &Retried, out: &mut Out) -> std::io::Result<()> {
-    let Retried { dead, run, function, log, seqno } = retried;
-    let before = *seqno == 0;
+    let Retried { dead, run, function, log, seqno, before } = retried;
     if out.json() {
         return out.object(&json!({
             "dead": dead.to_string(), "run": run.to_string(), "function": function, "log": log, "seqno": seqno, "before": before,
         }));
     }
-    out.line(match before {
+    out.line(match *before {
         true => format!("run {dead} was retried before, as run {run}"),
         false => format!("run {dead} is retried as run {run}: function '{function}' on record {seqno} of log '{log}'"),
     })

@@ -1,15 +1,41 @@
 //! Serving namespaces: what `serve` and `dev` have in common.
 
-use crate::{args::ListenArgs, out::Out, report::Outcome, show};
+use crate::{
+    args::ListenArgs,
+    out::Out,
+    report::{self, Outcome},
+    show,
+};
 use millrace_gateway::{Bound, Hosted, Linker, SOCKET, Server, ServerOptions};
 use millrace_node::{
-    Error, Host, HostOptions, Name, Namespace, Observer, Result, Served, application::units, default_name,
+    Code, Error, Host, HostOptions, Name, Namespace, Observer, Result, Served, application::units, default_name,
 };
 use serde_json::{Value, json};
 use std::{
     sync::Arc,
+    thread,
     time::{Duration, Instant},
 };
+
+/// What ends by itself once the time to drain is over has this time more.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// Ends the process when `patience` is over and something still waits: for a disk that does not answer, or for a lock that
+/// nobody gives back. Whatever was acknowledged stays; the next start recovers the journal.
+fn end_in_time(served: &[Served], patience: Duration, json: bool) -> Result<()> {
+    let named = |served: &Served| (served.namespace().dir().display().to_string(), served.when_blocked());
+    let served: Vec<_> = served.iter().map(named).collect();
+    let wait = move || {
+        thread::sleep(patience);
+        let blocked = served.iter().find_map(|(dir, blocked)| Some(format!("{dir}: {}", blocked()?)));
+        let time = units::show_duration(patience);
+        let what = blocked.unwrap_or_else(|| "a thread of the host does not end".to_owned());
+        report::say(&Code::HostStuck.error(format!("not stopped after {time}: {what}")), json);
+        std::process::exit(1);
+    };
+    let started = millrace_threads::spawn(thread::Builder::new().name("stop".into()), wait);
+    started.map(drop).map_err(|error| Code::HostStart.error(format!("no room for a thread: {error}")))
+}
 
 /// Hosts that run functions, and the server through which the world reaches them.
 pub struct Serving {
@@ -98,6 +124,7 @@ impl Serving {
 
     /// Answers what was asked, lets runs in progress end, and tells how that went.
     pub fn finish(self, drain: Duration, out: &mut Out) -> Outcome {
+        end_in_time(&self.served, drain + GRACE, out.json())?;
         // Before anything is waited for: a run that is started while connections are drained would have what is left of the time.
         self.hosts.iter().for_each(Host::stop_starting);
         let running: usize =

@@ -76,7 +76,7 @@ fn subject(entry: &Entry, catalog: &Catalog) -> Option<String> {
 fn object(entry: &Entry, catalog: &Catalog) -> Value {
     let mut object = json!({
         "position": entry.position.get(), "kind": entry.kind.name(), "id": show::id(entry.id),
-        "time": show::rfc3339(entry.hlc), "hlc": entry.hlc.get(), "cause": show::id(entry.cause),
+        "time": show::rfc3339(entry.hlc), "hlc": entry.hlc.get().to_string(), "cause": show::id(entry.cause),
         "subject": subject(entry, catalog), "subject_id": entry.subject, "seqno": entry.seqno, "ordinal": entry.ordinal,
         "last_of_batch": entry.last, "carried": entry.carried, "bytes": entry.payload.len(),
     });

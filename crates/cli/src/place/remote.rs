@@ -44,11 +44,15 @@ pub fn options() -> Options {
 #[derive(Deserialize)]
 struct Logs {
     logs: Vec<LogDoc>,
+    #[serde(default)]
+    next: Option<String>,
 }
 
 #[derive(Deserialize)]
 struct Functions {
     functions: Vec<FunctionDoc>,
+    #[serde(default)]
+    next: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -59,6 +63,8 @@ struct Runs {
 #[derive(Deserialize)]
 struct Links {
     links: Vec<LinkDoc>,
+    #[serde(default)]
+    next: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -99,8 +105,20 @@ impl Remote {
         self.client.pipeline(window)
     }
 
+    /// All items of a list that comes in parts.
+    fn list<T: DeserializeOwned, I>(&self, path: &str, part: impl Fn(T) -> (Vec<I>, Option<String>)) -> Result<Vec<I>> {
+        let (mut items, mut asked) = (Vec::new(), path.to_owned());
+        loop {
+            let (more, next) = part(self.document(&asked)?);
+            items.extend(more);
+            let Some(next) = next else { return Ok(items) };
+            let sign = if path.contains('?') { '&' } else { '?' };
+            asked = format!("{path}{sign}after={}", segment(&next));
+        }
+    }
+
     pub fn logs(&self) -> Result<Vec<LogDoc>> {
-        self.document::<Logs>("logs").map(|list| list.logs)
+        self.list("logs?newest=true", |list: Logs| (list.logs, list.next))
     }
 
     pub fn log(&self, name: &str) -> Result<LogDoc> {
@@ -280,7 +298,7 @@ impl Remote {
     }
 
     pub fn functions(&self) -> Result<Vec<FunctionDoc>> {
-        self.document::<Functions>("functions").map(|list| list.functions)
+        self.list("functions", |list: Functions| (list.functions, list.next))
     }
 
     pub fn runs(&self, filter: &RunFilter) -> Result<Vec<RunDoc>> {
@@ -338,8 +356,8 @@ impl Remote {
 
     /// Outboxes and relays; none where the host does not tell of them.
     pub fn links(&self) -> Result<Vec<LinkDoc>> {
-        match self.document::<Links>("links") {
-            Ok(list) => Ok(list.links),
+        match self.list("links", |list: Links| (list.links, list.next)) {
+            Ok(links) => Ok(links),
             Err(error) if error.code() == Code::HttpPathUnknown => Ok(Vec::new()),
             Err(error) => Err(error),
         }

@@ -1,6 +1,6 @@
 //! Functions and how much they have to do.
 
-use super::text::names;
+use super::{Page, text::names};
 use millrace_node::{FunctionStat, Namespace};
 use millrace_wire::{Code, Error, Name, Result};
 use serde::Serialize;
@@ -8,6 +8,8 @@ use serde::Serialize;
 #[derive(Serialize)]
 pub(super) struct Functions {
     functions: Vec<FunctionDoc>,
+    /// The function to go on after, if there are more.
+    next: Option<String>,
 }
 
 /// A function.
@@ -87,8 +89,10 @@ impl From<&FunctionStat> for FunctionDoc {
     }
 }
 
-pub(super) fn list(namespace: &Namespace) -> Result<Functions> {
-    Ok(Functions { functions: namespace.functions()?.iter().map(FunctionDoc::from).collect() })
+pub(super) fn list(namespace: &Namespace, page: &Page) -> Result<Functions> {
+    let stats = namespace.functions()?;
+    let (functions, next) = page.of_list(&stats, |stat| &stat.name, |stat| Ok(Some(FunctionDoc::from(*stat))))?;
+    Ok(Functions { functions, next })
 }
 
 pub(super) fn one(namespace: &Namespace, name: &str) -> Result<FunctionDoc> {

@@ -6,14 +6,16 @@ use super::{
     query::invalid,
     text::{Bytes, id_text, rfc3339},
 };
-use millrace_node::{Journal, Namespace, Position};
+use millrace_node::{Journal, Namespace, Position, is_secret};
 use millrace_wire::Result;
-use serde::Serialize;
+use serde::{Serialize, ser::SerializeMap};
 use std::collections::VecDeque;
 
 /// Most entries of one answer, and how many there are by default.
 const COUNT_MAX: u64 = 1000;
 const COUNT: u64 = 100;
+/// Of a longer payload, this is shown: a document has to fit a frame, and a log has its records whole.
+const PAYLOAD_MAX_BYTES: usize = 64 << 10;
 
 /// Which entries are asked for.
 pub(super) struct Part {
@@ -48,7 +50,8 @@ struct Whole {
     kind: &'static str,
     id: Option<String>,
     time: String,
-    hlc: u64,
+    /// As text: a number of JSON loses digits where numbers are doubles.
+    hlc: String,
     cause: Option<String>,
     subject: Option<String>,
     subject_id: u32,
@@ -57,15 +60,39 @@ struct Whole {
     last_of_batch: bool,
     carried: bool,
     bytes: usize,
+    /// Of a long payload, `bytes` tells the length and the rest is its beginning.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    cut: bool,
     #[serde(flatten)]
     payload: Payload,
 }
 
-struct Payload(Vec<u8>);
+/// What is shown of a payload; nothing if nobody may read it.
+enum Payload {
+    Shown(Vec<u8>),
+    Secret,
+}
+
+impl Payload {
+    fn of(payload: &[u8], subject: Option<&str>) -> Payload {
+        if subject.is_some_and(is_secret) {
+            return Payload::Secret;
+        }
+        let mut length = payload.len().min(PAYLOAD_MAX_BYTES);
+        // A text that is cut stays a text.
+        while length < payload.len() && payload[length] & 0xC0 == 0x80 && length > PAYLOAD_MAX_BYTES - 4 {
+            length -= 1;
+        }
+        Payload::Shown(payload[..length].into())
+    }
+}
 
 impl Serialize for Payload {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        Bytes(&self.0).serialize(serializer)
+        match self {
+            Payload::Shown(bytes) => Bytes(bytes).serialize(serializer),
+            Payload::Secret => serializer.serialize_map(Some(0))?.end(),
+        }
     }
 }
 
@@ -82,16 +109,18 @@ impl Part {
         Ok(Part { from, count: count as usize })
     }
 
-    pub fn read(self, namespace: &Namespace) -> Result<Entries> {
+    /// Reads the entries; `check` fails once nobody waits for them.
+    pub fn read(self, namespace: &Namespace, check: impl Fn() -> Result<()>) -> Result<Entries> {
         let journal = namespace.journal();
         let (tail, catalog) = (journal.tail(), journal.catalog()?);
         let mut scan = journal.scan(match self.from {
             From::Position(position) => position,
-            From::Last(count) => start_of_last(journal, tail, count),
+            From::Last(count) => start_of_last(journal, tail, count, &check)?,
         });
         let (mut entries, mut bounded) = (Vec::new(), Bounded::new());
         let mut next = scan.position();
         while scan.position() < tail && entries.len() < self.count {
+            check()?;
             let at = scan.position();
             let document = match scan.next() {
                 Ok(None) => break,
@@ -106,12 +135,18 @@ impl Part {
                         }
                         _ => None,
                     };
+                    let bytes = entry.payload.len();
+                    let payload = Payload::of(&entry.payload, subject.as_deref());
+                    let shown = match &payload {
+                        Payload::Shown(shown) => shown.len(),
+                        Payload::Secret => 0,
+                    };
                     EntryDoc::Whole(Box::new(Whole {
                         position: entry.position.get(),
                         kind: entry.kind.name(),
                         id: id_text(entry.id),
                         time: rfc3339(entry.hlc),
-                        hlc: entry.hlc.get(),
+                        hlc: entry.hlc.get().to_string(),
                         cause: id_text(entry.cause),
                         subject,
                         subject_id: entry.subject,
@@ -119,8 +154,9 @@ impl Part {
                         ordinal: entry.ordinal,
                         last_of_batch: entry.last,
                         carried: entry.carried,
-                        bytes: entry.payload.len(),
-                        payload: Payload(entry.payload.clone()),
+                        bytes,
+                        cut: shown < bytes,
+                        payload,
                     }))
                 }
             };
@@ -137,10 +173,11 @@ impl Part {
 }
 
 /// Where the newest `count` entries begin. The journal can only be read forwards, so it is read once to count.
-fn start_of_last(journal: &Journal, tail: Position, count: usize) -> Position {
+fn start_of_last(journal: &Journal, tail: Position, count: usize, check: impl Fn() -> Result<()>) -> Result<Position> {
     let mut scan = journal.scan(Position::default());
     let mut starts = VecDeque::with_capacity(count + 1);
     while scan.position() < tail {
+        check()?;
         let at = scan.position();
         match scan.next() {
             Ok(Some(entry)) => starts.push_back(entry.position),
@@ -151,5 +188,5 @@ fn start_of_last(journal: &Journal, tail: Position, count: usize) -> Position {
             starts.pop_front();
         }
     }
-    starts.front().copied().unwrap_or(tail)
+    Ok(starts.front().copied().unwrap_or(tail))
 }

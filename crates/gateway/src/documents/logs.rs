@@ -1,7 +1,7 @@
 //! Logs and how full they are.
 
 use super::{
-    Bounded,
+    Page,
     text::{names, rfc3339},
 };
 use millrace_node::{LogStat, Namespace};
@@ -11,6 +11,8 @@ use serde::Serialize;
 #[derive(Serialize)]
 pub(super) struct Logs {
     logs: Vec<LogDoc>,
+    /// The log to go on after, if there are more.
+    next: Option<String>,
 }
 
 /// A log.
@@ -27,11 +29,13 @@ pub(super) struct LogDoc {
     incarnation: u32,
 }
 
-fn log_document(namespace: &Namespace, stat: &LogStat) -> Result<LogDoc> {
+/// What is known of a log; with `newest`, also when its newest record was appended, for which that is read.
+fn log_document(namespace: &Namespace, stat: &LogStat, newest: bool) -> Result<LogDoc> {
     let log = namespace.log(&stat.name)?;
     let mut payload = Vec::new();
     // It may be overtaken while we look; then nothing is said of it.
-    let newest = (stat.latest > 0).then(|| namespace.journal().get(&log, stat.latest, &mut payload).ok()).flatten();
+    let newest =
+        (newest && stat.latest > 0).then(|| namespace.journal().get(&log, stat.latest, &mut payload).ok()).flatten();
     Ok(LogDoc {
         name: stat.name.to_string(),
         history: stat.history,
@@ -45,23 +49,20 @@ fn log_document(namespace: &Namespace, stat: &LogStat) -> Result<LogDoc> {
     })
 }
 
-pub(super) fn list(namespace: &Namespace, prefix: &str) -> Result<Logs> {
-    let mut bounded = Bounded::new();
-    let mut logs = Vec::new();
-    for stat in namespace.logs()?.iter().filter(|stat| stat.name.starts_with(prefix)) {
-        match log_document(namespace, stat) {
-            Ok(log) if bounded.admits(&log) => logs.push(log),
-            Ok(_) => break,
-            Err(error) if error.code() == Code::LogNotFound => {} // It was removed while we looked.
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(Logs { logs })
+pub(super) fn list(namespace: &Namespace, prefix: &str, newest: bool, page: &Page) -> Result<Logs> {
+    let stats = namespace.logs()?;
+    let named = stats.iter().filter(|stat| stat.name.starts_with(prefix));
+    let document = |stat: &&LogStat| match log_document(namespace, stat, newest) {
+        Err(error) if error.code() == Code::LogNotFound => Ok(None), // It was removed while we looked.
+        document => document.map(Some),
+    };
+    let (logs, next) = page.of_list(named, |stat| &stat.name, document)?;
+    Ok(Logs { logs, next })
 }
 
 pub(super) fn one(namespace: &Namespace, name: &str) -> Result<LogDoc> {
     // Looked up by name first, so that a name that cannot be one says so.
     let name = namespace.log(name)?.name().clone();
     let stat = namespace.logs()?.into_iter().find(|stat| stat.name == name);
-    log_document(namespace, &stat.ok_or_else(|| Code::LogNotFound.error(format!("no log '{name}'")))?)
+    log_document(namespace, &stat.ok_or_else(|| Code::LogNotFound.error(format!("no log '{name}'")))?, true)
 }

@@ -21,35 +21,77 @@ use millrace_node::{Door, Held, Namespace};
 use millrace_wire::{Code, Error, Result};
 use query::segments;
 use serde::Serialize;
-use std::sync::Arc;
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+use tokio::time::timeout;
 
 /// Lists stop growing here, so that a document fits into a frame of the wire protocol.
 const TEXT_MAX_BYTES: usize = 6 << 20;
 
+/// How long the status of a namespace waits at the gate, and how long any other document does.
+const STATUS_PATIENCE: Duration = Duration::from_secs(1);
+const DOCUMENT_PATIENCE: Duration = Duration::from_secs(10);
+
 /// The document at `path_and_query`, such as `logs/raw%2Fkitchen` or `runs?state=dead`.
 ///
-/// Some are found by reading the whole journal: call it where that may take its time, or use [`show`].
-pub fn document(hosted: &Hosted, door: &Door, path_and_query: &str) -> Held<String> {
-    match Asked::parse(path_and_query) {
-        Ok(asked) => asked.answer(hosted, door),
-        Err(error) => door.refuse(error, None),
-    }
-}
-
-/// The same without holding up whoever else the event loop serves.
+/// Some are found by reading the whole journal: those are made by other threads, a few at a time, and given up when nobody
+/// waits for them any more.
 pub async fn show(hosted: &Arc<Hosted>, door: &Door, path_and_query: &str) -> Result<String> {
     let asked = match Asked::parse(path_and_query) {
         Ok(asked) => asked,
         Err(error) => return door.refuse(error, None).await,
     };
     if asked.is_quick() {
-        return asked.answer(hosted, door).await;
+        let is_status = matches!(asked, Asked::Status);
+        let held = asked.answer(hosted, door, &Wanted::default());
+        let patience = if is_status { STATUS_PATIENCE } else { DOCUMENT_PATIENCE };
+        return match timeout(patience, held).await {
+            Ok(document) => document,
+            // A disk that stalls must not keep anybody from hearing so.
+            Err(_) if is_status => text(&status::Status::of_durable(hosted, door.served())),
+            Err(_) => Err(door.blocked()),
+        };
     }
-    let (hosted, door) = (hosted.clone(), door.clone());
-    // The threads for this are few and outlive their work, so that one client's journals do not take all of the machine.
-    match tokio::task::spawn_blocking(move || asked.answer(&hosted, &door)).await {
-        Ok(held) => held.await,
+    let slow = if asked.is_slow() { Some(hosted.slow.clone().acquire_owned().await) } else { None };
+    let wanted = Wanted::default();
+    let _nobody_waits = wanted.until_dropped();
+    let (of_work, of_thread) = (hosted.clone(), door.clone());
+    let work = move || {
+        let _slow = slow;
+        asked.answer(&of_work, &of_thread, &wanted)
+    };
+    match tokio::task::spawn_blocking(work).await {
+        Ok(held) => timeout(DOCUMENT_PATIENCE, held).await.unwrap_or_else(|_| Err(door.blocked())),
         Err(failed) => Err(Code::HostInternal.error(format!("the document could not be made: {failed}"))),
+    }
+}
+
+/// Whether somebody still waits for a document.
+#[derive(Clone, Default)]
+struct Wanted(Arc<AtomicBool>);
+
+impl Wanted {
+    /// An error once nobody does.
+    fn check(&self) -> Result<()> {
+        match self.0.load(Ordering::Relaxed) {
+            false => Ok(()),
+            true => Err(Code::HostInternal.error("nobody waits for the document any more")),
+        }
+    }
+
+    fn until_dropped(&self) -> impl Sized + use<> {
+        struct Waits(Arc<AtomicBool>);
+        impl Drop for Waits {
+            fn drop(&mut self) {
+                self.0.store(true, Ordering::Relaxed);
+            }
+        }
+        Waits(self.0.clone())
     }
 }
 
@@ -57,15 +99,15 @@ pub async fn show(hosted: &Arc<Hosted>, door: &Door, path_and_query: &str) -> Re
 enum Asked {
     Summary,
     Status,
-    Logs { prefix: String },
+    Logs { prefix: String, newest: bool, page: Page },
     Log(String),
-    Functions,
+    Functions(Page),
     Function(String),
     Runs(millrace_node::RunFilter),
     Run(String),
     Why(String),
     Journal(journal::Part),
-    Links,
+    Links(Page),
 }
 
 impl Asked {
@@ -77,15 +119,19 @@ impl Asked {
         let asked = match segments.as_slice() {
             [] | [""] => Asked::Summary,
             ["status"] => Asked::Status,
-            ["logs"] => Asked::Logs { prefix: query.take("prefix").unwrap_or_default() },
-            ["logs", log] => Asked::Log(log.to_string()),
-            ["functions"] => Asked::Functions,
+            ["logs"] => Asked::Logs {
+                prefix: query.take("prefix").unwrap_or_default(),
+                newest: query.flag("newest")?,
+                page: Page::of(&mut query)?,
+            },
+            ["logs", log @ ..] => Asked::Log(log.join("/")),
+            ["functions"] => Asked::Functions(Page::of(&mut query)?),
             ["functions", name] => Asked::Function(name.to_string()),
             ["runs"] => Asked::Runs(runs::filter(&mut query)?),
             ["runs", id] => Asked::Run(id.to_string()),
             ["why"] => Asked::Why(String::new()),
-            ["why", target] => Asked::Why(target.to_string()),
-            ["links"] => Asked::Links,
+            ["why", target @ ..] => Asked::Why(target.join("/")),
+            ["links"] => Asked::Links(Page::of(&mut query)?),
             ["journal"] => Asked::Journal(journal::Part::of(&mut query)?),
             _ => return Err(unknown(path)),
         };
@@ -95,27 +141,32 @@ impl Asked {
 
     /// Whether it takes no longer than reading a few records.
     fn is_quick(&self) -> bool {
-        matches!(self, Asked::Summary | Asked::Status | Asked::Log(_) | Asked::Functions | Asked::Function(_))
+        matches!(self, Asked::Summary | Asked::Status | Asked::Log(_) | Asked::Function(_))
     }
 
-    fn answer(self, hosted: &Hosted, door: &Door) -> Held<String> {
-        door.inspect(|namespace| self.look(hosted, door, namespace))
+    /// Whether it reads the journal, all of it or much.
+    fn is_slow(&self) -> bool {
+        matches!(self, Asked::Runs(_) | Asked::Run(_) | Asked::Why(_) | Asked::Journal(_))
     }
 
-    fn look(self, hosted: &Hosted, door: &Door, namespace: &Namespace) -> Result<String> {
+    fn answer(self, hosted: &Hosted, door: &Door, wanted: &Wanted) -> Held<String> {
+        door.inspect(|namespace| self.look(hosted, door, namespace, wanted))
+    }
+
+    fn look(self, hosted: &Hosted, door: &Door, namespace: &Namespace, wanted: &Wanted) -> Result<String> {
         let name = door.served().name();
         match self {
             Asked::Summary => text(&status::Summary::of(name, namespace)?),
-            Asked::Status => text(&status::Status::of(hosted, name, namespace)),
-            Asked::Logs { prefix } => text(&logs::list(namespace, &prefix)?),
+            Asked::Status => text(&status::Status::of(hosted, door.served())),
+            Asked::Logs { prefix, newest, page } => text(&logs::list(namespace, &prefix, newest, &page)?),
             Asked::Log(log) => text(&logs::one(namespace, &log)?),
-            Asked::Functions => text(&functions::list(namespace)?),
+            Asked::Functions(page) => text(&functions::list(namespace, &page)?),
             Asked::Function(function) => text(&functions::one(namespace, &function)?),
             Asked::Runs(filter) => text(&runs::list(namespace, &filter)?),
             Asked::Run(id) => text(&runs::one(namespace, &id)?),
             Asked::Why(target) => text(&runs::why(namespace, &target)?),
-            Asked::Journal(part) => text(&part.read(namespace)?),
-            Asked::Links => text(&status::Links::of(namespace)?),
+            Asked::Journal(part) => text(&part.read(namespace, || wanted.check())?),
+            Asked::Links(page) => text(&status::Links::of(namespace, &page)?),
         }
     }
 }
@@ -132,8 +183,48 @@ pub(crate) fn unknown(path: &str) -> Error {
 
 /// The name, id and size of every namespace served.
 pub(crate) fn namespaces(hosted: &Hosted, principal: millrace_node::Principal) -> Vec<Held<String>> {
-    let summary = |served: &millrace_node::Served| Asked::Summary.answer(hosted, &served.door(principal));
+    let summary =
+        |served: &millrace_node::Served| Asked::Summary.answer(hosted, &served.door(principal), &Wanted::default());
     hosted.served().iter().map(summary).collect()
+}
+
+/// Which part of a list of names is asked for.
+struct Page {
+    after: String,
+    limit: usize,
+}
+
+/// Most items of one answer, and how many there are by default.
+const LIMIT_MAX: u64 = 10_000;
+const LIMIT: u64 = 1000;
+
+impl Page {
+    fn of(query: &mut Query) -> Result<Page> {
+        let limit = query.number("limit", 1, LIMIT_MAX)?.unwrap_or(LIMIT) as usize; // at most 10000
+        Ok(Page { after: query.take("after").unwrap_or_default(), limit })
+    }
+
+    /// The part of a list, which is ordered by name, and the name to go on after if it is not the last part.
+    fn of_list<I, D: Serialize>(
+        &self,
+        items: impl IntoIterator<Item = I>,
+        name: impl Fn(&I) -> &str,
+        document: impl Fn(&I) -> Result<Option<D>>,
+    ) -> Result<(Vec<D>, Option<String>)> {
+        let (mut list, mut bounded, mut last) = (Vec::new(), Bounded::new(), None);
+        for item in items {
+            if name(&item) <= &*self.after && !self.after.is_empty() {
+                continue;
+            }
+            let Some(one) = document(&item)? else { continue };
+            if list.len() == self.limit || !bounded.admits(&one) {
+                return Ok((list, last));
+            }
+            list.push(one);
+            last = Some(name(&item).to_owned());
+        }
+        Ok((list, None))
+    }
 }
 
 /// A list that stays within what a document may hold: items for as long as their texts fit.
@@ -146,7 +237,7 @@ impl Bounded {
         Self { left: TEXT_MAX_BYTES }
     }
 
-    /// Whether one more item still fits; the first always does.
+    /// Whether one more item still fits; the first always does: what one says is bounded.
     fn admits(&mut self, item: &impl Serialize) -> bool {
         struct Count(usize);
         impl std::io::Write for Count {

@@ -61,6 +61,15 @@ impl Query {
         }
     }
 
+    /// Whether a parameter is `true`; it is not if it is absent.
+    pub fn flag(&mut self, name: &str) -> Result<bool> {
+        match self.take(name).as_deref() {
+            None | Some("false") => Ok(false),
+            Some("true") => Ok(true),
+            Some(other) => Err(invalid(format!("parameter '{name}' is '{}', not true or false", shown(other)))),
+        }
+    }
+
     /// Refuses what was not taken.
     pub fn finish(self) -> Result<()> {
         match self.left.first() {

@@ -16,6 +16,8 @@ const LIMIT: u64 = 100;
 #[derive(Serialize)]
 pub(super) struct Runs {
     runs: Vec<RunDoc>,
+    /// The run to go on before, if there may be older ones.
+    next: Option<String>,
 }
 
 #[derive(Serialize)]
@@ -98,6 +100,7 @@ pub(super) fn filter(query: &mut Query) -> Result<RunFilter> {
         Some(other) => return Err(invalid(format!("'{}' is not pending, started, done or dead", shown(other)))),
     };
     Ok(RunFilter {
+        before: query.take("before").map(|id| id.parse()).transpose()?,
         function: query.take("function").map(|name| name.parse()).transpose()?,
         log: query.take("log").map(|log| log.parse()).transpose()?,
         state,
@@ -109,7 +112,10 @@ pub(super) fn filter(query: &mut Query) -> Result<RunFilter> {
 pub(super) fn list(namespace: &Namespace, filter: &RunFilter) -> Result<Runs> {
     let mut bounded = Bounded::new();
     let views = namespace.runs(filter)?;
-    Ok(Runs { runs: views.iter().map(RunDoc::from).take_while(|run| bounded.admits(run)).collect() })
+    let runs: Vec<RunDoc> = views.iter().map(RunDoc::from).take_while(|run| bounded.admits(run)).collect();
+    let more = runs.len() < views.len() || views.len() == filter.limit;
+    let next = runs.last().filter(|_| more).map(|run| run.id.clone());
+    Ok(Runs { runs, next })
 }
 
 /// The run with this id, or the newest.

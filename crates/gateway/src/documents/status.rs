@@ -1,7 +1,8 @@
 //! How a namespace and its host are.
 
+use super::Page;
 use crate::Hosted;
-use millrace_node::{Durability, HostStatus, Name, Namespace, links::LinkView};
+use millrace_node::{Durability, HostStatus, Name, Namespace, Served, links::LinkView};
 use millrace_wire::Result;
 use serde::Serialize;
 
@@ -41,6 +42,9 @@ pub(super) struct Status {
     healthy: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     failure: Option<String>,
+    /// What the journal waits for, if it cannot go on although nothing is broken.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    blocked: Option<String>,
     first: u64,
     tail: u64,
     durable: u64,
@@ -50,8 +54,8 @@ pub(super) struct Status {
 }
 
 impl Status {
-    pub fn of(hosted: &Hosted, name: &Name, namespace: &Namespace) -> Status {
-        let journal = namespace.journal();
+    pub fn of(hosted: &Hosted, served: &Served) -> Status {
+        let (name, journal) = (served.name(), served.namespace().journal());
         let failure = journal.check_health().err().or_else(|| journal.refusal());
         Status {
             name: name.to_string(),
@@ -60,6 +64,7 @@ impl Status {
             durability: journal.durability(),
             healthy: failure.is_none(),
             failure: failure.map(|error| error.to_string()),
+            blocked: served.blocked().map(|blocked| blocked.to_string()),
             first: journal.first().get(),
             tail: journal.tail().get(),
             durable: journal.durable().get(),
@@ -68,17 +73,27 @@ impl Status {
             host: host_of(hosted, name),
         }
     }
+
+    /// The same while a flush does not end: of the journal, only what is durable counts.
+    pub fn of_durable(hosted: &Hosted, served: &Served) -> Status {
+        let status = Status::of(hosted, served);
+        Status { tail: status.durable, ..status }
+    }
 }
 
 /// Its links to other namespaces.
 #[derive(Serialize)]
 pub(super) struct Links {
     links: Vec<LinkView>,
+    /// The link to go on after, as KIND/NAME, if there are more.
+    next: Option<String>,
 }
 
 impl Links {
-    pub fn of(namespace: &Namespace) -> Result<Links> {
-        Ok(Links { links: namespace.links().view()? })
+    pub fn of(namespace: &Namespace, page: &Page) -> Result<Links> {
+        let views = namespace.links().view()?.into_iter().map(|view| (format!("{}/{}", view.kind, view.name), view));
+        let (links, next) = page.of_list(views, |(name, _)| name, |(_, view)| Ok(Some(view.clone())))?;
+        Ok(Links { links, next })
     }
 }
 

@@ -15,7 +15,7 @@ mod response;
 mod route;
 mod session;
 
-use crate::Hosted;
+use crate::{Hosted, memory};
 use connection::watched::{Activity, Verdict, Watchdog, Watched};
 use hyper::{server::conn::http1, service::service_fn};
 use hyper_util::rt::TokioIo;
@@ -52,6 +52,7 @@ const LINGER_MAX_BYTES: usize = 32 << 20;
 /// For the last words to a client that was too slow.
 const FAREWELL: Duration = Duration::from_secs(1);
 
+pub(crate) use api::metrics::Sample;
 pub(crate) use response::raw_refusal as refusal;
 
 /// Serves one connection until either side has had enough.
@@ -64,8 +65,17 @@ where
     let (stop, stopped) = watch::channel(hosted.is_draining());
     let session = Arc::new(Session::new(principal, hosted.clone(), activity.clone(), stopped));
     let mut stream = Watched::new(stream, activity, hosted);
-    // hyper's buffers take 16 KiB, so they are only there while there is something to do.
-    while let Some(idle) = requests(stream, &session, &stop, stopping.as_mut()).await {
+    // hyper's buffers take 16 KiB and more, so they are only there while there is something to do.
+    loop {
+        let room = match memory::for_http().await {
+            Ok(room) => room,
+            Err(error) => {
+                let _ = timeout(FAREWELL, stream.write_all(&response::raw_refusal(&error))).await;
+                return;
+            }
+        };
+        let Some(idle) = requests(stream, &session, &stop, stopping.as_mut()).await else { return };
+        drop(room);
         stream = idle;
         let next = tokio::select! {
             () = &mut stopping => return,

@@ -141,8 +141,8 @@ pub(super) fn status_of(code: Code) -> StatusCode {
         HttpHeadTooLong => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
         // A host whose disk failed ends, and whoever looks after it starts it again.
         Busy | HttpMemoryShort | HostStopping | ReadOnly | TooManyProcesses | OutboxFull | FlushFailed
-        | JournalPoisoned | ConnectionsExhausted => StatusCode::SERVICE_UNAVAILABLE,
-        DiskFull | JournalFull => StatusCode::INSUFFICIENT_STORAGE,
+        | JournalPoisoned | ConnectionsExhausted | JournalBlocked => StatusCode::SERVICE_UNAVAILABLE,
+        DiskFull | JournalFull | LogsExhausted | LinksFull => StatusCode::INSUFFICIENT_STORAGE,
         LogNameInvalid | NameInvalid | SeqnoInvalid | EventIdInvalid | ValueInvalid | HistoryInvalid | KeyInvalid
         | ClockAhead | AddressInvalid | HttpBodyInvalid | HttpParameterInvalid | HttpMalformed => {
             StatusCode::BAD_REQUEST

@@ -5,6 +5,21 @@ use hyper::Method;
 use millrace_wire::Result;
 use std::borrow::Cow;
 
+/// Most segments of a path: more than any log's name has.
+const SEGMENTS_MAX: usize = 16;
+
+fn is_log(segments: &[&str]) -> bool {
+    !segments.is_empty() && segments.iter().all(|segment| !segment.is_empty())
+}
+
+/// The name of a log whose slashes may be escaped or not.
+fn log_name<'p>(segments: &[&'p str]) -> Result<Cow<'p, str>> {
+    match segments {
+        [only] => segment(only),
+        several => several.iter().map(|one| segment(one)).collect::<Result<Vec<_>>>().map(|all| all.join("/").into()),
+    }
+}
+
 /// What is at a path.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Place<'p> {
@@ -44,13 +59,11 @@ pub(super) enum Place<'p> {
 
 impl<'p> Place<'p> {
     pub fn of(path: &'p str) -> Result<Place<'p>> {
-        let mut parts = [""; 7];
-        let mut count = 0;
-        for part in path.strip_prefix('/').unwrap_or(path).split('/') {
-            *parts.get_mut(count).ok_or_else(|| unknown(path))? = part;
-            count += 1;
+        let parts: Vec<&str> = path.strip_prefix('/').unwrap_or(path).split('/').take(SEGMENTS_MAX + 1).collect();
+        if parts.len() > SEGMENTS_MAX {
+            return Err(unknown(path));
         }
-        Ok(match &parts[..count] {
+        Ok(match &*parts {
             [""] => Place::Root,
             ["openapi.json"] => Place::OpenApi,
             ["healthz"] => Place::Health,
@@ -58,17 +71,18 @@ impl<'p> Place<'p> {
             ["metrics"] => Place::Metrics,
             ["v1", "namespaces"] => Place::Namespaces,
             ["v1", "namespaces", namespace, "batch"] => Place::Batch { namespace: segment(namespace)? },
-            ["v1", "namespaces", namespace, "logs", log] if !log.is_empty() => {
-                Place::Log { namespace: segment(namespace)?, log: segment(log)? }
+            // A log's name may have slashes, escaped or not: the last segment decides what of the log is meant.
+            ["v1", "namespaces", namespace, "logs", log @ .., "records"] if is_log(log) => {
+                Place::Records { namespace: segment(namespace)?, log: log_name(log)? }
             }
-            ["v1", "namespaces", namespace, "logs", log, "records"] => {
-                Place::Records { namespace: segment(namespace)?, log: segment(log)? }
+            ["v1", "namespaces", namespace, "logs", log @ .., "records", which] if is_log(log) => {
+                Place::Record { namespace: segment(namespace)?, log: log_name(log)?, which: segment(which)? }
             }
-            ["v1", "namespaces", namespace, "logs", log, "records", which] => {
-                Place::Record { namespace: segment(namespace)?, log: segment(log)?, which: segment(which)? }
+            ["v1", "namespaces", namespace, "logs", log @ .., "tail"] if is_log(log) => {
+                Place::Tail { namespace: segment(namespace)?, log: log_name(log)? }
             }
-            ["v1", "namespaces", namespace, "logs", log, "tail"] => {
-                Place::Tail { namespace: segment(namespace)?, log: segment(log)? }
+            ["v1", "namespaces", namespace, "logs", log @ ..] if is_log(log) => {
+                Place::Log { namespace: segment(namespace)?, log: log_name(log)? }
             }
             ["v1", "namespaces", namespace, rest @ ..] if !namespace.is_empty() && rest.first() != Some(&"") => {
                 let before = 1 + "v1/namespaces/".len() + namespace.len();
@@ -112,6 +126,19 @@ mod tests {
             Place::of("/v1/namespaces/farm/logs/a/records/-1").unwrap(),
             Place::Record { namespace: "farm".into(), log: "a".into(), which: "-1".into() }
         );
+        let raw = || (Cow::from("farm"), Cow::from("raw/kitchen"));
+        let (namespace, log_) = raw();
+        assert_eq!(Place::of("/v1/namespaces/farm/logs/raw/kitchen").unwrap(), Place::Log { namespace, log: log_ });
+        let (namespace, log_) = raw();
+        let records = Place::Records { namespace, log: log_ };
+        assert_eq!(Place::of("/v1/namespaces/farm/logs/raw/kitchen/records").unwrap(), records);
+        assert_eq!(Place::of("/v1/namespaces/farm/logs/raw%2Fkitchen/records").unwrap(), records);
+        let (namespace, log_) = raw();
+        let record = Place::Record { namespace, log: log_, which: "latest".into() };
+        assert_eq!(Place::of("/v1/namespaces/farm/logs/raw/kitchen/records/latest").unwrap(), record);
+        let (namespace, log_) = raw();
+        let tail = Place::Tail { namespace, log: log_ };
+        assert_eq!(Place::of("/v1/namespaces/farm/logs/raw/kitchen/tail").unwrap(), tail);
         let document = |path| Place::Document { namespace: "farm".into(), path };
         assert_eq!(Place::of("/v1/namespaces/farm").unwrap(), document(""));
         assert_eq!(Place::of("/v1/namespaces/farm/why/a%2Fb").unwrap(), document("why/a%2Fb"));

@@ -14,6 +14,7 @@ use hyper::{
 };
 use millrace_node::{Door, Principal};
 use millrace_wire::{Code, Result};
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use std::{
     panic::AssertUnwindSafe,
     sync::{Arc, atomic::Ordering},
@@ -111,10 +112,9 @@ impl Session {
             Place::Log { namespace, log } if request.method() == Method::DELETE => {
                 logs::remove(self, &namespace, &log, query).await
             }
-            Place::Log { namespace, .. } => {
-                let path = request.uri().path();
-                let path = path.split_at("/v1/namespaces/".len()).1.split_once('/').map_or("", |(_, path)| path);
-                self.document(&namespace, path, query).await
+            Place::Log { namespace, log } => {
+                let log = utf8_percent_encode(&log, NON_ALPHANUMERIC);
+                self.document(&namespace, &format!("logs/{log}"), query).await
             }
             Place::Document { namespace, path } => self.document(&namespace, path, query).await,
         }

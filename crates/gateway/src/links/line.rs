@@ -162,6 +162,14 @@ impl Line {
         let deadline = Instant::now() + CONNECT_PATIENCE;
         line.other = line.receive(deadline, |frame| {
             let welcome: Welcome<'_> = frame.message()?;
+            if welcome.version != VERSION {
+                let told = format!(
+                    "{} answers with version {}; version {VERSION} was offered",
+                    peer.authority(),
+                    welcome.version
+                );
+                return Err(Code::VersionUnsupported.error(told));
+            }
             Ok(Other { namespace: welcome.namespace, epoch: welcome.epoch })
         })?;
         Ok(line)

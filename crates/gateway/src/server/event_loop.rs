@@ -1,6 +1,7 @@
 //! One event loop: a thread, and the connections it was given.
 
 use super::{
+    Silence,
     stream::{Rewound, Stream},
     tasks,
 };
@@ -9,13 +10,13 @@ use millrace_node::Principal;
 use millrace_threads::{Watched, watch_me};
 use millrace_wire::{Code, Error, Result, protocol::PREFACE};
 use std::{
-    cell::Cell,
+    cell::{Cell, RefCell},
     io,
     net::TcpListener as StdTcpListener,
     os::unix::net::UnixListener as StdUnixListener,
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
     thread::{self, JoinHandle},
     time::Duration,
@@ -24,16 +25,20 @@ use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, UnixListener},
     runtime::{self, Builder},
-    sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc},
+    sync::{Notify, Semaphore, mpsc},
     time::{sleep, timeout},
 };
 
 /// After an accept that failed for want of descriptors or memory.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// Threads of a loop for what takes longer. Only some of them are for what may take very long: see `Hosted::slow`.
+const BLOCKING_THREADS: usize = 8;
 /// Accepted connections that a loop has not taken yet.
 const QUEUE: usize = 1024;
 /// So many connections may be open beyond the bound, while silent ones that make room for them close.
-const ROOM_MAKING: usize = 64;
+const ROOM_MAKING: usize = 128;
+/// After so many connections it is looked again how many there is room for.
+const LOOK_EVERY: u64 = 64;
 /// Whoever is one too many is told so in its protocol: so many at once, each within this time.
 const REFUSING_MAX: usize = 256;
 const REFUSING_PATIENCE: Duration = Duration::from_secs(4);
@@ -43,47 +48,90 @@ const KEEPALIVE: Duration = Duration::from_secs(60);
 thread_local! {
     /// Of a thread that the runtime starts and ends.
     static WATCHED: Cell<Option<Watched>> = const { Cell::new(None) };
+    /// Of a loop's thread.
+    static HERE: RefCell<Option<Here>> = const { RefCell::new(None) };
 }
+
+/// What a loop shares with the others, its number, and how many connections it has.
+type Here = (Arc<Shared>, usize, Arc<AtomicUsize>);
+
+/// Most loops of one server.
+pub(super) const LOOPS_MAX: usize = 63;
 
 /// What the loops of a server share.
 pub(super) struct Shared {
     pub hosted: Arc<Hosted>,
     pub stopping: Notify,
-    connections_max: usize,
+    /// As many as were asked for, or as there are files for.
+    connections_max: AtomicUsize,
+    connections_wanted: usize,
     refusing: Arc<Semaphore>,
+    /// Those who are to be told that they are refused, and have not said in which protocol.
+    refused: Silence,
     stopped: AtomicBool,
-    /// The loop that waits for the disk by itself, [`NONE`], or [`NEVER`].
-    flushing: AtomicUsize,
+    /// The loops that may wait for the disk or for the journal now, one bit each. Never all of them: newcomers always find
+    /// one that serves them.
+    waiting: AtomicU64,
+    loops: u32,
 }
 
-/// No loop.
-const NONE: usize = usize::MAX;
-/// No loop ever: there is only one.
-const NEVER: usize = usize::MAX - 1;
+/// A loop that may wait, for as long as this lives.
+pub(crate) struct MayWait(Option<(Arc<Shared>, u64)>);
+
+impl Drop for MayWait {
+    fn drop(&mut self) {
+        if let Some((shared, bit)) = &self.0 {
+            shared.waiting.fetch_and(!bit, Ordering::SeqCst);
+        }
+    }
+}
+
+/// Whether the loop of this thread may wait now for what may take its time. One whose single connection asks for it holds up
+/// nobody else; with `others`, one that has more connections may as well. A thread that is no loop may always wait.
+pub(crate) fn may_wait(others: bool) -> Option<MayWait> {
+    HERE.with_borrow(|here| match here {
+        None => Some(MayWait(None)),
+        Some((shared, number, load)) => shared.may_wait(*number, load, others),
+    })
+}
 
 impl Shared {
     pub fn new(hosted: Arc<Hosted>, connections_max: usize, loops: usize) -> Self {
-        let flushing = if loops > 1 { NONE } else { NEVER }.into();
         let (stopping, refusing) = (Notify::new(), Arc::new(Semaphore::new(REFUSING_MAX)));
-        Self { hosted, stopping, connections_max, refusing, stopped: AtomicBool::new(false), flushing }
+        let (stopped, waiting, loops) = (AtomicBool::new(false), AtomicU64::new(0), loops.clamp(1, LOOPS_MAX) as u32);
+        Self {
+            hosted,
+            stopping,
+            connections_max: connections_max.into(),
+            connections_wanted: connections_max,
+            refusing,
+            refused: Silence::default(),
+            stopped,
+            waiting,
+            loops,
+        }
+    }
+
+    fn may_wait(self: &Arc<Self>, number: usize, load: &AtomicUsize, others: bool) -> Option<MayWait> {
+        if !others && load.load(Ordering::Relaxed) != 1 {
+            return None;
+        }
+        let bit = 1 << number;
+        let waiting = self.waiting.fetch_or(bit, Ordering::SeqCst) | bit;
+        let claim = MayWait(Some((self.clone(), bit)));
+        // Whoever was given a connection just before has said so; who comes after looks at `waiting`.
+        let may = waiting.count_ones() < self.loops && (others || load.load(Ordering::SeqCst) == 1);
+        may.then_some(claim)
     }
 
     /// What loop `number` does before it sleeps: flush for all that the gates hold.
     ///
-    /// A loop with a single connection holds up nobody else and does it by itself, which spares its client two wake-ups. One
-    /// loop at a time may, so that newcomers always find another.
-    fn turn(&self, number: usize, load: &AtomicUsize) {
-        let is_alone = load.load(Ordering::Relaxed) == 1
-            && self.flushing.compare_exchange(NONE, number, Ordering::SeqCst, Ordering::Relaxed).is_ok();
-        if !is_alone {
-            return self.hosted.turn();
+    /// A loop with a single connection holds up nobody else and does it by itself, which spares its client two wake-ups.
+    fn turn(self: &Arc<Self>, number: usize, load: &AtomicUsize) {
+        match self.may_wait(number, load, false) {
+            Some(_waiting) => self.hosted.turn_alone(),
+            None => self.hosted.turn(),
         }
-        // Whoever was given a connection just before has said so; who comes after looks at `flushing`.
-        match load.load(Ordering::SeqCst) == 1 {
-            true => self.hosted.turn_alone(),
-            false => self.hosted.turn(),
-        }
-        self.flushing.store(NONE, Ordering::SeqCst);
     }
 
     /// Resolves once the server stops, or if that has begun: whoever comes just then is not overlooked.
@@ -129,7 +177,7 @@ impl EventLoop {
         let runtime = Builder::new_current_thread()
             .enable_io()
             .enable_time()
-            .max_blocking_threads(4)
+            .max_blocking_threads(BLOCKING_THREADS)
             .on_thread_park(turn)
             // These are the threads that answer what takes longer.
             .on_thread_start(|| WATCHED.set(watch_me().ok()))
@@ -138,7 +186,9 @@ impl EventLoop {
         let (shared_, stop_, load) = (shared.clone(), stop.clone(), handle.load.clone());
         let entry = runtime.handle().clone();
         let builder = thread::Builder::new().name(name);
+        let here = (shared.clone(), number, handle.load.clone());
         let thread = millrace_threads::spawn(builder, move || {
+            HERE.set(Some(here));
             shared_.hosted.turn(); // From now on the gates are driven.
             runtime.block_on(run(queue, shared_, stop_, load));
             runtime.shutdown_background();
@@ -270,10 +320,15 @@ fn keep_alive(stream: &std::net::TcpStream) {
 }
 
 /// Gives a connection to the loop with the fewest.
-fn hand_over(incoming: Incoming, shared: &Shared, loops: &[Handle]) {
+fn hand_over(incoming: Incoming, shared: &Arc<Shared>, loops: &[Handle]) {
     let counters = &shared.hosted.counters;
     counters.accepted.fetch_add(1, Ordering::Relaxed);
-    let beyond = shared.open().checked_sub(shared.connections_max);
+    // Logs come and go; now and then is often enough.
+    if counters.accepted.load(Ordering::Relaxed) % LOOK_EVERY == 1 {
+        let most = shared.hosted.connections_max().min(shared.connections_wanted);
+        shared.connections_max.store(most, Ordering::Relaxed);
+    }
+    let beyond = shared.open().checked_sub(shared.connections_max.load(Ordering::Relaxed));
     if beyond.is_some_and(|beyond| beyond >= ROOM_MAKING || !shared.hosted.silence.make_room()) {
         shared.refuse(incoming);
         return;
@@ -287,16 +342,20 @@ fn hand_over(incoming: Incoming, shared: &Shared, loops: &[Handle]) {
     }
 }
 
-/// Counts one connection more for the loop with the fewest that does not wait for the disk.
+/// Counts one connection more for the loop with the fewest that does not wait for the disk or for the journal.
 fn claim<'l>(shared: &Shared, loops: &'l [Handle]) -> &'l Handle {
     loop {
-        let flushing = shared.flushing.load(Ordering::SeqCst);
-        let free = loops.iter().enumerate().filter(|(number, _)| *number != flushing);
-        let least = free.min_by_key(|(_, handle)| handle.load.load(Ordering::Relaxed));
-        let (number, least) = least.expect("one loop at most waits for the disk, and only if there are two");
+        let waiting = shared.waiting.load(Ordering::SeqCst);
+        let free = loops.iter().enumerate().filter(|(number, _)| waiting & (1 << number) == 0);
+        // For a moment it may seem that all wait: those that found no other have not said so yet.
+        let Some((number, least)) = free.min_by_key(|(_, handle)| handle.load.load(Ordering::Relaxed)) else {
+            assert!(!loops.is_empty(), "there is a loop that serves");
+            std::hint::spin_loop();
+            continue;
+        };
         // Counted here, so that of many that come at once each sees the ones before it.
         least.load.fetch_add(1, Ordering::SeqCst);
-        if shared.flushing.load(Ordering::SeqCst) != number {
+        if shared.waiting.load(Ordering::SeqCst) & (1 << number) == 0 {
             return least;
         }
         least.load.fetch_sub(1, Ordering::SeqCst);
@@ -310,17 +369,32 @@ impl Shared {
 
     /// Says that there are too many connections, in the protocol of whoever came. Where so many are told already that this
     /// would take memory of its own, it is said as far as that needs no waiting.
-    fn refuse(&self, incoming: Incoming) {
+    fn refuse(self: &Arc<Self>, incoming: Incoming) {
         use std::io::Write;
         self.count_dropped();
-        let error = Code::ConnectionsExhausted.error(format!("{} connections are open", self.connections_max));
-        if let Ok(permit) = self.refusing.clone().try_acquire_owned() {
+        let most = self.connections_max.load(Ordering::Relaxed);
+        let error = Code::ConnectionsExhausted.error(format!("{most} connections are open"));
+        let permit = self.refusing.clone().try_acquire_owned();
+        // Whoever has been silent longest makes room for whoever may say more.
+        if permit.is_ok() || self.refused.make_room() {
+            let shared = self.clone();
             tasks::of_connection(async move {
-                let _ = timeout(REFUSING_PATIENCE, tell(incoming, &error, permit)).await;
+                let _permit = permit;
+                let _ = timeout(REFUSING_PATIENCE, tell(incoming, &error, &shared.refused)).await;
             });
             return;
         }
-        let refusal = wire::refusal(&error);
+        // What nobody waits for: whoever has said nothing yet hears nothing.
+        let first = |bytes: &mut [u8]| match &incoming {
+            Incoming::Tcp(stream, _) => stream.peek(bytes).unwrap_or(0),
+            Incoming::Unix(..) => 0,
+        };
+        let mut bytes = [0; PREFACE.len()];
+        let refusal = match first(&mut bytes) {
+            4 if bytes == PREFACE => wire::refusal(&error),
+            0 => return,
+            _ => http::refusal(&error),
+        };
         let _ = match incoming {
             Incoming::Tcp(mut stream, _) => stream.write(&refusal),
             Incoming::Unix(mut stream, _) => stream.write(&refusal),
@@ -329,10 +403,11 @@ impl Shared {
 }
 
 /// Tells a refusal to who came, once it has said in which protocol.
-async fn tell(incoming: Incoming, error: &Error, _permit: OwnedSemaphorePermit) -> io::Result<()> {
+async fn tell(incoming: Incoming, error: &Error, refused: &Silence) -> io::Result<()> {
     let (mut stream, _) = open(incoming)?;
     let mut first = [0; PREFACE.len()];
-    stream.read_exact(&mut first).await?;
+    let Some(read) = refused.until(stream.read_exact(&mut first)).await else { return Ok(()) };
+    read?;
     let refusal = if first == PREFACE { wire::refusal(error) } else { http::refusal(error) };
     stream.write_all(&refusal).await?;
     wire::linger(stream).await

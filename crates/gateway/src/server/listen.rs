@@ -16,6 +16,10 @@ use std::{
 /// The name of the Unix socket in a namespace's directory.
 pub const SOCKET: &str = "socket";
 
+/// Connections that wait to be accepted. Of a shorter queue, a burst overflows it, and whoever is left out tries again only
+/// seconds later.
+const BACKLOG: i32 = 4096;
+
 /// Where to listen with TCP.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Listen {
@@ -58,6 +62,7 @@ pub(super) fn tcp(address: SocketAddr) -> Result<TcpListener> {
     };
     let listener = TcpListener::bind(address).map_err(failed)?;
     listener.set_nonblocking(true).map_err(failed)?;
+    let _ = rustix::net::listen(&listener, BACKLOG); // Longer, for a socket that listens already.
     Ok(listener)
 }
 
@@ -76,6 +81,7 @@ pub(super) fn unix(path: &Path) -> Result<UnixListener> {
     let listener = UnixListener::bind(&making).map_err(failed)?;
     fs::set_permissions(&making, fs::Permissions::from_mode(0o600)).map_err(failed)?;
     fs::rename(&making, path).map_err(failed)?;
+    let _ = rustix::net::listen(&listener, BACKLOG);
     listener.set_nonblocking(true).map_err(failed)?;
     Ok(listener)
 }

@@ -12,6 +12,7 @@ mod tasks;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use event_loop::may_wait;
 pub use listen::{Listen, SOCKET};
 pub(crate) use silence::Silence;
 pub(crate) use stream::Stream;
@@ -44,7 +45,8 @@ pub struct ServerOptions {
 impl Default for ServerOptions {
     fn default() -> Self {
         let cores = thread::available_parallelism().map_or(1, usize::from);
-        Self { listen: Listen::None, socket: None, loops: cores.min(8), connections_max: 20_000 }
+        // One of two may wait for the disk while the other serves.
+        Self { listen: Listen::None, socket: None, loops: cores.clamp(2, 8), connections_max: 20_000 }
     }
 }
 
@@ -83,7 +85,7 @@ impl Server {
         bound.socket.clone_from(&options.socket);
         let shared = Arc::new(Shared::new(hosted, options.connections_max, options.loops));
         // Who accepts serves nobody: a loop with one connection may wait for the disk, and newcomers must not wait with it.
-        let names = (0..options.loops.max(1)).map(|number| format!("millrace-loop-{number}"));
+        let names = (0..options.loops.clamp(1, event_loop::LOOPS_MAX)).map(|number| format!("millrace-loop-{number}"));
         let loops = names
             .chain(["millrace-accept".to_owned()])
             .enumerate()
@@ -124,7 +126,8 @@ impl Drop for Server {
 fn raise_descriptor_limit(connections: usize) {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
-    let wanted = connections as u64 + 1024;
+    // Files of logs, segments and functions come on top.
+    let wanted = 2 * connections as u64 + 4096;
     if limit.current.is_some_and(|current| current < wanted) {
         let raised = limit.maximum.map_or(wanted, |maximum| maximum.min(wanted));
         let _ = setrlimit(Resource::Nofile, Rlimit { current: Some(raised), maximum: limit.maximum });

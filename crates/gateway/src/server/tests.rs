@@ -1,5 +1,7 @@
 //! A server that cannot go on says so; one that is full makes room for those who have something to say.
 
+mod stalls;
+
 use super::{Listen, Server, ServerOptions, event_loop::EventLoop, event_loop::Shared};
 use crate::{
     Hosted,

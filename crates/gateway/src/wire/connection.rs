@@ -6,8 +6,10 @@
 //! Connections share their thread: each does so much at a time and then lets the others have their turn.
 
 use super::{
-    REQUESTS_MAX, refusal,
-    requests::{Answer, Rationed, answer},
+    REQUESTS_MAX,
+    commits::Commits,
+    refusal,
+    requests::{Answer, LINKS_MAX, Rationed, answer},
     waits::Waits,
 };
 use crate::{
@@ -69,6 +71,8 @@ pub(super) struct Connection {
     input: Vec<u8>,
     pub out: Vec<u8>,
     sent: usize,
+    /// What is to be committed.
+    pub commits: Commits,
     /// Answers at the gate, and their bytes. They are released in the order in which they were committed.
     held: VecDeque<(u64, Held<Answer>, usize)>,
     held_bytes: usize,
@@ -116,6 +120,7 @@ impl Connection {
             input: Vec::new(),
             out: Vec::new(),
             sent: 0,
+            commits: Commits::default(),
             held: VecDeque::new(),
             held_bytes: 0,
             waits: Waits::default(),
@@ -143,6 +148,7 @@ impl Connection {
         self.turn = TURN_WORK;
         while self.turn > 0 {
             let before = (self.out.len(), self.sent);
+            self.poll_commits(cx);
             self.poll_held(cx);
             self.poll_waits(cx);
             // What was read and put off for want of room may go on.
@@ -169,7 +175,13 @@ impl Connection {
         if self.turn == 0 {
             return Poll::Ready(Over::Turn);
         }
-        if !self.closing && self.out.is_empty() && self.held.is_empty() && !self.accepts() && memory::is_short() {
+        if !self.closing
+            && self.out.is_empty()
+            && self.commits.is_empty()
+            && self.held.is_empty()
+            && !self.accepts()
+            && memory::allowance() < usize::MAX
+        {
             // It has nothing to wait for but others.
             self.starve(cx);
         }
@@ -183,12 +195,13 @@ impl Connection {
 
     /// Bytes of answers that are on their way, and of requests that wait.
     fn outstanding(&self) -> usize {
-        self.out.len() - self.sent + self.held_bytes + (self.held.len() + self.waits.len()) * WAITING_BYTES
+        let waiting = self.commits.len() + self.held.len() + self.waits.len();
+        self.out.len() - self.sent + self.commits.bytes() + self.held_bytes + waiting * WAITING_BYTES
     }
 
     fn count(&mut self) {
         // A frame that is coming has room of its own.
-        let put_off = if self.coming.is_some() { 0 } else { self.input.len().saturating_sub(SMALL_BYTES) };
+        let put_off = if self.coming.is_some() { 0 } else { self.input.len() };
         // What was sent of the buffer takes memory until all of it is.
         self.counted.count(self.outstanding() + self.sent + put_off);
     }
@@ -199,7 +212,21 @@ impl Connection {
     }
 
     fn is_done(&self) -> bool {
-        self.out.is_empty() && self.held.is_empty() && self.waits.is_empty()
+        self.out.is_empty() && self.commits.is_empty() && self.held.is_empty() && self.waits.is_empty()
+    }
+
+    /// Takes what was committed, and gives up what waited for that for too long.
+    fn poll_commits(&mut self, cx: &mut Context<'_>) {
+        while self.turn > 0
+            && self.has_room()
+            && let Poll::Ready((request, held)) = self.commits.poll_next(cx)
+        {
+            self.answer(request, held);
+        }
+        while let Some(request) = self.commits.poll_overdue(cx) {
+            let blocked = self.door.as_ref().map_or_else(|| Code::JournalBlocked.error(""), Door::blocked);
+            self.reply(request, Err(blocked));
+        }
     }
 
     /// Takes what the gate has released.
@@ -227,7 +254,7 @@ impl Connection {
 
     /// Whether more answers may be left for the other end to take.
     fn has_room(&self) -> bool {
-        self.out.len() - self.sent < if memory::is_short() { SMALL_BYTES } else { OUT_MAX_BYTES }
+        self.out.len() - self.sent < OUT_MAX_BYTES.min(memory::allowance())
     }
 
     /// Answers, now or as soon as the gate lets it out.
@@ -252,6 +279,13 @@ impl Connection {
             self.hosted.counters.failures.fetch_add(1, Ordering::Relaxed);
         }
         let before = self.out.len();
+        let mut outcome = outcome;
+        if let Ok(Answer::Linked(_, stream)) = &mut outcome
+            && let Some(stream) = stream.take()
+            && self.inbound.len() < LINKS_MAX
+        {
+            self.inbound.insert(request, *stream);
+        }
         answer(&mut self.out, heading, outcome);
         self.work(self.out.len() - before);
         self.count();
@@ -270,6 +304,7 @@ impl Connection {
         (self.closing, self.parting, self.refused) = (true, false, true);
         self.input = Vec::new();
         (self.coming, self.starved, self.deadline) = (None, None, None);
+        self.commits = Commits::default();
         self.held.clear();
         self.held_bytes = 0;
         self.waits = Waits::default();
@@ -303,11 +338,12 @@ impl Connection {
 
     /// Whether another request would be taken if it were this connection's turn.
     fn accepts(&self) -> bool {
-        let most = if memory::is_short() { SMALL_BYTES } else { OUT_MAX_BYTES + REQUESTS_MAX * WAITING_BYTES };
+        let most = memory::allowance().min(OUT_MAX_BYTES + REQUESTS_MAX * WAITING_BYTES);
         !self.closing
             && self.has_room()
             && self.outstanding() < most
-            && self.held.len() + self.waits.len() < REQUESTS_MAX
+            && !self.commits.is_full()
+            && self.commits.len() + self.held.len() + self.waits.len() < REQUESTS_MAX
     }
 
     fn may_take(&self) -> bool {
@@ -318,7 +354,8 @@ impl Connection {
     fn may_come(&mut self, cx: &mut Context<'_>) -> bool {
         let Some(length) = self.input.first_chunk::<4>() else { return true };
         let length = u32::from_le_bytes(*length) as usize + 4;
-        if self.coming.is_some() || length <= SMALL_BYTES || length <= self.input.len() {
+        let free = SMALL_BYTES.min(memory::allowance());
+        if self.coming.is_some() || length <= free || length <= self.input.len() {
             self.starved = None;
             return true;
         }
@@ -326,13 +363,13 @@ impl Connection {
             return false;
         }
         match Reservation::of(length) {
-            Ok(room) => {
+            Ok(room) if room.is_some() => {
                 (self.coming, self.starved) = (room, None);
                 // No more than it needs, and not before it comes: what is not touched is not there.
                 self.input.reserve_exact(length - self.input.len() + READ_BYTES);
                 true
             }
-            Err(_) => {
+            _ => {
                 self.starve(cx);
                 false
             }
@@ -411,11 +448,12 @@ impl Connection {
             let max_bytes = if self.door.is_some() { FRAME_MAX_BYTES } else { HELLO_MAX_BYTES };
             match split(&bytes[used..], max_bytes) {
                 Ok(Some((frame, length))) => {
+                    let raw = &bytes[used..used + length];
                     used += length;
                     self.coming = None;
                     self.work(length);
                     self.clock = self.clock.max(frame.heading.hlc);
-                    self.request(&frame);
+                    self.request(&frame, raw);
                 }
                 Ok(None) => break,
                 Err(error) => {
@@ -456,7 +494,7 @@ impl Connection {
             }
             if self.starved.is_some() {
                 let waited = self.patience.as_secs();
-                self.close(&Code::HttpMemoryShort.error(format!("there was none for a large request in {waited} s")));
+                self.close(&Code::HttpMemoryShort.error(format!("there was none for a request in {waited} s")));
                 cx.waker().wake_by_ref();
                 return Poll::Pending;
             }

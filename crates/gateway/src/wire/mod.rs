@@ -1,8 +1,9 @@
 //! The wire protocol's server side: `spec/protocol/wire.md`.
 //!
-//! [`connection`] moves bytes and keeps the bounds, [`requests`] turns messages into calls of the door, [`waits`] holds what
-//! takes its time: tails and blocking reads.
+//! [`connection`] moves bytes and keeps the bounds, [`requests`] turns messages into calls of the door, [`commits`] those that
+//! commit, and [`waits`] holds what takes its time: tails and blocking reads.
 
+mod commits;
 mod connection;
 mod requests;
 #[cfg(test)]

@@ -1,11 +1,11 @@
 //! From messages to calls of the door, and from what they return to messages.
 
-use super::{REQUESTS_MAX, SOFTWARE, connection::Connection, failure, waits};
+use super::{REQUESTS_MAX, SOFTWARE, commits, connection::Connection, failure, waits};
 use crate::{
     documents,
     memory::{self, Reservation, SMALL_BYTES},
 };
-use millrace_node::{AppendOptions, BATCH_RECORDS_MAX, Door, Held, Receipt, Record};
+use millrace_node::{Door, Held, Receipt, Record, links::Inbound};
 use millrace_wire::{
     Code, Error, Result,
     protocol::{
@@ -18,7 +18,7 @@ use millrace_wire::{
 /// Records of one answer, in bytes, unless the first alone is longer.
 pub(super) const RECORDS_MAX_BYTES: usize = 1 << 20;
 /// Streams from other namespaces over one connection.
-const LINKS_MAX: usize = 256;
+pub(super) const LINKS_MAX: usize = 256;
 /// The longest record that fits a frame.
 const RECORD_MAX_BYTES: usize = FRAME_MAX_BYTES - FRAME_OVERHEAD_BYTES;
 
@@ -34,7 +34,8 @@ pub(crate) enum Answer {
     },
     Seqno(u64),
     Document(String),
-    Linked(Linked),
+    /// That a stream was opened, and the stream itself.
+    Linked(Linked, Option<Box<(Inbound, u32)>>),
     Delivered(Delivered),
     Pong,
     Done,
@@ -91,7 +92,7 @@ pub(super) fn answer(out: &mut Vec<u8>, heading: Heading, outcome: Result<Answer
         }
         Ok(Answer::Seqno(seqno)) => encode(out, heading, &Seqno { seqno }),
         Ok(Answer::Document(json)) => encode(out, heading, &Document { json: &json }),
-        Ok(Answer::Linked(linked)) => encode(out, heading, &linked),
+        Ok(Answer::Linked(linked, _)) => encode(out, heading, &linked),
         Ok(Answer::Delivered(delivered)) => encode(out, heading, &delivered),
         Ok(Answer::Pong) => encode(out, heading, &Pong {}),
         Ok(Answer::Done) => encode(out, heading, &Done {}),
@@ -106,16 +107,16 @@ fn borrowed(record: &Record) -> protocol::Record<'_> {
 }
 
 impl Connection {
-    /// Handles one frame.
-    pub fn request(&mut self, frame: &Frame<'_>) {
+    /// Handles one frame, of which `raw` are the bytes.
+    pub fn request(&mut self, frame: &Frame<'_>, raw: &[u8]) {
         let request = frame.heading.request;
         let Some(door) = self.door.clone() else { return self.hello(frame) };
         if request == 0 && !matches!(frame.kind, Ping::TYPE | Pong::TYPE) {
             return self.close(&Code::MessageUnexpected.error("a request has a number of its own, and 0 is none"));
         }
         let outcome = match frame.kind {
-            Append::TYPE => self.append(&door, frame),
-            AppendMany::TYPE => self.append_many(&door, frame),
+            Append::TYPE => self.commit(&door, frame, raw, commits::append),
+            AppendMany::TYPE => self.commit(&door, frame, raw, commits::append_many),
             Get::TYPE => self.get(&door, frame),
             Range::TYPE => self.range(&door, frame),
             Latest::TYPE => self.latest(&door, frame),
@@ -125,8 +126,8 @@ impl Connection {
             CreateLog::TYPE => self.create_log(&door, frame),
             RemoveLog::TYPE => self.remove_log(&door, frame),
             Show::TYPE => self.show(&door, frame),
-            Link::TYPE => self.link(&door, frame),
-            Deliver::TYPE => self.deliver(&door, frame),
+            Link::TYPE => self.link(&door, frame, raw),
+            Deliver::TYPE => self.deliver(&door, frame, raw),
             Ping::TYPE => frame.message::<Ping>().map(|_| self.reply(request, Ok(Answer::Pong))),
             Pong::TYPE => return,
             kind => Err(Code::MessageUnknown.error(format!("message of type {kind}"))),
@@ -175,26 +176,6 @@ impl Connection {
             key: &[],
         };
         encode(&mut self.out, Heading { request, hlc: door.clock(), ..Heading::default() }, &welcome);
-    }
-
-    fn append(&mut self, door: &Door, frame: &Frame<'_>) -> Result<()> {
-        let Append { log, data, durability, function, key } = frame.message()?;
-        let options = AppendOptions { durability, function, key, ..options(frame) };
-        let held = door.append(log, data, options);
-        self.answer(frame.heading.request, held.map(Answer::Appended));
-        Ok(())
-    }
-
-    fn append_many(&mut self, door: &Door, frame: &Frame<'_>) -> Result<()> {
-        let AppendMany { records, durability, key } = frame.message()?;
-        if records.len() > BATCH_RECORDS_MAX {
-            let count = records.len();
-            return Err(Code::ValueInvalid.error(format!("{count} records at once; 1 to {BATCH_RECORDS_MAX} may be")));
-        }
-        let records: Vec<(&str, &[u8])> = records.iter().map(|record| (record.log, record.data)).collect();
-        let held = door.append_many(&records, AppendOptions { durability, key, ..options(frame) });
-        self.answer(frame.heading.request, held.map(Answer::AppendedMany));
-        Ok(())
     }
 
     fn get(&mut self, door: &Door, frame: &Frame<'_>) -> Result<()> {
@@ -252,58 +233,27 @@ impl Connection {
 
     fn create_log(&mut self, door: &Door, frame: &Frame<'_>) -> Result<()> {
         let CreateLog { log, history } = frame.message()?;
-        let (door, log) = (door.clone(), log.to_owned());
-        let create = waits::blocking(self.waits.turns(), move || done(door.create_log(&log, history)));
+        let (hosted, turns, log) = (self.hosted.clone(), self.waits.turns(), log.to_owned());
+        let create = waits::define(hosted, turns, door.clone(), move |door| door.create_log(&log, history));
         self.waits.add(frame.heading.request, create)
     }
 
     fn remove_log(&mut self, door: &Door, frame: &Frame<'_>) -> Result<()> {
         let RemoveLog { log } = frame.message()?;
-        let (door, log) = (door.clone(), log.to_owned());
-        let remove = waits::blocking(self.waits.turns(), move || done(door.remove_log(&log)));
+        let (hosted, turns, log) = (self.hosted.clone(), self.waits.turns(), log.to_owned());
+        let remove = waits::define(hosted, turns, door.clone(), move |door| door.remove_log(&log));
         self.waits.add(frame.heading.request, remove)
     }
 
     fn show(&mut self, door: &Door, frame: &Frame<'_>) -> Result<()> {
         let Show { path } = frame.message()?;
         let (hosted, door, path) = (self.hosted.clone(), door.clone(), path.to_owned());
-        let show = move || documents::document(&hosted, &door, &path).map(Answer::Document);
-        let show = waits::blocking(self.waits.turns(), show);
+        let turns = self.waits.turns();
+        let show = async move {
+            // How the host is can be asked whatever else is asked.
+            let _turn = if path == "status" { None } else { Some(turns.acquire_owned().await) };
+            documents::show(&hosted, &door, &path).await.map(Answer::Document)
+        };
         self.waits.add(frame.heading.request, show)
     }
-
-    fn link(&mut self, door: &Door, frame: &Frame<'_>) -> Result<()> {
-        let link: Link<'_> = frame.message()?;
-        let request = frame.heading.request;
-        if self.inbound.len() >= LINKS_MAX && !self.inbound.contains_key(&request) {
-            return Err(Code::LinksFull.error(format!("{LINKS_MAX} streams are open on this connection")));
-        }
-        let mut opened = None;
-        let linked = door.deliver(|inbox| {
-            let (inbound, accepted) = inbox.link(&link)?;
-            opened = Some((inbound, link.epoch));
-            Ok(accepted)
-        });
-        self.inbound.extend(opened.map(|opened| (request, opened)));
-        self.answer(request, linked.map(Answer::Linked));
-        Ok(())
-    }
-
-    fn deliver(&mut self, door: &Door, frame: &Frame<'_>) -> Result<()> {
-        let deliver: Deliver<'_> = frame.message()?;
-        let Some((inbound, epoch)) = self.inbound.get(&deliver.link) else {
-            return Err(Code::MessageUnexpected.error(format!("request {} opened no stream", deliver.link)));
-        };
-        let delivered = door.deliver(|inbox| inbox.accept(inbound, *epoch, &deliver));
-        self.answer(frame.heading.request, delivered.map(Answer::Delivered));
-        Ok(())
-    }
-}
-
-fn done(held: Held<()>) -> Held<Answer> {
-    held.map(|()| Answer::Done)
-}
-
-fn options(frame: &Frame<'_>) -> AppendOptions<'static> {
-    AppendOptions { cause: frame.heading.cause, clock: frame.heading.hlc, ..AppendOptions::default() }
 }

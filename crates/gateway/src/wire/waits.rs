@@ -1,7 +1,10 @@
 //! What a connection waits for on behalf of its client: tails, blocking reads, and calls that take long.
 
 use super::requests::{Answer, RECORDS_MAX_BYTES, Rationed};
-use crate::memory::{self, SMALL_BYTES};
+use crate::{
+    Hosted,
+    memory::{self, SMALL_BYTES},
+};
 use futures_util::{
     FutureExt, StreamExt,
     future::{AbortHandle, Abortable, BoxFuture},
@@ -244,11 +247,13 @@ pub(super) async fn latest(
     door.latest(&log, durability).await.map(Answer::Seqno)
 }
 
-/// Does something that may take long on another thread.
-pub(super) async fn blocking(turns: Turns, work: impl FnOnce() -> Held<Answer> + Send + 'static) -> Result<Answer> {
+/// Defines something on another thread: that makes files, and waits for the journal's lock as long as a submission does.
+pub(super) async fn define(
+    hosted: Arc<Hosted>,
+    turns: Turns,
+    door: Door,
+    act: impl FnOnce(&Door) -> Held<()> + Send + 'static,
+) -> Result<Answer> {
     let _turn = turns.acquire().await;
-    match tokio::task::spawn_blocking(work).await {
-        Ok(held) => held.await,
-        Err(error) => Err(Code::HostInternal.error(error.to_string())),
-    }
+    hosted.define(door, act).await.map(|()| Answer::Done)
 }

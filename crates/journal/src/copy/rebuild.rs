@@ -153,6 +153,7 @@ impl Uses {
 impl Found {
     fn segment(&mut self, medium: &dyn Medium, segments: &Segments, number: u64) -> Result<()> {
         let (start, region) = (segments.start(number), segments.map(number, true)?);
+        segments.probe(number)?;
         let mut at = 0;
         while at < segments.bytes() {
             // What has no storage is not looked at: on a full disk there would be none for the look.

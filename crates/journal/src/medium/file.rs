@@ -4,7 +4,7 @@
 //! the byte back when the process ends, however it ends, also across containers and reboots; process ids are never
 //! compared, so they may repeat. A fork inherits the description, therefore a child closes it first thing.
 
-use super::{Medium, NotFlushed, Region, SLOT_MAX, Slot};
+use super::{LockReplaced, Medium, NotFlushed, Region, SLOT_MAX, Slot};
 use std::{
     fs, io,
     mem::ManuallyDrop,
@@ -17,9 +17,13 @@ use std::{
         Arc, Once,
         atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicUsize, Ordering},
     },
+    thread,
+    time::{Duration, Instant},
 };
 
 const LOCK: &str = "lock";
+/// How long a process may take to end, once it has given its byte of the lock back.
+const ENDING: Duration = Duration::from_secs(3);
 /// Bytes written at once when a range is filled with zeros.
 const ZERO_CHUNK_BYTES: usize = 1 << 20;
 static ZEROS: [u8; ZERO_CHUNK_BYTES] = [0; ZERO_CHUNK_BYTES];
@@ -28,6 +32,9 @@ static ZEROS: [u8; ZERO_CHUNK_BYTES] = [0; ZERO_CHUNK_BYTES];
 pub struct FileMedium {
     dir: PathBuf,
     lock: ManuallyDrop<OwnedFd>,
+    /// The folder of the segments, locked while this process has a slot: whoever finds another lock file in the place of
+    /// ours sees by this that it is not alone.
+    folder: ManuallyDrop<OwnedFd>,
     /// Device and number of the lock file.
     lock_identity: Option<(u64, u64)>,
     forks: u32,
@@ -43,19 +50,47 @@ impl FileMedium {
         }
         let lock = private_file(create).open(dir.join(LOCK))?;
         let lock_identity = lock.metadata().ok().map(|opened| (opened.dev(), opened.ino()));
-        let lock = OwnedFd::from(lock);
+        let (lock, folder) = (OwnedFd::from(lock), OwnedFd::from(fs::File::open(dir.join("segments"))?));
         let forks = FORKS.load(Ordering::Relaxed);
         register_lock(lock.as_raw_fd())?;
+        register_lock(folder.as_raw_fd())?;
         // FNV-1a: any hash serves to compare for equality. Unknown is 0, and then no clean end is believed.
         let boot = fs::read("/proc/sys/kernel/random/boot_id").map_or(0, |boot| {
             let fold = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
             boot.iter().fold(0xcbf2_9ce4_8422_2325, fold)
         });
-        Ok(Self { dir: dir.to_owned(), lock: ManuallyDrop::new(lock), lock_identity, forks, boot })
+        let (lock, folder) = (ManuallyDrop::new(lock), ManuallyDrop::new(folder));
+        Ok(Self { dir: dir.to_owned(), lock, folder, lock_identity, forks, boot })
     }
 
     fn path(&self, name: &str) -> PathBuf {
         self.dir.join(name)
+    }
+
+    /// Locks or unlocks the folder of the segments.
+    fn lock_folder(&self, operation: i32) -> io::Result<()> {
+        // SAFETY: plain system call on an open descriptor.
+        check(unsafe { libc::flock(self.folder.as_raw_fd(), operation) })
+    }
+
+    /// Joins those who have the folder locked, unless the lock file knows of nobody.
+    fn join_folder(&self) -> io::Result<()> {
+        let since = Instant::now();
+        while !Medium::has_others(self)? {
+            match self.lock_folder(libc::LOCK_EX | libc::LOCK_NB) {
+                // A process that ends gives its byte back, and the folder a moment later.
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock && since.elapsed() < ENDING => {
+                    thread::sleep(Duration::from_millis(1));
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    return Err(io::Error::other(LockReplaced));
+                }
+                // A file system without such locks has no more to tell.
+                _ => break,
+            }
+        }
+        let _ = self.lock_folder(libc::LOCK_SH);
+        Ok(())
     }
 
     /// Asks the kernel for `command` on `bytes` bytes of the lock file from `start`.
@@ -176,6 +211,10 @@ impl Medium for FileMedium {
         map_file(file.into(), bytes, metadata.ino())
     }
 
+    fn read_at(&self, region: &Region, at: u64, bytes: &mut [u8]) -> io::Result<()> {
+        read_at(region, at, bytes)
+    }
+
     fn write(&self, region: &Region, at: u64, bytes: &[u8]) -> io::Result<usize> {
         loop {
             let fd = region.fd.load(Ordering::Relaxed);
@@ -282,7 +321,9 @@ impl Medium for FileMedium {
     fn attach(&self) -> io::Result<Option<Slot>> {
         for slot in 1..=SLOT_MAX {
             match self.lock_call(libc::F_OFD_SETLK, i64::from(slot), 1) {
-                Ok(_) => return Ok(Some(slot)),
+                Ok(_) => {
+                    return self.join_folder().map(|()| Some(slot)).inspect_err(|_| self.detach(slot));
+                }
                 Err(error) if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EACCES)) => {}
                 Err(error) => return Err(error),
             }
@@ -291,7 +332,8 @@ impl Medium for FileMedium {
     }
 
     fn detach(&self, slot: Slot) {
-        // A failure leaves the byte held until the descriptor closes, right after.
+        // A failure leaves byte and folder held until the descriptors close, right after.
+        let _ = self.lock_folder(libc::LOCK_UN);
         let _ = self.lock_call(UNLOCK, i64::from(slot), 1);
     }
 
@@ -307,6 +349,10 @@ impl Medium for FileMedium {
 
     fn boot(&self) -> u64 {
         self.boot
+    }
+
+    fn command(&self, pid: u32) -> Option<String> {
+        fs::read_to_string(format!("/proc/{pid}/comm")).ok().map(|command| command.trim_end().to_owned())
     }
 
     fn wall_us(&self) -> u64 {
@@ -332,10 +378,32 @@ impl Drop for FileMedium {
         // In a forked child the descriptor was closed at birth, and its number may mean something else by now.
         if !self.is_inherited() {
             unregister_lock(self.lock.as_raw_fd());
-            // SAFETY: `lock` is dropped here and only here.
-            unsafe { ManuallyDrop::drop(&mut self.lock) };
+            unregister_lock(self.folder.as_raw_fd());
+            // SAFETY: both are dropped here and only here.
+            unsafe {
+                ManuallyDrop::drop(&mut self.folder);
+                ManuallyDrop::drop(&mut self.lock);
+            }
         }
     }
+}
+
+/// Reads bytes of a region's file.
+pub(super) fn read_at(region: &Region, mut at: u64, mut bytes: &mut [u8]) -> io::Result<()> {
+    let fd = region.fd.load(Ordering::Relaxed);
+    while !bytes.is_empty() {
+        // SAFETY: the buffer is valid for its length; the descriptor belongs to the region.
+        match unsafe { libc::pread(fd, bytes.as_mut_ptr().cast(), bytes.len(), at as i64) } {
+            -1 if io::Error::last_os_error().kind() == io::ErrorKind::Interrupted => {}
+            -1 => return Err(io::Error::last_os_error()),
+            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+            read => {
+                bytes = &mut bytes[read as usize..];
+                at += read as u64;
+            }
+        }
+    }
+    Ok(())
 }
 
 /// The next range of a region's file that may hold something else than zeros.

@@ -2,6 +2,7 @@
 //!
 //! [`FileMedium`] is the real one. Nothing above this folder opens a file.
 
+mod faults;
 #[allow(unsafe_code)]
 mod file;
 
@@ -68,6 +69,18 @@ impl From<NotFlushed> for io::Error {
     }
 }
 
+/// The file that says who has the namespace open is not the one that others hold.
+#[derive(Debug)]
+pub struct LockReplaced;
+
+impl std::fmt::Display for LockReplaced {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("the file `lock` was removed or replaced while another process has the namespace open")
+    }
+}
+
+impl std::error::Error for LockReplaced {}
+
 /// Where a namespace's files live. Names are relative, with `/` between folders.
 pub trait Medium: Send + Sync {
     /// The whole content of a file.
@@ -76,6 +89,8 @@ pub trait Medium: Send + Sync {
     fn replace(&self, name: &str, content: &[u8]) -> io::Result<()>;
     /// Maps a file of exactly `bytes`; creates it, or makes it longer with zeros, if `create` says so.
     fn map(&self, name: &str, bytes: u64, create: bool) -> io::Result<Arc<Region>>;
+    /// Reads bytes through the file: what the disk cannot give is an error here, and would be a fault in a mapping.
+    fn read_at(&self, region: &Region, at: u64, bytes: &mut [u8]) -> io::Result<()>;
     /// Writes the beginning of `bytes` through the file, at least one of them: everybody's mapping shows it at once. Returns
     /// how many it wrote; after an error it wrote none.
     fn write(&self, region: &Region, at: u64, bytes: &[u8]) -> io::Result<usize>;
@@ -125,6 +140,10 @@ pub trait Medium: Send + Sync {
     fn has_others(&self) -> io::Result<bool>;
     /// Identifies the boot of the machine, 0 if it can't be told: state in mapped files is only coherent within one.
     fn boot(&self) -> u64;
+    /// The command of a process, as far as that can be told.
+    fn command(&self, _pid: u32) -> Option<String> {
+        None
+    }
     /// Microseconds since 1970 by the wall clock.
     fn wall_us(&self) -> u64;
     /// Whether everything read so far is still what stands there: false if it was only looked at and somebody changed it.

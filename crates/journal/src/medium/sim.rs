@@ -11,6 +11,8 @@
 //! behave the same: each creation, renaming and removal since the folder was flushed happened or did not. What is *not*
 //! simulated: torn sectors, and writes of the processor that nobody saw between two calls (`tests/single_step.rs` has those).
 
+pub use super::faults::{Call, Fault, Faults};
+
 use super::{
     Medium, NotFlushed, Region, SLOT_MAX, Slot,
     file::{map_file, retire_region},
@@ -19,6 +21,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     fs::File,
     io,
+    ops::Range,
     os::{fd::FromRawFd, unix::fs::FileExt},
     sync::{
         Arc, Condvar, Mutex, MutexGuard, PoisonError,
@@ -31,6 +34,8 @@ use std::{
 /// What a disk writes at once, or not at all.
 pub const SECTOR_BYTES: usize = 512;
 const PAGE_BYTES: usize = 4096;
+/// How much of a file is compared at a time.
+const OBSERVED_BYTES: usize = 1 << 18;
 /// Versions kept of a sector that is never flushed, such as the control page's.
 const VERSIONS_MAX: usize = 16;
 
@@ -94,6 +99,8 @@ struct State {
     flushes_left: Option<u64>,
     /// Whether the cache keeps what was not written, whatever it is asked to forget.
     cache_sticks: bool,
+    /// Ranges of files that the disk cannot read any more. Mappings show them all the same: a test sees who relies on that.
+    unreadable: Vec<(String, Range<u64>)>,
     /// Frozen copies made at each call, if they are wanted.
     moments: Option<Vec<SimDisk>>,
 }
@@ -118,44 +125,6 @@ pub struct SimDisk {
     processes: Arc<AtomicU64>,
     faults: Arc<Mutex<Option<Faults>>>,
 }
-
-/// A call that a disk may refuse.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Call {
-    /// A file or a folder is opened, to be flushed.
-    Open,
-    /// A file is opened, to be mapped.
-    Map,
-    /// Bytes are written through a file.
-    Write,
-    /// A range gets storage, or a file is made.
-    Allocate,
-    /// A file's bytes are made durable.
-    Flush,
-    /// A folder's names are made durable.
-    FlushNames,
-    /// The new content of a file that is to be replaced is written and flushed, under another name.
-    Replace,
-    /// A name is changed or removed.
-    Rename,
-}
-
-/// How a call ends.
-#[derive(Clone, Debug)]
-pub enum Fault {
-    /// Well.
-    None,
-    /// Well, but not before somebody sets the flag; other calls go on meanwhile.
-    Stall(Arc<(Mutex<bool>, Condvar)>),
-    /// With this error number, and nothing done. A flush that fails leaves its data unwritten, and the next one does not
-    /// know of it.
-    Error(i32),
-    /// At most so many bytes are written; for a call that writes none, well.
-    Short(usize),
-}
-
-/// Decides how each call ends. Called by every process of the machine, in the order of their calls.
-pub type Faults = Box<dyn FnMut(Call) -> Fault + Send>;
 
 /// One process of the machine.
 pub struct SimMedium {
@@ -214,18 +183,20 @@ impl SimFile {
 
     /// Notes what the sectors hold now. A page that was written without having storage would have been a SIGBUS.
     fn observe(&mut self, what: &str) {
-        let mut page = [0; PAGE_BYTES];
-        for at in (0..self.seen.len()).step_by(PAGE_BYTES) {
-            let page = &mut page[..PAGE_BYTES.min(self.seen.len() - at)];
-            self.memory.read_exact_at(page, at as u64).expect("a memory file can be read");
-            if self.seen[at..at + page.len()] == *page {
+        // One read for many pages: most files hold what they held before.
+        let mut buffer = vec![0; OBSERVED_BYTES.min(self.seen.len())];
+        for start in (0..self.seen.len()).step_by(OBSERVED_BYTES) {
+            let now = &mut buffer[..OBSERVED_BYTES.min(self.seen.len() - start)];
+            self.memory.read_exact_at(now, start as u64).expect("a memory file can be read");
+            if self.seen[start..start + now.len()] == *now {
                 continue;
             }
-            assert!(self.pages.contains(&(at / PAGE_BYTES)), "{what}: bytes from {at} on were written into a hole");
-            for (n, sector) in page.chunks(SECTOR_BYTES).enumerate() {
-                let from = at + n * SECTOR_BYTES;
+            for (n, sector) in now.chunks(SECTOR_BYTES).enumerate() {
+                let from = start + n * SECTOR_BYTES;
                 let seen = &mut self.seen[from..from + sector.len()];
                 if seen != sector {
+                    let has_storage = self.pages.contains(&(from / PAGE_BYTES));
+                    assert!(has_storage, "{what}: bytes from {from} on were written into a hole");
                     seen.copy_from_slice(sector);
                     self.add_version(from / SECTOR_BYTES, sector.to_vec());
                 }
@@ -453,6 +424,11 @@ impl SimDisk {
         self.lock().flushes_left = flushes;
     }
 
+    /// From now on the disk cannot read this range of a file.
+    pub fn set_unreadable(&self, name: &str, range: Range<u64>) {
+        self.lock().unreadable.push((name.into(), range));
+    }
+
     /// From now on this decides how calls end.
     pub fn set_faults(&self, faults: Option<Faults>) {
         *self.faults.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = faults;
@@ -644,6 +620,19 @@ impl Medium for SimMedium {
         let region = map_file(file.memory.try_clone()?.into(), bytes, inode)?;
         file.heard.insert(region.base as usize, file.failures);
         Ok(region)
+    }
+
+    fn read_at(&self, region: &Region, at: u64, bytes: &mut [u8]) -> io::Result<()> {
+        let mut state = self.disk.lock();
+        let end = at + bytes.len() as u64;
+        if state
+            .unreadable
+            .iter()
+            .any(|(name, range)| state.names.get(name) == Some(&region.identity) && at < range.end && range.start < end)
+        {
+            return Err(io::Error::from_raw_os_error(libc::EIO));
+        }
+        state.file(region.identity).memory.read_exact_at(bytes, at)
     }
 
     fn write(&self, region: &Region, at: u64, bytes: &[u8]) -> io::Result<usize> {

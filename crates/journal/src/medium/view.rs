@@ -6,7 +6,7 @@
 
 use super::{
     FileMedium, Medium, NotFlushed, Region, Slot,
-    file::{map_private, next_data, retire_region},
+    file::{map_private, next_data, read_at, retire_region},
 };
 use std::{
     collections::BTreeMap,
@@ -116,6 +116,16 @@ impl Medium for ViewMedium {
         };
         self.written().insert(name.into(), Some(Written::Mapped(region.clone())));
         Ok(region)
+    }
+
+    fn read_at(&self, region: &Region, at: u64, bytes: &mut [u8]) -> io::Result<()> {
+        if region.fd.load(Ordering::Relaxed) >= 0 {
+            return read_at(region, at, bytes);
+        }
+        assert!(at + bytes.len() as u64 <= region.bytes);
+        // SAFETY: within the mapping (asserted), which is memory of this process.
+        unsafe { std::ptr::copy_nonoverlapping(region.base.add(at as usize), bytes.as_mut_ptr(), bytes.len()) };
+        Ok(())
     }
 
     fn write(&self, region: &Region, at: u64, bytes: &[u8]) -> io::Result<usize> {

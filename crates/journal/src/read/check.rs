@@ -1,9 +1,11 @@
 //! Verifying a journal from its first entry to its tail.
 
 use crate::{
+    catalog::Log,
     entry::{Kind, Position},
-    journal::Inner,
+    journal::{Inner, MANIFEST},
     read::get::damaged,
+    store::{manifest::Manifest, segments::io_error},
 };
 use millrace_wire::{Error, Result};
 use std::{collections::BTreeMap, sync::atomic::Ordering};
@@ -39,10 +41,14 @@ impl Inner {
     /// Reads every kept entry: checksums, the chain, sequence numbers, whole batches, and that indexes agree.
     pub(crate) fn check(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<CheckReport> {
         let mut report = CheckReport::default();
-        let catalog = self.cached_catalog();
+        let catalog = self.fresh_catalog()?;
+        // What the journal says of it will be known at its end.
+        let claimed: Vec<(&Log, u64)> = catalog.logs().map(|log| (log, log.latest())).collect();
+        let mut newest = self.newest_in_manifest()?;
         let first = self.control.upkeep.first.load(Ordering::Acquire);
         let tail = self.control.published.tail.load(Ordering::Acquire);
         for number in self.segments.number(first)..=self.segments.number(tail - 1) {
+            self.segments.probe(number)?;
             if self.segments.segment_header(number)?.is_none() {
                 report.fault(damaged(self.segments.start(number), format!("the header of segment {number}")));
             }
@@ -70,10 +76,14 @@ impl Inner {
             let kind = Kind::from_u8(header.kind).expect("a valid entry has a known kind");
             *report.entries.entry(kind.name()).or_default() += 1;
             report.batches += u64::from(header.is_last());
+            if matches!(kind, Kind::Append | Kind::Trim) {
+                let seqno = if kind == Kind::Append { header.seqno } else { header.seqno.saturating_sub(1) };
+                let newest = newest.entry(header.subject).or_default();
+                *newest = seqno.max(*newest);
+            }
             if kind == Kind::Append
                 && let Some(log) = catalog.log_by_id(header.subject)
-                && header.seqno >= log.earliest()
-                && log.index().position(header.seqno) < at
+                && !self.is_indexed(log, header.seqno, at)?
             {
                 let (name, seqno) = (log.name(), header.seqno);
                 report.fault(damaged(at, format!("the index of log '{name}' does not know record {seqno}")));
@@ -84,11 +94,46 @@ impl Inner {
                 progress(position - first, tail - first);
             }
         }
+        for (log, claimed) in claimed {
+            let newest = newest.get(&log.id()).copied().unwrap_or(0);
+            if claimed > newest && log.check_exists().is_ok() {
+                let what = format!("the index of log '{}' knows record {claimed}; the newest is {newest},", log.name());
+                report.fault(damaged(tail, what));
+            }
+        }
         if before.is_some_and(|header| !header.is_last()) {
             report.fault(damaged(Position(tail).0, "the journal ends within a batch"));
+        }
+        if let Err(error) = self.check_clock() {
+            report.fault(error);
         }
         report.bytes = tail - first;
         progress(tail - first, tail - first);
         Ok(report)
+    }
+
+    /// What the manifest says of the newest seqnos, by log.
+    fn newest_in_manifest(&self) -> Result<BTreeMap<u32, u64>> {
+        let bytes = self.medium.read(MANIFEST).map_err(|error| io_error(MANIFEST, &error))?;
+        let rows = Manifest::decode(&bytes)?.logs.into_iter();
+        Ok(rows.map(|row| (row.id, row.latest.max(row.trimmed.saturating_sub(1)))).collect())
+    }
+
+    /// Whether the index leads to this record, here or where it was copied to, or the log no longer has it. If not, the index
+    /// is corrected.
+    fn is_indexed(&self, log: &Log, seqno: u64, at: u64) -> Result<bool> {
+        let position = log.index().position(seqno);
+        if seqno < log.earliest() || position == at {
+            return Ok(true);
+        }
+        if position > at && self.stands_at(log, seqno, position)? {
+            return Ok(true);
+        }
+        // Overwritten by a newer record since, or by one that is about to be committed.
+        if seqno < log.earliest() || log.index().position(seqno) != position || !self.write_lock().is_free() {
+            return Ok(true);
+        }
+        log.index().correct(seqno, position, at);
+        Ok(false)
     }
 }

@@ -1,5 +1,6 @@
 //! One record: from its log's index to its bytes.
 
+use super::correct::is_record;
 use crate::{
     catalog::Log,
     entry::{CARRIED_PREFIX_BYTES, Entry, HEADER_BYTES, Header, Kind, Position},
@@ -25,6 +26,30 @@ impl Inner {
     /// Reads record `seqno` into `payload`, if it stands before `snapshot`.
     #[inline]
     pub(crate) fn get(&self, log: &Log, seqno: u64, snapshot: Position, payload: &mut Vec<u8>) -> Result<RecordMeta> {
+        match self.get_once(log, seqno, snapshot, payload) {
+            Err(error) if self.look_again(log, seqno, error.code())? => self.get_once(log, seqno, snapshot, payload),
+            found => found,
+        }
+    }
+
+    /// Whether a record that could not be read is to be looked for once more: a commit was cut short, or the index was wrong.
+    #[cold]
+    fn look_again(&self, log: &Log, seqno: u64, code: Code) -> Result<bool> {
+        let is_known = (log.earliest()..=log.index().latest()).contains(&seqno);
+        if !is_known || !matches!(code, Code::AboveTail | Code::EntryDamaged) || self.is_view {
+            return Ok(false);
+        }
+        if self.write_lock().has_dead_owner() {
+            drop(self.lock()?); // Shows what it committed.
+            return Ok(true);
+        }
+        if !self.write_lock().is_free() && log.index().position(seqno) >= self.tail() {
+            return Ok(false); // About to be committed.
+        }
+        self.correct_index(log, seqno)
+    }
+
+    fn get_once(&self, log: &Log, seqno: u64, snapshot: Position, payload: &mut Vec<u8>) -> Result<RecordMeta> {
         payload.clear();
         let latest = log.latest();
         if seqno == 0 || seqno > latest || seqno < log.earliest_at(latest) {
@@ -54,11 +79,8 @@ impl Inner {
                 log.name()
             )));
         }
-        let found = match self.valid_entry_at(position) {
-            // A flipped bit in the index may point anywhere.
-            Err(_) if position >= self.control.published.tail.load(Ordering::Acquire) => None,
-            found => found?,
-        };
+        // A flipped bit in the index may point anywhere.
+        let found = if position < self.tail() { self.valid_entry_at(position)? } else { None };
         let Some(header) = found else {
             // Moved by retention between index and here?
             let moved = log.index().position(seqno);
@@ -67,7 +89,7 @@ impl Inner {
             }
             return Err(damaged(position, format!("record {seqno} of log '{}'", log.name())));
         };
-        if header.kind != Kind::Append as u8 || header.subject != log.id() || header.seqno != seqno {
+        if !is_record(&header, log, seqno) {
             return Err(damaged(
                 position,
                 format!("record {seqno} of log '{}' has another record's place", log.name()),
@@ -78,6 +100,12 @@ impl Inner {
         payload.extend_from_slice(bytes);
         self.check_kept(position)?;
         Ok(RecordMeta { id, hlc: Hlc::from_bits(header.hlc), cause: header.cause(), position: Position(original) })
+    }
+
+    /// The end of the committed journal.
+    #[inline]
+    pub(crate) fn tail(&self) -> u64 {
+        self.control.published.tail.load(Ordering::Acquire)
     }
 
     /// The entry's header, if a whole entry with a right checksum stands at this position and is kept.
@@ -105,7 +133,11 @@ impl Inner {
         log.check_exists()?;
         let mut seqno = log.latest();
         while seqno > 0 && seqno + log.history() > log.latest() {
-            let position = log.index().position(seqno);
+            let mut position = log.index().position(seqno);
+            if position != 0 && !self.is_view && !self.stands_at(log, seqno, position)? {
+                self.correct_index(log, seqno)?;
+                position = log.index().position(seqno);
+            }
             if position != 0 && position < snapshot.0 {
                 return Ok(Some(seqno));
             }

@@ -1,11 +1,11 @@
 //! All entries in order, from a position on.
 
 use crate::{
-    entry::{Entry, HEADER_BYTES, Header, Kind, Position},
+    entry::{ALIGN_BYTES, Entry, HEADER_BYTES, Header, Kind, Position},
     journal::{Inner, Session},
     read::get::damaged,
 };
-use millrace_wire::{EventId, Hlc, Result};
+use millrace_wire::{Code, EventId, Hlc, Result};
 use std::sync::{Arc, atomic::Ordering};
 
 /// Reads committed entries one after the other; at the tail it can be asked again later.
@@ -46,9 +46,15 @@ impl Scan {
         std::mem::take(&mut self.gap)
     }
 
-    /// The next committed entry, or `None` at the tail. A damaged entry is an error once; the scan continues behind it.
+    /// The next committed entry, or `None` at the tail; an error if the scan began at no multiple of 16. A damaged entry is an error once; the scan continues behind it.
     #[expect(clippy::should_implement_trait, reason = "it lends its entry, which Iterator cannot")]
     pub fn next(&mut self) -> Result<Option<&Entry>> {
+        if !self.position.is_multiple_of(ALIGN_BYTES) {
+            return Err(Code::ValueInvalid.error(format!(
+                "a scan from position {}; entries start at multiples of {ALIGN_BYTES}",
+                Position(self.position)
+            )));
+        }
         loop {
             let tail = self.session.control.published.tail.load(Ordering::Acquire);
             self.skip_to_kept();

@@ -4,7 +4,7 @@ use crate::{
     catalog::Log,
     entry::{Kind, Position},
     journal::Inner,
-    write::lock::{sleep, wake},
+    write::waiters::Waiters,
 };
 use millrace_wire::Result;
 use std::{
@@ -15,35 +15,29 @@ use std::{
 /// The longest sleep: a writer that dies between its commit and its wake-up delays waiters by no more than this.
 const SLICE: Duration = Duration::from_millis(100);
 
-/// In `sleepers`: somebody waits for any batch.
-const FOR_ANY: u32 = 1;
-/// In `sleepers`: somebody waits for a batch that gives a host something to do.
-const FOR_WORK: u32 = 2;
-
 impl Inner {
     /// Returns the tail when it is behind `seen`, or at the timeout, or after [`Inner::wake`].
     pub(crate) fn wait(&self, seen: Position, timeout: Duration) -> Position {
-        self.wait_as(FOR_ANY, seen, timeout)
+        self.wait_as(&self.control.published.for_any, seen, timeout)
     }
 
     /// The same, but asleep while batches hold nothing but records that run no function.
     pub(crate) fn wait_work(&self, seen: Position, timeout: Duration) -> Position {
-        self.wait_as(FOR_WORK, seen, timeout)
+        self.wait_as(&self.control.published.for_work, seen, timeout)
     }
 
-    fn wait_as(&self, sleeper: u32, seen: Position, timeout: Duration) -> Position {
+    fn wait_as(&self, waiters: &Waiters, seen: Position, timeout: Duration) -> Position {
         let published = &self.control.published;
         let deadline = deadline(timeout);
-        let first = published.commits.load(Ordering::Acquire);
+        let calls = published.calls.load(Ordering::Acquire);
         loop {
-            let commits = published.commits.load(Ordering::Acquire);
-            published.sleepers.fetch_or(sleeper, Ordering::SeqCst);
+            let announced = waiters.announce();
             let tail = Position(published.tail.load(Ordering::SeqCst));
             let left = deadline.saturating_duration_since(Instant::now());
-            if tail > seen || commits != first || left.is_zero() {
+            if tail > seen || published.calls.load(Ordering::SeqCst) != calls || left.is_zero() {
                 return tail;
             }
-            sleep(&published.commits, commits, left.min(SLICE));
+            waiters.sleep(announced, left.min(SLICE));
             if self.write_lock().has_dead_owner() {
                 // What it committed without telling anybody becomes visible now; an error shows at the next write.
                 drop(self.lock());
@@ -54,26 +48,26 @@ impl Inner {
     /// Wakes every waiter of every process.
     pub(crate) fn wake(&self) {
         let published = &self.control.published;
-        published.commits.fetch_add(1, Ordering::SeqCst);
-        published.sleepers.store(0, Ordering::SeqCst);
-        wake(&published.commits, i32::MAX);
+        published.calls.fetch_add(1, Ordering::SeqCst);
+        published.for_any.wake();
+        published.for_work.wake();
     }
 
     /// Returns the newest seqno of the log when it is above `seen`, or at the timeout. Other logs wake nobody here.
     pub(crate) fn wait_log(&self, log: &Log, seen: u64, timeout: Duration) -> Result<u64> {
-        let (index, waiting) = (log.index(), &self.control.published.log_sleepers);
+        let (waiters, waiting) = (log.index().waiters(), &self.control.published.log_sleepers);
         let deadline = deadline(timeout);
         loop {
-            let latest = index.latest();
+            let latest = log.latest();
             let left = deadline.saturating_duration_since(Instant::now());
             if latest > seen || left.is_zero() {
                 return Ok(latest);
             }
             log.check_exists()?;
             waiting.fetch_add(1, Ordering::SeqCst);
-            index.sleepers().store(1, Ordering::SeqCst);
-            if index.latest() == latest {
-                sleep(index.latest_word(), latest as u32, left.min(SLICE));
+            let announced = waiters.announce();
+            if log.latest() == latest {
+                waiters.sleep(announced, left.min(SLICE));
             }
             waiting.fetch_sub(1, Ordering::SeqCst);
             if self.write_lock().has_dead_owner() {
@@ -86,11 +80,9 @@ impl Inner {
     #[inline]
     pub(crate) fn wake_sleepers(&self, start: u64, end: u64, work: bool) {
         let published = &self.control.published;
-        let concerned = if work { FOR_ANY | FOR_WORK } else { FOR_ANY };
-        if published.sleepers.load(Ordering::SeqCst) & concerned != 0
-            && published.sleepers.fetch_and(!concerned, Ordering::SeqCst) & concerned != 0
-        {
-            wake(&published.commits, i32::MAX);
+        published.for_any.wake();
+        if work {
+            published.for_work.wake();
         }
         if published.log_sleepers.load(Ordering::SeqCst) != 0 {
             self.wake_log_sleepers(start, end);
@@ -108,10 +100,8 @@ impl Inner {
             let Some(header) = header else { return };
             if header.kind == Kind::Append as u8
                 && let Some(log) = catalog.log_by_id(header.subject)
-                && log.index().sleepers().load(Ordering::SeqCst) != 0
-                && log.index().sleepers().swap(0, Ordering::SeqCst) != 0
             {
-                wake(log.index().latest_word(), i32::MAX);
+                log.index().waiters().wake();
             }
             position += header.span();
         }

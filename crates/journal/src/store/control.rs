@@ -16,12 +16,17 @@
 //! | `durable` | everything before it is on disk | a true lower bound, always |
 //! | `proof` | the same with a checksum, for who finds the page later | a true lower bound, or seen to be none |
 //! | `marked` | what the newest mark in the journal says of `durable` | only costs a mark |
+//! | `mark_end` | where that mark ends | only costs a mark |
+//! | `attested` | what the newest mark says that is itself durable | only costs a mark |
 //! | `ready` | storage is allocated up to it | a true lower bound; the range beyond is allocated again |
 //! | `refusing` | slot of a process that the disk refuses, and the number of the error's code | counts while the slot is alive |
 //! | `first` | oldest position kept | a true bound; the manifest is older or equal |
 
-use crate::medium::{Medium, Region, Slot};
-use millrace_wire::{Code, NamespaceId, Result};
+use crate::{
+    medium::{Medium, Region, SLOT_MAX, Slot},
+    write::waiters::Waiters,
+};
+use millrace_wire::{Code, Error, NamespaceId, Result};
 use std::{
     ops::Deref,
     sync::{
@@ -34,7 +39,7 @@ use std::{
 pub(crate) const NAME: &str = "control";
 const BYTES: u64 = 4096;
 /// "MRCTL" and the layout's version.
-const MAGIC: u64 = 0x004d_5243_544c_0001;
+const MAGIC: u64 = 0x004d_5243_544c_0002;
 
 #[repr(C, align(128))]
 #[derive(Default)]
@@ -81,10 +86,12 @@ pub(crate) struct Writer {
 #[derive(Default)]
 pub(crate) struct Published {
     pub tail: AtomicU64,
-    /// Counts commits; waiters sleep on it.
-    pub commits: AtomicU32,
-    /// Not 0 if somebody may be asleep.
-    pub sleepers: AtomicU32,
+    /// Counts calls of [`crate::Journal::wake`].
+    pub calls: AtomicU32,
+    /// Those who wait for any batch.
+    pub for_any: Waiters,
+    /// Those who wait for a batch that gives a host something to do.
+    pub for_work: Waiters,
     /// How many wait for one log; what died waiting is counted for ever, which costs commits a look at each log.
     pub log_sleepers: AtomicU32,
 }
@@ -98,17 +105,23 @@ pub(crate) struct Upkeep {
     pub first: AtomicU64,
     pub proof: AtomicU64,
     pub marked: AtomicU64,
+    pub mark_end: AtomicU64,
+    pub attested: AtomicU64,
     /// The slot above bit 32, the code's number below; 0 if no disk refuses.
     pub refusing: AtomicU64,
 }
 
+/// Who has the namespace open: process ids by slot, to name them to a person. Nothing relies on them.
+#[repr(C, align(128))]
+pub(crate) struct Owners([AtomicU32; SLOT_MAX as usize + 1]);
+
 #[repr(C)]
-#[derive(Default)]
 pub(crate) struct Page {
     pub birth: Line<Birth>,
     pub writer: Line<Writer>,
     pub published: Line<Published>,
     pub upkeep: Line<Upkeep>,
+    pub owners: Owners,
 }
 
 const _: () = assert!(size_of::<Page>() <= BYTES as usize);
@@ -117,8 +130,11 @@ const _: () = assert!(size_of::<Page>() <= BYTES as usize);
 pub(crate) const POISON_FLUSH: u32 = 1;
 /// A commit failed where it could not be undone.
 pub(crate) const POISON_COMMIT: u32 = 2;
+/// The words of this page contradict each other.
+pub(crate) const POISON_PAGE: u32 = 3;
 
 /// The mapped control page.
+#[derive(Clone)]
 pub(crate) struct Control {
     region: Arc<Region>,
 }
@@ -145,6 +161,28 @@ impl Control {
     /// Counts this process's opening, under the gate.
     pub fn count_attachment(&self) -> u64 {
         self.birth.attachments.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Notes that this process has a slot.
+    pub fn set_owner(&self, slot: Slot) {
+        self.owners.0[slot as usize].store(std::process::id(), Ordering::Relaxed);
+    }
+
+    /// The id of the process that has a slot, as it sees itself.
+    pub fn owner(&self, slot: Slot) -> u32 {
+        self.owners.0[slot as usize & SLOT_MAX as usize].load(Ordering::Relaxed)
+    }
+
+    /// Closes the journal to writes, because the page cannot be believed.
+    #[cold]
+    pub fn contradicted(&self) -> Error {
+        self.writer.poison.store(POISON_PAGE, Ordering::SeqCst);
+        Code::JournalPoisoned.error("the words of the control page contradict each other")
+    }
+
+    /// Whether it is the same mapping.
+    pub fn is(&self, other: &Control) -> bool {
+        Arc::ptr_eq(&self.region, &other.region)
     }
 
     /// Whether the page was made for this namespace.
@@ -187,11 +225,11 @@ impl Control {
             self.upkeep.proof.store(0, Ordering::Relaxed);
         }
         self.birth.clean.store(0, Ordering::Relaxed);
-        for word in
-            [&self.writer.lock, &self.writer.prepare_lock, &self.published.sleepers, &self.published.log_sleepers]
-        {
+        for word in [&self.writer.lock, &self.writer.prepare_lock, &self.published.log_sleepers] {
             word.store(0, Ordering::Relaxed);
         }
+        self.published.for_any.reset();
+        self.published.for_work.reset();
         let writer =
             [&self.writer.last, &self.writer.applied, &self.writer.intent, &self.writer.hlc, &self.writer.defined];
         let others = [
@@ -199,6 +237,8 @@ impl Control {
             &self.upkeep.ready,
             &self.upkeep.first,
             &self.upkeep.marked,
+            &self.upkeep.mark_end,
+            &self.upkeep.attested,
             &self.upkeep.refusing,
             &self.writer.refused,
         ];
@@ -221,6 +261,12 @@ impl Control {
         let before = self.upkeep.durable.fetch_max(durable, Ordering::AcqRel);
         // Of two who do this at once the lower may be last: a lower bound all the same.
         self.upkeep.proof.store(proof(before.max(durable)), Ordering::Release);
+    }
+
+    /// Notes what the newest mark says, and before that where it ends: who reads the one finds the other. Under the lock.
+    pub fn note_mark(&self, marked: u64, end: u64) {
+        self.upkeep.mark_end.fetch_max(end, Ordering::AcqRel);
+        self.upkeep.marked.fetch_max(marked, Ordering::AcqRel);
     }
 
     pub fn set_clean(&self, clean: bool) {
@@ -271,6 +317,7 @@ impl Control {
         match self.writer.poison.load(Ordering::Relaxed) {
             0 => Ok(()),
             POISON_FLUSH => Err(Code::FlushFailed.error("the journal was closed to writes after a failed flush")),
+            POISON_PAGE => Err(Code::JournalPoisoned.error("the words of the control page contradict each other")),
             _ => {
                 Err(Code::JournalPoisoned.error("the journal was closed to writes after a commit that failed half-way"))
             }

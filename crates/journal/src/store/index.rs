@@ -11,12 +11,15 @@
 //! found while the newest is being published. A function's index has no slots: `latest` counts triggers, `done` ended runs.
 //! A log has no runs to end: there, `done` is the floor, the seqno before which all records were trimmed.
 
-use crate::medium::{Medium, Region};
+use crate::{
+    medium::{Medium, Region},
+    write::waiters::Waiters,
+};
 use std::{
     io,
     sync::{
         Arc,
-        atomic::{AtomicU32, AtomicU64, Ordering},
+        atomic::{AtomicU64, Ordering},
     },
 };
 
@@ -38,7 +41,7 @@ fn slots(history: u64) -> u64 {
     if history == 0 { 0 } else { (history + 1).next_power_of_two() }
 }
 
-fn bytes(history: u64) -> u64 {
+pub(crate) fn bytes(history: u64) -> u64 {
     (HEADER_WORDS + slots(history)) * 8
 }
 
@@ -46,12 +49,22 @@ impl Index {
     /// Makes an empty index; what stood there is gone. `history` is 0 for a function.
     pub fn create(medium: &dyn Medium, id: u32, history: u64) -> io::Result<Self> {
         medium.remove(&name(id))?;
-        let region = medium.map(&name(id), bytes(history), true)?;
+        Self::reserve(medium, &name(id), history).map(|region| Self::empty(region, history))
+    }
+
+    /// A file of zeros with storage for an index.
+    pub fn reserve(medium: &dyn Medium, name: &str, history: u64) -> io::Result<Arc<Region>> {
+        let region = medium.map(name, bytes(history), true)?;
         medium.reserve(&region)?;
+        Ok(region)
+    }
+
+    /// The empty index in a region that was reserved for it.
+    pub fn empty(region: Arc<Region>, history: u64) -> Self {
         let index = Self { region, mask: slots(history).saturating_sub(1) };
         index.word(1).store(index.mask, Ordering::Relaxed);
         index.word(0).store(MAGIC, Ordering::Release);
-        Ok(index)
+        index
     }
 
     /// Maps an index that another process made, or this one before a clean end.
@@ -83,15 +96,10 @@ impl Index {
         }
     }
 
-    /// The low half of the newest seqno, to sleep on.
-    pub fn latest_word(&self) -> &AtomicU32 {
-        // SAFETY: the first four bytes of a word of the mapping, on a little-endian machine; every access is atomic.
-        unsafe { &*self.region.base.add(16).cast::<AtomicU32>() }
-    }
-
-    /// Not 0 if somebody may be asleep on [`Index::latest_word`].
-    pub fn sleepers(&self) -> &AtomicU64 {
-        self.word(4)
+    /// Those who wait for a record of this log.
+    pub fn waiters(&self) -> &Waiters {
+        // SAFETY: the first four bytes of word 4 of the mapping, an atomic of which every bit pattern is a value.
+        unsafe { &*self.region.base.add(32).cast::<Waiters>() }
     }
 
     /// The number of ended runs.
@@ -116,9 +124,20 @@ impl Index {
         self.raise_done(to);
     }
 
+    /// How many records' positions it holds.
+    pub fn slots(&self) -> u64 {
+        self.mask + 1
+    }
+
     /// Where record `seqno` stands, if it is still in the ring; another record's position if it is not, 0 if none was set.
     pub fn position(&self, seqno: u64) -> u64 {
         self.word(HEADER_WORDS + (seqno & self.mask)).load(Ordering::Acquire)
+    }
+
+    /// Corrects where record `seqno` stands, unless that has changed meanwhile.
+    pub fn correct(&self, seqno: u64, wrong: u64, position: u64) {
+        let slot = self.word(HEADER_WORDS + (seqno & self.mask));
+        let _ = slot.compare_exchange(wrong, position, Ordering::AcqRel, Ordering::Relaxed);
     }
 
     /// Notes where record `seqno` stands.

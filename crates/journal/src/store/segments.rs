@@ -17,11 +17,11 @@ use crate::{
 };
 use millrace_wire::{Code, Error, Result};
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     io, slice,
     sync::{
-        Arc, Mutex,
-        atomic::{AtomicPtr, AtomicU64, Ordering},
+        Arc, Mutex, RwLock,
+        atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering},
     },
 };
 
@@ -33,6 +33,9 @@ pub(crate) const SPARES_MAX: u64 = 4;
 pub(crate) const SEGMENT_HEADER_BYTES: u64 = 64;
 const MAGIC: u64 = 0x0001_0047_4553_524d; // "MRSEG" and the format's version
 
+const PAGE_BYTES: u64 = 4096;
+/// Bytes that are read at once.
+const PROBE_BYTES: u64 = 256 << 10;
 /// Free space is passed over in steps of this.
 const ZEROS_BYTES: u64 = 4096;
 
@@ -93,6 +96,9 @@ pub(crate) struct Segments {
     table: Box<[TableSlot]>,
     maps: Mutex<BTreeMap<u64, Arc<Region>>>,
     shift: u32,
+    /// Pages that the disk cannot read, by their position. Nobody looks at them through a mapping: that would be a fault.
+    unreadable: RwLock<BTreeSet<u64>>,
+    has_unreadable: AtomicBool,
     /// Whether entries are written through the file rather than the mapping; see [`crate::write::commit`].
     pub through: bool,
 }
@@ -115,6 +121,8 @@ impl Segments {
             table: (0..SEGMENTS_MAX).map(empty).collect(),
             maps: Mutex::default(),
             shift: segment_bytes.trailing_zeros(),
+            unreadable: RwLock::default(),
+            has_unreadable: AtomicBool::new(false),
             through,
         }
     }
@@ -187,6 +195,74 @@ impl Segments {
         Ok(region)
     }
 
+    /// Reads all of a segment's data through the file and notes what the disk cannot give. Whoever reads a whole segment does
+    /// this first.
+    pub fn probe(&self, number: u64) -> Result<()> {
+        let region = self.map(number, false)?;
+        let mut bytes = vec![0; PROBE_BYTES as usize];
+        let mut at = 0;
+        while at < region.bytes {
+            let (data, hole) = self.medium.next_data(&region, at);
+            for from in (data / PAGE_BYTES * PAGE_BYTES..hole.min(region.bytes)).step_by(PROBE_BYTES as usize) {
+                let piece = PROBE_BYTES.min(region.bytes - from);
+                if self.is_given(&region, from, &mut bytes[..piece as usize])? {
+                    continue;
+                }
+                for page in (from..from + piece).step_by(PAGE_BYTES as usize) {
+                    if !self.is_given(&region, page, &mut bytes[..PAGE_BYTES as usize])? {
+                        let mut unreadable = self.unreadable.write().unwrap_or_else(|poisoned| poisoned.into_inner());
+                        unreadable.insert(self.start(number) + page);
+                        self.has_unreadable.store(true, Ordering::Release);
+                    }
+                }
+            }
+            at = hole.max(at + 1);
+        }
+        Ok(())
+    }
+
+    /// Whether the disk gives a range of a file.
+    fn is_given(&self, region: &Region, at: u64, bytes: &mut [u8]) -> Result<bool> {
+        match self.medium.read_at(region, at, bytes) {
+            Ok(()) => Ok(true),
+            Err(error) if error.raw_os_error() == Some(libc::EIO) => Ok(false),
+            Err(error) => Err(io_error(FOLDER, &error)),
+        }
+    }
+
+    /// Whether the disk cannot read some of a range.
+    #[inline]
+    fn is_unreadable(&self, from: u64, bytes: u64) -> bool {
+        self.has_unreadable.load(Ordering::Acquire) && self.next_unreadable(from, from + bytes).is_some()
+    }
+
+    #[cold]
+    fn next_unreadable(&self, from: u64, to: u64) -> Option<u64> {
+        let unreadable = self.unreadable.read().unwrap_or_else(|poisoned| poisoned.into_inner());
+        unreadable.range(from / PAGE_BYTES * PAGE_BYTES..to).next().copied()
+    }
+
+    /// A copy of a range of one segment, read through the file; zeros stand for what the disk cannot give.
+    pub fn copy(&self, position: u64, bytes: &mut [u8]) -> Result<()> {
+        let region = self.map(self.number(position), false)?;
+        let from = self.offset(position);
+        assert!(bytes.len() as u64 <= self.room(position));
+        if self.is_given(&region, from, bytes)? {
+            return Ok(());
+        }
+        let mut done = 0;
+        while done < bytes.len() {
+            let at = from + done as u64;
+            let piece = ((PAGE_BYTES - at % PAGE_BYTES) as usize).min(bytes.len() - done);
+            let page = &mut bytes[done..done + piece];
+            if !self.is_given(&region, at, page)? {
+                page.fill(0);
+            }
+            done += piece;
+        }
+        Ok(())
+    }
+
     /// Unmaps a segment whose file is about to be removed: the next file of its name is another one. Nobody reads it.
     pub fn forget(&self, number: u64) {
         let slot = &self.table[(number % SEGMENTS_MAX) as usize];
@@ -226,7 +302,10 @@ impl Segments {
     /// The header of the entry at a position, unchecked.
     #[inline]
     pub fn header(&self, position: u64) -> Result<Header> {
-        debug_assert!(self.room(position) >= HEADER_BYTES);
+        assert!(position.is_multiple_of(ALIGN_BYTES) && self.room(position) >= HEADER_BYTES);
+        if self.is_unreadable(position, HEADER_BYTES) {
+            return Ok(Header { length: 1, ..Header::default() }); // Not that of an entry, nor of free space.
+        }
         let address = self.address(position)?;
         // SAFETY: 64 bytes from an aligned position lie within the segment. Another process may be writing there; any
         // bits make a Header, and nobody trusts one before its checksum has passed.
@@ -251,7 +330,7 @@ impl Segments {
             return Ok(None);
         }
         let header = self.header(position)?;
-        if !header.is_plausible(room) {
+        if !header.is_plausible(room) || self.is_unreadable(position, u64::from(header.length)) {
             return Ok(None);
         }
         let bytes = self.entry_bytes(position, u64::from(header.length))?;
@@ -260,12 +339,14 @@ impl Segments {
 
     /// Where the next valid entry stands behind damage, or `limit`.
     pub fn resync(&self, damaged: u64, limit: u64) -> Result<u64> {
-        let mut position = damaged + ALIGN_BYTES;
+        let mut position = (damaged + ALIGN_BYTES).next_multiple_of(ALIGN_BYTES);
         while position < limit {
             if self.offset(position) < HEADER_BYTES {
                 position = self.first_entry(self.number(position));
             } else if self.room(position) < HEADER_BYTES {
                 position = self.start(self.number(position) + 1);
+            } else if self.is_unreadable(position, HEADER_BYTES) {
+                position += ALIGN_BYTES;
             } else if position.is_multiple_of(ZEROS_BYTES) && self.is_zero(position, ZEROS_BYTES)? {
                 position += ZEROS_BYTES; // Free space, most often: no entry starts in zeros.
             } else if self.valid_entry(position)?.is_some() {
@@ -279,6 +360,9 @@ impl Segments {
 
     /// The header of a segment, if it has a right one.
     pub fn segment_header(&self, number: u64) -> Result<Option<SegmentHeader>> {
+        if self.is_unreadable(self.start(number), SEGMENT_HEADER_BYTES) {
+            return Ok(None);
+        }
         let address = self.address(self.start(number))?;
         // SAFETY: a segment is longer than its header.
         let bytes = unsafe { address.cast::<[u8; 64]>().read_volatile() };
@@ -352,15 +436,6 @@ impl Segments {
         Ok(())
     }
 
-    /// A range of one segment as it stands.
-    pub fn bytes_at(&self, position: u64, bytes: u64) -> Result<&[u8]> {
-        assert!(bytes <= self.room(position));
-        let address = self.address(position)?;
-        // SAFETY: within the segment (asserted), which stays mapped as long as `self`. Committed bytes do not change until
-        // the segment is recycled; whoever reads more than that looks afterwards whether it was.
-        Ok(unsafe { slice::from_raw_parts(address.cast_const(), bytes as usize) })
-    }
-
     /// Whether a range of one segment holds only zeros.
     pub fn is_zero(&self, from: u64, bytes: u64) -> Result<bool> {
         assert!(bytes <= self.room(from));
@@ -375,7 +450,11 @@ impl Segments {
     pub fn scrub(&self, from: u64, to: u64) -> Result<()> {
         let mut at = from;
         while at < to {
-            let bytes = (4096 - at % 4096).min(to - at);
+            let bytes = (PAGE_BYTES - at % PAGE_BYTES).min(to - at);
+            if self.is_unreadable(at, bytes) {
+                at += bytes;
+                continue;
+            }
             let address = self.address(at)?;
             // SAFETY: within the segment, behind everything committed, and the caller is the only writer.
             let page = unsafe { slice::from_raw_parts_mut(address, bytes as usize) };

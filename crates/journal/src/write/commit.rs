@@ -21,8 +21,8 @@ use super::lock::{Acquired, Lock};
 use crate::{
     catalog::{Catalog, Definition, Function, HISTORY_MAX, Log, Subject},
     entry::{
-        CARRIED_PREFIX_BYTES, Entry, FIRED_WAITS, FLAG_CARRIED, FLAG_LAST, HEADER_BYTES, Header, Kind, Position,
-        checksum, span, trigger_payload,
+        ALIGN_BYTES, CARRIED_PREFIX_BYTES, Entry, FIRED_WAITS, FLAG_CARRIED, FLAG_LAST, HEADER_BYTES, Header, Kind,
+        Position, checksum, span, trigger_payload,
     },
     journal::Inner,
     store::{
@@ -33,6 +33,7 @@ use crate::{
 };
 use millrace_wire::{Code, Error, EventId, Hlc, LogName, Name, Result};
 use std::{
+    cell::Cell,
     sync::{
         Arc, MutexGuard,
         atomic::{Ordering, compiler_fence},
@@ -45,6 +46,29 @@ pub const RECORD_MAX_BYTES: u64 = 16 << 20;
 
 /// How far somebody else's clock may be ahead of ours and still be followed.
 pub const CLOCK_AHEAD_MAX: Duration = Duration::from_secs(60);
+
+thread_local! {
+    /// How long a commit of this thread waits for the lock; without a bound unless [`lock_within`] sets one.
+    static PATIENCE: Cell<Option<Duration>> = const { Cell::new(None) };
+}
+
+/// Runs `work`. A commit in it that finds the journal's lock taken by a live process waits for at most `patience`, and then
+/// fails with `JournalBlocked`; nothing is staged.
+pub fn lock_within<R>(patience: Duration, work: impl FnOnce() -> R) -> R {
+    struct Restore(Option<Duration>);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            PATIENCE.set(self.0);
+        }
+    }
+    let _restore = Restore(PATIENCE.replace(Some(patience)));
+    work()
+}
+
+/// How long a commit of this thread waits for the lock, if that is bounded: see [`lock_within`].
+pub fn lock_patience() -> Option<Duration> {
+    PATIENCE.get()
+}
 
 /// What a commit gives back.
 #[derive(Clone, Copy, Debug)]
@@ -64,6 +88,16 @@ pub struct Appended {
     pub id: EventId,
 }
 
+/// A batch that was committed, or that was empty.
+struct Finished {
+    start: u64,
+    end: u64,
+    /// Whether a host may have something to do.
+    work: bool,
+    /// Ids whose indexes nobody needs any more.
+    removed: Vec<u32>,
+}
+
 /// Holds the journal's lock.
 pub(crate) struct WriteGuard<'j> {
     inner: &'j Inner,
@@ -77,7 +111,7 @@ impl Drop for WriteGuard<'_> {
 
 impl Inner {
     pub(crate) fn write_lock(&self) -> Lock<'_> {
-        Lock { word: &self.control.writer.lock, medium: &*self.medium, mark: self.mark }
+        Lock { word: &self.control.writer.lock, medium: &*self.medium, mark: self.mark, control: &self.control }
     }
 
     /// Takes the lock and leaves the journal whole, whatever its last owner was doing.
@@ -86,7 +120,9 @@ impl Inner {
         if self.medium.is_inherited() {
             return Err(Code::ForkedHandle.error("this process is a fork of the one that opened the namespace"));
         }
-        let acquired = self.write_lock().acquire();
+        let Some(acquired) = self.write_lock().acquire_within(PATIENCE.get()) else {
+            return Err(Code::JournalBlocked.error("the journal's lock is taken"));
+        };
         let guard = WriteGuard { inner: self };
         // `applied` differs from the end of `last` only if a commit was cut short.
         if acquired == Acquired::FromDead || self.control.writer.intent.load(Ordering::Relaxed) != 0 {
@@ -106,8 +142,12 @@ impl Inner {
         }
         let mut transaction = Transaction::begin(self)?;
         let value = f(&mut transaction)?;
-        let (start, end, work) = transaction.finish()?;
+        let Finished { start, end, work, removed } = transaction.finish()?;
         drop(guard);
+        for id in removed {
+            // Others that still have it open keep it. What cannot be removed goes at the next open.
+            let _ = self.medium.remove(&crate::store::index::name(id));
+        }
         self.wake_sleepers(start, end, work);
         self.nudge_preparer(end);
         Ok(Committed { value, end: Position(end) })
@@ -138,9 +178,9 @@ impl Inner {
                 }
             }
             Some(Kind::Define) => self.control.writer.defined.store(position, Ordering::Release),
-            Some(Kind::Mark) => drop(self.control.upkeep.marked.fetch_max(header.seqno, Ordering::Relaxed)),
+            Some(Kind::Mark) => self.control.note_mark(header.seqno, position + header.span()),
             // A recovery makes everything durable before it begins the new epoch.
-            Some(Kind::Open) => drop(self.control.upkeep.marked.fetch_max(position, Ordering::Relaxed)),
+            Some(Kind::Open) => self.control.note_mark(position, position + header.span()),
             _ => {}
         }
     }
@@ -188,6 +228,8 @@ pub struct Transaction<'j> {
     /// Whether it holds anything but records.
     work: bool,
     committed: bool,
+    /// Logs and functions whose indexes go with the batch.
+    removed: Vec<u32>,
     /// Bytes from `start` on that were written through the file.
     written: u64,
 }
@@ -196,8 +238,11 @@ impl<'j> Transaction<'j> {
     #[inline]
     fn begin(inner: &'j Inner) -> Result<Self> {
         let last = inner.control.writer.last.load(Ordering::Relaxed);
-        let header = inner.segments.header(last)?;
-        let tail = last + header.span();
+        let (header, tail) = inner.last_entry(last)?;
+        // Two words say where the journal ends: a flipped bit in either must not be built upon.
+        if tail != inner.tail() {
+            return Err(inner.control.contradicted());
+        }
         Ok(Self {
             inner,
             number: inner.transactions.fetch_add(1, Ordering::Relaxed) + 1,
@@ -221,6 +266,7 @@ impl<'j> Transaction<'j> {
             defines: false,
             work: false,
             committed: false,
+            removed: Vec::new(),
             written: 0,
         })
     }
@@ -259,6 +305,10 @@ impl<'j> Transaction<'j> {
     #[inline]
     pub fn append(&mut self, log: &Log, payload: &[u8], cause: EventId, ordinal: u16) -> Result<Appended> {
         log.check_exists()?;
+        if !log.is_of(&self.inner.control) {
+            let own = self.own_log(log)?;
+            return self.append(&own, payload, cause, ordinal);
+        }
         if self.defines && self.catalog().log_by_id(log.id()).is_none() {
             return Err(Code::LogNotFound.error(format!("log '{}' was removed by this batch", log.name())));
         }
@@ -277,6 +327,13 @@ impl<'j> Transaction<'j> {
             &[payload],
         )?;
         Ok(Appended { seqno, id })
+    }
+
+    /// The handle of this journal for a log that another one of the same namespace handed out.
+    #[cold]
+    fn own_log(&mut self, log: &Log) -> Result<Log> {
+        let own = self.catalog().log_by_id(log.id()).filter(|own| own.name() == log.name()).cloned();
+        own.ok_or_else(|| Code::LogNotFound.error(format!("log '{}' is not one of this namespace", log.name())))
     }
 
     /// Stages a trigger of `function` by the record that `cause` names; returns the run's id.
@@ -329,6 +386,10 @@ impl<'j> Transaction<'j> {
     /// all records go, those staged in this batch included.
     pub fn trim(&mut self, log: &Log, before: u64) -> Result<()> {
         log.check_exists()?;
+        if !log.is_of(&self.inner.control) {
+            let own = self.own_log(log)?;
+            return self.trim(&own, before);
+        }
         if log.trim_to(self.number, before)? {
             let header = Header { kind: Kind::Trim as u8, subject: log.id(), seqno: before, ..Header::default() };
             self.stage(header, EventId::NONE, &[])?;
@@ -351,7 +412,7 @@ impl<'j> Transaction<'j> {
         }
         let id = self.catalog().next_id();
         let index = self.create_index(id, history)?;
-        let log = Log::new(id, name.clone(), history, index);
+        let log = Log::new(id, name.clone(), history, index, self.inner.control.clone());
         self.define(id, &Definition::Log { id, name: name.clone(), history })?;
         Arc::make_mut(self.catalog.as_mut().expect("just read")).insert_log(log.clone());
         Ok(log)
@@ -380,7 +441,7 @@ impl<'j> Transaction<'j> {
         let (inner, catalog) = (self.inner, Arc::make_mut(self.catalog.as_mut().expect("just read")));
         match index {
             Some(index) => catalog.insert_function(Function::new(id, name.clone(), attributes, index)),
-            None => catalog.apply(&definition, position, &*inner.medium, false)?,
+            None => catalog.apply(&definition, position, &inner.indexes(false))?,
         }
         Ok(catalog.function_by_id(id).expect("just defined").clone())
     }
@@ -429,8 +490,7 @@ impl<'j> Transaction<'j> {
     }
 
     /// Stages the note of how far the journal is durable.
-    pub(crate) fn mark(&mut self) -> Result<()> {
-        let durable = self.inner.control.upkeep.durable.load(Ordering::Acquire);
+    pub(crate) fn mark(&mut self, durable: u64) -> Result<()> {
         self.stage(Header { kind: Kind::Mark as u8, seqno: durable, ..Header::default() }, EventId::NONE, &[])?;
         Ok(())
     }
@@ -442,7 +502,7 @@ impl<'j> Transaction<'j> {
 
     fn create_index(&self, id: u32, history: u64) -> Result<Index> {
         let name = crate::store::index::name(id);
-        Index::create(&*self.inner.medium, id, history).map_err(|error| {
+        self.inner.create_index(id, history).map_err(|error| {
             // What it got of a full disk is given back.
             let _ = self.inner.medium.remove(&name);
             io_error(name, &error)
@@ -455,9 +515,10 @@ impl<'j> Transaction<'j> {
         self.stage(header, EventId::NONE, &[&definition.encode()])?;
         self.last_define = self.open.expect("a definition was staged");
         if matches!(definition, Definition::RemoveLog { .. } | Definition::RemoveFunction { .. }) {
+            self.removed.push(id);
             let inner = self.inner;
             let catalog = Arc::make_mut(self.catalog.get_or_insert_with(|| inner.cached_catalog()));
-            catalog.apply(definition, self.last_define, &*inner.medium, false)?;
+            catalog.apply(definition, self.last_define, &inner.indexes(false))?;
         }
         Ok(())
     }
@@ -632,12 +693,12 @@ impl<'j> Transaction<'j> {
         Ok(())
     }
 
-    /// Commits the batch. Returns where it starts and ends, and whether a host may have something to do.
+    /// Commits the batch.
     #[inline]
-    fn finish(mut self) -> Result<(u64, u64, bool)> {
+    fn finish(mut self) -> Result<Finished> {
         let Some(last) = self.open else {
             self.committed = true;
-            return Ok((self.tail, self.tail, false)); // Nothing was staged.
+            return Ok(Finished { start: self.tail, end: self.tail, work: false, removed: Vec::new() });
         };
         self.seal(FLAG_LAST)?;
         let inner = self.inner;
@@ -659,7 +720,8 @@ impl<'j> Transaction<'j> {
         writer.applied.store(self.at, Ordering::Relaxed);
         writer.intent.store(0, Ordering::Relaxed);
         inner.publish(self.at);
-        Ok((self.start, self.at, self.work))
+        let removed = std::mem::take(&mut self.removed);
+        Ok(Finished { start: self.start, end: self.at, work: self.work, removed })
     }
 
     /// The disk did not take the batch: what it has of it is cleared, now or before anything else is done.
@@ -684,6 +746,12 @@ impl Drop for Transaction<'_> {
         }
         // The closure failed or panicked: nothing of the batch may be taken for an entry.
         let inner = self.inner;
+        if let Some(catalog) = self.catalog.take().filter(|_| self.defines) {
+            // Nor may a handle be used that it gave out: the next log gets the same id.
+            for id in catalog.mark_removed(&inner.cached_catalog()) {
+                let _ = inner.medium.remove(&crate::store::index::name(id));
+            }
+        }
         if self.staging.is_some() {
             inner.control.writer.intent.store(0, Ordering::Relaxed); // None of it was written.
             return;
@@ -698,6 +766,24 @@ impl Drop for Transaction<'_> {
 }
 
 impl Inner {
+    /// The entry that ends the journal, and where it ends.
+    #[inline]
+    pub(crate) fn last_entry(&self, last: u64) -> Result<(Header, u64)> {
+        let segments = &self.segments;
+        let offset = segments.offset(last);
+        if !last.is_multiple_of(ALIGN_BYTES)
+            || !(HEADER_BYTES..=segments.bytes() - HEADER_BYTES).contains(&offset)
+            || last >= self.control.upkeep.ready.load(Ordering::Acquire)
+        {
+            return Err(self.control.contradicted());
+        }
+        let header = segments.header(last)?;
+        if !header.is_plausible(segments.room(last)) || !header.is_last() {
+            return Err(self.control.contradicted());
+        }
+        Ok((header, last + header.span()))
+    }
+
     /// Clears what the disk has of a batch that it refused, up to `end`. The caller has the lock.
     pub(crate) fn clear_refused(&self, end: u64) -> Result<()> {
         let writer = &self.control.writer;
@@ -725,8 +811,6 @@ impl Inner {
 
     /// Lets readers see everything before `tail`.
     pub(crate) fn publish(&self, tail: u64) {
-        let published = &self.control.published;
-        published.tail.store(tail, Ordering::Release);
-        published.commits.store(published.commits.load(Ordering::Relaxed).wrapping_add(1), Ordering::Release);
+        self.control.published.tail.store(tail, Ordering::Release);
     }
 }

@@ -1,6 +1,6 @@
 //! Durability: group commit. Whoever finds no flush under way makes everything written so far durable, for all who wait.
 
-use super::lock::{sleep, wake};
+use super::waiters::Waiters;
 use crate::{
     entry::Position,
     journal::Inner,
@@ -10,7 +10,7 @@ use crate::{
 use millrace_wire::{Code, Result};
 use std::{
     sync::{
-        Mutex, TryLockError,
+        Mutex, MutexGuard, TryLockError,
         atomic::{AtomicU32, Ordering},
     },
     time::Duration,
@@ -29,15 +29,23 @@ const END_BYTES: u64 = 64 << 10;
 pub(crate) struct Flusher {
     /// Held by the one who flushes, and by whoever must not see a flush meanwhile.
     pub leader: Mutex<()>,
-    /// Counts flushes; followers sleep on it.
+    /// Counts flushes.
     rounds: AtomicU32,
-    followers: AtomicU32,
+    /// Those who wait for the flush of another.
+    followers: Waiters,
 }
 
 impl Inner {
     /// Returns when everything before `upto` is on disk.
     pub(crate) fn sync(&self, upto: Position) -> Result<()> {
         let durable = &self.control.upkeep.durable;
+        if upto.0 > self.tail() {
+            drop(self.lock()?); // Shows what a dead process committed, or waits for who is about to.
+            let tail = self.tail();
+            if upto.0 > tail {
+                return Err(Code::AboveTail.error(format!("the journal ends at {}, before {upto}", Position(tail))));
+            }
+        }
         loop {
             if durable.load(Ordering::Acquire) >= upto.0 {
                 return Ok(());
@@ -55,15 +63,11 @@ impl Inner {
                 Err(TryLockError::WouldBlock) => None,
             };
             if let Some(guard) = leading {
-                let result = self.flush_once(upto);
-                drop(guard);
-                self.end_round();
-                result?;
-                self.mark_large_flush();
+                self.lead(guard, upto)?;
             } else {
-                self.flusher.followers.store(1, Ordering::SeqCst);
+                let announced = self.flusher.followers.announce();
                 if self.flusher.rounds.load(Ordering::SeqCst) == round {
-                    sleep(&self.flusher.rounds, round, FOLLOW);
+                    self.flusher.followers.sleep(announced, FOLLOW);
                 }
             }
         }
@@ -79,7 +83,13 @@ impl Inner {
     fn mark_if_due(&self, bytes: u64) {
         if self.is_mark_due(bytes) {
             // A mark that finds no room is missed by nobody but whoever looks for damage; the next flush tries again.
-            let _ = self.commit(|transaction| if self.is_mark_due(bytes) { transaction.mark() } else { Ok(()) });
+            let _ = self.commit(|transaction| {
+                if self.is_mark_due(bytes) {
+                    transaction.mark(self.control.upkeep.durable.load(Ordering::Acquire))
+                } else {
+                    Ok(())
+                }
+            });
         }
     }
 
@@ -88,19 +98,33 @@ impl Inner {
         upkeep.durable.load(Ordering::Acquire).saturating_sub(upkeep.marked.load(Ordering::Relaxed)) >= bytes
     }
 
-    /// What one flush wrote may be much: then its mark gets a flush of its own, which is cheap beside the one before.
-    fn mark_large_flush(&self) {
-        if self.is_mark_due(2 * self.mark_bytes()) {
-            self.mark_if_due(self.mark_bytes());
-            // Once, however much is appended meanwhile; who leads instead of us looks after it.
-            if let Ok(guard) = self.flusher.leader.try_lock() {
-                let tail = self.control.published.tail.load(Ordering::Acquire);
-                // What was asked for is durable. A failure closes the journal, which the next one hears.
-                let _ = self.flush_once(Position(tail));
+    /// Flushes everything committed, for all who wait. What one flush writes may be much: then it is not durable for anybody
+    /// before a mark that says so is, by a second flush, which is cheap beside the first.
+    fn lead(&self, guard: MutexGuard<'_, ()>, upto: Position) -> Result<()> {
+        let flushed = self.flush_once(upto);
+        let unmarked = |target: u64| target.saturating_sub(self.control.upkeep.attested.load(Ordering::Acquire));
+        let result = match flushed {
+            Ok(Some(target)) if unmarked(target) >= 2 * self.mark_bytes() => {
+                drop(guard); // A commit may need room, and whoever makes room may be waiting for the end of a flush.
+                let marked = self.commit(|transaction| transaction.mark(target));
+                let guard = self.flusher.leader.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+                let result = match marked {
+                    Ok(marked) => self.flush_to(target, marked.end.0),
+                    Err(_) => Ok(target), // No room for the mark: it is missed by nobody but who looks for damage.
+                };
                 drop(guard);
-                self.end_round();
+                result.map(Some)
             }
+            flushed => {
+                drop(guard);
+                flushed
+            }
+        };
+        if let Ok(Some(target)) = result {
+            self.control.raise_durable(target);
         }
+        self.end_round();
+        result.map(drop)
     }
 
     /// Leaves a mark before a clean end, unless so little happened that it is not worth its flush.
@@ -115,33 +139,42 @@ impl Inner {
     /// Lets followers look; only after the lead was given up, or they would find it still taken.
     fn end_round(&self) {
         self.flusher.rounds.fetch_add(1, Ordering::SeqCst);
-        if self.flusher.followers.swap(0, Ordering::SeqCst) != 0 {
-            wake(&self.flusher.rounds, i32::MAX);
+        self.flusher.followers.wake();
+    }
+
+    /// Flushes everything committed; the caller leads. Returns up to where, if that is news.
+    fn flush_once(&self, upto: Position) -> Result<Option<u64>> {
+        let upkeep = &self.control.upkeep;
+        if upkeep.durable.load(Ordering::Acquire) >= upto.0 {
+            return Ok(None);
+        }
+        self.flushed_lately.store(true, Ordering::Relaxed);
+        let target = self.tail();
+        let from = upkeep.durable.load(Ordering::Relaxed).max(upkeep.first.load(Ordering::Acquire));
+        match self.flush_to(from, target) {
+            // Retention dropped a segment that had not been mapped here; all of it is durable.
+            Err(error) if error.code() != Code::FlushFailed && from < upkeep.first.load(Ordering::Acquire) => Ok(None),
+            result => result.map(Some),
         }
     }
 
-    /// Flushes everything committed; the caller leads.
-    fn flush_once(&self, upto: Position) -> Result<()> {
+    /// Flushes from one position to another, and notes which mark is durable with it.
+    fn flush_to(&self, from: u64, target: u64) -> Result<u64> {
         let upkeep = &self.control.upkeep;
-        if upkeep.durable.load(Ordering::Acquire) >= upto.0 {
-            return Ok(());
-        }
-        self.flushed_lately.store(true, Ordering::Relaxed);
-        let target = self.control.published.tail.load(Ordering::Acquire);
-        let from = upkeep.durable.load(Ordering::Relaxed).max(upkeep.first.load(Ordering::Acquire));
-        let result = self.segments.flush(from, target);
-        match &result {
-            Ok(()) => self.control.raise_durable(target),
-            // Retention dropped a segment that had not been mapped here; all of it is durable.
-            Err(error) if error.code() != Code::FlushFailed => {
-                let first = upkeep.first.load(Ordering::Acquire);
-                if from < first {
-                    return Ok(());
-                }
+        // In this order: the end is noted before what the mark says.
+        let marked = upkeep.marked.load(Ordering::Acquire);
+        let mark_end = upkeep.mark_end.load(Ordering::Acquire);
+        self.segments.flush(from, target).inspect_err(|error| {
+            if error.code() == Code::FlushFailed {
+                self.close_after_failed_flush();
             }
-            Err(_) => self.close_after_failed_flush(),
+        })?;
+        // Another flush may have failed meanwhile, of the same pages perhaps: then this one proves nothing.
+        self.control.check_health()?;
+        if mark_end <= target {
+            upkeep.attested.fetch_max(marked, Ordering::AcqRel);
         }
-        result
+        Ok(target)
     }
 
     /// Flushes made by others than [`Inner::sync`], of room and of names, count like those of entries: the same pages may

@@ -8,11 +8,15 @@
 //!
 //! Lock order: `lock` before `prepare_lock`.
 
-use crate::medium::{Medium, SLOT_MAX, Slot};
+use crate::{
+    medium::{Medium, SLOT_MAX, Slot},
+    store::control::Control,
+};
+use millrace_wire::Code;
 use std::{
     ptr,
     sync::atomic::{AtomicU32, Ordering},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 const WAITING: u32 = 1 << 31;
@@ -22,6 +26,9 @@ const _: () = assert!(SLOT_MAX < 1 << SLOT_BITS);
 const SPINS_MAX: u32 = 200;
 /// How long a waiter sleeps before it looks whether the owner lives.
 const SLEEP: Duration = Duration::from_millis(3);
+
+/// Whoever waits for longer says who has the lock.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// How the lock was had.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,6 +45,7 @@ pub(crate) struct Lock<'a> {
     pub medium: &'a dyn Medium,
     /// This process's [`mark`].
     pub mark: u32,
+    pub control: &'a Control,
 }
 
 /// The mark of the process that was the `attachment`-th to get a slot; repeats after eight million.
@@ -45,10 +53,21 @@ pub(crate) fn mark(slot: Slot, attachment: u64) -> u32 {
     slot | (attachment as u32) << SLOT_BITS & !WAITING
 }
 
+/// The slot in a mark.
+fn slot(mark: u32) -> Slot {
+    mark & ((1 << SLOT_BITS) - 1)
+}
+
 impl Lock<'_> {
     #[inline]
     pub fn acquire(&self) -> Acquired {
-        if self.try_acquire(self.mark) { Acquired::Free } else { self.acquire_slowly() }
+        self.acquire_within(None).expect("without a bound it waits until it has the lock")
+    }
+
+    /// Takes the lock; `None` if somebody who lives has had it for as long as `patience`, which is unbounded if absent.
+    #[inline]
+    pub fn acquire_within(&self, patience: Option<Duration>) -> Option<Acquired> {
+        if self.try_acquire(self.mark) { Some(Acquired::Free) } else { self.acquire_slowly(patience) }
     }
 
     #[inline]
@@ -57,17 +76,26 @@ impl Lock<'_> {
     }
 
     #[cold]
-    fn acquire_slowly(&self) -> Acquired {
+    fn acquire_slowly(&self, patience: Option<Duration>) -> Option<Acquired> {
         for _ in 0..SPINS_MAX {
             if self.word.load(Ordering::Relaxed) == 0 && self.try_acquire(self.mark) {
-                return Acquired::Free;
+                return Some(Acquired::Free);
             }
             std::hint::spin_loop();
         }
+        let (since, mut is_told) = (Instant::now(), false);
         loop {
+            let waited = since.elapsed();
+            if patience.is_some_and(|patience| waited >= patience) {
+                return None;
+            }
+            if !is_told && waited >= PATIENCE {
+                is_told = true;
+                self.tell();
+            }
             // Once one has slept, others may be asleep too: keep the bit, at worst for one idle wake-up.
             if self.try_acquire(self.mark | WAITING) {
-                return Acquired::Free;
+                return Some(Acquired::Free);
             }
             let seen = self.word.load(Ordering::Relaxed);
             if seen == 0 {
@@ -80,8 +108,26 @@ impl Lock<'_> {
             }
             sleep(self.word, marked, SLEEP);
             if self.take_from_dead(marked) {
-                return Acquired::FromDead;
+                return Some(Acquired::FromDead);
             }
+        }
+    }
+
+    /// The slot of whoever has the lock now.
+    pub fn owner(&self) -> Option<Slot> {
+        let owner = slot(self.word.load(Ordering::Relaxed));
+        (owner != 0).then_some(owner)
+    }
+
+    /// Says on stderr who has the lock: a process that was stopped with it stops everybody who appends.
+    fn tell(&self) {
+        if let Some(slot) = self.owner() {
+            let pid = self.control.owner(slot);
+            let command = self.medium.command(pid).unwrap_or_else(|| "its command is not known".into());
+            eprintln!(
+                "{}",
+                Code::LockHeld.error(format!("process {pid} ({command}) has held it for more than a second"))
+            );
         }
     }
 
@@ -95,8 +141,12 @@ impl Lock<'_> {
     /// Whether somebody died with the lock: nobody has the owner's slot, or this process has it now.
     pub fn has_dead_owner(&self) -> bool {
         let owner = self.word.load(Ordering::Relaxed) & !WAITING;
-        let slot = |mark: u32| mark & ((1 << SLOT_BITS) - 1);
         owner != 0 && owner != self.mark && (slot(owner) == slot(self.mark) || !self.medium.is_alive(slot(owner)))
+    }
+
+    /// Whether nobody has it.
+    pub fn is_free(&self) -> bool {
+        self.word.load(Ordering::Acquire) == 0
     }
 
     #[inline]
@@ -109,6 +159,10 @@ impl Lock<'_> {
 
 /// Sleeps in the kernel while the word is `expected`, at most for `timeout`.
 pub(crate) fn sleep(word: &AtomicU32, expected: u32, timeout: Duration) {
+    #[cfg(test)]
+    if super::waiters::schedule::sleep(word, expected) {
+        return;
+    }
     let timeout = libc::timespec { tv_sec: timeout.as_secs() as i64, tv_nsec: i64::from(timeout.subsec_nanos()) };
     // SAFETY: the word outlives the call and the timeout is valid; every outcome is answered by looking again.
     unsafe {
@@ -126,6 +180,10 @@ pub(crate) fn sleep(word: &AtomicU32, expected: u32, timeout: Duration) {
 
 /// Wakes at most `count` of those who sleep on the word.
 pub(crate) fn wake(word: &AtomicU32, count: i32) {
+    #[cfg(test)]
+    if super::waiters::schedule::wake(word) {
+        return;
+    }
     // SAFETY: the word outlives the call.
     unsafe {
         libc::syscall(

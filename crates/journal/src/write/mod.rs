@@ -7,4 +7,5 @@ pub(crate) mod flush;
 pub(crate) mod lock;
 pub(crate) mod prepare;
 pub(crate) mod retention;
-mod standing;
+pub(crate) mod standing;
+pub(crate) mod waiters;

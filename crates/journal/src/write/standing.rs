@@ -1,10 +1,26 @@
 //! Whether appends can go on: what the disk refuses, whether the directory is still where it was, and what the clock says.
 
-use crate::journal::Journal;
+use super::commit::CLOCK_AHEAD_MAX;
+use crate::journal::{Inner, Journal};
 use millrace_wire::{Code, Error, Hlc, Result};
 use std::{sync::atomic::Ordering, time::Duration};
 
+/// Who has the journal's lock at one moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Writer {
+    /// A thread of this process.
+    Own,
+    /// Another process. It holds this byte of the file `lock`.
+    Other(u32),
+}
+
 impl Journal {
+    /// Who has the journal's lock now, if anybody does: one load.
+    pub fn writer(&self) -> Option<Writer> {
+        let slot = self.inner().write_lock().owner()?;
+        Some(if slot == self.inner().slot { Writer::Own } else { Writer::Other(slot) })
+    }
+
     /// An error if the journal takes no writes any more.
     pub fn check_health(&self) -> Result<()> {
         self.inner().control.check_health()
@@ -43,9 +59,29 @@ impl Journal {
         newest.max(Hlc::from_wall_us(self.inner().medium.wall_us()))
     }
 
+    /// An error if the newest event lies so far ahead of the wall clock that one of the clocks was wrong: all that is appended
+    /// is dated after it.
+    pub fn check_clock(&self) -> Result<()> {
+        self.inner().check_clock()
+    }
+
     /// How far the newest event lies ahead of the wall clock: more than a moment means that the clock was set back.
     pub fn clock_lead(&self) -> Duration {
         let newest = Hlc::from_bits(self.inner().control.writer.hlc.load(Ordering::Relaxed));
         Duration::from_micros(newest.wall_us().saturating_sub(self.inner().medium.wall_us()))
+    }
+}
+
+impl Inner {
+    pub(crate) fn check_clock(&self) -> Result<()> {
+        let newest = Hlc::from_bits(self.control.writer.hlc.load(Ordering::Relaxed));
+        let ahead_us = newest.wall_us().saturating_sub(self.medium.wall_us());
+        if ahead_us > CLOCK_AHEAD_MAX.as_micros() as u64 {
+            let ahead_s = ahead_us / 1_000_000;
+            return Err(
+                Code::ClockDrift.error(format!("the newest event is dated {ahead_s} s ahead of this machine's clock"))
+            );
+        }
+        Ok(())
     }
 }

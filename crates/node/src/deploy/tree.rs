@@ -3,13 +3,16 @@
 use millrace_wire::{Code, Error, Result};
 use sha2::{Digest, Sha256};
 use std::{
+    collections::hash_map::DefaultHasher,
     fs::{self, File},
+    hash::{Hash as _, Hasher as _},
     io::{ErrorKind, Read, Write},
     os::unix::{
         ffi::OsStrExt,
-        fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt},
+        fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt},
     },
     path::{Path, PathBuf},
+    time::SystemTime,
 };
 
 /// Most files and directories of a function.
@@ -73,11 +76,95 @@ pub(super) fn store(source: &Path, store: &Path) -> Result<Stored> {
     let target = store.join(&hash);
     match fs::rename(&staged.0, &target) {
         Ok(()) => sync_dir(store)?,
-        // The same code is there, complete, because it came there by the same rename.
-        Err(_) if target.is_dir() => {}
+        // The same code is there, complete, because it came there by the same rename; unless somebody has changed it since.
+        Err(_) if target.is_dir() => match verify(&target, &hash, None) {
+            Ok(_) => touch(&target)?,
+            Err(_) => replace(&target, &staged.0)?,
+        },
         Err(e) => return Err(unwritable(&target, &e)),
     }
     Ok(Stored { hash, file })
+}
+
+/// Notes that the code was deployed now.
+fn touch(stored: &Path) -> Result<()> {
+    File::open(stored).and_then(|dir| dir.set_modified(SystemTime::now())).map_err(|e| unwritable(stored, &e))
+}
+
+/// Puts the fresh copy in the place of one that was changed.
+fn replace(target: &Path, fresh: &Path) -> Result<()> {
+    let aside = Staged(fresh.with_extension("changed"));
+    fs::rename(target, &aside.0).map_err(|e| unwritable(target, &e))?;
+    fs::rename(fresh, target).map_err(|e| unwritable(target, &e))?;
+    target.parent().map_or(Ok(()), sync_dir)
+}
+
+/// How stored code looks from outside: as long as that does not change, nobody has written to it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Sighting(u64);
+
+impl Sighting {
+    /// The kernel sets the time of a change; nobody else can.
+    fn of(stored: &Path) -> Result<Self> {
+        let (mut seen, mut open) = (DefaultHasher::new(), vec![stored.to_owned()]);
+        while let Some(dir) = open.pop() {
+            let mut names: Vec<PathBuf> = Vec::new();
+            for entry in fs::read_dir(&dir).map_err(|e| unreadable(&dir, &e))? {
+                names.push(entry.map_err(|e| unreadable(&dir, &e))?.path());
+            }
+            names.sort();
+            for path in names {
+                let meta = fs::symlink_metadata(&path).map_err(|e| unreadable(&path, &e))?;
+                (&path, meta.dev(), meta.ino(), meta.size(), meta.mode()).hash(&mut seen);
+                if meta.is_dir() {
+                    open.push(path);
+                } else {
+                    (meta.mtime(), meta.mtime_nsec(), meta.ctime(), meta.ctime_nsec()).hash(&mut seen);
+                }
+            }
+        }
+        Ok(Self(seen.finish()))
+    }
+}
+
+/// Checks that stored code has this hash, without reading it if it looks as it did before. What is never a part of a function
+/// is removed: it came there since.
+pub(super) fn verify(stored: &Path, hash: &str, before: Option<Sighting>) -> Result<Sighting> {
+    if !stored.is_dir() {
+        return Err(Code::CodeMissing.error(format!("deployed code '{}' is gone", stored.display())));
+    }
+    let mut sighting = Sighting::of(stored)?;
+    if before.as_ref() == Some(&sighting) {
+        return Ok(sighting);
+    }
+    if remove_skipped(stored)? {
+        sighting = Sighting::of(stored)?;
+    }
+    let found = self::hash(stored)?;
+    if found != hash {
+        return Err(Code::CodeMissing.error(format!(
+            "deployed code '{}' was changed since: it hashes to {found}; deploy the function again",
+            stored.display()
+        )));
+    }
+    Ok(sighting)
+}
+
+/// Removes what is skipped when code is stored; whether there was any.
+fn remove_skipped(dir: &Path) -> Result<bool> {
+    let mut found = false;
+    for entry in fs::read_dir(dir).map_err(|e| unreadable(dir, &e))? {
+        let entry = entry.map_err(|e| unreadable(dir, &e))?;
+        let (path, kind) = (entry.path(), entry.file_type().map_err(|e| unreadable(dir, &e))?);
+        if SKIPPED.iter().any(|skipped| entry.file_name() == *skipped) {
+            let removed = if kind.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
+            removed.map_err(|e| unwritable(&path, &e))?;
+            found = true;
+        } else if kind.is_dir() {
+            found |= remove_skipped(&path)?;
+        }
+    }
+    Ok(found)
 }
 
 /// A directory that is removed again unless it was renamed into place.
@@ -183,7 +270,7 @@ fn read(root: &Path, items: &[Item], target: Option<&Path>) -> Result<String> {
         hash.update((content.len() as u64).to_le_bytes());
         hash.update(&content);
         if let Some(to) = to {
-            let mode = if item.executable { 0o700 } else { 0o600 };
+            let mode = if item.executable { 0o500 } else { 0o400 };
             let mut options = File::options();
             let mut file =
                 options.write(true).create_new(true).mode(mode).open(&to).map_err(|e| unwritable(&to, &e))?;
@@ -204,7 +291,7 @@ fn check_size(path: &Path, bytes: u64) -> Result<()> {
     Ok(())
 }
 
-fn private_dir(path: &Path) -> Result<()> {
+pub(super) fn private_dir(path: &Path) -> Result<()> {
     fs::DirBuilder::new().mode(0o700).recursive(true).create(path).map_err(|e| unwritable(path, &e))
 }
 
@@ -273,7 +360,7 @@ mod tests {
         fs::set_permissions(dir.path().join("0/ab"), fs::Permissions::from_mode(0o755)).unwrap();
         hashes.push(store(&dir.path().join("0"), &into).unwrap().hash);
         let copy = into.join(hashes.last().unwrap()).join("ab");
-        assert_eq!(fs::metadata(copy).unwrap().permissions().mode() & 0o777, 0o700);
+        assert_eq!(fs::metadata(copy).unwrap().permissions().mode() & 0o777, 0o500);
         hashes.sort();
         hashes.dedup();
         assert_eq!(hashes.len(), 4);
@@ -304,5 +391,41 @@ mod tests {
         symlink(".", code.join("loop")).unwrap();
         assert_eq!(store(&code, &into).unwrap_err().code(), Code::CodeRefused);
         assert_eq!(fs::read_dir(&into).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn what_was_changed_since_is_seen_and_replaced_when_it_is_stored_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let (code, into) = (dir.path().join("code"), dir.path().join("store"));
+        write(code.join("main.py"), "x = 1");
+        write(code.join("lib/util.py"), "y = 2");
+        let stored = store(&code, &into).unwrap();
+        let kept = into.join(&stored.hash);
+        let seen = verify(&kept, &stored.hash, None).unwrap();
+        assert_eq!(verify(&kept, &stored.hash, Some(seen.clone())).unwrap(), seen);
+        // A cache that a program left there is none of it.
+        write(kept.join("lib/__pycache__/util.pyc"), "forged");
+        verify(&kept, &stored.hash, Some(seen.clone())).unwrap();
+        assert!(!kept.join("lib/__pycache__").exists());
+        let changes: [&dyn Fn(); 4] = [
+            &|| {
+                fs::remove_file(kept.join("main.py")).unwrap();
+                write(kept.join("main.py"), "x = 7");
+            },
+            &|| write(kept.join("json.py"), "shadows"),
+            &|| fs::remove_file(kept.join("lib/util.py")).unwrap(),
+            &|| symlink("../main.py", kept.join("lib/link.py")).unwrap(),
+        ];
+        for (n, change) in changes.iter().enumerate() {
+            let seen = verify(&kept, &stored.hash, None).unwrap();
+            change();
+            let error = verify(&kept, &stored.hash, Some(seen)).unwrap_err();
+            assert_eq!(error.code(), Code::CodeMissing, "{n}: {error}");
+            assert_eq!(store(&code, &into).unwrap(), stored);
+            verify(&kept, &stored.hash, None).unwrap();
+            assert_eq!(fs::read_dir(&into).unwrap().count(), 1, "{n}: something is left of the exchange");
+        }
+        fs::remove_dir_all(&kept).unwrap();
+        assert_eq!(verify(&kept, &stored.hash, None).unwrap_err().code(), Code::CodeMissing);
     }
 }

@@ -34,6 +34,10 @@ pub(crate) type Millis = u64;
 /// First pause of a function that could not be started; it doubles up to [`START_PAUSE_MAX_MS`].
 const START_PAUSE_MS: Millis = 1_000;
 const START_PAUSE_MAX_MS: Millis = 30_000;
+/// With so many batches in progress a function begins another only if it has none: each takes a thread, and functions whose
+/// runs are stuck must not take the last of them.
+const CROWDED: u32 = 768;
+const _: () = assert!(CROWDED as usize <= super::pool::THREADS_MAX / 4 * 3);
 
 /// What the engine must know of a function's definition.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,6 +56,8 @@ pub(crate) struct Policy {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Trigger {
     pub run: EventId,
+    /// The APPEND of that record, or of the dead letter whose record is run again.
+    pub cause: EventId,
     pub log: u32,
     pub seqno: u64,
     /// Where the record stands, if that is known.
@@ -88,6 +94,8 @@ pub(crate) struct Engine {
     monitors: HashMap<Name, Vec<u32>>,
     /// The function that was served last; the next claim begins behind it, so that none is starved.
     served: u32,
+    /// Batches in progress here, of all functions.
+    batches: u32,
     /// While the journal is read for the first time: the newest FIRED and attempt of runs whose TRIGGER has not been met,
     /// because it was carried forward past them. They leave with their DONE.
     ahead: HashMap<EventId, (EventId, (u32, u32), bool)>,
@@ -168,6 +176,7 @@ impl Engine {
         let before = self.monitor_bound(function, now);
         let lane = self.lanes.get_mut(&function)?;
         let runs = lane.claim(now, batch_max(function).max(1), before);
+        self.batches += 1;
         debug_assert!(!runs.is_empty());
         Some((function, runs))
     }
@@ -181,6 +190,9 @@ impl Engine {
 
     fn may_start(&self, function: u32, lane: &Lane, now: Millis) -> bool {
         let Some(run) = lane.startable(now) else { return false };
+        if self.batches >= CROWDED && lane.batches() > 0 {
+            return false;
+        }
         self.peers(function)
             .all(|peer| peer.running() == 0 && (peer.passed_over(now) || peer.head().is_none_or(|head| run < head)))
     }
@@ -250,6 +262,7 @@ impl Engine {
     pub fn ended(&mut self, function: u32) {
         if let Some(lane) = self.lanes.get_mut(&function) {
             lane.ended();
+            self.batches -= 1;
         }
     }
 

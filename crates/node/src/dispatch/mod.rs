@@ -48,6 +48,8 @@ use std::{
 const STATUS_INTERVAL: Duration = Duration::from_millis(100);
 /// How often retention is looked after.
 const MAINTAIN_INTERVAL: Duration = Duration::from_secs(1);
+/// How often what nobody needs any more of code and compiled modules is removed.
+const SWEEP_INTERVAL: Duration = Duration::from_secs(600);
 
 /// Who hears of runs as they end. It is called on the thread that ran them, so it must be quick.
 pub type Observer = Arc<dyn Fn(&HostEvent<'_>) + Send + Sync>;
@@ -205,6 +207,7 @@ impl Shared {
     fn keep(&self) {
         // Early: a host that is killed again and again has to reclaim as well, or its journal grows without end.
         let mut maintain_at = Instant::now() + STATUS_INTERVAL;
+        let mut sweep_at = maintain_at;
         while !self.stopping() {
             if !self.changed.load(Ordering::Acquire) {
                 thread::park_timeout(MAINTAIN_INTERVAL);
@@ -223,9 +226,19 @@ impl Shared {
                     return self.fail(error);
                 }
             }
+            if Instant::now() >= sweep_at {
+                sweep_at = Instant::now() + SWEEP_INTERVAL;
+                // What could not be removed now is removed later.
+                let _ = self.sweep();
+            }
             thread::sleep(STATUS_INTERVAL);
         }
         self.write_status();
+    }
+
+    /// Removes code and compiled modules that nobody needs any more.
+    fn sweep(&self) -> Result<()> {
+        crate::deploy::sweep(&self.namespace, starter::CACHE, || self.state().codes())
     }
 
     fn write_status(&self) {

@@ -17,7 +17,7 @@ const STAND_BY: Duration = Duration::from_millis(100);
 /// How long anybody sleeps at most. Every wait also has a waker; this only bounds the cost of a mistake.
 const SLEEP_MAX: Duration = Duration::from_secs(1);
 /// Most threads; functions have concurrency for fewer long before.
-const THREADS_MAX: usize = 1024;
+pub(super) const THREADS_MAX: usize = 1024;
 
 #[derive(Default)]
 pub(super) struct Pool {

@@ -4,7 +4,6 @@ use super::{
     HostEvent, Shared,
     engine::Verdict,
     stage::{Effects, Stage, Target},
-    starter::is_start_failure,
     state::{State, is_transient},
     worker::{Batch, Fired},
 };
@@ -50,6 +49,8 @@ impl Ended {
 pub(super) enum Fate {
     Well,
     Failed(Error),
+    /// The function could not be started.
+    CannotStart(Error),
     /// Trying again cannot help.
     Hopeless(Error),
     /// The journal did not take an append of a streamed run.
@@ -230,7 +231,7 @@ impl Settling<'_, '_> {
                     self.batch.broken.set(self.serial());
                     self.release(&ended);
                 }
-                Fate::Failed(error) if is_start_failure(&error) => self.start_failed(&ended, error),
+                Fate::CannotStart(error) => self.start_failed(&ended, error),
                 Fate::Failed(error) => publications.extend(self.failed(ended, error)),
                 Fate::Refused(error) => self.refused(Publication { ended, dead: None }, &error),
             }

@@ -11,7 +11,7 @@
 
 use super::streamed::Unrecorded;
 use crate::door::access::check_public;
-use millrace_journal::{Catalog, Journal, Log, Position};
+use millrace_journal::{Catalog, Journal, Kind, Log, Position};
 use millrace_runtime::HostCalls;
 use millrace_wire::{Address, Code, LogName, Result};
 use std::{
@@ -34,6 +34,8 @@ pub(super) enum ReadKind {
     Latest,
     /// There was no such record yet.
     Absent,
+    /// The record was not to be had any more.
+    Gone,
 }
 
 impl ReadKind {
@@ -42,6 +44,7 @@ impl ReadKind {
             ReadKind::Record => &[],
             ReadKind::Latest => &[1],
             ReadKind::Absent => &[2],
+            ReadKind::Gone => &[3],
         }
     }
 }
@@ -118,6 +121,8 @@ pub(super) struct Stage<'a> {
     effects: Vec<Effects>,
     /// By log: what was newest at the snapshot, once asked for.
     bases: HashMap<u32, u64>,
+    /// By log: where records stand that have left its index since the snapshot, once looked for.
+    passed: HashMap<u32, HashMap<u64, Position>>,
     /// By log: the appends visible so far, as (run, index).
     visible: HashMap<u32, Vec<(usize, usize)>>,
 }
@@ -130,6 +135,7 @@ impl<'a> Stage<'a> {
             snapshot,
             effects: std::iter::repeat_with(Effects::default).take(runs).collect(),
             bases: HashMap::new(),
+            passed: HashMap::new(),
             visible: HashMap::new(),
         })
     }
@@ -215,10 +221,10 @@ impl<'a> Stage<'a> {
         }
         let (base, visible) = self.extent(run, &log)?;
         if seqno <= base {
-            let mut payload = Vec::new();
-            self.journal.get_before(&log, seqno, self.snapshot, &mut payload)?;
-            self.note(run, &log, seqno, ReadKind::Record)?;
-            return Ok(payload);
+            let read = self.read(&log, seqno, base);
+            let kind = if read.is_ok() { ReadKind::Record } else { ReadKind::Gone };
+            self.note(run, &log, seqno, kind)?;
+            return read;
         }
         if seqno > base + visible {
             self.note(run, &log, seqno, ReadKind::Absent)?;
@@ -230,6 +236,57 @@ impl<'a> Stage<'a> {
             self.note(run, &log, seqno, ReadKind::Record)?;
         }
         Ok(self.effects[of].appends[index].payload.clone())
+    }
+
+    /// A record that was there at the snapshot: also one that has left the log's history since, as long as its bytes are kept.
+    fn read(&mut self, log: &Log, seqno: u64, base: u64) -> Result<Vec<u8>> {
+        let mut payload = Vec::new();
+        let error = match self.journal.get_before(log, seqno, self.snapshot, &mut payload) {
+            Ok(_) => return Ok(payload),
+            Err(error) => error,
+        };
+        // The log was trimmed meanwhile if it has less than its history.
+        let trimmed = log.earliest() > log.latest().saturating_sub(log.history()) + 1;
+        if error.code() != Code::BelowHistory || trimmed || seqno + log.history() <= base {
+            return Err(error);
+        }
+        let position = self.journal.position(log, seqno);
+        self.entry(log, seqno, position)
+            .or_else(|| {
+                let position = *self.passed_records(log, base)?.get(&seqno)?;
+                self.entry(log, seqno, position)
+            })
+            .ok_or(error)
+    }
+
+    /// The record, if it stands there.
+    fn entry(&self, log: &Log, seqno: u64, position: Position) -> Option<Vec<u8>> {
+        let entry = self.journal.entry_at(position).ok()?;
+        let found = (entry.kind, entry.subject, entry.seqno) == (Kind::Append, log.id(), seqno);
+        (found && entry.written < self.snapshot).then_some(entry.payload)
+    }
+
+    /// Where the records of a log stand that it had at the snapshot, found by reading the journal up to there: only that knows
+    /// where they are once the log's index has passed them.
+    fn passed_records(&mut self, log: &Log, base: u64) -> Option<&HashMap<u64, Position>> {
+        if !self.passed.contains_key(&log.id()) {
+            let (mut scan, mut found) = (self.journal.scan(Position::default()), HashMap::new());
+            while scan.position() < self.snapshot {
+                match scan.next() {
+                    Ok(Some(entry)) => {
+                        let kept = entry.seqno + log.history() > base && entry.seqno <= base;
+                        if entry.kind == Kind::Append && entry.subject == log.id() && kept {
+                            found.insert(entry.seqno, entry.position);
+                        }
+                    }
+                    Ok(None) => break,
+                    Err(error) if error.code() == Code::EntryDamaged => {}
+                    Err(_) => return None,
+                }
+            }
+            self.passed.insert(log.id(), found);
+        }
+        self.passed.get(&log.id())
     }
 
     fn latest(&mut self, run: usize, name: &str) -> Result<u64> {

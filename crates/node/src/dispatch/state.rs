@@ -16,7 +16,11 @@ use crate::{
 use millrace_journal::{Kind, Position, Scan};
 use millrace_runtime::Executor;
 use millrace_wire::{Code, Error, EventId, Name, Result};
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::{Arc, Weak},
+    time::Duration,
+};
 
 /// Most runs in one batch.
 const BATCH_MAX: usize = 64;
@@ -32,6 +36,8 @@ pub(super) fn is_transient(error: &Error) -> bool {
 pub(super) struct State {
     pub engine: Engine,
     pub runners: HashMap<u32, Runner>,
+    /// Every starter that somebody may still use.
+    starters: Vec<Weak<Starter>>,
     /// What streamed runs that are pending have been told.
     pub recorded: Recorded,
     /// Why no function is run any more.
@@ -61,6 +67,7 @@ impl State {
         let mut state = Self {
             engine: Engine::default(),
             runners: HashMap::new(),
+            starters: Vec::new(),
             recorded: Recorded::default(),
             failure: None,
             halted: false,
@@ -109,7 +116,8 @@ impl State {
                 Kind::Trigger => {
                     let (log, seqno) = triggering_record(&entry.payload).unwrap_or_default();
                     let record = (self.append.0 == entry.cause).then_some(self.append.1);
-                    self.engine.triggered(entry.subject, Trigger { run: entry.id, log, seqno, record });
+                    let (run, cause) = (entry.id, entry.cause);
+                    self.engine.triggered(entry.subject, Trigger { run, cause, log, seqno, record });
                 }
                 Kind::Fired => {
                     let attempt = u32::try_from(entry.seqno).unwrap_or(u32::MAX);
@@ -173,9 +181,17 @@ impl State {
             backoff_max: BACKOFF_MAX,
         };
         let starter = Arc::new(Starter::new(namespace.dir(), definition.clone()));
+        self.starters.retain(|starter| starter.strong_count() > 0);
+        self.starters.push(Arc::downgrade(&starter));
         let runner = Runner { name: spec.name.clone(), starter, idle: Vec::new(), pace: Pace::of(definition) };
         self.runners.insert(function, runner);
         self.engine.define(function, Some(policy));
+    }
+
+    /// The code that runs, also if it was replaced since.
+    pub fn codes(&self) -> BTreeSet<String> {
+        let starters = self.starters.iter().filter_map(Weak::upgrade);
+        starters.map(|starter| starter.definition().code.clone()).collect()
     }
 
     /// What the functions are doing, for other processes to see.

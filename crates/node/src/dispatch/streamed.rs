@@ -146,6 +146,7 @@ impl<'a> StreamedCalls<'a> {
             (Some(Stop::Refused(error)), _) => Fate::Refused(error),
             (Some(Stop::Superseded), _) | (None, Outcome::NotStarted) => Fate::Unused,
             (None, Outcome::Failed(error)) => Fate::Failed(error),
+            (None, Outcome::CannotStart(error)) => Fate::CannotStart(error),
             (None, Outcome::Done) => match self.recorded.get(self.made) {
                 None => Fate::Well,
                 Some(missed) => Fate::Hopeless(Code::ReplayDiverged.error(format!(

@@ -447,6 +447,261 @@ fn lost_runs_that_cannot_be_given_up_yet_are_tried_again() {
     namespace.wait_idle(Duration::ZERO).unwrap();
 }
 
+/// An executor whose runs do what the test says.
+struct Scripted<F>(F);
+
+impl<F> millrace_runtime::Executor for Scripted<F>
+where
+    F: FnMut(&mut [millrace_runtime::Call<'_>], &mut dyn millrace_runtime::Progress) + Send,
+{
+    fn run(&mut self, batch: &mut [millrace_runtime::Call<'_>], progress: &mut dyn millrace_runtime::Progress) {
+        (self.0)(batch, progress);
+    }
+}
+
+fn completion(outcome: millrace_runtime::Outcome) -> millrace_runtime::Completion {
+    millrace_runtime::Completion { outcome, output: Vec::new(), elapsed: Duration::ZERO }
+}
+
+/// A dispatcher without threads that knows of so many records, whose function `f` runs many of them in a batch.
+fn unthreaded(namespace: &Namespace, records: u64) -> (Arc<Shared>, u32) {
+    for n in 1..=records {
+        namespace.append("in", n.to_string().as_bytes(), AppendOptions::default()).unwrap();
+    }
+    let shared = Shared::new(namespace.clone(), None).unwrap();
+    shared.state().recover(namespace).unwrap();
+    let function = namespace.journal().catalog().unwrap().function("f").unwrap().id();
+    for _ in 0..20 {
+        shared.state().runners.get_mut(&function).unwrap().pace.note(Duration::ZERO);
+    }
+    (shared, function)
+}
+
+/// Does what an executor does while a run takes long, until `enough`.
+fn take_long(progress: &mut dyn millrace_runtime::Progress, mut enough: impl FnMut(millrace_runtime::Rest) -> bool) {
+    loop {
+        let at = progress.wake_at().expect("nobody wants to be woken while the run takes long");
+        thread::sleep(at.saturating_duration_since(Instant::now()));
+        if enough(progress.wake()) {
+            return;
+        }
+    }
+}
+
+#[test]
+fn what_a_run_leaves_is_published_although_the_next_of_its_batch_takes_long() {
+    let dir = tempfile::tempdir().unwrap();
+    let namespace = namespace(dir.path());
+    deploy(&namespace, "pass", |_| {});
+    let (shared, function) = unthreaded(&namespace, 2);
+    let seen = namespace.clone();
+    let script =
+        Scripted(move |batch: &mut [millrace_runtime::Call<'_>], progress: &mut dyn millrace_runtime::Progress| {
+            assert_eq!(batch.len(), 2);
+            for (n, call) in batch.iter_mut().enumerate() {
+                call.host.append("out", call.invocation.payload).unwrap();
+                if n == 1 {
+                    take_long(progress, |_| seen.latest("out").unwrap() == 1);
+                }
+                progress.ended(n, completion(millrace_runtime::Outcome::Done));
+            }
+        });
+    shared.state().runners.get_mut(&function).unwrap().idle.push(Box::new(script));
+    let (claim, _) = shared.claim(shared.now()).unwrap().unwrap();
+    shared.run(claim).unwrap();
+    assert_eq!(texts(&namespace), ["1", "2"]);
+}
+
+#[test]
+fn runs_behind_a_slow_one_are_left_to_others_and_their_attempts_do_not_count() {
+    let dir = tempfile::tempdir().unwrap();
+    let namespace = namespace(dir.path());
+    deploy(&namespace, "ctx.append('out', f'{record.text()} {ctx.attempt}')", |spec| {
+        (spec.ordered, spec.concurrency) = (false, 2)
+    });
+    let (shared, function) = unthreaded(&namespace, 4);
+    let others = shared.clone();
+    let script =
+        Scripted(move |batch: &mut [millrace_runtime::Call<'_>], progress: &mut dyn millrace_runtime::Progress| {
+            assert_eq!(batch.len(), 2);
+            take_long(progress, |rest| rest == millrace_runtime::Rest::Leave);
+            // Those are free for another worker while this one goes on.
+            while let Some((claim, _)) = others.claim(others.now()).unwrap() {
+                others.run(claim).unwrap();
+            }
+            batch[0].host.append("out", b"slow").unwrap();
+            progress.ended(0, completion(millrace_runtime::Outcome::Done));
+            progress.ended(1, completion(millrace_runtime::Outcome::NotStarted));
+        });
+    shared.state().runners.get_mut(&function).unwrap().idle.push(Box::new(script));
+    let (claim, _) = shared.claim(shared.now()).unwrap().unwrap();
+    shared.run(claim).unwrap();
+    let mut out = texts(&namespace);
+    out.sort();
+    assert_eq!(out, ["2 1", "3 1", "4 1", "slow"]);
+    namespace.wait_idle(Duration::ZERO).unwrap();
+}
+
+#[test]
+fn runs_of_a_serial_function_stay_behind_a_slow_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let namespace = namespace(dir.path());
+    deploy(&namespace, "pass", |_| {});
+    let (shared, function) = unthreaded(&namespace, 2);
+    let script =
+        Scripted(move |_: &mut [millrace_runtime::Call<'_>], progress: &mut dyn millrace_runtime::Progress| {
+            assert_eq!(progress.wake_at(), None);
+            for n in 0..2 {
+                progress.ended(n, completion(millrace_runtime::Outcome::Done));
+            }
+        });
+    shared.state().runners.get_mut(&function).unwrap().idle.push(Box::new(script));
+    let (claim, _) = shared.claim(shared.now()).unwrap().unwrap();
+    shared.run(claim).unwrap();
+    namespace.wait_idle(Duration::ZERO).unwrap();
+}
+
+#[test]
+fn a_claim_from_before_a_deployment_runs_the_code_that_was_deployed() {
+    let dir = tempfile::tempdir().unwrap();
+    let namespace = namespace(dir.path());
+    deploy(&namespace, "ctx.append('out', 'old')", |_| {});
+    let (shared, _) = unthreaded(&namespace, 1);
+    let (claim, _) = shared.claim(shared.now()).unwrap().unwrap();
+    deploy(&namespace, "ctx.append('out', 'new')", |_| {});
+    shared.run(claim).unwrap();
+    assert_eq!((texts(&namespace).len(), only_run(&namespace).attempts.len()), (0, 0), "old code ran");
+    let (claim, _) = shared.claim(shared.now()).unwrap().unwrap();
+    shared.run(claim).unwrap();
+    assert_eq!((texts(&namespace), only_run(&namespace).attempts.len()), (vec!["new".to_owned()], 1));
+}
+
+#[test]
+fn a_run_reads_short_logs_as_of_its_snapshot_and_what_it_misses_is_journaled() {
+    let dir = tempfile::tempdir().unwrap();
+    let namespace = namespace(dir.path());
+    deploy(&namespace, "pass", |_| {});
+    for (log, history) in [("one", 1), ("few", 3)] {
+        namespace.create_log(&log.parse().unwrap(), history).unwrap();
+        for n in 1..=7 {
+            namespace.append(log, format!("{log} {n}").as_bytes(), AppendOptions::default()).unwrap();
+        }
+    }
+    let (shared, function) = unthreaded(&namespace, 1);
+    let others = namespace.clone();
+    let script =
+        Scripted(move |batch: &mut [millrace_runtime::Call<'_>], progress: &mut dyn millrace_runtime::Progress| {
+            let host = &mut *batch[0].host;
+            assert_eq!(host.latest("one").unwrap(), 7);
+            for n in 8..=20 {
+                // At first the index still knows where the record stood, then it does not.
+                for log in ["one", "few"] {
+                    others.append(log, format!("{log} {n}").as_bytes(), AppendOptions::default()).unwrap();
+                }
+                assert_eq!(host.latest("one").unwrap(), 7);
+                assert_eq!(host.get("one", 7).unwrap(), b"one 7", "with {n}");
+                for seqno in 5..=7 {
+                    assert_eq!(host.get("few", seqno).unwrap(), format!("few {seqno}").as_bytes(), "with {n}");
+                }
+            }
+            assert_eq!(host.get("few", 4).unwrap_err().code(), millrace_wire::Code::BelowHistory, "it had left before");
+            assert_eq!(host.get("few", 8).unwrap_err().code(), millrace_wire::Code::AboveTail);
+            others.trim_log(&"one".parse().unwrap(), 21).unwrap();
+            assert_eq!(host.get("one", 7).unwrap_err().code(), millrace_wire::Code::BelowHistory, "trimmed");
+            progress.ended(0, completion(millrace_runtime::Outcome::Done));
+        });
+    shared.state().runners.get_mut(&function).unwrap().idle.push(Box::new(script));
+    let (claim, _) = shared.claim(shared.now()).unwrap().unwrap();
+    shared.run(claim).unwrap();
+    let (journal, mut reads) = (namespace.journal(), Vec::new());
+    let mut scan = journal.scan(millrace_journal::Position::default());
+    while let Some(entry) = scan.next().unwrap() {
+        if entry.kind == millrace_journal::Kind::Read {
+            reads.push((entry.seqno, entry.payload.clone()));
+        }
+    }
+    reads.sort();
+    let kinds: [(u64, &[u8]); 8] = [(4, &[3]), (5, &[]), (6, &[]), (7, &[]), (7, &[]), (7, &[1]), (7, &[3]), (8, &[2])];
+    assert_eq!(reads, kinds.map(|(seqno, kind)| (seqno, kind.to_vec())));
+}
+
+/// The directory of the only code that a namespace has stored.
+fn only_code(namespace: &Namespace) -> std::path::PathBuf {
+    let codes = crate::deploy::stored_codes(namespace.dir()).unwrap();
+    assert_eq!(codes.len(), 1);
+    namespace.dir().join("functions").join(&codes[0])
+}
+
+#[test]
+fn code_that_was_changed_in_the_namespace_does_not_run_until_it_is_deployed_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let namespace = namespace(dir.path());
+    let genuine = || deploy(&namespace, "ctx.append('out', 'genuine')", |_| {});
+    genuine();
+    let file = only_code(&namespace).join("f.py");
+    std::fs::remove_file(&file).unwrap();
+    std::fs::write(&file, "def run(record, ctx): ctx.append('out', 'forged')\n").unwrap();
+    namespace.append("in", b"x", AppendOptions::default()).unwrap();
+    let mut host = Dispatcher::start(namespace.clone(), None).unwrap();
+    let stopped = || host.status().function("f").map(|live| live.state.clone());
+    wait_until(
+        "the function is not started",
+        || matches!(stopped(), Some(crate::FunctionState::Stopped { error, .. }) if error.contains("MR3003")),
+    );
+    assert_eq!(texts(&namespace).len(), 0);
+    genuine();
+    namespace.wait_idle(LONG).unwrap();
+    assert_eq!(texts(&namespace), ["genuine"]);
+    host.stop(LONG).unwrap();
+}
+
+#[test]
+fn code_that_nothing_names_is_removed_after_a_day_and_what_runs_stays() {
+    let dir = tempfile::tempdir().unwrap();
+    let namespace = namespace(dir.path());
+    let store = namespace.dir().join("functions");
+    deploy(&namespace, "pass", |_| {});
+    let old = only_code(&namespace);
+    let shared = Shared::new(namespace.clone(), None).unwrap();
+    let in_use = shared.state().runners.values().next().unwrap().starter.clone();
+    deploy(&namespace, "return", |_| {});
+    let day = Duration::from_secs(24 * 60 * 60);
+    let age = |path: &std::path::Path, by: Duration| {
+        let before = std::time::SystemTime::now() - by;
+        std::fs::File::open(path).unwrap().set_modified(before).unwrap();
+    };
+    let codes = || crate::deploy::stored_codes(namespace.dir()).unwrap().len();
+    let unfinished = store.join(".incoming-1-1");
+    std::fs::create_dir(&unfinished).unwrap();
+    age(&unfinished, 2 * day);
+    let compiled = |name: &str, days: u32| {
+        std::fs::create_dir_all(namespace.dir().join("cache")).unwrap();
+        std::fs::write(namespace.dir().join("cache").join(name), "").unwrap();
+        age(&namespace.dir().join("cache").join(name), days * day);
+    };
+    compiled("used", 6);
+    compiled("unused", 8);
+    shared.sweep().unwrap();
+    assert_eq!(codes(), 2, "it is no day old");
+    assert!(!unfinished.exists());
+    let cached = std::fs::read_dir(namespace.dir().join("cache")).unwrap().map(|entry| entry.unwrap().file_name());
+    assert_eq!(cached.collect::<Vec<_>>(), ["used"]);
+    for code in crate::deploy::stored_codes(namespace.dir()).unwrap() {
+        age(&store.join(code), 2 * day);
+    }
+    shared.sweep().unwrap();
+    assert_eq!(codes(), 2, "a run may still use the old code");
+    shared.state().recover(&namespace).unwrap();
+    drop(in_use);
+    let lock = crate::deploy::StoreLock::shared(namespace.dir()).unwrap();
+    shared.sweep().unwrap();
+    assert_eq!(codes(), 2, "somebody deploys");
+    drop(lock);
+    shared.sweep().unwrap();
+    assert_eq!(codes(), 1);
+    assert!(!old.exists());
+}
+
 #[test]
 fn what_became_due_since_it_was_looked_for_is_not_slept_over() {
     let mut engine = engine::Engine::default();

@@ -11,7 +11,7 @@ use super::{
     streamed::StreamedCalls,
 };
 use millrace_journal::{Catalog, Kind, Position};
-use millrace_runtime::{Call, Completion, Executor, Invocation, Outcome};
+use millrace_runtime::{Call, Completion, Executor, Invocation, Outcome, Progress, Rest as Onward};
 use millrace_wire::{Code, Error, EventId, LogName, Name, Result};
 use std::{
     cell::{Cell, RefCell},
@@ -22,6 +22,8 @@ use std::{
 
 /// Results are published together, but none waits longer than this for a run behind it to end.
 const PUBLISH_DELAY: Duration = Duration::from_millis(1);
+/// How long a run may take before those behind it in its batch are left to others, if there may be others.
+const LEAVE_AFTER: Duration = Duration::from_millis(100);
 /// How long to wait before trying again after an error that may go away, such as a full disk.
 const PAUSE: Duration = Duration::from_millis(200);
 
@@ -146,7 +148,8 @@ impl Shared {
 
     /// Runs what was claimed, from starting the function if need be to publishing.
     pub fn run(&self, mut claim: Claim) -> Result<()> {
-        let executor = claim.executor.take().map_or_else(|| claim.starter.executor(), Ok);
+        let checked = claim.starter.check_code();
+        let executor = checked.and_then(|()| claim.executor.take().map_or_else(|| claim.starter.executor(), Ok));
         // What is journaled as an attempt is one: the time it takes to start a worker is not part of it.
         let ready = executor.and_then(|mut executor| executor.get_ready().map(|()| executor));
         let mut executor = match ready {
@@ -191,13 +194,17 @@ impl Shared {
         self.namespace.journal().wake(); // the leader sleeps by an older deadline
     }
 
-    /// Journals the claim: one FIRED for each run that nobody else has taken or ended meanwhile.
+    /// Journals the claim: one FIRED for each run that nobody else has taken or ended meanwhile. None if the function was
+    /// deployed anew since it was claimed: what is FIRED behind a definition runs as that says.
     fn fire(&self, claim: &Claim) -> Result<Option<Batch>> {
         let journal = self.namespace.journal();
         let mut state = self.state();
         let committed = journal.commit(|tx| {
             state.fold(tx.tail())?;
-            let ours = claim.runs.iter().filter(|c| state.engine.holds(claim.function, c.trigger.run, None));
+            let bindings = self.namespace.bindings_of(tx);
+            let is_current = bindings.definition(claim.function) == Some(claim.starter.definition());
+            let holds = |c: &&Claimed| is_current && state.engine.holds(claim.function, c.trigger.run, None);
+            let ours = claim.runs.iter().filter(holds);
             let fire = |c: &Claimed| Ok((*c, tx.fired(claim.function, c.trigger.run, c.attempt.into(), c.excused)?));
             let fired = ours.map(fire).collect::<Result<Vec<_>>>()?;
             Ok((fired, tx.catalog().clone()))
@@ -215,6 +222,9 @@ impl Shared {
         let (fired, catalog) = committed.value;
         for (claimed, fired) in &fired {
             state.engine.confirm(claim.function, claimed.trigger.run, *fired, now);
+        }
+        for claimed in &claim.runs {
+            state.engine.release(claim.function, claimed.trigger.run, None);
         }
         state.fold(committed.end)?;
         let told = |run| (state.recorded.has(run), state.engine.dead(claim.function, run));
@@ -245,7 +255,8 @@ impl Shared {
         }))
     }
 
-    /// The record that causes a run. It is found by its position, because its log may be shorter than the queue.
+    /// The record that causes a run. It is found by its position, because its log may be shorter than the queue; that of a dead
+    /// letter by the letter.
     fn record(&self, function: u32, catalog: &Catalog, claimed: &Claimed) -> Result<(LogName, Vec<u8>)> {
         let mut trigger = claimed.trigger;
         let (run, seqno) = (trigger.run, trigger.seqno);
@@ -267,8 +278,17 @@ impl Shared {
             }
         }
         let mut payload = Vec::new();
-        journal.get(log, seqno, &mut payload).map_err(|error| gone(error.to_string()))?;
-        Ok((log.name().clone(), payload))
+        let read = journal.get(log, seqno, &mut payload);
+        if read.as_ref().is_ok_and(|meta| meta.id == trigger.cause) {
+            return Ok((log.name().clone(), payload));
+        }
+        match self.namespace.record_of_letter(trigger.cause) {
+            Ok(Some(record)) => Ok(record),
+            Ok(None) => {
+                Err(gone(read.err().map_or_else(|| "another one has its place".into(), |error| error.to_string())))
+            }
+            Err(error) => Err(gone(error.to_string())),
+        }
     }
 
     /// Executes a batch and publishes it as it goes; returns how long its slowest run took.
@@ -304,21 +324,10 @@ impl Shared {
         });
         let mut calls: Vec<Call<'_>> =
             invocations.zip(&mut answers).map(|(invocation, host)| Call { invocation, host }).collect();
-        let mut ended: Vec<Ended> = Vec::with_capacity(ready);
-        let mut slowest = Duration::ZERO;
-        let mut first = Instant::now();
-        executor.run(&mut calls, &mut |index, completion| {
-            slowest = slowest.max(completion.elapsed);
-            if ended.is_empty() {
-                first = Instant::now();
-            }
-            ended.push(of_completion(stage, index, completion));
-            if first.elapsed() >= PUBLISH_DELAY {
-                self.settle(batch, stage, std::mem::take(&mut ended));
-            }
-        });
-        self.settle(batch, stage, ended);
-        slowest
+        let mut following = Following::new(self, batch, stage, ready);
+        executor.run(&mut calls, &mut following);
+        following.publish();
+        following.slowest
     }
 
     /// Has the executor run a batch of one streamed run.
@@ -329,7 +338,8 @@ impl Shared {
         if let (Ok((log, payload)), false) = (&run.record, calls.is_stopped()) {
             let (seqno, attempt) = (run.claimed.trigger.seqno, run.claimed.attempt);
             let invocation = Invocation { log, seqno, payload, run: run.claimed.trigger.run, attempt, streamed: true };
-            executor.run(&mut [Call { invocation, host: &mut calls }], &mut |_, ended| completion = ended);
+            let mut ended = |_: usize, ended: Completion| completion = ended;
+            executor.run(&mut [Call { invocation, host: &mut calls }], &mut ended);
         }
         let Completion { outcome, output, elapsed } = completion;
         let (fate, told) = calls.end(outcome);
@@ -356,6 +366,78 @@ impl Shared {
     }
 }
 
+/// Follows a batch of atomic runs while it is executed: publishes what has ended, and leaves to others what has to wait for
+/// long.
+struct Following<'a, 's> {
+    shared: &'a Shared,
+    batch: &'a Batch,
+    stage: &'a RefCell<Stage<'s>>,
+    /// How many runs the executor was given.
+    ready: usize,
+    /// What ended and is not published.
+    ended: Vec<Ended>,
+    /// Since when the first of it waits.
+    since: Option<Instant>,
+    /// The run in progress, and when it began.
+    current: usize,
+    began: Instant,
+    /// Whether the runs behind it were given back.
+    left: bool,
+    slowest: Duration,
+}
+
+impl<'a, 's> Following<'a, 's> {
+    fn new(shared: &'a Shared, batch: &'a Batch, stage: &'a RefCell<Stage<'s>>, ready: usize) -> Self {
+        let (ended, began) = (Vec::with_capacity(ready), Instant::now());
+        let (since, current, left, slowest) = (None, 0, false, Duration::ZERO);
+        Self { shared, batch, stage, ready, ended, since, current, began, left, slowest }
+    }
+
+    fn publish(&mut self) {
+        self.since = None;
+        self.shared.settle(self.batch, self.stage, std::mem::take(&mut self.ended));
+    }
+
+    /// Whether others may run what stands behind the run in progress.
+    fn may_leave(&self) -> bool {
+        let spec = &self.batch.starter.definition().spec;
+        !self.left && self.current + 1 < self.ready && !spec.serial() && spec.concurrency > 1
+    }
+
+    fn leave(&mut self) {
+        self.left = true;
+        let rest = (self.current + 1..self.ready).map(Ended::unused).collect();
+        self.shared.settle(self.batch, self.stage, rest);
+    }
+}
+
+impl Progress for Following<'_, '_> {
+    fn ended(&mut self, run: usize, completion: Completion) {
+        self.slowest = self.slowest.max(completion.elapsed);
+        self.ended.push(of_completion(self.stage, run, completion));
+        (self.current, self.began) = (run + 1, Instant::now());
+        let since = *self.since.get_or_insert(self.began);
+        if since.elapsed() >= PUBLISH_DELAY {
+            self.publish();
+        }
+    }
+
+    fn wake_at(&self) -> Option<Instant> {
+        let publish = self.since.map(|since| since + PUBLISH_DELAY);
+        publish.into_iter().chain(self.may_leave().then(|| self.began + LEAVE_AFTER)).min()
+    }
+
+    fn wake(&mut self) -> Onward {
+        if self.since.is_some_and(|since| since.elapsed() >= PUBLISH_DELAY) {
+            self.publish();
+        }
+        if self.may_leave() && self.began.elapsed() >= LEAVE_AFTER {
+            self.leave();
+        }
+        if self.left { Onward::Leave } else { Onward::Run }
+    }
+}
+
 /// How long it is to what becomes due after it was `looked` for last; that may have passed meanwhile.
 pub(super) fn due_in(engine: &Engine, looked: Millis, now: Millis) -> Option<Duration> {
     engine.next_deadline(looked).map(|at| Duration::from_millis(at.saturating_sub(now)))
@@ -366,6 +448,7 @@ fn of_completion(stage: &RefCell<Stage<'_>>, index: usize, completion: Completio
     let fate = match completion.outcome {
         Outcome::Done => Fate::Well,
         Outcome::Failed(error) => Fate::Failed(error),
+        Outcome::CannotStart(error) => Fate::CannotStart(error),
         Outcome::NotStarted => Fate::Unused,
     };
     if !matches!(fate, Fate::Well) {

@@ -1,7 +1,8 @@
 //! The access check: the one place that decides who may do what. Nothing that comes from outside acts without it.
 //!
 //! So far it knows one principal, the owner: whoever comes over the Unix socket as the namespace's owner (or root), or
-//! over a loopback address. Logs of the runtime (`_keys`, `_inbox/…`) may be read by the owner and written by nobody.
+//! over a loopback address. Logs of the runtime (`_inbox/…`) may be read by the owner and written by nobody; the log of
+//! idempotency keys is not read either: whoever knows another client's key could answer for it.
 
 use millrace_wire::{Code, LogName, Name, Result};
 use std::{fmt, net::IpAddr};
@@ -56,11 +57,17 @@ impl fmt::Display for Right {
 pub(crate) fn check(_principal: Principal, right: Right, log: Option<&str>) -> Result<()> {
     // A principal exists only for the owner, whose rights end where the runtime's own logs begin.
     match log {
+        Some(log) if is_secret(log) => Err(Code::LogInternal.error(format!("nobody may {right} log '{log}'"))),
         Some(log) if right != Right::Read && LogName::is_internal(log) => {
             Err(Code::LogInternal.error(format!("nobody may {right} log '{}'", log.escape_debug())))
         }
         _ => Ok(()),
     }
+}
+
+/// Whether the records of this log are nobody's to read.
+pub fn is_secret(log: &str) -> bool {
+    log == super::keys::LOG
 }
 
 /// Refuses logs that belong to the runtime.
@@ -105,7 +112,8 @@ mod tests {
     #[test]
     fn logs_of_the_runtime_are_read_only() {
         let owner = Principal::of_user(0, 0).unwrap();
-        assert!(check(owner, Right::Read, Some("_keys")).is_ok());
+        assert!(check(owner, Right::Read, Some("_links")).is_ok());
+        assert_eq!(check(owner, Right::Read, Some("_keys")).unwrap_err().code(), Code::LogInternal);
         for right in [Right::Append, Right::Define, Right::Deliver] {
             assert!(check(owner, right, Some("raw/_x")).is_ok());
             assert_eq!(check(owner, right, Some("_inbox/x")).unwrap_err().code(), Code::LogInternal);

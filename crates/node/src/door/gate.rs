@@ -16,7 +16,7 @@ use std::{
     pin::Pin,
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     task::{Context, Poll, Waker},
     thread::{self, Thread},
@@ -41,7 +41,7 @@ fn tells_no_state(code: Code) -> bool {
             | HttpPathUnknown
             | HttpParameterInvalid
     );
-    let of_moment = matches!(code, Busy | OutboxFull | RoomExhausted | ClockAhead | WaitTimeout);
+    let of_moment = matches!(code, Busy | OutboxFull | RoomExhausted | ClockAhead | WaitTimeout | JournalBlocked);
     // A disk that refuses would make nothing durable either.
     let of_disk = matches!(code, DiskFull | JournalFull | ReadOnly | Io | AppendUncertain);
     let of_end = matches!(code, FlushFailed | JournalPoisoned | ForkedHandle);
@@ -63,6 +63,10 @@ pub struct Gate {
     driven: AtomicBool,
     /// Whether the last flush took less than [`QUICK`].
     quick: AtomicBool,
+    /// Somebody will wait soon: what was committed for it is to be flushed already.
+    wanted: AtomicBool,
+    /// How many threads wait for a flush now.
+    syncing: AtomicUsize,
     flusher: OnceLock<Option<Thread>>,
     myself: Weak<Gate>,
     /// Sites that hold nothing, one bit each.
@@ -78,6 +82,8 @@ impl Gate {
             any: AtomicBool::new(false),
             driven: AtomicBool::new(false),
             quick: AtomicBool::new(false),
+            wanted: AtomicBool::new(false),
+            syncing: AtomicUsize::new(0),
             flusher: OnceLock::new(),
             myself: myself.clone(),
             #[cfg(debug_assertions)]
@@ -145,6 +151,24 @@ impl Gate {
         }
     }
 
+    /// Begins a flush for those who are about to wait for what was committed just now.
+    pub(crate) fn flush_ahead(&self) {
+        self.wanted.store(true, Ordering::Release);
+        self.wake_flusher();
+    }
+
+    /// Whether a thread waits for a flush at this moment.
+    pub(crate) fn is_syncing(&self) -> bool {
+        self.syncing.load(Ordering::Relaxed) > 0
+    }
+
+    fn sync(&self, upto: Position) -> Result<()> {
+        self.syncing.fetch_add(1, Ordering::Relaxed);
+        let synced = self.journal.sync(upto);
+        self.syncing.fetch_sub(1, Ordering::Relaxed);
+        synced
+    }
+
     /// A gate that cannot have a thread flushes where it is asked to.
     fn wake_flusher(&self) {
         let start = || {
@@ -162,7 +186,7 @@ impl Gate {
     /// One flush for all who wait. Who fails to flush hears of it through the journal's health.
     fn flush(&self) {
         let begun = Instant::now();
-        let result = self.journal.sync(self.journal.tail());
+        let result = self.sync(self.journal.tail());
         self.quick.store(begun.elapsed() < QUICK, Ordering::Relaxed);
         let durable = self.journal.durable();
         let mut waiting = self.waiting();
@@ -200,7 +224,7 @@ impl Gate {
 /// Flushes for those who wait at the gate. The thread lives as long as the gate, asleep when it is not needed.
 fn flush_for(gate: &Weak<Gate>) {
     while let Some(gate) = gate.upgrade() {
-        if gate.any.load(Ordering::Acquire) {
+        if gate.any.load(Ordering::Acquire) || gate.wanted.swap(false, Ordering::AcqRel) {
             gate.flush();
         } else {
             drop(gate);
@@ -225,6 +249,21 @@ impl<T> Held<T> {
         Self { outcome: Some(Ok(value)), upto: Position::default(), gate: None }
     }
 
+    /// A refusal that tells of nothing that has to be true later.
+    pub(crate) fn failed(error: Error) -> Self {
+        Self { outcome: Some(Err(error)), upto: Position::default(), gate: None }
+    }
+
+    /// Whether nothing was done because the journal's lock was taken.
+    pub(crate) fn is_blocked(&self) -> bool {
+        matches!(&self.outcome, Some(Err(error)) if error.code() == Code::JournalBlocked)
+    }
+
+    /// Whether it waits for a flush.
+    pub(crate) fn needs_flush(&self) -> bool {
+        self.gate.as_ref().is_some_and(|gate| gate.journal.durable() < self.upto)
+    }
+
     /// Blocks until the value may leave.
     ///
     /// # Errors
@@ -232,7 +271,7 @@ impl<T> Held<T> {
     /// The journal can no longer make anything durable.
     pub fn wait(mut self) -> Result<T> {
         if let Some(gate) = &self.gate {
-            gate.journal.sync(self.upto)?;
+            gate.sync(self.upto)?;
         }
         self.outcome.take().expect(ONCE)
     }

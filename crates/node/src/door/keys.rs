@@ -5,14 +5,14 @@
 
 use super::access;
 use crate::{namespace::Receipt, upkeep::holes};
-use millrace_journal::{Journal, Log, Position, Transaction};
+use millrace_journal::{Journal, Log, Position, Transaction, lock_patience};
 use millrace_wire::{Code, Error, EventId, LogName, Result};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::{
     borrow::Cow,
     collections::HashMap,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Mutex, MutexGuard, PoisonError, TryLockError},
 };
 
 /// How many keyed appends are remembered.
@@ -23,7 +23,7 @@ const BYTES_MAX: usize = 64 << 20;
 const ANSWER_BYTES: usize = 160;
 /// The longest key.
 pub const KEY_MAX_BYTES: usize = 128;
-const LOG: &str = "_keys";
+pub(super) const LOG: &str = "_keys";
 
 /// One keyed append, as it stands in the log.
 #[derive(Serialize, Deserialize)]
@@ -100,7 +100,15 @@ impl Keys {
 
     /// Reads what others appended since this process last looked.
     pub fn caught_up(&self, journal: &Journal) -> Result<MutexGuard<'_, Known>> {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = match self.known.try_lock() {
+            Ok(known) => known,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            // Whoever has them may wait for the journal's lock.
+            Err(TryLockError::WouldBlock) if lock_patience().is_some_and(|patience| patience.is_zero()) => {
+                return Err(Code::JournalBlocked.error("another append with an idempotency key is being committed"));
+            }
+            Err(TryLockError::WouldBlock) => self.known.lock().unwrap_or_else(PoisonError::into_inner),
+        };
         if let Some(log) = journal.catalog()?.log(LOG) {
             known.catch_up(journal, log)?;
         }

@@ -8,21 +8,30 @@
 //! gate ([`gate`]).
 
 pub(crate) mod access;
+pub(crate) mod blocked;
 pub(crate) mod gate;
 pub(crate) mod keys;
+pub(crate) mod limits;
 pub(crate) mod site;
+pub(crate) mod submit;
 pub(crate) mod watch;
 
 use crate::{
-    links::{Accepted, Inbox},
+    links::{Accepted, Inbound, Inbox},
     namespace::{AppendOptions, Namespace, Receipt, Record},
 };
 use access::{Principal, Right, check};
+use blocked::{Blocked, Monitor};
 use gate::{Gate, Held};
+use limits::Limits;
 use millrace_journal::{Durability, Log};
-use millrace_wire::{Code, Error, Hlc, LogName, Name, Result};
+use millrace_wire::{
+    Code, Error, Hlc, LogName, Name, Result,
+    protocol::{Link, Linked},
+};
 use site::Site;
 use std::sync::Arc;
+use submit::Submissions;
 use watch::{Growth, Watch};
 
 /// A namespace that a host serves under a name.
@@ -35,15 +44,19 @@ struct Inner {
     name: Name,
     namespace: Namespace,
     watch: Arc<Watch>,
+    monitor: Arc<Monitor>,
+    submissions: Submissions,
 }
 
 impl Served {
     /// Serves a namespace under this name.
     pub fn new(name: Name, namespace: Namespace) -> Result<Served> {
-        let watch = Watch::start(namespace.journal().clone())
+        let monitor = Arc::new(Monitor::new(namespace.journal().clone(), namespace.gate().clone()));
+        let watch = Watch::start(namespace.journal().clone(), monitor.clone())
             .map_err(|error| Code::HostStart.error(format!("a thread could not be started: {error}")))?;
         namespace.read_keys();
-        Ok(Served { inner: Arc::new(Inner { name, namespace, watch: Arc::new(watch) }) })
+        let (watch, submissions) = (Arc::new(watch), Submissions::default());
+        Ok(Served { inner: Arc::new(Inner { name, namespace, watch, monitor, submissions }) })
     }
 
     /// The name.
@@ -61,9 +74,20 @@ impl Served {
         &self.inner.namespace
     }
 
+    /// What keeps its journal from going on, if anything has for a second or longer.
+    pub fn blocked(&self) -> Option<Blocked> {
+        self.inner.monitor.blocked()
+    }
+
+    /// The same for whoever must not keep the namespace open: nothing once nobody serves it.
+    pub fn when_blocked(&self) -> impl Fn() -> Option<Blocked> + Send + use<> {
+        let inner = Arc::downgrade(&self.inner);
+        move || inner.upgrade().and_then(|inner| inner.monitor.blocked())
+    }
+
     /// The namespace as `principal` may use it.
     pub fn door(&self, principal: Principal) -> Door {
-        Door { served: self.clone(), principal }
+        Door { served: self.clone(), principal, limits: None }
     }
 }
 
@@ -72,6 +96,8 @@ impl Served {
 pub struct Door {
     served: Served,
     principal: Principal,
+    /// What whoever comes this way may make the namespace allocate; without a bound if absent.
+    limits: Option<Limits>,
 }
 
 impl Door {
@@ -103,6 +129,7 @@ impl Door {
     pub fn append(&self, log: &str, data: &[u8], options: AppendOptions<'_>) -> Held<Receipt> {
         let append = || {
             check(self.principal, Right::Append, Some(log))?;
+            self.check_outboxes([log].into_iter())?;
             let held = self.namespace().append_held(log, data, options)?;
             self.served.inner.watch.look();
             Ok(held)
@@ -116,6 +143,7 @@ impl Door {
             for (log, _) in records {
                 check(self.principal, Right::Append, Some(log))?;
             }
+            self.check_outboxes(records.iter().map(|(log, _)| *log))?;
             let held = self.namespace().append_many_held(records, options)?;
             self.served.inner.watch.look();
             Ok(held)
@@ -213,7 +241,9 @@ impl Door {
     pub fn create_log(&self, log: &str, history: u64) -> Held<()> {
         let create = || {
             check(self.principal, Right::Define, Some(log))?;
-            self.namespace().create_log_held(&log.parse::<LogName>()?, history)
+            let log = log.parse::<LogName>()?;
+            self.check_log(&log, history)?;
+            self.namespace().create_log_held(&log, history)
         };
         self.out(create(), None).map(drop)
     }
@@ -235,6 +265,15 @@ impl Door {
             Ok(self.served.gate().hold(Site::Inspect, seen, self.namespace().journal().tail(), None))
         };
         self.out(inspect(), None)
+    }
+
+    /// Opens a stream from another namespace, or opens it again.
+    pub fn link(&self, link: &Link<'_>) -> Held<(Inbound, Linked)> {
+        self.deliver(|inbox| {
+            self.check_stream(link)?;
+            let (inbound, Accepted { value, end }) = inbox.link(link)?;
+            Ok(Accepted { value: (inbound, value), end })
+        })
     }
 
     /// Takes part in a link between namespaces: what is done is held until it is safe.

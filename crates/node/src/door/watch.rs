@@ -2,6 +2,7 @@
 //!
 //! Appends of this process say so themselves ([`Watch::look`]); one thread sleeps in the kernel for those of others.
 
+use super::blocked::Monitor;
 use millrace_journal::{Journal, Log};
 use std::{
     collections::{HashMap, hash_map::Entry},
@@ -30,6 +31,7 @@ struct Group {
 
 struct Shared {
     journal: Journal,
+    monitor: Arc<Monitor>,
     /// By the log's id.
     waiting: Mutex<HashMap<u32, Group>>,
     any: AtomicBool,
@@ -44,9 +46,10 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    pub fn start(journal: Journal) -> std::io::Result<Watch> {
+    pub fn start(journal: Journal, monitor: Arc<Monitor>) -> std::io::Result<Watch> {
         let shared = Arc::new(Shared {
             journal,
+            monitor,
             waiting: Mutex::default(),
             any: AtomicBool::new(false),
             stopped: AtomicBool::new(false),
@@ -85,6 +88,7 @@ impl Shared {
     fn watch(&self) {
         let mut looked = Instant::now();
         while !self.stopped.load(Ordering::Acquire) {
+            self.monitor.look();
             if !self.any.load(Ordering::Acquire) {
                 thread::park_timeout(SLICE);
                 continue;

@@ -61,7 +61,7 @@ impl Links {
 }
 
 /// The log of a stream's numbers; an error if the name is none that a sender gives.
-fn log_of(link: &Link<'_>) -> Result<LogName> {
+pub(crate) fn log_of(link: &Link<'_>) -> Result<LogName> {
     let bad = || Code::NameInvalid.error(format!("'{}' is not the name of a stream", link.stream.escape_debug()));
     let source = NamespaceId::new(link.namespace).ok_or_else(bad)?;
     let parts = link.stream.split('/').count();
@@ -104,9 +104,9 @@ impl Inbox {
                     found(tx.catalog().log(target), target)?;
                 }
                 upstream::enter(namespace, tx, (link.namespace, link.stream), target, &link.path)?;
-                for older in older_logs(tx, &log) {
-                    tx.remove_log(&older)?;
-                }
+            }
+            for older in older_logs(tx, &log) {
+                tx.remove_log(&older)?;
             }
             let known = tx.catalog().log(&log).cloned();
             if target.is_some() && link.path.is_empty() {
@@ -150,27 +150,50 @@ impl Inbox {
 
     /// Commits a delivery, or as much of it as can be: what cannot is refused with its reason.
     ///
+    /// An item is there with every run that it triggers, or not at all: when one is refused, all that was staged is dropped,
+    /// for it may have been staged in part, and what stands before it is committed by itself.
+    ///
     /// # Errors
     ///
     /// Only what concerns the namespace as a whole; what the sender can act on is in the answer.
     pub fn accept(&self, inbound: &Inbound, epoch: u32, deliver: &Deliver<'_>) -> Result<Accepted<Delivered>> {
-        let mut most = deliver.items.len();
+        let (mut most, mut refused) = (deliver.items.len(), None);
         loop {
             let deliver = Deliver { items: deliver.items[..most].to_vec(), ..*deliver };
-            match self.accept_at_once(inbound, epoch, &deliver) {
-                // Larger than a batch of this namespace's segments can be: the sender goes on behind what was taken.
-                Err(error) if error.code() == Code::BatchTooLarge && most > 1 => most /= 2,
-                Err(error) if is_for_sender(&error) => {
-                    let log = self.links.namespace.log(&inbound.log)?;
-                    let (number, end) = (self.mark(&log)?.number, self.links.namespace.journal().tail());
-                    return Ok(Accepted { value: Delivered { number, refused: Some(refusal(&error)) }, end });
+            let mut taken = 0;
+            let error = match self.accept_at_once(inbound, epoch, &deliver, &mut taken) {
+                Ok(mut accepted) => {
+                    accepted.value.refused = refused;
+                    return Ok(accepted);
                 }
-                answer => return answer,
+                Err(error) => error,
+            };
+            let too_large = error.code() == Code::BatchTooLarge;
+            if taken > 0 && taken < most && is_for_sender(&error) {
+                // What has no room behind others has it in a batch of its own, or then it is refused.
+                let error = if too_large { Code::LinkOutOfOrder.error(error.detail()) } else { error };
+                (most, refused) = (taken, Some(refusal(&error)));
+            } else if too_large && most > 1 {
+                // Larger than a batch of this namespace's segments can be: the sender goes on behind what was taken.
+                most /= 2;
+            } else if is_for_sender(&error) {
+                let log = self.links.namespace.log(&inbound.log)?;
+                let (number, end) = (self.mark(&log)?.number, self.links.namespace.journal().tail());
+                return Ok(Accepted { value: Delivered { number, refused: Some(refusal(&error)) }, end });
+            } else {
+                return Err(error);
             }
         }
     }
 
-    fn accept_at_once(&self, inbound: &Inbound, epoch: u32, deliver: &Deliver<'_>) -> Result<Accepted<Delivered>> {
+    /// Commits the whole delivery. `taken` is how many items were staged when one is refused.
+    fn accept_at_once(
+        &self,
+        inbound: &Inbound,
+        epoch: u32,
+        deliver: &Deliver<'_>,
+        taken: &mut usize,
+    ) -> Result<Accepted<Delivered>> {
         let namespace = &self.links.namespace;
         let committed = namespace.journal().commit(|tx| {
             if deliver.first == 0 || deliver.first > EventId::SEQUENCE_MAX {
@@ -188,28 +211,16 @@ impl Inbox {
             }
             let newest = deliver.items.iter().map(|item| item.hlc).max().unwrap_or(Hlc::default());
             tx.observe(newest)?;
-            let mut refused = None;
             for (number, item) in (deliver.first..).zip(&deliver.items) {
-                match self.take(tx, inbound, &mut mark, number, item) {
-                    Ok(()) => {}
-                    Err(error) if error.code() == Code::BatchTooLarge && mark.number != before.number => {
-                        // It has room in a batch of its own, or then it is refused.
-                        refused = Some(refusal(&Code::LinkOutOfOrder.error(error.detail())));
-                        break;
-                    }
-                    Err(error) if is_for_sender(&error) => {
-                        refused = Some(refusal(&error));
-                        break;
-                    }
-                    Err(error) => return Err(error),
-                }
+                self.take(tx, inbound, &mut mark, number, item)?;
+                *taken += 1;
             }
             if mark.number != before.number {
                 mark.epoch = epoch;
                 let payload = serde_json::to_vec(&mark).expect("numbers and ids always make JSON");
                 note(tx, &inbound.log, HISTORY, &payload)?;
             }
-            Ok(Delivered { number: mark.number, refused })
+            Ok(Delivered { number: mark.number, refused: None })
         })?;
         Ok(Accepted { value: committed.value, end: committed.end })
     }
@@ -254,7 +265,8 @@ impl Inbox {
     }
 }
 
-/// The logs of numbers of the streams that this one takes the place of: the same relay's, begun before.
+/// The logs of numbers of the streams that this one takes the place of: those of the same outbox or relay, begun before. No
+/// sender goes back to one.
 fn older_logs(tx: &mut Transaction<'_>, log: &LogName) -> Vec<LogName> {
     let names = tx.catalog().logs().map(Log::name);
     names.filter(|name| *name != log && upstream::replaces(log, name)).cloned().collect()
@@ -297,6 +309,7 @@ fn is_for_sender(error: &Error) -> bool {
             Code::LogNotFound
                 | Code::FunctionNotFound
                 | Code::Busy
+                | Code::JournalBlocked
                 | Code::RoomExhausted
                 | Code::DiskFull
                 | Code::ReadOnly

@@ -34,10 +34,11 @@ mod state;
 mod upstream;
 mod view;
 
+pub(crate) use inbox::log_of as inbox_of;
 pub use inbox::{Accepted, INBOUND_MAX, Inbound, Inbox};
 pub use live::{LinksStatus, LiveLink};
 pub use news::{LinkChange, LinkNews, LinkWatch};
-pub(crate) use outbox::{Letter, Outgoing, check_target};
+pub(crate) use outbox::{Letter, Outgoing, check_target, outbox_of};
 pub use outbox::{OUTBOX_BYTES_MAX, OUTBOX_DEAD_LETTERS, OUTBOX_RECORDS_MAX};
 pub use puller::Puller;
 pub use relay::{RelayOptions, Resumed};

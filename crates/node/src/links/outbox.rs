@@ -7,7 +7,12 @@ use super::{
     message::{self, Message},
     state::{PEERS_MAX, Peer, State, Stop},
 };
-use crate::{Namespace, admission::Room, definition::DEAD_LETTER_HISTORY, door::site::Site};
+use crate::{
+    Namespace,
+    admission::{self, Room},
+    definition::DEAD_LETTER_HISTORY,
+    door::site::Site,
+};
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use millrace_journal::{Appended, Log, Transaction};
 use millrace_wire::{Address, Code, EventId, LogName, Name, Result, SEGMENT_MAX_BYTES};
@@ -43,6 +48,11 @@ pub(crate) fn peer_name(peer: &millrace_wire::Peer) -> String {
 
 pub(super) fn log_of(peer: &str) -> LogName {
     log_name(&format!("_outbox/{peer}"))
+}
+
+/// The outbox of a peer.
+pub(crate) fn outbox_of(peer: &millrace_wire::Peer) -> LogName {
+    log_of(&peer_name(peer))
 }
 
 /// The log that an address names, if messages may be sent there.
@@ -111,7 +121,7 @@ impl Outgoing {
             )));
         }
         message::encode(&mut self.scratch, staged.total + bytes, target, function, data);
-        let appended = tx.append(&staged.log, &self.scratch, cause, ordinal)?;
+        let appended = tx.append(&staged.log, &self.scratch, cause, admission::ordinal(room, ordinal))?;
         staged.total += bytes;
         staged.waiting += 1;
         staged.waiting_bytes += bytes;

@@ -175,6 +175,7 @@ impl Namespace {
         // A definition appears after its code, and code stays: all that the copy's definitions name is there. What of it is not
         // whole is left out, and missed below by the functions that still need it.
         let mut functions = BTreeSet::new();
+        let _lock = deploy::StoreLock::shared(self.dir())?;
         for code in deploy::stored_codes(self.dir())? {
             if deploy::check_code(self.dir(), &code).is_ok() {
                 deploy::copy_code(self.dir(), &code, &dir)?;

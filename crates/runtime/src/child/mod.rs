@@ -7,12 +7,14 @@
 mod environment;
 mod keeper;
 mod process;
+mod scratch;
 #[allow(unsafe_code)]
 mod spawn;
 
 pub(crate) use environment::{Environment, program};
 pub(crate) use keeper::on_keeper;
 pub(crate) use process::{Child, Ended, Process, kill_group, read_some, readable};
+pub(crate) use scratch::Scratch;
 pub(crate) use spawn::{Plan, spawn};
 
 use crate::{Error, Result};

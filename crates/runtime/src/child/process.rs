@@ -77,6 +77,13 @@ impl Child {
     }
 }
 
+#[cfg(test)]
+impl Child {
+    pub(crate) fn pid(&self) -> Pid {
+        self.pid
+    }
+}
+
 impl Process for Child {
     fn pidfd(&self) -> BorrowedFd<'_> {
         self.pidfd.as_fd()

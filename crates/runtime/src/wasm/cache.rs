@@ -14,6 +14,7 @@ use std::{
     path::{Path, PathBuf},
     process,
     sync::atomic::{AtomicU64, Ordering::Relaxed},
+    time::SystemTime,
 };
 use wasmtime::Engine;
 
@@ -56,6 +57,8 @@ impl Cache {
     /// The artifact at `path`, or `None` if it is absent or damaged.
     pub(super) fn get(path: &Path) -> Option<Vec<u8>> {
         let mut artifact = fs::read(path).ok()?;
+        // What was not used for long may be removed. A time that cannot be set costs a compilation then.
+        let _ = fs::File::open(path).and_then(|file| file.set_modified(SystemTime::now()));
         let checksum: Vec<u8> = artifact.drain(..CHECKSUM_BYTES.min(artifact.len())).collect();
         (Sha256::digest(&artifact)[..] == checksum[..]).then_some(artifact)
     }

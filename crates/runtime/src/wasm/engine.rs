@@ -1,6 +1,6 @@
 //! The engine, and what loading a module checks.
 
-use super::{cache::Cache, host, ticker::Ticker, wasi};
+use super::{cache::Cache, host, slots::Slots, ticker::Ticker, wasi};
 use crate::{Code, Error, Result, output::head};
 use std::{num::NonZeroUsize, path::Path, sync::Arc};
 use wasmtime::{
@@ -10,8 +10,9 @@ use wasmtime::{
 
 /// The largest module file.
 const MODULE_MAX_BYTES: u64 = 64 << 20;
-/// The most instances at once, over all executors of the process.
-const INSTANCES_MAX: u32 = 256;
+/// The most instances at once, over all executors of the process: as many as a host has threads that run functions. Each
+/// reserves some 4 GiB of addresses, and takes memory only while it is used.
+const INSTANCES_MAX: u32 = 1024;
 /// A memory's first bytes are zeroed in place after a run, which is cheaper than giving their pages back.
 const KEEP_RESIDENT_BYTES: usize = 256 << 10;
 /// The deepest stack of a function; threads that run functions have at least twice as much.
@@ -26,6 +27,7 @@ pub struct WasmEngine {
     engine: Engine,
     linker: Linker<host::State>,
     ticker: Arc<Ticker>,
+    slots: Arc<Slots>,
 }
 
 /// A compiled module and its handler, shared by executors.
@@ -36,6 +38,8 @@ pub struct WasmFunction {
     /// WASI reactors (clang's `-mexec-model=reactor`) want this called first.
     pub(super) initialize: Option<ModuleExport>,
     pub(super) ticker: Arc<Ticker>,
+    /// One is held while an instance lives.
+    pub(super) slots: Arc<Slots>,
 }
 
 impl WasmEngine {
@@ -47,7 +51,7 @@ impl WasmEngine {
         host::define(&mut linker).and_then(|()| wasi::define(&mut linker)).map_err(unavailable)?;
         let ticker = Ticker::start(engine.clone())
             .map_err(|e| Code::RuntimeUnavailable.error(format!("cannot start a thread: {e}")))?;
-        Ok(Arc::new(Self { engine, linker, ticker: Arc::new(ticker) }))
+        Ok(Arc::new(Self { engine, linker, ticker: Arc::new(ticker), slots: Arc::new(Slots::new(INSTANCES_MAX)) }))
     }
 
     /// Compiles the module, or takes it from `cache_dir`, and checks its imports and its handler `export`.
@@ -97,7 +101,8 @@ impl WasmEngine {
             .instantiate_pre(module)
             .map_err(|e| Code::WasmImportRefused.error(head(&format!("{e:#}"), 500)))?;
         let initialize = module.get_export_index("_initialize");
-        Ok(WasmFunction { engine: self.engine.clone(), pre, handler, initialize, ticker: Arc::clone(&self.ticker) })
+        let (ticker, slots) = (Arc::clone(&self.ticker), Arc::clone(&self.slots));
+        Ok(WasmFunction { engine: self.engine.clone(), pre, handler, initialize, ticker, slots })
     }
 }
 

@@ -4,12 +4,14 @@ use super::{
     engine::WasmFunction,
     host::State,
     lend::lend,
-    ticker,
     trap::{self, Exit},
 };
-use crate::{Call, Code, Completion, Error, Executor, Limits, Outcome, output::head};
-use std::{sync::Arc, time::Instant};
-use wasmtime::{Store, Trap};
+use crate::{Call, Code, Completion, Error, Executor, Limits, Outcome, Progress, Rest, output::head};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+use wasmtime::{Instance, Store, Trap, UpdateDeadline};
 
 /// Runs a WebAssembly function.
 pub struct WasmExecutor {
@@ -23,33 +25,56 @@ impl WasmExecutor {
         Self { function, limits }
     }
 
-    fn run_one(&self, call: &mut Call<'_>) -> Completion {
+    fn run_one(&self, call: &mut Call<'_>, progress: &mut dyn Progress) -> (Completion, Rest) {
+        let _slot = self.function.slots.take();
         let begun = Instant::now();
         let _ticking = self.function.ticker.running();
-        let (outcome, output) = lend(call, |lent| {
+        let (outcome, output, rest) = lend(call, progress, |lent| {
             let mut store = Store::new(&self.function.engine, State::new(lent, self.limits));
             store.limiter(|state| &mut state.memory);
-            store.set_epoch_deadline(ticker::ticks(self.limits.timeout));
-            let returned = self.enter(&mut store);
-            let state = store.data_mut();
-            let outcome = match returned {
-                Ok(status) => trap::status(status),
-                Err(error) => trap::outcome(&error, &self.limits, state.memory.denied),
+            let timeout = self.limits.timeout;
+            store.set_epoch_deadline(1);
+            store.epoch_deadline_callback(move |mut store| {
+                if begun.elapsed() >= timeout {
+                    return Err(Trap::Interrupt.into());
+                }
+                store.data_mut().tick();
+                Ok(UpdateDeadline::Continue(1))
+            });
+            let outcome = match self.instantiate(&mut store) {
+                Ok(instance) => {
+                    let returned = instance.and_then(|instance| self.enter(&mut store, instance));
+                    let state = store.data_mut();
+                    let outcome = match returned {
+                        Ok(status) => trap::status(status),
+                        Err(error) => trap::outcome(&error, &self.limits, state.memory.denied),
+                    };
+                    state.conclude(outcome, &self.limits)
+                }
+                Err(error) => Outcome::CannotStart(error),
             };
-            (state.conclude(outcome, &self.limits), state.output.take())
+            let state = store.data_mut();
+            (outcome, state.output.take(), state.rest)
         });
-        Completion { outcome, output, elapsed: begun.elapsed() }
+        (Completion { outcome, output, elapsed: begun.elapsed() }, rest)
     }
 
-    fn enter(&self, store: &mut Store<State>) -> wasmtime::Result<i32> {
-        let instance = self.function.pre.instantiate(&mut *store).map_err(|error| {
+    /// An instance, or how the module failed as it was made.
+    ///
+    /// # Errors
+    ///
+    /// Nothing that the module did: the pool has no place for tables of its size, for instance.
+    fn instantiate(&self, store: &mut Store<State>) -> Result<wasmtime::Result<Instance>, Error> {
+        self.function.pre.instantiate(&mut *store).map(Ok).or_else(|error| {
             let by_module = error.is::<Trap>() || error.is::<Error>() || error.is::<Exit>();
             if by_module || store.data().memory.denied {
-                return error;
+                return Ok(Err(error));
             }
-            // More instances at once than the pool has, or larger tables.
-            Code::RuntimeUnavailable.error(head(&format!("cannot instantiate: {error:#}"), 500)).into()
-        })?;
+            Err(Code::RuntimeUnavailable.error(head(&format!("cannot instantiate: {error:#}"), 500)))
+        })
+    }
+
+    fn enter(&self, store: &mut Store<State>, instance: Instance) -> wasmtime::Result<i32> {
         let function = |store: &mut Store<State>, export| {
             instance.get_module_export(store, export).and_then(wasmtime::Extern::into_func)
         };
@@ -62,11 +87,17 @@ impl WasmExecutor {
 }
 
 impl Executor for WasmExecutor {
-    fn run(&mut self, batch: &mut [Call<'_>], done: &mut dyn FnMut(usize, Completion)) {
+    fn run(&mut self, batch: &mut [Call<'_>], progress: &mut dyn Progress) {
+        let mut rest = Rest::Run;
         for (i, call) in batch.iter_mut().enumerate() {
-            let completion = self.run_one(call);
-            debug_assert_ne!(completion.outcome, Outcome::NotStarted);
-            done(i, completion);
+            let completion = if rest == Rest::Run {
+                let (completion, then) = self.run_one(call, progress);
+                rest = then;
+                completion
+            } else {
+                Completion { outcome: Outcome::NotStarted, output: Vec::new(), elapsed: Duration::ZERO }
+            };
+            progress.ended(i, completion);
         }
     }
 }

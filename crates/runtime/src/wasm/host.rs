@@ -4,7 +4,7 @@
 //! namespace refuses comes back as a negative number, the error's code: -2105 for MR2105.
 
 use super::lend::Lent;
-use crate::{Code, Error, HostCalls, Invocation, Limits, Outcome, appends::Appends, output::Output};
+use crate::{Code, Error, HostCalls, Invocation, Limits, Outcome, Rest, appends::Appends, output::Output};
 use std::{fmt::Write, ops::Range};
 use wasmtime::{Caller, Extern, Linker, Memory, ResourceLimiter, Result};
 
@@ -34,6 +34,8 @@ pub(super) struct State {
     lent: Lent,
     pub(super) output: Output,
     pub(super) memory: MemoryLimit,
+    /// What is to become of the runs behind this one.
+    pub(super) rest: Rest,
     appends: Appends,
 }
 
@@ -44,6 +46,7 @@ impl State {
             lent,
             output: Output::new(limits.output_max_bytes),
             memory: MemoryLimit { max_bytes, denied: false },
+            rest: Rest::Run,
             appends: Appends::new(&limits),
         }
     }
@@ -61,6 +64,13 @@ impl State {
                 Outcome::Failed(super::trap::memory(limits, error.detail()))
             }
             (outcome, _) => outcome,
+        }
+    }
+
+    /// Time has passed while the run goes on.
+    pub(super) fn tick(&mut self) {
+        if crate::wake_if_due(self.lent.progress()) == Rest::Leave {
+            self.rest = Rest::Leave;
         }
     }
 

@@ -16,6 +16,7 @@ mod executor;
 mod host;
 #[allow(unsafe_code)]
 mod lend;
+mod slots;
 mod ticker;
 mod trap;
 mod wasi;

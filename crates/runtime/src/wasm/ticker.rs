@@ -85,9 +85,3 @@ fn tick(engine: &Engine, shared: &Shared) {
         }
     }
 }
-
-/// The number of ticks after which a run of this length is surely over its timeout.
-pub(super) fn ticks(timeout: Duration) -> u64 {
-    // One more, because the current tick is partly over.
-    u64::try_from(timeout.as_nanos().div_ceil(TICK.as_nanos())).unwrap_or(u64::MAX / 2).min(u64::MAX / 2) + 1
-}

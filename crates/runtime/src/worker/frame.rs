@@ -87,7 +87,7 @@ fn not_a_frame(head: &[u8]) -> Error {
     Code::WorkerProtocol.error(format!("no frame begins with \"{}\"", head.escape_ascii()))
 }
 
-fn put_head(to: &mut Vec<u8>, kind: u8, number: u64, name_length: usize, length: usize) {
+pub(super) fn put_head(to: &mut Vec<u8>, kind: u8, number: u64, name_length: usize, length: usize) {
     to.extend_from_slice(&u32::try_from(length).expect("records are bounded").to_le_bytes());
     to.extend_from_slice(&[kind, 0]);
     to.extend_from_slice(&u16::try_from(name_length).expect("log names are bounded").to_le_bytes());

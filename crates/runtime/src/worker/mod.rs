@@ -10,8 +10,8 @@ mod zygote;
 pub use process::{ProcessExecutor, ProcessSpec};
 pub use python::{PythonExecutor, PythonFunction, PythonSpec};
 
-use crate::{Call, Code, Completion, Error, Limits, Outcome, Result};
-use session::Session;
+use crate::{Call, Code, Completion, Error, Limits, Outcome, Progress, Result};
+use session::{Ended, Session};
 use std::time::{Duration, Instant};
 
 /// How long a worker may take to be ready, unless its runs may take longer.
@@ -67,34 +67,43 @@ impl<L: Launch> Worker<L> {
         if self.session.is_none() { self.session().map(drop) } else { Ok(()) }
     }
 
-    fn run(&mut self, batch: &mut [Call<'_>], done: &mut dyn FnMut(usize, Completion)) {
+    fn run(&mut self, batch: &mut [Call<'_>], progress: &mut dyn Progress) {
         if batch.is_empty() {
             return;
         }
         let begun = Instant::now();
         let limits = self.limits;
-        let unbegun = |run, error| session::Broken {
-            run,
-            completion: Completion { outcome: Outcome::Failed(error), output: Vec::new(), elapsed: begun.elapsed() },
-        };
-        let broken = match self.session() {
+        let unbegun = |outcome| Completion { outcome, output: Vec::new(), elapsed: begun.elapsed() };
+        // How many runs were reported, and how the next one ended that was not.
+        let (reported, broken) = match self.session() {
             Ok(session) => {
                 let unknown = |call: &Call<'_>| call.invocation.streamed && !session.knows_streamed();
                 let known = batch.iter().position(unknown).unwrap_or(batch.len());
-                match session.run(&mut batch[..known], &limits, done) {
-                    Ok(()) if known == batch.len() => return,
-                    Ok(()) => unbegun(known, Code::WorkerTooOld.error("it speaks version 1 of the worker protocol")),
-                    Err(broken) => {
+                match session.run(&mut batch[..known], &limits, progress) {
+                    Ended::All if known == batch.len() => return,
+                    Ended::All => {
+                        let old = Code::WorkerTooOld.error("it speaks version 1 of the worker protocol");
+                        (known, Some(unbegun(Outcome::Failed(old))))
+                    }
+                    Ended::Left { reported, sent } => {
+                        if sent > reported {
+                            // It was sent what others are to run now; it cannot be told not to.
+                            self.session = None;
+                        }
+                        (reported, None)
+                    }
+                    Ended::Broken { run, completion } => {
                         self.session = None;
-                        broken
+                        (run, Some(completion))
                     }
                 }
             }
-            Err(error) => unbegun(0, error),
+            Err(error) => (0, Some(unbegun(Outcome::CannotStart(error)))),
         };
-        done(broken.run, broken.completion);
-        for i in broken.run + 1..batch.len() {
-            done(i, Completion { outcome: Outcome::NotStarted, output: Vec::new(), elapsed: Duration::ZERO });
+        let not_started = || Completion { outcome: Outcome::NotStarted, output: Vec::new(), elapsed: Duration::ZERO };
+        let rest = broken.into_iter().chain(std::iter::repeat_with(not_started));
+        for (run, completion) in (reported..batch.len()).zip(rest) {
+            progress.ended(run, completion);
         }
     }
 }

@@ -2,8 +2,8 @@
 
 use super::{Launch, Worker, session::Session, start_within};
 use crate::{
-    Call, Code, Completion, Executor, Limits, Result,
-    child::{self, Environment, Plan},
+    Call, Code, Executor, Limits, Progress, Result,
+    child::{self, Environment, Plan, Scratch},
 };
 use rustix::net::SocketType;
 use std::{
@@ -17,10 +17,12 @@ use std::{
 pub struct ProcessSpec {
     /// The program and its arguments; a program with a `/` is relative to `dir`, another is searched for in PATH.
     pub command: Vec<String>,
-    /// The directory of the function's code, where the command runs.
+    /// The directory of the function's code.
     pub dir: PathBuf,
     /// Variables the process gets besides a scrubbed environment.
     pub env: BTreeMap<String, String>,
+    /// Where each process gets a working directory of its own; without one it runs in `dir`.
+    pub scratch: Option<PathBuf>,
 }
 
 impl ProcessSpec {
@@ -32,6 +34,11 @@ impl ProcessSpec {
     pub(crate) fn program(&self) -> Result<PathBuf> {
         let name = self.command.first().ok_or_else(|| Code::CommandUnusable.error("the command is empty"))?;
         child::program(Path::new(name), &self.dir)
+    }
+
+    /// A working directory for one process.
+    pub(crate) fn scratch(&self) -> Result<Option<Scratch>> {
+        self.scratch.as_deref().map(|base| Scratch::new(base, &self.dir)).transpose()
     }
 }
 
@@ -50,8 +57,8 @@ impl Executor for ProcessExecutor {
         self.0.get_ready()
     }
 
-    fn run(&mut self, batch: &mut [Call<'_>], done: &mut dyn FnMut(usize, Completion)) {
-        self.0.run(batch, done);
+    fn run(&mut self, batch: &mut [Call<'_>], progress: &mut dyn Progress) {
+        self.0.run(batch, progress);
     }
 }
 
@@ -69,16 +76,18 @@ impl Launch for Launcher {
         let mut environment = Environment::new(&self.spec.env);
         environment.set("MILLRACE_FD", "3");
         let (spec, limits) = (self.spec.clone(), self.limits);
+        let scratch = spec.scratch()?;
+        let dir = scratch.as_ref().map_or(&*spec.dir, Scratch::path).to_owned();
         let child = child::on_keeper(move || {
             child::spawn(&Plan {
                 program: &program,
                 arguments: &spec.command[1..],
                 environment: &environment,
-                dir: &spec.dir,
+                dir: &dir,
                 descriptors: [null.as_fd(), print.as_fd(), print.as_fd(), theirs.as_fd()],
                 memory_max_bytes: limits.memory_max_bytes,
             })
         })?;
-        Session::start(Box::new(child), ours, printed, start_within(&self.limits))
+        Session::start(Box::new(child), scratch, (ours, printed), start_within(&self.limits))
     }
 }

@@ -1,7 +1,10 @@
 //! Python functions: warm workers forked from a zygote that has imported the handler's module.
 
 use super::{Launch, Worker, session::Session, start_within, zygote::Zygote};
-use crate::{Call, Completion, Executor, Limits, Result, child};
+use crate::{
+    Call, Executor, Limits, Progress, Result,
+    child::{self, Scratch},
+};
 use rustix::net::SocketType;
 use std::{
     collections::BTreeMap,
@@ -14,7 +17,7 @@ use std::{
 pub struct PythonSpec {
     /// The interpreter: a name searched for in PATH, or a path, which is relative to `dir` unless it is absolute.
     pub python: PathBuf,
-    /// The directory of the function's code; first in `sys.path`, and where it runs.
+    /// The directory of the function's code; first in `sys.path`.
     pub dir: PathBuf,
     /// The module to import.
     pub module: String,
@@ -22,6 +25,8 @@ pub struct PythonSpec {
     pub function: String,
     /// Variables the worker gets besides a scrubbed environment.
     pub env: BTreeMap<String, String>,
+    /// Where each worker gets a working directory of its own; without one it runs in `dir`.
+    pub scratch: Option<PathBuf>,
 }
 
 impl PythonSpec {
@@ -47,13 +52,15 @@ impl PythonFunction {
     /// Forks a worker; from a fresh zygote if the one there is cannot any more.
     fn worker(&self) -> Result<Session> {
         let within = start_within(&self.limits);
+        let scratch = self.spec.scratch.as_deref().map(|base| Scratch::new(base, &self.spec.dir)).transpose()?;
         // Held while a zygote starts: the other executors need the same one.
         let mut zygote = self.zygote.lock().unwrap_or_else(PoisonError::into_inner);
         let warm = zygote.take();
         let fork = |zygote: &Arc<Zygote>| {
             let (ours, theirs) = child::channel(SocketType::STREAM)?;
             let (printed, print) = child::output_pipe()?;
-            Ok((zygote.fork(theirs, print)?, ours, printed))
+            let dir = scratch.as_ref().map(Scratch::path);
+            Ok((zygote.fork(theirs, print, dir)?, ours, printed))
         };
         let forked = match warm.map(|warm| (fork(&warm), warm)) {
             Some((Ok(forked), warm)) => {
@@ -64,7 +71,7 @@ impl PythonFunction {
         };
         drop(zygote);
         let (process, ours, printed) = forked;
-        Session::start(process, ours, printed, within)
+        Session::start(process, scratch, (ours, printed), within)
     }
 }
 
@@ -95,7 +102,7 @@ impl Executor for PythonExecutor {
         self.0.get_ready()
     }
 
-    fn run(&mut self, batch: &mut [Call<'_>], done: &mut dyn FnMut(usize, Completion)) {
-        self.0.run(batch, done);
+    fn run(&mut self, batch: &mut [Call<'_>], progress: &mut dyn Progress) {
+        self.0.run(batch, progress);
     }
 }

@@ -15,8 +15,8 @@ use super::{
     run::Run,
 };
 use crate::{
-    Call, Code, Completion, Error, Limits, Outcome, Result,
-    child::{Process, read_some, readable},
+    Call, Code, Completion, Error, Limits, Outcome, Progress, Rest, Result,
+    child::{Process, Scratch, read_some, readable},
     output::{Output, head, tail},
 };
 use rustix::{
@@ -46,12 +46,18 @@ pub(crate) struct Session {
     hello: Hello,
     /// Of the last RUN frame sent.
     serial: u64,
+    /// Where it runs, if that is its own. It goes after the process.
+    _scratch: Option<Scratch>,
 }
 
-/// How a batch was cut short: by the run with this index.
-pub(super) struct Broken {
-    pub(super) run: usize,
-    pub(super) completion: Completion,
+/// How a batch ended.
+pub(super) enum Ended {
+    /// All of it was run and reported.
+    All,
+    /// The rest was to be left: so many runs were reported, and so many sent to the worker.
+    Left { reported: usize, sent: usize },
+    /// This run, which was not reported, cut it short. The session is of no more use.
+    Broken { run: usize, completion: Completion },
 }
 
 /// A process that is ending closes its descriptors a moment earlier; on a busy machine the moment is long.
@@ -61,16 +67,15 @@ impl Session {
     /// Waits until the worker says that it is ready.
     pub(crate) fn start(
         process: Box<dyn Process>,
-        channel: OwnedFd,
-        printed: OwnedFd,
+        scratch: Option<Scratch>,
+        (channel, printed): (OwnedFd, OwnedFd),
         within: Duration,
     ) -> Result<Self> {
-        let mut wires =
-            Wires { process, channel, printed: Some(printed), inbox: Inbox::default(), outbox: Outbox::default() };
+        let mut wires = Wires::new(process, channel, printed, OUTBOX_MAX_BYTES);
         let mut output = Output::new(16 << 10);
         let hello = wires.hello(&mut output, Instant::now() + within, within);
         let hello = hello.map_err(|error| wires.explain(error, &mut output, Code::WorkerNotReady))?;
-        Ok(Self { wires, hello, serial: 0 })
+        Ok(Self { wires, hello, serial: 0, _scratch: scratch })
     }
 
     /// Whether the worker knows streamed runs.
@@ -83,19 +88,18 @@ impl Session {
         readable(self.wires.process.pidfd(), Duration::ZERO)
     }
 
-    /// Runs the batch. After an error the session is of no more use; runs behind the broken one were not completed.
-    pub(super) fn run(
-        &mut self,
-        batch: &mut [Call<'_>],
-        limits: &Limits,
-        done: &mut dyn FnMut(usize, Completion),
-    ) -> Result<(), Broken> {
-        let (mut sent, mut under_way_bytes) = (0, 0);
+    /// Runs the batch, and reports the runs that end in it.
+    pub(super) fn run(&mut self, batch: &mut [Call<'_>], limits: &Limits, progress: &mut dyn Progress) -> Ended {
+        let (mut sent, mut under_way_bytes, mut rest) = (0, 0, Rest::Run);
         for current in 0..batch.len() {
+            if rest == Rest::Leave {
+                self.serial += sent as u64;
+                return Ended::Left { reported: current, sent };
+            }
             let mut run = Run::new(self.serial + 1 + (current as u64), limits);
             let ended = loop {
                 // Every pass first sends ahead what the window allows.
-                while sent < batch.len() {
+                while sent < batch.len() && (rest == Rest::Run || sent == current) {
                     let bytes = frame::run_bytes(&batch[sent].invocation);
                     if sent > current && under_way_bytes + bytes > self.hello.window_bytes {
                         break;
@@ -108,23 +112,24 @@ impl Session {
                     under_way_bytes += bytes;
                     sent += 1;
                 }
-                match self.wires.step(&mut run, &mut batch[current], limits) {
-                    Ok(None) => {}
+                match self.wires.step(&mut run, &mut batch[current], limits, progress.wake_at()) {
+                    Ok(None) if rest == Rest::Run => rest = crate::wake_if_due(progress),
+                    Ok(None) => drop(crate::wake_if_due(progress)),
                     Ok(Some(outcome)) => break Ok(outcome),
                     Err(error) => break Err(self.wires.explain(error, &mut run.output, Code::WorkerDied)),
                 }
             };
             under_way_bytes -= frame::run_bytes(&batch[current].invocation);
             match ended {
-                Ok(outcome) => done(current, run.complete(outcome)),
+                Ok(outcome) => progress.ended(current, run.complete(outcome)),
                 Err(error) => {
-                    return Err(Broken { run: current, completion: run.complete(Outcome::Failed(error)) });
+                    return Ended::Broken { run: current, completion: run.complete(Outcome::Failed(error)) };
                 }
             }
         }
         self.serial += batch.len() as u64;
         self.wires.inbox.shrink();
-        Ok(())
+        Ended::All
     }
 }
 
@@ -152,8 +157,19 @@ struct Wires {
 }
 
 impl Wires {
-    /// Handles the frames that arrived and, if the run goes on, waits for more.
-    fn step(&mut self, run: &mut Run, call: &mut Call<'_>, limits: &Limits) -> Result<Option<Outcome>, Fault> {
+    fn new(process: Box<dyn Process>, channel: OwnedFd, printed: OwnedFd, outbox_max_bytes: usize) -> Self {
+        let (inbox, outbox) = (Inbox::default(), Outbox::new(outbox_max_bytes));
+        Self { process, channel, printed: Some(printed), inbox, outbox }
+    }
+
+    /// Handles the frames that arrived and, if the run goes on, waits for more, or until `wake_at`.
+    fn step(
+        &mut self,
+        run: &mut Run,
+        call: &mut Call<'_>,
+        limits: &Limits,
+        wake_at: Option<Instant>,
+    ) -> Result<Option<Outcome>, Fault> {
         while !self.outbox.is_full()
             && let Some((frame, bytes)) = Frame::parse(self.inbox.unread())?
         {
@@ -171,7 +187,7 @@ impl Wires {
                 return Ok(outcome);
             }
         }
-        self.exchange(&mut run.output, run.begun + limits.timeout, limits.timeout)?;
+        self.exchange(&mut run.output, (run.begun + limits.timeout, limits.timeout), wake_at)?;
         Ok(None)
     }
 
@@ -182,17 +198,28 @@ impl Wires {
                 self.inbox.consume(bytes);
                 return Ok(hello);
             }
-            self.exchange(output, deadline, within)?;
+            self.exchange(output, (deadline, within), None)?;
         }
     }
 
-    /// Sends what the socket takes, then sleeps until something arrives, more can be sent, the worker ends or the
-    /// deadline passes.
-    fn exchange(&mut self, output: &mut Output, deadline: Instant, timeout: Duration) -> Result<(), Fault> {
+    /// Sends what the socket takes, then sleeps until something arrives, more can be sent, the worker ends, it is `wake_at`
+    /// or the deadline passes.
+    fn exchange(
+        &mut self,
+        output: &mut Output,
+        (deadline, timeout): (Instant, Duration),
+        wake_at: Option<Instant>,
+    ) -> Result<(), Fault> {
+        let was_full = self.outbox.is_full();
         self.outbox.send(&self.channel)?;
-        let left = deadline.saturating_duration_since(Instant::now());
+        let now = Instant::now();
+        let left = deadline.saturating_duration_since(now);
         if left.is_zero() {
             return Err(Code::RunTimeout.error(format!("stopped after {} ms", timeout.as_millis())).into());
+        }
+        if was_full && !self.outbox.is_full() {
+            // Frames that wait in the inbox have room for their answers now; nothing would wake a sleep for them.
+            return Ok(());
         }
         // A worker that takes no answers is not heard on, until it does or its time is over.
         let hear = if self.outbox.is_full() { PollFlags::empty() } else { PollFlags::IN };
@@ -204,8 +231,9 @@ impl Wires {
             PollFd::from_borrowed_fd(printed, PollFlags::IN),
             PollFd::from_borrowed_fd(pidfd, PollFlags::IN),
         ];
+        let asleep = wake_at.map_or(left, |at| left.min(at.saturating_duration_since(now)));
         // A timeout that no Timespec holds is as good as none.
-        match poll(&mut fds, Timespec::try_from(left).ok().as_ref()) {
+        match poll(&mut fds, Timespec::try_from(asleep).ok().as_ref()) {
             Ok(_) => {}
             Err(Errno::INTR) => return Ok(()),
             Err(errno) => return Err(Code::SpawnFailed.error(format!("cannot wait for the process: {errno}")).into()),
@@ -317,8 +345,9 @@ impl Inbox {
 }
 
 /// Frames that were not sent yet.
-#[derive(Default)]
 struct Outbox {
+    /// With more than this unsent it is full.
+    max_bytes: usize,
     bytes: Vec<u8>,
     sent: usize,
     /// Where the last answer ends.
@@ -326,13 +355,17 @@ struct Outbox {
 }
 
 impl Outbox {
+    fn new(max_bytes: usize) -> Self {
+        Self { max_bytes, bytes: Vec::new(), sent: 0, answered: 0 }
+    }
+
     fn is_empty(&self) -> bool {
         self.sent == self.bytes.len()
     }
 
     /// Whether no more may be put in, so that a worker that asks without taking the answers uses no memory without end.
     fn is_full(&self) -> bool {
-        self.bytes.len() - self.sent > OUTBOX_MAX_BYTES
+        self.bytes.len() - self.sent > self.max_bytes
     }
 
     /// Whether there is an answer that was not sent, so that whoever asked cannot have it.
@@ -362,5 +395,79 @@ impl Outbox {
             self.answered = self.answered.saturating_sub(sent);
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{EventId, HostCalls, Invocation, child};
+    use rustix::{fd::BorrowedFd, net::SocketType};
+
+    /// A process that never ends: nothing is ever written to its pipe.
+    struct Immortal(OwnedFd);
+
+    impl Process for Immortal {
+        fn pidfd(&self) -> BorrowedFd<'_> {
+            self.0.as_fd()
+        }
+
+        fn end(&mut self) -> child::Ended {
+            child::Ended::Unknown
+        }
+    }
+
+    /// Answers every `get` with a record that fills the outbox of the test.
+    struct Records(u64);
+
+    const OUTBOX_BYTES: usize = 4 << 10;
+
+    impl HostCalls for Records {
+        fn append(&mut self, _: &str, _: &[u8]) -> Result<Option<u64>> {
+            Ok(None)
+        }
+
+        fn get(&mut self, _: &str, _: u64) -> Result<Vec<u8>> {
+            self.0 += 1;
+            Ok(vec![b'r'; 2 * OUTBOX_BYTES])
+        }
+
+        fn latest(&mut self, _: &str) -> Result<u64> {
+            Ok(0)
+        }
+
+        fn now_ns(&mut self) -> u64 {
+            0
+        }
+
+        fn random(&mut self, _: &mut [u8]) {}
+    }
+
+    #[test]
+    fn frames_that_waited_for_room_in_the_outbox_are_handled_once_it_is_sent() {
+        let (ours, theirs) = child::channel(SocketType::STREAM).unwrap();
+        let (alive, _keep_alive) = child::output_pipe().unwrap();
+        let (printed, _print) = child::output_pipe().unwrap();
+        let mut wires = Wires::new(Box::new(Immortal(alive)), ours, printed, OUTBOX_BYTES);
+        // The worker asks twice ahead and ends its run, all in one write. The socket takes both answers without a reader.
+        let mut asked = Vec::new();
+        for (kind, number) in [(Kind::Get, 1), (Kind::Get, 2), (Kind::Done, 1)] {
+            frame::put_head(&mut asked, kind as u8, number, 0, 0);
+        }
+        assert_eq!(rustix::io::write(&theirs, &asked), Ok(asked.len()));
+        let limits = Limits::default();
+        let mut host = Records(0);
+        let run = EventId::from_bits(1);
+        let invocation = Invocation { log: "in", seqno: 1, payload: b"", run, attempt: 1, streamed: false };
+        let mut call = Call { invocation, host: &mut host };
+        let mut run = Run::new(1, &limits);
+        let outcome = loop {
+            match wires.step(&mut run, &mut call, &limits, None) {
+                Ok(None) => {}
+                Ok(Some(outcome)) => break outcome,
+                Err(fault) => panic!("{}", wires.explain(fault, &mut run.output, Code::WorkerDied)),
+            }
+        };
+        assert_eq!((outcome, host.0), (Outcome::Done, 2));
     }
 }

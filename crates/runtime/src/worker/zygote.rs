@@ -2,11 +2,14 @@
 //!
 //! Starting Python and importing a module takes 20 ms to seconds, a fork 1 ms. The zygote forks a worker on request and
 //! reaps it on request: until then the worker's pid is its own, so killing it cannot hit anybody else.
+//!
+//! An answer belongs to the last request only as long as every request was answered. A zygote that owes one is asked
+//! nothing any more: it lives on for the workers that it has, and others are forked from another zygote.
 
 use super::python::PythonSpec;
 use crate::{
     Code, Error, Limits, Result,
-    child::{self, Child, Ended, Environment, Plan, Process, kill_group, read_some, readable},
+    child::{self, Child, Ended, Environment, Plan, Process, Scratch, kill_group, read_some, readable},
     output::{Output, tail},
 };
 use rustix::{
@@ -17,7 +20,11 @@ use rustix::{
 use std::{
     io::{IoSlice, Write},
     mem::MaybeUninit,
-    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    os::{
+        fd::{AsFd, BorrowedFd, OwnedFd},
+        unix::ffi::OsStrExt,
+    },
+    path::Path,
     sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
 };
@@ -35,6 +42,9 @@ const BOOT: &str = "import sys\n\
     exec(compile(sys.stdin.read(), worker.__file__, 'exec'), worker.__dict__)\n\
     worker.main(sys.argv[1:])\n";
 
+/// What a zygote is asked for: a worker, whose working directory follows, or to reap the one with the pid that follows.
+const FORK: u8 = b'F';
+const REAP: u8 = b'R';
 /// How long a fork or a reaping may take.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
 /// The longest message of a zygote.
@@ -48,6 +58,12 @@ pub(super) struct Zygote {
 struct Conversation {
     child: Child,
     control: OwnedFd,
+    /// How long a request may go unanswered.
+    answer_max: Duration,
+    /// Whether it owes an answer.
+    owes: bool,
+    /// Where it runs, unless that is where its code is. It goes after the child.
+    _scratch: Option<Scratch>,
 }
 
 impl Zygote {
@@ -55,8 +71,10 @@ impl Zygote {
     pub(super) fn start(spec: &PythonSpec, limits: &Limits, within: Duration) -> Result<Arc<Self>> {
         let (control, theirs) = child::channel(SocketType::SEQPACKET)?;
         let (printed, print) = child::output_pipe()?;
-        let child = launch(spec, limits, print, theirs)?;
-        let mut conversation = Conversation { child, control };
+        let scratch = spec.scratch.as_deref().map(|base| Scratch::new(base, &spec.dir)).transpose()?;
+        let runs_in = scratch.as_ref().map_or(&*spec.dir, Scratch::path);
+        let child = launch(spec, limits, runs_in, print, theirs)?;
+        let mut conversation = Conversation { child, control, answer_max: ANSWER_MAX, owes: false, _scratch: scratch };
         let mut output = Output::new(16 << 10);
         let answer = conversation.answer(Instant::now() + within, Some((&printed, &mut output)));
         let last = |output: &Output| match tail(output.kept()) {
@@ -91,48 +109,46 @@ impl Zygote {
         }
     }
 
-    /// Forks a worker with these descriptors.
-    pub(super) fn fork(self: &Arc<Self>, channel: OwnedFd, print: OwnedFd) -> Result<Box<dyn Process>> {
+    /// Forks a worker with these descriptors, which runs in `dir`, or where the zygote does.
+    pub(super) fn fork(
+        self: &Arc<Self>,
+        channel: OwnedFd,
+        print: OwnedFd,
+        dir: Option<&Path>,
+    ) -> Result<Box<dyn Process>> {
         let failed = |what: &str| Code::SpawnFailed.error(format!("the Python zygote {what}"));
         let mut conversation = self.conversation.lock().unwrap_or_else(PoisonError::into_inner);
-        let fds = [channel.as_fd(), print.as_fd()];
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
-        let mut ancillary = SendAncillaryBuffer::new(&mut space);
-        ancillary.push(SendAncillaryMessage::ScmRights(&fds));
-        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-        rustix::net::sendmsg(&conversation.control, &[IoSlice::new(b"F")], &mut ancillary, flags)
-            .map_err(|errno| failed(&format!("cannot be asked for a worker: {errno}")))?;
-        let answer = conversation.answer(Instant::now() + ANSWER_MAX, None);
-        let pid = answer.ok().and_then(|pid| Pid::from_raw(i32::from_le_bytes(pid.try_into().ok()?)));
-        let pid = pid.ok_or_else(|| failed("did not fork"))?;
+        let dir = dir.map_or(&[][..], |dir| dir.as_os_str().as_bytes());
+        let forked = conversation.ask(FORK, dir, &[channel.as_fd(), print.as_fd()]);
+        let pid = forked.and_then(Pid::from_raw).ok_or_else(|| failed("did not fork"))?;
         let pidfd = rustix::process::pidfd_open(pid, PidfdFlags::empty())
             .map_err(|errno| failed(&format!("forked a worker that cannot be watched: {errno}")))?;
+        // As long as it lives nobody but us has the worker reaped, and the pid is the worker's.
+        if conversation.has_ended() {
+            return Err(failed("ended as it forked"));
+        }
         Ok(Box::new(Forked { pid, pidfd, zygote: Arc::clone(self), ended: None }))
     }
 
     /// Reaps a worker that was sent SIGKILL.
     fn reap(&self, pid: Pid) -> Ended {
         let mut conversation = self.conversation.lock().unwrap_or_else(PoisonError::into_inner);
-        let request = pid.as_raw_nonzero().get().to_le_bytes();
-        if rustix::net::send(&conversation.control, &request, SendFlags::NOSIGNAL | SendFlags::DONTWAIT).is_err() {
-            return Ended::Unknown;
-        }
-        let answer = conversation.answer(Instant::now() + ANSWER_MAX, None);
-        match answer.ok().and_then(|status| Some(i32::from_le_bytes(status.try_into().ok()?))) {
+        match conversation.ask(REAP, &pid.as_raw_nonzero().get().to_le_bytes(), &[]) {
             Some(status) if status >= 0 => Ended::from_wait_status(status),
             _ => Ended::Unknown,
         }
     }
 
     fn has_ended(&self) -> bool {
-        readable(self.conversation.lock().unwrap_or_else(PoisonError::into_inner).child.pidfd(), Duration::ZERO)
+        self.conversation.lock().unwrap_or_else(PoisonError::into_inner).has_ended()
     }
 }
 
-fn launch(spec: &PythonSpec, limits: &Limits, print: OwnedFd, control: OwnedFd) -> Result<Child> {
+fn launch(spec: &PythonSpec, limits: &Limits, runs_in: &Path, print: OwnedFd, control: OwnedFd) -> Result<Child> {
     let python = child::program(&spec.python, &spec.dir).map_err(|e| Code::PythonUnusable.error(e.detail()))?;
     let dir = std::path::absolute(&spec.dir)
         .map_err(|e| Code::CodeUnreadable.error(format!("'{}': {e}", spec.dir.display())))?;
+    let runs_in = runs_in.to_owned();
     let shown = dir.to_str().ok_or_else(|| Code::CodeUnreadable.error(format!("'{}' is not UTF-8", dir.display())))?;
     let mut arguments: Vec<String> = ["-B", "-X", "utf8", "-c", BOOT, shown].map(str::to_owned).to_vec();
     arguments.extend([spec.module.clone(), spec.function.clone()]);
@@ -147,7 +163,7 @@ fn launch(spec: &PythonSpec, limits: &Limits, print: OwnedFd, control: OwnedFd) 
             program: &python,
             arguments: &arguments,
             environment: &environment,
-            dir: &dir,
+            dir: &runs_in,
             descriptors: [source.as_fd(), print.as_fd(), print.as_fd(), control.as_fd()],
             memory_max_bytes,
         })
@@ -165,6 +181,30 @@ enum Silence {
 }
 
 impl Conversation {
+    /// Asks for something, and takes the number that answers it. `None` if none comes; then it is asked nothing any more.
+    fn ask(&mut self, request: u8, what: &[u8], fds: &[BorrowedFd<'_>]) -> Option<i32> {
+        if std::mem::replace(&mut self.owes, true) {
+            return None;
+        }
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+        let mut ancillary = SendAncillaryBuffer::new(&mut space);
+        if !fds.is_empty() {
+            ancillary.push(SendAncillaryMessage::ScmRights(fds));
+        }
+        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+        let request = [request];
+        let request = [IoSlice::new(&request), IoSlice::new(what)];
+        rustix::net::sendmsg(&self.control, &request, &mut ancillary, flags).ok()?;
+        let answer = self.answer(Instant::now() + self.answer_max, None).ok()?;
+        let answer = i32::from_le_bytes(answer.try_into().ok()?);
+        self.owes = false;
+        Some(answer)
+    }
+
+    fn has_ended(&self) -> bool {
+        readable(self.child.pidfd(), Duration::ZERO)
+    }
+
     /// Waits for one message; meanwhile takes what the zygote prints, so that it never blocks on it.
     fn answer(&mut self, deadline: Instant, mut printed: Option<(&OwnedFd, &mut Output)>) -> Result<Vec<u8>, Silence> {
         let mut message = vec![0; MESSAGE_MAX_BYTES];
@@ -223,5 +263,63 @@ impl Process for Forked {
             kill_group(self.pid);
             self.zygote.reap(self.pid)
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::process::test_kill_process;
+    use std::{collections::BTreeMap, thread};
+
+    /// A process that does nothing until it is ended.
+    fn sleeper() -> Child {
+        let (null, dir) = (child::null().unwrap(), std::env::temp_dir());
+        let program = child::program(Path::new("sleep"), &dir).unwrap();
+        let environment = Environment::new(&BTreeMap::new());
+        child::on_keeper(move || {
+            child::spawn(&Plan {
+                program: &program,
+                arguments: &["600".to_owned()],
+                environment: &environment,
+                dir: &dir,
+                descriptors: [null.as_fd(); 4],
+                memory_max_bytes: 256 << 20,
+            })
+        })
+        .unwrap()
+    }
+
+    #[test]
+    fn an_answer_that_comes_too_late_answers_no_other_request() {
+        let (control, theirs) = child::channel(SocketType::SEQPACKET).unwrap();
+        let answer_max = Duration::from_millis(1);
+        let conversation = Conversation { child: sleeper(), control, answer_max, owes: false, _scratch: None };
+        let zygote = Arc::new(Zygote { conversation: Mutex::new(conversation) });
+        // It is asked to reap a worker, and answers when nobody waits any more: with the pid of somebody else.
+        let mut bystander = sleeper();
+        let pid = bystander.pid();
+        assert_eq!(zygote.reap(pid), Ended::Unknown);
+        let late = pid.as_raw_nonzero().get().to_le_bytes();
+        rustix::net::send(&theirs, &late, SendFlags::empty()).unwrap();
+        zygote.conversation.lock().unwrap().answer_max = Duration::from_secs(60);
+        let (channel, _other) = child::channel(SocketType::STREAM).unwrap();
+        let (_printed, print) = child::output_pipe().unwrap();
+        thread::scope(|scope| {
+            // What it would be asked now it answers well, as far as it is asked.
+            let server = scope.spawn(|| {
+                let mut request = [0; 64];
+                while let Ok((1.., _)) = rustix::net::recv(&theirs, &mut request[..], RecvFlags::empty()) {
+                    if rustix::net::send(&theirs, &late, SendFlags::NOSIGNAL).is_err() {
+                        break;
+                    }
+                }
+            });
+            assert!(zygote.fork(channel, print, None).is_err(), "the late answer was taken for a fork");
+            drop(zygote);
+            server.join().unwrap();
+        });
+        test_kill_process(pid).expect("nobody ended the bystander");
+        bystander.end();
     }
 }

@@ -81,7 +81,7 @@ pub fn run(executor: &mut dyn Executor, records: &[&[u8]]) -> Vec<Ended> {
             host,
         })
         .collect();
-    executor.run(&mut batch, &mut |i, completion| {
+    executor.run(&mut batch, &mut |i: usize, completion: Completion| {
         assert_eq!(i, completions.len(), "reported out of order");
         completions.push(completion);
     });
@@ -102,7 +102,7 @@ pub fn failure(executor: &mut dyn Executor, record: &[u8]) -> (Code, String) {
 
 pub fn failed(completion: &Completion) -> (Code, String) {
     match &completion.outcome {
-        Outcome::Failed(error) => (error.code(), error.detail().to_owned()),
+        Outcome::Failed(error) | Outcome::CannotStart(error) => (error.code(), error.detail().to_owned()),
         other => panic!("expected a failure, got {other:?}"),
     }
 }
@@ -191,7 +191,7 @@ pub fn no_env() -> BTreeMap<String, String> {
 /// An executor of a persistent process in `dir`.
 pub fn process(dir: &Path, command: &[&str], limits: Limits) -> ProcessExecutor {
     let command = command.iter().map(|word| (*word).to_owned()).collect();
-    ProcessExecutor::new(ProcessSpec { command, dir: dir.to_owned(), env: no_env() }, limits)
+    ProcessExecutor::new(ProcessSpec { command, dir: dir.to_owned(), env: no_env(), scratch: None }, limits)
 }
 
 /// A worker written from the specification alone: what it does with a run is `body`.

@@ -1,6 +1,6 @@
 //! remote.*, tail.lag, conns.10k, http.append, held.load, gate.cost, links: a namespace used through its host, over TCP on the loopback interface.
 //!
-//! The host is the release build of `millrace serve`, in a process of its own, on the same two cores as the load.
+//! The host is the shipped build (profile `dist`) of `millrace serve`, in a process of its own, on the same two cores as the load.
 
 pub mod append;
 pub mod connections;

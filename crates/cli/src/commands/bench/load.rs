@@ -1,7 +1,8 @@
 //! The load: connections that append, each on a thread of its own.
 //!
-//! With a rate, appends are due at even times, and their latency counts from then: an answer that comes late delays those
-//! behind it, and they say so.
+//! With a rate, appends are due at even times, and latency counts from then: a late answer delays the appends behind it, and
+//! their latency shows it. Without a rate, an append is due when the window admits it, so that rate × mean latency is what is
+//! in flight: at most connections × window (Little's law).
 
 use crate::place::{Place, Target, remote::Remote};
 use hdrhistogram::Histogram;
@@ -38,12 +39,20 @@ pub struct Plan {
 pub struct Tally {
     pub records: u64,
     pub latency_ns: Histogram<u64>,
+    began: Instant,
+    ended: Instant,
 }
 
 impl Tally {
     pub fn new() -> Self {
         let latency_ns = Histogram::new_with_bounds(1, LATENCY_MAX_NS, DIGITS).expect("bounds and digits in order");
-        Self { records: 0, latency_ns }
+        let now = Instant::now();
+        Self { records: 0, latency_ns, began: now, ended: now }
+    }
+
+    /// From the first connection's start to the last one's end.
+    pub fn took(&self) -> Duration {
+        self.ended - self.began
     }
 
     /// Counts records that were all answered now.
@@ -68,16 +77,11 @@ impl Schedule {
         Self { next: Instant::now() + offset, every }
     }
 
-    /// When the next append is due; at once if there is no rate.
-    pub fn due(&mut self) -> Instant {
-        match self.every {
-            None => Instant::now(),
-            Some(every) => {
-                let due = self.next;
-                self.next += every;
-                due
-            }
-        }
+    /// When the next append is due; without a rate, as soon as it can be sent.
+    pub fn due(&mut self) -> Option<Instant> {
+        let due = self.every.map(|_| self.next);
+        self.next += self.every.unwrap_or_default();
+        due
     }
 }
 
@@ -149,6 +153,7 @@ impl Load {
             match thread.join() {
                 Ok(Ok(tally)) => {
                     sum.records += tally.records;
+                    (sum.began, sum.ended) = (sum.began.min(tally.began), sum.ended.max(tally.ended));
                     sum.latency_ns.add(&tally.latency_ns).expect("histograms of the same bounds add up");
                 }
                 Ok(Err(error)) => result = result.and(Err(error)),
@@ -167,7 +172,7 @@ fn files(place: &Place, log: &str, plan: &Plan, connection: usize, stop: &Atomic
     let mut schedule = Schedule::new(plan, connection, plan.window);
     // However short the time: what is due is appended, once at least.
     loop {
-        let due = schedule.due();
+        let due = schedule.due().unwrap_or_else(Instant::now);
         if !sleep_until(due, stop) {
             break;
         }
@@ -183,6 +188,7 @@ fn files(place: &Place, log: &str, plan: &Plan, connection: usize, stop: &Atomic
             break;
         }
     }
+    tally.ended = Instant::now();
     Ok(tally)
 }
 
@@ -202,12 +208,15 @@ fn pipelined(remote: &Remote, log: &str, plan: &Plan, connection: usize, stop: &
     loop {
         let due = schedule.due();
         // Ahead of time, answers are taken; behind it, appends go out at once, as many as the window admits.
-        while !under_way.is_empty() && (under_way.len() == plan.window || due > Instant::now()) {
+        let early = || due.is_some_and(|due| due > Instant::now());
+        while !under_way.is_empty() && (under_way.len() == plan.window || early()) {
             match pipeline.next()? {
                 Some(outcome) => count(outcome, &mut under_way)?,
                 None => break,
             }
         }
+        // Without a rate, from here on: the wait for the window is not the append's.
+        let due = due.unwrap_or_else(Instant::now);
         if !sleep_until(due, stop) {
             break;
         }
@@ -226,6 +235,7 @@ fn pipelined(remote: &Remote, log: &str, plan: &Plan, connection: usize, stop: &
     while let Some(outcome) = pipeline.next()? {
         count(outcome, &mut under_way)?;
     }
+    tally.ended = Instant::now();
     Ok(tally)
 }
 
@@ -259,7 +269,7 @@ mod tests {
         };
         let mut schedules: Vec<Schedule> = (0..4).map(|connection| Schedule::new(&plan, connection, 1)).collect();
         for schedule in &mut schedules {
-            let (first, second) = (schedule.due(), schedule.due());
+            let (first, second) = (schedule.due().unwrap(), schedule.due().unwrap());
             assert_eq!(second - first, Duration::from_millis(4), "each of four does a quarter of 1000 a second");
         }
     }

@@ -41,9 +41,9 @@ pub fn run(args: &BenchArgs, global: &Global, out: &mut Out) -> Outcome {
     let measured = measure(&target, &place, &log, &plan, &stop);
     // Whatever came of it, nothing is left behind.
     let removed = place.remove_log(&log);
-    let (tally, took) = measured?;
+    let tally = measured?;
     removed?;
-    report(&target, &plan, &tally, took, out)
+    report(&target, &plan, &tally, tally.took(), out)
 }
 
 fn plan(args: &BenchArgs) -> Result<Plan> {
@@ -68,7 +68,7 @@ fn plan(args: &BenchArgs) -> Result<Plan> {
     })
 }
 
-fn measure(target: &Target, place: &Place, log: &str, plan: &Plan, stop: &Receiver<()>) -> Result<(Tally, Duration)> {
+fn measure(target: &Target, place: &Place, log: &str, plan: &Plan, stop: &Receiver<()>) -> Result<Tally> {
     let progress = Progress::new("measuring", Some(plan.time.as_millis() as u64), Unit::Millis, true);
     let load = Load::start(target, place, log, plan)?;
     let start = Instant::now();
@@ -80,8 +80,7 @@ fn measure(target: &Target, place: &Place, log: &str, plan: &Plan, stop: &Receiv
         }
     }
     // The answers to what is under way are counted, and so is the time until they are there.
-    let tally = load.end()?;
-    Ok((tally, start.elapsed()))
+    load.end()
 }
 
 const QUANTILES: [(&str, f64); 5] = [("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p99.9", 0.999), ("max", 1.0)];

@@ -8,33 +8,39 @@ use crate::{
         response::{self, JSON, Response},
         session::Session,
     },
+    server,
 };
 use base64::{Engine, engine::general_purpose::STANDARD as BASE64};
 use hyper::{
     HeaderMap, Request, StatusCode,
     body::{Bytes, Incoming},
     header::{CONTENT_TYPE, HeaderValue, LOCATION},
+    http::request::Parts,
 };
-use millrace_node::{AppendOptions, BATCH_RECORDS_MAX, Receipt};
+use millrace_node::{AppendOptions, BATCH_RECORDS_MAX, Door, Durability, Held, Receipt, SUBMISSION_PATIENCE};
 use millrace_wire::{Code, EventId, Result};
 use serde::{
     Deserialize, Deserializer, Serialize,
     de::{IgnoredAny, SeqAccess, Visitor},
 };
 use serde_json::value::RawValue;
-use std::{borrow::Cow, fmt};
+use std::{borrow::Cow, fmt, sync::Arc};
+use tokio::time::timeout;
 
 /// Most bytes of several records in JSON: base64 makes a third more of them.
 const BATCH_MAX_BYTES: usize = 24 << 20;
 /// So much is told of what is wrong with a text.
 const FAULT_MAX_CHARS: usize = 300;
 
-/// What the headers ask for.
-fn options(headers: &HeaderMap) -> Result<AppendOptions<'_>> {
+/// What the headers and the query ask for.
+fn options<'h>(headers: &'h HeaderMap, query: Option<&str>) -> Result<AppendOptions<'h>> {
     check_encoding(headers)?;
+    let mut query = Query::parse(query.unwrap_or(""))?;
+    let durability = durability(headers, &mut query)?;
+    query.finish()?;
     Ok(AppendOptions {
         function: header(headers, "millrace-function")?,
-        durability: durability(header(headers, "millrace-durability")?)?,
+        durability,
         cause: header(headers, "millrace-cause")?.map(str::parse).transpose()?.unwrap_or(EventId::NONE),
         key: header(headers, "idempotency-key")?,
         ..AppendOptions::default()
@@ -49,17 +55,39 @@ pub(in crate::http) async fn one(
     request: Request<Incoming>,
 ) -> Result<Response> {
     let (head, body) = request.into_parts();
-    if let Some(query) = head.uri.query() {
-        Query::parse(query)?.finish()?;
+    if head.headers.contains_key(CONTENT_TYPE) && media_type(&head.headers)?.as_deref() == Some(RECORDS_JSON) {
+        return Box::pin(many(session, namespace, Some(log), head, body)).await;
     }
-    if head.headers.get(CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(RECORDS_JSON.as_bytes())) {
-        return Box::pin(many(session, namespace, Some(log), &head.headers, body)).await;
-    }
-    let options = options(&head.headers)?;
+    let path = head.uri.path().trim_end_matches('/').to_owned();
+    options(&head.headers, head.uri.query())?;
     let door = session.door(namespace)?;
     let data = body::read(body, door.served().namespace().journal().record_max_bytes()).await?;
-    let receipt = door.append(log, &data.bytes, options).await?;
-    Ok(created(head.uri.path(), &receipt))
+    let log = log.to_owned();
+    let append = move |door: &Door| match options(&head.headers, head.uri.query()) {
+        Ok(options) => door.append(&log, &data.bytes, options),
+        Err(error) => door.failed(error),
+    };
+    Ok(created(&path, &committed(&door, append).await?))
+}
+
+/// Does something that commits: here if nobody else has to wait for it, and otherwise on the committing thread.
+async fn committed<T: Send + Unpin + 'static>(
+    door: &Door,
+    act: impl Fn(&Door) -> Held<T> + Send + 'static,
+) -> Result<T> {
+    // Through a mapping nobody waits for the disk, except where all do.
+    let others = door.served().namespace().journal().durability() == Durability::Memory;
+    let now = server::may_wait(others).and_then(|_waiting| door.now(&act));
+    if let Some(held) = now {
+        return held.await;
+    }
+    let mut submitted = door.submit(act);
+    match timeout(SUBMISSION_PATIENCE, &mut submitted).await {
+        Ok(held) => held.await,
+        Err(_) if submitted.cancel() => Err(door.blocked()),
+        // It has begun, and tells how it ends.
+        Err(_) => submitted.await.await,
+    }
 }
 
 /// Where the record is now. Made by hand: this is the answer there are most of.
@@ -76,9 +104,8 @@ fn created(path: &str, receipt: &Receipt) -> Response {
 /// Appends records to several logs, all or none.
 pub(in crate::http) async fn batch(session: &Session, namespace: &str, request: Request<Incoming>) -> Result<Response> {
     let (head, body) = request.into_parts();
-    Query::parse(head.uri.query().unwrap_or(""))?.finish()?;
     match media_type(&head.headers)?.as_deref() {
-        Some("application/json" | RECORDS_JSON) => many(session, namespace, None, &head.headers, body).await,
+        Some("application/json" | RECORDS_JSON) => many(session, namespace, None, head, body).await,
         other => {
             let other = shown(other.unwrap_or("nothing"));
             Err(Code::HttpTypeUnsupported.error(format!("the body is of type '{other}', not application/json")))
@@ -171,32 +198,36 @@ fn brief(error: &serde_json::Error) -> String {
     }
 }
 
-async fn many(
-    session: &Session,
-    namespace: &str,
-    log: Option<&str>,
-    headers: &HeaderMap,
-    body: Incoming,
-) -> Result<Response> {
-    let options = options(headers)?;
+async fn many(session: &Session, namespace: &str, log: Option<&str>, head: Parts, body: Incoming) -> Result<Response> {
+    options(&head.headers, head.uri.query())?;
     let door = session.door(namespace)?;
     let data = body::read(body, BATCH_MAX_BYTES).await?;
     let NewRecords { kept: records, count } = serde_json::from_slice(&data.bytes).map_err(|error| {
         Code::HttpBodyInvalid.error(format!("the body is not a list of records: {}", brief(&error)))
     })?;
     if count > BATCH_RECORDS_MAX {
-        return Err(Code::ValueInvalid.error(format!("{count} records at once; 1 to {BATCH_RECORDS_MAX} may be")));
+        return Err(Code::ValueInvalid.error(format!("{count} records in one batch; the limit is {BATCH_RECORDS_MAX}")));
     }
-    let mut owned: Vec<(&str, Vec<u8>)> = Vec::with_capacity(records.len());
+    let mut owned: Vec<(String, Vec<u8>)> = Vec::with_capacity(records.len());
     for (n, record) in records.iter().enumerate() {
         let fault = |fault: String| Code::HttpBodyInvalid.error(format!("record {n} of the list: {fault}"));
         let log = record.log.as_deref().or(log).ok_or_else(|| fault("it names no log".into()))?;
-        owned.push((log, record.bytes().map_err(fault)?));
+        owned.push((log.to_owned(), record.bytes().map_err(fault)?));
     }
-    let records: Vec<(&str, &[u8])> = owned.iter().map(|(log, bytes)| (*log, &**bytes)).collect();
-    let receipts = door.append_many(&records, options).await?;
-    let appended = receipts.iter().zip(&records).map(|(receipt, (log, _))| Appended {
-        log: (*log).into(),
+    let owned = Arc::new(owned);
+    let of_append = owned.clone();
+    let append = move |door: &Door| {
+        // What the body takes of the memory is counted until it is committed.
+        let _counted = &data;
+        let records: Vec<(&str, &[u8])> = of_append.iter().map(|(log, bytes)| (&**log, &**bytes)).collect();
+        match options(&head.headers, head.uri.query()) {
+            Ok(options) => door.append_many(&records, options),
+            Err(error) => door.failed(error),
+        }
+    };
+    let receipts = committed(&door, append).await?;
+    let appended = receipts.iter().zip(&*owned).map(|(receipt, (log, _))| Appended {
+        log: log.clone(),
         seqno: receipt.seqno,
         id: id_text(receipt.id),
     });

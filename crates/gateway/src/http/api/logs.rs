@@ -1,6 +1,6 @@
 //! Making and removing logs.
 
-use super::{blocking, check_encoding, media_type};
+use super::{check_encoding, media_type};
 use crate::{
     documents::{Query, shown},
     http::{
@@ -62,7 +62,7 @@ pub(in crate::http) async fn create(
     let existed = door.log(log, None).await.is_ok();
     let name = log.to_owned();
     // It makes a file, which may take a while on a slow disk.
-    blocking(move || door.create_log(&name, history)).await?;
+    session.hosted.define(door, move |door| door.create_log(&name, history)).await?;
     let (status, change) = if existed { (StatusCode::OK, "unchanged") } else { (StatusCode::CREATED, "created") };
     Ok(response::document(status, &Change { log, history: Some(history), change }))
 }
@@ -73,6 +73,6 @@ pub(in crate::http) async fn remove(session: &Session, namespace: &str, log: &st
     let door = session.door(namespace)?;
     let name = log.to_owned();
     // It reads the journal, to see that nothing needs the log.
-    blocking(move || door.remove_log(&name)).await?;
+    session.hosted.define(door, move |door| door.remove_log(&name)).await?;
     Ok(response::document(StatusCode::OK, &Change { log, history: None, change: "removed" }))
 }

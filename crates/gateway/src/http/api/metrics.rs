@@ -10,7 +10,7 @@ use crate::{
 };
 use hyper::{StatusCode, header::HeaderValue};
 use millrace_node::{
-    Door, Held, LogName, Name, Namespace,
+    Door, Held, LogName, Name, Namespace, Obstacle, Served,
     links::{LinkState, OUTBOX_DEAD_LETTERS},
 };
 use millrace_wire::Result;
@@ -18,10 +18,15 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     fmt::{Display, Write},
     sync::atomic::Ordering::Relaxed,
+    time::Duration,
 };
+use tokio::time::timeout;
 
 /// Logs and functions of a namespace that have numbers of their own; more would be a burden on whoever collects them.
 const SERIES_MAX: usize = 250;
+
+/// How long counting and the gate may take.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Every number, by metric.
 #[derive(Default)]
@@ -64,14 +69,18 @@ pub(in crate::http) async fn text(session: &Session, query: &str) -> Result<Resp
     Query::parse(query)?.finish()?;
     let mut metrics = Metrics::default();
     of_server(&mut metrics, &session.hosted);
-    session.hosted.served().iter().for_each(|served| of_disk(&mut metrics, served.name(), served.namespace()));
+    session.hosted.served().iter().for_each(|served| of_disk(&mut metrics, served));
     for served in session.hosted.served() {
         let (hosted, door) = (session.hosted.clone(), session.door(served.name())?);
         // What is counted is held like everything else that is told; counting may take a while.
-        // A journal that was closed tells nothing any more but that.
-        for sample in super::blocking(move || of_namespace(&hosted, &door)).await.unwrap_or_default() {
-            let (name, kind, help, labels, value) = sample;
-            metrics.add(name, kind, help, &labels, value);
+        let counted = timeout(PATIENCE, super::blocking(move || of_namespace(&hosted, &door))).await;
+        // Whoever collects the numbers hears of a disk that stalls all the same: what was told before is still true.
+        let samples = match counted {
+            Ok(samples) => session.hosted.told(served.name(), samples.unwrap_or_default()),
+            Err(_late) => session.hosted.last_told(served.name()),
+        };
+        for (name, kind, help, labels, value) in samples.iter() {
+            metrics.add(name, kind, help, labels, value);
         }
     }
     let kind = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
@@ -107,15 +116,28 @@ fn of_server(metrics: &mut Metrics, hosted: &Hosted) {
 }
 
 /// How the disk is: says nothing of records, and so is told at once, also when nothing else can be.
-fn of_disk(metrics: &mut Metrics, name: &Name, namespace: &Namespace) {
-    let (journal, labels) = (namespace.journal(), format!("namespace=\"{name}\""));
+fn of_disk(metrics: &mut Metrics, served: &Served) {
+    let (journal, labels) = (served.namespace().journal(), format!("namespace=\"{}\"", served.name()));
     let help = "Whether the journal can go on.";
     metrics.gauge("millrace_journal_healthy", help, &labels, u64::from(journal.check_health().is_ok()));
     let help = "Whether the disk takes no appends now: it is full, read-only or fails.";
     metrics.gauge("millrace_journal_refusing", help, &labels, u64::from(journal.refusal().is_some()));
+    let blocked = served.blocked();
+    for (by, flush) in [("lock", false), ("flush", true)] {
+        let time = blocked.as_ref().filter(|blocked| (blocked.by == Obstacle::Flush) == flush);
+        let labels = format!("{labels},by=\"{by}\"");
+        let help = "How long the journal has waited for whoever holds its lock, or for a flush; 0 if it goes on.";
+        metrics.gauge(
+            "millrace_journal_blocked_seconds",
+            help,
+            &labels,
+            time.map_or(0, |blocked| blocked.time.as_secs()),
+        );
+    }
 }
 
-type Sample = (&'static str, &'static str, &'static str, String, u64);
+/// Name, kind, help, labels and value.
+pub(crate) type Sample = (&'static str, &'static str, &'static str, String, u64);
 
 fn of_namespace(hosted: &Hosted, door: &Door) -> Held<Vec<Sample>> {
     door.inspect(|namespace| {

@@ -2,15 +2,18 @@
 
 pub(super) mod append;
 pub(super) mod logs;
-pub(super) mod metrics;
+pub(crate) mod metrics;
 pub(super) mod pages;
 pub(super) mod range;
 pub(super) mod record;
 pub(super) mod tail;
 
-use crate::documents::{invalid, shown};
+use crate::{
+    documents::{Query, invalid, shown},
+    memory::Reservation,
+};
 use hyper::{HeaderMap, header::CONTENT_TYPE};
-use millrace_node::{Durability, Held};
+use millrace_node::{Durability, Held, Record};
 use millrace_wire::{Code, Result};
 use std::time::Duration;
 
@@ -29,12 +32,20 @@ fn header<'h>(headers: &'h HeaderMap, name: &str) -> Result<Option<&'h str>> {
     }
 }
 
-fn durability(text: Option<&str>) -> Result<Option<Durability>> {
-    match text {
-        None => Ok(None),
-        Some("memory") => Ok(Some(Durability::Memory)),
-        Some("disk") => Ok(Some(Durability::Disk)),
-        Some(other) => Err(invalid(format!("durability '{}' is not memory or disk", shown(other)))),
+/// The durability that a request asks for, as parameter `durability` or as header `Millrace-Durability`.
+fn durability(headers: &HeaderMap, query: &mut Query) -> Result<Option<Durability>> {
+    let parse = |text: &str| match text {
+        "memory" => Ok(Durability::Memory),
+        "disk" => Ok(Durability::Disk),
+        other => Err(invalid(format!("durability '{}' is not memory or disk", shown(other)))),
+    };
+    let of_header = header(headers, "millrace-durability")?.map(parse).transpose()?;
+    let of_query = query.take("durability").as_deref().map(parse).transpose()?;
+    match (of_header, of_query) {
+        (Some(header), Some(query)) if header != query => {
+            Err(invalid("header 'millrace-durability' and parameter 'durability' differ"))
+        }
+        (header, query) => Ok(header.or(query)),
     }
 }
 
@@ -62,6 +73,31 @@ fn accepts(headers: &HeaderMap, kind: &str) -> bool {
 
 fn wait_of(wait_ms: Option<u64>) -> Duration {
     Duration::from_millis(wait_ms.unwrap_or(0))
+}
+
+/// Something that waited at the gate, and the memory that it takes.
+struct Rationed<T> {
+    value: Result<T>,
+    reserved: Option<Reservation>,
+    /// How long it is, also when there was no memory for it.
+    bytes: usize,
+}
+
+/// Waits for what is held at the gate. What it takes meanwhile counts; without memory it is not kept, but refused.
+async fn rationed<T: Unpin>(held: Held<T>, bytes_of: impl FnOnce(&T) -> usize) -> Rationed<T> {
+    let (mut reserved, mut bytes) = (None, 0);
+    let held = held.map(|value| {
+        bytes = bytes_of(&value);
+        reserved = Reservation::of(bytes)?;
+        Ok(value)
+    });
+    let value = held.await.and_then(|value| value);
+    Rationed { value, reserved, bytes }
+}
+
+/// About how much memory records take.
+fn bytes_of(records: &[Record]) -> usize {
+    records.iter().map(|record| record.payload.len() + size_of::<Record>()).sum()
 }
 
 /// Does something that may take long on another thread; the threads for this are few.

@@ -35,6 +35,9 @@ struct Check {
     ok: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<String>,
+    /// What the journal waits for although it is sound.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    blocked: Option<String>,
 }
 
 pub(in crate::http) fn root(query: &str) -> Result<Response> {
@@ -60,6 +63,9 @@ pub(in crate::http) fn ready(hosted: &Hosted, query: &str) -> Result<Response> {
         if hosted.is_draining() {
             return Some("the host is stopping".into());
         }
+        if let Some(blocked) = served.blocked() {
+            return Some(format!("appends are not taken: {blocked}"));
+        }
         if let Some(error) = served.namespace().journal().refusal() {
             return Some(format!("the disk takes no appends: {error}"));
         }
@@ -75,7 +81,8 @@ fn checks(hosted: &Hosted, more: impl Fn(&millrace_node::Served) -> Option<Strin
         let journal = served.namespace().journal();
         let health = journal.check_health().and_then(|()| journal.check_place());
         let reason = health.err().map(|error| error.to_string()).or_else(|| more(served));
-        Check { name: served.name().to_string(), ok: reason.is_none(), reason }
+        let blocked = served.blocked().map(|blocked| blocked.to_string());
+        Check { name: served.name().to_string(), ok: reason.is_none(), reason, blocked }
     };
     let namespaces: Vec<Check> = hosted.served().iter().map(check).collect();
     let ok = namespaces.iter().all(|check| check.ok);

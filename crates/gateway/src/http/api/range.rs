@@ -1,6 +1,6 @@
 //! Several records of a log, in JSON or one line of JSON each.
 
-use super::{WAIT_MAX_MS, accepts, durability, wait_of};
+use super::{Rationed, WAIT_MAX_MS, accepts, bytes_of, durability, rationed, wait_of};
 use crate::{
     documents::{Query, RecordDoc},
     http::{
@@ -41,7 +41,7 @@ pub(in crate::http) async fn read<B>(
     let from = query.number("from", 1, u64::MAX)?;
     let count = query.number("count", 1, COUNT_MAX)?.unwrap_or(COUNT) as u32; // at most 10000
     let wait = wait_of(query.number("wait_ms", 0, WAIT_MAX_MS)?);
-    let durability = durability(query.take("durability").as_deref())?;
+    let durability = durability(request.headers(), &mut query)?;
     query.finish()?;
     let door = session.door(namespace)?;
     let log = door.log(name, durability).await?;
@@ -56,13 +56,15 @@ pub(in crate::http) async fn read<B>(
             _ = stopped.wait_for(|stopped| *stopped) => {}
         }
     }
-    let records = loop {
-        match door.range_of(&log, from, count, RECORDS_MAX_BYTES, durability).await {
+    let (records, _reserved) = loop {
+        let held = door.range_of(&log, from, count, RECORDS_MAX_BYTES, durability);
+        let Rationed { value, reserved, .. } = rationed(held, |records| bytes_of(records)).await;
+        match value {
             // Whoever asks for the oldest gets what is the oldest by now.
             Err(error) if error.code() == Code::BelowHistory && !names_from(request) => {
                 from = log.earliest().max(from + 1)
             }
-            read => break read?,
+            read => break (read?, reserved),
         }
     };
     let next = records.last().map_or(from, |last| last.seqno.saturating_add(1));

@@ -1,6 +1,6 @@
 //! One record: its bytes as they are, or in JSON.
 
-use super::{WAIT_MAX_MS, accepts, durability, header, wait_of};
+use super::{Rationed, WAIT_MAX_MS, accepts, durability, header, rationed, wait_of};
 use crate::{
     documents::{Query, RecordDoc, id_text, shown, time_text, whole_number},
     http::{
@@ -37,7 +37,7 @@ pub(in crate::http) async fn read<B>(
 ) -> Result<Response> {
     let mut query = Query::parse(request.uri().query().unwrap_or(""))?;
     let wait = wait_of(query.number("wait_ms", 0, WAIT_MAX_MS)?);
-    let durability = durability(query.take("durability").as_deref())?;
+    let durability = durability(request.headers(), &mut query)?;
     let which = match which {
         "latest" => Which::Latest { above: query.number("above", 0, u64::MAX)?.unwrap_or(0) },
         text => match whole_number(text).filter(|seqno| *seqno > 0) {
@@ -48,14 +48,24 @@ pub(in crate::http) async fn read<B>(
     query.finish()?;
     let door = session.door(namespace)?;
     let seqno = await_record(session, &door, log, &which, wait).await?;
-    let record = door.get(log, seqno, durability).await?;
-    if let Which::Latest { above } = which
-        && record.seqno <= above
-    {
-        let newest = record.seqno;
-        return Err(Code::AboveTail.error(format!("log '{log}' has no record above {above}; the newest is {newest}")));
-    }
+    let held = door.get(log, seqno, durability);
+    let Rationed { value: record, reserved: _reserved, .. } = rationed(held, |record| record.payload.len()).await;
+    let record = match (record, &which) {
+        // Whoever waited in vain, or asked only for what is new, is told that there is nothing yet.
+        (Err(error), _) if error.code() == Code::AboveTail && !wait.is_zero() => return Ok(nothing_yet()),
+        (Err(error), Which::Latest { above }) if error.code() == Code::AboveTail && *above > 0 => {
+            return Ok(nothing_yet());
+        }
+        (Ok(record), Which::Latest { above }) if record.seqno <= *above => return Ok(nothing_yet()),
+        (record, _) => record?,
+    };
     answer(session, log, record, request.headers())
+}
+
+fn nothing_yet() -> Response {
+    let mut response = hyper::Response::new(Content::whole(""));
+    *response.status_mut() = StatusCode::NO_CONTENT;
+    response
 }
 
 /// Waits for a record that is not there yet; returns which one to read.

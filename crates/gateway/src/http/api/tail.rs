@@ -1,7 +1,7 @@
 //! Following a log as server-sent events. What is sent was read through the gate; the next records are read when the
 //! client has taken the ones before, so a slow client holds no more than one step of them.
 
-use super::{durability, header};
+use super::{Rationed, bytes_of, durability, header, rationed};
 use crate::{
     documents::{Query, RecordDoc, invalid, shown, whole_number},
     http::{
@@ -60,7 +60,7 @@ pub(in crate::http) async fn follow<B>(
 ) -> Result<Response> {
     let mut query = Query::parse(request.uri().query().unwrap_or(""))?;
     let from = query.number("from", 0, u64::MAX)?;
-    let durability = durability(query.take("durability").as_deref())?;
+    let durability = durability(request.headers(), &mut query)?;
     query.finish()?;
     let door = session.door(namespace)?;
     let log = door.log(name, durability).await?;
@@ -147,7 +147,14 @@ impl Follow {
         self.reserved = None;
         loop {
             let held = self.door.range_of(&self.log, self.next, STEP_RECORDS, STEP_BYTES, self.durability);
-            let records = held.await?;
+            let Rationed { value, reserved: at_gate, bytes } = rationed(held, |records| bytes_of(records)).await;
+            let records = match value {
+                Err(error) if error.code() == Code::HttpMemoryShort => {
+                    memory::room_for(bytes).await?;
+                    continue;
+                }
+                records => records?,
+            };
             let mut text = Vec::new();
             let mut next = self.next;
             for record in &records {
@@ -163,7 +170,7 @@ impl Follow {
                 Err(_) => {
                     // Who waits for memory holds none.
                     let bytes = text.len();
-                    drop((records, text));
+                    drop((records, text, at_gate));
                     memory::room_for(bytes).await?;
                 }
             }

@@ -9,6 +9,9 @@ use hyper::{
 use millrace_wire::{Code, Error, Result};
 use std::net::IpAddr;
 
+/// What a browser says of where a request comes from.
+const SITE: &str = "sec-fetch-site";
+
 /// Refuses what a web page of another origin could have caused.
 pub(in crate::http) fn check<B>(request: &Request<B>) -> Result<()> {
     let headers = request.headers();
@@ -17,6 +20,14 @@ pub(in crate::http) fn check<B>(request: &Request<B>) -> Result<()> {
         && !is_this_machine(host)
     {
         return Err(Code::HttpHostRefused.error(format!("'{}' is not a name of this machine", shown(host))));
+    }
+    // Browsers say of every request where it comes from, also of those that have no Origin: a page of this host, or nobody's.
+    // A page on another port of this machine is `same-site`.
+    if let Some(site) = headers.get(SITE)
+        && !matches!(site.as_bytes(), b"same-origin" | b"none")
+    {
+        let site = shown(&String::from_utf8_lossy(site.as_bytes()));
+        return Err(Code::HttpOriginRefused.error(format!("the browser says that the request is '{site}'")));
     }
     let mut origins = headers.get_all(ORIGIN).iter();
     match (origins.next(), origins.next()) {
@@ -121,6 +132,12 @@ mod tests {
         assert_eq!(of("http://localhost:7070"), None);
         for origin in ["http://localhost:7071", "https://localhost:7070", "http://evil.example", "null", ""] {
             assert_eq!(of(origin), Some(Code::HttpOriginRefused), "{origin}");
+        }
+        // An image or a link needs no Origin.
+        let of = |site| refusal(&[("host", "localhost:7070"), ("sec-fetch-site", site)]);
+        assert!(of("same-origin").is_none() && of("none").is_none());
+        for site in ["cross-site", "same-site", "", "Same-Origin, none"] {
+            assert_eq!(of(site), Some(Code::HttpOriginRefused), "{site}");
         }
     }
 }

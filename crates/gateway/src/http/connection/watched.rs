@@ -43,7 +43,6 @@ impl Activity {
     /// A request has begun to be answered.
     pub fn begin(self: &Arc<Self>) -> Turn {
         self.begun.fetch_add(1, Relaxed);
-        self.raw.store(false, Relaxed);
         Turn(self.clone())
     }
 
@@ -255,6 +254,10 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        // hyper flushes once it has written all that it was given: what it writes next is no part of an answer that has ended.
+        if self.activity.begun.load(Relaxed) == self.activity.ended.load(Relaxed) {
+            self.activity.raw.store(false, Relaxed);
+        }
         Pin::new(&mut self.stream).poll_flush(cx)
     }
 
@@ -266,6 +269,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tokio::io::AsyncWriteExt;
 
     #[test]
     fn a_connection_is_slow_idle_or_stuck_only_after_its_patience() {
@@ -316,5 +320,42 @@ mod tests {
         );
         assert_eq!(bare("HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n"), None);
         assert_eq!(bare("HTTP/1.1 400 Bad Request\r\ncontent-length: 2\r\n\r\n{}"), None);
+    }
+
+    /// What is written to a stream by a connection's owner, whether it is replaced or not.
+    async fn written(
+        activity: &Arc<Activity>,
+        steps: impl AsyncFnOnce(&mut Watched<tokio::io::DuplexStream>),
+    ) -> String {
+        let (ours, mut theirs) = tokio::io::duplex(1 << 20);
+        let mut watched = Watched::new(ours, activity.clone(), Arc::new(Hosted::new(Vec::new())));
+        steps(&mut watched).await;
+        drop(watched);
+        let mut text = String::new();
+        theirs.read_to_string(&mut text).await.unwrap();
+        text
+    }
+
+    /// A record that looks like a refusal of hyper's.
+    const IMITATION: &[u8] = b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n";
+
+    #[test]
+    fn a_record_that_looks_like_a_refusal_is_written_as_it_is_whatever_is_asked_behind_it() {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let activity = Arc::new(Activity::default());
+        let text = runtime.block_on(written(&activity, async |watched| {
+            let turn = activity.begin();
+            activity.sends_raw();
+            drop(turn);
+            // The next request has begun before all of the record is written.
+            let _next = activity.begin();
+            watched.write_all(IMITATION).await.unwrap();
+        }));
+        assert_eq!(text.as_bytes(), IMITATION);
+        let text = runtime.block_on(written(&activity, async |watched| {
+            watched.flush().await.unwrap();
+            watched.write_all(IMITATION).await.unwrap();
+        }));
+        assert!(text.contains("MR6051"), "once all is written, a refusal of hyper's gets its body: {text}");
     }
 }

@@ -283,6 +283,11 @@ impl Lane {
         claimed
     }
 
+    /// Batches in progress here.
+    pub fn batches(&self) -> u32 {
+        self.batches
+    }
+
     /// A batch is over, whatever became of its runs.
     pub fn ended(&mut self) {
         self.batches -= 1;

@@ -9,7 +9,7 @@ fn id(sequence: u64) -> EventId {
 }
 
 fn trigger(sequence: u64) -> Trigger {
-    Trigger { run: id(sequence), log: 1, seqno: sequence, record: None }
+    Trigger { run: id(sequence), cause: EventId::NONE, log: 1, seqno: sequence, record: None }
 }
 
 fn policy(slots: u32, serial: bool, monitor: Option<&str>) -> Policy {
@@ -69,7 +69,7 @@ fn a_copy_of_a_namespace_goes_on_where_its_ancestor_was() {
     engine.triggered(0, trigger(1));
     engine.fired(0, id(1), id(2), (1, 0));
     engine.triggered(0, trigger(3));
-    engine.triggered(0, Trigger { run: copied(5), log: 1, seqno: 4, record: None });
+    engine.triggered(0, Trigger { run: copied(5), cause: EventId::NONE, log: 1, seqno: 4, record: None });
     // Host after host ends in the middle of the first run, until it has no attempt left.
     let most = 3 + lane::INTERRUPTIONS_MAX;
     for attempt in 2..=most {
@@ -495,4 +495,27 @@ fn a_run_without_an_attempt_left_is_not_run_again_for_being_given_back() {
         engine.release(0, id(1), None);
         engine.ended(0);
     }
+}
+
+#[test]
+fn functions_that_hold_most_threads_leave_one_to_every_other() {
+    let mut engine = Engine::default();
+    let many = 17;
+    for function in 1..=many {
+        engine.define(function, Some(policy(64, false, None)));
+        for run in 0..64 {
+            engine.triggered(function, trigger(u64::from(function) * 1000 + run));
+        }
+    }
+    let mut batches = 0;
+    while engine.claim(0, |_| 1).is_some() {
+        batches += 1;
+    }
+    assert!(batches < 1024 - 100, "{batches} batches take every thread");
+    engine.define(99, Some(policy(64, false, None)));
+    for run in 0..2 {
+        engine.triggered(99, trigger(99_000 + run));
+    }
+    assert_eq!(engine.claim(0, |_| 1).map(|(function, _)| function), Some(99));
+    assert_eq!(engine.claim(0, |_| 1), None, "it has its share");
 }

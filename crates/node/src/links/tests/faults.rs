@@ -376,6 +376,82 @@ fn deliveries_that_do_not_follow_are_refused_and_lies_change_nothing() {
     assert_eq!(b.namespace().latest("in").unwrap(), 2);
 }
 
+/// The disk may have room for a record, none for the run that it triggers, and some again a moment later.
+#[test]
+fn a_record_is_delivered_with_all_that_it_triggers_or_not_at_all() {
+    use millrace_journal::medium::sim::{Call, Fault};
+    use millrace_wire::protocol::{Deliver, Item, Link};
+    const CHUNK: usize = 1 << 20; // Room is had by so much at once.
+    let data = vec![b'd'; CHUNK];
+    let mut refusals = 0;
+    // What the second record leaves of the room that is there.
+    for left in (0..160).step_by(16) {
+        let b = Side::with_segments(16 * CHUNK as u64);
+        b.create_log("in", 100);
+        b.create_log("pad", 1);
+        // Until room is had once more: then it reaches to the end of a chunk.
+        let asked = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+        let asks = asked.clone();
+        b.disk.set_faults(Some(Box::new(move |call| {
+            asks.fetch_or(call == Call::Allocate, std::sync::atomic::Ordering::Relaxed);
+            Fault::None
+        })));
+        while !asked.load(std::sync::atomic::Ordering::Relaxed) {
+            b.append("pad", &data[..50_000]);
+        }
+        let mut spec = crate::FunctionSpec::new("f".parse().unwrap(), crate::Runtime::Oneshot);
+        (spec.on, spec.command) = (vec!["in".parse().unwrap()], vec!["true".into()]);
+        let definition = crate::Definition { spec, code: "ab".repeat(32), file: None, removing: false };
+        let define = |tx: &mut millrace_journal::Transaction<'_>| {
+            tx.define_function(&definition.spec.name, &definition.to_attributes()).map(drop)
+        };
+        b.namespace().journal().commit(define).unwrap();
+        let inbox = b.namespace().links().inbox();
+        let (inbound, _) = inbox.link(&Link { stream: "x", namespace: 7, ..Link::default() }).unwrap();
+        // A record of 1024 bytes with its TRIGGER, and all that the second may take beside its header.
+        let tail = b.namespace().journal().tail().get() as usize;
+        let last = tail.next_multiple_of(CHUNK) - tail - (64 + 1024 + 80) - 64 - left;
+        let item = |n: u128, data| Item { log: "in", data, id: EventId::from_bits(n), ..Item::default() };
+        let items = [item(1, &data[..1024]), item(2, &data[..last])];
+        let mut is_full = true;
+        b.disk.set_faults(Some(Box::new(move |call| match call {
+            Call::Allocate if std::mem::take(&mut is_full) => Fault::Error(28), // ENOSPC
+            _ => Fault::None,
+        })));
+        let mut number = 0;
+        while number < 2 {
+            let deliver = Deliver { link: 1, first: number + 1, gap: false, items: items[number as usize..].to_vec() };
+            let accepted = inbox.accept(&inbound, 1, &deliver).unwrap().value;
+            refusals += usize::from(accepted.refused.is_some());
+            let triggered = b.namespace().journal().catalog().unwrap().function("f").unwrap().triggered();
+            let latest = b.namespace().latest("in").unwrap();
+            assert_eq!((latest, triggered), (accepted.number, accepted.number), "{left} bytes left");
+            number = accepted.number;
+        }
+    }
+    assert!(refusals > 0, "the disk was never full");
+}
+
+#[test]
+fn a_stream_that_begins_anew_takes_the_place_of_the_one_before() {
+    use millrace_wire::protocol::Link;
+    let (_, b) = sides();
+    let inbox = b.namespace().links().inbox();
+    let streams = || {
+        let catalog = b.namespace().journal().catalog().unwrap();
+        let mut names: Vec<String> = catalog.logs().map(|log| log.name().to_string()).collect();
+        names.retain(|name| name.starts_with("_inbox/"));
+        names.sort();
+        names
+    };
+    for generation in [1, 2, 3] {
+        for stream in [format!("outbox/a/{generation}"), format!("outbox/b/{generation}")] {
+            inbox.link(&Link { stream: &stream, namespace: 7, ..Link::default() }).unwrap();
+        }
+    }
+    assert_eq!(streams(), ["_inbox/000000000007/outbox/a/3", "_inbox/000000000007/outbox/b/3"]);
+}
+
 #[test]
 fn the_record_that_was_refused_is_the_one_that_is_passed_over() {
     let (a, b) = (Side::with_segments(2 << 20), Side::new());

@@ -1,0 +1,188 @@
+//! Requests that commit: done at once where that holds up nobody else, and otherwise on the committing thread of the namespace.
+
+use super::{
+    connection::Connection,
+    requests::{Answer, LINKS_MAX},
+};
+use crate::server;
+use millrace_node::{AppendOptions, BATCH_RECORDS_MAX, Door, Durability, Held, SUBMISSION_PATIENCE, Submitted};
+use millrace_wire::{
+    Code, Result,
+    protocol::{Append, AppendMany, Deliver, FRAME_MAX_BYTES, Frame, Link, split},
+};
+use std::{
+    collections::VecDeque,
+    future::Future,
+    pin::Pin,
+    task::{Context, Poll},
+};
+use tokio::time::{Instant, Sleep, sleep_until};
+
+/// Submissions of one connection that are not committed yet; then nothing more is read from it.
+const SUBMITTED_MAX: usize = 256;
+
+/// What a connection has handed over to be committed, in that order.
+#[derive(Default)]
+pub(super) struct Commits {
+    submitted: VecDeque<Submission>,
+    bytes: usize,
+    /// When the oldest has waited for too long.
+    overdue: Option<Pin<Box<Sleep>>>,
+}
+
+struct Submission {
+    request: u64,
+    answer: Submitted<Answer>,
+    bytes: usize,
+    due: Instant,
+}
+
+impl Commits {
+    pub fn len(&self) -> usize {
+        self.submitted.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.submitted.is_empty()
+    }
+
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    pub fn is_full(&self) -> bool {
+        self.submitted.len() >= SUBMITTED_MAX
+    }
+
+    fn add(&mut self, request: u64, answer: Submitted<Answer>, bytes: usize) {
+        let due = Instant::now() + SUBMISSION_PATIENCE;
+        self.bytes += bytes;
+        self.submitted.push_back(Submission { request, answer, bytes, due });
+    }
+
+    /// The next that was committed.
+    pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<(u64, Held<Answer>)> {
+        let Some(oldest) = self.submitted.front_mut() else { return Poll::Pending };
+        let Poll::Ready(held) = Pin::new(&mut oldest.answer).poll(cx) else { return Poll::Pending };
+        let (request, bytes) = (oldest.request, oldest.bytes);
+        self.submitted.pop_front();
+        self.bytes -= bytes;
+        self.overdue = None;
+        Poll::Ready((request, held))
+    }
+
+    /// A request that has waited for too long and was not begun: it never will be.
+    pub fn poll_overdue(&mut self, cx: &mut Context<'_>) -> Option<u64> {
+        let due = self.submitted.front()?.due;
+        let overdue = self.overdue.get_or_insert_with(|| Box::pin(sleep_until(due)));
+        if overdue.as_mut().poll(cx).is_pending() {
+            return None;
+        }
+        let now = Instant::now();
+        // The one that was begun is told by whoever does it.
+        let at = self.submitted.iter_mut().position(|submission| submission.due <= now && submission.answer.cancel());
+        let Some(given_up) = at.and_then(|at| self.submitted.remove(at)) else {
+            if let Some(next) = self.submitted.iter().map(|submission| submission.due).find(|due| *due > now) {
+                overdue.as_mut().reset(next);
+                cx.waker().wake_by_ref();
+            }
+            return None;
+        };
+        self.bytes -= given_up.bytes;
+        Some(given_up.request)
+    }
+}
+
+/// A request that commits, as it is done here or by the committing thread.
+type Act = fn(&Door, &Frame<'_>) -> Result<Held<Answer>>;
+
+impl Connection {
+    /// Does a request that commits: `raw` are the bytes of its frame.
+    pub(super) fn commit(&mut self, door: &Door, frame: &Frame<'_>, raw: &[u8], act: Act) -> Result<()> {
+        self.commit_with(door, frame, raw, act)
+    }
+
+    fn commit_with(
+        &mut self,
+        door: &Door,
+        frame: &Frame<'_>,
+        raw: &[u8],
+        act: impl Fn(&Door, &Frame<'_>) -> Result<Held<Answer>> + Send + 'static,
+    ) -> Result<()> {
+        let request = frame.heading.request;
+        // Through a mapping nobody waits for the disk, except where all do.
+        let others = door.served().namespace().journal().durability() == Durability::Memory;
+        if self.commits.is_empty()
+            && let Some(_waiting) = server::may_wait(others)
+        {
+            let mut malformed = None;
+            let held = door.now(|door| {
+                act(door, frame).unwrap_or_else(|error| {
+                    malformed = Some(error.clone());
+                    door.failed(error)
+                })
+            });
+            if let Some(error) = malformed {
+                return Err(error);
+            }
+            if let Some(held) = held {
+                self.answer(request, held);
+                return Ok(());
+            }
+        }
+        let bytes = raw.to_vec();
+        let submitted = door.submit(move |door| {
+            let acted = split(&bytes, FRAME_MAX_BYTES).and_then(|frame| match frame {
+                Some((frame, _)) => act(door, &frame),
+                None => Err(Code::HostInternal.error("a whole frame was handed over")),
+            });
+            acted.unwrap_or_else(|error| door.failed(error))
+        });
+        self.commits.add(request, submitted, raw.len());
+        Ok(())
+    }
+
+    pub(super) fn link(&mut self, door: &Door, frame: &Frame<'_>, raw: &[u8]) -> Result<()> {
+        if self.inbound.len() >= LINKS_MAX && !self.inbound.contains_key(&frame.heading.request) {
+            return Err(Code::LinksFull.error(format!("{LINKS_MAX} streams are open on this connection")));
+        }
+        self.commit(door, frame, raw, |door, frame| {
+            let link: Link<'_> = frame.message()?;
+            let epoch = link.epoch;
+            let opened = |(inbound, linked)| Answer::Linked(linked, Some(Box::new((inbound, epoch))));
+            Ok(door.link(&link).map(opened))
+        })
+    }
+
+    pub(super) fn deliver(&mut self, door: &Door, frame: &Frame<'_>, raw: &[u8]) -> Result<()> {
+        let link = frame.message::<Deliver<'_>>()?.link;
+        let Some((inbound, epoch)) = self.inbound.get(&link).cloned() else {
+            return Err(Code::MessageUnexpected.error(format!("request {link} opened no stream")));
+        };
+        self.commit_with(door, frame, raw, move |door, frame| {
+            let deliver: Deliver<'_> = frame.message()?;
+            Ok(door.deliver(|inbox| inbox.accept(&inbound, epoch, &deliver)).map(Answer::Delivered))
+        })
+    }
+}
+
+pub(super) fn append(door: &Door, frame: &Frame<'_>) -> Result<Held<Answer>> {
+    let Append { log, data, durability, function, key } = frame.message()?;
+    let options = AppendOptions { durability, function, key, ..options(frame) };
+    Ok(door.append(log, data, options).map(Answer::Appended))
+}
+
+pub(super) fn append_many(door: &Door, frame: &Frame<'_>) -> Result<Held<Answer>> {
+    let AppendMany { records, durability, key } = frame.message()?;
+    if records.len() > BATCH_RECORDS_MAX {
+        let count = records.len();
+        return Err(Code::ValueInvalid.error(format!("{count} records in one batch; the limit is {BATCH_RECORDS_MAX}")));
+    }
+    let records: Vec<(&str, &[u8])> = records.iter().map(|record| (record.log, record.data)).collect();
+    let options = AppendOptions { durability, key, ..options(frame) };
+    Ok(door.append_many(&records, options).map(Answer::AppendedMany))
+}
+
+fn options(frame: &Frame<'_>) -> AppendOptions<'static> {
+    AppendOptions { cause: frame.heading.cause, clock: frame.heading.hlc, ..AppendOptions::default() }
+}

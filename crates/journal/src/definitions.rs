@@ -1,0 +1,107 @@
+//! The catalog as of now: what the manifest defines, and the DEFINE entries since. Each names the one before.
+
+use crate::{
+    catalog::{Catalog, Definition, Indexes},
+    entry::{HEADER_BYTES, Kind},
+    journal::{Inner, MANIFEST},
+    store::{manifest::Manifest, segments::io_error},
+};
+use millrace_wire::Result;
+use std::{
+    collections::HashSet,
+    sync::{Arc, atomic::Ordering},
+};
+
+/// Definitions, the newest first.
+enum Found {
+    /// All that were looked for.
+    All(Vec<(u64, Definition)>),
+    /// Those behind a position at which none stands any more.
+    Since(Vec<(u64, Definition)>, u64),
+}
+
+impl Inner {
+    /// The catalog of the manifest and what was defined since, on existing indexes.
+    pub(crate) fn load_catalog(&self, manifest: &Manifest) -> Result<()> {
+        let (_, removed) = self.definitions_since(manifest.defined)?;
+        let catalog = Catalog::from_manifest(manifest, &Indexes { removed, ..self.indexes(false) })?;
+        self.set_catalog(Arc::new(catalog), manifest.defined);
+        self.refresh_catalog()
+    }
+
+    /// How a catalog of this journal comes by its indexes.
+    pub(crate) fn indexes(&self, fresh: bool) -> Indexes<'_> {
+        Indexes { medium: &*self.medium, control: &self.control, fresh, known: None, removed: HashSet::new() }
+    }
+
+    /// The catalog as of now.
+    pub(crate) fn fresh_catalog(&self) -> Result<Arc<Catalog>> {
+        if self.control.writer.defined.load(Ordering::Acquire) != self.catalog_version.load(Ordering::Acquire) {
+            self.refresh_catalog()?;
+        }
+        Ok(self.cached_catalog())
+    }
+
+    /// Folds definitions that are newer than the cached catalog.
+    pub(crate) fn refresh_catalog(&self) -> Result<()> {
+        let mut cached = self.catalog.write().unwrap_or_else(|poisoned| poisoned.into_inner());
+        loop {
+            let newest = self.control.writer.defined.load(Ordering::Acquire);
+            let folded = self.fold_definitions(&cached, newest);
+            // An index may go while it is looked for, with a log that was removed since.
+            if folded.is_err() && self.control.writer.defined.load(Ordering::Acquire) != newest {
+                continue;
+            }
+            let catalog = folded?;
+            cached.mark_removed(&catalog);
+            *cached = Arc::new(catalog);
+            self.catalog_version.store(newest, Ordering::Release);
+            return Ok(());
+        }
+    }
+
+    fn fold_definitions(&self, cached: &Catalog, newest: u64) -> Result<Catalog> {
+        let mut catalog = cached.clone();
+        let (found, removed) = self.definitions_since(cached.version())?;
+        let indexes = Indexes { known: Some(cached), removed, ..self.indexes(false) };
+        let mut found = match found {
+            Found::All(found) => found,
+            Found::Since(found, passed) => {
+                // Retention passed the ones before: then the manifest includes them.
+                let bytes = self.medium.read(MANIFEST).map_err(|error| io_error(MANIFEST, &error))?;
+                let manifest = Manifest::decode(&bytes)?;
+                if manifest.defined < passed {
+                    return Err(crate::read::get::damaged(passed, "a definition"));
+                }
+                catalog = Catalog::from_manifest(&manifest, &indexes)?;
+                found.into_iter().filter(|(at, _)| *at > manifest.defined).collect()
+            }
+        };
+        found.reverse();
+        for (at, definition) in found {
+            catalog.apply(&definition, at, &indexes)?;
+        }
+        catalog.set_version(newest);
+        Ok(catalog)
+    }
+
+    /// Definitions behind `version`, the newest first, and the ids that they remove: each DEFINE says where the one before
+    /// stands.
+    fn definitions_since(&self, version: u64) -> Result<(Found, HashSet<u32>)> {
+        let (mut found, mut removed) = (Vec::new(), HashSet::new());
+        let mut position = self.control.writer.defined.load(Ordering::Acquire);
+        while position > version {
+            let Some(header) = self.valid_entry_at(position)?.filter(|header| header.kind == Kind::Define as u8) else {
+                return Ok((Found::Since(found, position), removed));
+            };
+            let bytes = self.segments.entry_bytes(position, u64::from(header.length))?;
+            let definition = Definition::decode(&bytes[HEADER_BYTES as usize - 4..])?;
+            if let Definition::RemoveLog { id } | Definition::RemoveFunction { id } = definition {
+                removed.insert(id);
+            }
+            found.push((position, definition));
+            position = header.seqno;
+        }
+        Ok((Found::All(found), removed))
+    }
+}

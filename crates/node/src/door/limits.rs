@@ -1,0 +1,91 @@
+//! How much a host's clients may make a namespace allocate. Each log is a file, a descriptor and an index of eight bytes for
+//! each record of its history; whoever works with the files themselves is not bound.
+
+use super::Door;
+use crate::links::outbox_of;
+use millrace_journal::Catalog;
+use millrace_wire::{Address, Code, LogName, Result, protocol::Link};
+use std::collections::BTreeSet;
+
+/// The longest history that a client may ask for.
+pub const CLIENT_HISTORY_MAX: u64 = 1 << 24;
+/// Bytes of all indexes together, beyond which clients of a host make no log.
+pub const CLIENT_INDEX_MAX_BYTES: u64 = 1 << 30;
+
+/// What clients may make of one namespace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Logs beyond which clients make no further one: each takes a descriptor of the host.
+    pub logs_max: usize,
+    /// Bytes of all indexes together, beyond which clients make no further log.
+    pub index_max_bytes: u64,
+}
+
+/// Bytes of the index of a log with this history.
+fn index_bytes(history: u64) -> u64 {
+    8 * (history + 1).next_power_of_two()
+}
+
+impl Limits {
+    /// Whether so many logs of this history may be made.
+    fn check(self, catalog: &Catalog, logs: usize, history: u64) -> Result<()> {
+        let exhausted = |told: String| Err(Code::LogsExhausted.error(told));
+        if history > CLIENT_HISTORY_MAX {
+            return exhausted(format!("a history of {history} records; the limit for clients is {CLIENT_HISTORY_MAX}"));
+        }
+        let (mut count, mut bytes) = (0, 0);
+        for log in catalog.logs() {
+            count += 1;
+            bytes += index_bytes(log.history());
+        }
+        if count + logs > self.logs_max {
+            return exhausted(format!("the namespace has {count} logs; the limit for clients is {}", self.logs_max));
+        }
+        let asked = logs as u64 * index_bytes(history);
+        if bytes + asked > self.index_max_bytes {
+            return exhausted(format!(
+                "an index of {asked} bytes beside {bytes} of other logs; the limit for clients is {}",
+                self.index_max_bytes
+            ));
+        }
+        Ok(())
+    }
+}
+
+impl Door {
+    /// The same for a client that may make a namespace allocate no more than this.
+    pub fn within(self, limits: Limits) -> Door {
+        Door { limits: Some(limits), ..self }
+    }
+
+    /// Whether a client may make this log; one that is there already is not made.
+    pub(super) fn check_log(&self, name: &LogName, history: u64) -> Result<()> {
+        let Some(limits) = self.limits else { return Ok(()) };
+        let catalog = self.namespace().journal().catalog()?;
+        if catalog.log(name).is_some() { Ok(()) } else { limits.check(&catalog, 1, history) }
+    }
+
+    /// Whether a client may append to these logs: the first message to a peer makes its outbox.
+    pub(super) fn check_outboxes<'a>(&self, logs: impl Iterator<Item = &'a str>) -> Result<()> {
+        let Some(limits) = self.limits else { return Ok(()) };
+        let addresses = logs.filter(|log| Address::claims(log)).filter_map(|log| log.parse::<Address>().ok());
+        let outboxes: BTreeSet<LogName> = addresses.map(|address| outbox_of(&address.peer)).collect();
+        if outboxes.is_empty() {
+            return Ok(());
+        }
+        let catalog = self.namespace().journal().catalog()?;
+        let new = outboxes.iter().filter(|name| catalog.log(name).is_none()).count();
+        if new == 0 { Ok(()) } else { limits.check(&catalog, new, crate::links::OUTBOX_RECORDS_MAX) }
+    }
+
+    /// Whether a client may open this stream: one that is new makes a log.
+    pub(super) fn check_stream(&self, link: &Link<'_>) -> Result<()> {
+        let Some(limits) = self.limits else { return Ok(()) };
+        let catalog = self.namespace().journal().catalog()?;
+        match crate::links::inbox_of(link) {
+            Ok(name) if catalog.log(&name).is_none() => limits.check(&catalog, 1, 1),
+            // What is wrong with its name is told when it is opened.
+            _ => Ok(()),
+        }
+    }
+}

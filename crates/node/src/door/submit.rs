@@ -1,0 +1,238 @@
+//! Commits on behalf of event loops, on a thread of their own.
+//!
+//! An event loop must not wait: whoever has the journal's lock may be stopped, and a disk may take its time. A loop commits by
+//! itself only where nobody else would have to wait with it ([`Door::now`]), and hands over everything else
+//! ([`Door::submit`]). What is handed over is committed in the order in which it came.
+
+use super::{
+    Door,
+    gate::{Gate, Held},
+};
+use millrace_journal::lock_within;
+use millrace_wire::{Code, Error};
+use std::{
+    collections::VecDeque,
+    future::Future,
+    mem,
+    panic::{AssertUnwindSafe, catch_unwind},
+    pin::Pin,
+    sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError},
+    task::{Context, Poll, Waker},
+    thread,
+    time::{Duration, Instant},
+};
+
+/// How long a submission may wait for the journal: whoever submitted it is then told what blocks the journal.
+pub const SUBMISSION_PATIENCE: Duration = Duration::from_secs(10);
+/// Most submissions that wait.
+const SUBMISSIONS_MAX: usize = 1 << 17;
+/// So many are committed before those who submitted them are woken.
+const BATCH: usize = 32;
+
+/// Does one submission; returns whom to wake, and whether a flush is waited for.
+type Job = Box<dyn FnOnce() -> Finished + Send>;
+
+struct Finished {
+    waker: Option<Waker>,
+    needs_flush: bool,
+}
+
+/// What was submitted and not begun.
+#[derive(Default)]
+pub(crate) struct Submissions {
+    queue: Arc<Queue>,
+    /// The thread is started by the first submission; false if it could not be.
+    started: OnceLock<bool>,
+}
+
+#[derive(Default)]
+struct Queue {
+    jobs: Mutex<Jobs>,
+    bell: Condvar,
+}
+
+#[derive(Default)]
+struct Jobs {
+    waiting: VecDeque<Job>,
+    /// Nothing is submitted any more.
+    closed: bool,
+}
+
+impl Queue {
+    fn jobs(&self) -> MutexGuard<'_, Jobs> {
+        self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The next jobs; none once the queue is closed and empty.
+    fn next(&self) -> Vec<Job> {
+        let mut jobs = self.jobs();
+        while jobs.waiting.is_empty() && !jobs.closed {
+            jobs = self.bell.wait(jobs).unwrap_or_else(PoisonError::into_inner);
+        }
+        let count = jobs.waiting.len().min(BATCH);
+        jobs.waiting.drain(..count).collect()
+    }
+}
+
+impl Drop for Submissions {
+    fn drop(&mut self) {
+        // Nobody waits for the thread: it may be waiting for the disk.
+        self.queue.jobs().closed = true;
+        self.queue.bell.notify_all();
+    }
+}
+
+impl Submissions {
+    /// Adds a job; false if there are too many already.
+    fn add(&self, gate: &Arc<Gate>, job: Job) -> bool {
+        let start = || {
+            let (queue, gate) = (self.queue.clone(), gate.clone());
+            let builder = thread::Builder::new().name("millrace-commit".into());
+            millrace_threads::spawn(builder, move || commit(&queue, &gate)).is_ok()
+        };
+        if !*self.started.get_or_init(start) {
+            // Without a thread it is done here: late is better than never.
+            job().waker.into_iter().for_each(Waker::wake);
+            return true;
+        }
+        let mut jobs = self.queue.jobs();
+        if jobs.waiting.len() >= SUBMISSIONS_MAX {
+            return false;
+        }
+        let first = jobs.waiting.is_empty();
+        jobs.waiting.push_back(job);
+        drop(jobs);
+        if first {
+            self.queue.bell.notify_one();
+        }
+        true
+    }
+}
+
+/// Does what was submitted, until nothing will be any more.
+fn commit(queue: &Queue, gate: &Gate) {
+    loop {
+        let jobs = queue.next();
+        if jobs.is_empty() {
+            return;
+        }
+        let (mut wakers, mut needs_flush) = (Vec::with_capacity(jobs.len()), false);
+        for job in jobs {
+            let finished = job();
+            needs_flush |= finished.needs_flush;
+            wakers.extend(finished.waker);
+        }
+        if needs_flush {
+            // While those who wait are woken, the flush is under way.
+            gate.flush_ahead();
+        }
+        wakers.into_iter().for_each(Waker::wake);
+    }
+}
+
+/// Something that was submitted: resolves to what the call returned, which is still held at the gate.
+pub struct Submitted<T> {
+    state: Arc<Mutex<State<T>>>,
+}
+
+enum State<T> {
+    Queued(Option<Waker>),
+    Running(Option<Waker>),
+    Done(Held<T>),
+    /// The outcome was taken, or nobody waits for it.
+    Over,
+}
+
+fn locked<T>(state: &Mutex<State<T>>) -> MutexGuard<'_, State<T>> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl<T> Submitted<T> {
+    /// Takes it back; false if it has begun. What was taken back is never done.
+    pub fn cancel(&mut self) -> bool {
+        let mut state = locked(&self.state);
+        let queued = matches!(*state, State::Queued(_));
+        if queued {
+            *state = State::Over;
+        }
+        queued
+    }
+}
+
+impl<T> Future for Submitted<T> {
+    type Output = Held<T>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Held<T>> {
+        let mut state = locked(&self.state);
+        match &mut *state {
+            State::Queued(waker) | State::Running(waker) => {
+                *waker = Some(context.waker().clone());
+                Poll::Pending
+            }
+            State::Done(_) | State::Over => match mem::replace(&mut *state, State::Over) {
+                State::Done(held) => Poll::Ready(held),
+                _ => Poll::Ready(Held::failed(Code::JournalBlocked.error("it was taken back"))),
+            },
+        }
+    }
+}
+
+impl Door {
+    /// Does something that commits, if it need not wait for the journal's lock; `None` if it would have to: then nothing was
+    /// done.
+    pub fn now<T>(&self, act: impl FnOnce(&Door) -> Held<T>) -> Option<Held<T>> {
+        let held = lock_within(Duration::ZERO, || act(self));
+        (!held.is_blocked()).then_some(held)
+    }
+
+    /// Does something that commits on a thread that may wait for the journal, for at most [`SUBMISSION_PATIENCE`].
+    pub fn patiently<T>(&self, act: impl FnOnce(&Door) -> Held<T>) -> Held<T> {
+        let held = lock_within(SUBMISSION_PATIENCE, || act(self));
+        if held.is_blocked() { Held::failed(self.blocked()) } else { held }
+    }
+
+    /// Has something that commits done on another thread, after all that was submitted before. It waits for the journal for at
+    /// most [`SUBMISSION_PATIENCE`].
+    pub fn submit<T: Send + 'static>(&self, act: impl FnOnce(&Door) -> Held<T> + Send + 'static) -> Submitted<T> {
+        let state = Arc::new(Mutex::new(State::Queued(None)));
+        let (door, of_job, deadline) = (self.clone(), state.clone(), Instant::now() + SUBMISSION_PATIENCE);
+        let job = move || {
+            let begun = {
+                let mut state = locked(&of_job);
+                match &mut *state {
+                    State::Queued(waker) => *state = State::Running(waker.take()),
+                    _ => return Finished { waker: None, needs_flush: false },
+                }
+                deadline.saturating_duration_since(Instant::now())
+            };
+            let done =
+                catch_unwind(AssertUnwindSafe(|| lock_within(begun.max(Duration::from_millis(1)), || act(&door))));
+            let held = match done {
+                Ok(held) if held.is_blocked() => Held::failed(door.blocked()),
+                Ok(held) => held,
+                Err(_) => Held::failed(Code::HostInternal.error("the request could not be answered")),
+            };
+            let needs_flush = held.needs_flush();
+            match mem::replace(&mut *locked(&of_job), State::Done(held)) {
+                State::Queued(waker) | State::Running(waker) => Finished { waker, needs_flush },
+                State::Done(_) | State::Over => Finished { waker: None, needs_flush },
+            }
+        };
+        if !self.served.inner.submissions.add(self.served.gate(), Box::new(job)) {
+            let full = format!("{SUBMISSIONS_MAX} appends wait for the journal");
+            *locked(&state) = State::Done(Held::failed(Code::JournalBlocked.error(full)));
+        }
+        Submitted { state }
+    }
+
+    /// A refusal that concerns the request alone, and waits for nothing.
+    pub fn failed<T>(&self, error: Error) -> Held<T> {
+        Held::failed(error)
+    }
+
+    /// The refusal of whoever waited for the journal in vain.
+    pub fn blocked(&self) -> Error {
+        let blocked = self.served.blocked().map(|blocked| blocked.to_string());
+        Code::JournalBlocked.error(blocked.unwrap_or_else(|| "other writers kept the journal's lock taken".into()))
+    }
+}

@@ -1,0 +1,91 @@
+//! A worker's working directory: it shows the function's code, takes what the worker writes, and vanishes with it.
+//!
+//! Directories are real, files are links to those of the code. So relative names of the code's files can be read, and what a
+//! function makes stands here, not among its code.
+
+use crate::{Code, Error, Result};
+use std::{
+    fs, io,
+    os::unix::fs::{DirBuilderExt, symlink},
+    path::{Path, PathBuf},
+    process,
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
+};
+
+/// A directory that is removed when this is dropped.
+pub(crate) struct Scratch(PathBuf);
+
+impl Scratch {
+    /// A new directory in `base`, which is created if it is missing, that shows what is in `code`.
+    pub(crate) fn new(base: &Path, code: &Path) -> Result<Self> {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let failed = |e: io::Error| failed(base, &e);
+        let base = std::path::absolute(base).map_err(failed)?;
+        let code =
+            fs::canonicalize(code).map_err(|e| Code::CodeUnreadable.error(format!("'{}': {e}", code.display())))?;
+        make(&base).map_err(failed)?;
+        let scratch = Self(base.join(format!("{}-{}", process::id(), NEXT.fetch_add(1, Relaxed))));
+        match fs::remove_dir_all(&scratch.0) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(failed(e)),
+            _ => {} // A process of the same id that died left it.
+        }
+        mirror(&code, &scratch.0).map_err(failed)?;
+        Ok(scratch)
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // What cannot be removed now is removed when the next host starts.
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn failed(base: &Path, error: &io::Error) -> Error {
+    Code::SpawnFailed.error(format!("cannot make a working directory in '{}': {error}", base.display()))
+}
+
+fn make(dir: &Path) -> io::Result<()> {
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)
+}
+
+fn mirror(from: &Path, to: &Path) -> io::Result<()> {
+    make(to)?;
+    for entry in fs::read_dir(from)? {
+        let entry = entry?;
+        let to = to.join(entry.file_name());
+        if entry.file_type()?.is_dir() {
+            mirror(&entry.path(), &to)?;
+        } else {
+            symlink(entry.path(), to)?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_shows_the_code_keeps_it_apart_from_what_is_written_and_vanishes() {
+        let dir = tempfile::tempdir().unwrap();
+        let (code, base) = (dir.path().join("code"), dir.path().join("scratch"));
+        fs::create_dir_all(code.join("lib")).unwrap();
+        fs::write(code.join("lib/data"), "7").unwrap();
+        let scratch = Scratch::new(&base, &code).unwrap();
+        let other = Scratch::new(&base, &code).unwrap();
+        assert_eq!(fs::read_to_string(scratch.path().join("lib/data")).unwrap(), "7");
+        fs::write(scratch.path().join("lib/made"), "here").unwrap();
+        fs::write(scratch.path().join("made"), "here").unwrap();
+        assert_eq!(fs::read_dir(code.join("lib")).unwrap().count() + fs::read_dir(&code).unwrap().count(), 2);
+        assert_eq!(fs::read_dir(other.path()).unwrap().count(), 1, "each worker has its own");
+        drop((scratch, other));
+        assert_eq!(fs::read_dir(&base).unwrap().count(), 0);
+        assert_eq!(fs::read_to_string(code.join("lib/data")).unwrap(), "7");
+    }
+}
