@@ -533,7 +533,7 @@ impl Sender {
         let LinkKey::Outbox(peer) = &self.key else { return Ok(()) };
         let (taken, left) = std::mem::take(&mut self.probes).into_iter().partition(|(number, _)| *number <= self.acked);
         self.probes = left;
-        for (_, log) in Vec::from(taken) {
+        for (_, log) in taken {
             if self.aside.iter().any(|aside| aside.log == log) {
                 self.aside = self.links.found_again(peer, &log)?;
             }
