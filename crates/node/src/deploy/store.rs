@@ -12,7 +12,7 @@ use std::{
 };
 
 /// The file that is locked by whoever needs stored code to stay.
-const LOCK: &str = ".lock";
+const LOCK: &str = "functions.lock";
 /// Code that no definition names is kept for so long after it was last deployed, and so is what a deployment left unfinished.
 const CODE_KEPT: Duration = Duration::from_secs(24 * 60 * 60);
 /// A compiled module is kept for so long after it was last loaded.
@@ -24,7 +24,6 @@ pub(crate) struct StoreLock(File);
 impl StoreLock {
     /// Waits while code is being removed.
     pub fn shared(namespace_dir: &Path) -> Result<Self> {
-        super::tree::private_dir(&namespace_dir.join(FUNCTIONS))?;
         let lock = Self(Self::open(namespace_dir, true).map_err(|error| failed(namespace_dir, &error))?);
         lock.0.lock_shared().map_err(|error| failed(namespace_dir, &error))?;
         Ok(lock)
@@ -44,7 +43,7 @@ impl StoreLock {
     }
 
     fn open(namespace_dir: &Path, create: bool) -> io::Result<File> {
-        let path = namespace_dir.join(FUNCTIONS).join(LOCK);
+        let path = namespace_dir.join(LOCK);
         File::options().read(true).write(true).create(create).truncate(false).open(path)
     }
 }
@@ -57,7 +56,7 @@ impl Drop for StoreLock {
 }
 
 fn failed(namespace_dir: &Path, error: &io::Error) -> Error {
-    Code::Io.error(format!("cannot lock '{}': {error}", namespace_dir.join(FUNCTIONS).join(LOCK).display()))
+    Code::Io.error(format!("cannot lock '{}': {error}", namespace_dir.join(LOCK).display()))
 }
 
 /// Removes what the host needs no more: code that neither a definition nor `in_use` names, compiled modules that were not loaded
@@ -73,7 +72,7 @@ pub(crate) fn sweep(namespace: &Namespace, cache: &str, in_use: impl FnOnce() ->
             Err(_) => return Ok(()), // Nobody knows which code it names.
         }
     }
-    remove_older(&dir.join(FUNCTIONS), now, CODE_KEPT, |name| name != LOCK && !needed.contains(name));
+    remove_older(&dir.join(FUNCTIONS), now, CODE_KEPT, |name| !needed.contains(name));
     Ok(())
 }
 

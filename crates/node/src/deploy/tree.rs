@@ -291,7 +291,7 @@ fn check_size(path: &Path, bytes: u64) -> Result<()> {
     Ok(())
 }
 
-pub(super) fn private_dir(path: &Path) -> Result<()> {
+fn private_dir(path: &Path) -> Result<()> {
     fs::DirBuilder::new().mode(0o700).recursive(true).create(path).map_err(|e| unwritable(path, &e))
 }
 

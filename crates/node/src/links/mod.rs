@@ -43,7 +43,7 @@ pub use outbox::{OUTBOX_BYTES_MAX, OUTBOX_DEAD_LETTERS, OUTBOX_RECORDS_MAX};
 pub use puller::Puller;
 pub use relay::{RelayOptions, Resumed};
 pub use sender::{Batch, Hello, Sender, Verdict};
-pub use state::{Course, Endpoint, OnGap, PEERS_MAX, Peer, RELAYS_MAX, Relay, Stop};
+pub use state::{Aside, Course, Endpoint, OnGap, PEERS_MAX, Peer, RELAYS_MAX, Relay, Stop};
 pub use view::{LinkState, LinkView};
 
 use crate::Namespace;

@@ -13,8 +13,8 @@ use super::{
     LinkKey, Links, inbox,
     inbox::{Accepted, Inbound},
     log_name, message, note,
-    outbox::log_of,
-    state::{self, Course, Endpoint, OnGap, Peer, Relay, Stop},
+    outbox::{Missing, log_of},
+    state::{self, Aside, Course, Endpoint, OnGap, Peer, Relay, Stop},
 };
 use crate::door::site::Site;
 use millrace_journal::{Journal, Log, Position};
@@ -51,6 +51,10 @@ pub struct Sender {
     /// The note of all links that says nothing against it.
     version: u64,
     void: Option<u64>,
+    /// Logs that the other side lacks.
+    aside: Vec<Aside>,
+    /// Messages to such logs that are on their way: their numbers and logs.
+    probes: Vec<(u64, String)>,
     /// The last number that was put into a delivery.
     sent: u64,
     /// The last number that is safe at the other side.
@@ -207,6 +211,8 @@ impl Sender {
             generation: course.generation,
             version: 0,
             void: course.void,
+            aside: course.aside.clone(),
+            probes: Vec::new(),
             sent: acked,
             acked,
             theirs: acked,
@@ -245,6 +251,7 @@ impl Sender {
     /// What to open the stream with. Whatever was in flight is forgotten.
     pub fn hello(&mut self) -> Result<Hello> {
         (self.in_flight, self.refused) = (0, None);
+        self.probes.clear();
         self.path_version = self.links.path_version()?;
         let journal = self.links.namespace.journal();
         let tells = self.target.is_some() && !self.leaving;
@@ -387,7 +394,7 @@ impl Sender {
     }
 
     /// Reads records into a batch. Whether the history has passed them meanwhile.
-    fn fill(&self, batch: &mut Batch, latest: u64, bytes_max: usize) -> Result<bool> {
+    fn fill(&mut self, batch: &mut Batch, latest: u64, bytes_max: usize) -> Result<bool> {
         let journal = self.links.namespace.journal();
         let (mut payload, mut newest) = (Vec::new(), Position::default());
         for number in batch.first..=latest {
@@ -404,15 +411,22 @@ impl Sender {
                 break;
             }
             newest = newest.max(meta.position);
-            let void = self.void == Some(number);
+            let message = if self.target.is_none() { Some(message::decode(&payload)?) } else { None };
+            let aside = message.and_then(|message| self.aside.iter().find(|aside| aside.log == message.log));
+            let void = self.void == Some(number) || aside.is_some_and(|aside| number < aside.from);
+            if let Some(aside) = aside.filter(|_| !void) {
+                self.probes.push((number, aside.log.clone()));
+            }
             let at = batch.bytes.len();
             let (log, function, data) = if void {
                 (at..at, None, at..at)
-            } else if self.target.is_some() {
-                batch.bytes.extend_from_slice(&payload);
-                (at..at, None, at..at + payload.len())
             } else {
-                let message = message::decode(&payload)?;
+                let Some(message) = message else {
+                    batch.bytes.extend_from_slice(&payload);
+                    let data = at..at + payload.len();
+                    batch.items.push(BatchItem { id: meta.id, hlc: meta.hlc, log: at..at, function: None, data, void });
+                    continue;
+                };
                 batch.bytes.extend_from_slice(message.log.as_bytes());
                 let log = at..batch.bytes.len();
                 let function = message.function.map(|name| {
@@ -477,22 +491,54 @@ impl Sender {
         if delivered.number > self.acked && !diverged {
             self.acked = delivered.number;
             self.note_acked()?;
+            self.note_found()?;
         }
         if self.refused.is_some() && self.in_flight > 0 {
             return Ok(Verdict::Drain);
         }
         let Some(refused) = self.refused.take() else { return Ok(Verdict::Go) };
         (self.sent, self.theirs) = (self.acked, delivered.number);
+        self.probes.clear();
         let stop = Stop { code: refused.code, detail: refused.detail, gap: None };
         let error = stop.error();
         match refused.retry_after_ms {
             Some(0) => Ok(Verdict::Go),
             None if inbox::is_permanent(error.code()) => self.refused_for_good(&stop, error),
+            Some(_) if self.goes_past(&stop, &error)? => Ok(Verdict::Go),
             after_ms => {
                 let after_ms = after_ms.unwrap_or(inbox::RETRY_LATER_MS);
                 Ok(Verdict::Retry(Duration::from_millis(after_ms.into()), error))
             }
         }
+    }
+
+    /// What the other side lacks may come; whether to go on meanwhile with what is not for it.
+    fn goes_past(&mut self, stop: &Stop, error: &Error) -> Result<bool> {
+        let LinkKey::Outbox(peer) = &self.key else { return Ok(false) };
+        if !matches!(error.code(), Code::LogNotFound | Code::FunctionNotFound) {
+            return Ok(false);
+        }
+        let number = self.acked + 1;
+        let (missing, aside) = self.links.put_aside(peer, &self.log, number)?;
+        if missing == Missing::TooLong {
+            self.links.bury(peer, &self.log, number, stop)?;
+            self.void = Some(number);
+        }
+        self.aside = aside;
+        Ok(missing != Missing::Waits)
+    }
+
+    /// Forgets that the other side lacked logs to which it has taken messages.
+    fn note_found(&mut self) -> Result<()> {
+        let LinkKey::Outbox(peer) = &self.key else { return Ok(()) };
+        let (taken, left) = std::mem::take(&mut self.probes).into_iter().partition(|(number, _)| *number <= self.acked);
+        self.probes = left;
+        for (_, log) in taken {
+            if self.aside.iter().any(|aside| aside.log == log) {
+                self.aside = self.links.found_again(peer, &log)?;
+            }
+        }
+        Ok(())
     }
 
     fn refused_for_good(&mut self, stop: &Stop, error: Error) -> Result<Verdict> {

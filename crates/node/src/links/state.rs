@@ -61,8 +61,22 @@ pub struct Course {
     pub begin: Option<u64>,
     /// A record that takes its number and nothing else.
     pub void: Option<u64>,
+    /// Targets that the other side lacks: what waits for one keeps nothing for others waiting.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub aside: Vec<Aside>,
     /// Why it stands still.
     pub stopped: Option<Stop>,
+}
+
+/// A log that the other side lacks, or a function there.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Aside {
+    /// The log.
+    pub log: String,
+    /// Messages to it with a smaller number were put behind those to other logs, or given up: their numbers are voids.
+    pub from: u64,
+    /// Since when it is known to be missing, in microseconds since 1970.
+    pub since_us: u64,
 }
 
 impl Course {
@@ -73,7 +87,8 @@ impl Course {
 
     /// The stream begins anew under another name, so that whatever the other side has of the old one does not matter.
     pub(super) fn restart(&mut self, begin: Option<u64>) {
-        *self = Self { generation: self.generation + 1, begin, ..Self::new() };
+        let aside = std::mem::take(&mut self.aside);
+        *self = Self { generation: self.generation + 1, begin, aside, ..Self::new() };
     }
 }
 

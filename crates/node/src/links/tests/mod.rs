@@ -70,14 +70,84 @@ fn a_message_may_name_a_function_and_several_logs_share_an_outbox() {
     let options = AppendOptions { function: Some("nobody"), ..AppendOptions::default() };
     world.a.namespace().append(THERE, b"runs", options).unwrap();
     world.a.append("mr://b:1/farm/other", b"two");
-    assert_eq!(world.waits(), Some(Code::FunctionNotFound));
+    assert_eq!(world.carry_on(), Some(Code::FunctionNotFound));
     assert_eq!(world.b.namespace().latest("in").unwrap(), 0, "no such function: not even the record");
-    assert_eq!(world.b.namespace().latest("other").unwrap(), 0, "what is behind it waits as well");
+    assert_eq!(world.b.records("other"), [b"two"], "what is for another log does not wait");
     world.a.namespace().links().reset_outbox("b_1_farm", true).unwrap();
     world.a.append("mr://b:1/farm/other", b"three");
     world.carry().unwrap();
-    assert_eq!(world.b.records("other"), [b"three"]);
+    assert_eq!(world.b.records("other"), [&b"two"[..], b"three"]);
     assert!(world.a.namespace().log("dead/outbox").is_err(), "what was dropped is counted, and no dead letter");
+}
+
+/// Messages to a log that is not there, and to one that is, in turn.
+fn mixed(world: &World, from: u64, upto: u64) {
+    for n in from..=upto {
+        world.a.append("mr://b:1/farm/missing", format!("m{n}").as_bytes());
+        world.a.append(THERE, n.to_string().as_bytes());
+    }
+}
+
+#[test]
+fn a_missing_log_holds_up_no_other_and_gets_its_messages_in_order_when_it_comes() {
+    for crashes in [false, true] {
+        let mut world = world();
+        let wait = |world: &mut World| {
+            assert_eq!(world.carry_on(), Some(Code::LogNotFound));
+            if crashes {
+                world.a.crash(None);
+                world.b.crash(None);
+            }
+        };
+        mixed(&world, 1, 40);
+        wait(&mut world);
+        assert_eq!(world.b.records("in"), numbers(1, 40));
+        mixed(&world, 41, 60);
+        wait(&mut world);
+        wait(&mut world);
+        assert_eq!(world.b.records("in"), numbers(1, 60));
+        world.a.append("mr://b:1/farm/missing", b"m61");
+        world.b.create_log("missing", 1000);
+        world.carry().unwrap();
+        let expected: Vec<Vec<u8>> = (1..=61).map(|n| format!("m{n}").into_bytes()).collect();
+        assert_eq!((world.b.records("missing"), world.b.records("in")), (expected, numbers(1, 60)));
+        let peer = &world.a.namespace().links().peers().unwrap()[0];
+        assert_eq!((&*peer.course.aside, peer.dead), (&[][..], 0));
+        mixed(&world, 62, 70);
+        world.carry().unwrap();
+        assert_eq!((world.b.records("missing").len(), world.b.records("in").len()), (70, 69));
+    }
+}
+
+/// The other side passes over the old numbers for good as soon as it is told that they are voids.
+#[test]
+fn messages_that_were_put_aside_are_safe_before_their_old_numbers_are_voids() {
+    let mut world = world();
+    mixed(&world, 1, 1);
+    assert!(world.connect().unwrap() && world.send(1000).unwrap() && world.arrive(false).unwrap());
+    assert_eq!(world.answer().unwrap(), Some(Verdict::Go));
+    let journal = world.a.namespace().journal();
+    assert!(journal.durable() >= journal.tail());
+}
+
+#[test]
+fn a_message_that_waits_too_long_for_its_log_becomes_a_dead_letter() {
+    let mut world = world();
+    mixed(&world, 1, 3);
+    assert_eq!(world.carry_on(), Some(Code::LogNotFound));
+    let hour = 60 * 60 * 1_000_000;
+    let then = world.a.namespace().journal().clock().wall_us() + hour;
+    world.a.disk.set_wall_us(then);
+    world.b.disk.set_wall_us(then);
+    world.a.append(THERE, b"4");
+    assert_eq!(world.carry_on(), None);
+    assert_eq!(world.b.records("in"), numbers(1, 4));
+    let dead: Vec<serde_json::Value> =
+        world.a.records("dead/outbox").iter().map(|letter| serde_json::from_slice(letter).unwrap()).collect();
+    let told = |letter: &serde_json::Value| (letter["code"].clone(), letter["to"].clone());
+    assert_eq!(dead.len(), 3);
+    assert!(dead.iter().map(told).all(|it| it == ("MR2101".into(), "mr://b:1/farm/missing".into())), "{dead:?}");
+    assert_eq!(world.a.namespace().links().peers().unwrap()[0].dead, 3);
 }
 
 #[test]

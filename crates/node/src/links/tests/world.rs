@@ -185,6 +185,27 @@ impl World {
         }
     }
 
+    /// Carries all that the other side takes now: says why the rest waits, if there is one.
+    pub fn carry_on(&mut self) -> Option<Code> {
+        assert!(self.connect().unwrap());
+        for _ in 0..100_000 {
+            let mut moved = self.send(300).unwrap();
+            while self.arrive(false).unwrap() {
+                moved = true;
+            }
+            while let Some(verdict) = self.answer().unwrap() {
+                moved = true;
+                if let Verdict::Retry(_, error) = verdict {
+                    return Some(error.code());
+                }
+            }
+            if !moved {
+                return None;
+            }
+        }
+        panic!("it never ends");
+    }
+
     /// Carries everything over a line that holds, several deliveries at a time.
     pub fn carry(&mut self) -> Result<()> {
         if !self.connect()? {
