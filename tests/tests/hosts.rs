@@ -1,11 +1,13 @@
 //! Hosts: one at a time, stopped gently or not, killed; and what waits meanwhile says why.
 
+use millrace_node::Namespace;
 use millrace_tests::{Host, PATIENCE, Place, end, eventually, wait};
 use serde_json::json;
 use std::{
     fs,
     io::{BufRead, BufReader, PipeReader, Read, Write},
     os::unix::net::UnixStream,
+    path::Path,
     process::{Child, Command, Stdio},
     sync::mpsc,
     time::Duration,
@@ -501,4 +503,56 @@ fn programs_can_follow_a_host() {
     assert_eq!((&run["function"], &run["state"], &run["record"]), (&json!("f"), &json!("done"), &json!("in 1")));
     host.signal("TERM");
     assert_eq!(host.ended(), 0);
+}
+
+/// Where this test, run again as a process of its own, finds the namespace whose lock it is to take.
+const LOCKED_IN: &str = "MILLRACE_LOCKED_IN";
+
+/// Takes the namespace's lock, and is stopped while it has it.
+fn stops_with_the_lock(dir: &Path) {
+    let namespace = Namespace::open(dir).unwrap();
+    let taken = namespace.journal().commit(|_| {
+        fs::write(dir.join("taken"), "").unwrap();
+        Command::new("kill").args(["-STOP", &std::process::id().to_string()]).status().unwrap();
+        // The signal may reach another thread first, and this one goes on for a moment.
+        eventually("it is continued", || dir.join("continued").exists());
+        Ok(())
+    });
+    taken.unwrap();
+}
+
+#[test]
+fn a_host_that_cannot_stop_ends_and_says_what_it_waited_for() {
+    if let Some(dir) = std::env::var_os(LOCKED_IN) {
+        return stops_with_the_lock(Path::new(&dir));
+    }
+    let gate = Gate::new("");
+    let dir = gate.place.namespace();
+    let mut serve = gate.place.command(["serve", "--listen", "none", "--drain", "1s"]);
+    let mut host = serve.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    gate.place.run(["log", "append", "in", "x"]).ok();
+    gate.wait_until_started();
+    let mut again = Command::new(std::env::current_exe().unwrap());
+    again.args(["--exact", "a_host_that_cannot_stop_ends_and_says_what_it_waited_for"]).env(LOCKED_IN, &dir);
+    let mut stopped = again.stdout(Stdio::null()).spawn().unwrap();
+    let pid = stopped.id();
+    eventually("another process has the lock", || dir.join("taken").exists());
+    let stat = || fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    eventually("it is stopped", || stat().contains(") T "));
+    // The run ends, and cannot be published.
+    gate.open();
+    terminate(&host);
+    let code = wait(&mut host, "the host");
+    let mut said = String::new();
+    host.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+    fs::write(dir.join("continued"), "").unwrap();
+    assert!(Command::new("kill").args(["-CONT", &pid.to_string()]).status().unwrap().success());
+    assert!(stopped.wait().unwrap().success());
+    assert_eq!(code, 1, "{said}");
+    assert!(said.contains("error[MR5008]:") && said.contains(&format!("process {pid} (")), "{said}");
+    assert!(said.contains(&format!("`kill -CONT {pid}`")), "{said}");
+    // Nothing is lost: the next host runs it again.
+    let _next = gate.place.serve();
+    gate.place.idle();
+    assert_eq!(gate.place.records("out"), ["x"]);
 }

@@ -369,4 +369,23 @@ mod tests {
             assert!(start.elapsed() < Duration::from_secs(120), "threads stay: {answered}");
         }
     }
+
+    #[test]
+    fn a_host_that_answers_with_a_version_that_was_not_offered_is_refused() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = format!("mr://{}/farm", listener.local_addr().unwrap());
+        let peer: Peer = address.parse::<millrace_wire::Address>().unwrap().peer;
+        let host = thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut welcome = Vec::new();
+            let answer = Welcome { version: VERSION + 1, name: "farm", ..Welcome::default() };
+            encode(&mut welcome, Heading { request: 1, ..Heading::default() }, &answer);
+            stream.write_all(&welcome).unwrap();
+            // Until the other side closes.
+            let _ = stream.read_to_end(&mut Vec::new());
+        });
+        let refused = Line::connect(&peer, Hlc::default(), &|| false, |_| {}).err().expect("it is refused");
+        assert_eq!(refused.code(), Code::VersionUnsupported, "{refused}");
+        host.join().unwrap();
+    }
 }

@@ -154,6 +154,29 @@ fn who_is_silent_longest_makes_room_and_who_speaks_does_not() {
     rest(&mut kept); // It was closed when its place was needed.
 }
 
+#[test]
+fn who_is_refused_hears_so_in_its_own_protocol_however_many_are_silent() {
+    let listen = Listen::On(vec!["127.0.0.1:0".parse().unwrap()]);
+    let options = ServerOptions { listen, socket: None, loops: 2, connections_max: 1 };
+    let (_dir, hosted) = hosted(Durability::Memory);
+    let server = Server::start(hosted, &options).unwrap();
+    let connect = || TcpStream::connect(server.bound().addresses[0]).unwrap();
+    let mut speaking = connect();
+    speaking.write_all(&[PREFACE.to_vec(), hello()].concat()).unwrap();
+    assert_eq!(next_kind(&mut speaking), Welcome::TYPE);
+    // More than are told at once, and none of them says anything.
+    let _silent: Vec<TcpStream> = (0..600).map(|_| connect()).collect();
+    for _ in 0..20 {
+        let mut refused = connect();
+        refused.write_all(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+        let told = rest(&mut refused);
+        assert!(told.starts_with("HTTP/1.1 503 ") && told.contains("\"MR6009\""), "{told}");
+    }
+    let mut refused = connect();
+    refused.write_all(&[PREFACE.to_vec(), hello()].concat()).unwrap();
+    assert_eq!(next_kind(&mut refused), Failure::TYPE);
+}
+
 /// Waits until it is so; a failure says what was waited for.
 fn until(what: &str, is_so: impl Fn() -> bool) {
     let began = Instant::now();
