@@ -8,10 +8,7 @@ const SEGMENT_BYTES: usize = 1 << 20;
 
 /// A manifest is refused, or comes back as it was read.
 pub fn manifest(input: &[u8]) {
-    if let Ok(mut manifest) = Manifest::decode(input) {
-        let newest = Manifest::decode(&manifest.encode()).expect("it was just written").format;
-        assert!(manifest.format <= newest);
-        manifest.format = newest; // An older one is written in the newest format.
+    if let Ok(manifest) = Manifest::decode(input) {
         assert_eq!(Manifest::decode(&manifest.encode()).expect("it was just written"), manifest);
     }
 }
@@ -24,9 +21,8 @@ pub fn recovery(input: &[u8]) {
     let from = usize::from(u16::from_le_bytes(*offset));
     let to = (from + bytes.len()).min(SEGMENT_BYTES);
     segment[from..to].copy_from_slice(&bytes[..to - from]);
-    let namespace = u64::from_le_bytes(golden()[8..16].try_into().expect("8 bytes"));
     let disk = SimDisk::with_files([
-        ("manifest".to_owned(), manifest_of(namespace)),
+        ("manifest".to_owned(), golden_manifest()),
         ("lock".to_owned(), Vec::new()),
         ("segments/0000000000".to_owned(), segment),
     ]);
@@ -61,9 +57,13 @@ fn golden() -> Vec<u8> {
     segment
 }
 
-fn manifest_of(namespace: u64) -> Vec<u8> {
+/// The manifest that belongs to the golden segment.
+fn golden_manifest() -> Vec<u8> {
+    let golden = golden();
+    let namespace = u64::from_le_bytes(golden[8..16].try_into().expect("8 bytes"));
+    let salt: String = golden[40..56].iter().map(|byte| format!("{byte:02x}")).collect();
     let body = format!(
-        r#"{{"namespace":"{namespace:012x}","epoch":1,"segment_bytes":{SEGMENT_BYTES},"retain_bytes":4194304,
+        r#"{{"namespace":"{namespace:012x}","salt":"{salt}","epoch":1,"segment_bytes":{SEGMENT_BYTES},"retain_bytes":4194304,
         "retain_age_ms":null,"durability":"disk","created_us":1,"first_segment":0,"defined":0,"next_id":1,
         "logs":[],"functions":[]}}"#
     );
@@ -74,5 +74,5 @@ fn manifest_of(namespace: u64) -> Vec<u8> {
             crc = if crc & 1 == 1 { crc >> 1 ^ 0x82F6_3B78 } else { crc >> 1 };
         }
     }
-    format!("millrace-manifest 1 {:08x} {}\n{body}", !crc, body.len()).into_bytes()
+    format!("millrace-manifest 3 {:08x} {}\n{body}", !crc, body.len()).into_bytes()
 }

@@ -14,13 +14,15 @@
 //!
 //! All integers are little-endian. `spec/formats/journal.md` is normative; this file implements it.
 //!
-//! * `crc` is CRC-32C of bytes 4..length, XORed with a mask made from the entry's position: bytes that stand at another
-//!   place than where they were written (a recycled segment, a payload that imitates an entry) never pass.
+//! * `crc` is CRC-32C of bytes 4..length, XORed with a mask made from the namespace's secret salt and the entry's position:
+//!   bytes that stand at another place than where they were written (a recycled segment) never pass, and nobody who does not
+//!   know the salt can make a payload that imitates an entry.
+//! * An OPEN and a MARK, which say what was durable, carry a seal of 64 bits in `cause`, made from the salt as well.
 //! * `prev` is the `crc` of the entry before: the journal is a chain, so nothing that was rolled back can be mistaken for
 //!   the continuation of something else.
 //! * An entry is followed by the next one at the next multiple of 16.
 
-use millrace_wire::{EventId, Hlc, NamespaceId};
+use millrace_wire::{EventId, Hlc, NamespaceId, Result};
 
 /// Bytes of an entry before its payload.
 pub const HEADER_BYTES: u64 = 64;
@@ -171,7 +173,11 @@ impl Header {
         bytes
     }
 
+    /// What caused it; a seal is nobody's id.
     pub fn cause(&self) -> EventId {
+        if is_sealed(self.kind) {
+            return EventId::NONE;
+        }
         EventId::from_bits(u128::from(self.cause[0]) | u128::from(self.cause[1]) << 64)
     }
 
@@ -209,14 +215,62 @@ pub(crate) const fn span(length: u64) -> u64 {
     length.next_multiple_of(ALIGN_BYTES)
 }
 
-/// Binds a checksum to a position.
-pub(crate) fn mask(position: u64) -> u32 {
-    (position.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) as u32
+/// A namespace's secret: two words from the operating system. Copies of the journal keep it, for its entries are made with
+/// it; whoever cannot read the namespace's files cannot make bytes that pass for an entry.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Salt(pub(crate) [u64; 2]);
+
+impl std::fmt::Debug for Salt {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Salt(secret)")
+    }
 }
 
-/// The checksum of an entry at `position`, given its bytes 4..length.
-pub(crate) fn checksum(position: u64, bytes_after_crc: &[u8]) -> u32 {
-    crc_fast::crc32_iscsi(bytes_after_crc) ^ mask(position)
+impl Salt {
+    /// A new secret.
+    pub(crate) fn random() -> Result<Self> {
+        Ok(Self([crate::journal::random_u64()?, crate::journal::random_u64()?]))
+    }
+
+    pub(crate) fn to_bytes(self) -> [u8; 16] {
+        let mut bytes = [0; 16];
+        bytes[..8].copy_from_slice(&self.0[0].to_le_bytes());
+        bytes[8..].copy_from_slice(&self.0[1].to_le_bytes());
+        bytes
+    }
+
+    pub(crate) fn from_bytes(bytes: [u8; 16]) -> Self {
+        let number = u128::from_le_bytes(bytes);
+        Self([number as u64, (number >> 64) as u64])
+    }
+
+    /// Mixes a number with the secret: SplitMix64's finalizer, with one half of the secret before it and one within.
+    fn mix(self, number: u64) -> u64 {
+        let first = number ^ self.0[0];
+        let second = (first ^ first >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9) ^ self.0[1];
+        let third = (second ^ second >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
+        third ^ third >> 31
+    }
+
+    /// Binds a checksum to a position.
+    fn mask(self, position: u64) -> u32 {
+        self.mix(position) as u32
+    }
+
+    /// The checksum of an entry at `position`, given its bytes 4..length.
+    pub(crate) fn checksum(self, position: u64, bytes_after_crc: &[u8]) -> u32 {
+        crc_fast::crc32_iscsi(bytes_after_crc) ^ self.mask(position)
+    }
+
+    /// What an OPEN or a MARK at `position` has as its cause, and nothing that was not written as one.
+    pub(crate) fn seal(self, position: u64, seqno: u64) -> u64 {
+        self.mix(self.mix(!position) ^ seqno)
+    }
+}
+
+/// Whether an entry says what was durable, and carries a seal.
+pub(crate) fn is_sealed(kind: u8) -> bool {
+    kind == Kind::Open as u8 || kind == Kind::Mark as u8
 }
 
 /// A committed entry, as it is read.
@@ -298,7 +352,19 @@ mod tests {
 
     #[test]
     fn neighbouring_positions_have_different_masks() {
-        let masks: std::collections::HashSet<u32> = (0..100_000).map(|n| mask(n * ALIGN_BYTES)).collect();
-        assert_eq!(masks.len(), 100_000);
+        let salt = Salt([1, 2]);
+        let masks: std::collections::HashSet<u32> = (0..10_000).map(|n| salt.mask(n * ALIGN_BYTES)).collect();
+        assert!(masks.len() > 9_990, "{} of 10000", masks.len());
+    }
+
+    #[test]
+    fn every_bit_of_the_salt_changes_about_half_of_a_mask() {
+        let salt = Salt([0x0123_4567_89AB_CDEF, 0xFEDC_BA98_7654_3210]);
+        for bit in 0..128 {
+            let mut other = salt;
+            other.0[bit / 64] ^= 1 << (bit % 64);
+            let changed: u32 = (4..1028u64).map(|n| (salt.mask(n * 16) ^ other.mask(n * 16)).count_ones()).sum();
+            assert!((14 << 10..=18 << 10).contains(&changed), "bit {bit}: {changed} bits of 1024 masks");
+        }
     }
 }

@@ -3,7 +3,7 @@
 use crate::{
     catalog::{Catalog, Log},
     copy,
-    entry::{Entry, FLAG_LAST, HEADER_BYTES, Header, Kind, Position, checksum},
+    entry::{Entry, FLAG_LAST, HEADER_BYTES, Header, Kind, Position, Salt},
     medium::{FileMedium, LockReplaced, Medium, Region, Slot, ViewMedium},
     options::{CreateOptions, OpenOptions, Settings},
     read::{check::CheckReport, get::RecordMeta, scan::Scan},
@@ -24,7 +24,6 @@ use crate::{
 use millrace_wire::{Code, Durability, Error, LogName, NamespaceId, Result};
 use std::{
     collections::HashSet,
-    fs::File,
     io::{self, Read as _},
     ops::Deref,
     path::{Path, PathBuf},
@@ -147,6 +146,7 @@ impl Journal {
         }
         let manifest = Manifest {
             namespace: random_namespace()?,
+            salt: Salt::random()?,
             epoch: 0, // opening it, below, makes it 1
             segment_bytes: options.segment_bytes,
             retain_bytes: options.retain_bytes,
@@ -159,7 +159,6 @@ impl Journal {
             logs: Vec::new(),
             functions: Vec::new(),
             lineage: Vec::new(),
-            format: manifest::FORMAT,
         };
         let mut result = Ok(());
         medium
@@ -392,12 +391,17 @@ impl Journal {
     }
 }
 
-pub(crate) fn random_namespace() -> Result<NamespaceId> {
-    let mut random = File::open("/dev/urandom").map_err(|error| io_error("/dev/urandom", &error))?;
+/// A number that nobody can guess.
+pub(crate) fn random_u64() -> Result<u64> {
     let mut bytes = [0; 8];
+    let read = std::fs::File::open("/dev/urandom").and_then(|mut random| random.read_exact(&mut bytes));
+    read.map_err(|error| io_error("/dev/urandom", &error))?;
+    Ok(u64::from_le_bytes(bytes))
+}
+
+pub(crate) fn random_namespace() -> Result<NamespaceId> {
     loop {
-        random.read_exact(&mut bytes).map_err(|error| io_error("/dev/urandom", &error))?;
-        if let Some(id) = NamespaceId::new(u64::from_le_bytes(bytes) & NamespaceId::MAX) {
+        if let Some(id) = NamespaceId::new(random_u64()? & NamespaceId::MAX) {
             return Ok(id);
         }
     }
@@ -448,11 +452,12 @@ pub(crate) fn write_first_segment(medium: Arc<dyn Medium>, manifest: &Manifest, 
     let failed = |error: io::Error| io_error(&name, &error);
     medium.remove(&name).map_err(failed)?;
     medium.remove(control::NAME).map_err(failed)?;
-    let segments = Segments::new(medium.clone(), manifest.segment_bytes, manifest.durability == Durability::Disk);
+    let segments =
+        Segments::new(medium.clone(), manifest.segment_bytes, manifest.durability == Durability::Disk, manifest.salt);
     let region = segments.map(number, true)?;
     medium.allocate(&region, 0, 4096).map_err(failed)?;
     let (namespace, epoch) = (manifest.namespace.get(), manifest.epoch);
-    let segment = SegmentHeader { namespace, number, base_sequence: 1, prev: 0, epoch };
+    let segment = SegmentHeader { namespace, number, base_sequence: 1, prev: 0, epoch, salt: manifest.salt };
     let mut entry = Header {
         length: HEADER_BYTES as u32,
         kind: Kind::Open as u8,
@@ -462,7 +467,8 @@ pub(crate) fn write_first_segment(medium: Arc<dyn Medium>, manifest: &Manifest, 
         epoch,
         ..Header::default()
     };
-    entry.crc = checksum(segments.first_entry(number), &entry.encode()[4..]);
+    entry.cause = [manifest.salt.seal(segments.first_entry(number), 0), 0];
+    entry.crc = manifest.salt.checksum(segments.first_entry(number), &entry.encode()[4..]);
     segments.write(segments.start(number), &segment.encode())?;
     segments.write(segments.first_entry(number), &entry.encode())?;
     medium.flush(&region).map_err(failed)?;
@@ -489,7 +495,12 @@ impl Inner {
         control.set_refusing(slot, None);
         control.set_owner(slot);
         let mut inner = Inner {
-            segments: Segments::new(medium.clone(), manifest.segment_bytes, manifest.durability == Durability::Disk),
+            segments: Segments::new(
+                medium.clone(),
+                manifest.segment_bytes,
+                manifest.durability == Durability::Disk,
+                manifest.salt,
+            ),
             slot,
             mark,
             control,
@@ -532,12 +543,6 @@ impl Inner {
     }
 
     fn attach_to(&mut self, manifest: &Manifest, alone: bool, on_damage: Damage) -> Result<()> {
-        if !alone && manifest.format != manifest::FORMAT {
-            return Err(Code::FormatInUse.error(format!(
-                "the namespace has format {} and a process of that version has it open",
-                manifest.format
-            )));
-        }
         let clean = on_damage == Damage::Refuse
             && self.control.is_clean(self.namespace.get(), self.medium.boot())
             && self.has_whole_segments(manifest);
@@ -545,9 +550,6 @@ impl Inner {
             return self.recover(manifest, on_damage);
         }
         if alone {
-            if manifest.format != manifest::FORMAT {
-                self.write_manifest(manifest.first_segment, manifest.epoch)?;
-            }
             let upkeep = &self.control.upkeep;
             if upkeep.marked.load(Ordering::Relaxed) > upkeep.durable.load(Ordering::Relaxed) {
                 upkeep.marked.store(0, Ordering::Relaxed); // A flipped bit must not keep marks away.

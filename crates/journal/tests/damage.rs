@@ -473,3 +473,106 @@ fn a_segment_that_is_missing_takes_nothing_else_along() {
         assert_eq!(unnamed, if missing == 0 { 3 } else { 0 });
     }
 }
+
+/// Mixes a number with a salt, as the specification says.
+fn mix(salt: [u64; 2], number: u64) -> u64 {
+    let first = number ^ salt[0];
+    let second = (first ^ first >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9) ^ salt[1];
+    let third = (second ^ second >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
+    third ^ third >> 31
+}
+
+/// A payload that stands at a position and is nothing but entries: MARKs that claim that all before `claim` was durable, and
+/// records of log `victim` with high numbers, one sequence after the other. Whoever forges it knows all but, perhaps, the salt.
+fn forged(salt: [u64; 2], position: u64, bytes: usize, claim: u64, victim: u32) -> Vec<u8> {
+    let mut forged = Vec::new();
+    for (n, at) in (position..position + bytes as u64 - 64).step_by(64).enumerate() {
+        let (kind, subject, seqno) = if n % 2 == 0 { (12, 0, claim) } else { (3, victim, 1 << 20) };
+        let mut entry = [0; 64];
+        entry[4..8].copy_from_slice(&64u32.to_le_bytes());
+        entry[12..14].copy_from_slice(&[kind, 1]);
+        entry[16..24].copy_from_slice(&(1_000_000 + n as u64).to_le_bytes());
+        entry[48..52].copy_from_slice(&1u32.to_le_bytes());
+        entry[52..56].copy_from_slice(&u32::to_le_bytes(subject));
+        entry[56..].copy_from_slice(&u64::to_le_bytes(seqno));
+        if kind == 12 {
+            entry[32..40].copy_from_slice(&mix(salt, mix(salt, !at) ^ seqno).to_le_bytes());
+        }
+        let crc = crc_fast::crc32_iscsi(&entry[4..]) ^ mix(salt, at) as u32;
+        entry[..4].copy_from_slice(&crc.to_le_bytes());
+        forged.extend_from_slice(&entry);
+    }
+    forged
+}
+
+/// A journal with a record that is forged entries: its files, and where that record stands.
+fn attacked(salt: Option<[u64; 2]>) -> (BTreeMap<String, Vec<u8>>, u64) {
+    let (disk, medium, journal, _) = create(Durability::Disk);
+    let (public, victim) = journal
+        .commit(|batch| Ok((batch.create_log(&named("public"), 100)?, batch.create_log(&named("victim"), 100)?)))
+        .unwrap()
+        .value;
+    let append = |log: &millrace_journal::Log, payload: &[u8]| {
+        journal.commit(|batch| batch.append(log, payload, EventId::NONE, 0)).unwrap();
+    };
+    (0..5).for_each(|_| append(&victim, b"honest"));
+    journal.sync(journal.tail()).unwrap();
+    let at = journal.tail().get();
+    let salt = salt.unwrap_or_else(|| {
+        let header = disk.files()["segments/0000000000"][40..56].to_vec();
+        [0, 8].map(|from| u64::from_le_bytes(header[from..from + 8].try_into().unwrap()))
+    });
+    append(&public, &forged(salt, at + 64, 200_000, at + 200_000, victim.id()));
+    append(&victim, b"honest too");
+    // So much more that all of it is proven to have been durable.
+    for _ in 0..2 {
+        append(&public, &[7; 200_000]);
+        journal.sync(journal.tail()).unwrap();
+    }
+    let files = without_control(&disk).files();
+    medium.kill();
+    (files, at)
+}
+
+/// What somebody finds who cannot know the salt, and what would be if he could.
+const GUESSED: [Option<[u64; 2]>; 3] = [Some([0, 0]), Some([0x0123_4567_89AB_CDEF, 0x1111_1111_1111_1111]), None];
+
+#[test]
+fn entries_that_a_payload_imitates_behind_a_torn_tail_prove_nothing() {
+    for salt in GUESSED {
+        let (mut files, at) = attacked(salt);
+        // The record's own first sector never reached the disk, and nothing behind it.
+        let segment = files.get_mut("segments/0000000000").unwrap();
+        segment[at as usize..at as usize + 64].fill(0);
+        segment[at as usize + 64 + 200_000..].fill(0);
+        let opened = open(&SimDisk::with_files(files).process());
+        match (salt, opened) {
+            (Some(_), Ok(journal)) => assert_eq!(journal.log(&named("victim")).unwrap().latest(), 5),
+            (Some(_), Err(error)) => panic!("a forged mark was believed: {error}"),
+            (None, opened) => {
+                assert_eq!(opened.map(drop).unwrap_err().code(), Code::JournalDamaged, "the test forges badly")
+            }
+        }
+    }
+}
+
+#[test]
+fn salvage_takes_no_entry_that_a_payload_imitates() {
+    for salt in GUESSED {
+        let (mut files, at) = attacked(salt);
+        files.get_mut("segments/0000000000").unwrap()[at as usize + 5] ^= 1; // Its length.
+        let view = Journal::view_on(SimDisk::with_files(files).process(), Path::new("sim")).unwrap();
+        let parent = tempfile::tempdir().unwrap();
+        view.salvage(&parent.path().join("saved"), &mut |_, _| {}, &mut |_, _, _| Ok(())).unwrap();
+        let options = OpenOptions { background: false };
+        let saved = Journal::open(&parent.path().join("saved"), &options).unwrap();
+        let (victim, mut payload) = (saved.log(&named("victim")).unwrap(), Vec::new());
+        if salt.is_some() {
+            assert_eq!(victim.latest(), 6, "all that is honest, and nothing else");
+            saved.get(&victim, 6, &mut payload).unwrap();
+            assert_eq!(payload, b"honest too");
+        } else {
+            assert!(victim.latest() > 6, "the test forges badly");
+        }
+    }
+}

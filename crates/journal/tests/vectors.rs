@@ -26,17 +26,28 @@ fn crc32c(bytes: &[u8]) -> u32 {
     })
 }
 
+/// Mixes a number with the salt in a segment's header.
+fn mix(segment: &[u8], number: u64) -> u64 {
+    let first = number ^ u64_at(segment, 40);
+    let second = (first ^ first >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9) ^ u64_at(segment, 48);
+    let third = (second ^ second >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
+    third ^ third >> 31
+}
+
 /// Walks the entries of a first segment as the page says; returns kind, flags and payload of each.
 fn walk(segment: &[u8]) -> Vec<(u8, u8, Vec<u8>)> {
-    assert_eq!(segment[..8], *b"MRSEG\0\x01\0");
+    assert_eq!(segment[..8], *b"MRSEG\0\x03\0");
     assert_eq!(u32_at(segment, 60), crc32c(&segment[..60]));
-    assert!(segment[40..60].iter().all(|byte| *byte == 0));
+    assert!(segment[56..60].iter().all(|byte| *byte == 0));
     let (mut at, mut prev, mut sequence, mut found) = (64, u32_at(segment, 32), u64_at(segment, 24), Vec::new());
     while at + 64 <= segment.len() && u32_at(segment, at + 4) != 0 {
         let length = u32_at(segment, at + 4) as usize;
         let entry = &segment[at..at + length];
-        let mask = ((at as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) as u32;
-        assert_eq!(u32_at(entry, 0), crc32c(&entry[4..]) ^ mask, "the entry at {at}");
+        assert_eq!(u32_at(entry, 0), crc32c(&entry[4..]) ^ mix(segment, at as u64) as u32, "the entry at {at}");
+        if entry[12] == 1 || entry[12] == 12 {
+            let seal = mix(segment, mix(segment, !(at as u64)) ^ u64_at(entry, 56));
+            assert_eq!((u64_at(entry, 32), u64_at(entry, 40)), (seal, 0), "the seal at {at}");
+        }
         assert_eq!((u32_at(entry, 8), u64_at(entry, 16)), (prev, sequence), "the chain at {at}");
         (prev, sequence) = (u32_at(entry, 0), sequence + 1);
         found.push((entry[12], entry[13], entry[64..].to_vec()));
@@ -58,13 +69,14 @@ fn the_golden_segment_reads_as_the_page_says() {
 fn the_golden_segment_opens() {
     let mut segment = golden();
     let namespace = u64_at(&segment, 8);
+    let salt: String = segment[40..56].iter().map(|byte| format!("{byte:02x}")).collect();
     segment.resize(1 << 20, 0);
     let body = format!(
-        "{{\"namespace\":\"{namespace:012x}\",\"epoch\":2,\"segment_bytes\":1048576,\"retain_bytes\":0,\
+        "{{\"namespace\":\"{namespace:012x}\",\"salt\":\"{salt}\",\"epoch\":2,\"segment_bytes\":1048576,\"retain_bytes\":0,\
          \"retain_age_ms\":null,\"durability\":\"disk\",\"created_us\":0,\"first_segment\":0,\"defined\":0,\"next_id\":1,\
          \"logs\":[],\"functions\":[]}}"
     );
-    let manifest = format!("millrace-manifest 1 {:08x} {}\n{body}", crc32c(body.as_bytes()), body.len());
+    let manifest = format!("millrace-manifest 3 {:08x} {}\n{body}", crc32c(body.as_bytes()), body.len());
     let disk = SimDisk::with_files([
         ("manifest".to_owned(), manifest.into_bytes()),
         ("segments/0000000000".to_owned(), segment),

@@ -1,7 +1,7 @@
 //! A namespace of every released format, as `tests/golden/make.sh` made it with a binary of that time, killed in the middle
-//! of its work: it is verified as it lies, upgraded when it is opened, and goes on where it stood.
+//! of its work: it is verified as it lies, and goes on where it stood. Formats 1 and 2 were never released.
 
-use millrace_tests::{Place, end, eventually};
+use millrace_tests::{Place, end};
 use serde_json::{Value, json};
 use std::{fs, path::Path, process::Command};
 
@@ -46,7 +46,7 @@ fn verify(format: u32) {
         range.map(|n| format!("{prefix} {n}")).collect()
     };
     assert_eq!((stat("in"), stat("plain"), stat("out")), ((8, 12), (213, 220), (1, 12)));
-    assert!(first_line(&place).starts_with("millrace-manifest 2 "), "{}", first_line(&place));
+    assert!(first_line(&place).starts_with("millrace-manifest 3 "), "{}", first_line(&place));
     assert_eq!(place.records("in"), named("record", 8..=12));
     assert_eq!(place.records("plain"), named("plain", 213..=220));
     assert_eq!(place.records("out"), named("record", 1..=12));
@@ -69,33 +69,30 @@ fn verify(format: u32) {
 }
 
 #[test]
-fn format_1_is_upgraded_and_goes_on() {
-    verify(1);
+fn format_3_goes_on() {
+    verify(3);
 }
 
 #[test]
-fn format_2_goes_on() {
-    verify(2);
+fn a_format_from_before_the_first_release_is_refused_and_stays_as_it_is() {
+    let place = unpack(2);
+    let before = fs::read(place.namespace().join("manifest")).unwrap();
+    for command in [&["log", "ls"][..], &["serve"], &["namespace", "check"], &["namespace", "backup", "b"]] {
+        let said = place.run(command).fails("MR2002", 1);
+        assert!(said.stderr.contains("has format 2") && said.stderr.contains("millrace log export"), "{}", said.stderr);
+    }
+    assert_eq!(fs::read(place.namespace().join("manifest")).unwrap(), before);
 }
 
 #[test]
 fn a_newer_format_is_refused_with_what_to_do() {
     let place = Place::new();
     let path = place.namespace().join("manifest");
-    let text = fs::read_to_string(&path).unwrap().replacen("millrace-manifest 2", "millrace-manifest 3", 1);
+    let text = fs::read_to_string(&path).unwrap().replacen("millrace-manifest 3", "millrace-manifest 4", 1);
     fs::write(&path, &text).unwrap();
     for command in [&["log", "ls"][..], &["serve"], &["namespace", "check"], &["namespace", "backup", "b"]] {
         let said = place.run(command).fails("MR2002", 1);
-        assert!(said.stderr.contains("has format 3") && said.stderr.contains("formats 1 to 2"), "{}", said.stderr);
+        assert!(said.stderr.contains("has format 4") && said.stderr.contains("reads format 3"), "{}", said.stderr);
     }
     assert_eq!(fs::read_to_string(&path).unwrap(), text);
-}
-
-#[test]
-fn an_upgraded_namespace_is_upgraded_once() {
-    let place = unpack(1);
-    place.run(["log", "append", "plain", "x"]).ok();
-    let manifest = fs::read(place.namespace().join("manifest")).unwrap();
-    eventually("it is used again", || place.run(["log", "append", "plain", "y"]).code == 0);
-    assert_eq!(fs::read(place.namespace().join("manifest")).unwrap(), manifest);
 }

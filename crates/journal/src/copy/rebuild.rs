@@ -8,13 +8,13 @@
 
 use crate::{
     catalog::Definition,
-    entry::{ALIGN_BYTES, HEADER_BYTES, Header, Kind},
+    entry::{ALIGN_BYTES, HEADER_BYTES, Header, Kind, Salt},
     journal::MANIFEST,
     medium::Medium,
     options::CreateOptions,
     store::{
         control::Control,
-        manifest::{Ancestor, FORMAT, LogRow, Manifest, SEGMENT_MAX_BYTES, SEGMENT_MIN_BYTES},
+        manifest::{Ancestor, LogRow, Manifest, SEGMENT_MAX_BYTES, SEGMENT_MIN_BYTES},
         segments::{self, FOLDER, Segments, io_error},
     },
 };
@@ -56,7 +56,10 @@ pub(crate) fn rebuild(medium: &Arc<dyn Medium>) -> Result<Option<Rebuilt>> {
     let Some(files) = Files::find(&**medium, bytes, first)? else {
         return unread.map_or(Ok(None), |why| Err(nothing(why)));
     };
-    let segments = Segments::new(medium.clone(), files.bytes, false);
+    let Some(salt) = read.as_ref().map(|manifest| manifest.salt).ok().or(files.salt(medium)?) else {
+        return unread.map_or(Ok(None), |why| Err(nothing(why))); // Not one header passes: these are no segments.
+    };
+    let segments = Segments::new(medium.clone(), files.bytes, false, salt);
     let mut found = Found::default();
     for number in &files.numbers {
         found.segment(&**medium, &segments, *number)?;
@@ -68,7 +71,7 @@ pub(crate) fn rebuild(medium: &Arc<dyn Medium>) -> Result<Option<Rebuilt>> {
         (Err(_), Some(why)) if found.epochs == 0 => return Err(nothing(why)),
         (Err(why), _) => {
             let current = Control::map(&**medium).ok().and_then(|page| page.namespace());
-            found.manifest(files.bytes, files.numbers[0], current).ok_or(why)?
+            found.manifest(files.bytes, files.numbers[0], current, salt).ok_or(why)?
         }
     };
     found.add_undefined(&mut manifest, &mut rebuilt);
@@ -96,6 +99,19 @@ struct Files {
 }
 
 impl Files {
+    /// The salt, as the first whole header of a segment has it.
+    fn salt(&self, medium: &Arc<dyn Medium>) -> Result<Option<Salt>> {
+        let segments = Segments::new(medium.clone(), self.bytes, false, Salt([0; 2]));
+        for number in &self.numbers {
+            segments.map(*number, true)?;
+            segments.probe(*number)?;
+            if let Some(header) = segments.segment_header(*number)? {
+                return Ok(Some(header.salt));
+            }
+        }
+        Ok(None)
+    }
+
     /// `bytes` and `first` are what the manifest says of them, if there is one.
     fn find(medium: &dyn Medium, bytes: Option<u64>, first: Option<u64>) -> Result<Option<Files>> {
         let names = match medium.list(FOLDER) {
@@ -214,7 +230,7 @@ impl Found {
     }
 
     /// A manifest without logs and functions. `current` is whose the namespace was, as the control page has it.
-    fn manifest(&self, bytes: u64, first_segment: u64, current: Option<NamespaceId>) -> Option<Manifest> {
+    fn manifest(&self, bytes: u64, first_segment: u64, current: Option<NamespaceId>, salt: Salt) -> Option<Manifest> {
         let mut owners = self.owners.clone();
         // What the page says is no proof, but more than nothing.
         if let Some(current) = current {
@@ -231,6 +247,7 @@ impl Found {
         let defaults = CreateOptions::default();
         Some(Manifest {
             namespace: namespace?,
+            salt,
             epoch: self.newest_epoch,
             segment_bytes: bytes,
             retain_bytes: defaults.retain_bytes,
@@ -243,7 +260,6 @@ impl Found {
             logs: Vec::new(),
             functions: Vec::new(),
             lineage,
-            format: FORMAT,
         })
     }
 

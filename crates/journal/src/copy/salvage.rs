@@ -5,7 +5,7 @@
 
 use super::{Workshop, open_made};
 use crate::{
-    entry::{ALIGN_BYTES, CARRIED_PREFIX_BYTES, Entry, HEADER_BYTES, Kind, Position},
+    entry::{ALIGN_BYTES, CARRIED_PREFIX_BYTES, Entry, HEADER_BYTES, Kind, Position, Salt},
     journal::{Journal, MANIFEST, random_namespace, write_first_segment},
     medium::Medium,
     store::{manifest::Ancestor, segments::io_error},
@@ -94,6 +94,7 @@ impl Journal {
         manifest.lineage.retain(|ancestor| ancestor.epoch < inner.epoch);
         manifest.lineage.push(Ancestor { namespace: inner.namespace, epoch: inner.epoch });
         manifest.namespace = random_namespace()?;
+        manifest.salt = Salt::random()?;
         manifest.defined = inner.segments.start(first);
         let medium = workshop.medium()?;
         write_first_segment(medium.clone(), &manifest, first)?;

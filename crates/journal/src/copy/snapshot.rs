@@ -57,7 +57,12 @@ impl Snapshot {
         manifest.lineage.push(Ancestor { namespace: manifest.namespace, epoch: manifest.epoch });
         manifest.namespace = random_namespace()?;
         let medium = workshop.medium()?;
-        let kept = Segments::new(medium.clone(), manifest.segment_bytes, manifest.durability == Durability::Disk);
+        let kept = Segments::new(
+            medium.clone(),
+            manifest.segment_bytes,
+            manifest.durability == Durability::Disk,
+            manifest.salt,
+        );
         for number in self.first_segment..=kept.number(self.tail - 1) {
             let failed = |error: std::io::Error| io_error(segments::name(number), &error);
             let region = kept.map(number, true)?;

@@ -10,13 +10,12 @@
 //! `CRC32C` is 8 hexadecimal digits over the LENGTH bytes after the first line. The file is replaced as a whole; it is
 //! what makes a directory a namespace, and it is written last when one is created.
 
+use crate::entry::Salt;
 use millrace_wire::{Code, Durability, LogName, Name, NamespaceId, Result};
 use serde::{Deserialize, Serialize};
 
 /// The format this version reads and writes.
-pub const FORMAT: u32 = 2;
-/// The oldest format it reads; a namespace in it is brought to [`FORMAT`] when it is opened.
-pub const FORMAT_OLDEST: u32 = 1;
+pub const FORMAT: u32 = 3;
 /// The longest manifest that is read: room for a hundred thousand definitions.
 const MANIFEST_MAX_BYTES: usize = 64 << 20;
 const MAGIC: &str = "millrace-manifest";
@@ -28,6 +27,9 @@ pub struct Manifest {
     /// The namespace's identity.
     #[serde(with = "namespace_text")]
     pub namespace: NamespaceId,
+    /// What entries are made with; see [`Salt`].
+    #[serde(with = "salt_text")]
+    pub salt: Salt,
     /// Raised at every unclean open.
     pub epoch: u32,
     /// Segment size, a power of two.
@@ -53,13 +55,6 @@ pub struct Manifest {
     /// What this namespace was before it was restored as another one, oldest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lineage: Vec<Ancestor>,
-    /// The format it was read in; it is written in the newest.
-    #[serde(skip, default = "newest_format")]
-    pub format: u32,
-}
-
-fn newest_format() -> u32 {
-    FORMAT
 }
 
 /// A namespace of which this one is a restored copy.
@@ -110,6 +105,22 @@ pub struct FunctionRow {
     pub done: u64,
 }
 
+mod salt_text {
+    use super::Salt;
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+
+    pub fn serialize<S: Serializer>(salt: &Salt, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(&format_args!("{:032x}", u128::from_be_bytes(salt.to_bytes())))
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Salt, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        let number = u128::from_str_radix(&text, 16).ok().filter(|_| text.len() == 32);
+        let number = number.ok_or_else(|| D::Error::custom("a salt is 32 hexadecimal digits"))?;
+        Ok(Salt::from_bytes(number.to_be_bytes()))
+    }
+}
+
 mod namespace_text {
     use super::NamespaceId;
     use serde::{Deserialize, Deserializer, Serializer, de::Error};
@@ -156,9 +167,9 @@ impl Manifest {
             return Err(Code::NotANamespace.error("the manifest is not one of Millrace"));
         }
         let format: u32 = words.next().and_then(|w| w.parse().ok()).ok_or_else(|| damaged("it names no format"))?;
-        if !(FORMAT_OLDEST..=FORMAT).contains(&format) {
+        if format != FORMAT {
             return Err(Code::FormatVersion.error(format!(
-                "the namespace has format {format}; this is Millrace {}, which reads formats {FORMAT_OLDEST} to {FORMAT}",
+                "the namespace has format {format}; this is Millrace {}, which reads format {FORMAT}",
                 env!("CARGO_PKG_VERSION")
             )));
         }
@@ -171,8 +182,7 @@ impl Manifest {
         if crc_fast::crc32_iscsi(body) != crc {
             return Err(damaged("the checksum does not match"));
         }
-        let mut manifest: Manifest = serde_json::from_slice(body).map_err(|error| damaged(&error.to_string()))?;
-        manifest.format = format;
+        let manifest: Manifest = serde_json::from_slice(body).map_err(|error| damaged(&error.to_string()))?;
         manifest.validate().map_err(|what| damaged(&what))?;
         Ok(manifest)
     }
@@ -229,6 +239,7 @@ mod tests {
     fn sample() -> Manifest {
         Manifest {
             namespace: NamespaceId::new(0xABC).unwrap(),
+            salt: Salt([0x1234, 0xABCD]),
             epoch: 3,
             segment_bytes: 1 << 20,
             retain_bytes: 1 << 30,
@@ -247,7 +258,6 @@ mod tests {
                 done: 0,
             }],
             lineage: vec![Ancestor { namespace: NamespaceId::new(0xDEF).unwrap(), epoch: 2 }],
-            format: FORMAT,
         }
     }
 
@@ -258,7 +268,7 @@ mod tests {
 
     #[test]
     fn another_format_is_named() {
-        let text = String::from_utf8(sample().encode()).unwrap().replacen("manifest 2", "manifest 9", 1);
+        let text = String::from_utf8(sample().encode()).unwrap().replacen("manifest 3", "manifest 9", 1);
         let error = Manifest::decode(text.as_bytes()).unwrap_err();
         assert_eq!(error.code(), Code::FormatVersion);
         assert!(error.detail().contains("format 9"), "{error}");

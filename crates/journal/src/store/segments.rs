@@ -1,9 +1,9 @@
 //! The segments: fixed-size files that together are one long, append-only array of bytes.
 //!
 //! ```text
-//!  0        8          16       24             32     36      40            60    64
+//!  0        8          16       24             32     36      40      56     60    64
 //! +--------+----------+--------+--------------+------+-------+-------------+-----+---------- … ---------+
-//! | magic  | namespace| number | base sequence| prev | epoch | unused      | crc | entries, then free   |
+//! | magic  | namespace| number | base sequence| prev | epoch | salt | unused | crc | entries, then free |
 //! +--------+----------+--------+--------------+------+-------+-------------+-----+---------- … ---------+
 //! ```
 //!
@@ -12,7 +12,7 @@
 //! its address, and whoever reads through a stale slot finds bytes that fail their checksum.
 
 use crate::{
-    entry::{ALIGN_BYTES, HEADER_BYTES, Header, Position, checksum},
+    entry::{ALIGN_BYTES, HEADER_BYTES, Header, Position, Salt, is_sealed},
     medium::{Medium, Region},
 };
 use millrace_wire::{Code, Error, Result};
@@ -31,7 +31,7 @@ pub(crate) const SEGMENTS_MAX: u64 = 4096;
 pub(crate) const SPARES_MAX: u64 = 4;
 /// Bytes before the first entry of a segment.
 pub(crate) const SEGMENT_HEADER_BYTES: u64 = 64;
-const MAGIC: u64 = 0x0001_0047_4553_524d; // "MRSEG" and the format's version
+const MAGIC: u64 = 0x0003_0047_4553_524d; // "MRSEG" and the format's version
 
 const PAGE_BYTES: u64 = 4096;
 /// Bytes that are read at once.
@@ -55,6 +55,7 @@ pub(crate) struct SegmentHeader {
     pub base_sequence: u64,
     pub prev: u32,
     pub epoch: u32,
+    pub salt: Salt,
 }
 
 impl SegmentHeader {
@@ -66,6 +67,7 @@ impl SegmentHeader {
         bytes[24..32].copy_from_slice(&self.base_sequence.to_le_bytes());
         bytes[32..36].copy_from_slice(&self.prev.to_le_bytes());
         bytes[36..40].copy_from_slice(&self.epoch.to_le_bytes());
+        bytes[40..56].copy_from_slice(&self.salt.to_bytes());
         let crc = crc_fast::crc32_iscsi(&bytes[..60]);
         bytes[60..].copy_from_slice(&crc.to_le_bytes());
         bytes
@@ -80,6 +82,7 @@ impl SegmentHeader {
             base_sequence: u64_at(24),
             prev: u32_at(32),
             epoch: u32_at(36),
+            salt: Salt::from_bytes(bytes[40..56].try_into().expect("16 bytes")),
         })
     }
 }
@@ -96,6 +99,7 @@ pub(crate) struct Segments {
     table: Box<[TableSlot]>,
     maps: Mutex<BTreeMap<u64, Arc<Region>>>,
     shift: u32,
+    pub salt: Salt,
     /// Pages that the disk cannot read, by their position. Nobody looks at them through a mapping: that would be a fault.
     unreadable: RwLock<BTreeSet<u64>>,
     has_unreadable: AtomicBool,
@@ -114,13 +118,14 @@ pub(crate) fn io_error(what: impl std::fmt::Display, error: &io::Error) -> Error
 }
 
 impl Segments {
-    pub fn new(medium: Arc<dyn Medium>, segment_bytes: u64, through: bool) -> Self {
+    pub fn new(medium: Arc<dyn Medium>, segment_bytes: u64, through: bool, salt: Salt) -> Self {
         let empty = |_| TableSlot { tag: AtomicU64::new(0), base: AtomicPtr::new(std::ptr::null_mut()) };
         Self {
             medium,
             table: (0..SEGMENTS_MAX).map(empty).collect(),
             maps: Mutex::default(),
             shift: segment_bytes.trailing_zeros(),
+            salt,
             unreadable: RwLock::default(),
             has_unreadable: AtomicBool::new(false),
             through,
@@ -334,7 +339,9 @@ impl Segments {
             return Ok(None);
         }
         let bytes = self.entry_bytes(position, u64::from(header.length))?;
-        Ok((checksum(position, bytes) == header.crc).then_some(header))
+        let is_whole = self.salt.checksum(position, bytes) == header.crc;
+        let is_own = || !is_sealed(header.kind) || header.cause == [self.salt.seal(position, header.seqno), 0];
+        Ok((is_whole && is_own()).then_some(header))
     }
 
     /// Where the next valid entry stands behind damage, or `limit`.

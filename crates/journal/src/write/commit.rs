@@ -22,7 +22,7 @@ use crate::{
     catalog::{Catalog, Definition, Function, HISTORY_MAX, Log, Subject},
     entry::{
         ALIGN_BYTES, CARRIED_PREFIX_BYTES, Entry, FIRED_WAITS, FLAG_CARRIED, FLAG_LAST, HEADER_BYTES, Header, Kind,
-        Position, checksum, span, trigger_payload,
+        Position, is_sealed, span, trigger_payload,
     },
     journal::Inner,
     store::{
@@ -592,11 +592,15 @@ impl<'j> Transaction<'j> {
     /// Completes a staged entry: its link to the one before, its flags, its checksum.
     #[inline]
     fn seal_entry(&mut self, position: u64, flags: u8) -> Result<()> {
-        let prev = self.prev;
+        let (prev, salt) = (self.prev, self.inner.segments.salt);
         let bytes = self.staged(position)?;
         bytes[8..12].copy_from_slice(&prev.to_le_bytes());
         bytes[13] = (bytes[13] & !FLAG_LAST) | flags;
-        let crc = checksum(position, &bytes[4..]);
+        if is_sealed(bytes[12]) {
+            let seqno = u64::from_le_bytes(bytes[56..64].try_into().expect("8 bytes"));
+            bytes[32..40].copy_from_slice(&salt.seal(position, seqno).to_le_bytes());
+        }
+        let crc = salt.checksum(position, &bytes[4..]);
         bytes[..4].copy_from_slice(&crc.to_le_bytes());
         self.prev = crc;
         Ok(())
@@ -649,6 +653,7 @@ impl<'j> Transaction<'j> {
             base_sequence: self.first_sequence,
             prev: self.first_prev,
             epoch: inner.epoch,
+            salt: segments.salt,
         };
         // What a failure leaves of it does no harm: the next batch that moves there writes it again.
         segments

@@ -338,6 +338,7 @@ impl Inner {
         let catalog = self.cached_catalog();
         Manifest {
             namespace: self.namespace,
+            salt: self.segments.salt,
             epoch,
             segment_bytes: self.segments.bytes(),
             retain_bytes: self.settings.retain_bytes,
@@ -368,7 +369,6 @@ impl Inner {
                 })
                 .collect(),
             lineage: self.lineage.clone(),
-            format: crate::store::manifest::FORMAT,
         }
     }
 }
