@@ -160,7 +160,7 @@ impl Lock<'_> {
 /// Sleeps in the kernel while the word is `expected`, at most for `timeout`.
 pub(crate) fn sleep(word: &AtomicU32, expected: u32, timeout: Duration) {
     #[cfg(test)]
-    if super::waiters::schedule::sleep(word, expected) {
+    if super::waiters::tests::schedule::sleep(word, expected) {
         return;
     }
     let timeout = libc::timespec { tv_sec: timeout.as_secs() as i64, tv_nsec: i64::from(timeout.subsec_nanos()) };
@@ -181,7 +181,7 @@ pub(crate) fn sleep(word: &AtomicU32, expected: u32, timeout: Duration) {
 /// Wakes at most `count` of those who sleep on the word.
 pub(crate) fn wake(word: &AtomicU32, count: i32) {
     #[cfg(test)]
-    if super::waiters::schedule::wake(word) {
+    if super::waiters::tests::schedule::wake(word) {
         return;
     }
     // SAFETY: the word outlives the call.
