@@ -84,7 +84,7 @@ def parse_options() -> argparse.Namespace:
     for name, kind, default, meaning in DURATIONS:
         add(f"--{name}", type=kind, default=default, metavar="DURATION", help=meaning)
     add("--smooth", choices=application.SMOOTH, default="python", help="which form of smooth runs [python]")
-    add("--unit", help="what the values are, for the picture [°F for the data here]")
+    add("--unit", help="what the values are, for the table and the picture, such as °C [°F for the data here]")
     add("--out", type=Path, default=REPOSITORY / "demo-out", metavar="DIR", help="where the picture goes [demo-out]")
     add("--namespace", type=Path, metavar="DIR", help="a new directory for the logs [OUT/namespace, made anew]")
     options = parser.parse_args()
@@ -104,7 +104,7 @@ def read_all(options: argparse.Namespace) -> tuple[list[Readings], Readings]:
         if not re.fullmatch(r"(?!\.)[A-Za-z0-9_.-]{1,64}", name) or not path or name == "truth" or name in files:
             raise Refused(f"--sensor {sensor}: write NAME=FILE, each NAME once; letters, digits, _ . - but not 'truth'")
         files[name] = Path(path)
-    options.title, options.unit = f"{options.truth.stem}, estimated from {', '.join(files)}", options.unit or "°"
+    options.title, options.unit = f"{options.truth.stem}, estimated from {', '.join(files)}", options.unit or ""
     problems, readings = [], []
     for name, path in [*files.items(), ("truth", options.truth)]:
         try:

@@ -46,14 +46,14 @@ def text(settings: Settings) -> str:
             f"[functions.smooth]\n{smooth_code(s)}",
             f"pending_max = {s.pending_max}",
             listed("on", [f"raw/{name}" for name in (*sensors, "truth")]),
-            f"\n# Refits the model to the last {duration(s.train_s)}: whenever these data have grown by an eighth, and every "
-            f"{duration(s.age_s)}.",
+            f"\n# Refits the model to the last {duration(s.train_s)}: "
+            f"whenever these data have grown by an eighth, and every {duration(s.age_s)}.",
             "[functions.train]",
             python_code(s, "train"),
             env(AGE_S=s.age_s, TRAIN_S=s.train_s, **common, OPENBLAS_NUM_THREADS=1),
             'monitor = "model"\non = ["smooth/truth"]\nmemory = "2GiB"  # numpy reserves far more than it uses',
-            f"\n# Estimates a step when all sensors are in; waits {duration(s.silent_s)} for one. Because of the monitor never "
-            "while train runs.",
+            f"\n# Estimates a step when all sensors are in; waits {duration(s.silent_s)} for one. "
+            "Because of the monitor never while train runs.",
             "[functions.predict]",
             python_code(s, "predict"),
             env(**common),

@@ -40,7 +40,13 @@ def site(name: str) -> Site:
 
 
 def sampled(
-    value: Callable[[int], float], begin: int, length_s: int, every_s: int, dice: random.Random, noise: float, **odd: float
+    value: Callable[[int], float],
+    begin: int,
+    length_s: int,
+    every_s: int,
+    dice: random.Random,
+    noise: float,
+    **odd: float,
 ) -> Rows:
     """Readings of a quantity: `jitter` seconds off, and a part `lose` of them lost."""
     rows = []

@@ -1,6 +1,6 @@
 """With the defaults, estimates are as good as what anybody would try first, on whatever data.
 
-The functions run in memory, as run.py would set them up for these files; `baselines.py` says what they are compared with.
+The functions run in memory, as run.py would set them up for these files; `baselines.py` has the competitors.
 """
 
 from __future__ import annotations
