@@ -54,7 +54,8 @@ def account_of_steps(settings: Settings, smooth: dict[str, score.Series], predic
     return (
         f"steps       {len(some)} of {duration(settings.step_s)}: {early} before the first model, "
         f"{len(prediction)} predicted by {models} models "
-        f"({len(prediction.keys() - complete)} of them without some sensor), {len(some) - early - len(prediction)} skipped"
+        f"({len(prediction.keys() - complete)} of them without some sensor), "
+        f"{len(some) - early - len(prediction)} skipped"
     )
 
 

@@ -106,9 +106,11 @@ def table(groups: dict[str, list[Errors]], unit: str) -> str:
     """The figures as text."""
     width = max(28, *(len(row.name) for group in groups.values() for row in group))
     head = f"{'':<{width}}" + "".join(f"{title:^28}" for title in groups)
-    units = f"{'error in ' + unit if unit else 'error':<{width}}" + f"{'mean':>9}{'RMSE':>8}{'95 %':>8}   " * len(groups)
+    error = f"error in {unit}" if unit else "error"
+    units = f"{error:<{width}}" + f"{'mean':>9}{'RMSE':>8}{'95 %':>8}   " * len(groups)
     rows = zip(*groups.values())
     lines = [
-        "".join([f"{row[0].name:<{width}}"] + [f"{e.mae:>9.2f}{e.rmse:>8.2f}{e.p95:>8.2f}   " for e in row]) for row in rows
+        "".join([f"{row[0].name:<{width}}"] + [f"{e.mae:>9.2f}{e.rmse:>8.2f}{e.p95:>8.2f}   " for e in row])
+        for row in rows
     ]
     return "\n".join(line.rstrip() for line in [head, units, *lines])

@@ -1,8 +1,8 @@
 """The model: a linear map from the sensors' values, and the time of day, to the truth.
 
 As a record of `model`: `until` is the last step it was fitted to, `at` when the newest truth it saw became known, and
-`first` and `last` say which records of each smoothed log it was fitted to. `choices` are formulas, each with the weights
-of its terms: one of all sensors, and one of each sensor alone, the better ones first. A step is estimated by the first
+`first` and `last` say with which records of each smoothed log these data begin and end. `choices` are formulas, each
+with the weights of its terms: one of all sensors, and one of each sensor alone, the better ones first. A step is estimated by the first
 one whose sensors it has, so that a sensor that dies does not stop the estimates.
 """
 

@@ -1,6 +1,6 @@
 """What anybody would try first, and would be annoyed to be worse than.
 
-For each sensor: its value as it is, the same less its mean offset, and a straight line by least squares. Offset and line
+For each sensor: its value as it is, the same less its mean offset, and a straight line by least squares. The last two
 are fitted anew for each step, to the truths of the training window that were known at that step's time. Of the sensors
 the one that is best in hindsight counts, which nobody knows in advance; where it has no value, the next one does.
 """
