@@ -2,8 +2,8 @@
 
 As a record of `model`: `until` is the last step it was fitted to, `at` when the newest truth it saw became known, and
 `first` and `last` say with which records of each smoothed log these data begin and end. `choices` are formulas, each
-with the weights of its terms: one of all sensors, and one of each sensor alone, the better ones first. A step is estimated by the first
-one whose sensors it has, so that a sensor that dies does not stop the estimates.
+with the weights of its terms: one of all sensors, and one of each sensor alone, the better ones first. A step is
+estimated by the first one whose sensors it has, so that a sensor that dies does not stop the estimates.
 """
 
 from __future__ import annotations
