@@ -49,7 +49,7 @@ DURATIONS = [
     ("step", positive_argument, None, "estimate at each of these [the readings' usual spacing]"),
     ("window", positive_argument, None, "average over this [3 steps]"),
     ("lag", duration_argument, None, "how late the truth becomes known [6h; of short data a tenth of their time]"),
-    ("refit", positive_argument, "3d", "the age at which a model is refitted in any case [3d]"),
+    ("refit", positive_argument, "1d", "the age at which a model is refitted in any case [1d]"),
     ("train", positive_argument, "28d", "how far back it is fitted [28d]"),
 ]
 

@@ -22,7 +22,7 @@ class Settings:
     sensors: tuple[str, ...]
     step_s: int = 3600
     window_s: int = 10_800
-    age_s: int = 3 * 86_400
+    age_s: int = 86_400
     train_s: int = 28 * 86_400
     silent_s: int = 12 * 3600
     history: int = 10_000

@@ -36,7 +36,7 @@ def files(tmp_path_factory) -> dict[str, Path]:
 @pytest.fixture(scope="module")
 def expected(files) -> Namespace:
     """What the functions append when they run one after the other in memory."""
-    namespace = Namespace(["jfk", "lga"], age_s=3 * 86_400, train_s=28 * 86_400)
+    namespace = Namespace(["jfk", "lga"], age_s=86_400, train_s=28 * 86_400)
     sensors, truth = [read(name, files[name]) for name in ("jfk", "lga")], read("truth", files["truth"])
     namespace.fed = run.in_order_of_arrival(sensors, truth, 6 * 3600)
     for log, text in namespace.fed:
