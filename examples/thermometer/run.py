@@ -27,6 +27,8 @@ EXAMPLE = Path(__file__).resolve().parent
 REPOSITORY = EXAMPLE.parents[1]
 DATA = EXAMPLE / "data"
 RUNS_TIMEOUT_S = 600
+LAG_S = 6 * 3600
+SILENT_STEPS = 12  # a sensor without a value for so many steps is waited for no longer
 DECIMALS = 4  # no thermometer has more; so 39.019999999999996 is 39.02, and short enough for smooth.c
 
 
@@ -46,8 +48,8 @@ def positive_argument(text: str) -> int:
 DURATIONS = [
     ("step", positive_argument, None, "estimate at each of these [the readings' usual spacing]"),
     ("window", positive_argument, None, "average over this [3 steps]"),
-    ("lag", duration_argument, "6h", "how late the truth becomes known [6h]"),
-    ("refit", positive_argument, "3d", "the age at which a model is refitted [3d]"),
+    ("lag", duration_argument, None, "how late the truth becomes known [6h; of short data a tenth of their time]"),
+    ("refit", positive_argument, "1d", "the age at which a model is refitted in any case [1d]"),
     ("train", positive_argument, "28d", "how far back it is fitted [28d]"),
 ]
 
@@ -82,7 +84,7 @@ def parse_options() -> argparse.Namespace:
     for name, kind, default, meaning in DURATIONS:
         add(f"--{name}", type=kind, default=default, metavar="DURATION", help=meaning)
     add("--smooth", choices=application.SMOOTH, default="python", help="which form of smooth runs [python]")
-    add("--unit", help="what the values are, for the picture [°F for the data here]")
+    add("--unit", help="what the values are, for the table and the picture, such as °C [°F for the data here]")
     add("--out", type=Path, default=REPOSITORY / "demo-out", metavar="DIR", help="where the picture goes [demo-out]")
     add("--namespace", type=Path, metavar="DIR", help="a new directory for the logs [OUT/namespace, made anew]")
     options = parser.parse_args()
@@ -102,7 +104,7 @@ def read_all(options: argparse.Namespace) -> tuple[list[Readings], Readings]:
         if not re.fullmatch(r"(?!\.)[A-Za-z0-9_.-]{1,64}", name) or not path or name == "truth" or name in files:
             raise Refused(f"--sensor {sensor}: write NAME=FILE, each NAME once; letters, digits, _ . - but not 'truth'")
         files[name] = Path(path)
-    options.title, options.unit = f"{options.truth.stem}, estimated from {', '.join(files)}", options.unit or "°"
+    options.title, options.unit = f"{options.truth.stem}, estimated from {', '.join(files)}", options.unit or ""
     problems, readings = [], []
     for name, path in [*files.items(), ("truth", options.truth)]:
         try:
@@ -122,6 +124,8 @@ def settings_for(options: argparse.Namespace, sensors: list[Readings], truth: Re
     begin, end = (f(g(one.times) for one in (*sensors, truth)) for f, g in ((max, min), (min, max)))
     if begin >= end:
         raise Refused(f"no time is common to all files: one begins on {day(begin)}, another ends on {day(end)}")
+    if options.lag is None:
+        options.lag = min(LAG_S, (end - begin) // 10 // step_s * step_s)
     longest, total = (f(len(one.times) for one in (*sensors, truth)) for f in (max, sum))
     return Settings(
         sensors=tuple(readings.name for readings in sensors),
@@ -129,6 +133,7 @@ def settings_for(options: argparse.Namespace, sensors: list[Readings], truth: Re
         window_s=window_s,
         age_s=options.refit,
         train_s=options.train,
+        silent_s=SILENT_STEPS * step_s,
         history=max(10_000, longest),
         pending_max=max(100_000, total),
         smooth=options.smooth,

@@ -22,8 +22,9 @@ class Settings:
     sensors: tuple[str, ...]
     step_s: int = 3600
     window_s: int = 10_800
-    age_s: int = 3 * 86_400
+    age_s: int = 86_400
     train_s: int = 28 * 86_400
+    silent_s: int = 12 * 3600
     history: int = 10_000
     pending_max: int = 100_000
     smooth: str = "python"
@@ -35,6 +36,7 @@ def text(settings: Settings) -> str:
     """The application file."""
     sensors, s = settings.sensors, settings
     logs = [f"{stage}/{name}" for stage in ("raw", "smooth") for name in (*sensors, "truth")] + ["model", "prediction"]
+    common = {"SILENT_S": s.silent_s, "HISTORY": s.history, "SENSORS": " ".join(sensors)}
     return "\n".join(
         [
             f"# Estimates the temperature where there is no thermometer, from {' and '.join(sensors)}. See README.md.",
@@ -44,15 +46,17 @@ def text(settings: Settings) -> str:
             f"[functions.smooth]\n{smooth_code(s)}",
             f"pending_max = {s.pending_max}",
             listed("on", [f"raw/{name}" for name in (*sensors, "truth")]),
-            f"\n# Refits the model every {duration(s.age_s)}, to the last {duration(s.train_s)}.",
+            f"\n# Refits the model to the last {duration(s.train_s)}: "
+            f"whenever these data have grown by an eighth, and every {duration(s.age_s)}.",
             "[functions.train]",
             python_code(s, "train"),
-            env(AGE_S=s.age_s, TRAIN_S=s.train_s, HISTORY=s.history, SENSORS=" ".join(sensors), OPENBLAS_NUM_THREADS=1),
+            env(AGE_S=s.age_s, TRAIN_S=s.train_s, **common, OPENBLAS_NUM_THREADS=1),
             'monitor = "model"\non = ["smooth/truth"]\nmemory = "2GiB"  # numpy reserves far more than it uses',
-            "\n# Estimates a step when all sensors are in. Because of the monitor never while train runs.",
+            f"\n# Estimates a step when all sensors are in; waits {duration(s.silent_s)} for one. "
+            "Because of the monitor never while train runs.",
             "[functions.predict]",
             python_code(s, "predict"),
-            env(HISTORY=s.history, SENSORS=" ".join(sensors)),
+            env(**common),
             'monitor = "model"',
             listed("on", [f"smooth/{name}" for name in sensors]),
             "",

@@ -14,7 +14,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from .score import Errors, Series
-from .units import duration, utc
+from .units import in_words, utc
 
 INK, QUIET, GRID = "#1b2733", "#66727e", "#e3e7eb"
 TRUTH, PREDICTION, NEAREST, LAST = "#a9b8c6", "#c9304a", "#2e86ab", "#b8963e"
@@ -39,7 +39,9 @@ STYLE = {
     "svg.hashsalt": "millrace",
 }
 DAY_S = 86_400
-FORTNIGHT_S = 14 * DAY_S
+TICKS = ["%Y", "%b", "%-d", "%H:%M", "%H:%M", "%S.%f"]  # years, months, days, hours, minutes, seconds
+ZEROS = ["", "%Y", "%b", "%-d %b", "%H:%M", "%H:%M"]  # the same where the smaller unit is at its first value
+SPANS_S = [60, 120, 300, 600, 1200, 1800, *(3600 * n for n in (1, 2, 3, 6, 12)), *(DAY_S * n for n in (1, 2, 3, 7, 14))]
 
 
 @dataclass(frozen=True)
@@ -61,10 +63,13 @@ class Picture:
             figure.get_layout_engine().set(h_pad=0.14, w_pad=0.12)
             begin, end = (int(t) for t in self.errors[0].times[[0, -1]])
             whole.set_title(self.title, loc="left", fontsize=13, fontweight="bold", pad=26)
-            self.temperature(whole, begin, end, truth=(self.truth, 1.6), prediction=(self.prediction, 0.5))
-            caption(whole, f"{span(begin, end)}: means of {duration(self.window_s)}, every {duration(self.step_s)}")
-            begin = typical_fortnight(self.errors[0])
-            end = min(begin + FORTNIGHT_S, end)
+            thin = 0.5 if len(self.prediction) > 2000 else 1.0
+            self.temperature(whole, begin, end, truth=(self.truth, 3 * thin), prediction=(self.prediction, thin))
+            every = in_words(self.step_s).removeprefix("1 ")
+            caption(whole, f"{span(begin, end)}: means of {in_words(self.window_s)}, one every {every}")
+            length_s = close_up(begin, end)
+            begin = typical(self.errors[0], length_s, self.step_s)
+            end = min(begin + length_s, end)
             self.temperature(
                 close,
                 begin,
@@ -73,7 +78,7 @@ class Picture:
                 nearest_sensor=(self.errors[1].estimate, 0.9),
                 prediction=(self.prediction, 1.6),
             )
-            caption(close, f"{span(begin, end)}: two weeks in which the mean error was that of the whole")
+            caption(close, f"{span(begin, end)}: {in_words(length_s)} in which the mean error was that of the whole")
             self.error_over_time(error)
             return save(figure, path)
 
@@ -90,14 +95,15 @@ class Picture:
                 label=name.replace("_", " "),
                 solid_capstyle="round",
             )
-        axes.set_ylabel(self.unit, rotation=0, labelpad=14)
+        axes.set_ylabel(f"temperature in {self.unit}" if self.unit else "value, in the unit of the readings")
         time_axis(axes, begin, end)
         legend(axes)
 
     def error_over_time(self, axes: plt.Axes) -> None:
         """The mean absolute error of the last days, for each estimator."""
         times = self.errors[0].times
-        span_s = min(7 * DAY_S, max(DAY_S, int(times[-1] - times[0]) // 10))
+        span_s = max((s for s in SPANS_S if s <= min((times[-1] - times[0]) / 10, 7 * DAY_S)), default=SPANS_S[0])
+        span_s = max(span_s, self.step_s)
         for one, colour, width in zip(self.errors, (PREDICTION, NEAREST, LAST), (1.9, 1.3, 1.3)):
             ends, means = rolling(one, span_s)
             axes.plot(
@@ -105,13 +111,13 @@ class Picture:
                 means,
                 color=colour,
                 linewidth=width,
-                label=f"{one.name}: {one.mae:.2f} {self.unit}",
+                label=f"{one.name}: {one.mae:.2f} {self.unit}".strip(),
             )
         axes.set_ylim(bottom=0)
-        axes.set_ylabel(self.unit, rotation=0, labelpad=14)
+        axes.set_ylabel(f"mean error in {self.unit}" if self.unit else "mean error, in that unit")
         time_axis(axes, times[0], times[-1])
         legend(axes)
-        caption(axes, f"Mean absolute error of the last {duration(span_s)}")
+        caption(axes, f"Mean absolute error over the last {in_words(span_s)}")
 
 
 def rolling(one: Errors, span_s: int) -> tuple[np.ndarray, np.ndarray]:
@@ -123,13 +129,20 @@ def rolling(one: Errors, span_s: int) -> tuple[np.ndarray, np.ndarray]:
     return one.times[full], ((sums[ends] - sums[begins]) / (ends - begins))[full]
 
 
-def typical_fortnight(one: Errors) -> int:
-    """Where the fortnight begins whose mean error is nearest to that of the whole; so nobody chose it."""
-    begins = np.arange(one.times[0], max(one.times[-1] - FORTNIGHT_S, one.times[0]) + 1, DAY_S)
+def close_up(begin: int, end: int) -> int:
+    """How long the stretch is that is drawn large: a third of the whole or less, two weeks at most."""
+    return max((s for s in SPANS_S if s <= (end - begin) / 3), default=max(end - begin, 1))
+
+
+def typical(one: Errors, length_s: int, step_s: int) -> int:
+    """Where the stretch begins whose mean error is nearest to that of the whole; so nobody chose it."""
+    last = max(one.times[-1] - length_s, one.times[0])
+    begins = np.arange(one.times[0], last + 1, max(length_s // 14 // step_s * step_s, step_s))
     sums = np.concatenate([[0.0], np.cumsum(np.abs(one.errors))])
-    low, high = np.searchsorted(one.times, begins), np.searchsorted(one.times, begins + FORTNIGHT_S)
+    low, high = np.searchsorted(one.times, begins), np.searchsorted(one.times, begins + length_s)
     means = (sums[high] - sums[low]) / np.maximum(high - low, 1)
-    return int(begins[np.argmin(np.abs(means - one.mae))])
+    filled = high - low >= 0.5 * np.max(high - low)
+    return int(begins[np.argmin(np.where(filled, np.abs(means - one.mae), np.inf))])
 
 
 def broken(series: Series, begin: int, end: int, step_s: int) -> tuple[list, list]:
@@ -146,7 +159,14 @@ def broken(series: Series, begin: int, end: int, step_s: int) -> tuple[list, lis
 
 
 def span(begin: int, end: int) -> str:
-    return f"{utc(begin):%-d %B} to {utc(end):%-d %B %Y}"
+    """`4 January to 30 December 2013`; of days with their hours, for then the axis shows hours."""
+    first, last = utc(int(begin)), utc(int(end))
+    if first.date() == last.date():
+        return f"{first:%-d %B %Y, %H:%M} to {last:%H:%M} UTC"
+    hours = ", %H:%M" if end - begin < 7 * DAY_S else ""
+    year = " %Y" if first.year != last.year else ""
+    text = f"{first.strftime('%-d %B' + year + hours)} to {last.strftime('%-d %B %Y' + hours)}"
+    return text + (" UTC" if hours else "")
 
 
 def legend(axes: plt.Axes) -> None:
@@ -158,7 +178,9 @@ def legend(axes: plt.Axes) -> None:
 def time_axis(axes: plt.Axes, begin: int, end: int) -> None:
     axes.set_xlim(utc(int(begin)), utc(int(end)))
     axes.xaxis.set_major_locator(locator := dates.AutoDateLocator(minticks=6, maxticks=14))
-    axes.xaxis.set_major_formatter(dates.ConciseDateFormatter(locator, show_offset=False))
+    axes.xaxis.set_major_formatter(
+        dates.ConciseDateFormatter(locator, formats=TICKS, zero_formats=ZEROS, show_offset=False)
+    )
 
 
 def caption(axes: plt.Axes, text: str) -> None:

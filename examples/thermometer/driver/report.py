@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from pathlib import Path
 
@@ -28,7 +27,8 @@ def report(settings: Settings, logs: dict[str, list[dict]], lag_s: int, title: s
     }
     if not all(groups.values()):
         print(
-            "nothing to compare: no step has a prediction and a truth. Is there enough data, at the same times?",
+            "nothing to compare: no step has a prediction and a truth. A model needs 12 steps at which the truth and "
+            f"the sensors have values, and the truth becomes known {late} late (--lag).",
             file=sys.stderr,
         )
         return 1
@@ -41,7 +41,7 @@ def report(settings: Settings, logs: dict[str, list[dict]], lag_s: int, title: s
     truth = series(logs["smooth/truth"])
     picture = Picture(title, unit, settings.step_s, settings.window_s, prediction, truth, groups[SMOOTHED])
     paths = picture.draw(out / "thermometer")
-    print(f"picture     {', '.join(os.path.relpath(path) for path in paths)}")
+    print(f"picture     {', '.join(map(shown, paths))}")
     return 0
 
 
@@ -49,9 +49,13 @@ def account_of_steps(settings: Settings, smooth: dict[str, score.Series], predic
     """What became of every step."""
     complete = set.intersection(*(set(one) for one in smooth.values()))
     some = set.union(*(set(one) for one in smooth.values()))
+    first = min(prediction, default=max(some) + 1)
+    early = sum(t < first for t in some)
     return (
-        f"steps       {len(some)} of {duration(settings.step_s)}: {len(some - complete)} without some sensor, "
-        f"{len(complete) - len(prediction)} before the first model, {len(prediction)} predicted by {models} models"
+        f"steps       {len(some)} of {duration(settings.step_s)}: {early} before the first model, "
+        f"{len(prediction)} predicted by {models} models "
+        f"({len(prediction.keys() - complete)} of them without some sensor), "
+        f"{len(some) - early - len(prediction)} skipped"
     )
 
 
@@ -62,6 +66,11 @@ def newest_of_step(samples: list[dict], step_s: int) -> list[dict]:
         step = -(-sample["t"] // step_s) * step_s
         newest[step] = {"at": sample["t"]} | sample | {"t": step}
     return list(newest.values())
+
+
+def shown(path: Path) -> str:
+    """A path as short as it can be written."""
+    return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
 
 
 def series(samples: list[dict]) -> score.Series:

@@ -22,6 +22,13 @@ def duration(s: int) -> str:
     return f"{s // UNITS_S[unit]}{unit}"
 
 
+def in_words(s: int) -> str:
+    """The same in words: `1 hour`, `5 minutes`."""
+    units = ((86_400, "day"), (3600, "hour"), (60, "minute"), (1, "second"))
+    unit, name = next(row for row in units if s % row[0] == 0)
+    return f"{s // unit} {name}{'s' if s != unit else ''}"
+
+
 def utc(t: int) -> datetime:
     return datetime.fromtimestamp(t, timezone.utc)
 

@@ -61,18 +61,17 @@ def behind(ctx: Context, log: str, seqno: int, until: int) -> Iterator[Sample]:
         yield found
 
 
-def joined(ctx: Context, seqnos: dict[str, int], until: int) -> Iterator[dict[str, Sample]]:
-    """The steps no later than `until` of which every log has a sample, each behind its given seqno; in order.
+def up_to(ctx: Context, log: str, t: int) -> int:
+    """The seqno of the newest sample no later than `t`; 0, or the one before the oldest kept, if there is none.
 
-    No log is read further than needed: past `until` by one record, and only if it has a gap there.
+    A binary search: the samples of a smoothed log are in order of time.
     """
-    walks = {log: behind(ctx, log, seqno, until) for log, seqno in seqnos.items()}
-    heads = {log: next(walk, None) for log, walk in walks.items()}
-    while all(heads.values()):
-        t = max(head.t for head in heads.values())
-        late = [log for log, head in heads.items() if head.t < t]
-        if not late:
-            yield heads
-            if t == until:
-                return
-        heads = heads | {log: next(walks[log], None) for log in late or heads}
+    high = ctx.latest(log)
+    low = max(high - HISTORY, 0)
+    while low < high:
+        middle = (low + high + 1) // 2
+        if sample(ctx.get(log, middle)).t <= t:
+            low = middle
+        else:
+            high = middle - 1
+    return low

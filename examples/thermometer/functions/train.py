@@ -1,4 +1,4 @@
-"""`smooth/truth` -> `model`: refits the model when it has aged, by linear least squares over the last weeks."""
+"""`smooth/truth` -> `model`: refits the model when the data have grown by an eighth, and when it is old."""
 
 from __future__ import annotations
 
@@ -6,44 +6,71 @@ import os
 from typing import TYPE_CHECKING
 
 import numpy as np
-from model import SENSORS, TRUTH, features, log_of
-from samples import Sample, joined, newest, rounded, sample
+from formulas import choices
+from model import SENSORS, SILENT_S, TRUTH, log_of, terms
+from samples import Sample, behind, newest, sample, up_to
 
 if TYPE_CHECKING:
     from millrace import Context, Record
 
-AGE_S = int(os.environ["AGE_S"])  # a model older than this has aged
-TRAIN_S = int(os.environ["TRAIN_S"])  # how far back the training window reaches
-EVERY = 24  # only each 24th truth may refit, so that too little data is not gone through over and over
-STEPS_PER_WEIGHT_MIN = 10
+AGE_S = int(os.environ["AGE_S"])  # a model older than this is refitted in any case
+TRAIN_S = int(os.environ["TRAIN_S"])  # how far back the training data reach
+STEPS_MIN = 12
+GROWTH = 8  # refitted when an eighth has been added to what it was fitted to
+COVERAGE_MIN = 0.5  # a sensor with fewer steps than this part of the best one's is left out
 
 
 def train(record: Record, ctx: Context) -> None:
-    if record.seqno % EVERY:
-        return
     now = sample(record)
     newest_model = newest(ctx, "model")
-    model = newest_model.json() if newest_model else None
-    if model and now.t - model["until"] < AGE_S:
+    if not due(now, newest_model.json() if newest_model else None):
         return
-    logs = [TRUTH, *map(log_of, SENSORS)]
-    before = {log: model["first"][log] - 1 if model else 0 for log in logs}
-    steps = [step for step in joined(ctx, before, now.t) if step[TRUTH].t > now.t - TRAIN_S]
-    if len(steps) >= STEPS_PER_WEIGHT_MIN * (len(SENSORS) + 3):
-        ctx.append("model", fitted(steps, now.at))
+    steps = training_steps(ctx, now)
+    if len(steps) >= STEPS_MIN:
+        ctx.append("model", fitted(steps, now))
 
 
-def fitted(steps: list[dict[str, Sample]], at: int) -> dict:
-    """The model that fits these steps best; see model.py."""
-    x = np.array([features(step[TRUTH].t, step) for step in steps])
+def due(now: Sample, model: dict | None) -> bool:
+    """Whether to try. A try reads the whole training window, so where one failed only each 12th truth tries again."""
+    if model is None:
+        return now.seqno % STEPS_MIN == 0
+    more = now.seqno - model["truth"]
+    enough = -(-model["steps"] // GROWTH)
+    old = now.t - model["until"] >= AGE_S
+    return more == enough or (more % STEPS_MIN == 0 and (more > enough or old))
+
+
+def training_steps(ctx: Context, now: Sample) -> list[dict[str, Sample]]:
+    """The steps of the training window at which the truth and all sensors are known; not those that are silent now."""
+    begin = now.t - TRAIN_S
+    logs = {log: list(behind(ctx, log, up_to(ctx, log, begin), now.t)) for log in (TRUTH, *map(log_of, SENSORS))}
+    truth = {found.t: found for found in logs.pop(TRUTH)}
+    known = {
+        log: {found.t: found for found in samples if found.t in truth}
+        for log, samples in logs.items()
+        if samples and samples[-1].t >= now.t - SILENT_S
+    }
+    most = max(map(len, known.values()), default=0)
+    known = {log: samples for log, samples in known.items() if len(samples) >= COVERAGE_MIN * most}
+    if not known:
+        return []
+    common = set.intersection(*(set(samples) for samples in known.values()))
+    return [{TRUTH: truth[t], **{log: samples[t] for log, samples in known.items()}} for t in sorted(common)]
+
+
+def fitted(steps: list[dict[str, Sample]], now: Sample) -> dict:
+    """The model of these steps; see model.py."""
+    t = np.array([step[TRUTH].t for step in steps])
     y = np.array([step[TRUTH].v for step in steps])
-    weights, *_ = np.linalg.lstsq(x, y, rcond=None)
+    rows = [terms(step[TRUTH].t, step) for step in steps]
+    x = {term: np.array([row[term] for row in rows]) for term in rows[0]}
+    sensors = [sensor for sensor in SENSORS if sensor in x]
     return {
         "until": steps[-1][TRUTH].t,
-        "at": at,
+        "at": now.at,
+        "truth": now.seqno,
         "steps": len(steps),
-        "rmse": rounded(float(np.sqrt(np.mean((x @ weights - y) ** 2)))),
-        "weights": weights.tolist(),
+        "choices": choices(sensors, int(t[-1] - t[0]), x, y),
         "first": {log: found.seqno for log, found in steps[0].items()},
         "last": {log: found.seqno for log, found in steps[-1].items()},
     }

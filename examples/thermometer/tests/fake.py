@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Callable
 
 FUNCTIONS = Path(__file__).resolve().parents[1] / "functions"
-MODULES = ("samples", "model", "smooth", "train", "predict")
+MODULES = ("samples", "model", "formulas", "smooth", "train", "predict")
 
 
 @dataclass(frozen=True)
@@ -114,6 +114,7 @@ def load(
     age_s: int = 86_400,
     train_s: int = 864_000,
     history: int = 10_000,
+    silent_s: int = 43_200,
 ) -> dict[str, Callable]:
     """The functions as deployed with these settings: each set has modules of its own, as each worker has."""
     os.environ |= {
@@ -123,6 +124,7 @@ def load(
         "AGE_S": str(age_s),
         "TRAIN_S": str(train_s),
         "HISTORY": str(history),
+        "SILENT_S": str(silent_s),
     }
     sys.path.insert(0, str(FUNCTIONS))
     try:

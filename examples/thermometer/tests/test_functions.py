@@ -6,7 +6,6 @@ import json
 import math
 import random
 
-import numpy as np
 import pytest
 
 from fake import Namespace
@@ -108,40 +107,50 @@ def test_a_record_that_is_no_sample_fails_its_run():
             namespace.run()
 
 
-def test_each_prediction_is_the_regression_of_the_newest_model_known_then():
+def test_each_prediction_is_made_by_the_newest_model_known_then():
     namespace = Namespace("ab")
     feed(namespace, weather(400, lose=0.02))
     namespace.run_all()
     models, predictions = namespace.values("model"), namespace.values("prediction")
     logs = {name: {s["t"]: s for s in namespace.values(f"smooth/{name}")} for name in ("a", "b", "truth")}
-    assert len(models) > 10 and len(predictions) > 250
+    assert len(models) > 20 and len(predictions) > 350
 
-    for n, model in enumerate(models):
+    for model in models:
         trained_t = model["at"] - 6 * HOUR  # of the truth that caused it, which some sensor may have no step for
         window = [
             t for t in logs["truth"] if trained_t - 864_000 < t <= trained_t and t in logs["a"] and t in logs["b"]
         ]
-        assert model["until"] == window[-1]
+        assert model["until"] == window[-1] and model["steps"] == len(window)
         assert max(logs["truth"][t]["at"] for t in window) <= model["at"]
-        angle = [2 * math.pi * (t % 86_400) / 86_400 for t in window]
-        x = np.array(
-            [[1, logs["a"][t]["v"], logs["b"][t]["v"], math.sin(w), math.cos(w)] for t, w in zip(window, angle)]
-        )
-        y = np.array([logs["truth"][t]["v"] for t in window])
-        assert len(window) == model["steps"]
-        assert np.allclose(np.linalg.solve(x.T @ x, x.T @ y), model["weights"], atol=1e-6)
-        if n:
-            assert trained_t - models[n - 1]["until"] >= 86_400
+        assert model["last"] == {f"smooth/{name}": seqno_of(namespace, name, window[-1]) for name in logs}
 
-    steps = sorted(logs["a"].keys() & logs["b"].keys())
-    assert [p["t"] for p in predictions] == [t for t in steps if t >= models[0]["at"]]
+    steps = sorted(t for t in logs["a"].keys() | logs["b"].keys() if t >= models[0]["at"])
+    assert [p["t"] for p in predictions] == steps[: len(predictions)] and len(predictions) >= len(steps) - 2
     for p in predictions:
         known = [n for n, model in enumerate(models, 1) if model["at"] <= p["t"] and model["until"] < p["t"]]
         model = models[known[-1] - 1]
         assert p["model"] == {"seqno": known[-1], "until": model["until"], "at": model["at"]}
         angle = 2 * math.pi * (p["t"] % 86_400) / 86_400
-        x = [1, logs["a"][p["t"]]["v"], logs["b"][p["t"]]["v"], math.sin(angle), math.cos(angle)]
-        assert p["v"] == pytest.approx(np.dot(x, model["weights"]), abs=1e-4)
+        x = {"one": 1, "sin": math.sin(angle), "cos": math.cos(angle)}
+        x |= {name: logs[name][p["t"]]["v"] for name in "ab" if p["t"] in logs[name]}
+        weights = next(c["weights"] for c in model["choices"] if c["weights"].keys() <= x.keys())
+        assert p["v"] == pytest.approx(sum(weight * x[term] for term, weight in weights.items()), abs=1e-4)
+        assert p["from"].keys() == {f"smooth/{name}" for name in x.keys() & {"a", "b"}}
+        assert p["without"].keys() == {"smooth/a", "smooth/b"} - p["from"].keys()
+
+
+def seqno_of(namespace: Namespace, name: str, t: int) -> int:
+    return next(n for n, s in enumerate(namespace.values(f"smooth/{name}"), 1) if s["t"] == t)
+
+
+def test_a_model_is_refitted_when_the_data_have_grown_by_an_eighth_and_then_by_age():
+    namespace = Namespace("ab", age_s=86_400)
+    feed(namespace, weather(500))
+    namespace.run_all()
+    models = namespace.values("model")
+    for one, other in zip(models, models[1:]):
+        assert other["until"] - one["until"] == min(math.ceil(one["steps"] / 8), 24) * HOUR
+    assert [model["steps"] for model in models[:5]] == [12, 14, 16, 18, 21]
 
 
 def test_the_result_does_not_depend_on_how_far_the_feed_runs_ahead():
@@ -162,13 +171,12 @@ def test_the_result_does_not_depend_on_how_far_the_feed_runs_ahead():
 @pytest.mark.parametrize("seed", range(30))
 def test_exactly_one_prediction_per_complete_step_under_any_interleaving(seed: int):
     dice = random.Random(seed)
-    namespace = Namespace("ab", age_s=10 * 365 * 86_400)
+    namespace = Namespace("ab", silent_s=10 * 365 * 86_400)
     readings = weather(330, seed, lose=0.1)
     begin = START + 250 * HOUR
     feed(namespace, {name: {t: v for t, v in series.items() if t < begin} for name, series in readings.items()}, lag=0)
     namespace.run_all()
-    assert len(namespace.logs["model"]) == 1
-    done = len(namespace.logs["prediction"])
+    assert namespace.logs["model"]
 
     rows = [row for row in in_order_of_arrival(readings, 0) if row[1] >= begin]
     waiting = {name: [row for row in rows if row[0] == name] for name in readings}
@@ -186,7 +194,8 @@ def test_exactly_one_prediction_per_complete_step_under_any_interleaving(seed: i
     namespace.run_shuffled(dice)
 
     a, b = ({s["t"] for s in namespace.values(f"smooth/{name}")} for name in "ab")
-    assert [p["t"] for p in namespace.values("prediction")[done:]] == sorted(t for t in a & b if t >= begin)
+    complete = sorted(t for t in a | b if begin <= t <= min(max(a), max(b)))
+    assert [p["t"] for p in namespace.values("prediction") if p["t"] >= begin] == complete
 
 
 def test_predict_never_uses_and_almost_never_reads_a_value_later_than_its_own_time():
@@ -215,16 +224,52 @@ def test_a_later_value_changes_no_earlier_prediction():
     assert first.values("prediction")[-1] != second.values("prediction")[-1]
 
 
-def test_a_sensor_that_falls_silent_stops_predictions_until_it_returns():
+def silent_sensor(begin: int, end: int) -> dict[str, dict[int, float]]:
+    """400 hours of weather, in some of which sensor b says nothing."""
     readings = weather(400)
-    silent = {t for t in readings["b"] if START + 200 * HOUR <= t < START + 300 * HOUR}
-    readings["b"] = {t: v for t, v in readings["b"].items() if t not in silent}
-    namespace = Namespace("ab")
-    feed(namespace, readings)
+    readings["b"] = {t: v for t, v in readings["b"].items() if not begin <= (t - START) // HOUR < end}
+    return readings
+
+
+def test_a_sensor_that_falls_silent_is_done_without_until_it_returns():
+    namespace = Namespace("ab", silent_s=12 * HOUR)
+    feed(namespace, silent_sensor(200, 300))
     namespace.run_all()
-    predicted = {p["t"] for p in namespace.values("prediction")}
-    assert not predicted & silent
-    assert START + 302 * HOUR in predicted and START + 199 * HOUR in predicted
+    predictions = {(p["t"] - START) // HOUR: p for p in namespace.values("prediction")}
+    assert sorted(predictions) == list(range(min(predictions), 400))
+    both = {hour for hour, p in predictions.items() if not p["without"]}
+    assert {*range(190, 200), *range(304, 400)} <= both and not both & {*range(200, 302)}
+    assert predictions[250]["without"] == {"smooth/b": 198}
+
+
+def test_a_sensor_that_falls_silent_is_waited_for_no_longer_than_set():
+    namespace, newest = Namespace("ab", silent_s=12 * HOUR), {}
+    for name, t, v, at in in_order_of_arrival(silent_sensor(200, 400), 6 * HOUR):
+        namespace.feed(f"raw/{name}", t, v, at)
+        namespace.run_all()
+        if namespace.logs["prediction"]:
+            newest[(at - START) // HOUR] = (json.loads(namespace.logs["prediction"][-1])["t"] - START) // HOUR
+    assert [newest[hour] for hour in (198, 199, 200, 211, 212, 213, 399)] == [198, 199, 199, 199, 212, 213, 399]
+
+
+def test_whether_a_feed_runs_ahead_does_not_matter_where_a_sensor_falls_silent_and_returns():
+    readings = silent_sensor(200, 300)
+    ahead, live = (Namespace("ab", silent_s=12 * HOUR) for _ in range(2))
+    feed(ahead, readings)
+    ahead.run_all()
+    for name, t, v, at in in_order_of_arrival(readings, 6 * HOUR):
+        live.feed(f"raw/{name}", t, v, at)
+        live.run_all()
+    assert ahead.logs["model"] == live.logs["model"]
+    assert ahead.logs["prediction"] == live.logs["prediction"]
+
+
+def test_a_model_is_fitted_to_the_sensors_that_are_left():
+    namespace = Namespace("ab", silent_s=12 * HOUR)
+    feed(namespace, silent_sensor(200, 400))
+    namespace.run_all()
+    newest = namespace.values("model")[-1]
+    assert newest["until"] > START + 380 * HOUR and newest["last"].keys() == {"smooth/truth", "smooth/a"}
 
 
 def test_logs_that_have_dropped_their_oldest_records_are_read_from_what_they_kept():
