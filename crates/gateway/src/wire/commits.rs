@@ -5,7 +5,9 @@ use super::{
     requests::{Answer, LINKS_MAX},
 };
 use crate::server;
-use millrace_node::{AppendOptions, BATCH_RECORDS_MAX, Door, Durability, Held, SUBMISSION_PATIENCE, Submitted};
+use millrace_node::{
+    AppendOptions, BATCH_RECORDS_MAX, Door, Durability, Held, SUBMISSION_PATIENCE, Submitted, links::Inbound,
+};
 use millrace_wire::{
     Code, Result,
     protocol::{Append, AppendMany, Deliver, FRAME_MAX_BYTES, Frame, Link, split},
@@ -14,10 +16,13 @@ use std::{
     collections::VecDeque,
     future::Future,
     pin::Pin,
+    sync::{Arc, OnceLock},
     task::{Context, Poll},
 };
 use tokio::time::{Instant, Sleep, sleep_until};
 
+/// A stream that a request opens, and the sender's epoch; empty until that is committed.
+pub(super) type Stream = Arc<OnceLock<(Inbound, u32)>>;
 /// Submissions of one connection that are not committed yet; then nothing more is read from it.
 const SUBMITTED_MAX: usize = 256;
 
@@ -146,22 +151,27 @@ impl Connection {
         if self.inbound.len() >= LINKS_MAX && !self.inbound.contains_key(&frame.heading.request) {
             return Err(Code::LinksFull.error(format!("{LINKS_MAX} streams are open on this connection")));
         }
-        self.commit(door, frame, raw, |door, frame| {
+        // What is delivered over it may follow at once: it is committed behind this, and finds the stream then.
+        let stream = Stream::default();
+        self.inbound.insert(frame.heading.request, stream.clone());
+        self.commit_with(door, frame, raw, move |door, frame| {
             let link: Link<'_> = frame.message()?;
-            let epoch = link.epoch;
-            let opened = |(inbound, linked)| Answer::Linked(linked, Some(Box::new((inbound, epoch))));
-            Ok(door.link(&link).map(opened))
+            Ok(door.link(&link).map(|(inbound, linked)| {
+                // It is opened once: whoever opened it, opened the same.
+                let _ = stream.set((inbound, link.epoch));
+                Answer::Linked(linked)
+            }))
         })
     }
 
     pub(super) fn deliver(&mut self, door: &Door, frame: &Frame<'_>, raw: &[u8]) -> Result<()> {
         let link = frame.message::<Deliver<'_>>()?.link;
-        let Some((inbound, epoch)) = self.inbound.get(&link).cloned() else {
-            return Err(Code::MessageUnexpected.error(format!("request {link} opened no stream")));
-        };
+        let unopened = move || Code::MessageUnexpected.error(format!("request {link} opened no stream"));
+        let stream = self.inbound.get(&link).cloned().ok_or_else(unopened)?;
         self.commit_with(door, frame, raw, move |door, frame| {
+            let Some((inbound, epoch)) = stream.get() else { return Ok(door.failed(unopened())) };
             let deliver: Deliver<'_> = frame.message()?;
-            Ok(door.deliver(|inbox| inbox.accept(&inbound, epoch, &deliver)).map(Answer::Delivered))
+            Ok(door.deliver(|inbox| inbox.accept(inbound, *epoch, &deliver)).map(Answer::Delivered))
         })
     }
 }

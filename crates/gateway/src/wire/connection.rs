@@ -7,9 +7,9 @@
 
 use super::{
     REQUESTS_MAX,
-    commits::Commits,
+    commits::{self, Commits},
     refusal,
-    requests::{Answer, LINKS_MAX, Rationed, answer},
+    requests::{Answer, Rationed, answer},
     waits::Waits,
 };
 use crate::{
@@ -17,7 +17,7 @@ use crate::{
     memory::{self, Reservation, SMALL_BYTES},
     server::Stream,
 };
-use millrace_node::{Door, Held, Principal, links::Inbound};
+use millrace_node::{Door, Held, Principal};
 use millrace_wire::{
     Code, Error, Hlc, Result,
     protocol::{FRAME_MAX_BYTES, HELLO_MAX_BYTES, Heading, split},
@@ -78,7 +78,7 @@ pub(super) struct Connection {
     held_bytes: usize,
     pub waits: Waits,
     /// Streams from other namespaces, by the request that opened them, and the epoch of where they come from.
-    pub inbound: HashMap<u64, (Inbound, u32)>,
+    pub inbound: HashMap<u64, commits::Stream>,
     /// The other end sends no more. What it sent is answered, as far as it came whole.
     ended: bool,
     /// Nothing more is read; the connection ends when everything is answered and sent.
@@ -279,12 +279,8 @@ impl Connection {
             self.hosted.counters.failures.fetch_add(1, Ordering::Relaxed);
         }
         let before = self.out.len();
-        let mut outcome = outcome;
-        if let Ok(Answer::Linked(_, stream)) = &mut outcome
-            && let Some(stream) = stream.take()
-            && self.inbound.len() < LINKS_MAX
-        {
-            self.inbound.insert(request, *stream);
+        if outcome.is_err() && self.inbound.get(&request).is_some_and(|stream| stream.get().is_none()) {
+            self.inbound.remove(&request);
         }
         answer(&mut self.out, heading, outcome);
         self.work(self.out.len() - before);

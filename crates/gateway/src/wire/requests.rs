@@ -5,7 +5,7 @@ use crate::{
     documents,
     memory::{self, Reservation, SMALL_BYTES},
 };
-use millrace_node::{Door, Held, Receipt, Record, links::Inbound};
+use millrace_node::{Door, Held, Receipt, Record};
 use millrace_wire::{
     Code, Error, Result,
     protocol::{
@@ -34,8 +34,7 @@ pub(crate) enum Answer {
     },
     Seqno(u64),
     Document(String),
-    /// That a stream was opened, and the stream itself.
-    Linked(Linked, Option<Box<(Inbound, u32)>>),
+    Linked(Linked),
     Delivered(Delivered),
     Pong,
     Done,
@@ -92,7 +91,7 @@ pub(super) fn answer(out: &mut Vec<u8>, heading: Heading, outcome: Result<Answer
         }
         Ok(Answer::Seqno(seqno)) => encode(out, heading, &Seqno { seqno }),
         Ok(Answer::Document(json)) => encode(out, heading, &Document { json: &json }),
-        Ok(Answer::Linked(linked, _)) => encode(out, heading, &linked),
+        Ok(Answer::Linked(linked)) => encode(out, heading, &linked),
         Ok(Answer::Delivered(delivered)) => encode(out, heading, &delivered),
         Ok(Answer::Pong) => encode(out, heading, &Pong {}),
         Ok(Answer::Done) => encode(out, heading, &Done {}),
