@@ -21,8 +21,8 @@ use super::lock::{Acquired, Lock};
 use crate::{
     catalog::{Catalog, Definition, Function, HISTORY_MAX, Log, Subject},
     entry::{
-        ALIGN_BYTES, CARRIED_PREFIX_BYTES, Entry, FIRED_WAITS, FLAG_CARRIED, FLAG_LAST, HEADER_BYTES, Header, Kind,
-        Position, is_sealed, span, trigger_payload,
+        CARRIED_PREFIX_BYTES, Entry, FIRED_WAITS, FLAG_CARRIED, FLAG_LAST, HEADER_BYTES, Header, Kind, Position,
+        is_sealed, span, trigger_payload,
     },
     journal::Inner,
     store::{
@@ -767,55 +767,5 @@ impl Drop for Transaction<'_> {
         } else {
             inner.control.writer.poison.store(POISON_COMMIT, Ordering::SeqCst);
         }
-    }
-}
-
-impl Inner {
-    /// The entry that ends the journal, and where it ends.
-    #[inline]
-    pub(crate) fn last_entry(&self, last: u64) -> Result<(Header, u64)> {
-        let segments = &self.segments;
-        let offset = segments.offset(last);
-        if !last.is_multiple_of(ALIGN_BYTES)
-            || !(HEADER_BYTES..=segments.bytes() - HEADER_BYTES).contains(&offset)
-            || last >= self.control.upkeep.ready.load(Ordering::Acquire)
-        {
-            return Err(self.control.contradicted());
-        }
-        let header = segments.header(last)?;
-        if !header.is_plausible(segments.room(last)) || !header.is_last() {
-            return Err(self.control.contradicted());
-        }
-        Ok((header, last + header.span()))
-    }
-
-    /// Clears what the disk has of a batch that it refused, up to `end`. The caller has the lock.
-    pub(crate) fn clear_refused(&self, end: u64) -> Result<()> {
-        let writer = &self.control.writer;
-        let start = writer.refused.load(Ordering::Acquire);
-        if start > 0 && start < end {
-            self.segments.clear(start, end)?;
-        }
-        writer.intent.store(0, Ordering::SeqCst);
-        writer.refused.store(0, Ordering::SeqCst);
-        Ok(())
-    }
-
-    /// Brings the indexes up to date with the committed entries between two positions of one segment.
-    #[inline]
-    fn apply_batch(&self, from: u64, to: u64) -> Result<()> {
-        let catalog = self.catalog.read().unwrap_or_else(|poisoned| poisoned.into_inner());
-        let mut position = from;
-        while position < to {
-            let header = self.segments.header(position)?;
-            self.apply(&catalog, position, &header);
-            position += header.span();
-        }
-        Ok(())
-    }
-
-    /// Lets readers see everything before `tail`.
-    pub(crate) fn publish(&self, tail: u64) {
-        self.control.published.tail.store(tail, Ordering::Release);
     }
 }

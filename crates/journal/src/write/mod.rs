@@ -2,6 +2,7 @@
 
 #[allow(unsafe_code)]
 pub(crate) mod commit;
+mod committed;
 pub(crate) mod flush;
 #[allow(unsafe_code)]
 pub(crate) mod lock;

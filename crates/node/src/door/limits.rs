@@ -3,7 +3,7 @@
 
 use super::Door;
 use crate::links::outbox_of;
-use millrace_journal::Catalog;
+use millrace_journal::{Catalog, HISTORY_MAX};
 use millrace_wire::{Address, Code, LogName, Result, protocol::Link};
 use std::collections::BTreeSet;
 
@@ -30,6 +30,9 @@ impl Limits {
     /// Whether so many logs of this history may be made.
     fn check(self, catalog: &Catalog, logs: usize, history: u64) -> Result<()> {
         let exhausted = |told: String| Err(Code::LogsExhausted.error(told));
+        if history > HISTORY_MAX {
+            return Err(Code::HistoryInvalid.error(format!("a history of {history} records")));
+        }
         if history > CLIENT_HISTORY_MAX {
             return exhausted(format!("a history of {history} records; the limit for clients is {CLIENT_HISTORY_MAX}"));
         }
