@@ -127,7 +127,7 @@ impl Hosted {
         }
     }
 
-    /// Keeps the numbers of a namespace that are told now, for when no newer ones can be had.
+    /// Keeps the samples that are reported now, to repeat them while newer ones cannot be read.
     pub(crate) fn told(&self, name: &Name, samples: Vec<Sample>) -> Arc<Vec<Sample>> {
         let samples = Arc::new(samples);
         self.told.lock().unwrap_or_else(PoisonError::into_inner).insert(name.clone(), samples.clone());

@@ -119,7 +119,7 @@ impl Shared {
         let bit = 1 << number;
         let waiting = self.waiting.fetch_or(bit, Ordering::SeqCst) | bit;
         let claim = MayWait(Some((self.clone(), bit)));
-        // Whoever was given a connection just before has said so; who comes after looks at `waiting`.
+        // The acceptor counts a connection before it looks at `waiting` again, so one of the two sees the other.
         let may = waiting.count_ones() < self.loops && (others || load.load(Ordering::SeqCst) == 1);
         may.then_some(claim)
     }
@@ -375,7 +375,7 @@ impl Shared {
         let most = self.connections_max.load(Ordering::Relaxed);
         let error = Code::ConnectionsExhausted.error(format!("{most} connections are open"));
         let permit = self.refusing.clone().try_acquire_owned();
-        // Whoever has been silent longest makes room for whoever may say more.
+        // The refused connection that has been silent longest is closed to make room.
         if permit.is_ok() || self.refused.make_room() {
             let shared = self.clone();
             tasks::of_connection(async move {
@@ -384,7 +384,7 @@ impl Shared {
             });
             return;
         }
-        // What nobody waits for: whoever has said nothing yet hears nothing.
+        // Refuse without waiting: a client that has sent nothing yet gets no answer.
         let first = |bytes: &mut [u8]| match &incoming {
             Incoming::Tcp(stream, _) => stream.peek(bytes).unwrap_or(0),
             Incoming::Unix(..) => 0,

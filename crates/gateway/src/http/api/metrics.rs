@@ -74,7 +74,7 @@ pub(in crate::http) async fn text(session: &Session, query: &str) -> Result<Resp
         let (hosted, door) = (session.hosted.clone(), session.door(served.name())?);
         // What is counted is held like everything else that is told; counting may take a while.
         let counted = timeout(PATIENCE, super::blocking(move || of_namespace(&hosted, &door))).await;
-        // Whoever collects the numbers hears of a disk that stalls all the same: what was told before is still true.
+        // A stalled disk does not hold up the collector: it gets the samples that were reported last.
         let samples = match counted {
             Ok(samples) => session.hosted.told(served.name(), samples.unwrap_or_default()),
             Err(_late) => session.hosted.last_told(served.name()),

@@ -51,7 +51,7 @@ pub(in crate::http) async fn read<B>(
     let held = door.get(log, seqno, durability);
     let Rationed { value: record, reserved: _reserved, .. } = rationed(held, |record| record.payload.len()).await;
     let record = match (record, &which) {
-        // Whoever waited in vain, or asked only for what is new, is told that there is nothing yet.
+        // A wait that ran out, or a request for newer records only, is answered: nothing yet.
         (Err(error), _) if error.code() == Code::AboveTail && !wait.is_zero() => return Ok(nothing_yet()),
         (Err(error), Which::Latest { above }) if error.code() == Code::AboveTail && *above > 0 => {
             return Ok(nothing_yet());
