@@ -1,11 +1,9 @@
 //! What arrives: each delivery is committed together with the last number of it, so nothing is ever taken twice.
 
 use super::{Links, note, state::Relay, upstream};
-use crate::{
-    admission::{self, Room, Stage},
-    namespace::{found, named},
-};
+use crate::admission::{self, Room, Stage};
 use millrace_journal::{Log, Position, Transaction};
+use millrace_namespace::{found, named};
 use millrace_wire::{
     Code, Error, EventId, Hlc, LogName, NamespaceId, Result, SEGMENT_MAX_BYTES,
     protocol::{Deliver, Delivered, Item, Link, Linked, Refused},

@@ -24,13 +24,11 @@
 
 mod inbox;
 mod live;
-mod message;
 mod news;
 mod outbox;
 mod puller;
 mod relay;
 mod sender;
-mod state;
 mod upstream;
 mod view;
 
@@ -38,17 +36,27 @@ pub(crate) use inbox::log_of as inbox_of;
 pub use inbox::{Accepted, INBOUND_MAX, Inbound, Inbox};
 pub use live::{LinksStatus, LiveLink};
 pub use news::{LinkChange, LinkNews, LinkWatch};
-pub(crate) use outbox::{Letter, Outgoing, check_target, outbox_of};
-pub use outbox::{OUTBOX_BYTES_MAX, OUTBOX_DEAD_LETTERS, OUTBOX_RECORDS_MAX};
+pub use outbox::OUTBOX_DEAD_LETTERS;
 pub use puller::Puller;
 pub use relay::{RelayOptions, Resumed};
 pub use sender::{Batch, Hello, Sender, Verdict};
-pub use state::{Aside, Course, Endpoint, OnGap, PEERS_MAX, Peer, RELAYS_MAX, Relay, Stop};
 pub use view::{LinkState, LinkView};
+
+pub use millrace_namespace::outbox::{
+    OUTBOX_BYTES_MAX, OUTBOX_RECORDS_MAX,
+    state::{Aside, Course, Endpoint, OnGap, PEERS_MAX, Peer, RELAYS_MAX, Relay, Stop},
+};
 
 use crate::Namespace;
 use millrace_journal::Transaction;
-use millrace_wire::{LogName, Result};
+use millrace_namespace::{
+    names::{log_name, note},
+    outbox::{
+        message,
+        state::{self, State},
+    },
+};
+use millrace_wire::Result;
 use serde::{Deserialize, Serialize};
 
 /// What a stream reads.
@@ -67,25 +75,47 @@ pub struct Links {
     namespace: Namespace,
 }
 
-impl Namespace {
-    /// Its links to other namespaces.
-    pub fn links(&self) -> Links {
-        Links { namespace: self.clone() }
+impl Links {
+    /// The links of this namespace to others.
+    pub fn of(namespace: &Namespace) -> Self {
+        Self { namespace: namespace.clone() }
     }
-}
 
-/// Appends to a log of the runtime, which comes into being if need be.
-pub(crate) fn note(tx: &mut Transaction<'_>, log: &LogName, history: u64, payload: &[u8]) -> Result<()> {
-    let log = match tx.catalog().log(log) {
-        Some(log) => log.clone(),
-        None => tx.create_log(log, history)?,
-    };
-    tx.append(&log, payload, millrace_wire::EventId::NONE, 0).map(drop)
-}
+    pub(super) fn state(&self) -> Result<State> {
+        State::load(&self.namespace)
+    }
 
-/// A name that is made of parts known to be good.
-fn log_name(text: &str) -> LogName {
-    text.parse().expect("made of parts that are names")
+    /// Changes the note under the journal's lock; what `change` leaves as it was is not noted again.
+    pub(super) fn change<R>(
+        &self,
+        change: impl FnOnce(&mut State, &mut Transaction<'_>) -> Result<R>,
+    ) -> Result<(R, millrace_journal::Position)> {
+        let committed = self.namespace.journal().commit(|tx| {
+            let before = State::load(&self.namespace)?;
+            let mut state = before.clone();
+            let value = change(&mut state, tx)?;
+            if state != before {
+                state.save(tx)?;
+            }
+            Ok(value)
+        })?;
+        Ok((committed.value, committed.end))
+    }
+
+    /// Every peer.
+    pub fn peers(&self) -> Result<Vec<Peer>> {
+        Ok(self.state()?.peers)
+    }
+
+    /// Every relay.
+    pub fn relays(&self) -> Result<Vec<Relay>> {
+        Ok(self.state()?.relays)
+    }
+
+    /// Where the note of all links stands: it changes with every change of them.
+    pub fn version(&self) -> Result<u64> {
+        Ok(self.namespace.journal().catalog()?.log(state::LOG).map_or(0, millrace_journal::Log::latest))
+    }
 }
 
 #[cfg(test)]

@@ -2,9 +2,9 @@
 
 use super::{
     LinkKey, Links, LiveLink, Stop,
-    outbox::log_of,
     state::{Course, State},
 };
+use crate::outbox::log_of;
 use millrace_wire::{Code, Error, Result};
 use std::{
     collections::HashMap,

@@ -2,13 +2,12 @@
 
 use super::{
     LinkKey, Links,
-    outbox::log_of,
     sender::Sender,
     state::{Course, Endpoint, OnGap, RELAYS_MAX, Relay},
     upstream,
 };
-use crate::door::site::Site;
-use millrace_wire::{Address, Code, Error, LogName, Name, Result, SEGMENT_MAX_BYTES};
+use crate::{gate::Site, outbox::log_of};
+use millrace_wire::{Code, Error, Name, Result, SEGMENT_MAX_BYTES};
 use serde::Serialize;
 
 /// How a relay is added.
@@ -42,26 +41,6 @@ fn invalid(detail: impl Into<String>) -> Error {
     Code::RelayInvalid.error(detail)
 }
 
-impl Endpoint {
-    /// A log's name, or an address that names a log.
-    pub fn parse(text: &str) -> Result<Self> {
-        let end = if Address::claims(text) { Endpoint::There(text.parse()?) } else { Endpoint::Here(text.parse()?) };
-        match end.log() {
-            None => Err(invalid(format!("address '{end}' names a namespace, and no log"))),
-            Some(log) if LogName::is_internal(log) => Err(invalid(format!("log '{log}' belongs to the runtime"))),
-            Some(_) => Ok(end),
-        }
-    }
-
-    /// The log that it is, here or there.
-    pub fn log(&self) -> Option<&LogName> {
-        match self {
-            Endpoint::Here(log) => Some(log),
-            Endpoint::There(address) => address.log.as_ref(),
-        }
-    }
-}
-
 impl Links {
     /// Begins to forward one log to another.
     pub fn add_relay(&self, from: &str, to: &str, options: &RelayOptions) -> Result<Relay> {
@@ -83,7 +62,7 @@ impl Links {
             let mut start = options.start.unwrap_or(1);
             for end in [&from, &to] {
                 let Endpoint::Here(log) = end else { continue };
-                let log = crate::namespace::found(tx.catalog().log(log), log)?;
+                let log = millrace_namespace::found(tx.catalog().log(log), log)?;
                 if end == &from {
                     source = Some(log.id());
                     start = options.start.unwrap_or(log.earliest().max(1));

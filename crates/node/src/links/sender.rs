@@ -8,15 +8,15 @@
 //! Deliveries may follow one another without waiting for answers. Once one is refused, nothing more is sent until those in
 //! flight are answered; then it goes on behind the last number that is safe at the other side.
 
-use super::super::Namespace;
 use super::{
     LinkKey, Links, inbox,
     inbox::{Accepted, Inbound},
     log_name, message, note,
-    outbox::{Missing, log_of},
+    outbox::Missing,
     state::{self, Aside, Course, Endpoint, OnGap, Peer, Relay, Stop},
 };
-use crate::door::site::Site;
+use crate::Namespace;
+use crate::{gate::Site, outbox::log_of};
 use millrace_journal::{Journal, Log, Position};
 use millrace_wire::{
     Address, Code, Error, EventId, Hlc, LogName, Result,
@@ -669,7 +669,7 @@ impl Links {
     /// Stops every stream that a namespace sends, which was another one until now: what those that it was made of have sent
     /// since is not known here.
     pub(crate) fn stop_restored(journal: &Journal) -> Result<()> {
-        let links = Namespace::over(journal.clone()).links();
+        let links = Self::of(&Namespace::over(journal.clone()));
         let stop = Stop::of(&Code::LinkRestored.error("the namespace was restored from a copy"));
         let (_, end) = links.change(|state, _| {
             let peers = state.peers.iter_mut().map(|peer| &mut peer.course);

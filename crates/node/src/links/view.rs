@@ -2,9 +2,9 @@
 
 use super::{
     LinkKey, Links, LiveLink, log_name,
-    outbox::{log_of, waiting},
     state::{Course, Endpoint, Peer, Relay, Stop},
 };
+use crate::outbox::{log_of, waiting};
 use jiff::Timestamp;
 use millrace_journal::Log;
 use millrace_wire::{Code, Error, Hlc, Result};

@@ -6,7 +6,7 @@ use millrace_wire::protocol::{Delivered, Refused};
 /// What stopped the stream, which must be noted as well as said.
 fn stopped(world: &mut World) -> Code {
     let said = world.carry().unwrap_err();
-    let state = world.a.namespace().links().state().unwrap();
+    let state = world.a.links().state().unwrap();
     let courses = state.peers.iter().map(|peer| &peer.course).chain(state.relays.iter().map(|relay| &relay.course));
     let noted: Vec<Code> = courses.filter_map(|course| Some(course.stopped.as_ref()?.error().code())).collect();
     assert_eq!(noted, [said.code()], "{said}");
@@ -25,11 +25,11 @@ fn a_wiped_peer_stops_the_outbox_until_it_is_reset() {
         send_numbers(&world.a, THERE, 21, 25);
         assert_eq!(stopped(&mut world), Code::LinkPeerChanged);
         assert_eq!(world.b.namespace().latest("in").unwrap(), 0);
-        assert_eq!(world.a.namespace().links().reset_outbox("b_1_farm", skip).unwrap(), if skip { 5 } else { 0 });
+        assert_eq!(world.a.links().reset_outbox("b_1_farm", skip).unwrap(), if skip { 5 } else { 0 });
         send_numbers(&world.a, THERE, 26, 30);
         world.carry().unwrap();
         assert_eq!(world.b.records("in"), if skip { numbers(26, 30) } else { numbers(21, 30) });
-        let view = &world.a.namespace().links().view().unwrap()[0];
+        let view = &world.a.links().view().unwrap()[0];
         assert_eq!((view.sent, view.dropped), if skip { (25, 5) } else { (30, 0) });
         world.carry().unwrap();
     }
@@ -46,7 +46,7 @@ fn a_peer_that_was_restored_is_seen() {
     world.b.restore(&backup);
     send_numbers(&world.a, THERE, 21, 22);
     assert_eq!(stopped(&mut world), Code::LinkPeerBehind);
-    world.a.namespace().links().reset_outbox("mr://b:1/farm", false).unwrap();
+    world.a.links().reset_outbox("mr://b:1/farm", false).unwrap();
     world.carry().unwrap();
     let expected = [numbers(1, 10), numbers(21, 22)].concat();
     assert_eq!(world.b.records("in"), expected, "what was acknowledged and lost there is nowhere any more");
@@ -63,7 +63,7 @@ fn a_sender_that_was_restored_is_seen() {
     world.a.restore(&backup);
     send_numbers(&world.a, THERE, 101, 103);
     assert_eq!(stopped(&mut world), Code::LinkPeerAhead);
-    world.a.namespace().links().reset_outbox("b_1_farm", false).unwrap();
+    world.a.links().reset_outbox("b_1_farm", false).unwrap();
     world.carry().unwrap();
     assert_eq!(world.b.records("in"), [numbers(1, 20), numbers(101, 103)].concat());
 }
@@ -80,7 +80,7 @@ fn a_sender_that_was_restored_and_went_on_is_seen() {
     // As many as were lost, and more: by their numbers alone they would be taken for what has come.
     send_numbers(&world.a, THERE, 101, 115);
     assert_eq!(stopped(&mut world), Code::LinkDiverged);
-    world.a.namespace().links().reset_outbox("b_1_farm", false).unwrap();
+    world.a.links().reset_outbox("b_1_farm", false).unwrap();
     world.carry().unwrap();
     assert_eq!(world.b.records("in"), [numbers(1, 20), numbers(101, 115)].concat());
 }
@@ -95,7 +95,7 @@ fn a_relay_sends_again_to_a_peer_that_was_restored() {
     world.carry().unwrap();
     world.b.restore(&backup);
     assert_eq!(stopped(&mut world), Code::LinkPeerBehind);
-    world.a.namespace().links().resume_relay("all", false, None).unwrap();
+    world.a.links().resume_relay("all", false, None).unwrap();
     world.carry().unwrap();
     assert_eq!(world.b.records("in"), numbers(1, 20));
     // A peer that lost even the beginning gets all of it again.
@@ -103,7 +103,7 @@ fn a_relay_sends_again_to_a_peer_that_was_restored() {
     empty.create_log("in", 100);
     world.b = empty;
     assert_eq!(stopped(&mut world), Code::LinkPeerChanged);
-    world.a.namespace().links().resume_relay("all", false, Some(1)).unwrap();
+    world.a.links().resume_relay("all", false, Some(1)).unwrap();
     world.carry().unwrap();
     assert_eq!(world.b.records("in"), numbers(1, 20));
 }
@@ -119,7 +119,7 @@ fn a_relay_whose_source_was_restored_and_went_on_has_diverged() {
     world.a.restore(&backup);
     send_numbers(&world.a, "all", 111, 112);
     assert_eq!(stopped(&mut world), Code::LinkDiverged);
-    let resumed = world.a.namespace().links().resume_relay("all", false, Some(11)).unwrap();
+    let resumed = world.a.links().resume_relay("all", false, Some(11)).unwrap();
     assert_eq!(resumed, Resumed::default(), "all that is here is sent");
     send_numbers(&world.a, "all", 113, 113);
     world.carry().unwrap();
@@ -133,21 +133,21 @@ fn records_lost_to_history_stop_a_relay_or_are_counted() {
         a.create_log("all", 10);
         b.create_log("in", 100);
         let options = RelayOptions { on_gap, ..RelayOptions::default() };
-        let relay = a.namespace().links().add_relay("all", THERE, &options).unwrap();
+        let relay = a.links().add_relay("all", THERE, &options).unwrap();
         let mut world = World::new(a, b, LinkKey::Relay(relay.id));
         send_numbers(&world.a, "all", 1, 5);
         world.carry().unwrap();
         send_numbers(&world.a, "all", 6, 30);
         if on_gap == OnGap::Stop {
             assert_eq!(stopped(&mut world), Code::LinkGap);
-            let resumed = world.a.namespace().links().resume_relay("all", false, None).unwrap();
+            let resumed = world.a.links().resume_relay("all", false, None).unwrap();
             assert_eq!(resumed, Resumed { passed_over: Some((6, 20)), lost: true });
         }
         world.carry().unwrap();
         assert_eq!(world.b.records("in"), [numbers(1, 5), numbers(21, 30)].concat());
-        assert_eq!(world.a.namespace().links().relay("all").unwrap().lost, 15);
+        assert_eq!(world.a.links().relay("all").unwrap().lost, 15);
         world.carry().unwrap();
-        assert_eq!(world.a.namespace().links().relay("all").unwrap().lost, 15);
+        assert_eq!(world.a.links().relay("all").unwrap().lost, 15);
     }
 }
 
@@ -190,7 +190,7 @@ fn what_a_peer_will_never_take_is_a_dead_letter_and_the_rest_arrives() {
         .map(|letter| serde_json::from_slice::<serde_json::Value>(letter).unwrap()["number"].as_u64().unwrap())
         .collect();
     assert_eq!(dead, [4, 8, 12, 16, 20]);
-    let view = &world.a.namespace().links().view().unwrap()[0];
+    let view = &world.a.links().view().unwrap()[0];
     assert_eq!((view.acked, view.sent, view.dead, view.lag_records), (20, 15, 5, 0), "the dead were not sent");
 }
 
@@ -211,7 +211,7 @@ fn an_outbox_waits_for_a_log_that_its_peer_does_not_have_yet() {
         }
     }
     assert_eq!(world.b.records("in"), numbers(1, 5), "what is for another log does not wait");
-    let view = &world.a.namespace().links().view().unwrap()[0];
+    let view = &world.a.links().view().unwrap()[0];
     assert_eq!((view.lag_records, view.dead), (1500, 0));
     world.b.create_log("late", 10_000);
     world.carry().unwrap();
@@ -233,7 +233,7 @@ fn only_what_can_never_succeed_is_buried() {
             retry_after_ms: None,
         };
         let verdict = world.answer_with(&millrace_wire::protocol::Delivered { number: 0, refused: Some(refused) });
-        (verdict, world.a.namespace().links().view().unwrap()[0].dead)
+        (verdict, world.a.links().view().unwrap()[0].dead)
     };
     for code in [Code::RecordTooLong, Code::BatchTooLarge, Code::LogNameInvalid, Code::NameInvalid, Code::LogInternal] {
         assert_eq!(of(code), (Ok(Verdict::Go), 1), "{code:?}");
@@ -261,12 +261,12 @@ fn what_waits_for_a_log_is_dropped_when_told_and_the_stream_goes_on() {
     let mut world = world();
     send_numbers(&world.a, "mr://b:1/farm/never", 1, 20);
     assert_eq!(world.waits(), Some(Code::LogNotFound));
-    assert_eq!(world.a.namespace().links().reset_outbox("b_1_farm", true).unwrap(), 20);
+    assert_eq!(world.a.links().reset_outbox("b_1_farm", true).unwrap(), 20);
     assert!(!world.send(1000).unwrap(), "the sender that waits has nothing left to send");
     send_numbers(&world.a, THERE, 1, 2);
     world.carry().unwrap();
     assert_eq!(world.b.records("in"), numbers(1, 2));
-    let view = &world.a.namespace().links().view().unwrap()[0];
+    let view = &world.a.links().view().unwrap()[0];
     assert_eq!((view.sent, view.dropped, view.dead), (2, 20, 0));
 }
 
@@ -275,7 +275,7 @@ fn a_relay_waits_for_its_target_and_stops_at_a_record_that_is_refused_until_told
     let (a, b) = (Side::with_segments(2 << 20), Side::new());
     a.create_log("all", 100_000);
     b.create_log("in", 100);
-    let relay = a.namespace().links().add_relay("all", THERE, &RelayOptions::default()).unwrap();
+    let relay = a.links().add_relay("all", THERE, &RelayOptions::default()).unwrap();
     let mut world = World::new(a, b, LinkKey::Relay(relay.id));
     send_numbers(&world.a, "all", 1, 3);
     world.b.namespace().remove_log(&"in".parse().unwrap()).unwrap();
@@ -290,14 +290,14 @@ fn a_relay_waits_for_its_target_and_stops_at_a_record_that_is_refused_until_told
     assert!(world.send(100).unwrap() && world.arrive(false).unwrap());
     let verdict = world.answer().unwrap();
     assert!(matches!(verdict, Some(Verdict::Retry(..))), "a log that was removed may come again: {verdict:?}");
-    assert!(world.a.namespace().links().relay("all").unwrap().course.stopped.is_none());
+    assert!(world.a.links().relay("all").unwrap().course.stopped.is_none());
     world.b.create_log("in", 100);
     world.carry().unwrap();
     assert_eq!(world.b.records("in"), numbers(4, 5));
     world.a.append("all", &vec![b'x'; (256 << 10) + 1]);
     send_numbers(&world.a, "all", 7, 7);
     assert_eq!(stopped(&mut world), Code::RecordTooLong);
-    let resumed = world.a.namespace().links().resume_relay("all", true, None).unwrap();
+    let resumed = world.a.links().resume_relay("all", true, None).unwrap();
     assert_eq!(resumed, Resumed { passed_over: Some((6, 6)), lost: false });
     world.carry().unwrap();
     assert_eq!(world.b.records("in"), [numbers(4, 5), numbers(7, 7)].concat(), "record 6 was passed over");
@@ -312,7 +312,7 @@ fn a_source_that_was_made_anew_stops_its_relay() {
     world.a.create_log("all", 100);
     send_numbers(&world.a, "all", 11, 15);
     assert_eq!(stopped(&mut world), Code::LinkSourceGone);
-    world.a.namespace().links().resume_relay("all", false, None).unwrap();
+    world.a.links().resume_relay("all", false, None).unwrap();
     world.carry().unwrap();
     assert_eq!(world.b.records("in"), [numbers(1, 3), numbers(11, 15)].concat());
 }
@@ -340,7 +340,7 @@ fn a_busy_peer_is_tried_again_and_misses_nothing() {
 fn deliveries_that_do_not_follow_are_refused_and_lies_change_nothing() {
     use millrace_wire::protocol::{Deliver, Item, Link};
     let (_, b) = sides();
-    let inbox = b.namespace().links().inbox();
+    let inbox = b.links().inbox();
     for stream in ["", "a/b/c/d", "../x", ".x", "a//b", &"x".repeat(200)] {
         let link = Link { stream, namespace: 7, ..Link::default() };
         assert_eq!(inbox.link(&link).unwrap_err().code(), Code::NameInvalid, "{stream:?}");
@@ -406,7 +406,7 @@ fn a_record_is_delivered_with_all_that_it_triggers_or_not_at_all() {
             tx.define_function(&definition.spec.name, &definition.to_attributes()).map(drop)
         };
         b.namespace().journal().commit(define).unwrap();
-        let inbox = b.namespace().links().inbox();
+        let inbox = b.links().inbox();
         let (inbound, _) = inbox.link(&Link { stream: "x", namespace: 7, ..Link::default() }).unwrap();
         // A record of 1024 bytes with its TRIGGER, and all that the second may take beside its header.
         let tail = b.namespace().journal().tail().get() as usize;
@@ -436,7 +436,7 @@ fn a_record_is_delivered_with_all_that_it_triggers_or_not_at_all() {
 fn a_stream_that_begins_anew_takes_the_place_of_the_one_before() {
     use millrace_wire::protocol::Link;
     let (_, b) = sides();
-    let inbox = b.namespace().links().inbox();
+    let inbox = b.links().inbox();
     let streams = || {
         let catalog = b.namespace().journal().catalog().unwrap();
         let mut names: Vec<String> = catalog.logs().map(|log| log.name().to_string()).collect();
@@ -457,14 +457,14 @@ fn the_record_that_was_refused_is_the_one_that_is_passed_over() {
     let (a, b) = (Side::with_segments(2 << 20), Side::new());
     a.create_log("all", 1000);
     b.create_log("in", 1000);
-    let relay = a.namespace().links().add_relay("all", THERE, &RelayOptions::default()).unwrap();
+    let relay = a.links().add_relay("all", THERE, &RelayOptions::default()).unwrap();
     let mut world = World::new(a, b, LinkKey::Relay(relay.id));
     // Many deliveries, of which most are not noted when the last is refused.
     (0..40).for_each(|_| world.a.append("all", &[b'x'; 250]));
     world.a.append("all", &vec![b'x'; (256 << 10) + 1]);
     send_numbers(&world.a, "all", 42, 44);
     assert_eq!(stopped(&mut world), Code::RecordTooLong);
-    let links = world.a.namespace().links();
+    let links = world.a.links();
     assert_eq!(links.view().unwrap()[0].acked, 40);
     let resumed = links.resume_relay("all", true, None).unwrap();
     assert_eq!(resumed, Resumed { passed_over: Some((41, 41)), lost: false });
@@ -482,25 +482,25 @@ fn a_relay_whose_backlog_was_trimmed_stops_or_rests() {
         world.a.namespace().trim_log(&"all".parse().unwrap(), 21).unwrap();
         if on_gap == OnGap::Stop {
             assert_eq!(stopped(&mut world), Code::LinkGap);
-            let resumed = world.a.namespace().links().resume_relay("all", false, None).unwrap();
+            let resumed = world.a.links().resume_relay("all", false, None).unwrap();
             assert_eq!(resumed, Resumed { passed_over: Some((11, 20)), lost: true });
         }
         for _ in 0..3 {
             world.carry().unwrap();
             assert!(world.rests());
         }
-        assert_eq!(world.a.namespace().links().view().unwrap()[0].lag_records, 0, "nothing is to come");
+        assert_eq!(world.a.links().view().unwrap()[0].lag_records, 0, "nothing is to come");
         send_numbers(&world.a, "all", 21, 22);
         world.carry().unwrap();
         assert_eq!(world.b.records("in"), [numbers(1, 10), numbers(21, 22)].concat());
-        assert_eq!(world.a.namespace().links().relay("all").unwrap().lost, 10, "counted once");
+        assert_eq!(world.a.links().relay("all").unwrap().lost, 10, "counted once");
     }
 }
 
 #[test]
 fn a_relay_that_leaves_is_stopped_by_nothing() {
     let leave = |world: &World| {
-        assert!(!world.a.namespace().links().remove_relay("all", false).unwrap(), "the other side is to be told");
+        assert!(!world.a.links().remove_relay("all", false).unwrap(), "the other side is to be told");
     };
     let leaves = |world: &mut World| {
         assert!(world.connect().unwrap(), "it is told");

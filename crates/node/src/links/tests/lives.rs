@@ -116,8 +116,8 @@ fn what_comes_of_an_old_stream_says_nothing_of_the_one_that_was_begun_after_it()
     send_numbers(&world.a, THERE, 11, 15);
     world.send(1 << 20).unwrap();
     world.arrive(false).unwrap();
-    world.a.namespace().links().reset_outbox("b_1_farm", false).unwrap();
-    let course = |world: &World| world.a.namespace().links().peers().unwrap()[0].course.clone();
+    world.a.links().reset_outbox("b_1_farm", false).unwrap();
+    let course = |world: &World| world.a.links().peers().unwrap()[0].course.clone();
     let begun = course(&world);
     world.answer().unwrap();
     assert_eq!(course(&world), begun, "its answers do not count as those of the new one");

@@ -6,7 +6,10 @@ mod lives;
 mod world;
 
 use super::*;
-use crate::AppendOptions;
+use crate::{
+    AppendOptions,
+    outbox::{self, Letter, Outgoing},
+};
 use millrace_wire::{Code, EventId, Hlc, Name};
 use world::{Random, Side, World};
 
@@ -31,7 +34,7 @@ fn world() -> World {
 
 fn relay_world(options: &RelayOptions) -> World {
     let (a, b) = sides();
-    let relay = a.namespace().links().add_relay("all", THERE, options).unwrap();
+    let relay = a.links().add_relay("all", THERE, options).unwrap();
     World::new(a, b, LinkKey::Relay(relay.id))
 }
 
@@ -51,7 +54,7 @@ fn messages_arrive_once_in_order_and_leave_the_outbox() {
     assert_eq!(world.b.records("in"), numbers(1, 500));
     let record = world.b.namespace().get("in", 7).unwrap();
     assert_eq!(record.cause.namespace(), Some(world.a.namespace().journal().namespace()));
-    let view = &world.a.namespace().links().peers().unwrap()[0];
+    let view = &world.a.links().peers().unwrap()[0];
     assert_eq!(view.course.namespace, Some(world.b.namespace().journal().namespace().get()));
     let outbox = world.a.namespace().log("_outbox/b_1_farm").unwrap();
     assert_eq!((outbox.earliest(), outbox.latest()), (501, 500), "acknowledged messages are trimmed");
@@ -73,7 +76,7 @@ fn a_message_may_name_a_function_and_several_logs_share_an_outbox() {
     assert_eq!(world.carry_on(), Some(Code::FunctionNotFound));
     assert_eq!(world.b.namespace().latest("in").unwrap(), 0, "no such function: not even the record");
     assert_eq!(world.b.records("other"), [b"two"], "what is for another log does not wait");
-    world.a.namespace().links().reset_outbox("b_1_farm", true).unwrap();
+    world.a.links().reset_outbox("b_1_farm", true).unwrap();
     world.a.append("mr://b:1/farm/other", b"three");
     world.carry().unwrap();
     assert_eq!(world.b.records("other"), [&b"two"[..], b"three"]);
@@ -111,7 +114,7 @@ fn a_missing_log_holds_up_no_other_and_gets_its_messages_in_order_when_it_comes(
         world.carry().unwrap();
         let expected: Vec<Vec<u8>> = (1..=61).map(|n| format!("m{n}").into_bytes()).collect();
         assert_eq!((world.b.records("missing"), world.b.records("in")), (expected, numbers(1, 60)));
-        let peer = &world.a.namespace().links().peers().unwrap()[0];
+        let peer = &world.a.links().peers().unwrap()[0];
         assert_eq!((&*peer.course.aside, peer.dead), (&[][..], 0));
         mixed(&world, 62, 70);
         world.carry().unwrap();
@@ -147,7 +150,7 @@ fn a_message_that_waits_too_long_for_its_log_becomes_a_dead_letter() {
     let told = |letter: &serde_json::Value| (letter["code"].clone(), letter["to"].clone());
     assert_eq!(dead.len(), 3);
     assert!(dead.iter().map(told).all(|it| it == ("MR2101".into(), "mr://b:1/farm/missing".into())), "{dead:?}");
-    assert_eq!(world.a.namespace().links().peers().unwrap()[0].dead, 3);
+    assert_eq!(world.a.links().peers().unwrap()[0].dead, 3);
 }
 
 #[test]
@@ -157,7 +160,7 @@ fn addresses_that_cannot_be_sent_to_are_refused_at_once() {
     assert_eq!(refused("mr://b:1/farm"), Code::AddressInvalid);
     assert_eq!(refused("mr://b:1/farm/_inbox/x"), Code::LogInternal);
     assert_eq!(refused("mr://b:0/farm/in"), Code::AddressInvalid);
-    assert_eq!(a.namespace().links().peers().unwrap(), []);
+    assert_eq!(a.links().peers().unwrap(), []);
     let mut last = Ok(());
     for port in 1..=PEERS_MAX as u64 + 1 {
         let sent = a.namespace().append(&format!("mr://b:{port}/farm/in"), b"x", AppendOptions::default());
@@ -185,7 +188,7 @@ fn peers_have_names_of_their_own() {
 fn a_peer_that_was_forgotten_begins_anew() {
     let mut world = world();
     send_numbers(&world.a, THERE, 1, 5);
-    let links = world.a.namespace().links();
+    let links = world.a.links();
     assert_eq!(links.remove_peer("b_1_farm", false).unwrap_err().code(), Code::PeerInUse);
     world.carry().unwrap();
     send_numbers(&world.a, THERE, 6, 7);

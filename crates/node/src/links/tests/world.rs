@@ -2,7 +2,7 @@
 
 use crate::{
     AppendOptions, Namespace,
-    links::{Batch, Inbound, LinkKey, Sender, Verdict},
+    links::{Batch, Inbound, LinkKey, Links, Sender, Verdict},
 };
 use millrace_journal::{
     CreateOptions, Durability, Journal, OpenOptions,
@@ -62,6 +62,10 @@ impl Side {
 
     pub fn namespace(&self) -> &Namespace {
         self.namespace.as_ref().expect("it lives")
+    }
+
+    pub fn links(&self) -> Links {
+        Links::of(self.namespace())
     }
 
     /// The process dies, and if `lost` is given, the machine: any subset of what was not flushed is lost.
@@ -128,9 +132,9 @@ impl World {
     /// Opens the stream; whether there is one to open.
     pub fn connect(&mut self) -> Result<bool> {
         self.cut();
-        let Some(mut sender) = self.a.namespace().links().sender(&self.key)? else { return Ok(false) };
+        let Some(mut sender) = self.a.links().sender(&self.key)? else { return Ok(false) };
         let hello = sender.hello()?;
-        let (inbound, linked) = self.b.namespace().links().inbox().link(&hello.link())?;
+        let (inbound, linked) = self.b.links().inbox().link(&hello.link())?;
         self.b.namespace().settle(crate::Site::Deliver, linked.end, None)?;
         sender.linked(&linked.value)?;
         (self.sender, self.inbound) = (Some(sender), Some(inbound));
@@ -149,7 +153,7 @@ impl World {
     /// One delivery arrives; whether there was one. Its answer is not on its way before it is safe.
     pub fn arrive(&mut self, dies_before_it_is_safe: bool) -> Result<bool> {
         let (Some(inbound), Some(batch)) = (&self.inbound, self.to_b.pop_front()) else { return Ok(false) };
-        let accepted = self.b.namespace().links().inbox().accept(inbound, 1, &batch.deliver(1))?;
+        let accepted = self.b.links().inbox().accept(inbound, 1, &batch.deliver(1))?;
         if dies_before_it_is_safe {
             return Ok(true);
         }

@@ -1,6 +1,6 @@
 //! What a salvaged namespace lacks, noted in a log of its own: so that it can be told from what is lost later.
 
-use crate::links::note;
+use crate::names::note;
 use millrace_journal::{Journal, LostRecords};
 use millrace_wire::{LogName, Name, Result};
 use serde::{Deserialize, Serialize};
@@ -29,7 +29,7 @@ struct Range {
 }
 
 /// Notes what could not be saved. What never was durable is not missed.
-pub(super) fn tell(journal: &Journal, lost: &[LostRecords], runs: &BTreeMap<Name, u64>) -> Result<()> {
+pub fn tell(journal: &Journal, lost: &[LostRecords], runs: &BTreeMap<Name, u64>) -> Result<()> {
     let log: LogName = LOG.parse().expect("a good name");
     let missed: Vec<&LostRecords> = lost.iter().filter(|lost| !lost.unproven).collect();
     let range = |lost: &&LostRecords| Range { log: lost.log.clone(), from: lost.from, to: lost.to };
@@ -44,7 +44,7 @@ pub(super) fn tell(journal: &Journal, lost: &[LostRecords], runs: &BTreeMap<Name
 }
 
 /// The last record of the noted range of `log` that `seqno` is in, if that is known to be lost since the namespace was salvaged.
-pub(crate) fn noted(journal: &Journal, log: &str, seqno: u64) -> Result<Option<u64>> {
+pub fn noted(journal: &Journal, log: &str, seqno: u64) -> Result<Option<u64>> {
     let (_, ranges) = notes(journal)?;
     let within = |&&(from, to): &&(u64, u64)| (from..=to).contains(&seqno);
     Ok(ranges.iter().filter(|(name, _)| ***name == *log).flat_map(|(_, ranges)| ranges).find(within).map(|(_, to)| *to))
@@ -76,7 +76,7 @@ fn notes(journal: &Journal) -> Result<Notes> {
 type Told = (BTreeMap<Name, u64>, Vec<LostRecords>, Vec<LostRecords>);
 
 /// Tells what was noted when the namespace was salvaged from what is lost now.
-pub(super) fn told(journal: &Journal, lost: Vec<LostRecords>) -> Result<Told> {
+pub fn told(journal: &Journal, lost: Vec<LostRecords>) -> Result<Told> {
     let (runs, known) = notes(journal)?;
     let (mut noted, mut others) = (Vec::new(), Vec::new());
     for lost in lost {

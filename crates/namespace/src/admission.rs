@@ -20,9 +20,12 @@ fn retry_after_ms() -> u32 {
 
 /// On whose behalf a record is appended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Room {
+pub enum Room {
+    /// From outside.
     Outside,
+    /// Of a run, or of another namespace whose stream has begun.
     Run,
+    /// A dead letter.
     DeadLetter,
 }
 
@@ -59,17 +62,17 @@ impl Room {
 
 /// In the ordinal of an APPEND: it came from outside, and its cause is what whoever appended it claims. Without it the cause is
 /// a run that the host ran, which nobody else can say.
-pub(crate) const CLAIMED: u16 = 1 << 15;
+pub const CLAIMED: u16 = 1 << 15;
 
 /// The ordinal of an append on somebody's behalf; those of runs and of batches are smaller than [`CLAIMED`].
-pub(crate) fn ordinal(room: Room, ordinal: u16) -> u16 {
+pub fn ordinal(room: Room, ordinal: u16) -> u16 {
     if room == Room::Outside { ordinal | CLAIMED } else { ordinal }
 }
 
 /// Appends one record and triggers the functions bound to its log, and `named` besides; refuses when one has no room.
 ///
 /// Nothing is staged when this refuses.
-pub(crate) fn append(
+pub fn append(
     tx: &mut Transaction<'_>,
     bindings: &Bindings,
     log: &Log,
@@ -95,9 +98,12 @@ pub(crate) fn append(
 
 /// What goes with a record that is appended.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Stage {
+pub struct Stage {
+    /// What caused it.
     pub cause: EventId,
+    /// Which one it is of the records of its cause.
     pub ordinal: u16,
+    /// On whose behalf it is appended.
     pub room: Room,
     /// A function that this record is to run besides those bound to its log.
     pub named: Option<Bound>,

@@ -10,10 +10,10 @@
 use crate::{
     Namespace,
     admission::{CLAIMED, Room},
-    door::{access, site::Site},
+    gate::Site,
+    holes, names,
     namespace::{found, named},
     runs::RunState,
-    upkeep::holes,
 };
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use millrace_journal::{Catalog, HISTORY_MAX, Journal, Kind, Log, Position, Transaction};
@@ -39,7 +39,8 @@ pub struct Letters {
 }
 
 impl Letters {
-    pub(crate) fn of(catalog: &Catalog, log: &LogName) -> Self {
+    /// Those of this dead-letter log.
+    pub fn of(catalog: &Catalog, log: &LogName) -> Self {
         let Some(log) = catalog.log(log) else { return Self::default() };
         let (latest, earliest) = (log.latest(), log.earliest());
         let kept = if latest == 0 { 0 } else { (latest + 1).saturating_sub(earliest) };
@@ -133,7 +134,7 @@ fn is_lost(code: Code) -> bool {
 
 /// Where the notes of a dead-letter log are; one that is made anew has another id.
 fn notes_name(log: &Log) -> LogName {
-    access::internal(&format!("_retried/{}", log.id()))
+    names::internal(&format!("_retried/{}", log.id()))
 }
 
 impl Notes {
@@ -275,7 +276,7 @@ impl Namespace {
     }
 
     /// How many of the letters that a log still has were not run again.
-    pub(crate) fn letters_waiting(&self, log: &LogName) -> Result<u64> {
+    pub fn letters_waiting(&self, log: &LogName) -> Result<u64> {
         let catalog = self.journal().catalog()?;
         let Some(log) = catalog.log(log) else { return Ok(0) };
         let mut notes = Notes::default();
@@ -311,7 +312,7 @@ impl Namespace {
     }
 
     /// The record that the dead letter with this id is about, and its log; none if there is no such letter any more.
-    pub(crate) fn record_of_letter(&self, letter: EventId) -> Result<Option<(LogName, Vec<u8>)>> {
+    pub fn record_of_letter(&self, letter: EventId) -> Result<Option<(LogName, Vec<u8>)>> {
         let mut payload = Vec::new();
         for log in self.letter_logs()? {
             let Some(seqno) = self.find_letter(&log, letter) else { continue };

@@ -3,6 +3,8 @@
 //! Everything here is found by reading the journal from its oldest entry on. That costs time in proportion to the journal
 //! and memory in proportion to the answer, and is the price of keeping no second truth beside it.
 
+pub mod call;
+
 use crate::{Namespace, admission::CLAIMED};
 use millrace_journal::{Catalog, Entry, Journal, Kind, Position, Scan};
 use millrace_wire::{Code, Error, EventId, Hlc, LogName, Name, Result};
@@ -148,16 +150,19 @@ pub struct Death {
 }
 
 impl Ending {
-    pub(crate) fn well(output: &[u8]) -> Self {
+    /// The end of a run that ended well.
+    pub fn well(output: &[u8]) -> Self {
         Self { dead: None, output: String::from_utf8_lossy(output).into_owned() }
     }
 
-    pub(crate) fn dead(error: &Error, output: &[u8]) -> Self {
+    /// The end of a run that was given up.
+    pub fn dead(error: &Error, output: &[u8]) -> Self {
         let death = Death { code: error.code().id().into(), error: error.detail().into() };
         Self { dead: Some(death), ..Self::well(output) }
     }
 
-    pub(crate) fn to_bytes(&self) -> Vec<u8> {
+    /// What its DONE says.
+    pub fn to_bytes(&self) -> Vec<u8> {
         if *self == Self::default() {
             return Vec::new();
         }
@@ -171,9 +176,19 @@ impl Ending {
 }
 
 /// The log id and seqno that the payload of a TRIGGER names.
-pub(crate) fn triggering_record(payload: &[u8]) -> Option<(u32, u64)> {
+pub fn triggering_record(payload: &[u8]) -> Option<(u32, u64)> {
     let (log, seqno) = payload.split_first_chunk::<4>()?;
     Some((u32::from_le_bytes(*log), u64::from_le_bytes(*seqno.first_chunk::<8>()?)))
+}
+
+/// The record that a CALL asked for: its log, if that is a name, and its seqno.
+fn read_by_call(entry: &Entry) -> Option<(Option<LogName>, u64)> {
+    let call = call::Call::decode(entry.seqno, &entry.payload)?;
+    match (&call.question, &call.answer) {
+        (call::Question::Get { log, seqno }, _) => Some((log.parse().ok(), *seqno)),
+        (call::Question::Latest { log }, call::Answer::Number(seqno)) => Some((log.parse().ok(), *seqno)),
+        _ => None,
+    }
 }
 
 impl Namespace {
@@ -270,7 +285,7 @@ impl<'a> Story<'a> {
                 self.of(entry, |run| listed(&mut run.reads, record));
             }
             Kind::Call => {
-                if let Some((log, seqno)) = crate::dispatch::read_by_call(entry) {
+                if let Some((log, seqno)) = read_by_call(entry) {
                     self.of(entry, |run| listed(&mut run.reads, RecordRef { log, seqno }));
                 }
             }
@@ -352,7 +367,7 @@ fn listed(list: &mut Vec<RecordRef>, record: RecordRef) {
 }
 
 /// The pending runs of a namespace, found by reading its journal, and kept up with it.
-pub(crate) struct Pending {
+pub struct Pending {
     scan: Scan,
     runs: BTreeMap<EventId, PendingRun>,
     /// The newest record that was passed: triggers follow theirs.
@@ -363,17 +378,23 @@ pub(crate) struct Pending {
 
 /// What is known of a pending run.
 #[derive(Clone, Copy)]
-pub(crate) struct PendingRun {
+pub struct PendingRun {
+    /// Its id.
     pub id: EventId,
+    /// Its function.
     pub function: u32,
+    /// The log of its record.
     pub log: u32,
+    /// The place of its record there.
     pub seqno: u64,
+    /// Attempts so far.
     pub attempts: u32,
     /// Where its record stands, as far as the journal tells.
     pub record: Option<Position>,
 }
 
 impl Pending {
+    /// Reads the whole journal.
     pub fn of(journal: &Journal) -> Result<Self> {
         let newest = (0, 0, Position::default());
         let (scan, runs, ahead) = (journal.scan(Position::default()), BTreeMap::new(), HashMap::new());
@@ -418,6 +439,7 @@ impl Pending {
         Ok(())
     }
 
+    /// Whether this run is pending.
     pub fn contains(&self, run: EventId) -> bool {
         self.runs.contains_key(&run)
     }

@@ -11,16 +11,15 @@ pub(crate) use store::{StoreLock, sweep, sweep_scratch};
 pub(crate) use tree::Sighting;
 
 use crate::{
-    Namespace,
+    Definition, Ending, FunctionSpec, Namespace, Runtime, Site,
     admission::{self, Room},
-    definition::{DEAD_LETTER_HISTORY, Definition, FunctionSpec, Runtime},
+    definition::DEAD_LETTER_HISTORY,
     dispatch::DeadLetter,
-    door::site::Site,
-    namespace::{found, no_function},
-    runs::{Ending, Pending, PendingRun},
+    runs::{Pending, PendingRun},
 };
 use millrace_journal::{Kind, Log, Transaction};
-use millrace_runtime::{ProcessSpec, PythonSpec, WasmEngine};
+use millrace_namespace::{found, no_function};
+use millrace_runtime::{Limits, ProcessSpec, PythonSpec, WasmEngine};
 use millrace_wire::{Code, Error, Name, Result};
 use serde::Serialize;
 use std::{
@@ -104,9 +103,19 @@ impl Launch {
     fn validate(&self, spec: &FunctionSpec) -> Result<()> {
         match self {
             Launch::Wasm { module, export } => wasm_engine()?.validate(module, export),
-            Launch::Python(python) => python.validate(spec.limits()),
+            Launch::Python(python) => python.validate(limits(spec)),
             Launch::Process(process) | Launch::Oneshot(process) => process.validate(),
         }
+    }
+}
+
+/// What one run of this function may use.
+pub(crate) fn limits(spec: &FunctionSpec) -> Limits {
+    Limits {
+        timeout: spec.timeout,
+        memory_max_bytes: spec.memory_max_bytes,
+        output_max_bytes: usize::try_from(spec.output_max_bytes).unwrap_or(usize::MAX),
+        ..Limits::default()
     }
 }
 
@@ -151,112 +160,110 @@ pub(crate) fn wasm_engine() -> Result<Arc<WasmEngine>> {
     ENGINE.get_or_init(WasmEngine::new).clone()
 }
 
-impl Namespace {
-    /// Deploys a function: copies its code from `source` (a file or a directory), checks it and defines it.
-    ///
-    /// The logs it is bound to must exist; its dead-letter log is made if need be. Nothing changes when this fails.
-    pub fn deploy(&self, spec: &FunctionSpec, source: &Path) -> Result<Deployed> {
-        spec.validate()?;
-        let context = |error: millrace_wire::Error| error.within(format!("function '{}'", spec.name));
-        // Until it is defined nothing else says that the code is needed.
-        let _lock = StoreLock::shared(self.dir()).map_err(context)?;
-        let stored = tree::store(source, &self.dir().join(FUNCTIONS)).map_err(context)?;
-        let mut definition = Definition { spec: spec.clone(), code: stored.hash, file: stored.file, removing: false };
-        if spec.runtime == Runtime::Wasm && definition.file.is_none() {
-            definition.file = Some(only_module(&self.dir().join(FUNCTIONS).join(&definition.code)).map_err(context)?);
-        }
-        Launch::of(self.dir(), &definition).validate(spec).map_err(context)?;
-        let committed = self.journal().commit(|tx| define(tx, &definition))?;
-        self.settle(Site::Deploy, committed.end, None)?;
-        Ok(Deployed { name: spec.name.clone(), code: definition.code, change: committed.value })
+/// Deploys a function: copies its code from `source` (a file or a directory), checks it and defines it.
+///
+/// The logs it is bound to must exist; its dead-letter log is made if need be. Nothing changes when this fails.
+pub fn deploy(namespace: &Namespace, spec: &FunctionSpec, source: &Path) -> Result<Deployed> {
+    spec.validate()?;
+    let context = |error: millrace_wire::Error| error.within(format!("function '{}'", spec.name));
+    // Until it is defined nothing else says that the code is needed.
+    let _lock = StoreLock::shared(namespace.dir()).map_err(context)?;
+    let stored = tree::store(source, &namespace.dir().join(FUNCTIONS)).map_err(context)?;
+    let mut definition = Definition { spec: spec.clone(), code: stored.hash, file: stored.file, removing: false };
+    if spec.runtime == Runtime::Wasm && definition.file.is_none() {
+        definition.file = Some(only_module(&namespace.dir().join(FUNCTIONS).join(&definition.code)).map_err(context)?);
     }
+    Launch::of(namespace.dir(), &definition).validate(spec).map_err(context)?;
+    let committed = namespace.journal().commit(|tx| define(tx, &definition))?;
+    namespace.settle(Site::Deploy, committed.end, None)?;
+    Ok(Deployed { name: spec.name.clone(), code: definition.code, change: committed.value })
+}
 
-    /// Removes a function that no run waits for or works on; with one that does, it is refused.
-    pub fn remove_function(&self, name: &Name) -> Result<()> {
-        let committed = self.journal().commit(|tx| {
-            let function = tx.catalog().function(name).cloned().ok_or_else(|| no_function(name))?;
-            match tx.pending(function.id()) {
-                0 => tx.remove_function(name),
-                pending => Err(pending_runs(&[(name, pending)])),
-            }
-        })?;
-        self.settle(Site::RemoveFunction, committed.end, None)
-    }
+/// Removes a function that no run waits for or works on; with one that does, it is refused.
+pub fn remove(namespace: &Namespace, name: &Name) -> Result<()> {
+    let committed = namespace.journal().commit(|tx| {
+        let function = tx.catalog().function(name).cloned().ok_or_else(|| no_function(name))?;
+        match tx.pending(function.id()) {
+            0 => tx.remove_function(name),
+            pending => Err(pending_runs(&[(name, pending)])),
+        }
+    })?;
+    namespace.settle(Site::RemoveFunction, committed.end, None)
+}
 
-    /// Removes a function and gives up its pending runs: each ends as a dead letter, and one in progress publishes
-    /// nothing. How many they were.
-    pub fn give_up_function(&self, name: &Name) -> Result<u64> {
-        // First it takes no new runs, so that the giving up below has an end.
-        self.journal().commit(|tx| {
-            let function = tx.catalog().function(name).cloned().ok_or_else(|| no_function(name))?;
-            if let Ok(definition) = Definition::from_attributes(name, function.attributes()) {
-                let removing = Definition { removing: true, ..definition };
-                tx.define_function(name, &removing.to_attributes())?;
-            }
-            Ok(())
-        })?;
-        let mut pending = Pending::of(self.journal())?;
-        let mut given_up = 0;
-        loop {
-            let committed = self.journal().commit(|tx| self.give_up_runs_or_function(tx, name, &mut pending))?;
-            match committed.value {
-                0 => return self.settle(Site::GiveUpFunction, committed.end, None).map(|()| given_up),
-                some => given_up += some,
-            }
+/// Removes a function and gives up its pending runs: each ends as a dead letter, and one in progress publishes
+/// nothing. How many they were.
+pub fn give_up(namespace: &Namespace, name: &Name) -> Result<u64> {
+    // First it takes no new runs, so that the giving up below has an end.
+    namespace.journal().commit(|tx| {
+        let function = tx.catalog().function(name).cloned().ok_or_else(|| no_function(name))?;
+        if let Ok(definition) = Definition::from_attributes(name, function.attributes()) {
+            let removing = Definition { removing: true, ..definition };
+            tx.define_function(name, &removing.to_attributes())?;
+        }
+        Ok(())
+    })?;
+    let mut pending = Pending::of(namespace.journal())?;
+    let mut given_up = 0;
+    loop {
+        let committed = namespace.journal().commit(|tx| give_up_some(namespace, tx, name, &mut pending))?;
+        match committed.value {
+            0 => return namespace.settle(Site::GiveUpFunction, committed.end, None).map(|()| given_up),
+            some => given_up += some,
         }
     }
+}
 
-    /// Gives up some pending runs of the function, and says how many; or removes it once there are none.
-    fn give_up_runs_or_function(&self, tx: &mut Transaction<'_>, name: &Name, pending: &mut Pending) -> Result<u64> {
-        let Some(function) = tx.catalog().function(name).cloned() else { return Ok(0) };
-        pending.catch_up(tx.tail())?;
-        let runs: Vec<PendingRun> = pending.of_function(function.id()).take(DROP_MAX).collect();
-        if runs.is_empty() {
-            return tx.remove_function(name).map(|()| 0);
-        }
-        let error = Code::FunctionRemoved.error(format!("function '{name}' was removed while the run was pending"));
-        let definition = Definition::from_attributes(name, function.attributes());
-        let letters = match &definition {
-            Ok(definition) => Some(match tx.catalog().log(&definition.spec.dead_letter).cloned() {
-                Some(log) => log,
-                None => tx.create_log(&definition.spec.dead_letter, DEAD_LETTER_HISTORY)?,
-            }),
-            // Nobody knows where its letters go.
-            Err(_) => None,
-        };
-        let bindings = self.bindings_of(tx);
-        let (mut given_up, mut bytes) = (0, 0);
-        for run in &runs {
-            let of_log = tx.catalog().log_by_id(run.log).cloned();
-            let payload = of_log.as_ref().and_then(|log| self.record_of(run, log));
-            let record = (of_log.as_ref().map_or("", |log| log.name()), run.seqno, payload.as_deref());
-            let letter = DeadLetter::new(run.id, name, record, run.attempts, &error).to_bytes();
-            bytes += letter.len();
-            if given_up > 0 && bytes > GIVE_UP_BYTES_MAX {
-                break;
-            }
-            if let Some(letters) = &letters {
-                let (cause, ending) = (run.id, Some(function.id()));
-                let admission = admission::Stage { cause, ordinal: 0, room: Room::DeadLetter, named: None, ending };
-                admission::append(tx, &bindings, letters, &letter, admission)?;
-            }
-            tx.done(function.id(), run.id, &Ending::dead(&error, &[]).to_bytes())?;
-            given_up += 1;
-        }
-        Ok(given_up)
+/// Gives up some pending runs of the function, and says how many; or removes it once there are none.
+fn give_up_some(namespace: &Namespace, tx: &mut Transaction<'_>, name: &Name, pending: &mut Pending) -> Result<u64> {
+    let Some(function) = tx.catalog().function(name).cloned() else { return Ok(0) };
+    pending.catch_up(tx.tail())?;
+    let runs: Vec<PendingRun> = pending.of_function(function.id()).take(DROP_MAX).collect();
+    if runs.is_empty() {
+        return tx.remove_function(name).map(|()| 0);
     }
+    let error = Code::FunctionRemoved.error(format!("function '{name}' was removed while the run was pending"));
+    let definition = Definition::from_attributes(name, function.attributes());
+    let letters = match &definition {
+        Ok(definition) => Some(match tx.catalog().log(&definition.spec.dead_letter).cloned() {
+            Some(log) => log,
+            None => tx.create_log(&definition.spec.dead_letter, DEAD_LETTER_HISTORY)?,
+        }),
+        // Nobody knows where its letters go.
+        Err(_) => None,
+    };
+    let bindings = namespace.bindings_of(tx);
+    let (mut given_up, mut bytes) = (0, 0);
+    for run in &runs {
+        let of_log = tx.catalog().log_by_id(run.log).cloned();
+        let payload = of_log.as_ref().and_then(|log| record_of(namespace, run, log));
+        let record = (of_log.as_ref().map_or("", |log| log.name()), run.seqno, payload.as_deref());
+        let letter = DeadLetter::new(run.id, name, record, run.attempts, &error).to_bytes();
+        bytes += letter.len();
+        if given_up > 0 && bytes > GIVE_UP_BYTES_MAX {
+            break;
+        }
+        if let Some(letters) = &letters {
+            let (cause, ending) = (run.id, Some(function.id()));
+            let admission = admission::Stage { cause, ordinal: 0, room: Room::DeadLetter, named: None, ending };
+            admission::append(tx, &bindings, letters, &letter, admission)?;
+        }
+        tx.done(function.id(), run.id, &Ending::dead(&error, &[]).to_bytes())?;
+        given_up += 1;
+    }
+    Ok(given_up)
+}
 
-    /// The record of a pending run, also when its log's history has passed it.
-    fn record_of(&self, run: &PendingRun, log: &Log) -> Option<Vec<u8>> {
-        let journal = self.journal();
-        if let Some(Ok(entry)) = run.record.map(|position| journal.entry_at(position))
-            && (entry.kind, entry.subject, entry.seqno) == (Kind::Append, run.log, run.seqno)
-        {
-            return Some(entry.payload);
-        }
-        let mut payload = Vec::new();
-        journal.get(log, run.seqno, &mut payload).ok().map(|_| payload)
+/// The record of a pending run, also when its log's history has passed it.
+fn record_of(namespace: &Namespace, run: &PendingRun, log: &Log) -> Option<Vec<u8>> {
+    let journal = namespace.journal();
+    if let Some(Ok(entry)) = run.record.map(|position| journal.entry_at(position))
+        && (entry.kind, entry.subject, entry.seqno) == (Kind::Append, run.log, run.seqno)
+    {
+        return Some(entry.payload);
     }
+    let mut payload = Vec::new();
+    journal.get(log, run.seqno, &mut payload).ok().map(|_| payload)
 }
 
 /// The refusal to remove functions with pending runs.

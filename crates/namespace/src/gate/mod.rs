@@ -7,7 +7,10 @@
 //! of the gate flushes: nobody knows before how long a flush will take, and who does not wait for the disk must not
 //! be held up.
 
-use super::site::Site;
+mod site;
+
+pub use site::Site;
+
 use millrace_journal::{Durability, Journal, Position};
 use millrace_wire::{Code, Error, Result};
 use std::{
@@ -75,7 +78,8 @@ pub struct Gate {
 }
 
 impl Gate {
-    pub(crate) fn new(journal: Journal) -> Arc<Gate> {
+    /// The gate of this journal.
+    pub fn new(journal: Journal) -> Arc<Gate> {
         Arc::new_cyclic(|myself| Gate {
             journal,
             waiting: Mutex::default(),
@@ -98,23 +102,18 @@ impl Gate {
     }
 
     #[cfg(debug_assertions)]
-    pub(crate) fn is_out(&self, site: Site) -> bool {
+    /// Whether this site holds nothing.
+    pub fn is_out(&self, site: Site) -> bool {
         self.out.load(Ordering::Relaxed) & (1 << site as u32) != 0
     }
 
     #[cfg(not(debug_assertions))]
-    pub(crate) const fn is_out(&self, _site: Site) -> bool {
+    pub const fn is_out(&self, _site: Site) -> bool {
         false
     }
 
     /// Holds `value` until everything before `upto` is as safe as asked, by default as the namespace says.
-    pub(crate) fn hold<T>(
-        self: &Arc<Self>,
-        site: Site,
-        value: T,
-        upto: Position,
-        durability: Option<Durability>,
-    ) -> Held<T> {
+    pub fn hold<T>(self: &Arc<Self>, site: Site, value: T, upto: Position, durability: Option<Durability>) -> Held<T> {
         let is_disk = durability.unwrap_or(self.journal.durability()) == Durability::Disk;
         let needs_disk = is_disk && !self.is_out(site);
         let gate = (needs_disk && self.journal.durable() < upto).then(|| self.clone());
@@ -122,7 +121,7 @@ impl Gate {
     }
 
     /// Holds a refusal: one that tells of the namespace's state is as true as that state is safe.
-    pub(crate) fn refuse<T>(self: &Arc<Self>, error: Error, durability: Option<Durability>) -> Held<T> {
+    pub fn refuse<T>(self: &Arc<Self>, error: Error, durability: Option<Durability>) -> Held<T> {
         let upto = if tells_no_state(error.code()) { Position::default() } else { self.journal.tail() };
         let Held { upto, gate, .. } = self.hold(Site::Refusal, (), upto, durability);
         Held { outcome: Some(Err(error)), upto, gate }
@@ -152,13 +151,13 @@ impl Gate {
     }
 
     /// Begins a flush for those who are about to wait for what was committed just now.
-    pub(crate) fn flush_ahead(&self) {
+    pub fn flush_ahead(&self) {
         self.wanted.store(true, Ordering::Release);
         self.wake_flusher();
     }
 
     /// Whether a thread waits for a flush at this moment.
-    pub(crate) fn is_syncing(&self) -> bool {
+    pub fn is_syncing(&self) -> bool {
         self.syncing.load(Ordering::Relaxed) > 0
     }
 
@@ -245,22 +244,22 @@ pub struct Held<T> {
 
 impl<T> Held<T> {
     /// What tells nobody anything yet.
-    pub(crate) fn passed(value: T) -> Self {
+    pub fn passed(value: T) -> Self {
         Self { outcome: Some(Ok(value)), upto: Position::default(), gate: None }
     }
 
     /// A refusal that tells of nothing that has to be true later.
-    pub(crate) fn failed(error: Error) -> Self {
+    pub fn failed(error: Error) -> Self {
         Self { outcome: Some(Err(error)), upto: Position::default(), gate: None }
     }
 
     /// Whether nothing was done because the journal's lock was taken.
-    pub(crate) fn is_blocked(&self) -> bool {
+    pub fn is_blocked(&self) -> bool {
         matches!(&self.outcome, Some(Err(error)) if error.code() == Code::JournalBlocked)
     }
 
     /// Whether it waits for a flush.
-    pub(crate) fn needs_flush(&self) -> bool {
+    pub fn needs_flush(&self) -> bool {
         self.gate.as_ref().is_some_and(|gate| gate.journal.durable() < self.upto)
     }
 

@@ -3,8 +3,7 @@
 //! What was answered stands in the log `_keys`, in the same batch as the records, so a key is as safe as they are. Each
 //! process remembers what it read there.
 
-use super::access;
-use crate::{namespace::Receipt, upkeep::holes};
+use crate::{holes, names, namespace::Receipt};
 use millrace_journal::{Journal, Log, Position, Transaction, lock_patience};
 use millrace_wire::{Code, Error, EventId, LogName, Result};
 use serde::{Deserialize, Serialize};
@@ -23,7 +22,8 @@ const BYTES_MAX: usize = 64 << 20;
 const ANSWER_BYTES: usize = 160;
 /// The longest key.
 pub const KEY_MAX_BYTES: usize = 128;
-pub(super) const LOG: &str = "_keys";
+/// The log of what was answered. Nobody reads it: with the key of another client one could answer for it.
+pub const LOG: &str = "_keys";
 
 /// One keyed append, as it stands in the log.
 #[derive(Serialize, Deserialize)]
@@ -273,7 +273,7 @@ impl Answer {
 }
 
 fn name() -> LogName {
-    access::internal(LOG)
+    names::internal(LOG)
 }
 
 fn digest(records: &[(&str, &[u8])], function: Option<&str>) -> Box<str> {

@@ -11,7 +11,7 @@ use sha2::{Digest as _, Sha256};
 use std::fmt;
 
 /// A record that is longer is not repeated in the entry: it is read again from its log.
-pub(super) const INLINE_MAX_BYTES: usize = 64 << 10;
+pub const INLINE_MAX_BYTES: usize = 64 << 10;
 /// So much of an appended record is kept to be shown, should the run diverge.
 const BEGINNING_BYTES: usize = 64;
 
@@ -27,35 +27,58 @@ const STORED: u8 = 2;
 
 /// What a run asks.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Question {
-    Get { log: String, seqno: u64 },
-    Latest { log: String },
+pub enum Question {
+    /// The record of a log with this seqno.
+    Get {
+        /// The log.
+        log: String,
+        /// The record's number there.
+        seqno: u64,
+    },
+    /// The newest seqno of a log.
+    Latest {
+        /// The log.
+        log: String,
+    },
+    /// The time.
     Now,
-    Random { bytes: usize },
-    Append { to: String, data: Fingerprint },
+    /// So many random bytes.
+    Random {
+        /// How many.
+        bytes: usize,
+    },
+    /// An append to a log or an address.
+    Append {
+        /// The log or address.
+        to: String,
+        /// The record's bytes, as far as they are kept.
+        data: Fingerprint,
+    },
 }
 
 /// What it is told.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Answer {
+pub enum Answer {
     /// A record, or random bytes.
     Bytes(Vec<u8>),
     /// A time, or a seqno.
     Number(u64),
     /// The record that stands in the log.
     Stored,
+    /// A refusal.
     Refused(Error),
 }
 
 /// Tells appended records apart.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Fingerprint {
+pub struct Fingerprint {
     length: u64,
     sha256: [u8; 32],
     beginning: Vec<u8>,
 }
 
 impl Fingerprint {
+    /// The fingerprint of these bytes.
     pub fn of(data: &[u8]) -> Self {
         let beginning = data[..data.len().min(BEGINNING_BYTES)].to_vec();
         Self { length: data.len() as u64, sha256: Sha256::digest(data).into(), beginning }
@@ -89,8 +112,10 @@ impl fmt::Display for Question {
 
 /// A call as it stands in the journal.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Call {
+pub struct Call {
+    /// What was asked.
     pub question: Question,
+    /// What was told.
     pub answer: Answer,
 }
 

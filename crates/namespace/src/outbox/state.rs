@@ -1,7 +1,9 @@
 //! The note of all links: every change appends the whole of it to `_links`, so its newest record is all there is to know.
 
-use super::{Links, log_name, note};
-use crate::Namespace;
+use crate::{
+    Namespace,
+    names::{log_name, note},
+};
 use millrace_journal::Transaction;
 use millrace_wire::{Address, Code, Error, LogName, Name, NamespaceId, Result};
 use serde::{Deserialize, Serialize};
@@ -13,7 +15,8 @@ pub const PEERS_MAX: usize = 256;
 pub const RELAYS_MAX: usize = 256;
 /// Changes that stay readable.
 const HISTORY: u64 = 64;
-pub(super) const LOG: &str = "_links";
+/// The log of the note.
+pub const LOG: &str = "_links";
 /// The form of the note.
 const VERSION: u32 = 1;
 
@@ -81,12 +84,12 @@ pub struct Aside {
 
 impl Course {
     /// A stream that has not begun yet.
-    pub(super) fn new() -> Self {
+    pub fn new() -> Self {
         Self { fresh: true, ..Self::default() }
     }
 
     /// The stream begins anew under another name, so that whatever the other side has of the old one does not matter.
-    pub(super) fn restart(&mut self, begin: Option<u64>) {
+    pub fn restart(&mut self, begin: Option<u64>) {
         let aside = std::mem::take(&mut self.aside);
         *self = Self { generation: self.generation + 1, begin, aside, ..Self::new() };
     }
@@ -118,6 +121,30 @@ pub enum Endpoint {
     Here(LogName),
     /// A log of another one; the address names a log.
     There(#[serde(with = "address_text")] Address),
+}
+
+impl Endpoint {
+    /// A log's name, or an address that names a log.
+    pub fn parse(text: &str) -> Result<Self> {
+        let end = if Address::claims(text) { Endpoint::There(text.parse()?) } else { Endpoint::Here(text.parse()?) };
+        match end.log() {
+            None => Err(invalid(format!("address '{end}' names a namespace, and no log"))),
+            Some(log) if LogName::is_internal(log) => Err(invalid(format!("log '{log}' belongs to the runtime"))),
+            Some(_) => Ok(end),
+        }
+    }
+
+    /// The log that it is, here or there.
+    pub fn log(&self) -> Option<&LogName> {
+        match self {
+            Endpoint::Here(log) => Some(log),
+            Endpoint::There(address) => address.log.as_ref(),
+        }
+    }
+}
+
+fn invalid(detail: impl Into<String>) -> Error {
+    Code::RelayInvalid.error(detail)
 }
 
 mod address_text {
@@ -182,7 +209,7 @@ pub struct Relay {
 
 impl Relay {
     /// The log of what was acknowledged.
-    pub(super) fn progress_log(&self) -> LogName {
+    pub fn progress_log(&self) -> LogName {
         log_name(&format!("_relay/{}", self.id))
     }
 
@@ -202,13 +229,15 @@ impl Relay {
 
 /// Everything that is noted of links.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct State {
+pub struct State {
     version: u32,
     /// The id of the newest relay.
     relays_made: u64,
     /// How many peers there ever were: a peer that comes back begins streams of its own.
     peers_made: u32,
+    /// Every peer.
     pub peers: Vec<Peer>,
+    /// Every relay.
     pub relays: Vec<Relay>,
 }
 
@@ -242,16 +271,19 @@ impl State {
         note(tx, &log_name(LOG), HISTORY, &payload)
     }
 
+    /// The peer of this name.
     pub fn peer_mut(&mut self, name: &str) -> Result<&mut Peer> {
         let found = self.peers.iter_mut().find(|peer| peer.name == name);
         found.ok_or_else(|| Code::PeerNotFound.error(format!("no peer '{}'", name.escape_debug())))
     }
 
+    /// The relay with this id.
     pub fn relay_mut(&mut self, id: u64) -> Result<&mut Relay> {
         let found = self.relays.iter_mut().find(|relay| relay.id == id);
         found.ok_or_else(|| Code::RelayNotFound.error(format!("no relay with id {id}")))
     }
 
+    /// The relay of this name.
     pub fn relay_named(&mut self, name: &str) -> Result<&mut Relay> {
         let found = self.relays.iter_mut().find(|relay| &*relay.name == name);
         found.ok_or_else(|| Code::RelayNotFound.error(format!("no relay '{}'", name.escape_debug())))
@@ -263,51 +295,14 @@ impl State {
         Course { generation: self.peers_made, ..Course::new() }
     }
 
+    /// The id of a relay that is being made.
     pub fn next_relay_id(&mut self) -> u64 {
         self.relays_made += 1;
         self.relays_made
     }
 }
 
-impl Links {
-    pub(super) fn state(&self) -> Result<State> {
-        State::load(&self.namespace)
-    }
-
-    /// Changes the note under the journal's lock; what `change` leaves as it was is not noted again.
-    pub(super) fn change<R>(
-        &self,
-        change: impl FnOnce(&mut State, &mut Transaction<'_>) -> Result<R>,
-    ) -> Result<(R, millrace_journal::Position)> {
-        let committed = self.namespace.journal().commit(|tx| {
-            let before = State::load(&self.namespace)?;
-            let mut state = before.clone();
-            let value = change(&mut state, tx)?;
-            if state != before {
-                state.save(tx)?;
-            }
-            Ok(value)
-        })?;
-        Ok((committed.value, committed.end))
-    }
-
-    /// Every peer.
-    pub fn peers(&self) -> Result<Vec<Peer>> {
-        Ok(self.state()?.peers)
-    }
-
-    /// Every relay.
-    pub fn relays(&self) -> Result<Vec<Relay>> {
-        Ok(self.state()?.relays)
-    }
-
-    /// Where the note of all links stands: it changes with every change of them.
-    pub fn version(&self) -> Result<u64> {
-        Ok(self.namespace.journal().catalog()?.log(LOG).map_or(0, millrace_journal::Log::latest))
-    }
-}
-
 /// An identity as it is shown.
-pub(super) fn shown(namespace: u64) -> String {
+pub fn shown(namespace: u64) -> String {
     NamespaceId::new(namespace).map_or_else(|| "none".into(), |id| id.to_string())
 }

@@ -3,7 +3,6 @@
 //! A [`FunctionSpec`] is what a user declares. A [`Definition`] is the same together with the deployed code; it stands as
 //! JSON in the function's DEFINE entry and is the only place a host learns about functions from.
 
-use millrace_runtime::Limits;
 use millrace_wire::{Code, Error, LogName, Name, Result};
 use serde::{Deserialize, Serialize};
 use std::{collections::BTreeMap, fmt, str::FromStr, time::Duration};
@@ -22,6 +21,12 @@ pub const BOUND_LOGS_MAX: usize = 1024;
 pub const PENDING_MAX: u64 = 10_000_000;
 /// Most output kept of one run.
 pub const OUTPUT_MAX_BYTES: u64 = 1 << 20;
+/// Longest run, unless a function says otherwise.
+pub const TIMEOUT_DEFAULT: Duration = Duration::from_secs(60);
+/// Most memory of a run in bytes, unless its function says otherwise.
+pub const MEMORY_DEFAULT_BYTES: u64 = 256 << 20;
+/// Most output kept of a run, unless its function says otherwise.
+pub const OUTPUT_DEFAULT_BYTES: u64 = 64 << 10;
 /// History of a dead-letter log that deployment creates.
 pub const DEAD_LETTER_HISTORY: u64 = 1000;
 
@@ -117,7 +122,6 @@ pub struct FunctionSpec {
 impl FunctionSpec {
     /// A function with this name and runtime, not bound to any log, and every limit at its default.
     pub fn new(name: Name, runtime: Runtime) -> Self {
-        let limits = Limits::default();
         // A name is at most 64 bytes of allowed characters, so the result is a log name.
         let dead_letter = format!("dead/{name}").parse().expect("a name makes a log's segment");
         Self {
@@ -130,9 +134,9 @@ impl FunctionSpec {
             concurrency: 1,
             ordered: true,
             monitor: None,
-            timeout: limits.timeout,
-            memory_max_bytes: limits.memory_max_bytes,
-            output_max_bytes: limits.output_max_bytes as u64,
+            timeout: TIMEOUT_DEFAULT,
+            memory_max_bytes: MEMORY_DEFAULT_BYTES,
+            output_max_bytes: OUTPUT_DEFAULT_BYTES,
             retries: 3,
             backoff: Duration::from_millis(100),
             dead_letter,
@@ -190,7 +194,7 @@ impl FunctionSpec {
     }
 
     /// The module and function that a Python handler names.
-    pub(crate) fn python_handler(&self) -> Option<(&str, &str)> {
+    pub fn python_handler(&self) -> Option<(&str, &str)> {
         let (module, function) = self.handler.split_once(':')?;
         let identifier = |text: &str| {
             !text.is_empty()
@@ -200,17 +204,8 @@ impl FunctionSpec {
         (module.split('.').all(identifier) && identifier(function)).then_some((module, function))
     }
 
-    pub(crate) fn limits(&self) -> Limits {
-        Limits {
-            timeout: self.timeout,
-            memory_max_bytes: self.memory_max_bytes,
-            output_max_bytes: usize::try_from(self.output_max_bytes).unwrap_or(usize::MAX),
-            ..Limits::default()
-        }
-    }
-
     /// Whether at most one run is in progress, in trigger order.
-    pub(crate) fn serial(&self) -> bool {
+    pub fn serial(&self) -> bool {
         self.ordered || self.monitor.is_some()
     }
 }
@@ -235,7 +230,7 @@ pub struct Definition {
 
 impl Definition {
     /// The definition that a DEFINE entry carries.
-    pub(crate) fn from_attributes(name: &str, attributes: &str) -> Result<Self> {
+    pub fn from_attributes(name: &str, attributes: &str) -> Result<Self> {
         let definition: Self = serde_json::from_str(attributes)
             .map_err(|e| Code::DefinitionDamaged.error(format!("function '{name}': {e}")))?;
         let hexadecimal = definition.code.len() == 64 && definition.code.bytes().all(|b| b.is_ascii_hexdigit());
@@ -249,7 +244,8 @@ impl Definition {
         Ok(definition)
     }
 
-    pub(crate) fn to_attributes(&self) -> String {
+    /// What its DEFINE entry carries.
+    pub fn to_attributes(&self) -> String {
         serde_json::to_string(self).expect("names, numbers and text always make JSON")
     }
 }

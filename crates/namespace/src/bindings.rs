@@ -10,14 +10,16 @@ use std::{
 
 /// A function that a record is to run, and how many of its runs may wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Bound {
+pub struct Bound {
+    /// Its id.
     pub function: u32,
+    /// The most of its runs that may wait before appends from outside are refused.
     pub pending_max: u64,
 }
 
 /// The definitions of one version of the catalog.
 #[derive(Default)]
-pub(crate) struct Bindings {
+pub struct Bindings {
     version: u64,
     functions: HashMap<u32, Result<Arc<Definition>>>,
     by_log: HashMap<u32, Vec<Bound>>,
@@ -67,7 +69,7 @@ impl Bindings {
 
 /// The bindings of the newest catalog seen; cheap to ask while the catalog stays the same.
 #[derive(Default)]
-pub(crate) struct BindingsCache(RwLock<Arc<Bindings>>);
+pub struct BindingsCache(RwLock<Arc<Bindings>>);
 
 impl BindingsCache {
     /// The bindings of `catalog`.

@@ -4,15 +4,12 @@ use crate::{
     admission::{self, Room, Stage},
     bindings::{Bindings, BindingsCache, Bound},
     definition::Definition,
-    door::{
-        access,
-        gate::{Gate, Held},
-        keys::Keys,
-        site::Site,
-    },
-    host,
+    gate::{Gate, Held, Site},
+    holder::{self, Holder},
+    keys::Keys,
     letters::Letters,
-    links::{Letter, Outgoing},
+    names,
+    outbox::{Letter, Outgoing},
     runs::Pending,
 };
 use millrace_journal::{
@@ -138,7 +135,7 @@ impl FunctionStat {
 }
 
 /// Where the journal is of the namespace that somebody means by a directory.
-pub(crate) fn journal_dir(dir: &Path) -> PathBuf {
+pub fn journal_dir(dir: &Path) -> PathBuf {
     let inner = dir.join(FOLDER);
     if !dir.join(MANIFEST).exists() && inner.join(MANIFEST).exists() { inner } else { dir.to_owned() }
 }
@@ -163,7 +160,7 @@ impl Namespace {
     }
 
     /// The one gate that holds what leaves.
-    pub(crate) fn gate(&self) -> &Arc<Gate> {
+    pub fn gate(&self) -> &Arc<Gate> {
         &self.inner.gate
     }
 
@@ -177,13 +174,18 @@ impl Namespace {
         self.journal().dir()
     }
 
+    /// The process that is this namespace's host, if it has one now.
+    pub fn host(&self) -> Result<Option<Holder>> {
+        holder::holder(self.dir())
+    }
+
     /// The definitions as of a transaction.
-    pub(crate) fn bindings_of(&self, tx: &mut Transaction<'_>) -> Arc<Bindings> {
+    pub fn bindings_of(&self, tx: &mut Transaction<'_>) -> Arc<Bindings> {
         self.inner.bindings.get(tx.catalog())
     }
 
     /// The definitions as of now.
-    pub(crate) fn bindings(&self) -> Result<Arc<Bindings>> {
+    pub fn bindings(&self) -> Result<Arc<Bindings>> {
         Ok(self.inner.bindings.get(&*self.journal().catalog()?))
     }
 
@@ -196,8 +198,8 @@ impl Namespace {
     }
 
     /// [`Namespace::append`], whose answer is still held at the gate.
-    pub(crate) fn append_held(&self, log: &str, payload: &[u8], options: AppendOptions<'_>) -> Result<Held<Receipt>> {
-        access::check_public(log)?;
+    pub fn append_held(&self, log: &str, payload: &[u8], options: AppendOptions<'_>) -> Result<Held<Receipt>> {
+        names::check_public(log)?;
         if options.key.is_some() {
             let held = self.append_many_held(&[(log, payload)], options)?;
             return Ok(held.map(|receipts| receipts[0]));
@@ -210,7 +212,7 @@ impl Namespace {
     }
 
     /// Appends records in one commit, all or none; the answer is still held at the gate.
-    pub(crate) fn append_many_held(
+    pub fn append_many_held(
         &self,
         records: &[(&str, &[u8])],
         options: AppendOptions<'_>,
@@ -291,7 +293,7 @@ impl Namespace {
     /// All of the records in one commit, or none.
     fn append_at_once(&self, records: &[(&str, &[u8])], options: AppendOptions<'_>) -> Result<Vec<Receipt>> {
         for (log, _) in records {
-            access::check_public(log)?;
+            names::check_public(log)?;
         }
         let enter = |key| self.inner.keys.enter(self.journal(), key, records, options.function);
         let mut keyed = options.key.map(enter).transpose()?;
@@ -318,12 +320,12 @@ impl Namespace {
     }
 
     /// Reads the idempotency keys, so that the first append that has one need not. What cannot be read is told to that one.
-    pub(crate) fn read_keys(&self) {
+    pub fn read_keys(&self) {
         drop(self.inner.keys.caught_up(self.journal()));
     }
 
     /// Tries again while there is no room and `patience` lasts.
-    pub(crate) fn with_patience<R>(&self, patience: Duration, mut attempt: impl FnMut() -> Result<R>) -> Result<R> {
+    pub fn with_patience<R>(&self, patience: Duration, mut attempt: impl FnMut() -> Result<R>) -> Result<R> {
         let (start, journal) = (Instant::now(), self.journal());
         loop {
             let seen = journal.tail();
@@ -338,7 +340,7 @@ impl Namespace {
     }
 
     /// Returns once everything before `end` is as durable as asked, by default as the namespace says.
-    pub(crate) fn settle(&self, site: Site, end: Position, durability: Option<Durability>) -> Result<()> {
+    pub fn settle(&self, site: Site, end: Position, durability: Option<Durability>) -> Result<()> {
         self.gate().hold(site, (), end, durability).wait()
     }
 
@@ -365,7 +367,7 @@ impl Namespace {
     }
 
     /// A record, 0 for the newest, still held at the gate.
-    pub(crate) fn get_held(&self, log: &str, seqno: u64, durability: Option<Durability>) -> Result<Held<Record>> {
+    pub fn get_held(&self, log: &str, seqno: u64, durability: Option<Durability>) -> Result<Held<Record>> {
         let log = self.log(log)?;
         let (record, position) = self.read(&log, if seqno == 0 { log.latest().max(1) } else { seqno })?;
         Ok(self.gate().hold(Site::Get, record, position, durability))
@@ -386,7 +388,7 @@ impl Namespace {
     }
 
     /// [`Namespace::range`] of a log that was looked up before, still held at the gate.
-    pub(crate) fn range_of_held(
+    pub fn range_of_held(
         &self,
         log: &Log,
         from: u64,
@@ -421,7 +423,7 @@ impl Namespace {
     }
 
     /// [`Namespace::latest`], still held at the gate.
-    pub(crate) fn latest_held(&self, log: &str, durability: Option<Durability>) -> Result<Held<u64>> {
+    pub fn latest_held(&self, log: &str, durability: Option<Durability>) -> Result<Held<u64>> {
         let log = self.log(log)?;
         let latest = log.latest();
         // That there is none says at least that there is such a log.
@@ -431,7 +433,7 @@ impl Namespace {
     }
 
     /// Where a tail from `from` on begins, still held at the gate.
-    pub(crate) fn cursor_held(&self, log: &Log, from: u64, durability: Option<Durability>) -> Result<Held<u64>> {
+    pub fn cursor_held(&self, log: &Log, from: u64, durability: Option<Durability>) -> Result<Held<u64>> {
         log.check_exists()?;
         let (earliest, latest, name) = (log.earliest(), log.latest(), log.name());
         let next = if from == 0 { latest + 1 } else { from };
@@ -459,8 +461,8 @@ impl Namespace {
     }
 
     /// [`Namespace::create_log`], still held at the gate.
-    pub(crate) fn create_log_held(&self, name: &LogName, history: u64) -> Result<Held<Log>> {
-        access::check_public(name)?;
+    pub fn create_log_held(&self, name: &LogName, history: u64) -> Result<Held<Log>> {
+        names::check_public(name)?;
         if self.journal().catalog()?.log(name).is_none() {
             self.journal().prepare_log(history)?; // While nobody waits for the lock.
         }
@@ -474,8 +476,8 @@ impl Namespace {
     }
 
     /// [`Namespace::remove_log`], still held at the gate.
-    pub(crate) fn remove_log_held(&self, name: &LogName) -> Result<Held<()>> {
-        access::check_public(name)?;
+    pub fn remove_log_held(&self, name: &LogName) -> Result<Held<()>> {
+        names::check_public(name)?;
         // Read before the lock is taken: reading the whole journal under it would hold everybody up.
         let mut pending = Pending::of(self.journal())?;
         let committed = self.journal().commit(|tx| {
@@ -492,7 +494,7 @@ impl Namespace {
 
     /// Drops the records of a log before `before`, whatever its history; at most all of them go.
     pub fn trim_log(&self, name: &LogName, before: u64) -> Result<()> {
-        access::check_public(name)?;
+        names::check_public(name)?;
         let committed = self.journal().commit(|tx| {
             let log = found(tx.catalog().log(name), name)?.clone();
             tx.trim(&log, before)
@@ -576,7 +578,7 @@ impl Namespace {
             };
             let left = timeout.saturating_sub(start.elapsed());
             if left.is_zero() {
-                let hint = if host::holder(self.dir())?.is_none() { "; no host is running" } else { "" };
+                let hint = if self.host()?.is_none() { "; no host is running" } else { "" };
                 let time_ms = timeout.as_millis();
                 return Err(Code::WaitTimeout
                     .error(format!("after {time_ms} ms, {pending} runs of function '{name}' are pending{hint}")));
@@ -651,7 +653,7 @@ fn lacks_room(error: &Error) -> bool {
 }
 
 /// The function that an append names.
-pub(crate) fn named(catalog: &Catalog, bindings: &Bindings, name: &str) -> Result<Bound> {
+pub fn named(catalog: &Catalog, bindings: &Bindings, name: &str) -> Result<Bound> {
     let function = catalog.function(name).ok_or_else(|| no_function(name))?;
     match bindings.definition(function.id()) {
         Some(definition) if !definition.removing => {
@@ -662,14 +664,15 @@ pub(crate) fn named(catalog: &Catalog, bindings: &Bindings, name: &str) -> Resul
 }
 
 /// The log a name was looked up for; a name that cannot be one says why.
-pub(crate) fn found<'a>(log: Option<&'a Log>, name: &str) -> Result<&'a Log> {
+pub fn found<'a>(log: Option<&'a Log>, name: &str) -> Result<&'a Log> {
     log.ok_or_else(|| match name.parse::<LogName>() {
         Ok(name) => Code::LogNotFound.error(format!("no log '{name}'")),
         Err(error) => error,
     })
 }
 
-pub(crate) fn no_function(name: &str) -> millrace_wire::Error {
+/// The refusal of a function that is not there; a name that cannot be one says why.
+pub fn no_function(name: &str) -> millrace_wire::Error {
     match name.parse::<Name>() {
         Ok(name) => Code::FunctionNotFound.error(format!("no function '{name}'")),
         Err(error) => error,

@@ -17,20 +17,24 @@ const FIXED_BYTES: usize = 11;
 
 /// A message as it stands in an outbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Message<'b> {
+pub struct Message<'b> {
+    /// Bytes of all messages up to and including this one.
     pub total: u64,
+    /// The log that it is for.
     pub log: &'b str,
+    /// The function there that is to run.
     pub function: Option<&'b str>,
+    /// Its bytes.
     pub data: &'b [u8],
 }
 
 /// Bytes that a message takes in an outbox.
-pub(super) fn bytes(log: &LogName, function: Option<&Name>, data: &[u8]) -> u64 {
+pub fn bytes(log: &LogName, function: Option<&Name>, data: &[u8]) -> u64 {
     (FIXED_BYTES + log.len() + function.map_or(0, |name| name.len()) + data.len()) as u64
 }
 
 /// Puts a message into `out`, which is cleared first.
-pub(super) fn encode(out: &mut Vec<u8>, total: u64, log: &LogName, function: Option<&Name>, data: &[u8]) {
+pub fn encode(out: &mut Vec<u8>, total: u64, log: &LogName, function: Option<&Name>, data: &[u8]) {
     out.clear();
     out.push(VERSION);
     out.extend_from_slice(&total.to_le_bytes());
@@ -43,7 +47,7 @@ pub(super) fn encode(out: &mut Vec<u8>, total: u64, log: &LogName, function: Opt
 }
 
 /// The message that these bytes are.
-pub(crate) fn decode(bytes: &[u8]) -> Result<Message<'_>> {
+pub fn decode(bytes: &[u8]) -> Result<Message<'_>> {
     fn part(bytes: &[u8]) -> Option<(&str, &[u8])> {
         let (length, rest) = bytes.split_first()?;
         let (text, rest) = rest.split_at_checked(usize::from(*length))?;
