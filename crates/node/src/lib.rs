@@ -18,7 +18,6 @@ mod dispatch;
 mod door;
 pub mod functions;
 mod host;
-pub mod links;
 mod status;
 pub mod upkeep;
 mod why;
@@ -37,6 +36,7 @@ pub use host::{Host, HostOptions};
 pub use millrace_journal::{
     CreateOptions, Durability, Journal, Log, LostRecords, OpenOptions, Position, Rebuilt, Recovery, Salvaged,
 };
+pub use millrace_links as links;
 pub use millrace_namespace::{
     AppendOptions, Attempt, BATCH_RECORDS_MAX, Death, Definition, Ending, FunctionSpec, FunctionStat, Gate, Held,
     Holder, Letters, LogStat, Namespace, NewRecord, Receipt, Record, RecordRef, Retried, RetriedAll, RunFilter,

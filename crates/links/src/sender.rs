@@ -15,9 +15,8 @@ use super::{
     outbox::Missing,
     state::{self, Aside, Course, Endpoint, OnGap, Peer, Relay, Stop},
 };
-use crate::Namespace;
-use crate::{gate::Site, outbox::log_of};
 use millrace_journal::{Journal, Log, Position};
+use millrace_namespace::{Namespace, gate::Site, outbox::log_of};
 use millrace_wire::{
     Address, Code, Error, EventId, Hlc, LogName, Result,
     protocol::{Deliver, Delivered, Item, Link, Linked, PathStep, Refused},
@@ -668,7 +667,7 @@ impl Links {
 
     /// Stops every stream that a namespace sends, which was another one until now: what those that it was made of have sent
     /// since is not known here.
-    pub(crate) fn stop_restored(journal: &Journal) -> Result<()> {
+    pub fn stop_restored(journal: &Journal) -> Result<()> {
         let links = Self::of(&Namespace::over(journal.clone()));
         let stop = Stop::of(&Code::LinkRestored.error("the namespace was restored from a copy"));
         let (_, end) = links.change(|state, _| {

@@ -4,9 +4,9 @@ use super::{
     LinkKey, Links, LiveLink, log_name,
     state::{Course, Endpoint, Peer, Relay, Stop},
 };
-use crate::outbox::{log_of, waiting};
 use jiff::Timestamp;
 use millrace_journal::Log;
+use millrace_namespace::outbox::{log_of, waiting};
 use millrace_wire::{Code, Error, Hlc, Result};
 use serde::{Serialize, Serializer};
 

@@ -10,7 +10,8 @@ const STEPS: usize = 150;
 fn append_both(side: &Side, n: u64) {
     let records = [(b"all".as_slice(), "all"), (b"".as_slice(), THERE)];
     let payload = n.to_string().into_bytes();
-    let records = records.map(|(_, log)| Ok(crate::NewRecord { log: log.into(), payload: payload.clone() }));
+    let records =
+        records.map(|(_, log)| Ok(millrace_namespace::NewRecord { log: log.into(), payload: payload.clone() }));
     side.namespace().append_many(records, AppendOptions::default(), |_| ()).unwrap();
 }
 
@@ -88,7 +89,8 @@ fn what_is_not_safe_here_is_never_seen_there() {
         for _ in 0..20 {
             // Appended and not waited for: a power failure may take it.
             n += 1;
-            let options = AppendOptions { durability: Some(crate::Durability::Memory), ..AppendOptions::default() };
+            let options =
+                AppendOptions { durability: Some(millrace_namespace::Durability::Memory), ..AppendOptions::default() };
             world.a.namespace().append("all", format!("{round}.{n}").as_bytes(), options).unwrap();
             if random.below(4) == 0 {
                 let _ = world.connect().unwrap();

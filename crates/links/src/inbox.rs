@@ -1,8 +1,8 @@
 //! What arrives: each delivery is committed together with the last number of it, so nothing is ever taken twice.
 
 use super::{Links, note, state::Relay, upstream};
-use crate::admission::{self, Room, Stage};
 use millrace_journal::{Log, Position, Transaction};
+use millrace_namespace::admission::{self, Room, Stage};
 use millrace_namespace::{found, named};
 use millrace_wire::{
     Code, Error, EventId, Hlc, LogName, NamespaceId, Result, SEGMENT_MAX_BYTES,
@@ -59,7 +59,7 @@ impl Links {
 }
 
 /// The log of a stream's numbers; an error if the name is none that a sender gives.
-pub(crate) fn log_of(link: &Link<'_>) -> Result<LogName> {
+pub fn log_of(link: &Link<'_>) -> Result<LogName> {
     let bad = || Code::NameInvalid.error(format!("'{}' is not the name of a stream", link.stream.escape_debug()));
     let source = NamespaceId::new(link.namespace).ok_or_else(bad)?;
     let parts = link.stream.split('/').count();

@@ -4,7 +4,7 @@ use super::{
     LinkKey, Links, LiveLink, Stop,
     state::{Course, State},
 };
-use crate::outbox::log_of;
+use millrace_namespace::outbox::log_of;
 use millrace_wire::{Code, Error, Result};
 use std::{
     collections::HashMap,

@@ -5,8 +5,8 @@
 //! be made, or, where two are made at once, a moment later when the news has gone round.
 
 use super::{Links, log_name, note};
-use crate::Namespace;
 use millrace_journal::Transaction;
+use millrace_namespace::Namespace;
 use millrace_wire::{Code, Result, protocol::PathStep};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;

@@ -5,14 +5,14 @@ use super::{
     message::{self, Message},
     state::{Aside, Peer, Stop},
 };
-use crate::{
+use base64::{Engine as _, prelude::BASE64_STANDARD};
+use millrace_journal::{Journal, Log};
+use millrace_namespace::{
     admission::{self, Room},
     definition::DEAD_LETTER_HISTORY,
     gate::Site,
     outbox::{OUTBOX_RECORDS_MAX, Waiting, log_of, waiting},
 };
-use base64::{Engine as _, prelude::BASE64_STANDARD};
-use millrace_journal::{Journal, Log};
 use millrace_wire::{Address, Code, EventId, LogName, Name, Result};
 use serde::Serialize;
 use std::time::Duration;

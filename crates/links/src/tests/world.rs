@@ -1,13 +1,11 @@
 //! Two namespaces on simulated disks, and a line between them that is cut at any moment.
 
-use crate::{
-    AppendOptions, Namespace,
-    links::{Batch, Inbound, LinkKey, Links, Sender, Verdict},
-};
+use crate::{Batch, Inbound, LinkKey, Links, Sender, Verdict};
 use millrace_journal::{
     CreateOptions, Durability, Journal, OpenOptions,
     medium::sim::{SimDisk, SimMedium},
 };
+use millrace_namespace::{AppendOptions, Namespace};
 use millrace_wire::{Code, Result, protocol::Delivered};
 use std::{collections::VecDeque, path::Path, sync::Arc, time::Duration};
 
@@ -135,7 +133,7 @@ impl World {
         let Some(mut sender) = self.a.links().sender(&self.key)? else { return Ok(false) };
         let hello = sender.hello()?;
         let (inbound, linked) = self.b.links().inbox().link(&hello.link())?;
-        self.b.namespace().settle(crate::Site::Deliver, linked.end, None)?;
+        self.b.namespace().settle(millrace_namespace::Site::Deliver, linked.end, None)?;
         sender.linked(&linked.value)?;
         (self.sender, self.inbound) = (Some(sender), Some(inbound));
         Ok(true)
@@ -157,7 +155,7 @@ impl World {
         if dies_before_it_is_safe {
             return Ok(true);
         }
-        self.b.namespace().settle(crate::Site::Deliver, accepted.end, None)?;
+        self.b.namespace().settle(millrace_namespace::Site::Deliver, accepted.end, None)?;
         self.to_a.push_back(accepted.value);
         Ok(true)
     }

@@ -6,7 +6,7 @@ use super::{
     state::{Course, Endpoint, OnGap, RELAYS_MAX, Relay},
     upstream,
 };
-use crate::{gate::Site, outbox::log_of};
+use millrace_namespace::{gate::Site, outbox::log_of};
 use millrace_wire::{Code, Error, Name, Result, SEGMENT_MAX_BYTES};
 use serde::Serialize;
 

@@ -10,14 +10,15 @@
 //! Outbox and relay are one mechanism. A record's number in a stream is its seqno in the log that the stream reads; the
 //! receiver commits the records of a delivery together with the last number of it, so whatever crashes, a stream goes on
 //! exactly where it stood. Nothing here knows a network: [`Sender`] says what to send next and takes up the answers,
-//! [`Inbox`] takes what arrives, and `gateway` carries it.
+//! [`Inbox`] takes what arrives, and `gateway` carries it. What an append puts into an outbox is committed by
+//! [`millrace_namespace::outbox`].
 //!
 //! All of it is kept in logs whose names begin with `_`, which only the runtime writes:
 //!
 //! | log | newest record says |
 //! |---|---|
-//! | `_links` | every peer and relay, and what stopped it ([`state`]) |
-//! | `_outbox/PEER` | a message that the peer has not acknowledged; acknowledged ones are trimmed ([`message`]) |
+//! | `_links` | every peer and relay, and what stopped it ([`millrace_namespace::outbox::state`]) |
+//! | `_outbox/PEER` | a message that the peer has not acknowledged; acknowledged ones are trimmed ([`millrace_namespace::outbox::message`]) |
 //! | `_relay/ID` | what the other side has acknowledged of a relay, now and then |
 //! | `_inbox/NAMESPACE/STREAM` | the last number that came, and the id it had at its source |
 //! | `_upstream` | by which logs the streams that come in have passed, so that circles are seen ([`upstream`]) |
@@ -32,7 +33,7 @@ mod sender;
 mod upstream;
 mod view;
 
-pub(crate) use inbox::log_of as inbox_of;
+pub use inbox::log_of as inbox_of;
 pub use inbox::{Accepted, INBOUND_MAX, Inbound, Inbox};
 pub use live::{LinksStatus, LiveLink};
 pub use news::{LinkChange, LinkNews, LinkWatch};
@@ -47,8 +48,8 @@ pub use millrace_namespace::outbox::{
     state::{Aside, Course, Endpoint, OnGap, PEERS_MAX, Peer, RELAYS_MAX, Relay, Stop},
 };
 
-use crate::Namespace;
 use millrace_journal::Transaction;
+use millrace_namespace::Namespace;
 use millrace_namespace::{
     names::{log_name, note},
     outbox::{
@@ -81,12 +82,12 @@ impl Links {
         Self { namespace: namespace.clone() }
     }
 
-    pub(super) fn state(&self) -> Result<State> {
+    fn state(&self) -> Result<State> {
         State::load(&self.namespace)
     }
 
     /// Changes the note under the journal's lock; what `change` leaves as it was is not noted again.
-    pub(super) fn change<R>(
+    fn change<R>(
         &self,
         change: impl FnOnce(&mut State, &mut Transaction<'_>) -> Result<R>,
     ) -> Result<(R, millrace_journal::Position)> {

@@ -6,7 +6,7 @@ mod lives;
 mod world;
 
 use super::*;
-use crate::{
+use millrace_namespace::{
     AppendOptions,
     outbox::{self, Letter, Outgoing},
 };
@@ -201,10 +201,11 @@ fn a_peer_that_was_forgotten_begins_anew() {
 }
 
 /// A namespace in memory, where hundreds of megabytes are no matter.
-fn roomy() -> (tempfile::TempDir, crate::Namespace) {
+fn roomy() -> (tempfile::TempDir, millrace_namespace::Namespace) {
     let dir = tempfile::tempdir().unwrap();
-    let options = crate::CreateOptions { durability: crate::Durability::Memory, ..Default::default() };
-    let namespace = crate::Namespace::create(dir.path(), &options).unwrap();
+    let options =
+        millrace_namespace::CreateOptions { durability: millrace_namespace::Durability::Memory, ..Default::default() };
+    let namespace = millrace_namespace::Namespace::create(dir.path(), &options).unwrap();
     (dir, namespace)
 }
 
@@ -218,7 +219,7 @@ fn a_full_outbox_leaves_room_for_runs_and_takes_again_what_was_acknowledged() {
         let committed = namespace.journal().commit(|tx| Outgoing::default().append(&namespace, tx, room, letter()));
         committed.map(drop).map_err(|error| error.code())
     };
-    use crate::admission::Room;
+    use millrace_namespace::admission::Room;
     let mut outside = 0;
     while stage(Room::Outside).is_ok() {
         outside += 1;
@@ -242,7 +243,7 @@ fn a_full_outbox_leaves_room_for_runs_and_takes_again_what_was_acknowledged() {
 /// More of them than its log remembers would push out those that were not sent.
 #[test]
 fn an_outbox_of_small_messages_is_full_before_its_log_forgets_any() {
-    use crate::admission::Room;
+    use millrace_namespace::admission::Room;
     let (_dir, namespace) = roomy();
     let to = THERE.parse().unwrap();
     let letter = || Letter { to: &to, function: None, data: b"x", cause: millrace_wire::EventId::NONE, ordinal: 0 };
