@@ -16,6 +16,7 @@
 mod engine;
 mod pool;
 mod publish;
+mod replay;
 mod stage;
 mod starter;
 mod state;
