@@ -235,6 +235,7 @@ fn a_shadow_counts_for_nothing_and_stands_in_the_chain() {
         assert_eq!(entry.shadow, entry.kind != Kind::Open);
         shadows += u64::from(entry.shadow);
     }
+    drop(scan);
     assert_eq!(shadows, 5);
     let report = journal.check(&mut |_, _| {}).unwrap();
     assert_eq!(report.fault_count, 0, "{:?}", report.faults);
