@@ -43,8 +43,8 @@ pub fn run(args: &DevArgs, global: &Global, out: &mut Out) -> Outcome {
     let namespace = Namespace::open(&dir)?;
     // The host comes first: if another one holds the namespace, nothing is changed under it.
     // Runs that are given up are told by the journal, with all others.
-    let (observer, troubles) = observe(false);
-    let serving = Serving::start(vec![(None, namespace.clone())], &args.listen, &observer)?;
+    let (observers, troubles) = observe(false);
+    let serving = Serving::start(vec![(None, namespace.clone())], &args.listen, &observers)?;
     let mut dev = Dev {
         live: Live::new(namespace.journal(), args.quiet),
         troubles,

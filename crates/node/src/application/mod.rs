@@ -23,8 +23,8 @@ pub use problem::{Problem, Problems};
 pub use settings::Settings;
 pub use watch::Fingerprint;
 
-use crate::definition::FunctionSpec;
 use millrace_journal::Durability;
+use millrace_namespace::definition::FunctionSpec;
 use millrace_wire::{Code, LogName, Result};
 use problem::{Collector, shown, suggestion};
 use section::{Section, Span, parse, quoted};

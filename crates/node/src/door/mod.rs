@@ -14,8 +14,7 @@ pub(crate) mod submit;
 pub(crate) mod watch;
 
 use crate::{
-    AppendOptions, Namespace, Receipt, Record,
-    gate::{Gate, Held, Site},
+    AppendOptions, Gate, Held, Namespace, Receipt, Record, Site,
     links::{Accepted, Inbound, Inbox, Links},
 };
 use access::{Principal, Right, check};
