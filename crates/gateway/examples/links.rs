@@ -2,7 +2,8 @@
 
 use millrace_gateway::{Hosted, Linker, Listen, Server, ServerOptions};
 use millrace_node::{
-    AppendOptions, CreateOptions, Durability, Namespace, NewRecord, Result, Served, links::RelayOptions,
+    AppendOptions, CreateOptions, Durability, Namespace, NewRecord, Result, Served,
+    links::{Links, RelayOptions},
 };
 use std::{
     sync::Arc,

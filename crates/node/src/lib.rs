@@ -13,7 +13,7 @@
 //! [`Namespace`] is what any process may do with a namespace; [`Host`] is the one process that runs its functions.
 //! Everything a host knows it learns from the journal, so it can die at any moment and another goes on.
 
-pub mod application;
+pub mod changes;
 mod door;
 mod host;
 pub mod upkeep;
@@ -21,13 +21,15 @@ mod why;
 
 pub use door::{
     Door, Served,
-    access::{Principal, Right, default_name, is_secret},
     blocked::{Blocked, Obstacle},
+    default_name,
     limits::{CLIENT_HISTORY_MAX, CLIENT_INDEX_MAX_BYTES, Limits},
     submit::{SUBMISSION_PATIENCE, Submitted},
     watch::Growth,
 };
 pub use host::{Host, HostOptions};
+pub use millrace_access::{Caller, is_secret};
+pub use millrace_application as application;
 pub use millrace_dispatch::{
     HostEvent, Observer,
     functions::{self, Change, Deployed},

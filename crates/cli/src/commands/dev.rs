@@ -16,7 +16,8 @@ use crate::{
 };
 use millrace_node::{
     Code, Namespace, Result,
-    application::{Action, Application, Fingerprint, Step},
+    application::{Application, Fingerprint},
+    changes::{Action, Changes, Step},
     functions,
 };
 use serde_json::json;
@@ -178,7 +179,7 @@ impl Dev {
         let reloading = before.is_some();
         super::up::each_step(out, |progress| {
             // After a save only what changed is news.
-            self.application.apply(&self.namespace, |step| {
+            Changes::of(&self.application).apply(&self.namespace, |step| {
                 if !reloading || step.action != Action::Unchanged {
                     progress(step);
                 }
