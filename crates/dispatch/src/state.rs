@@ -5,13 +5,13 @@ use super::{
     starter::Starter,
     streamed::Recorded,
 };
-use crate::{
+use crate::status::{FunctionState, LiveFunction, LiveRun, wall_ms};
+use millrace_journal::{Kind, Position, Scan};
+use millrace_namespace::{
     Namespace,
     bindings::Bindings,
     definition::{BACKOFF_MAX, Definition},
-    status::{FunctionState, LiveFunction, LiveRun, wall_ms},
 };
-use millrace_journal::{Kind, Position, Scan};
 use millrace_runtime::Executor;
 use millrace_wire::{Code, Error, EventId, Name, Result};
 use std::{
@@ -248,7 +248,7 @@ impl Pace {
     fn of(definition: &Definition) -> Self {
         // What a one-shot process does outside cannot be taken back, so it is never run ahead of a failure before it.
         // What a streamed run appends is out, and its function runs longest.
-        let alone = definition.spec.runtime == crate::Runtime::Oneshot || definition.spec.streamed;
+        let alone = definition.spec.runtime == millrace_namespace::Runtime::Oneshot || definition.spec.streamed;
         let most = if alone { 1 } else { BATCH_MAX };
         Self { batch: 1, slowest: Duration::ZERO, most }
     }

@@ -7,7 +7,9 @@ use super::{
     state::{State, is_transient},
     worker::{Batch, Fired},
 };
-use crate::{
+use base64::{Engine as _, prelude::BASE64_STANDARD};
+use millrace_journal::{Attempt, End, Run, Transaction};
+use millrace_namespace::{
     Namespace,
     admission::{self, Room, Stage as Admission},
     bindings::Bindings,
@@ -15,8 +17,6 @@ use crate::{
     outbox::{Letter, Outgoing},
     runs::Ending,
 };
-use base64::{Engine as _, prelude::BASE64_STANDARD};
-use millrace_journal::{Attempt, End, Run, Transaction};
 use millrace_wire::{Code, Error, EventId, Result};
 use serde::Serialize;
 use std::{

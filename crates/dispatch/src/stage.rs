@@ -60,7 +60,7 @@ fn address(to: &str) -> Result<Option<Address>> {
         return Ok(None);
     }
     let address: Address = to.parse()?;
-    crate::outbox::check_target(&address)?;
+    millrace_namespace::outbox::check_target(&address)?;
     Ok(Some(address))
 }
 

@@ -1,8 +1,10 @@
 //! Two dispatchers of one namespace, which the host's lock normally prevents: the journal alone must keep them apart.
 
 use super::*;
-use crate::{AppendOptions, CreateOptions, Durability, FunctionSpec, RunFilter, RunState, Runtime};
 use millrace_journal::{Attempt, Kind, Run, What};
+use millrace_namespace::{
+    AppendOptions, CreateOptions, Durability, FunctionSpec, RunFilter, RunState, Runtime, outbox::outbox_of,
+};
 
 const LONG: Duration = Duration::from_secs(120);
 
@@ -162,7 +164,7 @@ fn what_runs_wait_for_is_loaded_before_a_run_needs_it() {
 }
 
 /// The only run of a namespace, as its journal tells it.
-fn only_run(namespace: &Namespace) -> crate::RunView {
+fn only_run(namespace: &Namespace) -> millrace_namespace::RunView {
     namespace.runs(&RunFilter::default()).unwrap().remove(0)
 }
 
@@ -270,7 +272,7 @@ fn retention_goes_on_behind_a_run_that_waits_for_long() {
     shared.state().recover(&namespace).unwrap();
     shared.maintain().unwrap();
     assert!(journal.first() > first, "the journal grows for as long as the run waits");
-    let pending = crate::runs::Pending::of(journal).unwrap();
+    let pending = millrace_namespace::runs::Pending::of(journal).unwrap();
     assert_eq!(
         pending.of_function(function).map(|run| run.attempts).collect::<Vec<_>>(),
         [4],
@@ -408,9 +410,9 @@ fn damage_in_an_outbox_holds_up_who_sends_and_nobody_else() {
     });
     assert!(host.failure().is_none(), "{:?}", host.failure());
     // Mended, the run goes on by itself.
-    let links = crate::links::Links::of(&namespace);
-    let peer = links.peers().unwrap().remove(0).name;
-    links.reset_outbox(&peer, true).unwrap();
+    let peer = "mr://127.0.0.1:9/x/y".parse::<millrace_wire::Address>().unwrap().peer;
+    let outbox = namespace.log(&outbox_of(&peer)).unwrap();
+    namespace.journal().commit(|tx| tx.trim(&outbox, outbox.latest() + 1)).unwrap();
     namespace.wait_idle(LONG).unwrap();
     assert_eq!(dead(&namespace), 0);
     host.stop(LONG).unwrap();
@@ -648,7 +650,7 @@ fn code_that_was_changed_in_the_namespace_does_not_run_until_it_is_deployed_agai
     let stopped = || host.status().function("f").map(|live| live.state.clone());
     wait_until(
         "the function is not started",
-        || matches!(stopped(), Some(crate::FunctionState::Stopped { error, .. }) if error.contains("MR3003")),
+        || matches!(stopped(), Some(crate::status::FunctionState::Stopped { error, .. }) if error.contains("MR3003")),
     );
     assert_eq!(texts(&namespace).len(), 0);
     genuine();

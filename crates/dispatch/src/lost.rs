@@ -1,14 +1,14 @@
 //! Runs that damage took: they are counted as pending, and no TRIGGER of theirs is left. Each comes to an end, with a dead
 //! letter, so that nobody waits for it for ever.
 
-use crate::{
+use crate::DeadLetter;
+use millrace_journal::{Function, Journal, Kind, Position, Run, Transaction};
+use millrace_namespace::{
     Namespace,
     admission::{self, Room, Stage},
     definition::DEAD_LETTER_HISTORY,
-    dispatch::DeadLetter,
     runs::{Ending, Pending},
 };
-use millrace_journal::{Function, Journal, Kind, Position, Run, Transaction};
 use millrace_wire::{Code, Error, EventId, Name, Result};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
@@ -121,7 +121,7 @@ impl Trace {
 /// Ends every run that is counted and not there; `told` hears of each. `traces` is the journal that lost them.
 ///
 /// Whoever calls this is the only one: a host, or who makes a copy. Others may append meanwhile.
-pub(crate) fn settle(
+pub fn settle(
     namespace: &Namespace,
     damaged: &Journal,
     told: &mut dyn FnMut(&Name, &Error),
