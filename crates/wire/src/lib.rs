@@ -3,11 +3,13 @@
 //! This crate does no I/O and imports nothing of ours. Names are validated here and nowhere else.
 
 mod address;
+pub mod channel;
 mod durability;
 mod error;
 mod event;
 mod hlc;
 mod name;
+pub mod token;
 pub mod protocol;
 
 pub use address::{Address, DEFAULT_PORT, Peer, SCHEME};
