@@ -25,6 +25,7 @@ mod letters;
 pub mod links;
 mod namespace;
 mod runs;
+pub mod secrets;
 mod status;
 pub mod upkeep;
 mod why;

@@ -12,8 +12,6 @@
 
 mod handshake;
 mod records;
-#[cfg(test)]
-mod tests;
 
 pub use handshake::{Accepted, Connecting, First, Nonce, Offered, refusal};
 pub use records::{Channel, Opener, Sealer};

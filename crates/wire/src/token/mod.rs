@@ -16,8 +16,6 @@ mod chain;
 mod rights;
 mod rules;
 mod squash;
-#[cfg(test)]
-mod tests;
 
 pub use caller::{Action, Caller, Now, Peer, Principal, Purpose, Rates, check};
 pub use chain::{Binding, Chain, Key, Keys, Link, Part, Proof, Recovered, Signature, admit, inspect, recover};
