@@ -52,7 +52,9 @@ pub use letters::{Letters, Retried, RetriedAll};
 pub use millrace_journal::{
     CreateOptions, Durability, Journal, Log, LostRecords, OpenOptions, Position, Rebuilt, Recovery, Salvaged,
 };
-pub use millrace_wire::{Address, Code, Error, EventId, Hlc, LogName, Name, RETRY_AFTER_MS, Result};
+pub use millrace_wire::{
+    Address, Code, Error, EventId, Hlc, LogName, Name, NamespaceId, RETRY_AFTER_MS, Result, token,
+};
 pub use namespace::{
     AppendOptions, BATCH_RECORDS_MAX, FunctionStat, LogStat, Namespace, NewRecord, Receipt, Record, check_directory,
 };
