@@ -9,8 +9,8 @@ mod error;
 mod event;
 mod hlc;
 mod name;
-pub mod token;
 pub mod protocol;
+pub mod token;
 
 pub use address::{Address, DEFAULT_PORT, Peer, SCHEME};
 pub use durability::Durability;

@@ -59,9 +59,7 @@ impl TestKeys {
     }
 
     fn json(&self) -> Value {
-        let key = |(authority, generation, key): &(AuthorityId, u16, Key)| {
-            json!({ "authority": authority.to_string(), "generation": generation, "key": hex(key.bytes()) })
-        };
+        let key = |(authority, generation, key): &(AuthorityId, u16, Key)| json!({ "authority": authority.to_string(), "generation": generation, "key": hex(key.bytes()) });
         self.keys.iter().map(key).collect()
     }
 }
@@ -180,8 +178,13 @@ fn the_primitives_are_those_of_their_rfcs() {
                 let cipher = ChaCha20Poly1305::new_from_slice(&bytes(case, "key")).unwrap();
                 let nonce: [u8; 12] = bytes(case, "nonce").try_into().unwrap();
                 let mut text = bytes(case, "plain");
-                let tag = cipher.encrypt_inout_detached(&nonce.into(), &bytes(case, "aad"), (&mut text[..]).into()).unwrap();
-                assert_eq!((text, tag), (bytes(case, "sealed"), Tag::try_from(&*bytes(case, "tag")).unwrap()), "{case}");
+                let tag =
+                    cipher.encrypt_inout_detached(&nonce.into(), &bytes(case, "aad"), (&mut text[..]).into()).unwrap();
+                assert_eq!(
+                    (text, tag),
+                    (bytes(case, "sealed"), Tag::try_from(&*bytes(case, "tag")).unwrap()),
+                    "{case}"
+                );
                 seen[2] += 1;
             }
             other => panic!("unknown primitive {other}"),
@@ -199,7 +202,12 @@ fn tokens_come_back_from_bytes_and_text_and_are_admitted() {
     let keys = TestKeys::new();
     for named in tokens::all(&keys) {
         let token: Token = named.token.to_text().parse().unwrap();
-        assert_eq!((token.body(), &*token.to_bytes()), (named.token.body(), &*named.token.to_bytes()), "{}", named.name);
+        assert_eq!(
+            (token.body(), &*token.to_bytes()),
+            (named.token.body(), &*named.token.to_bytes()),
+            "{}",
+            named.name
+        );
         let admitted = token::admit(&keys, token.body(), Proof::Bearer(token.signature()), contexts::peer(Way::Unix));
         assert!(admitted.is_ok(), "{}", named.name);
         for binding in [Binding::Exporter([7; 32]), Binding::Challenge([8; 16])] {
@@ -229,7 +237,8 @@ fn no_byte_of_a_token_can_be_changed() {
                 let mut changed = bytes.to_vec();
                 changed[at] ^= 1 << bit;
                 let Ok(token) = Token::from_bytes(&changed) else { continue };
-                let admitted = token::admit(&keys, token.body(), Proof::Bearer(token.signature()), contexts::peer(Way::Unix));
+                let admitted =
+                    token::admit(&keys, token.body(), Proof::Bearer(token.signature()), contexts::peer(Way::Unix));
                 assert!(admitted.is_err(), "{name}: byte {at}, bit {bit}");
             }
         }

@@ -23,7 +23,18 @@ fn ids(shown: &Value) -> Vec<String> {
 fn a_capability_is_issued_narrowed_and_explained() {
     let place = Place::new();
     assert!(!place.namespace().join("secrets").exists(), "keys are made when they are needed");
-    let issued = place.run(["cap", "issue", "--read", "raw/", "--allow", "append,create=raw/", "--label", "edge", "--out", "edge.cap"]);
+    let issued = place.run([
+        "cap",
+        "issue",
+        "--read",
+        "raw/",
+        "--allow",
+        "append,create=raw/",
+        "--label",
+        "edge",
+        "--out",
+        "edge.cap",
+    ]);
     assert!(issued.ok().text().starts_with("wrote edge.cap: 1 block, "));
     let secrets = place.namespace().join("secrets");
     assert_eq!((mode(&secrets), mode(&secrets.join("authority"))), (0o700, 0o600));
@@ -41,7 +52,19 @@ fn a_capability_is_issued_narrowed_and_explained() {
     // Offline: a directory that has no namespace, and the capability from standard input.
     let far = Place::empty();
     let narrowed = far.feed(
-        ["cap", "attenuate", "-", "--append", "raw/kitchen", "--expires", "1h", "--subject", "alice", "--record-max", "1KiB"],
+        [
+            "cap",
+            "attenuate",
+            "-",
+            "--append",
+            "raw/kitchen",
+            "--expires",
+            "1h",
+            "--subject",
+            "alice",
+            "--record-max",
+            "1KiB",
+        ],
         text.as_bytes(),
     );
     let narrowed = narrowed.ok().text().to_owned();
@@ -74,9 +97,34 @@ fn every_rule_is_shown() {
     let place = Place::new();
     let key = "ab".repeat(32);
     let rules = [
-        "cap", "issue", "--allow", "run,observe=function:smooth", "--read", "namespace", "--expires", "30d", "--after", "1m", "--record-max",
-        "4KiB", "--way", "channel,tls", "--from", "10.0.0.0/8,::1", "--key", &key, "--rate", "10/50", "--source", "0000000000ff", "--subject",
-        "bob", "--label", "all of them", "--out", "all.cap",
+        "cap",
+        "issue",
+        "--allow",
+        "run,observe=function:smooth",
+        "--read",
+        "namespace",
+        "--expires",
+        "30d",
+        "--after",
+        "1m",
+        "--record-max",
+        "4KiB",
+        "--way",
+        "channel,tls",
+        "--from",
+        "10.0.0.0/8,::1",
+        "--key",
+        &key,
+        "--rate",
+        "10/50",
+        "--source",
+        "0000000000ff",
+        "--subject",
+        "bob",
+        "--label",
+        "all of them",
+        "--out",
+        "all.cap",
     ];
     place.run(rules).ok();
     let text = place.run(["cap", "show", "all.cap"]).ok();
@@ -110,9 +158,16 @@ fn revoking_ends_a_capability_and_what_was_derived_from_it() {
     let revoked = place.run(["--json", "cap", "revoke", "--file", "b.cap"]).ok().object();
     let id = ids(&shown(&place, "b.cap"))[1].clone();
     assert_eq!((&revoked["revoked"], &revoked["new"]), (&json!([id]), &json!(1)));
-    assert_eq!(revoked["kept_until"], shown(&place, "a.cap")["expires"], "as long as anything that has the block can live");
+    assert_eq!(
+        revoked["kept_until"],
+        shown(&place, "a.cap")["expires"],
+        "as long as anything that has the block can live"
+    );
     let valid = |file: &str| shown(&place, file)["valid_here"].clone();
-    assert_eq!((valid("a.cap"), valid("b.cap"), valid("c.cap"), valid("d.cap")), (json!(true), json!(false), json!(false), json!(false)));
+    assert_eq!(
+        (valid("a.cap"), valid("b.cap"), valid("c.cap"), valid("d.cap")),
+        (json!(true), json!(false), json!(false), json!(false))
+    );
     assert_eq!(shown(&place, "d.cap")["because"], format!("{id} was revoked"));
     assert_eq!(place.run(["--json", "cap", "revoke", &id]).ok().object()["new"], 1, "for ever instead of for an hour");
     assert_eq!(place.run(["--json", "cap", "revoke", &id]).ok().object()["new"], 0);
@@ -216,7 +271,12 @@ fn keys_are_not_used_when_somebody_else_may_have_them() {
     let (file, aside) = (secrets.join("authority"), place.path().join("aside"));
     let chmod = |path: &Path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
     let refused = |code: &str| {
-        for command in [&["cap", "issue", "--read", "a"][..], &["cap", "rotate"], &["cap", "show", "a.cap"], &["cap", "squash", "a.cap"]] {
+        for command in [
+            &["cap", "issue", "--read", "a"][..],
+            &["cap", "rotate"],
+            &["cap", "show", "a.cap"],
+            &["cap", "squash", "a.cap"],
+        ] {
             place.run(command).fails(code, 1);
         }
     };

@@ -71,9 +71,10 @@ impl Authority {
             drop(folder);
             return Self::ensure(dir);
         };
-        let next = authority.generation().checked_add(1).ok_or_else(|| {
-            Code::GenerationsFull.error("generation 65535 is the last one")
-        })?;
+        let next = authority
+            .generation()
+            .checked_add(1)
+            .ok_or_else(|| Code::GenerationsFull.error("generation 65535 is the last one"))?;
         if let Some(before) = revoke_before {
             if before > next {
                 let detail = format!("generations before {before}; the new one is {next}");

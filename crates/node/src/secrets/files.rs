@@ -51,7 +51,9 @@ fn check_file(path: &Path, stat: &Stat, uid: u32) -> Result<()> {
         return Err(Code::SecretNotRegular.error(format!("'{path}' is not a regular file")));
     }
     if stat.st_uid != uid {
-        return Err(Code::SecretOwner.error(format!("'{path}' belongs to user {}, and this is user {uid}", stat.st_uid)));
+        return Err(
+            Code::SecretOwner.error(format!("'{path}' belongs to user {}, and this is user {uid}", stat.st_uid))
+        );
     }
     if stat.st_nlink != 1 {
         return Err(Code::SecretLinked.error(format!("'{path}' has {} names", stat.st_nlink)));
@@ -214,7 +216,8 @@ mod tests {
         std_fs::create_dir(home.path(NAME)).unwrap();
         assert_eq!(home.refused(), Code::SecretNotRegular);
         std_fs::remove_dir(home.path(NAME)).unwrap();
-        rustix::fs::mknodat(rustix::fs::CWD, home.path(NAME), FileType::Fifo, Mode::from_raw_mode(FILE_MODE), 0).unwrap();
+        rustix::fs::mknodat(rustix::fs::CWD, home.path(NAME), FileType::Fifo, Mode::from_raw_mode(FILE_MODE), 0)
+            .unwrap();
         assert_eq!(home.refused(), Code::SecretNotRegular);
     }
 

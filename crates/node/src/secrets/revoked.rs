@@ -111,7 +111,9 @@ impl Namespace {
         // Two who revoke at once: the log is read and made room in by one at a time.
         let _folder = super::files::Folder::open(self.dir())?;
         let revoked = self.revoked()?;
-        let kept = |id: &TokenId| revoked.get(id).is_some_and(|before| before.is_none() || (until.is_some() && *before >= until));
+        let kept = |id: &TokenId| {
+            revoked.get(id).is_some_and(|before| before.is_none() || (until.is_some() && *before >= until))
+        };
         let mut new: Vec<TokenId> = ids.iter().filter(|id| !kept(id)).copied().collect();
         new.sort();
         new.dedup();
@@ -121,6 +123,8 @@ impl Namespace {
             return Err(Code::RevocationsFull.error(detail));
         }
         if new.is_empty() {
+            // Whoever revoked them may not have waited for the disk yet.
+            self.settle(Site::AppendBatch, self.journal().tail(), Some(Durability::Disk))?;
             return Ok(0);
         }
         make_room(self, &revoked, new.len() as u64)?;

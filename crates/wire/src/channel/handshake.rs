@@ -171,7 +171,9 @@ impl Accepted {
         let mut plain = Vec::new();
         match self.channel.opener.open(bytes, &mut plain)? {
             None => Ok(First::Incomplete(self)),
-            Some(used) => Ok(First::Open { caller: self.recovered.caller(keys, peer), channel: self.channel, plain, used }),
+            Some(used) => {
+                Ok(First::Open { caller: self.recovered.caller(keys, peer), channel: self.channel, plain, used })
+            }
         }
     }
 }

@@ -243,7 +243,6 @@ impl<'a> Layout<'a> {
         let count_at = body.len() - rest.len();
         Ok(Self { parts, count, after: take_blocks(&mut rest, 0)?, count_at })
     }
-
 }
 
 /// The rules of a block; the first of a chain has a grant and an id.

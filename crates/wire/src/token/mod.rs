@@ -220,7 +220,9 @@ fn block(rules: &Rules) -> Result<Vec<u8>> {
 fn within_limit(body: &[u8]) -> Result<()> {
     let bytes = body.len() + SIGNATURE_BYTES;
     if bytes > TOKEN_MAX_BYTES {
-        return Err(Code::CapabilityTooLong.error(format!("it would have {bytes} bytes; {TOKEN_MAX_BYTES} is the limit")));
+        return Err(
+            Code::CapabilityTooLong.error(format!("it would have {bytes} bytes; {TOKEN_MAX_BYTES} is the limit"))
+        );
     }
     Ok(())
 }

@@ -81,7 +81,8 @@ impl FromStr for Right {
     fn from_str(text: &str) -> Result<Self> {
         Self::ALL.into_iter().find(|right| right.name() == text).ok_or_else(|| {
             let known = Self::ALL.map(Right::name).join(", ");
-            Code::CapabilityRuleInvalid.error(format!("'{}' is not a right; the rights are {known}", text.escape_debug()))
+            Code::CapabilityRuleInvalid
+                .error(format!("'{}' is not a right; the rights are {known}", text.escape_debug()))
         })
     }
 }
@@ -296,7 +297,9 @@ mod tests {
     #[test]
     fn a_subtree_ends_at_whole_segments() {
         let raw = grant(Kind::Log, "raw", true);
-        for (name, covered) in [("raw", true), ("raw/kitchen", true), ("raw/a/b", true), ("rawness", false), ("ra", false)] {
+        for (name, covered) in
+            [("raw", true), ("raw/kitchen", true), ("raw/a/b", true), ("rawness", false), ("ra", false)]
+        {
             assert_eq!(raw.covers(Right::Read, Resource::log(name)), covered, "{name}");
         }
         assert!(!raw.covers(Right::Append, Resource::log("raw")));

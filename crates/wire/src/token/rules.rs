@@ -106,7 +106,9 @@ impl Net {
     /// Whether `address` is in the network. An IPv4 address is the same one when it is mapped into IPv6.
     pub fn contains(self, address: IpAddr) -> bool {
         match (self.address, address.to_canonical()) {
-            (IpAddr::V4(own), IpAddr::V4(address)) => same(u32::from(own).into(), u32::from(address).into(), self.bits + 96),
+            (IpAddr::V4(own), IpAddr::V4(address)) => {
+                same(u32::from(own).into(), u32::from(address).into(), self.bits + 96)
+            }
             (IpAddr::V6(own), IpAddr::V6(address)) => same(own.into(), address.into(), self.bits),
             _ => false,
         }

@@ -29,7 +29,12 @@ fn cases() -> Vec<Case> {
             limits: [64, 16384],
             plains: [vec![text("hello"), text("a"), vec![0; 300]], vec![text("welcome"), vec![0xff; 48], text("")]],
         },
-        Case { token: "chain 8", nonces: [[0; 16], [0xff; 16]], limits: [16384, 64], plains: [vec![vec![]], vec![vec![]]] },
+        Case {
+            token: "chain 8",
+            nonces: [[0; 16], [0xff; 16]],
+            limits: [16384, 64],
+            plains: [vec![vec![]], vec![vec![]]],
+        },
         Case {
             token: "merged and expiring",
             nonces: [*b"0123456789abcdef", *b"fedcba9876543210"],
@@ -123,7 +128,8 @@ fn run(all: &[Named], keys: &dyn Keys, case: &Case) -> Value {
 /// Bytes that a side receives after the handshake; it refuses the last record of each.
 fn broken(all: &[Named], keys: &dyn Keys, case: &Case) -> Value {
     let mut shaken = shake(all, keys, case);
-    let sent: Vec<Vec<u8>> = [&b"one"[..], b"two", b"three"].iter().map(|plain| seal(&mut shaken.client, plain)).collect();
+    let sent: Vec<Vec<u8>> =
+        [&b"one"[..], b"two", b"three"].iter().map(|plain| seal(&mut shaken.client, plain)).collect();
     let (mut host, ..) = first(shaken.host, keys, &sent[0]);
     let back = seal(&mut host, b"back");
     let flip = |at: usize| {
@@ -202,7 +208,8 @@ fn a_host_without_the_key_and_a_client_without_the_signature_are_found_out() {
     let connecting = Connecting::new(token, &case.nonces[0], 1024).unwrap();
     let false_token = {
         let chain = millrace_wire::token::inspect(token.body()).unwrap();
-        millrace_wire::token::Token::issue(&crate::public_key(9), crate::HOME, 1, &chain.parts[0].blocks[0].rules).unwrap()
+        millrace_wire::token::Token::issue(&crate::public_key(9), crate::HOME, 1, &chain.parts[0].blocks[0].rules)
+            .unwrap()
     };
     assert_eq!(false_token.body(), token.body());
     struct FalseKeys(millrace_wire::token::Key);
@@ -251,7 +258,8 @@ fn what_is_no_handshake_is_refused() {
     let connecting = Connecting::new(token, &[0; 16], 64).unwrap();
     assert_eq!(connecting.receive(&[0, 0]).err().map(|error| error.code()), Some(Code::ChannelRefused));
     let handshake = shake(&all, &keys, &cases()[0]);
-    for (at, bytes) in [(0, &b"MR/2"[..]), (4, &[18, 0]), (4, &[0xff, 0xff]), (6, &[2]), (7, &[63, 0]), (7, &[1, 0x40])] {
+    for (at, bytes) in [(0, &b"MR/2"[..]), (4, &[18, 0]), (4, &[0xff, 0xff]), (6, &[2]), (7, &[63, 0]), (7, &[1, 0x40])]
+    {
         let mut m1 = handshake.m1.clone();
         m1[at..at + bytes.len()].copy_from_slice(bytes);
         assert_eq!(Offered::read(&m1).err().map(|error| error.code()), Some(Code::ChannelBroken), "{at} {bytes:?}");

@@ -105,7 +105,14 @@ fn special() -> Vec<(&'static str, Context)> {
     ];
     for id in [1, 2, 3, 4, 5, 6, 7, 8, 99] {
         let ids: &'static [u8] = match id {
-            1 => &[1], 2 => &[2], 3 => &[3], 4 => &[4], 5 => &[5], 6 => &[6], 7 => &[7], 8 => &[8],
+            1 => &[1],
+            2 => &[2],
+            3 => &[3],
+            4 => &[4],
+            5 => &[5],
+            6 => &[6],
+            7 => &[7],
+            8 => &[8],
             _ => &[99],
         };
         all.push(("chain 8", revoked(ids)));
@@ -160,8 +167,21 @@ fn evaluate(all: &[tokens::Named], name: &str, context: &Context) -> Value {
 
 pub fn evaluations(all: &[tokens::Named]) -> Value {
     let names = [
-        "chain 1", "chain 5", "chain 8", "squashed 8", "every item", "namespace", "every log", "group", "way", "source", "once",
-        "once for a key", "merged 2", "merged 4", "merged and narrowed",
+        "chain 1",
+        "chain 5",
+        "chain 8",
+        "squashed 8",
+        "every item",
+        "namespace",
+        "every log",
+        "group",
+        "way",
+        "source",
+        "once",
+        "once for a key",
+        "merged 2",
+        "merged 4",
+        "merged and narrowed",
     ];
     let mut cases: Vec<Value> = Vec::new();
     for name in names {

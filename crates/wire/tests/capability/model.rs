@@ -39,7 +39,10 @@ const WAYS: [Way; 2] = [Way::Channel, Way::TlsProof];
 type Point = (usize, usize, usize, usize, usize, usize);
 
 fn universe() -> impl Iterator<Item = Point> {
-    let rest = || (0..TIMES.len()).flat_map(|t| (0..2).flat_map(move |a| (0..2).flat_map(move |l| (0..2).map(move |w| (t, a, l, w)))));
+    let rest = || {
+        (0..TIMES.len())
+            .flat_map(|t| (0..2).flat_map(move |a| (0..2).flat_map(move |l| (0..2).map(move |w| (t, a, l, w)))))
+    };
     (0..NAMES.len()).flat_map(move |n| (0..2).flat_map(move |r| rest().map(move |(t, a, l, w)| (n, r, t, a, l, w))))
 }
 
@@ -62,14 +65,19 @@ fn set_of(rules: &Rules) -> BTreeSet<Point> {
             && rules.not_after.is_none_or(|end| TIMES[t] <= end)
             && rules.not_before.is_none_or(|start| TIMES[t] >= start)
             && rules.record_max_bytes.is_none_or(|max| LENGTHS[l] <= max as usize)
-            && (rules.nets.is_empty() || rules.nets.iter().any(|net| net.to_string().split('.').next() == address.to_string().split('.').next()))
+            && (rules.nets.is_empty()
+                || rules
+                    .nets
+                    .iter()
+                    .any(|net| net.to_string().split('.').next() == address.to_string().split('.').next()))
             && rules.ways.is_none_or(|ways| ways.names().split(',').any(|name| name == WAYS[w].name()))
     };
     universe().filter(permits).collect()
 }
 
 fn permitted(keys: &TestKeys, token: &Token) -> BTreeSet<Point> {
-    let admitted = |peer: Peer| -> Caller { token::admit(keys, token.body(), Proof::Bearer(token.signature()), peer).unwrap() };
+    let admitted =
+        |peer: Peer| -> Caller { token::admit(keys, token.body(), Proof::Bearer(token.signature()), peer).unwrap() };
     let callers: Vec<Caller> = (0..4)
         .map(|at| admitted(Peer { way: WAYS[at / 2], address: Some(ADDRESSES[at % 2].parse().unwrap()), key: None }))
         .collect();
@@ -236,16 +244,18 @@ fn rates_are_counted_by_block_and_only_for_what_is_permitted() {
     let keys = TestKeys::new();
     let all = crate::tokens::all(&keys);
     let rated = &crate::tokens::find(&all, "rate").token;
-    let caller = |token: &Token| token::admit(&keys, token.body(), Proof::Bearer(token.signature()), contexts::peer(Way::Unix)).unwrap();
-    let (read, append) =
-        (Action::new(Right::Read, Resource::log("a")), Action::new(Right::Append, Resource::log("a")));
+    let caller = |token: &Token| {
+        token::admit(&keys, token.body(), Proof::Bearer(token.signature()), contexts::peer(Way::Unix)).unwrap()
+    };
+    let (read, append) = (Action::new(Right::Read, Resource::log("a")), Action::new(Right::Append, Resource::log("a")));
     let rates = Counted(Cell::new(1));
     let owner = caller(rated);
     assert_eq!(token::check(&owner, &append, Now::at(0), &rates).unwrap_err().code(), Code::CapabilityDenied);
     assert_eq!(token::check(&owner, &read, Now::at(0), &rates), Ok(()));
     assert_eq!(token::check(&owner, &read, Now::at(0), &rates).unwrap_err().code(), Code::CapabilityRate);
     // Tokens derived from the block share its bucket; a token without it, and one with another such block, do not.
-    let bucket = |token: &Token| token::recover(&keys, token.body()).unwrap().chain.blocks().find_map(|link| link.bucket);
+    let bucket =
+        |token: &Token| token::recover(&keys, token.body()).unwrap().chain.blocks().find_map(|link| link.bucket);
     let derived = rated.attenuate(&Rules { not_after: Some(1), ..Rules::default() }).unwrap();
     assert!(bucket(rated).is_some());
     assert_eq!(bucket(&derived), bucket(rated));
@@ -259,7 +269,8 @@ fn a_caller_learns_of_revocations() {
     let mut keys = TestKeys::new();
     let all = crate::tokens::all(&keys);
     let token = &crate::tokens::find(&all, "merged 2").token;
-    let mut caller = token::admit(&keys, token.body(), Proof::Bearer(token.signature()), contexts::peer(Way::Unix)).unwrap();
+    let mut caller =
+        token::admit(&keys, token.body(), Proof::Bearer(token.signature()), contexts::peer(Way::Unix)).unwrap();
     let orders = Action::new(Right::Append, Resource::log("orders/eu"));
     let raw = Action::new(Right::Append, Resource::log("raw/x"));
     let may = |caller: &Caller, action| token::check(caller, action, Now::at(1), &Unlimited).is_ok();

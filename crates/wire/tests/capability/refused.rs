@@ -111,7 +111,10 @@ fn all_malformed() -> Vec<(String, Vec<u8>)> {
     ] {
         add(name, second(&items));
     }
-    add("longer than 992 bytes", chain(&[&right[14..], &[&item(1, &[&b"\x01\x01\x00"[..], &[b'n'; 252]].concat())[..]; 4].concat()]));
+    add(
+        "longer than 992 bytes",
+        chain(&[&right[14..], &[&item(1, &[&b"\x01\x01\x00"[..], &[b'n'; 252]].concat())[..]; 4].concat()]),
+    );
     add("merged from one", merged(&[&right], &[]));
     add("merged from five", merged(&[&right[..]; 5], &[]));
     add("merged from none", merged(&[], &[]));
@@ -153,7 +156,11 @@ fn all_forged(all: &[Named]) -> Vec<(&'static str, Vec<u8>, Vec<TokenId>)> {
         ("a block appended without its signature", own(&[&chain2], &signature("chain 1")), vec![]),
         ("the last block twice", own(&[&head(3), first, block2, block2], &signature("chain 2")), vec![]),
         ("a later block first", own(&[&body("chain 5")], &signature("chain 4")), vec![]),
-        ("a block of another chain", own(&[&head(2), first, &body("way")[body("every log").len()..]], &signature("chain 2")), vec![]),
+        (
+            "a block of another chain",
+            own(&[&head(2), first, &body("way")[body("every log").len()..]], &signature("chain 2")),
+            vec![],
+        ),
         ("merged with the signature of a part", own(&[&body("merged 2")], &signature("group")), vec![]),
         ("a part of merged ones with their signature", own(&[&body("group")], &signature("merged 2")), vec![]),
         ("the signature of what it was squashed from", own(&[&body("squashed 8")], &signature("chain 8")), vec![]),
@@ -167,9 +174,7 @@ fn all_forged(all: &[Named]) -> Vec<(&'static str, Vec<u8>, Vec<TokenId>)> {
 }
 
 pub fn forged(all: &[Named]) -> Value {
-    let case = |(name, bytes, revoked): (&str, Vec<u8>, Vec<TokenId>)| {
-        json!({ "name": name, "token": hex(&bytes), "revoked": revoked.iter().map(TokenId::to_string).collect::<Vec<_>>() })
-    };
+    let case = |(name, bytes, revoked): (&str, Vec<u8>, Vec<TokenId>)| json!({ "name": name, "token": hex(&bytes), "revoked": revoked.iter().map(TokenId::to_string).collect::<Vec<_>>() });
     all_forged(all).into_iter().map(case).collect()
 }
 
@@ -186,7 +191,11 @@ pub fn check(keys: &TestKeys) {
         let error = token::inspect(&body).err().unwrap_or_else(|| panic!("{name} is accepted"));
         assert_eq!(error.code(), Code::CapabilityMalformed, "{name}");
         let bytes = [&body[..], &[0; 32]].concat();
-        assert_eq!(Token::from_bytes(&bytes).err().map(|error| error.code()), Some(Code::CapabilityMalformed), "{name}");
+        assert_eq!(
+            Token::from_bytes(&bytes).err().map(|error| error.code()),
+            Some(Code::CapabilityMalformed),
+            "{name}"
+        );
         assert_eq!(code_of(&body, keys, &[0; 32]), Some(Code::CapabilityRefused), "{name}");
     }
     let all = tokens::all(keys);
@@ -197,7 +206,15 @@ pub fn check(keys: &TestKeys) {
         assert_eq!(code_of(body, &keys, signature), Some(Code::CapabilityRefused), "{name}");
     }
     let right = find(&all, "chain 1").token.to_text();
-    for text in ["", "mr1_", "mr2_AAAA", &right[4..], &format!("{}=", *right), &format!("{} ", *right), &right.replace("mr1_", "MR1_")] {
+    for text in [
+        "",
+        "mr1_",
+        "mr2_AAAA",
+        &right[4..],
+        &format!("{}=", *right),
+        &format!("{} ", *right),
+        &right.replace("mr1_", "MR1_"),
+    ] {
         assert_eq!(text.parse::<Token>().unwrap_err().code(), Code::CapabilityMalformed, "{text}");
     }
     let huge = format!("mr1_{}", "A".repeat(100_000));

@@ -4,7 +4,8 @@ use crate::{GROUP, HOME, TestKeys, grant_rules, hex, net, rate, rights, rules_js
 use millrace_wire::{
     Code, NamespaceId,
     token::{
-        self, AuthorityId, Binding, Grant, Kind, LABEL_MAX_BYTES, Principal, Rules, SUBJECT_MAX_BYTES, Token, TokenId, Way,
+        self, AuthorityId, Binding, Grant, Kind, LABEL_MAX_BYTES, Principal, Rules, SUBJECT_MAX_BYTES, Token, TokenId,
+        Way,
     },
 };
 use serde_json::{Value, json};
@@ -73,7 +74,8 @@ fn make(keys: &TestKeys, all: &[Named], made: &Made) -> token::Token {
         Made::Squash(name) => {
             let chain = token::inspect(of(name).body()).unwrap();
             let (authority, generation) = (chain.parts[0].authority, chain.parts[0].generation);
-            Token::issue(keys.of(authority, generation), authority, generation, &token::squash(&chain).unwrap()).unwrap()
+            Token::issue(keys.of(authority, generation), authority, generation, &token::squash(&chain).unwrap())
+                .unwrap()
         }
     }
 }
@@ -86,18 +88,32 @@ pub fn all(keys: &TestKeys) -> Vec<Named> {
     };
     let id = |id: u8| Rules { ids: vec![TokenId([id; 8])], ..Rules::default() };
     // A chain of one to eight blocks, each narrower than the one before.
-    add("chain 1", Made::Issue(HOME, 1, grant_rules(1, &[("read,append,observe", "log:raw/"), ("run", "function:smooth")])));
+    add(
+        "chain 1",
+        Made::Issue(HOME, 1, grant_rules(1, &[("read,append,observe", "log:raw/"), ("run", "function:smooth")])),
+    );
     add("chain 2", Made::Attenuate("chain 1", Rules { not_after: Some(1_900_000_000), ..id(2) }));
     add("chain 3", Made::Attenuate("chain 2", Rules { subject: Some(b"alice"[..].into()), ..id(3) }));
     add("chain 4", Made::Attenuate("chain 3", Rules { nets: vec![net("10.0.0.0/8")], ..id(4) }));
     add("chain 5", Made::Attenuate("chain 4", grant_rules(5, &[("read,append", "log:raw/kitchen/")])));
     add("chain 6", Made::Attenuate("chain 5", Rules { record_max_bytes: Some(100), ..id(6) }));
     add("chain 7", Made::Attenuate("chain 6", Rules { not_before: Some(1_800_000_000), ..id(7) }));
-    add("chain 8", Made::Attenuate("chain 7", grant_rules(8, &[("append", "log:")].map(|(r, _)| (r, "log:raw/kitchen")))));
+    add(
+        "chain 8",
+        Made::Attenuate("chain 7", grant_rules(8, &[("append", "log:")].map(|(r, _)| (r, "log:raw/kitchen")))),
+    );
     add("every item", Made::Issue(HOME, 2, everything()));
-    add("namespace", Made::Issue(HOME, 1, grant_rules(10, &[(
-        "read,append,create,delete,bind,run,call,observe,repair,link,admin,grant", "namespace",
-    )])));
+    add(
+        "namespace",
+        Made::Issue(
+            HOME,
+            1,
+            grant_rules(
+                10,
+                &[("read,append,create,delete,bind,run,call,observe,repair,link,admin,grant", "namespace")],
+            ),
+        ),
+    );
     add("empty block", Made::Attenuate("namespace", Rules::default()));
     add("every log", Made::Issue(HOME, 2, grant_rules(11, &[("read", "log:/")])));
     add("group", Made::Issue(GROUP, 1, grant_rules(12, &[("append", "log:orders/eu"), ("call", "object:cart/")])));
@@ -105,22 +121,38 @@ pub fn all(keys: &TestKeys) -> Vec<Named> {
     add("key", Made::Attenuate("every log", Rules { keys: vec![[0x33; 32]], ..id(14) }));
     add("source", Made::Attenuate("group", Rules { sources: vec![NamespaceId::new(FARM).unwrap()], ..id(15) }));
     add("once", Made::Attenuate("group", Rules { once: true, ..id(16) }));
-    add("once for a key", Made::Attenuate("once", Rules { keys: vec![[0x44; 32]], not_after: Some(1_750_000_000), ..id(17) }));
+    add(
+        "once for a key",
+        Made::Attenuate("once", Rules { keys: vec![[0x44; 32]], not_after: Some(1_750_000_000), ..id(17) }),
+    );
     add("rate", Made::Attenuate("every log", Rules { rate: rate(10, 20), ..id(18) }));
     add("second subject", Made::Attenuate("chain 3", Rules { subject: Some(b"mallory"[..].into()), ..id(19) }));
-    add("longest texts", Made::Attenuate("chain 1", Rules {
-        subject: Some([b's'; SUBJECT_MAX_BYTES].into()),
-        label: Some([b'l'; LABEL_MAX_BYTES].into()),
-        ..id(20)
-    }));
-    add("longest name", Made::Issue(HOME, 1, Rules {
-        grants: vec![Grant { name: [b'n'; 252].into(), ..grant("read", "store:x") }],
-        ..id(21)
-    }));
+    add(
+        "longest texts",
+        Made::Attenuate(
+            "chain 1",
+            Rules {
+                subject: Some([b's'; SUBJECT_MAX_BYTES].into()),
+                label: Some([b'l'; LABEL_MAX_BYTES].into()),
+                ..id(20)
+            },
+        ),
+    );
+    add(
+        "longest name",
+        Made::Issue(
+            HOME,
+            1,
+            Rules { grants: vec![Grant { name: [b'n'; 252].into(), ..grant("read", "store:x") }], ..id(21) },
+        ),
+    );
     add("merged 2", Made::Merge(vec!["chain 2", "group"]));
     add("merged 4", Made::Merge(vec!["every log", "chain 5", "group", "source"]));
     add("merged and narrowed", Made::Attenuate("merged 2", grant_rules(22, &[("append", "log:/")])));
-    add("merged and expiring", Made::Attenuate("merged and narrowed", Rules { not_after: Some(1_850_000_000), ..id(23) }));
+    add(
+        "merged and expiring",
+        Made::Attenuate("merged and narrowed", Rules { not_after: Some(1_850_000_000), ..id(23) }),
+    );
     for (name, of) in [
         ("squashed 1", "chain 1"),
         ("squashed 3", "chain 3"),

@@ -7,13 +7,14 @@ use crate::{
 };
 use hmac::{Hmac, KeyInit, Mac};
 use millrace_wire::token::{
-    Action, AuthorityId, Binding, Caller, Grant, Key, Keys, Kind, Now, Peer, Proof, Purpose, Rate, Rates, Resource, Right, Rules,
-    Token, TokenId, Way, admit, check, recover,
+    Action, AuthorityId, Binding, Caller, Grant, Key, Keys, Kind, Now, Peer, Proof, Purpose, Rate, Rates, Resource,
+    Right, Rules, Token, TokenId, Way, admit, check, recover,
 };
 use ring::{
     rand::SystemRandom,
     signature::{
-        ECDSA_P256_SHA256_FIXED, ECDSA_P256_SHA256_FIXED_SIGNING, ED25519, EcdsaKeyPair, Ed25519KeyPair, KeyPair, UnparsedPublicKey,
+        ECDSA_P256_SHA256_FIXED, ECDSA_P256_SHA256_FIXED_SIGNING, ED25519, EcdsaKeyPair, Ed25519KeyPair, KeyPair,
+        UnparsedPublicKey,
     },
 };
 use sha2::Sha256;

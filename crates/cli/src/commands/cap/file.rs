@@ -50,7 +50,8 @@ pub fn write(token: &Token, to: Option<&Path>, out: &mut Out) -> Outcome {
     if out.json() {
         let text = to.is_none().then(|| token.to_text().to_string());
         let expires = shown::expires(&chain).map(shown::moment);
-        let object = json!({ "capability": text, "file": to, "id": last, "expires": expires, "bytes": token.to_bytes().len() });
+        let object =
+            json!({ "capability": text, "file": to, "id": last, "expires": expires, "bytes": token.to_bytes().len() });
         return Ok(out.object(&object)?);
     }
     match to {

@@ -137,7 +137,8 @@ fn rotate(args: &RotateArgs, global: &Global, out: &mut Out) -> Outcome {
     let authority = Authority::rotate(namespace.dir(), before)?;
     let live: Vec<u16> = authority.generations().collect();
     if out.json() {
-        let object = json!({ "authority": authority.id().to_string(), "generation": authority.generation(), "live": live });
+        let object =
+            json!({ "authority": authority.id().to_string(), "generation": authority.generation(), "live": live });
         return Ok(out.object(&object)?);
     }
     let shown: Vec<String> = live.iter().map(u16::to_string).collect();

@@ -55,7 +55,9 @@ fn invalid(detail: String) -> millrace_node::Error {
 
 fn from_now(time: Duration) -> Result<u32> {
     let seconds = u32::try_from(time.as_secs()).ok().and_then(|seconds| now_s().checked_add(seconds));
-    seconds.ok_or_else(|| invalid("times end in the year 2106; leave the option out for a capability that does not expire".into()))
+    seconds.ok_or_else(|| {
+        invalid("times end in the year 2106; leave the option out for a capability that does not expire".into())
+    })
 }
 
 /// Rights on one resource, which is written `NAME`, `KIND:NAME` or `namespace`, with a `/` behind it for a subtree.
@@ -66,7 +68,8 @@ fn grant(rights: Rights, on: &str) -> Result<Grant> {
     let (kind, path) = match on.split_once(':') {
         None => (Kind::Log, on),
         Some((kind, path)) => {
-            let known = Kind::ALL.into_iter().filter(|kind| *kind != Kind::Namespace).find(|known| known.name() == kind);
+            let known =
+                Kind::ALL.into_iter().filter(|kind| *kind != Kind::Namespace).find(|known| known.name() == kind);
             let unknown = || invalid(format!("'{}' is not a kind of resource", kind.escape_debug()));
             (known.ok_or_else(unknown)?, path)
         }
@@ -90,9 +93,8 @@ fn grant(rights: Rights, on: &str) -> Result<Grant> {
 fn unite(grants: Vec<Grant>) -> Vec<Grant> {
     let mut united: Vec<Grant> = Vec::new();
     for grant in grants {
-        let same = |known: &&mut Grant| {
-            (known.kind, &known.name, known.subtree) == (grant.kind, &grant.name, grant.subtree)
-        };
+        let same =
+            |known: &&mut Grant| (known.kind, &known.name, known.subtree) == (grant.kind, &grant.name, grant.subtree);
         match united.iter_mut().find(same) {
             Some(known) => known.rights = known.rights.or(grant.rights),
             None => united.push(grant),
@@ -144,7 +146,18 @@ mod tests {
         ] {
             assert_eq!(grant(read(), text).unwrap().to_string(), shown, "{text}");
         }
-        for text in ["", "raw//", "../x", "_links", "_inbox/", "namespace:", "namespace:x", "topic:x", "function:a/b", "object:"] {
+        for text in [
+            "",
+            "raw//",
+            "../x",
+            "_links",
+            "_inbox/",
+            "namespace:",
+            "namespace:x",
+            "topic:x",
+            "function:a/b",
+            "object:",
+        ] {
             assert_eq!(grant(read(), text).unwrap_err().code().exit_code(), 2, "{text}");
         }
     }

@@ -46,7 +46,9 @@ fn standing(token: &Token, chain: &Chain, global: &Global) -> Result<Standing, c
     let namespace = match place::open(global) {
         Ok(namespace) => namespace,
         // It is looked at somewhere else; a namespace that was named and cannot be opened is another matter.
-        Err(error) if global.namespace.is_none() && error.code() == Code::NotANamespace => return Ok(Standing::Unknown),
+        Err(error) if global.namespace.is_none() && error.code() == Code::NotANamespace => {
+            return Ok(Standing::Unknown);
+        }
         Err(error) => return Err(error.into()),
     };
     let Some(keys) = namespace.capability_keys()? else { return Ok(Standing::Unknown) };
@@ -106,7 +108,9 @@ pub fn run(token: &Token, global: &Global, out: &mut Out) -> Outcome {
     out.table(&table)?;
     out.line("")?;
     if many {
-        return Ok(out.line("An action is permitted if all blocks of one part (1, 2, …) permit it, and all blocks 'all'.")?);
+        return Ok(
+            out.line("An action is permitted if all blocks of one part (1, 2, …) permit it, and all blocks 'all'.")?
+        );
     }
     out.line("An action is permitted if every block permits it.")?;
     match token::squash(&chain) {
