@@ -59,7 +59,10 @@ impl TestKeys {
     }
 
     fn json(&self) -> Value {
-        let key = |(authority, generation, key): &(AuthorityId, u16, Key)| json!({ "authority": authority.to_string(), "generation": generation, "key": hex(key.bytes()) });
+        let key = |(authority, generation, key): &(AuthorityId, u16, Key)| {
+            let (authority, key) = (authority.to_string(), hex(key.bytes()));
+            json!({ "authority": authority, "generation": generation, "key": key })
+        };
         self.keys.iter().map(key).collect()
     }
 }

@@ -174,7 +174,10 @@ fn all_forged(all: &[Named]) -> Vec<(&'static str, Vec<u8>, Vec<TokenId>)> {
 }
 
 pub fn forged(all: &[Named]) -> Value {
-    let case = |(name, bytes, revoked): (&str, Vec<u8>, Vec<TokenId>)| json!({ "name": name, "token": hex(&bytes), "revoked": revoked.iter().map(TokenId::to_string).collect::<Vec<_>>() });
+    let case = |(name, bytes, revoked): (&str, Vec<u8>, Vec<TokenId>)| {
+        let revoked: Vec<String> = revoked.iter().map(TokenId::to_string).collect();
+        json!({ "name": name, "token": hex(&bytes), "revoked": revoked })
+    };
     all_forged(all).into_iter().map(case).collect()
 }
 

@@ -13,7 +13,7 @@ use millrace_node::{
     Code,
     application::units,
     secrets::now_s,
-    token::{self, Chain, Link, Principal, Rules, Token},
+    token::{self, Chain, Keys, Link, Principal, Rules, Token},
 };
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -60,9 +60,8 @@ fn standing(token: &Token, chain: &Chain, global: &Global) -> Result<Standing, c
     if let Some(part) = chain.parts.iter().find(|part| !authority.generations().any(|live| live == part.generation)) {
         return Ok(Standing::Invalid(format!("generation {} of its keys was retired", part.generation)));
     }
-    let revoked = namespace.revoked()?;
     let ids = chain.blocks().flat_map(|link| &link.rules.ids);
-    let ended: Vec<String> = ids.filter(|id| revoked.contains_key(id)).map(|id| id.to_string()).collect();
+    let ended: Vec<String> = ids.filter(|id| keys.is_revoked(**id)).map(|id| id.to_string()).collect();
     match verified(token, &keys) {
         Err(_) if ended.is_empty() => Ok(Standing::Invalid("its signature is wrong".into())),
         Err(_) => Ok(Standing::Invalid(format!("{} was revoked", ended.join(", ")))),
