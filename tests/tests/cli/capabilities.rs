@@ -84,7 +84,7 @@ fn a_capability_is_issued_narrowed_and_explained() {
         "read,append,create on log raw and everything below it",
         "append on log raw/kitchen",
         "at most 1 KiB",
-        "(in 59m ",
+        "Z (in ",
         "An action is permitted if every block permits it.",
         "Together they grant:\n  append on log raw/kitchen\n",
     ] {

@@ -106,7 +106,8 @@ impl Namespace {
         read(self, now_s())
     }
 
-    /// Revokes capabilities by the ids of their blocks; `until` is when they would have expired. Returns how many are new.
+    /// Revokes capabilities by the ids of their blocks; `until` is when they would have expired. Returns how many were not revoked for as
+    /// long before.
     pub fn revoke(&self, ids: &[TokenId], until: Option<u32>) -> Result<usize> {
         // Two who revoke at once: the log is read and made room in by one at a time.
         let _folder = super::files::Folder::open(self.dir())?;
@@ -130,7 +131,7 @@ impl Namespace {
         make_room(self, &revoked, new.len() as u64)?;
         let rows: Vec<Row> = new.iter().map(|id| Row { id: id.to_string(), until }).collect();
         rows.chunks(BATCH).try_for_each(|rows| append(self, rows))?;
-        Ok(count)
+        Ok(rows.len())
     }
 
     /// The keys and revocations that capabilities are verified with, as of now; `None` if the namespace never issued one.
