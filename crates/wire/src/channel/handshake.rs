@@ -165,7 +165,7 @@ impl Accepted {
         &self.m2
     }
 
-    /// Takes what the client sent behind M1: `None` until its first record is there. Then the client has the signature; the
+    /// Takes what the client sent behind M1: incomplete until its first record is there. Then the client has the signature; the
     /// record's bytes are the first of the stream.
     pub fn receive(mut self, keys: &dyn Keys, peer: Peer, bytes: &[u8]) -> Result<First> {
         let mut plain = Vec::new();
@@ -179,7 +179,6 @@ impl Accepted {
 }
 
 /// What came of the bytes behind M1.
-#[expect(clippy::large_enum_variant, reason = "one for each connection, and moved twice")]
 pub enum First {
     /// The first record is not there as a whole.
     Incomplete(Accepted),
