@@ -56,7 +56,9 @@ fn runs(f: &Fixture) -> Vec<EventId> {
 #[test]
 fn a_plain_run_takes_80_bytes_for_each_of_its_entries_and_says_what_ran() {
     let f = Fixture::new();
-    ["in", "out"].map(|name| f.log(name));
+    for name in ["in", "out"] {
+        f.log(name);
+    }
     let body = |text: &str| format!("ctx.get('in', record.seqno)\nctx.append('out', '{text}')\nctx.append('out', 'more')");
     f.python("f", &["in"], &body("one"), |_| {});
     let host = f.host();
