@@ -21,6 +21,7 @@ pub mod functions;
 pub mod lost;
 mod pool;
 mod publish;
+mod replay;
 mod stage;
 mod starter;
 mod state;

@@ -383,7 +383,7 @@ class Context:
         return int.from_bytes(answer, "little")
 
     def now(self) -> float:
-        """Seconds since 1970."""
+        """Seconds since 1970: when the attempt began, or now in a streamed run."""
         return int.from_bytes(self._open().ask(self, _HEAD.pack(0, _NOW, 0, 0, 0)), "little") / 1e9
 
     def random(self, n: int) -> bytes:

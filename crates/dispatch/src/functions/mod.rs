@@ -249,7 +249,7 @@ fn give_up_some(namespace: &Namespace, tx: &mut Transaction<'_>, name: &Name, pe
             let admission = admission::Stage { cause, ordinal: 0, room: Room::DeadLetter, named: None, ending };
             admission::append(tx, &bindings, letters, &letter, admission)?;
         }
-        tx.done(function.id(), run.id, &Ending::dead(&error, &[]).to_bytes())?;
+        tx.done(function.id(), run.run(), &Ending::dead(&error, &[]).to_end())?;
         given_up += 1;
     }
     Ok(given_up)

@@ -1,6 +1,7 @@
 //! Two dispatchers of one namespace, which the host's lock normally prevents: the journal alone must keep them apart.
 
 use super::*;
+use millrace_journal::{Attempt, Kind, Run, What};
 use millrace_namespace::{
     AppendOptions, CreateOptions, Durability, FunctionSpec, RunFilter, RunState, Runtime, outbox::outbox_of,
 };
@@ -256,13 +257,13 @@ fn retention_goes_on_behind_a_run_that_waits_for_long() {
     let namespace = small_namespace(dir.path(), &[("in", 10), ("out", 10)]);
     deploy(&namespace, "ctx.append('out', str(ctx.attempt))", |spec| spec.retries = 5);
     namespace.append("in", b"record", AppendOptions::default()).unwrap();
-    let (journal, run) = (namespace.journal(), only_run(&namespace).id);
+    let (journal, run) = (namespace.journal(), Run { id: only_run(&namespace).id, number: 1 });
     let function = journal.catalog().unwrap().function("f").unwrap().id();
     // Two attempts failed, one was cut short, and the fourth is put off again and again.
     while journal.tail().get() < 4 << 20 {
         let put_off = |tx: &mut millrace_journal::Transaction<'_>| {
-            tx.fired(function, run, 4, 1)?;
-            tx.waits(function, run, 3, 1)
+            tx.fired(function, run, &Attempt { attempt: 4, interrupted: 1, ..Attempt::default() })?;
+            tx.fired(function, run, &Attempt { attempt: 3, interrupted: 1, waits: true, ..Attempt::default() })
         };
         journal.commit(put_off).unwrap();
     }
@@ -618,13 +619,14 @@ fn a_run_reads_short_logs_as_of_its_snapshot_and_what_it_misses_is_journaled() {
     let (journal, mut reads) = (namespace.journal(), Vec::new());
     let mut scan = journal.scan(millrace_journal::Position::default());
     while let Some(entry) = scan.next().unwrap() {
-        if entry.kind == millrace_journal::Kind::Read {
-            reads.push((entry.seqno, entry.payload.clone()));
+        if entry.kind == Kind::Read {
+            reads.push(entry.reads().map(|row| (row.from, row.count, row.what)).collect::<Vec<_>>());
         }
     }
-    reads.sort();
-    let kinds: [(u64, &[u8]); 8] = [(4, &[3]), (5, &[]), (6, &[]), (7, &[]), (7, &[]), (7, &[1]), (7, &[3]), (8, &[2])];
-    assert_eq!(reads, kinds.map(|(seqno, kind)| (seqno, kind.to_vec())));
+    use What::{Absent, BelowHistory, Latest, Record};
+    // One entry: of `one` the newest and its record, of `few` three, one that had left and one to come, and of `one` again.
+    let rows = [(7, 1, Latest), (7, 1, Record), (5, 3, Record), (4, 1, BelowHistory), (8, 1, Absent), (7, 1, BelowHistory)];
+    assert_eq!(reads, [rows]);
 }
 
 /// The directory of the only code that a namespace has stored.

@@ -8,5 +8,6 @@ pub(crate) mod flush;
 pub(crate) mod lock;
 pub(crate) mod prepare;
 pub(crate) mod retention;
+mod runs;
 pub(crate) mod standing;
 pub(crate) mod waiters;
