@@ -3,7 +3,7 @@
 use super::correct::is_record;
 use crate::{
     catalog::Log,
-    entry::{CARRIED_PREFIX_BYTES, Entry, HEADER_BYTES, Header, Kind, Position},
+    entry::{ALIGN_BYTES, CARRIED_PREFIX_BYTES, Entry, HEADER_BYTES, Header, Kind, Position},
     journal::{Inner, Journal},
 };
 use millrace_wire::{Code, Error, EventId, Hlc, NamespaceId, Result};
@@ -87,7 +87,7 @@ impl Inner {
             if moved != position {
                 return self.read_record(log, seqno, moved, payload);
             }
-            return Err(damaged(position, format!("record {seqno} of log '{}'", log.name())));
+            return Err(self.damaged_at(position, format!("record {seqno} of log '{}'", log.name())));
         };
         if !is_record(&header, log, seqno) {
             return Err(damaged(
@@ -98,6 +98,10 @@ impl Inner {
         let bytes = &self.segments.entry_bytes(position, u64::from(header.length))?[HEADER_BYTES as usize - 4..];
         let (id, original, bytes) = split_carried(&header, header.id(self.owner_of(header.epoch)), position, bytes);
         payload.extend_from_slice(bytes);
+        // A page that was there for the checksum may have been gone for the copy.
+        if self.segments.is_unreadable(position, u64::from(header.length)) {
+            return Err(self.damaged_at(position, format!("record {seqno} of log '{}'", log.name())));
+        }
         self.check_kept(position)?;
         Ok(RecordMeta { id, hlc: Hlc::from_bits(header.hlc), cause: header.cause(), position: Position(original) })
     }
@@ -152,6 +156,7 @@ impl Inner {
                 let bytes = self.segments.entry_bytes(position, u64::from(header.length))?;
                 let (_, original, _) =
                     split_carried(&header, EventId::NONE, position, &bytes[HEADER_BYTES as usize - 4..]);
+                self.segments.check_readable(position, u64::from(header.length))?;
                 if original < snapshot.0 {
                     return Ok(Some(seqno));
                 }
@@ -164,11 +169,11 @@ impl Inner {
     /// The entry at a position.
     pub(crate) fn entry_at(&self, position: u64) -> Result<Entry> {
         let tail = self.control.published.tail.load(Ordering::Acquire);
-        let aligned = position.is_multiple_of(crate::entry::ALIGN_BYTES);
+        let aligned = position.is_multiple_of(ALIGN_BYTES);
         if position >= tail || !aligned || self.segments.offset(position) < HEADER_BYTES {
             return Err(Code::AboveTail.error(format!("no entry stands at {}", Position(position))));
         }
-        let header = self.valid_entry_at(position)?.ok_or_else(|| damaged(position, "entry"))?;
+        let header = self.valid_entry_at(position)?.ok_or_else(|| self.damaged_at(position, "entry"))?;
         let mut entry = Entry {
             position: Position(position),
             end: Position(position + header.span()),
@@ -205,7 +210,26 @@ impl Inner {
         entry.written = Position(written);
         entry.payload.clear();
         entry.payload.extend_from_slice(bytes);
+        if self.segments.is_unreadable(position, u64::from(header.length)) {
+            return Err(self.damaged_at(position, "entry"));
+        }
         Ok(())
+    }
+}
+
+impl Inner {
+    /// That what stands at a position does not pass its checksum, and whether that is because the disk cannot read it.
+    #[cold]
+    fn damaged_at(&self, position: u64, what: impl std::fmt::Display) -> Error {
+        let room = self.segments.room(position);
+        let is_place = position < self.tail() && position.is_multiple_of(ALIGN_BYTES) && room >= HEADER_BYTES;
+        let header = if is_place { self.segments.header(position).ok() } else { None };
+        let header = header.filter(|header| header.is_plausible(room));
+        let bytes = header.map_or(HEADER_BYTES, |header| u64::from(header.length)).min(room);
+        if self.segments.is_unreadable(position, bytes) {
+            return damaged(position, format!("{what}, which the disk cannot read,"));
+        }
+        damaged(position, what)
     }
 }
 

@@ -619,6 +619,9 @@ impl<'j> Transaction<'j> {
             self.move_to_next_segment(bytes)?;
         }
         self.ensure_ready(self.at + bytes)?;
+        if self.staging.is_none() {
+            segments.check_readable(self.at, bytes).inspect_err(|error| self.inner.note_refusal(self.at, error))?;
+        }
         self.inner.control.writer.intent.store(self.at + bytes, Ordering::Relaxed);
         compiler_fence(Ordering::Release); // Known before the first byte is there, should this process die in between.
         Ok(())
@@ -660,6 +663,7 @@ impl<'j> Transaction<'j> {
             .write(segments.start(number), &header.encode())
             .inspect_err(|error| inner.note_refusal(self.at, error))?;
         if self.staging.is_none() && staged > 0 {
+            segments.check_readable(start, staged)?;
             let (from, to) = (segments.address(self.start)?, segments.address(start)?);
             // SAFETY: both ranges have storage and are behind the tail; a batch is at most half a segment.
             unsafe { std::ptr::copy_nonoverlapping(from, to, staged as usize) };
