@@ -356,7 +356,7 @@ impl Journal {
 
     /// Everything before this is on disk.
     pub fn durable(&self) -> Position {
-        Position(self.0.control.upkeep.durable.load(Ordering::Acquire))
+        Position(self.0.control.durable())
     }
 
     /// Returns when everything before `upto` is on disk. One flush serves all who wait.
@@ -551,7 +551,7 @@ impl Inner {
         }
         if alone {
             let upkeep = &self.control.upkeep;
-            if upkeep.marked.load(Ordering::Relaxed) > upkeep.durable.load(Ordering::Relaxed) {
+            if upkeep.marked.load(Ordering::Relaxed) > self.control.durable() {
                 upkeep.marked.store(0, Ordering::Relaxed); // A flipped bit must not keep marks away.
             }
             upkeep.attested.store(0, Ordering::Relaxed);
@@ -623,6 +623,7 @@ impl Inner {
         writer.applied.store(tail, Ordering::Relaxed);
         writer.hlc.store(recovered.hlc, Ordering::Relaxed);
         writer.defined.store(recovered.catalog.version(), Ordering::Release);
+        self.control.seal_words();
         self.control.upkeep.ready.store(tail, Ordering::Release);
         self.publish(tail);
         self.catalog_version.store(recovered.catalog.version(), Ordering::Release);

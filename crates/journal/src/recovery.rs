@@ -463,6 +463,7 @@ impl Inner {
         writer.applied.store(tail, Ordering::Relaxed);
         writer.intent.store(0, Ordering::Relaxed);
         self.publish(tail);
+        self.control.seal_words();
         Ok(())
     }
 

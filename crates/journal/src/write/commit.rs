@@ -136,6 +136,7 @@ impl Inner {
     pub(crate) fn commit<R>(&self, f: impl FnOnce(&mut Transaction<'_>) -> Result<R>) -> Result<Committed<R>> {
         let guard = self.lock()?;
         self.control.check_health()?;
+        self.control.check_words()?;
         debug_assert!(!self.is_view, "a view takes no appends");
         if self.control.writer.defined.load(Ordering::Relaxed) != self.catalog_version.load(Ordering::Relaxed) {
             self.refresh_catalog()?;
@@ -729,6 +730,7 @@ impl<'j> Transaction<'j> {
         writer.applied.store(self.at, Ordering::Relaxed);
         writer.intent.store(0, Ordering::Relaxed);
         inner.publish(self.at);
+        inner.control.seal_words();
         let removed = std::mem::take(&mut self.removed);
         Ok(Finished { start: self.start, end: self.at, work: self.work, removed })
     }

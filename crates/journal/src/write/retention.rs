@@ -14,7 +14,7 @@ use super::prepare::spare_name;
 use crate::{
     catalog::Catalog,
     entry::{ALIGN_BYTES, CARRIED_PREFIX_BYTES, Entry, HEADER_BYTES, Kind, Position},
-    journal::{Inner, Journal},
+    journal::{Inner, Journal, MANIFEST},
     read::scan::Scan,
     store::{
         manifest::{FunctionRow, LogRow, Manifest},
@@ -286,6 +286,7 @@ impl Inner {
         if self.control.upkeep.first.load(Ordering::Acquire) >= next {
             return Ok(()); // Another process was faster.
         }
+        self.check_first(number)?;
         self.replace_manifest(manifest)?;
         self.control.upkeep.first.store(next, Ordering::Release);
         let failed = |error: std::io::Error| io_error(segments::name(number), &error);
@@ -305,6 +306,14 @@ impl Inner {
         let _no_flush = self.flusher.leader.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         self.segments.retire_before(number + 1, &|other| is_kept && other == identity || self.is_spare(other));
         Ok(())
+    }
+
+    /// Whether the manifest says as well that this segment is the oldest: a flipped bit in the control page must not drop what
+    /// is still kept. A process may have died between the manifest and the page.
+    fn check_first(&self, number: u64) -> Result<()> {
+        let bytes = self.medium.read(MANIFEST).map_err(|error| io_error(MANIFEST, &error))?;
+        let told = Manifest::decode(&bytes)?.first_segment;
+        if (number..=number + 1).contains(&told) { Ok(()) } else { Err(self.control.contradicted()) }
     }
 
     fn is_spare(&self, identity: u64) -> bool {
@@ -329,9 +338,7 @@ impl Inner {
     }
 
     fn replace_manifest(&self, manifest: &Manifest) -> Result<()> {
-        self.medium
-            .replace(crate::journal::MANIFEST, &manifest.encode())
-            .map_err(|error| io_error(crate::journal::MANIFEST, &error))
+        self.medium.replace(MANIFEST, &manifest.encode()).map_err(|error| io_error(MANIFEST, &error))
     }
 
     pub(crate) fn manifest(&self, first_segment: u64, epoch: u32) -> Manifest {
