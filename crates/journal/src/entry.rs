@@ -96,13 +96,16 @@ pub enum Kind {
     Call = 11,
     /// Everything before position `seqno` was durable when this was written.
     Mark = 12,
+    /// Definitions and counters as of here: `ordinal` is how many parts follow, `seqno` the position of the first part, 0 in
+    /// that one itself. Its payload is for who makes the manifest anew; whoever reads entries gets none.
+    Catalog = 128,
 }
 
 impl Kind {
     /// The kind that a format carries as this number.
     pub fn from_u8(number: u8) -> Option<Self> {
         use Kind::*;
-        [Open, Define, Append, Trigger, Fired, Done, Read, Message, Generation, Trim, Call, Mark]
+        [Open, Define, Append, Trigger, Fired, Done, Read, Message, Generation, Trim, Call, Mark, Catalog]
             .into_iter()
             .find(|kind| *kind as u8 == number)
     }
@@ -122,6 +125,7 @@ impl Kind {
             Kind::Trim => "TRIM",
             Kind::Call => "CALL",
             Kind::Mark => "MARK",
+            Kind::Catalog => "CATALOG",
         }
     }
 }

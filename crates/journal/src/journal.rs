@@ -70,6 +70,8 @@ pub(crate) struct Inner {
     pub lost: Mutex<HashSet<(u32, u64)>>,
     /// What retention need not look at again for a while.
     pub held: Mutex<Held>,
+    /// Held by who writes a CATALOG.
+    pub cataloging: Mutex<()>,
     /// The tail when this process opened the namespace.
     pub opened_at: u64,
     /// Nothing may change.
@@ -158,6 +160,7 @@ impl Journal {
             next_id: 1,
             logs: Vec::new(),
             functions: Vec::new(),
+            pins: Vec::new(),
             lineage: Vec::new(),
         };
         let mut result = Ok(());
@@ -527,6 +530,7 @@ impl Inner {
             prepared: Mutex::default(),
             lost: Mutex::default(),
             held: Mutex::default(),
+            cataloging: Mutex::default(),
             opened_at: 0,
             is_view: on_damage != Damage::Refuse,
             recovery: Recovery::default(),
@@ -624,6 +628,7 @@ impl Inner {
         writer.hlc.store(recovered.hlc, Ordering::Relaxed);
         writer.defined.store(recovered.catalog.version(), Ordering::Release);
         self.control.seal_words();
+        self.control.upkeep.cataloged.store(recovered.cataloged, Ordering::Release);
         self.control.upkeep.ready.store(tail, Ordering::Release);
         self.publish(tail);
         self.catalog_version.store(recovered.catalog.version(), Ordering::Release);

@@ -112,7 +112,7 @@ impl Journal {
                 Err(error) if error.code() == Code::EntryDamaged => continue,
                 Err(error) => return Err(error),
             };
-            if matches!(entry.kind, Kind::Open | Kind::Define | Kind::Mark) {
+            if matches!(entry.kind, Kind::Open | Kind::Define | Kind::Mark | Kind::Catalog) {
                 continue;
             }
             runs.take(entry);

@@ -21,6 +21,7 @@
 //! | `attested` | what the newest mark says that is itself durable | only costs a mark |
 //! | `ready` | storage is allocated up to it | a true lower bound; the range beyond is allocated again |
 //! | `refusing` | slot of a process that the disk refuses, and the number of the error's code | counts while the slot is alive |
+//! | `cataloged` | the newest segment that a whole CATALOG begins in | only costs a CATALOG |
 //! | `first` | oldest position kept | a true bound; the manifest is older or equal |
 //!
 //! The page is memory, and memory fails: a flipped bit must not be built upon. Whoever takes the lock from somebody who
@@ -115,6 +116,8 @@ pub(crate) struct Upkeep {
     pub attested: AtomicU64,
     /// The slot above bit 32, the code's number below; 0 if no disk refuses.
     pub refusing: AtomicU64,
+    /// The newest segment in which a whole CATALOG begins.
+    pub cataloged: AtomicU64,
 }
 
 /// Who has the namespace open: process ids by slot, to name them to a person. Nothing relies on them.
@@ -246,6 +249,7 @@ impl Control {
             &self.upkeep.mark_end,
             &self.upkeep.attested,
             &self.upkeep.refusing,
+            &self.upkeep.cataloged,
             &self.writer.refused,
         ];
         for word in writer.into_iter().chain(others) {
@@ -323,6 +327,7 @@ impl Control {
             &upkeep.durable,
             &upkeep.ready,
             &upkeep.first,
+            &upkeep.cataloged,
         ];
         let bytes: Vec<u8> = words.iter().flat_map(|word| word.load(Ordering::Acquire).to_le_bytes()).collect();
         1 << 32 | u64::from(crc_fast::crc32_iscsi(&bytes))

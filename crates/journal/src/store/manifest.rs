@@ -10,7 +10,7 @@
 //! `CRC32C` is 8 hexadecimal digits over the LENGTH bytes after the first line. The file is replaced as a whole; it is
 //! what makes a directory a namespace, and it is written last when one is created.
 
-use crate::entry::Salt;
+use crate::{catalog::Pin, entry::Salt};
 use millrace_wire::{Code, Durability, LogName, Name, NamespaceId, Result};
 use serde::{Deserialize, Serialize};
 
@@ -52,6 +52,9 @@ pub struct Manifest {
     pub logs: Vec<LogRow>,
     /// Functions, by id.
     pub functions: Vec<FunctionRow>,
+    /// What retention leaves alone for a while.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pins: Vec<Pin>,
     /// What this namespace was before it was restored as another one, oldest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lineage: Vec<Ancestor>,
@@ -121,7 +124,7 @@ mod salt_text {
     }
 }
 
-mod namespace_text {
+pub(super) mod namespace_text {
     use super::NamespaceId;
     use serde::{Deserialize, Deserializer, Serializer, de::Error};
 
@@ -222,6 +225,11 @@ impl Manifest {
                 return Err(format!("function '{}' twice, or with an id that was never given", row.name));
             }
         }
+        for pin in &self.pins {
+            if pin.id >= self.next_id || !ids.insert(pin.id) {
+                return Err(format!("pin {} twice, or with an id that was never given", pin.id));
+            }
+        }
         Ok(())
     }
 }
@@ -257,6 +265,7 @@ mod tests {
                 triggered: 1,
                 done: 0,
             }],
+            pins: vec![Pin { id: 0, from: 64, bytes_max: 1 << 30, until_us: 7, owner: "a test".into() }],
             lineage: vec![Ancestor { namespace: NamespaceId::new(0xDEF).unwrap(), epoch: 2 }],
         }
     }

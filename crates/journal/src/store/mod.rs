@@ -12,5 +12,6 @@ pub(crate) mod control;
 #[allow(unsafe_code)]
 pub(crate) mod index;
 pub(crate) mod manifest;
+pub(crate) mod part;
 #[allow(unsafe_code)]
 pub(crate) mod segments;

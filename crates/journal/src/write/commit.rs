@@ -19,7 +19,7 @@
 
 use super::lock::{Acquired, Lock};
 use crate::{
-    catalog::{Catalog, Definition, Function, HISTORY_MAX, Log, Subject},
+    catalog::{Catalog, Definition, Function, HISTORY_MAX, Log, Pin, Subject},
     entry::{
         CARRIED_PREFIX_BYTES, Entry, FIRED_WAITS, FLAG_CARRIED, FLAG_LAST, HEADER_BYTES, Header, Kind, Position,
         is_sealed, span, trigger_payload,
@@ -28,6 +28,7 @@ use crate::{
     store::{
         control::POISON_COMMIT,
         index::Index,
+        part::first_part,
         segments::{SegmentHeader, io_error},
     },
 };
@@ -180,6 +181,10 @@ impl Inner {
             }
             Some(Kind::Define) => self.control.writer.defined.store(position, Ordering::Release),
             Some(Kind::Mark) => self.control.note_mark(header.seqno, position + header.span()),
+            Some(Kind::Catalog) if header.ordinal == 0 => {
+                let number = self.segments.number(first_part(header, position));
+                self.control.upkeep.cataloged.fetch_max(number, Ordering::AcqRel);
+            }
             // A recovery makes everything durable before it begins the new epoch.
             Some(Kind::Open) => self.control.note_mark(position, position + header.span()),
             _ => {}
@@ -496,6 +501,32 @@ impl<'j> Transaction<'j> {
         Ok(())
     }
 
+    /// Stages a part of a CATALOG and says where it stands; `follow` are to come.
+    pub(crate) fn catalog_part(&mut self, follow: u16, first: Position, payload: &[u8]) -> Result<Position> {
+        let header = Header { kind: Kind::Catalog as u8, ordinal: follow, seqno: first.0, ..Header::default() };
+        self.stage(header, EventId::NONE, &[payload])?;
+        Ok(Position(self.open.expect("a part was staged")))
+    }
+
+    /// Stages a pin, or another state of one.
+    pub(crate) fn define_pin(&mut self, pin: &Pin) -> Result<Pin> {
+        self.define_only(pin.id, &pin.definition())?;
+        Ok(pin.clone())
+    }
+
+    /// Stages the end of a pin.
+    pub(crate) fn remove_pin(&mut self, id: u32) -> Result<()> {
+        self.define_only(id, &Definition::RemovePin { id })
+    }
+
+    /// Stages a definition of what has no index.
+    fn define_only(&mut self, id: u32, definition: &Definition) -> Result<()> {
+        self.define(id, definition)?;
+        let inner = self.inner;
+        let catalog = Arc::make_mut(self.catalog.get_or_insert_with(|| inner.cached_catalog()));
+        catalog.apply(definition, self.last_define, &inner.indexes(false))
+    }
+
     fn function(&mut self, id: u32) -> Result<Function> {
         let function = self.catalog().function_by_id(id).cloned();
         function.ok_or_else(|| Code::FunctionNotFound.error(format!("no function with id {id}")))
@@ -533,7 +564,7 @@ impl<'j> Transaction<'j> {
         if header.kind == Kind::Define as u8 {
             header.seqno = self.last_define; // Only now: making room may have moved the one before.
         }
-        self.work |= ![Kind::Append as u8, Kind::Mark as u8].contains(&header.kind);
+        self.work |= ![Kind::Append as u8, Kind::Mark as u8, Kind::Catalog as u8].contains(&header.kind);
         self.hlc = self.hlc.next(self.wall_us);
         header.length = length as u32;
         header.sequence = self.sequence;
