@@ -34,7 +34,7 @@ pub use door::{
 pub use functions::{Change, Deployed};
 pub use host::{Host, HostOptions};
 pub use millrace_journal::{
-    CreateOptions, Durability, Journal, Log, LostRecords, OpenOptions, Position, Rebuilt, Recovery, Salvaged,
+    CreateOptions, Durability, Journal, Log, LostRecords, OpenOptions, Pin, Position, Rebuilt, Recovery, Salvaged,
 };
 pub use millrace_links as links;
 pub use millrace_namespace::{

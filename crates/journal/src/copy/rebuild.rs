@@ -31,6 +31,8 @@ use std::{
 pub struct Rebuilt {
     /// What is wrong with the manifest itself, if anything is.
     pub manifest: Option<Error>,
+    /// Whether all that the manifest said stands in the journal as well, in a CATALOG.
+    pub cataloged: bool,
     /// Logs whose definitions are lost; these names are made up.
     pub unnamed: Vec<LogName>,
     /// Functions whose definitions are lost, by id: what their runs were to do is not known.
@@ -86,6 +88,7 @@ pub(crate) fn rebuild(medium: &Arc<dyn Medium>) -> Result<Option<Rebuilt>> {
     {
         adopt(&mut manifest, part, head);
         is_changed = true;
+        rebuilt.cataloged = is_lost;
     }
     found.add_undefined(&mut manifest, &mut rebuilt);
     let has_news = rebuilt != Rebuilt::default();

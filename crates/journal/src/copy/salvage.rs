@@ -95,6 +95,7 @@ impl Journal {
         manifest.lineage.push(Ancestor { namespace: inner.namespace, epoch: inner.epoch });
         manifest.namespace = random_namespace()?;
         manifest.salt = Salt::random()?;
+        manifest.pins.clear();
         manifest.defined = inner.segments.start(first);
         let medium = workshop.medium()?;
         write_first_segment(medium.clone(), &manifest, first)?;
