@@ -5,6 +5,7 @@ use crate::{
     store::{
         control::Control,
         index::{self, Index},
+        json::{self, Unread},
         manifest,
         segments::io_error,
     },
@@ -29,7 +30,7 @@ pub const HISTORY_MAX: u64 = 1 << 28;
 pub(crate) enum Definition {
     Log { id: u32, name: LogName, history: u64 },
     RemoveLog { id: u32 },
-    Function { id: u32, name: Name, attributes: String },
+    Function { id: u32, name: Name, attributes: String, revision: u32 },
     RemoveFunction { id: u32 },
     Pin { id: u32, from: u64, bytes_max: u64, until_us: u64, owner: String },
     RemovePin { id: u32 },
@@ -64,7 +65,10 @@ impl Definition {
     }
 
     pub fn decode(payload: &[u8]) -> Result<Self> {
-        serde_json::from_slice(payload).map_err(|error| Code::EntryDamaged.error(format!("a definition: {error}")))
+        json::decode(payload).map_err(|error| match error {
+            Unread::TooNew(what) => Code::FormatVersion.error(format!("a definition: {what}")),
+            Unread::Malformed(what) => Code::EntryDamaged.error(format!("a definition: {what}")),
+        })
     }
 }
 
@@ -215,6 +219,7 @@ struct FunctionInner {
     id: u32,
     name: Name,
     attributes: String,
+    revision: u32,
     counters: Arc<Counters>,
 }
 
@@ -229,13 +234,13 @@ impl fmt::Debug for Function {
 }
 
 impl Function {
-    pub(crate) fn new(id: u32, name: Name, attributes: String, index: Index) -> Self {
-        Self(Arc::new(FunctionInner { id, name, attributes, counters: Counters::new(index) }))
+    pub(crate) fn new(id: u32, name: Name, attributes: String, revision: u32, index: Index) -> Self {
+        Self(Arc::new(FunctionInner { id, name, attributes, revision, counters: Counters::new(index) }))
     }
 
-    fn redefined(&self, attributes: String) -> Self {
+    fn redefined(&self, attributes: String, revision: u32) -> Self {
         let (name, counters) = (self.0.name.clone(), self.0.counters.clone());
-        Self(Arc::new(FunctionInner { id: self.0.id, name, attributes, counters }))
+        Self(Arc::new(FunctionInner { id: self.0.id, name, attributes, revision, counters }))
     }
 
     /// Unique in the namespace, for ever.
@@ -251,6 +256,11 @@ impl Function {
     /// What the definer said of it; opaque to the journal.
     pub fn attributes(&self) -> &str {
         &self.0.attributes
+    }
+
+    /// Counts its definitions, from 1 on: a FIRED names the one that runs.
+    pub fn revision(&self) -> u32 {
+        self.0.revision
     }
 
     /// How many runs were ever triggered.
@@ -427,7 +437,8 @@ impl Catalog {
         }
         for row in &manifest.functions {
             let (name, attributes) = (row.name.clone(), row.attributes.clone());
-            catalog.apply(&Definition::Function { id: row.id, name, attributes }, manifest.defined, indexes)?;
+            let definition = Definition::Function { id: row.id, name, attributes, revision: row.revision };
+            catalog.apply(&definition, manifest.defined, indexes)?;
         }
         for pin in &manifest.pins {
             catalog.apply(&pin.definition(), manifest.defined, indexes)?;
@@ -462,11 +473,11 @@ impl Catalog {
                 };
                 self.insert_log(log);
             }
-            Definition::Function { id, name, attributes } => {
+            Definition::Function { id, name, attributes, revision } => {
                 let known = indexes.known.and_then(|known| known.function_by_id(*id));
                 let function = match self.function_by_id(*id).or(known) {
-                    Some(function) => function.redefined(attributes.clone()),
-                    None => Function::new(*id, name.clone(), attributes.clone(), indexes.index(*id, 0)?),
+                    Some(function) => function.redefined(attributes.clone(), *revision),
+                    None => Function::new(*id, name.clone(), attributes.clone(), *revision, indexes.index(*id, 0)?),
                 };
                 self.insert_function(function);
             }

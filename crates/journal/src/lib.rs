@@ -32,7 +32,10 @@ mod write;
 
 pub use catalog::{Catalog, Function, HISTORY_MAX, Log, Pin};
 pub use copy::{LostRecords, Rebuilt, Salvaged, Snapshot, SnapshotSink, Workshop};
-pub use entry::{Entry, Kind, Position, Salt};
+pub use entry::{
+    Entry, Kind, Position, ReplaySeed, Salt, map,
+    payload::{Attempt, End, Origin, Outcome, ReadFrom, ReadRow, Reads, Run, What, trigger_record},
+};
 pub use journal::Journal;
 pub use millrace_wire::Durability;
 pub use options::{CreateOptions, OpenOptions};

@@ -4,10 +4,13 @@
 //! although the segments with its DEFINEs are gone. Parts of one CATALOG need not be of one moment: their rows are those of the
 //! catalog as of the first part, with counters as of each part. Both are completed by the entries behind.
 
-use super::manifest::{Ancestor, FunctionRow, LogRow, namespace_text};
+use super::{
+    json::{self, Unread},
+    manifest::{Ancestor, FunctionRow, LogRow, namespace_text, seed_text},
+};
 use crate::{
     catalog::{Function, Log, Pin},
-    entry::Header,
+    entry::{Header, ReplaySeed},
 };
 use millrace_wire::{Code, Durability, NamespaceId, Result};
 use serde::{Deserialize, Serialize};
@@ -38,6 +41,8 @@ pub(crate) struct Head {
     pub retain_bytes: u64,
     pub retain_age_ms: Option<u64>,
     pub durability: Durability,
+    #[serde(with = "seed_text")]
+    pub replay_seed: ReplaySeed,
     pub created_us: u64,
     pub next_id: u32,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -52,7 +57,10 @@ impl Part {
     }
 
     pub fn decode(payload: &[u8]) -> Result<Self> {
-        serde_json::from_slice(payload).map_err(|error| Code::EntryDamaged.error(format!("a catalog: {error}")))
+        json::decode(payload).map_err(|error| match error {
+            Unread::TooNew(what) => Code::FormatVersion.error(format!("a catalog: {what}")),
+            Unread::Malformed(what) => Code::EntryDamaged.error(format!("a catalog: {what}")),
+        })
     }
 }
 
@@ -73,6 +81,7 @@ pub(crate) fn function_row(function: &Function) -> FunctionRow {
         id: function.id(),
         name: function.name().clone(),
         attributes: function.attributes().into(),
+        revision: function.revision(),
         triggered: function.triggered(),
         done: function.done(),
     }
@@ -88,11 +97,14 @@ pub(crate) fn first_part(header: &Header, position: u64) -> u64 {
 pub(crate) struct Parts(BTreeMap<u64, BTreeMap<u16, Part>>);
 
 impl Parts {
-    /// Takes what stands at a position. A part that cannot be read is missing.
-    pub fn take(&mut self, header: &Header, position: u64, payload: &[u8]) {
-        if let Ok(part) = Part::decode(payload) {
-            self.0.entry(first_part(header, position)).or_default().insert(header.ordinal, part);
+    /// Takes what stands at a position. A part that cannot be read is missing; one that a later version wrote is an error.
+    pub fn take(&mut self, header: &Header, position: u64, payload: &[u8]) -> Result<()> {
+        match Part::decode(payload) {
+            Ok(part) => drop(self.0.entry(first_part(header, position)).or_default().insert(header.ordinal, part)),
+            Err(error) if error.code() == Code::FormatVersion => return Err(error),
+            Err(_) => {}
         }
+        Ok(())
     }
 
     /// The newest CATALOG of which all parts were found, as one part with a head.

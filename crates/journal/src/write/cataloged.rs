@@ -67,6 +67,7 @@ impl Inner {
                 retain_bytes: self.settings.retain_bytes,
                 retain_age_ms: self.settings.retain_age_ms,
                 durability: self.settings.durability,
+                replay_seed: self.settings.replay_seed,
                 created_us: self.settings.created_us,
                 next_id: catalog.next_id(),
                 pins: catalog.pins().cloned().collect(),

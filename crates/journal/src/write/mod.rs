@@ -10,5 +10,6 @@ pub(crate) mod lock;
 pub(crate) mod pins;
 pub(crate) mod prepare;
 pub(crate) mod retention;
+mod runs;
 pub(crate) mod standing;
 pub(crate) mod waiters;

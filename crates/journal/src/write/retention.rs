@@ -13,7 +13,7 @@
 use super::prepare::spare_name;
 use crate::{
     catalog::Catalog,
-    entry::{ALIGN_BYTES, CARRIED_PREFIX_BYTES, Entry, HEADER_BYTES, Kind, Position},
+    entry::{ALIGN_BYTES, Entry, HEADER_BYTES, Kind, Position, payload::CARRIED_MAX_BYTES},
     journal::{Inner, Journal, MANIFEST},
     read::scan::Scan,
     store::{
@@ -204,7 +204,7 @@ impl Inner {
         let (mut live, mut bytes) = (Vec::new(), 0);
         let mut take = |position: u64, kind: Kind, span: u64| {
             live.push(Live { position, kind });
-            bytes += span + CARRIED_PREFIX_BYTES as u64 + ALIGN_BYTES;
+            bytes += span + CARRIED_MAX_BYTES as u64 + ALIGN_BYTES;
         };
         // The last APPEND that was passed over: id, position, span.
         let mut passed = None;
@@ -214,7 +214,7 @@ impl Inner {
                 Ok(None) => return Ok((live, bytes)),
                 Ok(Some((at, header))) => {
                     position = at + header.span();
-                    let kind = Kind::from_u8(header.kind);
+                    let kind = header.folded();
                     let Some(kind @ (Kind::Append | Kind::Trigger | Kind::Fired | Kind::Call)) = kind else { continue };
                     let entry = self.entry_at(at)?;
                     let attempt = (kind == Kind::Fired).then_some(entry.id);
@@ -263,7 +263,7 @@ impl Inner {
                     while let Some((next, behind)) = rest.split_first() {
                         let entry = self.entry_at(next.position)?;
                         let span =
-                            HEADER_BYTES + CARRIED_PREFIX_BYTES as u64 + entry.payload.len() as u64 + ALIGN_BYTES;
+                            HEADER_BYTES + CARRIED_MAX_BYTES as u64 + entry.payload.len() as u64 + ALIGN_BYTES;
                         // A trigger stays with its record: who folds the journal finds the one by the other.
                         if bytes > 0 && bytes + span > batch_bytes && next.kind != Kind::Trigger {
                             break;
@@ -358,6 +358,7 @@ impl Inner {
         Manifest {
             namespace: self.namespace,
             salt: self.segments.salt,
+            replay_seed: self.settings.replay_seed,
             epoch,
             segment_bytes: self.segments.bytes(),
             retain_bytes: self.settings.retain_bytes,
@@ -371,6 +372,7 @@ impl Inner {
             functions: catalog.functions().map(function_row).collect(),
             pins: catalog.pins().cloned().collect(),
             lineage: self.lineage.clone(),
+            requires: Vec::new(),
         }
     }
 }
