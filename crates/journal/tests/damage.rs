@@ -372,6 +372,7 @@ fn lived(parent: &Path, random: &mut Random, retains: bool, restores: bool) -> s
             dir = parent.join("restored");
             let mut read = |segment, at: u64| Ok(copied.0[&segment][at as usize..].to_vec());
             snapshot.restore(&dir, &mut read, &mut |_, _| Ok(())).unwrap();
+            assert_eq!(Journal::view(&dir).unwrap().replay_seed(), journal.replay_seed(), "a copy keeps it");
         }
         drop(journal);
         if random.below(2) == 0 {
@@ -396,6 +397,7 @@ fn without_a_manifest_all_of_a_namespace_is_saved_also_when_retention_dropped_it
         let (made_with, first) = (format!("{:?}", whole.made_with()), whole.first());
         let pins: Vec<_> = whole.catalog().unwrap().pins().cloned().collect();
         assert_eq!(pins.len(), 1);
+        let seed = whole.replay_seed();
         assert!(whole.recovery().rebuilt.is_none() && lineage.is_empty() != restores);
         drop(whole);
         let manifest = dir.join("manifest");
@@ -429,12 +431,14 @@ fn without_a_manifest_all_of_a_namespace_is_saved_also_when_retention_dropped_it
             assert!(rebuilt.cataloged, "round {round}");
             dropped += 1;
         }
+        assert_eq!(view.replay_seed(), seed, "an OPEN or a CATALOG has the replay seed");
         let saved = parent.path().join("saved");
         let salvaged = view.salvage(&saved, &mut |_, _| {}, &mut |_, _, _| Ok(())).unwrap();
         drop(view);
         assert!(files == tree(&dir), "the original was touched");
         let journal = Journal::open(&saved, &OpenOptions { background: false }).unwrap();
         assert_eq!(journal.check(&mut |_, _| {}).unwrap().fault_count, 0);
+        assert_eq!(journal.replay_seed(), seed);
         let (found, after) = (kept(&journal), model::View::of(&journal));
         for (record, expected) in &truth {
             assert!(found.get(record) == Some(expected), "round {round}: record {record:?} is gone or another");

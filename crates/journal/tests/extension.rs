@@ -235,6 +235,7 @@ fn a_shadow_counts_for_nothing_and_stands_in_the_chain() {
         assert_eq!(entry.shadow, entry.kind != Kind::Open);
         shadows += u64::from(entry.shadow);
     }
+    drop(scan);
     assert_eq!(shadows, 5);
     let report = journal.check(&mut |_, _| {}).unwrap();
     assert_eq!(report.fault_count, 0, "{:?}", report.faults);
@@ -247,7 +248,7 @@ fn a_shadow_counts_for_nothing_and_stands_in_the_chain() {
     while let Some(entry) = scan.next().unwrap() {
         assert!(!entry.shadow, "{:?} {}", entry.kind, entry.seqno);
     }
-    drop((scan, journal));
+    drop((scan, journal, log, function));
     fs::remove_file(dir.join("control")).unwrap();
     assert_eq!(open(&dir).unwrap().log(&"a".parse().unwrap()).unwrap().latest(), 8_002);
 }
@@ -279,6 +280,24 @@ fn a_copy_keeps_claimed_causes_and_what_an_extension_says() {
     drop(journal);
     fs::remove_file(dir.join("control")).unwrap();
     assert_eq!(get(&open(&dir).unwrap(), 3), b"three");
+}
+
+#[test]
+fn the_replay_seed_stands_in_an_open_and_is_shown_to_nobody() {
+    let (_parent, dir) = namespace();
+    let journal = open(&dir).unwrap();
+    let seed = journal.replay_seed();
+    let holds_it = |bytes: &[u8]| bytes.windows(16).any(|window| window == seed.bytes());
+    assert!(holds_it(&segments(&dir)));
+    let (mut scan, mut opens) = (journal.scan_all(Position::default()), 0);
+    while let Some(entry) = scan.next().unwrap() {
+        assert!(!holds_it(&entry.payload) && !holds_it(&journal.entry_at(entry.position).unwrap().payload));
+        opens += u64::from(entry.kind == Kind::Open);
+    }
+    assert_eq!(opens, 2);
+    assert_eq!(format!("{seed:?}"), "ReplaySeed(secret)");
+    drop((scan, journal));
+    assert_eq!(open(&dir).unwrap().replay_seed(), seed);
 }
 
 /// The bytes of all segments that are kept.
