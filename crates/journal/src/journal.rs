@@ -70,6 +70,8 @@ pub(crate) struct Inner {
     pub lost: Mutex<HashSet<(u32, u64)>>,
     /// What retention need not look at again for a while.
     pub held: Mutex<Held>,
+    /// Held by who writes a CATALOG.
+    pub cataloging: Mutex<()>,
     /// The tail when this process opened the namespace.
     pub opened_at: u64,
     /// Nothing may change.
@@ -159,6 +161,7 @@ impl Journal {
             next_id: 1,
             logs: Vec::new(),
             functions: Vec::new(),
+            pins: Vec::new(),
             lineage: Vec::new(),
             requires: Vec::new(),
         };
@@ -368,7 +371,7 @@ impl Journal {
 
     /// Everything before this is on disk.
     pub fn durable(&self) -> Position {
-        Position(self.0.control.upkeep.durable.load(Ordering::Acquire))
+        Position(self.0.control.durable())
     }
 
     /// Returns when everything before `upto` is on disk. One flush serves all who wait.
@@ -540,6 +543,7 @@ impl Inner {
             prepared: Mutex::default(),
             lost: Mutex::default(),
             held: Mutex::default(),
+            cataloging: Mutex::default(),
             opened_at: 0,
             is_view: on_damage != Damage::Refuse,
             recovery: Recovery::default(),
@@ -564,10 +568,11 @@ impl Inner {
         }
         if alone {
             let upkeep = &self.control.upkeep;
-            if upkeep.marked.load(Ordering::Relaxed) > upkeep.durable.load(Ordering::Relaxed) {
+            if upkeep.marked.load(Ordering::Relaxed) > self.control.durable() {
                 upkeep.marked.store(0, Ordering::Relaxed); // A flipped bit must not keep marks away.
             }
             upkeep.attested.store(0, Ordering::Relaxed);
+            self.control.seal_words(); // The mark of the clean end covers them, and not their checksum.
             self.control.set_clean(false);
             self.remove_stray_indexes(&self.cached_catalog());
             return Ok(());
@@ -636,6 +641,8 @@ impl Inner {
         writer.applied.store(tail, Ordering::Relaxed);
         writer.hlc.store(recovered.hlc, Ordering::Relaxed);
         writer.defined.store(recovered.catalog.version(), Ordering::Release);
+        self.control.seal_words();
+        self.control.upkeep.cataloged.store(recovered.cataloged, Ordering::Release);
         self.control.upkeep.ready.store(tail, Ordering::Release);
         self.publish(tail);
         self.catalog_version.store(recovered.catalog.version(), Ordering::Release);

@@ -30,7 +30,7 @@ mod recovery;
 mod store;
 mod write;
 
-pub use catalog::{Catalog, Function, HISTORY_MAX, Log};
+pub use catalog::{Catalog, Function, HISTORY_MAX, Log, Pin};
 pub use copy::{LostRecords, Rebuilt, Salvaged, Snapshot, SnapshotSink, Workshop};
 pub use entry::{
     Entry, Kind, Position, ReplaySeed, Salt, map,

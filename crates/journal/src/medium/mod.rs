@@ -2,6 +2,8 @@
 //!
 //! [`FileMedium`] is the real one. Nothing above this folder opens a file.
 
+#[allow(unsafe_code)]
+pub(crate) mod bus;
 mod faults;
 #[allow(unsafe_code)]
 mod file;

@@ -15,7 +15,8 @@ pub use super::faults::{Call, Fault, Faults};
 
 use super::{
     Medium, NotFlushed, Region, SLOT_MAX, Slot,
-    file::{map_file, retire_region},
+    faults::Unreadable,
+    file::{is_segment, map_file, retire_region},
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -99,8 +100,7 @@ struct State {
     flushes_left: Option<u64>,
     /// Whether the cache keeps what was not written, whatever it is asked to forget.
     cache_sticks: bool,
-    /// Ranges of files that the disk cannot read any more. Mappings show them all the same: a test sees who relies on that.
-    unreadable: Vec<(String, Range<u64>)>,
+    unreadable: Unreadable,
     /// Frozen copies made at each call, if they are wanted.
     moments: Option<Vec<SimDisk>>,
 }
@@ -426,7 +426,20 @@ impl SimDisk {
 
     /// From now on the disk cannot read this range of a file.
     pub fn set_unreadable(&self, name: &str, range: Range<u64>) {
-        self.lock().unreadable.push((name.into(), range));
+        self.lock().unreadable.add(name, range);
+    }
+
+    /// The same, and whoever looks at it through a mapping that exists now gets a fault.
+    pub fn set_faulting(&self, name: &str, range: Range<u64>) {
+        let mut state = self.lock();
+        let inode = state.inode(name).expect("a file of that name");
+        state.unreadable.fault(inode, &range);
+        state.unreadable.add(name, range);
+    }
+
+    /// From now on the disk can read everything again.
+    pub fn set_readable(&self) {
+        self.lock().unreadable.clear();
     }
 
     /// From now on this decides how calls end.
@@ -617,19 +630,16 @@ impl Medium for SimMedium {
             }
             file.grow(bytes)?;
         }
-        let region = map_file(file.memory.try_clone()?.into(), bytes, inode)?;
+        let region = map_file(file.memory.try_clone()?.into(), bytes, inode, is_segment(name))?;
         file.heard.insert(region.base as usize, file.failures);
+        state.unreadable.watch(inode, &region);
         Ok(region)
     }
 
     fn read_at(&self, region: &Region, at: u64, bytes: &mut [u8]) -> io::Result<()> {
         let mut state = self.disk.lock();
-        let end = at + bytes.len() as u64;
-        if state
-            .unreadable
-            .iter()
-            .any(|(name, range)| state.names.get(name) == Some(&region.identity) && at < range.end && range.start < end)
-        {
+        let is_of = |name: &str| state.names.get(name) == Some(&region.identity);
+        if state.unreadable.has(is_of, at..at + bytes.len() as u64) {
             return Err(io::Error::from_raw_os_error(libc::EIO));
         }
         state.file(region.identity).memory.read_exact_at(bytes, at)

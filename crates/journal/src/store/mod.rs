@@ -13,5 +13,6 @@ pub(crate) mod control;
 pub(crate) mod index;
 pub mod json;
 pub(crate) mod manifest;
+pub(crate) mod part;
 #[allow(unsafe_code)]
 pub(crate) mod segments;

@@ -311,6 +311,10 @@ impl Preparer {
             while !stop_there.load(Ordering::Relaxed) {
                 inner_there.nudged.store(false, Ordering::Relaxed);
                 inner_there.look_after_refusal();
+                if inner_there.is_catalog_due() {
+                    // If the disk refuses it, the next look tries again; retention does not go on without one.
+                    let _ = inner_there.write_catalog();
+                }
                 if !inner_there.touch_ahead(&mut durable_seen) && !inner_there.prepare_ahead() {
                     thread::park_timeout(LOOK);
                 }
