@@ -209,9 +209,25 @@ pub(crate) fn recover(inner: &Inner, manifest: &Manifest, remains: &Remains, on_
             }
         }
     }
+    if !segments.through && on_damage == Damage::Refuse {
+        forget_dropped(&fold.state.catalog);
+    }
     fold.state.report.tail = Position(fold.state.tail);
     fold.state.report.discarded_bytes = discard_rest(inner, fold.state.tail)?;
     Ok(fold.state)
+}
+
+/// Raises the floor of each log above what it counts and retention has dropped: records that others took the place of, which a
+/// power failure took. Only a namespace that retention does not flush as a whole can have any.
+fn forget_dropped(catalog: &Catalog) {
+    for log in catalog.logs() {
+        let (latest, index) = (log.index().latest(), log.index());
+        let earliest = log.earliest_at(latest);
+        let first = (earliest.max(1)..=latest).find(|seqno| index.position(*seqno) != 0).unwrap_or(latest + 1);
+        if latest > 0 && first > earliest {
+            index.raise_floor(first);
+        }
+    }
 }
 
 /// The chain that the first segment's header begins.

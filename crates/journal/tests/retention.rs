@@ -2,9 +2,9 @@
 
 mod model;
 
-use millrace_journal::{CreateOptions, Durability, Journal, Log, OpenOptions, medium::sim::SimDisk};
+use millrace_journal::{CreateOptions, Durability, Journal, Kind, Log, OpenOptions, medium::sim::SimDisk};
 use millrace_wire::{Code, EventId};
-use model::sim_options;
+use model::{Random, open, sim_options};
 use std::{path::Path, time::Duration};
 
 /// Names the namespace of a process that is started anew.
@@ -178,4 +178,68 @@ fn a_namespace_of_many_segments_is_opened_whatever_a_shell_allows() {
     command.args(["-c", "ulimit -Sn 40 && exec \"$0\" --exact child"]).arg(std::env::current_exe().unwrap());
     let ended = command.env(CHILD, dir.path()).output().unwrap();
     assert!(ended.status.success(), "{ended:?}");
+}
+
+/// Where appends do not wait for the disk, retention does not flush what it keeps. Whatever a power failure leaves of that
+/// then is a prefix, and counters and definitions go with it: no seqno has a hole behind it.
+#[test]
+fn retention_in_memory_flushes_nothing_but_a_beginning() {
+    let disk = SimDisk::default();
+    let journal = Journal::create_on(disk.process(), Path::new("sim"), &sim_options(Durability::Memory)).unwrap();
+    drop(journal);
+    let medium = disk.process();
+    let journal = open(&medium).unwrap();
+    let churn = journal.commit(|batch| batch.create_log(&"churn".parse().unwrap(), 2)).unwrap().value;
+    let rest = journal.commit(|batch| batch.create_log(&"rest".parse().unwrap(), 5)).unwrap().value;
+    (0..3).for_each(|_| append(&journal, &rest, 10));
+    journal.commit(|batch| batch.trim(&rest, 4)).unwrap();
+    journal.sync(journal.tail()).unwrap();
+    let mut random = Random::new("retention in memory");
+    let (mut dropped, synced) = (0, journal.durable());
+    for n in 0..200 {
+        append(&journal, &churn, 50 * KIB);
+        if n == 100 {
+            let later = journal.commit(|batch| batch.create_log(&"later".parse().unwrap(), 2)).unwrap().value;
+            append(&journal, &later, 10);
+            journal.commit(|batch| batch.trim(&later, 2)).unwrap();
+        }
+        let maintained = journal.maintain(&|_, _| false).unwrap();
+        dropped += maintained.dropped;
+        assert_eq!(
+            (maintained.carried, journal.durable()),
+            (0, synced),
+            "nothing is live, and nothing was to be flushed"
+        );
+        if maintained.dropped == 0 && n % 20 != 0 {
+            continue;
+        }
+        for nothing in [true, false] {
+            let after = disk.crash(&mut |versions| if nothing { 0 } else { random.below(versions) });
+            let process = after.process();
+            let found = open(&process).unwrap_or_else(|error| panic!("after {n}: {error}"));
+            assert_eq!(found.check(&mut |_, _| {}).unwrap().fault_count, 0, "after {n}");
+            let (churn, rest) =
+                (found.log(&"churn".parse().unwrap()).unwrap(), found.log(&"rest".parse().unwrap()).unwrap());
+            assert_eq!((rest.earliest(), rest.latest()), (4, 3), "after {n}");
+            let mut bytes = Vec::new();
+            for seqno in churn.earliest().max(1)..=churn.latest() {
+                found.get(&churn, seqno, &mut bytes).unwrap_or_else(|error| panic!("after {n}: {error}"));
+            }
+            let (latest, next) =
+                (churn.latest(), found.commit(|batch| batch.append(&churn, b"x", EventId::NONE, 0)).unwrap());
+            assert_eq!(next.value.seqno, latest + 1);
+            let mut seen = 0;
+            let mut scan = found.scan(found.first());
+            while let Some(entry) = scan.next().unwrap() {
+                if entry.kind == Kind::Append && entry.subject == churn.id() {
+                    assert!(seen == 0 || entry.seqno == seen + 1, "after {n}: {} behind {seen}", entry.seqno);
+                    seen = entry.seqno;
+                }
+            }
+            assert_eq!(seen, latest + 1, "after {n}");
+            process.kill();
+        }
+    }
+    assert!(dropped > 5, "{dropped}");
+    medium.kill();
 }

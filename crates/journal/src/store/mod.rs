@@ -9,6 +9,7 @@
 
 #[allow(unsafe_code)]
 pub(crate) mod control;
+pub(crate) mod fold;
 #[allow(unsafe_code)]
 pub(crate) mod index;
 pub(crate) mod manifest;

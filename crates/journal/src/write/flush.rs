@@ -137,7 +137,7 @@ impl Inner {
     }
 
     /// Lets followers look; only after the lead was given up, or they would find it still taken.
-    fn end_round(&self) {
+    pub(crate) fn end_round(&self) {
         self.flusher.rounds.fetch_add(1, Ordering::SeqCst);
         self.flusher.followers.wake();
     }
@@ -148,7 +148,6 @@ impl Inner {
         if upkeep.durable.load(Ordering::Acquire) >= upto.0 {
             return Ok(None);
         }
-        self.flushed_lately.store(true, Ordering::Relaxed);
         let target = self.tail();
         let from = upkeep.durable.load(Ordering::Relaxed).max(upkeep.first.load(Ordering::Acquire));
         match self.flush_to(from, target) {

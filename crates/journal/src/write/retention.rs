@@ -9,6 +9,11 @@
 //!
 //! The order makes every step safe to die after: copies are committed and flushed, then the manifest moves on, then the file
 //! is renamed or removed.
+//!
+//! A namespace whose appends do not wait for the disk is not flushed as a whole for the sake of a segment of which nothing is
+//! carried: that would write every byte to the disk, and make each page fault again. The manifest then has definitions and
+//! counters as of the end of what goes, and only the first batch of what stays is flushed: whatever a power failure leaves behind
+//! that is a prefix, and the counters go with it.
 
 use super::prepare::spare_name;
 use crate::{
@@ -17,6 +22,7 @@ use crate::{
     journal::{Inner, Journal},
     read::scan::Scan,
     store::{
+        fold::ManifestFold,
         manifest::{FunctionRow, LogRow, Manifest},
         segments::{self, FOLDER, SEGMENTS_MAX, SPARES_MAX, io_error},
     },
@@ -112,7 +118,10 @@ impl Inner {
                     None => self.live_entries(number, needed)?.0,
                 };
                 done.carried += self.carry(&live, since, &mut ended)?;
-                let (manifest, _) = self.settled_manifest(number + 1)?;
+                let manifest = match self.manifest_behind(number, live.is_empty())? {
+                    Some(manifest) => manifest,
+                    None => self.settled_manifest(number + 1)?.0,
+                };
                 lock.acquire();
                 let result = self.drop_segment(number, &manifest);
                 lock.release();
@@ -280,6 +289,65 @@ impl Inner {
         Ok(live.len() as u64)
     }
 
+    /// The manifest as of the end of the oldest segment, with what stays behind that beginning with a durable batch; `None` if the
+    /// journal is to be flushed as a whole: because its appends wait for the disk anyway, or something was carried, or runs were
+    /// pending at that place, or damage hides what is to be counted.
+    fn manifest_behind(&self, number: u64, carries_nothing: bool) -> Result<Option<Manifest>> {
+        let segments = &self.segments;
+        let next = segments.start(number + 1);
+        let tail = self.control.published.tail.load(Ordering::Acquire);
+        if segments.through || !carries_nothing || tail <= segments.first_entry(number + 1) {
+            return Ok(None);
+        }
+        let failed = |error: std::io::Error| io_error(crate::journal::MANIFEST, &error);
+        let manifest = Manifest::decode(&self.medium.read(crate::journal::MANIFEST).map_err(failed)?)?;
+        if manifest.first_segment != number {
+            return Ok(None); // Another process is at it.
+        }
+        let (mut fold, mut position) = (ManifestFold::new(manifest), segments.start(number));
+        loop {
+            match self.entry_from(&mut position, next) {
+                Ok(Some((at, header))) => {
+                    let bytes = segments.entry_bytes(at, u64::from(header.length))?;
+                    fold.entry(at, &header, &bytes[HEADER_BYTES as usize - 4..])?;
+                    position = at + header.span();
+                }
+                Ok(None) => break,
+                Err(error) if error.code() == Code::EntryDamaged => return Ok(None),
+                Err(error) => return Err(error),
+            }
+        }
+        if fold.has_pending() {
+            return Ok(None); // Of a run that has ended since, what it needed is not carried, and its end may yet be lost.
+        }
+        // A recovery needs one batch to begin with.
+        let mut end = segments.first_entry(number + 1);
+        loop {
+            match self.entry_from(&mut end, tail) {
+                Ok(Some((at, header))) => {
+                    end = at + header.span();
+                    if header.is_last() {
+                        break;
+                    }
+                }
+                Ok(None) => return Ok(None),
+                Err(error) if error.code() == Code::EntryDamaged => return Ok(None),
+                Err(error) => return Err(error),
+            }
+        }
+        let leader = self.flusher.leader.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let flushed = segments.flush(next, end);
+        drop(leader);
+        self.end_round(); // Somebody may have found the lead taken and be waiting for its end.
+        flushed.inspect_err(|error| {
+            if error.code() == Code::FlushFailed {
+                self.close_after_failed_flush();
+            }
+        })?;
+        self.control.check_health()?;
+        Ok(Some(fold.manifest(number + 1)))
+    }
+
     /// Lets go of the oldest segment. The caller holds `prepare_lock`.
     fn drop_segment(&self, number: u64, manifest: &Manifest) -> Result<()> {
         let next = self.segments.start(number + 1);
@@ -302,8 +370,10 @@ impl Inner {
         }
         self.flushed(FOLDER, self.medium.flush_names(FOLDER))?;
         // A flush that began before `first` moved on may still be at the segment; later ones begin behind it.
-        let _no_flush = self.flusher.leader.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let no_flush = self.flusher.leader.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         self.segments.retire_before(number + 1, &|other| is_kept && other == identity || self.is_spare(other));
+        drop(no_flush);
+        self.end_round(); // Somebody may have found the lead taken and be waiting for its end.
         Ok(())
     }
 
