@@ -13,6 +13,7 @@ mod appends;
 mod child;
 mod oneshot;
 mod output;
+mod sandbox;
 mod wasm;
 mod worker;
 

@@ -5,7 +5,6 @@ use crate::{
     Call, Executor, Limits, Progress, Result,
     child::{self, Scratch},
 };
-use rustix::net::SocketType;
 use std::{
     collections::BTreeMap,
     path::PathBuf,
@@ -57,10 +56,10 @@ impl PythonFunction {
         let mut zygote = self.zygote.lock().unwrap_or_else(PoisonError::into_inner);
         let warm = zygote.take();
         let fork = |zygote: &Arc<Zygote>| {
-            let (ours, theirs) = child::channel(SocketType::STREAM)?;
+            let (ours, theirs) = child::named_channel()?;
             let (printed, print) = child::output_pipe()?;
             let dir = scratch.as_ref().map(Scratch::path);
-            Ok((zygote.fork(theirs, print, dir)?, ours, printed))
+            Ok((zygote.fork((&ours, theirs), print, dir, within)?, ours, printed))
         };
         let forked = match warm.map(|warm| (fork(&warm), warm)) {
             Some((Ok(forked), warm)) => {

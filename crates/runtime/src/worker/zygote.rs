@@ -1,7 +1,9 @@
 //! A Python interpreter that has imported a function's module, and forks workers from there.
 //!
 //! Starting Python and importing a module takes 20 ms to seconds, a fork 1 ms. The zygote forks a worker on request and
-//! reaps it on request: until then the worker's pid is its own, so killing it cannot hit anybody else.
+//! reaps it on request. It runs the function's imports, so it is believed in nothing: which process a worker is says the
+//! kernel, which names the sender of a channel's first bytes, and a worker is killed through its pidfd. What the zygote says is
+//! given back to it when it is to reap, and reported.
 //!
 //! An answer belongs to the last request only as long as every request was answered. A zygote that owes one is asked
 //! nothing any more: it lives on for the workers that it has, and others are forked from another zygote.
@@ -15,7 +17,6 @@ use crate::{
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     net::{RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketType},
-    process::{Pid, PidfdFlags, Signal},
 };
 use std::{
     io::{IoSlice, Write},
@@ -109,31 +110,35 @@ impl Zygote {
         }
     }
 
-    /// Forks a worker with these descriptors, which runs in `dir`, or where the zygote does.
+    /// Forks a worker with these ends of a named channel and of a pipe, which runs in `dir`, or where the zygote does; waits
+    /// until it speaks.
     pub(super) fn fork(
         self: &Arc<Self>,
-        channel: OwnedFd,
+        (ours, theirs): (&OwnedFd, OwnedFd),
         print: OwnedFd,
         dir: Option<&Path>,
+        within: Duration,
     ) -> Result<Box<dyn Process>> {
         let failed = |what: &str| Code::SpawnFailed.error(format!("the Python zygote {what}"));
         let mut conversation = self.conversation.lock().unwrap_or_else(PoisonError::into_inner);
         let dir = dir.map_or(&[][..], |dir| dir.as_os_str().as_bytes());
-        let forked = conversation.ask(FORK, dir, &[channel.as_fd(), print.as_fd()]);
-        let pid = forked.and_then(Pid::from_raw).ok_or_else(|| failed("did not fork"))?;
-        let pidfd = rustix::process::pidfd_open(pid, PidfdFlags::empty())
-            .map_err(|errno| failed(&format!("forked a worker that cannot be watched: {errno}")))?;
-        // As long as it lives nobody but us has the worker reaped, and the pid is the worker's.
-        if conversation.has_ended() {
-            return Err(failed("ended as it forked"));
+        let forked = conversation.ask(FORK, dir, &[theirs.as_fd(), print.as_fd()]);
+        // Those are the worker's now: when it ends, the channel does.
+        drop((theirs, print));
+        let name = forked.ok_or_else(|| failed("did not fork"))?;
+        let spoke = readable(ours.as_fd(), within);
+        let pidfd = child::sender(ours).and_then(|pid| child::child_of(conversation.child.pidfd(), pid));
+        match pidfd {
+            Some(pidfd) => Ok(Box::new(Forked { name, pidfd, zygote: Arc::clone(self), ended: None })),
+            None if spoke => Err(failed("forked a worker that ended, or is none")),
+            None => Err(failed("forked a worker that says nothing")),
         }
-        Ok(Box::new(Forked { pid, pidfd, zygote: Arc::clone(self), ended: None }))
     }
 
-    /// Reaps a worker that was sent SIGKILL.
-    fn reap(&self, pid: Pid) -> Ended {
+    /// Reaps a worker that was sent SIGKILL, by the zygote's name for it.
+    fn reap(&self, name: i32) -> Ended {
         let mut conversation = self.conversation.lock().unwrap_or_else(PoisonError::into_inner);
-        match conversation.ask(REAP, &pid.as_raw_nonzero().get().to_le_bytes(), &[]) {
+        match conversation.ask(REAP, &name.to_le_bytes(), &[]) {
             Some(status) if status >= 0 => Ended::from_wait_status(status),
             _ => Ended::Unknown,
         }
@@ -242,7 +247,8 @@ impl Conversation {
 
 /// A worker that a zygote forked.
 struct Forked {
-    pid: Pid,
+    /// What the zygote calls it: its pid, if the zygote is honest.
+    name: i32,
     pidfd: OwnedFd,
     zygote: Arc<Zygote>,
     ended: Option<Ended>,
@@ -255,13 +261,8 @@ impl Process for Forked {
 
     fn end(&mut self) -> Ended {
         *self.ended.get_or_insert_with(|| {
-            if self.zygote.has_ended() {
-                // The kernel killed the worker with it, and may have given its pid away.
-                let _ = rustix::process::pidfd_send_signal(&self.pidfd, Signal::KILL);
-                return Ended::Unknown;
-            }
-            kill_group(self.pid);
-            self.zygote.reap(self.pid)
+            kill_group(self.pidfd.as_fd());
+            if self.zygote.has_ended() { Ended::Unknown } else { self.zygote.reap(self.name) }
         })
     }
 }
@@ -298,12 +299,12 @@ mod tests {
         let zygote = Arc::new(Zygote { conversation: Mutex::new(conversation) });
         // It is asked to reap a worker, and answers when nobody waits any more: with the pid of somebody else.
         let mut bystander = sleeper();
-        let pid = bystander.pid();
-        assert_eq!(zygote.reap(pid), Ended::Unknown);
+        let pid = child::pid_of(bystander.pidfd()).unwrap();
+        assert_eq!(zygote.reap(pid.as_raw_nonzero().get()), Ended::Unknown);
         let late = pid.as_raw_nonzero().get().to_le_bytes();
         rustix::net::send(&theirs, &late, SendFlags::empty()).unwrap();
         zygote.conversation.lock().unwrap().answer_max = Duration::from_secs(60);
-        let (channel, _other) = child::channel(SocketType::STREAM).unwrap();
+        let (ours, theirs_too) = child::named_channel().unwrap();
         let (_printed, print) = child::output_pipe().unwrap();
         thread::scope(|scope| {
             // What it would be asked now it answers well, as far as it is asked.
@@ -315,7 +316,7 @@ mod tests {
                     }
                 }
             });
-            assert!(zygote.fork(channel, print, None).is_err(), "the late answer was taken for a fork");
+            assert!(zygote.fork((&ours, theirs_too), print, None, Duration::ZERO).is_err(), "the late answer was taken for a fork");
             drop(zygote);
             server.join().unwrap();
         });
