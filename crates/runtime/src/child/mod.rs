@@ -13,11 +13,9 @@ mod spawn;
 
 pub(crate) use environment::{Environment, program};
 pub(crate) use keeper::on_keeper;
-#[cfg(test)]
-pub(crate) use process::pid_of;
-pub(crate) use process::{Child, Ended, Process, child_of, kill_group, read_some, readable};
-pub(crate) use scratch::Scratch;
-pub(crate) use spawn::{Plan, spawn};
+pub(crate) use process::{Child, Ended, Process, child_of, kill_group, pid_of, read_some, readable};
+pub(crate) use scratch::{Scratch, mirror};
+pub(crate) use spawn::{Plan, refusal, spawn};
 
 use crate::{Error, Result};
 use rustix::{
@@ -67,6 +65,11 @@ pub(crate) fn sender(channel: &OwnedFd) -> Option<Pid> {
     // Nobody asks again.
     rustix::net::sockopt::set_socket_passcred(channel, false).ok()?;
     sender
+}
+
+/// The same descriptor once more.
+pub(crate) fn copy(fd: &OwnedFd) -> Result<OwnedFd> {
+    fd.try_clone().map_err(|e| crate::Code::SpawnFailed.error(format!("cannot copy a descriptor: {e}")))
 }
 
 fn no_descriptor(errno: rustix::io::Errno) -> Error {

@@ -11,8 +11,9 @@
 use super::python::PythonSpec;
 use crate::{
     Code, Error, Limits, Result,
-    child::{self, Child, Ended, Environment, Plan, Process, Scratch, kill_group, read_some, readable},
+    child::{self, Ended, Process, Scratch, kill_group, read_some, readable},
     output::{Output, tail},
+    sandbox::{Room, Starting},
 };
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
@@ -57,7 +58,7 @@ pub(super) struct Zygote {
 }
 
 struct Conversation {
-    child: Child,
+    child: Box<dyn Process>,
     control: OwnedFd,
     /// How long a request may go unanswered.
     answer_max: Duration,
@@ -69,12 +70,12 @@ struct Conversation {
 
 impl Zygote {
     /// Starts the interpreter and waits until it has imported the handler's module.
-    pub(super) fn start(spec: &PythonSpec, limits: &Limits, within: Duration) -> Result<Arc<Self>> {
+    pub(super) fn start(spec: &PythonSpec, limits: &Limits, room: &Room, within: Duration) -> Result<Arc<Self>> {
         let (control, theirs) = child::channel(SocketType::SEQPACKET)?;
         let (printed, print) = child::output_pipe()?;
-        let scratch = spec.scratch.as_deref().map(|base| Scratch::new(base, &spec.dir)).transpose()?;
+        let scratch = room.scratch(spec.scratch.as_deref(), &spec.dir)?;
         let runs_in = scratch.as_ref().map_or(&*spec.dir, Scratch::path);
-        let child = launch(spec, limits, runs_in, print, theirs)?;
+        let child = launch(spec, limits, room, runs_in, print, theirs)?;
         let mut conversation = Conversation { child, control, answer_max: ANSWER_MAX, owes: false, _scratch: scratch };
         let mut output = Output::new(16 << 10);
         let answer = conversation.answer(Instant::now() + within, Some((&printed, &mut output)));
@@ -149,11 +150,17 @@ impl Zygote {
     }
 }
 
-fn launch(spec: &PythonSpec, limits: &Limits, runs_in: &Path, print: OwnedFd, control: OwnedFd) -> Result<Child> {
-    let python = child::program(&spec.python, &spec.dir).map_err(|e| Code::PythonUnusable.error(e.detail()))?;
-    let dir = std::path::absolute(&spec.dir)
+fn launch(
+    spec: &PythonSpec,
+    limits: &Limits,
+    room: &Room,
+    runs_in: &Path,
+    print: OwnedFd,
+    control: OwnedFd,
+) -> Result<Box<dyn Process>> {
+    let python = room.program(&spec.python, &spec.dir).map_err(|e| Code::PythonUnusable.error(e.detail()))?;
+    let dir = std::path::absolute(room.code(&spec.dir))
         .map_err(|e| Code::CodeUnreadable.error(format!("'{}': {e}", spec.dir.display())))?;
-    let runs_in = runs_in.to_owned();
     let shown = dir.to_str().ok_or_else(|| Code::CodeUnreadable.error(format!("'{}' is not UTF-8", dir.display())))?;
     let mut arguments: Vec<String> = ["-B", "-X", "utf8", "-c", BOOT, shown].map(str::to_owned).to_vec();
     arguments.extend([spec.module.clone(), spec.function.clone()]);
@@ -161,19 +168,15 @@ fn launch(spec: &PythonSpec, limits: &Limits, runs_in: &Path, print: OwnedFd, co
         std::io::pipe().map_err(|e| Code::SpawnFailed.error(format!("cannot open a pipe: {e}")))?;
     feed.write_all(WORKER.as_bytes()).map_err(|e| Code::SpawnFailed.error(format!("cannot fill a pipe: {e}")))?;
     drop(feed);
-    let environment = Environment::new(&spec.env);
-    let memory_max_bytes = limits.memory_max_bytes;
-    child::on_keeper(move || {
-        child::spawn(&Plan {
-            program: &python,
-            arguments: &arguments,
-            environment: &environment,
-            dir: &runs_in,
-            descriptors: [source.as_fd(), print.as_fd(), print.as_fd(), control.as_fd()],
-            memory_max_bytes,
-        })
-    })
-    .map_err(|error: Error| match error.code() {
+    let starting = Starting {
+        program: python,
+        arguments,
+        environment: room.environment(&spec.env),
+        dir: runs_in.to_owned(),
+        descriptors: [source.into(), child::copy(&print)?, print, control],
+        memory_max_bytes: limits.memory_max_bytes,
+    };
+    room.start(starting, false).map_err(|error: Error| match error.code() {
         Code::CommandUnusable => Code::PythonUnusable.error(error.detail()),
         _ => error,
     })
@@ -270,6 +273,7 @@ impl Process for Forked {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::child::{Child, Environment, Plan};
     use rustix::process::test_kill_process;
     use std::{collections::BTreeMap, thread};
 
@@ -295,7 +299,7 @@ mod tests {
     fn an_answer_that_comes_too_late_answers_no_other_request() {
         let (control, theirs) = child::channel(SocketType::SEQPACKET).unwrap();
         let answer_max = Duration::from_millis(1);
-        let conversation = Conversation { child: sleeper(), control, answer_max, owes: false, _scratch: None };
+        let conversation = Conversation { child: Box::new(sleeper()), control, answer_max, owes: false, _scratch: None };
         let zygote = Arc::new(Zygote { conversation: Mutex::new(conversation) });
         // It is asked to reap a worker, and answers when nobody waits any more: with the pid of somebody else.
         let mut bystander = sleeper();
