@@ -7,12 +7,14 @@ use crate::{
     dispatch::{Dispatcher, Observer},
     status::HostStatus,
 };
+use millrace_runtime::Isolation;
 use millrace_wire::{Code, Error, Result};
 use serde::{Deserialize, Serialize};
 use std::{
     fs::{File, TryLockError},
     io::{ErrorKind, Read, Seek, Write},
     path::{Path, PathBuf},
+    sync::Arc,
     thread,
     time::{Duration, Instant},
 };
@@ -30,6 +32,8 @@ const HOLDER_BYTES_MAX: u64 = 16 << 10;
 pub struct HostOptions {
     /// Who hears of every run as it ends.
     pub observer: Option<Observer>,
+    /// How functions are kept apart; without it they have the rights of the host's user.
+    pub isolation: Option<Arc<Isolation>>,
 }
 
 /// A process that holds a namespace as its host.
@@ -72,7 +76,7 @@ impl Host {
         HostStatus::remove(namespace.dir());
         deploy::sweep_scratch(namespace.dir());
         millrace_threads::guard().map_err(|e| Code::HostStart.error(format!("cannot start a thread: {e}")))?;
-        let dispatcher = Dispatcher::start(namespace.clone(), options.observer)?;
+        let dispatcher = Dispatcher::start(namespace.clone(), options.observer, options.isolation)?;
         Ok(Host { namespace, dispatcher, _lock: lock })
     }
 

@@ -51,6 +51,7 @@ pub use letters::{Letters, Retried, RetriedAll};
 pub use millrace_journal::{
     CreateOptions, Durability, Journal, Log, LostRecords, OpenOptions, Position, Rebuilt, Recovery, Salvaged,
 };
+pub use millrace_runtime::{Isolation, Level, SUPERVISOR, Shortcoming, supervise};
 pub use millrace_wire::{Address, Code, Error, EventId, Hlc, LogName, Name, RETRY_AFTER_MS, Result};
 pub use namespace::{
     AppendOptions, BATCH_RECORDS_MAX, FunctionStat, LogStat, Namespace, NewRecord, Receipt, Record, check_directory,

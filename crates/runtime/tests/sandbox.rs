@@ -7,8 +7,8 @@ mod common;
 use common::{failed, limits, no_env, printed, run};
 use libtest_mimic::{Arguments, Trial};
 use millrace_runtime::{
-    Defence, Isolation, Level, OneshotExecutor, Outcome, ProcessSpec, PythonExecutor,
-    PythonFunction, PythonSpec, SUPERVISOR, Sandbox, SandboxSpec, supervise,
+    Defence, Isolation, Level, OneshotExecutor, Outcome, ProcessSpec, PythonExecutor, PythonFunction, PythonSpec,
+    SUPERVISOR, Sandbox, SandboxSpec, supervise,
 };
 use std::{
     fs,
@@ -23,10 +23,12 @@ fn main() -> ExitCode {
     if std::env::args().nth(1).as_deref() == Some(SUPERVISOR) {
         return supervise();
     }
-    let tests: [(&str, fn()); 5] = [
+    let tests: [(&str, fn()); 7] = [
         ("every_runtime_works_at_every_level", every_runtime_works_at_every_level),
         ("attacks_fail", attacks_fail),
         ("attacks_succeed_without_their_defence", attacks_succeed_without_their_defence),
+        ("a_sandbox_that_ended_is_made_anew_and_one_that_is_dropped_is_gone", a_sandbox_that_ended_is_made_anew),
+        ("only_who_is_granted_it_has_the_network", only_who_is_granted_it_has_the_network),
         ("attacks_fail_where_the_host_is_not_root", attacks_fail_where_the_host_is_not_root),
         ("attacks_fail_where_there_are_no_user_namespaces", attacks_fail_where_there_are_no_user_namespaces),
     ];
@@ -100,7 +102,11 @@ fn every_runtime_works_at_every_level() {
             assert_eq!(completion.outcome, Outcome::Done, "{level}");
             assert_eq!(printed(&completion), "said\n");
             let expected = if level == Level::None { "[true," } else { "[true,true]" };
-            assert!(appended[0].1.starts_with(expected.as_bytes()), "{level} {:?}", String::from_utf8_lossy(&appended[0].1));
+            assert!(
+                appended[0].1.starts_with(expected.as_bytes()),
+                "{level} {:?}",
+                String::from_utf8_lossy(&appended[0].1)
+            );
         }
         let source = "#!/bin/sh\nprintf 'out\\t%s %s\\n' \"$(cat)\" \"$1\" >&3; ls f.sh; exit 0";
         let place = Place::new(isolation(level), "./f.sh", false, false, source);
@@ -249,7 +255,9 @@ impl Others {
         match appended.into_iter().next() {
             Some((log, said)) if log == "got" => Ok(String::from_utf8_lossy(&said).into_owned()),
             Some((_, said)) => Err(String::from_utf8_lossy(&said).into_owned()),
-            None => Err(failed(&completion).1),
+            // What bounds memory in all may end whoever asks for more.
+            None if attack.defences == [Defence::Memory] => Err(failed(&completion).1),
+            None => panic!("the function of '{}' said nothing: {:?}", attack.name, completion.outcome),
         }
     }
 }
@@ -266,12 +274,15 @@ fn attacks_fail() {
     for level in [Level::Partial, Level::Full] {
         let found = isolation(level);
         // Without a cgroup of the host's own only memory in all is not bounded.
-        let uncounted = level == Level::Full && found.shortcomings().iter().all(|missing| missing.remedy.contains("Delegate"));
+        let uncounted =
+            level == Level::Full && found.shortcomings().iter().all(|missing| missing.remedy.contains("Delegate"));
         let applies = |attack: &Attack| {
             let counts = attack.defences == [Defence::Memory];
             attack.from <= found.level() || (uncounted && !counts)
         };
         eprintln!("{level}: {}", found.summary());
+        let harmless = Attack { name: "work", body: "return len(os.listdir('.'))", defences: &[], from: Level::Partial };
+        assert_eq!(others.attack(isolation(level), &harmless).as_deref(), Ok("2"), "at level {level} nothing works");
         for attack in ATTACKS.iter().filter(|attack| applies(attack)) {
             if let Ok(got) = others.attack(isolation(level), attack) {
                 panic!("at level {level}, a function could {}: {got}", attack.name);
@@ -297,7 +308,8 @@ fn again(command: &mut Command) -> String {
     fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o777)).unwrap();
     let program = dir.path().join("sandbox");
     fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
-    let output = command.arg(&program).args(["--exact", "attacks_fail", "--nocapture"]).env("TMPDIR", dir.path()).output();
+    let output =
+        command.arg(&program).args(["--exact", "attacks_fail", "--nocapture"]).env("TMPDIR", dir.path()).output();
     let output = output.unwrap();
     let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
     assert!(output.status.success() && said.contains("1 passed"), "{said}");
@@ -321,4 +333,56 @@ fn attacks_fail_where_there_are_no_user_namespaces() {
     let without = "echo 0 > /proc/sys/user/max_user_namespaces; exec \"$@\"";
     let said = again(Command::new("unshare").args(["--user", "--map-root-user", "sh", "-c", without, "sh"]));
     assert!(said.contains("full: partial (cannot make a sandbox: "), "{said}");
+}
+
+/// The supervisors that this process started, but for those of other tests in it.
+fn supervisors() -> Vec<u32> {
+    let is_ours = |pid: &u32| {
+        let read = |name: &str| fs::read_to_string(format!("/proc/{pid}/{name}")).unwrap_or_default();
+        let parent = read("stat").rsplit_once(')').and_then(|(_, rest)| rest.split(' ').nth(2)?.parse().ok());
+        parent == Some(std::process::id()) && read("cmdline").contains(SUPERVISOR)
+    };
+    let names = fs::read_dir("/proc").unwrap().filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    names.filter(is_ours).collect()
+}
+
+fn a_sandbox_that_ended_is_made_anew() {
+    // In a process of its own, so that the supervisors are those of this test.
+    if std::env::var_os("ALONE").is_none() {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        let name = "a_sandbox_that_ended_is_made_anew_and_one_that_is_dropped_is_gone";
+        let output = command.args(["--exact", name, "--nocapture"]).env("ALONE", "1").output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&[output.stdout, output.stderr].concat()));
+        return;
+    }
+    let (mut executor, place) = python(isolation(Level::Full), false, "ctx.append('out', [os.getpid()])");
+    assert_eq!(run(&mut executor, &[b""]).remove(0).0.outcome, Outcome::Done);
+    let [first] = supervisors()[..] else { panic!("one function, {} supervisors", supervisors().len()) };
+    Command::new("kill").args(["-9", &first.to_string()]).status().unwrap();
+    common::ends(&first.to_string());
+    // A run that was sent to the old worker before its end was seen may fail; the next has a new one.
+    let again = (0..3).any(|_| run(&mut executor, &[b""]).remove(0).0.outcome == Outcome::Done);
+    assert!(again, "the function has no sandbox any more");
+    let [second] = supervisors()[..] else { panic!("one function, {} supervisors", supervisors().len()) };
+    assert_ne!(first, second);
+    drop((executor, place));
+    assert_eq!(supervisors(), [], "a sandbox that nobody has goes on");
+}
+
+fn only_who_is_granted_it_has_the_network() {
+    let server = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = server.local_addr().unwrap().port();
+    let body = format!("socket.create_connection(('127.0.0.1', {port}), 5)\nctx.append('out', 'connected')");
+    for level in [Level::Partial, Level::Full] {
+        for network in [false, true] {
+            let (mut executor, _place) = python(isolation(level), network, &body);
+            let (completion, appended) = run(&mut executor, &[b""]).remove(0);
+            assert_eq!(!appended.is_empty(), network, "{level}: {:?}", completion.outcome);
+        }
+        // Sockets of others' programs stand in the network's namespace by name.
+        let named = "socket.socket(socket.AF_UNIX).connect('\\0nobody')";
+        let (mut executor, _place) = python(isolation(level), true, named);
+        let (_, detail) = failed(&run(&mut executor, &[b""]).remove(0).0);
+        assert!(detail.contains("Function not implemented"), "{level}: {detail}");
+    }
 }

@@ -31,6 +31,7 @@ pub(crate) use publish::DeadLetter;
 use crate::{Namespace, links::LinkNews, status::HostStatus, upkeep::lost};
 use engine::Millis;
 use millrace_journal::{Entry, Function};
+use millrace_runtime::Isolation;
 use millrace_wire::{Error, EventId, LogName, Name, Result};
 use pool::Pool;
 use state::State;
@@ -128,8 +129,8 @@ struct Shared {
 
 impl Shared {
     /// Knows what is defined; nothing has been read, and no thread runs.
-    fn new(namespace: Namespace, observer: Option<Observer>) -> Result<Arc<Self>> {
-        let state = State::new(&namespace)?;
+    fn new(namespace: Namespace, observer: Option<Observer>, isolation: Option<Arc<Isolation>>) -> Result<Arc<Self>> {
+        let state = State::new(&namespace, isolation)?;
         Ok(Arc::new(Self {
             namespace,
             state: Mutex::new(state),
@@ -300,8 +301,8 @@ impl Shared {
 
 impl Dispatcher {
     /// Reads the journal, takes up what an earlier host left, and starts the threads.
-    pub fn start(namespace: Namespace, observer: Option<Observer>) -> Result<Self> {
-        let shared = Shared::new(namespace, observer)?;
+    pub fn start(namespace: Namespace, observer: Option<Observer>, isolation: Option<Arc<Isolation>>) -> Result<Self> {
+        let shared = Shared::new(namespace, observer, isolation)?;
         let wanted = shared.state().wanted(&shared.namespace)?;
         warm::start(&shared, wanted);
         shared.state().recover(&shared.namespace)?;

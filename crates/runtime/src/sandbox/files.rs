@@ -150,7 +150,11 @@ fn resolve(path: &Path) -> io::Result<PathBuf> {
 
 fn bind(from: &Path, to: &Path, attributes: u64) -> Attempt<()> {
     let Ok(meta) = fs::metadata(from) else {
-        return if from == old(Path::new(CODE)) || !is_optional(to) { Err(super::supervisor::missing(to)) } else { Ok(()) };
+        return if from == old(Path::new(CODE)) || !is_optional(to) {
+            Err(super::supervisor::missing(to))
+        } else {
+            Ok(())
+        };
     };
     if meta.is_dir() {
         fs::create_dir_all(to).step("make a directory to mount on")?;

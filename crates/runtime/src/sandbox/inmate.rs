@@ -180,7 +180,8 @@ impl Room {
             Self::Host => base.map(|base| Scratch::new(base, code)).transpose(),
             Self::Inside(entered) => {
                 let running = &entered.running;
-                let (number, path, _) = running.ask(&Request::Directory, &[]).map_err(|fault| fault.told("", Path::new("")))?;
+                let (number, path, _) =
+                    running.ask(&Request::Directory, &[]).map_err(|fault| fault.told("", Path::new("")))?;
                 let running = Arc::clone(running);
                 let remove = move || drop(running.ask(&Request::Remove(number), &[]));
                 Ok(Some(Scratch::removed_by(path, remove)))

@@ -169,9 +169,9 @@ impl Isolation {
 const NAMESPACES: &str = "let the host's user make user namespaces: `sysctl user.max_user_namespaces`, and on Ubuntu an AppArmor \
     profile with `userns,` for millrace; in a container, run it with an unmasked /proc and CAP_SYS_ADMIN";
 const ASK: &str = "start the host with `--sandbox full`";
-const LANDLOCK: &str = "use a kernel of 5.13 or later with Landlock among its security modules (`lsm=landlock,…` when it boots)";
-const CGROUP: &str =
-    "let the host have a cgroup: as root, or with `Delegate=cpu memory pids` in its systemd unit";
+const LANDLOCK: &str =
+    "use a kernel of 5.13 or later with Landlock among its security modules (`lsm=landlock,…` when it boots)";
+const CGROUP: &str = "let the host have a cgroup: as root, or with `Delegate=cpu memory pids` in its systemd unit";
 
 /// Makes a sandbox without a function, and ends it.
 fn probe(supervisor: &Path, namespaces: bool) -> Result<(), String> {

@@ -224,7 +224,8 @@ impl Reader<'_> {
 
     fn text(&mut self) -> Result<OsString, Malformed> {
         let length = self.number()? as usize;
-        let (bytes, rest) = self.0.split_at_checked(length).filter(|(bytes, _)| !bytes.contains(&0)).ok_or(Malformed)?;
+        let (bytes, rest) =
+            self.0.split_at_checked(length).filter(|(bytes, _)| !bytes.contains(&0)).ok_or(Malformed)?;
         self.0 = rest;
         Ok(OsString::from_vec(bytes.to_vec()))
     }
@@ -280,9 +281,8 @@ mod tests {
             .chain(requests().iter().map(Request::encode))
             .chain(answers().iter().map(Answer::encode))
             .collect();
-        let understood = |bytes: &[u8]| {
-            (Plan::decode(bytes).is_ok(), Request::decode(bytes).is_ok(), Answer::decode(bytes).is_ok())
-        };
+        let understood =
+            |bytes: &[u8]| (Plan::decode(bytes).is_ok(), Request::decode(bytes).is_ok(), Answer::decode(bytes).is_ok());
         for packet in &packets {
             for cut in 0..packet.len() {
                 assert_eq!(understood(&packet[..cut]), (false, false, false), "{packet:?} cut at {cut}");

@@ -21,8 +21,8 @@ mod syscalls;
 #[allow(unsafe_code)]
 pub(crate) mod system;
 
-pub(crate) use inmate::{Room, Starting};
 pub use defence::Defence;
+pub(crate) use inmate::{Room, Starting};
 pub use inmate::{Sandbox, SandboxSpec};
 pub use level::{Isolation, Level, Shortcoming};
 pub use supervisor::supervise;

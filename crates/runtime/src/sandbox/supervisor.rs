@@ -19,9 +19,7 @@ use crate::child::mirror;
 use rustix::{
     event::{PollFd, PollFlags, poll},
     io::Errno,
-    net::{
-        RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
-    },
+    net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags},
     process::{
         DumpableBehavior, Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, WaitOptions, set_parent_process_death_signal,
     },
@@ -234,7 +232,8 @@ struct Supervisor {
 impl Supervisor {
     fn serve(mut self) {
         loop {
-            let mut fds = [self.control.as_fd(), self.signals.as_fd()].map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
+            let mut fds =
+                [self.control.as_fd(), self.signals.as_fd()].map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
             let _ = poll(&mut fds, None);
             let [control, signals] = fds.map(|fd| !fd.revents().is_empty());
             if signals {

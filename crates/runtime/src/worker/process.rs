@@ -40,7 +40,6 @@ impl ProcessSpec {
         let name = self.command.first().ok_or_else(|| Code::CommandUnusable.error("the command is empty"))?;
         room.program(Path::new(name), &self.dir)
     }
-
 }
 
 /// Runs a function in one persistent process.

@@ -299,7 +299,8 @@ mod tests {
     fn an_answer_that_comes_too_late_answers_no_other_request() {
         let (control, theirs) = child::channel(SocketType::SEQPACKET).unwrap();
         let answer_max = Duration::from_millis(1);
-        let conversation = Conversation { child: Box::new(sleeper()), control, answer_max, owes: false, _scratch: None };
+        let conversation =
+            Conversation { child: Box::new(sleeper()), control, answer_max, owes: false, _scratch: None };
         let zygote = Arc::new(Zygote { conversation: Mutex::new(conversation) });
         // It is asked to reap a worker, and answers when nobody waits any more: with the pid of somebody else.
         let mut bystander = sleeper();
@@ -320,7 +321,10 @@ mod tests {
                     }
                 }
             });
-            assert!(zygote.fork((&ours, theirs_too), print, None, Duration::ZERO).is_err(), "the late answer was taken for a fork");
+            assert!(
+                zygote.fork((&ours, theirs_too), print, None, Duration::ZERO).is_err(),
+                "the late answer was taken for a fork"
+            );
             drop(zygote);
             server.join().unwrap();
         });
