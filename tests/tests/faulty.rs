@@ -267,8 +267,7 @@ fn in_a_sandbox_functions_do_their_work_and_reach_nothing_else() {
     secret.write("secret", "told");
     let path = secret.path().join("secret");
     let reaches = format!("ctx.append('out', open({path:?}).read())");
-    let connects =
-        "\n        import socket\n        socket.create_connection(('127.0.0.1', 1), 1)\n        ctx.append('out', 'connected')";
+    let connects = "\n        import socket\n        socket.create_connection(('127.0.0.1', 1), 1)\n        ctx.append('out', 'connected')";
     let functions =
         [&[("reaches", &*reaches), ("connects", connects), ("exits", "import sys; sys.exit(3)")][..], ODD].concat();
     let place = place_with(&functions);

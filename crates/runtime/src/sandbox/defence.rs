@@ -20,12 +20,8 @@ pub enum Defence {
     Identity = 1 << 6,
     /// The limit of the temporary files.
     Temporary = 1 << 7,
-    /// Only the descriptors that are given.
-    Descriptors = 1 << 8,
     /// The limit of memory of all processes together, shared memory included.
-    Memory = 1 << 9,
-    /// Core files are not written.
-    Dumps = 1 << 10,
+    Memory = 1 << 8,
 }
 
 impl Defence {

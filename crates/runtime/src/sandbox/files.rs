@@ -23,7 +23,7 @@ const TEMPORARY: &CStr = c"size=64m,nr_inodes=4096,mode=1777";
 const TEMPORARY_UNBOUNDED: &CStr = c"mode=1777";
 const ROOT: &CStr = c"size=1m,nr_inodes=4096,mode=755";
 /// Programs, libraries, and what the loader and libraries read. What is missing here is missing there.
-const SYSTEM: [&str; 19] = [
+const SYSTEM: [&str; 21] = [
     "/usr",
     "/bin",
     "/sbin",
@@ -38,11 +38,13 @@ const SYSTEM: [&str; 19] = [
     "/etc/ld.so.conf",
     "/etc/ld.so.conf.d",
     "/etc/mime.types",
-    "/etc/pki",
+    "/etc/pki/ca-trust",
+    "/etc/pki/tls/certs",
     "/etc/protocols",
     "/etc/python3",
     "/etc/services",
-    "/etc/ssl",
+    "/etc/ssl/certs",
+    "/etc/ssl/openssl.cnf",
 ];
 /// What else a function needs that may use the network.
 const NETWORK: [&str; 4] = ["/etc/hosts", "/etc/nsswitch.conf", "/etc/resolv.conf", "/etc/gai.conf"];
@@ -103,9 +105,10 @@ pub(super) fn change_root(plan: &Plan) -> Attempt<()> {
         fs::create_dir(new(Path::new("/old"))).step("make /old")?;
         mount_bind_recursive("/old", "/new/old").step("show everything")?;
     }
-    rustix::process::pivot_root("/new", "/new").step("pivot_root")?;
-    // What was the root is mounted over the new one now.
-    rustix::mount::unmount("/", UnmountFlags::DETACH).step("unmount the old root")?;
+    rustix::process::chdir("/new").step("chdir to the new root")?;
+    rustix::process::pivot_root(".", ".").step("pivot_root")?;
+    // What was the root is mounted over the new one now, and is where this process stands.
+    rustix::mount::unmount(".", UnmountFlags::DETACH).step("unmount the old root")?;
     rustix::process::chdir("/").step("chdir /")?;
     system::restrict_mount(Path::new("/"), READ_ONLY, false).step("make the root directory read-only")
 }

@@ -338,9 +338,7 @@ impl Supervisor {
             for (to, from) in (0..).zip(&fds) {
                 system::duplicate(from.as_ref().map_err(|errno| *errno).step("dup")?.as_fd(), to).step("dup2")?;
             }
-            if Defence::Descriptors.stands(self.plan.without) {
-                system::close_on_exec_from(4).step("close_range")?;
-            }
+            system::close_on_exec_from(4).step("close_range")?;
             rustix::process::chdir(&start.dir).step("chdir")?;
             confine::limits(&self.plan, start)?;
             if !self.plan.namespaces {
