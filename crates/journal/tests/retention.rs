@@ -212,7 +212,7 @@ fn a_pin_holds_what_it_says_until_it_is_removed_or_its_time_or_its_bytes_are_ove
         let journal = model::open(&cut.process()).unwrap();
         let log = journal.log(&"churn".parse().unwrap()).unwrap();
         assert_eq!((churn(&journal, &log, 3), journal.first()), (0, pin.from()));
-        assert_eq!(journal.pins().unwrap(), [pin.clone()]);
+        assert_eq!(journal.pins().unwrap(), std::slice::from_ref(&pin));
         match end {
             0 => journal.unpin(pin.id).unwrap(),
             1 => {

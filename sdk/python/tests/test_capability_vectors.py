@@ -176,7 +176,8 @@ class Body:
 
     def sign(self) -> bytes:
         """The signature that the keys of the host give; the names of the buckets are found on the way."""
-        signatures, self.buckets = [], []
+        signatures: list[bytes] = []
+        self.buckets: list[str] = []
 
         def count(block: bytes, signature: bytes) -> None:
             if any(tag == 8 for tag, _ in read_items(block[2:])):

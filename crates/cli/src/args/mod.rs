@@ -259,7 +259,7 @@ Examples:
   millrace cap show kitchen.cap
   millrace cap revoke --file kitchen.cap"
     )]
-    Cap(CapCommand),
+    Cap(Box<CapCommand>),
     /// Print what makes a shell complete commands, logs, functions and contexts
     #[command(after_help = "\
 Examples:

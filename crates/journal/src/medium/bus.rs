@@ -30,13 +30,14 @@ struct Range {
     is_segment: AtomicBool,
 }
 
-const NO_RANGE: Range = Range {
-    start: AtomicUsize::new(0),
-    end: AtomicUsize::new(0),
-    fd: AtomicUsize::new(0),
-    is_segment: AtomicBool::new(false),
-};
-static RANGES: [Range; 8192] = [NO_RANGE; 8192];
+static RANGES: [Range; 8192] = [const {
+    Range {
+        start: AtomicUsize::new(0),
+        end: AtomicUsize::new(0),
+        fd: AtomicUsize::new(0),
+        is_segment: AtomicBool::new(false),
+    }
+}; 8192];
 /// Where the search for a free range starts.
 static RANGE_HINT: AtomicUsize = AtomicUsize::new(0);
 /// Addresses of pages that show zeros because the disk could not read them; 0 is a free place.

@@ -239,7 +239,7 @@ impl Grant {
     /// Why this cannot stand in a token, or `None`.
     pub fn fault(&self) -> Option<&'static str> {
         let unnamed = self.name.is_empty();
-        if self.kind == Kind::Namespace && !(unnamed && !self.subtree) {
+        if self.kind == Kind::Namespace && (!unnamed || self.subtree) {
             return Some("a grant on the namespace has neither a name nor a subtree");
         }
         if self.kind != Kind::Namespace && unnamed && !self.subtree {
