@@ -56,14 +56,10 @@ pub(crate) struct Inner {
     /// Where batches are made that are written through the file; used under the journal's lock.
     pub staging: Mutex<Vec<u8>>,
     pub flusher: Flusher,
-    pub flushed_lately: AtomicBool,
     /// What the disk refused, and up to where there should have been room; see [`Journal::refusal`].
     pub refusal: Mutex<Option<(u64, Error)>>,
     pub refuses: AtomicBool,
     pub preparer: OnceLock<Thread>,
-    pub nudged: AtomicBool,
-    /// Pages from the tail to here are present and writable in this process.
-    pub present: AtomicU64,
     /// Storage for the index of the next log of this history.
     pub prepared: Mutex<Option<(u64, Arc<Region>)>>,
     /// Records, by log and seqno, that indexes knew and that are nowhere in the journal.
@@ -534,12 +530,9 @@ impl Inner {
             transactions: AtomicU64::new(0),
             staging: Mutex::default(),
             flusher: Flusher::default(),
-            flushed_lately: AtomicBool::new(false),
             refusal: Mutex::default(),
             refuses: AtomicBool::new(false),
             preparer: OnceLock::new(),
-            nudged: AtomicBool::new(false),
-            present: AtomicU64::new(0),
             prepared: Mutex::default(),
             lost: Mutex::default(),
             held: Mutex::default(),
@@ -669,8 +662,9 @@ impl Inner {
             if remains.flush_failed {
                 self.segments.rewrite(remains.durable.max(first), tail)?;
             }
-            // The tail's own segment in any case: something behind the tail may have been cleared.
-            self.segments.flush(remains.durable.clamp(first, tail).min(tail - 1), tail)
+            // The tail's own segment in any case, to its end: something behind the tail may have been cleared.
+            let end = self.segments.start(self.segments.number(tail - 1) + 1);
+            self.segments.flush(remains.durable.clamp(first, tail).min(tail - 1), end)
         };
         flushed().inspect_err(|error| {
             if error.code() == Code::FlushFailed {

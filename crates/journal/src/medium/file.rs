@@ -237,9 +237,10 @@ impl Medium for FileMedium {
         Ok(())
     }
 
-    fn reserve(&self, region: &Region) -> io::Result<()> {
+    fn reserve_range(&self, region: &Region, from: u64, to: u64) -> io::Result<()> {
+        let (fd, bytes) = (region.fd.load(Ordering::Relaxed), to - from);
         // SAFETY: plain system call on an open descriptor.
-        match unsafe { libc::posix_fallocate(region.fd.load(Ordering::Relaxed), 0, region.bytes as i64) } {
+        match unsafe { libc::posix_fallocate(fd, from as i64, bytes as i64) } {
             0 => Ok(()),
             error => Err(io::Error::from_raw_os_error(error)),
         }
@@ -262,6 +263,13 @@ impl Medium for FileMedium {
     fn flush(&self, region: &Region) -> io::Result<()> {
         // SAFETY: plain system call on an open descriptor.
         check(unsafe { libc::fdatasync(region.fd.load(Ordering::Relaxed)) })
+    }
+
+    fn flush_range(&self, region: &Region, from: u64, to: u64) -> io::Result<()> {
+        let from = from & !4095;
+        assert!(from < to && to <= region.bytes);
+        // SAFETY: the range lies within the mapping. Of a retired region nobody needs what the file held.
+        check(unsafe { libc::msync(region.base.add(from as usize).cast(), (to - from) as usize, libc::MS_SYNC) })
     }
 
     fn flush_beside(&self, name: &str) -> Result<(), NotFlushed> {

@@ -11,8 +11,11 @@
 //! behave the same: each creation, renaming and removal since the folder was flushed happened or did not. What is *not*
 //! simulated: torn sectors, and writes of the processor that nobody saw between two calls (`tests/single_step.rs` has those).
 
+mod names;
+
 pub use super::faults::{Call, Fault, Faults};
 
+use self::names::NameChange;
 use super::{
     Medium, NotFlushed, Region, SLOT_MAX, Slot,
     faults::Unreadable,
@@ -56,33 +59,6 @@ struct SimFile {
     /// Failed flushes, and of how many each region of it, by its address, has heard: each hears of each once.
     failures: u64,
     heard: BTreeMap<usize, u64>,
-}
-
-/// A change of a folder that is not flushed yet.
-#[derive(Clone)]
-enum NameChange {
-    Link(String, u64),
-    Rename(String, String),
-    Unlink(String),
-}
-
-impl NameChange {
-    fn folder(&self) -> &str {
-        let (Self::Link(name, _) | Self::Rename(name, _) | Self::Unlink(name)) = self;
-        name.rsplit_once('/').map_or("", |(folder, _)| folder)
-    }
-
-    fn apply(&self, names: &mut BTreeMap<String, u64>) {
-        match self {
-            Self::Link(name, inode) => drop(names.insert(name.clone(), *inode)),
-            Self::Rename(from, to) => {
-                if let Some(inode) = names.remove(from) {
-                    names.insert(to.clone(), inode);
-                }
-            }
-            Self::Unlink(name) => drop(names.remove(name)),
-        }
-    }
 }
 
 #[derive(Default)]
@@ -228,13 +204,20 @@ impl SimFile {
         versions.push(content);
     }
 
-    fn flush(&mut self) {
-        for sector in std::mem::take(&mut self.versions).into_keys() {
+    fn flush(&mut self, sectors: Range<usize>) {
+        for sector in self.forget_versions(sectors) {
             let from = sector * SECTOR_BYTES;
             let to = (from + SECTOR_BYTES).min(self.seen.len());
             self.durable[from..to].copy_from_slice(&self.seen[from..to]);
         }
         self.durable_bytes = self.seen.len() as u64;
+    }
+
+    /// Makes sectors clean; returns those that were not.
+    fn forget_versions(&mut self, sectors: Range<usize>) -> Vec<usize> {
+        let dirty: Vec<usize> = self.versions.range(sectors).map(|(sector, _)| *sector).collect();
+        dirty.iter().for_each(|sector| drop(self.versions.remove(sector)));
+        dirty
     }
 
     /// The file as the disk may have it after a power failure.
@@ -544,8 +527,8 @@ impl SimMedium {
         if self.killed.load(Ordering::Relaxed) { Err(io::Error::from_raw_os_error(libc::EIO)) } else { Ok(()) }
     }
 
-    /// Flushes a file by a region of it, or by a descriptor that nobody has used before.
-    fn flush_file(&self, inode: u64, region: Option<usize>) -> io::Result<()> {
+    /// Flushes sectors of a file by a region of it, or by a descriptor that nobody has used before.
+    fn flush_file(&self, inode: u64, region: Option<usize>, sectors: Range<usize>) -> io::Result<()> {
         self.await_flush()?;
         let fault = self.disk.fault(Call::Flush);
         let mut state = self.call();
@@ -560,10 +543,10 @@ impl SimMedium {
         let file = state.file(inode);
         file.observe("a flushed file");
         if fails || fault.is_err() {
-            file.versions.clear(); // Clean in the cache, never written, and nobody will try again.
+            file.forget_versions(sectors); // Clean in the cache, never written, and nobody will try again.
             file.failures += 1;
         } else {
-            file.flush();
+            file.flush(sectors);
         }
         let heard = region.map_or(file.failures, |region| file.heard.insert(region, file.failures).unwrap_or(0));
         match fault {
@@ -662,21 +645,27 @@ impl Medium for SimMedium {
         state.file(region.identity).memory.write_all_at(&vec![0; (to - from) as usize], from)
     }
 
-    fn reserve(&self, region: &Region) -> io::Result<()> {
+    fn reserve_range(&self, region: &Region, from: u64, to: u64) -> io::Result<()> {
         self.disk.fault(Call::Allocate)?;
-        self.call().charge(region.identity, 0, region.bytes)
+        self.call().charge(region.identity, from, to)
     }
 
     fn prefault(&self, _region: &Region, _from: u64, _to: u64) {}
 
     fn flush(&self, region: &Region) -> io::Result<()> {
-        self.flush_file(region.identity, Some(region.base as usize))
+        self.flush_file(region.identity, Some(region.base as usize), 0..usize::MAX)
+    }
+
+    fn flush_range(&self, region: &Region, from: u64, to: u64) -> io::Result<()> {
+        let sectors = from as usize / PAGE_BYTES * (PAGE_BYTES / SECTOR_BYTES)
+            ..(to as usize).div_ceil(PAGE_BYTES) * (PAGE_BYTES / SECTOR_BYTES);
+        self.flush_file(region.identity, Some(region.base as usize), sectors)
     }
 
     fn flush_beside(&self, name: &str) -> Result<(), NotFlushed> {
         self.disk.fault(Call::Open).map_err(NotFlushed::Unopened)?;
         let inode = self.disk.lock().inode(name).map_err(NotFlushed::Unopened)?;
-        self.flush_file(inode, None).map_err(NotFlushed::Refused)
+        self.flush_file(inode, None, 0..usize::MAX).map_err(NotFlushed::Refused)
     }
 
     fn flush_names(&self, folder: &str) -> Result<(), NotFlushed> {

@@ -431,15 +431,21 @@ impl Segments {
         self.medium.identify(&name(number)).is_ok_and(|(_, bytes)| bytes >= self.bytes())
     }
 
-    /// Makes the journal durable from one position to another.
+    /// Makes the journal durable from one position to another. What is written through the mapping is flushed page by page:
+    /// the room ahead of the tail is of no concern to who waits, and its pages stay writable.
     pub fn flush(&self, from: u64, to: u64) -> Result<()> {
         if from >= to {
             return Ok(());
         }
         for number in self.number(from)..=self.number(to - 1) {
             let region = self.map(number, false)?;
-            self.medium
-                .flush(&region)
+            let start = self.start(number);
+            let flushed = if self.through {
+                self.medium.flush(&region)
+            } else {
+                self.medium.flush_range(&region, from.max(start) - start, to.min(start + self.bytes()) - start)
+            };
+            flushed
                 .map_err(|error| Code::FlushFailed.error(format!("{} at {}: {error}", name(number), Position(from))))?;
         }
         Ok(())

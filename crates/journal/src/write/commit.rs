@@ -151,7 +151,7 @@ impl Inner {
             let _ = self.medium.remove(&crate::store::index::name(id));
         }
         self.wake_sleepers(start, end, work);
-        self.nudge_preparer(end);
+        self.nudge_preparer(start, end);
         Ok(Committed { value, end: Position(end) })
     }
 

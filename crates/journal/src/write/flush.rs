@@ -135,7 +135,7 @@ impl Inner {
     }
 
     /// Lets followers look; only after the lead was given up, or they would find it still taken.
-    fn end_round(&self) {
+    pub(crate) fn end_round(&self) {
         self.flusher.rounds.fetch_add(1, Ordering::SeqCst);
         self.flusher.followers.wake();
     }
@@ -146,7 +146,6 @@ impl Inner {
         if self.control.durable() >= upto.0 {
             return Ok(None);
         }
-        self.flushed_lately.store(true, Ordering::Relaxed);
         let target = self.tail();
         let from = self.control.durable().max(upkeep.first.load(Ordering::Acquire));
         match self.flush_to(from, target) {

@@ -314,8 +314,10 @@ impl Inner {
         }
         self.flushed(FOLDER, self.medium.flush_names(FOLDER))?;
         // A flush that began before `first` moved on may still be at the segment; later ones begin behind it.
-        let _no_flush = self.flusher.leader.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let no_flush = self.flusher.leader.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         self.segments.retire_before(number + 1, &|other| is_kept && other == identity || self.is_spare(other));
+        drop(no_flush);
+        self.end_round(); // Somebody may have found the lead taken and be waiting for its end.
         Ok(true)
     }
 
