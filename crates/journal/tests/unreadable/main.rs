@@ -1,6 +1,7 @@
 //! A page of a segment that the disk cannot read while the namespace is in use: an error of the reads that need it, and of
 //! nothing else. The pages fault for real, with SIGBUS; that the disk is the reason is simulated.
 
+#[path = "../model/mod.rs"]
 mod model;
 
 use millrace_journal::{Durability, Journal, Log, Position, medium::sim::SimDisk};
