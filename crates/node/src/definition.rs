@@ -228,6 +228,9 @@ pub struct Definition {
     pub code: String,
     /// The file in that directory, if a single file was deployed rather than a directory.
     pub file: Option<String>,
+    /// The application file that it was deployed from, if it was, relative to the directory around the namespace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub application: Option<String>,
     /// The function is being removed: its pending runs are being dropped and it takes no new ones.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub removing: bool,
@@ -268,7 +271,7 @@ mod tests {
         spec.handler = "pkg.mod:run".into();
         spec.on = vec!["raw/a".parse().unwrap()];
         spec.env.insert("K".into(), "v".into());
-        let definition = Definition { spec, code: "ab".repeat(32), file: None, removing: false };
+        let definition = Definition { spec, code: "ab".repeat(32), file: None, application: None, removing: false };
         assert_eq!(Definition::from_attributes("f", &definition.to_attributes()).unwrap(), definition);
         assert_eq!(
             Definition::from_attributes("g", &definition.to_attributes()).unwrap_err().code(),
@@ -283,6 +286,7 @@ mod tests {
                 spec: spec(Runtime::Wasm),
                 code: code.into(),
                 file: file.map(String::from),
+                application: None,
                 removing: false,
             };
             let error = Definition::from_attributes("f", &definition.to_attributes()).unwrap_err();

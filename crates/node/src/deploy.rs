@@ -19,7 +19,7 @@ use crate::{
     namespace::{found, no_function},
     runs::{Ending, Pending, PendingRun},
 };
-use millrace_journal::{Kind, Log, Transaction};
+use millrace_journal::{Function, Kind, Log, Transaction};
 use millrace_runtime::{ProcessSpec, PythonSpec, WasmEngine};
 use millrace_wire::{Code, Error, Name, Result};
 use serde::Serialize;
@@ -30,6 +30,8 @@ use std::{
 
 /// Directory of deployed code in a namespace.
 const FUNCTIONS: &str = "functions";
+/// Directory beside a namespace that is not there yet, in which the code of its first application is checked.
+pub(crate) const CHECKED: &str = ".millrace.checked";
 /// Directory of the working directories of a namespace's workers. It can be removed when none runs.
 const SCRATCH: &str = "scratch";
 /// Most runs that are given up in one commit when a function is removed.
@@ -101,10 +103,13 @@ impl Launch {
     }
 
     /// Checks that the code can be started at all.
-    fn validate(&self, spec: &FunctionSpec) -> Result<()> {
+    fn validate(&self, spec: &FunctionSpec, slow: &mut dyn FnMut(&str)) -> Result<()> {
         match self {
             Launch::Wasm { module, export } => wasm_engine()?.validate(module, export),
-            Launch::Python(python) => python.validate(spec.limits()),
+            Launch::Python(python) => python.validate(spec.limits(), &mut |within| {
+                let (module, seconds) = (&python.module, within.as_secs());
+                slow(&format!("still importing the module '{module}'; it fails after {seconds} s"));
+            }),
             Launch::Process(process) | Launch::Oneshot(process) => process.validate(),
         }
     }
@@ -145,6 +150,30 @@ pub(crate) fn stored_codes(namespace_dir: &Path) -> Result<Vec<String>> {
     Ok(names.filter(|name| name.len() == 64 && name.bytes().all(|byte| byte.is_ascii_hexdigit())).collect())
 }
 
+/// Copies a function's code into a namespace's directory and checks that it can be started. Nothing is defined.
+///
+/// What is in `checked` with the same code and declaration was checked already. `slow` hears of a check that takes long.
+pub(crate) fn prepare(
+    dir: &Path,
+    spec: &FunctionSpec,
+    source: &Path,
+    checked: &[Definition],
+    slow: &mut dyn FnMut(&str),
+) -> Result<Definition> {
+    spec.validate()?;
+    let context = |error: Error| error.within(format!("function '{}'", spec.name));
+    let stored = tree::store(source, &dir.join(FUNCTIONS)).map_err(context)?;
+    let spec = spec.clone();
+    let mut definition = Definition { spec, code: stored.hash, file: stored.file, application: None, removing: false };
+    if definition.spec.runtime == Runtime::Wasm && definition.file.is_none() {
+        definition.file = Some(only_module(&dir.join(FUNCTIONS).join(&definition.code)).map_err(context)?);
+    }
+    if !checked.contains(&definition) {
+        Launch::of(dir, &definition).validate(&definition.spec, slow).map_err(context)?;
+    }
+    Ok(definition)
+}
+
 /// The process's one WebAssembly engine, set up when it is first needed.
 pub(crate) fn wasm_engine() -> Result<Arc<WasmEngine>> {
     static ENGINE: OnceLock<Result<Arc<WasmEngine>>> = OnceLock::new();
@@ -156,19 +185,45 @@ impl Namespace {
     ///
     /// The logs it is bound to must exist; its dead-letter log is made if need be. Nothing changes when this fails.
     pub fn deploy(&self, spec: &FunctionSpec, source: &Path) -> Result<Deployed> {
-        spec.validate()?;
-        let context = |error: millrace_wire::Error| error.within(format!("function '{}'", spec.name));
+        self.deploy_with(spec, source, &mut |_| ())
+    }
+
+    /// [`Namespace::deploy`]; `slow` hears of a check that takes long.
+    pub fn deploy_with(&self, spec: &FunctionSpec, source: &Path, slow: &mut dyn FnMut(&str)) -> Result<Deployed> {
         // Until it is defined nothing else says that the code is needed.
-        let _lock = StoreLock::shared(self.dir()).map_err(context)?;
-        let stored = tree::store(source, &self.dir().join(FUNCTIONS)).map_err(context)?;
-        let mut definition = Definition { spec: spec.clone(), code: stored.hash, file: stored.file, removing: false };
-        if spec.runtime == Runtime::Wasm && definition.file.is_none() {
-            definition.file = Some(only_module(&self.dir().join(FUNCTIONS).join(&definition.code)).map_err(context)?);
-        }
-        Launch::of(self.dir(), &definition).validate(spec).map_err(context)?;
+        let _lock = StoreLock::shared(self.dir())?;
+        let definition = prepare(self.dir(), spec, source, &[], slow)?;
         let committed = self.journal().commit(|tx| define(tx, &definition))?;
         self.settle(Site::Deploy, committed.end, None)?;
         Ok(Deployed { name: spec.name.clone(), code: definition.code, change: committed.value })
+    }
+
+    /// Defines functions and removes others in one commit, and says what changed. Of those that are `gone` the ones that have
+    /// pending runs stop taking new runs and are left to [`Namespace::give_up_function`]; without `force` they are an error.
+    pub(crate) fn redefine<'a>(
+        &self,
+        definitions: &[Definition],
+        gone: &[&'a Name],
+        force: bool,
+    ) -> Result<(Vec<Change>, Vec<&'a Name>)> {
+        let committed = self.journal().commit(|tx| {
+            let mut left = Vec::new();
+            for &name in gone {
+                let Some(function) = tx.catalog().function(name).cloned() else { continue };
+                match (tx.pending(function.id()), force) {
+                    (0, _) => tx.remove_function(name)?,
+                    (pending, false) => return Err(pending_runs(&[(name, pending)])),
+                    (_, true) => {
+                        take_no_more(tx, name, &function)?;
+                        left.push(name);
+                    }
+                }
+            }
+            let changes = definitions.iter().map(|definition| define(tx, definition)).collect::<Result<Vec<_>>>()?;
+            Ok((changes, left))
+        })?;
+        self.settle(Site::Deploy, committed.end, None)?;
+        Ok(committed.value)
     }
 
     /// Removes a function that no run waits for or works on; with one that does, it is refused.
@@ -189,11 +244,7 @@ impl Namespace {
         // First it takes no new runs, so that the giving up below has an end.
         self.journal().commit(|tx| {
             let function = tx.catalog().function(name).cloned().ok_or_else(|| no_function(name))?;
-            if let Ok(definition) = Definition::from_attributes(name, function.attributes()) {
-                let removing = Definition { removing: true, ..definition };
-                tx.define_function(name, &removing.to_attributes())?;
-            }
-            Ok(())
+            take_no_more(tx, name, &function)
         })?;
         let mut pending = Pending::of(self.journal())?;
         let mut given_up = 0;
@@ -284,8 +335,20 @@ fn only_module(dir: &Path) -> Result<String> {
     }
 }
 
+/// From now on no record runs the function.
+fn take_no_more(tx: &mut Transaction<'_>, name: &Name, function: &Function) -> Result<()> {
+    match Definition::from_attributes(name, function.attributes()) {
+        Ok(definition) => {
+            let removing = Definition { removing: true, ..definition };
+            tx.define_function(name, &removing.to_attributes()).map(drop)
+        }
+        // Nothing is bound to a definition that cannot be read.
+        Err(_) => Ok(()),
+    }
+}
+
 /// Defines the function unless it is there already, the same in every respect.
-fn define(tx: &mut Transaction<'_>, definition: &Definition) -> Result<Change> {
+pub(crate) fn define(tx: &mut Transaction<'_>, definition: &Definition) -> Result<Change> {
     let spec = &definition.spec;
     let catalog = tx.catalog().clone();
     for log in &spec.on {

@@ -89,17 +89,23 @@ Examples:
   millrace dev --quiet              print failures only
   millrace dev --file other.toml")]
     Dev(DevArgs),
-    /// Apply millrace.toml: make logs, deploy functions
+    /// Apply millrace.toml: make logs, deploy functions, remove functions that it no longer names
     #[command(after_help = "\
-Works whether or not a host is running; a running one takes up the changes at once. Doing it twice changes nothing.
+Works whether or not a host is running; a running one takes up the changes at once. Doing it twice changes nothing. \
+Everything is checked first: as long as anything is wrong, nothing is changed.
+
+A function that `up` or `dev` deployed from this file, and that the file no longer names, is removed. If it has pending runs, \
+nothing is changed unless --force gives them up. Logs stay, whatever the file says.
 
 Examples:
   millrace up
-  millrace up --dry-run             only say what would change
+  millrace up --dry-run             print what would change
   millrace --json up | jq .change")]
     Up(UpArgs),
     /// Remove the functions of millrace.toml; logs and data stay
     #[command(after_help = "\
+Functions that `up` or `dev` deployed from this file earlier, and that it no longer names, are removed too.
+
 Examples:
   millrace down
   millrace down --logs              remove its logs with their records too
@@ -309,9 +315,12 @@ pub struct DevArgs {
 pub struct UpArgs {
     #[command(flatten)]
     pub file: FileArg,
-    /// Say what would change and change nothing
+    /// Print what would change and change nothing
     #[arg(long)]
     pub dry_run: bool,
+    /// Give up pending runs of functions that the file no longer names; each leaves a dead letter
+    #[arg(long)]
+    pub force: bool,
 }
 
 #[derive(Debug, clap::Args)]

@@ -54,7 +54,9 @@ fn spec(args: &DeployArgs) -> Result<FunctionSpec> {
 
 fn deploy(namespace: &Namespace, args: &DeployArgs, out: &mut Out) -> Outcome {
     let spec = spec(args)?;
-    let deployed = namespace.deploy(&spec, &args.code)?;
+    let json = out.json();
+    let slow = &mut |what: &str| super::up::slow(&spec.name, what, json);
+    let deployed = namespace.deploy_with(&spec, &args.code, slow)?;
     if out.json() {
         let change = &deployed.change;
         return Ok(out.object(&json!({ "function": deployed.name, "change": change, "code": deployed.code }))?);

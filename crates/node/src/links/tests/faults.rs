@@ -401,7 +401,8 @@ fn a_record_is_delivered_with_all_that_it_triggers_or_not_at_all() {
         }
         let mut spec = crate::FunctionSpec::new("f".parse().unwrap(), crate::Runtime::Oneshot);
         (spec.on, spec.command) = (vec!["in".parse().unwrap()], vec!["true".into()]);
-        let definition = crate::Definition { spec, code: "ab".repeat(32), file: None, removing: false };
+        let definition =
+            crate::Definition { spec, code: "ab".repeat(32), file: None, application: None, removing: false };
         let define = |tx: &mut millrace_journal::Transaction<'_>| {
             tx.define_function(&definition.spec.name, &definition.to_attributes()).map(drop)
         };
