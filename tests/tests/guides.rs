@@ -102,6 +102,12 @@ fn serverless() {
 }
 
 #[test]
+fn tests_of_functions() {
+    let printed = type_in("testing.md");
+    says(&printed, &["totals 1  {\"order\":1,\"sum\":2}"]);
+}
+
+#[test]
 fn operators() {
     let printed = type_in("operator.md");
     let expected = [

@@ -28,6 +28,6 @@ pub struct ListenArgs {
     #[arg(long, value_name = "NAME", env = "MILLRACE_NAME")]
     pub name: Option<millrace_node::Name>,
     /// Most connections at once
-    #[arg(long, value_name = "COUNT", default_value_t = 20_000)]
-    pub connections_max: usize,
+    #[arg(long, value_name = "COUNT", default_value_t = 20_000, value_parser = units::parse_count)]
+    pub connections_max: u64,
 }

@@ -35,8 +35,9 @@ pub fn run(args: &DevArgs, global: &Global, out: &mut Out) -> Outcome {
     out.become_host()?;
     let stop = on_signals(Some(DRAIN))?;
     // Before the files are read: what is saved meanwhile is noticed.
-    let looked = Looked::at(&args.file.file);
-    let application = Application::load(&args.file.file)?;
+    let file = args.file.path();
+    let looked = Looked::at(&file);
+    let application = Application::load(&file)?;
     let dir = place::application_dir(global, &application);
     let opened = super::up::open(&application, &dir, out)?;
     let namespace = opened.namespace.clone();

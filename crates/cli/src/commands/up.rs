@@ -15,7 +15,7 @@ use serde_json::json;
 use std::{io, path::Path};
 
 pub fn up(args: &UpArgs, global: &Global, out: &mut Out) -> Outcome {
-    let application = Application::load(&args.file.file)?;
+    let application = Application::load(&args.file.path())?;
     let dir = place::application_dir(global, &application);
     if args.dry_run {
         let namespace = match Namespace::open(&dir) {
@@ -42,7 +42,7 @@ pub fn open(application: &Application, dir: &Path, out: &mut Out) -> Outcome<Ope
 }
 
 pub fn down(args: &DownArgs, global: &Global, out: &mut Out) -> Outcome {
-    let application = Application::load(&args.file.file)?;
+    let application = Application::load(&args.file.path())?;
     let namespace = Namespace::open(&place::application_dir(global, &application))?;
     let mut any = false;
     each_step(out, |progress| {

@@ -1,5 +1,8 @@
 //! `millrace function …`
 
+pub mod invoke;
+mod logs;
+
 use crate::{
     args::{DeployArgs, FunctionCommand, Global, RmFunctionArgs},
     out::{Out, Style, Table},
@@ -15,6 +18,8 @@ pub fn run(command: &FunctionCommand, global: &Global, out: &mut Out) -> Outcome
     match command {
         FunctionCommand::Deploy(args) => deploy(place.files()?, args, out),
         FunctionCommand::Ls => ls(&place, out),
+        FunctionCommand::Invoke(args) => invoke::run(&place, args, out),
+        FunctionCommand::Logs(args) => logs::run(&place, args, out),
         FunctionCommand::Rm(args) => rm(place.files()?, args, out),
     }
 }
