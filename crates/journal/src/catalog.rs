@@ -5,6 +5,7 @@ use crate::{
     store::{
         control::Control,
         index::{self, Index},
+        json::{self, Unread},
         manifest,
         segments::io_error,
     },
@@ -29,8 +30,33 @@ pub const HISTORY_MAX: u64 = 1 << 28;
 pub(crate) enum Definition {
     Log { id: u32, name: LogName, history: u64 },
     RemoveLog { id: u32 },
-    Function { id: u32, name: Name, attributes: String },
+    Function { id: u32, name: Name, attributes: String, revision: u32 },
     RemoveFunction { id: u32 },
+    Pin { id: u32, from: u64, bytes_max: u64, until_us: u64, owner: String },
+    RemovePin { id: u32 },
+}
+
+/// What keeps the journal from a position on from retention; see [`crate::Journal::pin`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Pin {
+    /// Never reused.
+    pub id: u32,
+    /// Everything from this position on is kept.
+    pub from: u64,
+    /// It ends when there are more bytes than this from `from` to the journal's end.
+    pub bytes_max: u64,
+    /// It ends then, in microseconds since 1970.
+    pub until_us: u64,
+    /// Who wants it, and what for.
+    pub owner: String,
+}
+
+impl Pin {
+    pub(crate) fn definition(&self) -> Definition {
+        let Pin { id, from, bytes_max, until_us, owner } = self.clone();
+        Definition::Pin { id, from, bytes_max, until_us, owner }
+    }
 }
 
 impl Definition {
@@ -39,7 +65,10 @@ impl Definition {
     }
 
     pub fn decode(payload: &[u8]) -> Result<Self> {
-        serde_json::from_slice(payload).map_err(|error| Code::EntryDamaged.error(format!("a definition: {error}")))
+        json::decode(payload).map_err(|error| match error {
+            Unread::TooNew(what) => Code::FormatVersion.error(format!("a definition: {what}")),
+            Unread::Malformed(what) => Code::EntryDamaged.error(format!("a definition: {what}")),
+        })
     }
 }
 
@@ -190,6 +219,7 @@ struct FunctionInner {
     id: u32,
     name: Name,
     attributes: String,
+    revision: u32,
     counters: Arc<Counters>,
 }
 
@@ -204,13 +234,13 @@ impl fmt::Debug for Function {
 }
 
 impl Function {
-    pub(crate) fn new(id: u32, name: Name, attributes: String, index: Index) -> Self {
-        Self(Arc::new(FunctionInner { id, name, attributes, counters: Counters::new(index) }))
+    pub(crate) fn new(id: u32, name: Name, attributes: String, revision: u32, index: Index) -> Self {
+        Self(Arc::new(FunctionInner { id, name, attributes, revision, counters: Counters::new(index) }))
     }
 
-    fn redefined(&self, attributes: String) -> Self {
+    fn redefined(&self, attributes: String, revision: u32) -> Self {
         let (name, counters) = (self.0.name.clone(), self.0.counters.clone());
-        Self(Arc::new(FunctionInner { id: self.0.id, name, attributes, counters }))
+        Self(Arc::new(FunctionInner { id: self.0.id, name, attributes, revision, counters }))
     }
 
     /// Unique in the namespace, for ever.
@@ -226,6 +256,11 @@ impl Function {
     /// What the definer said of it; opaque to the journal.
     pub fn attributes(&self) -> &str {
         &self.0.attributes
+    }
+
+    /// Counts its definitions, from 1 on: a FIRED names the one that runs.
+    pub fn revision(&self) -> u32 {
+        self.0.revision
     }
 
     /// How many runs were ever triggered.
@@ -304,6 +339,7 @@ pub struct Catalog {
     next_id: u32,
     logs: BTreeMap<LogName, Log>,
     functions: BTreeMap<Name, Function>,
+    pins: BTreeMap<u32, Pin>,
     by_id: Vec<Option<Subject>>,
 }
 
@@ -321,6 +357,15 @@ impl Catalog {
     /// The functions, by name.
     pub fn functions(&self) -> impl Iterator<Item = &Function> {
         self.functions.values()
+    }
+
+    /// The pins, by id; one that is over stays until retention removes it.
+    pub fn pins(&self) -> impl Iterator<Item = &Pin> {
+        self.pins.values()
+    }
+
+    pub(crate) fn pin(&self, id: u32) -> Option<&Pin> {
+        self.pins.get(&id)
     }
 
     /// The log of this name.
@@ -392,7 +437,11 @@ impl Catalog {
         }
         for row in &manifest.functions {
             let (name, attributes) = (row.name.clone(), row.attributes.clone());
-            catalog.apply(&Definition::Function { id: row.id, name, attributes }, manifest.defined, indexes)?;
+            let definition = Definition::Function { id: row.id, name, attributes, revision: row.revision };
+            catalog.apply(&definition, manifest.defined, indexes)?;
+        }
+        for pin in &manifest.pins {
+            catalog.apply(&pin.definition(), manifest.defined, indexes)?;
         }
         for (id, latest, done) in manifest
             .logs
@@ -424,11 +473,11 @@ impl Catalog {
                 };
                 self.insert_log(log);
             }
-            Definition::Function { id, name, attributes } => {
+            Definition::Function { id, name, attributes, revision } => {
                 let known = indexes.known.and_then(|known| known.function_by_id(*id));
                 let function = match self.function_by_id(*id).or(known) {
-                    Some(function) => function.redefined(attributes.clone()),
-                    None => Function::new(*id, name.clone(), attributes.clone(), indexes.index(*id, 0)?),
+                    Some(function) => function.redefined(attributes.clone(), *revision),
+                    None => Function::new(*id, name.clone(), attributes.clone(), *revision, indexes.index(*id, 0)?),
                 };
                 self.insert_function(function);
             }
@@ -438,6 +487,12 @@ impl Catalog {
                     self.by_id[*id as usize] = None;
                 }
             }
+            Definition::Pin { id, from, bytes_max, until_us, owner } => {
+                let (id, from, bytes_max, until_us) = (*id, *from, *bytes_max, *until_us);
+                self.pins.insert(id, Pin { id, from, bytes_max, until_us, owner: owner.clone() });
+                self.next_id = self.next_id.max(id + 1);
+            }
+            Definition::RemovePin { id } => drop(self.pins.remove(id)),
             Definition::RemoveFunction { id } => {
                 if let Some(function) = self.function_by_id(*id).cloned() {
                     self.functions.remove(&**function.name());

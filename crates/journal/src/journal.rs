@@ -3,7 +3,7 @@
 use crate::{
     catalog::{Catalog, Log},
     copy,
-    entry::{Entry, FLAG_LAST, HEADER_BYTES, Header, Kind, Position, Salt},
+    entry::{Entry, FLAG_LAST, HEADER_BYTES, Header, Kind, Position, ReplaySeed, Salt, payload},
     medium::{FileMedium, LockReplaced, Medium, Region, Slot, ViewMedium},
     options::{CreateOptions, OpenOptions, Settings},
     read::{check::CheckReport, get::RecordMeta, scan::Scan},
@@ -56,20 +56,18 @@ pub(crate) struct Inner {
     /// Where batches are made that are written through the file; used under the journal's lock.
     pub staging: Mutex<Vec<u8>>,
     pub flusher: Flusher,
-    pub flushed_lately: AtomicBool,
     /// What the disk refused, and up to where there should have been room; see [`Journal::refusal`].
     pub refusal: Mutex<Option<(u64, Error)>>,
     pub refuses: AtomicBool,
     pub preparer: OnceLock<Thread>,
-    pub nudged: AtomicBool,
-    /// Pages from the tail to here are present and writable in this process.
-    pub present: AtomicU64,
     /// Storage for the index of the next log of this history.
     pub prepared: Mutex<Option<(u64, Arc<Region>)>>,
     /// Records, by log and seqno, that indexes knew and that are nowhere in the journal.
     pub lost: Mutex<HashSet<(u32, u64)>>,
     /// What retention need not look at again for a while.
     pub held: Mutex<Held>,
+    /// Held by who writes a CATALOG.
+    pub cataloging: Mutex<()>,
     /// The tail when this process opened the namespace.
     pub opened_at: u64,
     /// Nothing may change.
@@ -147,6 +145,7 @@ impl Journal {
         let manifest = Manifest {
             namespace: random_namespace()?,
             salt: Salt::random()?,
+            replay_seed: ReplaySeed::random()?,
             epoch: 0, // opening it, below, makes it 1
             segment_bytes: options.segment_bytes,
             retain_bytes: options.retain_bytes,
@@ -158,7 +157,9 @@ impl Journal {
             next_id: 1,
             logs: Vec::new(),
             functions: Vec::new(),
+            pins: Vec::new(),
             lineage: Vec::new(),
+            requires: Vec::new(),
         };
         let mut result = Ok(());
         medium
@@ -329,6 +330,11 @@ impl Journal {
         Position(log.index().position(seqno))
     }
 
+    /// What the random numbers of atomic runs are made from. It is not for those who ask from outside.
+    pub fn replay_seed(&self) -> ReplaySeed {
+        self.0.settings.replay_seed
+    }
+
     /// The newest seqno that was appended before `snapshot`; 0 if there is none.
     pub fn latest_before(&self, log: &Log, snapshot: Position) -> Result<u64> {
         crate::read::get::latest_before(self, log, snapshot)
@@ -337,6 +343,11 @@ impl Journal {
     /// All committed entries from a position on.
     pub fn scan(&self, from: Position) -> Scan {
         Scan::new(self.0.clone(), from)
+    }
+
+    /// The same, and shadow entries among them: those that count for nothing until something else says that they do.
+    pub fn scan_all(&self, from: Position) -> Scan {
+        self.scan(from).with_shadows()
     }
 
     /// The committed entry at a position.
@@ -356,7 +367,7 @@ impl Journal {
 
     /// Everything before this is on disk.
     pub fn durable(&self) -> Position {
-        Position(self.0.control.upkeep.durable.load(Ordering::Acquire))
+        Position(self.0.control.durable())
     }
 
     /// Returns when everything before `upto` is on disk. One flush serves all who wait.
@@ -511,6 +522,7 @@ impl Inner {
                 retain_age_ms: manifest.retain_age_ms,
                 durability: manifest.durability,
                 created_us: manifest.created_us,
+                replay_seed: manifest.replay_seed,
             },
             lineage: manifest.lineage.clone(),
             catalog: RwLock::default(),
@@ -518,15 +530,13 @@ impl Inner {
             transactions: AtomicU64::new(0),
             staging: Mutex::default(),
             flusher: Flusher::default(),
-            flushed_lately: AtomicBool::new(false),
             refusal: Mutex::default(),
             refuses: AtomicBool::new(false),
             preparer: OnceLock::new(),
-            nudged: AtomicBool::new(false),
-            present: AtomicU64::new(0),
             prepared: Mutex::default(),
             lost: Mutex::default(),
             held: Mutex::default(),
+            cataloging: Mutex::default(),
             opened_at: 0,
             is_view: on_damage != Damage::Refuse,
             recovery: Recovery::default(),
@@ -551,10 +561,11 @@ impl Inner {
         }
         if alone {
             let upkeep = &self.control.upkeep;
-            if upkeep.marked.load(Ordering::Relaxed) > upkeep.durable.load(Ordering::Relaxed) {
+            if upkeep.marked.load(Ordering::Relaxed) > self.control.durable() {
                 upkeep.marked.store(0, Ordering::Relaxed); // A flipped bit must not keep marks away.
             }
             upkeep.attested.store(0, Ordering::Relaxed);
+            self.control.seal_words(); // The mark of the clean end covers them, and not their checksum.
             self.control.set_clean(false);
             self.remove_stray_indexes(&self.cached_catalog());
             return Ok(());
@@ -623,6 +634,8 @@ impl Inner {
         writer.applied.store(tail, Ordering::Relaxed);
         writer.hlc.store(recovered.hlc, Ordering::Relaxed);
         writer.defined.store(recovered.catalog.version(), Ordering::Release);
+        self.control.seal_words();
+        self.control.upkeep.cataloged.store(recovered.cataloged, Ordering::Release);
         self.control.upkeep.ready.store(tail, Ordering::Release);
         self.publish(tail);
         self.catalog_version.store(recovered.catalog.version(), Ordering::Release);
@@ -637,9 +650,8 @@ impl Inner {
         self.epoch = manifest.epoch + 1;
         self.write_manifest(manifest.first_segment, self.epoch)?;
         self.recovery = recovered.report;
-        let discarded = self.recovery.discarded_bytes;
-        let payload = format!(r#"{{"epoch":{},"discarded_bytes":{discarded}}}"#, self.epoch);
-        let end = self.commit(|transaction| transaction.opened(payload.as_bytes()))?.end;
+        let payload = payload::open(self.recovery.discarded_bytes, self.settings.replay_seed);
+        let end = self.commit(|transaction| transaction.opened(&payload))?.end;
         self.sync(end)
     }
 
@@ -650,8 +662,9 @@ impl Inner {
             if remains.flush_failed {
                 self.segments.rewrite(remains.durable.max(first), tail)?;
             }
-            // The tail's own segment in any case: something behind the tail may have been cleared.
-            self.segments.flush(remains.durable.clamp(first, tail).min(tail - 1), tail)
+            // The tail's own segment in any case, to its end: something behind the tail may have been cleared.
+            let end = self.segments.start(self.segments.number(tail - 1) + 1);
+            self.segments.flush(remains.durable.clamp(first, tail).min(tail - 1), end)
         };
         flushed().inspect_err(|error| {
             if error.code() == Code::FlushFailed {

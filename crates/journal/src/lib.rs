@@ -30,15 +30,21 @@ mod recovery;
 mod store;
 mod write;
 
-pub use catalog::{Catalog, Function, HISTORY_MAX, Log};
+pub use catalog::{Catalog, Function, HISTORY_MAX, Log, Pin};
 pub use copy::{LostRecords, Rebuilt, Salvaged, Snapshot, SnapshotSink, Workshop};
-pub use entry::{Entry, Kind, Position, Salt};
+pub use entry::{
+    Entry, Kind, Position, ReplaySeed, Salt, map,
+    payload::{Attempt, End, Origin, Outcome, ReadFrom, ReadRow, Reads, Run, What, trigger_record},
+};
 pub use journal::Journal;
 pub use millrace_wire::Durability;
 pub use options::{CreateOptions, OpenOptions};
 pub use read::{check::CheckReport, get::RecordMeta, scan::Scan};
 pub use recovery::Recovery;
-pub use store::manifest::{Ancestor, Manifest};
+pub use store::{
+    json,
+    manifest::{Ancestor, Manifest},
+};
 pub use write::{
     commit::{Appended, Committed, RECORD_MAX_BYTES, Transaction, lock_patience, lock_within},
     retention::Maintained,

@@ -16,11 +16,12 @@
 use crate::{
     catalog::{Catalog, Definition, Subject},
     copy::Rebuilt,
-    entry::{ALIGN_BYTES, CARRIED_PREFIX_BYTES, HEADER_BYTES, Header, Kind, Position},
+    entry::{ALIGN_BYTES, HEADER_BYTES, Header, Kind, Position},
     journal::Inner,
     store::{
         control::Remains,
         manifest::Manifest,
+        part::first_part,
         segments::{self, FOLDER, Segments, io_error},
     },
     write::commit::{apply_append, apply_trim},
@@ -118,6 +119,8 @@ pub(crate) struct Recovered {
     pub last: u64,
     pub tail: u64,
     pub hlc: u64,
+    /// The newest segment in which a whole CATALOG begins.
+    pub cataloged: u64,
 }
 
 /// Folds batches into a catalog with fresh indexes.
@@ -133,7 +136,7 @@ impl Fold<'_> {
         state.last = position;
         state.tail = position + header.span();
         state.hlc = state.hlc.max(header.hlc);
-        match (Kind::from_u8(header.kind), state.catalog.subject(header.subject)) {
+        match (header.folded(), state.catalog.subject(header.subject)) {
             (Some(Kind::Append), Some(Subject::Log(log))) => apply_append(log, header.seqno, position),
             (Some(Kind::Trim), Some(Subject::Log(log))) => apply_trim(log, header.seqno),
             (Some(Kind::Trigger), Some(subject)) => subject.index().raise_latest(header.seqno),
@@ -142,6 +145,9 @@ impl Fold<'_> {
                 let bytes = self.inner.segments.entry_bytes(position, u64::from(header.length))?;
                 let definition = Definition::decode(&bytes[HEADER_BYTES as usize - 4..])?;
                 state.catalog.apply(&definition, position, &self.inner.indexes(true))?;
+            }
+            (Some(Kind::Catalog), _) if header.ordinal == 0 => {
+                state.cataloged = self.inner.segments.number(first_part(header, position)).max(state.cataloged);
             }
             _ => {}
         }
@@ -165,14 +171,16 @@ pub(crate) fn recover(inner: &Inner, manifest: &Manifest, remains: &Remains, on_
     let catalog = Catalog::from_manifest(manifest, &inner.indexes(true))?;
     let report = Recovery { scanned: true, ..Recovery::default() };
     let start = segments.first_entry(manifest.first_segment);
-    let state = Recovered { catalog, report, last: 0, tail: start, hlc: 0 };
+    let state = Recovered { catalog, report, last: 0, tail: start, hlc: 0, cataloged: 0 };
     let mut fold = Fold { inner, state };
     let mut chain = first_chain(inner, manifest, start)?;
     let mut batch = Batch { entries: Vec::new(), end: 0 };
+    // Where segments end before their file does. Nothing is cleared there before all was read and may be opened.
+    let mut left = Vec::new();
     loop {
         while chain.next(segments, &mut batch)? {
             if segments.number(batch.end - 1) != segments.number(chain.position - 1) {
-                forget_entries(inner, chain.position)?;
+                left.push(chain.position);
             }
             for (position, header) in &batch.entries {
                 fold.entry(*position, header)?;
@@ -208,6 +216,9 @@ pub(crate) fn recover(inner: &Inner, manifest: &Manifest, remains: &Remains, on_
                 break;
             }
         }
+    }
+    for end in left {
+        forget_entries(inner, end)?;
     }
     fold.state.report.tail = Position(fold.state.tail);
     fold.state.report.discarded_bytes = discard_rest(inner, fold.state.tail)?;
@@ -261,7 +272,7 @@ fn look_behind(inner: &Inner, position: u64) -> Result<Behind> {
             while at < limit
                 && let Some(header) = segments.valid_entry(at)?
             {
-                match Kind::from_u8(header.kind) {
+                match header.folded() {
                     Some(Kind::Mark) => behind.proven = behind.proven.max(header.seqno),
                     Some(Kind::Open) => behind.proven = behind.proven.max(at),
                     Some(Kind::Append) => behind.records.push((header.subject, header.seqno)),
@@ -463,6 +474,7 @@ impl Inner {
         writer.applied.store(tail, Ordering::Relaxed);
         writer.intent.store(0, Ordering::Relaxed);
         self.publish(tail);
+        self.control.seal_words();
         Ok(())
     }
 
@@ -502,5 +514,3 @@ impl Inner {
         Ok(())
     }
 }
-
-const _: () = assert!((CARRIED_PREFIX_BYTES as u64).is_multiple_of(ALIGN_BYTES));

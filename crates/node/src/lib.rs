@@ -1,60 +1,56 @@
-//! The composition point: a namespace, the functions in it, and the host that runs them.
+//! The host: composes the crates below into one that serves namespaces, runs their functions and looks after them.
 //!
 //! ```text
-//!  append --> admission --> journal: [APPEND, TRIGGER…]         any process, by mapping the namespace's files
-//!                              |
-//!                         dispatch::engine   decides, folding the journal: which runs may start now
-//!                              |
-//!  Host ---------------->  dispatch::pool    threads: claim [FIRED…], run, publish [READ…, APPEND…, TRIGGER…, DONE]
-//!                              |
-//!                         millrace_runtime   Wasm, Python, process, one-shot
+//!  gateway ──> Door ── access check ──> namespace ── gate ──> answer
+//!  cli ──────> Host ── dispatch           any process, by mapping the namespace's files
+//!              Changes ── application, dispatch
+//!              upkeep, why ── all of them
 //! ```
 //!
 //! [`Namespace`] is what any process may do with a namespace; [`Host`] is the one process that runs its functions.
 //! Everything a host knows it learns from the journal, so it can die at any moment and another goes on.
+//!
+//! This is the one front door of `gateway`, `cli` and the SDKs: what they need of the crates below is exported here.
 
-mod admission;
-pub mod application;
-mod bindings;
-mod definition;
-mod deploy;
-mod dispatch;
+pub mod changes;
 mod door;
 mod host;
-mod letters;
-pub mod links;
-mod namespace;
-mod runs;
-mod status;
+pub mod secrets;
 pub mod upkeep;
 mod why;
 
-pub use definition::{
-    BACKOFF_MAX, BOUND_LOGS_MAX, CONCURRENCY_MAX, DEAD_LETTER_HISTORY, Definition, FunctionSpec, OUTPUT_MAX_BYTES,
-    PENDING_MAX, RETRIES_MAX, Runtime, TIMEOUT_MAX,
-};
-pub use deploy::{Change, Deployed};
-pub use dispatch::{HostEvent, Observer};
 pub use door::{
     Door, Served,
-    access::{Principal, Right, default_name, is_secret},
     blocked::{Blocked, Obstacle},
-    gate::{Gate, Held},
-    keys::{KEY_MAX_BYTES, KEYS_MAX},
+    default_name,
     limits::{CLIENT_HISTORY_MAX, CLIENT_INDEX_MAX_BYTES, Limits},
-    site::Site,
     submit::{SUBMISSION_PATIENCE, Submitted},
     watch::Growth,
 };
-pub use host::{Holder, Host, HostOptions};
-pub use letters::{Letters, Retried, RetriedAll};
+pub use host::{Host, HostOptions};
+pub use millrace_access::{Caller, is_secret};
+pub use millrace_application as application;
+pub use millrace_dispatch::{
+    HostEvent, Isolation, Level, Observer, SUPERVISOR, Shortcoming,
+    functions::{self, Change, Deployed},
+    status::{FunctionState, HostStatus, LiveFunction, LiveRun},
+    supervise,
+};
 pub use millrace_journal::{
-    CreateOptions, Durability, Journal, Log, LostRecords, OpenOptions, Position, Rebuilt, Recovery, Salvaged,
+    CreateOptions, Durability, Journal, Log, LostRecords, OpenOptions, Pin, Position, Rebuilt, Recovery, Salvaged,
 };
-pub use millrace_wire::{Address, Code, Error, EventId, Hlc, LogName, Name, RETRY_AFTER_MS, Result};
-pub use namespace::{
-    AppendOptions, BATCH_RECORDS_MAX, FunctionStat, LogStat, Namespace, NewRecord, Receipt, Record, check_directory,
+pub use millrace_links as links;
+pub use millrace_namespace::{
+    AppendOptions, Attempt, BATCH_RECORDS_MAX, Death, Definition, Ending, FunctionSpec, FunctionStat, Gate, Held,
+    Holder, Letters, LogStat, Namespace, NewRecord, Receipt, Record, RecordRef, Retried, RetriedAll, RunFilter,
+    RunState, RunView, Runtime, Site, check_directory,
+    definition::{
+        BACKOFF_MAX, BOUND_LOGS_MAX, CONCURRENCY_MAX, DEAD_LETTER_HISTORY, OUTPUT_MAX_BYTES, PENDING_MAX, RETRIES_MAX,
+        TIMEOUT_MAX,
+    },
+    keys::{KEY_MAX_BYTES, KEYS_MAX},
 };
-pub use runs::{Attempt, Death, Ending, RecordRef, RunFilter, RunState, RunView};
-pub use status::{FunctionState, HostStatus, LiveFunction, LiveRun};
-pub use why::{LinkReason, Reason, Why};
+pub use millrace_wire::{
+    Address, Code, Error, EventId, Hlc, LogName, Name, NamespaceId, RETRY_AFTER_MS, Result, token,
+};
+pub use why::{LinkReason, Reason, Why, why};

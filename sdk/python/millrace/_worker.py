@@ -153,17 +153,17 @@ class Missing(Error, ImportError):
 # fmt: off
 _KINDS = {
     **dict.fromkeys((
-        2007, 2019, 2108, 3011, 6009, 6050, 6061, 6062,
+        2007, 2019, 2108, 3011, 6009, 6050, 6061, 6062, 6134,
     ), Busy),
     **dict.fromkeys((
         2006, 2017, 2102, 2103, 3006, 3020, 4023, 4026, 4027, 6010, 6023, 6063, 6064, 6065, 6066, 6068,
-        6071, 6079,
+        6071, 6079, 6146, 6147,
     ), Conflict),
     **dict.fromkeys((
-        2003, 2004, 2010, 2011, 2030, 2032, 2033, 3005, 4024, 6077,
+        2003, 2004, 2010, 2011, 2030, 2032, 2033, 3005, 4024, 6077, 6145, 6148,
     ), Damaged),
     **dict.fromkeys((
-        2005, 6011, 6021, 6022, 6043, 6044,
+        2005, 6011, 6021, 6022, 6043, 6044, 6131, 6132, 6138, 6140, 6141, 6142, 6143, 6144,
     ), Denied),
     **dict.fromkeys((
         3003, 3004, 3008, 3010, 3012, 3013, 3101, 3102, 3103, 3104, 3105, 3106, 3108, 3109, 3110, 3111,
@@ -176,6 +176,7 @@ _KINDS = {
         1001, 1002, 1003, 1004, 1005, 1006, 2002, 2015, 2016, 2107, 3002, 4002, 4003, 4004, 4005, 4006,
         4007, 4010, 4011, 4012, 4013, 4015, 4017, 4019, 4020, 4021, 4022, 6001, 6002, 6025, 6026, 6042,
         6045, 6046, 6047, 6048, 6051, 6052, 6075, 6102, 6103, 6104, 6106, 6107, 6110, 6111, 6113, 6115,
+        6130, 6133, 6135, 6136, 6137,
     ), Invalid),
     **dict.fromkeys((
         6101, 6105, 6112,
@@ -191,7 +192,7 @@ _KINDS = {
     ), TimedOut),
     **dict.fromkeys((
         5001, 5002, 5003, 5004, 5005, 5007, 5008, 6003, 6004, 6005, 6006, 6008, 6012, 6013, 6053, 6054,
-        6069, 6072, 6073, 6078, 6080, 6114, 6116, 6121, 6123, 6125, 6126, 6127, 6128, 6129,
+        6069, 6072, 6073, 6078, 6080, 6114, 6116, 6121, 6123, 6125, 6126, 6127, 6128, 6129, 6139,
     ), Unavailable),
 }
 # fmt: on
@@ -237,6 +238,7 @@ def function(
     env: Optional[Mapping[str, str]] = None,
     python: Optional[str] = None,
     streamed: Optional[bool] = None,
+    network: Optional[bool] = None,
 ) -> Callable[[H], H]:
     """Says how a function is to be deployed, and leaves it the plain function that it is.
 
@@ -261,6 +263,7 @@ def function(
         "env": dict(env) if env is not None else None,
         "python": python,
         "streamed": streamed,
+        "network": network,
     }
     settings = Settings(name, (on,) if isinstance(on, str) else on, options)
 
@@ -383,7 +386,7 @@ class Context:
         return int.from_bytes(answer, "little")
 
     def now(self) -> float:
-        """Seconds since 1970."""
+        """Seconds since 1970: when the attempt began, or now in a streamed run."""
         return int.from_bytes(self._open().ask(self, _HEAD.pack(0, _NOW, 0, 0, 0)), "little") / 1e9
 
     def random(self, n: int) -> bytes:

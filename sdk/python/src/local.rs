@@ -11,8 +11,8 @@ use crate::{
     views,
 };
 use millrace_node::{
-    AppendOptions, CreateOptions, Durability, LogName, Name, Namespace, NewRecord, Principal, Receipt, Served,
-    default_name,
+    AppendOptions, Caller, CreateOptions, Durability, LogName, Name, Namespace, NewRecord, Receipt, Served,
+    default_name, functions,
 };
 use millrace_wire::Code;
 use pyo3::{prelude::*, types::PyString};
@@ -85,7 +85,7 @@ fn append_together(
     let records: Vec<(&str, &[u8])> = records.iter().map(|new| (&*new.log, &*new.payload)).collect();
     let owner = rustix::process::getuid().as_raw();
     let served = Served::new(default_name(namespace.dir()), namespace.clone())?;
-    served.door(Principal::of_user(owner, owner)?).append_many(&records, options).wait()
+    served.door(Caller::of_user(owner, owner)?).append_many(&records, options).wait()
 }
 
 #[pymethods]
@@ -278,8 +278,8 @@ impl LocalNamespace {
     fn remove_function(&self, py: Python<'_>, name: &str, force: bool) -> PyResult<u64> {
         let name: Name = name.parse().or_raise(py)?;
         self.detached(py, |namespace| match force {
-            true => namespace.give_up_function(&name),
-            false => namespace.remove_function(&name).map(|()| 0),
+            true => functions::give_up(namespace, &name),
+            false => functions::remove(namespace, &name).map(|()| 0),
         })
     }
 

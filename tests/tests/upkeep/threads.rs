@@ -80,7 +80,8 @@ fn a_host_whose_thread_panics_ends_as_a_whole() {
     if let Some(dir) = env::var_os(PANICS) {
         let namespace = Namespace::open(Path::new(&dir)).unwrap();
         let observer: Arc<dyn Fn(&HostEvent<'_>) + Send + Sync> = Arc::new(|_| panic!("the wheel broke"));
-        let _host = Running::start(namespace, HostOptions { observer: Some(observer) }).unwrap();
+        let _host =
+            Running::start(namespace, HostOptions { observer: Some(observer), ..HostOptions::default() }).unwrap();
         thread::sleep(Duration::from_secs(600));
         return;
     }

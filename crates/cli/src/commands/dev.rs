@@ -15,7 +15,8 @@ use crate::{
 };
 use millrace_node::{
     Code,
-    application::{Action, Application, Fingerprint, Opened, Progress},
+    application::{Application, Fingerprint},
+    changes::{Action, Changes, Opened, Progress},
 };
 use serde_json::json;
 use std::{
@@ -43,8 +44,8 @@ pub fn run(args: &DevArgs, global: &Global, out: &mut Out) -> Outcome {
     let namespace = opened.namespace.clone();
     // The host comes first: if another one holds the namespace, nothing is changed under it.
     // Runs that are given up are told by the journal, with all others.
-    let (observer, troubles) = observe(false);
-    let serving = Serving::start(vec![(None, namespace.clone())], &args.listen, &observer)?;
+    let (observers, troubles) = observe(false);
+    let serving = Serving::start(vec![(None, namespace.clone())], &args.listen, &observers)?;
     let mut dev = Dev { live: Live::new(namespace.journal(), args.quiet), troubles, opened, looked, application };
     dev.apply(false, out)?;
     dev.announce(&serving, out)?;
@@ -172,7 +173,7 @@ impl Dev {
     /// Applies the application; functions that the file no longer names go with their pending runs.
     fn apply(&self, reloading: bool, out: &mut Out) -> Outcome {
         super::up::each_step(out, |progress| {
-            self.application.apply(&self.opened, true, &mut |told| match told {
+            Changes::of(&self.application).apply(&self.opened, true, &mut |told| match told {
                 // After a save only what changed is news.
                 Progress::Step(step) if reloading && step.action == Action::Unchanged => {}
                 told => progress(told),

@@ -9,7 +9,8 @@ use crate::{
 };
 use millrace_node::{
     Code, Name, Namespace,
-    application::{Action, Application, Opened, Progress, Step, What},
+    application::Application,
+    changes::{Action, Changes, Opened, Progress, Step, What},
 };
 use serde_json::json;
 use std::{io, path::Path};
@@ -23,18 +24,18 @@ pub fn up(args: &UpArgs, global: &Global, out: &mut Out) -> Outcome {
             Err(error) if error.code() == Code::NotANamespace => None,
             Err(error) => return Err(error.into()),
         };
-        for step in application.plan(namespace.as_ref())? {
+        for step in Changes::of(&application).plan(namespace.as_ref())? {
             report(&step, true, out)?;
         }
         return Ok(());
     }
     let opened = open(&application, &dir, out)?;
-    each_step(out, |progress| application.apply(&opened, args.force, progress))
+    each_step(out, |progress| Changes::of(&application).apply(&opened, args.force, progress))
 }
 
 /// Opens the application's namespace, which is made if there is none.
 pub fn open(application: &Application, dir: &Path, out: &mut Out) -> Outcome<Opened> {
-    let opened = each_step(out, |progress| application.open(dir, progress))?;
+    let opened = each_step(out, |progress| Changes::of(application).open(dir, progress))?;
     if opened.created && !out.json() {
         out.line(format!("created namespace {}", dir.display()))?;
     }
@@ -46,7 +47,7 @@ pub fn down(args: &DownArgs, global: &Global, out: &mut Out) -> Outcome {
     let namespace = Namespace::open(&place::application_dir(global, &application))?;
     let mut any = false;
     each_step(out, |progress| {
-        application.withdraw(&namespace, args.logs, args.force, &mut |told| {
+        Changes::of(&application).withdraw(&namespace, args.logs, args.force, &mut |told| {
             any = true;
             progress(told);
         })

@@ -2,7 +2,7 @@
 
 use super::Page;
 use crate::Hosted;
-use millrace_node::{Durability, HostStatus, Name, Namespace, Served, links::LinkView};
+use millrace_node::{Durability, HostStatus, Name, Namespace, Pin, Served, links::LinkView};
 use millrace_wire::Result;
 use serde::Serialize;
 
@@ -48,9 +48,28 @@ pub(super) struct Status {
     first: u64,
     tail: u64,
     durable: u64,
+    /// What retention leaves alone, if there is anything.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pins: Vec<PinDoc>,
     uptime_ms: u64,
     draining: bool,
     host: Option<HostStatus>,
+}
+
+/// A part of the journal that retention leaves alone.
+#[derive(Serialize)]
+struct PinDoc {
+    owner: String,
+    from: u64,
+    bytes_max: u64,
+    until_ms: u64,
+}
+
+impl From<Pin> for PinDoc {
+    fn from(pin: Pin) -> Self {
+        let Pin { from, bytes_max, until_us, owner, .. } = pin;
+        Self { owner, from, bytes_max, until_ms: until_us / 1000 }
+    }
 }
 
 impl Status {
@@ -68,6 +87,7 @@ impl Status {
             first: journal.first().get(),
             tail: journal.tail().get(),
             durable: journal.durable().get(),
+            pins: journal.pins().unwrap_or_default().into_iter().map(PinDoc::from).collect(),
             uptime_ms: u64::try_from(hosted.started().elapsed().as_millis()).unwrap_or(u64::MAX),
             draining: hosted.is_draining(),
             host: host_of(hosted, name),
@@ -91,7 +111,10 @@ pub(super) struct Links {
 
 impl Links {
     pub fn of(namespace: &Namespace, page: &Page) -> Result<Links> {
-        let views = namespace.links().view()?.into_iter().map(|view| (format!("{}/{}", view.kind, view.name), view));
+        let views = millrace_node::links::Links::of(namespace)
+            .view()?
+            .into_iter()
+            .map(|view| (format!("{}/{}", view.kind, view.name), view));
         let (links, next) = page.of_list(views, |(name, _)| name, |(_, view)| Ok(Some(view.clone())))?;
         Ok(Links { links, next })
     }
@@ -100,5 +123,5 @@ impl Links {
 /// What the host of this namespace is doing: the statuses stand in the order of the namespaces.
 pub(crate) fn host_of(hosted: &Hosted, name: &Name) -> Option<HostStatus> {
     let served = hosted.served().iter().find(|served| served.name() == name)?;
-    served.namespace().host_status().ok()?
+    HostStatus::of(served.namespace()).ok()?
 }

@@ -5,7 +5,7 @@
 
 use super::{Workshop, open_made};
 use crate::{
-    entry::{ALIGN_BYTES, CARRIED_PREFIX_BYTES, Entry, HEADER_BYTES, Kind, Position, Salt},
+    entry::{ALIGN_BYTES, Entry, HEADER_BYTES, Kind, Position, Salt, payload::CARRIED_MAX_BYTES},
     journal::{Journal, MANIFEST, random_namespace, write_first_segment},
     medium::Medium,
     store::{manifest::Ancestor, segments::io_error},
@@ -19,7 +19,7 @@ use std::{
 /// Bytes carried per commit, or a quarter of a segment if that is less; a single longer record goes alone.
 const BATCH_BYTES: u64 = 256 << 10;
 /// What a carried entry takes beside its payload, at most.
-const CARRIED_BYTES: u64 = HEADER_BYTES + CARRIED_PREFIX_BYTES as u64 + ALIGN_BYTES;
+const CARRIED_BYTES: u64 = HEADER_BYTES + CARRIED_MAX_BYTES as u64 + ALIGN_BYTES;
 
 /// Records of a log that are gone.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -95,6 +95,7 @@ impl Journal {
         manifest.lineage.push(Ancestor { namespace: inner.namespace, epoch: inner.epoch });
         manifest.namespace = random_namespace()?;
         manifest.salt = Salt::random()?;
+        manifest.pins.clear();
         manifest.defined = inner.segments.start(first);
         let medium = workshop.medium()?;
         write_first_segment(medium.clone(), &manifest, first)?;
@@ -112,7 +113,7 @@ impl Journal {
                 Err(error) if error.code() == Code::EntryDamaged => continue,
                 Err(error) => return Err(error),
             };
-            if matches!(entry.kind, Kind::Open | Kind::Define | Kind::Mark) {
+            if matches!(entry.kind, Kind::Open | Kind::Define | Kind::Mark | Kind::Catalog) {
                 continue;
             }
             runs.take(entry);

@@ -25,6 +25,8 @@ pub struct CheckReport {
     pub fault_count: u64,
 }
 
+/// How a report calls entries of all kinds that this version does not know and may ignore.
+const IGNORED: &str = "IGNORED";
 /// Faults a report keeps.
 pub const FAULTS_MAX: usize = 100;
 
@@ -73,15 +75,16 @@ impl Inner {
                     report.fault(damaged(at, "an earlier epoch follows a later one"));
                 }
             }
-            let kind = Kind::from_u8(header.kind).expect("a valid entry has a known kind");
-            *report.entries.entry(kind.name()).or_default() += 1;
+            let name = Kind::from_u8(header.kind).map_or(IGNORED, Kind::name);
+            *report.entries.entry(name).or_default() += 1;
             report.batches += u64::from(header.is_last());
-            if matches!(kind, Kind::Append | Kind::Trim) {
-                let seqno = if kind == Kind::Append { header.seqno } else { header.seqno.saturating_sub(1) };
+            let kind = header.folded();
+            if matches!(kind, Some(Kind::Append | Kind::Trim)) {
+                let seqno = if kind == Some(Kind::Append) { header.seqno } else { header.seqno.saturating_sub(1) };
                 let newest = newest.entry(header.subject).or_default();
                 *newest = seqno.max(*newest);
             }
-            if kind == Kind::Append
+            if kind == Some(Kind::Append)
                 && let Some(log) = catalog.log_by_id(header.subject)
                 && !self.is_indexed(log, header.seqno, at)?
             {

@@ -11,6 +11,8 @@
 pub(crate) mod control;
 #[allow(unsafe_code)]
 pub(crate) mod index;
+pub mod json;
 pub(crate) mod manifest;
+pub(crate) mod part;
 #[allow(unsafe_code)]
 pub(crate) mod segments;

@@ -10,7 +10,7 @@ use crate::{
     report::Outcome,
     show,
 };
-use millrace_node::{Change, Code, FunctionSpec, LogName, Name, Namespace, Result};
+use millrace_node::{Change, Code, FunctionSpec, LogName, Name, Namespace, Result, functions};
 use serde_json::json;
 
 pub fn run(command: &FunctionCommand, global: &Global, out: &mut Out) -> Outcome {
@@ -47,6 +47,7 @@ fn spec(args: &DeployArgs) -> Result<FunctionSpec> {
     }
     spec.monitor = args.monitor.as_deref().map(str::parse).transpose()?;
     spec.streamed = args.streamed;
+    spec.network = args.network;
     spec.timeout = args.timeout.unwrap_or(spec.timeout);
     spec.memory_max_bytes = args.memory.unwrap_or(spec.memory_max_bytes);
     spec.retries = args.retries.map_or(spec.retries, |retries| retries as u32); // no more than 100
@@ -61,7 +62,7 @@ fn deploy(namespace: &Namespace, args: &DeployArgs, out: &mut Out) -> Outcome {
     let spec = spec(args)?;
     let json = out.json();
     let slow = &mut |what: &str| super::up::slow(&spec.name, what, json);
-    let deployed = namespace.deploy_with(&spec, &args.code, slow)?;
+    let deployed = functions::deploy_with(namespace, &spec, &args.code, slow)?;
     if out.json() {
         let change = &deployed.change;
         return Ok(out.object(&json!({ "function": deployed.name, "change": change, "code": deployed.code }))?);
@@ -82,8 +83,8 @@ fn deploy(namespace: &Namespace, args: &DeployArgs, out: &mut Out) -> Outcome {
 fn rm(namespace: &Namespace, args: &RmFunctionArgs, out: &mut Out) -> Outcome {
     let name: Name = args.name.parse()?;
     let given_up = match args.force {
-        true => namespace.give_up_function(&name)?,
-        false => namespace.remove_function(&name).map(|()| 0)?,
+        true => functions::give_up(namespace, &name)?,
+        false => functions::remove(namespace, &name).map(|()| 0)?,
     };
     if out.json() {
         out.object(&json!({ "function": name, "change": "removed", "given_up": given_up }))?;

@@ -1,0 +1,161 @@
+//! Every key an application file may hold: the reader refuses any other, and `docs/reference/millrace-toml.md` explains
+//! each of them (a test compares the two).
+
+/// One key of a section.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Key {
+    /// The key as it is written.
+    pub name: &'static str,
+    /// What value it takes.
+    pub value: &'static str,
+    /// What holds when it is left out.
+    pub default: &'static str,
+    /// What it means.
+    pub meaning: &'static str,
+}
+
+const fn key(name: &'static str, value: &'static str, default: &'static str, meaning: &'static str) -> Key {
+    Key { name, value, default, meaning }
+}
+
+/// The sections at the top of the file.
+pub const SECTIONS: &[&str] = &["namespace", "logs", "functions"];
+
+/// Keys of `[namespace]`.
+pub const NAMESPACE: &[Key] = &[
+    key("path", "path", "`.millrace`", "The namespace's directory, relative to the file."),
+    key(
+        "segment_size",
+        "size",
+        "`64MiB`",
+        "Size of a journal segment: a power of two from 1 MiB to 1 GiB. Fixed at creation.",
+    ),
+    key(
+        "retain_bytes",
+        "size",
+        "`1GiB`",
+        "Journal kept at least, up to 4032 segments; the oldest beyond it go once no more than a quarter of them is live. Fixed at creation.",
+    ),
+    key(
+        "retain_age",
+        "duration",
+        "none",
+        "Segments older than this go as well, also below `retain_bytes`; beyond it they go whatever their age. Fixed at creation.",
+    ),
+    key(
+        "durability",
+        "`\"disk\"` or `\"memory\"`",
+        "`\"disk\"`",
+        "What an append waits for: the disk, or only the kernel (survives the process, not the machine). Fixed at creation.",
+    ),
+];
+
+/// Keys of `[logs."NAME"]`.
+pub const LOG: &[Key] =
+    &[key("history", "1 to 268435456", "`10000`", "How many of its newest records the log keeps readable.")];
+
+/// Keys of `[functions.NAME]`.
+pub const FUNCTION: &[Key] = &[
+    key(
+        "runtime",
+        "`\"python\"`, `\"wasm\"`, `\"process\"` or `\"oneshot\"`",
+        "required",
+        "What runs the code: warm Python workers, Wasm, a persistent process that speaks frames, or one process per record.",
+    ),
+    key(
+        "code",
+        "path",
+        "required",
+        "File or directory with the code, relative to the file. It is copied at deploy, so later edits change nothing until the next `up`.",
+    ),
+    key(
+        "handler",
+        "text",
+        "python: required; wasm: `\"handle\"`",
+        "python: `\"module:function\"`; wasm: the exported function.",
+    ),
+    key(
+        "command",
+        "list of texts",
+        "required for process, oneshot",
+        "Program and arguments. `\"./smooth.sh\"` is in the copied code; a bare name is looked up in `PATH`.",
+    ),
+    key(
+        "python",
+        "path",
+        "`\"python3\"`",
+        "The interpreter, relative to the file if it has a `/`; a virtual environment's `bin/python` brings its packages.",
+    ),
+    key(
+        "on",
+        "list of logs",
+        "`[]`",
+        "Logs whose every record runs the function. Without any, it runs when an append names it.",
+    ),
+    key("concurrency", "1 to 64", "`1`", "Most runs at once. More than 1 needs `ordered = false`."),
+    key(
+        "ordered",
+        "`true` or `false`",
+        "`true`",
+        "Runs happen one at a time in the order of their records; a failing run holds those behind it until it is done or dead.",
+    ),
+    key(
+        "monitor",
+        "name",
+        "none",
+        "Of all functions that share this name at most one runs at a time, in the order of their records. \
+         One that cannot be started three times in a row is passed over until it can.",
+    ),
+    key(
+        "streamed",
+        "`true` or `false`",
+        "`false`",
+        "Each append is visible at once, not with the run's end; a further attempt is told the same time, randomness and \
+         records, and what was appended already is not appended again.",
+    ),
+    key(
+        "network",
+        "`true` or `false`",
+        "`false`",
+        "Whether it may use the host's network, with its loopback, from inside its sandbox (`serve --sandbox`).",
+    ),
+    key("timeout", "duration, 1 ms to 24 h", "`\"60s\"`", "Longest run; then it is stopped and counts as failed."),
+    key("memory", "size, 64 KiB to 1 TiB", "`\"256MiB\"`", "Most memory of one run or worker."),
+    key("output", "size, up to 1 MiB", "`\"64KiB\"`", "How much of what a run prints is kept."),
+    key("retries", "0 to 100", "`3`", "Attempts after the first one before the record goes to the dead-letter log."),
+    key(
+        "backoff",
+        "duration, up to 30 s",
+        "`\"100ms\"`",
+        "Pause before the first retry; it doubles with each, up to 30 s.",
+    ),
+    key(
+        "dead_letter",
+        "log",
+        "`\"dead/NAME\"`",
+        "Where records go whose every attempt failed, with the error. History 1000, or as in `[logs]`; see `millrace run retry`.",
+    ),
+    key(
+        "pending_max",
+        "1 to 10000000",
+        "`100000`",
+        "Pending runs beyond which appends from outside are refused as busy.",
+    ),
+    key("env", "table of texts", "`{}`", "Environment variables of the function's process (python, process, oneshot)."),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_reference_page_has_a_row_for_every_key() {
+        let page = include_str!("../../../docs/reference/millrace-toml.md");
+        for key in [NAMESPACE, LOG, FUNCTION].concat() {
+            let row = format!("| `{}` | {} | {} | {} |", key.name, key.value, key.default, key.meaning);
+            assert!(page.contains(&row), "docs/reference/millrace-toml.md lacks this row:\n{row}");
+        }
+        let rows = page.lines().filter(|line| line.starts_with("| `")).count();
+        assert_eq!(rows, NAMESPACE.len() + LOG.len() + FUNCTION.len(), "a row documents a key that does not exist");
+    }
+}

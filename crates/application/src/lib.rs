@@ -1,0 +1,275 @@
+//! The application file, `millrace.toml`: logs, functions, bindings and limits.
+//!
+//! ```text
+//! text --parse--> Application --(node: plan, apply)--> DEFINE entries, code
+//! ```
+//!
+//! Parsing touches nothing but the text (and asks whether code is there). It reports everything wrong at once, each
+//! problem with line and column. What a file may say is listed in [`keys`].
+
+mod functions;
+pub mod keys;
+mod problem;
+mod section;
+mod settings;
+#[cfg(test)]
+mod tests;
+pub mod units;
+mod watch;
+
+pub use problem::{Problem, Problems};
+pub use settings::Settings;
+pub use watch::Fingerprint;
+
+use millrace_journal::Durability;
+use millrace_namespace::FunctionSpec;
+use millrace_wire::{Code, LogName, Result};
+use problem::{Collector, shown, suggestion};
+use section::{Section, Span, parse, quoted};
+use std::{
+    collections::BTreeSet,
+    fs,
+    io::ErrorKind,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+use toml_edit::{Document, Item, TableLike};
+
+/// The file's usual name.
+pub const FILE_NAME: &str = "millrace.toml";
+/// The namespace's usual directory.
+pub const NAMESPACE_DIR: &str = ".millrace";
+/// A log's history when none is given.
+pub const HISTORY_DEFAULT: u64 = 10_000;
+/// The longest history a log may have.
+pub const HISTORY_MAX: u64 = 268_435_456;
+/// The longest application file; a longer one is something else.
+const FILE_MAX_BYTES: u64 = 4 << 20;
+
+/// What an application file says.
+#[derive(Debug)]
+pub struct Application {
+    /// The file.
+    pub path: PathBuf,
+    /// The directory of its namespace.
+    pub namespace: PathBuf,
+    /// How the namespace is made.
+    pub settings: Settings,
+    /// Its logs, in the order of the file.
+    pub logs: Vec<LogDeclaration>,
+    /// Its functions, in the order of the file.
+    pub functions: Vec<FunctionDeclaration>,
+}
+
+/// A log of an application file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogDeclaration {
+    /// Its name.
+    pub name: LogName,
+    /// How many records it keeps.
+    pub history: u64,
+}
+
+/// A function of an application file.
+#[derive(Clone, Debug)]
+pub struct FunctionDeclaration {
+    /// What to deploy.
+    pub spec: FunctionSpec,
+    /// Where its code is now.
+    pub source: PathBuf,
+}
+
+impl Application {
+    /// Reads and checks an application file.
+    pub fn load(path: &Path) -> Result<Application> {
+        let read = || {
+            if fs::metadata(path)?.len() > FILE_MAX_BYTES {
+                return Err(std::io::Error::new(ErrorKind::FileTooLarge, "it is longer than 4 MiB"));
+            }
+            fs::read(path)
+        };
+        let bytes = read().map_err(|error| match error.kind() {
+            ErrorKind::NotFound => Code::ApplicationNotFound.error(format!("there is no file {}", path.display())),
+            _ => Code::ApplicationUnreadable.error(format!("cannot read {}: {error}", path.display())),
+        })?;
+        let text = std::str::from_utf8(&bytes).map_err(|error| {
+            let (line, column) =
+                problem::place(std::str::from_utf8(&bytes[..error.valid_up_to()]).unwrap_or(""), usize::MAX);
+            let message = "this byte is not UTF-8, in which the file must be written".into();
+            Problems { path: path.into(), list: vec![Problem { line, column, message }] }
+        })?;
+        Ok(Self::parse(text, path)?)
+    }
+
+    /// Checks the text of an application file at `path`, which tells where relative paths start.
+    pub fn parse(text: &str, path: &Path) -> Result<Application, Problems> {
+        Self::parse_with(text, path, &|code| code.exists())
+    }
+
+    /// As [`Application::parse`]; `exists` says whether code is there.
+    fn parse_with(text: &str, path: &Path, exists: &dyn Fn(&Path) -> bool) -> Result<Application, Problems> {
+        let mut problems = Collector::new(text);
+        let application = match Document::parse(text) {
+            Ok(document) => Some(read(document.as_table(), path, exists, &mut problems)),
+            Err(error) => {
+                problems.add(error.span(), explain_syntax(text, &error));
+                None
+            }
+        };
+        match (application, problems.finish()) {
+            (Some(application), None) => Ok(application),
+            (_, list) => Err(Problems { path: path.into(), list: list.unwrap_or_default() }),
+        }
+    }
+
+    /// What the file at `path` names as code and interpreters, there or not, as far as it can be read, and the file itself:
+    /// when one of them changes, the application is to be applied again.
+    pub fn sources(path: &Path) -> Vec<PathBuf> {
+        let document = fs::read_to_string(path).ok().and_then(|text| Document::parse(text).ok());
+        let functions = document.as_ref().and_then(|document| document.get("functions")?.as_table_like());
+        let named = functions.into_iter().flat_map(|functions| functions.iter()).flat_map(|(_, function)| {
+            let text = |key| function.get(key).and_then(Item::as_str).filter(|text: &&str| !text.is_empty());
+            [text("code"), text("python").filter(|python| python.contains('/'))].into_iter().flatten()
+        });
+        std::iter::once(path.to_owned()).chain(named.map(|source| base_of(path).join(source))).collect()
+    }
+
+    /// The namespace's directory that the file at `path` names, if there is such a file, whatever else may be wrong in it:
+    /// looking into a log must not depend on a function's spelling.
+    pub fn namespace_of(path: &Path) -> Option<PathBuf> {
+        let text = fs::read_to_string(path).ok()?;
+        let document = Document::parse(text).ok();
+        let dir = document.as_ref().and_then(|document| document.get("namespace")?.get("path")?.as_str());
+        Some(base_of(path).join(dir.filter(|dir| !dir.is_empty()).unwrap_or(NAMESPACE_DIR)))
+    }
+}
+
+fn base_of(path: &Path) -> &Path {
+    path.parent().unwrap_or(Path::new(""))
+}
+
+/// What a syntax error means, for the two that people really make: a name twice, and a name with `/` unquoted.
+fn explain_syntax(text: &str, error: &toml_edit::TomlError) -> String {
+    let message = error.message().trim().replace('\n', ", ");
+    let start = error.span().map_or(0, |span| span.start).min(text.len());
+    let line_start = text.as_bytes()[..start].iter().rposition(|b| *b == b'\n').map_or(0, |i| i + 1);
+    let line = text[line_start..].lines().next().unwrap_or("").trim();
+    if message.contains("duplicate key") {
+        return match line.strip_prefix('[').and_then(|line| line.split_once(']')) {
+            Some((name, _)) => format!("[{}] is defined twice; a function, log or section is given once", shown(name)),
+            None => format!("'{}' is given twice", shown(line.split('=').next().unwrap_or("").trim())),
+        };
+    }
+    if let Some(name) = line.strip_prefix("[logs.").filter(|name| name.contains('/') && !name.starts_with('"')) {
+        let name = name.split(']').next().unwrap_or(name);
+        return format!("a log's name with '/' is quoted: [logs.\"{}\"]", shown(name));
+    }
+    message
+}
+
+fn read(
+    root: &dyn TableLike,
+    path: &Path,
+    exists: &dyn Fn(&Path) -> bool,
+    problems: &mut Collector<'_>,
+) -> Application {
+    for (name, item) in root.iter() {
+        if !keys::SECTIONS.contains(&name) {
+            let hint = suggestion(name, keys::SECTIONS.iter().copied());
+            let sections = "the file has [namespace], [logs.\"NAME\"] and [functions.NAME]";
+            let span = key_span(root, name).or_else(|| item.span());
+            problems.add(span, format!("unknown section '{}'{hint}; {sections}", shown(name)));
+        }
+    }
+    let (namespace, settings) = read_namespace(root, base_of(path), problems);
+    let logs: Vec<_> = entries(root, "logs", problems)
+        .into_iter()
+        .filter_map(|(name, item, span)| read_log(name, item, span, problems))
+        .collect();
+    let mut functions = Vec::new();
+    let mut bindings = Vec::new();
+    for (name, item, span) in entries(root, "functions", problems) {
+        let read = functions::read(name, item, span, base_of(path), exists, problems);
+        functions.extend(read.declaration);
+        bindings.push(read.bindings);
+    }
+    // Dead-letter logs are created with their functions, so binding to one needs no declaration.
+    let mut known: BTreeSet<&str> = logs.iter().map(|log| &*log.name).collect();
+    known.extend(bindings.iter().filter_map(|b| b.dead_letter.as_deref()));
+    known.extend(entries_quiet(root, "logs"));
+    for bound in bindings.iter().flat_map(|b| &b.on) {
+        if !known.contains(&*bound.value) {
+            let mut hint = suggestion(&bound.value, known.iter().copied());
+            if hint.is_empty() {
+                hint = format!("; declare it with [logs.\"{}\"]", bound.value);
+            }
+            problems.add(bound.span.clone(), format!("no log '{}' is declared{hint}", bound.value));
+        }
+    }
+    Application { path: path.into(), namespace, settings, logs, functions }
+}
+
+fn key_span(table: &dyn TableLike, key: &str) -> Span {
+    table.key(key).and_then(|key| key.span())
+}
+
+/// The named tables of a section of tables: `[logs."a"]`, `[logs."b"]`.
+fn entries<'a>(root: &'a dyn TableLike, section: &str, problems: &mut Collector<'_>) -> Vec<(&'a str, &'a Item, Span)> {
+    let Some(item) = root.get(section) else { return Vec::new() };
+    let Some(table) = item.as_table_like() else {
+        let name = if section == "logs" { "\"NAME\"" } else { "NAME" };
+        let span = key_span(root, section).or_else(|| item.span());
+        problems.add(span, format!("'{section}' is a section of tables: [{section}.{name}]"));
+        return Vec::new();
+    };
+    table.iter().map(|(name, item)| (name, item, key_span(table, name).or_else(|| item.span()))).collect()
+}
+
+/// The names in a section, valid or not, so that one mistake is reported once.
+fn entries_quiet<'a>(root: &'a dyn TableLike, section: &str) -> Vec<&'a str> {
+    let table = root.get(section).and_then(Item::as_table_like);
+    table.map(|table| table.iter().map(|(name, _)| name).collect()).unwrap_or_default()
+}
+
+fn read_log(name: &str, item: &Item, span: Span, problems: &mut Collector<'_>) -> Option<LogDeclaration> {
+    let parsed = parse::<LogName>(name).map_err(|message| problems.add(span.clone(), message)).ok();
+    let nested = item.as_table_like().and_then(|table| table.iter().find(|(_, value)| value.is_table_like()));
+    if let Some((inner, _)) = nested {
+        let (name, inner) = (shown(name), shown(inner));
+        problems.add(span, format!("a log's name with '/' or '.' is quoted: [logs.\"{name}/{inner}\"]"));
+        return None;
+    }
+    let section = Section::open(item, span, format!("[logs.\"{}\"]", shown(name)), keys::LOG, problems)?;
+    let history = section.number("history", 1, HISTORY_MAX, problems).unwrap_or(HISTORY_DEFAULT);
+    Some(LogDeclaration { name: parsed?, history })
+}
+
+fn read_namespace(root: &dyn TableLike, base: &Path, problems: &mut Collector<'_>) -> (PathBuf, Settings) {
+    let mut settings = Settings::default();
+    let mut dir = base.join(NAMESPACE_DIR);
+    let Some(item) = root.get("namespace") else { return (dir, settings) };
+    let span = key_span(root, "namespace").or_else(|| item.span());
+    let Some(section) = Section::open(item, span, "[namespace]".into(), keys::NAMESPACE, problems) else {
+        return (dir, settings);
+    };
+    if let Some(path) = section.text("path", problems) {
+        match path.value {
+            "" => problems.add(path.span, "path in [namespace]: it is empty"),
+            path => dir = base.join(path),
+        }
+    }
+    if let Some(size) = section.size("segment_size", 1 << 20, 1 << 30, problems) {
+        if size.value.is_power_of_two() {
+            settings.segment_bytes = Some(size.value);
+        } else {
+            let near = units::show_size(size.value.next_power_of_two());
+            problems.add(size.span, format!("segment_size in [namespace]: not a power of two; '{near}' is the next"));
+        }
+    }
+    settings.retain_bytes = section.size("retain_bytes", 0, 1 << 60, problems).map(|size| size.value);
+    let (least, most) = (Duration::from_secs(1), Duration::from_secs(100 * 366 * 86_400));
+    settings.retain_age = section.duration("retain_age", least, most, problems);
+    let words = [("disk", Durability::Disk), ("memory", Durability::Memory)];
+    settings.durability = section.word("durability", &words, problems).map(|word| word.value);
+    (dir, settings)
+}

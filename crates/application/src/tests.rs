@@ -1,0 +1,312 @@
+//! What an application file may say, and how it is told what it may not.
+
+use super::*;
+use millrace_namespace::definition::Runtime;
+use proptest::prelude::*;
+
+const GOOD: &str = r#"
+[namespace]
+path = "data/ns"
+segment_size = "1MiB"
+retain_bytes = "16MiB"
+retain_age = "7d"
+durability = "memory"
+
+[logs."raw/kitchen"]
+history = 500
+[logs.model]
+
+[functions.smooth]
+runtime = "python"
+code = "functions/"
+handler = "smooth:smooth"
+python = "venv/bin/python"
+on = ["raw/kitchen"]
+ordered = false
+concurrency = 4
+timeout = "5s"
+memory = "64MiB"
+output = 1024
+retries = 0
+backoff = "1ms"
+dead_letter = "dead/all"
+pending_max = 10
+env = { KEY = "value" }
+
+[functions.train]
+runtime = "wasm"
+code = "train.wasm"
+on = ["model", "dead/all"]
+monitor = "model"
+
+[functions.alarm]
+runtime = "oneshot"
+code = "."
+command = ["./alarm.sh", "-v"]
+"#;
+
+fn parse_there(text: &str) -> Result<Application, Problems> {
+    Application::parse_with(text, Path::new("app/millrace.toml"), &|_| true)
+}
+
+/// The problems of a text as `line:column: message`.
+fn problems(text: &str) -> Vec<String> {
+    let problems = parse_there(text).expect_err("the text has a mistake");
+    problems.list.iter().map(|p| format!("{}:{}: {}", p.line, p.column, p.message)).collect()
+}
+
+/// The one problem of a text.
+fn problem(text: &str) -> String {
+    let mut all = problems(text);
+    assert_eq!(all.len(), 1, "{all:#?}");
+    all.remove(0)
+}
+
+/// A function with these lines, bound to nothing.
+fn function(lines: &str) -> String {
+    format!("[functions.f]\nruntime = \"oneshot\"\ncode = \".\"\ncommand = [\"./x\"]\n{lines}\n")
+}
+
+#[test]
+fn everything_it_says_is_read() {
+    let application = parse_there(GOOD).unwrap();
+    assert_eq!(application.namespace, Path::new("app/data/ns"));
+    assert_eq!(application.settings.segment_bytes, Some(1 << 20));
+    assert_eq!(application.settings.retain_bytes, Some(16 << 20));
+    assert_eq!(application.settings.retain_age, Some(Duration::from_secs(7 * 86_400)));
+    assert!(matches!(application.settings.durability, Some(Durability::Memory)));
+    let logs: Vec<_> = application.logs.iter().map(|log| (&*log.name, log.history)).collect();
+    assert_eq!(logs, [("raw/kitchen", 500), ("model", HISTORY_DEFAULT)]);
+    let [smooth, train, alarm] = &application.functions[..] else { panic!("three functions") };
+    assert_eq!(smooth.source, Path::new("app/functions/"));
+    assert_eq!((smooth.spec.concurrency, smooth.spec.ordered, smooth.spec.retries), (4, false, 0));
+    assert_eq!((smooth.spec.memory_max_bytes, smooth.spec.output_max_bytes), (64 << 20, 1024));
+    assert!(Path::new(&smooth.spec.python).is_absolute() && smooth.spec.python.ends_with("app/venv/bin/python"));
+    assert_eq!(smooth.spec.env["KEY"], "value");
+    assert_eq!((train.spec.runtime, &*train.spec.handler), (Runtime::Wasm, "handle"));
+    assert_eq!(train.spec.monitor.as_deref(), Some("model"));
+    assert_eq!(&*train.spec.dead_letter, "dead/train");
+    assert_eq!(alarm.spec.command, ["./alarm.sh", "-v"]);
+    for declared in &application.functions {
+        declared.spec.validate().unwrap();
+    }
+}
+
+#[test]
+fn an_empty_file_is_an_empty_application() {
+    let application = parse_there("").unwrap();
+    assert_eq!(application.namespace, Path::new("app/.millrace"));
+    assert!(application.logs.is_empty() && application.functions.is_empty());
+}
+
+#[test]
+fn a_typo_is_told_with_its_place_and_what_was_meant() {
+    let text = "[logs.\"raw/a\"]\nhitory = 5\n";
+    assert_eq!(problem(text), "2:1: unknown key 'hitory' in [logs.\"raw/a\"]; did you mean 'history'?");
+    assert!(problem("[fucntions.x]\n").starts_with("1:2: unknown section 'fucntions'; did you mean 'functions'?"));
+    let text = "[functions.f]\nruntime = \"pyhton\"\ncode = \".\"\n";
+    assert!(problem(text).starts_with("2:11: runtime in [functions.f]: 'pyhton' is not one of"), "{}", problem(text));
+    assert!(problem(text).ends_with("did you mean 'python'?"));
+    let text = format!("[logs.inbox]\n{}", function("on = [\"inbix\"]"));
+    assert!(problem(&text).starts_with("6:7: no log 'inbix' is declared; did you mean 'inbox'?"), "{}", problem(&text));
+    assert_eq!(problem("[namespace]\ndurability = \"disc\"").split("; ").nth(1), Some("did you mean 'disk'?"));
+}
+
+#[test]
+fn every_mistake_of_a_file_is_told_at_once_and_in_order() {
+    let text = "[logs.a]\nhistory = 0\n[logs.\"b c\"]\n[functions.f]\nruntime = \"wasm\"\ncode = \"x\"\non = [\"zzz\"]\n\
+                timeout = 5\nretries = \"3\"\nwhat = 1\n";
+    let lines: Vec<_> =
+        problems(text).iter().map(|p| p.split(':').next().unwrap().parse().unwrap()).collect::<Vec<usize>>();
+    assert_eq!(lines, [2, 3, 7, 8, 9, 10]);
+}
+
+#[test]
+fn names_given_twice_are_told() {
+    let text = format!("{}{}", function(""), function(""));
+    assert!(problem(&text).contains("6:12: [functions.f] is defined twice"), "{}", problem(&text));
+    assert!(problem("[logs.a]\nhistory = 1\nhistory = 2\n").contains("3:1: 'history' is given twice"));
+    assert!(problem(&format!("[logs.a]\n{}", function("on = [\"a\", \"a\"]"))).contains("'a' is listed twice"));
+}
+
+#[test]
+fn names_with_slashes_or_dots_must_be_quoted_and_the_message_shows_how() {
+    assert!(problem("[logs.raw/kitchen]\n").contains("[logs.\"raw/kitchen\"]"), "{}", problem("[logs.raw/kitchen]\n"));
+    assert!(problem("[logs.raw.kitchen]\n").contains("[logs.\"raw/kitchen\"]"));
+}
+
+#[test]
+fn names_that_could_climb_or_hide_are_refused() {
+    for name in ["../x", "", ".hidden", "a b", "лог", &"x".repeat(300)] {
+        assert!(problem(&format!("[logs.\"{name}\"]\n")).contains("is not a log name"), "{name}");
+        let text = function("").replace("functions.f", &format!("functions.\"{name}\""));
+        assert!(problem(&text).contains("is not a name"), "{name}");
+        let text = function(&format!("dead_letter = \"{name}\""));
+        assert!(problem(&text).contains("is not a log name"), "{name}");
+        assert!(problem(&function(&format!("monitor = \"{name}\""))).contains("is not a name"), "{name}");
+    }
+}
+
+#[test]
+fn values_of_the_wrong_kind_or_out_of_range_are_told_with_what_was_expected() {
+    for (line, expected) in [
+        ("timeout = 5", "write \"5s\" or \"5ms\""),
+        ("timeout = \"5\"", "'5' has no unit"),
+        ("timeout = \"48h\"", "outside 1.0 ms to 1d 0h"),
+        ("timeout = true", "a text in quotes was expected, not true or false"),
+        ("memory = \"1KiB\"", "1 KiB is outside 64 KiB to 1 TiB"),
+        ("memory = \"lots\"", "'lots' is not a size"),
+        ("memory = -1", "-1 is outside"),
+        ("retries = 1.5", "a whole number was expected, not a fraction"),
+        ("retries = -1", "-1 is outside 0 to 100"),
+        ("concurrency = 0", "0 is outside 1 to 64"),
+        ("concurrency = 4", "add 'ordered = false'"),
+        ("ordered = \"yes\"", "true or false was expected, not a text"),
+        ("on = \"a\"", "write [\"a\"]"),
+        ("on = [1]", "quote each of them"),
+        ("handler = \"a:b\"", "only the runtimes 'python', 'wasm' use it"),
+        ("python = \"python3\"", "only the runtimes 'python' use it"),
+        ("env = { A = 1 }", "the value of 'A' is a whole number; quote it"),
+        ("env = { \"A=B\" = \"1\" }", "cannot name an environment variable"),
+        ("env = []", "a table was expected, not a list"),
+    ] {
+        let problem = problem(&function(line));
+        assert!(problem.starts_with("5:") && problem.contains(expected), "{line}: {problem}");
+    }
+}
+
+#[test]
+fn a_wrong_runtime_hides_no_other_mistake() {
+    let text = "[functions.f]\nruntime = \"pyton\"\ncode = \".\"\nhandler = \"smooth\"\ntimeout = 5\nretries = -1\n";
+    let told = problems(text);
+    for (problem, expected) in
+        told.iter().zip(["did you mean 'python'", "module:function", "no unit", "outside 0 to 100"])
+    {
+        assert!(problem.contains(expected), "{expected}: {told:?}");
+    }
+    assert_eq!(told.len(), 4, "{told:?}");
+    let told = problems(&text.replace("pyton", "ruby").replace("[functions.f]", "[functions.\"a b\"]"));
+    assert!(told.len() == 4 && told[2].contains("no unit"), "{told:?}");
+}
+
+#[test]
+fn what_a_runtime_needs_is_asked_for() {
+    let head = "[functions.f]\n";
+    assert!(problems(head).iter().any(|p| p.contains("lacks 'runtime'")));
+    assert!(problems(head).iter().any(|p| p.contains("lacks 'code'")));
+    for (runtime, expected) in
+        [("python", "lacks 'handler'"), ("process", "lacks 'command'"), ("oneshot", "lacks 'command'")]
+    {
+        let text = format!("{head}runtime = \"{runtime}\"\ncode = \".\"\n");
+        assert!(problem(&text).contains(expected), "{runtime}");
+    }
+    assert!(parse_there("[functions.f]\nruntime = \"wasm\"\ncode = \"f.wasm\"\n").is_ok());
+    let text = "[functions.f]\nruntime = \"python\"\ncode = \".\"\nhandler = \"smooth.py\"\n";
+    assert!(problem(text).contains("'smooth.py' is not \"module:function\""));
+    let text = function("").replace("[\"./x\"]", "[]");
+    assert!(problem(&text).contains("it names no program"));
+}
+
+#[test]
+fn code_that_is_not_there_is_told_where_it_was_looked_for() {
+    let missing = Application::parse_with(&function(""), Path::new("app/millrace.toml"), &|_| false).unwrap_err();
+    assert!(missing.to_string().contains("millrace.toml:3:8: code in [functions.f]: there is no file or directory"));
+}
+
+#[test]
+fn a_section_that_is_no_table_is_refused() {
+    for text in ["logs = 1", "functions = []", "namespace = 3", "[logs]\na = 1", "[functions]\nf = 2", "[[functions]]"]
+    {
+        assert!(!problems(text).is_empty(), "{text}");
+    }
+}
+
+#[test]
+fn bytes_that_are_not_text_are_told_with_their_place() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join(FILE_NAME);
+    fs::write(&path, b"[logs.a]\n# \xff\n").unwrap();
+    let error = Application::load(&path).unwrap_err();
+    assert_eq!(error.code(), Code::ApplicationInvalid);
+    assert!(error.detail().contains(":2:3: this byte is not UTF-8"), "{error}");
+    assert_eq!(Application::load(dir.path()).unwrap_err().code(), Code::ApplicationUnreadable);
+    assert_eq!(Application::load(&dir.path().join("no")).unwrap_err().code(), Code::ApplicationNotFound);
+}
+
+#[test]
+fn the_namespaces_place_is_known_even_when_the_file_is_wrong_elsewhere() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join(FILE_NAME);
+    for (text, expected) in [
+        ("[namespace]\npath = \"ns\"\n[functions.f]\nrntime = 1\n", "ns"),
+        ("[functions.f]\n", NAMESPACE_DIR),
+        ("not toml at all [", NAMESPACE_DIR),
+    ] {
+        fs::write(&path, text).unwrap();
+        assert_eq!(Application::namespace_of(&path), Some(dir.path().join(expected)), "{text}");
+    }
+    assert_eq!(Application::namespace_of(&dir.path().join("no")), None);
+}
+
+/// Lines that are nearly right, so that the reader and not only the TOML parser is exercised.
+fn nearly_toml() -> impl Strategy<Value = String> {
+    let key = prop::sample::select(
+        [keys::NAMESPACE, keys::LOG, keys::FUNCTION].concat().iter().map(|key| key.name).collect::<Vec<_>>(),
+    );
+    let value = prop_oneof![
+        any::<i64>().prop_map(|n| n.to_string()),
+        any::<f64>().prop_map(|n| format!("{n:?}")),
+        any::<bool>().prop_map(|b| b.to_string()),
+        "[a-z0-9/.:µ]{0,12}".prop_map(|s| format!("\"{s}\"")),
+        "[0-9.]{1,20}(ms|s|d|KiB|TiB|B)".prop_map(|s| format!("\"{s}\"")),
+        Just("[]".to_string()),
+        Just("[\"a\", \"../b\", 3]".to_string()),
+        Just("{ a = \"b\", c = 1 }".to_string()),
+        Just("1979-05-27".to_string()),
+    ];
+    let header = prop::sample::select(vec![
+        "[namespace]",
+        "[logs.a]",
+        "[logs.\"a/b\"]",
+        "[logs.a.b]",
+        "[functions.f]",
+        "[functions.\"é\"]",
+        "[[logs]]",
+        "[x]",
+    ]);
+    let line = prop_oneof![
+        4 => (key, value).prop_map(|(key, value)| format!("{key} = {value}")),
+        1 => header.prop_map(String::from),
+    ];
+    prop::collection::vec(line, 0..20).prop_map(|lines| lines.join("\n"))
+}
+
+proptest! {
+    #[test]
+    fn any_text_is_read_or_refused_with_places_inside_it(text in prop_oneof![any::<String>(), nearly_toml()]) {
+        match parse_there(&text) {
+            Ok(application) => {
+                for declared in application.functions {
+                    prop_assert!(declared.spec.validate().is_ok(), "{:?}", declared.spec);
+                }
+            }
+            Err(problems) => {
+                prop_assert!(!problems.list.is_empty());
+                for problem in problems.list {
+                    prop_assert!(problem.line >= 1 && problem.line <= text.matches('\n').count() + 1);
+                    prop_assert!(!problem.message.contains('\n') && problem.message.len() < 1000);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join(FILE_NAME);
+        fs::write(&path, &bytes).unwrap();
+        if let Err(error) = Application::load(&path) {
+            prop_assert_eq!(error.code(), Code::ApplicationInvalid);
+        }
+    }
+}

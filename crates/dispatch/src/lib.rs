@@ -1,0 +1,353 @@
+//! Dispatch: threads that claim pending runs, execute them and publish what they did.
+//!
+//! ```text
+//!            +--> claim: fold the journal, ask the engine, commit [FIRED…]        (worker)
+//!  a worker  |    execute: Executor::run, whose calls the stage answers           (stage)
+//!  thread    |    publish: commit [READ…, APPEND…, TRIGGER…, DONE] of many runs   (publish)
+//!            +--- rest: lead (sleep on the journal) or stand by                   (pool)
+//! ```
+//!
+//! Every worker does all of this itself: the thread that the kernel wakes for a new entry goes on to run the function,
+//! without handing anything over. There is always one thread more than there are batches in progress, so a function that
+//! is slow, or stuck, holds as many threads as it may have runs at once, and never the last one.
+//!
+//! Functions get here by [`functions`]: their code is stored, checked with the runtime and defined. [`status`] is what a host tells other
+//! processes of its runs, [`lost`] ends those that damage took.
+//!
+//! Lock order: `Shared::state`, then the journal's. `Shared::pool` is never held together with either.
+
+mod engine;
+pub mod functions;
+pub mod lost;
+mod pool;
+mod publish;
+mod replay;
+mod stage;
+mod starter;
+mod state;
+pub mod status;
+mod streamed;
+#[cfg(test)]
+mod tests;
+mod warm;
+mod worker;
+
+use engine::Millis;
+use millrace_journal::Function;
+use millrace_namespace::Namespace;
+pub use millrace_runtime::{Isolation, Level, SUPERVISOR, Shortcoming, supervise};
+use millrace_wire::{Error, EventId, Name, Result};
+use pool::Pool;
+use publish::DeadLetter;
+use state::State;
+use status::HostStatus;
+use std::{
+    cell::OnceCell,
+    sync::{
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    thread::{self, JoinHandle, Thread},
+    time::{Duration, Instant},
+};
+
+/// How often at most the status file is written.
+const STATUS_INTERVAL: Duration = Duration::from_millis(100);
+/// How often retention is looked after.
+const MAINTAIN_INTERVAL: Duration = Duration::from_secs(1);
+/// How often what nobody needs any more of code and compiled modules is removed.
+const SWEEP_INTERVAL: Duration = Duration::from_secs(600);
+
+/// Who hears of runs as they end. It is called on the thread that ran them, so it must be quick.
+pub type Observer = Arc<dyn Fn(&HostEvent<'_>) + Send + Sync>;
+
+/// What an [`Observer`] hears of.
+#[derive(Clone, Copy, Debug)]
+pub enum HostEvent<'a> {
+    /// A run ended well, and is published.
+    Done {
+        /// Its function.
+        function: &'a Name,
+        /// The run.
+        run: EventId,
+        /// How long it took.
+        elapsed: Duration,
+        /// What it printed.
+        output: &'a [u8],
+    },
+    /// An attempt failed.
+    Failed {
+        /// Its function.
+        function: &'a Name,
+        /// The run.
+        run: EventId,
+        /// The attempt; 0 of a run that is lost, and never was tried here.
+        attempt: u32,
+        /// What was wrong.
+        error: &'a Error,
+        /// When it is tried again; `None` if it was given up.
+        retry_in: Option<Duration>,
+        /// What it printed.
+        output: &'a [u8],
+    },
+    /// A function could not be started; its runs wait.
+    StartFailed {
+        /// The function.
+        function: &'a Name,
+        /// What was wrong.
+        error: &'a Error,
+    },
+}
+
+/// The threads that run a namespace's functions.
+pub struct Dispatcher {
+    shared: Arc<Shared>,
+    keeper: Option<JoinHandle<()>>,
+}
+
+/// What all threads of a dispatcher share.
+struct Shared {
+    namespace: Namespace,
+    state: Mutex<State>,
+    pool: Pool,
+    observer: Option<Observer>,
+    start: Instant,
+    /// No run is started any more.
+    stopping: AtomicBool,
+    runs_done: AtomicU64,
+    runs_failed: AtomicU64,
+    /// Something that the status file tells has changed.
+    changed: AtomicBool,
+    keeper: OnceLock<Thread>,
+}
+
+impl Shared {
+    /// Knows what is defined; nothing has been read, and no thread runs.
+    fn new(namespace: Namespace, observer: Option<Observer>, isolation: Option<Arc<Isolation>>) -> Result<Arc<Self>> {
+        let state = State::new(&namespace, isolation)?;
+        Ok(Arc::new(Self {
+            namespace,
+            state: Mutex::new(state),
+            pool: Pool::default(),
+            observer,
+            start: Instant::now(),
+            stopping: AtomicBool::new(false),
+            runs_done: AtomicU64::new(0),
+            runs_failed: AtomicU64::new(0),
+            changed: AtomicBool::new(true),
+            keeper: OnceLock::new(),
+        }))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // A panic while it was held can only be a defect of ours; the fence in the journal still keeps every run from
+        // being published twice, so going on is safe.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn stopping(&self) -> bool {
+        self.stopping.load(Ordering::Acquire)
+    }
+
+    /// Milliseconds since the dispatcher started.
+    fn now(&self) -> Millis {
+        self.start.elapsed().as_millis() as Millis // 2^64 ms is longer than it will run
+    }
+
+    fn observe(&self, event: &HostEvent<'_>) {
+        if let Some(observer) = &self.observer {
+            observer(event);
+        }
+    }
+
+    /// Notes that the status file is out of date; the keeper is woken at most once per writing.
+    fn touch(&self) {
+        if !self.changed.swap(true, Ordering::AcqRel) {
+            self.wake_keeper();
+        }
+    }
+
+    fn wake_keeper(&self) {
+        if let Some(keeper) = self.keeper.get() {
+            keeper.unpark();
+        }
+    }
+
+    /// Stops running functions because the journal cannot go on.
+    fn fail(&self, error: Error) {
+        self.state().failure.get_or_insert(error);
+        self.stop_starting();
+        self.touch();
+    }
+
+    fn stop_starting(&self) {
+        self.stopping.store(true, Ordering::Release);
+        self.pool.wake_all();
+        self.namespace.journal().wake();
+    }
+
+    fn status(&self) -> HostStatus {
+        let state = self.state();
+        HostStatus {
+            pid: std::process::id(),
+            failure: state.failure.as_ref().map(ToString::to_string),
+            refusal: self.namespace.journal().refusal().map(|error| error.to_string()),
+            runs_done: self.runs_done.load(Ordering::Relaxed),
+            runs_failed: self.runs_failed.load(Ordering::Relaxed),
+            functions: state.live(self.now()),
+        }
+    }
+
+    /// Keeps the status file and the journal's retention up to date, until the dispatcher stops.
+    fn keep(&self) {
+        // Early: a host that is killed again and again has to reclaim as well, or its journal grows without end.
+        let mut maintain_at = Instant::now() + STATUS_INTERVAL;
+        let mut sweep_at = maintain_at;
+        while !self.stopping() {
+            if !self.changed.load(Ordering::Acquire) {
+                thread::park_timeout(MAINTAIN_INTERVAL);
+            }
+            if self.changed.swap(false, Ordering::AcqRel) {
+                self.write_status();
+            }
+            if Instant::now() >= maintain_at {
+                maintain_at = Instant::now() + MAINTAIN_INTERVAL;
+                if let Err(error) = self.namespace.journal().check_place() {
+                    return self.fail(error);
+                }
+                if let Err(error) = self.maintain()
+                    && !state::is_transient(&error)
+                {
+                    return self.fail(error);
+                }
+            }
+            if Instant::now() >= sweep_at {
+                sweep_at = Instant::now() + SWEEP_INTERVAL;
+                // What could not be removed now is removed later.
+                let _ = self.sweep();
+            }
+            thread::sleep(STATUS_INTERVAL);
+        }
+        self.write_status();
+    }
+
+    /// Removes code and compiled modules that nobody needs any more.
+    fn sweep(&self) -> Result<()> {
+        crate::functions::sweep(&self.namespace, starter::CACHE, || self.state().codes())
+    }
+
+    fn write_status(&self) {
+        // What has another place by now would be written over another host's.
+        if self.namespace.journal().check_place().is_ok() {
+            // The file only explains; a host goes on without it, for instance on a full disk.
+            let _ = self.status().write(self.namespace.dir());
+        }
+    }
+
+    /// Ends the runs that are counted and not there, because damage took them: nobody is to wait for them for ever.
+    fn settle_lost(&self) -> Result<()> {
+        self.state().damaged = false;
+        // What is full or busy now may not be the next time.
+        self.try_settle_lost().inspect_err(|_| self.state().damaged = true)
+    }
+
+    fn try_settle_lost(&self) -> Result<()> {
+        let mut state = self.state();
+        let differs = self.namespace.journal().commit(|tx| {
+            state.fold(tx.tail())?;
+            let functions: Vec<u32> = tx.catalog().functions().map(Function::id).collect();
+            let known = |id: u32| state.engine.view(id).map_or(0, |view| view.pending as u64);
+            Ok(functions.into_iter().any(|id| tx.pending(id) != known(id)))
+        })?;
+        drop(state);
+        if differs.value {
+            lost::settle(&self.namespace, self.namespace.journal(), &mut |function, error| {
+                let (run, attempt, retry_in) = (EventId::NONE, 0, None);
+                self.observe(&HostEvent::Failed { function, run, attempt, error, retry_in, output: &[] });
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Lets the journal reclaim what neither its logs nor pending runs need.
+    fn maintain(&self) -> Result<()> {
+        let journal = self.namespace.journal();
+        self.state().fold(journal.tail())?;
+        if self.state().damaged {
+            self.settle_lost()?;
+        }
+        // A run in an old segment that is over stays so, and `maintain` hears itself of those that end from here on: it is
+        // enough to have read, once, all that was committed before it first asks.
+        let folded = OnceCell::new();
+        journal.maintain_needed(&|function, run, fired| {
+            let mut state = self.state();
+            let is_known = *folded.get_or_init(|| state.fold(journal.tail()).is_ok());
+            // What cannot be read is not known to be done.
+            !is_known
+                || match fired {
+                    Some(fired) => state.engine.needs(function, run, fired),
+                    None => state.engine.is_pending(function, run),
+                }
+        })?;
+        Ok(())
+    }
+}
+
+impl Dispatcher {
+    /// Reads the journal, takes up what an earlier host left, and starts the threads.
+    pub fn start(namespace: Namespace, observer: Option<Observer>, isolation: Option<Arc<Isolation>>) -> Result<Self> {
+        let shared = Shared::new(namespace, observer, isolation)?;
+        let wanted = shared.state().wanted(&shared.namespace)?;
+        warm::start(&shared, wanted);
+        shared.state().recover(&shared.namespace)?;
+        shared.settle_lost()?;
+        worker::spawn(&shared)?;
+        let of_keeper = shared.clone();
+        let builder = thread::Builder::new().name("millrace-keeper".into());
+        let keeper = millrace_threads::spawn(builder, move || of_keeper.keep());
+        match keeper {
+            Ok(keeper) => {
+                shared.keeper.get_or_init(|| keeper.thread().clone());
+                Ok(Self { shared, keeper: Some(keeper) })
+            }
+            Err(e) => {
+                shared.stop_starting();
+                Err(pool::no_thread(&e))
+            }
+        }
+    }
+
+    /// What it is doing.
+    pub fn status(&self) -> HostStatus {
+        self.shared.status()
+    }
+
+    /// Why it cannot go on.
+    pub fn failure(&self) -> Option<Error> {
+        self.shared.state().failure.clone()
+    }
+
+    /// No run is started any more; those in progress go on.
+    pub fn stop_starting(&self) {
+        self.shared.stop_starting();
+    }
+
+    /// Stops; runs in progress get `drain` to end and are published. After this nothing is published any more.
+    pub fn stop(&mut self, drain: Duration) -> Result<()> {
+        self.shared.stop_starting();
+        let left = self.shared.pool.wait_empty(drain);
+        // Whoever still runs finds this when it wants to publish.
+        self.shared.state().halted = true;
+        if let Some(keeper) = self.keeper.take() {
+            self.shared.wake_keeper();
+            // A panic there has been reported on standard error, and stopping goes on.
+            let _ = keeper.join();
+        }
+        if left > 0 {
+            let drain_ms = drain.as_millis();
+            return Err(millrace_wire::Code::HostStopTimeout
+                .error(format!("{left} threads were still running functions after {drain_ms} ms")));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,283 @@
+//! What the runs of one batch see and leave: a snapshot of the namespace, and what they append, kept back until published.
+//!
+//! ```text
+//!   a log as run i sees it:   [ records before the snapshot ][ appends of runs 0..i that ended well ][ its own ]
+//!                              1 …               base         base + 1 …
+//! ```
+//!
+//! The runs of a batch go one after the other, so each may build on those before it, as if they had been published. Should
+//! somebody else append to such a log meanwhile, those seqnos come out otherwise; whoever relied on them is run again,
+//! which [`Stage::depends`] makes known to the publisher. The seqnos of a run's *own* appends are provisional in this sense.
+
+use super::{replay::Replay, streamed::Unrecorded};
+use millrace_journal::{Catalog, Journal, Log, Position, Reads, What};
+use millrace_namespace::{View, names::check_public};
+use millrace_runtime::HostCalls;
+use millrace_wire::{Address, Code, Error, LogName, Result};
+use std::{
+    cell::RefCell,
+    collections::{HashMap, HashSet},
+    sync::Arc,
+    time::SystemTime,
+};
+
+/// Most records one run may append, and most different reads it may make.
+pub(super) const APPENDS_MAX: usize = 10_000;
+const READS_MAX: usize = 10_000;
+
+/// Where a staged record goes.
+pub(super) enum Target<L = Log> {
+    /// A log of this namespace.
+    Log(L),
+    /// A log of another one, through its outbox.
+    Address(Address),
+}
+
+impl Target {
+    /// The log, if it is one of this namespace.
+    pub fn log(&self) -> Option<&Log> {
+        match self {
+            Target::Log(log) => Some(log),
+            Target::Address(_) => None,
+        }
+    }
+}
+
+impl Target<LogName> {
+    /// What this name or address means; the runtime's own logs are not for functions.
+    pub fn named(to: &str) -> Result<Self> {
+        match address(to)? {
+            Some(address) => Ok(Target::Address(address)),
+            None => to.parse().map(Target::Log),
+        }
+    }
+}
+
+/// The address, if it is one and no log of this namespace that a function may append to.
+fn address(to: &str) -> Result<Option<Address>> {
+    if !Address::claims(to) {
+        check_public(to)?;
+        return Ok(None);
+    }
+    let address: Address = to.parse()?;
+    millrace_namespace::outbox::check_target(&address)?;
+    Ok(Some(address))
+}
+
+/// A record to be appended.
+pub(super) struct StagedAppend {
+    pub to: Target,
+    pub payload: Vec<u8>,
+}
+
+/// What one run leaves.
+#[derive(Default)]
+pub(super) struct Effects {
+    pub appends: Vec<StagedAppend>,
+    pub reads: Reads,
+    /// Of a streamed run: what it was told since its last append.
+    pub calls: Vec<Unrecorded>,
+    noted: HashSet<(u32, u64, What)>,
+    /// Logs that were asked for and did not exist.
+    missed: HashSet<(String, u64)>,
+    /// Logs whose newest record must have this seqno when the run is published.
+    pub depends: Vec<(Log, u64)>,
+}
+
+impl Effects {
+    /// An error if what was just noted is one read too many.
+    fn check_width(&self) -> Result<()> {
+        if self.noted.len() + self.missed.len() > READS_MAX {
+            return Err(Code::RunTooWide.error(format!("it makes more than {READS_MAX} different reads")));
+        }
+        Ok(())
+    }
+}
+
+/// That a read was refused, and for which reason.
+fn refused(error: &Error) -> What {
+    What::Refused(error.code().id()[2..].parse().unwrap_or(0)) // `MR` and four digits
+}
+
+/// The view and the effects of a batch.
+pub(super) struct Stage<'a> {
+    /// The namespace as of the snapshot.
+    view: View<'a>,
+    effects: Vec<Effects>,
+    /// By log: the appends visible so far, as (run, index).
+    visible: HashMap<u32, Vec<(usize, usize)>>,
+}
+
+impl<'a> Stage<'a> {
+    pub fn new(journal: &'a Journal, catalog: Arc<Catalog>, snapshot: Position, runs: usize) -> RefCell<Self> {
+        RefCell::new(Self {
+            view: View::new(journal, catalog, snapshot),
+            effects: std::iter::repeat_with(Effects::default).take(runs).collect(),
+            visible: HashMap::new(),
+        })
+    }
+
+    /// What a streamed run was told at last.
+    pub fn told(&mut self, run: usize, calls: Vec<Unrecorded>) {
+        self.effects[run].calls = calls;
+    }
+
+    /// What a run leaves.
+    pub fn effects(&self, run: usize) -> &Effects {
+        &self.effects[run]
+    }
+
+    /// The run failed: the runs after it see nothing of it. What it read is known all the same, should it be given up.
+    pub fn discard(&mut self, run: usize) {
+        for append in &self.effects[run].appends {
+            if let Some(visible) = append.to.log().and_then(|log| self.visible.get_mut(&log.id())) {
+                visible.truncate(others(visible, run) as usize);
+            }
+        }
+        let reads = std::mem::take(&mut self.effects[run].reads);
+        self.effects[run] = Effects { reads, ..Effects::default() };
+    }
+
+    fn log(&self, name: &str) -> Result<Log> {
+        self.view.log(name)
+    }
+
+    /// The log that a run reads; that there is none of this name is noted.
+    fn log_read(&mut self, run: usize, name: &str, seqno: u64) -> Result<Log> {
+        let found = self.log(name);
+        if let Err(error) = &found {
+            let effects = &mut self.effects[run];
+            // What cannot be the name of a log is nothing that there could have been.
+            if name.parse::<LogName>().is_ok() && effects.missed.insert((name.into(), seqno)) {
+                effects.check_width()?;
+                effects.reads.name(name, seqno, refused(error));
+            }
+        }
+        found
+    }
+
+    fn append(&mut self, run: usize, log: &str, payload: &[u8]) -> Result<()> {
+        let to = self.target(log)?;
+        let appends = &mut self.effects[run].appends;
+        if appends.len() == APPENDS_MAX {
+            return Err(Code::RunTooWide.error(format!("it appends more than {APPENDS_MAX} records")));
+        }
+        if let Target::Log(log) = &to {
+            self.visible.entry(log.id()).or_default().push((run, appends.len()));
+        }
+        appends.push(StagedAppend { to, payload: payload.to_vec() });
+        Ok(())
+    }
+
+    fn target(&self, log: &str) -> Result<Target> {
+        match address(log)? {
+            Some(address) => Ok(Target::Address(address)),
+            None => self.log(log).map(Target::Log),
+        }
+    }
+
+    /// The newest seqno at the snapshot, and the appends visible after it.
+    fn extent(&mut self, run: usize, log: &Log) -> Result<(u64, u64)> {
+        let base = self.view.latest(log)?;
+        let Some(visible) = self.visible.get(&log.id()) else { return Ok((base, 0)) };
+        let of_others = others(visible, run);
+        let depends = &mut self.effects[run].depends;
+        if of_others > 0 && !depends.iter().any(|(other, _)| other.id() == log.id()) {
+            depends.push((log.clone(), base + of_others));
+        }
+        Ok((base, visible.len() as u64))
+    }
+
+    fn note(&mut self, run: usize, log: &Log, seqno: u64, what: What) -> Result<()> {
+        let effects = &mut self.effects[run];
+        if effects.noted.insert((log.id(), seqno, what)) {
+            effects.check_width()?;
+            effects.reads.log(log.id(), seqno, what);
+        }
+        Ok(())
+    }
+
+    fn get(&mut self, run: usize, name: &str, seqno: u64) -> Result<Vec<u8>> {
+        let log = self.log_read(run, name, seqno)?;
+        if seqno == 0 {
+            let error = Code::SeqnoInvalid.error(format!("0 names no record of log '{name}'"));
+            self.note(run, &log, seqno, refused(&error))?;
+            return Err(error);
+        }
+        let (base, visible) = self.extent(run, &log)?;
+        if seqno <= base {
+            let read = self.view.get(&log, seqno);
+            let what = match &read {
+                Ok(_) => What::Record,
+                Err(error) if error.code() == Code::BelowHistory => What::BelowHistory,
+                Err(error) => refused(error),
+            };
+            self.note(run, &log, seqno, what)?;
+            return read;
+        }
+        if seqno > base + visible {
+            self.note(run, &log, seqno, What::Absent)?;
+            return Err(Code::AboveTail
+                .error(format!("log '{name}' has no record {seqno} yet; the newest is {}", base + visible)));
+        }
+        let (of, index) = self.visible[&log.id()][(seqno - base - 1) as usize];
+        if of != run {
+            self.note(run, &log, seqno, What::Record)?;
+        }
+        Ok(self.effects[of].appends[index].payload.clone())
+    }
+
+    fn latest(&mut self, run: usize, name: &str) -> Result<u64> {
+        let log = self.log_read(run, name, 0)?;
+        let (base, visible) = self.extent(run, &log)?;
+        let of_others = self.visible.get(&log.id()).map_or(0, |visible| others(visible, run));
+        self.note(run, &log, base + of_others, What::Latest)?;
+        Ok(base + visible)
+    }
+}
+
+/// How many of the visible appends are those of earlier runs; they come first.
+fn others(visible: &[(usize, usize)], run: usize) -> u64 {
+    visible.partition_point(|(of, _)| *of < run) as u64
+}
+
+/// Answers the calls of one run.
+pub(super) struct RunCalls<'s, 'a> {
+    pub stage: &'s RefCell<Stage<'a>>,
+    pub run: usize,
+    pub replay: Replay,
+}
+
+impl HostCalls for RunCalls<'_, '_> {
+    fn append(&mut self, log: &str, payload: &[u8]) -> Result<Option<u64>> {
+        self.stage.borrow_mut().append(self.run, log, payload)?;
+        Ok(None)
+    }
+
+    fn get(&mut self, log: &str, seqno: u64) -> Result<Vec<u8>> {
+        self.stage.borrow_mut().get(self.run, log, seqno)
+    }
+
+    fn latest(&mut self, log: &str) -> Result<u64> {
+        self.stage.borrow_mut().latest(self.run, log)
+    }
+
+    fn now_ns(&mut self) -> u64 {
+        self.replay.now_ns()
+    }
+
+    fn random(&mut self, bytes: &mut [u8]) {
+        self.replay.random(bytes);
+    }
+}
+
+/// Nanoseconds since 1970.
+pub(super) fn now_ns() -> u64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    since.map_or(0, |since| u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
+}
+
+pub(super) fn fill_random(bytes: &mut [u8]) {
+    // Linux refuses this only before 3.17, which has no futexes that we need either.
+    getrandom::fill(bytes).expect("the operating system has a random source");
+}

@@ -1,0 +1,361 @@
+//! Streamed runs: each append is published at once, and a further attempt is told what the earlier ones were told.
+//!
+//! ```text
+//!   attempt 1:   get -> a   now -> t   append -> 7   random -> r   (the host ends)
+//!   journal:    [CALL get a, CALL now t, APPEND 7, CALL append 7]
+//!   attempt 2:   get -> a   now -> t   append -> 7   random -> r'  …        recorded | live
+//! ```
+//!
+//! Answers are journaled together with the next append, or with the run's DONE: what nothing depended on need not be known
+//! again. A call that is not the one recorded in its place is a divergence: the run is given up, never guessed. Source:
+//! CSPOT's handlers, whose appends are visible at once; replay is ours.
+
+use super::{
+    Shared,
+    publish::Fate,
+    stage::{APPENDS_MAX, Target, now_ns},
+    worker::{Batch, Fired},
+};
+use millrace_journal::{Kind, Position};
+use millrace_namespace::{
+    admission::{self, Room, Stage as Admission},
+    gate::Site,
+    outbox::{Letter, Outgoing},
+    runs::call::{Answer, Call, Fingerprint, INLINE_MAX_BYTES, Question},
+};
+use millrace_runtime::{HostCalls, Outcome};
+use millrace_wire::{Code, Error, EventId, LogName, Result};
+use std::collections::BTreeMap;
+
+/// Most calls of one run: each is an entry in the journal.
+const CALLS_MAX: usize = 50_000;
+
+/// Where the CALL entries of pending runs stand, by run.
+#[derive(Default)]
+pub(super) struct Recorded {
+    runs: BTreeMap<EventId, (u32, Vec<Position>)>,
+}
+
+impl Recorded {
+    /// A CALL was read. A copy that was carried forward takes the place of the original.
+    pub fn call(&mut self, function: u32, run: EventId, ordinal: u16, position: Position) {
+        let (_, positions) = self.runs.entry(run).or_insert((function, Vec::new()));
+        let place = usize::from(ordinal);
+        if positions.len() <= place {
+            positions.resize(place + 1, Position::default());
+        }
+        positions[place] = position;
+    }
+
+    pub fn done(&mut self, run: EventId) {
+        if !self.runs.is_empty() {
+            self.runs.remove(&run);
+        }
+    }
+
+    /// Forgets runs that are not pending.
+    pub fn retain(&mut self, pending: impl Fn(u32, EventId) -> bool) {
+        self.runs.retain(|run, (function, _)| pending(*function, *run));
+    }
+
+    pub fn has(&self, run: EventId) -> bool {
+        self.runs.contains_key(&run)
+    }
+
+    fn of(&self, run: EventId) -> Vec<Position> {
+        self.runs.get(&run).map(|(_, positions)| positions.clone()).unwrap_or_default()
+    }
+}
+
+/// A call that is answered, but not yet journaled: number, seqno and payload of its entry.
+pub(super) type Unrecorded = (u16, u64, Vec<u8>);
+
+/// Why a run cannot go on, whatever its function makes of it.
+enum Stop {
+    /// Trying again cannot help.
+    Hopeless(Error),
+    /// The function is at fault.
+    Failed(Error),
+    /// The journal did not take an append.
+    Refused(Error),
+    /// Somebody else has taken the run, or the dispatcher has stopped.
+    Superseded,
+}
+
+/// Answers the calls of one streamed run.
+pub(super) struct StreamedCalls<'a> {
+    shared: &'a Shared,
+    batch: &'a Batch,
+    run: &'a Fired,
+    /// What earlier attempts asked and were told.
+    recorded: Vec<Call>,
+    /// Calls made in this attempt.
+    made: usize,
+    appends: usize,
+    unrecorded: Vec<Unrecorded>,
+    stop: Option<Stop>,
+}
+
+impl Shared {
+    /// What earlier attempts at the run asked and were told.
+    fn recorded(&self, run: EventId) -> Result<Vec<Call>> {
+        let journal = self.namespace.journal();
+        let read = |positions: Vec<Position>| {
+            let call = |(number, position): (usize, Position)| {
+                let lost = |why: &dyn std::fmt::Display| {
+                    Code::ReplayImpossible.error(format!("call {} of an earlier attempt: {why}", number + 1))
+                };
+                let entry = journal.entry_at(position).map_err(|error| lost(&error))?;
+                let ours = entry.kind == Kind::Call && entry.cause == run && usize::from(entry.ordinal) == number;
+                let call = ours.then(|| Call::decode(entry.seqno, &entry.payload)).flatten();
+                call.ok_or_else(|| lost(&"its entry is missing"))
+            };
+            positions.into_iter().enumerate().map(call).collect::<Result<Vec<_>>>()
+        };
+        let positions = self.state().recorded.of(run);
+        read(positions).or_else(|_| {
+            // Retention may have carried them forward since.
+            let mut state = self.state();
+            state.fold(journal.tail())?;
+            let positions = state.recorded.of(run);
+            drop(state);
+            read(positions)
+        })
+    }
+}
+
+impl<'a> StreamedCalls<'a> {
+    pub fn new(shared: &'a Shared, batch: &'a Batch, run: &'a Fired) -> Self {
+        let (recorded, stop) = match shared.recorded(run.claimed.trigger.run) {
+            Ok(recorded) => (recorded, None),
+            Err(error) => (Vec::new(), Some(Stop::Hopeless(error))),
+        };
+        Self { shared, batch, run, recorded, made: 0, appends: 0, unrecorded: Vec::new(), stop }
+    }
+
+    /// Whether the run cannot even be begun.
+    pub fn is_stopped(&self) -> bool {
+        self.stop.is_some()
+    }
+
+    /// What becomes of the run, and which of its calls are to be journaled with its end.
+    pub fn end(self, outcome: Outcome) -> (Fate, Vec<Unrecorded>) {
+        let fate = match (self.stop, outcome) {
+            (Some(Stop::Hopeless(error)), _) => Fate::Hopeless(error),
+            (Some(Stop::Failed(error)), _) => Fate::Failed(error),
+            (Some(Stop::Refused(error)), _) => Fate::Refused(error),
+            (Some(Stop::Superseded), _) | (None, Outcome::NotStarted) => Fate::Unused,
+            (None, Outcome::Failed(error)) => Fate::Failed(error),
+            (None, Outcome::CannotStart(error)) => Fate::CannotStart(error),
+            (None, Outcome::Done) => match self.recorded.get(self.made) {
+                None => Fate::Well,
+                Some(missed) => Fate::Hopeless(Code::ReplayDiverged.error(format!(
+                    "an earlier attempt went on with call {}, {}; this one ended before it",
+                    self.made + 1,
+                    missed.question
+                ))),
+            },
+        };
+        (fate, self.unrecorded)
+    }
+
+    fn stopped<T>(&mut self, stop: Stop) -> Result<T> {
+        let error = match &stop {
+            Stop::Hopeless(error) | Stop::Failed(error) | Stop::Refused(error) => error.clone(),
+            Stop::Superseded => Code::RunInterrupted.error("the run was taken over"),
+        };
+        self.stop.get_or_insert(stop);
+        Err(error)
+    }
+
+    /// What an earlier attempt was told in this place; `None` if none came so far.
+    fn recall(&mut self, question: &Question) -> Result<Option<Answer>> {
+        match &self.stop {
+            Some(Stop::Hopeless(error) | Stop::Failed(error) | Stop::Refused(error)) => return Err(error.clone()),
+            Some(Stop::Superseded) => return self.stopped(Stop::Superseded),
+            None => {}
+        }
+        let number = self.made + 1;
+        let Some(recorded) = self.recorded.get(self.made) else {
+            if self.made == CALLS_MAX {
+                let error = Code::RunTooWide.error(format!("it makes more than {CALLS_MAX} calls"));
+                return self.stopped(Stop::Failed(error));
+            }
+            return Ok(None);
+        };
+        if recorded.question != *question {
+            let error = Code::ReplayDiverged
+                .error(format!("call {number} of an earlier attempt was {}, and is now {question}", recorded.question));
+            return self.stopped(Stop::Hopeless(error));
+        }
+        self.made += 1;
+        Ok(Some(recorded.answer.clone()))
+    }
+
+    /// Notes what the run was told just now.
+    fn note(&mut self, question: Question, answer: Answer) {
+        let (seqno, payload) = Call { question, answer }.encode();
+        self.unrecorded.push((self.made as u16, seqno, payload)); // at most CALLS_MAX
+        self.made += 1;
+    }
+
+    /// Appends now, together with all that the run was told before.
+    fn publish(&mut self, target: &Target<LogName>, question: Question, data: &[u8]) -> Result<u64> {
+        let shared = self.shared;
+        let (function, cause, fired) = (self.batch.function, self.run.claimed.trigger.run, self.run.fired);
+        let ordinal = self.appends as u16; // at most APPENDS_MAX
+        let journal = shared.namespace.journal();
+        let mut state = shared.state();
+        if state.halted {
+            drop(state);
+            return self.stopped(Stop::Superseded);
+        }
+        let mut superseded = false;
+        let mut feeds_itself = false;
+        let committed = journal.commit(|tx| {
+            state.fold(tx.tail())?;
+            if !state.engine.holds(function, cause, Some(fired)) {
+                superseded = true;
+                return Err(Code::RunInterrupted.error("the run was taken over"));
+            }
+            let gate = shared.namespace.gate();
+            for (number, seqno, payload) in self.unrecorded.iter().filter(|_| !gate.is_out(Site::Told)) {
+                tx.call(function, cause, *number, *seqno, payload)?;
+            }
+            let appended = match target {
+                Target::Log(name) => {
+                    let log = millrace_namespace::found(tx.catalog().log(name), name)?.clone();
+                    let bindings = shared.namespace.bindings_of(tx);
+                    feeds_itself = bindings.of_log(log.id()).iter().any(|bound| bound.function == function);
+                    let admission = Admission { cause, ordinal, room: Room::Run, named: None, ending: None };
+                    admission::append(tx, &bindings, &log, data, admission)?
+                }
+                Target::Address(to) => {
+                    let letter = Letter { to, function: None, data, cause, ordinal };
+                    Outgoing::default().append(&shared.namespace, tx, Room::Run, letter)?
+                }
+            };
+            let (seqno, payload) = Call { question, answer: Answer::Number(appended.seqno) }.encode();
+            if !gate.is_out(Site::Published) {
+                tx.call(function, cause, self.made as u16, seqno, &payload)?;
+            }
+            Ok(seqno)
+        });
+        let committed = match committed {
+            Ok(committed) => committed,
+            Err(_) if superseded => {
+                drop(state);
+                return self.stopped(Stop::Superseded);
+            }
+            Err(error) => {
+                drop(state);
+                // Who feeds itself would wait for itself.
+                let own = feeds_itself && error.code() == Code::RoomExhausted;
+                return self.stopped(if own { Stop::Failed(error) } else { Stop::Refused(error) });
+            }
+        };
+        let folded = state.fold(committed.end);
+        drop(state);
+        self.unrecorded.clear();
+        self.made += 1;
+        self.appends += 1;
+        if let Err(error) = folded {
+            return self.stopped(Stop::Refused(error));
+        }
+        Ok(committed.value)
+    }
+
+    fn read(&self, log: &str, seqno: u64) -> Result<Vec<u8>> {
+        let name: LogName = log.parse()?;
+        let log = self.shared.namespace.journal().log(&name)?;
+        let mut payload = Vec::new();
+        self.shared.namespace.journal().get(&log, seqno, &mut payload)?;
+        Ok(payload)
+    }
+
+    fn newest(&self, log: &str) -> Result<u64> {
+        let name: LogName = log.parse()?;
+        Ok(self.shared.namespace.journal().log(&name)?.latest())
+    }
+}
+
+impl HostCalls for StreamedCalls<'_> {
+    fn append(&mut self, log: &str, payload: &[u8]) -> Result<Option<u64>> {
+        let question = Question::Append { to: log.into(), data: Fingerprint::of(payload) };
+        if let Some(Answer::Number(seqno)) = self.recall(&question)? {
+            self.appends += 1;
+            return Ok(Some(seqno));
+        }
+        if self.appends == APPENDS_MAX {
+            let error = Code::RunTooWide.error(format!("it appends more than {APPENDS_MAX} records"));
+            return self.stopped(Stop::Failed(error));
+        }
+        match Target::named(log) {
+            Ok(target) => self.publish(&target, question, payload).map(Some),
+            Err(error) => self.stopped(Stop::Failed(error)),
+        }
+    }
+
+    fn get(&mut self, log: &str, seqno: u64) -> Result<Vec<u8>> {
+        let question = Question::Get { log: log.into(), seqno };
+        match self.recall(&question)? {
+            None => {}
+            Some(Answer::Refused(error)) => return Err(error),
+            Some(Answer::Bytes(bytes)) => return Ok(bytes),
+            Some(_) => {
+                return self.read(log, seqno).or_else(|error| {
+                    let detail =
+                        format!("call {}, {question}, was answered with a record that is gone: {error}", self.made);
+                    self.stopped(Stop::Hopeless(Code::ReplayImpossible.error(detail)))
+                });
+            }
+        }
+        let read = self.read(log, seqno);
+        let answer = match &read {
+            Ok(bytes) if bytes.len() > INLINE_MAX_BYTES => Answer::Stored,
+            Ok(bytes) => Answer::Bytes(bytes.clone()),
+            Err(error) => Answer::Refused(error.clone()),
+        };
+        self.note(question, answer);
+        read
+    }
+
+    fn latest(&mut self, log: &str) -> Result<u64> {
+        let question = Question::Latest { log: log.into() };
+        match self.recall(&question)? {
+            Some(Answer::Number(seqno)) => return Ok(seqno),
+            Some(Answer::Refused(error)) => return Err(error),
+            _ => {}
+        }
+        let newest = self.newest(log);
+        let answer =
+            newest.as_ref().map_or_else(|error| Answer::Refused(error.clone()), |seqno| Answer::Number(*seqno));
+        self.note(question, answer);
+        newest
+    }
+
+    fn now_ns(&mut self) -> u64 {
+        match self.recall(&Question::Now) {
+            Ok(Some(Answer::Number(ns))) => ns,
+            Ok(_) => {
+                let now = now_ns();
+                self.note(Question::Now, Answer::Number(now));
+                now
+            }
+            // The run has failed already; what it is told does not matter any more.
+            Err(_) => now_ns(),
+        }
+    }
+
+    fn random(&mut self, bytes: &mut [u8]) {
+        let question = Question::Random { bytes: bytes.len() };
+        let recalled = self.recall(&question);
+        if let Ok(Some(Answer::Bytes(recorded))) = &recalled {
+            return bytes.copy_from_slice(recorded);
+        }
+        super::stage::fill_random(bytes);
+        if recalled.is_ok() {
+            self.note(question, Answer::Bytes(bytes.to_vec()));
+        }
+    }
+}

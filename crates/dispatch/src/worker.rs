@@ -1,0 +1,485 @@
+//! One worker thread: claims a batch, executes it, has it published, and rests when there is nothing to do.
+
+use super::{
+    HostEvent, Shared,
+    engine::{Claimed, Engine, Millis},
+    pool::{Pool, Rest, no_thread},
+    publish::{Ended, Fate},
+    replay::Replay,
+    stage::{RunCalls, Stage},
+    starter::Starter,
+    state::is_transient,
+    streamed::StreamedCalls,
+};
+use millrace_journal::{Attempt, Catalog, Function, Kind, Position};
+use millrace_runtime::{Call, Completion, Executor, Invocation, Outcome, Progress, Rest as Onward};
+use millrace_wire::{Code, Error, EventId, Hlc, LogName, Name, Result};
+use std::{
+    cell::{Cell, RefCell},
+    sync::Arc,
+    thread,
+    time::{Duration, Instant},
+};
+
+/// Results are published together, but none waits longer than this for a run behind it to end.
+const PUBLISH_DELAY: Duration = Duration::from_millis(1);
+/// How long a run may take before those behind it in its batch are left to others, if there may be others.
+const LEAVE_AFTER: Duration = Duration::from_millis(100);
+/// How long to wait before trying again after an error that may go away, such as a full disk.
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// Starts a worker thread, if there is room for one.
+pub(super) fn spawn(shared: &Arc<Shared>) -> Result<()> {
+    if !shared.pool.enter() {
+        return Ok(());
+    }
+    let of_worker = shared.clone();
+    let spawned = millrace_threads::spawn(thread::Builder::new().name("millrace-worker".into()), move || {
+        let _exit = Exit(&of_worker);
+        work(&of_worker);
+    });
+    spawned.map(drop).map_err(|e| {
+        shared.pool.exit();
+        no_thread(&e)
+    })
+}
+
+/// Tells the pool that the thread ends, even when it panics.
+struct Exit<'a>(&'a Shared);
+
+impl Drop for Exit<'_> {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            self.0.fail(Code::HostFailed.error("a worker thread panicked; what it reported is on standard error"));
+        }
+        self.0.pool.exit();
+    }
+}
+
+fn work(shared: &Arc<Shared>) {
+    while !shared.stopping() {
+        // A journal that was closed wakes everybody who waits for it.
+        if let Err(error) = shared.namespace.journal().check_health() {
+            return shared.fail(error);
+        }
+        let looked = shared.now();
+        let worked = match shared.claim(looked) {
+            Ok(Some((claim, more))) => {
+                let (began, alone) = shared.pool.begin(more);
+                shared.touch();
+                if alone {
+                    // Without another thread this one still does all there is to do, one after the other.
+                    let _ = spawn(shared);
+                }
+                let ran = shared.run(claim);
+                shared.pool.end(began);
+                shared.touch();
+                ran.map(|()| true)
+            }
+            Ok(None) => Ok(false),
+            Err(error) => Err(error),
+        };
+        match worked {
+            Ok(true) => {}
+            Ok(false) => match shared.rest(looked) {
+                Rest::End => return,
+                Rest::Lead | Rest::Look => {}
+            },
+            Err(error) if is_transient(&error) => thread::sleep(PAUSE),
+            Err(error) => return shared.fail(error),
+        }
+    }
+}
+
+/// Runs that were claimed, not yet journaled as FIRED.
+pub(super) struct Claim {
+    function: u32,
+    name: Name,
+    pub runs: Vec<Claimed>,
+    starter: Arc<Starter>,
+    executor: Option<Box<dyn Executor>>,
+}
+
+/// Runs that are FIRED, and what their publication needs.
+pub(super) struct Batch {
+    pub function: u32,
+    pub name: Name,
+    pub starter: Arc<Starter>,
+    pub runs: Vec<Fired>,
+    pub catalog: Arc<Catalog>,
+    snapshot: Position,
+    /// A run of a serial function did not end: those behind it must not be published.
+    pub broken: Cell<bool>,
+    /// A run's appends were not published as others have seen them.
+    pub tainted: Cell<bool>,
+}
+
+/// A run in a batch, with its fence and its record.
+pub(super) struct Fired {
+    pub claimed: Claimed,
+    pub fired: EventId,
+    /// When it was FIRED.
+    pub at: Hlc,
+    /// The log's name and the record's bytes, or why they cannot be had.
+    pub record: Result<(LogName, Vec<u8>)>,
+    /// An earlier attempt has published: this one is told the same, whatever the function is now.
+    pub recorded: bool,
+    /// Why an earlier attempt gave it up, if the journal has not taken its dead letter yet.
+    pub dead: Option<Error>,
+}
+
+impl Shared {
+    /// Takes the next runs that may start now. Also says whether more could start at the same time.
+    pub fn claim(&self, now: Millis) -> Result<Option<(Claim, bool)>> {
+        let mut state = self.state();
+        if state.halted || self.stopping() {
+            return Ok(None);
+        }
+        state.fold(self.namespace.journal().tail())?;
+        state.define(&self.namespace, &*self.namespace.bindings()?);
+        let super::State { engine, runners, .. } = &mut *state;
+        let batch_max = |function| runners.get(&function).map_or(1, |runner| runner.pace.batch());
+        let Some((function, runs)) = engine.claim(now, batch_max) else { return Ok(None) };
+        let more = engine.next(now).is_some();
+        let Some(runner) = runners.get_mut(&function) else {
+            // The engine knows a policy only of functions that have a runner.
+            unreachable!("function {function} was claimed without a runner");
+        };
+        let (name, starter, executor) = (runner.name.clone(), runner.starter.clone(), runner.idle.pop());
+        Ok(Some((Claim { function, name, runs, starter, executor }, more)))
+    }
+
+    /// Runs what was claimed, from starting the function if need be to publishing.
+    pub fn run(&self, mut claim: Claim) -> Result<()> {
+        let checked = claim.starter.check_code();
+        let executor = checked.and_then(|()| claim.executor.take().map_or_else(|| claim.starter.executor(), Ok));
+        // What is journaled as an attempt is one: the time it takes to start a worker is not part of it.
+        let ready = executor.and_then(|mut executor| executor.get_ready().map(|()| executor));
+        let mut executor = match ready {
+            Ok(executor) => executor,
+            Err(error) => {
+                self.start_failed(&claim, error);
+                return Ok(());
+            }
+        };
+        let fired = self.fire(&claim);
+        let mut slowest = None;
+        if let Ok(Some(batch)) = &fired {
+            slowest = self.execute(batch, &mut *executor);
+        }
+        let mut state = self.state();
+        state.engine.ended(claim.function);
+        if let Some(runner) = state.runners.get_mut(&claim.function).filter(|r| Arc::ptr_eq(&r.starter, &claim.starter))
+        {
+            if let Some(slowest) = slowest {
+                runner.pace.note(slowest);
+            }
+            if let Ok(Some(batch)) = &fired
+                && batch.tainted.get()
+            {
+                runner.pace.alone();
+            }
+            runner.idle.push(executor);
+        }
+        fired.map(drop)
+    }
+
+    fn start_failed(&self, claim: &Claim, error: Error) {
+        let mut state = self.state();
+        for claimed in &claim.runs {
+            state.engine.release(claim.function, claimed.trigger.run, None);
+        }
+        state.engine.ended(claim.function);
+        state.engine.start_failed(claim.function, error.clone(), self.now());
+        drop(state);
+        self.observe(&HostEvent::StartFailed { function: &claim.name, error: &error });
+        self.touch();
+        self.namespace.journal().wake(); // the leader sleeps by an older deadline
+    }
+
+    /// Journals the claim: one FIRED for each run that nobody else has taken or ended meanwhile. None if the function was
+    /// deployed anew since it was claimed: what is FIRED behind a definition runs as that says.
+    fn fire(&self, claim: &Claim) -> Result<Option<Batch>> {
+        let journal = self.namespace.journal();
+        let mut state = self.state();
+        let committed = journal.commit(|tx| {
+            state.fold(tx.tail())?;
+            let bindings = self.namespace.bindings_of(tx);
+            let is_current = bindings.definition(claim.function) == Some(claim.starter.definition());
+            let holds = |c: &&Claimed| is_current && state.engine.holds(claim.function, c.trigger.run, None);
+            let ours = claim.runs.iter().filter(holds);
+            // Nobody defines it anew before this is journaled.
+            let revision = tx.catalog().function_by_id(claim.function).map_or(0, Function::revision);
+            let fire = |(place, c): (u32, &Claimed)| {
+                let (attempt, interrupted, waits) = (c.attempt, c.excused, false);
+                let attempt = Attempt { attempt, interrupted, revision, place, waits };
+                let fired = tx.fired(claim.function, c.trigger.as_run(), &attempt)?;
+                Ok((*c, fired, tx.clock()))
+            };
+            let fired = (0..).zip(ours).map(fire).collect::<Result<Vec<_>>>()?;
+            Ok((fired, tx.catalog().clone()))
+        });
+        let now = self.now();
+        let committed = match committed {
+            Ok(committed) => committed,
+            Err(error) => {
+                for claimed in &claim.runs {
+                    state.engine.release(claim.function, claimed.trigger.run, None);
+                }
+                return Err(error);
+            }
+        };
+        let (fired, catalog) = committed.value;
+        for (claimed, fired, _) in &fired {
+            state.engine.confirm(claim.function, claimed.trigger.run, *fired, now);
+        }
+        for claimed in &claim.runs {
+            state.engine.release(claim.function, claimed.trigger.run, None);
+        }
+        state.fold(committed.end)?;
+        let told = |run| (state.recorded.has(run), state.engine.dead(claim.function, run));
+        let told: Vec<_> = fired.iter().map(|(claimed, ..)| told(claimed.trigger.run)).collect();
+        drop(state);
+        if fired.is_empty() {
+            return Ok(None);
+        }
+        let record = |claimed: &Claimed| self.record(claim.function, &catalog, claimed);
+        let fired = fired.into_iter().zip(told);
+        let run = |((claimed, fired, at), (recorded, dead)): ((Claimed, EventId, Hlc), (bool, Option<Error>))| Fired {
+            record: record(&claimed),
+            claimed,
+            fired,
+            at,
+            recorded,
+            dead,
+        };
+        let runs = fired.map(run).collect();
+        Ok(Some(Batch {
+            function: claim.function,
+            name: claim.name.clone(),
+            starter: claim.starter.clone(),
+            runs,
+            catalog: catalog.clone(),
+            snapshot: committed.end,
+            broken: Cell::new(false),
+            tainted: Cell::new(false),
+        }))
+    }
+
+    /// The record that causes a run. It is found by its position, because its log may be shorter than the queue; that of a dead
+    /// letter by the letter.
+    fn record(&self, function: u32, catalog: &Catalog, claimed: &Claimed) -> Result<(LogName, Vec<u8>)> {
+        let mut trigger = claimed.trigger;
+        let (run, seqno) = (trigger.run, trigger.seqno);
+        let gone = |why: String| Code::RecordGone.error(format!("record {seqno} of the run: {why}"));
+        let log = catalog.log_by_id(trigger.log).ok_or_else(|| gone("its log was removed".into()))?;
+        let journal = self.namespace.journal();
+        while let Some(position) = trigger.record {
+            if let Ok(entry) = journal.entry_at(position)
+                && (entry.kind, entry.subject, entry.seqno) == (Kind::Append, trigger.log, seqno)
+            {
+                return Ok((log.name().clone(), entry.payload));
+            }
+            // Retention may have carried it forward since the claim, or since it was looked for.
+            let mut state = self.state();
+            state.fold(journal.tail())?;
+            match state.engine.trigger(function, run) {
+                Some(moved) if moved.record > trigger.record => trigger = moved,
+                _ => break,
+            }
+        }
+        let mut payload = Vec::new();
+        let read = journal.get(log, seqno, &mut payload);
+        if read.as_ref().is_ok_and(|meta| meta.id == trigger.cause) {
+            return Ok((log.name().clone(), payload));
+        }
+        match self.namespace.record_of_letter(trigger.cause) {
+            Ok(Some(record)) => Ok(record),
+            Ok(None) => {
+                Err(gone(read.err().map_or_else(|| "another one has its place".into(), |error| error.to_string())))
+            }
+            Err(error) => Err(gone(error.to_string())),
+        }
+    }
+
+    /// Executes a batch and publishes it as it goes; returns how long its slowest run took.
+    fn execute(&self, batch: &Batch, executor: &mut dyn Executor) -> Option<Duration> {
+        let streamed = batch.starter.definition().spec.streamed || batch.runs[0].recorded;
+        let is_last = |(index, run): (usize, &Fired)| index > 0 && (streamed || run.recorded);
+        let cannot_run = |run: &Fired| run.dead.is_some() || run.claimed.exhausted || run.record.is_err();
+        let ready = batch.runs.iter().enumerate().position(|(index, run)| cannot_run(run) || is_last((index, run)));
+        let ready = ready.unwrap_or(batch.runs.len());
+        let stage = Stage::new(self.namespace.journal(), batch.catalog.clone(), batch.snapshot, batch.runs.len());
+        if ready == 0 {
+            self.settle(batch, &stage, hopeless(batch));
+            return None;
+        }
+        let slowest = if streamed {
+            self.call_streamed(batch, &stage, executor)
+        } else {
+            self.call(batch, ready, &stage, executor)
+        };
+        // What cannot be run is claimed again, first in its batch; those behind it keep their order.
+        let unused = (ready..batch.runs.len()).map(Ended::unused).collect();
+        self.settle(batch, &stage, unused);
+        Some(slowest)
+    }
+
+    /// Has the executor run the first `ready` runs of the batch.
+    fn call(&self, batch: &Batch, ready: usize, stage: &RefCell<Stage<'_>>, executor: &mut dyn Executor) -> Duration {
+        let seed = self.namespace.journal().replay_seed();
+        let replay = |run: &Fired| Replay::new(&seed, run.claimed.trigger.run, run.claimed.attempt, run.at);
+        let runs = batch.runs[..ready].iter().enumerate();
+        let mut answers: Vec<RunCalls<'_, '_>> =
+            runs.map(|(index, run)| RunCalls { stage, run: index, replay: replay(run) }).collect();
+        let invocations = batch.runs[..ready].iter().filter_map(|run| {
+            let (log, payload) = run.record.as_ref().ok()?;
+            let (seqno, attempt) = (run.claimed.trigger.seqno, run.claimed.attempt);
+            Some(Invocation { log, seqno, payload, run: run.claimed.trigger.run, attempt, streamed: false })
+        });
+        let mut calls: Vec<Call<'_>> =
+            invocations.zip(&mut answers).map(|(invocation, host)| Call { invocation, host }).collect();
+        let mut following = Following::new(self, batch, stage, ready);
+        executor.run(&mut calls, &mut following);
+        following.publish();
+        following.slowest
+    }
+
+    /// Has the executor run a batch of one streamed run.
+    fn call_streamed(&self, batch: &Batch, stage: &RefCell<Stage<'_>>, executor: &mut dyn Executor) -> Duration {
+        let run = &batch.runs[0];
+        let mut calls = StreamedCalls::new(self, batch, run);
+        let mut completion = Completion { outcome: Outcome::NotStarted, output: Vec::new(), elapsed: Duration::ZERO };
+        if let (Ok((log, payload)), false) = (&run.record, calls.is_stopped()) {
+            let (seqno, attempt) = (run.claimed.trigger.seqno, run.claimed.attempt);
+            let invocation = Invocation { log, seqno, payload, run: run.claimed.trigger.run, attempt, streamed: true };
+            let mut ended = |_: usize, ended: Completion| completion = ended;
+            executor.run(&mut [Call { invocation, host: &mut calls }], &mut ended);
+        }
+        let Completion { outcome, output, elapsed } = completion;
+        let (fate, told) = calls.end(outcome);
+        stage.borrow_mut().told(0, told);
+        self.settle(batch, stage, vec![Ended { index: 0, fate, output, elapsed }]);
+        elapsed
+    }
+
+    /// Leads or stands by until there may be something to do that there was not when it was `looked` for.
+    fn rest(&self, looked: Millis) -> Rest {
+        let journal = self.namespace.journal();
+        let (seen, deadline) = {
+            let state = self.state();
+            (state.folded(), due_in(&state.engine, looked, self.now()))
+        };
+        let rest = self.pool.rest(deadline);
+        if rest == Rest::Lead {
+            if !self.stopping() {
+                journal.wait_work(seen, Pool::lead_time(deadline));
+            }
+            self.pool.led();
+        }
+        rest
+    }
+}
+
+/// Follows a batch of atomic runs while it is executed: publishes what has ended, and leaves to others what has to wait for
+/// long.
+struct Following<'a, 's> {
+    shared: &'a Shared,
+    batch: &'a Batch,
+    stage: &'a RefCell<Stage<'s>>,
+    /// How many runs the executor was given.
+    ready: usize,
+    /// What ended and is not published.
+    ended: Vec<Ended>,
+    /// Since when the first of it waits.
+    since: Option<Instant>,
+    /// The run in progress, and when it began.
+    current: usize,
+    began: Instant,
+    /// Whether the runs behind it were given back.
+    left: bool,
+    slowest: Duration,
+}
+
+impl<'a, 's> Following<'a, 's> {
+    fn new(shared: &'a Shared, batch: &'a Batch, stage: &'a RefCell<Stage<'s>>, ready: usize) -> Self {
+        let (ended, began) = (Vec::with_capacity(ready), Instant::now());
+        let (since, current, left, slowest) = (None, 0, false, Duration::ZERO);
+        Self { shared, batch, stage, ready, ended, since, current, began, left, slowest }
+    }
+
+    fn publish(&mut self) {
+        self.since = None;
+        self.shared.settle(self.batch, self.stage, std::mem::take(&mut self.ended));
+    }
+
+    /// Whether others may run what stands behind the run in progress.
+    fn may_leave(&self) -> bool {
+        let spec = &self.batch.starter.definition().spec;
+        !self.left && self.current + 1 < self.ready && !spec.serial() && spec.concurrency > 1
+    }
+
+    fn leave(&mut self) {
+        self.left = true;
+        let rest = (self.current + 1..self.ready).map(Ended::unused).collect();
+        self.shared.settle(self.batch, self.stage, rest);
+    }
+}
+
+impl Progress for Following<'_, '_> {
+    fn ended(&mut self, run: usize, completion: Completion) {
+        self.slowest = self.slowest.max(completion.elapsed);
+        self.ended.push(of_completion(self.stage, run, completion));
+        (self.current, self.began) = (run + 1, Instant::now());
+        let since = *self.since.get_or_insert(self.began);
+        if since.elapsed() >= PUBLISH_DELAY {
+            self.publish();
+        }
+    }
+
+    fn wake_at(&self) -> Option<Instant> {
+        let publish = self.since.map(|since| since + PUBLISH_DELAY);
+        publish.into_iter().chain(self.may_leave().then(|| self.began + LEAVE_AFTER)).min()
+    }
+
+    fn wake(&mut self) -> Onward {
+        if self.since.is_some_and(|since| since.elapsed() >= PUBLISH_DELAY) {
+            self.publish();
+        }
+        if self.may_leave() && self.began.elapsed() >= LEAVE_AFTER {
+            self.leave();
+        }
+        if self.left { Onward::Leave } else { Onward::Run }
+    }
+}
+
+/// How long it is to what becomes due after it was `looked` for last; that may have passed meanwhile.
+pub(super) fn due_in(engine: &Engine, looked: Millis, now: Millis) -> Option<Duration> {
+    engine.next_deadline(looked).map(|at| Duration::from_millis(at.saturating_sub(now)))
+}
+
+/// How a run ended, as the publisher takes it; what a failed run staged is dropped at once.
+fn of_completion(stage: &RefCell<Stage<'_>>, index: usize, completion: Completion) -> Ended {
+    let fate = match completion.outcome {
+        Outcome::Done => Fate::Well,
+        Outcome::Failed(error) => Fate::Failed(error),
+        Outcome::CannotStart(error) => Fate::CannotStart(error),
+        Outcome::NotStarted => Fate::Unused,
+    };
+    if !matches!(fate, Fate::Well) {
+        stage.borrow_mut().discard(index);
+    }
+    Ended { index, fate, output: completion.output, elapsed: completion.elapsed }
+}
+
+/// The ends of a batch whose first run cannot be run at all.
+fn hopeless(batch: &Batch) -> Vec<Ended> {
+    let first = &batch.runs[0];
+    let error = match (&first.dead, &first.record) {
+        (Some(error), _) | (None, Err(error)) => error.clone(),
+        (None, Ok(_)) => Code::RunInterrupted
+            .error(format!("the host ended during attempt {}, which was the last", first.claimed.attempt)),
+    };
+    let first = Ended { index: 0, fate: Fate::Hopeless(error), output: Vec::new(), elapsed: Duration::ZERO };
+    std::iter::once(first).chain((1..batch.runs.len()).map(Ended::unused)).collect()
+}
