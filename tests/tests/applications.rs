@@ -2,7 +2,11 @@
 
 use millrace_tests::{Host, Place, eventually};
 use serde_json::json;
-use std::fs;
+use std::{
+    fs,
+    io::{BufRead, BufReader},
+    process::Stdio,
+};
 
 /// A shell function that appends what it was given, with a prefix, to another log.
 fn shout(prefix: &str) -> String {
@@ -193,7 +197,7 @@ fn code_that_is_missing_or_cannot_run_is_refused() {
     let said = place.run(["up"]);
     assert!(said.code == 1 && said.stderr.starts_with("error[MR3"), "{said:#?}");
     assert!(said.stderr.contains("shout") && said.stderr.contains("other.sh"), "{}", said.stderr);
-    assert_eq!(place.run(["--json", "function", "ls"]).ok().text(), "");
+    assert!(!place.namespace().exists(), "nothing was made");
     place.write("bad.wasm", "not a module");
     place.write("millrace.toml", "[functions.f]\nruntime = \"wasm\"\ncode = \"bad.wasm\"\n");
     let said = place.run(["up"]);
@@ -206,19 +210,101 @@ fn code_that_is_missing_or_cannot_run_is_refused() {
 }
 
 #[test]
-fn up_says_what_it_deployed_before_it_had_to_stop() {
+fn nothing_is_changed_until_everything_is_right_and_every_mistake_is_told() {
     let place = application();
     let more = |name: &str, code: &str| {
         format!("[functions.{name}]\nruntime = \"oneshot\"\ncode = \"shout.sh\"\ncommand = [\"{code}\"]\n")
     };
-    let text = format!("{APPLICATION}\n{}{}", more("broken", "./no-such-program"), more("last", "./shout.sh"));
-    place.write("millrace.toml", &text);
+    let broken = format!("{APPLICATION}\n{}{}", more("broken", "./no-such-program"), more("last", "./nor-this"));
+    place.write("millrace.toml", &broken);
+    for command in ["up", "dev"] {
+        let said = place.run([command]);
+        assert!(said.code == 1 && said.stderr.starts_with("error[MR3"), "{said:#?}");
+        assert!(
+            said.stderr.contains("function 'broken': ") && said.stderr.contains("function 'last': "),
+            "{}",
+            said.stderr
+        );
+        let left = fs::read_dir(place.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect::<Vec<_>>();
+        assert!(!left.iter().any(|name| name.to_string_lossy().starts_with(".millrace")), "{left:?}");
+    }
+    // The same where there is a namespace: neither the new log nor the change of `shout` is applied, and the log with another
+    // history is told beside the rest.
+    place.write("millrace.toml", APPLICATION);
+    place.run(["up"]).ok();
+    place.write("shout.sh", &shout("louder "));
+    place.write("millrace.toml", &broken.replace("[logs.inbox]", "[logs.more]\n[logs.inbox]\nhistory = 3"));
+    let before = place.run(["--json", "function", "ls"]).ok();
     let said = place.run(["up"]);
-    assert!(said.code == 1 && said.stderr.starts_with("error[MR3"), "{said:#?}");
-    assert!(said.stderr.contains("function 'broken': "), "{}", said.stderr);
-    assert!(said.stderr.contains("deployed: shout; not deployed: broken, last"), "{}", said.stderr);
-    let there = place.run(["--json", "function", "ls"]).ok().objects();
-    assert_eq!(there.iter().map(|function| &function["name"]).collect::<Vec<_>>(), ["shout"]);
+    assert!(said.code == 1 && said.stderr.contains("log 'inbox' has a history of 10000"), "{said:#?}");
+    assert!(
+        said.stderr.contains("function 'broken': ") && said.stderr.contains("function 'last': "),
+        "{}",
+        said.stderr
+    );
+    assert_eq!(place.run(["--json", "function", "ls"]).ok().stdout, before.stdout);
+    place.run(["log", "get", "more"]).fails("MR2101", 1);
+}
+
+#[test]
+fn functions_that_the_file_no_longer_names_are_removed() {
+    let place = application();
+    place.run(["up"]).ok();
+    // What came there otherwise is left alone.
+    let by_hand = ["function", "deploy", "other", "--runtime", "oneshot", "--code", "shout.sh", "--", "./shout.sh"];
+    place.run(by_hand).ok();
+    place.write("millrace.toml", &APPLICATION.replace("functions.shout", "functions.cry"));
+    place.run(["log", "append", "inbox", "1"]).ok();
+    let planned = place.run(["--json", "up", "--dry-run"]).ok();
+    let expected = ["inbox unchanged", "outbox unchanged", "dead/cry created", "cry created", "shout removed"];
+    assert_eq!(steps(&planned), expected);
+    let said = place.run(["up", "--dry-run"]).ok();
+    assert!(said.text().contains("- function shout would be removed; it has 1 pending run"), "{}", said.text());
+    let said = place.run(["up"]).fails("MR3020", 1);
+    assert!(said.stderr.contains("function 'shout' has 1 pending run"), "{}", said.stderr);
+    assert_eq!(steps(&place.run(["--json", "up", "--dry-run"]).ok()), expected, "nothing was changed");
+    assert_eq!(steps(&place.run(["--json", "up", "--force"]).ok()), expected);
+    assert_eq!(place.records("dead/shout").len(), 1);
+    let names = || {
+        let there = place.run(["--json", "function", "ls"]).ok().objects();
+        there.iter().map(|function| function["name"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(names(), ["cry", "other"]);
+    // `down` removes what the file named once, too.
+    place.write("millrace.toml", &APPLICATION.split("[functions").next().unwrap().to_owned());
+    assert_eq!(steps(&place.run(["--json", "down"]).ok()), ["cry removed"]);
+    assert_eq!(names(), ["other"]);
+}
+
+#[test]
+fn development_takes_up_code_that_was_missing_when_the_file_named_it() {
+    let place = application();
+    let dev = Host::start(place.command(["dev"]));
+    let more = APPLICATION.replace("[functions.shout]", "[functions.late]").replace("shout.sh", "late.sh");
+    place.write("millrace.toml", &format!("{APPLICATION}\n{}", &more[more.find("[functions.late]").unwrap()..]));
+    dev.line_with(&["what was there runs on"]);
+    place.write("late.sh", &shout("late "));
+    dev.line_with(&["function late created"]);
+}
+
+#[test]
+fn an_import_that_takes_long_says_so() {
+    let place = Place::empty();
+    place.write("slow.py", "import os, time\nwhile not os.path.exists(os.environ['GO']):\n    time.sleep(0.02)\ndef run(record, ctx): pass\n");
+    let go = place.path().join("go");
+    let file = format!(
+        "[functions.slow]\nruntime = \"python\"\ncode = \"slow.py\"\nhandler = \"slow:run\"\nenv = {{ GO = \"{}\" }}\n",
+        go.display()
+    );
+    place.write("millrace.toml", &file);
+    let mut up = place.command(["up"]);
+    let mut up = up.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+    let mut told = BufReader::new(up.stderr.take().unwrap()).lines();
+    let line = told.next().expect("it says something before it ends").unwrap();
+    assert!(line.contains("function 'slow': still importing the module 'slow'"), "{line}");
+    fs::write(&go, "").unwrap();
+    assert_eq!(millrace_tests::wait(&mut up, "millrace up"), 0);
+    assert!(told.next().is_none(), "it is told once");
 }
 
 #[test]

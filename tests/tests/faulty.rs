@@ -215,7 +215,7 @@ fn dead_letters_are_counted_and_run_again_once_also_by_commands_that_are_killed(
     std::fs::write(mended.path().join("mended"), "").unwrap();
     // With no host they wait for room in the middle of their work, and are killed there.
     for round in 1..=2 {
-        let mut command = place.command(["run", "retry", "--function", "f", "--wait", "120s"]);
+        let mut command = place.command(["run", "retry", "--function", "f", "--busy-timeout", "120s"]);
         let mut retry = command.stdout(std::process::Stdio::null()).spawn().unwrap();
         millrace_tests::eventually("it waits for room", || function_f(&place)["pending"] == 40);
         retry.kill().unwrap();

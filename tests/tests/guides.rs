@@ -18,6 +18,21 @@ fn typed(guide: &str) -> String {
     text.split("```sh\n").skip(2).map(inside).collect::<Vec<_>>().join("\n")
 }
 
+/// The extras with which a guide's first block installs the Python package, if it does.
+fn extras(guide: &str) -> Option<Vec<String>> {
+    let text = fs::read_to_string(root().join("docs/guide").join(guide)).expect("the guide is part of the repository");
+    let installed = text.split_once("pip install './sdk/python")?.1.split_once('\'').expect("it is quoted").0;
+    let extras = installed.trim_matches(['[', ']']).split(',').filter(|extra| !extra.is_empty());
+    Some(extras.map(str::to_owned).collect())
+}
+
+/// Where Python is found that has the package and what these extras need, and nothing else.
+fn environment(dir: &Path, extras: &[String]) -> String {
+    let mut made = Command::new(root().join(".venv/bin/python"));
+    made.arg(root().join("tests/environment.py")).arg(dir).args(extras);
+    end_within(PAGE, made, b"").ok().text().trim().to_owned()
+}
+
 /// Types a guide into a shell with job control; what it printed.
 fn type_in(guide: &str) -> String {
     let place = Place::empty();
@@ -31,7 +46,12 @@ fn type_in(guide: &str) -> String {
     let mut shell = Command::new("bash");
     let bin = binary().parent().expect("the binary is in a directory").display().to_string();
     let path = std::env::var("PATH").expect("there is a PATH");
-    let path = format!("{bin}:{}:{path}", root().join(".venv/bin").display());
+    // A guide has what it tells its reader to install.
+    let python = extras(guide).map(|extras| environment(&place.path().join("environment"), &extras));
+    let path = match python {
+        Some(python) => format!("{bin}:{python}:{path}"),
+        None => format!("{bin}:{path}"),
+    };
     shell.args(["-c", &script]).current_dir(place.path()).env("PATH", path).env("MILLRACE_REPOSITORY", root());
     shell.env_remove("MILLRACE_NAMESPACE").env("XDG_CONFIG_HOME", place.path().join("config"));
     let ended = end_within(PAGE, shell, b"");
@@ -79,6 +99,12 @@ fn serverless() {
     let answers: Vec<&str> = printed.lines().filter(|line| line.contains("\"seqno\":3")).collect();
     assert_eq!(answers.len(), 2, "the same record twice:\n{printed}");
     assert_eq!(printed.matches("{\"price\": 3, \"count\": 4}").count(), 1, "one payment, of two attempts:\n{printed}");
+}
+
+#[test]
+fn tests_of_functions() {
+    let printed = type_in("testing.md");
+    says(&printed, &["totals 1  {\"order\":1,\"sum\":2}"]);
 }
 
 #[test]

@@ -36,6 +36,19 @@ fn bytes_that_could_disturb_a_terminal_are_escaped() {
 }
 
 #[test]
+fn text_and_json_are_printed_as_they_are() {
+    let place = place_with("a");
+    let json = r#"{"path":"C:\\temp","lines":"one\ntwo"}"#;
+    place.run(["log", "append", "a", json]).ok();
+    place.run(["log", "append", "a", r"C:\temp"]).ok();
+    for command in [&["log", "tail", "a", "--no-follow"][..], &["log", "get", "a", "--all"]] {
+        let shown = place.run(command).ok();
+        let records: Vec<_> = shown.text().lines().map(|line| line.rsplit("  ").next().unwrap()).collect();
+        assert_eq!(records, [json, r"C:\temp"]);
+    }
+}
+
+#[test]
 fn lines_and_objects_are_streams_of_records() {
     let place = place_with("n");
     let lines: String = (1..=50).map(|n| format!("line {n}\n")).collect();

@@ -2,7 +2,7 @@
 
 use super::{
     FunctionDeclaration, keys,
-    problem::{Collector, shown},
+    problem::{Collector, nearest, shown},
     quoted,
     section::{Placed, Section, Span, parse},
 };
@@ -61,17 +61,22 @@ pub(super) fn read(
     let bindings = read_bindings(name, &section, problems);
     let runtime = read_runtime(&section, problems);
     let source = read_source(&section, base, exists, problems);
-    let (Some(name), Some(runtime)) = (parsed, runtime) else { return Read { declaration: None, bindings } };
-
-    let mut spec = FunctionSpec::new(name, runtime);
+    // A wrong name or runtime is no reason not to look at the rest: every mistake is reported at once.
+    let right = parsed.is_some() && runtime.is_some();
+    let name = parsed.unwrap_or_else(|| "unnamed".parse().expect("these letters make a name"));
+    let meant = runtime.or_else(|| meant_runtime(item));
+    let mut spec = FunctionSpec::new(name, meant.unwrap_or(Runtime::Oneshot));
     spec.on = bindings.on.iter().map(|bound| bound.value.clone()).collect();
     if let Some(log) = &bindings.dead_letter {
         spec.dead_letter = log.clone();
     }
-    read_entry(&section, base, exists, &mut spec, problems);
+    // What a guessed runtime lacks may be no mistake.
+    if runtime.is_some() || (meant.is_some() && (section.has("handler") || section.has("command"))) {
+        read_entry(&section, base, exists, &mut spec, problems);
+    }
     read_order(&section, &mut spec, problems);
     read_limits(&section, &mut spec, problems);
-    let declaration = source.map(|source| FunctionDeclaration { spec, source });
+    let declaration = source.filter(|_| right).map(|source| FunctionDeclaration { spec, source });
     Read { declaration, bindings }
 }
 
@@ -115,6 +120,13 @@ fn read_runtime(section: &Section<'_>, problems: &mut Collector<'_>) -> Option<R
         }
     }
     Some(runtime)
+}
+
+/// The runtime that a misspelt one was meant to be.
+fn meant_runtime(item: &Item) -> Option<Runtime> {
+    let given = item.get("runtime")?.as_str()?;
+    let meant = nearest(given, RUNTIMES.iter().map(|(word, _)| *word))?;
+    RUNTIMES.iter().find(|(word, _)| *word == meant).map(|(_, runtime)| *runtime)
 }
 
 /// Where the code is, which must exist.

@@ -80,11 +80,6 @@ pub struct FunctionDeclaration {
 }
 
 impl Application {
-    /// Files and directories whose change means that the application should be applied again.
-    pub fn sources(&self) -> impl Iterator<Item = &Path> {
-        std::iter::once(&*self.path).chain(self.functions.iter().map(|declared| &*declared.source))
-    }
-
     /// Reads and checks an application file.
     pub fn load(path: &Path) -> Result<Application> {
         let read = || {
@@ -125,6 +120,18 @@ impl Application {
             (Some(application), None) => Ok(application),
             (_, list) => Err(Problems { path: path.into(), list: list.unwrap_or_default() }),
         }
+    }
+
+    /// What the file at `path` names as code and interpreters, there or not, as far as it can be read, and the file itself:
+    /// when one of them changes, the application is to be applied again.
+    pub fn sources(path: &Path) -> Vec<PathBuf> {
+        let document = fs::read_to_string(path).ok().and_then(|text| Document::parse(text).ok());
+        let functions = document.as_ref().and_then(|document| document.get("functions")?.as_table_like());
+        let named = functions.into_iter().flat_map(|functions| functions.iter()).flat_map(|(_, function)| {
+            let text = |key| function.get(key).and_then(Item::as_str).filter(|text: &&str| !text.is_empty());
+            [text("code"), text("python").filter(|python| python.contains('/'))].into_iter().flatten()
+        });
+        std::iter::once(path.to_owned()).chain(named.map(|source| base_of(path).join(source))).collect()
     }
 
     /// The namespace's directory that the file at `path` names, if there is such a file, whatever else may be wrong in it:

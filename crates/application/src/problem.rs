@@ -82,8 +82,13 @@ impl<'a> Collector<'a> {
     }
 }
 
-/// `; did you mean 'x'?` for the candidate nearest to `given`, if one is near enough to be a typo of it.
+/// `; did you mean 'x'?` for the candidate that `given` is a typo of, if it is one.
 pub(super) fn suggestion<'a>(given: &str, candidates: impl IntoIterator<Item = &'a str>) -> String {
+    nearest(given, candidates).map(|candidate| format!("; did you mean '{candidate}'?")).unwrap_or_default()
+}
+
+/// The candidate nearest to `given`, if one is near enough for `given` to be a typo of it.
+pub(super) fn nearest<'a>(given: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     // A typo changes about a third of the letters at most; more is another word.
     let distance_max = (given.chars().count() / 3).max(1);
     candidates
@@ -91,8 +96,7 @@ pub(super) fn suggestion<'a>(given: &str, candidates: impl IntoIterator<Item = &
         .map(|candidate| (strsim::damerau_levenshtein(&given.to_lowercase(), &candidate.to_lowercase()), candidate))
         .filter(|(distance, _)| *distance <= distance_max)
         .min()
-        .map(|(_, candidate)| format!("; did you mean '{candidate}'?"))
-        .unwrap_or_default()
+        .map(|(_, candidate)| candidate)
 }
 
 /// Text from the file as a message may show it: escaped and short.

@@ -176,6 +176,20 @@ fn values_of_the_wrong_kind_or_out_of_range_are_told_with_what_was_expected() {
 }
 
 #[test]
+fn a_wrong_runtime_hides_no_other_mistake() {
+    let text = "[functions.f]\nruntime = \"pyton\"\ncode = \".\"\nhandler = \"smooth\"\ntimeout = 5\nretries = -1\n";
+    let told = problems(text);
+    for (problem, expected) in
+        told.iter().zip(["did you mean 'python'", "module:function", "no unit", "outside 0 to 100"])
+    {
+        assert!(problem.contains(expected), "{expected}: {told:?}");
+    }
+    assert_eq!(told.len(), 4, "{told:?}");
+    let told = problems(&text.replace("pyton", "ruby").replace("[functions.f]", "[functions.\"a b\"]"));
+    assert!(told.len() == 4 && told[2].contains("no unit"), "{told:?}");
+}
+
+#[test]
 fn what_a_runtime_needs_is_asked_for() {
     let head = "[functions.f]\n";
     assert!(problems(head).iter().any(|p| p.contains("lacks 'runtime'")));

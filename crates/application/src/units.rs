@@ -74,6 +74,24 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| format!("'{}' is not a duration such as '100ms', '30s', '5m' or '7d'", text.escape_debug()))
 }
 
+/// Reads a number such as `10000`, `10k` or `2M`; the error says what was expected.
+pub fn parse_count(text: &str) -> Result<u64, String> {
+    let (number, unit) = split(text);
+    let factor = match unit {
+        "" => Some(1),
+        "k" | "K" => Some(1_000),
+        "m" | "M" => Some(1_000_000),
+        _ => None,
+    };
+    // A fraction of a unit is fine as long as the whole is one.
+    let whole =
+        |factor: u64| number.split_once('.').is_none_or(|(_, digits)| 10_u64.pow(digits.len() as u32) <= factor);
+    factor
+        .filter(|factor| number.len() <= 20 && whole(*factor))
+        .and_then(|factor| scaled(number, factor))
+        .ok_or_else(|| format!("'{}' is not a whole number such as '10000' or '10k'", text.escape_debug()))
+}
+
 /// A size for people: exact in a binary unit if it is one (`64 MiB`), else to one decimal.
 pub fn show_size(bytes: u64) -> String {
     for (name, unit) in &SIZES[..4] {
@@ -128,6 +146,19 @@ mod tests {
         for text in ["", "MiB", "-1", "1.MiB", ".5MiB", "1e3", "64Mb64", "99999999999TiB", "1,5MiB", "６4", "1.2.3"] {
             assert!(parse_size(text).is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn numbers_are_read_as_written() {
+        for (text, number) in [("0", 0), ("10000", 10_000), ("10k", 10_000), ("1.5M", 1_500_000), ("2 m", 2_000_000)] {
+            assert_eq!(parse_count(text), Ok(number), "{text}");
+        }
+        for text in
+            ["", "k", "-1", "1.5", "1.2345k", "10kB", "18446744073709551616", "9999999999999999999M", "1.00000000000k"]
+        {
+            assert!(parse_count(text).is_err(), "{text}");
+        }
+        assert_eq!(parse_count("18446744073709551615"), Ok(u64::MAX));
     }
 
     #[test]

@@ -22,8 +22,14 @@ const SKIPPED: [&str; 4] = ["__pycache__", "node_modules", "target", "venv"];
 pub struct Fingerprint(u64);
 
 impl Fingerprint {
+    /// Looks at an application file and at all that it names, also at what is not there yet.
+    pub fn of_application(path: &Path) -> Self {
+        let sources = super::Application::sources(path);
+        Self::of(sources.iter().map(PathBuf::as_path))
+    }
+
     /// Looks at files and directories; those that are missing count as such.
-    pub fn of<'a>(paths: impl IntoIterator<Item = &'a Path>) -> Self {
+    fn of<'a>(paths: impl IntoIterator<Item = &'a Path>) -> Self {
         let mut hasher = DefaultHasher::new();
         let mut left = FILES_MAX;
         for path in paths {

@@ -30,7 +30,7 @@ fn main() -> ExitCode {
     commands::answer_shell();
     // Before clap has understood the line, only its bare presence says in which form errors are wanted.
     let json = std::env::args_os().take_while(|arg| arg != "--").any(|arg| arg == "--json");
-    let cli = match Cli::try_parse() {
+    let cli = match Cli::try_parse_from(args::spelled_out(std::env::args_os())) {
         Ok(cli) => cli,
         Err(error) => return report::usage(&error, json),
     };

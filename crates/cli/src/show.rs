@@ -55,8 +55,34 @@ pub fn between(from: Hlc, to: Hlc) -> Option<String> {
     Some(units::show_duration(Duration::from_micros(us)))
 }
 
-/// A record's bytes on one line: text as it is, control characters and bytes that are not UTF-8 escaped.
+/// A record's bytes on one line.
+///
+/// A line of text is printed as it is, so that what was appended can be copied and parsed. JSON of several lines is joined to
+/// one, which changes nothing of what it says. In everything else control characters, bytes that are not UTF-8 and, so that they
+/// can be told apart, backslashes are escaped.
 pub fn one_line(bytes: &[u8]) -> String {
+    if let Ok(text) = std::str::from_utf8(bytes) {
+        if text.chars().all(is_plain) {
+            return text.to_owned();
+        }
+        // The lines of JSON break between its tokens: within a text they would be escaped.
+        let joined = || text.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join(" ");
+        if text.trim_start().starts_with(['{', '[']) && serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok() {
+            let joined = joined();
+            if joined.chars().all(is_plain) {
+                return joined;
+            }
+        }
+    }
+    escaped(bytes)
+}
+
+/// Whether a terminal shows it as what it is: no control character, no line separator, and nothing that reverses text.
+fn is_plain(c: char) -> bool {
+    !c.is_control() && !matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+fn escaped(bytes: &[u8]) -> String {
     let mut shown = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {
         for c in chunk.valid().chars() {
@@ -91,7 +117,7 @@ pub fn brief(bytes: &[u8], chars_max: usize) -> String {
 pub fn whole(bytes: &[u8]) -> Cow<'_, str> {
     match std::str::from_utf8(bytes) {
         Ok(text) if !text.chars().any(|c| c.is_control() && c != '\n' && c != '\t') => Cow::Borrowed(text),
-        _ => Cow::Owned(one_line(bytes)),
+        _ => Cow::Owned(escaped(bytes)),
     }
 }
 
@@ -154,6 +180,12 @@ mod tests {
     fn bytes_that_are_not_text_are_escaped_and_text_is_not() {
         assert_eq!(one_line("21.5 °C \"x\" it's".as_bytes()), "21.5 °C \"x\" it's");
         assert_eq!(one_line(b"a\nb\x1b[31m\0\xff\\"), "a\\nb\\u{1b}[31m\\0\\xff\\\\");
+        let json = br#"{"path": "C:\\temp", "text": "a\nb"}"#;
+        assert_eq!(one_line(json), std::str::from_utf8(json).unwrap());
+        assert_eq!(one_line(b"{\n\t\"a\": [\r\n  1,\n  \"x\\n\"\n]}\n"), r#"{ "a": [ 1, "x\n" ]}"#);
+        assert_eq!(one_line(b"{not json\n\\"), "{not json\\n\\\\");
+        assert_eq!(one_line("हिन्दी".as_bytes()), "हिन्दी");
+        assert_eq!(one_line("a\u{202e}b".as_bytes()), "a\\u{202e}b");
         assert_eq!(whole(b"a\nb\tc"), "a\nb\tc");
         assert_eq!(whole(b"\x1b]0;title\x07"), "\\u{1b}]0;title\\u{7}");
     }

@@ -220,6 +220,9 @@ fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
+/// The key of [`Definition::application`]: whoever does not know it may ignore it.
+const APPLICATION: &str = "application?";
+
 /// A function as it is deployed in a namespace.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -230,6 +233,10 @@ pub struct Definition {
     pub code: String,
     /// The file in that directory, if a single file was deployed rather than a directory.
     pub file: Option<String>,
+    /// The application file that it was deployed from, if it was, relative to the directory around the namespace.
+    /// A host runs the function without knowing it.
+    #[serde(rename = "application?", default, skip_serializing_if = "Option::is_none")]
+    pub application: Option<String>,
     /// The function is being removed: its pending runs are being dropped and it takes no new ones.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub removing: bool,
@@ -238,11 +245,14 @@ pub struct Definition {
 impl Definition {
     /// The definition that a DEFINE entry carries.
     pub fn from_attributes(name: &str, attributes: &str) -> Result<Self> {
-        let definition: Self = json::decode(attributes.as_bytes()).map_err(|error| match error {
-            // A later version defined it; to run it without what that says could do harm.
-            Unread::TooNew(what) => Code::FormatVersion.error(format!("the definition of function '{name}': {what}")),
-            Unread::Malformed(what) => Code::DefinitionDamaged.error(format!("function '{name}': {what}")),
-        })?;
+        let definition: Self =
+            json::decode_with(attributes.as_bytes(), &[APPLICATION]).map_err(|error| match error {
+                // A later version defined it; to run it without what that says could do harm.
+                Unread::TooNew(what) => {
+                    Code::FormatVersion.error(format!("the definition of function '{name}': {what}"))
+                }
+                Unread::Malformed(what) => Code::DefinitionDamaged.error(format!("function '{name}': {what}")),
+            })?;
         let hexadecimal = definition.code.len() == 64 && definition.code.bytes().all(|b| b.is_ascii_hexdigit());
         let inside = definition.file.as_deref().is_none_or(|file| !file.contains('/') && file != "..");
         if !hexadecimal || !inside || &*definition.spec.name != name {
@@ -274,7 +284,7 @@ mod tests {
         spec.handler = "pkg.mod:run".into();
         spec.on = vec!["raw/a".parse().unwrap()];
         spec.env.insert("K".into(), "v".into());
-        let definition = Definition { spec, code: "ab".repeat(32), file: None, removing: false };
+        let definition = Definition { spec, code: "ab".repeat(32), file: None, application: None, removing: false };
         assert_eq!(Definition::from_attributes("f", &definition.to_attributes()).unwrap(), definition);
         assert_eq!(
             Definition::from_attributes("g", &definition.to_attributes()).unwrap_err().code(),
@@ -284,7 +294,10 @@ mod tests {
 
     #[test]
     fn what_a_later_version_says_of_a_function_is_ignored_only_if_it_may_be() {
-        let definition = Definition { spec: spec(Runtime::Wasm), code: "ab".repeat(32), file: None, removing: false };
+        let application = Some("millrace.toml".to_owned());
+        let definition =
+            Definition { spec: spec(Runtime::Wasm), code: "ab".repeat(32), file: None, application, removing: false };
+        assert!(definition.to_attributes().contains("\"application?\":\"millrace.toml\""));
         let with = |key: &str| definition.to_attributes().replacen("\"name\"", &format!("\"{key}\":1,\"name\""), 1);
         assert_eq!(Definition::from_attributes("f", &with("fuel?")).unwrap(), definition);
         let error = Definition::from_attributes("f", &with("fuel")).unwrap_err();
@@ -298,6 +311,7 @@ mod tests {
                 spec: spec(Runtime::Wasm),
                 code: code.into(),
                 file: file.map(String::from),
+                application: None,
                 removing: false,
             };
             let error = Definition::from_attributes("f", &definition.to_attributes()).unwrap_err();

@@ -1,13 +1,21 @@
 //! Makes a namespace hold what its application file says, and takes it away again.
 //!
-//! Applying is idempotent. What would be refused because of a setting or a log is found before anything is touched; a function whose
-//! code cannot be deployed stops the rest, and what was deployed before it stays.
+//! Applying is idempotent. Settings, logs and the code of every function are checked before anything is changed, and all that is
+//! wrong is reported at once. Functions are then defined in one commit, together with the removal of those that were deployed
+//! from the same file and that it no longer names.
 
-use crate::{DEAD_LETTER_HISTORY, Definition, Namespace, functions};
+use crate::{
+    DEAD_LETTER_HISTORY, Definition, FunctionStat, Namespace,
+    functions::{self, StoreLock},
+};
 use millrace_application::{Application, FunctionDeclaration};
 use millrace_wire::{Code, Error, LogName, Name, Result};
 use serde::Serialize;
-use std::collections::BTreeMap;
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+};
 
 /// What a step is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -58,7 +66,7 @@ impl Step {
     }
 
     /// A function that was removed, and how many of its pending runs were given up with it.
-    pub fn removed(name: &str, given_up: u64) -> Self {
+    fn removed(name: &str, given_up: u64) -> Self {
         Self { given_up, ..Self::new(What::Function, name, Action::Removed) }
     }
 }
@@ -70,6 +78,41 @@ impl From<functions::Change> for Action {
             functions::Change::Updated => Action::Updated,
             functions::Change::Unchanged => Action::Unchanged,
         }
+    }
+}
+
+/// What is told while an application is applied.
+#[derive(Clone, Copy, Debug)]
+pub enum Progress<'a> {
+    /// A step is done.
+    Step(&'a Step),
+    /// The check of a function's code takes long.
+    Slow {
+        /// The function.
+        function: &'a Name,
+        /// What takes long.
+        what: &'a str,
+    },
+}
+
+/// The namespace of an application, see [`Changes::open`].
+pub struct Opened {
+    /// The namespace.
+    pub namespace: Namespace,
+    /// Whether it was made just now.
+    pub created: bool,
+    /// What was checked before it was made.
+    checked: Vec<Definition>,
+}
+
+/// A directory that is removed in the end, with all that is in it.
+struct Scrap(PathBuf);
+
+impl Drop for Scrap {
+    fn drop(&mut self) {
+        // What stays is in nobody's way; the directory above it stays as long as somebody else uses it.
+        let _ = fs::remove_dir_all(&self.0);
+        let _ = self.0.parent().map(fs::remove_dir);
     }
 }
 
@@ -85,24 +128,97 @@ impl<'a> Changes<'a> {
         Self { application }
     }
 
+    /// The namespace in `dir`, which is made if there is none and all code of the application can be started.
+    pub fn open(&self, dir: &Path, progress: &mut dyn FnMut(Progress<'_>)) -> Result<Opened> {
+        match Namespace::open(dir) {
+            Ok(namespace) => Ok(Opened { namespace, created: false, checked: Vec::new() }),
+            // A directory that is not there, or empty, becomes one; `create` refuses any other.
+            Err(error) if error.code() == Code::NotANamespace => {
+                let checked = self.check_beside(dir, progress)?;
+                let namespace = Namespace::create(dir, &self.application.settings.options())?;
+                Ok(Opened { namespace, created: true, checked })
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Checks the code for a namespace that is not there yet, in a directory beside it: on the same file system, with the same
+    /// rights.
+    fn check_beside(&self, dir: &Path, progress: &mut dyn FnMut(Progress<'_>)) -> Result<Vec<Definition>> {
+        let beside = dir.parent().unwrap_or(Path::new("")).join(functions::CHECKED);
+        let scrap = Scrap(beside.join(std::process::id().to_string()));
+        if fs::create_dir_all(&scrap.0).is_err() {
+            return Ok(Vec::new()); // Then it is checked in the namespace, which may be made where nothing else may.
+        }
+        let (definitions, errors) = self.prepare(&scrap.0, &[], progress);
+        all_of(errors).map(|()| definitions)
+    }
+
+    /// Copies the code of all functions to `dir` and checks it; what can be deployed, and what is wrong with the rest.
+    fn prepare(
+        &self,
+        dir: &Path,
+        checked: &[Definition],
+        progress: &mut dyn FnMut(Progress<'_>),
+    ) -> (Vec<Definition>, Vec<Error>) {
+        let (mut definitions, mut errors) = (Vec::new(), Vec::new());
+        for declared in &self.application.functions {
+            let function = &declared.spec.name;
+            let slow = &mut |what: &str| progress(Progress::Slow { function, what });
+            match functions::prepare(dir, &declared.spec, &declared.source, checked, slow) {
+                Ok(definition) => definitions.push(definition),
+                Err(error) => errors.push(error),
+            }
+        }
+        (definitions, errors)
+    }
+
+    /// What names this file in the definitions of a namespace. A file in the directory around the namespace stays the same file
+    /// when that directory is moved.
+    fn origin(&self, namespace: &Namespace) -> String {
+        let absolute = |path: &Path| fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+        let (file, dir) = (absolute(&self.application.path), absolute(namespace.dir()));
+        let around = dir.parent().and_then(|around| file.strip_prefix(around).ok());
+        around.unwrap_or(&file).to_string_lossy().into_owned()
+    }
+
+    /// Functions of `there` that were deployed from this file, and that it no longer names.
+    fn leftovers<'f>(&self, namespace: &Namespace, there: &'f [FunctionStat]) -> Vec<&'f FunctionStat> {
+        let origin = self.origin(namespace);
+        let ours = |function: &&FunctionStat| match &function.definition {
+            Ok(definition) => definition.application.as_ref() == Some(&origin) && !self.declares(&function.name),
+            Err(_) => false,
+        };
+        there.iter().filter(ours).collect()
+    }
+
+    fn declares(&self, name: &Name) -> bool {
+        self.application.functions.iter().any(|declared| declared.spec.name == *name)
+    }
+
     /// What applying would do to `namespace`, or to a new one. Nothing is touched.
     pub fn plan(&self, namespace: Option<&Namespace>) -> Result<Vec<Step>> {
-        namespace.map_or(Ok(()), |namespace| self.application.settings.check(namespace))?;
-        let mut steps = self.plan_logs(namespace)?;
-        let deployed = match namespace {
-            Some(namespace) => namespace.functions()?,
-            None => Vec::new(),
-        };
-        let deployed: BTreeMap<_, _> =
-            deployed.iter().map(|function| (&*function.name, &function.definition)).collect();
+        let mut errors: Vec<Error> =
+            namespace.and_then(|namespace| self.application.settings.check(namespace).err()).into_iter().collect();
+        let mut steps = self.plan_logs(namespace, &mut errors)?;
+        all_of(errors)?;
+        let there = namespace.map_or(Ok(Vec::new()), Namespace::functions)?;
+        let deployed: BTreeMap<_, _> = there.iter().map(|function| (&*function.name, &function.definition)).collect();
+        let origin = namespace.map(|namespace| self.origin(namespace));
         for declared in &self.application.functions {
             let action = match deployed.get(&*declared.spec.name) {
                 None => Action::Created,
-                Some(Ok(definition)) if self.same(definition, declared)? => Action::Unchanged,
+                Some(Ok(definition))
+                    if definition.application == origin && self.same(definition, declared)? && !definition.removing =>
+                {
+                    Action::Unchanged
+                }
                 Some(_) => Action::Updated,
             };
             steps.push(Step::new(What::Function, &declared.spec.name, action));
         }
+        let leftovers = namespace.map(|namespace| self.leftovers(namespace, &there)).unwrap_or_default();
+        steps.extend(leftovers.iter().map(|function| Step::removed(&function.name, function.pending())));
         Ok(steps)
     }
 
@@ -110,29 +226,31 @@ impl<'a> Changes<'a> {
         Ok(definition.spec == declared.spec && definition.code == functions::code_hash(&declared.source)?)
     }
 
-    /// What applying would do to the logs; an error if one of them is there with another history.
-    fn plan_logs(&self, namespace: Option<&Namespace>) -> Result<Vec<Step>> {
-        let existing = match namespace {
-            Some(namespace) => namespace.logs()?,
-            None => Vec::new(),
-        };
+    /// What applying would do to the logs; those that are there with another history are errors.
+    fn plan_logs(&self, namespace: Option<&Namespace>, errors: &mut Vec<Error>) -> Result<Vec<Step>> {
+        let existing = namespace.map_or(Ok(Vec::new()), Namespace::logs)?;
         let existing: BTreeMap<_, _> = existing.iter().map(|log| (&*log.name, log.history)).collect();
-        let step = |name: &LogName, history: u64| match existing.get(&**name) {
-            None => Ok(Step::new(What::Log, name, Action::Created)),
-            Some(there) if *there == history => Ok(Step::new(What::Log, name, Action::Unchanged)),
-            Some(there) => Err(Code::LogExists.error(format!(
-                "log '{name}' has a history of {there}, and {} says {history}; nothing was changed",
-                self.application.path.display()
-            ))),
-        };
-        let mut steps: Vec<Step> =
-            self.application.logs.iter().map(|log| step(&log.name, log.history)).collect::<Result<Vec<_>>>()?;
-        // Dead-letter logs come with their functions, whatever history they may have if they are there.
-        for name in self.dead_letters() {
-            if !existing.contains_key(&**name) {
-                steps.push(step(name, DEAD_LETTER_HISTORY)?);
-            }
+        let mut steps = Vec::new();
+        for log in &self.application.logs {
+            let (name, history) = (&log.name, log.history);
+            let action = match existing.get(&**name) {
+                None => Action::Created,
+                Some(there) => {
+                    if *there != history {
+                        let file = self.application.path.display();
+                        let detail = format!(
+                            "log '{name}' has a history of {there}, and {file} says {history}; nothing was changed"
+                        );
+                        errors.push(Code::LogExists.error(detail));
+                    }
+                    Action::Unchanged
+                }
+            };
+            steps.push(Step::new(What::Log, name, action));
         }
+        // Dead-letter logs come with their functions, whatever history they may have if they are there.
+        let missing = self.dead_letters().into_iter().filter(|name| !existing.contains_key(&***name));
+        steps.extend(missing.map(|name| Step::new(What::Log, name, Action::Created)));
         Ok(steps)
     }
 
@@ -146,10 +264,23 @@ impl<'a> Changes<'a> {
         names
     }
 
-    /// Makes the logs and deploys the functions; `progress` hears of each step when it is done.
-    pub fn apply(&self, namespace: &Namespace, mut progress: impl FnMut(&Step)) -> Result<()> {
-        self.application.settings.check(namespace)?;
-        let planned = self.plan_logs(Some(namespace))?;
+    /// Makes the logs, deploys the functions, and removes those that were deployed from this file and that it no longer names;
+    /// `progress` hears of each step when it is done. Nothing is changed unless all of it can be done.
+    ///
+    /// Pending runs of functions that are removed are given up if `force` says so, and are an error otherwise.
+    pub fn apply(&self, opened: &Opened, force: bool, progress: &mut dyn FnMut(Progress<'_>)) -> Result<()> {
+        let namespace = &opened.namespace;
+        let mut errors: Vec<Error> = self.application.settings.check(namespace).err().into_iter().collect();
+        let planned = self.plan_logs(Some(namespace), &mut errors)?;
+        let there = namespace.functions()?;
+        let leftovers = self.leftovers(namespace, &there);
+        errors.extend(if force { None } else { busy(&leftovers) });
+        // Until it is defined nothing else says that the code is needed.
+        let _lock = StoreLock::shared(namespace.dir())?;
+        let (mut definitions, refused) = self.prepare(namespace.dir(), &opened.checked, progress);
+        errors.extend(refused);
+        all_of(errors)?;
+
         let declared = self.application.logs.iter().map(|log| (&log.name, log.history));
         let dead_letters = self.dead_letters().into_iter().map(|name| (name, DEAD_LETTER_HISTORY));
         let histories: BTreeMap<&str, _> =
@@ -158,29 +289,24 @@ impl<'a> Changes<'a> {
             if let (Action::Created, Some((name, history))) = (step.action, histories.get(&*step.name)) {
                 namespace.create_log(name, *history)?;
             }
-            progress(&step);
+            progress(Progress::Step(&step));
         }
-        for (at, declared) in self.application.functions.iter().enumerate() {
-            let deployed = functions::deploy(namespace, &declared.spec, &declared.source).map_err(|error| {
-                if self.application.functions.len() > 1 { self.stopped_at(at, &error) } else { error }
-            })?;
-            progress(&Step::new(What::Function, &deployed.name, deployed.change.into()));
+        let origin = self.origin(namespace);
+        definitions.iter_mut().for_each(|definition| definition.application = Some(origin.clone()));
+        let gone: Vec<&Name> = leftovers.iter().map(|function| &function.name).collect();
+        let (changes, left) = functions::redefine(namespace, &definitions, &gone, force)?;
+        for (definition, change) in definitions.iter().zip(changes) {
+            progress(Progress::Step(&Step::new(What::Function, &definition.spec.name, change.into())));
+        }
+        for name in gone {
+            let given_up = if left.contains(&name) { functions::give_up(namespace, name)? } else { 0 };
+            progress(Progress::Step(&Step::removed(name, given_up)));
         }
         Ok(())
     }
 
-    /// The error of a function that could not be deployed, with what stands as the file says and what does not.
-    fn stopped_at(&self, at: usize, error: &Error) -> Error {
-        let names = |functions: &[FunctionDeclaration]| match functions {
-            [] => "none".into(),
-            some => some.iter().map(|declared| &*declared.spec.name).collect::<Vec<_>>().join(", "),
-        };
-        let (deployed, not) = self.application.functions.split_at(at);
-        let detail = error.detail();
-        error.code().error(format!("{detail}; deployed: {}; not deployed: {}", names(deployed), names(not)))
-    }
-
-    /// Removes the functions, and the logs with their records if `logs` says so; what is not there is passed over.
+    /// Removes the functions, also those that were deployed from this file and that it no longer names, and the logs with their
+    /// records if `logs` says so; what is not there is passed over.
     ///
     /// Pending runs are given up if `force` says so. Otherwise nothing is removed while there are any.
     pub fn withdraw(
@@ -188,38 +314,55 @@ impl<'a> Changes<'a> {
         namespace: &Namespace,
         logs: bool,
         force: bool,
-        mut progress: impl FnMut(&Step),
+        progress: &mut dyn FnMut(Progress<'_>),
     ) -> Result<()> {
-        if !force {
-            let there = namespace.functions()?;
-            let declared = |name: &Name| self.application.functions.iter().any(|declared| declared.spec.name == *name);
-            let busy = there.iter().filter(|function| function.pending() > 0 && declared(&function.name));
-            let busy: Vec<(&Name, u64)> = busy.map(|function| (&function.name, function.pending())).collect();
-            if !busy.is_empty() {
-                return Err(functions::pending_runs(&busy));
-            }
+        let there = namespace.functions()?;
+        let mut leaving: Vec<&FunctionStat> = there.iter().filter(|function| self.declares(&function.name)).collect();
+        leaving.extend(self.leftovers(namespace, &there));
+        if let (false, Some(error)) = (force, busy(&leaving)) {
+            return Err(error);
         }
-        for declared in &self.application.functions {
-            let name = &declared.spec.name;
-            let removed = if force {
-                functions::give_up(namespace, name)
-            } else {
-                functions::remove(namespace, name).map(|()| 0)
-            };
-            match removed {
-                Ok(given_up) => progress(&Step::removed(name, given_up)),
-                Err(error) if error.code() == Code::FunctionNotFound => {}
-                Err(error) => return Err(error),
-            }
+        for function in &leaving {
+            remove(namespace, &function.name, force, progress)?;
         }
-        let names = self.application.logs.iter().map(|log| &log.name).chain(self.dead_letters());
-        for name in names.filter(|_| logs) {
-            match namespace.remove_log(name) {
-                Ok(()) => progress(&Step::new(What::Log, name, Action::Removed)),
+        let letters_of = |function: &&FunctionStat| Some(function.definition.as_ref().ok()?.spec.dead_letter.clone());
+        let names =
+            self.application.logs.iter().map(|log| log.name.clone()).chain(self.dead_letters().into_iter().cloned());
+        for name in names.chain(leaving.iter().filter_map(letters_of)).filter(|_| logs) {
+            match namespace.remove_log(&name) {
+                Ok(()) => progress(Progress::Step(&Step::new(What::Log, &name, Action::Removed))),
                 Err(error) if error.code() == Code::LogNotFound => {}
                 Err(error) => return Err(error),
             }
         }
         Ok(())
     }
+}
+
+/// Removes a function, unless it is gone already.
+fn remove(namespace: &Namespace, name: &Name, force: bool, progress: &mut dyn FnMut(Progress<'_>)) -> Result<()> {
+    let removed =
+        if force { functions::give_up(namespace, name) } else { functions::remove(namespace, name).map(|()| 0) };
+    match removed {
+        Ok(given_up) => progress(Progress::Step(&Step::removed(name, given_up))),
+        Err(error) if error.code() == Code::FunctionNotFound => {}
+        Err(error) => return Err(error),
+    }
+    Ok(())
+}
+
+/// The refusal to remove those of the functions that have pending runs.
+fn busy(functions: &[&FunctionStat]) -> Option<Error> {
+    let busy = functions.iter().filter(|function| function.pending() > 0);
+    let busy: Vec<(&Name, u64)> = busy.map(|function| (&function.name, function.pending())).collect();
+    (!busy.is_empty()).then(|| functions::pending_runs(&busy))
+}
+
+/// All errors as one, which has the code of the first.
+fn all_of(mut errors: Vec<Error>) -> Result<()> {
+    if errors.len() < 2 {
+        return errors.pop().map_or(Ok(()), Err);
+    }
+    let told: Vec<String> = errors.iter().map(|error| format!("{}: {}", error.code().id(), error.detail())).collect();
+    Err(errors[0].code().error(told.join("\n")))
 }

@@ -291,7 +291,7 @@ fn handlers_that_cannot_work_are_refused_at_deployment_and_at_the_first_run() {
         (&broken, "f", Code::PythonImport, "No module named 'no_such_package'"),
         (&exits, "f", Code::PythonImport, "exited with status 5"),
     ] {
-        let error = fixture.spec(function).validate(limits()).unwrap_err();
+        let error = fixture.spec(function).validate(limits(), &mut |_| ()).unwrap_err();
         assert!(error.code() == code && error.detail().contains(says), "{error}");
         let mut executor = fixture.executor(function, limits());
         let done = run(&mut executor, &[b"", b""]);
@@ -299,9 +299,12 @@ fn handlers_that_cannot_work_are_refused_at_deployment_and_at_the_first_run() {
         assert_eq!(done[1].0.outcome, Outcome::NotStarted);
     }
     let absent = PythonSpec { python: "/no/python3".into(), ..fixture.spec("one") };
-    assert_eq!(absent.validate(limits()).unwrap_err().code(), Code::PythonUnusable);
+    assert_eq!(absent.validate(limits(), &mut |_| ()).unwrap_err().code(), Code::PythonUnusable);
     let other = PythonSpec { python: "/bin/true".into(), ..fixture.spec("one") };
-    assert!(matches!(other.validate(limits()).unwrap_err().code(), Code::PythonUnusable | Code::PythonImport));
+    assert!(matches!(
+        other.validate(limits(), &mut |_| ()).unwrap_err().code(),
+        Code::PythonUnusable | Code::PythonImport
+    ));
 }
 
 #[test]

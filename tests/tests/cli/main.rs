@@ -5,4 +5,5 @@ mod contexts;
 mod reference;
 mod remote;
 mod shells;
+mod surface;
 mod transfer;

@@ -24,12 +24,66 @@ Examples:
   millrace function ls
   millrace function ls --json | jq .pending")]
     Ls,
+    /// Append a record that runs one function, and print the result
+    #[command(after_help = "\
+The record goes to the log that the function is bound to, and runs whatever else is bound to it; --log chooses among several. \
+For a function that is bound to none it goes to the log invoke/FUNCTION, which is made if need be.
+
+With --wait the command ends when the run has ended, and prints what it appended; if the run was given up, it prints the error \
+and ends with 1.
+
+Examples:
+  millrace function invoke greet --data world
+  millrace function invoke greet --data world --wait
+  millrace function invoke greet --wait --timeout 5s < request.json")]
+    Invoke(InvokeArgs),
+    /// Print the output and the errors of a function's runs
+    #[command(after_help = "\
+Lists runs that have ended, the newest last.
+
+Examples:
+  millrace function logs smooth
+  millrace function logs smooth -f             wait for more
+  millrace function logs smooth -l 100 --json")]
+    Logs(FunctionLogsArgs),
     /// Remove a function; what it appended stays
     #[command(after_help = "\
 Examples:
   millrace function rm smooth
   millrace function rm smooth --force    give up its pending runs; each leaves a dead letter")]
     Rm(RmFunctionArgs),
+}
+
+#[derive(Debug, Args)]
+pub struct InvokeArgs {
+    /// The function's name
+    #[arg(value_name = "FUNCTION", add = ArgValueCompleter::new(complete::functions))]
+    pub name: String,
+    /// The record; without it, standard input
+    #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
+    pub data: Option<String>,
+    /// The log to append it to
+    #[arg(long, value_name = "LOG", add = ArgValueCompleter::new(complete::logs))]
+    pub log: Option<String>,
+    /// Wait until the run has ended, and print what it appended
+    #[arg(long)]
+    pub wait: bool,
+    /// How long --wait waits
+    #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = units::parse_duration)]
+    pub timeout: Duration,
+}
+
+#[derive(Debug, Args)]
+pub struct FunctionLogsArgs {
+    /// The function's name
+    #[arg(value_name = "FUNCTION", add = ArgValueCompleter::new(complete::functions))]
+    pub name: String,
+    /// How many of the newest runs to begin with
+    #[arg(short, long, value_name = "RUNS", default_value_t = 20, value_parser = units::parse_count)]
+    pub last: u64,
+    /// Wait for more runs
+    #[arg(short, long)]
+    pub follow: bool,
 }
 
 #[derive(Debug, Args)]
@@ -158,16 +212,17 @@ Examples:
 }
 
 #[derive(Debug, Args)]
+#[command(group = clap::ArgGroup::new("retried").args(["id", "function"]).required(true))]
 pub struct RunRetryArgs {
     /// The dead run's id
-    #[arg(value_name = "RUN", required_unless_present = "function")]
+    #[arg(value_name = "RUN")]
     pub id: Option<String>,
     /// All dead letters of this function that were not retried yet
-    #[arg(long, value_name = "FUNCTION", conflicts_with = "id", add = ArgValueCompleter::new(complete::functions))]
+    #[arg(long, value_name = "FUNCTION", add = ArgValueCompleter::new(complete::functions))]
     pub function: Option<String>,
-    /// How long to wait for room while too many runs of the function are pending
+    /// How long to try again while too many runs of the function are pending
     #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = units::parse_duration)]
-    pub wait: Duration,
+    pub busy_timeout: Duration,
 }
 
 #[derive(Debug, Args)]
@@ -202,17 +257,18 @@ pub struct RunLsArgs {
     #[arg(long)]
     pub state: Option<StateArg>,
     /// How many
-    #[arg(short, long, value_name = "RUNS", default_value_t = 20)]
-    pub last: usize,
+    #[arg(short, long, value_name = "RUNS", default_value_t = 20, value_parser = units::parse_count)]
+    pub last: u64,
 }
 
 #[derive(Debug, Args)]
+#[command(group = clap::ArgGroup::new("awaited").args(["id", "idle"]).required(true))]
 pub struct RunWaitArgs {
     /// The run's id
-    #[arg(value_name = "RUN", required_unless_present = "idle")]
+    #[arg(value_name = "RUN")]
     pub id: Option<String>,
     /// Wait until nothing is pending
-    #[arg(long, conflicts_with = "id")]
+    #[arg(long)]
     pub idle: bool,
     /// How long to wait at most
     #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = units::parse_duration)]
@@ -242,10 +298,10 @@ Examples:
 #[derive(Debug, Args)]
 pub struct JournalShowArgs {
     /// How many of the newest entries
-    #[arg(short, long, value_name = "ENTRIES", default_value_t = 20, conflicts_with = "from")]
-    pub last: usize,
+    #[arg(short, long, value_name = "ENTRIES", default_value_t = 20, value_parser = units::parse_count, conflicts_with = "from")]
+    pub last: u64,
     /// Begin at this position, as the first column shows it, instead
-    #[arg(long, value_name = "POSITION")]
+    #[arg(long, value_name = "POSITION", value_parser = units::parse_count)]
     pub from: Option<u64>,
     /// Wait for more entries
     #[arg(long)]

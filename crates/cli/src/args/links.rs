@@ -59,7 +59,7 @@ pub struct AddRelayArgs {
     #[arg(long, value_name = "NAME")]
     pub name: Option<String>,
     /// The first record to forward [default: the oldest there is]
-    #[arg(long, value_name = "SEQNO")]
+    #[arg(long, value_name = "SEQNO", value_parser = super::logs::seqno)]
     pub start: Option<u64>,
     /// What to do when records leave the history of FROM before they were forwarded
     #[arg(long, value_name = "WHAT", default_value = "stop")]
@@ -106,7 +106,7 @@ pub struct ResumeArgs {
     #[arg(long)]
     pub skip: bool,
     /// The record to go on with, where the two sides do not agree any more
-    #[arg(long, value_name = "SEQNO")]
+    #[arg(long, value_name = "SEQNO", value_parser = super::logs::seqno)]
     pub start: Option<u64>,
 }
 
@@ -150,11 +150,12 @@ pub struct RmPeerArgs {
 }
 
 #[derive(Debug, Args)]
+#[command(group = clap::ArgGroup::new("waiting").args(["resend", "skip"]).required(true))]
 pub struct ResetArgs {
     /// The peer: its name as `millrace outbox ls` prints it, or its address
     pub peer: String,
     /// Send again what was not acknowledged
-    #[arg(long, required_unless_present = "skip", conflicts_with = "skip")]
+    #[arg(long)]
     pub resend: bool,
     /// Drop what was not acknowledged
     #[arg(long)]

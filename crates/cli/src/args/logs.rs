@@ -15,7 +15,7 @@ A name is up to 8 segments of letters, digits, '_', '.' and '-', joined by '/'. 
 
 Examples:
   millrace log create raw/kitchen
-  millrace log create raw/kitchen --history 1000")]
+  millrace log create raw/kitchen --history 100k")]
     Create(CreateArgs),
     /// Append records; prints their sequence numbers
     #[command(after_help = "\
@@ -30,6 +30,7 @@ Examples:
   seq 1000 | millrace log append numbers --lines
   millrace log append --ndjson < records.ndjson
   millrace log append mr://127.0.0.1:7071/edge/inbox hello    to another namespace, through the outbox here
+  millrace log append inbox hello --wait                 print what the functions that it runs append
   millrace log append inbox hello --function greet       run `greet` for this record, bound or not
   millrace log append metrics 1 --durability memory      do not wait for the disk")]
     Append(AppendArgs),
@@ -41,6 +42,7 @@ One record is printed alone; several with their sequence numbers and times. Byte
 Examples:
   millrace log get raw/kitchen                   the latest
   millrace log get raw/kitchen 17
+  millrace log get mr://127.0.0.1:7071/edge/alerts
   millrace log get raw/kitchen --from 10 --to 20
   millrace log get raw/kitchen --all --json
   millrace log get photos/door --raw > door.jpg")]
@@ -80,7 +82,7 @@ Examples:
     #[command(after_help = "\
 Examples:
   millrace log ls
-  millrace log ls raw/              only those whose name begins so
+  millrace log ls raw/              only logs whose name starts with raw/
   millrace log ls --json | jq -r .name")]
     Ls(LsArgs),
     /// Show one log: records, bounds, who is bound to it
@@ -106,31 +108,37 @@ Examples:
     Rm(NameArgs),
 }
 
+/// A sequence number of the command line.
+pub fn seqno(text: &str) -> Result<u64, String> {
+    let wrong = || format!("'{}' is not a sequence number, which is a whole number from 1", text.escape_debug());
+    text.parse().ok().filter(|seqno| *seqno > 0).ok_or_else(wrong)
+}
+
 #[derive(Debug, Args)]
 pub struct CreateArgs {
     /// The log's name
     #[arg(value_name = "LOG")]
     pub name: String,
     /// How many of its newest records it keeps
-    #[arg(long, value_name = "RECORDS", default_value_t = HISTORY_DEFAULT)]
+    #[arg(long, value_name = "RECORDS", default_value_t = HISTORY_DEFAULT, value_parser = units::parse_count)]
     pub history: u64,
 }
 
 #[derive(Debug, Args)]
+#[command(group = clap::ArgGroup::new("dropped").args(["before", "all"]).required(true))]
 pub struct TrimArgs {
     /// The log's name
     #[arg(value_name = "LOG", add = ArgValueCompleter::new(complete::logs))]
     pub name: String,
     /// The oldest record that stays
-    #[arg(long, value_name = "SEQNO", value_parser = clap::value_parser!(u64).range(1..))]
-    #[arg(required_unless_present = "all", conflicts_with = "all")]
+    #[arg(long, value_name = "SEQNO", value_parser = seqno)]
     pub before: Option<u64>,
     /// Drop all records
     #[arg(long)]
     pub all: bool,
 }
 
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub struct NameArgs {
     /// The log's name
     #[arg(value_name = "LOG", add = ArgValueCompleter::new(complete::logs))]
@@ -139,7 +147,7 @@ pub struct NameArgs {
 
 #[derive(Debug, Args)]
 pub struct LsArgs {
-    /// List only logs whose name begins so
+    /// List only logs whose name starts with PREFIX
     #[arg(add = ArgValueCompleter::new(complete::logs))]
     pub prefix: Option<String>,
 }
@@ -167,9 +175,15 @@ pub struct AppendArgs {
     /// What to wait for [default: the namespace's]
     #[arg(long, value_name = "LEVEL")]
     pub durability: Option<Durability>,
-    /// How long to wait for room while too many runs are pending [default: 0s, for streams 30s]
+    /// How long to try again while too many runs are pending [default: 0s, for streams 30s]
     #[arg(long, value_name = "DURATION", value_parser = units::parse_duration)]
-    pub wait: Option<Duration>,
+    pub busy_timeout: Option<Duration>,
+    /// Wait until the runs of the record have ended, and print what they appended
+    #[arg(long, conflicts_with_all = ["lines", "ndjson", "quiet"])]
+    pub wait: bool,
+    /// How long --wait waits
+    #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = units::parse_duration)]
+    pub timeout: Duration,
     /// Print nothing but errors
     #[arg(short, long)]
     pub quiet: bool,
@@ -220,17 +234,17 @@ pub struct ImportArgs {
     #[arg(long)]
     pub format: Option<Format>,
     /// Pass over so many records of the file first
-    #[arg(long, value_name = "RECORDS", default_value_t = 0)]
+    #[arg(long, value_name = "RECORDS", default_value_t = 0, value_parser = units::parse_count)]
     pub skip: u64,
     /// What to wait for [default: the namespace's]
     #[arg(long, value_name = "LEVEL")]
     pub durability: Option<Durability>,
-    /// How long to wait for room while too many runs are pending
+    /// How long to try again while too many runs are pending
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = units::parse_duration)]
-    pub wait: Duration,
+    pub busy_timeout: Duration,
 }
 
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub struct GetArgs {
     /// The log's name
     #[arg(add = ArgValueCompleter::new(complete::logs))]
@@ -252,13 +266,13 @@ pub struct GetArgs {
     pub raw: bool,
 }
 
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub struct TailArgs {
     /// The log's name
     #[arg(add = ArgValueCompleter::new(complete::logs))]
     pub log: String,
     /// How many of the newest records to begin with
-    #[arg(short, long, value_name = "RECORDS", default_value_t = 10, conflicts_with = "from")]
+    #[arg(short, long, value_name = "RECORDS", default_value_t = 10, value_parser = units::parse_count, conflicts_with = "from")]
     pub last: u64,
     /// Begin at this record instead
     #[arg(long, value_name = "SEQNO", allow_negative_numbers = true)]

@@ -12,8 +12,8 @@ mod tools;
 pub use capabilities::{CapCommand, IssueArgs, MergeArgs, RevokeArgs, RotateArgs, RuleArgs};
 pub use contexts::{AddContextArgs, ContextCommand, ShowContextArgs, UseContextArgs};
 pub use functions::{
-    DeployArgs, FunctionCommand, JournalCommand, JournalShowArgs, RmFunctionArgs, RunCommand, RunLsArgs, RunRetryArgs,
-    RunWaitArgs, StateArg,
+    DeployArgs, FunctionCommand, FunctionLogsArgs, InvokeArgs, JournalCommand, JournalShowArgs, RmFunctionArgs,
+    RunCommand, RunLsArgs, RunRetryArgs, RunWaitArgs, StateArg,
 };
 pub use links::{AddRelayArgs, OutboxCommand, RelayCommand, ResetArgs, ResumeArgs, RmPeerArgs, RmRelayArgs};
 pub use logs::{AppendArgs, ExportArgs, Format, GetArgs, ImportArgs, LogCommand, TailArgs, TrimArgs};
@@ -25,7 +25,7 @@ use crate::complete;
 use clap::{Parser, Subcommand};
 use clap_complete::ArgValueCompleter;
 use millrace_node::application::units;
-use std::path::PathBuf;
+use std::{ffi::OsString, path::PathBuf};
 
 /// Logs that run functions: append a record, and whatever is bound to its log runs, exactly once.
 #[derive(Debug, Parser)]
@@ -45,7 +45,7 @@ Examples:
   millrace why                      what is not running, and why
 
 Exit codes: 0 done, 1 failed, 2 wrong usage, 74 disk failed, 75 busy (try again later).
-`millrace error CODE` explains any error, such as MR2101."
+`millrace help COMMAND` shows help with examples; `millrace error CODE` explains any error, such as MR2101."
 )]
 pub struct Cli {
     #[command(flatten)]
@@ -54,16 +54,26 @@ pub struct Cli {
     pub command: Command,
 }
 
+/// The command line with `help COMMAND…` as `COMMAND… --help`.
+pub fn spelled_out(args: impl Iterator<Item = OsString>) -> Vec<OsString> {
+    let mut args: Vec<OsString> = args.collect();
+    if args.get(1).is_some_and(|word| word == "help") {
+        args.remove(1);
+        args.push("--help".into());
+    }
+    args
+}
+
 /// Options that every command takes.
 #[derive(Debug, clap::Args)]
 pub struct Global {
     /// Print JSON: one object, or one object per line for lists
-    #[arg(long, global = true, help_heading = "Everywhere")]
+    #[arg(long, global = true, help_heading = "Global options")]
     pub json: bool,
     /// The namespace: a directory, mr://host:port/namespace, unix:PATH or a context [default: $MILLRACE_NAMESPACE, else
-    /// what ./millrace.toml says, else ./.millrace, else the context in use]
+    /// what ./millrace.toml says, else ./.millrace, else millrace.toml of a directory above, else the context in use]
     #[arg(
-        short, long, global = true, value_name = "NAMESPACE", help_heading = "Everywhere",
+        short, long, global = true, value_name = "NAMESPACE", help_heading = "Global options",
         add = ArgValueCompleter::new(complete::namespaces)
     )]
     pub namespace: Option<PathBuf>,
@@ -91,17 +101,23 @@ Examples:
   millrace dev --quiet              print failures only
   millrace dev --file other.toml")]
     Dev(DevArgs),
-    /// Apply millrace.toml: make logs, deploy functions
+    /// Apply millrace.toml: make logs, deploy functions, remove functions that it no longer names
     #[command(after_help = "\
-Works whether or not a host is running; a running one takes up the changes at once. Doing it twice changes nothing.
+Works whether or not a host is running; a running one takes up the changes at once. Doing it twice changes nothing. \
+Everything is checked first: as long as anything is wrong, nothing is changed.
+
+A function that `up` or `dev` deployed from this file, and that the file no longer names, is removed. If it has pending runs, \
+nothing is changed unless --force gives them up. Logs stay, whatever the file says.
 
 Examples:
   millrace up
-  millrace up --dry-run             only say what would change
+  millrace up --dry-run             print what would change
   millrace --json up | jq .change")]
     Up(UpArgs),
     /// Remove the functions of millrace.toml; logs and data stay
     #[command(after_help = "\
+Functions that `up` or `dev` deployed from this file earlier, and that it no longer names, are removed too.
+
 Examples:
   millrace down
   millrace down --logs              remove its logs with their records too
@@ -133,13 +149,14 @@ Examples:
   millrace log get raw/kitchen"
     )]
     Log(LogCommand),
-    /// Functions: deploy, list, remove
+    /// Functions: deploy, invoke, list, print output, remove
     #[command(
         subcommand,
         arg_required_else_help = true,
         after_help = "\
 Examples:
   millrace function ls
+  millrace function invoke shout --data hello --wait
   millrace function deploy shout --runtime oneshot --code shout.sh --on inbox -- ./shout.sh
   millrace function rm shout"
     )]
@@ -176,7 +193,7 @@ Examples:
   millrace namespace restore /backup/monday restored"
     )]
     Namespace(NamespaceCommand),
-    /// Say why something is not running
+    /// Explain why something is not running
     #[command(after_help = "\
 TARGET is a function, a log or a run's id; without one, everything that is held up is listed.
 
@@ -189,7 +206,7 @@ Examples:
     /// Watch how fast logs and functions are going
     #[command(after_help = "\
 Shows appends and runs per second, what is pending, running, failing and given up, and looks again every second until \
-Ctrl-C. Where no terminal watches, each look is printed below the last; --json makes it one object per look.
+q or Ctrl-C. Where no terminal watches, each look is printed below the last; --json makes it one object per look.
 
 Examples:
   millrace top
@@ -214,7 +231,7 @@ Examples:
         arg_required_else_help = true,
         after_help = "\
 Wherever --namespace is taken, a context's name is, too. What names the namespace of a command, first to last: \
---namespace, MILLRACE_NAMESPACE, ./millrace.toml, ./.millrace, the context in use. A context goes before a directory of \
+--namespace, MILLRACE_NAMESPACE, ./millrace.toml, ./.millrace, millrace.toml in a directory above, the context in use. A context goes before a directory of \
 the same name; write ./NAME for the directory. Contexts are kept in $XDG_CONFIG_HOME/millrace/contexts.toml, or \
 ~/.config/millrace/contexts.toml.
 
@@ -305,9 +322,16 @@ pub struct InitArgs {
 
 #[derive(Debug, clap::Args)]
 pub struct FileArg {
-    /// The application file
-    #[arg(short, long, value_name = "FILE", default_value = "millrace.toml")]
-    pub file: PathBuf,
+    /// The application file [default: millrace.toml, here or in the nearest directory above]
+    #[arg(short, long, value_name = "FILE")]
+    pub file: Option<PathBuf>,
+}
+
+impl FileArg {
+    /// The file that was named, or the nearest one.
+    pub fn path(&self) -> PathBuf {
+        self.file.clone().unwrap_or_else(crate::place::application_file)
+    }
 }
 
 #[derive(Debug, clap::Args)]
@@ -325,9 +349,12 @@ pub struct DevArgs {
 pub struct UpArgs {
     #[command(flatten)]
     pub file: FileArg,
-    /// Say what would change and change nothing
+    /// Print what would change and change nothing
     #[arg(long)]
     pub dry_run: bool,
+    /// Give up pending runs of functions that the file no longer names; each leaves a dead letter
+    #[arg(long)]
+    pub force: bool,
 }
 
 #[derive(Debug, clap::Args)]
@@ -404,6 +431,92 @@ mod tests {
                 assert!(arg.get_help().is_some(), "{} of `{path}` has no help", arg.get_id());
             }
         });
+    }
+
+    /// Commands that a text tells its reader to run: `millrace …` in backticks, or at the start of a line of a block.
+    fn told(text: &str) -> Vec<String> {
+        let spans = text.split('`').filter(|span| span.starts_with("millrace ")).map(|span| span.replace("\\\n", " "));
+        let typed = text.lines().map(str::trim).filter(|line| line.starts_with("millrace ")).map(str::to_owned);
+        spans.chain(typed).filter(|command| !command.contains('…')).collect()
+    }
+
+    /// What of a command does not exist. Words that stand for values are not looked at.
+    fn unknown(told: &str) -> Option<String> {
+        let mut command = Cli::command();
+        command.build();
+        let mut command = &command;
+        let mut positional = false;
+        let told =
+            told.split(['|', '&', ';', '<', '>', '#', '`', ')']).next().unwrap_or("").trim_start_matches("millrace");
+        let told = told.split("  ").next().unwrap_or("");
+        for word in told.split_whitespace().map(|word| word.trim_end_matches([',', '.', ':', '\''])) {
+            if word == "help" && command.get_name() == "millrace" || word == "COMMAND" {
+                continue;
+            }
+            if word == "--" {
+                return None;
+            }
+            if let Some(option) = word.strip_prefix("--") {
+                let name = option.split('=').next().unwrap_or(option);
+                let known = command.get_arguments().any(|arg| arg.get_long() == Some(name)) || name == "help";
+                if !known {
+                    return Some(format!("--{name} of {}", command.get_name()));
+                }
+            } else if let Some(sub) = command.find_subcommand(word) {
+                command = sub;
+            } else if command.has_subcommands() && !positional && !word.starts_with('-') {
+                // A value of a global option may stand before the command.
+                positional = true;
+                if !told.contains("-n ") && !told.contains("--namespace ") {
+                    return Some(format!("{word} of {}", command.get_name()));
+                }
+            }
+        }
+        None
+    }
+
+    #[test]
+    fn every_command_that_errors_pages_and_help_tell_exists() {
+        let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let mut pages = vec![root.join("spec/errors.toml"), root.join("README.md"), root.join("CHANGELOG.md")];
+        let mut open =
+            vec![root.join("docs"), root.join("examples"), root.join("sdk/python/README.md"), root.join("crates")];
+        while let Some(path) = open.pop() {
+            if path.is_dir() {
+                open.extend(std::fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()));
+            } else if path.extension().is_some_and(|kind| kind == "md" || kind == "rs") {
+                pages.push(path);
+            }
+        }
+        let (mut seen, mut missing) = (0, Vec::new());
+        for page in pages {
+            let text = std::fs::read_to_string(&page).unwrap();
+            // In sources only what stands in backticks is told to anybody.
+            let source = page.extension().is_some_and(|kind| kind == "rs");
+            for command in told(&text).iter().filter(|command| !source || !command.contains(['"', '{'])) {
+                seen += 1;
+                if let Some(unknown) = unknown(command) {
+                    missing.push(format!("{}: {unknown}: {command}", page.display()));
+                }
+            }
+        }
+        assert!(missing.is_empty(), "commands that do not exist:\n{}", missing.join("\n"));
+        assert!(seen > 300, "only {seen} commands were found");
+        assert_eq!(unknown("millrace status"), Some("status of millrace".into()));
+        assert_eq!(unknown("millrace log inspect LOG"), Some("inspect of log".into()));
+        assert_eq!(unknown("millrace log get LOG --nonsense"), Some("--nonsense of get".into()));
+    }
+
+    #[test]
+    fn help_of_a_command_can_be_asked_for_by_name() {
+        let spelled = |words: &[&str]| {
+            let words = ["millrace"].iter().chain(words).map(OsString::from).collect::<Vec<_>>();
+            let spelled = spelled_out(words.into_iter());
+            spelled.iter().skip(1).map(|word| word.to_str().unwrap().to_owned()).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(spelled(&["help", "log", "append"]), "log append --help");
+        assert_eq!(spelled(&["help"]), "--help");
+        assert_eq!(spelled(&["log", "append", "inbox", "help"]), "log append inbox help");
     }
 
     #[test]

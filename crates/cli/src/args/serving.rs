@@ -34,6 +34,6 @@ pub struct ListenArgs {
     #[arg(long, value_name = "LEVEL")]
     pub require_sandbox: Option<Level>,
     /// Most connections at once
-    #[arg(long, value_name = "COUNT", default_value_t = 20_000)]
-    pub connections_max: usize,
+    #[arg(long, value_name = "COUNT", default_value_t = 20_000, value_parser = units::parse_count)]
+    pub connections_max: u64,
 }

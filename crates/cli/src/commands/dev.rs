@@ -1,7 +1,6 @@
 //! `millrace dev`: the application runs here, follows every save, and shows what it does.
 
 use super::{
-    init::ensure_namespace,
     live::Live,
     serve::on_signals,
     serving::Serving,
@@ -15,13 +14,13 @@ use crate::{
     show,
 };
 use millrace_node::{
-    Code, Namespace, Result,
+    Code,
     application::{Application, Fingerprint},
-    changes::{Action, Changes, Step},
-    functions,
+    changes::{Action, Changes, Opened, Progress},
 };
 use serde_json::json;
 use std::{
+    path::{Path, PathBuf},
     sync::mpsc::{Receiver, TryRecvError},
     time::{Duration, Instant},
 };
@@ -36,31 +35,26 @@ const DRAIN: Duration = Duration::from_secs(5);
 pub fn run(args: &DevArgs, global: &Global, out: &mut Out) -> Outcome {
     out.become_host()?;
     let stop = on_signals(Some(DRAIN))?;
-    let application = Application::load(&args.file.file)?;
+    // Before the files are read: what is saved meanwhile is noticed.
+    let file = args.file.path();
+    let looked = Looked::at(&file);
+    let application = Application::load(&file)?;
     let dir = place::application_dir(global, &application);
-    if ensure_namespace(&dir, &application.settings)? && !out.json() {
-        out.line(format!("created namespace {}", dir.display()))?;
-    }
-    let namespace = Namespace::open(&dir)?;
+    let opened = super::up::open(&application, &dir, out)?;
+    let namespace = opened.namespace.clone();
     // The host comes first: if another one holds the namespace, nothing is changed under it.
     // Runs that are given up are told by the journal, with all others.
     let (observers, troubles) = observe(false);
     let serving = Serving::start(vec![(None, namespace.clone())], &args.listen, &observers)?;
-    let mut dev = Dev {
-        live: Live::new(namespace.journal(), args.quiet),
-        troubles,
-        namespace,
-        looked: Looked::at(&application),
-        application,
-    };
-    dev.apply(None, out)?;
+    let mut dev = Dev { live: Live::new(namespace.journal(), args.quiet), troubles, opened, looked, application };
+    dev.apply(false, out)?;
     dev.announce(&serving, out)?;
     dev.follow(&serving, &stop, out)?;
     serving.finish(DRAIN, out)
 }
 
 struct Dev {
-    namespace: Namespace,
+    opened: Opened,
     application: Application,
     looked: Looked,
     live: Live,
@@ -68,25 +62,26 @@ struct Dev {
     troubles: Troubles,
 }
 
-/// What the files looked like.
+/// What the files looked like: the application file and all that it names, there or not.
 struct Looked {
+    path: PathBuf,
     applied: Fingerprint,
     last: Fingerprint,
     at: Instant,
 }
 
 impl Looked {
-    fn at(application: &Application) -> Self {
-        let now = Fingerprint::of(application.sources());
-        Self { applied: now, last: now, at: Instant::now() }
+    fn at(path: &Path) -> Self {
+        let now = Fingerprint::of_application(path);
+        Self { path: path.to_owned(), applied: now, last: now, at: Instant::now() }
     }
 
     /// Whether something was saved since the application was last applied, and nothing is being saved right now.
-    fn saved(&mut self, application: &Application) -> bool {
+    fn saved(&mut self) -> bool {
         if self.at.elapsed() < LOOK_EVERY {
             return false;
         }
-        let now = Fingerprint::of(application.sources());
+        let now = Fingerprint::of_application(&self.path);
         let settled = now == self.last;
         (self.last, self.at) = (now, Instant::now());
         let saved = settled && now != self.applied;
@@ -101,7 +96,9 @@ impl Dev {
     fn announce(&self, serving: &Serving, out: &mut Out) -> Outcome {
         let functions = self.application.functions.len() as u64;
         if out.json() {
-            out.object(&json!({ "event": "serving", "namespace": self.namespace.dir(), "functions": functions }))?;
+            out.object(
+                &json!({ "event": "serving", "namespace": self.opened.namespace.dir(), "functions": functions }),
+            )?;
         } else {
             let name = self.application.path.display();
             out.line(format!(
@@ -122,7 +119,7 @@ impl Dev {
     /// Until a signal: tells what happens, and applies what is saved.
     fn follow(&mut self, serving: &Serving, stop: &Receiver<()>, out: &mut Out) -> Outcome {
         let mut refusals = Refusals::default();
-        let namespaces = [(None, self.namespace.clone())];
+        let namespaces = [(None, self.opened.namespace.clone())];
         loop {
             refusals.tell(&namespaces, out)?;
             match stop.try_recv() {
@@ -132,7 +129,7 @@ impl Dev {
             if let Some(error) = serving.failure() {
                 return Err(error.into());
             }
-            let journal = self.namespace.journal();
+            let journal = self.opened.namespace.journal();
             let seen = journal.tail();
             self.troubles.tell(out)?;
             if self.live.tell(out)? {
@@ -140,7 +137,7 @@ impl Dev {
             } else {
                 journal.wait(seen, LOOK_EVERY);
             }
-            if self.looked.saved(&self.application) {
+            if self.looked.saved() {
                 self.reload(out)?;
             }
         }
@@ -156,9 +153,8 @@ impl Dev {
             let detail = "the namespace's path changed; stop and start `millrace dev` to move there";
             return self.mistake(&Code::ApplicationInvalid.error(detail), out);
         }
-        let old = std::mem::replace(&mut self.application, new);
-        self.looked = Looked::at(&self.application);
-        match self.apply(Some(&old), out) {
+        self.application = new;
+        match self.apply(true, out) {
             Err(report::Failure::Coded(error)) => self.mistake(&error, out),
             outcome => outcome,
         }
@@ -168,38 +164,20 @@ impl Dev {
         out.flush()?;
         report::say(error, out.json());
         if !out.json() {
-            let line = out.styled(Style::Dim, "what was there runs on; save again when it is corrected");
+            let line = out.styled(Style::Dim, "what was there runs on; correct it, and it is taken up");
             out.line(line)?;
         }
         Ok(out.flush()?)
     }
 
-    /// Applies the application, and removes the functions that only the one before it had.
-    fn apply(&self, before: Option<&Application>, out: &mut Out) -> Outcome {
-        let reloading = before.is_some();
+    /// Applies the application; functions that the file no longer names go with their pending runs.
+    fn apply(&self, reloading: bool, out: &mut Out) -> Outcome {
         super::up::each_step(out, |progress| {
-            // After a save only what changed is news.
-            Changes::of(&self.application).apply(&self.namespace, |step| {
-                if !reloading || step.action != Action::Unchanged {
-                    progress(step);
-                }
-            })?;
-            self.remove_missing(before, progress)
+            Changes::of(&self.application).apply(&self.opened, true, &mut |told| match told {
+                // After a save only what changed is news.
+                Progress::Step(step) if reloading && step.action == Action::Unchanged => {}
+                told => progress(told),
+            })
         })
-    }
-
-    fn remove_missing(&self, before: Option<&Application>, progress: &mut dyn FnMut(&Step)) -> Result<()> {
-        let names = before.iter().flat_map(|before| &before.functions).map(|declared| &declared.spec.name);
-        for name in names {
-            if self.application.functions.iter().any(|declared| declared.spec.name == *name) {
-                continue;
-            }
-            match functions::give_up(&self.namespace, name) {
-                Ok(given_up) => progress(&Step::removed(name, given_up)),
-                Err(error) if error.code() == Code::FunctionNotFound => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(())
     }
 }

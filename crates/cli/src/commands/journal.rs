@@ -24,7 +24,7 @@ pub fn run(command: &JournalCommand, global: &Global, out: &mut Out) -> Outcome 
 }
 
 fn show_entries(place: &Place, args: &JournalShowArgs, out: &mut Out) -> Outcome {
-    let mut start = args.from.map_or(Start::Last(args.last), Start::Position);
+    let mut start = args.from.map_or(Start::Last(usize::try_from(args.last).unwrap_or(usize::MAX)), Start::Position);
     let mut header_due = !out.json();
     let mut logs = Logs { place, names: HashMap::new() };
     loop {

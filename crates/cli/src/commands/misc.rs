@@ -89,7 +89,10 @@ pub fn why(args: &WhyArgs, global: &Global, out: &mut Out) -> Outcome {
     let title = out.styled(Style::Bold, &why.target);
     out.line(title)?;
     for text in why.reasons.iter().filter_map(|reason| reason["text"].as_str()) {
-        out.line(format!("  - {}", crate::show::one_line(text.as_bytes())))?;
+        for (at, line) in text.lines().enumerate() {
+            let lead = if at == 0 { "  - " } else { "    " };
+            out.line(format!("{lead}{}", crate::show::one_line(line.as_bytes())))?;
+        }
     }
     Ok(())
 }

@@ -31,7 +31,7 @@ fn filter(args: &RunLsArgs) -> Result<RunFilter> {
             StateArg::Dead => RunState::Dead,
         }),
         before: None,
-        limit: args.last,
+        limit: usize::try_from(args.last).unwrap_or(usize::MAX),
     })
 }
 
@@ -167,12 +167,12 @@ fn wait(place: &Place, args: &RunWaitArgs, out: &mut Out) -> Outcome {
 
 fn retry(namespace: &Namespace, args: &RunRetryArgs, out: &mut Out) -> Outcome {
     if let Some(id) = &args.id {
-        let retried = namespace.retry_run(id.parse()?, args.wait)?;
+        let retried = namespace.retry_run(id.parse()?, args.busy_timeout)?;
         return Ok(told(&retried, out)?);
     }
     let function: Name = args.function.as_deref().unwrap_or_default().parse()?;
     let mut printed = Ok(());
-    let all = namespace.retry_function(&function, args.wait, &mut |retried| {
+    let all = namespace.retry_function(&function, args.busy_timeout, &mut |retried| {
         if out.json() && printed.is_ok() {
             printed = told(retried, out);
         }

@@ -100,7 +100,7 @@ impl Serving {
         let options = ServerOptions {
             listen: args.listen.clone(),
             socket: served.first().map(|served| served.namespace().dir().join(SOCKET)),
-            connections_max: args.connections_max,
+            connections_max: usize::try_from(args.connections_max).unwrap_or(usize::MAX),
             ..ServerOptions::default()
         };
         let server = Server::start(Arc::new(Hosted::new(served.clone())), &options)?;

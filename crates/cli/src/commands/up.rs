@@ -1,6 +1,5 @@
 //! `millrace up` and `millrace down`: a namespace holds what the application file says, or no longer does.
 
-use super::init::ensure_namespace;
 use crate::{
     args::{DownArgs, Global, UpArgs},
     out::{Out, Style},
@@ -9,15 +8,15 @@ use crate::{
     show,
 };
 use millrace_node::{
-    Code, Namespace,
+    Code, Name, Namespace,
     application::Application,
-    changes::{Action, Changes, Step, What},
+    changes::{Action, Changes, Opened, Progress, Step, What},
 };
 use serde_json::json;
-use std::io;
+use std::{io, path::Path};
 
 pub fn up(args: &UpArgs, global: &Global, out: &mut Out) -> Outcome {
-    let application = Application::load(&args.file.file)?;
+    let application = Application::load(&args.file.path())?;
     let dir = place::application_dir(global, &application);
     if args.dry_run {
         let namespace = match Namespace::open(&dir) {
@@ -30,21 +29,27 @@ pub fn up(args: &UpArgs, global: &Global, out: &mut Out) -> Outcome {
         }
         return Ok(());
     }
-    if ensure_namespace(&dir, &application.settings)? && !out.json() {
+    let opened = open(&application, &dir, out)?;
+    each_step(out, |progress| Changes::of(&application).apply(&opened, args.force, progress))
+}
+
+/// Opens the application's namespace, which is made if there is none.
+pub fn open(application: &Application, dir: &Path, out: &mut Out) -> Outcome<Opened> {
+    let opened = each_step(out, |progress| Changes::of(application).open(dir, progress))?;
+    if opened.created && !out.json() {
         out.line(format!("created namespace {}", dir.display()))?;
     }
-    let namespace = Namespace::open(&dir)?;
-    each_step(out, |progress| Changes::of(&application).apply(&namespace, progress))
+    Ok(opened)
 }
 
 pub fn down(args: &DownArgs, global: &Global, out: &mut Out) -> Outcome {
-    let application = Application::load(&args.file.file)?;
+    let application = Application::load(&args.file.path())?;
     let namespace = Namespace::open(&place::application_dir(global, &application))?;
     let mut any = false;
     each_step(out, |progress| {
-        Changes::of(&application).withdraw(&namespace, args.logs, args.force, |step| {
+        Changes::of(&application).withdraw(&namespace, args.logs, args.force, &mut |told| {
             any = true;
-            progress(step);
+            progress(told);
         })
     })?;
     if !any && !out.json() {
@@ -54,15 +59,29 @@ pub fn down(args: &DownArgs, global: &Global, out: &mut Out) -> Outcome {
 }
 
 /// Runs something that reports steps, and prints them as they come.
-pub fn each_step(out: &mut Out, work: impl FnOnce(&mut dyn FnMut(&Step)) -> millrace_node::Result<()>) -> Outcome {
+pub fn each_step<T>(
+    out: &mut Out,
+    work: impl FnOnce(&mut dyn FnMut(Progress<'_>)) -> millrace_node::Result<T>,
+) -> Outcome<T> {
     let mut printed: io::Result<()> = Ok(());
-    let result = work(&mut |step| {
-        if printed.is_ok() {
+    let result = work(&mut |told| match told {
+        Progress::Step(step) if printed.is_ok() => {
             printed = report(step, false, out).and_then(|()| out.flush());
         }
-    });
-    result?;
-    Ok(printed?)
+        Progress::Step(_) => {}
+        Progress::Slow { function, what } => slow(function, what, out.json()),
+    })?;
+    printed?;
+    Ok(result)
+}
+
+/// Says on standard error that the check of a function's code takes long.
+pub fn slow(function: &Name, what: &str, json: bool) {
+    let text = match json {
+        true => json!({ "event": "slow", "function": function, "what": what }).to_string(),
+        false => format!("millrace: function '{function}': {what}"),
+    };
+    crate::feed::stderr(&format!("{text}\n"));
 }
 
 fn report(step: &Step, planned: bool, out: &mut Out) -> io::Result<()> {
@@ -78,9 +97,15 @@ fn report(step: &Step, planned: bool, out: &mut Out) -> io::Result<()> {
         (Action::Created, true) => ("+", "would be created", Style::Good),
         (Action::Updated, false) => ("~", "updated", Style::Warn),
         (Action::Updated, true) => ("~", "would be updated", Style::Warn),
-        (Action::Removed, _) => ("-", "removed", Style::Bad),
+        (Action::Removed, false) => ("-", "removed", Style::Bad),
+        (Action::Removed, true) => ("-", "would be removed", Style::Bad),
         (Action::Unchanged, _) => ("=", "unchanged", Style::Dim),
     };
-    let line = out.styled(style, &format!("{mark} {what} {} {word}{}", step.name, show::given_up(step.given_up)));
+    let runs = match (step.given_up, planned) {
+        (0, true) => String::new(),
+        (runs, true) => format!("; it has {}", show::count(runs, "pending run")),
+        (runs, false) => show::given_up(runs),
+    };
+    let line = out.styled(style, &format!("{mark} {what} {} {word}{runs}", step.name));
     out.line(line)
 }

@@ -14,14 +14,14 @@ mod local;
 pub mod remote;
 mod target;
 
-pub use target::{Origin, Target};
+pub use target::{Origin, Target, application_file};
 
 use crate::{args::Global, report::Outcome};
 use docs::{EntriesDoc, FunctionDoc, LinkDoc, LogDoc, RunDoc, WhyDoc};
 use entries::Start;
 use millrace_client::Options;
 use millrace_node::{
-    AppendOptions, Code, Error, EventId, HostStatus, LogName, Namespace, NewRecord, Position, Record, Result,
+    Address, AppendOptions, Code, Error, EventId, HostStatus, LogName, Namespace, NewRecord, Position, Record, Result,
     RunFilter,
     application::{Application, NAMESPACE_DIR},
 };
@@ -63,6 +63,19 @@ impl Place {
     /// The namespace a command is about.
     pub fn find(global: &Global) -> Result<Place> {
         Self::at(&Target::find(global)?.0)
+    }
+
+    /// The namespace with a log and the log's name there: one elsewhere by its address, else one of the namespace that the
+    /// command is about.
+    pub fn of_log(global: &Global, log: &str) -> Result<(Place, String)> {
+        if !Address::claims(log) {
+            return Ok((Self::find(global)?, log.to_owned()));
+        }
+        let address: Address = log.parse()?;
+        match address.log {
+            Some(name) => Ok((Self::at(&Target::Peer(address.peer))?, name.to_string())),
+            None => Err(Code::AddressInvalid.error(format!("'{log}' names a namespace and no log in it"))),
+        }
     }
 
     /// The namespace at a target.

@@ -33,8 +33,8 @@ pub enum Origin {
     Option,
     /// `MILLRACE_NAMESPACE`.
     Environment,
-    /// The file `millrace.toml` here.
-    Application,
+    /// The file `millrace.toml` here or in a directory above.
+    Application(PathBuf),
     /// There is a `.millrace` here.
     Here,
     /// The context in use.
@@ -58,12 +58,21 @@ impl fmt::Display for Origin {
         match self {
             Origin::Option => f.write_str("--namespace says so"),
             Origin::Environment => f.write_str("MILLRACE_NAMESPACE says so"),
-            Origin::Application => f.write_str("millrace.toml here says so"),
+            Origin::Application(file) if file == Path::new(FILE_NAME) => f.write_str("millrace.toml here says so"),
+            Origin::Application(file) => write!(f, "{} says so", file.display()),
             Origin::Here => f.write_str("it is here"),
             Origin::Context(name) => write!(f, "context {name} is in use"),
             Origin::Nobody => f.write_str("nothing says otherwise"),
         }
     }
+}
+
+/// The application file here or in the nearest directory above that has one; if none does, where it would be here.
+pub fn application_file() -> PathBuf {
+    let depth = std::env::current_dir().map_or(0, |dir| dir.components().count());
+    let above = (0..depth).map(|up| PathBuf::from("../".repeat(up)).join(FILE_NAME));
+    let mut above = above.filter(|file| file.exists());
+    above.next().unwrap_or_else(|| FILE_NAME.into())
 }
 
 impl Target {
@@ -116,10 +125,14 @@ impl Target {
             return Ok(chosen);
         }
         // What is in this directory goes before the context in use: whoever works on an application means that one.
-        if let Some(dir) = Application::namespace_of(Path::new(FILE_NAME)) {
-            return Ok((Target::Directory(dir), Origin::Application));
-        }
         let here = Path::new(NAMESPACE_DIR);
+        if here.is_dir() && !Path::new(FILE_NAME).exists() {
+            return Ok((Target::Directory(here.into()), Origin::Here));
+        }
+        let file = application_file();
+        if let Some(dir) = Application::namespace_of(&file) {
+            return Ok((Target::Directory(dir), Origin::Application(file)));
+        }
         if here.is_dir() {
             return Ok((Target::Directory(here.into()), Origin::Here));
         }

@@ -12,7 +12,7 @@ pub use store::{StoreLock, sweep_scratch};
 pub(crate) use tree::Sighting;
 
 use crate::DeadLetter;
-use millrace_journal::{Kind, Log, Transaction};
+use millrace_journal::{Function, Kind, Log, Transaction};
 use millrace_namespace::{
     Definition, Ending, FunctionSpec, Namespace, Runtime, Site,
     admission::{self, Room},
@@ -30,6 +30,8 @@ use std::{
 
 /// Directory of deployed code in a namespace.
 const FUNCTIONS: &str = "functions";
+/// Directory beside a namespace that is not there yet, in which the code of its first application is checked.
+pub const CHECKED: &str = ".millrace.checked";
 /// Directory of the working directories of a namespace's workers. It can be removed when none runs.
 const SCRATCH: &str = "scratch";
 /// Most runs that are given up in one commit when a function is removed.
@@ -101,10 +103,13 @@ impl Launch {
     }
 
     /// Checks that the code can be started at all.
-    fn validate(&self, spec: &FunctionSpec) -> Result<()> {
+    fn validate(&self, spec: &FunctionSpec, slow: &mut dyn FnMut(&str)) -> Result<()> {
         match self {
             Launch::Wasm { module, export } => wasm_engine()?.validate(module, export),
-            Launch::Python(python) => python.validate(limits(spec)),
+            Launch::Python(python) => python.validate(limits(spec), &mut |within| {
+                let (module, seconds) = (&python.module, within.as_secs());
+                slow(&format!("still importing the module '{module}'; it fails after {seconds} s"));
+            }),
             Launch::Process(process) | Launch::Oneshot(process) => process.validate(),
         }
     }
@@ -155,6 +160,30 @@ pub fn stored_codes(namespace_dir: &Path) -> Result<Vec<String>> {
     Ok(names.filter(|name| name.len() == 64 && name.bytes().all(|byte| byte.is_ascii_hexdigit())).collect())
 }
 
+/// Copies a function's code into a namespace's directory and checks that it can be started. Nothing is defined.
+///
+/// What is in `checked` with the same code and declaration was checked already. `slow` hears of a check that takes long.
+pub fn prepare(
+    dir: &Path,
+    spec: &FunctionSpec,
+    source: &Path,
+    checked: &[Definition],
+    slow: &mut dyn FnMut(&str),
+) -> Result<Definition> {
+    spec.validate()?;
+    let context = |error: Error| error.within(format!("function '{}'", spec.name));
+    let stored = tree::store(source, &dir.join(FUNCTIONS)).map_err(context)?;
+    let spec = spec.clone();
+    let mut definition = Definition { spec, code: stored.hash, file: stored.file, application: None, removing: false };
+    if definition.spec.runtime == Runtime::Wasm && definition.file.is_none() {
+        definition.file = Some(only_module(&dir.join(FUNCTIONS).join(&definition.code)).map_err(context)?);
+    }
+    if !checked.contains(&definition) {
+        Launch::of(dir, &definition).validate(&definition.spec, slow).map_err(context)?;
+    }
+    Ok(definition)
+}
+
 /// The process's one WebAssembly engine, set up when it is first needed.
 pub(crate) fn wasm_engine() -> Result<Arc<WasmEngine>> {
     static ENGINE: OnceLock<Result<Arc<WasmEngine>>> = OnceLock::new();
@@ -165,19 +194,50 @@ pub(crate) fn wasm_engine() -> Result<Arc<WasmEngine>> {
 ///
 /// The logs it is bound to must exist; its dead-letter log is made if need be. Nothing changes when this fails.
 pub fn deploy(namespace: &Namespace, spec: &FunctionSpec, source: &Path) -> Result<Deployed> {
-    spec.validate()?;
-    let context = |error: millrace_wire::Error| error.within(format!("function '{}'", spec.name));
+    deploy_with(namespace, spec, source, &mut |_| ())
+}
+
+/// [`deploy`]; `slow` hears of a check that takes long.
+pub fn deploy_with(
+    namespace: &Namespace,
+    spec: &FunctionSpec,
+    source: &Path,
+    slow: &mut dyn FnMut(&str),
+) -> Result<Deployed> {
     // Until it is defined nothing else says that the code is needed.
-    let _lock = StoreLock::shared(namespace.dir()).map_err(context)?;
-    let stored = tree::store(source, &namespace.dir().join(FUNCTIONS)).map_err(context)?;
-    let mut definition = Definition { spec: spec.clone(), code: stored.hash, file: stored.file, removing: false };
-    if spec.runtime == Runtime::Wasm && definition.file.is_none() {
-        definition.file = Some(only_module(&namespace.dir().join(FUNCTIONS).join(&definition.code)).map_err(context)?);
-    }
-    Launch::of(namespace.dir(), &definition).validate(spec).map_err(context)?;
+    let _lock = StoreLock::shared(namespace.dir())?;
+    let definition = prepare(namespace.dir(), spec, source, &[], slow)?;
     let committed = namespace.journal().commit(|tx| define(tx, &definition))?;
     namespace.settle(Site::Deploy, committed.end, None)?;
     Ok(Deployed { name: spec.name.clone(), code: definition.code, change: committed.value })
+}
+
+/// Defines functions and removes others in one commit, and says what changed. Of those that are `gone` the ones that have
+/// pending runs stop taking new runs and are left to [`give_up`]; without `force` they are an error.
+pub fn redefine<'a>(
+    namespace: &Namespace,
+    definitions: &[Definition],
+    gone: &[&'a Name],
+    force: bool,
+) -> Result<(Vec<Change>, Vec<&'a Name>)> {
+    let committed = namespace.journal().commit(|tx| {
+        let mut left = Vec::new();
+        for &name in gone {
+            let Some(function) = tx.catalog().function(name).cloned() else { continue };
+            match (tx.pending(function.id()), force) {
+                (0, _) => tx.remove_function(name)?,
+                (pending, false) => return Err(pending_runs(&[(name, pending)])),
+                (_, true) => {
+                    take_no_more(tx, name, &function)?;
+                    left.push(name);
+                }
+            }
+        }
+        let changes = definitions.iter().map(|definition| define(tx, definition)).collect::<Result<Vec<_>>>()?;
+        Ok((changes, left))
+    })?;
+    namespace.settle(Site::Deploy, committed.end, None)?;
+    Ok(committed.value)
 }
 
 /// Removes a function that no run waits for or works on; with one that does, it is refused.
@@ -198,11 +258,7 @@ pub fn give_up(namespace: &Namespace, name: &Name) -> Result<u64> {
     // First it takes no new runs, so that the giving up below has an end.
     namespace.journal().commit(|tx| {
         let function = tx.catalog().function(name).cloned().ok_or_else(|| no_function(name))?;
-        if let Ok(definition) = Definition::from_attributes(name, function.attributes()) {
-            let removing = Definition { removing: true, ..definition };
-            tx.define_function(name, &removing.to_attributes())?;
-        }
-        Ok(())
+        take_no_more(tx, name, &function)
     })?;
     let mut pending = Pending::of(namespace.journal())?;
     let mut given_up = 0;
@@ -289,6 +345,18 @@ fn only_module(dir: &Path) -> Result<String> {
             "the code of a wasm function is a .wasm file, or a directory with one in it; this one has {}",
             others + usize::from(module.is_some())
         ))),
+    }
+}
+
+/// From now on no record runs the function.
+fn take_no_more(tx: &mut Transaction<'_>, name: &Name, function: &Function) -> Result<()> {
+    match Definition::from_attributes(name, function.attributes()) {
+        Ok(definition) => {
+            let removing = Definition { removing: true, ..definition };
+            tx.define_function(name, &removing.to_attributes()).map(drop)
+        }
+        // Nothing is bound to a definition that cannot be read.
+        Err(_) => Ok(()),
     }
 }
 

@@ -1,5 +1,6 @@
 //! Copies a file or directory into a store where its name is the hash of its content.
 
+use super::CHECKED;
 use millrace_wire::{Code, Error, Result};
 use sha2::{Digest, Sha256};
 use std::{
@@ -22,7 +23,7 @@ const BYTES_MAX: u64 = 256 << 20;
 /// Deepest directory below the function's own.
 const DEPTH_MAX: usize = 32;
 /// What is never a part of a function: caches, repositories, environments, and namespaces.
-const SKIPPED: [&str; 6] = ["__pycache__", ".git", ".venv", "venv", "node_modules", ".millrace"];
+const SKIPPED: [&str; 7] = ["__pycache__", ".git", ".venv", "venv", "node_modules", ".millrace", CHECKED];
 
 /// Where code was stored.
 #[derive(Debug, PartialEq, Eq)]

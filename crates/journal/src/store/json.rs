@@ -17,6 +17,11 @@ pub enum Unread {
 
 /// The value that JSON holds. The type denies unknown fields, and this accepts those that may be ignored.
 pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Unread> {
+    decode_with(bytes, &[])
+}
+
+/// [`decode`] for a type that knows some of the keys that may be ignored: these of the outermost object are kept.
+pub fn decode_with<T: DeserializeOwned>(bytes: &[u8], known: &[&str]) -> Result<T, Unread> {
     let error = match serde_json::from_slice(bytes) {
         Ok(value) => return Ok(value),
         Err(error) => error,
@@ -24,7 +29,7 @@ pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Unread> {
     let Ok(mut value) = serde_json::from_slice::<Value>(bytes) else {
         return Err(Unread::Malformed(error.to_string()));
     };
-    remove_ignorable(&mut value);
+    remove_ignorable(&mut value, known);
     serde_json::from_value(value).map_err(|error| {
         let told = error.to_string();
         // What serde says of a name that a type does not have.
@@ -33,13 +38,13 @@ pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Unread> {
     })
 }
 
-fn remove_ignorable(value: &mut Value) {
+fn remove_ignorable(value: &mut Value, known: &[&str]) {
     match value {
         Value::Object(object) => {
-            object.retain(|key, _| !key.ends_with('?'));
-            object.values_mut().for_each(remove_ignorable);
+            object.retain(|key, _| !key.ends_with('?') || known.contains(&&**key));
+            object.values_mut().for_each(|value| remove_ignorable(value, &[]));
         }
-        Value::Array(array) => array.iter_mut().for_each(remove_ignorable),
+        Value::Array(array) => array.iter_mut().for_each(|value| remove_ignorable(value, &[])),
         _ => {}
     }
 }

@@ -402,7 +402,13 @@ fn a_record_is_delivered_with_all_that_it_triggers_or_not_at_all() {
         let mut spec =
             millrace_namespace::FunctionSpec::new("f".parse().unwrap(), millrace_namespace::Runtime::Oneshot);
         (spec.on, spec.command) = (vec!["in".parse().unwrap()], vec!["true".into()]);
-        let definition = millrace_namespace::Definition { spec, code: "ab".repeat(32), file: None, removing: false };
+        let definition = millrace_namespace::Definition {
+            spec,
+            code: "ab".repeat(32),
+            file: None,
+            application: None,
+            removing: false,
+        };
         let define = |tx: &mut millrace_journal::Transaction<'_>| {
             tx.define_function(&definition.spec.name, &definition.to_attributes()).map(drop)
         };

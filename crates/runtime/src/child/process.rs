@@ -40,7 +40,11 @@ impl fmt::Display for Ended {
         match self {
             Self::Exited(status) => write!(f, "exited with status {status}"),
             Self::Killed(signal) => match Signal::from_named_raw(*signal) {
-                Some(name) => write!(f, "was killed by signal {signal} ({name:?})"),
+                // Its debug form is `Signal::SEGV`.
+                Some(name) => {
+                    let name = format!("{name:?}");
+                    write!(f, "was killed by signal {signal} (SIG{})", name.trim_start_matches("Signal::"))
+                }
                 None => write!(f, "was killed by signal {signal}"),
             },
             Self::Unknown => f.write_str("ended"),

@@ -10,6 +10,7 @@ use std::{
     collections::BTreeMap,
     path::PathBuf,
     sync::{Arc, Mutex, PoisonError},
+    time::Duration,
 };
 
 /// A Python function as it was deployed.
@@ -31,8 +32,10 @@ pub struct PythonSpec {
 
 impl PythonSpec {
     /// Checks, as is done at deployment, that the interpreter starts and the handler can be imported and called.
-    pub fn validate(&self, limits: Limits) -> Result<()> {
-        Zygote::start(self, &limits, &Room::Host, start_within(&limits)).map(drop)
+    ///
+    /// If the import takes longer than a few seconds, `slow` is called with the time after which it fails.
+    pub fn validate(&self, limits: Limits, slow: &mut dyn FnMut(Duration)) -> Result<()> {
+        Zygote::start(self, &limits, &Room::Host, start_within(&limits), slow).map(drop)
     }
 }
 
@@ -74,7 +77,7 @@ impl PythonFunction {
                 *zygote = Some(warm);
                 forked
             }
-            _ => fork(zygote.insert(Zygote::start(&self.spec, &self.limits, &room, within)?))?,
+            _ => fork(zygote.insert(Zygote::start(&self.spec, &self.limits, &room, within, &mut |_| ())?))?,
         };
         drop(zygote);
         let (process, ours, printed) = forked;

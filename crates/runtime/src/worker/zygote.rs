@@ -49,6 +49,8 @@ const FORK: u8 = b'F';
 const REAP: u8 = b'R';
 /// How long a fork or a reaping may take.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
+/// An import that takes longer is reported to the caller of [`Zygote::start`] while it goes on.
+const SLOW_AFTER: Duration = Duration::from_secs(3);
 /// The longest message of a zygote.
 const MESSAGE_MAX_BYTES: usize = 32 << 10;
 
@@ -70,7 +72,15 @@ struct Conversation {
 
 impl Zygote {
     /// Starts the interpreter and waits until it has imported the handler's module.
-    pub(super) fn start(spec: &PythonSpec, limits: &Limits, room: &Room, within: Duration) -> Result<Arc<Self>> {
+    ///
+    /// `slow` is called once if that takes longer than [`SLOW_AFTER`].
+    pub(super) fn start(
+        spec: &PythonSpec,
+        limits: &Limits,
+        room: &Room,
+        within: Duration,
+        slow: &mut dyn FnMut(Duration),
+    ) -> Result<Arc<Self>> {
         let (control, theirs) = child::channel(SocketType::SEQPACKET)?;
         let (printed, print) = child::output_pipe()?;
         let scratch = room.scratch(spec.scratch.as_deref(), &spec.dir)?;
@@ -78,7 +88,12 @@ impl Zygote {
         let child = launch(spec, limits, room, runs_in, print, theirs)?;
         let mut conversation = Conversation { child, control, answer_max: ANSWER_MAX, owes: false, _scratch: scratch };
         let mut output = Output::new(16 << 10);
-        let answer = conversation.answer(Instant::now() + within, Some((&printed, &mut output)));
+        let began = Instant::now();
+        let mut answer = conversation.answer(began + within.min(SLOW_AFTER), Some((&printed, &mut output)));
+        if matches!(answer, Err(Silence::Timeout)) && within > SLOW_AFTER {
+            slow(within);
+            answer = conversation.answer(began + within, Some((&printed, &mut output)));
+        }
         let last = |output: &Output| match tail(output.kept()) {
             printed if printed.is_empty() => String::new(),
             printed => format!("; it printed last:\n{printed}"),

@@ -30,7 +30,7 @@ pub fn run(place: &Place, args: &AppendArgs, out: &mut Out) -> Outcome {
         function: args.function.as_deref(),
         key: args.key.as_deref(),
         durability: args.durability.map(durability),
-        patience: args.wait.unwrap_or(if streaming { STREAM_PATIENCE } else { Duration::ZERO }),
+        patience: args.busy_timeout.unwrap_or(if streaming { STREAM_PATIENCE } else { Duration::ZERO }),
         ..AppendOptions::default()
     };
     if streaming {
@@ -45,6 +45,14 @@ pub fn run(place: &Place, args: &AppendArgs, out: &mut Out) -> Outcome {
         Some(data) => data.as_bytes().to_vec(),
         None => whole_input()?,
     };
+    if args.wait {
+        if Address::claims(log) {
+            let detail = format!("--wait sees runs of this namespace only, and '{log}' is elsewhere");
+            return Err(Code::UsageInvalid.error(detail).into());
+        }
+        let receipt = place.append(log, &payload, options)?;
+        return crate::commands::function::invoke::result(place, (log, receipt.seqno), None, args.timeout, out);
+    }
     let receipt = place.append(log, &payload, options)?;
     match (args.quiet, out.json()) {
         (true, _) => {}

@@ -8,7 +8,7 @@ mod transfer;
 pub use append::{RECORD_MAX_BYTES, durability};
 
 use crate::{
-    args::{Global, LogCommand, TrimArgs},
+    args::{GetArgs, Global, LogCommand, TailArgs, TrimArgs},
     out::{Out, Table},
     place::{Place, docs::LogDoc},
     report::Outcome,
@@ -18,18 +18,27 @@ use millrace_node::{Code, LogName, Record, Result};
 use serde_json::{Value, json};
 
 pub fn run(command: &LogCommand, global: &Global, out: &mut Out) -> Outcome {
-    let place = Place::find(global)?;
+    let here = || Place::find(global);
     match command {
-        LogCommand::Create(args) => create(&place, &args.name, args.history, out),
-        LogCommand::Append(args) => append::run(&place, args, out),
-        LogCommand::Get(args) => get::run(&place, args, out),
-        LogCommand::Tail(args) => tail::run(&place, args, out),
-        LogCommand::Export(args) => transfer::export::run(&place, args, out),
-        LogCommand::Import(args) => transfer::import::run(&place, args, out),
-        LogCommand::Ls(args) => ls(&place, args.prefix.as_deref().unwrap_or(""), out),
-        LogCommand::Stat(args) => stat(&place, &args.name, out),
-        LogCommand::Trim(args) => trim(&place, args, out),
-        LogCommand::Rm(args) => rm(&place, &args.name, out),
+        LogCommand::Create(args) => create(&here()?, &args.name, args.history, out),
+        LogCommand::Append(args) => append::run(&here()?, args, out),
+        LogCommand::Get(args) => {
+            let (place, log) = Place::of_log(global, &args.log)?;
+            get::run(&place, &GetArgs { log, ..args.clone() }, out)
+        }
+        LogCommand::Tail(args) => {
+            let (place, log) = Place::of_log(global, &args.log)?;
+            tail::run(&place, &TailArgs { log, ..args.clone() }, out)
+        }
+        LogCommand::Export(args) => transfer::export::run(&here()?, args, out),
+        LogCommand::Import(args) => transfer::import::run(&here()?, args, out),
+        LogCommand::Ls(args) => ls(&here()?, args.prefix.as_deref().unwrap_or(""), out),
+        LogCommand::Stat(args) => {
+            let (place, log) = Place::of_log(global, &args.name)?;
+            stat(&place, &log, out)
+        }
+        LogCommand::Trim(args) => trim(&here()?, args, out),
+        LogCommand::Rm(args) => rm(&here()?, &args.name, out),
     }
 }
 

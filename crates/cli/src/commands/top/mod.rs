@@ -1,5 +1,6 @@
 //! `millrace top`: how fast a namespace is going, now.
 
+mod keys;
 mod look;
 mod screen;
 
@@ -10,17 +11,20 @@ use crate::{
     place::{Place, Target},
     report::{self, Failure, Outcome},
 };
+use keys::Keys;
 use look::{Look, Rates};
 use screen::Screen;
 use serde_json::json;
 use std::{
     io::{self, IsTerminal},
-    sync::mpsc::RecvTimeoutError,
-    time::Duration,
+    sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError},
+    time::{Duration, Instant},
 };
 
 /// Shorter intervals would show the looking more than what is looked at.
 const EVERY_MIN: Duration = Duration::from_millis(50);
+/// While keys are waited for, signals are looked for so often.
+const KEYS_EVERY: Duration = Duration::from_millis(100);
 
 pub fn run(args: &TopArgs, global: &Global, out: &mut Out) -> Outcome {
     let (target, _) = Target::find(global)?;
@@ -29,11 +33,11 @@ pub fn run(args: &TopArgs, global: &Global, out: &mut Out) -> Outcome {
     let stop = on_signals(None)?;
     let mut before = Look::at(place.as_ref().expect("it was opened just now"))?;
     let live = !args.once && !out.json() && io::stdout().is_terminal();
+    let keys = live.then(Keys::listen).flatten();
     let mut screen = Screen::new(&target, live, out)?;
     loop {
-        match stop.recv_timeout(every) {
-            Err(RecvTimeoutError::Timeout) => {}
-            Ok(()) | Err(RecvTimeoutError::Disconnected) => return screen.end(out),
+        if stops_within(every, &stop, keys.as_ref()) {
+            return screen.end(out);
         }
         match look(&mut place, &target) {
             Ok(after) => {
@@ -60,6 +64,21 @@ pub fn run(args: &TopArgs, global: &Global, out: &mut Out) -> Outcome {
             }
             Ok(()) if args.once => return screen.end(out),
             Ok(()) => {}
+        }
+    }
+}
+
+/// Waits for this time; whether a signal or a key ends it first.
+fn stops_within(every: Duration, stop: &Receiver<()>, keys: Option<&Keys>) -> bool {
+    let Some(keys) = keys else { return !matches!(stop.recv_timeout(every), Err(RecvTimeoutError::Timeout)) };
+    let until = Instant::now() + every;
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        if keys.quits_within(left.min(KEYS_EVERY)) || !matches!(stop.try_recv(), Err(TryRecvError::Empty)) {
+            return true;
+        }
+        if left.is_zero() {
+            return false;
         }
     }
 }

@@ -37,8 +37,10 @@ fn description(headers: &HeaderMap, body: &[u8]) -> Result<NewLog> {
         return Ok(NewLog::default());
     }
     match media_type(headers)?.as_deref() {
-        Some("application/json") => serde_json::from_slice(body)
-            .map_err(|error| Code::HttpBodyInvalid.error(format!("the body does not describe a log: {error}"))),
+        Some("application/json") => serde_json::from_slice(body).map_err(|error| {
+            let error = error.to_string().replace("expected u64", "expected a whole number of records");
+            Code::HttpBodyInvalid.error(format!("the body does not describe a log: {error}"))
+        }),
         kind => {
             let kind = kind.unwrap_or("nothing");
             Err(Code::HttpTypeUnsupported.error(format!("the body is of type '{}', not application/json", shown(kind))))

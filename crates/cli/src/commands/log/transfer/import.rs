@@ -152,7 +152,7 @@ impl Import<'_> {
     fn copy(&mut self, source: &mut dyn Source, progress: &Progress) -> Result<()> {
         let options = AppendOptions {
             durability: self.args.durability.map(durability),
-            patience: self.args.wait,
+            patience: self.args.busy_timeout,
             ..AppendOptions::default()
         };
         loop {

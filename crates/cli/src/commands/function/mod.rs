@@ -1,5 +1,8 @@
 //! `millrace function …`
 
+pub mod invoke;
+mod logs;
+
 use crate::{
     args::{DeployArgs, FunctionCommand, Global, RmFunctionArgs},
     out::{Out, Style, Table},
@@ -15,6 +18,8 @@ pub fn run(command: &FunctionCommand, global: &Global, out: &mut Out) -> Outcome
     match command {
         FunctionCommand::Deploy(args) => deploy(place.files()?, args, out),
         FunctionCommand::Ls => ls(&place, out),
+        FunctionCommand::Invoke(args) => invoke::run(&place, args, out),
+        FunctionCommand::Logs(args) => logs::run(&place, args, out),
         FunctionCommand::Rm(args) => rm(place.files()?, args, out),
     }
 }
@@ -55,7 +60,9 @@ fn spec(args: &DeployArgs) -> Result<FunctionSpec> {
 
 fn deploy(namespace: &Namespace, args: &DeployArgs, out: &mut Out) -> Outcome {
     let spec = spec(args)?;
-    let deployed = functions::deploy(namespace, &spec, &args.code)?;
+    let json = out.json();
+    let slow = &mut |what: &str| super::up::slow(&spec.name, what, json);
+    let deployed = functions::deploy_with(namespace, &spec, &args.code, slow)?;
     if out.json() {
         let change = &deployed.change;
         return Ok(out.object(&json!({ "function": deployed.name, "change": change, "code": deployed.code }))?);

@@ -1,0 +1,145 @@
+//! `millrace function invoke`, and what the runs of a record came to.
+
+use crate::{
+    args::InvokeArgs,
+    out::Out,
+    place::{Place, docs::RunDoc},
+    report::{self, Failure, Outcome},
+    show,
+};
+use millrace_node::{AppendOptions, Code, Error, LogName, Name, Result, RunFilter};
+use serde_json::json;
+use std::{
+    io::Read,
+    time::{Duration, Instant},
+};
+
+/// History of the log that records for a function without a log are appended to.
+const HISTORY: u64 = 1000;
+/// Among so many of the log's newest runs those of the record are looked for.
+const NEWEST_MAX: usize = 1000;
+
+pub fn run(place: &Place, args: &InvokeArgs, out: &mut Out) -> Outcome {
+    let name: Name = args.name.parse()?;
+    let (log, bound) = log_of(place, args)?;
+    let payload = match &args.data {
+        Some(data) => data.clone().into_bytes(),
+        None => {
+            let mut payload = Vec::new();
+            let read = std::io::stdin().lock().read_to_end(&mut payload);
+            read.map_err(|error| Code::InputUnreadable.error(format!("cannot read standard input: {error}")))?;
+            payload
+        }
+    };
+    let function = (!bound).then_some(&*name);
+    let receipt = place.append(&log, &payload, AppendOptions { function, ..AppendOptions::default() })?;
+    if args.wait {
+        return result(place, (&log, receipt.seqno), Some(&name), args.timeout, out);
+    }
+    if out.json() {
+        out.object(&json!({ "function": name, "log": log, "seqno": receipt.seqno, "id": show::id(receipt.id) }))?;
+    } else {
+        out.line(format!("function {name} runs for record {} of log {log}", receipt.seqno))?;
+    }
+    Ok(())
+}
+
+/// The log to append to, and whether the function is bound to it: the one that was named, or the function's only one, or one for
+/// such records if it has none.
+fn log_of(place: &Place, args: &InvokeArgs) -> Result<(String, bool)> {
+    let functions = place.functions()?;
+    let function = functions.iter().find(|function| function.name == args.name);
+    let function =
+        function.ok_or_else(|| Code::FunctionNotFound.error(format!("no function '{}'", args.name.escape_debug())))?;
+    let on = function.definition.as_ref().map(|definition| &*definition.on).unwrap_or_default();
+    match (&args.log, on) {
+        (Some(log), on) => Ok((log.clone(), on.contains(log))),
+        (None, [log]) => Ok((log.clone(), true)),
+        (None, []) => {
+            let log: LogName = format!("invoke/{}", args.name).parse()?;
+            if let Err(error) = place.log(&log) {
+                if error.code() != Code::LogNotFound {
+                    return Err(error);
+                }
+                place.create_log(&log, HISTORY)?;
+            }
+            Ok((log.to_string(), false))
+        }
+        (None, several) => {
+            let detail = format!(
+                "function '{}' runs for several logs: {}; choose one with --log",
+                args.name,
+                several.join(", ")
+            );
+            Err(Code::UsageInvalid.error(detail))
+        }
+    }
+}
+
+/// Waits for the runs of a record, of one function or of all, and prints what they appended; the error of one that is given up.
+pub fn result(
+    place: &Place,
+    (log, seqno): (&str, u64),
+    function: Option<&Name>,
+    timeout: Duration,
+    out: &mut Out,
+) -> Outcome {
+    let deadline = Instant::now() + timeout;
+    let filter =
+        RunFilter { function: function.cloned(), log: Some(log.parse()?), limit: NEWEST_MAX, ..RunFilter::default() };
+    let mut runs: Vec<RunDoc> = place.runs(&filter)?.into_iter().filter(|run| run.record.seqno == seqno).collect();
+    runs.reverse();
+    if runs.is_empty() {
+        if out.json() {
+            out.object(&json!({ "log": log, "seqno": seqno, "runs": [] }))?;
+        } else {
+            out.line(format!("record {seqno} of log {log} runs no function"))?;
+        }
+        return Ok(());
+    }
+    if place.host()?.is_none() {
+        crate::feed::stderr("millrace: no host is running; waiting for one (`millrace serve`)\n");
+    }
+    let mut failed = false;
+    for run in runs {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let run = place.wait_run(run.id.parse()?, left)?;
+        if run.ended.is_none() {
+            let detail = format!("run {} has not ended; `millrace why {}` says what it waits for", run.id, run.id);
+            return Err(Code::WaitTimeout.error(detail).into());
+        }
+        failed |= run.error.is_some();
+        tell(place, &run, out)?;
+    }
+    if failed { Err(Failure::Said(1)) } else { Ok(()) }
+}
+
+fn tell(place: &Place, run: &RunDoc, out: &mut Out) -> Outcome {
+    if out.json() {
+        out.object(&json!(run))?;
+    } else {
+        for record in &run.appends {
+            let (Some(log), seqno) = (&record.log, record.seqno) else { continue };
+            // It may have left the log's history since.
+            match place.get(log, seqno) {
+                Ok(appended) => out.line(format!("{log} {seqno}  {}", show::one_line(&appended.payload)))?,
+                Err(_) => out.line(format!("{log} {seqno}"))?,
+            }
+        }
+        if run.appends.is_empty() && run.error.is_none() {
+            out.line(format!(
+                "run {} of function {} appended nothing",
+                run.id,
+                run.function.as_deref().unwrap_or("-")
+            ))?;
+        }
+    }
+    if let (Some(dead), false) = (&run.error, out.json()) {
+        out.flush()?;
+        let function = run.function.as_deref().unwrap_or("-");
+        let code = Code::from_id(&dead.code).unwrap_or(Code::FunctionFailed);
+        let error: Error = code.error(format!("run {} of function '{function}': {}", run.id, dead.detail));
+        report::say(&error, false);
+    }
+    Ok(())
+}

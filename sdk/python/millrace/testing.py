@@ -1,0 +1,156 @@
+"""Runs functions in a test, without a host and without files.
+
+    from millrace.testing import Logs
+    from total import total
+
+    def test_the_sum_goes_on():
+        logs = Logs(orders=[{"price": 5, "count": 3}], totals=[{"sum": 15}])
+        run = logs.run(total, "orders", {"price": 2, "count": 1})
+        assert [record.json() for record in run.appended] == [{"order": 2, "sum": 17}]
+
+What holds of a run in a host holds here: it reads logs as of its beginning, what it appends is there when it has succeeded or not
+at all, and an append to a log that does not exist fails it.
+"""
+
+from __future__ import annotations
+
+import random as _random
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Optional
+
+from . import _worker
+from ._worker import Record
+
+__all__ = ["Context", "Logs", "Run"]
+
+_ADDRESS = "mr://"
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a run did."""
+
+    #: The record that it ran for.
+    record: Record
+    #: What it appended to logs here, in order.
+    appended: list[Record] = field(default_factory=list)
+    #: What it appended to logs elsewhere: addresses and bytes.
+    sent: list[tuple[str, bytes]] = field(default_factory=list)
+    #: What it returned, of which a host takes no notice.
+    returned: object = None
+
+
+class Context(_worker.Context):
+    """The context of a run in a test."""
+
+    __slots__ = ("_logs", "_latest", "_staged", "_now", "_random")
+
+    def __init__(self, logs: Logs, run_id: int, attempt: int, now: float) -> None:
+        self._channel = None
+        self._id = run_id
+        self._streamed = False
+        self.attempt = attempt
+        self._logs = logs
+        self._latest = {name: len(records) for name, records in logs._logs.items()}
+        self._staged: list[tuple[str, bytes]] = []
+        self._now = now
+        # A further attempt draws other numbers, and each run of a test draws the same ones every time.
+        self._random = _random.Random(run_id << 16 | attempt)
+
+    def append(self, log: str, data: object) -> Optional[int]:
+        payload = _worker.encode(data)
+        if len(payload) > _worker._RECORD_BYTES_MAX:
+            raise _worker.error_of("MR1004", f"a record of {len(payload)} bytes; {_worker._RECORD_BYTES_MAX} is the most")
+        _worker._log_name(log)
+        self._staged.append((log, payload))
+        return None
+
+    def get(self, log: str, seqno: int) -> Record:
+        latest = self.latest(log)
+        if seqno < 1:
+            raise _worker.error_of("MR1003", f"{seqno} is not a sequence number")
+        if seqno > latest:
+            raise _worker.error_of("MR2105", f"record {seqno} of log '{log}' does not exist; the latest is {latest}")
+        return self._logs._logs[log][seqno - 1]
+
+    def latest(self, log: str) -> int:
+        if log not in self._latest:
+            raise _worker.error_of("MR2101", f"no log '{log}'")
+        return self._latest[log]
+
+    def now(self) -> float:
+        return self._now
+
+    def random(self, n: int) -> bytes:
+        return self._random.randbytes(n)
+
+
+class Logs:
+    """Logs in memory, with the records that they are given: bytes, text, or anything that JSON can express.
+
+    A log whose name is no Python name is given in a mapping: `Logs({"raw/kitchen": [21.5]}, mean=[])`.
+    """
+
+    def __init__(self, logs: Optional[Mapping[str, Iterable[object]]] = None, /, **named: Iterable[object]) -> None:
+        self._logs: dict[str, list[Record]] = {}
+        self._runs: dict[tuple[object, str, int], int] = {}
+        for name, records in {**(logs or {}), **named}.items():
+            self._logs[name] = []
+            for data in records:
+                self.append(name, data)
+
+    def append(self, log: str, data: object) -> Record:
+        """Appends a record, and runs nothing."""
+        records = self._log(log)
+        record = Record(log, len(records) + 1, _worker.encode(data))
+        records.append(record)
+        return record
+
+    def records(self, log: str) -> list[Record]:
+        """All records of a log."""
+        return list(self._log(log))
+
+    def run(
+        self,
+        function: Callable[[Record, Any], object],
+        log: str,
+        data: object,
+        *,
+        attempt: int = 1,
+        now: float = 1_700_000_000.0,
+    ) -> Run:
+        """Appends a record to a log and runs a function for it. What the function raises is raised, and nothing is appended but
+        the record."""
+        return self.run_for(function, self.append(log, data), attempt=attempt, now=now)
+
+    def run_for(
+        self,
+        function: Callable[[Record, Any], object],
+        record: Record,
+        *,
+        attempt: int = 1,
+        now: float = 1_700_000_000.0,
+    ) -> Run:
+        """Runs a function for a record that is there: with a higher `attempt`, as a host does after a failure."""
+        # An attempt at the same record with the same function is an attempt at the same run.
+        key = (function, record.log, record.seqno)
+        run_id = self._runs.setdefault(key, len(self._runs) + 1)
+        context = Context(self, run_id, attempt, now)
+        returned = function(record, context)
+        for name, _ in context._staged:
+            if not name.startswith(_ADDRESS):
+                self._log(name)
+        appended, sent = [], []
+        for name, payload in context._staged:
+            if name.startswith(_ADDRESS):
+                sent.append((name, payload))
+            else:
+                appended.append(self.append(name, payload))
+        return Run(record, appended, sent, returned)
+
+    def _log(self, log: str) -> list[Record]:
+        if log not in self._logs:
+            raise _worker.error_of("MR2101", f"no log '{log}'")
+        return self._logs[log]
+

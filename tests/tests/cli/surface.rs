@@ -1,0 +1,184 @@
+//! What somebody types who is new: usage errors that name every choice, commands that take what others print, and functions that
+//! are asked for their result.
+
+use millrace_tests::{Place, end, eventually};
+use std::{
+    fs,
+    io::{Read, Write},
+    process::{Command, Stdio},
+};
+
+const APPLICATION: &str = r#"
+[namespace]
+segment_size = "1MiB"
+durability = "memory"
+
+[logs.inbox]
+[logs.outbox]
+
+[functions.shout]
+runtime = "oneshot"
+code = "shout.sh"
+command = ["./shout.sh"]
+on = ["inbox"]
+
+[functions.alone]
+runtime = "oneshot"
+code = "shout.sh"
+command = ["./shout.sh"]
+
+[functions.broken]
+runtime = "oneshot"
+code = "broken.sh"
+command = ["./broken.sh"]
+retries = 0
+"#;
+
+fn application() -> Place {
+    let place = Place::empty();
+    let shout =
+        "#!/bin/sh\nread word\necho \"heard $word\"\nprintf 'outbox\\they %s\\n' \"$word\" >&\"$MILLRACE_APPEND_FD\"\n";
+    place.write("shout.sh", shout);
+    place.write("broken.sh", "#!/bin/sh\necho no connection\nexit 1\n");
+    place.write("millrace.toml", APPLICATION);
+    place.run(["up"]).ok();
+    place
+}
+
+#[test]
+fn a_usage_error_names_every_choice() {
+    let place = Place::new();
+    for (command, choices) in [
+        (&["run", "wait"][..], ["RUN", "--idle"]),
+        (&["run", "retry"], ["RUN", "--function"]),
+        (&["log", "trim", "a"], ["--before", "--all"]),
+        (&["outbox", "reset", "edge"], ["--resend", "--skip"]),
+    ] {
+        let said = place.run(command);
+        assert_eq!(said.code, 2, "{said:#?}");
+        for choice in choices {
+            assert!(said.stderr.contains(choice), "{command:?} does not name {choice}:\n{}", said.stderr);
+        }
+    }
+}
+
+#[test]
+fn numbers_are_taken_as_people_write_them() {
+    let place = Place::new();
+    place.run(["log", "create", "a", "--history", "10k"]).ok();
+    assert_eq!(place.run(["--json", "log", "stat", "a"]).ok().object()["history"], 10_000);
+    for (option, value) in [("--history", "ten"), ("--history", "1.5")] {
+        let said = place.run(["log", "create", "b", option, value]);
+        assert!(said.code == 2 && said.stderr.contains(&format!("'{value}' is not a whole number")), "{said:#?}");
+    }
+    let said = place.run(["log", "trim", "a", "--before", "soon"]);
+    assert!(said.code == 2 && said.stderr.contains("'soon' is not a sequence number"), "{said:#?}");
+}
+
+#[test]
+fn help_of_a_command_is_shown_by_name() {
+    let place = Place::empty();
+    let helped = place.run(["help", "log", "append"]).ok();
+    assert_eq!(helped.stdout, place.run(["log", "append", "--help"]).ok().stdout);
+    assert_eq!(place.run(["help"]).ok().stdout, place.run(["--help"]).ok().stdout);
+    assert_eq!(place.run(["help", "nonsense"]).code, 2);
+}
+
+#[test]
+fn an_application_is_found_from_the_directories_below_it() {
+    let place = application();
+    fs::create_dir_all(place.path().join("a/b")).unwrap();
+    let below = |args: &[&str]| {
+        let mut command = place.command(args);
+        command.current_dir(place.path().join("a/b"));
+        end(command, b"")
+    };
+    assert_eq!(below(&["--json", "function", "ls"]).ok().objects().len(), 3);
+    assert!(below(&["up"]).ok().text().contains("= function shout unchanged"));
+    assert!(below(&["context", "show"]).ok().text().contains("../../millrace.toml says so"));
+    // A namespace here goes before an application above.
+    below(&["init", "--bare"]).ok();
+    assert_eq!(below(&["--json", "function", "ls"]).ok().objects().len(), 0);
+}
+
+#[test]
+fn a_function_is_asked_for_its_result() {
+    let place = application();
+    let _host = place.serve();
+    let said = place.run(["function", "invoke", "shout", "--data", "world", "--wait", "--timeout", "100s"]).ok();
+    assert_eq!(said.text(), "outbox 1  hey world\n");
+    // One that is bound to no log has one for such records.
+    let said = place.feed(["function", "invoke", "alone", "--wait", "--timeout", "100s"], b"there\n").ok();
+    assert_eq!(said.text(), "outbox 2  hey there\n");
+    assert_eq!(place.records("invoke/alone"), ["there\n"]);
+    let said = place.run(["log", "append", "inbox", "again", "--wait", "--timeout", "100s"]).ok();
+    assert_eq!(said.text(), "outbox 3  hey again\n");
+    let run = place
+        .run(["--json", "function", "invoke", "shout", "--data", "x", "--wait", "--timeout", "100s"])
+        .ok()
+        .object();
+    assert_eq!((&run["state"], &run["appends"][0]["seqno"]), (&"done".into(), &4.into()));
+    let said =
+        place.run(["function", "invoke", "broken", "--data", "x", "--wait", "--timeout", "100s"]).fails("MR3109", 1);
+    assert!(said.stderr.contains("no connection"), "{}", said.stderr);
+    assert!(place.run(["log", "append", "outbox", "x", "--wait"]).ok().text().contains("runs no function"));
+    place.run(["function", "invoke", "nobody", "--data", "x"]).fails("MR3001", 1);
+
+    let logs = place.run(["function", "logs", "shout"]).ok();
+    let words: Vec<&str> = logs.text().lines().filter(|line| line.starts_with("  ")).collect();
+    assert_eq!(words, ["  heard world", "  heard again", "  heard x"], "{}", logs.text());
+    let logs = place.run(["--json", "function", "logs", "broken"]).ok().object();
+    assert_eq!((&logs["error"]["code"], &logs["output"]), (&"MR3109".into(), &"no connection\n".into()));
+}
+
+#[test]
+fn without_a_host_a_result_is_not_waited_for_in_silence() {
+    let place = application();
+    let said = place.run(["function", "invoke", "shout", "--data", "x", "--wait", "--timeout", "10ms"]);
+    assert!(said.code == 1 && said.stderr.starts_with("millrace: no host is running"), "{said:#?}");
+    assert!(said.stderr.contains("error[MR2106]"), "{said:#?}");
+}
+
+#[test]
+fn records_are_read_by_the_address_that_append_takes() {
+    let place = application();
+    let host = place.serve_tcp(["--name", "farm"]);
+    place.run(["log", "append", "outbox", "there"]).ok();
+    let address = format!("mr://127.0.0.1:{}/farm", host.port());
+    let elsewhere = Place::empty();
+    let log = format!("{address}/outbox");
+    assert_eq!(elsewhere.run(["log", "get", &log]).ok().text(), "there\n");
+    assert!(elsewhere.run(["log", "tail", &log, "--no-follow"]).ok().text().contains("there"));
+    assert_eq!(elsewhere.run(["--json", "log", "stat", &log]).ok().object()["latest"], 1);
+    let said = elsewhere.run(["log", "get", &address]).fails("MR6001", 2);
+    assert!(said.stderr.contains("names a namespace and no log"), "{}", said.stderr);
+}
+
+#[test]
+fn top_ends_with_q_and_gives_the_terminal_back() {
+    let place = application();
+    // `script` gives it a terminal; what it types there is our input.
+    let mut script = Command::new("script");
+    let top = format!("{} top --every 60s; stty -a", millrace_tests::binary().display());
+    script
+        .args(["-qec", &top, "/dev/null"])
+        .current_dir(place.path())
+        .env_remove("MILLRACE_NAMESPACE")
+        .env("TERM", "xterm");
+    let mut script = script.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let (mut stdin, mut stdout) = (script.stdin.take().unwrap(), script.stdout.take().unwrap());
+    let mut shown = Vec::new();
+    eventually("it looks", || {
+        let mut part = [0; 4096];
+        let count = stdout.read(&mut part).unwrap();
+        shown.extend_from_slice(&part[..count]);
+        String::from_utf8_lossy(&shown).contains("looking")
+    });
+    stdin.write_all(b"q").unwrap();
+    stdin.flush().unwrap();
+    stdout.read_to_end(&mut shown).unwrap();
+    drop(stdin);
+    assert_eq!(millrace_tests::wait(&mut script, "top"), 0);
+    let shown = String::from_utf8_lossy(&shown);
+    assert!(shown.contains(" icanon") && shown.contains(" echo "), "{shown}");
+}
