@@ -1,6 +1,6 @@
 //! Copies a file or directory into a store where its name is the hash of its content.
 
-use millrace_wire::{Code, Error, Result};
+use millrace_wire::{Code, Error, Hex, Result};
 use sha2::{Digest, Sha256};
 use std::{
     collections::hash_map::DefaultHasher,
@@ -277,7 +277,7 @@ fn read(root: &Path, items: &[Item], target: Option<&Path>) -> Result<String> {
             file.write_all(&content).and_then(|()| file.sync_all()).map_err(|e| unwritable(&to, &e))?;
         }
     }
-    Ok(hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
+    Ok(Hex(hash.finalize()).to_string())
 }
 
 fn is_executable(meta: &fs::Metadata) -> bool {
