@@ -232,7 +232,7 @@ fn a_full_disk_refuses_and_loses_nothing() {
         done
         cat creation >&2; cat running >&2
         "$MILLRACE" -n disk/ns log get a --all --raw | grep -cv '^x*$' || true
-        "$MILLRACE" -n disk/ns journal check >/dev/null && echo sound
+        "$MILLRACE" -n disk/ns namespace check >/dev/null && echo sound
     "#;
     let Some(said) = in_a_private_mount_namespace(&place, script) else { return };
     assert_eq!(said.text(), "0\nsound\n", "{said:#?}");
