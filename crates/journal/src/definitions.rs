@@ -23,10 +23,17 @@ enum Found {
 impl Inner {
     /// The catalog of the manifest and what was defined since, on existing indexes.
     pub(crate) fn load_catalog(&self, manifest: &Manifest) -> Result<()> {
-        let (_, removed) = self.definitions_since(manifest.defined)?;
-        let catalog = Catalog::from_manifest(manifest, &Indexes { removed, ..self.indexes(false) })?;
-        self.set_catalog(Arc::new(catalog), manifest.defined);
-        self.refresh_catalog()
+        loop {
+            let newest = self.control.writer.defined.load(Ordering::Acquire);
+            let (_, removed) = self.definitions_since(manifest.defined)?;
+            let catalog = Catalog::from_manifest(manifest, &Indexes { removed, ..self.indexes(false) });
+            // An index may go while it is looked for, with a log that was removed since.
+            if catalog.is_err() && self.control.writer.defined.load(Ordering::Acquire) != newest {
+                continue;
+            }
+            self.set_catalog(Arc::new(catalog?), manifest.defined);
+            return self.refresh_catalog();
+        }
     }
 
     /// How a catalog of this journal comes by its indexes.
@@ -91,7 +98,8 @@ impl Inner {
         let (mut found, mut removed) = (Vec::new(), HashSet::new());
         let mut position = self.control.writer.defined.load(Ordering::Acquire);
         while position > version {
-            let Some(header) = self.valid_entry_at(position)?.filter(|header| header.folded() == Some(Kind::Define)) else {
+            let Some(header) = self.valid_entry_at(position)?.filter(|header| header.folded() == Some(Kind::Define))
+            else {
                 return Ok((Found::Since(found, position), removed));
             };
             let bytes = self.segments.entry_bytes(position, u64::from(header.length))?;

@@ -30,7 +30,7 @@ mod recovery;
 mod store;
 mod write;
 
-pub use catalog::{Catalog, Function, HISTORY_MAX, Log};
+pub use catalog::{Catalog, Function, HISTORY_MAX, Log, Pin};
 pub use copy::{LostRecords, Rebuilt, Salvaged, Snapshot, SnapshotSink, Workshop};
 pub use entry::{
     Entry, Kind, Position, ReplaySeed, Salt, map,
@@ -41,7 +41,10 @@ pub use millrace_wire::Durability;
 pub use options::{CreateOptions, OpenOptions};
 pub use read::{check::CheckReport, get::RecordMeta, scan::Scan};
 pub use recovery::Recovery;
-pub use store::manifest::{Ancestor, Manifest};
+pub use store::{
+    json,
+    manifest::{Ancestor, Manifest},
+};
 pub use write::{
     commit::{Appended, Committed, RECORD_MAX_BYTES, Transaction, lock_patience, lock_within},
     retention::Maintained,

@@ -21,6 +21,7 @@ use crate::{
     store::{
         control::Remains,
         manifest::Manifest,
+        part::first_part,
         segments::{self, FOLDER, Segments, io_error},
     },
     write::commit::{apply_append, apply_trim},
@@ -118,6 +119,8 @@ pub(crate) struct Recovered {
     pub last: u64,
     pub tail: u64,
     pub hlc: u64,
+    /// The newest segment in which a whole CATALOG begins.
+    pub cataloged: u64,
 }
 
 /// Folds batches into a catalog with fresh indexes.
@@ -143,6 +146,9 @@ impl Fold<'_> {
                 let definition = Definition::decode(&bytes[HEADER_BYTES as usize - 4..])?;
                 state.catalog.apply(&definition, position, &self.inner.indexes(true))?;
             }
+            (Some(Kind::Catalog), _) if header.ordinal == 0 => {
+                state.cataloged = self.inner.segments.number(first_part(header, position)).max(state.cataloged);
+            }
             _ => {}
         }
         Ok(())
@@ -165,7 +171,7 @@ pub(crate) fn recover(inner: &Inner, manifest: &Manifest, remains: &Remains, on_
     let catalog = Catalog::from_manifest(manifest, &inner.indexes(true))?;
     let report = Recovery { scanned: true, ..Recovery::default() };
     let start = segments.first_entry(manifest.first_segment);
-    let state = Recovered { catalog, report, last: 0, tail: start, hlc: 0 };
+    let state = Recovered { catalog, report, last: 0, tail: start, hlc: 0, cataloged: 0 };
     let mut fold = Fold { inner, state };
     let mut chain = first_chain(inner, manifest, start)?;
     let mut batch = Batch { entries: Vec::new(), end: 0 };
@@ -468,6 +474,7 @@ impl Inner {
         writer.applied.store(tail, Ordering::Relaxed);
         writer.intent.store(0, Ordering::Relaxed);
         self.publish(tail);
+        self.control.seal_words();
         Ok(())
     }
 

@@ -36,7 +36,7 @@ pub use millrace_dispatch::{
     status::{FunctionState, HostStatus, LiveFunction, LiveRun},
 };
 pub use millrace_journal::{
-    CreateOptions, Durability, Journal, Log, LostRecords, OpenOptions, Position, Rebuilt, Recovery, Salvaged,
+    CreateOptions, Durability, Journal, Log, LostRecords, OpenOptions, Pin, Position, Rebuilt, Recovery, Salvaged,
 };
 pub use millrace_links as links;
 pub use millrace_namespace::{

@@ -625,7 +625,8 @@ fn a_run_reads_short_logs_as_of_its_snapshot_and_what_it_misses_is_journaled() {
     }
     use What::{Absent, BelowHistory, Latest, Record};
     // One entry: of `one` the newest and its record, of `few` three, one that had left and one to come, and of `one` again.
-    let rows = [(7, 1, Latest), (7, 1, Record), (5, 3, Record), (4, 1, BelowHistory), (8, 1, Absent), (7, 1, BelowHistory)];
+    let rows =
+        [(7, 1, Latest), (7, 1, Record), (5, 3, Record), (4, 1, BelowHistory), (8, 1, Absent), (7, 1, BelowHistory)];
     assert_eq!(reads, [rows]);
 }
 

@@ -11,7 +11,8 @@
 pub(crate) mod control;
 #[allow(unsafe_code)]
 pub(crate) mod index;
-pub(crate) mod json;
+pub mod json;
 pub(crate) mod manifest;
+pub(crate) mod part;
 #[allow(unsafe_code)]
 pub(crate) mod segments;

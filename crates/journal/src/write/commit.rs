@@ -19,7 +19,7 @@
 
 use super::lock::{Acquired, Lock};
 use crate::{
-    catalog::{Catalog, Definition, Function, HISTORY_MAX, Log, Subject},
+    catalog::{Catalog, Definition, Function, HISTORY_MAX, Log, Pin, Subject},
     entry::{
         Entry, FLAG_CARRIED, FLAG_CLAIMED, FLAG_EXTENDED, FLAG_LAST, HEADER_BYTES, Header, Kind, Position, is_sealed,
         payload::carried_extension, span,
@@ -28,6 +28,7 @@ use crate::{
     store::{
         control::POISON_COMMIT,
         index::Index,
+        part::first_part,
         segments::{SegmentHeader, io_error},
     },
 };
@@ -136,6 +137,7 @@ impl Inner {
     pub(crate) fn commit<R>(&self, f: impl FnOnce(&mut Transaction<'_>) -> Result<R>) -> Result<Committed<R>> {
         let guard = self.lock()?;
         self.control.check_health()?;
+        self.control.check_words()?;
         debug_assert!(!self.is_view, "a view takes no appends");
         if self.control.writer.defined.load(Ordering::Relaxed) != self.catalog_version.load(Ordering::Relaxed) {
             self.refresh_catalog()?;
@@ -149,7 +151,7 @@ impl Inner {
             let _ = self.medium.remove(&crate::store::index::name(id));
         }
         self.wake_sleepers(start, end, work);
-        self.nudge_preparer(end);
+        self.nudge_preparer(start, end);
         Ok(Committed { value, end: Position(end) })
     }
 
@@ -179,6 +181,10 @@ impl Inner {
             }
             Some(Kind::Define) => self.control.writer.defined.store(position, Ordering::Release),
             Some(Kind::Mark) => self.control.note_mark(header.seqno, position + header.span()),
+            Some(Kind::Catalog) if header.ordinal == 0 => {
+                let number = self.segments.number(first_part(header, position));
+                self.control.upkeep.cataloged.fetch_max(number, Ordering::AcqRel);
+            }
             // A recovery makes everything durable before it begins the new epoch.
             Some(Kind::Open) => self.control.note_mark(position, position + header.span()),
             _ => {}
@@ -453,6 +459,32 @@ impl<'j> Transaction<'j> {
         Ok(())
     }
 
+    /// Stages a part of a CATALOG and says where it stands; `follow` are to come.
+    pub(crate) fn catalog_part(&mut self, follow: u16, first: Position, payload: &[u8]) -> Result<Position> {
+        let header = Header { kind: Kind::Catalog as u8, ordinal: follow, seqno: first.0, ..Header::default() };
+        self.stage(header, EventId::NONE, &[payload])?;
+        Ok(Position(self.open.expect("a part was staged")))
+    }
+
+    /// Stages a pin, or another state of one.
+    pub(crate) fn define_pin(&mut self, pin: &Pin) -> Result<Pin> {
+        self.define_only(pin.id, &pin.definition())?;
+        Ok(pin.clone())
+    }
+
+    /// Stages the end of a pin.
+    pub(crate) fn remove_pin(&mut self, id: u32) -> Result<()> {
+        self.define_only(id, &Definition::RemovePin { id })
+    }
+
+    /// Stages a definition of what has no index.
+    fn define_only(&mut self, id: u32, definition: &Definition) -> Result<()> {
+        self.define(id, definition)?;
+        let inner = self.inner;
+        let catalog = Arc::make_mut(self.catalog.get_or_insert_with(|| inner.cached_catalog()));
+        catalog.apply(definition, self.last_define, &inner.indexes(false))
+    }
+
     pub(super) fn function(&mut self, id: u32) -> Result<Function> {
         let function = self.catalog().function_by_id(id).cloned();
         function.ok_or_else(|| Code::FunctionNotFound.error(format!("no function with id {id}")))
@@ -490,7 +522,7 @@ impl<'j> Transaction<'j> {
         if header.kind == Kind::Define as u8 {
             header.seqno = self.last_define; // Only now: making room may have moved the one before.
         }
-        self.work |= ![Kind::Append as u8, Kind::Mark as u8].contains(&header.kind);
+        self.work |= ![Kind::Append as u8, Kind::Mark as u8, Kind::Catalog as u8].contains(&header.kind);
         self.hlc = self.hlc.next(self.wall_us);
         header.length = length as u32;
         header.sequence = self.sequence;
@@ -577,6 +609,9 @@ impl<'j> Transaction<'j> {
             self.move_to_next_segment(bytes)?;
         }
         self.ensure_ready(self.at + bytes)?;
+        if self.staging.is_none() {
+            segments.check_readable(self.at, bytes).inspect_err(|error| self.inner.note_refusal(self.at, error))?;
+        }
         self.inner.control.writer.intent.store(self.at + bytes, Ordering::Relaxed);
         compiler_fence(Ordering::Release); // Known before the first byte is there, should this process die in between.
         Ok(())
@@ -618,6 +653,7 @@ impl<'j> Transaction<'j> {
             .write(segments.start(number), &header.encode())
             .inspect_err(|error| inner.note_refusal(self.at, error))?;
         if self.staging.is_none() && staged > 0 {
+            segments.check_readable(start, staged)?;
             let (from, to) = (segments.address(self.start)?, segments.address(start)?);
             // SAFETY: both ranges have storage and are behind the tail; a batch is at most half a segment.
             unsafe { std::ptr::copy_nonoverlapping(from, to, staged as usize) };
@@ -683,6 +719,7 @@ impl<'j> Transaction<'j> {
         writer.applied.store(self.at, Ordering::Relaxed);
         writer.intent.store(0, Ordering::Relaxed);
         inner.publish(self.at);
+        inner.control.seal_words();
         let removed = std::mem::take(&mut self.removed);
         Ok(Finished { start: self.start, end: self.at, work: self.work, removed })
     }

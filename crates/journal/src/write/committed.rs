@@ -20,6 +20,7 @@ impl Inner {
             return Err(self.control.contradicted());
         }
         let header = segments.header(last)?;
+        segments.check_readable(last, HEADER_BYTES)?; // Of the look that was just had, too.
         if !header.is_plausible(segments.room(last)) || !header.is_last() {
             return Err(self.control.contradicted());
         }
@@ -45,6 +46,7 @@ impl Inner {
         let mut position = from;
         while position < to {
             let header = self.segments.header(position)?;
+            self.segments.check_readable(position, HEADER_BYTES)?;
             self.apply(&catalog, position, &header);
             position += header.span();
         }
