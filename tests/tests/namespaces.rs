@@ -133,7 +133,7 @@ fn a_flipped_bit_is_reported_with_its_position_and_spares_its_neighbours() {
     assert_eq!(place.run(["log", "get", "a", "51"]).ok().text(), "record-051\n");
     let rest = place.run(["log", "get", "a", "--all", "--raw"]).fails("MR2010", 1);
     assert_eq!(rest.text(), lines.replace("record-050\n", ""));
-    let verdict = place.run(["--json", "journal", "check"]);
+    let verdict = place.run(["--json", "namespace", "check"]);
     assert_eq!(verdict.code, 1);
     let verdict = verdict.object();
     assert_eq!((verdict["sound"].as_bool(), verdict["fault_count"].as_u64()), (Some(false), Some(1)), "{verdict}");
