@@ -1,7 +1,8 @@
 //! Functions that fail in every way they can: the record ends up in the dead-letter log, the host and others go on.
 
-use millrace_tests::Place;
+use millrace_tests::{Host, Place, binary, end};
 use serde_json::{Value, json};
+use std::process::Command;
 
 /// Python functions by what they do wrong; each gets one record.
 const WRONG: &[(&str, &str)] = &[
@@ -258,4 +259,44 @@ fn one_dead_run_is_run_again_and_shows_as_what() {
     let _host = place.serve();
     place.idle();
     assert_eq!(place.records("out"), ["120"]);
+}
+
+#[test]
+fn in_a_sandbox_functions_do_their_work_and_reach_nothing_else() {
+    let secret = Place::empty();
+    secret.write("secret", "told");
+    let path = secret.path().join("secret");
+    let reaches = format!("ctx.append('out', open({path:?}).read())");
+    let connects = "\n        import socket\n        socket.create_connection(('127.0.0.1', 1), 1)\n        ctx.append('out', 'connected')";
+    let functions =
+        [&[("reaches", &*reaches), ("connects", connects), ("exits", "import sys; sys.exit(3)")][..], ODD].concat();
+    let place = place_with(&functions);
+    let mut host = place.command(["serve", "--drain", "100s", "--sandbox", "full", "--require-sandbox", "partial"]);
+    host.env("MILLRACE_LISTEN", "none");
+    let host = Host::start(host);
+    host.line_with(&["sandbox: full", "sandbox: partial"]);
+    place.run(["log", "append", "in", "x"]).ok();
+    place.idle();
+    assert_eq!(place.records("out"), vec!["x"; ODD.len()]);
+    for (name, says) in [("reaches", "No such file"), ("connects", "OSError"), ("exits", "exit")] {
+        let run = place.run(["--json", "run", "ls", "--function", name]).ok().object();
+        assert_eq!(run["state"], "dead", "{name}: {run}");
+        let shown = run.to_string();
+        assert!(shown.contains(says) || shown.contains("PermissionError"), "{name}: {run}");
+    }
+}
+
+#[test]
+fn a_host_does_not_serve_below_the_level_that_is_required() {
+    let place = place_with(ODD);
+    // As in a container: one user, and no further user namespaces.
+    let mut command = Command::new("unshare");
+    let without = "echo 0 > /proc/sys/user/max_user_namespaces; exec \"$0\" serve --listen none --require-sandbox full";
+    command.args(["--user", "--map-root-user", "sh", "-c", without]).arg(binary());
+    command.current_dir(place.path());
+    let ended = end(command, b"");
+    assert_ne!(ended.code, 0);
+    let said = ended.stderr;
+    assert!(said.contains("functions are to run at level full, and this machine gives partial"), "{said}");
+    assert!(said.contains("user.max_user_namespaces"), "{said}");
 }

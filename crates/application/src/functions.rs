@@ -238,6 +238,9 @@ fn read_order(section: &Section<'_>, spec: &mut FunctionSpec, problems: &mut Col
     if let Some(streamed) = section.flag("streamed", problems) {
         spec.streamed = streamed;
     }
+    if let Some(network) = section.flag("network", problems) {
+        spec.network = network;
+    }
 }
 
 fn read_limits(section: &Section<'_>, spec: &mut FunctionSpec, problems: &mut Collector<'_>) {

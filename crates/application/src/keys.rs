@@ -113,6 +113,12 @@ pub const FUNCTION: &[Key] = &[
         "Each append is visible at once, not with the run's end; a further attempt is told the same time, randomness and \
          records, and what was appended already is not appended again.",
     ),
+    key(
+        "network",
+        "`true` or `false`",
+        "`false`",
+        "Whether it may use the host's network, with its loopback, from inside its sandbox (`serve --sandbox`).",
+    ),
     key("timeout", "duration, 1 ms to 24 h", "`\"60s\"`", "Longest run; then it is stopped and counts as failed."),
     key("memory", "size, 64 KiB to 1 TiB", "`\"256MiB\"`", "Most memory of one run or worker."),
     key("output", "size, up to 1 MiB", "`\"64KiB\"`", "How much of what a run prints is kept."),

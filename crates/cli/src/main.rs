@@ -23,6 +23,10 @@ use clap::Parser;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    // Before anything else is read or started: what a sandbox is made of is to hold nothing.
+    if std::env::args_os().nth(1).is_some_and(|word| word == millrace_node::SUPERVISOR) {
+        return millrace_node::supervise();
+    }
     commands::answer_shell();
     // Before clap has understood the line, only its bare presence says in which form errors are wanted.
     let json = std::env::args_os().take_while(|arg| arg != "--").any(|arg| arg == "--json");

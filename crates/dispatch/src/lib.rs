@@ -35,6 +35,7 @@ mod worker;
 use engine::Millis;
 use millrace_journal::Function;
 use millrace_namespace::Namespace;
+pub use millrace_runtime::{Isolation, Level, SUPERVISOR, Shortcoming, supervise};
 use millrace_wire::{Error, EventId, Name, Result};
 use pool::Pool;
 use publish::DeadLetter;
@@ -122,8 +123,8 @@ struct Shared {
 
 impl Shared {
     /// Knows what is defined; nothing has been read, and no thread runs.
-    fn new(namespace: Namespace, observer: Option<Observer>) -> Result<Arc<Self>> {
-        let state = State::new(&namespace)?;
+    fn new(namespace: Namespace, observer: Option<Observer>, isolation: Option<Arc<Isolation>>) -> Result<Arc<Self>> {
+        let state = State::new(&namespace, isolation)?;
         Ok(Arc::new(Self {
             namespace,
             state: Mutex::new(state),
@@ -294,8 +295,8 @@ impl Shared {
 
 impl Dispatcher {
     /// Reads the journal, takes up what an earlier host left, and starts the threads.
-    pub fn start(namespace: Namespace, observer: Option<Observer>) -> Result<Self> {
-        let shared = Shared::new(namespace, observer)?;
+    pub fn start(namespace: Namespace, observer: Option<Observer>, isolation: Option<Arc<Isolation>>) -> Result<Self> {
+        let shared = Shared::new(namespace, observer, isolation)?;
         let wanted = shared.state().wanted(&shared.namespace)?;
         warm::start(&shared, wanted);
         shared.state().recover(&shared.namespace)?;

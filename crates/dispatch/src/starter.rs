@@ -3,7 +3,8 @@
 use crate::functions::{self, Launch, Sighting, wasm_engine};
 use millrace_namespace::Definition;
 use millrace_runtime::{
-    Executor, OneshotExecutor, ProcessExecutor, PythonExecutor, PythonFunction, WasmExecutor, WasmFunction,
+    Executor, Isolation, OneshotExecutor, ProcessExecutor, PythonExecutor, PythonFunction, Sandbox, SandboxSpec,
+    WasmExecutor, WasmFunction,
 };
 use millrace_wire::Result;
 use std::{
@@ -21,6 +22,8 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 pub(super) struct Starter {
     definition: Arc<Definition>,
     namespace_dir: PathBuf,
+    /// What the function's processes run in; none if it has none, or if the host keeps functions apart in no way.
+    sandbox: Option<Arc<Sandbox>>,
     loaded: Mutex<Option<Loaded>>,
     /// The code as it was when it was found to be what was deployed, and when it was last looked at.
     seen: Mutex<Option<(Sighting, Instant)>>,
@@ -33,8 +36,10 @@ enum Loaded {
 }
 
 impl Starter {
-    pub fn new(namespace_dir: &Path, definition: Arc<Definition>) -> Self {
-        Self { definition, namespace_dir: namespace_dir.into(), loaded: Mutex::new(None), seen: Mutex::new(None) }
+    pub fn new(namespace_dir: &Path, definition: Arc<Definition>, isolation: Option<&Arc<Isolation>>) -> Self {
+        let sandbox = isolation.and_then(|isolation| sandbox(namespace_dir, &definition, isolation));
+        let (loaded, seen) = (Mutex::new(None), Mutex::new(None));
+        Self { definition, namespace_dir: namespace_dir.into(), sandbox, loaded, seen }
     }
 
     pub fn definition(&self) -> &Arc<Definition> {
@@ -73,13 +78,35 @@ impl Starter {
             Launch::Python(spec) => {
                 let function = match &*loaded {
                     Some(Loaded::Python(function)) => function.clone(),
-                    _ => PythonFunction::new(spec, limits),
+                    _ => PythonFunction::within(spec, limits, self.sandbox.clone()),
                 };
                 *loaded = Some(Loaded::Python(function.clone()));
                 Box::new(PythonExecutor::of(function))
             }
-            Launch::Process(spec) => Box::new(ProcessExecutor::new(spec, limits)),
-            Launch::Oneshot(spec) => Box::new(OneshotExecutor::new(spec, limits)),
+            Launch::Process(spec) => Box::new(ProcessExecutor::new(spec, limits).within(self.sandbox.clone())),
+            Launch::Oneshot(spec) => Box::new(OneshotExecutor::new(spec, limits).within(self.sandbox.clone())),
         })
     }
+}
+
+/// The sandbox of a function that runs in processes.
+fn sandbox(namespace_dir: &Path, definition: &Definition, isolation: &Arc<Isolation>) -> Option<Arc<Sandbox>> {
+    let (program, code, scratch, is_python) = match Launch::of(namespace_dir, definition) {
+        Launch::Wasm { .. } => return None,
+        Launch::Python(spec) => (spec.python, spec.dir, spec.scratch?, true),
+        Launch::Process(spec) | Launch::Oneshot(spec) => {
+            (spec.command.into_iter().next()?.into(), spec.dir, spec.scratch?, false)
+        }
+    };
+    let limits = functions::limits(&definition.spec);
+    let workers = definition.spec.concurrency;
+    isolation.sandbox(SandboxSpec {
+        code,
+        scratch,
+        program,
+        is_python,
+        network: definition.spec.network,
+        workers,
+        limits,
+    })
 }

@@ -12,7 +12,7 @@ use millrace_namespace::{
     bindings::Bindings,
     definition::{BACKOFF_MAX, Definition},
 };
-use millrace_runtime::Executor;
+use millrace_runtime::{Executor, Isolation};
 use millrace_wire::{Code, Error, EventId, Name, Result};
 use std::{
     collections::{BTreeSet, HashMap},
@@ -48,6 +48,8 @@ pub(super) struct State {
     /// The last APPEND folded, and where it stands: triggers follow the append that caused them.
     append: (EventId, Position),
     bindings_version: Option<u64>,
+    /// How functions are kept apart.
+    isolation: Option<Arc<Isolation>>,
 }
 
 /// What it takes to run a function: its definition, and who can do it.
@@ -61,7 +63,7 @@ pub(super) struct Runner {
 
 impl State {
     /// Knows what is defined, and nothing yet of what is to be done.
-    pub fn new(namespace: &Namespace) -> Result<Self> {
+    pub fn new(namespace: &Namespace, isolation: Option<Arc<Isolation>>) -> Result<Self> {
         let mut state = Self {
             engine: Engine::default(),
             runners: HashMap::new(),
@@ -73,6 +75,7 @@ impl State {
             scan: namespace.journal().scan(Position::default()),
             append: Default::default(),
             bindings_version: None,
+            isolation,
         };
         state.define(namespace, &*namespace.bindings()?);
         Ok(state)
@@ -178,7 +181,7 @@ impl State {
             backoff: spec.backoff,
             backoff_max: BACKOFF_MAX,
         };
-        let starter = Arc::new(Starter::new(namespace.dir(), definition.clone()));
+        let starter = Arc::new(Starter::new(namespace.dir(), definition.clone(), self.isolation.as_ref()));
         self.starters.retain(|starter| starter.strong_count() > 0);
         self.starters.push(Arc::downgrade(&starter));
         let runner = Runner { name: spec.name.clone(), starter, idle: Vec::new(), pace: Pace::of(definition) };

@@ -119,6 +119,9 @@ pub struct FunctionSpec {
     /// run's effects are all or nothing.
     #[serde(default)]
     pub streamed: bool,
+    /// Whether it may use the host's network, with its loopback. Without a sandbox, every function may.
+    #[serde(default)]
+    pub network: bool,
 }
 
 impl FunctionSpec {
@@ -145,6 +148,7 @@ impl FunctionSpec {
             pending_max: 100_000,
             env: BTreeMap::new(),
             streamed: false,
+            network: false,
         }
     }
 

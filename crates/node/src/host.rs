@@ -1,16 +1,18 @@
 //! The host: the one process that runs a namespace's functions, for as long as it holds the namespace's host lock.
 
 use crate::{HostStatus, Namespace, Observer, functions};
-use millrace_dispatch::Dispatcher;
+use millrace_dispatch::{Dispatcher, Isolation};
 use millrace_namespace::holder::{self, HostLock};
 use millrace_wire::{Code, Error, Result};
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 /// How a host runs.
 #[derive(Clone, Default)]
 pub struct HostOptions {
     /// Who hears of every run as it ends.
     pub observer: Option<Observer>,
+    /// How functions are kept apart; without it they have the rights of the host's user.
+    pub isolation: Option<Arc<Isolation>>,
 }
 
 /// The running host of a namespace. Dropping it stops it, without waiting for runs in progress.
@@ -32,7 +34,7 @@ impl Host {
         HostStatus::remove(namespace.dir());
         functions::sweep_scratch(namespace.dir());
         millrace_threads::guard().map_err(|e| Code::HostStart.error(format!("cannot start a thread: {e}")))?;
-        let dispatcher = Dispatcher::start(namespace.clone(), options.observer)?;
+        let dispatcher = Dispatcher::start(namespace.clone(), options.observer, options.isolation)?;
         Ok(Host { namespace, dispatcher, _lock: lock })
     }
 

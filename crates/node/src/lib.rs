@@ -31,9 +31,10 @@ pub use host::{Host, HostOptions};
 pub use millrace_access::{Caller, is_secret};
 pub use millrace_application as application;
 pub use millrace_dispatch::{
-    HostEvent, Observer,
+    HostEvent, Isolation, Level, Observer, SUPERVISOR, Shortcoming,
     functions::{self, Change, Deployed},
     status::{FunctionState, HostStatus, LiveFunction, LiveRun},
+    supervise,
 };
 pub use millrace_journal::{
     CreateOptions, Durability, Journal, Log, LostRecords, OpenOptions, Pin, Position, Rebuilt, Recovery, Salvaged,

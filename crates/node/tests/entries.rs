@@ -59,10 +59,13 @@ fn a_plain_run_takes_80_bytes_for_each_of_its_entries_and_says_what_ran() {
     for name in ["in", "out"] {
         f.log(name);
     }
-    let body =
-        |text: &str| format!("ctx.get('in', record.seqno)
+    let body = |text: &str| {
+        format!(
+            "ctx.get('in', record.seqno)
 ctx.append('out', '{text}')
-ctx.append('out', 'more')");
+ctx.append('out', 'more')"
+        )
+    };
     f.python("f", &["in"], &body("one"), |_| {});
     let host = f.host();
     f.append("in", "x");

@@ -91,7 +91,7 @@ fn a_failing_run_is_tried_again_then_left_as_a_dead_letter_that_runs_functions()
     let of_observer = events.clone();
     let observer: millrace_node::Observer =
         Arc::new(move |event| of_observer.lock().unwrap().push(format!("{event:?}")));
-    let options = millrace_node::HostOptions { observer: Some(observer) };
+    let options = millrace_node::HostOptions { observer: Some(observer), ..Default::default() };
     let host = millrace_node::Host::start(f.namespace.clone(), options).unwrap();
     for text in ["good", "bad", "shy", "last"] {
         f.append("in", text);

@@ -13,11 +13,13 @@ mod appends;
 mod child;
 mod oneshot;
 mod output;
+mod sandbox;
 mod wasm;
 mod worker;
 
 pub use millrace_wire::{Code, Error, EventId, Result};
 pub use oneshot::OneshotExecutor;
+pub use sandbox::{Defence, Isolation, Level, SUPERVISOR, Sandbox, SandboxSpec, Shortcoming, supervise};
 use std::time::{Duration, Instant};
 pub use wasm::{WasmEngine, WasmExecutor, WasmFunction};
 pub use worker::{ProcessExecutor, ProcessSpec, PythonExecutor, PythonFunction, PythonSpec};

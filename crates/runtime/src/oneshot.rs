@@ -5,8 +5,9 @@
 
 use crate::{
     Call, Code, Completion, Error, Executor, Invocation, Limits, Outcome, ProcessSpec, Progress, Result,
-    child::{self, Child, Ended, Environment, Plan, Process, Scratch, read_some},
+    child::{self, Ended, Process, Scratch, read_some},
     output::{Output, head, tail},
+    sandbox::{Room, Sandbox, Starting},
 };
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
@@ -17,6 +18,7 @@ use std::{
     io::{Seek, Write},
     os::fd::{AsFd, OwnedFd},
     path::PathBuf,
+    sync::Arc,
     time::Instant,
 };
 
@@ -29,12 +31,20 @@ pub struct OneshotExecutor {
     limits: Limits,
     /// Found with the first run.
     program: Option<PathBuf>,
+    sandbox: Option<Arc<Sandbox>>,
 }
 
 impl OneshotExecutor {
     /// An executor for this command.
     pub fn new(spec: ProcessSpec, limits: Limits) -> Self {
-        Self { spec, limits, program: None }
+        Self { spec, limits, program: None, sandbox: None }
+    }
+
+    /// Its processes run in this sandbox.
+    #[must_use]
+    pub fn within(mut self, sandbox: Option<Arc<Sandbox>>) -> Self {
+        self.sandbox = sandbox;
+        self
     }
 
     fn run_one(&mut self, call: &mut Call<'_>) -> Completion {
@@ -50,11 +60,12 @@ impl OneshotExecutor {
     }
 
     fn start(&mut self, invocation: &Invocation<'_>) -> Result<Running> {
+        let room = Room::of(self.sandbox.as_ref())?;
         let program = match &self.program {
-            Some(program) => program,
-            None => self.program.insert(self.spec.program()?),
+            Some(program) => program.clone(),
+            None => self.program.insert(self.spec.program_in(&room)?).clone(),
         };
-        let mut environment = Environment::new(&self.spec.env);
+        let mut environment = room.environment(&self.spec.env);
         environment.set("MILLRACE_LOG", invocation.log);
         environment.set("MILLRACE_SEQNO", invocation.seqno.to_string());
         environment.set("MILLRACE_RUN", invocation.run.to_string());
@@ -65,16 +76,16 @@ impl OneshotExecutor {
             .map_err(|e| Code::SpawnFailed.error(format!("cannot hand over the record: {e}")))?;
         let (printed, print) = child::output_pipe()?;
         let (appended, append) = child::output_pipe()?;
-        let scratch = self.spec.scratch()?;
-        // The child dies with this thread, which waits for it.
-        let child = child::spawn(&Plan {
+        let scratch = room.scratch(self.spec.scratch.as_deref(), &self.spec.dir)?;
+        let starting = Starting {
             program,
-            arguments: &self.spec.command[1..],
-            environment: &environment,
-            dir: scratch.as_ref().map_or(&self.spec.dir, Scratch::path),
-            descriptors: [input.as_fd(), print.as_fd(), print.as_fd(), append.as_fd()],
+            arguments: self.spec.command[1..].to_vec(),
+            environment,
+            dir: scratch.as_ref().map_or(&*self.spec.dir, Scratch::path).to_owned(),
+            descriptors: [input.into(), child::copy(&print)?, print, append],
             memory_max_bytes: self.limits.memory_max_bytes,
-        })?;
+        };
+        let child = room.start(starting, true)?;
         Ok(Running { child, printed: Some(printed), appended: Some(appended), _scratch: scratch })
     }
 }
@@ -97,7 +108,7 @@ fn input(payload: &[u8]) -> std::io::Result<File> {
 }
 
 struct Running {
-    child: Child,
+    child: Box<dyn Process>,
     /// Gone once every writer closed them.
     printed: Option<OwnedFd>,
     appended: Option<OwnedFd>,

@@ -4,7 +4,7 @@ mod common;
 
 use common::{ends, failed, failure, impatient, limits, no_env, patiently, printed, run, run_one};
 use millrace_runtime::{Code, Limits, Outcome, PythonExecutor, PythonFunction, PythonSpec};
-use std::{fs, sync::Arc, thread};
+use std::{fs, os::unix::process::CommandExt, process::Command, sync::Arc, thread};
 use tempfile::TempDir;
 
 struct Fixture {
@@ -360,4 +360,22 @@ fn a_killed_zygote_is_replaced() {
     assert_eq!(run_one(&mut executor, b"").outcome, Outcome::Done);
     assert_eq!(failure(&mut executor, b"x").0, Code::WorkerDied);
     assert_eq!(run_one(&mut executor, b"").outcome, Outcome::Done);
+}
+
+#[test]
+fn a_zygote_that_lies_about_its_workers_has_nobody_killed() {
+    let mut bystander = Command::new("sleep").arg("600").process_group(0).spawn().unwrap();
+    let fixture = functions(&format!(
+        "import os\nfork = os.fork\nos.fork = lambda: fork() and {}\ndef f(record, ctx):\n    ctx.append('out', [os.getpid()])\n",
+        bystander.id()
+    ));
+    let mut executor = fixture.executor("f", limits());
+    let (completion, appended) = run(&mut executor, &[b""]).remove(0);
+    assert_eq!(completion.outcome, Outcome::Done);
+    let worker = String::from_utf8_lossy(&appended[0].1).trim_matches(['[', ']']).to_owned();
+    drop(executor);
+    assert!(bystander.try_wait().unwrap().is_none(), "a function had somebody else's process killed");
+    ends(&worker);
+    bystander.kill().unwrap();
+    bystander.wait().unwrap();
 }

@@ -27,7 +27,7 @@ const ABOUT: &str = "Vectors of spec/formats/capability.md, made by crates/wire/
     tokens, every byte is changed once, by XOR with 1, and none of the results is accepted. evaluations: whether an action is permitted. \
     channels: both messages and the records of both directions; broken: each is refused by the side that receives it.";
 
-pub fn hex(bytes: &[u8]) -> String {
+fn hex(bytes: &[u8]) -> String {
     bytes.iter().fold(String::new(), |mut text, byte| {
         write!(text, "{byte:02x}").expect("writing to memory does not fail");
         text
@@ -35,26 +35,26 @@ pub fn hex(bytes: &[u8]) -> String {
 }
 
 /// The keys of two generations of one authority, and of another authority.
-pub struct TestKeys {
+struct TestKeys {
     keys: Vec<(AuthorityId, u16, Key)>,
-    pub revoked: BTreeSet<TokenId>,
+    revoked: BTreeSet<TokenId>,
 }
 
-pub const HOME: AuthorityId = AuthorityId(*b"homehome");
-pub const GROUP: AuthorityId = AuthorityId(*b"groupgrp");
+const HOME: AuthorityId = AuthorityId(*b"homehome");
+const GROUP: AuthorityId = AuthorityId(*b"groupgrp");
 
 /// A key that everybody may know.
-pub fn public_key(seed: u8) -> Key {
+fn public_key(seed: u8) -> Key {
     Key::new(&std::array::from_fn(|at| seed.wrapping_mul(31).wrapping_add(at as u8)))
 }
 
 impl TestKeys {
-    pub fn new() -> Self {
+    fn new() -> Self {
         let keys = vec![(HOME, 1, public_key(1)), (HOME, 2, public_key(2)), (GROUP, 1, public_key(3))];
         Self { keys, revoked: BTreeSet::new() }
     }
 
-    pub fn of(&self, authority: AuthorityId, generation: u16) -> &Key {
+    fn of(&self, authority: AuthorityId, generation: u16) -> &Key {
         self.key(authority, generation).expect("one of the test's keys")
     }
 
@@ -82,7 +82,7 @@ impl Keys for TestKeys {
 }
 
 /// Rules as the file states them: items with names, in the order of their tags.
-pub fn rules_json(rules: &Rules) -> Value {
+fn rules_json(rules: &Rules) -> Value {
     let mut items = Vec::new();
     let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).expect("names in vectors are text");
     for grant in &rules.grants {
@@ -196,7 +196,7 @@ fn the_primitives_are_those_of_their_rfcs() {
     assert_eq!(seen, [7, 3, 1]);
 }
 
-pub fn unhex(text: &str) -> Vec<u8> {
+fn unhex(text: &str) -> Vec<u8> {
     (0..text.len() / 2).map(|at| u8::from_str_radix(&text[2 * at..2 * at + 2], 16).expect("hexadecimal")).collect()
 }
 
@@ -255,23 +255,23 @@ fn what_must_be_refused_is() {
 }
 
 /// Rules for a block, short.
-pub fn grant_rules(id: u8, grants: &[(&str, &str)]) -> Rules {
+fn grant_rules(id: u8, grants: &[(&str, &str)]) -> Rules {
     let grant = |(rights, on): &(&str, &str)| tokens::grant(rights, on);
     Rules { grants: grants.iter().map(grant).collect(), ids: vec![TokenId([id; 8])], ..Rules::default() }
 }
 
-pub fn rights(names: &str) -> Rights {
+fn rights(names: &str) -> Rights {
     names.split(',').map(|name| name.parse::<token::Right>().expect("a right")).collect()
 }
 
-pub fn net(text: &str) -> Net {
+fn net(text: &str) -> Net {
     text.parse().expect("a network")
 }
 
-pub fn ways(all: &[Way]) -> Option<Ways> {
+fn ways(all: &[Way]) -> Option<Ways> {
     Ways::from_bits(all.iter().fold(0, |bits, way| bits | *way as u8))
 }
 
-pub fn rate(per_second: u16, burst: u16) -> Option<Rate> {
+fn rate(per_second: u16, burst: u16) -> Option<Rate> {
     Some(Rate { per_second, burst })
 }

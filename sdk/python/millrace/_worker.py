@@ -238,6 +238,7 @@ def function(
     env: Optional[Mapping[str, str]] = None,
     python: Optional[str] = None,
     streamed: Optional[bool] = None,
+    network: Optional[bool] = None,
 ) -> Callable[[H], H]:
     """Says how a function is to be deployed, and leaves it the plain function that it is.
 
@@ -262,6 +263,7 @@ def function(
         "env": dict(env) if env is not None else None,
         "python": python,
         "streamed": streamed,
+        "network": network,
     }
     settings = Settings(name, (on,) if isinstance(on, str) else on, options)
 

@@ -126,6 +126,7 @@ fn set(spec: &mut FunctionSpec, key: &str, value: &Value) -> Result<()> {
         "concurrency" => spec.concurrency = small()?,
         "ordered" => spec.ordered = value.as_bool().ok_or_else(odd)?,
         "streamed" => spec.streamed = value.as_bool().ok_or_else(odd)?,
+        "network" => spec.network = value.as_bool().ok_or_else(odd)?,
         "monitor" => spec.monitor = Some(text()?.parse()?),
         "timeout" => spec.timeout = time()?,
         "memory" => spec.memory_max_bytes = number()?,

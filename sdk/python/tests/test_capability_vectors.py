@@ -175,20 +175,28 @@ class Body:
         self.after = read_blocks(reader, 0)
 
     def sign(self) -> bytes:
-        """The signature that the keys of the host give."""
-        signatures = []
+        """The signature that the keys of the host give; the names of the buckets are found on the way."""
+        signatures, self.buckets = [], []
+
+        def count(block: bytes, signature: bytes) -> None:
+            if any(tag == 8 for tag, _ in read_items(block[2:])):
+                self.buckets.append(mac(signature, b"\2rate").hex())
+
         for part in self.parts:
             keys = [bytes.fromhex(known["key"]) for known in VECTORS["keys"]
                     if (known["authority"], known["generation"]) == (part.authority, part.generation)]  # fmt: skip
             if not keys:
                 raise Refused
             signature = mac(keys[0], b"\0" + part.head + part.blocks[0])
+            count(part.blocks[0], signature)
             for block in part.blocks[1:]:
                 signature = mac(signature, b"\1" + block)
+                count(block, signature)
             signatures.append(signature)
         signature = signatures[0] if len(signatures) == 1 else mac(b"millrace merge 1", b"".join(signatures))
         for block in self.after:
             signature = mac(signature, b"\1" + block)
+            count(block, signature)
         return signature
 
     def items(self, part: Plain) -> list[list[Item]]:
@@ -437,7 +445,7 @@ def test_a_token_is_made_as_it_says(name: str) -> None:
     assert read.sign() == signature
     text = "mr1_" + base64.urlsafe_b64encode(body + signature).decode().rstrip("=")
     assert text == token["text"]
-    assert read.principal() == token["principal"]
+    assert (read.principal(), read.buckets) == (token["principal"], token["buckets"])
     proof = mac(signature, b"\2proof")
     assert mac(proof, bytes.fromhex(token["exporter"])).hex() == token["exporter_proof"]
     assert mac(proof, b"unix" + bytes.fromhex(token["challenge"])).hex() == token["challenge_proof"]

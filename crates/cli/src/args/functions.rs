@@ -95,6 +95,9 @@ pub struct DeployArgs {
     /// Publish each append at once, and tell a further attempt what was told before
     #[arg(long)]
     pub streamed: bool,
+    /// Let it use the host's network from inside its sandbox
+    #[arg(long)]
+    pub network: bool,
     /// Longest run
     #[arg(long, value_name = "DURATION", value_parser = units::parse_duration)]
     pub timeout: Option<Duration>,

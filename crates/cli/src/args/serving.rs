@@ -1,7 +1,7 @@
 //! Arguments of the commands that serve.
 
 use millrace_gateway::Listen;
-use millrace_node::application::units;
+use millrace_node::{Level, application::units};
 use std::time::Duration;
 
 #[derive(Debug, clap::Args)]
@@ -27,6 +27,12 @@ pub struct ListenArgs {
     /// The name under which the namespace is served [default: the name of its directory, or of the one around it]
     #[arg(long, value_name = "NAME", env = "MILLRACE_NAME")]
     pub name: Option<millrace_node::Name>,
+    /// How well functions that run in processes are kept from everything else, at most: none, partial or full
+    #[arg(long, value_name = "LEVEL", default_value_t = Level::None, env = "MILLRACE_SANDBOX")]
+    pub sandbox: Level,
+    /// Do not serve unless this machine gives at least this level: none, partial or full
+    #[arg(long, value_name = "LEVEL")]
+    pub require_sandbox: Option<Level>,
     /// Most connections at once
     #[arg(long, value_name = "COUNT", default_value_t = 20_000)]
     pub connections_max: usize,

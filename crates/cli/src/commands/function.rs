@@ -42,6 +42,7 @@ fn spec(args: &DeployArgs) -> Result<FunctionSpec> {
     }
     spec.monitor = args.monitor.as_deref().map(str::parse).transpose()?;
     spec.streamed = args.streamed;
+    spec.network = args.network;
     spec.timeout = args.timeout.unwrap_or(spec.timeout);
     spec.memory_max_bytes = args.memory.unwrap_or(spec.memory_max_bytes);
     spec.retries = args.retries.map_or(spec.retries, |retries| retries as u32); // no more than 100

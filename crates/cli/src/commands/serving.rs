@@ -8,11 +8,12 @@ use crate::{
 };
 use millrace_gateway::{Bound, Hosted, Linker, SOCKET, Server, ServerOptions};
 use millrace_node::{
-    Code, Error, Host, HostOptions, Name, Namespace, Observer, Result, Served, application::units, default_name,
-    links::LinkObserver,
+    Code, Error, Host, HostOptions, Isolation, Level, Name, Namespace, Observer, Result, Served, application::units,
+    default_name, links::LinkObserver,
 };
 use serde_json::{Value, json};
 use std::{
+    path::Path,
     sync::Arc,
     thread,
     time::{Duration, Instant},
@@ -44,8 +45,26 @@ pub struct Serving {
     served: Vec<Served>,
     server: Server,
     linkers: Vec<Linker>,
+    isolation: Arc<Isolation>,
     /// The thread that asks the others whether they are well is missed too.
     _main: millrace_threads::Watched,
+}
+
+/// How functions are kept apart: as well as was asked for and this machine gives, or not at all less than was required.
+fn isolation(args: &ListenArgs) -> Result<Isolation> {
+    let required = args.require_sandbox.unwrap_or(Level::None);
+    // This program, whatever stands under its name by now.
+    let isolation = Isolation::at_most(args.sandbox.max(required), Path::new("/proc/self/exe"));
+    if isolation.level() < required {
+        let found = isolation.summary();
+        let remedies: Vec<&str> = isolation.shortcomings().iter().map(|missing| missing.remedy).collect();
+        let detail = format!(
+            "functions are to run at level {required}, and this machine gives {found}: {}",
+            remedies.join("; ")
+        );
+        return Err(Code::HostStart.error(detail));
+    }
+    Ok(isolation)
 }
 
 /// A namespace, and the name under which it is to be served, if one was given.
@@ -64,10 +83,12 @@ impl Serving {
     pub fn start(namespaces: Vec<Named>, args: &ListenArgs, observers: &Observers) -> Result<Serving> {
         let refused = |error| millrace_node::Code::HostStart.error(format!("no room for a thread: {error}"));
         let main = millrace_threads::watch_me().map_err(refused)?;
+        let isolation = Arc::new(isolation(args)?);
         let mut hosts = Vec::new();
         let mut served: Vec<Served> = Vec::new();
         for (name, namespace) in namespaces {
-            let options = HostOptions { observer: Some(observers.runs.clone()) };
+            let options =
+                HostOptions { observer: Some(observers.runs.clone()), isolation: Some(Arc::clone(&isolation)) };
             hosts.push(Host::start(namespace.clone(), options)?);
             let name = name.or_else(|| args.name.clone()).unwrap_or_else(|| default_name(namespace.dir()));
             if served.iter().any(|other| *other.name() == name) {
@@ -86,7 +107,7 @@ impl Serving {
         // Only now: what links bring in may be asked for at once.
         let link = |served: &Served| Linker::start(served.namespace().clone(), Some(observers.links.clone()));
         let linkers = served.iter().map(link).collect::<Result<_>>()?;
-        Ok(Serving { hosts, served, server, linkers, _main: main })
+        Ok(Serving { hosts, served, server, linkers, isolation, _main: main })
     }
 
     /// Where it listens.
@@ -119,6 +140,13 @@ impl Serving {
         if let Some(address) = self.bound().addresses.first() {
             out.line(format!("  http://{address}"))?;
         }
+        // What was not asked for is not told of as missing.
+        if self.isolation.asked() {
+            out.line(format!("  sandbox: {}", self.isolation.summary()))?;
+            for missing in self.isolation.shortcomings() {
+                out.line(format!("    {}", missing.remedy))?;
+            }
+        }
         Ok(())
     }
 
@@ -128,6 +156,11 @@ impl Serving {
             "addresses": self.addresses(),
             "listening": self.bound().addresses.iter().map(ToString::to_string).collect::<Vec<_>>(),
             "socket": self.bound().socket,
+            "sandbox": {
+                "level": self.isolation.level().as_str(),
+                "missing": self.isolation.shortcomings().iter()
+                    .map(|missing| json!({ "cause": missing.cause, "remedy": missing.remedy })).collect::<Vec<_>>(),
+            },
         })
     }
 

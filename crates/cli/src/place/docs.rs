@@ -87,6 +87,9 @@ pub struct DefinitionDoc {
     pub on: Vec<String>,
     pub ordered: bool,
     pub streamed: bool,
+    /// Absent from hosts that know no sandboxes.
+    #[serde(default)]
+    pub network: bool,
     pub concurrency: u32,
     pub monitor: Option<String>,
     pub retries: u32,
@@ -114,6 +117,7 @@ impl From<&FunctionStat> for FunctionDoc {
                     on: spec.on.iter().map(ToString::to_string).collect(),
                     ordered: spec.ordered,
                     streamed: spec.streamed,
+                    network: spec.network,
                     concurrency: spec.concurrency,
                     monitor: spec.monitor.as_ref().map(ToString::to_string),
                     retries: spec.retries,

@@ -179,7 +179,7 @@ impl Staged {
         if path.exists() {
             fs::remove_dir_all(&path).map_err(|e| unwritable(&path, &e))?; // left by a process of the same id that died
         }
-        private_dir(&path)?;
+        make_dir(&path, 0o755)?;
         Ok(Self(path))
     }
 }
@@ -259,7 +259,7 @@ fn read(root: &Path, items: &[Item], target: Option<&Path>) -> Result<String> {
         hash.update(name);
         hash.update([u8::from(item.directory) << 1 | u8::from(item.executable)]);
         if item.directory {
-            to.as_deref().map_or(Ok(()), private_dir)?;
+            to.as_deref().map_or(Ok(()), |to| make_dir(to, 0o755))?;
             continue;
         }
         let mut content = Vec::new();
@@ -270,11 +270,14 @@ fn read(root: &Path, items: &[Item], target: Option<&Path>) -> Result<String> {
         hash.update((content.len() as u64).to_le_bytes());
         hash.update(&content);
         if let Some(to) = to {
-            let mode = if item.executable { 0o500 } else { 0o400 };
+            // Others may read it, such as the user that a function has in its sandbox; the store keeps everybody else out.
+            let mode = if item.executable { 0o555 } else { 0o444 };
             let mut options = File::options();
             let mut file =
                 options.write(true).create_new(true).mode(mode).open(&to).map_err(|e| unwritable(&to, &e))?;
-            file.write_all(&content).and_then(|()| file.sync_all()).map_err(|e| unwritable(&to, &e))?;
+            let written =
+                file.write_all(&content).and_then(|()| file.set_permissions(fs::Permissions::from_mode(mode)));
+            written.and_then(|()| file.sync_all()).map_err(|e| unwritable(&to, &e))?;
         }
     }
     Ok(Hex(hash.finalize()).to_string())
@@ -292,7 +295,13 @@ fn check_size(path: &Path, bytes: u64) -> Result<()> {
 }
 
 fn private_dir(path: &Path) -> Result<()> {
-    fs::DirBuilder::new().mode(0o700).recursive(true).create(path).map_err(|e| unwritable(path, &e))
+    make_dir(path, 0o700)
+}
+
+fn make_dir(path: &Path, mode: u32) -> Result<()> {
+    let made = fs::DirBuilder::new().mode(mode).recursive(true).create(path);
+    // Whatever this process's umask is.
+    made.and_then(|()| fs::set_permissions(path, fs::Permissions::from_mode(mode))).map_err(|e| unwritable(path, &e))
 }
 
 fn sync_dir(path: &Path) -> Result<()> {
@@ -360,7 +369,7 @@ mod tests {
         fs::set_permissions(dir.path().join("0/ab"), fs::Permissions::from_mode(0o755)).unwrap();
         hashes.push(store(&dir.path().join("0"), &into).unwrap().hash);
         let copy = into.join(hashes.last().unwrap()).join("ab");
-        assert_eq!(fs::metadata(copy).unwrap().permissions().mode() & 0o777, 0o500);
+        assert_eq!(fs::metadata(copy).unwrap().permissions().mode() & 0o777, 0o555);
         hashes.sort();
         hashes.dedup();
         assert_eq!(hashes.len(), 4);

@@ -59,7 +59,7 @@ fn two_dispatchers_never_publish_a_run_twice() {
     let mut dispatchers: Vec<Dispatcher> = (0..2)
         .map(|_| {
             let namespace = Namespace::open(namespace.dir()).unwrap();
-            Dispatcher::start(namespace, None).unwrap()
+            Dispatcher::start(namespace, None, None).unwrap()
         })
         .collect();
     for n in 0..2000 {
@@ -85,7 +85,7 @@ fn a_dispatcher_that_was_thought_dead_cannot_publish() {
         "while ctx.attempt == 1 and not os.path.exists({go:?}): time.sleep(0.01)\n    ctx.append('out', str(ctx.attempt))"
     );
     deploy(&namespace, &body, |_| {});
-    let mut first = Dispatcher::start(namespace.clone(), None).unwrap();
+    let mut first = Dispatcher::start(namespace.clone(), None, None).unwrap();
     namespace.append("in", b"x", AppendOptions::default()).unwrap();
     let start = Instant::now();
     // Claimed it is before its worker has started; it is an attempt once it is journaled.
@@ -94,7 +94,7 @@ fn a_dispatcher_that_was_thought_dead_cannot_publish() {
         thread::yield_now();
     }
     // The second one takes the run for interrupted, and runs it at once.
-    let mut second = Dispatcher::start(Namespace::open(namespace.dir()).unwrap(), None).unwrap();
+    let mut second = Dispatcher::start(Namespace::open(namespace.dir()).unwrap(), None, None).unwrap();
     namespace.wait_idle(LONG).unwrap();
     std::fs::write(&go, "").unwrap();
     first.stop(LONG).unwrap();
@@ -115,7 +115,7 @@ fn stopping_lets_runs_in_progress_end() {
          ctx.append('out', str(record.seqno))"
     );
     deploy(&namespace, &body, |_| {});
-    let mut first = Dispatcher::start(namespace.clone(), None).unwrap();
+    let mut first = Dispatcher::start(namespace.clone(), None, None).unwrap();
     for _ in 0..2 {
         namespace.append("in", b"x", AppendOptions::default()).unwrap();
     }
@@ -134,7 +134,7 @@ fn stopping_lets_runs_in_progress_end() {
         std::fs::write(&go, "").unwrap();
     });
     assert_eq!(texts(&namespace), ["1"], "the one in progress ended, and no other was started");
-    let mut second = Dispatcher::start(Namespace::open(namespace.dir()).unwrap(), None).unwrap();
+    let mut second = Dispatcher::start(Namespace::open(namespace.dir()).unwrap(), None, None).unwrap();
     namespace.wait_idle(LONG).unwrap();
     assert_eq!(texts(&namespace), ["1", "2"]);
     second.stop(LONG).unwrap();
@@ -147,7 +147,7 @@ fn what_runs_wait_for_is_loaded_before_a_run_needs_it() {
     deploy(&namespace, "pass", |_| {});
     deploy(&namespace, "pass", |spec| (spec.name, spec.on) = ("g".parse().unwrap(), vec!["out".parse().unwrap()]));
     namespace.append("in", b"x", AppendOptions::default()).unwrap();
-    let shared = Shared::new(namespace.clone(), None).unwrap();
+    let shared = Shared::new(namespace.clone(), None, None).unwrap();
     let wanted = shared.state().wanted(&namespace).unwrap();
     let names: Vec<String> = wanted.iter().map(|(_, starter)| starter.definition().spec.name.to_string()).collect();
     assert_eq!(names, ["f"], "nothing waits for the other");
@@ -190,10 +190,10 @@ fn attempts_that_ended_with_their_host_leave_a_function_its_own() {
     // Each takes the attempt of the one before for one that its host did not survive, and knows only what is journaled.
     let mut hosts: Vec<Dispatcher> = Vec::new();
     for host in 1..=HOSTS {
-        hosts.push(Dispatcher::start(Namespace::open(namespace.dir()).unwrap(), None).unwrap());
+        hosts.push(Dispatcher::start(Namespace::open(namespace.dir()).unwrap(), None, None).unwrap());
         wait_until("it has begun an attempt", || only_run(&namespace).attempts.len() == host);
     }
-    let last = Dispatcher::start(Namespace::open(namespace.dir()).unwrap(), None).unwrap();
+    let last = Dispatcher::start(Namespace::open(namespace.dir()).unwrap(), None, None).unwrap();
     namespace.wait_idle(LONG).unwrap();
     let run = only_run(&namespace);
     assert_eq!((run.state, run.attempts.len()), (RunState::Dead, HOSTS + 2), "it may fail twice by itself");
@@ -216,7 +216,7 @@ fn the_start_of_a_worker_is_no_attempt() {
     );
     deploy(&namespace, &body, |_| {});
     std::fs::write(&hold, "").unwrap();
-    let mut dispatcher = Dispatcher::start(namespace.clone(), None).unwrap();
+    let mut dispatcher = Dispatcher::start(namespace.clone(), None, None).unwrap();
     namespace.append("in", b"x", AppendOptions::default()).unwrap();
     wait_until("a worker starts", || held.exists());
     // A host that is killed now has not tried the run.
@@ -236,7 +236,7 @@ fn retention_between_claim_and_attempt_takes_no_record_away() {
     for record in ["first", "second"] {
         namespace.append("in", record.as_bytes(), AppendOptions::default()).unwrap();
     }
-    let shared = Shared::new(namespace.clone(), None).unwrap();
+    let shared = Shared::new(namespace.clone(), None, None).unwrap();
     shared.state().recover(&namespace).unwrap();
     let (claim, _) = shared.claim(shared.now()).unwrap().unwrap();
     let first = namespace.journal().first();
@@ -268,7 +268,7 @@ fn retention_goes_on_behind_a_run_that_waits_for_long() {
         journal.commit(put_off).unwrap();
     }
     let first = journal.first();
-    let shared = Shared::new(namespace.clone(), None).unwrap();
+    let shared = Shared::new(namespace.clone(), None, None).unwrap();
     shared.state().recover(&namespace).unwrap();
     shared.maintain().unwrap();
     assert!(journal.first() > first, "the journal grows for as long as the run waits");
@@ -279,7 +279,7 @@ fn retention_goes_on_behind_a_run_that_waits_for_long() {
         "what its dead letter told"
     );
     drop(shared);
-    let shared = Shared::new(namespace.clone(), None).unwrap();
+    let shared = Shared::new(namespace.clone(), None, None).unwrap();
     shared.state().recover(&namespace).unwrap();
     let (claim, _) = shared.claim(shared.now()).unwrap().unwrap();
     assert_eq!((claim.runs[0].attempt, claim.runs[0].excused), (4, 1));
@@ -317,7 +317,7 @@ fn however_often_hosts_end_what_waits_is_not_given_up() {
         namespace.append("in", n.to_string().as_bytes(), AppendOptions::default()).unwrap();
     }
     for _ in 0..10 {
-        let mut host = Dispatcher::start(Namespace::open(namespace.dir()).unwrap(), None).unwrap();
+        let mut host = Dispatcher::start(Namespace::open(namespace.dir()).unwrap(), None, None).unwrap();
         wait_until("one cannot start, and the other lacks room", || {
             let stopped = host.status().function("g").is_some_and(|g| g.state != crate::status::FunctionState::Ready);
             stopped && backs_off(&host, "f").is_some_and(|error| error.contains("MR3011"))
@@ -329,7 +329,7 @@ fn however_often_hosts_end_what_waits_is_not_given_up() {
     let tried = runs.iter().filter(|run| run.function.as_deref() == Some("g")).map(|run| run.attempts.len());
     assert_eq!(tried.collect::<Vec<_>>(), [0, 0], "what cannot start is not tried");
     std::fs::remove_file(broken).unwrap();
-    let mut host = Dispatcher::start(Namespace::open(namespace.dir()).unwrap(), None).unwrap();
+    let mut host = Dispatcher::start(Namespace::open(namespace.dir()).unwrap(), None, None).unwrap();
     namespace.wait_idle(LONG).unwrap();
     assert_eq!((dead(&namespace), texts(&namespace)), (0, vec!["1".into(), "2".into(), "3".into()]));
     host.stop(LONG).unwrap();
@@ -342,7 +342,7 @@ fn a_failed_attempt_is_one_although_its_host_ends_while_it_backs_off() {
     deploy(&namespace, "raise ValueError('always')", |spec| (spec.retries, spec.backoff) = (2, LONG / 4));
     namespace.append("in", b"x", AppendOptions::default()).unwrap();
     for _ in 0..3 {
-        let mut host = Dispatcher::start(Namespace::open(namespace.dir()).unwrap(), None).unwrap();
+        let mut host = Dispatcher::start(Namespace::open(namespace.dir()).unwrap(), None, None).unwrap();
         wait_until("it backs off or is given up", || backs_off(&host, "f").is_some() || dead(&namespace) == 1);
         host.stop(LONG).unwrap();
     }
@@ -362,7 +362,7 @@ fn a_dead_letter_that_is_refused_is_tried_again_and_not_its_run() {
     for n in 1..=5 {
         namespace.append("in", n.to_string().as_bytes(), AppendOptions::default()).unwrap();
     }
-    let mut host = Dispatcher::start(namespace.clone(), None).unwrap();
+    let mut host = Dispatcher::start(namespace.clone(), None, None).unwrap();
     wait_until("the last one was taken up again", || {
         namespace.runs(&RunFilter::default()).unwrap().iter().any(|run| run.record.seqno == 5 && run.attempts.len() > 2)
     });
@@ -383,7 +383,7 @@ fn damage_in_an_outbox_holds_up_who_sends_and_nobody_else() {
         namespace.append(log, b"1", AppendOptions::default()).unwrap();
     };
     append("in");
-    let mut host = Dispatcher::start(namespace.clone(), None).unwrap();
+    let mut host = Dispatcher::start(namespace.clone(), None, None).unwrap();
     namespace.wait_idle(LONG).unwrap();
     host.stop(LONG).unwrap();
     let mut flipped = 0;
@@ -398,7 +398,7 @@ fn damage_in_an_outbox_holds_up_who_sends_and_nobody_else() {
     }
     assert_eq!(flipped, 1);
     append("in");
-    let mut host = Dispatcher::start(namespace.clone(), None).unwrap();
+    let mut host = Dispatcher::start(namespace.clone(), None, None).unwrap();
     wait_until("it says what is wrong", || {
         backs_off(&host, "f").is_some_and(|error| error.contains("MR2010")) || host.failure().is_some()
     });
@@ -435,7 +435,7 @@ fn lost_runs_that_cannot_be_given_up_yet_are_tried_again() {
     let file = std::fs::File::options().write(true).open(&segment).unwrap();
     std::os::unix::fs::FileExt::write_all_at(&file, &[!bytes[trigger]], trigger as u64).unwrap();
     let namespace = Namespace::open(&dir.path().join("ns")).unwrap();
-    let shared = Shared::new(namespace.clone(), None).unwrap();
+    let shared = Shared::new(namespace.clone(), None, None).unwrap();
     shared.state().recover(&namespace).unwrap();
     // The letter's log cannot be made.
     let (indexes, aside) = (namespace.dir().join("index"), dir.path().join("aside"));
@@ -471,7 +471,7 @@ fn unthreaded(namespace: &Namespace, records: u64) -> (Arc<Shared>, u32) {
     for n in 1..=records {
         namespace.append("in", n.to_string().as_bytes(), AppendOptions::default()).unwrap();
     }
-    let shared = Shared::new(namespace.clone(), None).unwrap();
+    let shared = Shared::new(namespace.clone(), None, None).unwrap();
     shared.state().recover(namespace).unwrap();
     let function = namespace.journal().catalog().unwrap().function("f").unwrap().id();
     for _ in 0..20 {
@@ -647,7 +647,7 @@ fn code_that_was_changed_in_the_namespace_does_not_run_until_it_is_deployed_agai
     std::fs::remove_file(&file).unwrap();
     std::fs::write(&file, "def run(record, ctx): ctx.append('out', 'forged')\n").unwrap();
     namespace.append("in", b"x", AppendOptions::default()).unwrap();
-    let mut host = Dispatcher::start(namespace.clone(), None).unwrap();
+    let mut host = Dispatcher::start(namespace.clone(), None, None).unwrap();
     let stopped = || host.status().function("f").map(|live| live.state.clone());
     wait_until(
         "the function is not started",
@@ -667,7 +667,7 @@ fn code_that_nothing_names_is_removed_after_a_day_and_what_runs_stays() {
     let store = namespace.dir().join("functions");
     deploy(&namespace, "pass", |_| {});
     let old = only_code(&namespace);
-    let shared = Shared::new(namespace.clone(), None).unwrap();
+    let shared = Shared::new(namespace.clone(), None, None).unwrap();
     let in_use = shared.state().runners.values().next().unwrap().starter.clone();
     deploy(&namespace, "return", |_| {});
     let day = Duration::from_secs(24 * 60 * 60);

@@ -111,9 +111,8 @@ pub fn revoke(namespace: &Namespace, ids: &[TokenId], until: Option<u32>) -> Res
     // Two who revoke at once: the log is read and made room in by one at a time.
     let _folder = super::files::Folder::open(namespace.dir())?;
     let revoked = revoked(namespace)?;
-    let kept = |id: &TokenId| {
-        revoked.get(id).is_some_and(|before| before.is_none() || (until.is_some() && *before >= until))
-    };
+    let kept =
+        |id: &TokenId| revoked.get(id).is_some_and(|before| before.is_none() || (until.is_some() && *before >= until));
     let mut new: Vec<TokenId> = ids.iter().filter(|id| !kept(id)).copied().collect();
     new.sort();
     new.dedup();

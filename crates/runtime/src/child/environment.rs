@@ -24,6 +24,29 @@ impl Environment {
         Self(inherited.chain(own.iter().map(|(name, value)| (name.into(), value.into()))).collect())
     }
 
+    /// The same on every machine, but for the function's own variables.
+    pub(crate) fn fixed(own: &BTreeMap<String, String>, home: &Path, path: &str) -> Self {
+        let home = home.as_os_str().to_owned();
+        let fixed: [(&str, OsString); 5] = [
+            ("HOME", home.clone()),
+            ("LANG", "C.UTF-8".into()),
+            ("PATH", path.into()),
+            ("TMPDIR", home),
+            ("USER", "function".into()),
+        ];
+        let fixed = fixed.map(|(name, value)| (name.into(), value));
+        Self(fixed.into_iter().chain(own.iter().map(|(name, value)| (name.into(), value.into()))).collect())
+    }
+
+    /// No variables.
+    pub(crate) fn empty() -> Self {
+        Self(BTreeMap::new())
+    }
+
+    pub(crate) fn pairs(&self) -> Vec<(OsString, OsString)> {
+        self.0.iter().map(|(name, value)| (name.clone(), value.clone())).collect()
+    }
+
     pub(crate) fn set(&mut self, name: &str, value: impl Into<OsString>) {
         self.0.insert(name.into(), value.into());
     }

@@ -1,5 +1,6 @@
 //! A running child: watched through its pidfd, ended with its whole group, reaped exactly once.
 
+use crate::sandbox::system;
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     io::Errno,
@@ -8,7 +9,7 @@ use rustix::{
 use std::{
     fmt,
     mem::MaybeUninit,
-    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
     time::Duration,
 };
 
@@ -69,18 +70,11 @@ impl Child {
         match rustix::process::pidfd_open(pid, PidfdFlags::empty()) {
             Ok(pidfd) => Ok(Self { pid, pidfd, ended: None }),
             Err(errno) => {
-                kill_group(pid);
+                let _ = rustix::process::kill_process_group(pid, Signal::KILL);
                 reap(pid);
                 Err(errno)
             }
         }
-    }
-}
-
-#[cfg(test)]
-impl Child {
-    pub(crate) fn pid(&self) -> Pid {
-        self.pid
     }
 }
 
@@ -91,8 +85,7 @@ impl Process for Child {
 
     fn end(&mut self) -> Ended {
         *self.ended.get_or_insert_with(|| {
-            // Until it is reaped, its pid and hence its group's are not given to anybody else.
-            kill_group(self.pid);
+            kill_group(self.pidfd.as_fd());
             reap(self.pid)
         })
     }
@@ -104,10 +97,35 @@ impl Drop for Child {
     }
 }
 
-/// Kills every process of the group that `leader` leads.
-pub(crate) fn kill_group(leader: Pid) {
-    // It fails if the group is empty by now, which is what is wanted.
-    let _ = rustix::process::kill_process_group(leader, Signal::KILL);
+/// Kills a process and every process of the group that it leads. A pidfd means the one process it was opened for, whoever
+/// has its pid by now.
+pub(crate) fn kill_group(leader: BorrowedFd<'_>) {
+    if system::kill_group(leader).is_err()
+        && let Some(pid) = pid_of(leader)
+    {
+        // A kernel before 6.9 knows no group by a pidfd. A process that has not been reaped keeps its pid.
+        let _ = rustix::process::kill_process_group(pid, Signal::KILL);
+    }
+    // One that leads no group. It fails if there is none any more, which is what is wanted.
+    let _ = rustix::process::pidfd_send_signal(leader, Signal::KILL);
+}
+
+/// The pid of the process behind a pidfd, as this process sees it; `None` if it was reaped or is not to be seen from here.
+pub(crate) fn pid_of(pidfd: BorrowedFd<'_>) -> Option<Pid> {
+    let shown = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", pidfd.as_raw_fd())).ok()?;
+    let pid = shown.lines().find_map(|line| line.strip_prefix("Pid:"))?;
+    Pid::from_raw(pid.trim().parse().ok().filter(|pid| *pid > 0)?)
+}
+
+/// A pidfd of the process with this pid, provided that `parent` is its parent: whoever else has the pid is not taken for it.
+pub(crate) fn child_of(parent: BorrowedFd<'_>, pid: Pid) -> Option<OwnedFd> {
+    let pidfd = rustix::process::pidfd_open(pid, PidfdFlags::empty()).ok()?;
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).ok()?;
+    // The name, which is the process's own choice, stands in parentheses; state and parent follow.
+    let (_, after) = stat.rsplit_once(')')?;
+    let of = after.split_ascii_whitespace().nth(1)?.parse().ok().and_then(Pid::from_raw)?;
+    // As long as it can be seen through its pidfd, what was read was read of it.
+    (pid_of(pidfd.as_fd()) == Some(pid) && pid_of(parent) == Some(of)).then_some(pidfd)
 }
 
 /// Waits for a child that ended or was sent SIGKILL, so that it will.

@@ -13,7 +13,11 @@ use std::{
 };
 
 /// A directory that is removed when this is dropped.
-pub(crate) struct Scratch(PathBuf);
+pub(crate) struct Scratch {
+    path: PathBuf,
+    /// How it is removed by others, where this process cannot.
+    remove: Option<Box<dyn FnOnce() + Send>>,
+}
 
 impl Scratch {
     /// A new directory in `base`, which is created if it is missing, that shows what is in `code`.
@@ -24,24 +28,33 @@ impl Scratch {
         let code =
             fs::canonicalize(code).map_err(|e| Code::CodeUnreadable.error(format!("'{}': {e}", code.display())))?;
         make(&base).map_err(failed)?;
-        let scratch = Self(base.join(format!("{}-{}", process::id(), NEXT.fetch_add(1, Relaxed))));
-        match fs::remove_dir_all(&scratch.0) {
+        let path = base.join(format!("{}-{}", process::id(), NEXT.fetch_add(1, Relaxed)));
+        let scratch = Self { path, remove: None };
+        match fs::remove_dir_all(&scratch.path) {
             Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(failed(e)),
             _ => {} // A process of the same id that died left it.
         }
-        mirror(&code, &scratch.0).map_err(failed)?;
+        mirror(&code, &scratch.path).map_err(failed)?;
         Ok(scratch)
     }
 
+    /// One that somebody else made, and removes.
+    pub(crate) fn removed_by(path: PathBuf, remove: impl FnOnce() + Send + 'static) -> Self {
+        Self { path, remove: Some(Box::new(remove)) }
+    }
+
     pub(crate) fn path(&self) -> &Path {
-        &self.0
+        &self.path
     }
 }
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // What cannot be removed now is removed when the next host starts.
-        let _ = fs::remove_dir_all(&self.0);
+        match self.remove.take() {
+            Some(remove) => remove(),
+            // What cannot be removed now is removed when the next host starts.
+            None => drop(fs::remove_dir_all(&self.path)),
+        }
     }
 }
 
@@ -53,7 +66,8 @@ fn make(dir: &Path) -> io::Result<()> {
     fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)
 }
 
-fn mirror(from: &Path, to: &Path) -> io::Result<()> {
+/// Shows what is in one directory in another.
+pub(crate) fn mirror(from: &Path, to: &Path) -> io::Result<()> {
     make(to)?;
     for entry in fs::read_dir(from)? {
         let entry = entry?;

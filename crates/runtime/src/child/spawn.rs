@@ -81,7 +81,7 @@ pub(crate) fn spawn(plan: &Plan<'_>) -> Result<Child> {
         Child::adopt(pid).map_err(|errno| Code::SpawnFailed.error(format!("cannot watch a process: {errno}")))?;
     match shared.errno {
         0 => Ok(child),
-        errno => Err(refusal(plan, shared.failed_step, errno)),
+        errno => Err(refusal(plan.program, plan.dir, shared.failed_step, errno)),
     }
 }
 
@@ -91,9 +91,10 @@ fn high(fd: BorrowedFd<'_>) -> Result<OwnedFd> {
         .map_err(|errno| Code::SpawnFailed.error(format!("cannot copy a descriptor for the process: {errno}")))
 }
 
-fn refusal(plan: &Plan<'_>, step: &str, errno: c_int) -> Error {
+/// Why a program did not start in a directory: this step failed.
+pub(crate) fn refusal(program: &Path, dir: &Path, step: &str, errno: c_int) -> Error {
     let reason = io::Error::from_raw_os_error(errno);
-    let program = plan.program.display();
+    let program = program.display();
     match (step, errno) {
         ("execve", libc::ENOENT) => Code::CommandUnusable
             .error(format!("cannot execute '{program}': {reason}; is the program of its #! line there?")),
@@ -101,7 +102,7 @@ fn refusal(plan: &Plan<'_>, step: &str, errno: c_int) -> Error {
             Code::CommandUnusable.error(format!("cannot execute '{program}': it is no program, and has no #! line"))
         }
         ("execve", libc::EACCES) => Code::CommandUnusable.error(format!("cannot execute '{program}': {reason}")),
-        ("chdir", _) => Code::CodeUnreadable.error(format!("cannot run in '{}': {reason}", plan.dir.display())),
+        ("chdir", _) => Code::CodeUnreadable.error(format!("cannot run in '{}': {reason}", dir.display())),
         _ => Code::SpawnFailed.error(format!("cannot start '{program}': {step}: {reason}")),
     }
 }
@@ -162,7 +163,8 @@ fn prepare(shared: &Shared) -> &'static str {
         if libc::getppid() != shared.parent {
             return "getppid";
         }
-        let no_core = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+        // Not 0, which does not stop a handler that reads cores from a pipe.
+        let no_core = libc::rlimit { rlim_cur: 1, rlim_max: 1 };
         if libc::setrlimit(libc::RLIMIT_DATA, &shared.memory) != 0 || libc::setrlimit(libc::RLIMIT_CORE, &no_core) != 0
         {
             return "setrlimit";

@@ -3,13 +3,14 @@
 use super::{Launch, Worker, session::Session, start_within};
 use crate::{
     Call, Code, Executor, Limits, Progress, Result,
-    child::{self, Environment, Plan, Scratch},
+    child::{self, Scratch},
+    sandbox::{Room, Sandbox, Starting},
 };
 use rustix::net::SocketType;
 use std::{
     collections::BTreeMap,
-    os::fd::AsFd,
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
 /// A command that runs a function.
@@ -31,14 +32,13 @@ impl ProcessSpec {
         self.program().map(drop)
     }
 
-    pub(crate) fn program(&self) -> Result<PathBuf> {
-        let name = self.command.first().ok_or_else(|| Code::CommandUnusable.error("the command is empty"))?;
-        child::program(Path::new(name), &self.dir)
+    fn program(&self) -> Result<PathBuf> {
+        self.program_in(&Room::Host)
     }
 
-    /// A working directory for one process.
-    pub(crate) fn scratch(&self) -> Result<Option<Scratch>> {
-        self.scratch.as_deref().map(|base| Scratch::new(base, &self.dir)).transpose()
+    pub(crate) fn program_in(&self, room: &Room) -> Result<PathBuf> {
+        let name = self.command.first().ok_or_else(|| Code::CommandUnusable.error("the command is empty"))?;
+        room.program(Path::new(name), &self.dir)
     }
 }
 
@@ -48,7 +48,14 @@ pub struct ProcessExecutor(Worker<Launcher>);
 impl ProcessExecutor {
     /// An executor that starts its process with the first batch.
     pub fn new(spec: ProcessSpec, limits: Limits) -> Self {
-        Self(Worker::new(Launcher { spec, limits }, limits))
+        Self(Worker::new(Launcher { spec, limits, sandbox: None }, limits))
+    }
+
+    /// Its process runs in this sandbox.
+    #[must_use]
+    pub fn within(mut self, sandbox: Option<Arc<Sandbox>>) -> Self {
+        self.0.launch.sandbox = sandbox;
+        self
     }
 }
 
@@ -65,29 +72,27 @@ impl Executor for ProcessExecutor {
 struct Launcher {
     spec: ProcessSpec,
     limits: Limits,
+    sandbox: Option<Arc<Sandbox>>,
 }
 
 impl Launch for Launcher {
     fn launch(&self) -> Result<Session> {
-        let program = self.spec.program()?;
+        let (spec, room) = (&self.spec, Room::of(self.sandbox.as_ref())?);
+        let program = spec.program_in(&room)?;
         let (ours, theirs) = child::channel(SocketType::STREAM)?;
         let (printed, print) = child::output_pipe()?;
-        let null = child::null()?;
-        let mut environment = Environment::new(&self.spec.env);
+        let mut environment = room.environment(&spec.env);
         environment.set("MILLRACE_FD", "3");
-        let (spec, limits) = (self.spec.clone(), self.limits);
-        let scratch = spec.scratch()?;
-        let dir = scratch.as_ref().map_or(&*spec.dir, Scratch::path).to_owned();
-        let child = child::on_keeper(move || {
-            child::spawn(&Plan {
-                program: &program,
-                arguments: &spec.command[1..],
-                environment: &environment,
-                dir: &dir,
-                descriptors: [null.as_fd(), print.as_fd(), print.as_fd(), theirs.as_fd()],
-                memory_max_bytes: limits.memory_max_bytes,
-            })
-        })?;
-        Session::start(Box::new(child), scratch, (ours, printed), start_within(&self.limits))
+        let scratch = room.scratch(spec.scratch.as_deref(), &spec.dir)?;
+        let starting = Starting {
+            program,
+            arguments: spec.command[1..].to_vec(),
+            environment,
+            dir: scratch.as_ref().map_or(&*spec.dir, Scratch::path).to_owned(),
+            descriptors: [child::null()?, child::copy(&print)?, print, theirs],
+            memory_max_bytes: self.limits.memory_max_bytes,
+        };
+        let process = room.start(starting, false)?;
+        Session::start(process, scratch, (ours, printed), start_within(&self.limits))
     }
 }

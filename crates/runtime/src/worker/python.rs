@@ -4,8 +4,8 @@ use super::{Launch, Worker, session::Session, start_within, zygote::Zygote};
 use crate::{
     Call, Executor, Limits, Progress, Result,
     child::{self, Scratch},
+    sandbox::{Room, Sandbox},
 };
-use rustix::net::SocketType;
 use std::{
     collections::BTreeMap,
     path::PathBuf,
@@ -32,7 +32,7 @@ pub struct PythonSpec {
 impl PythonSpec {
     /// Checks, as is done at deployment, that the interpreter starts and the handler can be imported and called.
     pub fn validate(&self, limits: Limits) -> Result<()> {
-        Zygote::start(self, &limits, start_within(&limits)).map(drop)
+        Zygote::start(self, &limits, &Room::Host, start_within(&limits)).map(drop)
     }
 }
 
@@ -40,34 +40,41 @@ impl PythonSpec {
 pub struct PythonFunction {
     spec: PythonSpec,
     limits: Limits,
+    sandbox: Option<Arc<Sandbox>>,
     zygote: Mutex<Option<Arc<Zygote>>>,
 }
 
 impl PythonFunction {
     /// The function; its zygote starts with the first run.
     pub fn new(spec: PythonSpec, limits: Limits) -> Arc<Self> {
-        Arc::new(Self { spec, limits, zygote: Mutex::new(None) })
+        Self::within(spec, limits, None)
+    }
+
+    /// The same, in this sandbox.
+    pub fn within(spec: PythonSpec, limits: Limits, sandbox: Option<Arc<Sandbox>>) -> Arc<Self> {
+        Arc::new(Self { spec, limits, sandbox, zygote: Mutex::new(None) })
     }
 
     /// Forks a worker; from a fresh zygote if the one there is cannot any more.
     fn worker(&self) -> Result<Session> {
         let within = start_within(&self.limits);
-        let scratch = self.spec.scratch.as_deref().map(|base| Scratch::new(base, &self.spec.dir)).transpose()?;
+        let room = Room::of(self.sandbox.as_ref())?;
+        let scratch = room.scratch(self.spec.scratch.as_deref(), &self.spec.dir)?;
         // Held while a zygote starts: the other executors need the same one.
         let mut zygote = self.zygote.lock().unwrap_or_else(PoisonError::into_inner);
         let warm = zygote.take();
         let fork = |zygote: &Arc<Zygote>| {
-            let (ours, theirs) = child::channel(SocketType::STREAM)?;
+            let (ours, theirs) = child::named_channel()?;
             let (printed, print) = child::output_pipe()?;
             let dir = scratch.as_ref().map(Scratch::path);
-            Ok((zygote.fork(theirs, print, dir)?, ours, printed))
+            Ok((zygote.fork((&ours, theirs), print, dir, within)?, ours, printed))
         };
         let forked = match warm.map(|warm| (fork(&warm), warm)) {
             Some((Ok(forked), warm)) => {
                 *zygote = Some(warm);
                 forked
             }
-            _ => fork(zygote.insert(Zygote::start(&self.spec, &self.limits, within)?))?,
+            _ => fork(zygote.insert(Zygote::start(&self.spec, &self.limits, &room, within)?))?,
         };
         drop(zygote);
         let (process, ours, printed) = forked;

@@ -1,7 +1,9 @@
 //! A Python interpreter that has imported a function's module, and forks workers from there.
 //!
 //! Starting Python and importing a module takes 20 ms to seconds, a fork 1 ms. The zygote forks a worker on request and
-//! reaps it on request: until then the worker's pid is its own, so killing it cannot hit anybody else.
+//! reaps it on request. It runs the function's imports, so it is believed in nothing: which process a worker is says the
+//! kernel, which names the sender of a channel's first bytes, and a worker is killed through its pidfd. What the zygote says is
+//! given back to it when it is to reap, and reported.
 //!
 //! An answer belongs to the last request only as long as every request was answered. A zygote that owes one is asked
 //! nothing any more: it lives on for the workers that it has, and others are forked from another zygote.
@@ -9,13 +11,13 @@
 use super::python::PythonSpec;
 use crate::{
     Code, Error, Limits, Result,
-    child::{self, Child, Ended, Environment, Plan, Process, Scratch, kill_group, read_some, readable},
+    child::{self, Ended, Process, Scratch, kill_group, read_some, readable},
     output::{Output, tail},
+    sandbox::{Room, Starting},
 };
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     net::{RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketType},
-    process::{Pid, PidfdFlags, Signal},
 };
 use std::{
     io::{IoSlice, Write},
@@ -56,7 +58,7 @@ pub(super) struct Zygote {
 }
 
 struct Conversation {
-    child: Child,
+    child: Box<dyn Process>,
     control: OwnedFd,
     /// How long a request may go unanswered.
     answer_max: Duration,
@@ -68,12 +70,12 @@ struct Conversation {
 
 impl Zygote {
     /// Starts the interpreter and waits until it has imported the handler's module.
-    pub(super) fn start(spec: &PythonSpec, limits: &Limits, within: Duration) -> Result<Arc<Self>> {
+    pub(super) fn start(spec: &PythonSpec, limits: &Limits, room: &Room, within: Duration) -> Result<Arc<Self>> {
         let (control, theirs) = child::channel(SocketType::SEQPACKET)?;
         let (printed, print) = child::output_pipe()?;
-        let scratch = spec.scratch.as_deref().map(|base| Scratch::new(base, &spec.dir)).transpose()?;
+        let scratch = room.scratch(spec.scratch.as_deref(), &spec.dir)?;
         let runs_in = scratch.as_ref().map_or(&*spec.dir, Scratch::path);
-        let child = launch(spec, limits, runs_in, print, theirs)?;
+        let child = launch(spec, limits, room, runs_in, print, theirs)?;
         let mut conversation = Conversation { child, control, answer_max: ANSWER_MAX, owes: false, _scratch: scratch };
         let mut output = Output::new(16 << 10);
         let answer = conversation.answer(Instant::now() + within, Some((&printed, &mut output)));
@@ -109,31 +111,35 @@ impl Zygote {
         }
     }
 
-    /// Forks a worker with these descriptors, which runs in `dir`, or where the zygote does.
+    /// Forks a worker with these ends of a named channel and of a pipe, which runs in `dir`, or where the zygote does; waits
+    /// until it speaks.
     pub(super) fn fork(
         self: &Arc<Self>,
-        channel: OwnedFd,
+        (ours, theirs): (&OwnedFd, OwnedFd),
         print: OwnedFd,
         dir: Option<&Path>,
+        within: Duration,
     ) -> Result<Box<dyn Process>> {
         let failed = |what: &str| Code::SpawnFailed.error(format!("the Python zygote {what}"));
         let mut conversation = self.conversation.lock().unwrap_or_else(PoisonError::into_inner);
         let dir = dir.map_or(&[][..], |dir| dir.as_os_str().as_bytes());
-        let forked = conversation.ask(FORK, dir, &[channel.as_fd(), print.as_fd()]);
-        let pid = forked.and_then(Pid::from_raw).ok_or_else(|| failed("did not fork"))?;
-        let pidfd = rustix::process::pidfd_open(pid, PidfdFlags::empty())
-            .map_err(|errno| failed(&format!("forked a worker that cannot be watched: {errno}")))?;
-        // As long as it lives nobody but us has the worker reaped, and the pid is the worker's.
-        if conversation.has_ended() {
-            return Err(failed("ended as it forked"));
+        let forked = conversation.ask(FORK, dir, &[theirs.as_fd(), print.as_fd()]);
+        // Those are the worker's now: when it ends, the channel does.
+        drop((theirs, print));
+        let name = forked.ok_or_else(|| failed("did not fork"))?;
+        let spoke = readable(ours.as_fd(), within);
+        let pidfd = child::sender(ours).and_then(|pid| child::child_of(conversation.child.pidfd(), pid));
+        match pidfd {
+            Some(pidfd) => Ok(Box::new(Forked { name, pidfd, zygote: Arc::clone(self), ended: None })),
+            None if spoke => Err(failed("forked a worker that ended, or is none")),
+            None => Err(failed("forked a worker that says nothing")),
         }
-        Ok(Box::new(Forked { pid, pidfd, zygote: Arc::clone(self), ended: None }))
     }
 
-    /// Reaps a worker that was sent SIGKILL.
-    fn reap(&self, pid: Pid) -> Ended {
+    /// Reaps a worker that was sent SIGKILL, by the zygote's name for it.
+    fn reap(&self, name: i32) -> Ended {
         let mut conversation = self.conversation.lock().unwrap_or_else(PoisonError::into_inner);
-        match conversation.ask(REAP, &pid.as_raw_nonzero().get().to_le_bytes(), &[]) {
+        match conversation.ask(REAP, &name.to_le_bytes(), &[]) {
             Some(status) if status >= 0 => Ended::from_wait_status(status),
             _ => Ended::Unknown,
         }
@@ -144,11 +150,17 @@ impl Zygote {
     }
 }
 
-fn launch(spec: &PythonSpec, limits: &Limits, runs_in: &Path, print: OwnedFd, control: OwnedFd) -> Result<Child> {
-    let python = child::program(&spec.python, &spec.dir).map_err(|e| Code::PythonUnusable.error(e.detail()))?;
-    let dir = std::path::absolute(&spec.dir)
+fn launch(
+    spec: &PythonSpec,
+    limits: &Limits,
+    room: &Room,
+    runs_in: &Path,
+    print: OwnedFd,
+    control: OwnedFd,
+) -> Result<Box<dyn Process>> {
+    let python = room.program(&spec.python, &spec.dir).map_err(|e| Code::PythonUnusable.error(e.detail()))?;
+    let dir = std::path::absolute(room.code(&spec.dir))
         .map_err(|e| Code::CodeUnreadable.error(format!("'{}': {e}", spec.dir.display())))?;
-    let runs_in = runs_in.to_owned();
     let shown = dir.to_str().ok_or_else(|| Code::CodeUnreadable.error(format!("'{}' is not UTF-8", dir.display())))?;
     let mut arguments: Vec<String> = ["-B", "-X", "utf8", "-c", BOOT, shown].map(str::to_owned).to_vec();
     arguments.extend([spec.module.clone(), spec.function.clone()]);
@@ -156,19 +168,15 @@ fn launch(spec: &PythonSpec, limits: &Limits, runs_in: &Path, print: OwnedFd, co
         std::io::pipe().map_err(|e| Code::SpawnFailed.error(format!("cannot open a pipe: {e}")))?;
     feed.write_all(WORKER.as_bytes()).map_err(|e| Code::SpawnFailed.error(format!("cannot fill a pipe: {e}")))?;
     drop(feed);
-    let environment = Environment::new(&spec.env);
-    let memory_max_bytes = limits.memory_max_bytes;
-    child::on_keeper(move || {
-        child::spawn(&Plan {
-            program: &python,
-            arguments: &arguments,
-            environment: &environment,
-            dir: &runs_in,
-            descriptors: [source.as_fd(), print.as_fd(), print.as_fd(), control.as_fd()],
-            memory_max_bytes,
-        })
-    })
-    .map_err(|error: Error| match error.code() {
+    let starting = Starting {
+        program: python,
+        arguments,
+        environment: room.environment(&spec.env),
+        dir: runs_in.to_owned(),
+        descriptors: [source.into(), child::copy(&print)?, print, control],
+        memory_max_bytes: limits.memory_max_bytes,
+    };
+    room.start(starting, false).map_err(|error: Error| match error.code() {
         Code::CommandUnusable => Code::PythonUnusable.error(error.detail()),
         _ => error,
     })
@@ -242,7 +250,8 @@ impl Conversation {
 
 /// A worker that a zygote forked.
 struct Forked {
-    pid: Pid,
+    /// What the zygote calls it: its pid, if the zygote is honest.
+    name: i32,
     pidfd: OwnedFd,
     zygote: Arc<Zygote>,
     ended: Option<Ended>,
@@ -255,13 +264,8 @@ impl Process for Forked {
 
     fn end(&mut self) -> Ended {
         *self.ended.get_or_insert_with(|| {
-            if self.zygote.has_ended() {
-                // The kernel killed the worker with it, and may have given its pid away.
-                let _ = rustix::process::pidfd_send_signal(&self.pidfd, Signal::KILL);
-                return Ended::Unknown;
-            }
-            kill_group(self.pid);
-            self.zygote.reap(self.pid)
+            kill_group(self.pidfd.as_fd());
+            if self.zygote.has_ended() { Ended::Unknown } else { self.zygote.reap(self.name) }
         })
     }
 }
@@ -269,6 +273,7 @@ impl Process for Forked {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::child::{Child, Environment, Plan};
     use rustix::process::test_kill_process;
     use std::{collections::BTreeMap, thread};
 
@@ -294,16 +299,17 @@ mod tests {
     fn an_answer_that_comes_too_late_answers_no_other_request() {
         let (control, theirs) = child::channel(SocketType::SEQPACKET).unwrap();
         let answer_max = Duration::from_millis(1);
-        let conversation = Conversation { child: sleeper(), control, answer_max, owes: false, _scratch: None };
+        let conversation =
+            Conversation { child: Box::new(sleeper()), control, answer_max, owes: false, _scratch: None };
         let zygote = Arc::new(Zygote { conversation: Mutex::new(conversation) });
         // It is asked to reap a worker, and answers when nobody waits any more: with the pid of somebody else.
         let mut bystander = sleeper();
-        let pid = bystander.pid();
-        assert_eq!(zygote.reap(pid), Ended::Unknown);
+        let pid = child::pid_of(bystander.pidfd()).unwrap();
+        assert_eq!(zygote.reap(pid.as_raw_nonzero().get()), Ended::Unknown);
         let late = pid.as_raw_nonzero().get().to_le_bytes();
         rustix::net::send(&theirs, &late, SendFlags::empty()).unwrap();
         zygote.conversation.lock().unwrap().answer_max = Duration::from_secs(60);
-        let (channel, _other) = child::channel(SocketType::STREAM).unwrap();
+        let (ours, theirs_too) = child::named_channel().unwrap();
         let (_printed, print) = child::output_pipe().unwrap();
         thread::scope(|scope| {
             // What it would be asked now it answers well, as far as it is asked.
@@ -315,7 +321,10 @@ mod tests {
                     }
                 }
             });
-            assert!(zygote.fork(channel, print, None).is_err(), "the late answer was taken for a fork");
+            assert!(
+                zygote.fork((&ours, theirs_too), print, None, Duration::ZERO).is_err(),
+                "the late answer was taken for a fork"
+            );
             drop(zygote);
             server.join().unwrap();
         });

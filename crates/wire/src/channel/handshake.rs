@@ -72,7 +72,7 @@ fn derive(key: &[u8; 32], messages: [&[u8]; 2]) -> Derived {
 
 /// A client that waits for M2.
 pub struct Connecting {
-    key: crate::token::Key,
+    key: Zeroizing<[u8; 32]>,
     m1: Vec<u8>,
     record_max: u16,
 }
@@ -107,7 +107,7 @@ impl Connecting {
         let Some(m2) = bytes.get(..M2_BYTES) else { return Ok(None) };
         let (said, mac) = m2.split_at(M2_BYTES - MAC_BYTES);
         let sends_max = read_fields(&said[2..])?;
-        let derived = derive(self.key.bytes(), [&self.m1, said]);
+        let derived = derive(&self.key, [&self.m1, said]);
         if !bool::from(derived.mac.ct_eq(mac)) {
             return Err(broken("the other side does not know the capability"));
         }
@@ -146,7 +146,7 @@ impl<'a> Offered<'a> {
         let recovered = recover(keys, self.body)?;
         let mut m2 = (M2_BYTES as u16 - 2).to_le_bytes().to_vec();
         fields(&mut m2, limit(record_max)?, nonce);
-        let derived = derive(recovered.signature().channel_key().bytes(), [self.m1, &m2]);
+        let derived = derive(&recovered.signature().channel_key(), [self.m1, &m2]);
         m2.extend_from_slice(&derived.mac);
         Ok(Accepted { m2, channel: derived.secrets.host(self.record_max, record_max), recovered })
     }

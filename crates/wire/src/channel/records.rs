@@ -155,3 +155,40 @@ impl Opener {
         Ok(Some(LENGTH_BYTES + length))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Code;
+
+    /// A client that sends records of up to 1024 bytes, and a host that takes those of up to `takes_max`.
+    fn pair(takes_max: u16) -> (Channel, Channel) {
+        let secrets = Secrets::of(&[7; 88]);
+        (secrets.client(1024, 64), secrets.host(64, takes_max))
+    }
+
+    #[test]
+    fn a_record_that_is_too_long_is_refused_by_its_length() {
+        for (takes_max, plain, fits) in [(1024, 1008, true), (64, 48, true), (64, 49, false)] {
+            let ((mut client, mut host), mut sent, mut opened) = (pair(takes_max), Vec::new(), Vec::new());
+            client.sealer.seal(&vec![1; plain], &mut sent).unwrap();
+            // Nobody waits for bytes that will not be taken.
+            let head = host.opener.open(&sent[..2], &mut opened).map_err(|error| error.code());
+            assert_eq!(head, if fits { Ok(None) } else { Err(Code::ChannelBroken) }, "{plain} of {takes_max}");
+            assert_eq!(host.opener.open(&sent, &mut opened).is_ok(), fits);
+        }
+    }
+
+    #[test]
+    fn nothing_is_opened_after_a_record_that_was_changed() {
+        let ((mut client, mut host), mut first, mut second) = (pair(1024), Vec::new(), Vec::new());
+        client.sealer.seal(b"one", &mut first).unwrap();
+        client.sealer.seal(b"two", &mut second).unwrap();
+        *first.last_mut().unwrap() ^= 1;
+        let mut opened = Vec::new();
+        for record in [&first, &second] {
+            let refused = host.opener.open(record, &mut opened).unwrap_err();
+            assert_eq!((refused.code(), opened.len()), (Code::ChannelBroken, 0));
+        }
+    }
+}

@@ -16,6 +16,7 @@ use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 use std::{fmt, sync::Arc};
 use subtle::ConstantTimeEq;
+use zeroize::Zeroizing;
 
 /// The version of a token with one chain.
 pub(super) const PLAIN: u8 = 1;
@@ -33,24 +34,34 @@ pub(crate) fn hmac(key: &[u8], parts: &[&[u8]]) -> [u8; 32] {
     mac.finalize().into_bytes().into()
 }
 
-/// The key of one generation of an authority.
-pub struct Key([u8; 32]);
+/// The key of one generation of an authority. Half of the work of an HMAC depends on the key alone and is done once.
+pub struct Key {
+    bytes: [u8; 32],
+    keyed: Hmac<Sha256>,
+}
 
 impl Key {
     /// The key of these bytes.
     pub fn new(bytes: &[u8; 32]) -> Self {
-        Self(*bytes)
+        let keyed = Hmac::new_from_slice(bytes).expect("HMAC takes keys of every length");
+        Self { bytes: *bytes, keyed }
     }
 
     /// The bytes, for whoever keeps the key on disk.
     pub fn bytes(&self) -> &[u8; 32] {
-        &self.0
+        &self.bytes
+    }
+
+    fn hmac(&self, parts: &[&[u8]]) -> [u8; 32] {
+        let mut mac = self.keyed.clone();
+        parts.iter().for_each(|part| mac.update(part));
+        mac.finalize().into_bytes().into()
     }
 }
 
 impl Drop for Key {
     fn drop(&mut self) {
-        clear(&mut self.0);
+        clear(&mut self.bytes);
     }
 }
 
@@ -80,26 +91,26 @@ impl Signature {
     }
 
     /// The key for one use. What is sent is made with such keys, and never with the signature itself.
-    fn for_use(&self, name: &str) -> Key {
-        Key(hmac(&self.0, &[&[USE], name.as_bytes()]))
+    fn for_use(&self, name: &str) -> Zeroizing<[u8; 32]> {
+        Zeroizing::new(hmac(&self.0, &[&[USE], name.as_bytes()]))
     }
 
     /// What proves knowledge of the signature on one connection.
     pub(super) fn proof(&self, binding: &Binding) -> [u8; 32] {
         let key = self.for_use("proof");
         match binding {
-            Binding::Exporter(exporter) => hmac(&key.0, &[exporter]),
-            Binding::Challenge(challenge) => hmac(&key.0, &[b"unix", challenge]),
+            Binding::Exporter(exporter) => hmac(&*key, &[exporter]),
+            Binding::Challenge(challenge) => hmac(&*key, &[b"unix", challenge]),
         }
     }
 
     /// The key that a channel is made from.
-    pub(crate) fn channel_key(&self) -> Key {
+    pub(crate) fn channel_key(&self) -> Zeroizing<[u8; 32]> {
         self.for_use("channel")
     }
 
     /// The secret of requests that are signed in the manner of S3.
-    pub fn sigv4_key(&self) -> Key {
+    pub fn sigv4_key(&self) -> Zeroizing<[u8; 32]> {
         self.for_use("sigv4")
     }
 }
@@ -127,7 +138,7 @@ pub enum Binding {
 
 /// The signature of a chain of one block.
 pub(super) fn first(key: &Key, head: &[u8], block: &[u8]) -> Signature {
-    Signature(hmac(&key.0, &[&[FIRST], head, block]))
+    Signature(key.hmac(&[&[FIRST], head, block]))
 }
 
 /// The signature of a chain with one more block.
@@ -398,7 +409,7 @@ fn read(layout: &Layout<'_>, keys: Option<&dyn Keys>) -> Result<(Chain, Option<S
 }
 
 fn link(rules: Rules, signature: Option<&Signature>) -> Link {
-    let bucket = rules.rate.and(signature).map(|signature| signature.for_use("rate").0);
+    let bucket = rules.rate.and(signature).map(|signature| *signature.for_use("rate"));
     Link { rules, bucket }
 }
 

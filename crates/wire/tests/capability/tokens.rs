@@ -196,9 +196,10 @@ impl Named {
             "name": self.name, "made": made_json(&self.made),
             "body": hex(body), "signature": hex(signature), "text": *token.to_text(),
             "principal": principal_json(&recovered.chain.principal()),
+            "buckets": recovered.chain.blocks().filter_map(|link| link.bucket).map(|bucket| hex(&bucket)).collect::<Vec<_>>(),
             "exporter": hex(&exporter), "exporter_proof": hex(&token.proof(&Binding::Exporter(exporter))),
             "challenge": hex(&challenge), "challenge_proof": hex(&token.proof(&Binding::Challenge(challenge))),
-            "sigv4_key": hex(token.signature().sigv4_key().bytes()),
+            "sigv4_key": hex(&*token.signature().sigv4_key()),
         })
     }
 }

@@ -1,0 +1,32 @@
+//! The defences of a sandbox, each by its name, so that tests can take one out and see the attack succeed.
+
+/// One defence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Defence {
+    /// A root directory of its own, with few of the host's files.
+    Root = 1,
+    /// A view of its own processes only.
+    Processes = 1 << 1,
+    /// A network without interfaces.
+    Network = 1 << 2,
+    /// The list of system calls.
+    Syscalls = 1 << 3,
+    /// Landlock.
+    Landlock = 1 << 4,
+    /// The limit of processes.
+    ProcessLimit = 1 << 5,
+    /// A user id of its own, or no capabilities.
+    Identity = 1 << 6,
+    /// The limit of the temporary files.
+    Temporary = 1 << 7,
+    /// The limit of memory of all processes together, shared memory included.
+    Memory = 1 << 8,
+}
+
+impl Defence {
+    /// Whether it stands, where `without` are those taken out. Only builds for tests take any out.
+    pub(super) fn stands(self, without: u32) -> bool {
+        !cfg!(debug_assertions) || without & self as u32 == 0
+    }
+}

@@ -1,0 +1,415 @@
+//! The host's end of a sandbox: what is asked of its supervisor, and the processes that it started.
+
+use super::{
+    SUPERVISOR,
+    cgroup::Cgroup,
+    files,
+    level::Isolation,
+    message::{Answer, PACKET_MAX_BYTES, Plan, Request, Start},
+    program::{self, Found},
+};
+use crate::{
+    Code, Error, Limits, Result,
+    child::{self, Child, Ended, Environment, Process, Scratch, kill_group, readable},
+};
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    net::{
+        RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
+        SocketType,
+    },
+};
+use std::{
+    collections::BTreeMap,
+    fmt, fs,
+    io::{IoSlice, IoSliceMut},
+    mem::MaybeUninit,
+    os::{
+        fd::{AsFd, BorrowedFd, OwnedFd},
+        unix::fs::DirBuilderExt,
+    },
+    path::{Path, PathBuf},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::{Duration, Instant},
+};
+
+/// How long the supervisor may take over one request.
+const ANSWER_MAX: Duration = Duration::from_secs(10);
+/// How long a sandbox may take to end by itself before it is killed.
+const ENDING: Duration = Duration::from_secs(1);
+/// Memory of a sandbox besides its workers': what is in its temporary files.
+const TEMPORARY_BYTES: u64 = 128 << 20;
+/// Where programs are searched for.
+const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
+
+/// A function that is to have a sandbox.
+#[derive(Clone, Debug)]
+pub struct SandboxSpec {
+    /// The directory of its code.
+    pub code: PathBuf,
+    /// Where working directories are made if the sandbox has no root directory of its own.
+    pub scratch: PathBuf,
+    /// Its program, as in [`crate::ProcessSpec::command`] or [`crate::PythonSpec::python`].
+    pub program: PathBuf,
+    /// Whether that is a Python interpreter.
+    pub is_python: bool,
+    /// It may use the host's network.
+    pub network: bool,
+    /// How many workers it may have at once.
+    pub workers: u32,
+    /// What each of them may use.
+    pub limits: Limits,
+}
+
+/// The sandbox of one function, made when it is needed.
+pub struct Sandbox {
+    isolation: Arc<Isolation>,
+    spec: SandboxSpec,
+    entered: Mutex<Option<Entered>>,
+}
+
+impl fmt::Debug for Sandbox {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sandbox").field("spec", &self.spec).finish_non_exhaustive()
+    }
+}
+
+impl Sandbox {
+    pub(super) fn new(isolation: Arc<Isolation>, spec: SandboxSpec) -> Self {
+        Self { isolation, spec, entered: Mutex::new(None) }
+    }
+
+    /// The sandbox as it runs; a new one if it ended.
+    fn enter(&self) -> Result<Entered> {
+        let mut entered = self.entered.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(there) = entered.as_ref().filter(|entered| !entered.running.has_ended()) {
+            return Ok(there.clone());
+        }
+        let spec = &self.spec;
+        let code = std::path::absolute(&spec.code)
+            .and_then(|code| code.metadata().map(|_| code))
+            .map_err(|e| Code::CodeUnreadable.error(format!("'{}': {e}", spec.code.display())))?;
+        let found = program::find(&spec.program, &code, spec.is_python)?;
+        let plan = Plan {
+            namespaces: self.isolation.namespaces,
+            network: spec.network,
+            without: self.isolation.without,
+            code: code.clone(),
+            work: std::path::absolute(&spec.scratch).unwrap_or_else(|_| spec.scratch.clone()),
+            shown: found.shown.clone(),
+        };
+        let memory = spec.limits.memory_max_bytes;
+        let memory = memory.saturating_mul(u64::from(spec.workers) + 1).saturating_add(TEMPORARY_BYTES);
+        let bounded = super::Defence::Memory.stands(self.isolation.without);
+        let running = Running::start(self.isolation.supervisor(), &plan, bounded.then_some(memory))?;
+        let inside = if plan.namespaces { PathBuf::from(files::CODE) } else { code.clone() };
+        Ok(entered.insert(Entered { running: Arc::new(running), found, code, inside }).clone())
+    }
+}
+
+/// Where a function's processes are started: on the host, or in its sandbox.
+pub(crate) enum Room {
+    Host,
+    Inside(Entered),
+}
+
+/// A sandbox that runs.
+#[derive(Clone)]
+pub(crate) struct Entered {
+    running: Arc<Running>,
+    found: Found,
+    /// Where its code is, for the host and for itself.
+    code: PathBuf,
+    inside: PathBuf,
+}
+
+/// A process that is to be started.
+pub(crate) struct Starting {
+    pub(crate) program: PathBuf,
+    pub(crate) arguments: Vec<String>,
+    pub(crate) environment: Environment,
+    pub(crate) dir: PathBuf,
+    pub(crate) descriptors: [OwnedFd; 4],
+    pub(crate) memory_max_bytes: u64,
+}
+
+impl Room {
+    pub(crate) fn of(sandbox: Option<&Arc<Sandbox>>) -> Result<Self> {
+        sandbox.map_or(Ok(Self::Host), |sandbox| sandbox.enter().map(Self::Inside))
+    }
+
+    /// The file of the program that `name` means.
+    pub(crate) fn program(&self, name: &Path, dir: &Path) -> Result<PathBuf> {
+        match self {
+            Self::Host => child::program(name, dir),
+            Self::Inside(entered) => {
+                // As it is found now: code may have been removed since the sandbox was made.
+                let is_own = entered.found.program.starts_with(&entered.code);
+                let program = if is_own { child::program(name, &entered.code)? } else { entered.found.program.clone() };
+                Ok(program.strip_prefix(&entered.code).map_or(program.clone(), |below| entered.inside.join(below)))
+            }
+        }
+    }
+
+    /// Where the code is.
+    pub(crate) fn code(&self, dir: &Path) -> PathBuf {
+        match self {
+            Self::Host => dir.to_owned(),
+            Self::Inside(entered) => entered.inside.clone(),
+        }
+    }
+
+    pub(crate) fn environment(&self, own: &BTreeMap<String, String>) -> Environment {
+        match self {
+            Self::Host => Environment::new(own),
+            Self::Inside(entered) => {
+                let home = entered.running.work.as_deref().unwrap_or(Path::new("/tmp"));
+                let bin = entered.found.program.parent().filter(|_| !entered.found.shown.is_empty());
+                let path = bin.map_or(PATH.to_owned(), |bin| format!("{}:{PATH}", bin.display()));
+                Environment::fixed(own, home, &path)
+            }
+        }
+    }
+
+    /// A working directory for one process. On the host there is one only if there is a place for it.
+    pub(crate) fn scratch(&self, base: Option<&Path>, code: &Path) -> Result<Option<Scratch>> {
+        match self {
+            Self::Host => base.map(|base| Scratch::new(base, code)).transpose(),
+            Self::Inside(entered) => {
+                let running = &entered.running;
+                let (number, path, _) =
+                    running.ask(&Request::Directory, &[]).map_err(|fault| fault.told("", Path::new("")))?;
+                let running = Arc::clone(running);
+                let remove = move || drop(running.ask(&Request::Remove(number), &[]));
+                Ok(Some(Scratch::removed_by(path, remove)))
+            }
+        }
+    }
+
+    /// Starts a process. `briefly`: it does not outlive this thread, which waits for it.
+    pub(crate) fn start(&self, starting: Starting, briefly: bool) -> Result<Box<dyn Process>> {
+        match self {
+            Self::Host => {
+                let spawn = move || {
+                    child::spawn(&child::Plan {
+                        program: &starting.program,
+                        arguments: &starting.arguments,
+                        environment: &starting.environment,
+                        dir: &starting.dir,
+                        descriptors: starting.descriptors.each_ref().map(OwnedFd::as_fd),
+                        memory_max_bytes: starting.memory_max_bytes,
+                    })
+                };
+                let child = if briefly { spawn() } else { child::on_keeper(spawn) }?;
+                Ok(Box::new(child))
+            }
+            Self::Inside(entered) => entered.running.start_process(&starting),
+        }
+    }
+}
+
+/// A supervisor, and the conversation with it.
+pub(super) struct Running {
+    conversation: Mutex<Conversation>,
+    /// The directory of its working directories, if it has no root directory of its own.
+    work: Option<PathBuf>,
+    _cgroup: Option<Cgroup>,
+}
+
+struct Conversation {
+    supervisor: Child,
+    /// Gone once an answer did not come: then nothing is asked any more.
+    control: Option<OwnedFd>,
+}
+
+/// Why a request was not done.
+pub(super) enum Fault {
+    Failed { step: String, errno: i32 },
+    Silent(&'static str),
+}
+
+impl Fault {
+    /// As an error, of a program that was to run in a directory.
+    fn told(&self, program: &str, dir: &Path) -> Error {
+        match self {
+            Self::Failed { step, errno } => child::refusal(Path::new(program), dir, step, *errno),
+            Self::Silent(what) => Code::SpawnFailed.error(format!("the sandbox's supervisor {what}")),
+        }
+    }
+}
+
+impl Running {
+    /// Makes a sandbox, and waits until it is there.
+    pub(super) fn start(supervisor: &Path, plan: &Plan, memory_max_bytes: Option<u64>) -> Result<Self> {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let mut plan = plan.clone();
+        let mut work = None;
+        if !plan.namespaces {
+            plan.work.push(format!("sandbox-{}-{}", std::process::id(), NEXT.fetch_add(1, Relaxed)));
+            let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(&plan.work);
+            made.map_err(|e| Code::SpawnFailed.error(format!("cannot make '{}': {e}", plan.work.display())))?;
+            work = Some(plan.work.clone());
+        }
+        let (control, theirs) = child::channel(SocketType::SEQPACKET)?;
+        let null = child::null()?;
+        let program = supervisor.to_owned();
+        let child = child::on_keeper(move || {
+            child::spawn(&child::Plan {
+                program: &program,
+                arguments: &[SUPERVISOR.to_owned()],
+                environment: &Environment::empty(),
+                dir: Path::new("/"),
+                descriptors: [null.as_fd(), null.as_fd(), null.as_fd(), theirs.as_fd()],
+                memory_max_bytes: u64::MAX,
+            })
+        })?;
+        // Only what the host may give: where it has no groups to give, the level says so.
+        let cgroup = memory_max_bytes.and_then(|most| Cgroup::new(most).ok());
+        if let (Some(cgroup), Some(pid)) = (&cgroup, child::pid_of(child.pidfd())) {
+            let taken = cgroup.take(pid.as_raw_nonzero().get().unsigned_abs());
+            taken.map_err(|why| Code::SpawnFailed.error(format!("the limits of a sandbox: {why}")))?;
+        }
+        let conversation = Mutex::new(Conversation { supervisor: child, control: Some(control) });
+        let running = Self { conversation, work, _cgroup: cgroup };
+        match running.exchange(&plan.encode(), &[]) {
+            Ok(_) => Ok(running),
+            Err(Fault::Failed { step, errno }) => {
+                let reason = std::io::Error::from_raw_os_error(errno);
+                Err(Code::SpawnFailed.error(format!("cannot make a sandbox: {step}: {reason}")))
+            }
+            Err(fault) => Err(fault.told("", Path::new(""))),
+        }
+    }
+
+    pub(super) fn has_ended(&self) -> bool {
+        let conversation = self.conversation.lock().unwrap_or_else(PoisonError::into_inner);
+        conversation.control.is_none() || readable(conversation.supervisor.pidfd(), Duration::ZERO)
+    }
+
+    fn ask(&self, request: &Request, fds: &[BorrowedFd<'_>]) -> Result<(u32, PathBuf, Option<OwnedFd>), Fault> {
+        self.exchange(&request.encode(), fds)
+    }
+
+    fn exchange(&self, packet: &[u8], fds: &[BorrowedFd<'_>]) -> Result<(u32, PathBuf, Option<OwnedFd>), Fault> {
+        if packet.len() > PACKET_MAX_BYTES {
+            return Err(Fault::Failed { step: "hand over arguments and variables".into(), errno: libc::E2BIG });
+        }
+        let mut conversation = self.conversation.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(control) = conversation.control.take() else { return Err(Fault::Silent("is not heard any more")) };
+        send(&control, packet, fds).map_err(|_| Fault::Silent("ended"))?;
+        let (answer, fd) = receive(&control, conversation.supervisor.pidfd()).map_err(Fault::Silent)?;
+        let answer = Answer::decode(&answer).map_err(|_| Fault::Silent("gave an answer that is none"))?;
+        // It was answered, so that the next answer belongs to the next request.
+        conversation.control = Some(control);
+        match answer {
+            Answer::Done { number, path } => Ok((number, path, fd)),
+            Answer::Failed { step, errno } => Err(Fault::Failed { step, errno }),
+        }
+    }
+
+    fn start_process(self: &Arc<Self>, starting: &Starting) -> Result<Box<dyn Process>> {
+        let request = Request::Start(Start {
+            program: starting.program.clone(),
+            arguments: starting.arguments.iter().map(Into::into).collect(),
+            environment: starting.environment.pairs(),
+            dir: starting.dir.clone(),
+            memory_max_bytes: starting.memory_max_bytes,
+        });
+        let told = |fault: Fault| fault.told(&starting.program.to_string_lossy(), &starting.dir);
+        let fds = starting.descriptors.each_ref().map(OwnedFd::as_fd);
+        let (number, _, pidfd) = self.ask(&request, &fds).map_err(told)?;
+        let pidfd = pidfd.ok_or_else(|| told(Fault::Silent("gave no descriptor of a process")))?;
+        Ok(Box::new(Inmate { number, pidfd, running: Arc::clone(self), ended: None }))
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let conversation = self.conversation.get_mut().unwrap_or_else(PoisonError::into_inner);
+        // It ends when its channel does, after all that is in it.
+        conversation.control = None;
+        readable(conversation.supervisor.pidfd(), ENDING);
+        conversation.supervisor.end();
+        if let Some(work) = &self.work {
+            // What cannot be removed now is removed when the next host starts.
+            let _ = fs::remove_dir_all(work);
+        }
+    }
+}
+
+fn send(control: &OwnedFd, packet: &[u8], fds: &[BorrowedFd<'_>]) -> Result<(), rustix::io::Errno> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    if !fds.is_empty() {
+        ancillary.push(SendAncillaryMessage::ScmRights(fds));
+    }
+    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+    rustix::net::sendmsg(control, &[IoSlice::new(packet)], &mut ancillary, flags).map(drop)
+}
+
+fn receive(control: &OwnedFd, supervisor: BorrowedFd<'_>) -> Result<(Vec<u8>, Option<OwnedFd>), &'static str> {
+    let deadline = Instant::now() + ANSWER_MAX;
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err("does not answer");
+        }
+        let mut fds = [control.as_fd(), supervisor].map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
+        // An interrupted sleep is one more turn of the loop.
+        let _ = poll(&mut fds, Timespec::try_from(left).ok().as_ref());
+        let [control_ready, ended] = fds.map(|fd| !fd.revents().is_empty());
+        if control_ready {
+            let mut packet = vec![0; PACKET_MAX_BYTES];
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+            let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+            let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+            let received = rustix::net::recvmsg(control, &mut [IoSliceMut::new(&mut packet)], &mut ancillary, flags);
+            let bytes = received.map_err(|_| "ended")?.bytes;
+            if bytes == 0 {
+                return Err("ended");
+            }
+            packet.truncate(bytes);
+            let fd = ancillary.drain().find_map(|message| match message {
+                RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
+                _ => None,
+            });
+            return Ok((packet, fd));
+        }
+        if ended {
+            return Err("ended");
+        }
+    }
+}
+
+/// A process in a sandbox.
+struct Inmate {
+    number: u32,
+    pidfd: OwnedFd,
+    running: Arc<Running>,
+    ended: Option<Ended>,
+}
+
+impl Process for Inmate {
+    fn pidfd(&self) -> BorrowedFd<'_> {
+        self.pidfd.as_fd()
+    }
+
+    fn end(&mut self) -> Ended {
+        *self.ended.get_or_insert_with(|| {
+            kill_group(self.pidfd.as_fd());
+            match self.running.ask(&Request::End(self.number), &[]) {
+                Ok((status, ..)) if status.cast_signed() >= 0 => Ended::from_wait_status(status.cast_signed()),
+                _ => Ended::Unknown,
+            }
+        })
+    }
+}
+
+impl Drop for Inmate {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
