@@ -239,7 +239,7 @@ fn runs_of_a_killed_host_are_done_once_by_the_next() {
     let _host = place.serve();
     place.idle();
     assert_eq!(place.records("out"), lines.lines().collect::<Vec<_>>());
-    let verdict = place.run(["--json", "journal", "check"]).ok().object();
+    let verdict = place.run(["--json", "namespace", "check"]).ok().object();
     assert_eq!(verdict["sound"], true);
 }
 

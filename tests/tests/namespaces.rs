@@ -133,7 +133,7 @@ fn a_flipped_bit_is_reported_with_its_position_and_spares_its_neighbours() {
     assert_eq!(place.run(["log", "get", "a", "51"]).ok().text(), "record-051\n");
     let rest = place.run(["log", "get", "a", "--all", "--raw"]).fails("MR2010", 1);
     assert_eq!(rest.text(), lines.replace("record-050\n", ""));
-    let verdict = place.run(["--json", "journal", "check"]);
+    let verdict = place.run(["--json", "namespace", "check"]);
     assert_eq!(verdict.code, 1);
     let verdict = verdict.object();
     assert_eq!((verdict["sound"].as_bool(), verdict["fault_count"].as_u64()), (Some(false), Some(1)), "{verdict}");
@@ -232,7 +232,7 @@ fn a_full_disk_refuses_and_loses_nothing() {
         done
         cat creation >&2; cat running >&2
         "$MILLRACE" -n disk/ns log get a --all --raw | grep -cv '^x*$' || true
-        "$MILLRACE" -n disk/ns journal check >/dev/null && echo sound
+        "$MILLRACE" -n disk/ns namespace check >/dev/null && echo sound
     "#;
     let Some(said) = in_a_private_mount_namespace(&place, script) else { return };
     assert_eq!(said.text(), "0\nsound\n", "{said:#?}");

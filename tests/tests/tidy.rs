@@ -57,7 +57,7 @@ const STARTS: [(&str, &str); 9] = [
     ("crates/threads/src/lib.rs", ".spawn("), // in a table that two watchers look at
     ("crates/gateway/src/server/tasks.rs", ".spawn("), // carries a fuse
     ("crates/gateway/src/server/tasks.rs", "tokio::spawn("), // of one connection
-    ("crates/client/src/names.rs", ".spawn("), // whoever waits for it does so for a time of its own
+    ("crates/client/src/connector.rs", ".spawn("), // whoever waits for it does so for a time of its own
     ("crates/client/src/session/mod.rs", "tokio::spawn("), // when it is dropped, all who wait are told
     // Whoever asks for something that takes long waits for it.
     ("crates/gateway/src/documents/mod.rs", "spawn_blocking("),

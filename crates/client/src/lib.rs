@@ -11,15 +11,15 @@
 
 mod ask;
 pub mod blocking;
-mod names;
+mod connector;
 mod options;
 mod place;
 mod resilient;
 mod session;
 mod types;
 
+pub use connector::Resolve;
 pub use millrace_wire::{Durability, EventId, Hlc};
-pub use names::Resolve;
 pub use options::{AppendOptions, Options, TailOptions, Wait};
 pub use place::Place;
 pub use resilient::{Resilient, ResilientTail};

@@ -1,6 +1,6 @@
 //! What may be chosen, and what is chosen otherwise.
 
-use crate::names::Resolve;
+use crate::connector::Resolve;
 use millrace_wire::{Durability, EventId};
 use std::{fmt, sync::Arc, time::Duration};
 

@@ -10,11 +10,8 @@ use super::{
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use millrace_journal::{Attempt, End, Run, Transaction};
 use millrace_namespace::{
-    Namespace,
-    admission::{self, Room, Stage as Admission},
-    bindings::Bindings,
-    definition::DEAD_LETTER_HISTORY,
-    outbox::{Letter, Outgoing},
+    admission::{Publish, Room, Stage as Admission},
+    outbox::Letter,
     runs::Ending,
 };
 use millrace_wire::{Code, Error, EventId, Result};
@@ -22,7 +19,7 @@ use serde::Serialize;
 use std::{
     cell::RefCell,
     collections::HashMap,
-    sync::{Arc, MutexGuard, atomic::Ordering},
+    sync::{MutexGuard, atomic::Ordering},
     time::Duration,
 };
 
@@ -305,14 +302,13 @@ impl Settling<'_, '_> {
         let reads_max = shared.namespace.journal().record_max_bytes() / 2;
         let committed = shared.namespace.journal().commit(|tx| {
             state.fold(tx.tail())?;
-            let bindings = shared.namespace.bindings_of(tx);
+            let mut publish = Publish::new(&shared.namespace, tx);
             let effects = |publication: &Publication| stage.effects(publication.ended.index);
             // What is newest in the logs that somebody relies on, kept up while this batch appends to them.
             let depends = publications.iter().flat_map(|publication| &effects(publication).depends);
             let mut newest: HashMap<u32, u64> = depends.map(|(log, _)| (log.id(), log.latest())).collect();
             let mut tainted = batch.tainted.get();
             let mut published = Vec::with_capacity(publications.len());
-            let mut outgoing = Outgoing::default();
             for publication in publications {
                 let run = &batch.runs[publication.ended.index];
                 let effects = effects(publication);
@@ -329,11 +325,8 @@ impl Settling<'_, '_> {
                         Some(&effects.reads).filter(|reads| publication.dead.is_none() || reads.bytes() <= reads_max);
                     tx.reads(batch.function, run.claimed.trigger.as_run(), reads.cloned().unwrap_or_default())?;
                     match &publication.dead {
-                        None => {
-                            let mut leaving = Leaving { namespace: &shared.namespace, outgoing: &mut outgoing };
-                            leaving.leave(tx, &bindings, batch, run, effects, &mut newest)?;
-                        }
-                        Some(error) => leave_dead_letter(tx, &bindings, batch, run, error, &mut newest)?,
+                        None => leave(&mut publish, tx, batch, run, effects, &mut newest)?,
+                        Some(error) => leave_dead_letter(&publish, tx, batch, run, error, &mut newest)?,
                     }
                     let ending = match &publication.dead {
                         None => Ending::well(&publication.ended.output),
@@ -427,52 +420,42 @@ impl Settling<'_, '_> {
     }
 }
 
-/// What runs leave that ended well, but for their DONE.
-struct Leaving<'a> {
-    namespace: &'a Namespace,
-    /// Of all runs of the batch: each knows what those before it have put into an outbox.
-    outgoing: &'a mut Outgoing,
-}
-
-impl Leaving<'_> {
-    /// Stages what one run leaves.
-    fn leave(
-        &mut self,
-        tx: &mut Transaction<'_>,
-        bindings: &Arc<Bindings>,
-        batch: &Batch,
-        run: &Fired,
-        effects: &Effects,
-        newest: &mut HashMap<u32, u64>,
-    ) -> Result<()> {
-        let cause = run.claimed.trigger.run;
-        for (number, seqno, payload) in &effects.calls {
-            tx.call(batch.function, cause, *number, *seqno, payload)?;
-        }
-        let catalog = tx.catalog().clone();
-        for (ordinal, append) in effects.appends.iter().enumerate() {
-            let ordinal = ordinal as u16; // bounded by the stage
-            let log = match &append.to {
-                // The log may have been removed, or removed and made anew, since the run saw it.
-                Target::Log(log) => millrace_namespace::found(catalog.log_by_id(log.id()), log.name())?,
-                Target::Address(to) => {
-                    let letter = Letter { to, function: None, data: &append.payload, cause, ordinal };
-                    self.outgoing.append(self.namespace, tx, Room::Run, letter)?;
-                    continue;
-                }
-            };
-            let admission = Admission { cause, ordinal, room: Room::Run, named: None, ending: Some(batch.function) };
-            let appended = admission::append(tx, bindings, log, &append.payload, admission)?;
-            newest.entry(log.id()).and_modify(|seqno| *seqno = appended.seqno);
-        }
-        Ok(())
+/// Stages what a run leaves that ended well, but for its DONE.
+fn leave(
+    publish: &mut Publish<'_>,
+    tx: &mut Transaction<'_>,
+    batch: &Batch,
+    run: &Fired,
+    effects: &Effects,
+    newest: &mut HashMap<u32, u64>,
+) -> Result<()> {
+    let cause = run.claimed.trigger.run;
+    for (number, seqno, payload) in &effects.calls {
+        tx.call(batch.function, cause, *number, *seqno, payload)?;
     }
+    let catalog = tx.catalog().clone();
+    for (ordinal, append) in effects.appends.iter().enumerate() {
+        let ordinal = ordinal as u16; // bounded by the stage
+        let log = match &append.to {
+            // The log may have been removed, or removed and created again, since the run saw it.
+            Target::Log(log) => millrace_namespace::found(catalog.log_by_id(log.id()), log.name())?,
+            Target::Address(to) => {
+                let letter = Letter { to, function: None, data: &append.payload, cause, ordinal };
+                publish.send(tx, Room::Run, letter)?;
+                continue;
+            }
+        };
+        let admission = Admission { cause, ordinal, room: Room::Run, named: None, ending: Some(batch.function) };
+        let appended = publish.append(tx, log, &append.payload, admission)?;
+        newest.entry(log.id()).and_modify(|seqno| *seqno = appended.seqno);
+    }
+    Ok(())
 }
 
 /// Stages the dead letter of a run that is given up.
 fn leave_dead_letter(
+    publish: &Publish<'_>,
     tx: &mut Transaction<'_>,
-    bindings: &Arc<Bindings>,
     batch: &Batch,
     run: &Fired,
     error: &Error,
@@ -480,10 +463,6 @@ fn leave_dead_letter(
 ) -> Result<()> {
     let spec = &batch.starter.definition().spec;
     let catalog = tx.catalog().clone();
-    let log = match catalog.log(&spec.dead_letter) {
-        Some(log) => log.clone(),
-        None => tx.create_log(&spec.dead_letter, DEAD_LETTER_HISTORY)?,
-    };
     let trigger = &run.claimed.trigger;
     let (of_log, payload) = match &run.record {
         Ok((log, payload)) => (&**log, Some(payload)),
@@ -493,7 +472,7 @@ fn leave_dead_letter(
     let letter = DeadLetter::new(trigger.run, &spec.name, record, run.claimed.attempt, error).to_bytes();
     let (cause, ending) = (trigger.run, Some(batch.function));
     let admission = Admission { cause, ordinal: 0, room: Room::DeadLetter, named: None, ending };
-    let appended = admission::append(tx, bindings, &log, &letter, admission)?;
+    let (log, appended) = publish.dead_letter(tx, &spec.dead_letter, &letter, admission)?;
     newest.entry(log.id()).and_modify(|seqno| *seqno = appended.seqno);
     Ok(())
 }

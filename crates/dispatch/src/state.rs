@@ -105,7 +105,7 @@ impl State {
             let entry = match self.scan.next() {
                 Ok(Some(entry)) => entry,
                 Ok(None) => break,
-                // What it said is lost, and nothing else: the scan goes on behind it. `journal check` finds it.
+                // What it said is lost, and nothing else: the scan goes on behind it. `namespace check` finds it.
                 Err(error) if error.code() == Code::EntryDamaged => {
                     self.damaged = true;
                     continue;

@@ -18,9 +18,9 @@ use super::{
 };
 use millrace_journal::{Kind, Position};
 use millrace_namespace::{
-    admission::{self, Room, Stage as Admission},
+    admission::{Publish, Room, Stage},
     gate::Site,
-    outbox::{Letter, Outgoing},
+    outbox::Letter,
     runs::call::{Answer, Call, Fingerprint, INLINE_MAX_BYTES, Question},
 };
 use millrace_runtime::{HostCalls, Outcome};
@@ -222,17 +222,18 @@ impl<'a> StreamedCalls<'a> {
             for (number, seqno, payload) in self.unrecorded.iter().filter(|_| !gate.is_out(Site::Told)) {
                 tx.call(function, cause, *number, *seqno, payload)?;
             }
+            let mut publish = Publish::new(&shared.namespace, tx);
             let appended = match target {
                 Target::Log(name) => {
                     let log = millrace_namespace::found(tx.catalog().log(name), name)?.clone();
-                    let bindings = shared.namespace.bindings_of(tx);
-                    feeds_itself = bindings.of_log(log.id()).iter().any(|bound| bound.function == function);
-                    let admission = Admission { cause, ordinal, room: Room::Run, named: None, ending: None };
-                    admission::append(tx, &bindings, &log, data, admission)?
+                    let bound = publish.bindings().of_log(log.id());
+                    feeds_itself = bound.iter().any(|bound| bound.function == function);
+                    let stage = Stage { cause, ordinal, room: Room::Run, named: None, ending: None };
+                    publish.append(tx, &log, data, stage)?
                 }
                 Target::Address(to) => {
                     let letter = Letter { to, function: None, data, cause, ordinal };
-                    Outgoing::default().append(&shared.namespace, tx, Room::Run, letter)?
+                    publish.send(tx, Room::Run, letter)?
                 }
             };
             let (seqno, payload) = Call { question, answer: Answer::Number(appended.seqno) }.encode();

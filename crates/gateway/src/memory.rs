@@ -2,7 +2,8 @@
 //!
 //! What a connection needs for small requests and answers is counted beside what is large, so that neither takes the room of
 //! the other: those who find no room for what is large are told to try again a little later, and small requests go on
-//! meanwhile. Only the first few KiB of each connection are not counted.
+//! meanwhile. Only the first few KiB of each connection are not counted. Two counters, and no semaphore: what has come in already is
+//! counted beyond the bound too, and a semaphore gives out only what it has.
 
 use millrace_wire::{Code, Result};
 use std::{

@@ -30,12 +30,8 @@ pub(crate) fn body() -> Duration {
     client() * 10
 }
 
-/// A host at the other end of a link that has not said anything for this long is given up: 10 s.
+/// A host at the other end of a link that has not said anything for this long is given up: 10 s. It is pinged at half of it.
 pub(crate) fn link() -> Duration {
     client() / 3
 }
 
-/// Before that, one that has not said anything for this long is asked whether it is there: 3 s.
-pub(crate) fn ping() -> Duration {
-    client() / 10
-}

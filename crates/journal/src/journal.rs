@@ -504,7 +504,6 @@ impl Inner {
         let mark = mark(slot, control.count_attachment());
         // What is told there was told by who had the slot before.
         control.set_refusing(slot, None);
-        control.set_owner(slot);
         let mut inner = Inner {
             segments: Segments::new(
                 medium.clone(),

@@ -2,7 +2,7 @@
 
 use super::{Links, note, state::Relay, upstream};
 use millrace_journal::{Log, Position, Transaction};
-use millrace_namespace::admission::{self, Room, Stage};
+use millrace_namespace::admission::{Publish, Room, Stage};
 use millrace_namespace::{found, named};
 use millrace_wire::{
     Code, Error, EventId, Hlc, LogName, NamespaceId, Result, SEGMENT_MAX_BYTES,
@@ -255,11 +255,11 @@ impl Inbox {
         let name = inbound.target.as_deref().unwrap_or(item.log);
         writable(name)?;
         let catalog = tx.catalog().clone();
-        let bindings = self.links.namespace.bindings_of(tx);
+        let publish = Publish::new(&self.links.namespace, tx);
         let log = found(catalog.log(name), name)?;
-        let named = item.function.map(|name| named(&catalog, &bindings, name)).transpose()?;
+        let named = item.function.map(|name| named(&catalog, publish.bindings(), name)).transpose()?;
         let stage = Stage { cause: item.id, ordinal: 0, room: Room::Outside, named, ending: None };
-        admission::append(tx, &bindings, log, item.data, stage).map(drop)
+        publish.append(tx, log, item.data, stage).map(drop)
     }
 }
 

@@ -8,8 +8,7 @@ use super::{
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use millrace_journal::{Journal, Log};
 use millrace_namespace::{
-    admission::{self, Room},
-    definition::DEAD_LETTER_HISTORY,
+    admission::{Publish, Room, Stage},
     gate::Site,
     outbox::{OUTBOX_RECORDS_MAX, Waiting, log_of, waiting},
 };
@@ -174,14 +173,8 @@ impl Links {
                 data: (data.len() <= DEAD_LETTER_DATA_MAX).then(|| BASE64_STANDARD.encode(data)),
             };
             let letter = serde_json::to_vec(&letter).expect("names, numbers and text always make JSON");
-            let bindings = self.namespace.bindings_of(tx);
-            let target = match tx.catalog().log(&dead) {
-                Some(log) => log.clone(),
-                None => tx.create_log(&dead, DEAD_LETTER_HISTORY)?,
-            };
-            let stage =
-                admission::Stage { cause: meta.id, ordinal: 0, room: Room::DeadLetter, named: None, ending: None };
-            admission::append(tx, &bindings, &target, &letter, stage).map(drop)
+            let stage = Stage { cause: meta.id, ordinal: 0, room: Room::DeadLetter, named: None, ending: None };
+            Publish::new(&self.namespace, tx).dead_letter(tx, &dead, &letter, stage).map(drop)
         })?;
         self.namespace.settle(Site::Bury, end, None)
     }

@@ -5,7 +5,7 @@
 
 use crate::{holes, names, namespace::Receipt};
 use millrace_journal::{Journal, Log, Position, Transaction, lock_patience};
-use millrace_wire::{Code, Error, EventId, LogName, Result};
+use millrace_wire::{Code, Error, EventId, Hex, LogName, Result};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::{
@@ -287,7 +287,7 @@ fn digest(records: &[(&str, &[u8])], function: Option<&str>) -> Box<str> {
         part(log.as_bytes());
         part(data);
     }
-    hash.finalize()[..16].iter().map(|byte| format!("{byte:02x}")).collect()
+    Hex(&hash.finalize()[..16]).to_string().into()
 }
 
 #[cfg(test)]

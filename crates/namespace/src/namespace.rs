@@ -1,7 +1,7 @@
 //! A namespace as programs use it: append, read, define. Every process may do this at once, with or without a host.
 
 use crate::{
-    admission::{self, Room, Stage},
+    admission::{Publish, Room, Stage},
     bindings::{Bindings, BindingsCache, Bound},
     definition::Definition,
     gate::{Gate, Held, Site},
@@ -9,7 +9,7 @@ use crate::{
     keys::Keys,
     letters::Letters,
     names,
-    outbox::{Letter, Outgoing},
+    outbox::Letter,
     runs::Pending,
 };
 use millrace_journal::{
@@ -616,21 +616,18 @@ pub fn check_directory(dir: &Path) -> Result<()> {
 
 /// A batch of appends from outside: the definitions they meet, the function they name, and what goes to other namespaces.
 struct Outside<'a> {
-    namespace: &'a Namespace,
     catalog: Arc<Catalog>,
-    bindings: Arc<Bindings>,
     function: Option<&'a str>,
     cause: EventId,
-    outgoing: Outgoing,
+    publish: Publish<'a>,
 }
 
 impl<'a> Outside<'a> {
     fn new(namespace: &'a Namespace, tx: &mut Transaction<'_>, options: &AppendOptions<'a>) -> Result<Self> {
         tx.observe(options.clock)?;
         let catalog = tx.catalog().clone();
-        let bindings = namespace.inner.bindings.get(&catalog);
         let (function, cause) = (options.function, options.cause);
-        Ok(Self { namespace, catalog, bindings, function, cause, outgoing: Outgoing::default() })
+        Ok(Self { catalog, function, cause, publish: Publish::new(namespace, tx) })
     }
 
     fn append(&mut self, tx: &mut Transaction<'_>, log: &str, payload: &[u8], ordinal: u16) -> Result<Appended> {
@@ -638,12 +635,12 @@ impl<'a> Outside<'a> {
             let (to, function) = (log.parse()?, self.function.map(str::parse::<Name>).transpose()?);
             let (function, cause) = (function.as_ref(), self.cause);
             let letter = Letter { to: &to, function, data: payload, cause, ordinal };
-            return self.outgoing.append(self.namespace, tx, Room::Outside, letter);
+            return self.publish.send(tx, Room::Outside, letter);
         }
         let log = found(self.catalog.log(log), log)?;
-        let named = self.function.map(|name| named(&self.catalog, &self.bindings, name)).transpose()?;
+        let named = self.function.map(|name| named(&self.catalog, self.publish.bindings(), name)).transpose()?;
         let stage = Stage { cause: self.cause, ordinal, room: Room::Outside, named, ending: None };
-        admission::append(tx, &self.bindings, log, payload, stage)
+        self.publish.append(tx, log, payload, stage)
     }
 }
 

@@ -361,7 +361,7 @@ impl<'a> Story<'a> {
     }
 }
 
-/// A damaged entry is passed over: the scan goes on behind it, and `journal check` tells where it is.
+/// A damaged entry is passed over: the scan goes on behind it, and `namespace check` tells where it is.
 fn skip_damaged(error: Error) -> Result<()> {
     if error.code() == Code::EntryDamaged { Ok(()) } else { Err(error) }
 }

@@ -2,7 +2,7 @@
 //!
 //! A thread can be gone without a word: a system call that ends only it, a tool, a defect. What it held is held for ever,
 //! and a host that goes on without it hangs in part. So every long-lived thread is started by [`spawn`] and stands in one
-//! table until it says that it ends. A host calls [`guard`]: two watchers look at the table a few times a second, each
+//! table until it says that it ends. A host calls [`guard`]: two watchers look at the table once a second, each
 //! at the other too, and end the process at once, loudly, when somebody is missing. A thread that panics ends it
 //! likewise, and so does a task that carries a [`Fuse`]. The journal needs no more than that: it recovers, and whoever
 //! supervises the host starts it again.
@@ -24,10 +24,10 @@ use std::{
 
 /// Most threads in the table.
 const SLOTS: usize = 8192;
-/// How often each watcher looks.
-const EVERY: Duration = Duration::from_millis(100);
+/// How often each watcher looks. Two wake-ups a second are all that an idle host pays.
+const EVERY: Duration = Duration::from_secs(1);
 /// A thread that was started and has not come to the table after so many looks never will: five minutes' worth.
-const LOOKS_MAX: u16 = 3_000;
+const LOOKS_MAX: u16 = 300;
 /// How long whoever finds that somebody is missing waits for another who reports it already.
 const REPORT_PATIENCE: Duration = Duration::from_secs(3);
 const PANICKED: &str = "panicked; what it said stands above";

@@ -324,7 +324,7 @@ impl Storm {
                     }
                 }
             }
-            site.place.run(["journal", "check"]).ok();
+            site.place.run(["namespace", "check"]).ok();
         }
     }
 }

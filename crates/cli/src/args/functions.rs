@@ -285,14 +285,6 @@ Examples:
   millrace journal show --from 0 --json
   millrace journal show --follow")]
     Show(JournalShowArgs),
-    /// The same as `millrace namespace check`
-    #[command(after_help = "\
-Reads the whole namespace; it may be in use meanwhile. Ends with 1 if anything is damaged.
-
-Examples:
-  millrace journal check
-  millrace journal check --json")]
-    Check,
 }
 
 #[derive(Debug, Args)]

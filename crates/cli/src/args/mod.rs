@@ -172,14 +172,14 @@ Examples:
   millrace run wait --idle --timeout 10s"
     )]
     Run(RunCommand),
-    /// The journal under it all: show, check
+    /// The journal under it all: show
     #[command(
         subcommand,
         arg_required_else_help = true,
         after_help = "\
 Examples:
   millrace journal show -l 20
-  millrace journal check"
+  millrace journal show --follow"
     )]
     Journal(JournalCommand),
     /// Whole namespaces: check, salvage, back up, restore

@@ -1,7 +1,7 @@
 //! `millrace journal …`: what stands under the logs.
 
 use crate::{
-    args::{CheckArgs, Global, JournalCommand, JournalShowArgs},
+    args::{Global, JournalCommand, JournalShowArgs},
     out::{Out, Style},
     place::{Place, docs::ErrorDoc, entries::Start, remote},
     report::Outcome,
@@ -19,7 +19,6 @@ const WAIT_MAX: Duration = Duration::from_secs(5);
 pub fn run(command: &JournalCommand, global: &Global, out: &mut Out) -> Outcome {
     match command {
         JournalCommand::Show(args) => show_entries(&Place::find(global)?, args, out),
-        JournalCommand::Check => super::namespace::check(&CheckArgs { dir: None, salvage: None }, global, out),
     }
 }
 

@@ -20,7 +20,7 @@ use millrace_wire::{
     },
 };
 pub use pipeline::Pipeline;
-use socket::Socket;
+pub use socket::{Dialled, HangUp, Socket};
 use std::{
     sync::{Arc, Mutex, PoisonError},
     thread,

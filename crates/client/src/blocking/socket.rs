@@ -1,7 +1,7 @@
 //! A connection that the caller's own thread writes and reads.
 
 use crate::{
-    Host, Options, Place, ask, names,
+    Host, Options, Place, ask, connector,
     session::{broken, closed, refused},
 };
 use millrace_wire::{
@@ -10,17 +10,22 @@ use millrace_wire::{
 };
 use std::{
     io::{self, ErrorKind, Read, Write},
-    net::TcpStream,
+    net::{Shutdown, TcpStream},
     os::unix::net::UnixStream,
     time::{Duration, Instant},
 };
 
-/// How much is read at once.
+/// How many bytes are read at once.
 const READ_BYTES: usize = 64 << 10;
 /// Buffers that grew beyond this are given back when they are empty.
 const KEPT_BYTES: usize = 1 << 20;
 /// A connection that lay idle for longer is looked at before it is used.
 const TRUSTED: Duration = Duration::from_millis(500);
+
+/// The shortest wait for bytes that may have come.
+const POLL_MIN: Duration = Duration::from_millis(1);
+/// How often a caller that may be interrupted is asked while a host is reached.
+const INTERRUPT_LOOK: Duration = Duration::from_millis(50);
 
 enum Stream {
     Tcp(TcpStream),
@@ -36,10 +41,89 @@ macro_rules! both {
     };
 }
 
+impl Stream {
+    fn try_clone(&self) -> io::Result<Self> {
+        match self {
+            Stream::Tcp(stream) => stream.try_clone().map(Stream::Tcp),
+            Stream::Unix(stream) => stream.try_clone().map(Stream::Unix),
+        }
+    }
+}
+
+/// Cuts a connection from another thread: its reads and writes end at once.
+pub struct HangUp(Stream);
+
+impl HangUp {
+    /// Cuts it; nothing if it is cut already.
+    pub fn hang_up(&self) {
+        let _ = both!(&self.0, stream => stream.shutdown(Shutdown::Both));
+    }
+}
+
+/// A connection before its handshake.
+pub struct Dialled {
+    stream: Stream,
+    place: Place,
+    options: Options,
+}
+
+impl Dialled {
+    /// Reaches a host.
+    ///
+    /// # Errors
+    ///
+    /// Its name is not found, no address answers in time, or [`Options::interrupted`] says that nobody waits any more.
+    pub fn dial(place: &Place, options: &Options) -> Result<Dialled> {
+        let stream = open(place, options)?;
+        let slice = Some(options.tick());
+        both!(&stream, stream => stream.set_read_timeout(slice).and(stream.set_write_timeout(slice)))
+            .map_err(|error| refused(place, &error))?;
+        Ok(Dialled { stream, place: place.clone(), options: options.clone() })
+    }
+
+    /// What cuts the connection from elsewhere, also while the handshake waits.
+    pub fn hang_up(&self) -> io::Result<HangUp> {
+        self.stream.try_clone().map(HangUp)
+    }
+
+    /// Shakes hands.
+    pub fn greet(self) -> Result<Socket> {
+        let Dialled { stream, place, options } = self;
+        let mut socket = Socket {
+            stream,
+            host: Host {
+                host: String::new(),
+                name: String::new(),
+                namespace: 0,
+                epoch: 0,
+                frame_max_bytes: 0,
+                record_max_bytes: 0,
+                requests_max: 1,
+                durability: Default::default(),
+            },
+            hlc: 0,
+            last_request: ask::HANDSHAKE,
+            out: ask::hello(&place, &options.name),
+            received: vec![0; READ_BYTES],
+            read: 0,
+            filled: 0,
+            heard: Instant::now(),
+            pinged: false,
+            greeted: false,
+            options,
+        };
+        socket.greet(&place)?;
+        socket.greeted = true;
+        Ok(socket)
+    }
+}
+
 /// One connection, used by one thread at a time.
 pub struct Socket {
     stream: Stream,
+    /// What the host said of itself.
     pub host: Host,
+    /// How it is used.
     pub options: Options,
     hlc: u64,
     last_request: u64,
@@ -56,37 +140,9 @@ pub struct Socket {
 }
 
 impl Socket {
+    /// Connects and shakes hands.
     pub fn connect(place: &Place, options: &Options) -> Result<Socket> {
-        let stream = open(place, options)?;
-        let slice = Some(options.tick());
-        both!(&stream, stream => stream.set_read_timeout(slice).and(stream.set_write_timeout(slice)))
-            .map_err(|error| refused(place, &error))?;
-        let mut socket = Socket {
-            stream,
-            host: Host {
-                host: String::new(),
-                name: String::new(),
-                namespace: 0,
-                epoch: 0,
-                frame_max_bytes: 0,
-                record_max_bytes: 0,
-                requests_max: 1,
-                durability: Default::default(),
-            },
-            options: options.clone(),
-            hlc: 0,
-            last_request: ask::HANDSHAKE,
-            out: ask::hello(place, &options.name),
-            received: vec![0; READ_BYTES],
-            read: 0,
-            filled: 0,
-            heard: Instant::now(),
-            pinged: false,
-            greeted: false,
-        };
-        socket.greet(place)?;
-        socket.greeted = true;
-        Ok(socket)
+        Dialled::dial(place, options)?.greet()
     }
 
     fn greet(&mut self, place: &Place) -> Result<()> {
@@ -232,6 +288,36 @@ impl Socket {
         }
     }
 
+    /// The next frame that answers a request, as `take` reads it; `None` if none comes within `patience`. Sends what was put first,
+    /// and asks meanwhile whether the host is there.
+    pub fn next<T>(&mut self, patience: Duration, take: impl FnOnce(&Frame<'_>) -> Result<T>) -> Result<Option<T>> {
+        let until = Instant::now() + patience;
+        loop {
+            if let Some((start, end)) = self.next_frame()? {
+                self.read = end;
+                let (frame, _) = split(&self.received[start..end], FRAME_MAX_BYTES)?.ok_or_else(closed)?;
+                return take(&frame).map(Some);
+            }
+            self.flush(None)?;
+            // Even without patience, what has come is taken; zero would mean no bound at all.
+            let left = until.saturating_duration_since(Instant::now()).min(self.options.tick()).max(POLL_MIN);
+            both!(&self.stream, stream => stream.set_read_timeout(Some(left))).map_err(|error| broken(&error))?;
+            if !self.fill(None)? && Instant::now() >= until {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// When something came last.
+    pub fn heard(&self) -> Instant {
+        self.heard
+    }
+
+    /// Takes note of a clock that is to go with what is sent.
+    pub fn saw(&mut self, hlc: Hlc) {
+        self.hlc = self.hlc.max(hlc.get());
+    }
+
     /// Where the next frame is that answers a request. Sees to those that concern the connection.
     fn next_frame(&mut self) -> Result<Option<(usize, usize)>> {
         loop {
@@ -333,29 +419,22 @@ fn is_pause(error: &io::Error) -> bool {
 fn open(place: &Place, options: &Options) -> Result<Stream> {
     let failed = |error: io::Error| match error.kind() {
         ErrorKind::Interrupted => interrupted(),
-        ErrorKind::TimedOut => Code::ConnectTimeout.error(format!("{place} did not take the connection")),
+        ErrorKind::TimedOut => Code::ConnectTimeout.error(format!("{place} did not accept the connection in time")),
         _ => refused(place, &error),
     };
     match place {
         Place::Unix(path) => UnixStream::connect(path).map(Stream::Unix).map_err(failed),
         Place::Tcp(peer) => {
-            let mut last = ErrorKind::NotFound.into();
-            let times = (options.connect_timeout(), options.tick());
+            let times = (options.connect_timeout(), options.tick().min(INTERRUPT_LOOK));
             let check = || if is_interrupted(options) { Err(ErrorKind::Interrupted.into()) } else { Ok(()) };
-            let found = names::look_up(options.resolve.clone(), (&*peer.host, peer.port), times, check);
-            for address in found.map_err(|error| match error.kind() {
+            let found = connector::look_up(options.resolve.clone(), (&*peer.host, peer.port), times, check);
+            let found = found.map_err(|error| match error.kind() {
                 ErrorKind::TimedOut => Code::ConnectTimeout.error(format!("the name of {place} was not found in time")),
                 _ => failed(error),
-            })? {
-                match TcpStream::connect_timeout(&address, options.connect_timeout()) {
-                    Ok(stream) => {
-                        stream.set_nodelay(true).map_err(failed)?;
-                        return Ok(Stream::Tcp(stream));
-                    }
-                    Err(error) => last = error,
-                }
-            }
-            Err(failed(last))
+            })?;
+            let stream = connector::connect(found, times, check).map_err(failed)?;
+            stream.set_nodelay(true).map_err(failed)?;
+            Ok(Stream::Tcp(stream))
         }
     }
 }

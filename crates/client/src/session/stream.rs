@@ -1,6 +1,6 @@
 //! A connection's byte stream: TCP or a Unix socket, connected and greeted.
 
-use crate::{Host, Options, Place, ask, names};
+use crate::{Host, Options, Place, ask, connector};
 use bytes::BytesMut;
 use millrace_wire::{Code, Error, Hlc, Result};
 use std::{
@@ -56,7 +56,7 @@ pub fn closed() -> Error {
 async fn open(place: &Place, options: &Options) -> io::Result<Stream> {
     match place {
         Place::Tcp(peer) => {
-            let found = names::look_up_async(options.resolve.clone(), &peer.host, peer.port).await?;
+            let found = connector::look_up_async(options.resolve.clone(), &peer.host, peer.port).await?;
             let stream = TcpStream::connect(&*found).await?;
             stream.set_nodelay(true)?;
             Ok(Stream::Tcp(stream))

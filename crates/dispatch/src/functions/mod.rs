@@ -15,7 +15,7 @@ use crate::DeadLetter;
 use millrace_journal::{Function, Kind, Log, Transaction};
 use millrace_namespace::{
     Definition, Ending, FunctionSpec, Namespace, Runtime, Site,
-    admission::{self, Room},
+    admission::{Publish, Room, Stage},
     definition::DEAD_LETTER_HISTORY,
     found, no_function,
     runs::{Pending, PendingRun},
@@ -281,15 +281,7 @@ fn give_up_some(namespace: &Namespace, tx: &mut Transaction<'_>, name: &Name, pe
     }
     let error = Code::FunctionRemoved.error(format!("function '{name}' was removed while the run was pending"));
     let definition = Definition::from_attributes(name, function.attributes());
-    let letters = match &definition {
-        Ok(definition) => Some(match tx.catalog().log(&definition.spec.dead_letter).cloned() {
-            Some(log) => log,
-            None => tx.create_log(&definition.spec.dead_letter, DEAD_LETTER_HISTORY)?,
-        }),
-        // Nobody knows where its letters go.
-        Err(_) => None,
-    };
-    let bindings = namespace.bindings_of(tx);
+    let publish = Publish::new(namespace, tx);
     let (mut given_up, mut bytes) = (0, 0);
     for run in &runs {
         let of_log = tx.catalog().log_by_id(run.log).cloned();
@@ -300,10 +292,11 @@ fn give_up_some(namespace: &Namespace, tx: &mut Transaction<'_>, name: &Name, pe
         if given_up > 0 && bytes > GIVE_UP_BYTES_MAX {
             break;
         }
-        if let Some(letters) = &letters {
+        // Of a definition that cannot be read, nobody knows where its letters go.
+        if let Ok(definition) = &definition {
             let (cause, ending) = (run.id, Some(function.id()));
-            let admission = admission::Stage { cause, ordinal: 0, room: Room::DeadLetter, named: None, ending };
-            admission::append(tx, &bindings, letters, &letter, admission)?;
+            let stage = Stage { cause, ordinal: 0, room: Room::DeadLetter, named: None, ending };
+            publish.dead_letter(tx, &definition.spec.dead_letter, &letter, stage)?;
         }
         tx.done(function.id(), run.run(), &Ending::dead(&error, &[]).to_end())?;
         given_up += 1;

@@ -17,6 +17,8 @@ mod push;
 #[cfg(test)]
 mod tests;
 
+use line::IsStopping;
+use millrace_client::blocking::HangUp;
 use millrace_node::{
     Namespace,
     links::{LinkKey, LinkObserver, LinkWatch, Links, LinksStatus, LiveLink, Stop},
@@ -25,7 +27,6 @@ use millrace_wire::{Code, Error, Result};
 use pace::Pace;
 use std::{
     collections::HashMap,
-    net::{Shutdown, TcpStream},
     sync::{
         Arc, Condvar, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
@@ -207,32 +208,38 @@ struct Link {
     namespace: Namespace,
     shared: Arc<Shared>,
     live: Mutex<LiveLink>,
-    /// The connection, to be cut when everything stops.
-    stream: Mutex<Option<TcpStream>>,
+    /// Cuts the connection when everything stops.
+    hang_up: Mutex<Option<HangUp>>,
 }
 
 impl Link {
     fn new(key: LinkKey, links: Links, namespace: Namespace, shared: Arc<Shared>) -> Self {
         let live = Mutex::new(LiveLink::new(key.clone()));
-        Self { key, links, namespace, shared, live, stream: Mutex::default() }
+        Self { key, links, namespace, shared, live, hang_up: Mutex::default() }
     }
 
     fn live(&self) -> MutexGuard<'_, LiveLink> {
         self.live.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Keeps the connection where it can be cut.
-    fn opened(&self, stream: &TcpStream) {
-        let mut kept = self.stream.lock().unwrap_or_else(PoisonError::into_inner);
-        *kept = stream.try_clone().ok();
+    /// Whether everything stops, as the connection asks while it waits.
+    fn is_stopping(&self) -> IsStopping {
+        let shared = self.shared.clone();
+        Arc::new(move || shared.is_stopping())
+    }
+
+    /// Keeps what cuts the connection.
+    fn opened(&self, hang_up: HangUp) {
+        let mut kept = self.hang_up.lock().unwrap_or_else(PoisonError::into_inner);
+        let hang_up = kept.insert(hang_up);
         if self.shared.is_stopping() {
-            let _ = stream.shutdown(Shutdown::Both);
+            hang_up.hang_up();
         }
     }
 
     fn hang_up(&self) {
-        if let Some(stream) = self.stream.lock().unwrap_or_else(PoisonError::into_inner).take() {
-            let _ = stream.shutdown(Shutdown::Both);
+        if let Some(hang_up) = self.hang_up.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            hang_up.hang_up();
         }
     }
 

@@ -4,7 +4,7 @@
 //! the byte back when the process ends, however it ends, also across containers and reboots; process ids are never
 //! compared, so they may repeat. A fork inherits the description, therefore a child closes it first thing.
 
-use super::{LockReplaced, Medium, NotFlushed, Region, SLOT_MAX, Slot, bus};
+use super::{Holder, LockReplaced, Medium, NotFlushed, Region, SLOT_MAX, Slot, bus, holder};
 use std::{
     fs, io,
     mem::ManuallyDrop,
@@ -359,8 +359,8 @@ impl Medium for FileMedium {
         self.boot
     }
 
-    fn command(&self, pid: u32) -> Option<String> {
-        fs::read_to_string(format!("/proc/{pid}/comm")).ok().map(|command| command.trim_end().to_owned())
+    fn holder(&self, slot: Slot) -> Option<Holder> {
+        holder::find(&self.path(LOCK), slot)
     }
 
     fn wall_us(&self) -> u64 {

@@ -7,11 +7,13 @@ pub(crate) mod bus;
 mod faults;
 #[allow(unsafe_code)]
 mod file;
+mod holder;
 
 #[allow(unsafe_code)]
 mod view;
 
 pub use file::FileMedium;
+pub use holder::Holder;
 pub use view::ViewMedium;
 #[allow(unsafe_code)]
 pub mod sim;
@@ -149,8 +151,8 @@ pub trait Medium: Send + Sync {
     fn has_others(&self) -> io::Result<bool>;
     /// Identifies the boot of the machine, 0 if it can't be told: state in mapped files is only coherent within one.
     fn boot(&self) -> u64;
-    /// The command of a process, as far as that can be told.
-    fn command(&self, _pid: u32) -> Option<String> {
+    /// The process that took the slot, to be shown to a person, as far as the system tells.
+    fn holder(&self, _slot: Slot) -> Option<Holder> {
         None
     }
     /// Microseconds since 1970 by the wall clock.

@@ -29,7 +29,7 @@
 //! state before, and `last` counts, which the entries there prove. What is told to be durable is read with its proof.
 
 use crate::{
-    medium::{Medium, Region, SLOT_MAX, Slot},
+    medium::{Medium, Region, Slot},
     write::waiters::Waiters,
 };
 use millrace_wire::{Code, Error, NamespaceId, Result};
@@ -120,17 +120,12 @@ pub(crate) struct Upkeep {
     pub cataloged: AtomicU64,
 }
 
-/// Who has the namespace open: process ids by slot, to name them to a person. Nothing relies on them.
-#[repr(C, align(128))]
-pub(crate) struct Owners([AtomicU32; SLOT_MAX as usize + 1]);
-
 #[repr(C)]
 pub(crate) struct Page {
     pub birth: Line<Birth>,
     pub writer: Line<Writer>,
     pub published: Line<Published>,
     pub upkeep: Line<Upkeep>,
-    pub owners: Owners,
 }
 
 const _: () = assert!(size_of::<Page>() <= BYTES as usize);
@@ -170,16 +165,6 @@ impl Control {
     /// Counts this process's opening, under the gate.
     pub fn count_attachment(&self) -> u64 {
         self.birth.attachments.fetch_add(1, Ordering::Relaxed)
-    }
-
-    /// Notes that this process has a slot.
-    pub fn set_owner(&self, slot: Slot) {
-        self.owners.0[slot as usize].store(std::process::id(), Ordering::Relaxed);
-    }
-
-    /// The id of the process that has a slot, as it sees itself.
-    pub fn owner(&self, slot: Slot) -> u32 {
-        self.owners.0[slot as usize & SLOT_MAX as usize].load(Ordering::Relaxed)
     }
 
     /// Closes the journal to writes, because the page cannot be believed.

@@ -112,7 +112,7 @@ impl Drop for WriteGuard<'_> {
 
 impl Inner {
     pub(crate) fn write_lock(&self) -> Lock<'_> {
-        Lock { word: &self.control.writer.lock, medium: &*self.medium, mark: self.mark, control: &self.control }
+        Lock { word: &self.control.writer.lock, medium: &*self.medium, mark: self.mark }
     }
 
     /// Takes the lock and leaves the journal whole, whatever its last owner was doing.

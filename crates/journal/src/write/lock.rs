@@ -8,10 +8,7 @@
 //!
 //! Lock order: `lock` before `prepare_lock`.
 
-use crate::{
-    medium::{Medium, SLOT_MAX, Slot},
-    store::control::Control,
-};
+use crate::medium::{Medium, SLOT_MAX, Slot};
 use millrace_wire::Code;
 use std::{
     ptr,
@@ -45,7 +42,6 @@ pub(crate) struct Lock<'a> {
     pub medium: &'a dyn Medium,
     /// This process's [`mark`].
     pub mark: u32,
-    pub control: &'a Control,
 }
 
 /// The mark of the process that was the `attachment`-th to get a slot; repeats after eight million.
@@ -122,12 +118,10 @@ impl Lock<'_> {
     /// Says on stderr who has the lock: a process that was stopped with it stops everybody who appends.
     fn tell(&self) {
         if let Some(slot) = self.owner() {
-            let pid = self.control.owner(slot);
-            let command = self.medium.command(pid).unwrap_or_else(|| "its command is not known".into());
-            eprintln!(
-                "{}",
-                Code::LockHeld.error(format!("process {pid} ({command}) has held it for more than a second"))
-            );
+            let holder = self.medium.holder(slot);
+            let who =
+                holder.map_or("another process".into(), |found| format!("process {} ({})", found.pid, found.command));
+            eprintln!("{}", Code::LockHeld.error(format!("{who} has held it for more than a second")));
         }
     }
 

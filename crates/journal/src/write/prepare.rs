@@ -49,7 +49,7 @@ pub(crate) fn spare_name(n: u64) -> String {
 
 impl Inner {
     pub(crate) fn prepare_lock(&self) -> Lock<'_> {
-        Lock { word: &self.control.writer.prepare_lock, medium: &*self.medium, mark: self.mark, control: &self.control }
+        Lock { word: &self.control.writer.prepare_lock, medium: &*self.medium, mark: self.mark }
     }
 
     /// Makes sure that there is storage up to `end`.

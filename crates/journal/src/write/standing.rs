@@ -1,7 +1,10 @@
 //! Whether appends can go on: what the disk refuses, whether the directory is still where it was, and what the clock says.
 
 use super::commit::CLOCK_AHEAD_MAX;
-use crate::journal::{Inner, Journal};
+use crate::{
+    journal::{Inner, Journal},
+    medium::{Holder, Slot},
+};
 use millrace_wire::{Code, Error, Hlc, Result};
 use std::{sync::atomic::Ordering, time::Duration};
 
@@ -10,8 +13,8 @@ use std::{sync::atomic::Ordering, time::Duration};
 pub enum Writer {
     /// A thread of this process.
     Own,
-    /// Another process. It holds this byte of the file `lock`.
-    Other(u32),
+    /// Another process, which has this slot.
+    Other(Slot),
 }
 
 impl Journal {
@@ -19,6 +22,11 @@ impl Journal {
     pub fn writer(&self) -> Option<Writer> {
         let slot = self.inner().write_lock().owner()?;
         Some(if slot == self.inner().slot { Writer::Own } else { Writer::Other(slot) })
+    }
+
+    /// The process that has a slot, to be shown to a person, as far as the system tells.
+    pub fn holder(&self, slot: Slot) -> Option<Holder> {
+        self.inner().medium.holder(slot)
     }
 
     /// An error if the journal takes no writes any more.

@@ -16,7 +16,7 @@ use crate::{
     names::log_name,
 };
 use millrace_journal::{Appended, Log, Transaction};
-use millrace_wire::{Address, Code, EventId, LogName, Name, Result, SEGMENT_MAX_BYTES};
+use millrace_wire::{Address, Code, EventId, Hex, LogName, Name, Result, SEGMENT_MAX_BYTES};
 use sha2::{Digest, Sha256};
 use state::{PEERS_MAX, Peer, State};
 use std::collections::HashMap;
@@ -37,7 +37,7 @@ pub fn peer_name(peer: &millrace_wire::Peer) -> String {
         return plain;
     }
     let hash = Sha256::digest(peer.to_string().as_bytes());
-    let hash: String = hash[..HASH_BYTES].iter().map(|byte| format!("{byte:02x}")).collect();
+    let hash = Hex(&hash[..HASH_BYTES]).to_string();
     let room = SEGMENT_MAX_BYTES - hash.len() - 1;
     let kept: String = plain.replace(':', "-").trim_start_matches('.').chars().take(room).collect();
     format!("{kept}-{hash}")

@@ -6,7 +6,7 @@
 //!
 //! `spec/formats/journal.md` is normative. The entry's `seqno` is the one asked for (get) or answered (append).
 
-use millrace_wire::{Code, Error};
+use millrace_wire::{Code, Error, Hex};
 use sha2::{Digest as _, Sha256};
 use std::fmt;
 
@@ -93,8 +93,7 @@ impl fmt::Display for Fingerprint {
             return write!(f, " '{}'", beginning.escape_debug());
         }
         write!(f, " '{}…' (SHA-256 ", beginning.escape_debug())?;
-        self.sha256[..8].iter().try_for_each(|byte| write!(f, "{byte:02x}"))?;
-        f.write_str("…)")
+        write!(f, "{}…)", Hex(&self.sha256[..8]))
     }
 }
 

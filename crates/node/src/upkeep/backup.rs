@@ -14,7 +14,7 @@ use super::inspect::{Inspection, examine_with};
 use crate::{Namespace, functions, links::Links};
 use millrace_journal::{Journal, Snapshot, SnapshotSink, Workshop};
 use millrace_namespace::FOLDER;
-use millrace_wire::{Code, Error, Result};
+use millrace_wire::{Code, Error, Hex, Result};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::{
@@ -84,7 +84,7 @@ fn failed(path: &Path, error: &std::io::Error) -> Error {
 }
 
 fn hex(hash: Sha256) -> String {
-    hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+    Hex(hash.finalize()).to_string()
 }
 
 /// A file that is being written, and the checksum of what was.

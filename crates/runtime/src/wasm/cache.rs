@@ -5,6 +5,7 @@
 //! without further checks: the directory must be ours alone, and a file whose checksum is wrong counts as absent.
 
 use crate::{Code, Result};
+use millrace_wire::Hex;
 use sha2::{Digest, Sha256};
 use std::{
     fs,
@@ -50,7 +51,7 @@ impl Cache {
         let mut key = Sha256::new();
         key.update(configuration.finish().to_le_bytes());
         key.update(module);
-        let name: String = key.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
+        let name = Hex(key.finalize()).to_string();
         self.dir.join(name)
     }
 

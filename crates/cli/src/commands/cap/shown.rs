@@ -15,6 +15,7 @@ use millrace_node::{
     secrets::{self, now_s},
     token::{self, Chain, Keys, Link, Principal, Rules, Token},
 };
+use millrace_wire::Hex;
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -155,7 +156,7 @@ fn meanings(rules: &Rules) -> Vec<(&'static str, String)> {
         all.push(("address", format!("only from {}", list(rules.nets.iter().map(ToString::to_string).collect()))));
     }
     if !rules.keys.is_empty() {
-        let keys = rules.keys.iter().map(|key| key.iter().map(|byte| format!("{byte:02x}")).collect()).collect();
+        let keys = rules.keys.iter().map(|key| Hex(key).to_string()).collect();
         all.push(("key", format!("only for the holder of TLS key {}", list(keys))));
     }
     all.extend(rules.rate.map(|rate| {
@@ -189,7 +190,7 @@ fn block(link: &Link) -> Value {
         let rights: Vec<&str> = grant.rights.iter().map(token::Right::name).collect();
         json!({ "kind": grant.kind.name(), "name": text(&grant.name), "subtree": grant.subtree, "rights": rights })
     });
-    let keys = rules.keys.iter().map(|key| key.iter().map(|byte| format!("{byte:02x}")).collect::<String>());
+    let keys = rules.keys.iter().map(|key| Hex(key).to_string());
     json!({
         "grants": grants.collect::<Vec<_>>(),
         "not_after": rules.not_after.map(moment), "not_before": rules.not_before.map(moment),

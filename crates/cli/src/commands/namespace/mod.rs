@@ -45,8 +45,7 @@ fn to_verify(dir: &Path) -> Result<Namespace> {
     }
 }
 
-/// `namespace check`, and `journal check`.
-pub fn check(args: &CheckArgs, global: &Global, out: &mut Out) -> Outcome {
+fn check(args: &CheckArgs, global: &Global, out: &mut Out) -> Outcome {
     let dir = directory(args.dir.as_ref(), global)?;
     match &args.salvage {
         Some(to) => salvage(&dir, to, out),

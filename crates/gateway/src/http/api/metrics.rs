@@ -1,4 +1,5 @@
-//! Numbers for Prometheus, in its text format.
+//! Numbers for Prometheus, in its text format. Written by hand: while the disk stalls, the samples that were reported last are
+//! repeated, which a registry of live counters cannot do.
 
 use crate::{
     Hosted,

@@ -1,9 +1,11 @@
-//! Names of hosts, looked up on a thread of their own: nothing can cut short a name service that does not answer, and who
-//! waits for it must not wait longer than it meant to.
+//! How a host is reached: its name is looked up and its addresses are tried, for clients and for links alike.
+//!
+//! Both happen on threads of their own. Nothing can cut short a name service that does not answer, and a caller must be
+//! able to stop waiting at any time.
 
 use std::{
     io,
-    net::{IpAddr, SocketAddr, ToSocketAddrs},
+    net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs},
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -17,21 +19,21 @@ use tokio::sync::oneshot;
 /// How a name is looked up.
 pub type Resolve = Arc<dyn Fn(&str, u16) -> io::Result<Vec<SocketAddr>> + Send + Sync>;
 
-/// Lookups of this process that may be unanswered: each has a thread until the system gives up.
+/// Attempts of this process that may be unanswered: each has a thread until the system gives up.
 const UNANSWERED_MAX: usize = 64;
 /// Name services of the system want some room.
 const STACK_BYTES: usize = 256 << 10;
 
 static UNANSWERED: AtomicUsize = AtomicUsize::new(0);
 
-/// Counts a lookup for as long as its thread lives.
+/// Counts an attempt for as long as its thread lives.
 struct Counted;
 
 impl Counted {
     fn take() -> io::Result<Self> {
         if UNANSWERED.fetch_add(1, Ordering::Relaxed) >= UNANSWERED_MAX {
             UNANSWERED.fetch_sub(1, Ordering::Relaxed);
-            return Err(io::Error::other(format!("the name service leaves {UNANSWERED_MAX} lookups unanswered")));
+            return Err(io::Error::other(format!("{UNANSWERED_MAX} attempts to reach hosts are unanswered")));
         }
         Ok(Self)
     }
@@ -49,48 +51,72 @@ fn literal(host: &str, port: u16) -> Option<Vec<SocketAddr>> {
     Some(vec![SocketAddr::new(address, port)])
 }
 
-/// Looks a name up, and tells `done` if that ever ends.
-fn begin(
-    resolve: Option<Resolve>,
-    host: &str,
-    port: u16,
-    done: impl FnOnce(io::Result<Vec<SocketAddr>>) + Send + 'static,
+/// Does `work` on a thread of its own, and tells `done` if it ever ends.
+fn begin<T: 'static>(
+    work: impl FnOnce() -> io::Result<T> + Send + 'static,
+    done: impl FnOnce(io::Result<T>) + Send + 'static,
 ) -> io::Result<()> {
     let counted = Counted::take()?;
-    let host = host.to_owned();
-    let look_up = move || {
-        let found = match resolve {
-            Some(resolve) => resolve(&host, port),
-            None => (&*host, port).to_socket_addrs().map(Iterator::collect),
-        };
+    let work = move || {
+        let result = work();
         drop(counted);
-        done(found);
+        done(result);
     };
-    thread::Builder::new().name("millrace-names".into()).stack_size(STACK_BYTES).spawn(look_up).map(drop)
+    thread::Builder::new().name("millrace-connect".into()).stack_size(STACK_BYTES).spawn(work).map(drop)
+}
+
+/// Waits for `work` on a thread of its own, at most so long, and no longer than `check` lets it; it is asked every `tick`.
+fn wait<T: Send + 'static>(
+    work: impl FnOnce() -> io::Result<T> + Send + 'static,
+    (patience, tick): (Duration, Duration),
+    check: impl Fn() -> io::Result<()>,
+) -> io::Result<T> {
+    let until = Instant::now() + patience;
+    let (sender, receiver) = mpsc::sync_channel(1);
+    // The caller may have stopped waiting.
+    begin(work, move |result| drop(sender.send(result)))?;
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        match receiver.recv_timeout(left.min(tick)) {
+            Ok(result) => return result,
+            Err(RecvTimeoutError::Timeout) if !left.is_zero() => check()?,
+            Err(_) => return Err(io::ErrorKind::TimedOut.into()),
+        }
+    }
+}
+
+fn resolving(resolve: Option<Resolve>, host: &str, port: u16) -> impl FnOnce() -> io::Result<Vec<SocketAddr>> + use<> {
+    let host = host.to_owned();
+    move || match resolve {
+        Some(resolve) => resolve(&host, port),
+        None => (&*host, port).to_socket_addrs().map(Iterator::collect),
+    }
 }
 
 /// Waits for the addresses of a host, at most so long, and no longer than `check` lets it; it is asked every `tick`.
 pub fn look_up(
     resolve: Option<Resolve>,
     (host, port): (&str, u16),
-    (patience, tick): (Duration, Duration),
+    times: (Duration, Duration),
     check: impl Fn() -> io::Result<()>,
 ) -> io::Result<Vec<SocketAddr>> {
-    if let Some(found) = literal(host, port) {
-        return Ok(found);
-    }
-    let until = Instant::now() + patience;
-    let (sender, receiver) = mpsc::sync_channel(1);
-    // Who asked may have stopped waiting.
-    begin(resolve, host, port, move |found| drop(sender.send(found)))?;
-    loop {
-        let left = until.saturating_duration_since(Instant::now());
-        match receiver.recv_timeout(left.min(tick)) {
-            Ok(found) => return found,
-            Err(RecvTimeoutError::Timeout) if !left.is_zero() => check()?,
-            Err(_) => return Err(io::ErrorKind::TimedOut.into()),
+    literal(host, port).map_or_else(|| wait(resolving(resolve, host, port), times, check), Ok)
+}
+
+/// Connects to the first of these addresses that answers, each within the same time.
+pub fn connect(
+    addresses: Vec<SocketAddr>,
+    (patience, tick): (Duration, Duration),
+    check: impl Fn() -> io::Result<()>,
+) -> io::Result<TcpStream> {
+    let mut last = io::ErrorKind::NotFound.into();
+    for address in addresses {
+        match wait(move || TcpStream::connect_timeout(&address, patience), (patience, tick), &check) {
+            Err(error) if error.kind() != io::ErrorKind::Interrupted => last = error,
+            ended => return ended,
         }
     }
+    Err(last)
 }
 
 /// The same for a task, which is cut short by whoever drops it.
@@ -99,7 +125,7 @@ pub async fn look_up_async(resolve: Option<Resolve>, host: &str, port: u16) -> i
         return Ok(found);
     }
     let (sender, receiver) = oneshot::channel();
-    begin(resolve, host, port, move |found| drop(sender.send(found)))?;
+    begin(resolving(resolve, host, port), move |found| drop(sender.send(found)))?;
     receiver.await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
 }
 

@@ -4,7 +4,7 @@ use millrace_journal::{CreateOptions, Durability, End, Journal, OpenOptions, Ori
 use millrace_wire::EventId;
 use std::path::Path;
 
-const GOLDEN: &str = include_str!("../../../spec/vectors/journal-first-segment.hex");
+const GOLDEN: &str = include_str!("../../../../spec/vectors/journal-first-segment.hex");
 
 fn golden() -> Vec<u8> {
     let digits: String = GOLDEN.lines().filter(|line| !line.starts_with('#')).flat_map(str::split_whitespace).collect();

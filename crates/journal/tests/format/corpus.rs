@@ -1,6 +1,6 @@
 //! The fuzzers' corpus, run as a test.
 
-#[path = "../../../fuzz/targets.rs"]
+#[path = "../../../../fuzz/targets.rs"]
 mod targets;
 
 use std::{fs, path::Path};

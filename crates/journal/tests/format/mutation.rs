@@ -1,9 +1,7 @@
 //! Bytes that no journal wrote: recovery answers, keeps what is whole, and never panics.
 
-mod model;
-
+use crate::model::{Random, create, entries};
 use millrace_journal::{Manifest, OpenOptions, Position, medium::sim::SimDisk};
-use model::{Random, create, entries};
 use std::{collections::HashSet, path::Path, time::Duration};
 
 fn spoil(bytes: &mut [u8], random: &mut Random, most: usize) {

@@ -1,0 +1,8 @@
+//! The bytes on disk: those of the specification, those of later versions, and those that no journal wrote.
+
+mod corpus;
+mod extension;
+#[path = "../model/mod.rs"]
+mod model;
+mod mutation;
+mod vectors;

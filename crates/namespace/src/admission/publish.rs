@@ -1,0 +1,58 @@
+//! Publication: records here and messages elsewhere, staged in one batch of the journal.
+
+use super::{Room, Stage, append};
+use crate::{
+    Namespace,
+    bindings::Bindings,
+    definition::DEAD_LETTER_HISTORY,
+    outbox::{Letter, Outgoing},
+};
+use millrace_journal::{Appended, Log, Transaction};
+use millrace_wire::{LogName, Result};
+use std::sync::Arc;
+
+/// Stages what one batch makes visible, whatever causes it: a caller, a run, a delivery. It knows what the batch has put into
+/// outboxes, which nobody can read yet. All of it becomes visible with the batch, or none of it.
+pub struct Publish<'a> {
+    namespace: &'a Namespace,
+    bindings: Arc<Bindings>,
+    outgoing: Outgoing,
+}
+
+impl<'a> Publish<'a> {
+    /// Begins with the definitions that the batch meets.
+    pub fn new(namespace: &'a Namespace, tx: &mut Transaction<'_>) -> Self {
+        Self { namespace, bindings: namespace.bindings_of(tx), outgoing: Outgoing::default() }
+    }
+
+    /// The definitions that the batch meets.
+    pub fn bindings(&self) -> &Bindings {
+        &self.bindings
+    }
+
+    /// Stages a record and the runs that it triggers; nothing if it is refused.
+    pub fn append(&self, tx: &mut Transaction<'_>, log: &Log, payload: &[u8], stage: Stage) -> Result<Appended> {
+        append(tx, &self.bindings, log, payload, stage)
+    }
+
+    /// Stages a message to another namespace; nothing if there is no room for it.
+    pub fn send(&mut self, tx: &mut Transaction<'_>, room: Room, letter: Letter<'_>) -> Result<Appended> {
+        self.outgoing.append(self.namespace, tx, room, letter)
+    }
+
+    /// Stages a dead letter; its log is created if there is none.
+    pub fn dead_letter(
+        &self,
+        tx: &mut Transaction<'_>,
+        log: &LogName,
+        letter: &[u8],
+        stage: Stage,
+    ) -> Result<(Log, Appended)> {
+        let log = match tx.catalog().log(log).cloned() {
+            Some(log) => log,
+            None => tx.create_log(log, DEAD_LETTER_HISTORY)?,
+        };
+        let appended = append(tx, &self.bindings, &log, letter, stage)?;
+        Ok((log, appended))
+    }
+}
