@@ -30,7 +30,7 @@ const UNSAFE_FILES: [&str; 17] = [
     "journal/src/medium/sim.rs",
     "journal/src/medium/view.rs",
     "journal/src/store/control.rs",
-    "journal/src/store/index.rs",
+    "journal/src/store/arena.rs",
     "journal/src/store/segments.rs",
     "journal/src/write/commit.rs",
     "journal/src/write/lock.rs",

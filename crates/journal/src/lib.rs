@@ -25,6 +25,7 @@ mod entry;
 mod journal;
 pub mod medium;
 mod options;
+mod persistent;
 mod read;
 mod recovery;
 mod store;
@@ -38,7 +39,10 @@ pub use millrace_wire::Durability;
 pub use options::{CreateOptions, OpenOptions};
 pub use read::{check::CheckReport, get::RecordMeta, scan::Scan};
 pub use recovery::Recovery;
-pub use store::manifest::{Ancestor, Manifest};
+pub use store::{
+    index::HISTORY_ALL,
+    manifest::{Ancestor, Manifest},
+};
 pub use write::{
     commit::{Appended, Committed, RECORD_MAX_BYTES, Transaction, lock_patience, lock_within},
     retention::Maintained,

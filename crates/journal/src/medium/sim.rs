@@ -15,7 +15,7 @@ pub use super::faults::{Call, Fault, Faults};
 
 use super::{
     Medium, NotFlushed, Region, SLOT_MAX, Slot,
-    file::{map_file, retire_region},
+    file::{map_file, map_file_within, retire_region},
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -620,6 +620,31 @@ impl Medium for SimMedium {
         let region = map_file(file.memory.try_clone()?.into(), bytes, inode)?;
         file.heard.insert(region.base as usize, file.failures);
         Ok(region)
+    }
+
+    fn map_within(&self, name: &str, reserved_bytes: u64, create: bool) -> io::Result<Arc<Region>> {
+        self.disk.fault(Call::Map)?;
+        let mut state = self.disk.lock();
+        let inode = match state.inode(name) {
+            Err(_) if create => {
+                drop(state);
+                state = self.call();
+                state.link(name, SimFile::new(0)?)
+            }
+            found => found?,
+        };
+        let file = state.file(inode);
+        let region = map_file_within(file.memory.try_clone()?.into(), reserved_bytes, inode)?;
+        file.heard.insert(region.base as usize, file.failures);
+        Ok(region)
+    }
+
+    fn extend(&self, region: &Region, from: u64, to: u64) -> io::Result<()> {
+        self.disk.fault(Call::Allocate)?;
+        let mut state = self.call();
+        state.charge(region.identity, from, to)?;
+        let file = state.file(region.identity);
+        if (file.seen.len() as u64) < to { file.grow(to) } else { Ok(()) }
     }
 
     fn read_at(&self, region: &Region, at: u64, bytes: &mut [u8]) -> io::Result<()> {

@@ -2,10 +2,14 @@
 
 use crate::{
     catalog::Log,
-    entry::{Kind, Position},
+    entry::{Header, Kind, Position},
     journal::{Inner, MANIFEST},
     read::get::damaged,
-    store::{manifest::Manifest, segments::io_error},
+    store::{
+        manifest::Manifest,
+        segments::io_error,
+        slot::{Slot, WRONG},
+    },
 };
 use millrace_wire::{Error, Result};
 use std::{collections::BTreeMap, sync::atomic::Ordering};
@@ -83,7 +87,7 @@ impl Inner {
             }
             if kind == Kind::Append
                 && let Some(log) = catalog.log_by_id(header.subject)
-                && !self.is_indexed(log, header.seqno, at)?
+                && !self.is_indexed(log, &header, at)?
             {
                 let (name, seqno) = (log.name(), header.seqno);
                 report.fault(damaged(at, format!("the index of log '{name}' does not know record {seqno}")));
@@ -121,8 +125,10 @@ impl Inner {
 
     /// Whether the index leads to this record, here or where it was copied to, or the log no longer has it. If not, the index
     /// is corrected.
-    fn is_indexed(&self, log: &Log, seqno: u64, at: u64) -> Result<bool> {
-        let position = log.index().position(seqno);
+    fn is_indexed(&self, log: &Log, header: &Header, at: u64) -> Result<bool> {
+        let (seqno, index) = (header.seqno, log.index());
+        let word = index.word(seqno);
+        let position = index.unpack(seqno, word).map_or(WRONG, |slot| slot.map_or(0, |slot| slot.position));
         if seqno < log.earliest() || position == at {
             return Ok(true);
         }
@@ -130,10 +136,10 @@ impl Inner {
             return Ok(true);
         }
         // Overwritten by a newer record since, or by one that is about to be committed.
-        if seqno < log.earliest() || log.index().position(seqno) != position || !self.write_lock().is_free() {
+        if seqno < log.earliest() || index.word(seqno) != word || !self.write_lock().is_free() {
             return Ok(true);
         }
-        log.index().correct(seqno, position, at);
+        index.correct(seqno, word, Slot::own(at, u64::from(header.length)));
         Ok(false)
     }
 }

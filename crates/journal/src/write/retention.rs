@@ -12,7 +12,7 @@
 
 use super::prepare::spare_name;
 use crate::{
-    catalog::Catalog,
+    catalog::{Catalog, defined_history},
     entry::{ALIGN_BYTES, CARRIED_PREFIX_BYTES, Entry, HEADER_BYTES, Kind, Position},
     journal::{Inner, Journal},
     read::scan::Scan,
@@ -353,7 +353,7 @@ impl Inner {
                 .map(|log| LogRow {
                     id: log.id(),
                     name: log.name().clone(),
-                    history: log.history(),
+                    history: defined_history(log.history()),
                     latest: log.latest(),
                     trimmed: log.index().floor(),
                 })
