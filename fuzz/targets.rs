@@ -1,6 +1,10 @@
 //! What no input may do. Used by the fuzzers and, on the committed corpus, by an ordinary test.
 
-use millrace_journal::{Journal, Manifest, OpenOptions, Position, medium::sim::SimDisk};
+use millrace_journal::{
+    Attempt, End, Journal, Manifest,  OpenOptions, Position, Reads,
+    map::{self, Map},
+    medium::sim::SimDisk,
+};
 use std::path::Path;
 
 const GOLDEN: &str = include_str!("../spec/vectors/journal-first-segment.hex");
@@ -11,6 +15,22 @@ pub fn manifest(input: &[u8]) {
     if let Ok(manifest) = Manifest::decode(input) {
         assert_eq!(Manifest::decode(&manifest.encode()).expect("it was just written"), manifest);
     }
+}
+
+/// A map is none, or is written again as it was read; what payloads are made of it is answered whatever it is.
+pub fn map(input: &[u8]) {
+    let Some((ordinal, bytes)) = input.split_first() else { return };
+    if let Some(map) = Map::parse(bytes) {
+        let mut again = Vec::new();
+        map.fields().for_each(|(key, value)| map::push(&mut again, key, value));
+        assert_eq!(again, bytes);
+        let critical = map.fields().map(|(key, _)| key).find(|key| *key != 1 && *key < map::IGNORABLE);
+        assert_eq!(map.unknown(&[1]), critical);
+    }
+    let (_, rows) = (Attempt::decode((*ordinal).into(), bytes), Reads::decode(bytes).take(bytes.len() + 1).count());
+    assert!(rows <= bytes.len());
+    let end = End::decode(bytes);
+    assert!(end.error.len() <= bytes.len());
 }
 
 /// A namespace whose first segment was overwritten with the input, from the offset its first two bytes give, is opened or
@@ -63,7 +83,7 @@ fn golden_manifest() -> Vec<u8> {
     let namespace = u64::from_le_bytes(golden[8..16].try_into().expect("8 bytes"));
     let salt: String = golden[40..56].iter().map(|byte| format!("{byte:02x}")).collect();
     let body = format!(
-        r#"{{"namespace":"{namespace:012x}","salt":"{salt}","epoch":1,"segment_bytes":{SEGMENT_BYTES},"retain_bytes":4194304,
+        r#"{{"namespace":"{namespace:012x}","salt":"{salt}","replay_seed":"{salt}","epoch":1,"segment_bytes":{SEGMENT_BYTES},"retain_bytes":4194304,
         "retain_age_ms":null,"durability":"disk","created_us":1,"first_segment":0,"defined":0,"next_id":1,
         "logs":[],"functions":[]}}"#
     );

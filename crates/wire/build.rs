@@ -2,13 +2,31 @@
 
 use std::{collections::BTreeMap, env, fmt::Write, fs, path::Path};
 
+const KEYS: [&str; 7] = ["name", "kind", "http", "exit", "retry_ms", "cause", "remedy"];
+
+/// Each kind as the catalogue writes it, its variant, and the status of an HTTP answer of this kind.
+const KINDS: [(&str, &str, i64); 12] = [
+    ("invalid", "Invalid", 400),
+    ("denied", "Denied", 403),
+    ("not-found", "NotFound", 404),
+    ("conflict", "Conflict", 409),
+    ("gone", "Gone", 410),
+    ("busy", "Busy", 503),
+    ("timed-out", "TimedOut", 504),
+    ("unavailable", "Unavailable", 503),
+    ("function", "Function", 500),
+    ("storage", "Storage", 500),
+    ("damaged", "Damaged", 500),
+    ("missing", "Missing", 500),
+];
+
 fn main() {
     let catalogue = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../spec/errors.toml");
     // Relative, so that trees that share a target directory do not watch each other's catalogue.
     println!("cargo:rerun-if-changed=../../spec/errors.toml");
     let text = fs::read_to_string(&catalogue).expect("spec/errors.toml is part of the repository");
-    let codes: BTreeMap<String, BTreeMap<String, String>> =
-        toml::from_str(&text).expect("spec/errors.toml: every value is a string in a [MRnnnn] table");
+    let codes: BTreeMap<String, toml::Table> =
+        toml::from_str(&text).expect("spec/errors.toml: every value stands in a [MRnnnn] table");
 
     let mut variants = String::new();
     let mut rows = String::new();
@@ -17,10 +35,30 @@ fn main() {
             id.len() == 6 && id.starts_with("MR") && id[2..].bytes().all(|b| b.is_ascii_digit()),
             "spec/errors.toml: [{id}] is not MR and four digits"
         );
-        let field = |key: &str| entry.get(key).unwrap_or_else(|| panic!("spec/errors.toml: [{id}] lacks `{key}`"));
-        let (name, cause, remedy) = (field("name"), field("cause"), field("remedy"));
+        let unknown = entry.keys().find(|key| !KEYS.contains(&key.as_str()));
+        assert!(unknown.is_none(), "spec/errors.toml: [{id}] has `{}`", unknown.unwrap());
+        let field = |key: &str| {
+            let text = entry.get(key).and_then(toml::Value::as_str);
+            text.unwrap_or_else(|| panic!("spec/errors.toml: [{id}] lacks the text `{key}`"))
+        };
+        let number = |key: &str| {
+            let number = |value: &toml::Value| value.as_integer().expect("spec/errors.toml: a number");
+            entry.get(key).map(number)
+        };
+        let (name, cause, remedy, kind) = (field("name"), field("cause"), field("remedy"), field("kind"));
+        let (_, variant, status) = KINDS
+            .iter()
+            .find(|(text, ..)| *text == kind)
+            .unwrap_or_else(|| panic!("spec/errors.toml: [{id}] is of the unknown kind '{kind}'"));
+        let (http, exit) = (number("http").unwrap_or(*status), number("exit").unwrap_or(1));
+        let retry = number("retry_ms");
         writeln!(variants, "    /// {id}: {cause}\n    {name},").unwrap();
-        writeln!(rows, "    Row {{ code: Code::{name}, id: {id:?}, cause: {cause:?}, remedy: {remedy:?} }},").unwrap();
+        writeln!(
+            rows,
+            "    Row {{ code: Code::{name}, id: {id:?}, cause: {cause:?}, remedy: {remedy:?}, kind: ErrorKind::{variant}, \
+             http: {http}, exit: {exit}, retry_ms: {retry:?} }},"
+        )
+        .unwrap();
     }
     let source = format!(
         "/// A stable error code; `spec/errors.toml` is its catalogue.\n\

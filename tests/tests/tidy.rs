@@ -1,5 +1,6 @@
 //! The house rules, held: the arrows between crates, sizes, where `unsafe` may stand, what may not be committed.
 
+use millrace_wire::{ErrorKind, catalogue};
 use std::{
     collections::BTreeMap,
     fs,
@@ -9,13 +10,15 @@ use std::{
 
 /// What each crate may import of ours. A crate that is not listed is rejected, so that adding one is a decision. `features`,
 /// which holds no code, is everybody's.
-const ARROWS: [(&str, &[&str]); 10] = [
+const ARROWS: [(&str, &[&str]); 12] = [
     ("features", &[]),
     ("wire", &[]),
     ("threads", &["wire"]),
     ("journal", &["wire", "threads"]),
     ("runtime", &["wire", "threads"]),
-    ("node", &["wire", "threads", "journal", "runtime"]),
+    ("namespace", &["wire", "threads", "journal"]),
+    ("links", &["wire", "journal", "namespace"]),
+    ("node", &["wire", "threads", "journal", "runtime", "namespace", "links"]),
     ("client", &["wire"]),
     ("gateway", &["wire", "threads", "node", "client"]),
     ("cli", &["wire", "threads", "journal", "node", "client", "gateway"]),
@@ -222,25 +225,46 @@ fn every_promise_names_tests_that_exist() {
     assert!(named >= 80, "only {named} tests are named");
 }
 
+/// What is made from the catalogue of errors, beside what `wire` makes of it when it is built.
 #[test]
-fn the_page_of_errors_is_the_catalogue() {
-    let catalogue = text("spec/errors.toml");
-    let page = fs::read_to_string(root().join("docs/reference/errors.md")).unwrap_or_default();
-    let field = |entry: &str, key: &str| {
-        let line = entry.lines().find_map(|line| line.strip_prefix(&format!("{key} = "))).unwrap_or_default();
-        line.trim().trim_matches('"').replace("\\\"", "\"")
-    };
-    let mut made =
-        String::from("# Errors\n\nMade from `spec/errors.toml`. `millrace error CODE` prints one of them.\n");
-    for entry in catalogue.split("\n[MR").skip(1) {
-        let code = entry.split(']').next().unwrap_or_default();
-        let (name, cause, remedy) = (field(entry, "name"), field(entry, "cause"), field(entry, "remedy"));
-        assert!(!name.is_empty() && !cause.is_empty() && !remedy.is_empty(), "MR{code} is not complete");
-        made += &format!("\n## MR{code} {name}\n\n{cause}\n\n{remedy}\n");
+fn the_errors_are_those_of_the_catalogue() {
+    let mut page = String::from(
+        "# Errors\n\nMade from `spec/errors.toml`. `millrace error CODE` prints one of them. The status is that of an HTTP answer,\n\
+         the exit code that of a command; the class is the exception of the Python package.\n",
+    );
+    let mut classes: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for (code, id, cause, remedy) in catalogue() {
+        let class = match code.kind() {
+            ErrorKind::Function => "FunctionFailed".to_owned(),
+            ErrorKind::Storage => "StorageFailed".to_owned(),
+            kind => format!("{kind:?}"),
+        };
+        let (status, exit) = (code.http_status(), code.exit_code());
+        let retry = code.error("").retry_after_ms().map(|ms| format!(" · try again after {ms} ms")).unwrap_or_default();
+        page += &format!("\n## {id} {code:?}\n\n{cause}\n\n{remedy}\n\n");
+        page += &format!("*HTTP {status} · exit code {exit} · `millrace.{class}`{retry}*\n");
+        let class: &'static str = class.leak();
+        classes.entry(class).or_default().push(&id[2..]);
     }
-    if std::env::var_os("MILLRACE_BLESS").is_some() {
-        fs::write(root().join("docs/reference/errors.md"), &made).expect("docs/reference is writable");
-    } else {
-        assert!(page == made, "docs/reference/errors.md is not up to date: run the test with MILLRACE_BLESS=1");
+    let mut table = String::from("_KINDS = {\n");
+    for (class, numbers) in classes {
+        table += "    **dict.fromkeys((\n";
+        for numbers in numbers.chunks(16) {
+            table += &format!("        {},\n", numbers.join(", "));
+        }
+        table += &format!("    ), {class}),\n");
+    }
+    table += "}\n";
+    let worker = text("sdk/python/millrace/_worker.py");
+    let (before, behind) = worker.split_once("# fmt: off\n").expect("the worker marks where the table starts");
+    let (_, behind) = behind.split_once("# fmt: on\n").expect("the worker marks where the table ends");
+    let worker = format!("{before}# fmt: off\n{table}# fmt: on\n{behind}");
+    for (file, made) in [("docs/reference/errors.md", page), ("sdk/python/millrace/_worker.py", worker)] {
+        if std::env::var_os("MILLRACE_BLESS").is_some() {
+            fs::write(root().join(file), &made).expect("the tree is writable");
+        } else {
+            let there = fs::read_to_string(root().join(file)).unwrap_or_default();
+            assert!(there == made, "{file} is not up to date: run the test with MILLRACE_BLESS=1");
+        }
     }
 }

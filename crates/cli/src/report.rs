@@ -7,10 +7,6 @@ use std::{io, process::ExitCode};
 
 /// Exit code of wrong usage.
 pub const USAGE: u8 = 2;
-/// Exit code when a disk failed (EX_IOERR): starting again recovers what the disk holds.
-pub const DISK_FAILED: u8 = 74;
-/// Exit code when trying again later may help (EX_TEMPFAIL of sysexits.h).
-pub const BUSY: u8 = 75;
 
 /// Why a command ends early.
 #[derive(Debug)]
@@ -47,29 +43,10 @@ pub fn failure(failure: &Failure, json: bool) -> ExitCode {
     match failure {
         Failure::Coded(error) => {
             say(error, json);
-            ExitCode::from(exit_code(error.code()))
+            ExitCode::from(error.code().exit_code())
         }
         Failure::BrokenPipe => ExitCode::SUCCESS,
         Failure::Said(code) => ExitCode::from(*code),
-    }
-}
-
-/// The exit code of an error: a caller may retry what was busy, and correct what was misused.
-pub fn exit_code(code: Code) -> u8 {
-    match code {
-        Code::Busy => BUSY,
-        Code::FlushFailed | Code::JournalPoisoned | Code::NamespaceMoved => DISK_FAILED,
-        Code::LogNameInvalid
-        | Code::NameInvalid
-        | Code::SeqnoInvalid
-        | Code::EventIdInvalid
-        | Code::ValueInvalid
-        | Code::UsageInvalid
-        | Code::CodeUnknown
-        | Code::AddressInvalid
-        | Code::PlaceInvalid
-        | Code::ContextInvalid => USAGE,
-        _ => 1,
     }
 }
 
@@ -146,9 +123,9 @@ mod tests {
 
     #[test]
     fn exit_codes_tell_misuse_from_failure_from_busy() {
-        assert_eq!(exit_code(Code::Busy), 75);
-        assert_eq!(exit_code(Code::LogNameInvalid), 2);
-        assert_eq!(exit_code(Code::LogNotFound), 1);
+        assert_eq!(Code::Busy.exit_code(), 75);
+        assert_eq!(Code::LogNameInvalid.exit_code(), 2);
+        assert_eq!(Code::LogNotFound.exit_code(), 1);
     }
 
     #[test]

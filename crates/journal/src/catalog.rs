@@ -5,7 +5,8 @@ use crate::{
     store::{
         arena::{self, Arena},
         control::Control,
-        index::{HISTORY_ALL, Index, Role},
+        index::{HISTORY_ALL, Index, Item, Role},
+        json::{self, Unread},
         manifest,
         segments::io_error,
         slot::WRONG,
@@ -39,7 +40,7 @@ fn history_of(defined: u64) -> u64 {
 pub(crate) enum Definition {
     Log { id: u32, name: LogName, history: u64 },
     RemoveLog { id: u32 },
-    Function { id: u32, name: Name, attributes: String },
+    Function { id: u32, name: Name, attributes: String, revision: u32 },
     RemoveFunction { id: u32 },
 }
 
@@ -49,7 +50,10 @@ impl Definition {
     }
 
     pub fn decode(payload: &[u8]) -> Result<Self> {
-        serde_json::from_slice(payload).map_err(|error| Code::EntryDamaged.error(format!("a definition: {error}")))
+        json::decode(payload).map_err(|error| match error {
+            Unread::TooNew(what) => Code::FormatVersion.error(format!("a definition: {what}")),
+            Unread::Malformed(what) => Code::EntryDamaged.error(format!("a definition: {what}")),
+        })
     }
 }
 
@@ -210,6 +214,7 @@ struct FunctionInner {
     id: u32,
     name: Name,
     attributes: String,
+    revision: u32,
     counters: Arc<Counters>,
 }
 
@@ -224,13 +229,13 @@ impl fmt::Debug for Function {
 }
 
 impl Function {
-    pub(crate) fn new(id: u32, name: Name, attributes: String, index: Index) -> Self {
-        Self(Arc::new(FunctionInner { id, name, attributes, counters: Counters::new(index) }))
+    pub(crate) fn new(id: u32, name: Name, attributes: String, revision: u32, index: Index) -> Self {
+        Self(Arc::new(FunctionInner { id, name, attributes, revision, counters: Counters::new(index) }))
     }
 
-    fn redefined(&self, attributes: String) -> Self {
+    fn redefined(&self, attributes: String, revision: u32) -> Self {
         let (name, counters) = (self.0.name.clone(), self.0.counters.clone());
-        Self(Arc::new(FunctionInner { id: self.0.id, name, attributes, counters }))
+        Self(Arc::new(FunctionInner { id: self.0.id, name, attributes, revision, counters }))
     }
 
     /// Unique in the namespace, for ever.
@@ -246,6 +251,11 @@ impl Function {
     /// What the definer said of it; opaque to the journal.
     pub fn attributes(&self) -> &str {
         &self.0.attributes
+    }
+
+    /// Counts its definitions, from 1 on: a FIRED names the one that runs.
+    pub fn revision(&self) -> u32 {
+        self.0.revision
     }
 
     /// How many runs were ever triggered.
@@ -271,8 +281,31 @@ impl Function {
         self.0.counters.next(transaction).map_err(|error| io_error(arena::NAME, &error))
     }
 
-    pub(crate) fn next_done(&self, transaction: u64) -> u64 {
-        self.0.counters.enter(transaction).done.fetch_add(1, Ordering::Relaxed) + 1
+    /// How many items are closed when the one of this number is, within this transaction.
+    pub(crate) fn next_done(&self, transaction: u64, number: u64) -> Result<u64> {
+        let staged = self.0.counters.enter(transaction);
+        if self.index().is_closed(number) {
+            return Ok(staged.done.load(Ordering::Relaxed));
+        }
+        // A run that damage took has a place from now on.
+        self.index().make_room(number).map_err(|error| io_error(arena::NAME, &error))?;
+        Ok(staged.done.fetch_add(1, Ordering::Relaxed) + 1)
+    }
+
+    /// Where a run is told of, by its number; `None` if that is no longer known.
+    pub fn run(&self, number: u64) -> Option<Item> {
+        self.index().read_item(number)
+    }
+
+    /// The number of the first run from this one on that is pending.
+    pub fn next_pending(&self, number: u64) -> Option<u64> {
+        self.index().next_open(number)
+    }
+
+    /// Numbers of runs that are neither pending nor known to have ended, the newest first.
+    pub fn unknown(&self) -> impl Iterator<Item = u64> {
+        let index = self.index();
+        (1..=index.latest()).rev().filter(|n| index.read_item(*n).is_none_or(|item| item == Item::default()))
     }
 
     pub(crate) fn pending_in(&self, transaction: u64) -> u64 {
@@ -409,7 +442,8 @@ impl Catalog {
         }
         for row in &manifest.functions {
             let (name, attributes) = (row.name.clone(), row.attributes.clone());
-            catalog.apply(&Definition::Function { id: row.id, name, attributes }, manifest.defined, indexes)?;
+            let definition = Definition::Function { id: row.id, name, attributes, revision: row.revision };
+            catalog.apply(&definition, manifest.defined, indexes)?;
         }
         for (id, latest, done) in manifest
             .logs
@@ -439,11 +473,14 @@ impl Catalog {
                 };
                 self.insert_log(log);
             }
-            Definition::Function { id, name, attributes } => {
+            Definition::Function { id, name, attributes, revision } => {
                 let known = indexes.known.and_then(|known| known.function_by_id(*id));
                 let function = match self.function_by_id(*id).or(known) {
-                    Some(function) => function.redefined(attributes.clone()),
-                    None => Function::new(*id, name.clone(), attributes.clone(), indexes.index(*id, Role::Function)?),
+                    Some(function) => function.redefined(attributes.clone(), *revision),
+                    None => {
+                        let index = indexes.index(*id, Role::Function)?;
+                        Function::new(*id, name.clone(), attributes.clone(), *revision, index)
+                    }
                 };
                 self.insert_function(function);
             }

@@ -83,7 +83,7 @@ impl Inner {
         let mut found = Vec::new();
         let mut position = self.control.writer.defined.load(Ordering::Acquire);
         while position > version {
-            let Some(header) = self.valid_entry_at(position)?.filter(|header| header.kind == Kind::Define as u8) else {
+            let Some(header) = self.valid_entry_at(position)?.filter(|header| header.folded() == Some(Kind::Define)) else {
                 return Ok(Found::Since(found, position));
             };
             let bytes = self.segments.entry_bytes(position, u64::from(header.length))?;

@@ -21,15 +21,21 @@
 //! * `prev` is the `crc` of the entry before: the journal is a chain, so nothing that was rolled back can be mistaken for
 //!   the continuation of something else.
 //! * An entry is followed by the next one at the next multiple of 16.
+//! * Kinds, flags and keys that later versions add say themselves whether this one may ignore them: see [`Header::unknown`].
 
-use millrace_wire::{EventId, Hlc, NamespaceId, Result};
+pub mod map;
+pub mod payload;
+
+use map::Map;
+use millrace_wire::{Code, Error, EventId, Hlc, NamespaceId, Result};
+use payload::{Attempt, EXTENSION_KEYS, End, ReadRow, Reads, Run, known_keys, split_extension};
 
 /// Bytes of an entry before its payload.
 pub const HEADER_BYTES: u64 = 64;
 /// Entries start at multiples of this.
 pub const ALIGN_BYTES: u64 = 16;
-/// What a carried entry's payload starts with: the original event id (16) and position (8), and 8 bytes of zero.
-pub const CARRIED_PREFIX_BYTES: usize = 32;
+/// Kinds from this number on may be ignored by who does not know them; the others are critical.
+const KIND_IGNORABLE: u8 = 128;
 
 const _: () = assert!(HEADER_BYTES.is_multiple_of(ALIGN_BYTES));
 const _: () = assert!(size_of::<Header>() == HEADER_BYTES as usize);
@@ -76,19 +82,18 @@ pub enum Kind {
     Define = 2,
     /// A record: `subject` is its log, `seqno` its place there.
     Append = 3,
-    /// A function is to run: `subject` is the function, `seqno` counts its triggers, `cause` is the APPEND.
-    /// Its event id is the run's id. The payload names the record: log id (4) and seqno (8).
+    /// A function is to run: `subject` is the function, `seqno` counts its triggers, `cause` is the APPEND, `ordinal` is an
+    /// [`payload::Origin`]. Its event id is the run's id.
     Trigger = 4,
-    /// An attempt at a run starts: `cause` is the run, `seqno` the attempt. With ordinal 1 it is over, and the run waits.
+    /// An attempt at a run starts, or is over and the run waits: `subject` is the function, `cause` the run, `seqno` the run's
+    /// number, `ordinal` the attempt. The payload is an [`Attempt`].
     Fired = 5,
-    /// A run has ended for good: `cause` is the run, `seqno` counts the function's ended runs.
+    /// A run has ended for good: `subject` is the function, `cause` the run, `seqno` counts the function's ended runs. The
+    /// payload is an [`End`].
     Done = 6,
-    /// A run read a record: `cause` is the run, `subject` and `seqno` say which.
+    /// What an attempt at a run read: `subject` is the function, `cause` the run, `seqno` the run's number. The payload is
+    /// [`Reads`].
     Read = 7,
-    /// Reserved: a message to or from another namespace.
-    Message = 8,
-    /// Reserved: repaired logs take the place of the ones before.
-    Generation = 9,
     /// The records of log `subject` before `seqno` are no longer readable, whatever its history.
     Trim = 10,
     /// A call of a streamed run and its answer, for the next attempt to be told the same: `subject` is the function, `cause`
@@ -99,12 +104,22 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// The kind that a format carries as this number.
+    /// The kind that has this number, if this version knows one.
+    #[inline]
     pub fn from_u8(number: u8) -> Option<Self> {
-        use Kind::*;
-        [Open, Define, Append, Trigger, Fired, Done, Read, Message, Generation, Trim, Call, Mark]
-            .into_iter()
-            .find(|kind| *kind as u8 == number)
+        Some(match number {
+            1 => Kind::Open,
+            2 => Kind::Define,
+            3 => Kind::Append,
+            4 => Kind::Trigger,
+            5 => Kind::Fired,
+            6 => Kind::Done,
+            7 => Kind::Read,
+            10 => Kind::Trim,
+            11 => Kind::Call,
+            12 => Kind::Mark,
+            _ => return None,
+        })
     }
 
     /// The kind as `millrace journal show` prints it.
@@ -117,8 +132,6 @@ impl Kind {
             Kind::Fired => "FIRED",
             Kind::Done => "DONE",
             Kind::Read => "READ",
-            Kind::Message => "MESSAGE",
-            Kind::Generation => "GENERATION",
             Kind::Trim => "TRIM",
             Kind::Call => "CALL",
             Kind::Mark => "MARK",
@@ -128,9 +141,17 @@ impl Kind {
 
 /// The entry ends its batch: with it, the whole batch is committed.
 pub(crate) const FLAG_LAST: u8 = 1;
-/// The entry is a copy of one whose segment was dropped; its payload starts with the original's identity.
+/// The entry is a copy of one whose segment was dropped; its extension has the original's identity.
 pub(crate) const FLAG_CARRIED: u8 = 2;
-const FLAGS_KNOWN: u8 = FLAG_LAST | FLAG_CARRIED;
+/// The entry counts for nothing until something else says that it does: no ring, counter or fold knows it.
+pub(crate) const FLAG_SHADOW: u8 = 4;
+/// Its cause is what whoever appended it claims: only a run that a host ran has a cause of which it is known.
+pub(crate) const FLAG_CLAIMED: u8 = 8;
+/// Its payload begins with an extension: a length (2) and a map of that length.
+pub(crate) const FLAG_EXTENDED: u8 = 16;
+/// What a reader must know of an entry's flags; it may ignore the two others.
+const FLAGS_CRITICAL: u8 = 0x3F;
+const FLAGS_KNOWN: u8 = FLAG_LAST | FLAG_CARRIED | FLAG_SHADOW | FLAG_CLAIMED | FLAG_EXTENDED;
 
 /// The first 64 bytes of an entry, as they lie in the file on a little-endian machine.
 #[derive(Clone, Copy, Debug, Default)]
@@ -189,6 +210,66 @@ impl Header {
         self.flags & FLAG_CARRIED != 0
     }
 
+    pub fn is_shadow(&self) -> bool {
+        self.flags & FLAG_SHADOW != 0
+    }
+
+    pub fn is_extended(&self) -> bool {
+        self.flags & FLAG_EXTENDED != 0
+    }
+
+    /// What the entry is to all that makes something of entries; `None` if that is nothing: it is a shadow, or of a kind that
+    /// may be ignored.
+    #[inline]
+    pub fn folded(&self) -> Option<Kind> {
+        if self.is_shadow() { None } else { Kind::from_u8(self.kind) }
+    }
+
+    /// What of the header a later version wrote and this one must not ignore.
+    #[inline]
+    pub fn unknown(&self) -> Option<String> {
+        if self.kind < KIND_IGNORABLE && Kind::from_u8(self.kind).is_none() {
+            return Some(format!("an entry of kind {}", self.kind));
+        }
+        let flags = self.flags & FLAGS_CRITICAL & !FLAGS_KNOWN;
+        (flags != 0).then(|| format!("an entry with flag {flags}"))
+    }
+
+    /// Looks at the payload of an entry whose checksum passed: whether it is well-formed, and an error naming a key in it that a
+    /// later version wrote and this one must not ignore.
+    #[inline]
+    pub fn admits(&self, position: u64, payload: &[u8]) -> Result<bool> {
+        if let Some(what) = self.unknown() {
+            return Err(too_new(position, &what));
+        }
+        let keys = Kind::from_u8(self.kind).and_then(known_keys);
+        if keys.is_none() && self.flags & (FLAG_EXTENDED | FLAG_CARRIED) == 0 {
+            return Ok(true);
+        }
+        self.admits_maps(position, payload, keys)
+    }
+
+    fn admits_maps(&self, position: u64, mut payload: &[u8], keys: Option<&[u8]>) -> Result<bool> {
+        if self.is_extended() {
+            let Some((extension, rest)) = split_extension(payload) else { return Ok(false) };
+            if let Some(key) = extension.unknown(EXTENSION_KEYS) {
+                return Err(too_new(position, &format!("an entry with key {key} in its extension")));
+            }
+            if self.is_carried() && payload::original(extension).is_none() {
+                return Ok(false);
+            }
+            payload = rest;
+        } else if self.is_carried() {
+            return Ok(false);
+        }
+        let Some(keys) = keys else { return Ok(true) };
+        let Some(map) = Map::parse(payload) else { return Ok(false) };
+        match (map.unknown(keys), Kind::from_u8(self.kind)) {
+            (Some(key), Some(kind)) => Err(too_new(position, &format!("a {} with key {key}", kind.name()))),
+            _ => Ok(true),
+        }
+    }
+
     pub fn id(&self, namespace: NamespaceId) -> EventId {
         EventId::new(namespace, self.epoch & EventId::EPOCH_MAX, self.sequence & EventId::SEQUENCE_MAX)
     }
@@ -202,12 +283,18 @@ impl Header {
     pub fn is_plausible(&self, room: u64) -> bool {
         u64::from(self.length) >= HEADER_BYTES
             && u64::from(self.length) <= room
-            && Kind::from_u8(self.kind).is_some()
-            && self.flags & !FLAGS_KNOWN == 0
+            && self.kind != 0
             && self.epoch <= EventId::EPOCH_MAX
             && self.sequence <= EventId::SEQUENCE_MAX
-            && (!self.is_carried() || u64::from(self.length) >= HEADER_BYTES + CARRIED_PREFIX_BYTES as u64)
     }
+}
+
+/// A later version wrote something there that must not be ignored.
+#[cold]
+fn too_new(position: u64, what: &str) -> Error {
+    let here = env!("CARGO_PKG_VERSION");
+    Code::FormatVersion
+        .error(format!("at position {} stands {what}, which Millrace {here} does not know", Position(position)))
 }
 
 /// Bytes that an entry of this length takes.
@@ -268,6 +355,29 @@ impl Salt {
     }
 }
 
+/// What the random numbers of a namespace's atomic runs are made from, together with the run and the attempt: whoever knows it
+/// can run them again with the same ones. From the operating system; never changed, and kept by copies.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct ReplaySeed(pub(crate) [u8; 16]);
+
+impl std::fmt::Debug for ReplaySeed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("ReplaySeed(secret)")
+    }
+}
+
+impl ReplaySeed {
+    /// A new one.
+    pub(crate) fn random() -> Result<Self> {
+        Salt::random().map(|words| Self(words.to_bytes()))
+    }
+
+    /// Its bytes: to make numbers from, never to be shown.
+    pub fn bytes(&self) -> &[u8; 16] {
+        &self.0
+    }
+}
+
 /// Whether an entry says what was durable, and carries a seal.
 pub(crate) fn is_sealed(kind: u8) -> bool {
     kind == Kind::Open as u8 || kind == Kind::Mark as u8
@@ -300,38 +410,76 @@ pub struct Entry {
     pub last: bool,
     /// Whether it is the copy of an entry whose segment was dropped.
     pub carried: bool,
+    /// Whether its cause is only what whoever appended it claims.
+    pub claimed: bool,
+    /// Whether it counts for nothing: see [`crate::Journal::scan_all`].
+    pub shadow: bool,
+    /// Its flags.
+    pub(crate) flags: u8,
+    /// What its extension says beside the identity of a copy's original.
+    pub(crate) extension: Vec<u8>,
     /// Its bytes.
     pub payload: Vec<u8>,
 }
 
 impl Entry {
+    /// What a header says of the entry at a position; its id and bytes are left open.
+    pub(crate) fn of(position: Position, header: &Header, kind: Kind) -> Self {
+        Self {
+            position,
+            end: Position(position.0 + header.span()),
+            written: position,
+            kind,
+            id: EventId::NONE,
+            hlc: Hlc::from_bits(header.hlc),
+            cause: header.cause(),
+            subject: header.subject,
+            seqno: header.seqno,
+            ordinal: header.ordinal,
+            last: header.is_last(),
+            carried: header.is_carried(),
+            claimed: header.flags & FLAG_CLAIMED != 0,
+            shadow: header.is_shadow(),
+            flags: header.flags,
+            extension: Vec::new(),
+            payload: Vec::new(),
+        }
+    }
+
     /// The record that a TRIGGER names: log id and seqno.
     pub fn trigger_record(&self) -> Option<(u32, u64)> {
-        let (log, seqno) = self.payload.split_first_chunk::<4>()?;
-        let seqno: [u8; 8] = seqno.try_into().ok()?;
-        (self.kind == Kind::Trigger).then(|| (u32::from_le_bytes(*log), u64::from_le_bytes(seqno)))
+        if self.kind == Kind::Trigger { payload::trigger_record(&self.payload) } else { None }
     }
 
-    /// Whether it says that an attempt is over and its run waits, not that one starts.
-    pub fn waits(&self) -> bool {
-        self.kind == Kind::Fired && self.ordinal == FIRED_WAITS
+    /// What a FIRED says of its attempt.
+    pub fn attempt(&self) -> Option<Attempt> {
+        (self.kind == Kind::Fired).then(|| Attempt::decode(self.ordinal, &self.payload))
     }
 
-    /// The run that a TRIGGER begins, or that the entry came from; none for what came from outside.
+    /// What a DONE says of the end of its run.
+    pub fn ending(&self) -> Option<End<'_>> {
+        (self.kind == Kind::Done).then(|| End::decode(&self.payload))
+    }
+
+    /// The rows of a READ.
+    pub fn reads(&self) -> impl Iterator<Item = ReadRow<'_>> {
+        Reads::decode(if self.kind == Kind::Read { &self.payload } else { &[] })
+    }
+
+    /// The run of a TRIGGER, FIRED, READ or CALL, and of an entry that a run left; none for what came from outside.
     pub fn run(&self) -> EventId {
         if self.kind == Kind::Trigger { self.id } else { self.cause }
     }
-}
 
-/// The ordinal of a FIRED that takes the one before it back.
-pub(crate) const FIRED_WAITS: u16 = 1;
+    /// How many runs of its function had ended with the one that a DONE ends, if it says so.
+    pub fn ended(&self) -> Option<u64> {
+        if self.kind == Kind::Done { payload::ended(self.seqno, self.ordinal) } else { None }
+    }
 
-/// The payload of a TRIGGER for this record.
-pub(crate) fn trigger_payload(log: u32, seqno: u64) -> [u8; 12] {
-    let mut payload = [0; 12];
-    payload[..4].copy_from_slice(&log.to_le_bytes());
-    payload[4..].copy_from_slice(&seqno.to_le_bytes());
-    payload
+    /// The run that a TRIGGER begins.
+    pub fn triggered(&self) -> Option<Run> {
+        (self.kind == Kind::Trigger).then_some(Run { id: self.id, number: self.seqno })
+    }
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use crate::{
     catalog::{Catalog, Log},
     copy,
-    entry::{Entry, FLAG_LAST, HEADER_BYTES, Header, Kind, Position, Salt},
+    entry::{Entry, FLAG_LAST, HEADER_BYTES, Header, Kind, Position, ReplaySeed, Salt, payload},
     medium::{FileMedium, LockReplaced, Medium, Slot, ViewMedium},
     options::{CreateOptions, OpenOptions, Settings},
     read::{check::CheckReport, get::RecordMeta, scan::Scan},
@@ -149,6 +149,7 @@ impl Journal {
         let manifest = Manifest {
             namespace: random_namespace()?,
             salt: Salt::random()?,
+            replay_seed: ReplaySeed::random()?,
             epoch: 0, // opening it, below, makes it 1
             segment_bytes: options.segment_bytes,
             retain_bytes: options.retain_bytes,
@@ -161,6 +162,7 @@ impl Journal {
             logs: Vec::new(),
             functions: Vec::new(),
             lineage: Vec::new(),
+            requires: Vec::new(),
         };
         let mut result = Ok(());
         medium
@@ -325,6 +327,11 @@ impl Journal {
         Position(self.0.position_of(log, seqno))
     }
 
+    /// What the random numbers of atomic runs are made from. It is not for those who ask from outside.
+    pub fn replay_seed(&self) -> ReplaySeed {
+        self.0.settings.replay_seed
+    }
+
     /// The newest seqno that was appended before `snapshot`; 0 if there is none.
     pub fn latest_before(&self, log: &Log, snapshot: Position) -> Result<u64> {
         crate::read::get::latest_before(self, log, snapshot)
@@ -333,6 +340,11 @@ impl Journal {
     /// All committed entries from a position on.
     pub fn scan(&self, from: Position) -> Scan {
         Scan::new(self.0.clone(), from)
+    }
+
+    /// The same, and shadow entries among them: those that count for nothing until something else says that they do.
+    pub fn scan_all(&self, from: Position) -> Scan {
+        self.scan(from).with_shadows()
     }
 
     /// The committed entry at a position.
@@ -516,6 +528,7 @@ impl Inner {
                 retain_age_ms: manifest.retain_age_ms,
                 durability: manifest.durability,
                 created_us: manifest.created_us,
+                replay_seed: manifest.replay_seed,
             },
             lineage: manifest.lineage.clone(),
             catalog: RwLock::default(),
@@ -642,9 +655,8 @@ impl Inner {
         self.epoch = manifest.epoch + 1;
         self.write_manifest(manifest.first_segment, self.epoch)?;
         self.recovery = recovered.report;
-        let discarded = self.recovery.discarded_bytes;
-        let payload = format!(r#"{{"epoch":{},"discarded_bytes":{discarded}}}"#, self.epoch);
-        let end = self.commit(|transaction| transaction.opened(payload.as_bytes()))?.end;
+        let payload = payload::open(self.recovery.discarded_bytes, self.settings.replay_seed);
+        let end = self.commit(|transaction| transaction.opened(&payload))?.end;
         self.sync(end)
     }
 

@@ -33,14 +33,17 @@ mod write;
 
 pub use catalog::{Catalog, Function, HISTORY_MAX, Log};
 pub use copy::{LostRecords, Rebuilt, Salvaged, Snapshot, SnapshotSink, Workshop};
-pub use entry::{Entry, Kind, Position, Salt};
+pub use entry::{
+    Entry, Kind, Position, ReplaySeed, Salt, map,
+    payload::{Attempt, End, Origin, Outcome, ReadFrom, ReadRow, Reads, Run, What},
+};
 pub use journal::Journal;
 pub use millrace_wire::Durability;
 pub use options::{CreateOptions, OpenOptions};
 pub use read::{check::CheckReport, get::RecordMeta, scan::Scan};
 pub use recovery::Recovery;
 pub use store::{
-    index::HISTORY_ALL,
+    index::{HISTORY_ALL, Item},
     manifest::{Ancestor, Manifest},
 };
 pub use write::{

@@ -1,6 +1,6 @@
 //! How a namespace is made, and how it is opened.
 
-use crate::Journal;
+use crate::{Journal, entry::ReplaySeed};
 use millrace_wire::Durability;
 use std::time::Duration;
 
@@ -43,6 +43,7 @@ pub(crate) struct Settings {
     pub retain_age_ms: Option<u64>,
     pub durability: Durability,
     pub created_us: u64,
+    pub replay_seed: ReplaySeed,
 }
 
 impl Journal {

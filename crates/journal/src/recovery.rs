@@ -16,7 +16,7 @@
 use crate::{
     catalog::{Catalog, Definition},
     copy::Rebuilt,
-    entry::{ALIGN_BYTES, CARRIED_PREFIX_BYTES, HEADER_BYTES, Header, Kind, Position},
+    entry::{ALIGN_BYTES, HEADER_BYTES, Header, Kind, Position},
     journal::Inner,
     store::{
         control::Remains,
@@ -133,7 +133,7 @@ impl Fold<'_> {
         state.last = position;
         state.tail = position + header.span();
         state.hlc = state.hlc.max(header.hlc);
-        let kind = Kind::from_u8(header.kind);
+        let kind = header.folded();
         if kind == Some(Kind::Define) && position > state.catalog.version() {
             let bytes = self.inner.segments.entry_bytes(position, u64::from(header.length))?;
             let definition = Definition::decode(&bytes[HEADER_BYTES as usize - 4..])?;
@@ -175,10 +175,12 @@ pub(crate) fn recover(inner: &Inner, manifest: &Manifest, remains: &Remains, on_
     let mut fold = Fold { inner, state };
     let mut chain = first_chain(inner, manifest, start)?;
     let mut batch = Batch { entries: Vec::new(), end: 0 };
+    // Where segments end before their file does. Nothing is cleared there before all was read and may be opened.
+    let mut left = Vec::new();
     loop {
         while chain.next(segments, &mut batch)? {
             if segments.number(batch.end - 1) != segments.number(chain.position - 1) {
-                forget_entries(inner, chain.position)?;
+                left.push(chain.position);
             }
             for (position, header) in &batch.entries {
                 fold.entry(*position, header)?;
@@ -214,6 +216,9 @@ pub(crate) fn recover(inner: &Inner, manifest: &Manifest, remains: &Remains, on_
                 break;
             }
         }
+    }
+    for end in left {
+        forget_entries(inner, end)?;
     }
     fold.state.report.tail = Position(fold.state.tail);
     fold.state.report.discarded_bytes = discard_rest(inner, fold.state.tail)?;
@@ -267,7 +272,7 @@ fn look_behind(inner: &Inner, position: u64) -> Result<Behind> {
             while at < limit
                 && let Some(header) = segments.valid_entry(at)?
             {
-                match Kind::from_u8(header.kind) {
+                match header.folded() {
                     Some(Kind::Mark) => behind.proven = behind.proven.max(header.seqno),
                     Some(Kind::Open) => behind.proven = behind.proven.max(at),
                     Some(Kind::Append) => behind.records.push((header.subject, header.seqno)),
@@ -503,5 +508,3 @@ impl Inner {
         Ok(())
     }
 }
-
-const _: () = assert!((CARRIED_PREFIX_BYTES as u64).is_multiple_of(ALIGN_BYTES));

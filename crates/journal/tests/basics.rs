@@ -1,6 +1,6 @@
 //! What every user of the journal relies on, through its public face and on real files.
 
-use millrace_journal::{CreateOptions, Durability, Journal, Kind, Log, OpenOptions, Position};
+use millrace_journal::{Attempt, Reads, What, End, Origin, CreateOptions, Durability, Journal, Kind, Log, OpenOptions, Position};
 use millrace_wire::{Code, EventId, LogName, Result};
 use std::{path::Path, time::Duration};
 
@@ -82,8 +82,8 @@ fn without_control_page_and_indexes_everything_is_made_anew() {
         journal
             .commit(|batch| {
                 let record = batch.append(&a, &[7; 700], EventId::NONE, 0)?;
-                let run = batch.trigger(f.id(), record.id, &a, record.seqno)?;
-                if n % 2 == 0 { batch.done(f.id(), run, b"ok").map(drop) } else { Ok(()) }
+                let run = batch.trigger(f.id(), record.id, &a, record.seqno, Origin::Bound)?;
+                if n % 2 == 0 { batch.done(f.id(), run, &End::default()).map(drop) } else { Ok(()) }
             })
             .unwrap();
     }
@@ -224,7 +224,7 @@ fn retention_carries_the_live_and_drops_the_rest() {
     let (kept, run) = journal
         .commit(|batch| {
             let record = batch.append(&slow, b"old but kept", EventId::NONE, 3)?;
-            Ok((record.id, batch.trigger(f.id(), record.id, &slow, record.seqno)?))
+            Ok((record.id, batch.trigger(f.id(), record.id, &slow, record.seqno, Origin::Bound)?))
         })
         .unwrap()
         .value;
@@ -233,7 +233,7 @@ fn retention_carries_the_live_and_drops_the_rest() {
         for _ in 0..1000 {
             append(&journal, &fast, &[round; 1000]).unwrap();
         }
-        journal.maintain(&|_, pending| pending == run).unwrap();
+        journal.maintain(&|_, pending| pending == run.id).unwrap();
     }
     let segments = std::fs::read_dir(dir.path().join("segments")).unwrap().flatten();
     let segments = segments.filter(|file| !file.file_name().to_string_lossy().starts_with("spare")).count();
@@ -257,7 +257,7 @@ fn retention_carries_the_live_and_drops_the_rest() {
     let mut found = 0;
     while let Some(entry) = scan.next().unwrap() {
         if entry.kind == Kind::Trigger {
-            assert_eq!((entry.id, entry.cause, entry.trigger_record()), (run, kept, Some((slow.id(), 1))));
+            assert_eq!((entry.id, entry.cause, entry.trigger_record()), (run.id, kept, Some((slow.id(), 1))));
             found += 1;
         }
     }
@@ -356,11 +356,11 @@ fn a_pending_run_keeps_its_record_when_its_log_does_not() {
     for n in 0..3u8 {
         let staged = journal.commit(|batch| {
             let record = batch.append(&short, &[n; 10], EventId::NONE, 0)?;
-            batch.trigger(f.id(), record.id, &short, record.seqno)
+            batch.trigger(f.id(), record.id, &short, record.seqno, Origin::Bound)
         });
         runs.push(staged.unwrap().value);
     }
-    let pending = |_, run: EventId| run != runs[1];
+    let pending = |_, run: EventId| run != runs[1].id;
     for _ in 0..10 {
         for _ in 0..1000 {
             append(&journal, &fast, &[9; 1000]).unwrap();
@@ -381,7 +381,7 @@ fn a_pending_run_keeps_its_record_when_its_log_does_not() {
             _ => {}
         }
     }
-    assert_eq!(found, [(runs[0], vec![0; 10]), (runs[2], vec![2; 10])]);
+    assert_eq!(found, [(runs[0].id, vec![0; 10]), (runs[2].id, vec![2; 10])]);
     assert_eq!((short.earliest(), get(&journal, &short, 3).unwrap()), (3, vec![2; 10]));
 }
 
@@ -463,9 +463,9 @@ fn a_run_that_ends_while_it_is_carried_is_not_carried() {
     let f = journal.commit(|batch| batch.define_function(&"f".parse().unwrap(), "{}")).unwrap().value;
     let staged = journal.commit(|batch| {
         let record = batch.append(&slow, b"record", EventId::NONE, 0)?;
-        let run = batch.trigger(f.id(), record.id, &slow, record.seqno)?;
-        batch.fired(f.id(), run, 1, 0)?;
-        batch.call(f.id(), run, 0, 0, b"told")?;
+        let run = batch.trigger(f.id(), record.id, &slow, record.seqno, Origin::Bound)?;
+        batch.fired(f.id(), run, &Attempt { attempt: 1, ..Attempt::default() })?;
+        batch.call(f.id(), run.id, 0, 0, b"told")?;
         Ok(run)
     });
     let run = staged.unwrap().value;
@@ -476,14 +476,14 @@ fn a_run_that_ends_while_it_is_carried_is_not_carried() {
     let ended = std::cell::Cell::new(false);
     let pending = |_, _| {
         if !ended.replace(true) {
-            journal.commit(|batch| batch.done(f.id(), run, &[])).unwrap();
+            journal.commit(|batch| batch.done(f.id(), run, &End::default())).unwrap();
         }
         true
     };
     assert!(journal.maintain(&pending).unwrap().dropped > 0 && ended.get());
     let mut scan = journal.scan(Position::default());
     while let Some(entry) = scan.next().unwrap() {
-        assert!(entry.run() != run || entry.kind == Kind::Done, "{:?} of a run that has ended", entry.kind);
+        assert!(entry.run() != run.id || entry.kind == Kind::Done, "{:?} of a run that has ended", entry.kind);
     }
     assert_eq!(get(&journal, &slow, 1).unwrap(), b"record", "its log still has the record");
 }
@@ -494,30 +494,32 @@ fn a_pending_run_keeps_its_attempts_and_calls() {
     let journal = create(dir.path());
     let (slow, fast) = (log(&journal, "slow", 10), log(&journal, "fast", 100));
     let f = journal.commit(|batch| batch.define_function(&"f".parse().unwrap(), "{}")).unwrap().value;
+    let begun = Attempt { attempt: 2, revision: 1, place: 3, ..Attempt::default() };
+    let attempts = [begun, Attempt { attempt: 1, interrupted: 3, waits: true, ..Attempt::default() }];
     let staged = journal.commit(|batch| {
         let record = batch.append(&slow, b"record", EventId::NONE, 0)?;
-        let run = batch.trigger(f.id(), record.id, &slow, record.seqno)?;
-        batch.fired(f.id(), run, 2, 0)?;
-        batch.call(f.id(), run, 0, 7, b"told")?;
-        batch.waits(f.id(), run, 1, 3)?;
-        batch.read(&slow, 1, run, &[])?;
+        let run = batch.trigger(f.id(), record.id, &slow, record.seqno, Origin::Bound)?;
+        batch.fired(f.id(), run, &attempts[0])?;
+        batch.call(f.id(), run.id, 0, 7, b"told")?;
+        batch.fired(f.id(), run, &attempts[1])?;
+        let mut reads = Reads::default();
+        reads.log(slow.id(), 1, What::Record);
+        batch.reads(f.id(), run, reads)?;
         Ok(run)
     });
     let run = staged.unwrap().value;
     for _ in 0..10_000 {
         append(&journal, &fast, &[9; 1000]).unwrap();
     }
-    assert!(journal.maintain(&|function, asked| (function, asked) == (f.id(), run)).unwrap().dropped > 0);
+    assert!(journal.maintain(&|function, asked| (function, asked) == (f.id(), run.id)).unwrap().dropped > 0);
     let (mut scan, mut kept) = (journal.scan(Position::default()), Vec::new());
     while let Some(entry) = scan.next().unwrap() {
-        if entry.run() == run {
-            kept.push((entry.kind, entry.seqno, entry.ordinal, entry.payload.clone()));
+        if entry.run() == run.id {
+            kept.push((entry.kind, entry.seqno, entry.attempt()));
         }
     }
-    let of = |kind, seqno, ordinal, payload: &[u8]| (kind, seqno, ordinal, payload.to_vec());
-    let waits = of(Kind::Fired, 1, 1, &[3, 0, 0, 0]);
-    assert_eq!(kept[1..], [of(Kind::Fired, 2, 0, b""), of(Kind::Call, 7, 0, b"told"), waits]);
-    assert_eq!((kept[0].0, kept.len()), (Kind::Trigger, 4));
+    let [begun, over] = attempts.map(|attempt| (Kind::Fired, run.number, Some(attempt)));
+    assert_eq!(kept, [(Kind::Trigger, run.number, None), begun, (Kind::Call, 7, None), over]);
 }
 
 #[test]

@@ -26,3 +26,8 @@ fn manifests() {
 fn recoveries() {
     each("recovery", targets::recovery);
 }
+
+#[test]
+fn maps() {
+    each("map", targets::map);
+}

@@ -2,7 +2,7 @@
 
 mod model;
 
-use millrace_journal::{Durability, Journal, Position, medium::sim::SimDisk};
+use millrace_journal::{Attempt, Reads, What, End, Origin, Durability, Journal, Position, medium::sim::SimDisk};
 use millrace_wire::{Code, EventId};
 use model::{Model, Random, create, each_image, open};
 use std::{path::Path, time::Duration};
@@ -35,10 +35,12 @@ fn run(journal: &Journal, round: u32) {
     journal
         .commit(|batch| {
             let record = batch.append(log, &[round as u8; 700], EventId::NONE, 7)?;
-            let run = batch.trigger(function.id(), record.id, log, record.seqno)?;
-            batch.fired(function.id(), run, 1, 0)?;
-            batch.read(log, record.seqno, run, b"")?;
-            batch.done(function.id(), run, b"{\"status\":\"ok\"}")
+            let run = batch.trigger(function.id(), record.id, log, record.seqno, Origin::Bound)?;
+            batch.fired(function.id(), run, &Attempt { attempt: 1, ..Attempt::default() })?;
+            let mut reads = Reads::default();
+            reads.log(log.id(), record.seqno, What::Record);
+            batch.reads(function.id(), run, reads)?;
+            batch.done(function.id(), run, &End::default())
         })
         .unwrap();
 }

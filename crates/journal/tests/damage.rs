@@ -3,7 +3,7 @@
 
 mod model;
 
-use millrace_journal::{CreateOptions, Durability, Journal, LostRecords, OpenOptions, Position, medium::sim::SimDisk};
+use millrace_journal::{End, Origin, CreateOptions, Durability, Journal, LostRecords, OpenOptions, Position, medium::sim::SimDisk};
 use millrace_wire::{Code, EventId};
 use model::{Random, create, open};
 use std::{
@@ -349,8 +349,8 @@ fn lived(parent: &Path, random: &mut Random, retains: bool, restores: bool) -> s
             journal
                 .commit(|batch| {
                     let appended = batch.append(log, &payload, EventId::NONE, 0)?;
-                    let run = batch.trigger(f, appended.id, log, appended.seqno)?;
-                    if ends { batch.done(f, run, b"{}").map(drop) } else { Ok(()) }
+                    let run = batch.trigger(f, appended.id, log, appended.seqno, Origin::Bound)?;
+                    if ends { batch.done(f, run, &End::default()).map(drop) } else { Ok(()) }
                 })
                 .unwrap();
         }

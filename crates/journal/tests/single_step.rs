@@ -14,7 +14,7 @@
 #![allow(unsafe_code)] // ptrace, fork and waitpid.
 
 use libtest_mimic::{Arguments, Trial};
-use millrace_journal::{CreateOptions, Durability, Journal, Kind, Log, OpenOptions, Position};
+use millrace_journal::{End, Origin, CreateOptions, Durability, Journal, Kind, Log, OpenOptions, Position};
 use millrace_wire::{EventId, Result};
 use std::{
     collections::{BTreeSet, HashSet},
@@ -53,9 +53,9 @@ fn batch(journal: &Journal, log: &Log) -> Result<()> {
     let committed = journal.commit(|batch| {
         let record = batch.append(log, b"bound", EventId::NONE, 0)?;
         let function = batch.catalog().function("f").expect("defined").id();
-        let run = batch.trigger(function, record.id, log, record.seqno)?;
-        batch.append(log, b"second", run, 1)?;
-        batch.done(function, run, b"ok")
+        let run = batch.trigger(function, record.id, log, record.seqno, Origin::Bound)?;
+        batch.append(log, b"second", run.id, 1)?;
+        batch.done(function, run, &End::default())
     });
     committed.map(drop)
 }

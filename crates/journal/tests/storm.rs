@@ -4,7 +4,7 @@
 //! line per acknowledged commit. The parent kills and replaces them; in some phases one handle of its own survives, in
 //! others nobody does and the next to come recovers the namespace.
 
-use millrace_journal::{CreateOptions, Durability, Journal, Kind, OpenOptions, Position};
+use millrace_journal::{End, Origin, CreateOptions, Durability, Journal, Kind, OpenOptions, Position};
 use millrace_wire::EventId;
 use std::{
     collections::{HashMap, HashSet},
@@ -54,9 +54,9 @@ fn child() {
                     .commit(|batch| {
                         let function = batch.catalog().function("f").expect("defined").id();
                         let first = batch.append(&log, &record(tag), EventId::NONE, 0)?;
-                        let run = batch.trigger(function, first.id, &log, first.seqno)?;
-                        let last = batch.append(&log, &record(tag), run, 1)?;
-                        batch.done(function, run, b"ok")?;
+                        let run = batch.trigger(function, first.id, &log, first.seqno, Origin::Bound)?;
+                        let last = batch.append(&log, &record(tag), run.id, 1)?;
+                        batch.done(function, run, &End::default())?;
                         Ok(((first.seqno, last.seqno), last.id))
                     })
                     .unwrap()

@@ -1,6 +1,6 @@
 //! The bytes of `spec/formats/journal.md`, checked against its golden vector without any code of the journal's own.
 
-use millrace_journal::{CreateOptions, Durability, Journal, OpenOptions, medium::sim::SimDisk};
+use millrace_journal::{End, Origin, CreateOptions, Durability, Journal, OpenOptions, medium::sim::SimDisk};
 use millrace_wire::EventId;
 use std::path::Path;
 
@@ -62,7 +62,7 @@ fn the_golden_segment_reads_as_the_page_says() {
     let kinds: Vec<(u8, u8)> = found.iter().map(|entry| (entry.0, entry.1)).collect();
     assert_eq!(kinds, [(1, 1), (1, 1), (2, 0), (2, 1), (3, 0), (4, 1), (6, 1)]);
     assert_eq!(found[4].2, b"golden");
-    assert_eq!(found[5].2, [1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0]);
+    assert_eq!(found[5].2, [1, 1, 1, 2, 1, 1], "a map: log 1, seqno 1");
 }
 
 #[test]
@@ -72,7 +72,7 @@ fn the_golden_segment_opens() {
     let salt: String = segment[40..56].iter().map(|byte| format!("{byte:02x}")).collect();
     segment.resize(1 << 20, 0);
     let body = format!(
-        "{{\"namespace\":\"{namespace:012x}\",\"salt\":\"{salt}\",\"epoch\":2,\"segment_bytes\":1048576,\"retain_bytes\":0,\
+        "{{\"namespace\":\"{namespace:012x}\",\"salt\":\"{salt}\",\"replay_seed\":\"{salt}\",\"epoch\":2,\"segment_bytes\":1048576,\"retain_bytes\":0,\
          \"retain_age_ms\":null,\"durability\":\"disk\",\"created_us\":0,\"first_segment\":0,\"defined\":0,\"next_id\":1,\
          \"logs\":[],\"functions\":[]}}"
     );
@@ -105,11 +105,11 @@ fn what_is_written_today_reads_as_the_page_says() {
     let run = journal
         .commit(|batch| {
             let record = batch.append(&log, b"golden", EventId::NONE, 0)?;
-            batch.trigger(function.id(), record.id, &log, record.seqno)
+            batch.trigger(function.id(), record.id, &log, record.seqno, Origin::Bound)
         })
         .unwrap()
         .value;
-    let end = journal.commit(|batch| batch.done(function.id(), run, b"ok")).unwrap().end;
+    let end = journal.commit(|batch| batch.done(function.id(), run, &End::default())).unwrap().end;
     let written = &disk.files()["segments/0000000000"][..end.get() as usize];
     if let Some(path) = std::env::var_os("MILLRACE_WRITE_VECTOR") {
         let lines: Vec<String> =

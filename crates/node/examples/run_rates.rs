@@ -4,6 +4,7 @@
 
 use millrace_node::{
     AppendOptions, CreateOptions, Durability, FunctionSpec, Host, HostOptions, Namespace, NewRecord, Result, Runtime,
+    functions,
 };
 use std::{
     path::Path,
@@ -25,7 +26,7 @@ fn main() -> Result<()> {
     let mut spec = FunctionSpec::new("nothing".parse()?, Runtime::Wasm);
     spec.on = vec![logs[0].clone()];
     spec.pending_max = 1_000_000;
-    namespace.deploy(&spec, Path::new(&module))?;
+    functions::deploy(&namespace, &spec, Path::new(&module))?;
     append(&namespace, "free", 300_000)?;
     append(&namespace, "in", 300_000)?;
     runs(&namespace)?;

@@ -3,9 +3,10 @@
 //! The file only repeats what the host knows and the journal does not say: which runs are in progress in it, which back
 //! off after what error, which functions cannot be started. It means something only while the host's lock is held.
 
+use crate::{Namespace, holder::Holder};
 use millrace_wire::{Code, Error, EventId, Name, Result};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use std::{fs, io::ErrorKind, path::Path};
+use std::{fs, io::ErrorKind, path::Path, time::SystemTime};
 
 /// The file in the namespace's directory.
 const FILE: &str = "host.json";
@@ -83,6 +84,16 @@ fn id_from_text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<EventId, D
 }
 
 impl HostStatus {
+    /// What the namespace's host is doing, if it has one now.
+    pub fn of(namespace: &Namespace) -> Result<Option<Self>> {
+        let Some(Holder { pid, .. }) = namespace.host()? else { return Ok(None) };
+        let refusal = namespace.journal().refusal_anywhere().map(|error| error.to_string());
+        let told = Self::read(namespace.dir())?.filter(|status| status.pid == pid);
+        // On a full disk the file may never have been written.
+        let told = told.or_else(|| refusal.is_some().then(|| Self { pid, ..Self::default() }));
+        Ok(told.map(|status| Self { refusal, ..status }))
+    }
+
     /// Replaces the file, whole.
     pub(crate) fn write(&self, dir: &Path) -> Result<()> {
         let bytes = serde_json::to_vec(&Self { refusal: None, ..self.clone() })
@@ -117,6 +128,12 @@ impl HostStatus {
 
 fn io(dir: &Path, error: &std::io::Error) -> Error {
     Code::Io.error(format!("cannot read '{}': {error}", dir.join(FILE).display()))
+}
+
+/// Milliseconds since 1970.
+pub(crate) fn wall_ms() -> u64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    since.map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
 }
 
 #[cfg(test)]

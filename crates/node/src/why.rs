@@ -1,19 +1,17 @@
 //! Why something is not running: every reason that applies, found in the journal and in what the host tells.
 
 use crate::{
-    Namespace,
+    Holder, Letters, Namespace, RunFilter, RunState, RunView,
     bindings::Bindings,
-    host::Holder,
-    letters::Letters,
-    links::{LinkView, OUTBOX_DEAD_LETTERS},
-    namespace::no_function,
-    runs::{Pending, RunFilter, RunState, RunView},
-    status::{FunctionState, HostStatus, LiveFunction},
+    links::{LinkView, Links, OUTBOX_DEAD_LETTERS},
+    runs::Pending,
+    status::{FunctionState, HostStatus, LiveFunction, wall_ms},
 };
 use millrace_journal::Catalog;
+use millrace_namespace::no_function;
 use millrace_wire::{Code, EventId, LogName, Name, Result};
 use serde::Serialize;
-use std::{collections::BTreeMap, fmt, time::SystemTime};
+use std::{collections::BTreeMap, fmt};
 
 /// Most pending runs that the answer about a log lists.
 const LISTED_MAX: usize = 20;
@@ -161,89 +159,85 @@ impl fmt::Display for Reason {
     }
 }
 
-impl Namespace {
-    /// Says why nothing more is running for a function, a log or a run, or (for an empty target) in the namespace.
-    pub fn why(&self, target: &str) -> Result<Why> {
-        let catalog = self.journal().catalog()?;
-        let (pending, uncounted) = self.pending_runs(&catalog)?;
-        let mut status = self.host_status()?.unwrap_or_default();
-        // What the host told is a moment old; what has ended since is not repeated.
-        for function in &mut status.functions {
-            function.running.retain(|run| pending.contains(run.run));
-            function.backing_off.retain(|run| pending.contains(run.run));
-        }
-        let asked = Asked {
-            namespace: self,
-            bindings: &*self.bindings()?,
-            catalog: &catalog,
-            holder: self.host()?,
-            status,
-            refusal: self.journal().refusal_anywhere().map(|error| error.to_string()),
-            now_ms: wall_ms(),
-            pending,
-            uncounted,
-        };
-        let (what, mut reasons) = if target.is_empty() {
-            let links = self.links_behind(|_| true)?.into_iter().chain(asked.refused_messages());
-            ("namespace".into(), asked.all().into_iter().chain(links).collect())
-        } else if let Ok(run) = target.parse::<EventId>() {
-            (format!("run {run}"), asked.run(self.run(run)?))
-        } else if let Some(function) = catalog.function(target) {
-            (format!("function '{target}'"), asked.function(function.name()))
-        } else if catalog.log(target).is_some() {
-            let links = self.links_behind(|link| link.from == target || link.to == target)?;
-            (format!("log '{target}'"), asked.log(target)?.into_iter().chain(links).collect())
-        } else {
-            let named = self.links_behind(|link| link.name == target)?;
-            let what = format!("link '{target}'");
-            if !named.is_empty() {
-                (what, named)
-            } else if self.links().view()?.iter().any(|link| link.name == target) {
-                (what, vec![Reason::LinkIdle { link: target.into() }])
-            } else {
-                return Err(unknown(target));
-            }
-        };
-        reasons.dedup();
-        Ok(Why { target: what, reasons })
+/// Says why nothing more is running for a function, a log or a run, or (for an empty target) in the namespace.
+pub fn why(namespace: &Namespace, target: &str) -> Result<Why> {
+    let catalog = namespace.journal().catalog()?;
+    let (pending, uncounted) = pending_runs(namespace, &catalog)?;
+    let mut status = HostStatus::of(namespace)?.unwrap_or_default();
+    // What the host told is a moment old; what has ended since is not repeated.
+    for function in &mut status.functions {
+        function.running.retain(|run| pending.contains(run.run));
+        function.backing_off.retain(|run| pending.contains(run.run));
     }
+    let asked = Asked {
+        namespace,
+        bindings: &*namespace.bindings()?,
+        catalog: &catalog,
+        holder: namespace.host()?,
+        status,
+        refusal: namespace.journal().refusal_anywhere().map(|error| error.to_string()),
+        now_ms: wall_ms(),
+        pending,
+        uncounted,
+    };
+    let (what, mut reasons) = if target.is_empty() {
+        let links = links_behind(namespace, |_| true)?.into_iter().chain(asked.refused_messages());
+        ("namespace".into(), asked.all().into_iter().chain(links).collect())
+    } else if let Ok(run) = target.parse::<EventId>() {
+        (format!("run {run}"), asked.run(namespace.run(run)?))
+    } else if let Some(function) = catalog.function(target) {
+        (format!("function '{target}'"), asked.function(function.name()))
+    } else if catalog.log(target).is_some() {
+        let links = links_behind(namespace, |link| link.from == target || link.to == target)?;
+        (format!("log '{target}'"), asked.log(target)?.into_iter().chain(links).collect())
+    } else {
+        let named = links_behind(namespace, |link| link.name == target)?;
+        let what = format!("link '{target}'");
+        if !named.is_empty() {
+            (what, named)
+        } else if Links::of(namespace).view()?.iter().any(|link| link.name == target) {
+            (what, vec![Reason::LinkIdle { link: target.into() }])
+        } else {
+            return Err(unknown(target));
+        }
+    };
+    reasons.dedup();
+    Ok(Why { target: what, reasons })
 }
 
-impl Namespace {
-    /// The pending runs, and the functions that count others: how many they count. What moves meanwhile is looked at again.
-    fn pending_runs(&self, catalog: &Catalog) -> Result<(Pending, BTreeMap<u32, u64>)> {
-        let counts = || catalog.functions().map(|function| (function.id(), function.triggered(), function.done()));
-        let mut pending = Pending::of(self.journal())?;
-        for _ in 0..LOOKS_MAX {
-            let (before, tail): (Vec<_>, _) = (counts().collect(), self.journal().tail());
-            pending.catch_up(tail)?;
-            if counts().eq(before.iter().copied()) && self.journal().tail() == tail {
-                let counted = before.into_iter().map(|(id, triggered, done)| (id, triggered.saturating_sub(done)));
-                let differs = |(id, counted): &(u32, u64)| pending.of_function(*id).count() as u64 != *counted;
-                let uncounted = counted.filter(differs).collect();
-                return Ok((pending, uncounted));
-            }
+/// The pending runs, and the functions that count others: how many they count. What moves meanwhile is looked at again.
+fn pending_runs(namespace: &Namespace, catalog: &Catalog) -> Result<(Pending, BTreeMap<u32, u64>)> {
+    let counts = || catalog.functions().map(|function| (function.id(), function.triggered(), function.done()));
+    let mut pending = Pending::of(namespace.journal())?;
+    for _ in 0..LOOKS_MAX {
+        let (before, tail): (Vec<_>, _) = (counts().collect(), namespace.journal().tail());
+        pending.catch_up(tail)?;
+        if counts().eq(before.iter().copied()) && namespace.journal().tail() == tail {
+            let counted = before.into_iter().map(|(id, triggered, done)| (id, triggered.saturating_sub(done)));
+            let differs = |(id, counted): &(u32, u64)| pending.of_function(*id).count() as u64 != *counted;
+            let uncounted = counted.filter(differs).collect();
+            return Ok((pending, uncounted));
         }
-        Ok((pending, BTreeMap::new())) // Busy: what is counted is being worked on.
     }
+    Ok((pending, BTreeMap::new())) // Busy: what is counted is being worked on.
+}
 
-    /// The links that have something to carry, or something wrong with them.
-    fn links_behind(&self, wanted: impl Fn(&LinkView) -> bool) -> Result<Vec<Reason>> {
-        let views = self.links().view()?;
-        let behind = |view: &&LinkView| wanted(view) && (view.error.is_some() || view.lag_records > 0);
-        let reason = |view: &LinkView| {
-            Reason::Link(LinkReason {
-                kind: view.kind.into(),
-                link: view.name.clone(),
-                to: view.to.clone(),
-                state: view.state.name().into(),
-                lag_records: view.lag_records,
-                error: view.code.as_ref().zip(view.error.as_ref()).map(|(code, error)| format!("{code}: {error}")),
-                remedy: view.remedy,
-            })
-        };
-        Ok(views.iter().filter(behind).map(reason).collect())
-    }
+/// The links that have something to carry, or something wrong with them.
+fn links_behind(namespace: &Namespace, wanted: impl Fn(&LinkView) -> bool) -> Result<Vec<Reason>> {
+    let views = Links::of(namespace).view()?;
+    let behind = |view: &&LinkView| wanted(view) && (view.error.is_some() || view.lag_records > 0);
+    let reason = |view: &LinkView| {
+        Reason::Link(LinkReason {
+            kind: view.kind.into(),
+            link: view.name.clone(),
+            to: view.to.clone(),
+            state: view.state.name().into(),
+            lag_records: view.lag_records,
+            error: view.code.as_ref().zip(view.error.as_ref()).map(|(code, error)| format!("{code}: {error}")),
+            remedy: view.remedy,
+        })
+    };
+    Ok(views.iter().filter(behind).map(reason).collect())
 }
 
 fn unknown(target: &str) -> millrace_wire::Error {
@@ -422,7 +416,7 @@ impl Asked<'_> {
 
     fn log(&self, name: &str) -> Result<Vec<Reason>> {
         let mut reasons = self.host();
-        let log = crate::namespace::found(self.catalog.log(name), name)?;
+        let log = millrace_namespace::found(self.catalog.log(name), name)?;
         let bound = self.bindings.of_log(log.id());
         if bound.is_empty() {
             reasons.push(Reason::NothingBound { log: name.into() });
@@ -502,10 +496,4 @@ impl Asked<'_> {
         let Some(function) = self.catalog.function(name) else { return Vec::new() };
         self.pending.of_function(function.id()).map(|other| other.id).take_while(|other| *other < run).collect()
     }
-}
-
-/// Milliseconds since 1970.
-pub(crate) fn wall_ms() -> u64 {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-    since.map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
 }

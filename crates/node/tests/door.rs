@@ -3,7 +3,7 @@
 use millrace_journal::medium::sim::SimDisk;
 use millrace_node::{
     AppendOptions, CLIENT_HISTORY_MAX, Code, CreateOptions, Door, Durability, Held, Hlc, Journal, Limits, Namespace,
-    OpenOptions, Principal, Served,
+    OpenOptions, Principal, Served, functions,
 };
 use millrace_wire::protocol::Link;
 use std::{
@@ -310,7 +310,7 @@ fn a_refusal_for_want_of_room_waits_for_no_flush() {
     spec.on = vec!["raw".parse().unwrap()];
     spec.command = vec!["./run.sh".into()];
     spec.pending_max = 1;
-    namespace.deploy(&spec, &script).unwrap();
+    functions::deploy(&namespace, &spec, &script).unwrap();
     let door = door_to(namespace);
     // The one run that may wait is not durable, and nobody flushes.
     let memory = AppendOptions { durability: Some(Durability::Memory), ..DISK };

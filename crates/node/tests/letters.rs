@@ -5,6 +5,7 @@ mod common;
 use common::{Fixture, LONG, log, name};
 use millrace_node::{
     AppendOptions, Code, CreateOptions, Durability, EventId, Namespace, Retried, RetriedAll, RunFilter, RunState,
+    functions, why,
 };
 use std::time::Duration;
 
@@ -133,8 +134,8 @@ fn a_letter_is_run_again_on_the_record_that_is_there_and_nobody_else_sees_it() {
     run_all(&f);
     std::fs::write(&mended, "").unwrap();
     let dead = f.namespace.runs(&RunFilter { state: Some(RunState::Dead), ..RunFilter::default() }).unwrap().remove(0);
-    let why = f.namespace.why("f").unwrap().reasons;
-    assert!(why.iter().any(|reason| reason.to_string().contains("run retry")), "{why:#?}");
+    let reasons = why(&f.namespace, "f").unwrap().reasons;
+    assert!(reasons.iter().any(|reason| reason.to_string().contains("run retry")), "{reasons:#?}");
     let (all, told) = retry(&f.namespace);
     assert_eq!((all.retried, told[0].dead, told[0].seqno, told[0].before), (1, dead.id, 1, false));
     run_all(&f);
@@ -145,7 +146,7 @@ fn a_letter_is_run_again_on_the_record_that_is_there_and_nobody_else_sees_it() {
     let run = f.namespace.run(told[0].run).unwrap();
     assert_eq!((run.state, run.caused_by, run.record.clone()), (RunState::Done, dead.id, dead.record));
     assert_eq!(f.namespace.run(dead.id).unwrap().retried_as, Some(run.id));
-    let why: Vec<String> = f.namespace.why("f").unwrap().reasons.iter().map(ToString::to_string).collect();
+    let why: Vec<String> = why(&f.namespace, "f").unwrap().reasons.iter().map(ToString::to_string).collect();
     assert!(why.iter().all(|reason| !reason.contains("run retry")), "{why:#?}");
     let again = f.namespace.retry_run(dead.id, Duration::ZERO).unwrap();
     assert_eq!((again.run, again.before), (run.id, true));
@@ -169,7 +170,7 @@ fn a_letter_is_run_again_on_its_copy_of_a_record_that_has_left_its_log() {
     run_all(&f);
     std::fs::write(&mended, "").unwrap();
     // The log is deleted and recreated: a record of the same number is another one.
-    f.namespace.remove_function(&name("f")).unwrap();
+    functions::remove(&f.namespace, &name("f")).unwrap();
     f.namespace.remove_log(&log("in")).unwrap();
     f.namespace.create_log(&log("in"), 10).unwrap();
     f.append("in", "not this one");

@@ -3,7 +3,7 @@
 mod common;
 
 use common::{Fixture, LONG, log, name, until};
-use millrace_node::{AppendOptions, Code, EventId, RunFilter, RunState};
+use millrace_node::{AppendOptions, Code, EventId, RunFilter, RunState, functions};
 use std::{
     sync::{Arc, Mutex},
     time::Duration,
@@ -312,10 +312,10 @@ fn a_log_in_use_cannot_be_removed_and_a_function_leaves_with_its_runs() {
         let error = f.namespace.remove_log(&log(log_name)).unwrap_err();
         assert_eq!(error.code(), Code::LogInUse, "{log_name}");
     }
-    let refused = f.namespace.remove_function(&name("f")).unwrap_err();
+    let refused = functions::remove(&f.namespace, &name("f")).unwrap_err();
     assert!(refused.code() == Code::FunctionPending && refused.detail().contains("6 pending runs"), "{refused}");
     f.append("in", "y");
-    assert_eq!(f.namespace.give_up_function(&name("f")).unwrap(), 7, "a refused removal changed nothing");
+    assert_eq!(functions::give_up(&f.namespace, &name("f")).unwrap(), 7, "a refused removal changed nothing");
     f.namespace.wait_idle(Duration::ZERO).unwrap();
     let dead = f.namespace.runs(&RunFilter::default()).unwrap();
     assert!(dead.len() == 7 && dead.iter().all(|run| run.state == RunState::Dead));
@@ -327,7 +327,7 @@ fn a_log_in_use_cannot_be_removed_and_a_function_leaves_with_its_runs() {
     assert!(letters.iter().map(of).eq(expected.map(|(log, seqno)| (format!("\"{log}\""), seqno))), "{letters:#?}");
     assert!(letters.iter().all(|letter| letter["code"] == Code::FunctionRemoved.id()), "{letters:#?}");
     assert_eq!((&letters[0]["data"], &letters[6]["data"]), (&"eA==".into(), &"eQ==".into()));
-    assert_eq!(f.namespace.remove_function(&name("f")).unwrap_err().code(), Code::FunctionNotFound);
+    assert_eq!(functions::remove(&f.namespace, &name("f")).unwrap_err().code(), Code::FunctionNotFound);
     assert_eq!(f.namespace.append("other", b"x", named).unwrap_err().code(), Code::FunctionNotFound);
     for log_name in ["in", "other", "dead/f"] {
         f.namespace.remove_log(&log(log_name)).unwrap();

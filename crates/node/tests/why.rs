@@ -3,11 +3,11 @@
 mod common;
 
 use common::{Fixture, LONG, log, name, until};
-use millrace_node::{AppendOptions, Code, EventId, Reason, RunFilter, RunState};
+use millrace_node::{AppendOptions, Code, EventId, Reason, RunFilter, RunState, functions, why};
 use std::{fs, time::Duration};
 
 fn reasons(f: &Fixture, target: &str) -> Vec<Reason> {
-    f.namespace.why(target).unwrap().reasons
+    why(&f.namespace, target).unwrap().reasons
 }
 
 fn newest_run(f: &Fixture, function: &str) -> EventId {
@@ -33,10 +33,10 @@ fn without_host_binding_or_target_it_says_so() {
     for (target, code) in
         [("nobody", Code::FunctionNotFound), ("no/log", Code::LogNotFound), ("../x", Code::LogNameInvalid)]
     {
-        assert_eq!(f.namespace.why(target).unwrap_err().code(), code, "{target}");
+        assert_eq!(why(&f.namespace, target).unwrap_err().code(), code, "{target}");
     }
     let id = EventId::new(f.namespace.journal().namespace(), 1, 999).to_string();
-    assert_eq!(f.namespace.why(&id).unwrap_err().code(), Code::RunNotFound);
+    assert_eq!(why(&f.namespace, &id).unwrap_err().code(), Code::RunNotFound);
     f.python("f", &["in"], "pass", |_| {});
     f.append("in", "x");
     let waiting = Reason::Queued { function: name("f"), ahead: 1 };
@@ -121,7 +121,7 @@ fn a_python_module_that_no_longer_imports_stops_the_function_not_its_runs() {
     let source = f.source("f", "handler.py", &text);
     let mut spec = common::spec("f", millrace_node::Runtime::Python, &["in"]);
     (spec.handler, spec.retries) = ("handler:run".into(), 0);
-    f.namespace.deploy(&spec, source.parent().unwrap()).unwrap();
+    functions::deploy(&f.namespace, &spec, source.parent().unwrap()).unwrap();
     fs::write(&broken, "").unwrap();
     f.append("in", "x");
     let host = f.host();

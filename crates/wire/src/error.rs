@@ -12,6 +12,39 @@ struct Row {
     id: &'static str,
     cause: &'static str,
     remedy: &'static str,
+    kind: ErrorKind,
+    http: u16,
+    exit: u8,
+    retry_ms: Option<u32>,
+}
+
+/// What sort of error a code is, for whoever handles several alike; in Python each is a class of exceptions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ErrorKind {
+    /// What was asked for cannot be, as it was asked.
+    Invalid,
+    /// Not permitted.
+    Denied,
+    /// No such log, record, function, run, namespace or peer.
+    NotFound,
+    /// It exists already, or somebody uses it.
+    Conflict,
+    /// It was there, and is not kept any more.
+    Gone,
+    /// Too much is pending or in use.
+    Busy,
+    /// It did not happen within the time given.
+    TimedOut,
+    /// The host cannot be reached, or went away.
+    Unavailable,
+    /// A function's code cannot be used, or failed.
+    Function,
+    /// The disk is full, or refused.
+    Storage,
+    /// Bytes are not what was written.
+    Damaged,
+    /// A package, or a part of one, is not installed.
+    Missing,
 }
 
 impl Code {
@@ -42,18 +75,24 @@ impl Code {
         Error { code: self, retry_after_ms: None, detail: detail.into().into_boxed_str() }
     }
 
+    /// What sort of error it is.
+    pub fn kind(self) -> ErrorKind {
+        self.row().kind
+    }
+
+    /// The status of an HTTP answer that tells of it.
+    pub fn http_status(self) -> u16 {
+        self.row().http
+    }
+
+    /// The exit code of a command that fails with it.
+    pub fn exit_code(self) -> u8 {
+        self.row().exit
+    }
+
     /// When it makes sense to try again, if waiting alone may help and nobody knows better.
     fn retry_after_ms(self) -> Option<u32> {
-        match self {
-            Code::Busy | Code::OutboxFull | Code::RoomExhausted => Some(RETRY_AFTER_MS),
-            Code::HttpMemoryShort | Code::HostStopping | Code::ConnectionsExhausted | Code::JournalBlocked => {
-                Some(RETRY_LATER_MS)
-            }
-            Code::DiskFull | Code::ReadOnly | Code::JournalFull | Code::FlushFailed | Code::JournalPoisoned => {
-                Some(RETRY_LATER_MS)
-            }
-            _ => None,
-        }
+        self.row().retry_ms
     }
 
     /// The code whose id is `id`, such as `"MR1001"`.
@@ -64,9 +103,6 @@ impl Code {
 
 /// How long whoever finds no room is told to wait, at least, before it tries again.
 pub const RETRY_AFTER_MS: u32 = 100;
-/// The same where something has to be put right first, such as a full disk.
-const RETRY_LATER_MS: u32 = 1000;
-
 /// Every code with its id, cause and remedy, in the order of their ids.
 pub fn catalogue() -> impl Iterator<Item = (Code, &'static str, &'static str, &'static str)> {
     ROWS.iter().map(|row| (row.code, row.id, row.cause, row.remedy))
@@ -130,6 +166,8 @@ mod tests {
             for text in [cause, remedy] {
                 assert!(text.ends_with('.'), "{id}: `{text}` is not a sentence");
             }
+            assert!((400..600).contains(&code.http_status()), "{id} is answered with {}", code.http_status());
+            assert!([1, 2, 74, 75].contains(&code.exit_code()), "{id} ends a command with {}", code.exit_code());
         }
     }
 

@@ -12,7 +12,7 @@ pub mod protocol;
 
 pub use address::{Address, DEFAULT_PORT, Peer, SCHEME};
 pub use durability::Durability;
-pub use error::{Code, Error, RETRY_AFTER_MS, Result, catalogue};
+pub use error::{Code, Error, ErrorKind, RETRY_AFTER_MS, Result, catalogue};
 pub use event::{EventId, NamespaceId};
 pub use hlc::Hlc;
 pub use name::{LOG_NAME_MAX_BYTES, LogName, Name, SEGMENT_MAX_BYTES, SEGMENTS_MAX};

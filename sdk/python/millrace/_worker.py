@@ -149,22 +149,52 @@ class Missing(Error, ImportError):
     """A part of this package, or a package it can use, is not installed."""
 
 
-# What a code of spec/errors.toml is in the tree: by its own number, else by its thousand.
+# What a code of spec/errors.toml is in the tree, by its number.
+# fmt: off
 _KINDS = {
-    **dict.fromkeys((2001, 2101, 2105, 3001, 3007, 4001, 4008, 4016, 6007, 6041, 6070, 6076), NotFound),
-    **dict.fromkeys((2104, 3009, 6024, 6067, 6074), Gone),
-    **dict.fromkeys((2015, 2016, 2107, 3002, 6001, 6002, 6025, 6042, 6045, 6046, 6047, 6048, 6051, 6052, 6075), Invalid),
-    **dict.fromkeys((6102, 6103, 6104, 6106, 6107, 6110, 6111, 6115), Invalid),
-    **dict.fromkeys((2006, 2017, 2102, 2103, 6010, 6023, 6063, 6064, 6065, 6066, 6068, 6071), Conflict),
-    **dict.fromkeys((2007, 2019, 3011, 6009, 6050, 6061, 6062), Busy),
-    **dict.fromkeys((2106, 3107, 6122, 6124), TimedOut),
-    **dict.fromkeys((2005, 6011, 6021, 6022, 6043, 6044), Denied),
-    **dict.fromkeys((2002, 2003, 2004, 2010, 2011, 3005, 6077), Damaged),
-    **dict.fromkeys((6101, 6105, 6112), Missing),
+    **dict.fromkeys((
+        2007, 2019, 2108, 3011, 6009, 6050, 6061, 6062,
+    ), Busy),
+    **dict.fromkeys((
+        2006, 2017, 2102, 2103, 3006, 3020, 4023, 4026, 4027, 6010, 6023, 6063, 6064, 6065, 6066, 6068,
+        6071, 6079,
+    ), Conflict),
+    **dict.fromkeys((
+        2003, 2004, 2010, 2011, 2030, 2032, 2033, 3005, 4024, 6077,
+    ), Damaged),
+    **dict.fromkeys((
+        2005, 6011, 6021, 6022, 6043, 6044,
+    ), Denied),
+    **dict.fromkeys((
+        3003, 3004, 3008, 3010, 3012, 3013, 3101, 3102, 3103, 3104, 3105, 3106, 3108, 3109, 3110, 3111,
+        3112, 3113, 3114, 3115, 3116, 3117, 3118, 3119, 3120, 3121, 3122, 3123, 3124, 3125, 3126,
+    ), FunctionFailed),
+    **dict.fromkeys((
+        2104, 3009, 3022, 6024, 6067, 6074,
+    ), Gone),
+    **dict.fromkeys((
+        1001, 1002, 1003, 1004, 1005, 1006, 2002, 2015, 2016, 2107, 3002, 4002, 4003, 4004, 4005, 4006,
+        4007, 4010, 4011, 4012, 4013, 4015, 4017, 4019, 4020, 4021, 4022, 6001, 6002, 6025, 6026, 6042,
+        6045, 6046, 6047, 6048, 6051, 6052, 6075, 6102, 6103, 6104, 6106, 6107, 6110, 6111, 6113, 6115,
+    ), Invalid),
+    **dict.fromkeys((
+        6101, 6105, 6112,
+    ), Missing),
+    **dict.fromkeys((
+        2001, 2101, 2105, 3001, 3007, 3021, 4001, 4008, 4016, 6007, 6041, 6070, 6076,
+    ), NotFound),
+    **dict.fromkeys((
+        2008, 2009, 2012, 2013, 2014, 2018, 2020, 2034, 4009, 4014, 4018, 4025,
+    ), StorageFailed),
+    **dict.fromkeys((
+        2106, 3107, 6049, 6122, 6124,
+    ), TimedOut),
+    **dict.fromkeys((
+        5001, 5002, 5003, 5004, 5005, 5007, 5008, 6003, 6004, 6005, 6006, 6008, 6012, 6013, 6053, 6054,
+        6069, 6072, 6073, 6078, 6080, 6114, 6116, 6121, 6123, 6125, 6126, 6127, 6128, 6129,
+    ), Unavailable),
 }
-_KINDS_BY_THOUSAND = {
-    1: Invalid, 2: StorageFailed, 3: FunctionFailed, 4: Invalid, 5: Unavailable, 6: Unavailable
-}
+# fmt: on
 
 
 def error_of(
@@ -172,8 +202,7 @@ def error_of(
 ) -> Error:
     """The error with this code, of the class that belongs to it."""
     number = int(code[2:]) if code[2:].isdigit() else 0
-    kind = _KINDS.get(number) or _KINDS_BY_THOUSAND.get(number // 1000, Error)
-    return kind(code, detail, cause, remedy, retry_after)
+    return _KINDS.get(number, Error)(code, detail, cause, remedy, retry_after)
 
 
 class Settings:

@@ -12,7 +12,7 @@ use crate::{
 };
 use millrace_node::{
     AppendOptions, CreateOptions, Durability, LogName, Name, Namespace, NewRecord, Principal, Receipt, Served,
-    default_name,
+    default_name, functions,
 };
 use millrace_wire::Code;
 use pyo3::{prelude::*, types::PyString};
@@ -278,8 +278,8 @@ impl LocalNamespace {
     fn remove_function(&self, py: Python<'_>, name: &str, force: bool) -> PyResult<u64> {
         let name: Name = name.parse().or_raise(py)?;
         self.detached(py, |namespace| match force {
-            true => namespace.give_up_function(&name),
-            false => namespace.remove_function(&name).map(|()| 0),
+            true => functions::give_up(namespace, &name),
+            false => functions::remove(namespace, &name).map(|()| 0),
         })
     }
 

@@ -1,6 +1,6 @@
 //! What a namespace tells about itself, as JSON that `millrace._views` reads.
 
-use millrace_node::{Attempt, Deployed, FunctionSpec, FunctionStat, Namespace, RunFilter, RunView, Runtime};
+use millrace_node::{Attempt, Deployed, FunctionSpec, FunctionStat, Namespace, RunFilter, RunView, Runtime, functions};
 use millrace_wire::{Code, EventId, Result};
 use serde_json::{Map, Value, json};
 use std::{collections::BTreeMap, path::Path, time::Duration};
@@ -50,7 +50,7 @@ fn run(view: &RunView) -> Value {
 }
 
 fn why(namespace: &Namespace, target: &str) -> Result<Value> {
-    let why = namespace.why(target)?;
+    let why = millrace_node::why(namespace, target)?;
     let reasons = why.reasons.iter().map(|reason| {
         let mut told = serde_json::to_value(reason).expect("names, numbers and text always make JSON");
         told["text"] = json!(reason.to_string());
@@ -101,7 +101,7 @@ pub fn deploy(namespace: &Namespace, spec: &str, source: &Path) -> Result<String
     for (key, value) in &fields {
         set(&mut spec, key, value)?;
     }
-    let Deployed { name, code, change } = namespace.deploy(&spec, source)?;
+    let Deployed { name, code, change } = functions::deploy(namespace, &spec, source)?;
     Ok(json!({ "name": name, "code": code, "change": change }).to_string())
 }
 

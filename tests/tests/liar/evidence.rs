@@ -4,7 +4,7 @@ use crate::{
     streams,
     told::{newest, number_of},
 };
-use millrace_node::{Code, Namespace};
+use millrace_node::{Code, Namespace, links::Links};
 use std::collections::{BTreeSet, HashMap};
 
 /// Every record of a log as it stands there now, by seqno, safe or not.
@@ -28,14 +28,14 @@ fn identity(namespace: &Namespace) -> String {
 /// The name of the other side's outbox here, if anything was ever sent there.
 fn peer_of(namespace: &Namespace, other: &Namespace) -> Option<millrace_node::links::Peer> {
     let name = served_name(other);
-    let peers = namespace.links().peers().ok()?;
+    let peers = Links::of(namespace).peers().ok()?;
     peers.into_iter().find(|peer| &*peer.address.peer.namespace == name)
 }
 
 /// The name under which it is served: that of the wire's end, which its own relays do not lead to.
 fn served_name(namespace: &Namespace) -> &'static str {
     let leads_to = |name: &str| {
-        let relays = namespace.links().relays().unwrap_or_default();
+        let relays = Links::of(namespace).relays().unwrap_or_default();
         relays.iter().any(|relay| relay.address().is_some_and(|address| &*address.peer.namespace == name))
     };
     if leads_to("b") { "a" } else { "b" }
@@ -113,7 +113,7 @@ fn acknowledged(other: &Namespace, recovered: &Namespace) -> Vec<String> {
     {
         check(format!("outbox/{}/{}", peer.name, peer.course.generation), log.earliest().saturating_sub(1));
     }
-    if let Ok(relay) = other.links().relay("push") {
+    if let Ok(relay) = Links::of(other).relay("push") {
         let acked = newest(other, &format!("_relay/{}", relay.id)).and_then(|text| text.parse().ok()).unwrap_or(0);
         check(format!("relay/{}/{}", relay.id, relay.course.generation), acked);
     }

@@ -1,7 +1,10 @@
 //! Programs that use the namespace by its files, such as the command line: what their calls return is told as well.
 
 use crate::{told::Fact, world::Pen};
-use millrace_node::{AppendOptions, Code, FunctionSpec, Namespace, NewRecord, Result, Runtime, links::RelayOptions};
+use millrace_node::{
+    AppendOptions, Code, FunctionSpec, Namespace, NewRecord, Result, Runtime, functions,
+    links::{Links, RelayOptions},
+};
 use std::{fs, os::unix::fs::PermissionsExt, path::PathBuf, thread};
 
 /// Where nobody listens.
@@ -23,12 +26,12 @@ fn deploy(namespace: &Namespace, name: &str) -> Result<()> {
     let mut spec = FunctionSpec::new(name.parse()?, Runtime::Oneshot);
     spec.on = vec!["idle".parse()?];
     spec.command = vec!["./run.sh".into()];
-    namespace.deploy(&spec, &script(namespace)).map(drop)
+    functions::deploy(namespace, &spec, &script(namespace)).map(drop)
 }
 
 fn relay(namespace: &Namespace, name: &str) -> Result<()> {
     let options = RelayOptions { name: Some(name.parse()?), ..RelayOptions::default() };
-    namespace.links().add_relay(&dead(name), "idle", &options).map(drop)
+    Links::of(namespace).add_relay(&dead(name), "idle", &options).map(drop)
 }
 
 /// What a life will need, made while flushes get on.
@@ -42,9 +45,9 @@ pub fn prepare(namespace: &Namespace, life: u64) {
     for name in [format!("going-{life}"), format!("stands-{life}")] {
         relay(namespace, &name).unwrap();
     }
-    let stands = namespace.links().relay(&format!("stands-{life}")).unwrap();
+    let stands = Links::of(namespace).relay(&format!("stands-{life}")).unwrap();
     let key = millrace_node::links::LinkKey::Relay(stands.id);
-    namespace.links().stop(&key, Code::LinkStopped.error("somebody wanted it"));
+    Links::of(namespace).stop(&key, Code::LinkStopped.error("somebody wanted it"));
     for peer in [format!("going-{life}"), format!("anew-{life}")] {
         namespace.append(&dead(&peer), b"nobody is there", AppendOptions::default()).unwrap();
     }
@@ -88,12 +91,12 @@ pub fn work(pen: &Pen) {
     });
     does(pen, move |namespace| {
         let name = format!("going-{life}");
-        namespace.remove_function(&name.parse()?)?;
+        functions::remove(namespace, &name.parse()?)?;
         Ok(vec![Fact::NoFunction { name }])
     });
     does(pen, move |namespace| {
         let name = format!("given-up-{life}");
-        namespace.give_up_function(&name.parse()?)?;
+        functions::give_up(namespace, &name.parse()?)?;
         Ok(vec![Fact::NoFunction { name }])
     });
     links(pen, life);
@@ -134,23 +137,23 @@ fn links(pen: &Pen, life: u64) {
     });
     does(pen, move |namespace| {
         let name = format!("going-{life}");
-        namespace.links().remove_relay(&name, true)?;
+        Links::of(namespace).remove_relay(&name, true)?;
         Ok(vec![Fact::NoRelay { name }])
     });
     does(pen, move |namespace| {
         let name = format!("stands-{life}");
-        namespace.links().resume_relay(&name, false, None)?;
+        Links::of(namespace).resume_relay(&name, false, None)?;
         Ok(vec![Fact::Relay { name, stopped: false }])
     });
     does(pen, move |namespace| {
         let name = format!("127.0.0.1_1_going-{life}");
-        namespace.links().remove_peer(&name, true)?;
+        Links::of(namespace).remove_peer(&name, true)?;
         Ok(vec![Fact::NoPeer { name }])
     });
     does(pen, move |namespace| {
         let name = format!("127.0.0.1_1_anew-{life}");
-        namespace.links().reset_outbox(&name, false)?;
-        let generation = namespace.links().peer(&name)?.course.generation;
+        Links::of(namespace).reset_outbox(&name, false)?;
+        let generation = Links::of(namespace).peer(&name)?.course.generation;
         Ok(vec![Fact::Peer { name, generation }])
     });
 }

@@ -1,6 +1,9 @@
 //! What was told, and whether it is still true.
 
-use millrace_node::{AppendOptions, Code, EventId, Name, Namespace, Position, RecordRef, links::Peer};
+use millrace_node::{
+    AppendOptions, Code, EventId, Name, Namespace, Position, RecordRef,
+    links::{Links, Peer},
+};
 use std::{
     collections::BTreeSet,
     sync::{Mutex, MutexGuard, PoisonError},
@@ -134,8 +137,8 @@ fn holds(namespace: &Namespace, fact: &Fact) -> millrace_node::Result<bool> {
         Fact::Tail { position } => namespace.journal().tail().get() >= *position,
         Fact::Function { name } => has_function(namespace, name)?,
         Fact::NoFunction { name } => !has_function(namespace, name)?,
-        Fact::Relay { name, stopped } => namespace.links().relay(name)?.course.stopped.is_some() == *stopped,
-        Fact::NoRelay { name } => namespace.links().relay(name).is_err(),
+        Fact::Relay { name, stopped } => Links::of(namespace).relay(name)?.course.stopped.is_some() == *stopped,
+        Fact::NoRelay { name } => Links::of(namespace).relay(name).is_err(),
         Fact::Peer { name, generation } => peer(namespace, name)?.course.generation >= *generation,
         Fact::NoPeer { name } => peer(namespace, name).is_err(),
         Fact::Stream { log, number } => number_of(namespace, log) >= *number,
@@ -167,7 +170,7 @@ fn has_function(namespace: &Namespace, name: &str) -> millrace_node::Result<bool
 }
 
 pub fn peer(namespace: &Namespace, name: &str) -> millrace_node::Result<Peer> {
-    namespace.links().peer(name)
+    Links::of(namespace).peer(name)
 }
 
 /// The last number of a stream that came in, as its log says.

@@ -9,7 +9,8 @@ use millrace_gateway::{Hosted, Linker, Listen, Server, ServerOptions};
 use millrace_journal::medium::sim::{SimDisk, SimMedium};
 use millrace_node::{
     AppendOptions, CreateOptions, FunctionSpec, Host, HostOptions, Journal, Namespace, OpenOptions, Runtime, Served,
-    Site, links::RelayOptions,
+    Site, functions,
+    links::{Links, RelayOptions},
 };
 use std::{
     fs,
@@ -301,11 +302,11 @@ impl World {
             namespace.create_log(&"small".parse().unwrap(), 100).unwrap();
             let mut spec = FunctionSpec::new("copy".parse().unwrap(), Runtime::Wasm);
             spec.on = vec!["in".parse().unwrap()];
-            namespace.deploy(&spec, &modules(number)[0]).unwrap();
-            namespace.deploy(&streams::spec(), &modules(number)[1]).unwrap();
+            functions::deploy(namespace, &spec, &modules(number)[0]).unwrap();
+            functions::deploy(namespace, &streams::spec(), &modules(number)[1]).unwrap();
             let named = |name: &str| RelayOptions { name: Some(name.parse().unwrap()), ..RelayOptions::default() };
-            namespace.links().add_relay("push", &address(1 - number, "from_push"), &named("push")).unwrap();
-            namespace.links().add_relay(&address(1 - number, "pull"), "from_pull", &named("pull")).unwrap();
+            Links::of(namespace).add_relay("push", &address(1 - number, "from_push"), &named("push")).unwrap();
+            Links::of(namespace).add_relay(&address(1 - number, "pull"), "from_pull", &named("pull")).unwrap();
         }
         world
     }

@@ -23,7 +23,7 @@ pub fn durable(context: &Context) -> Outcome<Measured> {
     let namespace = namespace_with_logs(&path, Durability::Disk, &logs)?;
     let code = functions::wasm(context, "hop")?;
     for (n, (log, _)) in logs[..5].iter().enumerate() {
-        namespace.deploy(&function(&format!("hop{n}"), Runtime::Wasm, log)?, &code)?;
+        millrace_node::functions::deploy(&namespace, &function(&format!("hop{n}"), Runtime::Wasm, log)?, &code)?;
     }
     let mut host = Helper::start("host", &[text(&path)?])?;
     host.line()?;

@@ -46,7 +46,7 @@ impl Bench {
         let dir = context.fresh()?;
         let path = dir.path().join("n");
         let namespace = namespace_with_logs(&path, Durability::Memory, &[("in", HISTORY), ("out", HISTORY)])?;
-        namespace.deploy(spec, code)?;
+        millrace_node::functions::deploy(&namespace, spec, code)?;
         let mut host = Helper::start("host", &[text(&path)?])?;
         host.line()?; // How long its start took is another row.
         let out = namespace.log("out")?;

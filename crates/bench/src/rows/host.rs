@@ -33,7 +33,11 @@ pub fn program(context: &Context) -> Outcome<PathBuf> {
 /// A namespace in `dir/n` with one function that does nothing.
 fn namespace(context: &Context, dir: &Path) -> Outcome<Namespace> {
     let namespace = namespace_with_logs(&dir.join("n"), Durability::Memory, &[("in", 1000)])?;
-    namespace.deploy(&function("f", Runtime::Wasm, "in")?, &functions::wasm(context, "nothing")?)?;
+    millrace_node::functions::deploy(
+        &namespace,
+        &function("f", Runtime::Wasm, "in")?,
+        &functions::wasm(context, "nothing")?,
+    )?;
     Ok(namespace)
 }
 

@@ -12,7 +12,11 @@ use std::thread;
 pub fn append(context: &Context) -> Outcome<Measured> {
     let dir = context.fresh()?;
     let namespace = namespace_with_logs(&dir.path().join("n"), Durability::Memory, &[("a", 50_000)])?;
-    namespace.deploy(&function("f", Runtime::Wasm, "a")?, &functions::wasm(context, "nothing")?)?;
+    millrace_node::functions::deploy(
+        &namespace,
+        &function("f", Runtime::Wasm, "a")?,
+        &functions::wasm(context, "nothing")?,
+    )?;
     let one = || Ok(namespace.append("a", &PAYLOAD, AppendOptions::default()).map(drop)?);
     let repetitions = context.repetitions(15);
     journal::bursts(2, one)?;

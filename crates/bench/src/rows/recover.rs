@@ -97,7 +97,11 @@ pub fn triggers(context: &Context) -> Outcome<Measured> {
     let dir = context.fresh()?;
     let path = dir.path().join("n");
     let namespace = namespace_with_logs(&path, Durability::Memory, &[("in", 1000)])?;
-    namespace.deploy(&function("f", Runtime::Wasm, "in")?, &functions::wasm(context, "nothing")?)?;
+    millrace_node::functions::deploy(
+        &namespace,
+        &function("f", Runtime::Wasm, "in")?,
+        &functions::wasm(context, "nothing")?,
+    )?;
     let records = (0..COUNT).map(|_| Ok(NewRecord { log: "in".into(), payload: vec![7; 16] }));
     namespace.append_many(records, AppendOptions::default(), |_| {})?;
     // As another process keeps it open, its end is no clean one once that is killed.

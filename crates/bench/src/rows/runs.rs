@@ -83,7 +83,7 @@ fn once(context: &Context, spec: &FunctionSpec, code: &Path, count: u64, feed: b
     let dir = context.fresh()?;
     let path = dir.path().join("n");
     let namespace = namespace_with_logs(&path, Durability::Memory, &[("in", 1000)])?;
-    namespace.deploy(spec, code)?;
+    millrace_node::functions::deploy(&namespace, spec, code)?;
     if !feed {
         append(&namespace, count)?;
         let host = Helper::launch("host", &[text(&path)?])?;

@@ -62,11 +62,15 @@ fn pipeline(context: &Context, dir: &Path) -> Outcome<()> {
     let mut first = function("first", Runtime::Python, "in")?;
     first.handler = "hand_on:hand_on".into();
     first.python = functions::python()?;
-    namespace.deploy(&first, &functions::source("hand_on.py"))?;
-    namespace.deploy(&function("second", Runtime::Wasm, "one")?, &functions::wasm(context, "hand_on_second")?)?;
+    millrace_node::functions::deploy(&namespace, &first, &functions::source("hand_on.py"))?;
+    millrace_node::functions::deploy(
+        &namespace,
+        &function("second", Runtime::Wasm, "one")?,
+        &functions::wasm(context, "hand_on_second")?,
+    )?;
     let mut third = function("third", Runtime::Process, "two")?;
     third.command = vec!["./hand_on_third".into()];
-    namespace.deploy(&third, &functions::native(context, "hand_on_third")?)?;
+    millrace_node::functions::deploy(&namespace, &third, &functions::native(context, "hand_on_third")?)?;
     Ok(())
 }
 

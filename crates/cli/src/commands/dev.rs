@@ -17,6 +17,7 @@ use crate::{
 use millrace_node::{
     Code, Namespace, Result,
     application::{Action, Application, Fingerprint, Step},
+    functions,
 };
 use serde_json::json;
 use std::{
@@ -192,7 +193,7 @@ impl Dev {
             if self.application.functions.iter().any(|declared| declared.spec.name == *name) {
                 continue;
             }
-            match self.namespace.give_up_function(name) {
+            match functions::give_up(&self.namespace, name) {
                 Ok(given_up) => progress(&Step::removed(name, given_up)),
                 Err(error) if error.code() == Code::FunctionNotFound => {}
                 Err(error) => return Err(error),

@@ -7,7 +7,7 @@ use crate::{
     report::Outcome,
     show,
 };
-use millrace_node::{Change, Code, FunctionSpec, LogName, Name, Namespace, Result};
+use millrace_node::{Change, Code, FunctionSpec, LogName, Name, Namespace, Result, functions};
 use serde_json::json;
 
 pub fn run(command: &FunctionCommand, global: &Global, out: &mut Out) -> Outcome {
@@ -54,7 +54,7 @@ fn spec(args: &DeployArgs) -> Result<FunctionSpec> {
 
 fn deploy(namespace: &Namespace, args: &DeployArgs, out: &mut Out) -> Outcome {
     let spec = spec(args)?;
-    let deployed = namespace.deploy(&spec, &args.code)?;
+    let deployed = functions::deploy(namespace, &spec, &args.code)?;
     if out.json() {
         let change = &deployed.change;
         return Ok(out.object(&json!({ "function": deployed.name, "change": change, "code": deployed.code }))?);
@@ -75,8 +75,8 @@ fn deploy(namespace: &Namespace, args: &DeployArgs, out: &mut Out) -> Outcome {
 fn rm(namespace: &Namespace, args: &RmFunctionArgs, out: &mut Out) -> Outcome {
     let name: Name = args.name.parse()?;
     let given_up = match args.force {
-        true => namespace.give_up_function(&name)?,
-        false => namespace.remove_function(&name).map(|()| 0)?,
+        true => functions::give_up(namespace, &name)?,
+        false => functions::remove(namespace, &name).map(|()| 0)?,
     };
     if out.json() {
         out.object(&json!({ "function": name, "change": "removed", "given_up": given_up }))?;

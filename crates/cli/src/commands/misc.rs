@@ -34,11 +34,20 @@ pub fn error(args: &ErrorArgs, out: &mut Out) -> Outcome {
     out.line(title)?;
     out.line(format!("  cause: {}", code.cause()))?;
     out.line(format!("  remedy: {}", code.remedy()))?;
+    out.line(format!("  exit code {}, HTTP status {}", code.exit_code(), code.http_status()))?;
     Ok(())
 }
 
 fn explained(code: Code) -> serde_json::Value {
-    json!({ "code": code.id(), "name": format!("{code:?}"), "cause": code.cause(), "remedy": code.remedy() })
+    json!({
+        "code": code.id(),
+        "name": format!("{code:?}"),
+        "cause": code.cause(),
+        "remedy": code.remedy(),
+        "http_status": code.http_status(),
+        "exit_code": code.exit_code(),
+        "retry_after_ms": code.error("").retry_after_ms(),
+    })
 }
 
 /// A code's name as words: `LogNotFound` is "log not found".

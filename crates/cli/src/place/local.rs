@@ -5,6 +5,7 @@ use crate::report::Outcome;
 use docs::{FunctionDoc, LinkDoc, LogDoc, RunDoc, WhyDoc};
 use millrace_node::{
     AppendOptions, Code, Error, EventId, LogName, LogStat, Namespace, NewRecord, Record, Result, RunFilter,
+    links::Links,
 };
 use std::time::{Duration, Instant};
 
@@ -132,13 +133,13 @@ pub fn wait_run(namespace: &Namespace, id: EventId, timeout: Duration) -> Result
 }
 
 pub fn links(namespace: &Namespace) -> Result<Vec<LinkDoc>> {
-    let views = namespace.inspect(|namespace| namespace.links().view())?;
+    let views = namespace.inspect(|namespace| Links::of(namespace).view())?;
     let doc = |view| serde_json::to_value(view).and_then(serde_json::from_value).unwrap_or_default();
     Ok(views.iter().map(doc).collect())
 }
 
 pub fn why(namespace: &Namespace, target: &str) -> Result<WhyDoc> {
-    namespace.inspect(|namespace| namespace.why(target).map(|why| WhyDoc::from(&why)))
+    namespace.inspect(|namespace| millrace_node::why(namespace, target).map(|why| WhyDoc::from(&why)))
 }
 
 pub fn get(namespace: &Namespace, log: &str, seqno: u64) -> Result<Record> {

@@ -229,7 +229,7 @@ impl Place {
     /// What the namespace's host is doing, if there is one.
     pub fn host(&self) -> Result<Option<HostStatus>> {
         match self {
-            Place::Local(namespace) => namespace.host_status(),
+            Place::Local(namespace) => HostStatus::of(namespace),
             Place::Remote(remote, _) => remote.host(),
         }
     }

@@ -143,7 +143,7 @@ struct ReasonDoc {
 }
 
 pub(super) fn why(namespace: &Namespace, target: &str) -> Result<WhyDoc> {
-    let why = namespace.why(target)?;
+    let why = millrace_node::why(namespace, target)?;
     let document = |reason: Reason| ReasonDoc { text: reason.to_string(), reason };
     Ok(WhyDoc { target: why.target, reasons: why.reasons.into_iter().map(document).collect() })
 }

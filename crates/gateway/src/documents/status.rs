@@ -91,7 +91,10 @@ pub(super) struct Links {
 
 impl Links {
     pub fn of(namespace: &Namespace, page: &Page) -> Result<Links> {
-        let views = namespace.links().view()?.into_iter().map(|view| (format!("{}/{}", view.kind, view.name), view));
+        let views = millrace_node::links::Links::of(namespace)
+            .view()?
+            .into_iter()
+            .map(|view| (format!("{}/{}", view.kind, view.name), view));
         let (links, next) = page.of_list(views, |(name, _)| name, |(_, view)| Ok(Some(view.clone())))?;
         Ok(Links { links, next })
     }
@@ -100,5 +103,5 @@ impl Links {
 /// What the host of this namespace is doing: the statuses stand in the order of the namespaces.
 pub(crate) fn host_of(hosted: &Hosted, name: &Name) -> Option<HostStatus> {
     let served = hosted.served().iter().find(|served| served.name() == name)?;
-    served.namespace().host_status().ok()?
+    HostStatus::of(served.namespace()).ok()?
 }

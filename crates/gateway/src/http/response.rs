@@ -126,30 +126,7 @@ pub(super) fn document(status: StatusCode, document: &impl Serialize) -> Respons
 
 /// The status of an answer that is an error.
 pub(super) fn status_of(code: Code) -> StatusCode {
-    use Code::*;
-    match code {
-        LogNotFound | AboveTail | FunctionNotFound | RunNotFound | NamespaceNotServed | HttpPathUnknown
-        | RelayNotFound | PeerNotFound => StatusCode::NOT_FOUND,
-        HttpMethodUnsupported => StatusCode::METHOD_NOT_ALLOWED,
-        HttpRequestSlow => StatusCode::REQUEST_TIMEOUT,
-        NotAdmitted | LogInternal | HttpHostRefused | HttpOriginRefused => StatusCode::FORBIDDEN,
-        LogExists | LogInUse | KeyConflict | FunctionRemoved => StatusCode::CONFLICT,
-        BelowHistory | CursorIncarnation | RecordGone => StatusCode::GONE,
-        RecordTooLong | BatchTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
-        HttpTypeUnsupported => StatusCode::UNSUPPORTED_MEDIA_TYPE,
-        HttpRangeInvalid => StatusCode::RANGE_NOT_SATISFIABLE,
-        HttpHeadTooLong => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
-        // A host whose disk failed ends, and whoever looks after it starts it again.
-        Busy | HttpMemoryShort | HostStopping | ReadOnly | TooManyProcesses | OutboxFull | FlushFailed
-        | JournalPoisoned | ConnectionsExhausted | JournalBlocked => StatusCode::SERVICE_UNAVAILABLE,
-        DiskFull | JournalFull | LogsExhausted | LinksFull => StatusCode::INSUFFICIENT_STORAGE,
-        LogNameInvalid | NameInvalid | SeqnoInvalid | EventIdInvalid | ValueInvalid | HistoryInvalid | KeyInvalid
-        | ClockAhead | AddressInvalid | HttpBodyInvalid | HttpParameterInvalid | HttpMalformed => {
-            StatusCode::BAD_REQUEST
-        }
-        // What is left is not the fault of whoever asked: the journal cannot go on, an entry is damaged.
-        _ => StatusCode::INTERNAL_SERVER_ERROR,
-    }
+    StatusCode::from_u16(code.http_status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
 }
 
 #[derive(Serialize)]

@@ -80,7 +80,7 @@ impl Shared {
 impl Linker {
     /// Starts to drive the links of a namespace, which this process hosts; the observer hears of each change of one.
     pub fn start(namespace: Namespace, observer: Option<Observer>) -> Result<Linker> {
-        let links = namespace.links();
+        let links = Links::of(&namespace);
         let shared = Arc::new(Shared::default());
         let supervisor =
             Supervisor { links: links.clone(), namespace, shared: shared.clone(), running: HashMap::new(), observer };

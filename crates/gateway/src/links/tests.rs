@@ -4,7 +4,7 @@ use super::Linker;
 use crate::{Hosted, Listen, Server, ServerOptions};
 use millrace_node::{
     AppendOptions, CreateOptions, Durability, Namespace, NewRecord, Served,
-    links::{LinkState, RelayOptions},
+    links::{LinkState, Links, RelayOptions},
 };
 use millrace_wire::Code;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with, sockopt};
@@ -79,7 +79,7 @@ impl Place {
     fn wait_for(&self, log: &str, records: u64) {
         let start = Instant::now();
         while self.namespace.latest(log).unwrap() < records {
-            let views = self.namespace.links().view().unwrap();
+            let views = Links::of(&self.namespace).view().unwrap();
             assert!(start.elapsed() < HANG, "{} of {records}; {views:?}", self.namespace.latest(log).unwrap());
             thread::sleep(Duration::from_millis(5));
         }
@@ -88,8 +88,8 @@ impl Place {
     /// Waits until everything that was sent is acknowledged: what is not would be sent again.
     fn wait_for_acknowledgements(&self) {
         let start = Instant::now();
-        while self.namespace.links().view().unwrap().iter().any(|view| view.lag_records > 0) {
-            assert!(start.elapsed() < HANG, "{:?}", self.namespace.links().view().unwrap());
+        while Links::of(&self.namespace).view().unwrap().iter().any(|view| view.lag_records > 0) {
+            assert!(start.elapsed() < HANG, "{:?}", Links::of(&self.namespace).view().unwrap());
             thread::sleep(Duration::from_millis(5));
         }
     }
@@ -98,7 +98,7 @@ impl Place {
     fn wait_for_stop(&self) -> Code {
         let start = Instant::now();
         loop {
-            let views = self.namespace.links().view().unwrap();
+            let views = Links::of(&self.namespace).view().unwrap();
             if let Some(view) = views.iter().find(|view| view.state == LinkState::Stopped) {
                 assert!(view.remedy.is_some());
                 return Code::from_id(view.code.as_deref().unwrap()).unwrap();
@@ -231,8 +231,8 @@ fn relays_push_and_pull_through_outages_and_restarts() {
     c.log("raw");
     let (to_b, of_b) = (Wire::to(b.address), Wire::to(b.address));
     // A sends to B, and C fetches from there.
-    a.namespace.links().add_relay("raw", &to_b.peer("raw"), &RelayOptions::default()).unwrap();
-    c.namespace.links().add_relay(&of_b.peer("raw"), "raw", &RelayOptions::default()).unwrap();
+    Links::of(&a.namespace).add_relay("raw", &to_b.peer("raw"), &RelayOptions::default()).unwrap();
+    Links::of(&c.namespace).add_relay(&of_b.peer("raw"), "raw", &RelayOptions::default()).unwrap();
     a.append_numbers("raw", 1, 2_000);
     c.wait_for("raw", 2_000);
     for round in 1..=4u64 {
@@ -258,17 +258,17 @@ fn circles_wiped_peers_and_missing_logs_are_told() {
     a.log("raw").log("sent");
     b.log("raw");
     let (to_b, to_a) = (Wire::to(b.address), Wire::to(a.address));
-    a.namespace.links().add_relay("raw", &to_b.peer("raw"), &RelayOptions::default()).unwrap();
+    Links::of(&a.namespace).add_relay("raw", &to_b.peer("raw"), &RelayOptions::default()).unwrap();
     a.append_numbers("raw", 1, 10);
     b.wait_for("raw", 10);
-    b.namespace.links().add_relay("raw", &to_a.peer("raw"), &RelayOptions::default()).unwrap();
+    Links::of(&b.namespace).add_relay("raw", &to_a.peer("raw"), &RelayOptions::default()).unwrap();
     assert_eq!(b.wait_for_stop(), Code::RelayCircle);
-    b.namespace.links().remove_relay("raw", true).unwrap();
-    b.namespace.links().add_relay(&to_a.peer("raw"), "raw", &RelayOptions::default()).unwrap();
+    Links::of(&b.namespace).remove_relay("raw", true).unwrap();
+    Links::of(&b.namespace).add_relay(&to_a.peer("raw"), "raw", &RelayOptions::default()).unwrap();
     a.append_numbers("raw", 11, 20);
     b.wait_for("raw", 30); // Two relays lead the same way: no circle, each delivers.
     // A log that is missing over there may come.
-    a.namespace.links().add_relay("sent", &to_b.peer("later"), &RelayOptions::default()).unwrap();
+    Links::of(&a.namespace).add_relay("sent", &to_b.peer("later"), &RelayOptions::default()).unwrap();
     a.append_numbers("sent", 1, 5);
     b.log("later").wait_for("later", 5);
     let other = Place::new(Durability::Memory);
@@ -278,7 +278,7 @@ fn circles_wiped_peers_and_missing_logs_are_told() {
     a.append_numbers(&wire.peer("in"), 1, 3);
     b.wait_for("in", 3);
     drop(wire);
-    let stops = |place: &Place| place.namespace.links().view().unwrap().into_iter().find_map(|view| view.code);
+    let stops = |place: &Place| Links::of(&place.namespace).view().unwrap().into_iter().find_map(|view| view.code);
     assert_eq!(stops(&a), None);
 }
 
@@ -299,8 +299,8 @@ fn another_namespace_at_the_same_address_stops_the_link_until_it_is_reset() {
     a.append_numbers(&to, 11, 12);
     assert_eq!(a.wait_for_stop(), Code::LinkPeerChanged);
     assert_eq!(other.namespace.latest("in").unwrap(), 0);
-    let peer = a.namespace.links().peers().unwrap()[0].name.clone();
-    a.namespace.links().reset_outbox(&peer, false).unwrap();
+    let peer = Links::of(&a.namespace).peers().unwrap()[0].name.clone();
+    Links::of(&a.namespace).reset_outbox(&peer, false).unwrap();
     other.wait_for("in", 2);
     assert_eq!(other.numbers("in"), [11, 12]);
 }
@@ -310,7 +310,7 @@ fn relays_within_a_namespace_copy_and_removed_ones_stop() {
     let (a, b) = (Place::new(Durability::Disk), Place::new(Durability::Memory));
     a.log("raw").log("copy");
     b.log("raw");
-    let links = a.namespace.links();
+    let links = Links::of(&a.namespace);
     links.add_relay("raw", "copy", &RelayOptions::default()).unwrap();
     let wire = Wire::to(b.address);
     let there = RelayOptions { name: Some("there".parse().unwrap()), ..RelayOptions::default() };
@@ -377,7 +377,7 @@ fn what_is_decided_about_a_busy_link_happens_while_it_is_busy() {
     let (a, b) = (Place::new(Durability::Memory), Place::new(Durability::Memory));
     a.log("raw").log("copy");
     b.log("raw").log("in");
-    let (links, there) = (a.namespace.links(), format!("mr://{}/farm", b.address));
+    let (links, there) = (Links::of(&a.namespace), format!("mr://{}/farm", b.address));
     links.add_relay("raw", &format!("{there}/raw"), &RelayOptions::default()).unwrap();
     links
         .add_relay("raw", "copy", &RelayOptions { name: Some("copy".parse().unwrap()), ..RelayOptions::default() })
@@ -410,17 +410,19 @@ fn a_relay_that_fetches_stops_when_its_source_is_removed_or_made_anew() {
     a.log("raw");
     b.log("raw");
     let raw = "raw".parse().unwrap();
-    b.namespace.links().add_relay(&format!("mr://{}/farm/raw", a.address), "raw", &RelayOptions::default()).unwrap();
+    Links::of(&b.namespace)
+        .add_relay(&format!("mr://{}/farm/raw", a.address), "raw", &RelayOptions::default())
+        .unwrap();
     a.append_numbers("raw", 1, 10);
     b.wait_for("raw", 10);
     a.namespace.remove_log(&raw).unwrap();
     a.log("raw").append_numbers("raw", 101, 107);
     assert_eq!(b.wait_for_stop(), Code::LinkSourceGone);
-    b.namespace.links().resume_relay("raw", false, None).unwrap();
+    Links::of(&b.namespace).resume_relay("raw", false, None).unwrap();
     b.wait_for("raw", 17);
     a.namespace.remove_log(&raw).unwrap();
     assert_eq!(b.wait_for_stop(), Code::LinkSourceGone);
-    b.namespace.links().resume_relay("raw", false, None).unwrap();
+    Links::of(&b.namespace).resume_relay("raw", false, None).unwrap();
     a.log("raw").append_numbers("raw", 201, 203);
     b.wait_for("raw", 20);
     assert_eq!(b.numbers("raw"), [(1..=10).collect::<Vec<_>>(), (101..=107).collect(), (201..=203).collect()].concat());
@@ -433,21 +435,21 @@ fn a_link_of_which_something_cannot_be_read_says_so_and_keeps_no_other_from_runn
         a.log(log);
         b.log(log);
         let to = format!("mr://{}/farm/{log}", b.address);
-        a.namespace.links().add_relay(log, &to, &RelayOptions::default()).unwrap();
+        Links::of(&a.namespace).add_relay(log, &to, &RelayOptions::default()).unwrap();
         a.append_numbers(log, 1, 5);
         b.wait_for(log, 5);
     }
     a.wait_for_acknowledgements();
     (a.linker, a.server) = (None, None);
     let journal = a.namespace.journal();
-    let id = a.namespace.links().relay("one").unwrap().id;
+    let id = Links::of(&a.namespace).relay("one").unwrap().id;
     let noted = a.namespace.log(&format!("_relay/{id}")).unwrap();
     journal.commit(|tx| tx.append(&noted, b"no number", millrace_wire::EventId::NONE, 0)).unwrap();
     a.serve();
     a.append_numbers("one", 6, 10);
     a.append_numbers("two", 6, 10);
     b.wait_for("two", 10);
-    let views = a.namespace.links().view().unwrap();
+    let views = Links::of(&a.namespace).view().unwrap();
     let codes: Vec<_> = views.iter().map(|view| (&*view.name, view.code.as_deref())).collect();
     assert_eq!(codes, [("one", Some(Code::LinkStateDamaged.id())), ("two", None)]);
     assert_eq!(b.namespace.latest("one").unwrap(), 5);
@@ -455,6 +457,6 @@ fn a_link_of_which_something_cannot_be_read_says_so_and_keeps_no_other_from_runn
     let told = a.namespace.dir().join("links.json");
     let says = || std::fs::read_to_string(&told).is_ok_and(|text| text.contains("MR6077"));
     wait_until("the host says what is wrong", says);
-    a.namespace.links().remove_relay("one", false).unwrap();
-    wait_until("it is gone", || a.namespace.links().relays().unwrap().len() == 1);
+    Links::of(&a.namespace).remove_relay("one", false).unwrap();
+    wait_until("it is gone", || Links::of(&a.namespace).relays().unwrap().len() == 1);
 }

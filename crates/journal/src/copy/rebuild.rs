@@ -8,7 +8,7 @@
 
 use crate::{
     catalog::Definition,
-    entry::{ALIGN_BYTES, HEADER_BYTES, Header, Kind, Salt},
+    entry::{ALIGN_BYTES, HEADER_BYTES, Header, Kind, ReplaySeed, Salt, payload},
     journal::MANIFEST,
     medium::Medium,
     options::CreateOptions,
@@ -141,6 +141,7 @@ struct Found {
     /// Which epochs are proven to be whose.
     owners: BTreeMap<u32, NamespaceId>,
     created: Option<Hlc>,
+    replay_seed: Option<ReplaySeed>,
     defined: BTreeSet<u32>,
     /// Logs by id, and functions.
     logs: BTreeMap<u32, Uses>,
@@ -202,8 +203,12 @@ impl Found {
     fn entry(&mut self, segments: &Segments, position: u64, header: &Header) -> Result<()> {
         self.epoch(header.epoch);
         self.created.get_or_insert(Hlc::from_bits(header.hlc));
-        match Kind::from_u8(header.kind) {
+        match header.folded() {
             Some(Kind::Append) => Uses::add(&mut self.logs, header, position),
+            Some(Kind::Open) => {
+                let bytes = segments.entry_bytes(position, u64::from(header.length))?;
+                self.replay_seed = payload::replay_seed(&bytes[HEADER_BYTES as usize - 4..]).or(self.replay_seed);
+            }
             Some(Kind::Define) => {
                 let bytes = segments.entry_bytes(position, u64::from(header.length))?;
                 // One that cannot be read defines nothing.
@@ -248,6 +253,8 @@ impl Found {
         Some(Manifest {
             namespace: namespace?,
             salt,
+            // Without an OPEN that has it, atomic runs of before cannot be run again as they were.
+            replay_seed: self.replay_seed.or(ReplaySeed::random().ok())?,
             epoch: self.newest_epoch,
             segment_bytes: bytes,
             retain_bytes: defaults.retain_bytes,
@@ -260,6 +267,7 @@ impl Found {
             logs: Vec::new(),
             functions: Vec::new(),
             lineage,
+            requires: Vec::new(),
         })
     }
 

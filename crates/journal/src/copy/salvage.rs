@@ -5,7 +5,7 @@
 
 use super::{Workshop, open_made};
 use crate::{
-    entry::{ALIGN_BYTES, CARRIED_PREFIX_BYTES, Entry, HEADER_BYTES, Kind, Position, Salt},
+    entry::{ALIGN_BYTES, Entry, HEADER_BYTES, Kind, Position, Salt, payload::CARRIED_MAX_BYTES},
     journal::{Journal, MANIFEST, random_namespace, write_first_segment},
     medium::Medium,
     store::{manifest::Ancestor, segments::io_error},
@@ -19,7 +19,7 @@ use std::{
 /// Bytes carried per commit, or a quarter of a segment if that is less; a single longer record goes alone.
 const BATCH_BYTES: u64 = 256 << 10;
 /// What a carried entry takes beside its payload, at most.
-const CARRIED_BYTES: u64 = HEADER_BYTES + CARRIED_PREFIX_BYTES as u64 + ALIGN_BYTES;
+const CARRIED_BYTES: u64 = HEADER_BYTES + CARRIED_MAX_BYTES as u64 + ALIGN_BYTES;
 
 /// Records of a log that are gone.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -169,7 +169,7 @@ impl Runs {
             Kind::Trigger => drop(self.pending.insert(entry.id, entry.subject)),
             Kind::Done => {
                 self.pending.remove(&entry.cause);
-                self.ends.entry(entry.subject).or_default().insert(entry.seqno);
+                self.ends.entry(entry.subject).or_default().extend(entry.ended());
             }
             _ => {}
         }

@@ -1,15 +1,17 @@
 //! Verifying a journal from its first entry to its tail.
 
 use crate::{
-    catalog::Log,
+    catalog::{Function, Log},
     entry::{Header, Kind, Position},
     journal::{Inner, MANIFEST},
     read::get::damaged,
     store::{
+        index::{Index, JOURNAL_ID, SEQUENCE_STEP},
         manifest::Manifest,
         segments::io_error,
         slot::{Slot, WRONG},
     },
+    write::committed::sequence_item,
 };
 use millrace_wire::{Error, Result};
 use std::{collections::BTreeMap, sync::atomic::Ordering};
@@ -29,6 +31,8 @@ pub struct CheckReport {
     pub fault_count: u64,
 }
 
+/// How a report calls entries of all kinds that this version does not know and may ignore.
+const IGNORED: &str = "IGNORED";
 /// Faults a report keeps.
 pub const FAULTS_MAX: usize = 100;
 
@@ -77,20 +81,32 @@ impl Inner {
                     report.fault(damaged(at, "an earlier epoch follows a later one"));
                 }
             }
-            let kind = Kind::from_u8(header.kind).expect("a valid entry has a known kind");
-            *report.entries.entry(kind.name()).or_default() += 1;
+            let name = Kind::from_u8(header.kind).map_or(IGNORED, Kind::name);
+            *report.entries.entry(name).or_default() += 1;
             report.batches += u64::from(header.is_last());
-            if matches!(kind, Kind::Append | Kind::Trim) {
-                let seqno = if kind == Kind::Append { header.seqno } else { header.seqno.saturating_sub(1) };
+            let kind = header.folded();
+            if matches!(kind, Some(Kind::Append | Kind::Trim)) {
+                let seqno = if kind == Some(Kind::Append) { header.seqno } else { header.seqno.saturating_sub(1) };
                 let newest = newest.entry(header.subject).or_default();
                 *newest = seqno.max(*newest);
             }
-            if kind == Kind::Append
+            if kind == Some(Kind::Append)
                 && let Some(log) = catalog.log_by_id(header.subject)
                 && !self.is_indexed(log, &header, at)?
             {
                 let (name, seqno) = (log.name(), header.seqno);
                 report.fault(damaged(at, format!("the index of log '{name}' does not know record {seqno}")));
+            }
+            if let Some(kind @ (Kind::Trigger | Kind::Fired | Kind::Done)) = kind
+                && let Some(function) = catalog.function_by_id(header.subject)
+                && !self.is_told(function, kind, &header, at)?
+            {
+                let (name, number, kind) = (function.name(), header.seqno, kind.name());
+                let what = format!("the index of function '{name}' does not know the {kind} of run {number}");
+                report.fault(damaged(at, what));
+            }
+            if header.sequence.is_multiple_of(SEQUENCE_STEP) && !self.is_sequenced(&header, at)? {
+                report.fault(damaged(at, format!("the journal's index does not know entry {}", header.sequence)));
             }
             before = Some(header);
             position = at + header.span();
@@ -102,6 +118,13 @@ impl Inner {
             let newest = newest.get(&log.id()).copied().unwrap_or(0);
             if claimed > newest && log.check_exists().is_ok() {
                 let what = format!("the index of log '{}' knows record {claimed}; the newest is {newest},", log.name());
+                report.fault(damaged(tail, what));
+            }
+        }
+        for function in catalog.functions() {
+            let _guard = self.lock()?;
+            if function.index().find_open() {
+                let what = format!("the index of function '{}' was wrong about which runs are pending,", function.name());
                 report.fault(damaged(tail, what));
             }
         }
@@ -121,6 +144,42 @@ impl Inner {
         let bytes = self.medium.read(MANIFEST).map_err(|error| io_error(MANIFEST, &error))?;
         let rows = Manifest::decode(&bytes)?.logs.into_iter();
         Ok(rows.map(|row| (row.id, row.latest.max(row.trimmed.saturating_sub(1)))).collect())
+    }
+
+    /// Whether a function's index leads to this entry of a run, or to a later one that takes its place, or no longer has the run.
+    /// If not, it is corrected.
+    fn is_told(&self, function: &Function, kind: Kind, header: &Header, at: u64) -> Result<bool> {
+        let is_right = || {
+            function.run(header.seqno).is_none_or(|item| match kind {
+                Kind::Trigger => item.opened == at || item.opened > at && item.opened != WRONG,
+                Kind::Fired => item.noted == at || item.noted > at && item.noted != WRONG,
+                _ => item.closed != 0 && item.closed != WRONG,
+            })
+        };
+        if is_right() {
+            return Ok(true);
+        }
+        let _guard = self.lock()?;
+        let found = is_right();
+        if !found {
+            self.index_entry(at, header);
+        }
+        Ok(found)
+    }
+
+    /// Whether the journal's own index leads to this entry. If not, it is corrected.
+    fn is_sequenced(&self, header: &Header, at: u64) -> Result<bool> {
+        let Some(index) = Index::find(&*self.arena, JOURNAL_ID) else { return Ok(false) };
+        let position = || index.position(sequence_item(header.sequence));
+        if position() == at || self.check_kept(at).is_err() {
+            return Ok(true);
+        }
+        let _guard = self.lock()?;
+        let found = position() == at;
+        if !found {
+            self.index_entry(at, header);
+        }
+        Ok(found)
     }
 
     /// Whether the index leads to this record, here or where it was copied to, or the log no longer has it. If not, the index

@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering;
 const LOST_MAX: usize = 65_536;
 
 pub(crate) fn is_record(header: &Header, log: &Log, seqno: u64) -> bool {
-    header.kind == Kind::Append as u8 && header.subject == log.id() && header.seqno == seqno
+    header.folded() == Some(Kind::Append) && header.subject == log.id() && header.seqno == seqno
 }
 
 impl Inner {

@@ -3,7 +3,11 @@
 use super::correct::is_record;
 use crate::{
     catalog::Log,
-    entry::{CARRIED_PREFIX_BYTES, Entry, HEADER_BYTES, Header, Kind, Position},
+    entry::{
+        Entry, HEADER_BYTES, Header, Kind, Position,
+        map::Map,
+        payload::{open_without_seed, original, own_extension, split_extension},
+    },
     journal::{Inner, Journal},
     store::slot::{Foreign, WRONG},
 };
@@ -181,21 +185,11 @@ impl Inner {
             return Err(Code::AboveTail.error(format!("no entry stands at {}", Position(position))));
         }
         let header = self.valid_entry_at(position)?.ok_or_else(|| damaged(position, "entry"))?;
-        let mut entry = Entry {
-            position: Position(position),
-            end: Position(position + header.span()),
-            written: Position(position),
-            kind: Kind::from_u8(header.kind).expect("a valid entry has a known kind"),
-            id: EventId::NONE,
-            hlc: Hlc::from_bits(header.hlc),
-            cause: header.cause(),
-            subject: header.subject,
-            seqno: header.seqno,
-            ordinal: header.ordinal,
-            last: header.is_last(),
-            carried: header.is_carried(),
-            payload: Vec::new(),
+        let Some(kind) = Kind::from_u8(header.kind) else {
+            let at = Position(position);
+            return Err(Code::FormatVersion.error(format!("the entry at {at} is of kind {}", header.kind)));
         };
+        let mut entry = Entry::of(Position(position), &header, kind);
         self.fill(&mut entry, &header)?;
         self.check_kept(position)?;
         Ok(entry)
@@ -212,11 +206,19 @@ impl Inner {
     pub(crate) fn fill(&self, entry: &mut Entry, header: &Header) -> Result<()> {
         let position = entry.position.0;
         let bytes = &self.segments.entry_bytes(position, u64::from(header.length))?[HEADER_BYTES as usize - 4..];
-        let (id, written, bytes) = split_carried(header, header.id(self.owner_of(header.epoch)), position, bytes);
+        let (id, written, payload) = split_carried(header, header.id(self.owner_of(header.epoch)), position, bytes);
         entry.id = id;
         entry.written = Position(written);
+        entry.extension.clear();
+        if header.is_extended() {
+            entry.extension = own_extension(split(bytes).0);
+        }
         entry.payload.clear();
-        entry.payload.extend_from_slice(bytes);
+        if entry.kind == Kind::Open {
+            entry.payload = open_without_seed(payload);
+        } else {
+            entry.payload.extend_from_slice(payload);
+        }
         Ok(())
     }
 }
@@ -241,15 +243,19 @@ pub(crate) fn latest_before(journal: &Journal, log: &Log, snapshot: Position) ->
         .error(format!("what was newest in log '{}' at {snapshot} is not known any more", log.name())))
 }
 
-/// An entry's id, first position and payload: a carried entry has those of its original in front.
+/// An entry's id, first position and payload: a carried entry has those of its original in its extension.
 fn split_carried<'b>(header: &Header, id: EventId, position: u64, bytes: &'b [u8]) -> (EventId, u64, &'b [u8]) {
-    if !header.is_carried() {
+    if !header.is_extended() {
         return (id, position, bytes);
     }
-    let (prefix, bytes) = bytes.split_at(CARRIED_PREFIX_BYTES);
-    let id = u128::from_le_bytes(prefix[..16].try_into().expect("16 bytes"));
-    let position = u64::from_le_bytes(prefix[16..24].try_into().expect("8 bytes"));
-    (EventId::from_bits(id), position, bytes)
+    let (extension, bytes) = split(bytes);
+    let (id, position) = original(extension).filter(|_| header.is_carried()).unwrap_or((id, position));
+    (id, position, bytes)
+}
+
+/// The extension and the payload of an extended entry, which was looked at before; retention may have passed since.
+fn split(bytes: &[u8]) -> (Map<'_>, &[u8]) {
+    split_extension(bytes).unwrap_or_default()
 }
 
 pub(crate) fn damaged(position: u64, what: impl std::fmt::Display) -> Error {

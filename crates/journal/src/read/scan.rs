@@ -5,7 +5,7 @@ use crate::{
     journal::{Inner, Session},
     read::get::damaged,
 };
-use millrace_wire::{Code, EventId, Hlc, Result};
+use millrace_wire::{Code, Result};
 use std::sync::{Arc, atomic::Ordering};
 
 /// Reads committed entries one after the other; at the tail it can be asked again later.
@@ -14,26 +14,18 @@ pub struct Scan {
     position: u64,
     entry: Entry,
     gap: bool,
+    shadows: bool,
 }
 
 impl Scan {
     pub(crate) fn new(session: Arc<Session>, from: Position) -> Self {
-        let entry = Entry {
-            position: from,
-            end: from,
-            written: from,
-            kind: Kind::Open,
-            id: EventId::NONE,
-            hlc: Hlc::default(),
-            cause: EventId::NONE,
-            subject: 0,
-            seqno: 0,
-            ordinal: 0,
-            last: false,
-            carried: false,
-            payload: Vec::new(),
-        };
-        Self { session, position: from.0, entry, gap: false }
+        let entry = Entry::of(from, &Header::default(), Kind::Open);
+        Self { session, position: from.0, entry, gap: false, shadows: false }
+    }
+
+    /// Gives out shadow entries as well.
+    pub(crate) fn with_shadows(self) -> Self {
+        Self { shadows: true, ..self }
     }
 
     /// Where the next entry will be looked for.
@@ -46,7 +38,7 @@ impl Scan {
         std::mem::take(&mut self.gap)
     }
 
-    /// The next committed entry, or `None` at the tail; an error if the scan began at no multiple of 16. A damaged entry is an
+    /// The next committed entry, or `None` at the tail. Entries of kinds that this version may ignore are passed over. An error if the scan began at no multiple of 16. A damaged entry is an
     /// error once; the scan continues behind it.
     #[expect(clippy::should_implement_trait, reason = "it lends its entry, which Iterator cannot")]
     pub fn next(&mut self) -> Result<Option<&Entry>> {
@@ -62,20 +54,18 @@ impl Scan {
             let Some((position, header)) = self.session.entry_from(&mut self.position, tail)? else {
                 return Ok(None);
             };
-            self.entry.position = Position(position);
-            self.entry.end = Position(position + header.span());
-            self.entry.kind = Kind::from_u8(header.kind).expect("a valid entry has a known kind");
-            self.entry.hlc = Hlc::from_bits(header.hlc);
-            self.entry.cause = header.cause();
-            self.entry.subject = header.subject;
-            self.entry.seqno = header.seqno;
-            self.entry.ordinal = header.ordinal;
-            self.entry.last = header.is_last();
-            self.entry.carried = header.is_carried();
-            self.session.fill(&mut self.entry, &header)?;
+            let kind = Kind::from_u8(header.kind).filter(|_| self.shadows || !header.is_shadow());
+            if let Some(kind) = kind {
+                let (payload, extension) =
+                    (std::mem::take(&mut self.entry.payload), std::mem::take(&mut self.entry.extension));
+                self.entry = Entry { payload, extension, ..Entry::of(Position(position), &header, kind) };
+                self.session.fill(&mut self.entry, &header)?;
+            }
             if self.session.check_kept(position).is_ok() {
                 self.position = position + header.span();
-                return Ok(Some(&self.entry));
+                if kind.is_some() {
+                    return Ok(Some(&self.entry));
+                }
             }
         }
     }

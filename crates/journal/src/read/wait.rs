@@ -98,7 +98,7 @@ impl Inner {
             // Just committed here, so not checked again. Retention may have passed: then waiters look by themselves.
             let header = self.segments.header(position).ok().filter(|header| header.is_plausible(end - position));
             let Some(header) = header else { return };
-            if header.kind == Kind::Append as u8
+            if header.folded() == Some(Kind::Append)
                 && let Some(log) = catalog.log_by_id(header.subject)
             {
                 log.index().waiters().wake();

@@ -356,7 +356,9 @@ impl<A: Deref<Target = Arena>> Index<A> {
         if n <= words[LATEST].load(Ordering::Relaxed)
             && let Some(item) = self.item(words, Role::Function, n)
         {
-            if item[CLOSED].load(Ordering::Relaxed) == 0 {
+            // One that was flipped since is none.
+            let before = Slot::unpack(item[CLOSED].load(Ordering::Relaxed), self.part(n, CLOSED));
+            if !matches!(before, Ok(Some(_))) {
                 item[CLOSED].store(slot.pack(self.part(n, CLOSED)), Ordering::Release);
                 if ended.is_none() {
                     self.raise_ended(self.ended() + 1);
@@ -467,22 +469,27 @@ impl<A: Deref<Target = Arena>> Index<A> {
         })
     }
 
-    /// Sets right which items are open, after a bit of it was lost. The caller has the lock.
-    pub fn find_open(&self) {
+    /// Sets right which items are open; whether it was wrong. The caller has the journal's lock.
+    pub fn find_open(&self) -> bool {
         let words = self.words();
+        let (mut n, latest, mut was_wrong) = (words[LOW].load(Ordering::Relaxed).max(1), self.latest(), false);
         if self.role() != Some(Role::Function) {
-            return;
+            return false;
         }
-        let (mut n, latest) = (words[LOW].load(Ordering::Relaxed).max(1), self.latest());
+        let ring = self.ring_of(words, Role::Function);
         while n <= latest {
-            match self.read_item(n) {
-                Some(item) => {
-                    self.set_open(n, item.opened != 0 && item.closed == 0);
-                    n += 1;
-                }
-                None => n = self.ring_of(words, Role::Function).behind(n),
+            let (Some(item), (_, Some(block))) = (self.read_item(n), ring.block(n)) else {
+                n = ring.behind(n);
+                continue;
+            };
+            let (place, is_open) = ((n - block.first) as usize, item.opened != 0 && item.closed == 0);
+            if (next_bit(block.words, place) == Some(place)) != is_open {
+                set_bit(block.words, place, is_open);
+                was_wrong = true;
             }
+            n += 1;
         }
+        was_wrong
     }
 
     /// Notes that what it is of was removed, and gives its items back. The caller has the lock.

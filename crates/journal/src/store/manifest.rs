@@ -10,8 +10,9 @@
 //! `CRC32C` is 8 hexadecimal digits over the LENGTH bytes after the first line. The file is replaced as a whole; it is
 //! what makes a directory a namespace, and it is written last when one is created.
 
-use crate::entry::Salt;
-use millrace_wire::{Code, Durability, LogName, Name, NamespaceId, Result};
+use super::json::{self, Unread};
+use crate::entry::{ReplaySeed, Salt};
+use millrace_wire::{Code, Durability, Error, LogName, Name, NamespaceId, Result};
 use serde::{Deserialize, Serialize};
 
 /// The format this version reads and writes.
@@ -30,6 +31,9 @@ pub struct Manifest {
     /// What entries are made with; see [`Salt`].
     #[serde(with = "salt_text")]
     pub salt: Salt,
+    /// What the random numbers of atomic runs are made from: see [`ReplaySeed`].
+    #[serde(with = "seed_text")]
+    pub replay_seed: ReplaySeed,
     /// Raised at every unclean open.
     pub epoch: u32,
     /// Segment size, a power of two.
@@ -55,6 +59,10 @@ pub struct Manifest {
     /// What this namespace was before it was restored as another one, oldest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lineage: Vec<Ancestor>,
+    /// What a reader must know to open the namespace at all, by name: each kind, flag or key that entries have and the first
+    /// version of the format did not. This version knows none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub requires: Vec<String>,
 }
 
 /// A namespace of which this one is a restored copy.
@@ -99,6 +107,8 @@ pub struct FunctionRow {
     pub name: Name,
     /// What the node keeps about it; JSON, opaque here.
     pub attributes: String,
+    /// How many definitions of it there were.
+    pub revision: u32,
     /// At least this many runs were triggered.
     pub triggered: u64,
     /// At least this many runs ended.
@@ -106,18 +116,43 @@ pub struct FunctionRow {
 }
 
 mod salt_text {
-    use super::Salt;
-    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+    use super::{Salt, bytes_text};
+    use serde::{Deserializer, Serializer};
 
     pub fn serialize<S: Serializer>(salt: &Salt, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(&format_args!("{:032x}", u128::from_be_bytes(salt.to_bytes())))
+        bytes_text::serialize(salt.to_bytes(), serializer)
     }
 
     pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Salt, D::Error> {
+        bytes_text::deserialize(deserializer).map(Salt::from_bytes)
+    }
+}
+
+mod seed_text {
+    use super::{ReplaySeed, bytes_text};
+    use serde::{Deserializer, Serializer};
+
+    pub fn serialize<S: Serializer>(seed: &ReplaySeed, serializer: S) -> Result<S::Ok, S::Error> {
+        bytes_text::serialize(seed.0, serializer)
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ReplaySeed, D::Error> {
+        bytes_text::deserialize(deserializer).map(ReplaySeed)
+    }
+}
+
+mod bytes_text {
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+
+    pub fn serialize<S: Serializer>(bytes: [u8; 16], serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(&format_args!("{:032x}", u128::from_be_bytes(bytes)))
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<[u8; 16], D::Error> {
         let text = String::deserialize(deserializer)?;
         let number = u128::from_str_radix(&text, 16).ok().filter(|_| text.len() == 32);
-        let number = number.ok_or_else(|| D::Error::custom("a salt is 32 hexadecimal digits"))?;
-        Ok(Salt::from_bytes(number.to_be_bytes()))
+        let number = number.ok_or_else(|| D::Error::custom("16 bytes are 32 hexadecimal digits"))?;
+        Ok(number.to_be_bytes())
     }
 }
 
@@ -136,6 +171,12 @@ mod namespace_text {
             .and_then(NamespaceId::new)
             .ok_or_else(|| D::Error::custom("not a namespace id"))
     }
+}
+
+/// A later version wrote something that this one must not ignore.
+fn too_new(what: &str) -> Error {
+    let here = env!("CARGO_PKG_VERSION");
+    Code::FormatVersion.error(format!("the manifest says what Millrace {here} does not know: {what}"))
 }
 
 impl Manifest {
@@ -182,7 +223,13 @@ impl Manifest {
         if crc_fast::crc32_iscsi(body) != crc {
             return Err(damaged("the checksum does not match"));
         }
-        let manifest: Manifest = serde_json::from_slice(body).map_err(|error| damaged(&error.to_string()))?;
+        let manifest: Manifest = json::decode(body).map_err(|error| match error {
+            Unread::TooNew(what) => too_new(&what),
+            Unread::Malformed(what) => damaged(&what),
+        })?;
+        if let Some(name) = manifest.requires.first() {
+            return Err(too_new(&format!("it requires '{name}'")));
+        }
         manifest.validate().map_err(|what| damaged(&what))?;
         Ok(manifest)
     }
@@ -240,6 +287,7 @@ mod tests {
         Manifest {
             namespace: NamespaceId::new(0xABC).unwrap(),
             salt: Salt([0x1234, 0xABCD]),
+            replay_seed: ReplaySeed(*b"sixteen bytes 16"),
             epoch: 3,
             segment_bytes: 1 << 20,
             retain_bytes: 1 << 30,
@@ -254,11 +302,33 @@ mod tests {
                 id: 2,
                 name: "f".parse().unwrap(),
                 attributes: "{}".into(),
+                revision: 3,
                 triggered: 1,
                 done: 0,
             }],
             lineage: vec![Ancestor { namespace: NamespaceId::new(0xDEF).unwrap(), epoch: 2 }],
+            requires: Vec::new(),
         }
+    }
+
+    /// The sample with a key more in its body.
+    fn with(key: &str) -> Vec<u8> {
+        let text = String::from_utf8(sample().encode()).unwrap();
+        let body = text.split_once('\n').unwrap().1.replacen('{', &format!("{{{key}:[1],"), 1);
+        let crc = crc_fast::crc32_iscsi(body.as_bytes());
+        format!("{MAGIC} {FORMAT} {crc:08x} {}\n{body}", body.len()).into_bytes()
+    }
+
+    #[test]
+    fn unknown_keys_are_refused_by_name_unless_they_end_in_a_question_mark() {
+        assert_eq!(Manifest::decode(&with("\"pins?\"")).unwrap(), sample());
+        let error = Manifest::decode(&with("\"pins\"")).unwrap_err();
+        assert_eq!(error.code(), Code::FormatVersion);
+        assert!(error.detail().contains("`pins`"), "{error}");
+        let requires = Manifest { requires: vec!["kind 13".into()], ..sample() };
+        let error = Manifest::decode(&requires.encode()).unwrap_err();
+        assert_eq!(error.code(), Code::FormatVersion);
+        assert!(error.detail().contains("'kind 13'"), "{error}");
     }
 
     #[test]

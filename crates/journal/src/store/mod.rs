@@ -12,6 +12,7 @@ pub(crate) mod arena;
 #[allow(unsafe_code)]
 pub(crate) mod control;
 pub(crate) mod index;
+pub(crate) mod json;
 pub(crate) mod manifest;
 mod ring;
 #[allow(unsafe_code)]

@@ -326,7 +326,8 @@ impl Segments {
         Ok(unsafe { slice::from_raw_parts(address.add(4), length as usize - 4) })
     }
 
-    /// The header of the entry at a position, if a whole entry with a right checksum stands there.
+    /// The header of the entry at a position, if a whole entry with a right checksum stands there; an error if a later version
+    /// wrote in it what this one must not ignore.
     pub fn valid_entry(&self, position: u64) -> Result<Option<Header>> {
         let room = self.room(position);
         // An index may hold any number after a bit flip.
@@ -341,7 +342,8 @@ impl Segments {
         let bytes = self.entry_bytes(position, u64::from(header.length))?;
         let is_whole = self.salt.checksum(position, bytes) == header.crc;
         let is_own = || !is_sealed(header.kind) || header.cause == [self.salt.seal(position, header.seqno), 0];
-        Ok((is_whole && is_own()).then_some(header))
+        // Whoever knows the salt wrote it: what this version does not know of it is not damage.
+        Ok((is_whole && is_own() && header.admits(position, &bytes[HEADER_BYTES as usize - 4..])?).then_some(header))
     }
 
     /// Where the next valid entry stands behind damage, or `limit`.

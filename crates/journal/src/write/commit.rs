@@ -21,8 +21,8 @@ use super::lock::{Acquired, Lock};
 use crate::{
     catalog::{Catalog, Definition, Function, HISTORY_MAX, Log, Subject, defined_history},
     entry::{
-        CARRIED_PREFIX_BYTES, Entry, FIRED_WAITS, FLAG_CARRIED, FLAG_LAST, HEADER_BYTES, Header, Kind, Position,
-        is_sealed, span, trigger_payload,
+        Entry, FLAG_CARRIED, FLAG_CLAIMED, FLAG_EXTENDED, FLAG_LAST, HEADER_BYTES, Header, Kind, Position, is_sealed,
+        payload::carried_extension, span,
     },
     journal::Inner,
     store::{
@@ -151,8 +151,8 @@ impl Inner {
 
 /// A batch in the making; see [`crate::Journal::commit`].
 pub struct Transaction<'j> {
-    inner: &'j Inner,
-    number: u64,
+    pub(super) inner: &'j Inner,
+    pub(super) number: u64,
     /// The batch's bytes from `start` on, if they are to be written through the file.
     staging: Option<MutexGuard<'j, Vec<u8>>>,
     /// The committed tail.
@@ -165,7 +165,7 @@ pub struct Transaction<'j> {
     open: Option<u64>,
     first_prev: u32,
     prev: u32,
-    sequence: u64,
+    pub(super) sequence: u64,
     first_sequence: u64,
     hlc: Hlc,
     wall_us: u64,
@@ -251,13 +251,31 @@ impl<'j> Transaction<'j> {
         Ok(())
     }
 
-    /// Stages a record.
+    /// Stages a record that a run leaves, or that came from outside if there is no cause.
     #[inline]
     pub fn append(&mut self, log: &Log, payload: &[u8], cause: EventId, ordinal: u16) -> Result<Appended> {
+        self.append_flagged(log, payload, cause, ordinal, 0)
+    }
+
+    /// Stages a record whose cause is only what whoever appends it claims.
+    #[inline]
+    pub fn append_claimed(&mut self, log: &Log, payload: &[u8], cause: EventId, ordinal: u16) -> Result<Appended> {
+        self.append_flagged(log, payload, cause, ordinal, FLAG_CLAIMED)
+    }
+
+    #[inline]
+    fn append_flagged(
+        &mut self,
+        log: &Log,
+        payload: &[u8],
+        cause: EventId,
+        ordinal: u16,
+        flags: u8,
+    ) -> Result<Appended> {
         log.check_exists()?;
         if !log.is_of(&self.inner.control) {
             let own = self.own_log(log)?;
-            return self.append(&own, payload, cause, ordinal);
+            return self.append_flagged(&own, payload, cause, ordinal, flags);
         }
         if self.defines && self.catalog().log_by_id(log.id()).is_none() {
             return Err(Code::LogNotFound.error(format!("log '{}' was removed by this batch", log.name())));
@@ -272,7 +290,7 @@ impl<'j> Transaction<'j> {
         }
         let seqno = log.next_seqno(self.number)?;
         let id = self.stage(
-            Header { kind: Kind::Append as u8, subject: log.id(), seqno, ordinal, ..Header::default() },
+            Header { kind: Kind::Append as u8, flags, subject: log.id(), seqno, ordinal, ..Header::default() },
             cause,
             &[payload],
         )?;
@@ -284,52 +302,6 @@ impl<'j> Transaction<'j> {
     fn own_log(&mut self, log: &Log) -> Result<Log> {
         let own = self.catalog().log_by_id(log.id()).filter(|own| own.name() == log.name()).cloned();
         own.ok_or_else(|| Code::LogNotFound.error(format!("log '{}' is not one of this namespace", log.name())))
-    }
-
-    /// Stages a trigger of `function` by the record that `cause` names; returns the run's id.
-    pub fn trigger(&mut self, function: u32, cause: EventId, log: &Log, record_seqno: u64) -> Result<EventId> {
-        let seqno = self.function(function)?.next_trigger(self.number)?;
-        let header = Header { kind: Kind::Trigger as u8, subject: function, seqno, ..Header::default() };
-        self.stage(header, cause, &[&trigger_payload(log.id(), record_seqno)])
-    }
-
-    /// Stages the start of an attempt at a run; `excused` earlier ones were cut short by the end of their host.
-    pub fn fired(&mut self, function: u32, run: EventId, attempt: u64, excused: u32) -> Result<EventId> {
-        self.attempt(function, run, attempt, excused, 0)
-    }
-
-    /// Stages that nobody works at a run any more and it waits: so many attempts count, so many of them were cut short.
-    pub fn waits(&mut self, function: u32, run: EventId, attempts: u64, excused: u32) -> Result<EventId> {
-        self.attempt(function, run, attempts, excused, FIRED_WAITS)
-    }
-
-    fn attempt(&mut self, function: u32, run: EventId, seqno: u64, excused: u32, ordinal: u16) -> Result<EventId> {
-        let header = Header { kind: Kind::Fired as u8, subject: function, seqno, ordinal, ..Header::default() };
-        let payload = excused.to_le_bytes();
-        let parts: [&[u8]; 1] = [&payload];
-        self.stage(header, run, if excused == 0 { &[] } else { &parts })
-    }
-
-    /// Stages the end of a run, for good.
-    pub fn done(&mut self, function: u32, run: EventId, payload: &[u8]) -> Result<EventId> {
-        let seqno = match self.catalog().function_by_id(function).cloned() {
-            Some(function) => function.next_done(self.number),
-            None => 0, // Its function was removed meanwhile; nobody counts any more.
-        };
-        let header = Header { kind: Kind::Done as u8, subject: function, seqno, ..Header::default() };
-        self.stage(header, run, &[payload])
-    }
-
-    /// Stages the note that a run read a record; seqno 0 with payload says how it asked for the latest of an empty log.
-    pub fn read(&mut self, log: &Log, seqno: u64, run: EventId, payload: &[u8]) -> Result<EventId> {
-        let header = Header { kind: Kind::Read as u8, subject: log.id(), seqno, ..Header::default() };
-        self.stage(header, run, &[payload])
-    }
-
-    /// Stages a call of a streamed run with its answer.
-    pub fn call(&mut self, function: u32, run: EventId, ordinal: u16, seqno: u64, payload: &[u8]) -> Result<EventId> {
-        let header = Header { kind: Kind::Call as u8, subject: function, seqno, ordinal, ..Header::default() };
-        self.stage(header, run, &[payload])
     }
 
     /// Stages that the records of a log before `before` are no longer readable; nothing if they are not already. At most
@@ -379,20 +351,22 @@ impl<'j> Transaction<'j> {
 
     /// Stages a new function, or new attributes for the one of that name.
     pub fn define_function(&mut self, name: &Name, attributes: &str) -> Result<Function> {
-        let (id, index) = match self.catalog().function(name).map(Function::id) {
-            Some(id) => (id, None),
+        let known = self.catalog().function(name).map(|function| (function.id(), function.revision()));
+        let revision = known.map_or(0, |(_, revision)| revision).saturating_add(1);
+        let (id, index) = match known {
+            Some((id, _)) => (id, None),
             None => {
                 let id = self.catalog().next_id();
                 (id, Some(self.create_index(id, Role::Function)?))
             }
         };
         let attributes = attributes.to_owned();
-        let definition = Definition::Function { id, name: name.clone(), attributes: attributes.clone() };
+        let definition = Definition::Function { id, name: name.clone(), attributes: attributes.clone(), revision };
         self.define(id, &definition)?;
         let position = self.open.expect("a definition was staged");
         let (inner, catalog) = (self.inner, Arc::make_mut(self.catalog.as_mut().expect("just read")));
         match index {
-            Some(index) => catalog.insert_function(Function::new(id, name.clone(), attributes, index)),
+            Some(index) => catalog.insert_function(Function::new(id, name.clone(), attributes, revision, index)),
             None => catalog.apply(&definition, position, &inner.indexes(false))?,
         }
         Ok(catalog.function_by_id(id).expect("just defined").clone())
@@ -411,30 +385,14 @@ impl<'j> Transaction<'j> {
         self.catalog().function_by_id(function).map_or(0, |function| function.pending_in(number))
     }
 
-    /// Raises the count of a function's pending runs to `pending`, if damage took ends that were counted and whose runs are
-    /// pending again: by a run that is over as it begins, and ends so. Nothing else of the function is staged in this batch.
-    pub fn recount(&mut self, function: u32, pending: u64, ending: &[u8]) -> Result<()> {
-        let counted = self.function(function)?;
-        let (triggered, done) = (counted.triggered(), counted.done());
-        if triggered < done + pending {
-            let header = Header { kind: Kind::Trigger as u8, subject: function, ..Header::default() };
-            let seqno = done + 1 + pending;
-            let run = self.stage(Header { seqno, ..header }, EventId::NONE, &[&trigger_payload(0, 0)])?;
-            self.stage(Header { kind: Kind::Done as u8, seqno: done + 1, ..header }, run, &[ending])?;
-        }
-        Ok(())
-    }
-
     /// Stages the copy of an entry whose segment is to go.
     pub(crate) fn carry(&mut self, entry: &Entry) -> Result<EventId> {
         self.inner.make_place(entry.kind, entry.subject, entry.seqno)?;
-        let mut prefix = [0; CARRIED_PREFIX_BYTES];
-        prefix[..16].copy_from_slice(&entry.id.get().to_le_bytes());
-        prefix[16..24].copy_from_slice(&entry.written.0.to_le_bytes());
-        let (kind, flags) = (entry.kind as u8, FLAG_CARRIED);
+        let extension = carried_extension(entry.id, entry.written.0, &entry.extension);
+        let (kind, flags) = (entry.kind as u8, entry.flags & !FLAG_LAST | FLAG_CARRIED | FLAG_EXTENDED);
         let (subject, seqno, ordinal) = (entry.subject, entry.seqno, entry.ordinal);
         let header = Header { kind, flags, subject, seqno, ordinal, hlc: entry.hlc.get(), ..Header::default() };
-        self.stage(header, entry.cause, &[&prefix, &entry.payload])
+        self.stage(header, entry.cause, &[&extension, &entry.payload])
     }
 
     /// Stages the note that the journal was opened under a new epoch.
@@ -448,7 +406,7 @@ impl<'j> Transaction<'j> {
         Ok(())
     }
 
-    fn function(&mut self, id: u32) -> Result<Function> {
+    pub(super) fn function(&mut self, id: u32) -> Result<Function> {
         let function = self.catalog().function_by_id(id).cloned();
         function.ok_or_else(|| Code::FunctionNotFound.error(format!("no function with id {id}")))
     }
@@ -473,7 +431,7 @@ impl<'j> Transaction<'j> {
 
     /// Writes an entry behind the ones staged so far.
     #[inline]
-    fn stage(&mut self, mut header: Header, cause: EventId, payload: &[&[u8]]) -> Result<EventId> {
+    pub(super) fn stage(&mut self, mut header: Header, cause: EventId, payload: &[&[u8]]) -> Result<EventId> {
         let length = HEADER_BYTES + payload.iter().map(|part| part.len() as u64).sum::<u64>();
         self.make_room(span(length))?;
         if self.sequence.is_multiple_of(SEQUENCE_STEP) {

@@ -1,7 +1,7 @@
 //! What follows the store that commits a batch: indexes and the tail, by whoever gets to it first.
 
 use crate::{
-    entry::{ALIGN_BYTES, HEADER_BYTES, Header, Kind},
+    entry::{ALIGN_BYTES, HEADER_BYTES, Header, Kind, payload},
     journal::Inner,
     store::{
         arena,
@@ -60,7 +60,7 @@ impl Inner {
     #[inline]
     pub(crate) fn apply(&self, position: u64, header: &Header) {
         self.index_entry(position, header);
-        match Kind::from_u8(header.kind) {
+        match header.folded() {
             Some(Kind::Define) => self.control.writer.defined.store(position, Ordering::Release),
             Some(Kind::Mark) => self.control.note_mark(header.seqno, position + header.span()),
             // A recovery makes everything durable before it begins the new epoch.
@@ -78,15 +78,17 @@ impl Inner {
         {
             index.set(sequence_item(header.sequence), slot());
         }
-        let Some(kind @ (Kind::Append | Kind::Trigger | Kind::Done | Kind::Trim)) = Kind::from_u8(header.kind) else {
-            return;
-        };
+        use Kind::{Append, Done, Fired, Trigger, Trim};
+        let Some(kind @ (Append | Trigger | Fired | Done | Trim)) = header.folded() else { return };
         let Some(index) = Index::find(&*self.arena, header.subject) else { return };
         match (kind, index.role()) {
-            (Kind::Append, Some(Role::Log { .. })) => index.set(header.seqno, slot()),
-            (Kind::Trim, Some(Role::Log { .. })) => index.trim(header.seqno),
-            (Kind::Trigger, Some(Role::Function)) => index.open_item(header.seqno, slot()),
-            (Kind::Done, Some(Role::Function)) => index.raise_ended(header.seqno),
+            (Append, Some(Role::Log { .. })) => index.set(header.seqno, slot()),
+            (Trim, Some(Role::Log { .. })) => index.trim(header.seqno),
+            (Trigger, Some(Role::Function)) => index.open_item(header.seqno, slot()),
+            (Fired, Some(Role::Function)) => index.note_item(header.seqno, slot()),
+            (Done, Some(Role::Function)) => {
+                index.close_item(header.seqno, slot(), payload::ended(header.seqno, header.ordinal));
+            }
             _ => {}
         }
     }

@@ -2,11 +2,12 @@
 
 #[allow(unsafe_code)]
 pub(crate) mod commit;
-mod committed;
+pub(crate) mod committed;
 pub(crate) mod flush;
 #[allow(unsafe_code)]
 pub(crate) mod lock;
 pub(crate) mod prepare;
 pub(crate) mod retention;
+mod runs;
 pub(crate) mod standing;
 pub(crate) mod waiters;

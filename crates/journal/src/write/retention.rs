@@ -13,10 +13,11 @@
 use super::prepare::spare_name;
 use crate::{
     catalog::{Catalog, defined_history},
-    entry::{ALIGN_BYTES, CARRIED_PREFIX_BYTES, Entry, HEADER_BYTES, Kind, Position},
+    entry::{ALIGN_BYTES, Entry, HEADER_BYTES, Kind, Position, payload::CARRIED_MAX_BYTES},
     journal::{Inner, Journal},
     read::scan::Scan,
     store::{
+        index::{Index, JOURNAL_ID},
         manifest::{FunctionRow, LogRow, Manifest},
         segments::{self, FOLDER, SEGMENTS_MAX, SPARES_MAX, io_error},
     },
@@ -119,8 +120,21 @@ impl Inner {
                 result?;
                 done.dropped += 1;
             }
+            self.forget_dropped()?;
         }
         Ok(done)
+    }
+
+    /// Lets the indexes of runs and of the journal go that lead to nothing any more.
+    fn forget_dropped(&self) -> Result<()> {
+        let catalog = self.fresh_catalog()?;
+        let _guard = self.lock()?;
+        let first = self.control.upkeep.first.load(Ordering::Acquire);
+        catalog.functions().for_each(|function| function.index().forget_before(first));
+        if let Some(index) = Index::find(&*self.arena, JOURNAL_ID) {
+            index.forget_before(first);
+        }
+        Ok(())
     }
 
     /// The segment behind the oldest of those that are due that can go together, and what is live in the first of them;
@@ -195,7 +209,7 @@ impl Inner {
         let (mut live, mut bytes) = (Vec::new(), 0);
         let mut take = |position: u64, kind: Kind, span: u64| {
             live.push(Live { position, kind });
-            bytes += span + CARRIED_PREFIX_BYTES as u64 + ALIGN_BYTES;
+            bytes += span + CARRIED_MAX_BYTES as u64 + ALIGN_BYTES;
         };
         // The last APPEND that was passed over: id, position, span.
         let mut passed = None;
@@ -205,7 +219,7 @@ impl Inner {
                 Ok(None) => return Ok((live, bytes)),
                 Ok(Some((at, header))) => {
                     position = at + header.span();
-                    let kind = Kind::from_u8(header.kind);
+                    let kind = header.folded();
                     let Some(kind @ (Kind::Append | Kind::Trigger | Kind::Fired | Kind::Call)) = kind else { continue };
                     let entry = self.entry_at(at)?;
                     let attempt = (kind == Kind::Fired).then_some(entry.id);
@@ -254,7 +268,7 @@ impl Inner {
                     while let Some((next, behind)) = rest.split_first() {
                         let entry = self.entry_at(next.position)?;
                         let span =
-                            HEADER_BYTES + CARRIED_PREFIX_BYTES as u64 + entry.payload.len() as u64 + ALIGN_BYTES;
+                            HEADER_BYTES + CARRIED_MAX_BYTES as u64 + entry.payload.len() as u64 + ALIGN_BYTES;
                         // A trigger stays with its record: who folds the journal finds the one by the other.
                         if bytes > 0 && bytes + span > batch_bytes && next.kind != Kind::Trigger {
                             break;
@@ -339,6 +353,7 @@ impl Inner {
         Manifest {
             namespace: self.namespace,
             salt: self.segments.salt,
+            replay_seed: self.settings.replay_seed,
             epoch,
             segment_bytes: self.segments.bytes(),
             retain_bytes: self.settings.retain_bytes,
@@ -364,11 +379,13 @@ impl Inner {
                     id: function.id(),
                     name: function.name().clone(),
                     attributes: function.attributes().into(),
+                    revision: function.revision(),
                     triggered: function.triggered(),
                     done: function.done(),
                 })
                 .collect(),
             lineage: self.lineage.clone(),
+            requires: Vec::new(),
         }
     }
 }

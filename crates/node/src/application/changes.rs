@@ -4,7 +4,7 @@
 //! code cannot be deployed stops the rest, and what was deployed before it stays.
 
 use super::{Application, FunctionDeclaration};
-use crate::{DEAD_LETTER_HISTORY, Definition, Namespace, deploy};
+use crate::{DEAD_LETTER_HISTORY, Definition, Namespace, functions};
 use millrace_wire::{Code, Error, LogName, Name, Result};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -63,12 +63,12 @@ impl Step {
     }
 }
 
-impl From<deploy::Change> for Action {
-    fn from(change: deploy::Change) -> Self {
+impl From<functions::Change> for Action {
+    fn from(change: functions::Change) -> Self {
         match change {
-            deploy::Change::Created => Action::Created,
-            deploy::Change::Updated => Action::Updated,
-            deploy::Change::Unchanged => Action::Unchanged,
+            functions::Change::Created => Action::Created,
+            functions::Change::Updated => Action::Updated,
+            functions::Change::Unchanged => Action::Unchanged,
         }
     }
 }
@@ -96,7 +96,7 @@ impl Application {
     }
 
     fn same(&self, definition: &Definition, declared: &super::FunctionDeclaration) -> Result<bool> {
-        Ok(definition.spec == declared.spec && definition.code == deploy::code_hash(&declared.source)?)
+        Ok(definition.spec == declared.spec && definition.code == functions::code_hash(&declared.source)?)
     }
 
     /// What applying would do to the logs; an error if one of them is there with another history.
@@ -149,8 +149,7 @@ impl Application {
             progress(&step);
         }
         for (at, declared) in self.functions.iter().enumerate() {
-            let deployed = namespace
-                .deploy(&declared.spec, &declared.source)
+            let deployed = functions::deploy(namespace, &declared.spec, &declared.source)
                 .map_err(|error| if self.functions.len() > 1 { self.stopped_at(at, &error) } else { error })?;
             progress(&Step::new(What::Function, &deployed.name, deployed.change.into()));
         }
@@ -184,13 +183,16 @@ impl Application {
             let busy = there.iter().filter(|function| function.pending() > 0 && declared(&function.name));
             let busy: Vec<(&Name, u64)> = busy.map(|function| (&function.name, function.pending())).collect();
             if !busy.is_empty() {
-                return Err(deploy::pending_runs(&busy));
+                return Err(functions::pending_runs(&busy));
             }
         }
         for declared in &self.functions {
             let name = &declared.spec.name;
-            let removed =
-                if force { namespace.give_up_function(name) } else { namespace.remove_function(name).map(|()| 0) };
+            let removed = if force {
+                functions::give_up(namespace, name)
+            } else {
+                functions::remove(namespace, name).map(|()| 0)
+            };
             match removed {
                 Ok(given_up) => progress(&Step::removed(name, given_up)),
                 Err(error) if error.code() == Code::FunctionNotFound => {}

@@ -13,7 +13,6 @@
 //!
 //! Lock order: `Shared::state`, then the journal's. `Shared::pool` is never held together with either.
 
-mod call;
 mod engine;
 mod pool;
 mod publish;
@@ -30,8 +29,8 @@ pub(crate) use publish::DeadLetter;
 
 use crate::{Namespace, links::LinkNews, status::HostStatus, upkeep::lost};
 use engine::Millis;
-use millrace_journal::{Entry, Function};
-use millrace_wire::{Error, EventId, LogName, Name, Result};
+use millrace_journal::Function;
+use millrace_wire::{Error, EventId, Name, Result};
 use pool::Pool;
 use state::State;
 use std::{
@@ -92,16 +91,6 @@ pub enum HostEvent<'a> {
     },
     /// A link stands otherwise than it did.
     Link(&'a LinkNews),
-}
-
-/// The record that a CALL asked for: its log, if that is a name, and its seqno.
-pub(crate) fn read_by_call(entry: &Entry) -> Option<(Option<LogName>, u64)> {
-    let call = call::Call::decode(entry.seqno, &entry.payload)?;
-    match (&call.question, &call.answer) {
-        (call::Question::Get { log, seqno }, _) => Some((log.parse().ok(), *seqno)),
-        (call::Question::Latest { log }, call::Answer::Number(seqno)) => Some((log.parse().ok(), *seqno)),
-        _ => None,
-    }
 }
 
 /// The threads that run a namespace's functions.
@@ -238,7 +227,7 @@ impl Shared {
 
     /// Removes code and compiled modules that nobody needs any more.
     fn sweep(&self) -> Result<()> {
-        crate::deploy::sweep(&self.namespace, starter::CACHE, || self.state().codes())
+        crate::functions::sweep(&self.namespace, starter::CACHE, || self.state().codes())
     }
 
     fn write_status(&self) {

@@ -12,7 +12,7 @@ use crate::{
     admission::{self, Room, Stage as Admission},
     bindings::Bindings,
     definition::DEAD_LETTER_HISTORY,
-    links::{Letter, Outgoing},
+    outbox::{Letter, Outgoing},
     runs::Ending,
 };
 use base64::{Engine as _, prelude::BASE64_STANDARD};
@@ -450,7 +450,7 @@ impl Leaving<'_> {
             let ordinal = ordinal as u16; // bounded by the stage
             let log = match &append.to {
                 // The log may have been removed, or removed and made anew, since the run saw it.
-                Target::Log(log) => crate::namespace::found(catalog.log_by_id(log.id()), log.name())?,
+                Target::Log(log) => millrace_namespace::found(catalog.log_by_id(log.id()), log.name())?,
                 Target::Address(to) => {
                     let letter = Letter { to, function: None, data: &append.payload, cause, ordinal };
                     self.outgoing.append(self.namespace, tx, Room::Run, letter)?;

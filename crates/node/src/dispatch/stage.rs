@@ -10,8 +10,8 @@
 //! which [`Stage::depends`] makes known to the publisher. The seqnos of a run's *own* appends are provisional in this sense.
 
 use super::streamed::Unrecorded;
-use crate::door::access::check_public;
 use millrace_journal::{Catalog, Journal, Kind, Log, Position};
+use millrace_namespace::names::check_public;
 use millrace_runtime::HostCalls;
 use millrace_wire::{Address, Code, LogName, Result};
 use std::{
@@ -84,7 +84,7 @@ fn address(to: &str) -> Result<Option<Address>> {
         return Ok(None);
     }
     let address: Address = to.parse()?;
-    crate::links::check_target(&address)?;
+    crate::outbox::check_target(&address)?;
     Ok(Some(address))
 }
 
@@ -161,7 +161,7 @@ impl<'a> Stage<'a> {
     }
 
     fn log(&self, name: &str) -> Result<Log> {
-        crate::namespace::found(self.catalog.log(name), name).cloned()
+        millrace_namespace::found(self.catalog.log(name), name).cloned()
     }
 
     fn append(&mut self, run: usize, log: &str, payload: &[u8]) -> Result<()> {

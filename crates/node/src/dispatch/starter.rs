@@ -2,7 +2,7 @@
 
 use crate::{
     definition::Definition,
-    deploy::{self, Launch, Sighting, wasm_engine},
+    functions::{self, Launch, Sighting, wasm_engine},
 };
 use millrace_runtime::{
     Executor, OneshotExecutor, ProcessExecutor, PythonExecutor, PythonFunction, WasmExecutor, WasmFunction,
@@ -51,14 +51,14 @@ impl Starter {
             return Ok(());
         }
         let before = seen.take().map(|(sighting, _)| sighting);
-        let sighting = deploy::verify_code(&self.namespace_dir, &self.definition.code, before)?;
+        let sighting = functions::verify_code(&self.namespace_dir, &self.definition.code, before)?;
         *seen = Some((sighting, Instant::now()));
         Ok(())
     }
 
     /// A new executor. The first one may take a while, for instance to compile a module.
     pub fn executor(&self) -> Result<Box<dyn Executor>> {
-        let limits = self.definition.spec.limits();
+        let limits = functions::limits(&self.definition.spec);
         let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
         Ok(match Launch::of(&self.namespace_dir, &self.definition) {
             Launch::Wasm { module, export } => {

@@ -10,8 +10,7 @@ use crate::{
     bindings::Bindings,
     definition::{BACKOFF_MAX, Definition},
     runs::triggering_record,
-    status::{FunctionState, LiveFunction, LiveRun},
-    why::wall_ms,
+    status::{FunctionState, LiveFunction, LiveRun, wall_ms},
 };
 use millrace_journal::{Kind, Position, Scan};
 use millrace_runtime::Executor;

@@ -12,15 +12,15 @@
 
 use super::{
     Shared,
-    call::{Answer, Call, Fingerprint, INLINE_MAX_BYTES, Question},
     publish::Fate,
     stage::{APPENDS_MAX, Target, now_ns},
     worker::{Batch, Fired},
 };
 use crate::{
     admission::{self, Room, Stage as Admission},
-    door::site::Site,
-    links::{Letter, Outgoing},
+    gate::Site,
+    outbox::{Letter, Outgoing},
+    runs::call::{Answer, Call, Fingerprint, INLINE_MAX_BYTES, Question},
 };
 use millrace_journal::{Kind, Position};
 use millrace_runtime::{HostCalls, Outcome};
@@ -224,7 +224,7 @@ impl<'a> StreamedCalls<'a> {
             }
             let appended = match target {
                 Target::Log(name) => {
-                    let log = crate::namespace::found(tx.catalog().log(name), name)?.clone();
+                    let log = millrace_namespace::found(tx.catalog().log(name), name)?.clone();
                     let bindings = shared.namespace.bindings_of(tx);
                     feeds_itself = bindings.of_log(log.id()).iter().any(|bound| bound.function == function);
                     let admission = Admission { cause, ordinal, room: Room::Run, named: None, ending: None };

@@ -37,7 +37,7 @@ fn deploy(namespace: &Namespace, body: &str, adjust: impl FnOnce(&mut FunctionSp
     spec.handler = "f:run".into();
     spec.on = vec!["in".parse().unwrap()];
     adjust(&mut spec);
-    namespace.deploy(&spec, source.path()).unwrap();
+    crate::functions::deploy(namespace, &spec, source.path()).unwrap();
 }
 
 fn texts(namespace: &Namespace) -> Vec<String> {
@@ -407,7 +407,7 @@ fn damage_in_an_outbox_holds_up_who_sends_and_nobody_else() {
     });
     assert!(host.failure().is_none(), "{:?}", host.failure());
     // Mended, the run goes on by itself.
-    let links = namespace.links();
+    let links = crate::links::Links::of(&namespace);
     let peer = links.peers().unwrap().remove(0).name;
     links.reset_outbox(&peer, true).unwrap();
     namespace.wait_idle(LONG).unwrap();
@@ -627,7 +627,7 @@ fn a_run_reads_short_logs_as_of_its_snapshot_and_what_it_misses_is_journaled() {
 
 /// The directory of the only code that a namespace has stored.
 fn only_code(namespace: &Namespace) -> std::path::PathBuf {
-    let codes = crate::deploy::stored_codes(namespace.dir()).unwrap();
+    let codes = crate::functions::stored_codes(namespace.dir()).unwrap();
     assert_eq!(codes.len(), 1);
     namespace.dir().join("functions").join(&codes[0])
 }
@@ -670,7 +670,7 @@ fn code_that_nothing_names_is_removed_after_a_day_and_what_runs_stays() {
         let before = std::time::SystemTime::now() - by;
         std::fs::File::open(path).unwrap().set_modified(before).unwrap();
     };
-    let codes = || crate::deploy::stored_codes(namespace.dir()).unwrap().len();
+    let codes = || crate::functions::stored_codes(namespace.dir()).unwrap().len();
     let unfinished = store.join(".incoming-1-1");
     std::fs::create_dir(&unfinished).unwrap();
     age(&unfinished, 2 * day);
@@ -686,14 +686,14 @@ fn code_that_nothing_names_is_removed_after_a_day_and_what_runs_stays() {
     assert!(!unfinished.exists());
     let cached = std::fs::read_dir(namespace.dir().join("cache")).unwrap().map(|entry| entry.unwrap().file_name());
     assert_eq!(cached.collect::<Vec<_>>(), ["used"]);
-    for code in crate::deploy::stored_codes(namespace.dir()).unwrap() {
+    for code in crate::functions::stored_codes(namespace.dir()).unwrap() {
         age(&store.join(code), 2 * day);
     }
     shared.sweep().unwrap();
     assert_eq!(codes(), 2, "a run may still use the old code");
     shared.state().recover(&namespace).unwrap();
     drop(in_use);
-    let lock = crate::deploy::StoreLock::shared(namespace.dir()).unwrap();
+    let lock = crate::functions::StoreLock::shared(namespace.dir()).unwrap();
     shared.sweep().unwrap();
     assert_eq!(codes(), 2, "somebody deploys");
     drop(lock);

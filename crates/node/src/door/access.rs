@@ -67,21 +67,7 @@ pub(crate) fn check(_principal: Principal, right: Right, log: Option<&str>) -> R
 
 /// Whether the records of this log are nobody's to read.
 pub fn is_secret(log: &str) -> bool {
-    log == super::keys::LOG
-}
-
-/// Refuses logs that belong to the runtime.
-pub(crate) fn check_public(name: &str) -> Result<()> {
-    if LogName::is_internal(name) {
-        return Err(Code::LogInternal.error(format!("log '{}' belongs to the runtime", name.escape_debug())));
-    }
-    Ok(())
-}
-
-/// The name of an internal log.
-pub(crate) fn internal(name: &str) -> LogName {
-    debug_assert!(LogName::is_internal(name));
-    name.parse().expect("internal names are names")
+    log == millrace_namespace::keys::LOG
 }
 
 /// The name under which a namespace is served: the directory's that holds it, where that can be a name.

@@ -2,7 +2,7 @@
 //! each record of its history; whoever works with the files themselves is not bound.
 
 use super::Door;
-use crate::links::outbox_of;
+use crate::outbox::{OUTBOX_RECORDS_MAX, outbox_of};
 use millrace_journal::{Catalog, HISTORY_MAX};
 use millrace_wire::{Address, Code, LogName, Result, protocol::Link};
 use std::collections::BTreeSet;
@@ -78,7 +78,7 @@ impl Door {
         }
         let catalog = self.namespace().journal().catalog()?;
         let new = outboxes.iter().filter(|name| catalog.log(name).is_none()).count();
-        if new == 0 { Ok(()) } else { limits.check(&catalog, new, crate::links::OUTBOX_RECORDS_MAX) }
+        if new == 0 { Ok(()) } else { limits.check(&catalog, new, OUTBOX_RECORDS_MAX) }
     }
 
     /// Whether a client may open this stream: one that is new makes a log.

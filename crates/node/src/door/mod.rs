@@ -5,31 +5,27 @@
 //! ```
 //!
 //! Every call passes the one access check ([`access`]) and gives back something [`Held`], which leaves through the one
-//! gate ([`gate`]).
+//! gate ([`millrace_namespace::gate`]).
 
 pub(crate) mod access;
 pub(crate) mod blocked;
-pub(crate) mod gate;
-pub(crate) mod keys;
 pub(crate) mod limits;
-pub(crate) mod site;
 pub(crate) mod submit;
 pub(crate) mod watch;
 
 use crate::{
-    links::{Accepted, Inbound, Inbox},
-    namespace::{AppendOptions, Namespace, Receipt, Record},
+    AppendOptions, Namespace, Receipt, Record,
+    gate::{Gate, Held, Site},
+    links::{Accepted, Inbound, Inbox, Links},
 };
 use access::{Principal, Right, check};
 use blocked::{Blocked, Monitor};
-use gate::{Gate, Held};
 use limits::Limits;
 use millrace_journal::{Durability, Log};
 use millrace_wire::{
     Code, Error, Hlc, LogName, Name, Result,
     protocol::{Link, Linked},
 };
-use site::Site;
 use std::sync::Arc;
 use submit::Submissions;
 use watch::{Growth, Watch};
@@ -280,7 +276,7 @@ impl Door {
     pub fn deliver<T>(&self, deliver: impl FnOnce(&Inbox) -> Result<Accepted<T>>) -> Held<T> {
         let delivered = || {
             check(self.principal, Right::Deliver, None)?;
-            let Accepted { value, end } = deliver(&self.namespace().links().inbox())?;
+            let Accepted { value, end } = deliver(&Links::of(self.namespace()).inbox())?;
             self.served.inner.watch.look();
             Ok(self.served.gate().hold(Site::Deliver, value, end, None))
         };

@@ -4,10 +4,8 @@
 //! itself only where nobody else would have to wait with it ([`Door::now`]), and hands over everything else
 //! ([`Door::submit`]). What is handed over is committed in the order in which it came.
 
-use super::{
-    Door,
-    gate::{Gate, Held},
-};
+use super::Door;
+use crate::gate::{Gate, Held};
 use millrace_journal::lock_within;
 use millrace_wire::{Code, Error};
 use std::{

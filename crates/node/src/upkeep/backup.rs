@@ -10,9 +10,10 @@
 //! A backup is not a namespace: nothing opens it but [`restore`], which makes another namespace of it, and a look at what is
 //! in it, which also tells what is damaged and saves the rest.
 
-use super::inspect::Inspection;
-use crate::{Namespace, deploy, links::Links, namespace::FOLDER};
+use super::inspect::{Inspection, examine_with};
+use crate::{Namespace, functions, links::Links};
 use millrace_journal::{Journal, Snapshot, SnapshotSink, Workshop};
+use millrace_namespace::FOLDER;
 use millrace_wire::{Code, Error, Result};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -153,58 +154,56 @@ fn sync_dir(path: &Path) -> Result<()> {
     File::open(path).and_then(|dir| dir.sync_all()).map_err(|error| failed(path, &error))
 }
 
-impl Namespace {
-    /// Copies the namespace as it is now to `to`, which must not be there; it may be in use meanwhile. When this returns,
-    /// the copy is complete and on disk, and was verified: one of a damaged namespace is made, too, and says so.
-    pub fn back_up(&self, to: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<BackupDone> {
-        if to.exists() {
-            return Err(Code::NamespaceExists.error(format!("'{}' is there already", to.display())));
-        }
-        let workshop = Workshop::new(to)?;
-        let dir = workshop.dir().to_owned();
-        make_dir(&dir.join(JOURNAL))?;
-        let mut sink = Sink { dir: dir.clone(), open: BTreeMap::new(), progress };
-        let Snapshot { manifest, first_segment, tail } = self.journal().snapshot(&mut sink)?;
-        let mut files = BTreeMap::new();
-        for (number, writing) in std::mem::take(&mut sink.open) {
-            files.insert(segment(number), writing.finish()?);
-        }
-        let mut saved = Writing::create(dir.join(MANIFEST))?;
-        saved.write(&manifest)?;
-        files.insert(MANIFEST.into(), saved.finish()?);
-        // A definition appears after its code, and code stays: all that the copy's definitions name is there. What of it is not
-        // whole is left out, and missed below by the functions that still need it.
-        let mut functions = BTreeSet::new();
-        let _lock = deploy::StoreLock::shared(self.dir())?;
-        for code in deploy::stored_codes(self.dir())? {
-            if deploy::check_code(self.dir(), &code).is_ok() {
-                deploy::copy_code(self.dir(), &code, &dir)?;
-                functions.insert(code);
-            }
-        }
-        let found = Namespace::over(Journal::view_copy(&dir, NAMES, tail)?).examine_with(Vec::new(), progress)?;
-        let head = Backup {
-            namespace: self.journal().namespace().to_string(),
-            epoch: self.journal().epoch(),
-            millrace: env!("CARGO_PKG_VERSION").into(),
-            created_us: self.journal().clock().wall_us(),
-            first_segment,
-            tail,
-            sound: found.is_sound(),
-            functions,
-            files,
-        };
-        let body = serde_json::to_vec_pretty(&head).expect("plain data always serialises");
-        let mut writing = Writing::create(dir.join(HEAD))?;
-        writing.write(format!("{MAGIC} {}\n", hex(Sha256::new_with_prefix(&body))).as_bytes())?;
-        writing.write(&body)?;
-        let head_bytes = writing.finish()?.0;
-        sync_dir(&dir.join(JOURNAL))?;
-        sync_dir(&dir)?;
-        workshop.finish()?;
-        let bytes = head.files.values().map(|(bytes, _)| bytes).sum::<u64>() + head_bytes;
-        Ok(BackupDone { head, bytes, found })
+/// Copies the namespace as it is now to `to`, which must not be there; it may be in use meanwhile. When this returns,
+/// the copy is complete and on disk, and was verified: one of a damaged namespace is made, too, and says so.
+pub fn back_up(namespace: &Namespace, to: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<BackupDone> {
+    if to.exists() {
+        return Err(Code::NamespaceExists.error(format!("'{}' is there already", to.display())));
     }
+    let workshop = Workshop::new(to)?;
+    let dir = workshop.dir().to_owned();
+    make_dir(&dir.join(JOURNAL))?;
+    let mut sink = Sink { dir: dir.clone(), open: BTreeMap::new(), progress };
+    let Snapshot { manifest, first_segment, tail } = namespace.journal().snapshot(&mut sink)?;
+    let mut files = BTreeMap::new();
+    for (number, writing) in std::mem::take(&mut sink.open) {
+        files.insert(segment(number), writing.finish()?);
+    }
+    let mut saved = Writing::create(dir.join(MANIFEST))?;
+    saved.write(&manifest)?;
+    files.insert(MANIFEST.into(), saved.finish()?);
+    // A definition appears after its code, and code stays: all that the copy's definitions name is there. What of it is not
+    // whole is left out, and missed below by the functions that still need it.
+    let mut codes = BTreeSet::new();
+    let _lock = functions::StoreLock::shared(namespace.dir())?;
+    for code in functions::stored_codes(namespace.dir())? {
+        if functions::check_code(namespace.dir(), &code).is_ok() {
+            functions::copy_code(namespace.dir(), &code, &dir)?;
+            codes.insert(code);
+        }
+    }
+    let found = examine_with(&Namespace::over(Journal::view_copy(&dir, NAMES, tail)?), Vec::new(), progress)?;
+    let head = Backup {
+        namespace: namespace.journal().namespace().to_string(),
+        epoch: namespace.journal().epoch(),
+        millrace: env!("CARGO_PKG_VERSION").into(),
+        created_us: namespace.journal().clock().wall_us(),
+        first_segment,
+        tail,
+        sound: found.is_sound(),
+        functions: codes,
+        files,
+    };
+    let body = serde_json::to_vec_pretty(&head).expect("plain data always serialises");
+    let mut writing = Writing::create(dir.join(HEAD))?;
+    writing.write(format!("{MAGIC} {}\n", hex(Sha256::new_with_prefix(&body))).as_bytes())?;
+    writing.write(&body)?;
+    let head_bytes = writing.finish()?.0;
+    sync_dir(&dir.join(JOURNAL))?;
+    sync_dir(&dir)?;
+    workshop.finish()?;
+    let bytes = head.files.values().map(|(bytes, _)| bytes).sum::<u64>() + head_bytes;
+    Ok(BackupDone { head, bytes, found })
 }
 
 fn damaged(what: impl std::fmt::Display) -> Error {
@@ -244,7 +243,7 @@ impl Backup {
             result.err()
         });
         let mut faults: Vec<Error> = files.collect();
-        let codes = self.functions.iter().filter_map(|code| deploy::check_code(from, code).err());
+        let codes = self.functions.iter().filter_map(|code| functions::check_code(from, code).err());
         faults.extend(codes.map(|error| damaged(error.detail())));
         faults
     }
@@ -322,7 +321,7 @@ pub fn restore(from: &Path, to: &Path, progress: &mut dyn FnMut(u64, u64)) -> Re
     snapshot
         .restore(to, &mut read, &mut |dir, journal| {
             for code in &head.functions {
-                deploy::copy_code(from, code, dir)?;
+                functions::copy_code(from, code, dir)?;
             }
             Links::stop_restored(journal)
         })

@@ -1,12 +1,9 @@
 //! Verifying a whole namespace: its journal, and the code that its functions need.
 
-use super::{backup, holes, lost};
-use crate::{
-    Namespace, deploy,
-    links::Links,
-    namespace::{FOLDER, journal_dir},
-};
+use super::{backup, lost};
+use crate::{Namespace, functions, holes, links::Links};
 use millrace_journal::{CheckReport, Journal, LostRecords, Rebuilt, Salvaged};
+use millrace_namespace::{FOLDER, journal_dir};
 use millrace_wire::{Error, Name, Result};
 use std::{collections::BTreeMap, path::Path};
 
@@ -57,30 +54,32 @@ pub fn view(dir: &Path) -> Result<Namespace> {
     Ok(Namespace::over(Journal::view(if is_lost_within { &inner } else { &found })?))
 }
 
-impl Namespace {
-    /// Verifies everything. `progress` is told bytes done and bytes in all.
-    pub fn examine(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<Inspection> {
-        let files = if backup::is_backup(self.dir()) { backup::faults(self.dir(), progress) } else { Vec::new() };
-        self.examine_with(files, progress)
-    }
+/// Verifies everything. `progress` is told bytes done and bytes in all.
+pub fn examine(namespace: &Namespace, progress: &mut dyn FnMut(u64, u64)) -> Result<Inspection> {
+    let files = if backup::is_backup(namespace.dir()) { backup::faults(namespace.dir(), progress) } else { Vec::new() };
+    examine_with(namespace, files, progress)
+}
 
-    /// The same, when it is known already what of a backup's files is not as it was written.
-    pub(super) fn examine_with(&self, files: Vec<Error>, progress: &mut dyn FnMut(u64, u64)) -> Result<Inspection> {
-        let report = self.journal().check(progress)?;
-        let recovery = self.journal().recovery();
-        let (holes, rebuilt) = (recovery.damaged.len(), recovery.rebuilt.clone());
-        let (missing_runs, missing, lost) = holes::told(self.journal(), self.journal().lost_records()?)?;
-        let mut functions = Vec::new();
-        for function in self.functions()? {
-            let fault = match &function.definition {
-                Ok(definition) => deploy::check_code(self.dir(), &definition.code).err(),
-                Err(error) => Some(error.clone()),
-            };
-            functions.extend(fault.map(|error| error.within(format!("function '{}'", function.name))));
-        }
-        self.journal().check_undisturbed()?;
-        Ok(Inspection { journal: report, files, rebuilt, holes, lost, missing, missing_runs, functions })
+/// The same, when it is known already what of a backup's files is not as it was written.
+pub(super) fn examine_with(
+    namespace: &Namespace,
+    files: Vec<Error>,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<Inspection> {
+    let report = namespace.journal().check(progress)?;
+    let recovery = namespace.journal().recovery();
+    let (holes, rebuilt) = (recovery.damaged.len(), recovery.rebuilt.clone());
+    let (missing_runs, missing, lost) = holes::told(namespace.journal(), namespace.journal().lost_records()?)?;
+    let mut faulty = Vec::new();
+    for function in namespace.functions()? {
+        let fault = match &function.definition {
+            Ok(definition) => functions::check_code(namespace.dir(), &definition.code).err(),
+            Err(error) => Some(error.clone()),
+        };
+        faulty.extend(fault.map(|error| error.within(format!("function '{}'", function.name))));
     }
+    namespace.journal().check_undisturbed()?;
+    Ok(Inspection { journal: report, files, rebuilt, holes, lost, missing, missing_runs, functions: faulty })
 }
 
 /// What was saved of a damaged namespace, and what was not.
@@ -101,9 +100,9 @@ pub fn salvage(view: &Namespace, to: &Path, progress: &mut dyn FnMut(u64, u64)) 
     let journal = view.journal().salvage(to, progress, &mut |dir, journal, salvaged| {
         for function in view.functions()? {
             if let Ok(definition) = &function.definition
-                && deploy::check_code(&from, &definition.code).is_ok()
+                && functions::check_code(&from, &definition.code).is_ok()
             {
-                deploy::copy_code(&from, &definition.code, dir)?;
+                functions::copy_code(&from, &definition.code, dir)?;
             }
         }
         lost_runs = lost::settle(&Namespace::over(journal.clone()), view.journal(), &mut |_, _| {})?;

@@ -6,9 +6,8 @@
 //! ```
 
 mod backup;
-pub(crate) mod holes;
 mod inspect;
 pub(crate) mod lost;
 
-pub use backup::{Backup, BackupDone, restore};
-pub use inspect::{Inspection, Saved, salvage, view};
+pub use backup::{Backup, BackupDone, back_up, restore};
+pub use inspect::{Inspection, Saved, examine, salvage, view};

@@ -2,8 +2,8 @@
 #![allow(dead_code, missing_docs, reason = "every test binary uses a part")]
 
 use millrace_node::{
-    AppendOptions, CreateOptions, Durability, FunctionSpec, Host, HostOptions, LogName, Name, Namespace, Record,
-    Runtime,
+    AppendOptions, CreateOptions, Durability, FunctionSpec, Host, HostOptions, HostStatus, LogName, Name, Namespace,
+    Record, Runtime, functions, why,
 };
 use std::{
     fs,
@@ -45,7 +45,7 @@ impl Fixture {
         adjust(&mut spec);
         let body: String = body.lines().map(|line| format!("    {line}\n")).collect();
         let path = self.source(name, "handler.py", &format!("import json, os, time\ndef run(record, ctx):\n{body}"));
-        self.namespace.deploy(&spec, path.parent().unwrap()).unwrap();
+        functions::deploy(&self.namespace, &spec, path.parent().unwrap()).unwrap();
     }
 
     /// Deploys a shell script that runs once per record.
@@ -55,7 +55,7 @@ impl Fixture {
         adjust(&mut spec);
         let path = self.source(name, "run.sh", &format!("#!/bin/sh\n{body}\n"));
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
-        self.namespace.deploy(&spec, &path).unwrap();
+        functions::deploy(&self.namespace, &spec, &path).unwrap();
     }
 
     /// Deploys a function written in C against millrace.h, as WebAssembly.
@@ -75,7 +75,7 @@ impl Fixture {
             .status()
             .expect("clang is installed");
         assert!(status.success());
-        self.namespace.deploy(&spec, &module).unwrap();
+        functions::deploy(&self.namespace, &spec, &module).unwrap();
     }
 
     pub fn source(&self, function: &str, file: &str, text: &str) -> PathBuf {
@@ -101,7 +101,7 @@ impl Fixture {
 
     pub fn idle(&self) {
         self.namespace.wait_idle(LONG).unwrap_or_else(|error| {
-            let why = self.namespace.why("").unwrap();
+            let why = why(&self.namespace, "").unwrap();
             panic!("{error}\n{:#?}", why.reasons.iter().map(ToString::to_string).collect::<Vec<_>>())
         });
     }
@@ -162,7 +162,7 @@ impl Storm {
         let namespace = Namespace::open(&self.dir).unwrap();
         until("the host is there", || {
             assert_eq!(self.host.as_mut().unwrap().try_wait().unwrap(), None, "the host ended by itself");
-            namespace.host_status().unwrap().is_some()
+            HostStatus::of(&namespace).unwrap().is_some()
         });
     }
 

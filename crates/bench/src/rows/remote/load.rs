@@ -229,7 +229,7 @@ pub fn held(context: &Context) -> Outcome<Measured> {
         namespace.create_log(&log.parse()?, 10_000)?;
         let mut spec = function(&format!("of-{log}"), Runtime::Wasm, log)?;
         spec.pending_max = PENDING_MAX;
-        namespace.deploy(&spec, &code)?;
+        millrace_node::functions::deploy(&namespace, &spec, &code)?;
     }
     let host = Host::serve(context, dir, 0)?;
     let (short, long) = if context.quick { (1, 4) } else { (3, 60) };

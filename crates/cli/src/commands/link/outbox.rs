@@ -10,7 +10,7 @@ use crate::{
 };
 use millrace_node::{
     Namespace,
-    links::{LinkView, OUTBOX_DEAD_LETTERS},
+    links::{LinkView, Links, OUTBOX_DEAD_LETTERS},
 };
 use serde_json::json;
 
@@ -20,7 +20,7 @@ pub fn run(command: &OutboxCommand, global: &Global, out: &mut Out) -> Outcome {
     match command {
         OutboxCommand::Ls => {
             let views: Vec<LinkView> = namespace
-                .inspect(|namespace| namespace.links().view())?
+                .inspect(|namespace| Links::of(namespace).view())?
                 .into_iter()
                 .filter(|view| view.kind == "outbox")
                 .collect();
@@ -46,7 +46,7 @@ fn dead_letters(namespace: &Namespace, out: &mut Out) -> Outcome {
 }
 
 fn reset(namespace: &Namespace, args: &ResetArgs, out: &mut Out) -> Outcome {
-    let dropped = namespace.links().reset_outbox(&args.peer, args.skip)?;
+    let dropped = Links::of(namespace).reset_outbox(&args.peer, args.skip)?;
     if out.json() {
         return Ok(out.object(&json!({ "peer": args.peer, "dropped": dropped }))?);
     }
@@ -56,7 +56,7 @@ fn reset(namespace: &Namespace, args: &ResetArgs, out: &mut Out) -> Outcome {
 }
 
 fn rm(namespace: &Namespace, args: &RmPeerArgs, out: &mut Out) -> Outcome {
-    let dropped = namespace.links().remove_peer(&args.peer, args.force)?;
+    let dropped = Links::of(namespace).remove_peer(&args.peer, args.force)?;
     if out.json() {
         return Ok(out.object(&json!({ "peer": args.peer, "dropped": dropped, "change": "removed" }))?);
     }

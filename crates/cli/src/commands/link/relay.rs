@@ -10,7 +10,7 @@ use crate::{
 };
 use millrace_node::{
     Code, Namespace, Result,
-    links::{LinkView, RelayOptions},
+    links::{LinkView, Links, RelayOptions},
 };
 use serde_json::{Value, json};
 
@@ -28,7 +28,7 @@ pub fn run(command: &RelayCommand, global: &Global, out: &mut Out) -> Outcome {
 
 fn views(namespace: &Namespace) -> Result<Vec<LinkView>> {
     Ok(namespace
-        .inspect(|namespace| namespace.links().view())?
+        .inspect(|namespace| Links::of(namespace).view())?
         .into_iter()
         .filter(|view| view.kind == "relay")
         .collect())
@@ -42,7 +42,7 @@ fn view(namespace: &Namespace, name: &str) -> Result<LinkView> {
 fn add(namespace: &Namespace, args: &AddRelayArgs, out: &mut Out) -> Outcome {
     let name = args.name.as_deref().map(str::parse).transpose()?;
     let options = RelayOptions { name, start: args.start, on_gap: args.on_gap.into() };
-    let relay = namespace.links().add_relay(&args.from, &args.to, &options)?;
+    let relay = Links::of(namespace).add_relay(&args.from, &args.to, &options)?;
     if out.json() {
         return Ok(out.object(&json!(view(namespace, &relay.name)?))?);
     }
@@ -58,7 +58,7 @@ fn show_one(namespace: &Namespace, name: &str, out: &mut Out) -> Outcome {
     if out.json() {
         return Ok(out.object(&json!(view))?);
     }
-    let relay = namespace.links().relay(name)?;
+    let relay = Links::of(namespace).relay(name)?;
     out.line(format!("relay         {name}"))?;
     out.line(format!("from          {}", view.from))?;
     out.line(format!("to            {}", view.to))?;
@@ -74,7 +74,7 @@ fn show_one(namespace: &Namespace, name: &str, out: &mut Out) -> Outcome {
 }
 
 fn rm(namespace: &Namespace, args: &RmRelayArgs, out: &mut Out) -> Outcome {
-    let gone = namespace.links().remove_relay(&args.name, args.force)?;
+    let gone = Links::of(namespace).remove_relay(&args.name, args.force)?;
     let change = if gone { "removed" } else { "leaving" };
     if out.json() {
         return Ok(out.object(&json!({ "relay": args.name, "change": change }))?);
@@ -88,7 +88,7 @@ fn rm(namespace: &Namespace, args: &RmRelayArgs, out: &mut Out) -> Outcome {
 }
 
 fn resume(namespace: &Namespace, args: &ResumeArgs, out: &mut Out) -> Outcome {
-    let resumed = namespace.links().resume_relay(&args.name, args.skip, args.start)?;
+    let resumed = Links::of(namespace).resume_relay(&args.name, args.skip, args.start)?;
     let passed = resumed.passed_over.map(|(first, last)| (resumed.records(), first, last));
     if out.json() {
         let mut object = json!(view(namespace, &args.name)?);

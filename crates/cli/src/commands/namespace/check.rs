@@ -6,14 +6,16 @@ use crate::{
     report::{Failure, Outcome},
     show,
 };
-use millrace_node::{Error, LostRecords, Name, Namespace, Position, Rebuilt, application::units, upkeep::Inspection};
+use millrace_node::{
+    Error, LostRecords, Name, Namespace, Position, Rebuilt, application::units, upkeep, upkeep::Inspection,
+};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
 pub fn check(namespace: &Namespace, out: &mut Out) -> Outcome {
     let journal = namespace.journal();
     let progress = Progress::new("checking", Some(0), Unit::Bytes, true);
-    let found = namespace.examine(&mut |done, total| progress.set_of(done, total))?;
+    let found = upkeep::examine(namespace, &mut |done, total| progress.set_of(done, total))?;
     drop(progress);
     let (report, recovery, sound) = (&found.journal, journal.recovery(), found.is_sound());
     let (faults, fault_count) = faults(&found);

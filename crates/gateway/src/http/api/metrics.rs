@@ -11,7 +11,7 @@ use crate::{
 use hyper::{StatusCode, header::HeaderValue};
 use millrace_node::{
     Door, Held, LogName, Name, Namespace, Obstacle, Served,
-    links::{LinkState, OUTBOX_DEAD_LETTERS},
+    links::{LinkState, Links, OUTBOX_DEAD_LETTERS},
 };
 use millrace_wire::Result;
 use std::{
@@ -199,7 +199,7 @@ fn logs_and_functions(samples: &mut Vec<Sample>, name: &Name, namespace: &Namesp
 }
 
 fn links(samples: &mut Vec<Sample>, name: &Name, namespace: &Namespace) -> Result<()> {
-    for link in namespace.links().view()?.into_iter().take(SERIES_MAX) {
+    for link in Links::of(namespace).view()?.into_iter().take(SERIES_MAX) {
         let labels = format!("namespace=\"{name}\",kind=\"{}\",link=\"{}\"", link.kind, escaped(&link.name));
         let mut add = |metric, kind, help, value| samples.push((metric, kind, help, labels.clone(), value));
         let help = "Records that a link has still to carry.";

@@ -1,0 +1,491 @@
+//! The payloads of a run's entries, and the extension that any entry may have in front of its own. Each is a [`Map`]; the keys
+//! stand here and in `spec/formats/journal.md`, nowhere else.
+
+use super::{
+    Kind, ReplaySeed,
+    map::{self, Fields, Map, push, push_varint, varint},
+};
+use millrace_wire::EventId;
+
+mod key {
+    pub const OPEN_DISCARDED: u8 = 1;
+    pub const OPEN_REPLAY_SEED: u8 = 2;
+
+    pub const TRIGGER_LOG: u8 = 1;
+    pub const TRIGGER_SEQNO: u8 = 2;
+
+    pub const FIRED_REVISION: u8 = 1;
+    pub const FIRED_INTERRUPTED: u8 = 2;
+    pub const FIRED_PLACE: u8 = 3;
+    pub const FIRED_WAITS: u8 = 4;
+
+    pub const READ_ROWS: u8 = 1;
+
+    pub const DONE_OUTCOME: u8 = 1;
+    pub const DONE_EFFECTS: u8 = 2;
+    pub const DONE_FIRED: u8 = 3;
+    pub const DONE_CODE: u8 = 4;
+    pub const DONE_ERROR: u8 = 5;
+    pub const DONE_OUTPUT: u8 = 6;
+
+    pub const EXTENSION_ID: u8 = 1;
+    pub const EXTENSION_POSITION: u8 = 2;
+}
+
+/// The keys that this version knows in the payload of a kind; `None` if the payload is no map.
+pub(crate) fn known_keys(kind: Kind) -> Option<&'static [u8]> {
+    match kind {
+        Kind::Open | Kind::Trigger => Some(&[1, 2]),
+        Kind::Fired => Some(&[1, 2, 3, 4]),
+        Kind::Read => Some(&[1]),
+        Kind::Done => Some(&[1, 2, 3, 4, 5, 6]),
+        _ => None,
+    }
+}
+
+/// The keys that this version knows in an extension.
+pub(crate) const EXTENSION_KEYS: &[u8] = &[key::EXTENSION_ID, key::EXTENSION_POSITION];
+/// Bytes of the longest extension that this version writes by itself: its length, an id, a position.
+pub(crate) const CARRIED_MAX_BYTES: usize = 2 + (2 + 16) + (2 + 8);
+
+/// What the payload of an OPEN says: how many bytes recovery discarded, and the replay seed, should the manifest be lost.
+pub(crate) fn open(discarded_bytes: u64, seed: ReplaySeed) -> Vec<u8> {
+    let mut payload = Fields::default().int(key::OPEN_DISCARDED, discarded_bytes).bytes().to_vec();
+    push(&mut payload, key::OPEN_REPLAY_SEED, seed.bytes());
+    payload
+}
+
+/// The replay seed that the payload of an OPEN holds.
+pub(crate) fn replay_seed(payload: &[u8]) -> Option<ReplaySeed> {
+    let seed = Map::parse(payload)?.get(key::OPEN_REPLAY_SEED)?;
+    seed.try_into().ok().map(ReplaySeed)
+}
+
+/// The payload of an OPEN for those who may not know the replay seed.
+pub(crate) fn open_without_seed(payload: &[u8]) -> Vec<u8> {
+    let mut shown = Vec::new();
+    let fields = Map::parse(payload).unwrap_or_default().fields().filter(|(key, _)| *key != key::OPEN_REPLAY_SEED);
+    fields.for_each(|(key, value)| push(&mut shown, key, value));
+    shown
+}
+
+/// A run: the id of its TRIGGER, and its number among the runs of its function.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Run {
+    /// The id of its TRIGGER.
+    pub id: EventId,
+    /// The number of its TRIGGER.
+    pub number: u64,
+}
+
+/// Why a run is to be: the ordinal of its TRIGGER.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u16)]
+pub enum Origin {
+    /// Its function is bound to the record's log.
+    #[default]
+    Bound = 0,
+    /// Whoever appended the record named the function.
+    Named = 1,
+    /// A dead letter is run again; the cause is the letter's APPEND.
+    Retry = 2,
+    /// The function is run on a record that was there before.
+    Backfill = 3,
+    /// A repair inserted it.
+    Inserted = 4,
+}
+
+/// What the payload of a TRIGGER says: which record its cause was when it was appended. A hint: the cause itself decides.
+pub(crate) fn trigger(log: u32, seqno: u64) -> Fields {
+    Fields::default().int(key::TRIGGER_LOG, log.into()).int(key::TRIGGER_SEQNO, seqno)
+}
+
+pub(crate) fn trigger_record(payload: &[u8]) -> Option<(u32, u64)> {
+    let map = Map::parse(payload)?;
+    let (log, seqno) = (map.int(key::TRIGGER_LOG).unwrap_or(0), map.int(key::TRIGGER_SEQNO).unwrap_or(0));
+    Some((u32::try_from(log).ok()?, seqno))
+}
+
+/// What a FIRED says of an attempt.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Attempt {
+    /// Its number, from 1 on: the ordinal of the FIRED.
+    pub attempt: u32,
+    /// How many of the attempts up to this one were cut short by the end of their host.
+    pub interrupted: u32,
+    /// The revision of the function's definition that runs.
+    pub revision: u32,
+    /// How many runs of the same claim go before it.
+    pub place: u32,
+    /// Whether the attempt is over and the run waits for its next one.
+    pub waits: bool,
+}
+
+impl Attempt {
+    pub(crate) fn fields(&self) -> Fields {
+        Fields::default()
+            .int(key::FIRED_REVISION, self.revision.into())
+            .int(key::FIRED_INTERRUPTED, self.interrupted.into())
+            .int(key::FIRED_PLACE, self.place.into())
+            .flag(key::FIRED_WAITS, self.waits)
+    }
+
+    /// What the FIRED of this ordinal and payload says.
+    pub fn decode(ordinal: u16, payload: &[u8]) -> Self {
+        let map = Map::parse(payload).unwrap_or_default();
+        let int = |key| u32::try_from(map.int(key).unwrap_or(0)).unwrap_or(u32::MAX);
+        Self {
+            attempt: ordinal.into(),
+            interrupted: int(key::FIRED_INTERRUPTED),
+            revision: int(key::FIRED_REVISION),
+            place: int(key::FIRED_PLACE),
+            waits: map.get(key::FIRED_WAITS).is_some(),
+        }
+    }
+}
+
+/// The ordinal of a DONE whose number says nothing of how many have ended.
+const ENDED_UNTOLD: i16 = i16::MIN;
+
+/// The ordinal of a DONE: how far the number of its run is ahead of how many runs of its function had ended with it.
+pub(crate) fn ended_ordinal(number: u64, ended: Option<u64>) -> u16 {
+    let ahead = ended.and_then(|ended| i16::try_from(number.wrapping_sub(ended) as i64).ok());
+    ahead.unwrap_or(ENDED_UNTOLD) as u16
+}
+
+/// How many runs of a function had ended with the one of this number, as the ordinal of its DONE says.
+pub(crate) fn ended(number: u64, ordinal: u16) -> Option<u64> {
+    let ahead = ordinal as i16;
+    (ahead != ENDED_UNTOLD).then(|| number.wrapping_sub(i64::from(ahead) as u64))
+}
+
+/// How a run ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Outcome {
+    /// Its function did what it does.
+    #[default]
+    Done,
+    /// It was given up.
+    Dead,
+    /// Somebody ended it before its function could.
+    Cancelled,
+}
+
+/// What a DONE says of the end of a run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct End<'b> {
+    /// How it ended.
+    pub outcome: Outcome,
+    /// How many entries in front of the DONE, in its batch, are what the run leaves.
+    pub effects: u64,
+    /// The sequence of its last FIRED; 0 if it has none.
+    pub fired: u64,
+    /// The code of the error for which it was given up.
+    pub code: &'b str,
+    /// What was wrong.
+    pub error: &'b str,
+    /// What it printed.
+    pub output: &'b str,
+}
+
+impl<'b> End<'b> {
+    /// The payload; no allocation unless there is text in it.
+    pub(crate) fn encode(&self) -> (Fields, Vec<u8>) {
+        let outcome = match self.outcome {
+            Outcome::Done => 0,
+            Outcome::Dead => 1,
+            Outcome::Cancelled => 2,
+        };
+        let numbers = Fields::default()
+            .int(key::DONE_OUTCOME, outcome)
+            .int(key::DONE_EFFECTS, self.effects)
+            .int(key::DONE_FIRED, self.fired);
+        let texts = [(key::DONE_CODE, self.code), (key::DONE_ERROR, self.error), (key::DONE_OUTPUT, self.output)];
+        let mut bytes = Vec::new();
+        for (key, text) in texts.into_iter().filter(|(_, text)| !text.is_empty()) {
+            push(&mut bytes, key, text.as_bytes());
+        }
+        (numbers, bytes)
+    }
+
+    /// What the payload of a DONE says.
+    pub fn decode(payload: &'b [u8]) -> Self {
+        let map = Map::parse(payload).unwrap_or_default();
+        let text = |key| map.get(key).and_then(|value| std::str::from_utf8(value).ok()).unwrap_or("");
+        Self {
+            outcome: match map.int(key::DONE_OUTCOME) {
+                None | Some(0) => Outcome::Done,
+                Some(2) => Outcome::Cancelled,
+                Some(_) => Outcome::Dead,
+            },
+            effects: map.int(key::DONE_EFFECTS).unwrap_or(0),
+            fired: map.int(key::DONE_FIRED).unwrap_or(0),
+            code: text(key::DONE_CODE),
+            error: text(key::DONE_ERROR),
+            output: text(key::DONE_OUTPUT),
+        }
+    }
+}
+
+/// What a run read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum What {
+    /// Records: they were there.
+    Record,
+    /// The newest seqno, which was this.
+    Latest,
+    /// Records that were not there yet.
+    Absent,
+    /// Records that were not to be had any more.
+    BelowHistory,
+    /// What was refused, for the reason with this number.
+    Refused(u16),
+}
+
+const ROW_WHAT: u8 = 0x0F;
+/// The row names a log that did not exist instead of giving the id of one.
+const ROW_NAMED: u8 = 0x10;
+/// The row is of more than one record.
+const ROW_COUNTED: u8 = 0x20;
+
+/// The log that a run read from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReadFrom<'b> {
+    /// One that there was.
+    Log(u32),
+    /// The name that there was no log of.
+    Name(&'b str),
+}
+
+/// One row of a READ: adjoining records of a log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReadRow<'b> {
+    /// Where they were read from.
+    pub log: ReadFrom<'b>,
+    /// The first seqno.
+    pub from: u64,
+    /// How many, at least 1.
+    pub count: u64,
+    /// What was found.
+    pub what: What,
+}
+
+/// The READ of a run in the making: all that one attempt read, in one entry.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Reads {
+    rows: Vec<u8>,
+    open: Option<(u32, u64, u64, What)>,
+}
+
+impl Reads {
+    /// Notes a read of one record of a log. One behind the last that was noted goes into its row.
+    pub fn log(&mut self, log: u32, seqno: u64, what: What) {
+        if let Some((of, from, count, before)) = &mut self.open
+            && (*of, *before, *from + *count) == (log, what, seqno)
+            && what != What::Latest
+        {
+            *count += 1;
+            return;
+        }
+        self.close();
+        self.open = Some((log, seqno, 1, what));
+    }
+
+    /// Notes that there was no log of this name.
+    pub fn name(&mut self, name: &str, seqno: u64, what: What) {
+        self.close();
+        push_row(&mut self.rows, ReadRow { log: ReadFrom::Name(name), from: seqno, count: 1, what });
+    }
+
+    /// Whether nothing was read.
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty() && self.open.is_none()
+    }
+
+    fn close(&mut self) {
+        if let Some((log, from, count, what)) = self.open.take() {
+            push_row(&mut self.rows, ReadRow { log: ReadFrom::Log(log), from, count, what });
+        }
+    }
+
+    pub(crate) fn encode(mut self) -> Vec<u8> {
+        self.close();
+        let mut payload = Vec::with_capacity(self.rows.len() + 4);
+        push(&mut payload, key::READ_ROWS, &self.rows);
+        payload
+    }
+
+    /// The rows that the payload of a READ holds, up to the first that is none.
+    pub fn decode(payload: &[u8]) -> impl Iterator<Item = ReadRow<'_>> {
+        let mut rest = Map::parse(payload).and_then(|map| map.get(key::READ_ROWS)).unwrap_or(&[]);
+        std::iter::from_fn(move || {
+            let (row, behind) = row(rest)?;
+            rest = behind;
+            Some(row)
+        })
+    }
+}
+
+fn push_row(rows: &mut Vec<u8>, row: ReadRow<'_>) {
+    let (what, code) = match row.what {
+        What::Record => (0, None),
+        What::Latest => (1, None),
+        What::Absent => (2, None),
+        What::BelowHistory => (3, None),
+        What::Refused(code) => (4, Some(code)),
+    };
+    let named = if matches!(row.log, ReadFrom::Name(_)) { ROW_NAMED } else { 0 };
+    let counted = if row.count != 1 { ROW_COUNTED } else { 0 };
+    rows.push(what | named | counted);
+    match row.log {
+        ReadFrom::Log(id) => push_varint(rows, id.into()),
+        ReadFrom::Name(name) => {
+            push_varint(rows, name.len() as u64);
+            rows.extend_from_slice(name.as_bytes());
+        }
+    }
+    push_varint(rows, row.from);
+    if counted != 0 {
+        push_varint(rows, row.count);
+    }
+    if let Some(code) = code {
+        push_varint(rows, code.into());
+    }
+}
+
+fn row(bytes: &[u8]) -> Option<(ReadRow<'_>, &[u8])> {
+    let (head, rest) = bytes.split_first()?;
+    let (log, rest) = varint(rest, 10)?;
+    let (log, rest) = if head & ROW_NAMED == 0 {
+        (ReadFrom::Log(u32::try_from(log).ok()?), rest)
+    } else {
+        let (name, rest) = rest.split_at_checked(usize::try_from(log).ok()?)?;
+        (ReadFrom::Name(std::str::from_utf8(name).ok()?), rest)
+    };
+    let (from, rest) = varint(rest, 10)?;
+    let (count, rest) = if head & ROW_COUNTED == 0 { (1, rest) } else { varint(rest, 10)? };
+    let (what, rest) = match head & ROW_WHAT {
+        0 => (What::Record, rest),
+        1 => (What::Latest, rest),
+        2 => (What::Absent, rest),
+        3 => (What::BelowHistory, rest),
+        4 => {
+            let (code, rest) = varint(rest, 3)?;
+            (What::Refused(u16::try_from(code).ok()?), rest)
+        }
+        _ => return None,
+    };
+    Some((ReadRow { log, from, count, what }, rest))
+}
+
+/// Splits the extension off a payload; `None` if the payload begins with none.
+pub(crate) fn split_extension(payload: &[u8]) -> Option<(Map<'_>, &[u8])> {
+    let (length, rest) = payload.split_first_chunk::<2>()?;
+    let (extension, payload) = rest.split_at_checked(u16::from_le_bytes(*length).into())?;
+    Some((Map::parse(extension)?, payload))
+}
+
+/// The id and position that the original of a carried entry had.
+pub(crate) fn original(extension: Map<'_>) -> Option<(EventId, u64)> {
+    let id = extension.get(key::EXTENSION_ID)?.try_into().ok()?;
+    Some((EventId::from_bits(u128::from_le_bytes(id)), extension.int(key::EXTENSION_POSITION)?))
+}
+
+/// The extension of a copy of an entry, with what the original's says besides.
+pub(crate) fn carried_extension(id: EventId, position: u64, of_original: &[u8]) -> Vec<u8> {
+    let mut bytes = vec![0; 2];
+    let (mut extension, position) = (Vec::with_capacity(CARRIED_MAX_BYTES), Fields::default().int(key::EXTENSION_POSITION, position));
+    push(&mut extension, key::EXTENSION_ID, &id.get().to_le_bytes());
+    extension.extend_from_slice(position.bytes());
+    let more = Map::parse(of_original).unwrap_or_default().fields();
+    more.filter(|(key, _)| !EXTENSION_KEYS.contains(key)).for_each(|(key, value)| push(&mut extension, key, value));
+    bytes.copy_from_slice(&(extension.len() as u16).to_le_bytes()); // It was one of at most that length, and grew by few bytes.
+    bytes.extend_from_slice(&extension);
+    bytes
+}
+
+/// The extension without what a copy adds.
+pub(crate) fn own_extension(extension: Map<'_>) -> Vec<u8> {
+    let mut own = Vec::new();
+    let fields = extension.fields().filter(|(key, _)| !EXTENSION_KEYS.contains(key));
+    fields.for_each(|(key, value)| push(&mut own, key, value));
+    own
+}
+
+const _: () = assert!(key::EXTENSION_ID < key::EXTENSION_POSITION && key::EXTENSION_POSITION < map::IGNORABLE);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// What is left of 80 bytes, the size of an entry whose payload takes one unit.
+    const UNIT: usize = 16;
+
+    #[test]
+    fn the_payloads_of_a_plain_run_take_one_unit() {
+        assert!(trigger(u32::MAX, u64::MAX).bytes().len() <= UNIT);
+        let attempt = Attempt { attempt: 60_000, interrupted: 8, revision: 1 << 23, place: 63, waits: true };
+        assert!(attempt.fields().bytes().len() <= UNIT);
+        let end = End { effects: 1 << 31, fired: EventId::SEQUENCE_MAX, ..End::default() };
+        assert!(end.encode().0.bytes().len() <= UNIT && end.encode().1.is_empty());
+        let mut reads = Reads::default();
+        reads.log(1 << 13, 1 << 41, What::Record);
+        assert!(reads.encode().len() <= UNIT);
+    }
+
+    #[test]
+    fn adjoining_reads_share_a_row() {
+        let mut reads = Reads::default();
+        for (seqno, what) in [(3, What::Record), (4, What::Record), (5, What::Absent), (5, What::Latest), (6, What::Latest)] {
+            reads.log(1, seqno, what);
+        }
+        reads.name("gone", 7, What::Refused(2104));
+        let payload = reads.encode();
+        let log = ReadFrom::Log(1);
+        let rows: Vec<ReadRow<'_>> = Reads::decode(&payload).collect();
+        assert_eq!(
+            rows,
+            [
+                ReadRow { log, from: 3, count: 2, what: What::Record },
+                ReadRow { log, from: 5, count: 1, what: What::Absent },
+                ReadRow { log, from: 5, count: 1, what: What::Latest },
+                ReadRow { log, from: 6, count: 1, what: What::Latest },
+                ReadRow { log: ReadFrom::Name("gone"), from: 7, count: 1, what: What::Refused(2104) },
+            ]
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn an_attempt_comes_back(attempt: u16, interrupted: u32, revision: u32, place: u32, waits: bool) {
+            let made = Attempt { attempt: attempt.into(), interrupted, revision, place, waits };
+            prop_assert_eq!(Attempt::decode(attempt, made.fields().bytes()), made);
+        }
+
+        #[test]
+        fn an_end_comes_back(effects: u64, fired: u64, error in ".{0,40}", output in ".{0,300}") {
+            let made = End { outcome: Outcome::Dead, effects, fired, code: "MR2105", error: &error, output: &output };
+            let (numbers, texts) = made.encode();
+            let payload = [numbers.bytes(), &texts].concat();
+            prop_assert_eq!(End::decode(&payload), made);
+        }
+
+        #[test]
+        fn any_bytes_are_answered(bytes in proptest::collection::vec(any::<u8>(), 0..60), ordinal: u16) {
+            let _ = (Attempt::decode(ordinal, &bytes), End::decode(&bytes), trigger_record(&bytes));
+            let _ = (Reads::decode(&bytes).count(), row(&bytes), split_extension(&bytes));
+        }
+
+        #[test]
+        fn a_copy_keeps_what_the_original_said(id: u128, position in 1u64.., key in 3u8.., value in proptest::collection::vec(any::<u8>(), 0..20)) {
+            let mut own = Vec::new();
+            push(&mut own, key, &value);
+            let id = EventId::from_bits(id);
+            let bytes = [carried_extension(id, position, &own), b"payload".to_vec()].concat();
+            let (extension, payload) = split_extension(&bytes).unwrap();
+            prop_assert_eq!(original(extension), Some((id, position)));
+            prop_assert_eq!((own_extension(extension), payload), (own, &b"payload"[..]));
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! JSON of which a later version may write more: definitions and the manifest.
+//!
+//! A key that ends in `?` may be ignored by who does not know it. Any other unknown key, and a value of a tag that is not known,
+//! says something that must not be ignored.
+
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+/// Why JSON is not read.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Unread {
+    /// It says something that this version does not know and must not ignore.
+    TooNew(String),
+    /// It is not what it should be.
+    Malformed(String),
+}
+
+/// The value that JSON holds. The type denies unknown fields, and this accepts those that may be ignored.
+pub(crate) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Unread> {
+    let error = match serde_json::from_slice(bytes) {
+        Ok(value) => return Ok(value),
+        Err(error) => error,
+    };
+    let Ok(mut value) = serde_json::from_slice::<Value>(bytes) else {
+        return Err(Unread::Malformed(error.to_string()));
+    };
+    remove_ignorable(&mut value);
+    serde_json::from_value(value).map_err(|error| {
+        let told = error.to_string();
+        // What serde says of a name that a type does not have.
+        let is_unknown = told.starts_with("unknown field") || told.starts_with("unknown variant");
+        if is_unknown { Unread::TooNew(told) } else { Unread::Malformed(told) }
+    })
+}
+
+fn remove_ignorable(value: &mut Value) {
+    match value {
+        Value::Object(object) => {
+            object.retain(|key, _| !key.ends_with('?'));
+            object.values_mut().for_each(remove_ignorable);
+        }
+        Value::Array(array) => array.iter_mut().for_each(remove_ignorable),
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde::Deserialize;
+
+    #[derive(Debug, PartialEq, Eq, Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Row {
+        id: u32,
+    }
+
+    #[derive(Debug, PartialEq, Eq, Deserialize)]
+    #[serde(tag = "define", rename_all = "kebab-case", deny_unknown_fields)]
+    enum Tagged {
+        Log { rows: Vec<Row> },
+    }
+
+    fn read(text: &str) -> Result<Tagged, Unread> {
+        decode(text.as_bytes())
+    }
+
+    #[test]
+    fn only_keys_that_end_in_a_question_mark_may_be_unknown() {
+        let one = Ok(Tagged::Log { rows: vec![Row { id: 1 }] });
+        assert_eq!(read(r#"{"define":"log","rows":[{"id":1}]}"#), one);
+        assert_eq!(read(r#"{"define":"log","new?":{"a":1},"rows":[{"id":1,"x?":[]}]}"#), one);
+        for (text, name) in [
+            (r#"{"define":"log","rows":[],"new":1}"#, "`new`"),
+            (r#"{"define":"log","rows":[{"id":1,"use":"images"}]}"#, "`use`"),
+            (r#"{"define":"topic","rows":[]}"#, "`topic`"),
+        ] {
+            assert!(matches!(read(text), Err(Unread::TooNew(why)) if why.contains(name)), "{text}");
+        }
+        for text in [r#"{"define":"log"}"#, r#"{"define":"log","rows":[{"id":"x"}]}"#, r#"{"define":"#, "1"] {
+            assert!(matches!(read(text), Err(Unread::Malformed(_))), "{text}");
+        }
+    }
+}

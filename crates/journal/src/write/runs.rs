@@ -1,0 +1,89 @@
+//! What a batch says of runs: that one is to be, is tried, read something, was told something, has ended.
+
+use super::commit::Transaction;
+use crate::{
+    catalog::Log,
+    entry::{
+        Header, Kind,
+        payload::{self, Attempt, End, Origin, Outcome, Reads, Run},
+    },
+};
+use millrace_wire::{EventId, Result};
+
+impl Transaction<'_> {
+    /// The sequence that the next entry gets: what a run leaves begins with it.
+    pub fn next_sequence(&self) -> u64 {
+        self.sequence
+    }
+
+    /// Stages a trigger of `function` by the record that `cause` names.
+    pub fn trigger(
+        &mut self,
+        function: u32,
+        cause: EventId,
+        log: &Log,
+        record_seqno: u64,
+        origin: Origin,
+    ) -> Result<Run> {
+        let number = self.function(function)?.next_trigger(self.number)?;
+        let (kind, ordinal) = (Kind::Trigger as u8, origin as u16);
+        let header = Header { kind, subject: function, seqno: number, ordinal, ..Header::default() };
+        let id = self.stage(header, cause, &[payload::trigger(log.id(), record_seqno).bytes()])?;
+        Ok(Run { id, number })
+    }
+
+    /// Stages the start of an attempt at a run, or that one is over and the run waits.
+    pub fn fired(&mut self, function: u32, run: Run, attempt: &Attempt) -> Result<EventId> {
+        // More attempts than that are counted as so many.
+        let ordinal = u16::try_from(attempt.attempt).unwrap_or(u16::MAX);
+        let (kind, seqno) = (Kind::Fired as u8, run.number);
+        let header = Header { kind, subject: function, seqno, ordinal, ..Header::default() };
+        self.stage(header, run.id, &[attempt.fields().bytes()])
+    }
+
+    /// Stages what an attempt at a run read; nothing if that is nothing.
+    pub fn reads(&mut self, function: u32, run: Run, reads: Reads) -> Result<()> {
+        if !reads.is_empty() {
+            let (kind, seqno) = (Kind::Read as u8, run.number);
+            self.stage(Header { kind, subject: function, seqno, ..Header::default() }, run.id, &[&reads.encode()])?;
+        }
+        Ok(())
+    }
+
+    /// Stages a call of a streamed run with its answer.
+    pub fn call(&mut self, function: u32, run: EventId, ordinal: u16, seqno: u64, payload: &[u8]) -> Result<EventId> {
+        let header = Header { kind: Kind::Call as u8, subject: function, seqno, ordinal, ..Header::default() };
+        self.stage(header, run, &[payload])
+    }
+
+    /// Stages the end of a run, for good.
+    pub fn done(&mut self, function: u32, run: Run, end: &End<'_>) -> Result<EventId> {
+        let ended = match self.catalog().function_by_id(function).cloned() {
+            Some(function) => Some(function.next_done(self.number, run.number)?),
+            None => None, // Its function was removed meanwhile; nobody counts any more.
+        };
+        self.end(function, run, ended, end)
+    }
+
+    fn end(&mut self, function: u32, run: Run, ended: Option<u64>, end: &End<'_>) -> Result<EventId> {
+        let (numbers, texts) = end.encode();
+        let (kind, seqno, ordinal) = (Kind::Done as u8, run.number, payload::ended_ordinal(run.number, ended));
+        let header = Header { kind, subject: function, seqno, ordinal, ..Header::default() };
+        self.stage(header, run.id, &[numbers.bytes(), &texts])
+    }
+
+    /// Raises the count of a function's pending runs to `pending`, if damage took ends that were counted and whose runs are
+    /// pending again: by a run that is over as it begins, and is given up for the reason `end` has. Nothing else of the function is staged in this batch.
+    pub fn recount(&mut self, function: u32, pending: u64, end: &End<'_>) -> Result<()> {
+        let counted = self.function(function)?;
+        let (triggered, done) = (counted.triggered(), counted.done());
+        if triggered < done + pending {
+            let (kind, number) = (Kind::Trigger, done + 1 + pending);
+            self.inner.make_place(kind, function, number)?;
+            let header = Header { kind: kind as u8, subject: function, seqno: number, ..Header::default() };
+            let run = Run { id: self.stage(header, EventId::NONE, &[])?, number };
+            self.end(function, run, Some(done + 1), &End { outcome: Outcome::Dead, ..*end })?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,329 @@
+//! What arrives: each delivery is committed together with the last number of it, so nothing is ever taken twice.
+
+use super::{Links, note, state::Relay, upstream};
+use millrace_journal::{Log, Position, Transaction};
+use millrace_namespace::admission::{self, Room, Stage};
+use millrace_namespace::{found, named};
+use millrace_wire::{
+    Code, Error, EventId, Hlc, LogName, NamespaceId, Result, SEGMENT_MAX_BYTES,
+    protocol::{Deliver, Delivered, Item, Link, Linked, Refused},
+};
+use serde::{Deserialize, Serialize};
+
+/// When a sender is to try again what is refused for another reason that may go away.
+pub(super) const RETRY_LATER_MS: u32 = 1000;
+
+/// Most streams that may ever come into a namespace.
+pub const INBOUND_MAX: usize = 4096;
+/// Numbers that stay readable, for people: only the newest counts.
+const HISTORY: u64 = 4;
+
+/// The receiving side of all streams into a namespace.
+#[derive(Clone)]
+pub struct Inbox {
+    links: Links,
+}
+
+/// A stream that was opened.
+#[derive(Clone, Debug)]
+pub struct Inbound {
+    log: LogName,
+    target: Option<LogName>,
+}
+
+/// What was done, and what has to be safe before anybody is told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Accepted<T> {
+    /// What to tell.
+    pub value: T,
+    /// Once everything before this is safe.
+    pub end: Position,
+}
+
+/// The newest record of an inbox.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+struct Mark {
+    /// The last number that was committed.
+    number: u64,
+    /// The id that its record has at the source, as two halves; none if it was a void.
+    id: Option<(u64, u64)>,
+    /// The epoch of the source when it was sent.
+    epoch: u32,
+}
+
+impl Links {
+    /// What comes in.
+    pub fn inbox(&self) -> Inbox {
+        Inbox { links: self.clone() }
+    }
+}
+
+/// The log of a stream's numbers; an error if the name is none that a sender gives.
+pub fn log_of(link: &Link<'_>) -> Result<LogName> {
+    let bad = || Code::NameInvalid.error(format!("'{}' is not the name of a stream", link.stream.escape_debug()));
+    let source = NamespaceId::new(link.namespace).ok_or_else(bad)?;
+    let parts = link.stream.split('/').count();
+    if !(1..=3).contains(&parts) || link.stream.len() > 2 * SEGMENT_MAX_BYTES {
+        return Err(bad());
+    }
+    format!("_inbox/{source}/{}", link.stream).parse().map_err(|_| bad())
+}
+
+impl Inbox {
+    /// Opens a stream, or opens it again: says where it stands.
+    ///
+    /// A stream with a target that announces no path has ended for good; nothing will follow.
+    pub fn link(&self, link: &Link<'_>) -> Result<(Inbound, Accepted<Linked>)> {
+        self.link_if(link, || Ok(()))
+    }
+
+    /// Opens the stream of a relay of this very namespace, unless the relay was removed or begun anew since: nobody would end
+    /// the stream any more.
+    pub(super) fn link_own(&self, link: &Link<'_>, relay: u64, generation: u32) -> Result<(Inbound, Accepted<Linked>)> {
+        self.link_if(link, || {
+            let state = self.links.state()?;
+            let stands = |known: &Relay| known.id == relay && known.course.generation == generation;
+            if state.relays.iter().any(stands) {
+                return Ok(());
+            }
+            Err(Code::RelayNotFound.error(format!("the relay of stream '{}' is not what it was", link.stream)))
+        })
+    }
+
+    fn link_if(&self, link: &Link<'_>, check: impl Fn() -> Result<()>) -> Result<(Inbound, Accepted<Linked>)> {
+        let namespace = &self.links.namespace;
+        let log = log_of(link)?;
+        let target = link.target.map(str::parse::<LogName>).transpose()?;
+        let committed = namespace.journal().commit(|tx| {
+            check()?;
+            if let Some(target) = &target {
+                if !link.path.is_empty() {
+                    writable(target)?;
+                    found(tx.catalog().log(target), target)?;
+                }
+                upstream::enter(namespace, tx, (link.namespace, link.stream), target, &link.path)?;
+            }
+            for older in older_logs(tx, &log) {
+                tx.remove_log(&older)?;
+            }
+            let known = tx.catalog().log(&log).cloned();
+            if target.is_some() && link.path.is_empty() {
+                // Its name is never used again, so its number need not be kept.
+                if known.is_some() {
+                    tx.remove_log(&log)?;
+                }
+                return Ok(Mark::default());
+            }
+            if known.is_none() {
+                let streams = tx.catalog().logs().filter(|log| log.name().starts_with("_inbox/")).count();
+                if streams >= INBOUND_MAX {
+                    return Err(Code::LinksFull.error(format!("{INBOUND_MAX} streams come in already")));
+                }
+                tx.create_log(&log, HISTORY)?;
+            }
+            known.map_or(Ok(Mark::default()), |log| self.mark(&log))
+        })?;
+        let (number, journal) = (committed.value.number, namespace.journal());
+        let value = Linked { number, namespace: journal.namespace().get(), epoch: journal.epoch() };
+        Ok((Inbound { log, target }, Accepted { value, end: committed.end }))
+    }
+
+    /// The last number of a stream. Under the lock, or nobody else writes it.
+    fn mark(&self, log: &Log) -> Result<Mark> {
+        let latest = log.latest();
+        if latest == 0 {
+            return Ok(Mark::default());
+        }
+        let mut payload = Vec::new();
+        self.links.namespace.journal().get(log, latest, &mut payload)?;
+        serde_json::from_slice(&payload)
+            .map_err(|error| Code::LinkStateDamaged.error(format!("log '{}': {error}", log.name())))
+    }
+
+    /// The last number in a log of numbers, 0 if there is no such log.
+    pub(super) fn number(&self, log: &LogName) -> Result<u64> {
+        let catalog = self.links.namespace.journal().catalog()?;
+        catalog.log(log).map_or(Ok(0), |log| Ok(self.mark(log)?.number))
+    }
+
+    /// Commits a delivery, or as much of it as can be: what cannot is refused with its reason.
+    ///
+    /// An item is there with every run that it triggers, or not at all: when one is refused, all that was staged is dropped,
+    /// for it may have been staged in part, and what stands before it is committed by itself.
+    ///
+    /// # Errors
+    ///
+    /// Only what concerns the namespace as a whole; what the sender can act on is in the answer.
+    pub fn accept(&self, inbound: &Inbound, epoch: u32, deliver: &Deliver<'_>) -> Result<Accepted<Delivered>> {
+        let (mut most, mut refused) = (deliver.items.len(), None);
+        loop {
+            let deliver = Deliver { items: deliver.items[..most].to_vec(), ..*deliver };
+            let mut taken = 0;
+            let error = match self.accept_at_once(inbound, epoch, &deliver, &mut taken) {
+                Ok(mut accepted) => {
+                    accepted.value.refused = refused;
+                    return Ok(accepted);
+                }
+                Err(error) => error,
+            };
+            let too_large = error.code() == Code::BatchTooLarge;
+            if taken > 0 && taken < most && is_for_sender(&error) {
+                // What has no room behind others has it in a batch of its own, or then it is refused.
+                let error = if too_large { Code::LinkOutOfOrder.error(error.detail()) } else { error };
+                (most, refused) = (taken, Some(refusal(&error)));
+            } else if too_large && most > 1 {
+                // Larger than a batch of this namespace's segments can be: the sender goes on behind what was taken.
+                most /= 2;
+            } else if is_for_sender(&error) {
+                let log = self.links.namespace.log(&inbound.log)?;
+                let (number, end) = (self.mark(&log)?.number, self.links.namespace.journal().tail());
+                return Ok(Accepted { value: Delivered { number, refused: Some(refusal(&error)) }, end });
+            } else {
+                return Err(error);
+            }
+        }
+    }
+
+    /// Commits the whole delivery. `taken` is how many items were staged when one is refused.
+    fn accept_at_once(
+        &self,
+        inbound: &Inbound,
+        epoch: u32,
+        deliver: &Deliver<'_>,
+        taken: &mut usize,
+    ) -> Result<Accepted<Delivered>> {
+        let namespace = &self.links.namespace;
+        let committed = namespace.journal().commit(|tx| {
+            if deliver.first == 0 || deliver.first > EventId::SEQUENCE_MAX {
+                return Err(Code::SeqnoInvalid.error(format!("{} numbers nothing", deliver.first)));
+            }
+            let log = found(tx.catalog().log(&inbound.log), &inbound.log)?.clone();
+            let before = self.mark(&log)?;
+            let mut mark = before;
+            if deliver.first > mark.number + 1 && !deliver.gap {
+                return Err(Code::LinkOutOfOrder.error(format!(
+                    "a delivery begins with number {}, and {} is the next",
+                    deliver.first,
+                    mark.number + 1
+                )));
+            }
+            let newest = deliver.items.iter().map(|item| item.hlc).max().unwrap_or(Hlc::default());
+            tx.observe(newest)?;
+            for (number, item) in (deliver.first..).zip(&deliver.items) {
+                self.take(tx, inbound, &mut mark, number, item)?;
+                *taken += 1;
+            }
+            if mark.number != before.number {
+                mark.epoch = epoch;
+                let payload = serde_json::to_vec(&mark).expect("numbers and ids always make JSON");
+                note(tx, &inbound.log, HISTORY, &payload)?;
+            }
+            Ok(Delivered { number: mark.number, refused: None })
+        })?;
+        Ok(Accepted { value: committed.value, end: committed.end })
+    }
+
+    /// Stages one item, unless it came before.
+    fn take(
+        &self,
+        tx: &mut Transaction<'_>,
+        inbound: &Inbound,
+        mark: &mut Mark,
+        number: u64,
+        item: &Item<'_>,
+    ) -> Result<()> {
+        if number < mark.number {
+            return Ok(());
+        }
+        if number == mark.number {
+            return match mark.id {
+                Some(id) if id != halves(item.id) && !item.void => Err(Code::LinkDiverged.error(format!(
+                    "number {number} of the stream was another record when it came first; it is {} now",
+                    item.id
+                ))),
+                _ => Ok(()),
+            };
+        }
+        if !item.void {
+            self.append(tx, inbound, item)?;
+        }
+        (mark.number, mark.id) = (number, (!item.void).then_some(halves(item.id)));
+        Ok(())
+    }
+
+    fn append(&self, tx: &mut Transaction<'_>, inbound: &Inbound, item: &Item<'_>) -> Result<()> {
+        let name = inbound.target.as_deref().unwrap_or(item.log);
+        writable(name)?;
+        let catalog = tx.catalog().clone();
+        let bindings = self.links.namespace.bindings_of(tx);
+        let log = found(catalog.log(name), name)?;
+        let named = item.function.map(|name| named(&catalog, &bindings, name)).transpose()?;
+        let stage = Stage { cause: item.id, ordinal: 0, room: Room::Outside, named, ending: None };
+        admission::append(tx, &bindings, log, item.data, stage).map(drop)
+    }
+}
+
+/// The logs of numbers of the streams that this one takes the place of: those of the same outbox or relay, begun before. No
+/// sender goes back to one.
+fn older_logs(tx: &mut Transaction<'_>, log: &LogName) -> Vec<LogName> {
+    let names = tx.catalog().logs().map(Log::name);
+    names.filter(|name| *name != log && upstream::replaces(log, name)).cloned().collect()
+}
+
+/// As numbers of JSON can say it, whatever a sender takes for an id.
+fn halves(id: EventId) -> (u64, u64) {
+    ((id.get() >> 64) as u64, id.get() as u64)
+}
+
+fn writable(log: &str) -> Result<()> {
+    if LogName::is_internal(log) {
+        return Err(Code::LogInternal.error(format!("log '{}' belongs to the runtime", log.escape_debug())));
+    }
+    Ok(())
+}
+
+/// Whether sending the same again can never help. A log or a function that is not there may come: that is waited for.
+pub(super) fn is_permanent(code: Code) -> bool {
+    matches!(
+        code,
+        Code::LogNameInvalid
+            | Code::NameInvalid
+            | Code::LogInternal
+            | Code::RecordTooLong
+            | Code::BatchTooLarge
+            | Code::FrameTooLong
+            | Code::LinkDiverged
+            | Code::RelayCircle
+            | Code::LinkStopped
+            | Code::SeqnoInvalid
+    )
+}
+
+/// Whether the sender can act on it, or has to wait.
+fn is_for_sender(error: &Error) -> bool {
+    is_permanent(error.code())
+        || matches!(
+            error.code(),
+            Code::LogNotFound
+                | Code::FunctionNotFound
+                | Code::Busy
+                | Code::JournalBlocked
+                | Code::RoomExhausted
+                | Code::DiskFull
+                | Code::ReadOnly
+                | Code::Io
+                | Code::AppendUncertain
+                | Code::JournalFull
+                | Code::ClockAhead
+                | Code::LinkOutOfOrder
+        )
+}
+
+fn refusal(error: &Error) -> Refused {
+    let retry_after_ms = match error.code() {
+        code if is_permanent(code) => None,
+        Code::LinkOutOfOrder => Some(0),
+        _ => Some(error.retry_after_ms().unwrap_or(RETRY_LATER_MS)),
+    };
+    Refused { code: error.code().id().to_owned(), detail: error.detail().to_owned(), retry_after_ms }
+}

@@ -1,0 +1,123 @@
+//! Links to other namespaces: numbered streams of records, each delivered once and in order.
+//!
+//! ```text
+//!  append to mr://…  ──> outbox ──> _outbox/PEER ─┐                       ┌─> inbox ──> the logs, and
+//!                                                 ├─ sender ══ network ═══┤             _inbox/NAMESPACE/STREAM
+//!  append to a log   ──────────────> the log ─────┘        (gateway)      └── in one batch
+//!                                     ^ relay add
+//! ```
+//!
+//! Outbox and relay are one mechanism. A record's number in a stream is its seqno in the log that the stream reads; the
+//! receiver commits the records of a delivery together with the last number of it, so whatever crashes, a stream goes on
+//! exactly where it stood. Nothing here knows a network: [`Sender`] says what to send next and takes up the answers,
+//! [`Inbox`] takes what arrives, and `gateway` carries it. What an append puts into an outbox is committed by
+//! [`millrace_namespace::outbox`].
+//!
+//! All of it is kept in logs whose names begin with `_`, which only the runtime writes:
+//!
+//! | log | newest record says |
+//! |---|---|
+//! | `_links` | every peer and relay, and what stopped it ([`millrace_namespace::outbox::state`]) |
+//! | `_outbox/PEER` | a message that the peer has not acknowledged; acknowledged ones are trimmed ([`millrace_namespace::outbox::message`]) |
+//! | `_relay/ID` | what the other side has acknowledged of a relay, now and then |
+//! | `_inbox/NAMESPACE/STREAM` | the last number that came, and the id it had at its source |
+//! | `_upstream` | by which logs the streams that come in have passed, so that circles are seen ([`upstream`]) |
+
+mod inbox;
+mod live;
+mod news;
+mod outbox;
+mod puller;
+mod relay;
+mod sender;
+mod upstream;
+mod view;
+
+pub use inbox::log_of as inbox_of;
+pub use inbox::{Accepted, INBOUND_MAX, Inbound, Inbox};
+pub use live::{LinksStatus, LiveLink};
+pub use news::{LinkChange, LinkNews, LinkWatch};
+pub use outbox::OUTBOX_DEAD_LETTERS;
+pub use puller::Puller;
+pub use relay::{RelayOptions, Resumed};
+pub use sender::{Batch, Hello, Sender, Verdict};
+pub use view::{LinkState, LinkView};
+
+pub use millrace_namespace::outbox::{
+    OUTBOX_BYTES_MAX, OUTBOX_RECORDS_MAX,
+    state::{Aside, Course, Endpoint, OnGap, PEERS_MAX, Peer, RELAYS_MAX, Relay, Stop},
+};
+
+use millrace_journal::Transaction;
+use millrace_namespace::Namespace;
+use millrace_namespace::{
+    names::{log_name, note},
+    outbox::{
+        message,
+        state::{self, State},
+    },
+};
+use millrace_wire::Result;
+use serde::{Deserialize, Serialize};
+
+/// What a stream reads.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LinkKey {
+    /// The outbox of the peer with this name.
+    Outbox(String),
+    /// The relay with this id.
+    Relay(u64),
+}
+
+/// The links of a namespace.
+#[derive(Clone)]
+pub struct Links {
+    namespace: Namespace,
+}
+
+impl Links {
+    /// The links of this namespace to others.
+    pub fn of(namespace: &Namespace) -> Self {
+        Self { namespace: namespace.clone() }
+    }
+
+    fn state(&self) -> Result<State> {
+        State::load(&self.namespace)
+    }
+
+    /// Changes the note under the journal's lock; what `change` leaves as it was is not noted again.
+    fn change<R>(
+        &self,
+        change: impl FnOnce(&mut State, &mut Transaction<'_>) -> Result<R>,
+    ) -> Result<(R, millrace_journal::Position)> {
+        let committed = self.namespace.journal().commit(|tx| {
+            let before = State::load(&self.namespace)?;
+            let mut state = before.clone();
+            let value = change(&mut state, tx)?;
+            if state != before {
+                state.save(tx)?;
+            }
+            Ok(value)
+        })?;
+        Ok((committed.value, committed.end))
+    }
+
+    /// Every peer.
+    pub fn peers(&self) -> Result<Vec<Peer>> {
+        Ok(self.state()?.peers)
+    }
+
+    /// Every relay.
+    pub fn relays(&self) -> Result<Vec<Relay>> {
+        Ok(self.state()?.relays)
+    }
+
+    /// Where the note of all links stands: it changes with every change of them.
+    pub fn version(&self) -> Result<u64> {
+        Ok(self.namespace.journal().catalog()?.log(state::LOG).map_or(0, millrace_journal::Log::latest))
+    }
+}
+
+#[cfg(test)]
+mod tests;

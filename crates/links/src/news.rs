@@ -1,0 +1,217 @@
+//! What a host says of its links: one line for each change of one, however often it is looked at.
+
+use super::{
+    LinkKey, Links, LiveLink, Stop,
+    state::{Course, State},
+};
+use millrace_namespace::outbox::log_of;
+use millrace_wire::{Code, Error, Result};
+use std::{
+    collections::HashMap,
+    time::{Duration, Instant},
+};
+
+/// Changes of one link that are told within [`WINDOW`]; of one that comes and goes, the last is told once it is over.
+const CHANGES_MAX: u32 = 10;
+const WINDOW: Duration = Duration::from_secs(60);
+
+/// A change of a link.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LinkNews {
+    /// `outbox` or `relay`.
+    pub kind: &'static str,
+    /// Its name.
+    pub name: String,
+    /// Where records come from.
+    pub from: String,
+    /// Where they go.
+    pub to: String,
+    /// What changed.
+    pub change: LinkChange,
+}
+
+/// What changes of a link.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LinkChange {
+    /// The other side answers, and takes what is sent.
+    Connected,
+    /// Nothing is carried now; it goes on by itself once this is over.
+    Waiting(Error),
+    /// It stands still until somebody decides.
+    Stopped(Error),
+    /// So many messages were refused for good since this was last told; each is a dead letter.
+    Dead(u64),
+    /// So many records were lost to the history since this was last told.
+    Lost(u64),
+}
+
+/// Remembers what was told.
+#[derive(Default)]
+pub struct LinkWatch {
+    told: HashMap<LinkKey, Told>,
+    /// The note of all links, and which one it is.
+    state: State,
+    version: Option<u64>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Unknown,
+    Connected,
+    Waiting,
+    Stopped,
+}
+
+/// What was told of one link.
+struct Told {
+    phase: Phase,
+    /// What was wrong, as far as another word of it is news.
+    wrong: String,
+    dead: u64,
+    lost: u64,
+    /// What was told since then.
+    since: Instant,
+    changes: u32,
+}
+
+impl Told {
+    /// Of what was there before, nothing is told again.
+    fn new(dead: u64, lost: u64, now: Instant) -> Self {
+        Self { phase: Phase::Unknown, wrong: String::new(), dead, lost, since: now, changes: 0 }
+    }
+
+    /// Whether there is room for one more line; it is taken.
+    fn may_tell(&mut self, now: Instant) -> bool {
+        if now.duration_since(self.since) >= WINDOW {
+            (self.since, self.changes) = (now, 0);
+        }
+        self.changes += 1;
+        self.changes <= CHANGES_MAX
+    }
+
+    /// What is to be told of a link that stands so.
+    fn changes(
+        &mut self,
+        course: &Course,
+        live: Option<&LiveLink>,
+        dead: u64,
+        lost: u64,
+        now: Instant,
+    ) -> Vec<LinkChange> {
+        let mut changes = Vec::new();
+        if dead > self.dead && self.may_tell(now) {
+            changes.push(LinkChange::Dead(dead - self.dead));
+            self.dead = dead;
+        }
+        if lost > self.lost && self.may_tell(now) {
+            changes.push(LinkChange::Lost(lost - self.lost));
+            self.lost = lost;
+        }
+        let wrong = live.and_then(|live| live.error.as_ref());
+        let (phase, stop): (Phase, Option<&Stop>) = match (&course.stopped, wrong) {
+            (Some(stop), _) => (Phase::Stopped, Some(stop)),
+            (None, Some(wrong)) => (Phase::Waiting, Some(wrong)),
+            (None, None) if live.is_some_and(|live| live.connected) => (Phase::Connected, None),
+            // It has not got anywhere yet, or has nothing to send and needs no connection.
+            (None, None) => return changes,
+        };
+        // Each try to reach the other side may fail in words of its own; what it lacks and what stopped it are told apart.
+        let wrong = stop.map_or_else(String::new, |stop| match phase {
+            Phase::Waiting if stop.code != Code::LinkTargetMissing.id() => stop.code.clone(),
+            _ => format!("{} {}", stop.code, stop.detail),
+        });
+        if (phase, &wrong) == (self.phase, &self.wrong) || !self.may_tell(now) {
+            return changes;
+        }
+        changes.push(match stop {
+            Some(stop) if phase == Phase::Stopped => LinkChange::Stopped(stop.error()),
+            Some(stop) => LinkChange::Waiting(stop.error()),
+            None => LinkChange::Connected,
+        });
+        (self.phase, self.wrong) = (phase, wrong);
+        changes
+    }
+}
+
+impl LinkWatch {
+    /// What has changed since the last look, at what is noted and what the host's links do.
+    pub fn look(&mut self, links: &Links, live: &[LiveLink], now: Instant) -> Result<Vec<LinkNews>> {
+        let (version, is_first) = (links.version()?, self.version.is_none());
+        if self.version != Some(version) {
+            self.state = links.state()?;
+            self.version = Some(version);
+        }
+        let live: HashMap<&LinkKey, &LiveLink> = live.iter().map(|live| (&live.key, live)).collect();
+        let mut news = Vec::new();
+        let mut told = HashMap::new();
+        let mut look = |key: LinkKey, course: &Course, (dead, lost), kind, name: &str, ends: (String, String)| {
+            // A link that was made since the last look has lost what it lost since.
+            let known = self.told.remove(&key);
+            let mut known = known.unwrap_or_else(|| {
+                let (dead, lost) = if is_first { (dead, lost) } else { (0, 0) };
+                Told::new(dead, lost, now)
+            });
+            for change in known.changes(course, live.get(&key).copied(), dead, lost, now) {
+                let ((from, to), name) = (ends.clone(), name.to_owned());
+                news.push(LinkNews { kind, name, from, to, change });
+            }
+            told.insert(key, known);
+        };
+        for peer in &self.state.peers {
+            let ends = (log_of(&peer.name).to_string(), peer.address.to_string());
+            look(LinkKey::Outbox(peer.name.clone()), &peer.course, (peer.dead, 0), "outbox", &peer.name, ends);
+        }
+        for relay in &self.state.relays {
+            let ends = (relay.from.to_string(), relay.to.to_string());
+            look(LinkKey::Relay(relay.id), &relay.course, (0, relay.lost), "relay", &relay.name, ends);
+        }
+        self.told = told;
+        Ok(news)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn live(connected: bool, error: Option<Code>) -> LiveLink {
+        let error = error.map(|code| Stop::of(&code.error("so it is")));
+        LiveLink { connected, error, ..LiveLink::new(LinkKey::Relay(1)) }
+    }
+
+    #[test]
+    fn each_change_is_told_once_and_one_that_comes_and_goes_is_bounded() {
+        let begun = Instant::now();
+        let (mut told, course) = (Told::new(7, 0, begun), Course::new());
+        let mut look = |course: &Course, live: &LiveLink, dead, lost, seconds| {
+            told.changes(course, Some(live), dead, lost, begun + Duration::from_secs(seconds))
+        };
+        let (down, up) = (live(false, Some(Code::LinkUnreachable)), live(true, None));
+        assert_eq!(
+            look(&course, &live(false, None), 7, 0, 0),
+            [],
+            "it begins, and what was dead before is told already"
+        );
+        let waits = LinkChange::Waiting(Code::LinkUnreachable.error("so it is"));
+        assert_eq!(look(&course, &down, 7, 0, 0), std::slice::from_ref(&waits));
+        assert_eq!(look(&course, &down, 7, 0, 1), []);
+        assert_eq!(look(&course, &up, 7, 0, 1), [LinkChange::Connected]);
+        assert_eq!(look(&course, &up, 9, 0, 1), [LinkChange::Dead(2)]);
+        assert_eq!(look(&course, &up, 9, 5, 1), [LinkChange::Lost(5)]);
+        // A message that waits for its log is named for what it is.
+        let missing = LinkChange::Waiting(Code::LinkTargetMissing.error("so it is"));
+        assert_eq!(look(&course, &live(true, Some(Code::LogNotFound)), 9, 5, 1), [missing]);
+        let other = LiveLink { error: Some(Stop::of(&Code::LogNotFound.error("another"))), ..live(true, None) };
+        let waits_for_another = LinkChange::Waiting(Code::LinkTargetMissing.error("another"));
+        assert_eq!(look(&course, &other, 9, 5, 1), [waits_for_another]);
+        let stop = Stop::of(&Code::LinkGap.error("gone"));
+        let stopped = Course { stopped: Some(stop.clone()), ..Course::new() };
+        assert_eq!(look(&stopped, &down, 9, 5, 2), [LinkChange::Stopped(stop.error())]);
+        assert_eq!(look(&stopped, &down, 9, 5, 2), []);
+        let flapping: usize =
+            (0..100).map(|n| look(&course, if n % 2 == 0 { &up } else { &down }, 9, 5, 3).len()).sum();
+        assert_eq!(flapping + 7, CHANGES_MAX as usize);
+        assert_eq!(look(&course, &down, 10, 5, 59), [], "what there was no room for …");
+        assert_eq!(look(&course, &down, 12, 5, 61).first(), Some(&LinkChange::Dead(3)), "… is told later");
+    }
+}

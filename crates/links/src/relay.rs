@@ -1,0 +1,261 @@
+//! Relays: adding, removing, and going on after a stop.
+
+use super::{
+    LinkKey, Links,
+    sender::Sender,
+    state::{Course, Endpoint, OnGap, RELAYS_MAX, Relay},
+    upstream,
+};
+use millrace_namespace::{gate::Site, outbox::log_of};
+use millrace_wire::{Code, Error, Name, Result, SEGMENT_MAX_BYTES};
+use serde::Serialize;
+
+/// How a relay is added.
+#[derive(Clone, Debug, Default)]
+pub struct RelayOptions {
+    /// Its name; by default one is made from the source's.
+    pub name: Option<Name>,
+    /// The first record to forward; by default the oldest that is left.
+    pub start: Option<u64>,
+    /// What to do about records that are lost before they are forwarded.
+    pub on_gap: OnGap,
+}
+
+/// How a relay goes on that had stopped.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Resumed {
+    /// Records that it passes over, the first and the last. Those that leave the history until it goes on come on top.
+    pub passed_over: Option<(u64, u64)>,
+    /// Whether they are lost: no longer in the history, rather than left out.
+    pub lost: bool,
+}
+
+impl Resumed {
+    /// How many it passes over.
+    pub fn records(&self) -> u64 {
+        self.passed_over.map_or(0, |(first, last)| last + 1 - first)
+    }
+}
+
+fn invalid(detail: impl Into<String>) -> Error {
+    Code::RelayInvalid.error(detail)
+}
+
+impl Links {
+    /// Begins to forward one log to another.
+    pub fn add_relay(&self, from: &str, to: &str, options: &RelayOptions) -> Result<Relay> {
+        let (from, to) = (Endpoint::parse(from)?, Endpoint::parse(to)?);
+        if matches!((&from, &to), (Endpoint::There(_), Endpoint::There(_))) {
+            return Err(invalid("both ends are in other namespaces; add the relay in one of the two"));
+        }
+        if from == to {
+            return Err(invalid(format!("'{from}' is both ends")));
+        }
+        let (relay, end) = self.change(|state, tx| {
+            if state.relays.len() >= RELAYS_MAX {
+                return Err(Code::LinksFull.error(format!("there are {RELAYS_MAX} relays")));
+            }
+            if let Some(known) = state.relays.iter().find(|relay| relay.from == from && relay.to == to) {
+                return Err(Code::RelayExists.error(format!("relay '{}' forwards '{from}' to '{to}'", known.name)));
+            }
+            let mut source = None;
+            let mut start = options.start.unwrap_or(1);
+            for end in [&from, &to] {
+                let Endpoint::Here(log) = end else { continue };
+                let log = millrace_namespace::found(tx.catalog().log(log), log)?;
+                if end == &from {
+                    source = Some(log.id());
+                    start = options.start.unwrap_or(log.earliest().max(1));
+                }
+            }
+            let id = state.next_relay_id();
+            let name = self.relay_name(state, options.name.clone(), &from)?;
+            if let (Endpoint::Here(from), Endpoint::Here(to)) = (&from, &to) {
+                // What it would be told by itself; only so is a circle refused before anything goes round.
+                let own = self.namespace.journal().namespace().get();
+                let path = self.path_of(from)?;
+                upstream::enter(&self.namespace, tx, (own, &format!("relay/{id}/0")), to, &path)?;
+            }
+            let (on_gap, course) = (options.on_gap, Course::new());
+            let relay = Relay {
+                id,
+                name,
+                from,
+                to,
+                on_gap,
+                start: start.max(1),
+                source,
+                lost: 0,
+                pass_gap: false,
+                leaving: false,
+                course,
+            };
+            state.relays.push(relay.clone());
+            Ok(relay)
+        })?;
+        self.namespace.settle(Site::AddRelay, end, None)?;
+        Ok(relay)
+    }
+
+    fn relay_name(&self, state: &mut super::state::State, name: Option<Name>, from: &Endpoint) -> Result<Name> {
+        if let Some(name) = name {
+            return match state.relay_named(&name) {
+                Ok(_) => Err(Code::RelayExists.error(format!("a relay is named '{name}' already"))),
+                Err(_) => Ok(name),
+            };
+        }
+        let log = from.log().map_or("relay", |log| log);
+        let stem: String = log.replace('/', ".").chars().take(SEGMENT_MAX_BYTES - 4).collect();
+        let mut names = std::iter::once(stem.clone()).chain((2..=RELAYS_MAX + 1).map(|n| format!("{stem}-{n}")));
+        let free = names.find(|name| state.relay_named(name).is_err()).expect("more names than relays");
+        free.parse()
+    }
+
+    /// The relay of this name.
+    pub fn relay(&self, name: &str) -> Result<Relay> {
+        Ok(self.state()?.relay_named(name)?.clone())
+    }
+
+    /// Stops forwarding for good. The other side is told, when it can be reached; `force` does not wait for that.
+    ///
+    /// Returns whether the relay is gone; otherwise it is leaving.
+    pub fn remove_relay(&self, name: &str, force: bool) -> Result<bool> {
+        let (gone, end) = self.change(|state, tx| {
+            let relay = state.relay_named(name)?;
+            let id = relay.id;
+            let is_known = relay.course.opened || relay.course.namespace.is_some();
+            let tells = relay.pushes() && relay.address().is_some() && is_known;
+            if tells && !force {
+                (relay.leaving, relay.course.stopped) = (true, None);
+                return Ok(false);
+            }
+            if let Endpoint::Here(to) = &relay.to {
+                let kind = if relay.pushes() { "relay" } else { "pull" };
+                let own = self.namespace.journal().namespace().get();
+                let source = if relay.pushes() { own } else { relay.course.namespace.unwrap_or(own) };
+                let stream = format!("{kind}/{id}/{}", relay.course.generation);
+                upstream::enter(&self.namespace, tx, (source, &stream), to, &[])?;
+                let numbers = format!("_inbox/{}/{stream}", super::state::shown(source));
+                if tx.catalog().log(&numbers).is_some() {
+                    tx.remove_log(&super::log_name(&numbers))?;
+                }
+            }
+            self.drop_relay(state, tx, id)?;
+            Ok(true)
+        })?;
+        self.namespace.settle(Site::RemoveRelay, end, None)?;
+        Ok(gone)
+    }
+
+    fn drop_relay(
+        &self,
+        state: &mut super::state::State,
+        tx: &mut millrace_journal::Transaction<'_>,
+        id: u64,
+    ) -> Result<()> {
+        let progress = state.relay_mut(id)?.progress_log();
+        state.relays.retain(|relay| relay.id != id);
+        if tx.catalog().log(&progress).is_some() {
+            tx.remove_log(&progress)?;
+        }
+        Ok(())
+    }
+
+    /// The other side of a relay that is leaving was told.
+    pub fn forget_relay(&self, id: u64) -> Result<()> {
+        self.change(|state, tx| self.drop_relay(state, tx, id)).map(drop)
+    }
+
+    /// Goes on with a relay that has stopped. `skip` passes over the record that was refused; `from` names the record to
+    /// go on with where the two sides do not agree any more. Says what is passed over.
+    pub fn resume_relay(&self, name: &str, skip: bool, from: Option<u64>) -> Result<Resumed> {
+        let relay = self.relay(name)?;
+        let progress = self.progress(&relay)?;
+        let done = if relay.pushes() { progress } else { self.pulled(&relay)? };
+        let (resumed, end) = self.change(|state, tx| {
+            let relay = state.relay_named(name)?;
+            let stop = relay.course.stopped.take();
+            let gap = stop.as_ref().and_then(|stop| stop.gap);
+            let reason = stop.map(|stop| stop.error().code());
+            if reason.is_none() && (skip || from.is_some()) {
+                return Err(Code::ValueInvalid.error(format!(
+                    "relay '{name}' has not stopped, so there is nothing to skip and no place to start from; \
+                     to send records again, remove it and add it with --start"
+                )));
+            }
+            let source = match &relay.from {
+                Endpoint::Here(log) => tx.catalog().log(log).cloned(),
+                Endpoint::There(_) => None,
+            };
+            let mut resumed = Resumed::default();
+            match reason {
+                Some(Code::LinkGap) => {
+                    relay.pass_gap = true;
+                    // The history has gone on since it stopped.
+                    let oldest = source.as_ref().map_or(0, millrace_journal::Log::earliest);
+                    resumed.passed_over = gap.map(|(first, last)| (first, last.max(oldest.saturating_sub(1))));
+                    resumed.lost = resumed.passed_over.is_some();
+                }
+                Some(Code::LinkPeerBehind) if relay.pushes() => {
+                    relay.course.fresh = true;
+                    relay.course.begin = from.or(Some(relay.start));
+                }
+                Some(Code::LinkPeerChanged | Code::LinkRestored) => relay.course.restart(from.or(Some(progress + 1))),
+                Some(Code::LinkPeerAhead | Code::LinkPeerBehind | Code::LinkDiverged) => {
+                    let next = source.as_ref().map_or(progress, |log| log.latest().max(progress));
+                    relay.course.restart(from.or(Some(next + 1)));
+                }
+                Some(Code::LinkSourceGone) => {
+                    relay.source = source.as_ref().map(millrace_journal::Log::id);
+                    relay.start = from.unwrap_or(1);
+                    relay.course.restart(Some(relay.start));
+                }
+                _ if skip => {
+                    relay.course.void = Some(done + 1);
+                    resumed.passed_over = Some((done + 1, done + 1));
+                }
+                _ => {}
+            }
+            let begun_anew = matches!(
+                reason,
+                Some(Code::LinkPeerChanged | Code::LinkRestored | Code::LinkPeerAhead | Code::LinkPeerBehind)
+                    | Some(Code::LinkDiverged)
+            );
+            let goes_on = relay.course.begin.filter(|next| relay.pushes() && begun_anew && *next > progress + 1);
+            if let Some(next) = goes_on {
+                resumed.passed_over = Some((progress + 1, next - 1));
+            }
+            Ok(resumed)
+        })?;
+        self.namespace.settle(Site::ResumeRelay, end, None)?;
+        Ok(resumed)
+    }
+
+    /// Every link that a host is to drive: those that have not stopped. Nothing of a single one is read here, so that one of
+    /// which something cannot be read keeps no other from starting.
+    pub fn wanted(&self) -> Result<Vec<LinkKey>> {
+        let state = self.state()?;
+        let catalog = self.namespace.journal().catalog()?;
+        let peers = state.peers.iter().filter(|peer| peer.course.stopped.is_none());
+        // One that nothing was ever sent to has no outbox.
+        let peers = peers.filter(|peer| catalog.log(&log_of(&peer.name)).is_some());
+        let relays = state.relays.iter().filter(|relay| relay.course.stopped.is_none());
+        let peers = peers.map(|peer| LinkKey::Outbox(peer.name.clone()));
+        Ok(peers.chain(relays.map(|relay| LinkKey::Relay(relay.id))).collect())
+    }
+
+    /// The stream of this key, if it is there and has not stopped.
+    pub fn sender(&self, key: &LinkKey) -> Result<Option<Sender>> {
+        let state = self.state()?;
+        match key {
+            LinkKey::Outbox(name) => {
+                let peer = state.peers.iter().find(|peer| peer.name == *name && peer.course.stopped.is_none());
+                peer.map_or(Ok(None), |peer| Sender::of_outbox(self, peer))
+            }
+            LinkKey::Relay(id) => {
+                let relay = state.relays.iter().find(|relay| relay.id == *id && relay.course.stopped.is_none());
+                relay.filter(|relay| relay.pushes()).map(|relay| Sender::of_relay(self, relay)).transpose()
+            }
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! By which logs the streams that come in have passed, so that no relay leads records back to where they came from.
+//!
+//! Every relay tells its target the logs that its records may have passed, its own source included; the target refuses to
+//! be among them, remembers the rest, and tells them on. So a circle of any length is seen by the last of its relays to
+//! be made, or, where two are made at once, a moment later when the news has gone round.
+
+use super::{Links, log_name, note};
+use millrace_journal::Transaction;
+use millrace_namespace::Namespace;
+use millrace_wire::{Code, Result, protocol::PathStep};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+
+pub(super) const LOG: &str = "_upstream";
+const HISTORY: u64 = 8;
+/// Most logs that records may have passed before they come to one.
+const STEPS_MAX: usize = 4096;
+
+/// What is known of one stream that comes in.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Stream {
+    namespace: u64,
+    stream: String,
+    to: String,
+    /// Namespace and log.
+    path: Vec<(u64, String)>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+struct Upstream {
+    streams: Vec<Stream>,
+}
+
+impl Upstream {
+    fn load(namespace: &Namespace) -> Result<Self> {
+        let catalog = namespace.journal().catalog()?;
+        let Some(log) = catalog.log(LOG).filter(|log| log.latest() > 0) else { return Ok(Self::default()) };
+        let mut payload = Vec::new();
+        let newest = log.latest();
+        match namespace.journal().get(log, newest, &mut payload) {
+            Err(error) if error.code() == Code::BelowHistory && log.latest() > newest => return Self::load(namespace),
+            read => read?,
+        };
+        Self::decode(&payload)
+    }
+
+    fn decode(payload: &[u8]) -> Result<Self> {
+        serde_json::from_slice(payload).map_err(|error| Code::LinkStateDamaged.error(format!("log '{LOG}': {error}")))
+    }
+
+    /// The logs whose records may come to `log`, without itself.
+    fn of(&self, log: &str) -> BTreeSet<(u64, String)> {
+        self.streams.iter().filter(|stream| stream.to == log).flat_map(|stream| stream.path.iter().cloned()).collect()
+    }
+}
+
+/// Notes by which logs a stream into `to` has passed; an empty path says that the stream has ended.
+pub(super) fn enter(
+    namespace: &Namespace,
+    tx: &mut Transaction<'_>,
+    (source, stream): (u64, &str),
+    to: &str,
+    path: &[PathStep],
+) -> Result<()> {
+    let own = namespace.journal().namespace().get();
+    if path.iter().any(|step| step.namespace == own && step.log == to) {
+        let through: Vec<String> = path
+            .iter()
+            .map(|step| format!("{} of {}", step.log.escape_debug(), super::state::shown(step.namespace)))
+            .collect();
+        let through: String = through.join(", ").chars().take(400).collect();
+        return Err(Code::RelayCircle.error(format!("log '{to}' is where the relay's records come from: {through}")));
+    }
+    let mut upstream = Upstream::load(namespace)?;
+    let before = upstream.clone();
+    upstream.streams.retain(|known| known.namespace != source || !replaces(stream, &known.stream));
+    if !path.is_empty() {
+        let path: BTreeSet<(u64, String)> = path.iter().map(|step| (step.namespace, step.log.clone())).collect();
+        let path = path.into_iter().collect();
+        upstream.streams.push(Stream { namespace: source, stream: stream.into(), to: to.into(), path });
+        upstream.streams.sort_by(|a, b| (a.namespace, &a.stream).cmp(&(b.namespace, &b.stream)));
+    }
+    if upstream.streams.iter().map(|stream| stream.path.len()).sum::<usize>() > STEPS_MAX {
+        return Err(Code::LinksFull.error(format!("streams come in through more than {STEPS_MAX} logs")));
+    }
+    if upstream != before {
+        let payload = serde_json::to_vec(&upstream).expect("names and numbers always make JSON");
+        note(tx, &log_name(LOG), HISTORY, &payload)?;
+    }
+    Ok(())
+}
+
+/// Whether a stream, or its log of numbers, takes the place of another: its own, or one that the same relay began before.
+pub(super) fn replaces(stream: &str, known: &str) -> bool {
+    fn split(name: &str) -> Option<(&str, u32)> {
+        let (relay, generation) = name.rsplit_once('/')?;
+        Some((relay, generation.parse().ok()?))
+    }
+    match (split(stream), split(known)) {
+        (Some((relay, newer)), Some((other, older))) => relay == other && newer >= older,
+        _ => stream == known,
+    }
+}
+
+/// What a relay tells its target: every log whose records may come through `from`, and `from` itself, in the namespace
+/// `own` whose newest note this is (nothing, if it never had one).
+pub(super) fn path(own: u64, note: Option<&[u8]>, from: &str) -> Result<Vec<PathStep>> {
+    let upstream = note.map_or_else(|| Ok(Upstream::default()), Upstream::decode)?;
+    let mut steps = upstream.of(from);
+    steps.remove(&(own, from.to_owned()));
+    let mut path: Vec<PathStep> = steps.into_iter().map(|(namespace, log)| PathStep { namespace, log }).collect();
+    path.push(PathStep { namespace: own, log: from.to_owned() });
+    Ok(path)
+}
+
+impl Links {
+    /// What a relay of `from` tells its target.
+    pub(super) fn path_of(&self, from: &str) -> Result<Vec<PathStep>> {
+        let own = self.namespace.journal().namespace().get();
+        let upstream =
+            serde_json::to_vec(&Upstream::load(&self.namespace)?).expect("names and numbers always make JSON");
+        path(own, Some(&upstream), from)
+    }
+
+    /// Changes when what [`Links::path_of`] says may have changed.
+    pub(super) fn path_version(&self) -> Result<u64> {
+        Ok(self.namespace.journal().catalog()?.log(LOG).map_or(0, millrace_journal::Log::latest))
+    }
+}

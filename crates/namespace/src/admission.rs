@@ -1,0 +1,112 @@
+//! Admission: who may still add to the runs that wait for a function.
+//!
+//! Room is handed out in three levels, so that work in progress can always finish and nothing waits for itself: appends
+//! from outside stop at `pending_max`, appends of runs at twice that, and dead letters at four times. A dead letter, and
+//! a run that feeds its own function, takes the place of the run that ends with it.
+
+use crate::bindings::{Bindings, Bound};
+use millrace_journal::{Appended, Log, Transaction};
+use millrace_wire::{Code, Error, EventId, RETRY_AFTER_MS, Result};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// When this one of those who are refused is to try again: each at another moment, spread evenly over as long again as
+/// the shortest wait, so that they do not all come back at once.
+fn retry_after_ms() -> u32 {
+    static REFUSED: AtomicU32 = AtomicU32::new(0);
+    // Multiples of the golden section, modulo one, lie as far from each other as they can.
+    let spread = REFUSED.fetch_add(1, Ordering::Relaxed).wrapping_mul(0x9E37_79B9);
+    RETRY_AFTER_MS + ((u64::from(spread) * u64::from(RETRY_AFTER_MS)) >> 32) as u32 // less than twice as long
+}
+
+/// On whose behalf a record is appended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Room {
+    /// From outside.
+    Outside,
+    /// Of a run, or of another namespace whose stream has begun.
+    Run,
+    /// A dead letter.
+    DeadLetter,
+}
+
+impl Room {
+    fn multiple(self) -> u64 {
+        match self {
+            Room::Outside => 1,
+            Room::Run => 2,
+            Room::DeadLetter => 4,
+        }
+    }
+
+    /// The most runs that may wait for this function, counting the one being added.
+    pub fn most(self, bound: Bound) -> u64 {
+        bound.pending_max.saturating_mul(self.multiple())
+    }
+
+    /// The refusal when there is no room for `log`'s functions.
+    pub fn refusal(self, log: &str, function: &str, pending: u64) -> Error {
+        match self {
+            Room::Outside => {
+                let after_ms = retry_after_ms();
+                let told = format!(
+                    "{pending} runs of function '{function}' are pending, so log '{log}' takes no more; \
+                     retry after {after_ms} ms"
+                );
+                Code::Busy.error(told).retry_after(after_ms)
+            }
+            Room::Run | Room::DeadLetter => Code::RoomExhausted
+                .error(format!("{pending} runs of function '{function}', bound to log '{log}', are pending")),
+        }
+    }
+}
+
+/// In the ordinal of an APPEND: it came from outside, and its cause is what whoever appended it claims. Without it the cause is
+/// a run that the host ran, which nobody else can say.
+pub const CLAIMED: u16 = 1 << 15;
+
+/// The ordinal of an append on somebody's behalf; those of runs and of batches are smaller than [`CLAIMED`].
+pub fn ordinal(room: Room, ordinal: u16) -> u16 {
+    if room == Room::Outside { ordinal | CLAIMED } else { ordinal }
+}
+
+/// Appends one record and triggers the functions bound to its log, and `named` besides; refuses when one has no room.
+///
+/// Nothing is staged when this refuses.
+pub fn append(
+    tx: &mut Transaction<'_>,
+    bindings: &Bindings,
+    log: &Log,
+    payload: &[u8],
+    options: Stage,
+) -> Result<Appended> {
+    let bound = bindings.of_log(log.id());
+    let named = options.named.filter(|named| !bound.contains(named));
+    for bound in bound.iter().copied().chain(named) {
+        let ending = u64::from(options.ending == Some(bound.function));
+        let pending = tx.pending(bound.function).saturating_sub(ending);
+        if pending >= options.room.most(bound) {
+            let name = bindings.definition(bound.function).map_or("?", |definition| &*definition.spec.name);
+            return Err(options.room.refusal(log.name(), name, pending));
+        }
+    }
+    let appended = tx.append(log, payload, options.cause, ordinal(options.room, options.ordinal))?;
+    for bound in bound.iter().copied().chain(named) {
+        tx.trigger(bound.function, appended.id, log, appended.seqno)?;
+    }
+    Ok(appended)
+}
+
+/// What goes with a record that is appended.
+#[derive(Clone, Copy, Debug)]
+pub struct Stage {
+    /// What caused it.
+    pub cause: EventId,
+    /// Which one it is of the records of its cause.
+    pub ordinal: u16,
+    /// On whose behalf it is appended.
+    pub room: Room,
+    /// A function that this record is to run besides those bound to its log.
+    pub named: Option<Bound>,
+    /// The function of the run that ends with this batch: its place is free.
+    pub ending: Option<u32>,
+}

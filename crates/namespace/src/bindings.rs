@@ -1,0 +1,86 @@
+//! Which functions run for the records of a log: the catalog's definitions, parsed once per version of the catalog.
+
+use crate::definition::Definition;
+use millrace_journal::Catalog;
+use millrace_wire::{Error, Result};
+use std::{
+    collections::HashMap,
+    sync::{Arc, PoisonError, RwLock},
+};
+
+/// A function that a record is to run, and how many of its runs may wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bound {
+    /// Its id.
+    pub function: u32,
+    /// The most of its runs that may wait before appends from outside are refused.
+    pub pending_max: u64,
+}
+
+/// The definitions of one version of the catalog.
+#[derive(Default)]
+pub struct Bindings {
+    version: u64,
+    functions: HashMap<u32, Result<Arc<Definition>>>,
+    by_log: HashMap<u32, Vec<Bound>>,
+}
+
+impl Bindings {
+    fn of(catalog: &Catalog) -> Self {
+        let mut bindings = Self { version: catalog.version(), ..Self::default() };
+        for function in catalog.functions() {
+            let definition = Definition::from_attributes(function.name(), function.attributes()).map(Arc::new);
+            if let Ok(definition) = &definition
+                && !definition.removing
+            {
+                let bound = Bound { function: function.id(), pending_max: definition.spec.pending_max };
+                for log in definition.spec.on.iter().filter_map(|name| catalog.log(name)) {
+                    let of_log = bindings.by_log.entry(log.id()).or_default();
+                    if !of_log.contains(&bound) {
+                        of_log.push(bound);
+                    }
+                }
+            }
+            bindings.functions.insert(function.id(), definition);
+        }
+        bindings
+    }
+
+    /// The version of the catalog that these are of.
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// The functions bound to a log.
+    pub fn of_log(&self, log: u32) -> &[Bound] {
+        self.by_log.get(&log).map_or(&[], Vec::as_slice)
+    }
+
+    /// The definition of a function, if it has a readable one.
+    pub fn definition(&self, function: u32) -> Option<&Arc<Definition>> {
+        self.functions.get(&function)?.as_ref().ok()
+    }
+
+    /// Every function with its definition, or why it cannot be read.
+    pub fn functions(&self) -> impl Iterator<Item = (u32, &Result<Arc<Definition>, Error>)> {
+        self.functions.iter().map(|(id, definition)| (*id, definition))
+    }
+}
+
+/// The bindings of the newest catalog seen; cheap to ask while the catalog stays the same.
+#[derive(Default)]
+pub struct BindingsCache(RwLock<Arc<Bindings>>);
+
+impl BindingsCache {
+    /// The bindings of `catalog`.
+    pub fn get(&self, catalog: &Catalog) -> Arc<Bindings> {
+        // The value is replaced whole, so a panic elsewhere cannot have left it half written.
+        let cached = self.0.read().unwrap_or_else(PoisonError::into_inner).clone();
+        if cached.version == catalog.version() {
+            return cached;
+        }
+        let fresh = Arc::new(Bindings::of(catalog));
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = fresh.clone();
+        fresh
+    }
+}

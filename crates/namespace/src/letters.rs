@@ -1,0 +1,402 @@
+//! Dead letters: how many there are, and running their records again.
+//!
+//! A letter that is taken up again stays where it is, and so does its record: the letter triggers that run's function alone, on the
+//! record that is there, or on the copy that the letter has. A note of it stands in the same batch, in a log `_retried/ID` beside the
+//! dead-letter log of that id. So a letter is run again at most once, however often and by however many that is asked for. The run
+//! that comes of it leaves a letter of its own if it is given up as well.
+//!
+//! A record of a dead-letter log that anybody else appended is no letter, whatever it says.
+
+use crate::{
+    Namespace,
+    admission::{CLAIMED, Room},
+    gate::Site,
+    holes, names,
+    namespace::{found, named},
+    runs::RunState,
+};
+use base64::{Engine as _, prelude::BASE64_STANDARD};
+use millrace_journal::{Catalog, HISTORY_MAX, Journal, Kind, Log, Position, Transaction};
+use millrace_wire::{Code, Error, EventId, Hlc, LogName, Name, Result};
+use serde::{Deserialize, Serialize};
+use std::{
+    collections::{BTreeSet, HashMap},
+    time::Duration,
+};
+
+/// Letters between two waits for the disk.
+const SETTLE_EVERY: u64 = 256;
+
+/// How many letters a dead-letter log has had; functions may share one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Letters {
+    /// Runs that were given up, ever.
+    pub given_up: u64,
+    /// Letters that the log's history still has.
+    pub kept: u64,
+    /// Letters whose record was run again.
+    pub retried: u64,
+}
+
+impl Letters {
+    /// Those of this dead-letter log.
+    pub fn of(catalog: &Catalog, log: &LogName) -> Self {
+        let Some(log) = catalog.log(log) else { return Self::default() };
+        let (latest, earliest) = (log.latest(), log.earliest());
+        let kept = if latest == 0 { 0 } else { (latest + 1).saturating_sub(earliest) };
+        let retried = catalog.log(&notes_name(log)).map_or(0, Log::latest);
+        Self { given_up: latest, kept, retried }
+    }
+
+    /// Letters that have left the history, and their records with them unless those are in their logs.
+    pub fn gone(&self) -> u64 {
+        self.given_up.saturating_sub(self.kept)
+    }
+}
+
+/// A run that was given up, and the one that came of its letter.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Retried {
+    /// The run that was given up.
+    pub dead: EventId,
+    /// The run that its record has now.
+    pub run: EventId,
+    /// Its function.
+    pub function: Name,
+    /// The record's log.
+    pub log: String,
+    /// Where it stands there.
+    pub seqno: u64,
+    /// Whether it was run again before.
+    pub before: bool,
+}
+
+/// What came of all letters of a function.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RetriedAll {
+    /// Letters whose record is run again.
+    pub retried: u64,
+    /// Those of which that was true before.
+    pub before: u64,
+    /// Those that do not hold their record, which is not in its log any more either.
+    pub lost: u64,
+}
+
+/// What a letter says, as far as it is needed here.
+#[derive(Deserialize)]
+struct Letter {
+    run: String,
+    function: Name,
+    log: String,
+    seqno: u64,
+    code: String,
+    data: Option<String>,
+}
+
+impl Letter {
+    /// The run that left this letter; none of a record that a run did not leave, whatever it says. Damage took a run and its id.
+    fn dead(&self, cause: EventId) -> Option<EventId> {
+        let dead = match &*self.run {
+            "-" if self.code == Code::RunLost.id() => EventId::NONE,
+            run => run.parse().ok()?,
+        };
+        (dead == cause).then_some(dead)
+    }
+}
+
+/// A letter in its log.
+struct Found {
+    id: EventId,
+    dead: EventId,
+    letter: Letter,
+    seqno: u64,
+    hlc: Hlc,
+}
+
+/// The note that a letter was run again.
+#[derive(Serialize, Deserialize)]
+struct Note {
+    letter: u64,
+    run: String,
+}
+
+/// The notes of one dead-letter log, up to one of them.
+#[derive(Default)]
+struct Notes {
+    upto: u64,
+    runs: HashMap<u64, EventId>,
+}
+
+/// Whether a letter's record cannot be run again, or not as things are.
+fn is_lost(code: Code) -> bool {
+    matches!(code, Code::LetterWithoutRecord | Code::LogNotFound | Code::LogNameInvalid)
+}
+
+/// Where the notes of a dead-letter log are; one that is made anew has another id.
+fn notes_name(log: &Log) -> LogName {
+    names::internal(&format!("_retried/{}", log.id()))
+}
+
+impl Notes {
+    fn catch_up(&mut self, journal: &Journal, catalog: &Catalog, letters: &Log) -> Result<()> {
+        let Some(log) = catalog.log(&notes_name(letters)) else { return Ok(()) };
+        let mut payload = Vec::new();
+        loop {
+            let seqno = (self.upto + 1).max(log.earliest());
+            if log.latest() == 0 || seqno > log.latest() {
+                return Ok(());
+            }
+            match journal.get(log, seqno, &mut payload) {
+                Ok(_) => {}
+                Err(error) if error.code() == Code::BelowHistory => continue, // The history moved on; so does `earliest`.
+                Err(error) if error.code() == Code::EntryDamaged => {
+                    self.upto = holes::noted(journal, log.name(), seqno)?.ok_or(error)?;
+                    continue;
+                }
+                Err(error) => return Err(error),
+            }
+            let damaged =
+                |what: String| Code::EntryDamaged.error(format!("record {seqno} of log '{}': {what}", log.name()));
+            let note: Note = serde_json::from_slice(&payload).map_err(|error| damaged(error.to_string()))?;
+            self.runs.insert(note.letter, note.run.parse().map_err(|error: Error| damaged(error.to_string()))?);
+            self.upto = seqno;
+        }
+    }
+
+    /// Stages a note.
+    fn note(tx: &mut Transaction<'_>, letters: &Log, letter: u64, run: EventId) -> Result<()> {
+        let name = notes_name(letters);
+        let log = match tx.catalog().log(&name).cloned() {
+            Some(log) => log,
+            // As long as a letter is kept, fewer than two histories of others can be noted behind it.
+            None => tx.create_log(&name, (letters.history() * 2).min(HISTORY_MAX))?,
+        };
+        let note = Note { letter, run: run.to_string() };
+        let payload = serde_json::to_vec(&note).expect("text and numbers always make JSON");
+        tx.append(&log, &payload, EventId::NONE, 0).map(drop)
+    }
+}
+
+impl Namespace {
+    /// Runs the record of a run that was given up again, with that run's function alone. `patience` is how long to wait for room
+    /// while too many runs of it are pending.
+    pub fn retry_run(&self, dead: EventId, patience: Duration) -> Result<Retried> {
+        for log in self.letter_logs()? {
+            let mut found = None;
+            self.each_letter(&log, &mut |letter| {
+                found = Some(letter).filter(|letter| letter.dead == dead && !dead.is_none());
+                Ok(found.is_none())
+            })?;
+            if let Some(found) = found {
+                let (retried, end) = self.retry(&log, &found, &mut Notes::default(), patience)?;
+                self.settle(Site::AppendBatch, end, None)?;
+                return Ok(retried);
+            }
+        }
+        let state = match self.run(dead)?.state {
+            RunState::Done => "it ended well",
+            RunState::Dead => "its dead letter has left the history, or its function was removed",
+            RunState::Pending | RunState::Started => "it has not ended",
+        };
+        Err(Code::LetterNotFound.error(format!("there is no dead letter of run {dead}: {state}")))
+    }
+
+    /// Runs the records of all of a function's dead letters again that were not before, oldest first; see
+    /// [`Namespace::retry_run`]. `progress` hears of each once it is safe.
+    pub fn retry_function(
+        &self,
+        function: &Name,
+        patience: Duration,
+        progress: &mut dyn FnMut(&Retried),
+    ) -> Result<RetriedAll> {
+        let stat = self.functions()?.into_iter().find(|stat| stat.name == *function);
+        let definition = stat.ok_or_else(|| crate::namespace::no_function(function))?.definition?;
+        let mut all = RetriedAll::default();
+        let Ok(log) = self.log(&definition.spec.dead_letter) else { return Ok(all) };
+        let (mut notes, mut unsettled, mut upto) = (Notes::default(), Vec::new(), Position::default());
+        let mut settle = |unsettled: &mut Vec<Retried>, upto| -> Result<()> {
+            // Also if all was done before: whoever did it may have been killed before the disk had it.
+            self.settle(Site::AppendBatch, upto, None)?;
+            unsettled.drain(..).for_each(|retried| progress(&retried));
+            Ok(())
+        };
+        let mut retry_each = |found: Found, unsettled: &mut Vec<Retried>| {
+            if found.letter.function != *function {
+                return Ok(true);
+            }
+            match self.retry(&log, &found, &mut notes, patience) {
+                Ok((retried, end)) => {
+                    upto = end;
+                    (all.retried, all.before) = match retried.before {
+                        true => (all.retried, all.before + 1),
+                        false => (all.retried + 1, all.before),
+                    };
+                    unsettled.extend((!retried.before).then_some(retried));
+                }
+                Err(error) if is_lost(error.code()) => all.lost += 1,
+                Err(error) => return Err(error),
+            }
+            if unsettled.len() as u64 == SETTLE_EVERY {
+                settle(unsettled, upto)?;
+            }
+            Ok(true)
+        };
+        let done = self.each_letter(&log, &mut |found| retry_each(found, &mut unsettled));
+        settle(&mut unsettled, upto)?;
+        done.map(|()| all)
+    }
+
+    /// Shows the letters of a log as it is now, oldest first, until `visit` has seen enough.
+    fn each_letter(&self, log: &Log, visit: &mut dyn FnMut(Found) -> Result<bool>) -> Result<()> {
+        let (mut seqno, latest, mut payload) = (log.earliest().max(1), log.latest(), Vec::new());
+        while seqno <= latest {
+            match self.journal().get(log, seqno, &mut payload) {
+                Ok(meta) => {
+                    // A dead-letter log may hold other records: those that people appended, and messages without a receiver.
+                    if let Ok(letter) = serde_json::from_slice::<Letter>(&payload)
+                        && let Some(dead) = letter.dead(meta.cause)
+                        && self.is_from_host(log, seqno)
+                        && !visit(Found { id: meta.id, dead, letter, seqno, hlc: meta.hlc })?
+                    {
+                        return Ok(());
+                    }
+                }
+                Err(error) if error.code() == Code::BelowHistory => {
+                    seqno = log.earliest().max(seqno + 1);
+                    continue;
+                }
+                Err(error) if error.code() == Code::EntryDamaged => {
+                    seqno = holes::noted(self.journal(), log.name(), seqno)?.ok_or(error)?;
+                }
+                Err(error) => return Err(error),
+            }
+            seqno += 1;
+        }
+        Ok(())
+    }
+
+    /// How many of the letters that a log still has were not run again.
+    pub fn letters_waiting(&self, log: &LogName) -> Result<u64> {
+        let catalog = self.journal().catalog()?;
+        let Some(log) = catalog.log(log) else { return Ok(0) };
+        let mut notes = Notes::default();
+        notes.catch_up(self.journal(), &catalog, log)?;
+        let again = notes.runs.keys().filter(|letter| **letter >= log.earliest()).count() as u64;
+        Ok(Letters::of(&catalog, log.name()).kept.saturating_sub(again))
+    }
+
+    /// Whether nobody but the host can have appended this record of a log.
+    fn is_from_host(&self, log: &Log, seqno: u64) -> bool {
+        let journal = self.journal();
+        loop {
+            let position = journal.position(log, seqno);
+            if let Ok(entry) = journal.entry_at(position)
+                && (entry.kind, entry.subject, entry.seqno) == (Kind::Append, log.id(), seqno)
+            {
+                return entry.ordinal & CLAIMED == 0;
+            }
+            // Retention may have moved it meanwhile.
+            if journal.position(log, seqno) == position {
+                return false;
+            }
+        }
+    }
+
+    /// The logs that functions leave their dead letters in.
+    fn letter_logs(&self) -> Result<Vec<Log>> {
+        let bindings = self.bindings()?;
+        let specs = bindings.functions().filter_map(|(_, definition)| Some(&definition.as_ref().ok()?.spec));
+        let names: BTreeSet<&LogName> = specs.map(|spec| &spec.dead_letter).collect();
+        let catalog = self.journal().catalog()?;
+        Ok(names.into_iter().filter_map(|name| catalog.log(name).cloned()).collect())
+    }
+
+    /// The record that the dead letter with this id is about, and its log; none if there is no such letter any more.
+    pub fn record_of_letter(&self, letter: EventId) -> Result<Option<(LogName, Vec<u8>)>> {
+        let mut payload = Vec::new();
+        for log in self.letter_logs()? {
+            let Some(seqno) = self.find_letter(&log, letter) else { continue };
+            let meta = self.journal().get(&log, seqno, &mut payload)?;
+            let found = serde_json::from_slice::<Letter>(&payload).ok().and_then(|letter| {
+                let dead = letter.dead(meta.cause).filter(|_| self.is_from_host(&log, seqno))?;
+                Some(Found { id: meta.id, dead, letter, seqno, hlc: meta.hlc })
+            });
+            return found.map(|found| Ok((found.letter.log.parse()?, self.retained(&found)?))).transpose();
+        }
+        Ok(None)
+    }
+
+    /// Where in a log the record with this id is. Ids grow along a log.
+    fn find_letter(&self, log: &Log, letter: EventId) -> Option<u64> {
+        let mut payload = Vec::new();
+        let mut id_of = |seqno| self.journal().get(log, seqno, &mut payload).map(|meta| meta.id);
+        let (mut from, mut to) = (log.earliest().max(1), log.latest());
+        while from <= to {
+            let seqno = from.midpoint(to);
+            match id_of(seqno) {
+                Ok(id) if id == letter => return Some(seqno),
+                Ok(id) if id > letter => to = seqno - 1,
+                Ok(_) => from = seqno + 1,
+                Err(error) if error.code() == Code::BelowHistory => from = seqno + 1,
+                // Nothing says on which side of damage it is.
+                Err(_) => return (from..=to).find(|seqno| id_of(*seqno).is_ok_and(|id| id == letter)),
+            }
+        }
+        None
+    }
+
+    /// Runs one letter's record again, unless that was done; and where the journal ends then.
+    fn retry(
+        &self,
+        letters: &Log,
+        found: &Found,
+        notes: &mut Notes,
+        patience: Duration,
+    ) -> Result<(Retried, Position)> {
+        let Found { dead, letter, .. } = found;
+        let retained = self.retained(found).map(drop);
+        let committed = self.with_patience(patience, || {
+            self.journal().commit(|tx| {
+                let catalog = tx.catalog().clone();
+                notes.catch_up(self.journal(), &catalog, letters)?;
+                if let Some(run) = notes.runs.get(&found.seqno) {
+                    return Ok((*run, true));
+                }
+                let bindings = self.bindings_of(tx);
+                let bound = named(&catalog, &bindings, &letter.function)?;
+                let log = self::found(catalog.log(&letter.log), &letter.log)?;
+                retained.clone()?;
+                let pending = tx.pending(bound.function);
+                if pending >= Room::Outside.most(bound) {
+                    return Err(Room::Outside.refusal(log.name(), &letter.function, pending));
+                }
+                let run = tx.trigger(bound.function, found.id, log, letter.seqno)?;
+                Notes::note(tx, letters, found.seqno, run)?;
+                Ok((run, false))
+            })
+        })?;
+        let (run, before) = committed.value;
+        let (function, log, seqno) = (letter.function.clone(), letter.log.clone(), letter.seqno);
+        Ok((Retried { dead: *dead, run, function, log, seqno, before }, committed.end))
+    }
+
+    /// The record that a letter is about.
+    fn retained(&self, found: &Found) -> Result<Vec<u8>> {
+        let Found { dead, letter, hlc, .. } = found;
+        if let Some(data) = &letter.data {
+            let none =
+                |error| Code::LetterWithoutRecord.error(format!("what the dead letter of run {dead} holds: {error}"));
+            return BASE64_STANDARD.decode(data).map_err(none);
+        }
+        let mut payload = Vec::new();
+        let log = self.log(&letter.log)?;
+        // Where a log of that name was made anew, its records are younger than the letter.
+        match self.journal().get(&log, letter.seqno, &mut payload) {
+            Ok(meta) if meta.hlc < *hlc => Ok(payload),
+            _ => {
+                let (log, seqno) = (&letter.log, letter.seqno);
+                Err(Code::LetterWithoutRecord.error(format!("record {seqno} of log '{log}', of run {dead}")))
+            }
+        }
+    }
+}

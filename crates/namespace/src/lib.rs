@@ -1,0 +1,34 @@
+//! A namespace as programs use it: append, read, define. Every process may do this at once, with or without a host.
+//!
+//! ```text
+//!  append --> admission --> journal: [APPEND, TRIGGER…]          to an address: outbox, in the same batch
+//!  read, and what was appended --> gate --> whoever asked
+//! ```
+//!
+//! What functions are ([`definition`], [`bindings`]), what runs are ([`runs`]) and what is left of those that were given up
+//! ([`letters`]) is known here; what executes them, carries messages, or decides who may ask is not.
+
+pub mod admission;
+pub mod bindings;
+pub mod definition;
+pub mod gate;
+pub mod holder;
+pub mod holes;
+pub mod keys;
+pub mod letters;
+pub mod names;
+mod namespace;
+pub mod outbox;
+pub mod runs;
+
+pub use definition::{Definition, FunctionSpec, Runtime};
+pub use gate::{Gate, Held, Site};
+pub use holder::Holder;
+pub use letters::{Letters, Retried, RetriedAll};
+pub use millrace_journal::{CreateOptions, Durability, Journal, Log, OpenOptions, Position};
+pub use millrace_wire::{Address, Code, Error, EventId, Hlc, LogName, Name, Result};
+pub use namespace::{
+    AppendOptions, BATCH_RECORDS_MAX, FOLDER, FunctionStat, LogStat, Namespace, NewRecord, Receipt, Record,
+    check_directory, found, journal_dir, named, no_function,
+};
+pub use runs::{Attempt, Death, Ending, RecordRef, RunFilter, RunState, RunView};

@@ -1,0 +1,32 @@
+//! Names of logs that the runtime writes, and the one way to append to them.
+
+use millrace_journal::Transaction;
+use millrace_wire::{Code, LogName, Result};
+
+/// Refuses logs that belong to the runtime.
+pub fn check_public(name: &str) -> Result<()> {
+    if LogName::is_internal(name) {
+        return Err(Code::LogInternal.error(format!("log '{}' belongs to the runtime", name.escape_debug())));
+    }
+    Ok(())
+}
+
+/// The name of an internal log.
+pub fn internal(name: &str) -> LogName {
+    debug_assert!(LogName::is_internal(name));
+    name.parse().expect("internal names are names")
+}
+
+/// Appends to a log of the runtime, which comes into being if need be.
+pub fn note(tx: &mut Transaction<'_>, log: &LogName, history: u64, payload: &[u8]) -> Result<()> {
+    let log = match tx.catalog().log(log) {
+        Some(log) => log.clone(),
+        None => tx.create_log(log, history)?,
+    };
+    tx.append(&log, payload, millrace_wire::EventId::NONE, 0).map(drop)
+}
+
+/// A name that is made of parts known to be good.
+pub fn log_name(text: &str) -> LogName {
+    text.parse().expect("made of parts that are names")
+}

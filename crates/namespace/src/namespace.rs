@@ -1,0 +1,677 @@
+//! A namespace as programs use it: append, read, define. Every process may do this at once, with or without a host.
+
+use crate::{
+    admission::{self, Room, Stage},
+    bindings::{Bindings, BindingsCache, Bound},
+    definition::Definition,
+    gate::{Gate, Held, Site},
+    holder::{self, Holder},
+    keys::Keys,
+    letters::Letters,
+    names,
+    outbox::{Letter, Outgoing},
+    runs::Pending,
+};
+use millrace_journal::{
+    Appended, Catalog, CreateOptions, Durability, Journal, Log, OpenOptions, Position, Transaction,
+};
+use millrace_wire::{Address, Code, Error, EventId, Hlc, LogName, Name, RETRY_AFTER_MS, Result};
+use serde::Serialize;
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+/// Where an application's directory has its namespace, unless it says otherwise.
+pub const FOLDER: &str = ".millrace";
+/// What makes a directory a namespace.
+const MANIFEST: &str = "manifest";
+/// Most records that [`Namespace::append_many`] commits at once.
+pub const BATCH_RECORDS_MAX: usize = 1024;
+/// Most bytes it commits at once; a single longer record is a batch of its own.
+const BATCH_BYTES_MAX: usize = 256 << 10;
+
+/// One open namespace. Clones share it.
+#[derive(Clone)]
+pub struct Namespace {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    journal: Journal,
+    bindings: BindingsCache,
+    gate: Arc<Gate>,
+    keys: Keys,
+}
+
+/// How a record is appended.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct AppendOptions<'a> {
+    /// A function that this record is to run besides those bound to its log.
+    pub function: Option<&'a str>,
+    /// When the append counts as done; by default as the namespace says.
+    pub durability: Option<Durability>,
+    /// What caused it; none from outside.
+    pub cause: EventId,
+    /// The clock of whoever asks: the record is dated after it.
+    pub clock: Hlc,
+    /// The idempotency key: an append with a key that was used before is answered as it was then.
+    pub key: Option<&'a str>,
+    /// How long to wait for room while too many runs are pending, before `Busy` is returned.
+    pub patience: Duration,
+}
+
+/// A record to be appended by [`Namespace::append_many`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewRecord {
+    /// The log's name.
+    pub log: String,
+    /// The record's bytes.
+    pub payload: Vec<u8>,
+}
+
+/// What an append returns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Receipt {
+    /// The record's sequence number in its log.
+    pub seqno: u64,
+    /// The record's id.
+    pub id: EventId,
+    /// The end of the batch that holds it.
+    pub end: Position,
+}
+
+/// A record as it is read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// Its sequence number in its log.
+    pub seqno: u64,
+    /// Its id.
+    pub id: EventId,
+    /// When it was appended.
+    pub hlc: Hlc,
+    /// What caused it: a run, or nothing recorded.
+    pub cause: EventId,
+    /// Its bytes.
+    pub payload: Vec<u8>,
+}
+
+/// A log and how full it is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct LogStat {
+    /// Its name.
+    pub name: LogName,
+    /// How many of its newest records can be read.
+    pub history: u64,
+    /// The oldest record that can be read; 0 if there never was one, one more than the newest if all were trimmed.
+    pub earliest: u64,
+    /// The newest record, 0 if there is none.
+    pub latest: u64,
+    /// The functions bound to it.
+    pub functions: Vec<Name>,
+}
+
+/// A function and how much it has to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FunctionStat {
+    /// Its name.
+    pub name: Name,
+    /// Its definition, or why that cannot be read.
+    pub definition: Result<Arc<Definition>>,
+    /// Runs ever triggered.
+    pub triggered: u64,
+    /// Runs ever ended, well or as dead letters.
+    pub done: u64,
+    /// Its dead letters, with those of the functions that share their log.
+    pub letters: Letters,
+}
+
+impl FunctionStat {
+    /// Runs that have not ended.
+    pub fn pending(&self) -> u64 {
+        self.triggered.saturating_sub(self.done)
+    }
+}
+
+/// Where the journal is of the namespace that somebody means by a directory.
+pub fn journal_dir(dir: &Path) -> PathBuf {
+    let inner = dir.join(FOLDER);
+    if !dir.join(MANIFEST).exists() && inner.join(MANIFEST).exists() { inner } else { dir.to_owned() }
+}
+
+impl Namespace {
+    /// Creates a namespace in `dir`, which must be absent or empty.
+    pub fn create(dir: &Path, options: &CreateOptions) -> Result<Self> {
+        check_directory(dir)?;
+        Ok(Self::over(Journal::create(dir, options)?))
+    }
+
+    /// Opens the namespace in `dir`, or the one that an application's directory holds as `.millrace`.
+    pub fn open(dir: &Path) -> Result<Self> {
+        check_directory(dir)?;
+        Ok(Self::over(Journal::open(&journal_dir(dir), &OpenOptions::default())?))
+    }
+
+    /// The namespace of a journal opened with other options.
+    pub fn over(journal: Journal) -> Self {
+        let gate = Gate::new(journal.clone());
+        Self { inner: Arc::new(Inner { journal, bindings: BindingsCache::default(), gate, keys: Keys::default() }) }
+    }
+
+    /// The one gate that holds what leaves.
+    pub fn gate(&self) -> &Arc<Gate> {
+        &self.inner.gate
+    }
+
+    /// The journal underneath.
+    pub fn journal(&self) -> &Journal {
+        &self.inner.journal
+    }
+
+    /// The directory that it is.
+    pub fn dir(&self) -> &Path {
+        self.journal().dir()
+    }
+
+    /// The process that is this namespace's host, if it has one now.
+    pub fn host(&self) -> Result<Option<Holder>> {
+        holder::holder(self.dir())
+    }
+
+    /// The definitions as of a transaction.
+    pub fn bindings_of(&self, tx: &mut Transaction<'_>) -> Arc<Bindings> {
+        self.inner.bindings.get(tx.catalog())
+    }
+
+    /// The definitions as of now.
+    pub fn bindings(&self) -> Result<Arc<Bindings>> {
+        Ok(self.inner.bindings.get(&*self.journal().catalog()?))
+    }
+
+    /// Appends one record, and triggers the functions bound to its log in the same batch.
+    ///
+    /// `log` may be an address of a log elsewhere (`mr://…`): then this is done when the message is safe in the outbox, and
+    /// the receipt names the message.
+    pub fn append(&self, log: &str, payload: &[u8], options: AppendOptions<'_>) -> Result<Receipt> {
+        self.out(self.append_held(log, payload, options), options.durability)
+    }
+
+    /// [`Namespace::append`], whose answer is still held at the gate.
+    pub fn append_held(&self, log: &str, payload: &[u8], options: AppendOptions<'_>) -> Result<Held<Receipt>> {
+        names::check_public(log)?;
+        if options.key.is_some() {
+            let held = self.append_many_held(&[(log, payload)], options)?;
+            return Ok(held.map(|receipts| receipts[0]));
+        }
+        let committed = self.with_patience(options.patience, || {
+            self.journal().commit(|tx| Outside::new(self, tx, &options)?.append(tx, log, payload, 0))
+        })?;
+        let (Appended { seqno, id }, end) = (committed.value, committed.end);
+        Ok(self.gate().hold(Site::Append, Receipt { seqno, id, end }, end, options.durability))
+    }
+
+    /// Appends records in one commit, all or none; the answer is still held at the gate.
+    pub fn append_many_held(
+        &self,
+        records: &[(&str, &[u8])],
+        options: AppendOptions<'_>,
+    ) -> Result<Held<Vec<Receipt>>> {
+        if records.is_empty() || records.len() > BATCH_RECORDS_MAX {
+            let count = records.len();
+            return Err(Code::ValueInvalid.error(format!("{count} records at once; 1 to {BATCH_RECORDS_MAX} may be")));
+        }
+        let receipts = self.with_patience(options.patience, || self.append_at_once(records, options))?;
+        let end = receipts[0].end;
+        let site = if options.key.is_some() { Site::Keyed } else { Site::AppendMany };
+        Ok(self.gate().hold(site, receipts, end, options.durability))
+    }
+
+    /// Appends records as they come, many to a commit; `progress` hears of each batch once it is as durable as asked.
+    ///
+    /// When it returns an error, the records whose receipts `progress` was given are appended, and no others.
+    pub fn append_many(
+        &self,
+        records: impl IntoIterator<Item = Result<NewRecord>>,
+        options: AppendOptions<'_>,
+        mut progress: impl FnMut(&[Receipt]),
+    ) -> Result<()> {
+        let mut batch: Vec<NewRecord> = Vec::new();
+        let mut batch_bytes = 0;
+        for record in records {
+            let record = match record {
+                Ok(record) => record,
+                Err(error) => {
+                    self.append_batch(&batch, options, &mut progress)?;
+                    return Err(error);
+                }
+            };
+            if !batch.is_empty() && batch_bytes + record.payload.len() > BATCH_BYTES_MAX {
+                self.append_batch(&batch, options, &mut progress)?;
+                batch.clear();
+                batch_bytes = 0;
+            }
+            batch_bytes += record.payload.len();
+            batch.push(record);
+            if batch.len() == BATCH_RECORDS_MAX {
+                self.append_batch(&batch, options, &mut progress)?;
+                batch.clear();
+                batch_bytes = 0;
+            }
+        }
+        self.append_batch(&batch, options, &mut progress)
+    }
+
+    /// Appends a batch in one commit; where there is room for a part of it only, in several.
+    fn append_batch(
+        &self,
+        mut batch: &[NewRecord],
+        options: AppendOptions<'_>,
+        progress: &mut impl FnMut(&[Receipt]),
+    ) -> Result<()> {
+        let mut most = batch.len();
+        while !batch.is_empty() {
+            let part: Vec<(&str, &[u8])> =
+                batch.iter().take(most).map(|record| (&*record.log, &*record.payload)).collect();
+            // Patience only makes sense for a part that cannot be made smaller.
+            let patience = if part.len() == 1 { options.patience } else { Duration::ZERO };
+            match self.with_patience(patience, || self.append_at_once(&part, options)) {
+                Ok(receipts) => {
+                    self.settle(Site::AppendBatch, receipts[0].end, options.durability)?;
+                    progress(&receipts);
+                    batch = &batch[receipts.len()..];
+                }
+                Err(error) if part.len() > 1 && (lacks_room(&error) || error.code() == Code::BatchTooLarge) => {
+                    most = part.len() / 2;
+                }
+                Err(error) => return self.gate().refuse(error, options.durability).wait(),
+            }
+        }
+        Ok(())
+    }
+
+    /// All of the records in one commit, or none.
+    fn append_at_once(&self, records: &[(&str, &[u8])], options: AppendOptions<'_>) -> Result<Vec<Receipt>> {
+        for (log, _) in records {
+            names::check_public(log)?;
+        }
+        let enter = |key| self.inner.keys.enter(self.journal(), key, records, options.function);
+        let mut keyed = options.key.map(enter).transpose()?;
+        let committed = self.journal().commit(|tx| {
+            if let Some(keyed) = &mut keyed
+                && let Some(answered) = keyed.answer(self.journal(), tx)?
+            {
+                return Ok(answered);
+            }
+            let mut outside = Outside::new(self, tx, &options)?;
+            let append = |(ordinal, (log, payload)): (usize, &(&str, &[u8]))| {
+                let Appended { seqno, id } = outside.append(tx, log, payload, ordinal as u16)?; // fewer than 65536
+                Ok(Receipt { seqno, id, end: Position::default() })
+            };
+            let receipts = records.iter().enumerate().map(append).collect::<Result<Vec<_>>>()?;
+            if let Some(keyed) = &keyed {
+                keyed.note(tx, receipts.iter().map(|receipt| (receipt.seqno, receipt.id)).collect())?;
+            }
+            Ok(receipts)
+        })?;
+        let mut receipts = committed.value;
+        receipts.iter_mut().for_each(|receipt| receipt.end = committed.end);
+        Ok(receipts)
+    }
+
+    /// Reads the idempotency keys, so that the first append that has one need not. What cannot be read is told to that one.
+    pub fn read_keys(&self) {
+        drop(self.inner.keys.caught_up(self.journal()));
+    }
+
+    /// Tries again while there is no room and `patience` lasts.
+    pub fn with_patience<R>(&self, patience: Duration, mut attempt: impl FnMut() -> Result<R>) -> Result<R> {
+        let (start, journal) = (Instant::now(), self.journal());
+        loop {
+            let seen = journal.tail();
+            match attempt() {
+                Err(error) if lacks_room(&error) && start.elapsed() < patience => {
+                    // Any commit since then may have made room, so wait for one rather than for the clock.
+                    journal.wait(seen, Duration::from_millis(RETRY_AFTER_MS.into()).min(patience));
+                }
+                answer => return answer,
+            }
+        }
+    }
+
+    /// Returns once everything before `end` is as durable as asked, by default as the namespace says.
+    pub fn settle(&self, site: Site, end: Position, durability: Option<Durability>) -> Result<()> {
+        self.gate().hold(site, (), end, durability).wait()
+    }
+
+    /// Waits at the gate; so do errors.
+    fn out<T>(&self, result: Result<Held<T>>, durability: Option<Durability>) -> Result<T> {
+        result.unwrap_or_else(|error| self.gate().refuse(error, durability)).wait()
+    }
+
+    /// Looks at the namespace as a whole. What is seen is told once all of it is safe.
+    ///
+    /// Whatever shows somebody [`Namespace::logs`], [`Namespace::functions`], runs, reasons or links does it here: those
+    /// say what is, and do not wait for the disk.
+    pub fn inspect<T>(&self, look: impl FnOnce(&Namespace) -> Result<T>) -> Result<T> {
+        let seen = look(self).map(|seen| self.gate().hold(Site::Inspect, seen, self.journal().tail(), None));
+        self.out(seen, None)
+    }
+
+    /// The record of `log` with this seqno; in a namespace on disk, once it is durable.
+    pub fn get(&self, log: &str, seqno: u64) -> Result<Record> {
+        if seqno == 0 {
+            return Err(Code::SeqnoInvalid.error(format!("0 names no record of log '{log}'")));
+        }
+        self.out(self.get_held(log, seqno, None), None)
+    }
+
+    /// A record, 0 for the newest, still held at the gate.
+    pub fn get_held(&self, log: &str, seqno: u64, durability: Option<Durability>) -> Result<Held<Record>> {
+        let log = self.log(log)?;
+        let (record, position) = self.read(&log, if seqno == 0 { log.latest().max(1) } else { seqno })?;
+        Ok(self.gate().hold(Site::Get, record, position, durability))
+    }
+
+    /// A record, and the position up to which the journal must be durable for it to be.
+    fn read(&self, log: &Log, seqno: u64) -> Result<(Record, Position)> {
+        let mut payload = Vec::new();
+        let meta = self.journal().get(log, seqno, &mut payload)?;
+        let record = Record { seqno, id: meta.id, hlc: meta.hlc, cause: meta.cause, payload };
+        Ok((record, meta.position.just_after()))
+    }
+
+    /// At most `count` records of `log` from `from` on, and at most `bytes_max` bytes unless the first alone has more.
+    pub fn range(&self, log: &str, from: u64, count: u32, bytes_max: usize) -> Result<Vec<Record>> {
+        let found = self.log(log);
+        self.out(found.and_then(|log| self.range_of_held(&log, from, count, bytes_max, None)), None)
+    }
+
+    /// [`Namespace::range`] of a log that was looked up before, still held at the gate.
+    pub fn range_of_held(
+        &self,
+        log: &Log,
+        from: u64,
+        count: u32,
+        bytes_max: usize,
+        durability: Option<Durability>,
+    ) -> Result<Held<Vec<Record>>> {
+        if from == 0 {
+            return Err(Code::SeqnoInvalid.error(format!("0 names no record of log '{}'", log.name())));
+        }
+        log.check_exists()?;
+        let end = from.saturating_add(u64::from(count)).min(log.latest().saturating_add(1));
+        let (mut records, mut bytes, mut upto) = (Vec::new(), 0, Position::default());
+        for seqno in from..end {
+            let (record, position) = self.read(log, seqno)?;
+            bytes += record.payload.len();
+            if bytes > bytes_max && !records.is_empty() {
+                break;
+            }
+            upto = upto.max(position);
+            records.push(record);
+        }
+        if records.is_empty() {
+            upto = self.journal().tail(); // It says that there is such a log, and where it ends.
+        }
+        Ok(self.gate().hold(Site::Range, records, upto, durability))
+    }
+
+    /// The seqno of the newest record of `log`, 0 if it has none; in a namespace on disk, once that is durable.
+    pub fn latest(&self, log: &str) -> Result<u64> {
+        self.out(self.latest_held(log, None), None)
+    }
+
+    /// [`Namespace::latest`], still held at the gate.
+    pub fn latest_held(&self, log: &str, durability: Option<Durability>) -> Result<Held<u64>> {
+        let log = self.log(log)?;
+        let latest = log.latest();
+        // That there is none says at least that there is such a log.
+        let none = latest == 0;
+        let newest = if none { self.journal().tail() } else { self.journal().position(&log, latest).just_after() };
+        Ok(self.gate().hold(Site::Latest, latest, newest, durability))
+    }
+
+    /// Where a tail from `from` on begins, still held at the gate.
+    pub fn cursor_held(&self, log: &Log, from: u64, durability: Option<Durability>) -> Result<Held<u64>> {
+        log.check_exists()?;
+        let (earliest, latest, name) = (log.earliest(), log.latest(), log.name());
+        let next = if from == 0 { latest + 1 } else { from };
+        if next < earliest {
+            return Err(
+                Code::BelowHistory.error(format!("log '{name}' no longer has record {next}; the oldest is {earliest}"))
+            );
+        }
+        if next > latest + 1 {
+            return Err(
+                Code::AboveTail.error(format!("log '{name}' does not reach record {next}; {latest} is the newest"))
+            );
+        }
+        Ok(self.gate().hold(Site::Cursor, next, self.journal().tail(), durability))
+    }
+
+    /// The log of this name.
+    pub fn log(&self, name: &str) -> Result<Log> {
+        found(self.journal().catalog()?.log(name), name).cloned()
+    }
+
+    /// Makes a log that keeps its `history` newest records readable; one with the same attributes is left as it is.
+    pub fn create_log(&self, name: &LogName, history: u64) -> Result<Log> {
+        self.out(self.create_log_held(name, history), None)
+    }
+
+    /// [`Namespace::create_log`], still held at the gate.
+    pub fn create_log_held(&self, name: &LogName, history: u64) -> Result<Held<Log>> {
+        names::check_public(name)?;
+        let committed = self.journal().commit(|tx| tx.create_log(name, history))?;
+        Ok(self.gate().hold(Site::CreateLog, committed.value, committed.end, None))
+    }
+
+    /// Removes a log that no function is bound to and no pending run was caused by.
+    pub fn remove_log(&self, name: &LogName) -> Result<()> {
+        self.out(self.remove_log_held(name), None)
+    }
+
+    /// [`Namespace::remove_log`], still held at the gate.
+    pub fn remove_log_held(&self, name: &LogName) -> Result<Held<()>> {
+        names::check_public(name)?;
+        // Read before the lock is taken: reading the whole journal under it would hold everybody up.
+        let mut pending = Pending::of(self.journal())?;
+        let committed = self.journal().commit(|tx| {
+            let catalog = tx.catalog().clone();
+            let log = found(catalog.log(name), name)?;
+            pending.catch_up(tx.tail())?;
+            if let Some(user) = self.user_of(tx, log, &pending) {
+                return Err(Code::LogInUse.error(format!("log '{name}' is in use: {user}")));
+            }
+            tx.remove_log(name)
+        })?;
+        Ok(self.gate().hold(Site::RemoveLog, (), committed.end, None))
+    }
+
+    /// Drops the records of a log before `before`, whatever its history; at most all of them go.
+    pub fn trim_log(&self, name: &LogName, before: u64) -> Result<()> {
+        names::check_public(name)?;
+        let committed = self.journal().commit(|tx| {
+            let log = found(tx.catalog().log(name), name)?.clone();
+            tx.trim(&log, before)
+        })?;
+        self.settle(Site::Trim, committed.end, None)
+    }
+
+    /// Who needs this log, if anybody does.
+    fn user_of(&self, tx: &mut Transaction<'_>, log: &Log, pending: &Pending) -> Option<String> {
+        let bindings = self.bindings_of(tx);
+        for (function, definition) in bindings.functions() {
+            if let Ok(definition) = definition {
+                let spec = &definition.spec;
+                if spec.on.contains(log.name()) {
+                    return Some(format!("function '{}' is bound to it", spec.name));
+                }
+                if spec.dead_letter == *log.name() && tx.pending(function) > 0 {
+                    return Some(format!(
+                        "function '{}' has pending runs and leaves its dead letters there",
+                        spec.name
+                    ));
+                }
+            }
+        }
+        pending.of_log(log.id()).map(|run| format!("run {run}, which one of its records caused, is pending"))
+    }
+
+    /// Every log, by name.
+    pub fn logs(&self) -> Result<Vec<LogStat>> {
+        let catalog = self.journal().catalog()?;
+        let bindings = self.inner.bindings.get(&catalog);
+        let stat = |log: &Log| LogStat {
+            name: log.name().clone(),
+            history: log.history(),
+            earliest: log.earliest(),
+            latest: log.latest(),
+            functions: bindings
+                .of_log(log.id())
+                .iter()
+                .filter_map(|bound| Some(bindings.definition(bound.function)?.spec.name.clone()))
+                .collect(),
+        };
+        let mut logs: Vec<LogStat> = catalog.logs().map(stat).collect();
+        logs.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(logs)
+    }
+
+    /// Every function, by name.
+    pub fn functions(&self) -> Result<Vec<FunctionStat>> {
+        let catalog = self.journal().catalog()?;
+        let mut functions: Vec<FunctionStat> = catalog
+            .functions()
+            .map(|function| {
+                let definition = Definition::from_attributes(function.name(), function.attributes()).map(Arc::new);
+                let letters = definition.as_ref().map_or_else(
+                    |_| Letters::default(),
+                    |definition| Letters::of(&catalog, &definition.spec.dead_letter),
+                );
+                FunctionStat {
+                    name: function.name().clone(),
+                    definition,
+                    // Ends are read first: read the other way round, a busy function could seem to have ended more than began.
+                    done: function.done(),
+                    triggered: function.triggered(),
+                    letters,
+                }
+            })
+            .collect();
+        functions.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(functions)
+    }
+
+    /// Waits until no run is pending, and what the runs have done is safe.
+    pub fn wait_idle(&self, timeout: Duration) -> Result<()> {
+        let start = Instant::now();
+        let journal = self.journal();
+        loop {
+            let seen = journal.tail();
+            let Some((name, pending)) = self.busiest()? else {
+                return self.settle(Site::Idle, journal.tail(), None);
+            };
+            let left = timeout.saturating_sub(start.elapsed());
+            if left.is_zero() {
+                let hint = if self.host()?.is_none() { "; no host is running" } else { "" };
+                let time_ms = timeout.as_millis();
+                return Err(Code::WaitTimeout
+                    .error(format!("after {time_ms} ms, {pending} runs of function '{name}' are pending{hint}")));
+            }
+            journal.wait(seen, left.min(Duration::from_secs(1)));
+        }
+    }
+
+    /// The function with most pending runs, or `None` if no run is pending at one moment.
+    fn busiest(&self) -> Result<Option<(Name, u64)>> {
+        let busiest = self.functions()?.into_iter().max_by_key(FunctionStat::pending);
+        if let Some(function) = busiest.filter(|function| function.pending() > 0) {
+            return Ok(Some((function.name.clone(), function.pending())));
+        }
+        // The counters were read one after the other, and a run may have moved on between two of them: nothing moves
+        // under the lock.
+        let committed = self.journal().commit(|tx| {
+            let catalog = tx.catalog().clone();
+            let mut functions = catalog.functions().map(|f| (f.name().clone(), tx.pending(f.id())));
+            Ok(functions.find(|(_, pending)| *pending > 0))
+        })?;
+        Ok(committed.value)
+    }
+}
+
+/// Refuses what looks like an address: nobody means a directory of that name.
+pub fn check_directory(dir: &Path) -> Result<()> {
+    let text = dir.to_string_lossy();
+    if text.contains("://") || text.starts_with("mr:/") {
+        let shown: String = text.chars().take(120).flat_map(char::escape_debug).collect();
+        return Err(Code::AddressInvalid.error(format!("'{shown}' is an address, where a directory belongs")));
+    }
+    Ok(())
+}
+
+/// A batch of appends from outside: the definitions they meet, the function they name, and what goes to other namespaces.
+struct Outside<'a> {
+    namespace: &'a Namespace,
+    catalog: Arc<Catalog>,
+    bindings: Arc<Bindings>,
+    function: Option<&'a str>,
+    cause: EventId,
+    outgoing: Outgoing,
+}
+
+impl<'a> Outside<'a> {
+    fn new(namespace: &'a Namespace, tx: &mut Transaction<'_>, options: &AppendOptions<'a>) -> Result<Self> {
+        tx.observe(options.clock)?;
+        let catalog = tx.catalog().clone();
+        let bindings = namespace.inner.bindings.get(&catalog);
+        let (function, cause) = (options.function, options.cause);
+        Ok(Self { namespace, catalog, bindings, function, cause, outgoing: Outgoing::default() })
+    }
+
+    fn append(&mut self, tx: &mut Transaction<'_>, log: &str, payload: &[u8], ordinal: u16) -> Result<Appended> {
+        if Address::claims(log) {
+            let (to, function) = (log.parse()?, self.function.map(str::parse::<Name>).transpose()?);
+            let (function, cause) = (function.as_ref(), self.cause);
+            let letter = Letter { to: &to, function, data: payload, cause, ordinal };
+            return self.outgoing.append(self.namespace, tx, Room::Outside, letter);
+        }
+        let log = found(self.catalog.log(log), log)?;
+        let named = self.function.map(|name| named(&self.catalog, &self.bindings, name)).transpose()?;
+        let stage = Stage { cause: self.cause, ordinal, room: Room::Outside, named, ending: None };
+        admission::append(tx, &self.bindings, log, payload, stage)
+    }
+}
+
+/// Whether there will be room again without anybody's doing.
+fn lacks_room(error: &Error) -> bool {
+    matches!(error.code(), Code::Busy | Code::OutboxFull)
+}
+
+/// The function that an append names.
+pub fn named(catalog: &Catalog, bindings: &Bindings, name: &str) -> Result<Bound> {
+    let function = catalog.function(name).ok_or_else(|| no_function(name))?;
+    match bindings.definition(function.id()) {
+        Some(definition) if !definition.removing => {
+            Ok(Bound { function: function.id(), pending_max: definition.spec.pending_max })
+        }
+        _ => Err(no_function(name)),
+    }
+}
+
+/// The log a name was looked up for; a name that cannot be one says why.
+pub fn found<'a>(log: Option<&'a Log>, name: &str) -> Result<&'a Log> {
+    log.ok_or_else(|| match name.parse::<LogName>() {
+        Ok(name) => Code::LogNotFound.error(format!("no log '{name}'")),
+        Err(error) => error,
+    })
+}
+
+/// The refusal of a function that is not there; a name that cannot be one says why.
+pub fn no_function(name: &str) -> millrace_wire::Error {
+    match name.parse::<Name>() {
+        Ok(name) => Code::FunctionNotFound.error(format!("no function '{name}'")),
+        Err(error) => error,
+    }
+}

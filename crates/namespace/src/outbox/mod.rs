@@ -1,0 +1,191 @@
+//! The outbox: messages to other namespaces, committed together with what caused them. Who carries them is not known here.
+//!
+//! ```text
+//!  append to mr://…, in the batch of what caused it ──> _outbox/PEER ──> (links: the sender)
+//!                                                       _links      the first message to a peer notes it
+//! ```
+//!
+//! An outbox is bounded. Appends from outside stop at half of it, so that runs which have begun find room to end.
+
+pub mod message;
+pub mod state;
+
+use crate::{
+    Namespace,
+    admission::{self, Room},
+    names::log_name,
+};
+use millrace_journal::{Appended, Log, Transaction};
+use millrace_wire::{Address, Code, EventId, LogName, Name, Result, SEGMENT_MAX_BYTES};
+use sha2::{Digest, Sha256};
+use state::{PEERS_MAX, Peer, State};
+use std::collections::HashMap;
+
+/// Most messages in an outbox.
+pub const OUTBOX_RECORDS_MAX: u64 = (1 << 20) - 1;
+/// Most bytes in an outbox.
+pub const OUTBOX_BYTES_MAX: u64 = 512 << 20;
+/// What tells peers apart whose addresses do not make a name.
+const HASH_BYTES: usize = 6;
+
+/// The name that a peer has here: one segment, another one for every address.
+pub fn peer_name(peer: &millrace_wire::Peer) -> String {
+    let plain = format!("{}_{}_{}", peer.host, peer.port, peer.namespace);
+    // Without an underscore in the host, such a name can be read back in one way only.
+    let odd = peer.host.contains(['_', ':']) || peer.host.starts_with('.');
+    if plain.len() <= SEGMENT_MAX_BYTES && !odd {
+        return plain;
+    }
+    let hash = Sha256::digest(peer.to_string().as_bytes());
+    let hash: String = hash[..HASH_BYTES].iter().map(|byte| format!("{byte:02x}")).collect();
+    let room = SEGMENT_MAX_BYTES - hash.len() - 1;
+    let kept: String = plain.replace(':', "-").trim_start_matches('.').chars().take(room).collect();
+    format!("{kept}-{hash}")
+}
+
+/// The outbox of the peer that has this name here.
+pub fn log_of(peer: &str) -> LogName {
+    log_name(&format!("_outbox/{peer}"))
+}
+
+/// The outbox of a peer.
+pub fn outbox_of(peer: &millrace_wire::Peer) -> LogName {
+    log_of(&peer_name(peer))
+}
+
+/// The log that an address names, if messages may be sent there.
+pub fn check_target(to: &Address) -> Result<&LogName> {
+    match &to.log {
+        Some(log) if LogName::is_internal(log) => {
+            Err(Code::LogInternal.error(format!("log '{log}' belongs to the runtime of '{}'", to.peer)))
+        }
+        Some(log) => Ok(log),
+        None => Err(Code::AddressInvalid.error(format!("address '{to}' names a namespace, and no log"))),
+    }
+}
+
+/// What one batch of the journal adds to outboxes; it knows what it has staged, which nobody can read yet.
+#[derive(Default)]
+pub struct Outgoing {
+    /// By peer: what the batch has made of its outbox.
+    staged: HashMap<String, Staged>,
+    /// The note of links, if the batch has changed it.
+    state: Option<State>,
+    scratch: Vec<u8>,
+}
+
+struct Staged {
+    log: Log,
+    /// Messages that are not acknowledged.
+    waiting: u64,
+    /// Their bytes.
+    waiting_bytes: u64,
+    /// [`Message::total`] of the newest.
+    total: u64,
+}
+
+/// A message to be staged.
+pub struct Letter<'a> {
+    /// The log elsewhere.
+    pub to: &'a Address,
+    /// A function there that is to run.
+    pub function: Option<&'a Name>,
+    /// Its bytes.
+    pub data: &'a [u8],
+    /// What caused it.
+    pub cause: EventId,
+    /// Which one it is of the records of its cause.
+    pub ordinal: u16,
+}
+
+impl Outgoing {
+    /// Stages a message; nothing if there is no room for it.
+    pub fn append(
+        &mut self,
+        namespace: &Namespace,
+        tx: &mut Transaction<'_>,
+        room: Room,
+        letter: Letter<'_>,
+    ) -> Result<Appended> {
+        let Letter { to, function, data, cause, ordinal } = letter;
+        let target = check_target(to)?;
+        let name = peer_name(&to.peer);
+        if !self.staged.contains_key(&name) {
+            let staged = self.open(namespace, tx, &name, to)?;
+            self.staged.insert(name.clone(), staged);
+        }
+        let staged = self.staged.get_mut(&name).expect("inserted above");
+        let bytes = message::bytes(target, function, data);
+        let share = if room == Room::Outside { 2 } else { 1 };
+        if staged.waiting >= OUTBOX_RECORDS_MAX / share || staged.waiting_bytes + bytes > OUTBOX_BYTES_MAX / share {
+            return Err(Code::OutboxFull.error(format!(
+                "{} messages of {} bytes wait for '{}'",
+                staged.waiting, staged.waiting_bytes, to.peer
+            )));
+        }
+        message::encode(&mut self.scratch, staged.total + bytes, target, function, data);
+        let appended = tx.append(&staged.log, &self.scratch, cause, admission::ordinal(room, ordinal))?;
+        staged.total += bytes;
+        staged.waiting += 1;
+        staged.waiting_bytes += bytes;
+        Ok(appended)
+    }
+
+    /// The peer's outbox as it is committed; a new one if this is the first message ever.
+    fn open(&mut self, namespace: &Namespace, tx: &mut Transaction<'_>, name: &str, to: &Address) -> Result<Staged> {
+        let log_name = log_of(name);
+        if let Some(log) = tx.catalog().log(&log_name).cloned() {
+            let waiting = waiting(namespace, &log)?;
+            return Ok(Staged { log, waiting: waiting.records, waiting_bytes: waiting.bytes, total: waiting.total });
+        }
+        let mut state = match self.state.take() {
+            Some(state) => state,
+            None => State::load(namespace)?,
+        };
+        if state.peers.len() >= PEERS_MAX {
+            return Err(Code::LinksFull.error(format!("{PEERS_MAX} peers are known, and '{to}' is none of them")));
+        }
+        let address = Address { peer: to.peer.clone(), log: None };
+        let course = state.new_course();
+        state.peers.push(Peer { name: name.to_owned(), address, course, dead: 0, dropped: 0 });
+        state.save(tx)?;
+        self.state = Some(state);
+        let log = tx.create_log(&log_name, OUTBOX_RECORDS_MAX)?;
+        Ok(Staged { log, waiting: 0, waiting_bytes: 0, total: 0 })
+    }
+}
+
+/// What waits in an outbox.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Waiting {
+    /// Messages.
+    pub records: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// [`message::Message::total`] of the newest.
+    pub total: u64,
+}
+
+/// What is committed and not acknowledged.
+///
+/// Once all is acknowledged, the next message begins to count bytes anew: nothing it could be compared with is left.
+pub fn waiting(namespace: &Namespace, log: &Log) -> Result<Waiting> {
+    let mut payload = Vec::new();
+    loop {
+        let (earliest, latest) = (log.earliest(), log.latest());
+        if earliest > latest || latest == 0 {
+            return Ok(Waiting::default());
+        }
+        let mut total_at = |seqno: u64| -> Result<(u64, u64)> {
+            namespace.journal().get(log, seqno, &mut payload)?;
+            Ok((message::decode(&payload)?.total, payload.len() as u64))
+        };
+        match total_at(latest).and_then(|(total, _)| Ok((total, total_at(earliest)?))) {
+            Ok((total, (first, bytes))) => {
+                return Ok(Waiting { records: latest + 1 - earliest, bytes: total - first + bytes, total });
+            }
+            Err(error) if error.code() == Code::BelowHistory && log.earliest() > earliest => {}
+            Err(error) => return Err(error),
+        }
+    }
+}

@@ -1,0 +1,308 @@
+//! The note of all links: every change appends the whole of it to `_links`, so its newest record is all there is to know.
+
+use crate::{
+    Namespace,
+    names::{log_name, note},
+};
+use millrace_journal::Transaction;
+use millrace_wire::{Address, Code, Error, LogName, Name, NamespaceId, Result};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// Most peers that a namespace sends messages to.
+pub const PEERS_MAX: usize = 256;
+/// Most relays of a namespace.
+pub const RELAYS_MAX: usize = 256;
+/// Changes that stay readable.
+const HISTORY: u64 = 64;
+/// The log of the note.
+pub const LOG: &str = "_links";
+/// The form of the note.
+const VERSION: u32 = 1;
+
+/// Why a link stands still until somebody decides.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stop {
+    /// The stable code, such as `MR6063`.
+    pub code: String,
+    /// What was wrong.
+    pub detail: String,
+    /// The first and the last of the records that are lost, if that is why.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gap: Option<(u64, u64)>,
+}
+
+impl Stop {
+    /// What an error says, kept. What the other side has not is the link's to wait for, and named as such.
+    pub fn of(error: &Error) -> Self {
+        let code = match error.code() {
+            Code::LogNotFound | Code::FunctionNotFound => Code::LinkTargetMissing,
+            code => code,
+        };
+        Self { code: code.id().to_owned(), detail: error.detail().to_owned(), gap: None }
+    }
+
+    /// The error it stands for.
+    pub fn error(&self) -> Error {
+        Code::from_id(&self.code).unwrap_or(Code::LinkStopped).error(self.detail.clone())
+    }
+}
+
+/// What both kinds of link remember of the other side.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Course {
+    /// The other namespace's identity, once it was met.
+    pub namespace: Option<u64>,
+    /// Whether the other side may know of the stream.
+    #[serde(default)]
+    pub opened: bool,
+    /// Counts how often the stream was begun anew: each time it has another name for the other side.
+    pub generation: u32,
+    /// Nothing was acknowledged since the stream was begun or resumed: the other side may be behind.
+    pub fresh: bool,
+    /// Where a relay that was begun anew or resumed goes on, unless the other side is further.
+    pub begin: Option<u64>,
+    /// A record that takes its number and nothing else.
+    pub void: Option<u64>,
+    /// Targets that the other side lacks: what waits for one keeps nothing for others waiting.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub aside: Vec<Aside>,
+    /// Why it stands still.
+    pub stopped: Option<Stop>,
+}
+
+/// A log that the other side lacks, or a function there.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Aside {
+    /// The log.
+    pub log: String,
+    /// Messages to it with a smaller number were put behind those to other logs, or given up: their numbers are voids.
+    pub from: u64,
+    /// Since when it is known to be missing, in microseconds since 1970.
+    pub since_us: u64,
+}
+
+impl Course {
+    /// A stream that has not begun yet.
+    pub fn new() -> Self {
+        Self { fresh: true, ..Self::default() }
+    }
+
+    /// The stream begins anew under another name, so that whatever the other side has of the old one does not matter.
+    pub fn restart(&mut self, begin: Option<u64>) {
+        let aside = std::mem::take(&mut self.aside);
+        *self = Self { generation: self.generation + 1, begin, aside, ..Self::new() };
+    }
+}
+
+/// A namespace that messages are sent to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Peer {
+    /// Its name here; its outbox is the log `_outbox/NAME`.
+    pub name: String,
+    /// Where it is.
+    #[serde(with = "address_text")]
+    pub address: Address,
+    /// How far things are.
+    pub course: Course,
+    /// Messages that it refused for good: their numbers are done, but they were not delivered.
+    #[serde(default)]
+    pub dead: u64,
+    /// Messages that were dropped when the stream was begun anew.
+    #[serde(default)]
+    pub dropped: u64,
+}
+
+/// One end of a relay.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Endpoint {
+    /// A log of this namespace.
+    Here(LogName),
+    /// A log of another one; the address names a log.
+    There(#[serde(with = "address_text")] Address),
+}
+
+impl Endpoint {
+    /// A log's name, or an address that names a log.
+    pub fn parse(text: &str) -> Result<Self> {
+        let end = if Address::claims(text) { Endpoint::There(text.parse()?) } else { Endpoint::Here(text.parse()?) };
+        match end.log() {
+            None => Err(invalid(format!("address '{end}' names a namespace, and no log"))),
+            Some(log) if LogName::is_internal(log) => Err(invalid(format!("log '{log}' belongs to the runtime"))),
+            Some(_) => Ok(end),
+        }
+    }
+
+    /// The log that it is, here or there.
+    pub fn log(&self) -> Option<&LogName> {
+        match self {
+            Endpoint::Here(log) => Some(log),
+            Endpoint::There(address) => address.log.as_ref(),
+        }
+    }
+}
+
+fn invalid(detail: impl Into<String>) -> Error {
+    Code::RelayInvalid.error(detail)
+}
+
+mod address_text {
+    use super::Address;
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+
+    pub fn serialize<S: Serializer>(address: &Address, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(address)
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Address, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
+    }
+}
+
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Endpoint::Here(log) => log.fmt(f),
+            Endpoint::There(address) => address.fmt(f),
+        }
+    }
+}
+
+/// What a relay does when records were lost to its source's history before they were forwarded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum OnGap {
+    /// It stops and says so.
+    #[default]
+    Stop,
+    /// It goes on with the oldest that is left, and counts what is missing.
+    Skip,
+}
+
+/// A log that is forwarded to another.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Relay {
+    /// Never used twice in this namespace.
+    pub id: u64,
+    /// Its name.
+    pub name: Name,
+    /// Where records come from.
+    pub from: Endpoint,
+    /// Where they go.
+    pub to: Endpoint,
+    /// What it does about lost records.
+    pub on_gap: OnGap,
+    /// The first record to forward.
+    pub start: u64,
+    /// Which log of its name the source is: one made anew has another number.
+    pub source: Option<u32>,
+    /// Records that were lost before they were forwarded.
+    pub lost: u64,
+    /// The next gap may be passed over: somebody decided so.
+    pub pass_gap: bool,
+    /// It was removed, and is gone once the other side knows.
+    pub leaving: bool,
+    /// How far things are.
+    pub course: Course,
+}
+
+impl Relay {
+    /// The log of what was acknowledged.
+    pub fn progress_log(&self) -> LogName {
+        log_name(&format!("_relay/{}", self.id))
+    }
+
+    /// Whether this side sends: otherwise it fetches.
+    pub fn pushes(&self) -> bool {
+        matches!(self.from, Endpoint::Here(_))
+    }
+
+    /// The address at the other end, if there is one.
+    pub fn address(&self) -> Option<&Address> {
+        [&self.from, &self.to].into_iter().find_map(|end| match end {
+            Endpoint::There(address) => Some(address),
+            Endpoint::Here(_) => None,
+        })
+    }
+}
+
+/// Everything that is noted of links.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct State {
+    version: u32,
+    /// The id of the newest relay.
+    relays_made: u64,
+    /// How many peers there ever were: a peer that comes back begins streams of its own.
+    peers_made: u32,
+    /// Every peer.
+    pub peers: Vec<Peer>,
+    /// Every relay.
+    pub relays: Vec<Relay>,
+}
+
+impl State {
+    /// What is noted now; under the journal's lock, what the next change must start from.
+    pub fn load(namespace: &Namespace) -> Result<Self> {
+        let catalog = namespace.journal().catalog()?;
+        let Some(log) = catalog.log(LOG).filter(|log| log.latest() > 0) else { return Ok(Self::default()) };
+        let mut payload = Vec::new();
+        loop {
+            let newest = log.latest();
+            match namespace.journal().get(log, newest, &mut payload) {
+                Ok(_) => break,
+                // Others have noted so much meanwhile that this one is history.
+                Err(error) if error.code() == Code::BelowHistory && log.latest() > newest => {}
+                Err(error) => return Err(error),
+            }
+        }
+        let state: State = serde_json::from_slice(&payload)
+            .map_err(|error| Code::LinkStateDamaged.error(format!("log '{LOG}': {error}")))?;
+        if state.version > VERSION {
+            return Err(Code::LinkStateDamaged.error(format!("log '{LOG}' has version {}", state.version)));
+        }
+        Ok(state)
+    }
+
+    /// Stages the note.
+    pub fn save(&mut self, tx: &mut Transaction<'_>) -> Result<()> {
+        self.version = VERSION;
+        let payload = serde_json::to_vec(self).expect("names, numbers and text always make JSON");
+        note(tx, &log_name(LOG), HISTORY, &payload)
+    }
+
+    /// The peer of this name.
+    pub fn peer_mut(&mut self, name: &str) -> Result<&mut Peer> {
+        let found = self.peers.iter_mut().find(|peer| peer.name == name);
+        found.ok_or_else(|| Code::PeerNotFound.error(format!("no peer '{}'", name.escape_debug())))
+    }
+
+    /// The relay with this id.
+    pub fn relay_mut(&mut self, id: u64) -> Result<&mut Relay> {
+        let found = self.relays.iter_mut().find(|relay| relay.id == id);
+        found.ok_or_else(|| Code::RelayNotFound.error(format!("no relay with id {id}")))
+    }
+
+    /// The relay of this name.
+    pub fn relay_named(&mut self, name: &str) -> Result<&mut Relay> {
+        let found = self.relays.iter_mut().find(|relay| &*relay.name == name);
+        found.ok_or_else(|| Code::RelayNotFound.error(format!("no relay '{}'", name.escape_debug())))
+    }
+
+    /// The course of a peer that is not known yet.
+    pub fn new_course(&mut self) -> Course {
+        self.peers_made += 1;
+        Course { generation: self.peers_made, ..Course::new() }
+    }
+
+    /// The id of a relay that is being made.
+    pub fn next_relay_id(&mut self) -> u64 {
+        self.relays_made += 1;
+        self.relays_made
+    }
+}
+
+/// An identity as it is shown.
+pub fn shown(namespace: u64) -> String {
+    NamespaceId::new(namespace).map_or_else(|| "none".into(), |id| id.to_string())
+}
