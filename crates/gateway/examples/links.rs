@@ -2,7 +2,8 @@
 
 use millrace_gateway::{Hosted, Linker, Listen, Server, ServerOptions};
 use millrace_node::{
-    AppendOptions, CreateOptions, Durability, Namespace, NewRecord, Result, Served, links::RelayOptions,
+    AppendOptions, CreateOptions, Durability, Namespace, NewRecord, Result, Served,
+    links::{Links, RelayOptions},
 };
 use std::{
     sync::Arc,
@@ -62,7 +63,7 @@ fn catch_up(durability: Durability, records: u64, bytes: usize, pull: bool) -> R
     fill(&a, "raw", records, bytes)?;
     let (side, from, to) =
         if pull { (&b, format!("{from}/raw"), "raw".into()) } else { (&a, "raw".into(), format!("{to}/raw")) };
-    side.links().add_relay(&from, &to, &RelayOptions::default())?;
+    Links::of(side).add_relay(&from, &to, &RelayOptions::default())?;
     let start = Instant::now();
     let _linker = Linker::start(side.clone(), None)?;
     wait_for(&b, "raw", records)?;

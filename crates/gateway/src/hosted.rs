@@ -1,7 +1,7 @@
 //! What one server serves.
 
 use crate::{http::Sample, server::Silence};
-use millrace_node::{CLIENT_INDEX_MAX_BYTES, Door, Held, Limits, Name, Principal, Served};
+use millrace_node::{CLIENT_INDEX_MAX_BYTES, Caller, Door, Held, Limits, Name, Served};
 use millrace_wire::{Code, Result};
 use std::{
     cell::Cell,
@@ -93,8 +93,8 @@ impl Hosted {
         &self.served
     }
 
-    /// The namespace of this name, or the only one if `name` is empty, as `principal` may use it.
-    pub fn door(&self, name: &str, principal: Principal) -> Result<Door> {
+    /// The namespace of this name, or the only one if `name` is empty, as `caller` may use it.
+    pub fn door(&self, name: &str, caller: Caller) -> Result<Door> {
         let found = match (name, &*self.served) {
             ("", [only]) => Some(only),
             _ => self.served.iter().find(|served| &**served.name() == name),
@@ -102,7 +102,7 @@ impl Hosted {
         // Half of the files that this process may have are for logs.
         let logs_max = (files_max() / 2 / self.served.len().max(1)).min(LOGS_MAX);
         let limits = Limits { logs_max, index_max_bytes: CLIENT_INDEX_MAX_BYTES };
-        found.map(|served| served.door(principal).within(limits)).ok_or_else(|| {
+        found.map(|served| served.door(caller).within(limits)).ok_or_else(|| {
             let names: Vec<&str> = self.served.iter().map(|served| &**served.name()).collect();
             let shown: String = name.chars().take(80).flat_map(char::escape_debug).collect();
             Code::NamespaceNotServed.error(format!("no namespace '{shown}' here; there is {}", names.join(", ")))

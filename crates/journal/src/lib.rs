@@ -35,7 +35,7 @@ pub use catalog::{Catalog, Function, HISTORY_MAX, Log};
 pub use copy::{LostRecords, Rebuilt, Salvaged, Snapshot, SnapshotSink, Workshop};
 pub use entry::{
     Entry, Kind, Position, ReplaySeed, Salt, map,
-    payload::{Attempt, End, Origin, Outcome, ReadFrom, ReadRow, Reads, Run, What},
+    payload::{Attempt, End, Origin, Outcome, ReadFrom, ReadRow, Reads, Run, What, trigger_record},
 };
 pub use journal::Journal;
 pub use millrace_wire::Durability;

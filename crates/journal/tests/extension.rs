@@ -46,7 +46,8 @@ fn mask(segment: &[u8], position: u64) -> u32 {
 fn namespace() -> (tempfile::TempDir, PathBuf) {
     let parent = tempfile::tempdir().unwrap();
     let dir = parent.path().join("ns");
-    let options = CreateOptions { segment_bytes: 1 << 20, durability: Durability::Disk, ..CreateOptions::default() };
+    let (segment_bytes, retain_bytes, durability) = (1 << 20, 1 << 20, Durability::Disk);
+    let options = CreateOptions { segment_bytes, retain_bytes, durability, ..CreateOptions::default() };
     let journal = Journal::create(&dir, &options).unwrap();
     let committed = journal.commit(|batch| {
         let log = batch.create_log(&"a".parse().unwrap(), 10)?;
@@ -261,9 +262,12 @@ fn a_copy_keeps_claimed_causes_and_what_an_extension_says() {
     for _ in 0..8_000 {
         journal.commit(|batch| batch.append(&fast, &[7; 1000], EventId::NONE, 0)).unwrap();
     }
+    // Twice: of a copy there is a copy, too.
     for _ in 0..2 {
-        assert!(journal.maintain(&|_, _| true).unwrap().dropped > 0 || journal.first() > Position::default());
-        (0..3_000).for_each(|_| drop(journal.commit(|batch| batch.append(&fast, &[7; 1000], EventId::NONE, 0)).unwrap()));
+        assert!(journal.maintain(&|_, _| true).unwrap().dropped > 0);
+        for _ in 0..3_000 {
+            journal.commit(|batch| batch.append(&fast, &[7; 1000], EventId::NONE, 0)).unwrap();
+        }
     }
     let copied = journal.entry_at(journal.position(&journal.log(&"a".parse().unwrap()).unwrap(), 3)).unwrap();
     assert!(copied.carried && copied.claimed && !copied.shadow);

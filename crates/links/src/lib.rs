@@ -36,7 +36,7 @@ mod view;
 pub use inbox::log_of as inbox_of;
 pub use inbox::{Accepted, INBOUND_MAX, Inbound, Inbox};
 pub use live::{LinksStatus, LiveLink};
-pub use news::{LinkChange, LinkNews, LinkWatch};
+pub use news::{LinkChange, LinkNews, LinkObserver, LinkWatch};
 pub use outbox::OUTBOX_DEAD_LETTERS;
 pub use puller::Puller;
 pub use relay::{RelayOptions, Resumed};

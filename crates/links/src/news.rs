@@ -8,12 +8,16 @@ use millrace_namespace::outbox::log_of;
 use millrace_wire::{Code, Error, Result};
 use std::{
     collections::HashMap,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 /// Changes of one link that are told within [`WINDOW`]; of one that comes and goes, the last is told once it is over.
 const CHANGES_MAX: u32 = 10;
 const WINDOW: Duration = Duration::from_secs(60);
+
+/// Who hears of changes of links.
+pub type LinkObserver = Arc<dyn Fn(&LinkNews) + Send + Sync>;
 
 /// A change of a link.
 #[derive(Clone, Debug, PartialEq, Eq)]

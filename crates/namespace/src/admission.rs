@@ -5,7 +5,7 @@
 //! a run that feeds its own function, takes the place of the run that ends with it.
 
 use crate::bindings::{Bindings, Bound};
-use millrace_journal::{Appended, Log, Transaction};
+use millrace_journal::{Appended, Log, Origin, Transaction};
 use millrace_wire::{Code, Error, EventId, RETRY_AFTER_MS, Result};
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -60,13 +60,20 @@ impl Room {
     }
 }
 
-/// In the ordinal of an APPEND: it came from outside, and its cause is what whoever appended it claims. Without it the cause is
-/// a run that the host ran, which nobody else can say.
-pub const CLAIMED: u16 = 1 << 15;
-
-/// The ordinal of an append on somebody's behalf; those of runs and of batches are smaller than [`CLAIMED`].
-pub fn ordinal(room: Room, ordinal: u16) -> u16 {
-    if room == Room::Outside { ordinal | CLAIMED } else { ordinal }
+/// Stages a record with its cause and its ordinal there. What comes from outside only claims a cause: of a run alone, which the host
+/// ran, it is known what it caused.
+pub fn record(
+    tx: &mut Transaction<'_>,
+    room: Room,
+    log: &Log,
+    payload: &[u8],
+    (cause, ordinal): (EventId, u16),
+) -> Result<Appended> {
+    if room == Room::Outside {
+        tx.append_claimed(log, payload, cause, ordinal)
+    } else {
+        tx.append(log, payload, cause, ordinal)
+    }
 }
 
 /// Appends one record and triggers the functions bound to its log, and `named` besides; refuses when one has no room.
@@ -89,9 +96,12 @@ pub fn append(
             return Err(options.room.refusal(log.name(), name, pending));
         }
     }
-    let appended = tx.append(log, payload, options.cause, ordinal(options.room, options.ordinal))?;
-    for bound in bound.iter().copied().chain(named) {
-        tx.trigger(bound.function, appended.id, log, appended.seqno)?;
+    let appended = record(tx, options.room, log, payload, (options.cause, options.ordinal))?;
+    for bound in bound {
+        tx.trigger(bound.function, appended.id, log, appended.seqno, Origin::Bound)?;
+    }
+    if let Some(named) = named {
+        tx.trigger(named.function, appended.id, log, appended.seqno, Origin::Named)?;
     }
     Ok(appended)
 }

@@ -9,14 +9,14 @@
 
 use crate::{
     Namespace,
-    admission::{CLAIMED, Room},
+    admission::Room,
     gate::Site,
     holes, names,
     namespace::{found, named},
     runs::RunState,
 };
 use base64::{Engine as _, prelude::BASE64_STANDARD};
-use millrace_journal::{Catalog, HISTORY_MAX, Journal, Kind, Log, Position, Transaction};
+use millrace_journal::{Catalog, HISTORY_MAX, Journal, Kind, Log, Origin, Position, Transaction};
 use millrace_wire::{Code, Error, EventId, Hlc, LogName, Name, Result};
 use serde::{Deserialize, Serialize};
 use std::{
@@ -293,7 +293,7 @@ impl Namespace {
             if let Ok(entry) = journal.entry_at(position)
                 && (entry.kind, entry.subject, entry.seqno) == (Kind::Append, log.id(), seqno)
             {
-                return entry.ordinal & CLAIMED == 0;
+                return !entry.claimed;
             }
             // Retention may have moved it meanwhile.
             if journal.position(log, seqno) == position {
@@ -370,7 +370,7 @@ impl Namespace {
                 if pending >= Room::Outside.most(bound) {
                     return Err(Room::Outside.refusal(log.name(), &letter.function, pending));
                 }
-                let run = tx.trigger(bound.function, found.id, log, letter.seqno)?;
+                let run = tx.trigger(bound.function, found.id, log, letter.seqno, Origin::Retry)?.id;
                 Notes::note(tx, letters, found.seqno, run)?;
                 Ok((run, false))
             })

@@ -5,8 +5,8 @@
 
 pub mod call;
 
-use crate::{Namespace, admission::CLAIMED};
-use millrace_journal::{Catalog, Entry, Journal, Kind, Position, Scan};
+use crate::Namespace;
+use millrace_journal::{Catalog, End, Entry, Journal, Kind, Outcome, Position, ReadFrom, Run, Scan};
 use millrace_wire::{Code, Error, EventId, Hlc, LogName, Name, Result};
 use serde::{Deserialize, Serialize, Serializer};
 use std::collections::{BTreeMap, HashMap};
@@ -129,7 +129,7 @@ fn as_optional_text<T: std::fmt::Display, S: Serializer>(value: &Option<T>, s: S
     }
 }
 
-/// How a run ended: what the payload of its DONE says. An empty payload is a run that ended well and printed nothing.
+/// How a run ended: what its DONE says of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ending {
     /// Why it is dead; `None` if it ended well.
@@ -161,24 +161,20 @@ impl Ending {
         Self { dead: Some(death), ..Self::well(output) }
     }
 
-    /// What its DONE says.
-    pub fn to_bytes(&self) -> Vec<u8> {
-        if *self == Self::default() {
-            return Vec::new();
+    /// What its DONE says, but for what led to it.
+    pub fn to_end(&self) -> End<'_> {
+        let end = End { output: &self.output, ..End::default() };
+        match &self.dead {
+            None => end,
+            Some(death) => End { outcome: Outcome::Dead, code: &death.code, error: &death.error, ..end },
         }
-        serde_json::to_vec(self).expect("text always makes JSON")
     }
 
-    /// What a DONE says; one that another version wrote is an end of which no more is known.
-    fn from_bytes(bytes: &[u8]) -> Self {
-        serde_json::from_slice(bytes).unwrap_or_default()
+    /// What a DONE says.
+    pub fn of(end: &End<'_>) -> Self {
+        let death = || Death { code: end.code.into(), error: end.error.into() };
+        Self { dead: (end.outcome != Outcome::Done).then(death), output: end.output.into() }
     }
-}
-
-/// The log id and seqno that the payload of a TRIGGER names.
-pub fn triggering_record(payload: &[u8]) -> Option<(u32, u64)> {
-    let (log, seqno) = payload.split_first_chunk::<4>()?;
-    Some((u32::from_le_bytes(*log), u64::from_le_bytes(*seqno.first_chunk::<8>()?)))
 }
 
 /// The record that a CALL asked for: its log, if that is a name, and its seqno.
@@ -204,7 +200,7 @@ impl Namespace {
         let wanted = |entry: &Entry| {
             filter.before.is_none_or(|before| entry.id < before)
                 && function.is_none_or(|id| id == entry.subject)
-                && log.is_none_or(|id| triggering_record(&entry.payload).is_some_and(|(log, _)| log == id))
+                && log.is_none_or(|id| entry.trigger_record().is_some_and(|(log, _)| log == id))
         };
         let mut story = Story::new(&catalog, filter.state, filter.limit);
         story.read(self.journal(), &wanted)?;
@@ -274,26 +270,36 @@ impl<'a> Story<'a> {
         }
         match entry.kind {
             Kind::Trigger if wanted(entry) => self.triggered(entry),
-            Kind::Append if entry.ordinal & CLAIMED != 0 => self.append = (entry.id, EventId::NONE),
+            Kind::Append if entry.claimed => self.append = (entry.id, EventId::NONE),
             Kind::Append => {
                 self.append = (entry.id, entry.cause);
                 let record = self.record(entry.subject, entry.seqno);
                 self.of(entry, |run| listed(&mut run.appends, record));
             }
             Kind::Read => {
-                let record = self.record(entry.subject, entry.seqno);
-                self.of(entry, |run| listed(&mut run.reads, record));
+                for row in entry.reads() {
+                    let log = match row.log {
+                        ReadFrom::Log(id) => self.record(id, 0).log,
+                        ReadFrom::Name(name) => name.parse().ok(),
+                    };
+                    let seqnos = row.from..row.from.saturating_add(row.count.min(LISTED_MAX as u64));
+                    self.of(entry, |run| {
+                        seqnos.for_each(|seqno| listed(&mut run.reads, RecordRef { log: log.clone(), seqno }));
+                    });
+                }
             }
             Kind::Call => {
                 if let Some((log, seqno)) = read_by_call(entry) {
                     self.of(entry, |run| listed(&mut run.reads, RecordRef { log, seqno }));
                 }
             }
-            Kind::Fired if !entry.waits() => {
-                self.of(entry, |run| run.attempted(Attempt { attempt: entry.seqno, at: entry.hlc }));
+            Kind::Fired => {
+                if let Some(attempt) = entry.attempt().filter(|attempt| !attempt.waits) {
+                    self.of(entry, |run| run.attempted(Attempt { attempt: attempt.attempt.into(), at: entry.hlc }));
+                }
             }
             Kind::Done => {
-                let ending = Ending::from_bytes(&entry.payload);
+                let ending = Ending::of(&entry.ending().unwrap_or_default());
                 if ending.dead.is_some() && self.append.1 == entry.cause {
                     self.letters.insert(self.append.0, entry.cause);
                 }
@@ -311,7 +317,7 @@ impl<'a> Story<'a> {
     }
 
     fn triggered(&mut self, entry: &Entry) {
-        let (log, seqno) = triggering_record(&entry.payload).unwrap_or_default();
+        let (log, seqno) = entry.trigger_record().unwrap_or_default();
         let caused_by = match self.letters.get(&entry.cause) {
             Some(dead) => *dead,
             None if self.append.0 == entry.cause => self.append.1,
@@ -381,6 +387,8 @@ pub struct Pending {
 pub struct PendingRun {
     /// Its id.
     pub id: EventId,
+    /// Its number among the runs of its function.
+    pub number: u64,
     /// Its function.
     pub function: u32,
     /// The log of its record.
@@ -391,6 +399,13 @@ pub struct PendingRun {
     pub attempts: u32,
     /// Where its record stands, as far as the journal tells.
     pub record: Option<Position>,
+}
+
+impl PendingRun {
+    /// The run, as the journal names it.
+    pub fn run(&self) -> Run {
+        Run { id: self.id, number: self.number }
+    }
 }
 
 impl Pending {
@@ -417,17 +432,19 @@ impl Pending {
             match entry.kind {
                 Kind::Append => self.newest = (entry.subject, entry.seqno, entry.position),
                 Kind::Trigger => {
-                    let (log, seqno) = triggering_record(&entry.payload).unwrap_or_default();
+                    let (log, seqno) = entry.trigger_record().unwrap_or_default();
                     let record = ((self.newest.0, self.newest.1) == (log, seqno)).then_some(self.newest.2);
                     let known = self.runs.get(&entry.id).map(|run| run.attempts);
                     let attempts = known.or_else(|| self.ahead.remove(&entry.id)).unwrap_or(0);
-                    let run = PendingRun { id: entry.id, function: entry.subject, log, seqno, attempts, record };
+                    let (id, number) = (entry.id, entry.seqno);
+                    let run = PendingRun { id, number, function: entry.subject, log, seqno, attempts, record };
                     self.runs.insert(entry.id, run);
                 }
-                Kind::Fired if !entry.waits() => {
+                Kind::Fired => {
+                    let Some(attempt) = entry.attempt().filter(|attempt| !attempt.waits) else { continue };
                     let known = self.runs.get_mut(&entry.cause).map(|run| &mut run.attempts);
                     let attempts = known.unwrap_or_else(|| self.ahead.entry(entry.cause).or_default());
-                    *attempts = (*attempts).max(entry.seqno as u32); // A run has few attempts.
+                    *attempts = (*attempts).max(attempt.attempt);
                 }
                 Kind::Done => {
                     self.runs.remove(&entry.cause);

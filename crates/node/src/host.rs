@@ -1,12 +1,8 @@
 //! The host: the one process that runs a namespace's functions, for as long as it holds the namespace's host lock.
 
-use crate::{
-    Namespace,
-    dispatch::{Dispatcher, Observer},
-    functions,
-    holder::{self, HostLock},
-    status::HostStatus,
-};
+use crate::{HostStatus, Namespace, Observer, functions};
+use millrace_dispatch::Dispatcher;
+use millrace_namespace::holder::{self, HostLock};
 use millrace_wire::{Code, Error, Result};
 use std::time::Duration;
 

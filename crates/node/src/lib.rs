@@ -13,26 +13,28 @@
 //! [`Namespace`] is what any process may do with a namespace; [`Host`] is the one process that runs its functions.
 //! Everything a host knows it learns from the journal, so it can die at any moment and another goes on.
 
-pub mod application;
-mod dispatch;
+pub mod changes;
 mod door;
-pub mod functions;
 mod host;
-mod status;
 pub mod upkeep;
 mod why;
 
-pub use dispatch::{HostEvent, Observer};
 pub use door::{
     Door, Served,
-    access::{Principal, Right, default_name, is_secret},
     blocked::{Blocked, Obstacle},
+    default_name,
     limits::{CLIENT_HISTORY_MAX, CLIENT_INDEX_MAX_BYTES, Limits},
     submit::{SUBMISSION_PATIENCE, Submitted},
     watch::Growth,
 };
-pub use functions::{Change, Deployed};
 pub use host::{Host, HostOptions};
+pub use millrace_access::{Caller, is_secret};
+pub use millrace_application as application;
+pub use millrace_dispatch::{
+    HostEvent, Observer,
+    functions::{self, Change, Deployed},
+    status::{FunctionState, HostStatus, LiveFunction, LiveRun},
+};
 pub use millrace_journal::{
     CreateOptions, Durability, Journal, Log, LostRecords, OpenOptions, Position, Rebuilt, Recovery, Salvaged,
 };
@@ -47,7 +49,5 @@ pub use millrace_namespace::{
     },
     keys::{KEY_MAX_BYTES, KEYS_MAX},
 };
-use millrace_namespace::{admission, bindings, definition, gate, holder, holes, outbox, runs};
 pub use millrace_wire::{Address, Code, Error, EventId, Hlc, LogName, Name, RETRY_AFTER_MS, Result};
-pub use status::{FunctionState, HostStatus, LiveFunction, LiveRun};
 pub use why::{LinkReason, Reason, Why, why};

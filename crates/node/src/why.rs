@@ -1,14 +1,12 @@
 //! Why something is not running: every reason that applies, found in the journal and in what the host tells.
 
 use crate::{
-    Holder, Letters, Namespace, RunFilter, RunState, RunView,
-    bindings::Bindings,
+    FunctionState, Holder, HostStatus, Letters, LiveFunction, Namespace, RunFilter, RunState, RunView,
     links::{LinkView, Links, OUTBOX_DEAD_LETTERS},
-    runs::Pending,
-    status::{FunctionState, HostStatus, LiveFunction, wall_ms},
 };
+use millrace_dispatch::status::wall_ms;
 use millrace_journal::Catalog;
-use millrace_namespace::no_function;
+use millrace_namespace::{bindings::Bindings, no_function, runs::Pending};
 use millrace_wire::{Code, EventId, LogName, Name, Result};
 use serde::Serialize;
 use std::{collections::BTreeMap, fmt};

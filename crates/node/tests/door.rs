@@ -2,8 +2,8 @@
 
 use millrace_journal::medium::sim::SimDisk;
 use millrace_node::{
-    AppendOptions, CLIENT_HISTORY_MAX, Code, CreateOptions, Door, Durability, Held, Hlc, Journal, Limits, Namespace,
-    OpenOptions, Principal, Served, functions,
+    AppendOptions, CLIENT_HISTORY_MAX, Caller, Code, CreateOptions, Door, Durability, Held, Hlc, Journal, Limits,
+    Namespace, OpenOptions, Served, functions,
 };
 use millrace_wire::protocol::Link;
 use std::{
@@ -33,7 +33,7 @@ const ZERO: Hlc = Hlc::ZERO;
 fn door_to(namespace: Namespace) -> Door {
     let served = Served::new("n".parse().unwrap(), namespace).unwrap();
     served.gate().turn(); // This test is the loop that drives the gate.
-    served.door(Principal::of_user(0, 0).unwrap())
+    served.door(Caller::of_user(0, 0).unwrap())
 }
 
 fn simulated(disk: &SimDisk) -> Namespace {
@@ -65,6 +65,11 @@ fn turn(door: &Door, woken: &Woken) {
         thread::yield_now();
     }
     assert_eq!(woken.0.load(Ordering::SeqCst), 1);
+}
+
+#[test]
+fn the_log_of_idempotency_keys_is_the_one_that_nobody_may_read() {
+    assert!(millrace_node::is_secret(millrace_namespace::keys::LOG));
 }
 
 #[test]

@@ -11,7 +11,7 @@ use crate::{
     views,
 };
 use millrace_node::{
-    AppendOptions, CreateOptions, Durability, LogName, Name, Namespace, NewRecord, Principal, Receipt, Served,
+    AppendOptions, Caller, CreateOptions, Durability, LogName, Name, Namespace, NewRecord, Receipt, Served,
     default_name, functions,
 };
 use millrace_wire::Code;
@@ -85,7 +85,7 @@ fn append_together(
     let records: Vec<(&str, &[u8])> = records.iter().map(|new| (&*new.log, &*new.payload)).collect();
     let owner = rustix::process::getuid().as_raw();
     let served = Served::new(default_name(namespace.dir()), namespace.clone())?;
-    served.door(Principal::of_user(owner, owner)?).append_many(&records, options).wait()
+    served.door(Caller::of_user(owner, owner)?).append_many(&records, options).wait()
 }
 
 #[pymethods]

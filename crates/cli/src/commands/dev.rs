@@ -16,7 +16,8 @@ use crate::{
 };
 use millrace_node::{
     Code, Namespace, Result,
-    application::{Action, Application, Fingerprint, Step},
+    application::{Application, Fingerprint},
+    changes::{Action, Changes, Step},
     functions,
 };
 use serde_json::json;
@@ -43,8 +44,8 @@ pub fn run(args: &DevArgs, global: &Global, out: &mut Out) -> Outcome {
     let namespace = Namespace::open(&dir)?;
     // The host comes first: if another one holds the namespace, nothing is changed under it.
     // Runs that are given up are told by the journal, with all others.
-    let (observer, troubles) = observe(false);
-    let serving = Serving::start(vec![(None, namespace.clone())], &args.listen, &observer)?;
+    let (observers, troubles) = observe(false);
+    let serving = Serving::start(vec![(None, namespace.clone())], &args.listen, &observers)?;
     let mut dev = Dev {
         live: Live::new(namespace.journal(), args.quiet),
         troubles,
@@ -178,7 +179,7 @@ impl Dev {
         let reloading = before.is_some();
         super::up::each_step(out, |progress| {
             // After a save only what changed is news.
-            self.application.apply(&self.namespace, |step| {
+            Changes::of(&self.application).apply(&self.namespace, |step| {
                 if !reloading || step.action != Action::Unchanged {
                     progress(step);
                 }

@@ -7,6 +7,7 @@ use crate::{
     report::Outcome,
     show,
 };
+use millrace_journal::trigger_record;
 use serde_json::Value;
 use std::{borrow::Cow, collections::HashMap, time::Duration};
 
@@ -102,9 +103,3 @@ fn line(entry: &Value, logs: &mut Logs) -> String {
     line.trim_end().to_string()
 }
 
-/// The record that a TRIGGER's payload names: log id and seqno, as spec/formats/journal.md has it.
-fn trigger_record(payload: &[u8]) -> Option<(u32, u64)> {
-    let (log, seqno) = payload.split_first_chunk::<4>()?;
-    let seqno: [u8; 8] = seqno.try_into().ok()?;
-    Some((u32::from_le_bytes(*log), u64::from_le_bytes(seqno)))
-}

@@ -133,8 +133,7 @@ fn arrived(entry: &Entry, catalog: &Catalog) -> Event {
 
 fn ended(entry: &Entry, run: Option<Pending>, catalog: &Catalog) -> Event {
     let function = catalog.function_by_id(entry.subject).map_or("(removed)".into(), |f| f.name().to_string());
-    // An ending that cannot be read is no reason to be silent about the run.
-    let ending = ending(&entry.payload).unwrap_or_default();
+    let ending = entry.ending().map(|end| Ending::of(&end)).unwrap_or_default();
     let took = run.as_ref().and_then(|run| show::between(run.triggered, entry.hlc));
     let cause = run.as_ref().map_or_else(String::new, |run| run.record.clone());
     let indent = " ".repeat(14);
@@ -169,9 +168,4 @@ fn ended(entry: &Entry, run: Option<Pending>, catalog: &Catalog) -> Event {
 
 fn first_line(text: &str) -> String {
     show::one_line(text.lines().next().unwrap_or("").as_bytes())
-}
-
-/// How a run ended: an empty payload is a run that ended well and printed nothing.
-fn ending(payload: &[u8]) -> Option<Ending> {
-    if payload.is_empty() { Some(Ending::default()) } else { serde_json::from_slice(payload).ok() }
 }

@@ -1,7 +1,7 @@
 //! `millrace serve`: a host, until it is told to stop.
 
 use super::{
-    serving::{Named, Serving},
+    serving::{Named, Observers, Serving},
     trouble::{Refusals, observe},
 };
 use crate::{
@@ -12,7 +12,7 @@ use crate::{
     report::{self, Outcome},
     show,
 };
-use millrace_node::{Code, Error, Name, Namespace, Observer, Result, application::units};
+use millrace_node::{Code, Error, Name, Namespace, Result, application::units};
 use serde_json::json;
 use signal_hook::{
     consts::{SIGHUP, SIGINT, SIGTERM},
@@ -36,8 +36,8 @@ pub fn run(args: &ServeArgs, global: &Global, out: &mut Out) -> Outcome {
     out.become_host()?;
     millrace_gateway::set_patience(args.patience);
     let stop = on_signals(Some(args.drain))?;
-    let (observer, troubles) = observe(true);
-    let Some((namespaces, serving)) = start(args, global, &observer, &stop, out.json())? else { return Ok(()) };
+    let (observers, troubles) = observe(true);
+    let Some((namespaces, serving)) = start(args, global, &observers, &stop, out.json())? else { return Ok(()) };
     announce(&namespaces, &serving, out)?;
     let mut refusals = Refusals::default();
     loop {
@@ -63,7 +63,7 @@ pub fn run(args: &ServeArgs, global: &Global, out: &mut Out) -> Outcome {
 fn start(
     args: &ServeArgs,
     global: &Global,
-    observer: &Observer,
+    observers: &Observers,
     stop: &Receiver<()>,
     json: bool,
 ) -> Outcome<Option<(Vec<Named>, Serving)>> {
@@ -71,7 +71,7 @@ fn start(
     loop {
         let attempt = || {
             let namespaces = namespaces(args, global)?;
-            Ok((namespaces.clone(), Serving::start(namespaces, &args.listen, observer)?))
+            Ok((namespaces.clone(), Serving::start(namespaces, &args.listen, observers)?))
         };
         match attempt() {
             Err(error) if Error::code(&error) == Code::DiskFull => {

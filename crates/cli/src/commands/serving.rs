@@ -9,6 +9,7 @@ use crate::{
 use millrace_gateway::{Bound, Hosted, Linker, SOCKET, Server, ServerOptions};
 use millrace_node::{
     Code, Error, Host, HostOptions, Name, Namespace, Observer, Result, Served, application::units, default_name,
+    links::LinkObserver,
 };
 use serde_json::{Value, json};
 use std::{
@@ -50,15 +51,23 @@ pub struct Serving {
 /// A namespace, and the name under which it is to be served, if one was given.
 pub type Named = (Option<Name>, Namespace);
 
+/// Who hears of what a host does.
+pub struct Observers {
+    /// Of runs.
+    pub runs: Observer,
+    /// Of links.
+    pub links: LinkObserver,
+}
+
 impl Serving {
     /// Becomes the host of each namespace, and listens.
-    pub fn start(namespaces: Vec<Named>, args: &ListenArgs, observer: &Observer) -> Result<Serving> {
+    pub fn start(namespaces: Vec<Named>, args: &ListenArgs, observers: &Observers) -> Result<Serving> {
         let refused = |error| millrace_node::Code::HostStart.error(format!("no room for a thread: {error}"));
         let main = millrace_threads::watch_me().map_err(refused)?;
         let mut hosts = Vec::new();
         let mut served: Vec<Served> = Vec::new();
         for (name, namespace) in namespaces {
-            let options = HostOptions { observer: Some(observer.clone()) };
+            let options = HostOptions { observer: Some(observers.runs.clone()) };
             hosts.push(Host::start(namespace.clone(), options)?);
             let name = name.or_else(|| args.name.clone()).unwrap_or_else(|| default_name(namespace.dir()));
             if served.iter().any(|other| *other.name() == name) {
@@ -75,7 +84,7 @@ impl Serving {
         };
         let server = Server::start(Arc::new(Hosted::new(served.clone())), &options)?;
         // Only now: what links bring in may be asked for at once.
-        let link = |served: &Served| Linker::start(served.namespace().clone(), Some(observer.clone()));
+        let link = |served: &Served| Linker::start(served.namespace().clone(), Some(observers.links.clone()));
         let linkers = served.iter().map(link).collect::<Result<_>>()?;
         Ok(Serving { hosts, served, server, linkers, _main: main })
     }

@@ -1,6 +1,6 @@
 //! What goes wrong in a host, as it tells it: attempts that failed, functions that cannot be started, and links.
 
-use super::serving::Named;
+use super::serving::{Named, Observers};
 use crate::{
     out::{Out, Style},
     report::{self, Outcome},
@@ -52,18 +52,20 @@ pub struct Troubles {
     with_dead: bool,
 }
 
-/// An observer for a host, and where to read what it heard.
-pub fn observe(with_dead: bool) -> (millrace_node::Observer, Troubles) {
+/// Observers for a host, and where to read what they heard.
+pub fn observe(with_dead: bool) -> (Observers, Troubles) {
     let (sender, receiver) = mpsc::sync_channel(KEPT_MAX);
     let lost = Arc::new(AtomicU64::new(0));
     let troubles = Troubles { receiver, lost: lost.clone(), with_dead };
-    (Arc::new(move |event: &HostEvent<'_>| hear(event, &sender, &lost)), troubles)
+    let (of_links, lost_of_links) = (sender.clone(), lost.clone());
+    let runs = Arc::new(move |event: &HostEvent<'_>| hear(event, &sender, &lost));
+    let links = Arc::new(move |news: &LinkNews| keep(Heard::Link(news.clone()), &of_links, &lost_of_links));
+    (Observers { runs, links }, troubles)
 }
 
 /// Runs on the thread that ran the function, so it never waits.
 fn hear(event: &HostEvent<'_>, sender: &SyncSender<Heard>, lost: &AtomicU64) {
     let heard = match event {
-        HostEvent::Link(news) => Heard::Link((*news).clone()),
         HostEvent::Failed { function, run, attempt, error, retry_in, output } => Heard::Trouble(Trouble {
             function: function.to_string(),
             attempt: Some((run.to_string(), *attempt)),
@@ -78,8 +80,13 @@ fn hear(event: &HostEvent<'_>, sender: &SyncSender<Heard>, lost: &AtomicU64) {
             retry_in: None,
             output: String::new(),
         }),
-        _ => return,
+        HostEvent::Done { .. } => return,
     };
+    keep(heard, sender, lost);
+}
+
+/// Keeps what was heard; what there is no room for is counted.
+fn keep(heard: Heard, sender: &SyncSender<Heard>, lost: &AtomicU64) {
     if sender.try_send(heard).is_err() {
         lost.fetch_add(1, Ordering::Relaxed);
     }

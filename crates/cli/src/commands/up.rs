@@ -10,7 +10,8 @@ use crate::{
 };
 use millrace_node::{
     Code, Namespace,
-    application::{Action, Application, Step, What},
+    application::Application,
+    changes::{Action, Changes, Step, What},
 };
 use serde_json::json;
 use std::io;
@@ -24,7 +25,7 @@ pub fn up(args: &UpArgs, global: &Global, out: &mut Out) -> Outcome {
             Err(error) if error.code() == Code::NotANamespace => None,
             Err(error) => return Err(error.into()),
         };
-        for step in application.plan(namespace.as_ref())? {
+        for step in Changes::of(&application).plan(namespace.as_ref())? {
             report(&step, true, out)?;
         }
         return Ok(());
@@ -33,7 +34,7 @@ pub fn up(args: &UpArgs, global: &Global, out: &mut Out) -> Outcome {
         out.line(format!("created namespace {}", dir.display()))?;
     }
     let namespace = Namespace::open(&dir)?;
-    each_step(out, |progress| application.apply(&namespace, progress))
+    each_step(out, |progress| Changes::of(&application).apply(&namespace, progress))
 }
 
 pub fn down(args: &DownArgs, global: &Global, out: &mut Out) -> Outcome {
@@ -41,7 +42,7 @@ pub fn down(args: &DownArgs, global: &Global, out: &mut Out) -> Outcome {
     let namespace = Namespace::open(&place::application_dir(global, &application))?;
     let mut any = false;
     each_step(out, |progress| {
-        application.withdraw(&namespace, args.logs, args.force, |step| {
+        Changes::of(&application).withdraw(&namespace, args.logs, args.force, |step| {
             any = true;
             progress(step);
         })

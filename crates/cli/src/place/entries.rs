@@ -65,8 +65,8 @@ fn start_of_last(mut scan: Scan, tail: Position, count: usize) -> Position {
 /// The name of what an entry is about: a log or a function.
 fn subject(entry: &Entry, catalog: &Catalog) -> Option<String> {
     match entry.kind {
-        Kind::Append | Kind::Read | Kind::Trim => catalog.log_by_id(entry.subject).map(|log| log.name().to_string()),
-        Kind::Trigger | Kind::Fired | Kind::Done | Kind::Call => {
+        Kind::Append | Kind::Trim => catalog.log_by_id(entry.subject).map(|log| log.name().to_string()),
+        Kind::Trigger | Kind::Fired | Kind::Read | Kind::Done | Kind::Call => {
             catalog.function_by_id(entry.subject).map(|function| function.name().to_string())
         }
         _ => None,

@@ -127,10 +127,10 @@ impl Part {
                 Err(error) => EntryDoc::Damaged { position: at.get(), error: (&error).into() },
                 Ok(Some(entry)) => {
                     let subject = match entry.kind.name() {
-                        "APPEND" | "READ" | "TRIM" => {
+                        "APPEND" | "TRIM" => {
                             catalog.log_by_id(entry.subject).map(|log| log.name().to_string())
                         }
-                        "TRIGGER" | "FIRED" | "DONE" => {
+                        "TRIGGER" | "FIRED" | "READ" | "DONE" | "CALL" => {
                             catalog.function_by_id(entry.subject).map(|function| function.name().to_string())
                         }
                         _ => None,

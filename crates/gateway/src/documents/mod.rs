@@ -182,9 +182,9 @@ pub(crate) fn unknown(path: &str) -> Error {
 }
 
 /// The name, id and size of every namespace served.
-pub(crate) fn namespaces(hosted: &Hosted, principal: millrace_node::Principal) -> Vec<Held<String>> {
+pub(crate) fn namespaces(hosted: &Hosted, caller: millrace_node::Caller) -> Vec<Held<String>> {
     let summary =
-        |served: &millrace_node::Served| Asked::Summary.answer(hosted, &served.door(principal), &Wanted::default());
+        |served: &millrace_node::Served| Asked::Summary.answer(hosted, &served.door(caller), &Wanted::default());
     hosted.served().iter().map(summary).collect()
 }
 

@@ -12,7 +12,7 @@ use hyper::{
     Method, Request, StatusCode,
     body::{Body, Incoming},
 };
-use millrace_node::{Door, Principal};
+use millrace_node::{Caller, Door};
 use millrace_wire::{Code, Result};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use std::{
@@ -23,7 +23,7 @@ use tokio::sync::watch;
 
 /// A connection, as its requests see it.
 pub(super) struct Session {
-    principal: Principal,
+    caller: Caller,
     pub hosted: Arc<Hosted>,
     pub activity: Arc<Activity>,
     /// Becomes true when the host stops.
@@ -31,13 +31,8 @@ pub(super) struct Session {
 }
 
 impl Session {
-    pub fn new(
-        principal: Principal,
-        hosted: Arc<Hosted>,
-        activity: Arc<Activity>,
-        stopped: watch::Receiver<bool>,
-    ) -> Self {
-        Self { principal, hosted, activity, stopped }
+    pub fn new(caller: Caller, hosted: Arc<Hosted>, activity: Arc<Activity>, stopped: watch::Receiver<bool>) -> Self {
+        Self { caller, hosted, activity, stopped }
     }
 
     /// The namespace of this name.
@@ -45,7 +40,7 @@ impl Session {
         if namespace.is_empty() {
             return Err(Code::NamespaceNotServed.error("the path names no namespace"));
         }
-        self.hosted.door(namespace, self.principal)
+        self.hosted.door(namespace, self.caller)
     }
 
     /// Answers a request; a failure is an answer as well.
@@ -129,7 +124,7 @@ impl Session {
     async fn namespaces(&self, query: &str) -> Result<Response> {
         documents::Query::parse(query)?.finish()?;
         let mut list = String::from("{\"namespaces\":[");
-        for (n, held) in documents::namespaces(&self.hosted, self.principal).into_iter().enumerate() {
+        for (n, held) in documents::namespaces(&self.hosted, self.caller).into_iter().enumerate() {
             list += if n == 0 { "" } else { "," };
             list += &held.await?;
         }

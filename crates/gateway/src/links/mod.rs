@@ -18,8 +18,8 @@ mod push;
 mod tests;
 
 use millrace_node::{
-    HostEvent, Namespace, Observer,
-    links::{LinkKey, LinkWatch, Links, LinksStatus, LiveLink, Stop},
+    Namespace,
+    links::{LinkKey, LinkObserver, LinkWatch, Links, LinksStatus, LiveLink, Stop},
 };
 use millrace_wire::{Code, Error, Result};
 use pace::Pace;
@@ -79,7 +79,7 @@ impl Shared {
 
 impl Linker {
     /// Starts to drive the links of a namespace, which this process hosts; the observer hears of each change of one.
-    pub fn start(namespace: Namespace, observer: Option<Observer>) -> Result<Linker> {
+    pub fn start(namespace: Namespace, observer: Option<LinkObserver>) -> Result<Linker> {
         let links = Links::of(&namespace);
         let shared = Arc::new(Shared::default());
         let supervisor =
@@ -114,7 +114,7 @@ struct Supervisor {
     namespace: Namespace,
     shared: Arc<Shared>,
     running: HashMap<LinkKey, Running>,
-    observer: Option<Observer>,
+    observer: Option<LinkObserver>,
 }
 
 impl Supervisor {
@@ -177,7 +177,7 @@ impl Supervisor {
         if let Some(observer) = &self.observer {
             // What cannot be read now may be read later.
             let news = watch.look(&self.links, live, Instant::now()).unwrap_or_default();
-            news.iter().for_each(|news| observer(&HostEvent::Link(news)));
+            news.iter().for_each(|news| observer(news));
         }
     }
 

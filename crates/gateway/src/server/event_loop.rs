@@ -6,7 +6,7 @@ use super::{
     tasks,
 };
 use crate::{Hosted, http, patience, wire};
-use millrace_node::Principal;
+use millrace_node::Caller;
 use millrace_threads::{Watched, watch_me};
 use millrace_wire::{Code, Error, Result, protocol::PREFACE};
 use std::{
@@ -148,8 +148,8 @@ impl Shared {
 }
 
 enum Incoming {
-    Tcp(std::net::TcpStream, Principal),
-    Unix(std::os::unix::net::UnixStream, Principal),
+    Tcp(std::net::TcpStream, Caller),
+    Unix(std::os::unix::net::UnixStream, Caller),
 }
 
 /// Where a loop takes its connections from, and how many connections it has.
@@ -274,8 +274,8 @@ async fn accept_tcp(listener: TcpListener, shared: Arc<Shared>, loops: Arc<Vec<H
             Ok((stream, address)) => {
                 let _ = stream.set_nodelay(true);
                 keep_alive(&stream);
-                match Principal::of_address(address.ip()) {
-                    Ok(principal) => hand_over(Incoming::Tcp(stream, principal), &shared, &loops),
+                match Caller::of_address(address.ip()) {
+                    Ok(caller) => hand_over(Incoming::Tcp(stream, caller), &shared, &loops),
                     Err(_) => shared.count_dropped(),
                 }
             }
@@ -296,8 +296,8 @@ async fn accept_unix(listener: UnixListener, shared: Arc<Shared>, loops: Arc<Vec
             Ok((stream.into_std()?, user))
         });
         match checked {
-            Ok((stream, user)) => match Principal::of_user(user, owner) {
-                Ok(principal) => hand_over(Incoming::Unix(stream, principal), &shared, &loops),
+            Ok((stream, user)) => match Caller::of_user(user, owner) {
+                Ok(caller) => hand_over(Incoming::Unix(stream, caller), &shared, &loops),
                 Err(_) => shared.count_dropped(),
             },
             Err(error) => pause(&error).await,
@@ -414,17 +414,17 @@ async fn tell(incoming: Incoming, error: &Error, refused: &Silence) -> io::Resul
 }
 
 /// A connection as its loop's own.
-fn open(incoming: Incoming) -> io::Result<(Stream, Principal)> {
+fn open(incoming: Incoming) -> io::Result<(Stream, Caller)> {
     Ok(match incoming {
-        Incoming::Tcp(stream, principal) => (Stream::Tcp(tokio::net::TcpStream::from_std(stream)?), principal),
-        Incoming::Unix(stream, principal) => (Stream::Unix(tokio::net::UnixStream::from_std(stream)?), principal),
+        Incoming::Tcp(stream, caller) => (Stream::Tcp(tokio::net::TcpStream::from_std(stream)?), caller),
+        Incoming::Unix(stream, caller) => (Stream::Unix(tokio::net::UnixStream::from_std(stream)?), caller),
     })
 }
 
 /// Serves one connection, in whichever of the two protocols its first bytes are.
 async fn serve(incoming: Incoming, shared: Arc<Shared>) -> Result<()> {
     let broken = |error: io::Error| Code::ConnectionIdle.error(error.to_string());
-    let (mut stream, principal) = open(incoming).map_err(broken)?;
+    let (mut stream, caller) = open(incoming).map_err(broken)?;
     let mut first = [0; PREFACE.len()];
     let read = tokio::select! {
         () = shared.stopped() => return Ok(()),
@@ -436,9 +436,9 @@ async fn serve(incoming: Incoming, shared: Arc<Shared>) -> Result<()> {
     };
     read.map_err(broken)?;
     if first == PREFACE {
-        wire::serve(stream, principal, shared.hosted.clone(), &shared.stopping).await
+        wire::serve(stream, caller, shared.hosted.clone(), &shared.stopping).await
     } else {
-        http::serve(Rewound::new(first, stream), principal, shared.hosted.clone(), &shared.stopping).await;
+        http::serve(Rewound::new(first, stream), caller, shared.hosted.clone(), &shared.stopping).await;
         Ok(())
     }
 }

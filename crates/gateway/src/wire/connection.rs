@@ -17,7 +17,7 @@ use crate::{
     memory::{self, Reservation, SMALL_BYTES},
     server::Stream,
 };
-use millrace_node::{Door, Held, Principal};
+use millrace_node::{Caller, Door, Held};
 use millrace_wire::{
     Code, Error, Hlc, Result,
     protocol::{FRAME_MAX_BYTES, HELLO_MAX_BYTES, Heading, split},
@@ -63,7 +63,7 @@ thread_local! {
 pub(super) struct Connection {
     stream: Stream,
     pub hosted: Arc<Hosted>,
-    pub principal: Principal,
+    pub caller: Caller,
     /// The namespace, once the handshake is over.
     pub door: Option<Door>,
     /// The largest clock that the other end has shown.
@@ -110,11 +110,11 @@ pub(super) enum Over {
 }
 
 impl Connection {
-    pub fn new(stream: Stream, principal: Principal, hosted: Arc<Hosted>, patience: Duration) -> Self {
+    pub fn new(stream: Stream, caller: Caller, hosted: Arc<Hosted>, patience: Duration) -> Self {
         Self {
             stream,
             hosted,
-            principal,
+            caller,
             door: None,
             clock: Hlc::default(),
             input: Vec::new(),

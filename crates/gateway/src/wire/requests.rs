@@ -148,7 +148,7 @@ impl Connection {
             if !hello.capability.is_empty() || !hello.key.is_empty() {
                 return Err(Code::VersionUnsupported.error("version 1 has no capabilities and no session keys"));
             }
-            self.hosted.door(hello.namespace, self.principal)
+            self.hosted.door(hello.namespace, self.caller)
         };
         match welcome() {
             Err(error) => self.close(&error),

@@ -2,7 +2,7 @@
 
 use super::{connection::Connection, serve, serve_with};
 use crate::{Hosted, server::Stream};
-use millrace_node::{CreateOptions, Durability, Namespace, Principal, Served};
+use millrace_node::{Caller, CreateOptions, Durability, Namespace, Served};
 use millrace_wire::protocol::{
     Append, Appended, Failure, Get, Heading, Hello, Message, Ping, Records, Tail, VERSION, Welcome, encode, split,
 };
@@ -46,7 +46,7 @@ async fn connected(hosted: &Arc<Hosted>, bytes: &[u8]) -> UnixStream {
     let hosted = hosted.clone();
     tokio::spawn(async move {
         let stopping = Notify::new();
-        serve(Stream::Unix(theirs), Principal::of_user(0, 0).unwrap(), hosted, &stopping).await
+        serve(Stream::Unix(theirs), Caller::of_user(0, 0).unwrap(), hosted, &stopping).await
     });
     ours
 }
@@ -127,8 +127,8 @@ fn who_takes_something_all_the_while_and_yet_too_little_is_given_up() {
         framed(&mut asked, 2, &Append { log: "a", data: &vec![7; LONG_BYTES], ..Append::default() });
         framed(&mut asked, 3, &Get { log: "a", seqno: 1, ..Get::default() });
         let (mut ours, theirs) = UnixStream::pair().unwrap();
-        let principal = Principal::of_user(0, 0).unwrap();
-        let connection = Connection::new(Stream::Unix(theirs), principal, hosted.clone(), Duration::from_secs(5));
+        let caller = Caller::of_user(0, 0).unwrap();
+        let connection = Connection::new(Stream::Unix(theirs), caller, hosted.clone(), Duration::from_secs(5));
         let served = tokio::spawn(async move { serve_with(connection, &Notify::new()).await });
         ours.write_all(&asked).await.unwrap();
         // Some of it in any five seconds, and yet no tenth.

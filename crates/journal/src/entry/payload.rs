@@ -100,7 +100,8 @@ pub(crate) fn trigger(log: u32, seqno: u64) -> Fields {
     Fields::default().int(key::TRIGGER_LOG, log.into()).int(key::TRIGGER_SEQNO, seqno)
 }
 
-pub(crate) fn trigger_record(payload: &[u8]) -> Option<(u32, u64)> {
+/// The record that the payload of a TRIGGER names: log id and seqno.
+pub fn trigger_record(payload: &[u8]) -> Option<(u32, u64)> {
     let map = Map::parse(payload)?;
     let (log, seqno) = (map.int(key::TRIGGER_LOG).unwrap_or(0), map.int(key::TRIGGER_SEQNO).unwrap_or(0));
     Some((u32::try_from(log).ok()?, seqno))

@@ -167,7 +167,7 @@ pub struct Transaction<'j> {
     prev: u32,
     pub(super) sequence: u64,
     first_sequence: u64,
-    hlc: Hlc,
+    pub(super) hlc: Hlc,
     wall_us: u64,
     catalog: Option<Arc<Catalog>>,
     last_define: u64,

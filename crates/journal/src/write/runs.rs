@@ -8,12 +8,17 @@ use crate::{
         payload::{self, Attempt, End, Origin, Outcome, Reads, Run},
     },
 };
-use millrace_wire::{EventId, Result};
+use millrace_wire::{EventId, Hlc, Result};
 
 impl Transaction<'_> {
     /// The sequence that the next entry gets: what a run leaves begins with it.
     pub fn next_sequence(&self) -> u64 {
         self.sequence
+    }
+
+    /// The clock of the entry that was staged last.
+    pub fn clock(&self) -> Hlc {
+        self.hlc
     }
 
     /// Stages a trigger of `function` by the record that `cause` names.

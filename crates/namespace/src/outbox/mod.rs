@@ -124,7 +124,7 @@ impl Outgoing {
             )));
         }
         message::encode(&mut self.scratch, staged.total + bytes, target, function, data);
-        let appended = tx.append(&staged.log, &self.scratch, cause, admission::ordinal(room, ordinal))?;
+        let appended = admission::record(tx, room, &staged.log, &self.scratch, (cause, ordinal))?;
         staged.total += bytes;
         staged.waiting += 1;
         staged.waiting_bytes += bytes;

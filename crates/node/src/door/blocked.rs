@@ -1,7 +1,7 @@
 //! What keeps a journal from going on although nothing is broken: whoever has its lock does not give it back, or the disk
 //! does not answer. A look takes no lock and waits for nothing.
 
-use crate::gate::Gate;
+use crate::Gate;
 use millrace_journal::{Journal, Position, Writer};
 use std::{
     fmt, fs,

@@ -2,8 +2,8 @@
 //! each record of its history; whoever works with the files themselves is not bound.
 
 use super::Door;
-use crate::outbox::{OUTBOX_RECORDS_MAX, outbox_of};
 use millrace_journal::{Catalog, HISTORY_MAX};
+use millrace_namespace::outbox::{OUTBOX_RECORDS_MAX, outbox_of};
 use millrace_wire::{Address, Code, LogName, Result, protocol::Link};
 use std::collections::BTreeSet;
 

@@ -4,29 +4,27 @@
 //!   request --> access --> namespace --> gate --> answer
 //! ```
 //!
-//! Every call passes the one access check ([`access`]) and gives back something [`Held`], which leaves through the one
+//! Every call passes the one access check ([`millrace_access`]) and gives back something [`Held`], which leaves through the one
 //! gate ([`millrace_namespace::gate`]).
 
-pub(crate) mod access;
 pub(crate) mod blocked;
 pub(crate) mod limits;
 pub(crate) mod submit;
 pub(crate) mod watch;
 
 use crate::{
-    AppendOptions, Namespace, Receipt, Record,
-    gate::{Gate, Held, Site},
+    AppendOptions, Gate, Held, Namespace, Receipt, Record, Site,
     links::{Accepted, Inbound, Inbox, Links},
 };
-use access::{Principal, Right, check};
 use blocked::{Blocked, Monitor};
 use limits::Limits;
+use millrace_access::{Caller, Right};
 use millrace_journal::{Durability, Log};
 use millrace_wire::{
     Code, Error, Hlc, LogName, Name, Result,
     protocol::{Link, Linked},
 };
-use std::sync::Arc;
+use std::{path::Path, sync::Arc};
 use submit::Submissions;
 use watch::{Growth, Watch};
 
@@ -81,17 +79,17 @@ impl Served {
         move || inner.upgrade().and_then(|inner| inner.monitor.blocked())
     }
 
-    /// The namespace as `principal` may use it.
-    pub fn door(&self, principal: Principal) -> Door {
-        Door { served: self.clone(), principal, limits: None }
+    /// The namespace as `caller` may use it.
+    pub fn door(&self, caller: Caller) -> Door {
+        Door { served: self.clone(), caller, limits: None }
     }
 }
 
-/// A served namespace as one principal meets it.
+/// A served namespace as one caller meets it.
 #[derive(Clone)]
 pub struct Door {
     served: Served,
-    principal: Principal,
+    caller: Caller,
     /// What whoever comes this way may make the namespace allocate; without a bound if absent.
     limits: Option<Limits>,
 }
@@ -124,7 +122,7 @@ impl Door {
     /// Appends one record.
     pub fn append(&self, log: &str, data: &[u8], options: AppendOptions<'_>) -> Held<Receipt> {
         let append = || {
-            check(self.principal, Right::Append, Some(log))?;
+            self.caller.check(Right::Append.to(log))?;
             self.check_outboxes([log].into_iter())?;
             let held = self.namespace().append_held(log, data, options)?;
             self.served.inner.watch.look();
@@ -137,7 +135,7 @@ impl Door {
     pub fn append_many(&self, records: &[(&str, &[u8])], options: AppendOptions<'_>) -> Held<Vec<Receipt>> {
         let append = || {
             for (log, _) in records {
-                check(self.principal, Right::Append, Some(log))?;
+                self.caller.check(Right::Append.to(log))?;
             }
             self.check_outboxes(records.iter().map(|(log, _)| *log))?;
             let held = self.namespace().append_many_held(records, options)?;
@@ -150,7 +148,7 @@ impl Door {
     /// Reads one record; 0 is the newest.
     pub fn get(&self, log: &str, seqno: u64, durability: Option<Durability>) -> Held<Record> {
         let get = || {
-            check(self.principal, Right::Read, Some(log))?;
+            self.caller.check(Right::Read.to(log))?;
             self.namespace().get_held(log, seqno, durability)
         };
         self.out(get(), durability)
@@ -167,7 +165,7 @@ impl Door {
         durability: Option<Durability>,
     ) -> Held<(u32, Vec<Record>)> {
         let range = || {
-            check(self.principal, Right::Read, Some(log))?;
+            self.caller.check(Right::Read.to(log))?;
             let found = self.namespace().log(log)?;
             let held = self.namespace().range_of_held(&found, from, count, bytes_max, durability)?;
             Ok(held.map(|records| (found.id(), records)))
@@ -185,7 +183,7 @@ impl Door {
         durability: Option<Durability>,
     ) -> Held<Vec<Record>> {
         let range = || {
-            check(self.principal, Right::Read, Some(log.name()))?;
+            self.caller.check(Right::Read.to(log.name()))?;
             self.namespace().range_of_held(log, from, count, bytes_max, durability)
         };
         self.out(range(), durability)
@@ -194,7 +192,7 @@ impl Door {
     /// The newest sequence number of a log, 0 if there is none.
     pub fn latest(&self, log: &str, durability: Option<Durability>) -> Held<u64> {
         let latest = || {
-            check(self.principal, Right::Read, Some(log))?;
+            self.caller.check(Right::Read.to(log))?;
             self.namespace().latest_held(log, durability)
         };
         self.out(latest(), durability)
@@ -203,7 +201,7 @@ impl Door {
     /// The log of this name, for those who go on to read it: what is told of it is held there. That there is none is held.
     pub fn log(&self, log: &str, durability: Option<Durability>) -> Held<Log> {
         let found = || {
-            check(self.principal, Right::Read, Some(log))?;
+            self.caller.check(Right::Read.to(log))?;
             self.namespace().log(log).map(Held::passed)
         };
         self.out(found(), durability)
@@ -221,7 +219,7 @@ impl Door {
     /// There is no such place: records before it have left the history, or the log does not reach there.
     pub fn cursor(&self, log: &Log, from: u64, durability: Option<Durability>) -> Held<u64> {
         let cursor = || {
-            check(self.principal, Right::Read, Some(log.name()))?;
+            self.caller.check(Right::Read.to(log.name()))?;
             self.namespace().cursor_held(log, from, durability)
         };
         self.out(cursor(), durability)
@@ -236,7 +234,7 @@ impl Door {
     /// Makes a log.
     pub fn create_log(&self, log: &str, history: u64) -> Held<()> {
         let create = || {
-            check(self.principal, Right::Define, Some(log))?;
+            self.caller.check(Right::Define.to(log))?;
             let log = log.parse::<LogName>()?;
             self.check_log(&log, history)?;
             self.namespace().create_log_held(&log, history)
@@ -247,7 +245,7 @@ impl Door {
     /// Removes a log.
     pub fn remove_log(&self, log: &str) -> Held<()> {
         let remove = || {
-            check(self.principal, Right::Define, Some(log))?;
+            self.caller.check(Right::Define.to(log))?;
             self.namespace().remove_log_held(&log.parse::<LogName>()?)
         };
         self.out(remove(), None)
@@ -256,7 +254,7 @@ impl Door {
     /// Looks at the namespace as a whole; what is seen is held until all of it is safe.
     pub fn inspect<T>(&self, look: impl FnOnce(&Namespace) -> Result<T>) -> Held<T> {
         let inspect = || {
-            check(self.principal, Right::Read, None)?;
+            self.caller.check(Right::Read.to_namespace())?;
             let seen = look(self.namespace())?;
             Ok(self.served.gate().hold(Site::Inspect, seen, self.namespace().journal().tail(), None))
         };
@@ -275,11 +273,20 @@ impl Door {
     /// Takes part in a link between namespaces: what is done is held until it is safe.
     pub fn deliver<T>(&self, deliver: impl FnOnce(&Inbox) -> Result<Accepted<T>>) -> Held<T> {
         let delivered = || {
-            check(self.principal, Right::Deliver, None)?;
+            self.caller.check(Right::Deliver.to_namespace())?;
             let Accepted { value, end } = deliver(&Links::of(self.namespace()).inbox())?;
             self.served.inner.watch.look();
             Ok(self.served.gate().hold(Site::Deliver, value, end, None))
         };
         self.out(delivered(), None)
     }
+}
+
+/// The name under which a namespace is served: the directory's that holds it, where that can be a name.
+pub fn default_name(dir: &Path) -> Name {
+    let dir = dir.canonicalize().unwrap_or_else(|_| dir.to_owned());
+    let own = dir.file_name().and_then(|name| name.to_str()).filter(|name| !name.starts_with('.'));
+    let parent = || dir.parent()?.file_name()?.to_str();
+    let name = own.or_else(parent).and_then(|name| name.parse().ok());
+    name.unwrap_or_else(|| "main".parse().expect("`main` is a name"))
 }

@@ -5,7 +5,7 @@
 //! ([`Door::submit`]). What is handed over is committed in the order in which it came.
 
 use super::Door;
-use crate::gate::{Gate, Held};
+use crate::{Gate, Held};
 use millrace_journal::lock_within;
 use millrace_wire::{Code, Error};
 use std::{

@@ -1,9 +1,10 @@
 //! Verifying a whole namespace: its journal, and the code that its functions need.
 
-use super::{backup, lost};
-use crate::{Namespace, functions, holes, links::Links};
+use super::backup;
+use crate::{Namespace, functions, links::Links};
+use millrace_dispatch::lost;
 use millrace_journal::{CheckReport, Journal, LostRecords, Rebuilt, Salvaged};
-use millrace_namespace::{FOLDER, journal_dir};
+use millrace_namespace::{FOLDER, holes, journal_dir};
 use millrace_wire::{Error, Name, Result};
 use std::{collections::BTreeMap, path::Path};
 

@@ -7,7 +7,6 @@
 
 mod backup;
 mod inspect;
-pub(crate) mod lost;
 
 pub use backup::{Backup, BackupDone, back_up, restore};
 pub use inspect::{Inspection, Saved, examine, salvage, view};

@@ -2,7 +2,7 @@
 
 use crate::abi::{CError, CReceipt, CRecord, Told};
 use millrace_node::{
-    AppendOptions, Code, Door, Durability, Error, Held, Log, Namespace, Principal, Receipt, Record, Result, Served,
+    AppendOptions, Caller, Code, Door, Durability, Error, Held, Log, Namespace, Receipt, Record, Result, Served,
     default_name,
 };
 use std::{
@@ -44,7 +44,7 @@ impl Files {
         let dir = namespace_in(dir);
         let served = Served::new(default_name(&dir), Namespace::open(&dir)?)?;
         // Whoever may open the files is inside the trust domain of their owner.
-        let owner = Principal::of_address(IpAddr::V4(Ipv4Addr::LOCALHOST))?;
+        let owner = Caller::of_address(IpAddr::V4(Ipv4Addr::LOCALHOST))?;
         Ok(Files {
             door: served.door(owner),
             records: Vec::new(),

@@ -6,7 +6,7 @@ use crate::{
     rows::{Measured, namespace_with_logs},
 };
 use millrace_journal::Durability;
-use millrace_node::{Principal, Served};
+use millrace_node::{Caller, Served};
 use std::{
     future::Future,
     hint::black_box,
@@ -32,7 +32,7 @@ pub fn cost(context: &Context) -> Outcome<Measured> {
     let namespace = namespace_with_logs(&dir.path().join("n"), Durability::Memory, &[("a", 100)])?;
     namespace.append("a", b"x", Default::default())?;
     let served = Served::new("n".parse()?, namespace.clone())?;
-    let door = served.door(Principal::of_address(Ipv4Addr::LOCALHOST.into())?);
+    let door = served.door(Caller::of_address(Ipv4Addr::LOCALHOST.into())?);
     let tail = || namespace.journal().tail();
     let (mut now, mut awaited, mut without) = (Repeated::default(), Repeated::default(), Repeated::default());
     let mut task = Task::from_waker(Waker::noop());

@@ -1,8 +1,8 @@
 //! How a namespace is made, as far as somebody says; and whether one was made that way.
 
 use super::units::{show_duration, show_size};
-use crate::Namespace;
 use millrace_journal::{CreateOptions, Durability};
+use millrace_namespace::Namespace;
 use millrace_wire::{Code, Result};
 use std::time::Duration;
 

@@ -5,14 +5,13 @@ use super::{
     starter::Starter,
     streamed::Recorded,
 };
-use crate::{
+use crate::status::{FunctionState, LiveFunction, LiveRun, wall_ms};
+use millrace_journal::{Kind, Position, Scan};
+use millrace_namespace::{
     Namespace,
     bindings::Bindings,
     definition::{BACKOFF_MAX, Definition},
-    runs::triggering_record,
-    status::{FunctionState, LiveFunction, LiveRun, wall_ms},
 };
-use millrace_journal::{Kind, Position, Scan};
 use millrace_runtime::Executor;
 use millrace_wire::{Code, Error, EventId, Name, Result};
 use std::{
@@ -113,18 +112,18 @@ impl State {
             match entry.kind {
                 Kind::Append => self.append = (entry.id, entry.position),
                 Kind::Trigger => {
-                    let (log, seqno) = triggering_record(&entry.payload).unwrap_or_default();
+                    let (log, seqno) = entry.trigger_record().unwrap_or_default();
                     let record = (self.append.0 == entry.cause).then_some(self.append.1);
-                    let (run, cause) = (entry.id, entry.cause);
-                    self.engine.triggered(entry.subject, Trigger { run, cause, log, seqno, record });
+                    let (run, number, cause) = (entry.id, entry.seqno, entry.cause);
+                    self.engine.triggered(entry.subject, Trigger { run, number, cause, log, seqno, record });
                 }
                 Kind::Fired => {
-                    let attempt = u32::try_from(entry.seqno).unwrap_or(u32::MAX);
-                    let excused = entry.payload.as_slice().try_into().map_or(0, u32::from_le_bytes);
-                    if entry.waits() {
-                        self.engine.waits(entry.subject, entry.cause, entry.id, (attempt, excused));
+                    let told = entry.attempt().unwrap_or_default();
+                    let attempts = (told.attempt, told.interrupted);
+                    if told.waits {
+                        self.engine.waits(entry.subject, entry.cause, entry.id, attempts);
                     } else {
-                        self.engine.fired(entry.subject, entry.cause, entry.id, (attempt, excused));
+                        self.engine.fired(entry.subject, entry.cause, entry.id, attempts);
                     }
                 }
                 Kind::Done => {
@@ -249,7 +248,7 @@ impl Pace {
     fn of(definition: &Definition) -> Self {
         // What a one-shot process does outside cannot be taken back, so it is never run ahead of a failure before it.
         // What a streamed run appends is out, and its function runs longest.
-        let alone = definition.spec.runtime == crate::Runtime::Oneshot || definition.spec.streamed;
+        let alone = definition.spec.runtime == millrace_namespace::Runtime::Oneshot || definition.spec.streamed;
         let most = if alone { 1 } else { BATCH_MAX };
         Self { batch: 1, slowest: Duration::ZERO, most }
     }

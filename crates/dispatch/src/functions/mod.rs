@@ -7,18 +7,19 @@
 mod store;
 mod tree;
 
-pub(crate) use store::{StoreLock, sweep, sweep_scratch};
+pub(crate) use store::sweep;
+pub use store::{StoreLock, sweep_scratch};
 pub(crate) use tree::Sighting;
 
-use crate::{
+use crate::DeadLetter;
+use millrace_journal::{Kind, Log, Transaction};
+use millrace_namespace::{
     Definition, Ending, FunctionSpec, Namespace, Runtime, Site,
     admission::{self, Room},
     definition::DEAD_LETTER_HISTORY,
-    dispatch::DeadLetter,
+    found, no_function,
     runs::{Pending, PendingRun},
 };
-use millrace_journal::{Kind, Log, Transaction};
-use millrace_namespace::{found, no_function};
 use millrace_runtime::{Limits, ProcessSpec, PythonSpec, WasmEngine};
 use millrace_wire::{Code, Error, Name, Result};
 use serde::Serialize;
@@ -120,12 +121,12 @@ pub(crate) fn limits(spec: &FunctionSpec) -> Limits {
 }
 
 /// What [`Definition::code`] would be if this source were deployed.
-pub(crate) fn code_hash(source: &Path) -> Result<String> {
+pub fn code_hash(source: &Path) -> Result<String> {
     tree::hash(source)
 }
 
 /// Verifies that the code with this hash is in the namespace, and is what was deployed.
-pub(crate) fn check_code(namespace_dir: &Path, code: &str) -> Result<()> {
+pub fn check_code(namespace_dir: &Path, code: &str) -> Result<()> {
     let dir = namespace_dir.join(FUNCTIONS).join(code);
     match tree::hash(&dir)? {
         found if found == code => Ok(()),
@@ -140,12 +141,12 @@ pub(crate) fn verify_code(namespace_dir: &Path, code: &str, before: Option<Sight
 }
 
 /// Copies the code with this hash from one directory of `functions` to another.
-pub(crate) fn copy_code(from: &Path, code: &str, to: &Path) -> Result<()> {
+pub fn copy_code(from: &Path, code: &str, to: &Path) -> Result<()> {
     tree::store(&from.join(FUNCTIONS).join(code), &to.join(FUNCTIONS)).map(drop)
 }
 
 /// All code that is complete in a namespace.
-pub(crate) fn stored_codes(namespace_dir: &Path) -> Result<Vec<String>> {
+pub fn stored_codes(namespace_dir: &Path) -> Result<Vec<String>> {
     let names = match std::fs::read_dir(namespace_dir.join(FUNCTIONS)) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
         names => names.map_err(|error| Code::Io.error(format!("cannot read '{FUNCTIONS}': {error}")))?,
@@ -248,7 +249,7 @@ fn give_up_some(namespace: &Namespace, tx: &mut Transaction<'_>, name: &Name, pe
             let admission = admission::Stage { cause, ordinal: 0, room: Room::DeadLetter, named: None, ending };
             admission::append(tx, &bindings, letters, &letter, admission)?;
         }
-        tx.done(function.id(), run.id, &Ending::dead(&error, &[]).to_bytes())?;
+        tx.done(function.id(), run.run(), &Ending::dead(&error, &[]).to_end())?;
         given_up += 1;
     }
     Ok(given_up)
@@ -267,7 +268,7 @@ fn record_of(namespace: &Namespace, run: &PendingRun, log: &Log) -> Option<Vec<u
 }
 
 /// The refusal to remove functions with pending runs.
-pub(crate) fn pending_runs(functions: &[(&Name, u64)]) -> Error {
+pub fn pending_runs(functions: &[(&Name, u64)]) -> Error {
     let told: Vec<String> = functions
         .iter()
         .map(|(name, pending)| {
@@ -310,4 +311,15 @@ fn define(tx: &mut Transaction<'_>, definition: &Definition) -> Result<Change> {
     };
     tx.define_function(&spec.name, &attributes)?;
     Ok(change)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_function_that_declares_no_limits_has_those_of_the_runtime() {
+        let spec = FunctionSpec::new("f".parse().unwrap(), Runtime::Wasm);
+        assert_eq!(limits(&spec), Limits::default());
+    }
 }

@@ -14,25 +14,30 @@
 //! Lock order: `Shared::state`, then the journal's. `Shared::pool` is never held together with either.
 
 mod engine;
+pub mod functions;
+pub mod lost;
 mod pool;
 mod publish;
+mod replay;
 mod stage;
 mod starter;
 mod state;
+pub mod status;
 mod streamed;
 #[cfg(test)]
 mod tests;
 mod warm;
 mod worker;
 
-pub(crate) use publish::DeadLetter;
+use publish::DeadLetter;
 
-use crate::{Namespace, links::LinkNews, status::HostStatus, upkeep::lost};
 use engine::Millis;
 use millrace_journal::Function;
+use millrace_namespace::Namespace;
 use millrace_wire::{Error, EventId, Name, Result};
 use pool::Pool;
 use state::State;
+use status::HostStatus;
 use std::{
     cell::OnceCell,
     sync::{
@@ -89,12 +94,10 @@ pub enum HostEvent<'a> {
         /// What was wrong.
         error: &'a Error,
     },
-    /// A link stands otherwise than it did.
-    Link(&'a LinkNews),
 }
 
 /// The threads that run a namespace's functions.
-pub(crate) struct Dispatcher {
+pub struct Dispatcher {
     shared: Arc<Shared>,
     keeper: Option<JoinHandle<()>>,
 }
@@ -311,10 +314,12 @@ impl Dispatcher {
         }
     }
 
+    /// What it is doing.
     pub fn status(&self) -> HostStatus {
         self.shared.status()
     }
 
+    /// Why it cannot go on.
     pub fn failure(&self) -> Option<Error> {
         self.shared.state().failure.clone()
     }

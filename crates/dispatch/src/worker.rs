@@ -5,14 +5,15 @@ use super::{
     engine::{Claimed, Engine, Millis},
     pool::{Pool, Rest, no_thread},
     publish::{Ended, Fate},
+    replay::Replay,
     stage::{RunCalls, Stage},
     starter::Starter,
     state::is_transient,
     streamed::StreamedCalls,
 };
-use millrace_journal::{Catalog, Kind, Position};
+use millrace_journal::{Attempt, Catalog, Function, Kind, Position};
 use millrace_runtime::{Call, Completion, Executor, Invocation, Outcome, Progress, Rest as Onward};
-use millrace_wire::{Code, Error, EventId, LogName, Name, Result};
+use millrace_wire::{Code, Error, EventId, Hlc, LogName, Name, Result};
 use std::{
     cell::{Cell, RefCell},
     sync::Arc,
@@ -117,6 +118,8 @@ pub(super) struct Batch {
 pub(super) struct Fired {
     pub claimed: Claimed,
     pub fired: EventId,
+    /// When it was FIRED.
+    pub at: Hlc,
     /// The log's name and the record's bytes, or why they cannot be had.
     pub record: Result<(LogName, Vec<u8>)>,
     /// An earlier attempt has published: this one is told the same, whatever the function is now.
@@ -205,8 +208,15 @@ impl Shared {
             let is_current = bindings.definition(claim.function) == Some(claim.starter.definition());
             let holds = |c: &&Claimed| is_current && state.engine.holds(claim.function, c.trigger.run, None);
             let ours = claim.runs.iter().filter(holds);
-            let fire = |c: &Claimed| Ok((*c, tx.fired(claim.function, c.trigger.run, c.attempt.into(), c.excused)?));
-            let fired = ours.map(fire).collect::<Result<Vec<_>>>()?;
+            // Nobody defines it anew before this is journaled.
+            let revision = tx.catalog().function_by_id(claim.function).map_or(0, Function::revision);
+            let fire = |(place, c): (u32, &Claimed)| {
+                let (attempt, interrupted, waits) = (c.attempt, c.excused, false);
+                let attempt = Attempt { attempt, interrupted, revision, place, waits };
+                let fired = tx.fired(claim.function, c.trigger.as_run(), &attempt)?;
+                Ok((*c, fired, tx.clock()))
+            };
+            let fired = (0..).zip(ours).map(fire).collect::<Result<Vec<_>>>()?;
             Ok((fired, tx.catalog().clone()))
         });
         let now = self.now();
@@ -220,7 +230,7 @@ impl Shared {
             }
         };
         let (fired, catalog) = committed.value;
-        for (claimed, fired) in &fired {
+        for (claimed, fired, _) in &fired {
             state.engine.confirm(claim.function, claimed.trigger.run, *fired, now);
         }
         for claimed in &claim.runs {
@@ -228,17 +238,18 @@ impl Shared {
         }
         state.fold(committed.end)?;
         let told = |run| (state.recorded.has(run), state.engine.dead(claim.function, run));
-        let told: Vec<_> = fired.iter().map(|(claimed, _)| told(claimed.trigger.run)).collect();
+        let told: Vec<_> = fired.iter().map(|(claimed, ..)| told(claimed.trigger.run)).collect();
         drop(state);
         if fired.is_empty() {
             return Ok(None);
         }
         let record = |claimed: &Claimed| self.record(claim.function, &catalog, claimed);
         let fired = fired.into_iter().zip(told);
-        let run = |((claimed, fired), (recorded, dead)): ((Claimed, EventId), (bool, Option<Error>))| Fired {
+        let run = |((claimed, fired, at), (recorded, dead)): ((Claimed, EventId, Hlc), (bool, Option<Error>))| Fired {
             record: record(&claimed),
             claimed,
             fired,
+            at,
             recorded,
             dead,
         };
@@ -316,7 +327,11 @@ impl Shared {
 
     /// Has the executor run the first `ready` runs of the batch.
     fn call(&self, batch: &Batch, ready: usize, stage: &RefCell<Stage<'_>>, executor: &mut dyn Executor) -> Duration {
-        let mut answers: Vec<RunCalls<'_, '_>> = (0..ready).map(|run| RunCalls { stage, run }).collect();
+        let seed = self.namespace.journal().replay_seed();
+        let replay = |run: &Fired| Replay::new(&seed, run.claimed.trigger.run, run.claimed.attempt, run.at);
+        let runs = batch.runs[..ready].iter().enumerate();
+        let mut answers: Vec<RunCalls<'_, '_>> =
+            runs.map(|(index, run)| RunCalls { stage, run: index, replay: replay(run) }).collect();
         let invocations = batch.runs[..ready].iter().filter_map(|run| {
             let (log, payload) = run.record.as_ref().ok()?;
             let (seqno, attempt) = (run.claimed.trigger.seqno, run.claimed.attempt);

@@ -21,7 +21,7 @@ mod tests;
 
 pub(crate) use lane::Stop;
 use lane::{Lane, Standing};
-use millrace_journal::Position;
+use millrace_journal::{Position, Run};
 use millrace_wire::{Error, EventId, Name};
 use std::{
     collections::{BTreeMap, HashMap},
@@ -56,12 +56,21 @@ pub(crate) struct Policy {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Trigger {
     pub run: EventId,
+    /// Its number among the runs of its function.
+    pub number: u64,
     /// The APPEND of that record, or of the dead letter whose record is run again.
     pub cause: EventId,
     pub log: u32,
     pub seqno: u64,
     /// Where the record stands, if that is known.
     pub record: Option<Position>,
+}
+
+impl Trigger {
+    /// The run, as the journal names it.
+    pub fn as_run(&self) -> Run {
+        Run { id: self.run, number: self.number }
+    }
 }
 
 /// A run that was claimed.

@@ -3,8 +3,8 @@
 //! Applying is idempotent. What would be refused because of a setting or a log is found before anything is touched; a function whose
 //! code cannot be deployed stops the rest, and what was deployed before it stays.
 
-use super::{Application, FunctionDeclaration};
 use crate::{DEAD_LETTER_HISTORY, Definition, Namespace, functions};
+use millrace_application::{Application, FunctionDeclaration};
 use millrace_wire::{Code, Error, LogName, Name, Result};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -73,10 +73,21 @@ impl From<functions::Change> for Action {
     }
 }
 
-impl Application {
+/// What an application makes of a namespace.
+#[derive(Clone, Copy)]
+pub struct Changes<'a> {
+    application: &'a Application,
+}
+
+impl<'a> Changes<'a> {
+    /// Those of this application.
+    pub fn of(application: &'a Application) -> Self {
+        Self { application }
+    }
+
     /// What applying would do to `namespace`, or to a new one. Nothing is touched.
     pub fn plan(&self, namespace: Option<&Namespace>) -> Result<Vec<Step>> {
-        namespace.map_or(Ok(()), |namespace| self.settings.check(namespace))?;
+        namespace.map_or(Ok(()), |namespace| self.application.settings.check(namespace))?;
         let mut steps = self.plan_logs(namespace)?;
         let deployed = match namespace {
             Some(namespace) => namespace.functions()?,
@@ -84,7 +95,7 @@ impl Application {
         };
         let deployed: BTreeMap<_, _> =
             deployed.iter().map(|function| (&*function.name, &function.definition)).collect();
-        for declared in &self.functions {
+        for declared in &self.application.functions {
             let action = match deployed.get(&*declared.spec.name) {
                 None => Action::Created,
                 Some(Ok(definition)) if self.same(definition, declared)? => Action::Unchanged,
@@ -95,7 +106,7 @@ impl Application {
         Ok(steps)
     }
 
-    fn same(&self, definition: &Definition, declared: &super::FunctionDeclaration) -> Result<bool> {
+    fn same(&self, definition: &Definition, declared: &FunctionDeclaration) -> Result<bool> {
         Ok(definition.spec == declared.spec && definition.code == functions::code_hash(&declared.source)?)
     }
 
@@ -111,11 +122,11 @@ impl Application {
             Some(there) if *there == history => Ok(Step::new(What::Log, name, Action::Unchanged)),
             Some(there) => Err(Code::LogExists.error(format!(
                 "log '{name}' has a history of {there}, and {} says {history}; nothing was changed",
-                self.path.display()
+                self.application.path.display()
             ))),
         };
         let mut steps: Vec<Step> =
-            self.logs.iter().map(|log| step(&log.name, log.history)).collect::<Result<Vec<_>>>()?;
+            self.application.logs.iter().map(|log| step(&log.name, log.history)).collect::<Result<Vec<_>>>()?;
         // Dead-letter logs come with their functions, whatever history they may have if they are there.
         for name in self.dead_letters() {
             if !existing.contains_key(&**name) {
@@ -127,18 +138,19 @@ impl Application {
 
     /// Dead-letter logs of the functions that the file does not declare itself, each once.
     fn dead_letters(&self) -> Vec<&LogName> {
-        let mut names: Vec<&LogName> = self.functions.iter().map(|declared| &declared.spec.dead_letter).collect();
+        let mut names: Vec<&LogName> =
+            self.application.functions.iter().map(|declared| &declared.spec.dead_letter).collect();
         names.sort();
         names.dedup();
-        names.retain(|name| self.logs.iter().all(|log| log.name != **name));
+        names.retain(|name| self.application.logs.iter().all(|log| log.name != **name));
         names
     }
 
     /// Makes the logs and deploys the functions; `progress` hears of each step when it is done.
     pub fn apply(&self, namespace: &Namespace, mut progress: impl FnMut(&Step)) -> Result<()> {
-        self.settings.check(namespace)?;
+        self.application.settings.check(namespace)?;
         let planned = self.plan_logs(Some(namespace))?;
-        let declared = self.logs.iter().map(|log| (&log.name, log.history));
+        let declared = self.application.logs.iter().map(|log| (&log.name, log.history));
         let dead_letters = self.dead_letters().into_iter().map(|name| (name, DEAD_LETTER_HISTORY));
         let histories: BTreeMap<&str, _> =
             declared.chain(dead_letters).map(|(name, history)| (&**name, (name, history))).collect();
@@ -148,9 +160,10 @@ impl Application {
             }
             progress(&step);
         }
-        for (at, declared) in self.functions.iter().enumerate() {
-            let deployed = functions::deploy(namespace, &declared.spec, &declared.source)
-                .map_err(|error| if self.functions.len() > 1 { self.stopped_at(at, &error) } else { error })?;
+        for (at, declared) in self.application.functions.iter().enumerate() {
+            let deployed = functions::deploy(namespace, &declared.spec, &declared.source).map_err(|error| {
+                if self.application.functions.len() > 1 { self.stopped_at(at, &error) } else { error }
+            })?;
             progress(&Step::new(What::Function, &deployed.name, deployed.change.into()));
         }
         Ok(())
@@ -162,7 +175,7 @@ impl Application {
             [] => "none".into(),
             some => some.iter().map(|declared| &*declared.spec.name).collect::<Vec<_>>().join(", "),
         };
-        let (deployed, not) = self.functions.split_at(at);
+        let (deployed, not) = self.application.functions.split_at(at);
         let detail = error.detail();
         error.code().error(format!("{detail}; deployed: {}; not deployed: {}", names(deployed), names(not)))
     }
@@ -179,14 +192,14 @@ impl Application {
     ) -> Result<()> {
         if !force {
             let there = namespace.functions()?;
-            let declared = |name: &Name| self.functions.iter().any(|declared| declared.spec.name == *name);
+            let declared = |name: &Name| self.application.functions.iter().any(|declared| declared.spec.name == *name);
             let busy = there.iter().filter(|function| function.pending() > 0 && declared(&function.name));
             let busy: Vec<(&Name, u64)> = busy.map(|function| (&function.name, function.pending())).collect();
             if !busy.is_empty() {
                 return Err(functions::pending_runs(&busy));
             }
         }
-        for declared in &self.functions {
+        for declared in &self.application.functions {
             let name = &declared.spec.name;
             let removed = if force {
                 functions::give_up(namespace, name)
@@ -199,7 +212,7 @@ impl Application {
                 Err(error) => return Err(error),
             }
         }
-        let names = self.logs.iter().map(|log| &log.name).chain(self.dead_letters());
+        let names = self.application.logs.iter().map(|log| &log.name).chain(self.dead_letters());
         for name in names.filter(|_| logs) {
             match namespace.remove_log(name) {
                 Ok(()) => progress(&Step::new(What::Log, name, Action::Removed)),
@@ -208,10 +221,5 @@ impl Application {
             }
         }
         Ok(())
-    }
-
-    /// Files and directories whose change means that the application should be applied again.
-    pub fn sources(&self) -> impl Iterator<Item = &std::path::Path> {
-        std::iter::once(&*self.path).chain(self.functions.iter().map(|declared| &*declared.source))
     }
 }

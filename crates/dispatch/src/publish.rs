@@ -7,7 +7,9 @@ use super::{
     state::{State, is_transient},
     worker::{Batch, Fired},
 };
-use crate::{
+use base64::{Engine as _, prelude::BASE64_STANDARD};
+use millrace_journal::{Attempt, End, Run, Transaction};
+use millrace_namespace::{
     Namespace,
     admission::{self, Room, Stage as Admission},
     bindings::Bindings,
@@ -15,8 +17,6 @@ use crate::{
     outbox::{Letter, Outgoing},
     runs::Ending,
 };
-use base64::{Engine as _, prelude::BASE64_STANDARD};
-use millrace_journal::Transaction;
 use millrace_wire::{Code, Error, EventId, Result};
 use serde::Serialize;
 use std::{
@@ -131,7 +131,7 @@ struct Settling<'a, 's> {
     state: MutexGuard<'a, State>,
     notices: Vec<Notice>,
     /// Runs that wait again, although the journal has them in progress.
-    waiting: Vec<(EventId, EventId)>,
+    waiting: Vec<(Run, EventId)>,
 }
 
 impl Shared {
@@ -191,7 +191,7 @@ impl Settling<'_, '_> {
     fn release(&mut self, ended: &Ended) {
         let run = &self.batch.runs[ended.index];
         self.state.engine.release(self.batch.function, run.claimed.trigger.run, Some(run.fired));
-        self.waiting.push((run.claimed.trigger.run, run.fired));
+        self.waiting.push((run.claimed.trigger.as_run(), run.fired));
     }
 
     /// Journals which runs nobody works at any more: the next host would take their attempts for cut short by the end of this
@@ -204,8 +204,8 @@ impl Settling<'_, '_> {
         let noted = self.shared.namespace.journal().commit(|tx| {
             state.fold(tx.tail())?;
             for (run, fired) in waiting {
-                if let Some((attempts, excused)) = state.engine.untold(function, *run, *fired) {
-                    tx.waits(function, *run, attempts.into(), excused)?;
+                if let Some((attempt, interrupted)) = state.engine.untold(function, run.id, *fired) {
+                    tx.fired(function, *run, &Attempt { attempt, interrupted, waits: true, ..Attempt::default() })?;
                 }
             }
             Ok(())
@@ -258,13 +258,13 @@ impl Settling<'_, '_> {
     /// An attempt failed: the run backs off, or (then it is returned) is to be given up.
     fn failed(&mut self, ended: Ended, error: Error) -> Option<Publication> {
         let run = self.fired(&ended);
-        let (id, fence) = (run.claimed.trigger.run, run.fired);
+        let (id, waiting, fence) = (run.claimed.trigger.run, run.claimed.trigger.as_run(), run.fired);
         match self.state.engine.failed(self.batch.function, id, fence, error.clone(), self.shared.now()) {
             Verdict::Stale => None,
             Verdict::Exhausted => Some(Publication { ended, dead: Some(error) }),
             Verdict::Retry { delay_ms } => {
                 self.batch.broken.set(self.batch.broken.get() || self.serial());
-                self.waiting.push((id, fence));
+                self.waiting.push((waiting, fence));
                 let retry_in = Some(Duration::from_millis(delay_ms));
                 self.notices.push(Notice { ended, error: Some(error), retry_in });
                 None
@@ -322,6 +322,8 @@ impl Settling<'_, '_> {
                 } else if !as_seen || (tainted && relies) {
                     Published::Conflict
                 } else {
+                    let begun = tx.next_sequence();
+                    tx.reads(batch.function, run.claimed.trigger.as_run(), effects.reads.clone())?;
                     match &publication.dead {
                         None => {
                             let mut leaving = Leaving { namespace: &shared.namespace, outgoing: &mut outgoing };
@@ -333,7 +335,8 @@ impl Settling<'_, '_> {
                         None => Ending::well(&publication.ended.output),
                         Some(error) => Ending::dead(error, &publication.ended.output),
                     };
-                    tx.done(batch.function, run.claimed.trigger.run, &ending.to_bytes())?;
+                    let (effects, fired) = (tx.next_sequence() - begun, run.fired.sequence());
+                    tx.done(batch.function, run.claimed.trigger.as_run(), &End { effects, fired, ..ending.to_end() })?;
                     Published::Yes
                 });
                 tainted |= published.last() != Some(&Published::Yes);
@@ -408,10 +411,10 @@ impl Settling<'_, '_> {
     fn postpone(&mut self, Publication { ended, dead }: Publication, error: &Error) {
         self.batch.broken.set(self.batch.broken.get() || self.serial());
         let run = &self.batch.runs[ended.index];
-        let (id, fence) = (run.claimed.trigger.run, run.fired);
+        let (id, waiting, fence) = (run.claimed.trigger.run, run.claimed.trigger.as_run(), run.fired);
         let why = (error.clone(), dead);
         let delay_ms = self.state.engine.postpone(self.batch.function, id, fence, why, self.shared.now());
-        self.waiting.push((id, fence));
+        self.waiting.push((waiting, fence));
         let lacks_room = matches!(error.code(), Code::RoomExhausted | Code::OutboxFull);
         if !lacks_room && !is_transient(error) {
             let retry_in = delay_ms.map(Duration::from_millis);
@@ -439,9 +442,6 @@ impl Leaving<'_> {
         newest: &mut HashMap<u32, u64>,
     ) -> Result<()> {
         let cause = run.claimed.trigger.run;
-        for read in &effects.reads {
-            tx.read(&read.log, read.seqno, cause, read.kind.payload())?;
-        }
         for (number, seqno, payload) in &effects.calls {
             tx.call(batch.function, cause, *number, *seqno, payload)?;
         }

@@ -6,7 +6,7 @@ use super::{
     quoted,
     section::{Placed, Section, Span, parse},
 };
-use crate::definition::{
+use millrace_namespace::definition::{
     BACKOFF_MAX, BOUND_LOGS_MAX, CONCURRENCY_MAX, FunctionSpec, OUTPUT_MAX_BYTES, PENDING_MAX, RETRIES_MAX, Runtime,
     TIMEOUT_MAX,
 };

@@ -1,7 +1,7 @@
 //! What an application file may say, and how it is told what it may not.
 
 use super::*;
-use crate::definition::Runtime;
+use millrace_namespace::definition::Runtime;
 use proptest::prelude::*;
 
 const GOOD: &str = r#"

@@ -144,7 +144,7 @@ mod tests {
 
     #[test]
     fn the_reference_page_has_a_row_for_every_key() {
-        let page = include_str!("../../../../docs/reference/millrace-toml.md");
+        let page = include_str!("../../../docs/reference/millrace-toml.md");
         for key in [NAMESPACE, LOG, FUNCTION].concat() {
             let row = format!("| `{}` | {} | {} | {} |", key.name, key.value, key.default, key.meaning);
             assert!(page.contains(&row), "docs/reference/millrace-toml.md lacks this row:\n{row}");

@@ -16,13 +16,13 @@ use super::{
     stage::{APPENDS_MAX, Target, now_ns},
     worker::{Batch, Fired},
 };
-use crate::{
+use millrace_journal::{Kind, Position};
+use millrace_namespace::{
     admission::{self, Room, Stage as Admission},
     gate::Site,
     outbox::{Letter, Outgoing},
     runs::call::{Answer, Call, Fingerprint, INLINE_MAX_BYTES, Question},
 };
-use millrace_journal::{Kind, Position};
 use millrace_runtime::{HostCalls, Outcome};
 use millrace_wire::{Code, Error, EventId, LogName, Result};
 use std::collections::BTreeMap;

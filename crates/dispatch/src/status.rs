@@ -3,7 +3,7 @@
 //! The file only repeats what the host knows and the journal does not say: which runs are in progress in it, which back
 //! off after what error, which functions cannot be started. It means something only while the host's lock is held.
 
-use crate::{Namespace, holder::Holder};
+use millrace_namespace::{Holder, Namespace};
 use millrace_wire::{Code, Error, EventId, Name, Result};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::{fs, io::ErrorKind, path::Path, time::SystemTime};
@@ -115,7 +115,7 @@ impl HostStatus {
     }
 
     /// Removes the file, when the host stops.
-    pub(crate) fn remove(dir: &Path) {
+    pub fn remove(dir: &Path) {
         // If it stays, it means nothing without the host's lock.
         let _ = fs::remove_file(dir.join(FILE));
     }
@@ -131,7 +131,7 @@ fn io(dir: &Path, error: &std::io::Error) -> Error {
 }
 
 /// Milliseconds since 1970.
-pub(crate) fn wall_ms() -> u64 {
+pub fn wall_ms() -> u64 {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     since.map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
 }

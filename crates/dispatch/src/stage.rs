@@ -9,11 +9,11 @@
 //! somebody else append to such a log meanwhile, those seqnos come out otherwise; whoever relied on them is run again,
 //! which [`Stage::depends`] makes known to the publisher. The seqnos of a run's *own* appends are provisional in this sense.
 
-use super::streamed::Unrecorded;
-use millrace_journal::{Catalog, Journal, Kind, Log, Position};
+use super::{replay::Replay, streamed::Unrecorded};
+use millrace_journal::{Catalog, Journal, Kind, Log, Position, Reads, What};
 use millrace_namespace::names::check_public;
 use millrace_runtime::HostCalls;
-use millrace_wire::{Address, Code, LogName, Result};
+use millrace_wire::{Address, Code, Error, LogName, Result};
 use std::{
     cell::RefCell,
     collections::{HashMap, HashSet},
@@ -24,30 +24,6 @@ use std::{
 /// Most records one run may append, and most different reads it may make.
 pub(super) const APPENDS_MAX: usize = 10_000;
 const READS_MAX: usize = 10_000;
-
-/// What a READ entry of ours says in its payload, after the log and seqno it names.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum ReadKind {
-    /// The record was read.
-    Record,
-    /// The seqno was the newest one.
-    Latest,
-    /// There was no such record yet.
-    Absent,
-    /// The record was not to be had any more.
-    Gone,
-}
-
-impl ReadKind {
-    pub fn payload(self) -> &'static [u8] {
-        match self {
-            ReadKind::Record => &[],
-            ReadKind::Latest => &[1],
-            ReadKind::Absent => &[2],
-            ReadKind::Gone => &[3],
-        }
-    }
-}
 
 /// Where a staged record goes.
 pub(super) enum Target<L = Log> {
@@ -84,7 +60,7 @@ fn address(to: &str) -> Result<Option<Address>> {
         return Ok(None);
     }
     let address: Address = to.parse()?;
-    crate::outbox::check_target(&address)?;
+    millrace_namespace::outbox::check_target(&address)?;
     Ok(Some(address))
 }
 
@@ -94,23 +70,33 @@ pub(super) struct StagedAppend {
     pub payload: Vec<u8>,
 }
 
-/// A read to be noted.
-pub(super) struct StagedRead {
-    pub log: Log,
-    pub seqno: u64,
-    pub kind: ReadKind,
-}
-
 /// What one run leaves.
 #[derive(Default)]
 pub(super) struct Effects {
     pub appends: Vec<StagedAppend>,
-    pub reads: Vec<StagedRead>,
+    pub reads: Reads,
     /// Of a streamed run: what it was told since its last append.
     pub calls: Vec<Unrecorded>,
-    noted: HashSet<(u32, u64, ReadKind)>,
+    noted: HashSet<(u32, u64, What)>,
+    /// Logs that were asked for and did not exist.
+    missed: HashSet<(String, u64)>,
     /// Logs whose newest record must have this seqno when the run is published.
     pub depends: Vec<(Log, u64)>,
+}
+
+impl Effects {
+    /// An error if what was just noted is one read too many.
+    fn check_width(&self) -> Result<()> {
+        if self.noted.len() + self.missed.len() > READS_MAX {
+            return Err(Code::RunTooWide.error(format!("it makes more than {READS_MAX} different reads")));
+        }
+        Ok(())
+    }
+}
+
+/// That a read was refused, and for which reason.
+fn refused(error: &Error) -> What {
+    What::Refused(error.code().id()[2..].parse().unwrap_or(0)) // `MR` and four digits
 }
 
 /// The view and the effects of a batch.
@@ -150,18 +136,32 @@ impl<'a> Stage<'a> {
         &self.effects[run]
     }
 
-    /// The run failed: the runs after it see nothing of it.
+    /// The run failed: the runs after it see nothing of it. What it read is known all the same, should it be given up.
     pub fn discard(&mut self, run: usize) {
         for append in &self.effects[run].appends {
             if let Some(visible) = append.to.log().and_then(|log| self.visible.get_mut(&log.id())) {
                 visible.truncate(others(visible, run) as usize);
             }
         }
-        self.effects[run] = Effects::default();
+        let reads = std::mem::take(&mut self.effects[run].reads);
+        self.effects[run] = Effects { reads, ..Effects::default() };
     }
 
     fn log(&self, name: &str) -> Result<Log> {
         millrace_namespace::found(self.catalog.log(name), name).cloned()
+    }
+
+    /// The log that a run reads; that there is none of this name is noted.
+    fn log_read(&mut self, run: usize, name: &str, seqno: u64) -> Result<Log> {
+        let found = self.log(name);
+        if let Err(error) = &found {
+            let effects = &mut self.effects[run];
+            if effects.missed.insert((name.into(), seqno)) {
+                effects.check_width()?;
+                effects.reads.name(name, seqno, refused(error));
+            }
+        }
+        found
     }
 
     fn append(&mut self, run: usize, log: &str, payload: &[u8]) -> Result<()> {
@@ -203,37 +203,41 @@ impl<'a> Stage<'a> {
         Ok((base, visible.len() as u64))
     }
 
-    fn note(&mut self, run: usize, log: &Log, seqno: u64, kind: ReadKind) -> Result<()> {
+    fn note(&mut self, run: usize, log: &Log, seqno: u64, what: What) -> Result<()> {
         let effects = &mut self.effects[run];
-        if effects.noted.insert((log.id(), seqno, kind)) {
-            if effects.reads.len() == READS_MAX {
-                return Err(Code::RunTooWide.error(format!("it makes more than {READS_MAX} different reads")));
-            }
-            effects.reads.push(StagedRead { log: log.clone(), seqno, kind });
+        if effects.noted.insert((log.id(), seqno, what)) {
+            effects.check_width()?;
+            effects.reads.log(log.id(), seqno, what);
         }
         Ok(())
     }
 
     fn get(&mut self, run: usize, name: &str, seqno: u64) -> Result<Vec<u8>> {
-        let log = self.log(name)?;
+        let log = self.log_read(run, name, seqno)?;
         if seqno == 0 {
-            return Err(Code::SeqnoInvalid.error(format!("0 names no record of log '{name}'")));
+            let error = Code::SeqnoInvalid.error(format!("0 names no record of log '{name}'"));
+            self.note(run, &log, seqno, refused(&error))?;
+            return Err(error);
         }
         let (base, visible) = self.extent(run, &log)?;
         if seqno <= base {
             let read = self.read(&log, seqno, base);
-            let kind = if read.is_ok() { ReadKind::Record } else { ReadKind::Gone };
-            self.note(run, &log, seqno, kind)?;
+            let what = match &read {
+                Ok(_) => What::Record,
+                Err(error) if error.code() == Code::BelowHistory => What::BelowHistory,
+                Err(error) => refused(error),
+            };
+            self.note(run, &log, seqno, what)?;
             return read;
         }
         if seqno > base + visible {
-            self.note(run, &log, seqno, ReadKind::Absent)?;
+            self.note(run, &log, seqno, What::Absent)?;
             return Err(Code::AboveTail
                 .error(format!("log '{name}' has no record {seqno} yet; the newest is {}", base + visible)));
         }
         let (of, index) = self.visible[&log.id()][(seqno - base - 1) as usize];
         if of != run {
-            self.note(run, &log, seqno, ReadKind::Record)?;
+            self.note(run, &log, seqno, What::Record)?;
         }
         Ok(self.effects[of].appends[index].payload.clone())
     }
@@ -290,10 +294,10 @@ impl<'a> Stage<'a> {
     }
 
     fn latest(&mut self, run: usize, name: &str) -> Result<u64> {
-        let log = self.log(name)?;
+        let log = self.log_read(run, name, 0)?;
         let (base, visible) = self.extent(run, &log)?;
         let of_others = self.visible.get(&log.id()).map_or(0, |visible| others(visible, run));
-        self.note(run, &log, base + of_others, ReadKind::Latest)?;
+        self.note(run, &log, base + of_others, What::Latest)?;
         Ok(base + visible)
     }
 }
@@ -307,6 +311,7 @@ fn others(visible: &[(usize, usize)], run: usize) -> u64 {
 pub(super) struct RunCalls<'s, 'a> {
     pub stage: &'s RefCell<Stage<'a>>,
     pub run: usize,
+    pub replay: Replay,
 }
 
 impl HostCalls for RunCalls<'_, '_> {
@@ -324,11 +329,11 @@ impl HostCalls for RunCalls<'_, '_> {
     }
 
     fn now_ns(&mut self) -> u64 {
-        now_ns()
+        self.replay.now_ns()
     }
 
     fn random(&mut self, bytes: &mut [u8]) {
-        fill_random(bytes);
+        self.replay.random(bytes);
     }
 }
 

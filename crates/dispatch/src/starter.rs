@@ -1,9 +1,7 @@
 //! Makes executors of one definition: what can be shared among them is loaded once.
 
-use crate::{
-    definition::Definition,
-    functions::{self, Launch, Sighting, wasm_engine},
-};
+use crate::functions::{self, Launch, Sighting, wasm_engine};
+use millrace_namespace::Definition;
 use millrace_runtime::{
     Executor, OneshotExecutor, ProcessExecutor, PythonExecutor, PythonFunction, WasmExecutor, WasmFunction,
 };

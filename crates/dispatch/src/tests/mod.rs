@@ -1,7 +1,10 @@
 //! Two dispatchers of one namespace, which the host's lock normally prevents: the journal alone must keep them apart.
 
 use super::*;
-use crate::{AppendOptions, CreateOptions, Durability, FunctionSpec, RunFilter, RunState, Runtime};
+use millrace_journal::{Attempt, Kind, Run, What};
+use millrace_namespace::{
+    AppendOptions, CreateOptions, Durability, FunctionSpec, RunFilter, RunState, Runtime, outbox::outbox_of,
+};
 
 const LONG: Duration = Duration::from_secs(120);
 
@@ -161,7 +164,7 @@ fn what_runs_wait_for_is_loaded_before_a_run_needs_it() {
 }
 
 /// The only run of a namespace, as its journal tells it.
-fn only_run(namespace: &Namespace) -> crate::RunView {
+fn only_run(namespace: &Namespace) -> millrace_namespace::RunView {
     namespace.runs(&RunFilter::default()).unwrap().remove(0)
 }
 
@@ -254,13 +257,13 @@ fn retention_goes_on_behind_a_run_that_waits_for_long() {
     let namespace = small_namespace(dir.path(), &[("in", 10), ("out", 10)]);
     deploy(&namespace, "ctx.append('out', str(ctx.attempt))", |spec| spec.retries = 5);
     namespace.append("in", b"record", AppendOptions::default()).unwrap();
-    let (journal, run) = (namespace.journal(), only_run(&namespace).id);
+    let (journal, run) = (namespace.journal(), Run { id: only_run(&namespace).id, number: 1 });
     let function = journal.catalog().unwrap().function("f").unwrap().id();
     // Two attempts failed, one was cut short, and the fourth is put off again and again.
     while journal.tail().get() < 4 << 20 {
         let put_off = |tx: &mut millrace_journal::Transaction<'_>| {
-            tx.fired(function, run, 4, 1)?;
-            tx.waits(function, run, 3, 1)
+            tx.fired(function, run, &Attempt { attempt: 4, interrupted: 1, ..Attempt::default() })?;
+            tx.fired(function, run, &Attempt { attempt: 3, interrupted: 1, waits: true, ..Attempt::default() })
         };
         journal.commit(put_off).unwrap();
     }
@@ -269,7 +272,7 @@ fn retention_goes_on_behind_a_run_that_waits_for_long() {
     shared.state().recover(&namespace).unwrap();
     shared.maintain().unwrap();
     assert!(journal.first() > first, "the journal grows for as long as the run waits");
-    let pending = crate::runs::Pending::of(journal).unwrap();
+    let pending = millrace_namespace::runs::Pending::of(journal).unwrap();
     assert_eq!(
         pending.of_function(function).map(|run| run.attempts).collect::<Vec<_>>(),
         [4],
@@ -407,9 +410,9 @@ fn damage_in_an_outbox_holds_up_who_sends_and_nobody_else() {
     });
     assert!(host.failure().is_none(), "{:?}", host.failure());
     // Mended, the run goes on by itself.
-    let links = crate::links::Links::of(&namespace);
-    let peer = links.peers().unwrap().remove(0).name;
-    links.reset_outbox(&peer, true).unwrap();
+    let peer = "mr://127.0.0.1:9/x/y".parse::<millrace_wire::Address>().unwrap().peer;
+    let outbox = namespace.log(&outbox_of(&peer)).unwrap();
+    namespace.journal().commit(|tx| tx.trim(&outbox, outbox.latest() + 1)).unwrap();
     namespace.wait_idle(LONG).unwrap();
     assert_eq!(dead(&namespace), 0);
     host.stop(LONG).unwrap();
@@ -616,13 +619,14 @@ fn a_run_reads_short_logs_as_of_its_snapshot_and_what_it_misses_is_journaled() {
     let (journal, mut reads) = (namespace.journal(), Vec::new());
     let mut scan = journal.scan(millrace_journal::Position::default());
     while let Some(entry) = scan.next().unwrap() {
-        if entry.kind == millrace_journal::Kind::Read {
-            reads.push((entry.seqno, entry.payload.clone()));
+        if entry.kind == Kind::Read {
+            reads.push(entry.reads().map(|row| (row.from, row.count, row.what)).collect::<Vec<_>>());
         }
     }
-    reads.sort();
-    let kinds: [(u64, &[u8]); 8] = [(4, &[3]), (5, &[]), (6, &[]), (7, &[]), (7, &[]), (7, &[1]), (7, &[3]), (8, &[2])];
-    assert_eq!(reads, kinds.map(|(seqno, kind)| (seqno, kind.to_vec())));
+    use What::{Absent, BelowHistory, Latest, Record};
+    // One entry: of `one` the newest and its record, of `few` three, one that had left and one to come, and of `one` again.
+    let rows = [(7, 1, Latest), (7, 1, Record), (5, 3, Record), (4, 1, BelowHistory), (8, 1, Absent), (7, 1, BelowHistory)];
+    assert_eq!(reads, [rows]);
 }
 
 /// The directory of the only code that a namespace has stored.
@@ -646,7 +650,7 @@ fn code_that_was_changed_in_the_namespace_does_not_run_until_it_is_deployed_agai
     let stopped = || host.status().function("f").map(|live| live.state.clone());
     wait_until(
         "the function is not started",
-        || matches!(stopped(), Some(crate::FunctionState::Stopped { error, .. }) if error.contains("MR3003")),
+        || matches!(stopped(), Some(crate::status::FunctionState::Stopped { error, .. }) if error.contains("MR3003")),
     );
     assert_eq!(texts(&namespace).len(), 0);
     genuine();

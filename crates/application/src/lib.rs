@@ -1,13 +1,12 @@
 //! The application file, `millrace.toml`: logs, functions, bindings and limits.
 //!
 //! ```text
-//! text --parse--> Application --plan, apply--> DEFINE entries, code
+//! text --parse--> Application --(node: plan, apply)--> DEFINE entries, code
 //! ```
 //!
 //! Parsing touches nothing but the text (and asks whether code is there). It reports everything wrong at once, each
 //! problem with line and column. What a file may say is listed in [`keys`].
 
-mod changes;
 mod functions;
 pub mod keys;
 mod problem;
@@ -18,13 +17,12 @@ mod tests;
 pub mod units;
 mod watch;
 
-pub use changes::{Action, Step, What};
 pub use problem::{Problem, Problems};
 pub use settings::Settings;
 pub use watch::Fingerprint;
 
-use crate::definition::FunctionSpec;
 use millrace_journal::Durability;
+use millrace_namespace::FunctionSpec;
 use millrace_wire::{Code, LogName, Result};
 use problem::{Collector, shown, suggestion};
 use section::{Section, Span, parse, quoted};
@@ -82,6 +80,11 @@ pub struct FunctionDeclaration {
 }
 
 impl Application {
+    /// Files and directories whose change means that the application should be applied again.
+    pub fn sources(&self) -> impl Iterator<Item = &Path> {
+        std::iter::once(&*self.path).chain(self.functions.iter().map(|declared| &*declared.source))
+    }
+
     /// Reads and checks an application file.
     pub fn load(path: &Path) -> Result<Application> {
         let read = || {

@@ -1,14 +1,14 @@
 //! Runs that damage took: they are counted as pending, and no TRIGGER of theirs is left. Each comes to an end, with a dead
 //! letter, so that nobody waits for it for ever.
 
-use crate::{
+use crate::DeadLetter;
+use millrace_journal::{Function, Journal, Kind, Position, Run, Transaction};
+use millrace_namespace::{
     Namespace,
     admission::{self, Room, Stage},
     definition::DEAD_LETTER_HISTORY,
-    dispatch::DeadLetter,
-    runs::{Ending, Pending, triggering_record},
+    runs::{Ending, Pending},
 };
-use millrace_journal::{Function, Journal, Kind, Position, Transaction};
 use millrace_wire::{Code, Error, EventId, Name, Result};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
@@ -64,7 +64,7 @@ impl Traces {
                     let damaged = seen.insert(entry.subject, damages).unwrap_or(0) < damages;
                     let trace = traces.0.entry(entry.subject).or_default();
                     trace.damaged |= damaged;
-                    let record = triggering_record(&entry.payload).unwrap_or_default();
+                    let record = entry.trigger_record().unwrap_or_default();
                     trace.triggered(entry.seqno, record, entry.id);
                 }
                 Kind::Done => {
@@ -121,7 +121,7 @@ impl Trace {
 /// Ends every run that is counted and not there; `told` hears of each. `traces` is the journal that lost them.
 ///
 /// Whoever calls this is the only one: a host, or who makes a copy. Others may append meanwhile.
-pub(crate) fn settle(
+pub fn settle(
     namespace: &Namespace,
     damaged: &Journal,
     told: &mut dyn FnMut(&Name, &Error),
@@ -145,7 +145,7 @@ pub(crate) fn settle(
                 } else if missing == 0 {
                     let error =
                         Code::RunLost.error("a run's end was damaged; this one only sets the count of runs right");
-                    tx.recount(id, there, &Ending::dead(&error, &[]).to_bytes())?;
+                    tx.recount(id, there, &Ending::dead(&error, &[]).to_end())?;
                 }
                 Ok(missing)
             })?;
@@ -183,9 +183,9 @@ impl Ends<'_, '_> {
         let (mut bytes, room) = (0, self.namespace.journal().record_max_bytes());
         while bytes < room / 4 && (told.len() as u64) < missing.min(BATCH_RUNS_MAX) {
             let (error, letter) = self.letter(records.next(), room / 2)?;
-            let ending = Ending::dead(&error, &[]).to_bytes();
-            bytes += letter + ending.len() + 256;
-            self.tx.done(self.function.id(), EventId::NONE, &ending)?;
+            let ending = Ending::dead(&error, &[]);
+            bytes += letter + error.detail().len() + 256;
+            self.tx.done(self.function.id(), Run::default(), &ending.to_end())?;
             told.push(error);
         }
         Ok(told)

@@ -1,7 +1,7 @@
 //! What becomes of stored code that no definition names any more, and of what else accumulates beside it.
 
 use super::{FUNCTIONS, SCRATCH};
-use crate::Namespace;
+use millrace_namespace::Namespace;
 use millrace_wire::{Code, Error, Result};
 use std::{
     collections::BTreeSet,
@@ -19,7 +19,7 @@ const CODE_KEPT: Duration = Duration::from_secs(24 * 60 * 60);
 const CACHE_KEPT: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
 /// As long as this is held no stored code is removed.
-pub(crate) struct StoreLock(File);
+pub struct StoreLock(File);
 
 impl StoreLock {
     /// Waits while code is being removed.
@@ -77,7 +77,7 @@ pub(crate) fn sweep(namespace: &Namespace, cache: &str, in_use: impl FnOnce() ->
 }
 
 /// Removes the working directories of hosts that are gone.
-pub(crate) fn sweep_scratch(namespace_dir: &Path) {
+pub fn sweep_scratch(namespace_dir: &Path) {
     let own = std::process::id().to_string();
     each(&namespace_dir.join(SCRATCH), |name, path| {
         let pid = name.split('-').next().unwrap_or_default();

@@ -1,0 +1,49 @@
+//! The clock and the random numbers of atomic runs: made from what the journal says, so that the same attempt can be run
+//! again with the same ones and neither is an entry.
+
+use millrace_journal::ReplaySeed;
+use millrace_wire::{EventId, Hlc};
+use sha2::{Digest as _, Sha256};
+
+const BLOCK_BYTES: usize = 32;
+
+/// What one attempt at a run is told of the time and of chance.
+pub(super) struct Replay {
+    /// When the attempt began, as its FIRED says.
+    at: Hlc,
+    /// Seed, run and attempt; blocks of random bytes are digests of it and of their number.
+    key: Sha256,
+    blocks: u64,
+    block: [u8; BLOCK_BYTES],
+    /// Bytes of the block that were not given out.
+    left: usize,
+}
+
+impl Replay {
+    pub fn new(seed: &ReplaySeed, run: EventId, attempt: u32, at: Hlc) -> Self {
+        let mut key = Sha256::new();
+        key.update(seed.bytes());
+        key.update(run.get().to_le_bytes());
+        key.update(attempt.to_le_bytes());
+        Self { at, key, blocks: 0, block: [0; BLOCK_BYTES], left: 0 }
+    }
+
+    /// Nanoseconds since 1970, as often as it is asked.
+    pub fn now_ns(&self) -> u64 {
+        self.at.wall_us().saturating_mul(1000)
+    }
+
+    /// The next bytes of the attempt.
+    pub fn random(&mut self, bytes: &mut [u8]) {
+        for byte in bytes {
+            if self.left == 0 {
+                let mut digest = self.key.clone();
+                digest.update(self.blocks.to_le_bytes());
+                self.block = digest.finalize().into();
+                (self.blocks, self.left) = (self.blocks + 1, BLOCK_BYTES);
+            }
+            *byte = self.block[BLOCK_BYTES - self.left];
+            self.left -= 1;
+        }
+    }
+}
