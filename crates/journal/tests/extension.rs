@@ -235,6 +235,7 @@ fn a_shadow_counts_for_nothing_and_stands_in_the_chain() {
         assert_eq!(entry.shadow, entry.kind != Kind::Open);
         shadows += u64::from(entry.shadow);
     }
+    drop(scan);
     assert_eq!(shadows, 5);
     let report = journal.check(&mut |_, _| {}).unwrap();
     assert_eq!(report.fault_count, 0, "{:?}", report.faults);
@@ -247,7 +248,7 @@ fn a_shadow_counts_for_nothing_and_stands_in_the_chain() {
     while let Some(entry) = scan.next().unwrap() {
         assert!(!entry.shadow, "{:?} {}", entry.kind, entry.seqno);
     }
-    drop((scan, journal));
+    drop((scan, journal, log, function));
     fs::remove_file(dir.join("control")).unwrap();
     assert_eq!(open(&dir).unwrap().log(&"a".parse().unwrap()).unwrap().latest(), 8_002);
 }

@@ -2,7 +2,7 @@
 
 use crate::{
     catalog::{Function, Log},
-    entry::{Entry, HEADER_BYTES, Position},
+    entry::{Entry, HEADER_BYTES, Kind, Position},
     journal::{Inner, Journal},
     store::index::{Index, JOURNAL_ID},
     write::committed::sequence_item,
@@ -16,7 +16,19 @@ impl Journal {
     pub fn find(&self, id: EventId) -> Result<Option<Entry>> {
         self.inner().find(id)
     }
+
+    /// The record that a TRIGGER was caused by, also where it is kept for the run's sake alone.
+    pub fn record_of(&self, trigger: &Entry) -> Result<Option<Entry>> {
+        let inner = self.inner();
+        match inner.find_written(trigger.cause)? {
+            Some(record) => Ok(Some(record)),
+            None => inner.find_beside(trigger),
+        }
+    }
 }
+
+/// A copy of a TRIGGER stands behind the copy of its record, with no more than so many others of that record between them.
+const TRIGGERS_MAX: u64 = 1024;
 
 impl Inner {
     fn find(&self, id: EventId) -> Result<Option<Entry>> {
@@ -96,6 +108,25 @@ impl Inner {
         if position == 0 { None } else { self.entry_at(position).ok() }
     }
 
+    /// The copy of a TRIGGER's record, which was carried forward with it.
+    fn find_beside(&self, trigger: &Entry) -> Result<Option<Entry>> {
+        let Some(header) = self.valid_entry_at(trigger.position.0)?.filter(|header| header.is_carried()) else {
+            return Ok(None);
+        };
+        let mut position = self.before_sequence(header.sequence.saturating_sub(TRIGGERS_MAX));
+        let mut found = None;
+        while let Some((at, header)) = self.next_header(position, trigger.position.0)? {
+            if header.folded() == Some(Kind::Append)
+                && header.is_carried()
+                && let Some(entry) = self.copy_at(at).filter(|entry| entry.id == trigger.cause)
+            {
+                found = Some(entry);
+            }
+            position = at + header.span();
+        }
+        Ok(found)
+    }
+
     /// A log's records have ids in the order of their seqnos.
     fn find_record(&self, log: &Log, id: EventId) -> Option<Entry> {
         let order = |id: EventId| (id.epoch(), id.sequence());
@@ -117,9 +148,13 @@ impl Inner {
         let mut next = function.next_pending(1);
         while let Some(number) = next {
             let item = function.run(number).unwrap_or_default();
-            let told = [item.opened, item.noted].into_iter().filter_map(|position| self.copy_at(position));
-            if let Some(entry) = { told }.find(|entry| entry.id == id) {
-                return Some(entry);
+            for entry in [item.opened, item.noted].into_iter().filter_map(|position| self.copy_at(position)) {
+                if entry.id == id {
+                    return Some(entry);
+                }
+                if entry.kind == Kind::Trigger && entry.cause == id {
+                    return self.find_beside(&entry).ok().flatten();
+                }
             }
             next = function.next_pending(number + 1);
         }

@@ -232,15 +232,16 @@ impl<A: Deref<Target = Arena>> Index<A> {
             Role::Log { history } => last.saturating_sub(history).max(words[ENDED].load(Ordering::Relaxed)),
             _ => 0,
         };
-        if n < kept {
+        if n < kept.max(1) {
             return Ok(());
         }
-        let first = if low == 0 { n } else { low.min(n) }.max(kept);
+        // Held are those from `low` to the latest: others have places and no content yet.
+        let first = if low == 0 { n } else { low.max(kept) };
+        self.ring_of(words, role).make_room(n, first, latest)?;
         if low == 0 || n < low {
-            words[LOW].store(first, Ordering::Release);
+            words[LOW].store(n, Ordering::Release);
         }
-        // What is held ends with the latest: items behind it have places and no content yet.
-        self.ring_of(words, role).make_room(n, first, latest)
+        Ok(())
     }
 
     /// The item's words, if it is held. For whoever has the lock.

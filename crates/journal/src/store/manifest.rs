@@ -84,7 +84,7 @@ pub struct LogRow {
     pub id: u32,
     /// Unique among the namespace's logs.
     pub name: LogName,
-    /// Records kept.
+    /// Records kept; 0 if they are kept until they are trimmed.
     pub history: u64,
     /// At least this many records were appended.
     pub latest: u64,
@@ -254,7 +254,7 @@ impl Manifest {
         let mut ids = std::collections::HashSet::new();
         let mut names = std::collections::HashSet::new();
         for row in &self.logs {
-            if row.history == 0 || row.history > crate::HISTORY_MAX {
+            if row.history > crate::HISTORY_MAX {
                 return Err(format!("log '{}' with a history of {}", row.name, row.history));
             }
             if row.trimmed > row.latest.saturating_add(1) {
