@@ -210,7 +210,7 @@ fn runs_are_found_by_their_numbers_and_pending_ones_at_once() {
     assert!(journal.first() > Position::from_bytes(1 << 20), "retention went on");
     assert!(disk.files()["index/arena"].len() < 2 << 20, "{} bytes", disk.files()["index/arena"].len());
     let f = journal.catalog().unwrap().function("f").unwrap().clone();
-    assert!(f.triggered() > 10_000 && f.run(2).is_none(), "{} runs", f.triggered());
+    assert!(f.triggered() > 10_000 && f.run(2500).is_none(), "{} runs", f.triggered());
 }
 
 #[test]

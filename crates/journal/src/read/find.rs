@@ -2,7 +2,7 @@
 
 use crate::{
     catalog::{Function, Log},
-    entry::{Entry, HEADER_BYTES, Kind, Position},
+    entry::{Entry, HEADER_BYTES, Header, Kind, Position},
     journal::{Inner, Journal},
     store::index::{Index, JOURNAL_ID},
     write::committed::sequence_item,
@@ -55,16 +55,7 @@ impl Inner {
         let (tail, sequence) = (self.tail(), id.sequence());
         let mut position = self.before_sequence(sequence);
         loop {
-            // Headers lead from one to the next; only the one that is found is checked, unless they lead astray.
-            let found = match self.next_header(position, tail)? {
-                Some(found) => Some(found),
-                None => match self.entry_from(&mut position, tail) {
-                    Ok(found) => found,
-                    Err(error) if error.code() == Code::EntryDamaged => continue,
-                    Err(error) => return Err(error),
-                },
-            };
-            let Some((at, header)) = found else { return Ok(None) };
+            let Some((at, header)) = self.next_header(position, tail)? else { return Ok(None) };
             if header.sequence > sequence {
                 return Ok(None);
             }
@@ -79,18 +70,24 @@ impl Inner {
         }
     }
 
-    /// What looks like the next entry's header; `None` if nothing does.
-    fn next_header(&self, position: u64, tail: u64) -> Result<Option<(u64, crate::entry::Header)>> {
+    /// The next entry's header. It is not checked, for headers lead from one to the next; unless they lead astray.
+    fn next_header(&self, mut position: u64, tail: u64) -> Result<Option<(u64, Header)>> {
         let segments = &self.segments;
-        let mut at = position;
-        if segments.offset(at) < HEADER_BYTES {
-            at = segments.first_entry(segments.number(at));
+        if segments.offset(position) < HEADER_BYTES {
+            position = segments.first_entry(segments.number(position));
         }
-        if at >= tail || segments.room(at) < HEADER_BYTES || self.check_kept(at).is_err() {
-            return Ok(None);
+        if position < tail && segments.room(position) >= HEADER_BYTES && self.check_kept(position).is_ok() {
+            let header = segments.header(position)?;
+            if header.is_plausible(segments.room(position)) {
+                return Ok(Some((position, header)));
+            }
         }
-        let header = segments.header(at)?;
-        Ok(header.is_plausible(segments.room(at)).then_some((at, header)))
+        loop {
+            match self.entry_from(&mut position, tail) {
+                Err(error) if error.code() == Code::EntryDamaged => {}
+                found => return found,
+            }
+        }
     }
 
     /// The copy of an entry whose segment was dropped.
