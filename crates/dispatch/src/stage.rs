@@ -10,8 +10,8 @@
 //! which [`Stage::depends`] makes known to the publisher. The seqnos of a run's *own* appends are provisional in this sense.
 
 use super::{replay::Replay, streamed::Unrecorded};
-use millrace_journal::{Catalog, Journal, Kind, Log, Position, Reads, What};
-use millrace_namespace::names::check_public;
+use millrace_journal::{Catalog, Journal, Log, Position, Reads, What};
+use millrace_namespace::{View, names::check_public};
 use millrace_runtime::HostCalls;
 use millrace_wire::{Address, Code, Error, LogName, Result};
 use std::{
@@ -101,14 +101,9 @@ fn refused(error: &Error) -> What {
 
 /// The view and the effects of a batch.
 pub(super) struct Stage<'a> {
-    journal: &'a Journal,
-    catalog: Arc<Catalog>,
-    snapshot: Position,
+    /// The namespace as of the snapshot.
+    view: View<'a>,
     effects: Vec<Effects>,
-    /// By log: what was newest at the snapshot, once asked for.
-    bases: HashMap<u32, u64>,
-    /// By log: where records stand that have left its index since the snapshot, once looked for.
-    passed: HashMap<u32, HashMap<u64, Position>>,
     /// By log: the appends visible so far, as (run, index).
     visible: HashMap<u32, Vec<(usize, usize)>>,
 }
@@ -116,12 +111,8 @@ pub(super) struct Stage<'a> {
 impl<'a> Stage<'a> {
     pub fn new(journal: &'a Journal, catalog: Arc<Catalog>, snapshot: Position, runs: usize) -> RefCell<Self> {
         RefCell::new(Self {
-            journal,
-            catalog,
-            snapshot,
+            view: View::new(journal, catalog, snapshot),
             effects: std::iter::repeat_with(Effects::default).take(runs).collect(),
-            bases: HashMap::new(),
-            passed: HashMap::new(),
             visible: HashMap::new(),
         })
     }
@@ -148,7 +139,7 @@ impl<'a> Stage<'a> {
     }
 
     fn log(&self, name: &str) -> Result<Log> {
-        millrace_namespace::found(self.catalog.log(name), name).cloned()
+        self.view.log(name)
     }
 
     /// The log that a run reads; that there is none of this name is noted.
@@ -186,14 +177,7 @@ impl<'a> Stage<'a> {
 
     /// The newest seqno at the snapshot, and the appends visible after it.
     fn extent(&mut self, run: usize, log: &Log) -> Result<(u64, u64)> {
-        let base = match self.bases.get(&log.id()) {
-            Some(base) => *base,
-            None => {
-                let base = self.journal.latest_before(log, self.snapshot)?;
-                self.bases.insert(log.id(), base);
-                base
-            }
-        };
+        let base = self.view.latest(log)?;
         let Some(visible) = self.visible.get(&log.id()) else { return Ok((base, 0)) };
         let of_others = others(visible, run);
         let depends = &mut self.effects[run].depends;
@@ -221,7 +205,7 @@ impl<'a> Stage<'a> {
         }
         let (base, visible) = self.extent(run, &log)?;
         if seqno <= base {
-            let read = self.read(&log, seqno, base);
+            let read = self.view.get(&log, seqno);
             let what = match &read {
                 Ok(_) => What::Record,
                 Err(error) if error.code() == Code::BelowHistory => What::BelowHistory,
@@ -240,57 +224,6 @@ impl<'a> Stage<'a> {
             self.note(run, &log, seqno, What::Record)?;
         }
         Ok(self.effects[of].appends[index].payload.clone())
-    }
-
-    /// A record that was there at the snapshot: also one that has left the log's history since, as long as its bytes are kept.
-    fn read(&mut self, log: &Log, seqno: u64, base: u64) -> Result<Vec<u8>> {
-        let mut payload = Vec::new();
-        let error = match self.journal.get_before(log, seqno, self.snapshot, &mut payload) {
-            Ok(_) => return Ok(payload),
-            Err(error) => error,
-        };
-        // The log was trimmed meanwhile if it has less than its history.
-        let trimmed = log.earliest() > log.latest().saturating_sub(log.history()) + 1;
-        if error.code() != Code::BelowHistory || trimmed || seqno + log.history() <= base {
-            return Err(error);
-        }
-        let position = self.journal.position(log, seqno);
-        self.entry(log, seqno, position)
-            .or_else(|| {
-                let position = *self.passed_records(log, base)?.get(&seqno)?;
-                self.entry(log, seqno, position)
-            })
-            .ok_or(error)
-    }
-
-    /// The record, if it stands there.
-    fn entry(&self, log: &Log, seqno: u64, position: Position) -> Option<Vec<u8>> {
-        let entry = self.journal.entry_at(position).ok()?;
-        let found = (entry.kind, entry.subject, entry.seqno) == (Kind::Append, log.id(), seqno);
-        (found && entry.written < self.snapshot).then_some(entry.payload)
-    }
-
-    /// Where the records of a log stand that it had at the snapshot, found by reading the journal up to there: only that knows
-    /// where they are once the log's index has passed them.
-    fn passed_records(&mut self, log: &Log, base: u64) -> Option<&HashMap<u64, Position>> {
-        if !self.passed.contains_key(&log.id()) {
-            let (mut scan, mut found) = (self.journal.scan(Position::default()), HashMap::new());
-            while scan.position() < self.snapshot {
-                match scan.next() {
-                    Ok(Some(entry)) => {
-                        let kept = entry.seqno + log.history() > base && entry.seqno <= base;
-                        if entry.kind == Kind::Append && entry.subject == log.id() && kept {
-                            found.insert(entry.seqno, entry.position);
-                        }
-                    }
-                    Ok(None) => break,
-                    Err(error) if error.code() == Code::EntryDamaged => {}
-                    Err(_) => return None,
-                }
-            }
-            self.passed.insert(log.id(), found);
-        }
-        self.passed.get(&log.id())
     }
 
     fn latest(&mut self, run: usize, name: &str) -> Result<u64> {

@@ -367,6 +367,7 @@ fn lived(parent: &Path, random: &mut Random, retains: bool, restores: bool) -> s
             dir = parent.join("restored");
             let mut read = |segment, at: u64| Ok(copied.0[&segment][at as usize..].to_vec());
             snapshot.restore(&dir, &mut read, &mut |_, _| Ok(())).unwrap();
+            assert_eq!(Journal::view(&dir).unwrap().replay_seed(), journal.replay_seed(), "a copy keeps it");
         }
         drop(journal);
         if random.below(2) == 0 {
@@ -388,6 +389,7 @@ fn without_a_manifest_what_segments_prove_is_saved_and_what_stood_there_alone_is
         let whole = Journal::view(&dir).unwrap();
         let (truth, before) = (kept(&whole), model::View::of(&whole));
         let (identity, lineage, epoch) = (whole.namespace(), whole.lineage().to_vec(), whole.epoch());
+        let seed = whole.replay_seed();
         assert!(whole.recovery().rebuilt.is_none() && lineage.is_empty() != restores);
         drop(whole);
         let manifest = dir.join("manifest");
@@ -411,12 +413,15 @@ fn without_a_manifest_what_segments_prove_is_saved_and_what_stood_there_alone_is
         let view = Journal::view(&dir).unwrap();
         let rebuilt = view.recovery().rebuilt.clone().expect("the manifest is made anew");
         assert_eq!((view.namespace(), view.epoch()), (identity, epoch), "round {round}");
+        assert!(retains || view.replay_seed() == seed, "an OPEN has the replay seed");
+        let seed = view.replay_seed();
         let saved = parent.path().join("saved");
         let salvaged = view.salvage(&saved, &mut |_, _| {}, &mut |_, _, _| Ok(())).unwrap();
         drop(view);
         assert!(files == tree(&dir), "the original was touched");
         let journal = Journal::open(&saved, &OpenOptions { background: false }).unwrap();
         assert_eq!(journal.check(&mut |_, _| {}).unwrap().fault_count, 0);
+        assert_eq!(journal.replay_seed(), seed);
         let (found, after) = (kept(&journal), model::View::of(&journal));
         for (record, expected) in &truth {
             assert!(found.get(record) == Some(expected), "round {round}: record {record:?} is gone or another");

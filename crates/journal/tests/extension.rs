@@ -282,6 +282,24 @@ fn a_copy_keeps_claimed_causes_and_what_an_extension_says() {
     assert_eq!(get(&open(&dir).unwrap(), 3), b"three");
 }
 
+#[test]
+fn the_replay_seed_stands_in_an_open_and_is_shown_to_nobody() {
+    let (_parent, dir) = namespace();
+    let journal = open(&dir).unwrap();
+    let seed = journal.replay_seed();
+    let holds_it = |bytes: &[u8]| bytes.windows(16).any(|window| window == seed.bytes());
+    assert!(holds_it(&segments(&dir)));
+    let (mut scan, mut opens) = (journal.scan_all(Position::default()), 0);
+    while let Some(entry) = scan.next().unwrap() {
+        assert!(!holds_it(&entry.payload) && !holds_it(&journal.entry_at(entry.position).unwrap().payload));
+        opens += u64::from(entry.kind == Kind::Open);
+    }
+    assert_eq!(opens, 2);
+    assert_eq!(format!("{seed:?}"), "ReplaySeed(secret)");
+    drop((scan, journal));
+    assert_eq!(open(&dir).unwrap().replay_seed(), seed);
+}
+
 /// The bytes of all segments that are kept.
 fn segments(dir: &Path) -> Vec<u8> {
     let files = fs::read_dir(dir.join("segments")).unwrap().flatten();

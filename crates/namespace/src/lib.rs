@@ -20,9 +20,10 @@ pub mod names;
 mod namespace;
 pub mod outbox;
 pub mod runs;
+mod view;
 
 pub use definition::{Definition, FunctionSpec, Runtime};
-pub use gate::{Gate, Held, Site};
+pub use gate::{Gate, Held, Site, Watermark};
 pub use holder::Holder;
 pub use letters::{Letters, Retried, RetriedAll};
 pub use millrace_journal::{CreateOptions, Durability, Journal, Log, OpenOptions, Position};
@@ -32,3 +33,4 @@ pub use namespace::{
     check_directory, found, journal_dir, named, no_function,
 };
 pub use runs::{Attempt, Death, Ending, RecordRef, RunFilter, RunState, RunView};
+pub use view::View;

@@ -16,6 +16,7 @@
 pub mod changes;
 mod door;
 mod host;
+pub mod secrets;
 pub mod upkeep;
 mod why;
 
@@ -49,5 +50,7 @@ pub use millrace_namespace::{
     },
     keys::{KEY_MAX_BYTES, KEYS_MAX},
 };
-pub use millrace_wire::{Address, Code, Error, EventId, Hlc, LogName, Name, RETRY_AFTER_MS, Result};
+pub use millrace_wire::{
+    Address, Code, Error, EventId, Hlc, LogName, Name, NamespaceId, RETRY_AFTER_MS, Result, token,
+};
 pub use why::{LinkReason, Reason, Why, why};

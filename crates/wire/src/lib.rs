@@ -3,12 +3,14 @@
 //! This crate does no I/O and imports nothing of ours. Names are validated here and nowhere else.
 
 mod address;
+pub mod channel;
 mod durability;
 mod error;
 mod event;
 mod hlc;
 mod name;
 pub mod protocol;
+pub mod token;
 
 pub use address::{Address, DEFAULT_PORT, Peer, SCHEME};
 pub use durability::Durability;

@@ -57,6 +57,11 @@ fn names() {
 }
 
 #[test]
+fn tokens() {
+    each("tokens", targets::tokens);
+}
+
+#[test]
 fn golden_frames_with_any_one_byte_changed() {
     for choice in 0..150u16 {
         for at in 0..64u16 {

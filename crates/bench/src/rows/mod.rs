@@ -1,5 +1,6 @@
 //! One figure each: what it is, how it is measured, what it must reach.
 
+mod capability;
 mod chain;
 mod dispatch;
 mod durable;
@@ -135,6 +136,10 @@ pub const ALL: &[Spec] = &[
         unit: "/s",
         run: remote::load::held,
     },
+    Spec { id: "cap.verify.1", what: "verify a capability of 1 block", unit: "µs", run: capability::verify_1 },
+    Spec { id: "cap.verify.3", what: "verify a capability of 3 blocks", unit: "µs", run: capability::verify_3 },
+    Spec { id: "cap.verify.5", what: "verify a capability of 5 blocks", unit: "µs", run: capability::verify_5 },
+    Spec { id: "cap.request", what: "access check of a request, 5 blocks", unit: "µs", run: capability::request },
     Spec { id: "gate.cost", what: "an answer through the gate, memory", unit: "ns", run: remote::gate::cost },
 ];
 

@@ -1,5 +1,6 @@
 //! The command line, as clap sees it. Every command teaches by an example (a test insists on it).
 
+mod capabilities;
 mod contexts;
 mod functions;
 mod links;
@@ -8,6 +9,7 @@ mod namespaces;
 mod serving;
 mod tools;
 
+pub use capabilities::{CapCommand, IssueArgs, MergeArgs, RevokeArgs, RotateArgs, RuleArgs};
 pub use contexts::{AddContextArgs, ContextCommand, ShowContextArgs, UseContextArgs};
 pub use functions::{
     DeployArgs, FunctionCommand, JournalCommand, JournalShowArgs, RmFunctionArgs, RunCommand, RunLsArgs, RunRetryArgs,
@@ -244,6 +246,20 @@ Examples:
   millrace outbox reset 127.0.0.1_7071_edge --resend"
     )]
     Outbox(OutboxCommand),
+    /// Capabilities: who may do what; issue, attenuate, show, squash, merge, revoke, rotate
+    #[command(
+        subcommand,
+        arg_required_else_help = true,
+        after_help = "\
+A capability is a token that says what its holder may do. Any holder can derive one that permits less, offline. No command takes a \
+capability itself as an argument, because every user of the machine could read it there: they take files, or - for standard input.
+
+Examples:
+  millrace cap issue --append raw/kitchen --expires 30d --out kitchen.cap
+  millrace cap show kitchen.cap
+  millrace cap revoke --file kitchen.cap"
+    )]
+    Cap(CapCommand),
     /// Print what makes a shell complete commands, logs, functions and contexts
     #[command(after_help = "\
 Examples:

@@ -1,6 +1,7 @@
 //! The commands: each reads its arguments, asks the node, prints the answer.
 
 mod bench;
+mod cap;
 mod context;
 mod dev;
 mod function;
@@ -48,6 +49,7 @@ pub fn run(cli: &Cli, out: &mut Out) -> Outcome {
         Command::Context(command) => context::run(command, global, out),
         Command::Relay(command) => link::relay(command, global, out),
         Command::Outbox(command) => link::outbox(command, global, out),
+        Command::Cap(command) => cap::run(command, global, out),
         Command::Top(args) => top::run(args, global, out),
         Command::Bench(args) => bench::run(args, global, out),
         Command::Completions(args) => shell::completions(args, out),

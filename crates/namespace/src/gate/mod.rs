@@ -3,31 +3,28 @@
 //! Inside, functions run ahead on records that are not durable yet. Whatever becomes visible outside is made into a
 //! [`Held`], whose value comes out only here. Source: external synchrony for function workflows.
 //!
-//! Whoever serves many connections calls [`Gate::turn`] before it sleeps: one flush then releases all that is held. A thread
-//! of the gate flushes: nobody knows before how long a flush will take, and who does not wait for the disk must not
-//! be held up.
+//! ```text
+//!  commit --> hold(value, upto) --> Held --await--> Watermark: reached() >= upto? --> value
+//!                                                   (the disk: one flush for all who wait)
+//! ```
 
+mod disk;
 mod site;
+mod watermark;
 
 pub use site::Site;
+pub use watermark::Watermark;
+
+use disk::Disk;
 
 use millrace_journal::{Durability, Journal, Position};
 use millrace_wire::{Code, Error, Result};
 use std::{
-    cell::Cell,
     future::Future,
     pin::Pin,
-    sync::{
-        Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
-    },
-    task::{Context, Poll, Waker},
-    thread::{self, Thread},
-    time::{Duration, Instant},
+    sync::Arc,
+    task::{Context, Poll},
 };
-
-/// A flush that a loop with one connection waits for by itself.
-const QUICK: Duration = Duration::from_millis(1);
 
 /// Whether an error tells of nothing that has to be true later: of the request alone, of a moment that is over when it is
 /// heard, or of a journal that makes nothing durable any more.
@@ -51,27 +48,10 @@ fn tells_no_state(code: Code) -> bool {
     of_request || of_moment || of_disk || of_end || code.id().starts_with("MR1")
 }
 
-thread_local! {
-    /// The gate at which something that this thread serves began to wait last, by its address, until that gate's turn alone.
-    static WAITS: Cell<usize> = const { Cell::new(0) };
-}
-
 /// Holds what waits for durability.
 pub struct Gate {
     journal: Journal,
-    waiting: Mutex<Vec<(Position, Waker)>>,
-    /// Whether anybody waits; spares those who have nothing to do the lock.
-    any: AtomicBool,
-    /// Whether anybody ever called [`Gate::turn`]; otherwise who waits wakes the flusher at once.
-    driven: AtomicBool,
-    /// Whether the last flush took less than [`QUICK`].
-    quick: AtomicBool,
-    /// Somebody will wait soon: what was committed for it is to be flushed already.
-    wanted: AtomicBool,
-    /// How many threads wait for a flush now.
-    syncing: AtomicUsize,
-    flusher: OnceLock<Option<Thread>>,
-    myself: Weak<Gate>,
+    disk: Arc<Disk>,
     /// Sites that hold nothing, one bit each.
     #[cfg(debug_assertions)]
     out: std::sync::atomic::AtomicU32,
@@ -80,16 +60,9 @@ pub struct Gate {
 impl Gate {
     /// The gate of this journal.
     pub fn new(journal: Journal) -> Arc<Gate> {
-        Arc::new_cyclic(|myself| Gate {
+        Arc::new(Gate {
+            disk: Disk::new(journal.clone()),
             journal,
-            waiting: Mutex::default(),
-            any: AtomicBool::new(false),
-            driven: AtomicBool::new(false),
-            quick: AtomicBool::new(false),
-            wanted: AtomicBool::new(false),
-            syncing: AtomicUsize::new(0),
-            flusher: OnceLock::new(),
-            myself: myself.clone(),
             #[cfg(debug_assertions)]
             out: Default::default(),
         })
@@ -98,13 +71,13 @@ impl Gate {
     /// From now on this site holds nothing: for tests that have to see it missed.
     #[cfg(debug_assertions)]
     pub fn take_out(&self, site: Site) {
-        self.out.fetch_or(1 << site as u32, Ordering::Relaxed);
+        self.out.fetch_or(1 << site as u32, std::sync::atomic::Ordering::Relaxed);
     }
 
     #[cfg(debug_assertions)]
     /// Whether this site holds nothing.
     pub fn is_out(&self, site: Site) -> bool {
-        self.out.load(Ordering::Relaxed) & (1 << site as u32) != 0
+        self.out.load(std::sync::atomic::Ordering::Relaxed) & (1 << site as u32) != 0
     }
 
     #[cfg(not(debug_assertions))]
@@ -116,119 +89,36 @@ impl Gate {
     pub fn hold<T>(self: &Arc<Self>, site: Site, value: T, upto: Position, durability: Option<Durability>) -> Held<T> {
         let is_disk = durability.unwrap_or(self.journal.durability()) == Durability::Disk;
         let needs_disk = is_disk && !self.is_out(site);
-        let gate = (needs_disk && self.journal.durable() < upto).then(|| self.clone());
-        Held { outcome: Some(Ok(value)), upto, gate }
+        let watermark = (needs_disk && self.disk.reached() < upto).then(|| self.disk.clone() as Arc<dyn Watermark>);
+        Held { outcome: Some(Ok(value)), upto, watermark }
     }
 
     /// Holds a refusal: one that tells of the namespace's state is as true as that state is safe.
     pub fn refuse<T>(self: &Arc<Self>, error: Error, durability: Option<Durability>) -> Held<T> {
         let upto = if tells_no_state(error.code()) { Position::default() } else { self.journal.tail() };
-        let Held { upto, gate, .. } = self.hold(Site::Refusal, (), upto, durability);
-        Held { outcome: Some(Err(error)), upto, gate }
+        let Held { upto, watermark, .. } = self.hold(Site::Refusal, (), upto, durability);
+        Held { outcome: Some(Err(error)), upto, watermark }
     }
 
     /// Has everybody who waits flushed for. Call it when there is nothing else to do, before sleeping.
     pub fn turn(&self) {
-        if !self.driven.load(Ordering::Relaxed) {
-            self.driven.store(true, Ordering::Relaxed);
-        }
-        if self.any.load(Ordering::Acquire) {
-            self.wake_flusher();
-        }
+        self.disk.turn();
     }
 
     /// [`Gate::turn`] by a loop with a single connection. It holds up nobody else, so it flushes itself and spares its client
     /// two wake-ups, as long as flushes are quick and it is its own client that waits.
     pub fn turn_alone(&self) {
-        let waits = WAITS.get() == self.address();
-        if waits {
-            WAITS.set(0);
-        }
-        match waits && self.any.load(Ordering::Acquire) && self.quick.load(Ordering::Relaxed) {
-            true => self.flush(),
-            false => self.turn(),
-        }
+        self.disk.turn_alone();
     }
 
     /// Begins a flush for those who are about to wait for what was committed just now.
     pub fn flush_ahead(&self) {
-        self.wanted.store(true, Ordering::Release);
-        self.wake_flusher();
+        self.disk.flush_ahead();
     }
 
     /// Whether a thread waits for a flush at this moment.
     pub fn is_syncing(&self) -> bool {
-        self.syncing.load(Ordering::Relaxed) > 0
-    }
-
-    fn sync(&self, upto: Position) -> Result<()> {
-        self.syncing.fetch_add(1, Ordering::Relaxed);
-        let synced = self.journal.sync(upto);
-        self.syncing.fetch_sub(1, Ordering::Relaxed);
-        synced
-    }
-
-    /// A gate that cannot have a thread flushes where it is asked to.
-    fn wake_flusher(&self) {
-        let start = || {
-            let myself = self.myself.clone();
-            let builder = thread::Builder::new().name("millrace-flush".into());
-            let thread = millrace_threads::spawn(builder, move || flush_for(&myself));
-            thread.ok().map(|thread| thread.thread().clone())
-        };
-        match self.flusher.get_or_init(start) {
-            Some(flusher) => flusher.unpark(),
-            None => self.flush(),
-        }
-    }
-
-    /// One flush for all who wait. Who fails to flush hears of it through the journal's health.
-    fn flush(&self) {
-        let begun = Instant::now();
-        let result = self.sync(self.journal.tail());
-        self.quick.store(begun.elapsed() < QUICK, Ordering::Relaxed);
-        let durable = self.journal.durable();
-        let mut waiting = self.waiting();
-        let mut woken = Vec::with_capacity(waiting.len());
-        waiting.retain(|(upto, waker)| {
-            let released = result.is_err() || *upto <= durable;
-            if released {
-                woken.push(waker.clone());
-            }
-            !released
-        });
-        self.any.store(!waiting.is_empty(), Ordering::Release);
-        drop(waiting);
-        woken.into_iter().for_each(Waker::wake);
-    }
-
-    fn wait_for(&self, upto: Position, waker: &Waker) {
-        WAITS.set(self.address());
-        self.waiting().push((upto, waker.clone()));
-        self.any.store(true, Ordering::Release);
-        if !self.driven.load(Ordering::Relaxed) {
-            self.wake_flusher();
-        }
-    }
-
-    fn address(&self) -> usize {
-        std::ptr::from_ref(self).addr()
-    }
-
-    fn waiting(&self) -> MutexGuard<'_, Vec<(Position, Waker)>> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// Flushes for those who wait at the gate. The thread lives as long as the gate, asleep when it is not needed.
-fn flush_for(gate: &Weak<Gate>) {
-    while let Some(gate) = gate.upgrade() {
-        if gate.any.load(Ordering::Acquire) || gate.wanted.swap(false, Ordering::AcqRel) {
-            gate.flush();
-        } else {
-            drop(gate);
-            thread::park_timeout(Duration::from_secs(1));
-        }
+        self.disk.is_syncing()
     }
 }
 
@@ -239,18 +129,19 @@ const ONCE: &str = "what is held leaves once";
 pub struct Held<T> {
     outcome: Option<Result<T>>,
     upto: Position,
-    gate: Option<Arc<Gate>>,
+    /// What it waits for; nothing if it may leave.
+    watermark: Option<Arc<dyn Watermark>>,
 }
 
 impl<T> Held<T> {
     /// What tells nobody anything yet.
     pub fn passed(value: T) -> Self {
-        Self { outcome: Some(Ok(value)), upto: Position::default(), gate: None }
+        Self { outcome: Some(Ok(value)), upto: Position::default(), watermark: None }
     }
 
     /// A refusal that tells of nothing that has to be true later.
     pub fn failed(error: Error) -> Self {
-        Self { outcome: Some(Err(error)), upto: Position::default(), gate: None }
+        Self { outcome: Some(Err(error)), upto: Position::default(), watermark: None }
     }
 
     /// Whether nothing was done because the journal's lock was taken.
@@ -260,7 +151,7 @@ impl<T> Held<T> {
 
     /// Whether it waits for a flush.
     pub fn needs_flush(&self) -> bool {
-        self.gate.as_ref().is_some_and(|gate| gate.journal.durable() < self.upto)
+        self.watermark.as_ref().is_some_and(|watermark| watermark.reached() < self.upto)
     }
 
     /// Blocks until the value may leave.
@@ -269,16 +160,16 @@ impl<T> Held<T> {
     ///
     /// The journal can no longer make anything durable.
     pub fn wait(mut self) -> Result<T> {
-        if let Some(gate) = &self.gate {
-            gate.sync(self.upto)?;
+        if let Some(watermark) = &self.watermark {
+            watermark.wait(self.upto)?;
         }
         self.outcome.take().expect(ONCE)
     }
 
     /// What is held, if it may leave now.
     pub fn now(mut self) -> Result<Result<T>, Self> {
-        match &self.gate {
-            Some(gate) if gate.journal.durable() < self.upto => Err(self),
+        match &self.watermark {
+            Some(watermark) if watermark.reached() < self.upto => Err(self),
             _ => Ok(self.outcome.take().expect(ONCE)),
         }
     }
@@ -286,7 +177,7 @@ impl<T> Held<T> {
     /// The same hold on something made from the value.
     pub fn map<U>(mut self, f: impl FnOnce(T) -> U) -> Held<U> {
         let outcome = self.outcome.take().map(|outcome| outcome.map(f));
-        Held { outcome, upto: self.upto, gate: self.gate.take() }
+        Held { outcome, upto: self.upto, watermark: self.watermark.take() }
     }
 }
 
@@ -294,13 +185,13 @@ impl<T: Unpin> Future for Held<T> {
     type Output = Result<T>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<T>> {
-        if let Some(gate) = &self.gate
-            && gate.journal.durable() < self.upto
+        if let Some(watermark) = &self.watermark
+            && watermark.reached() < self.upto
         {
-            gate.journal.check_health()?;
-            gate.wait_for(self.upto, context.waker());
+            watermark.check()?;
+            watermark.wake(self.upto, context.waker());
             // It may have been released, and those who wait woken, just before this one joined them.
-            if gate.journal.durable() < self.upto {
+            if watermark.reached() < self.upto {
                 return Poll::Pending;
             }
         }

@@ -1,0 +1,202 @@
+//! `millrace cap …`
+
+use clap::{Args, Subcommand};
+use millrace_node::{
+    NamespaceId,
+    application::units,
+    token::{Net, TokenId, Way},
+};
+use std::{path::PathBuf, time::Duration};
+
+#[derive(Debug, Subcommand)]
+pub enum CapCommand {
+    /// Issue a capability: a token that permits what you list, and nothing else
+    #[command(after_help = "\
+RESOURCE is the name of a log, or function:NAME, object:NAME, store:PATH, peer:NAME, or namespace for the namespace and everything \
+in it. A name that ends with / stands for everything below it, too: raw/ is raw, raw/kitchen and so on. A lone / is every log.
+
+RIGHTS are read, append, create, delete, bind, run, call, observe, repair, link, admin and grant, with commas.
+
+The capability is printed unless --out names a file. Whoever has it can use it, so treat it like a password. The first \
+capability of a namespace makes its keys, in secrets/ in its directory.
+
+Examples:
+  millrace cap issue --append raw/kitchen --expires 30d --label kitchen --out kitchen.cap
+  millrace cap issue --read raw/ --allow run,observe=function:smooth
+  millrace cap issue --allow read,observe=namespace --from 10.0.0.0/8 --out dashboard.cap")]
+    Issue(IssueArgs),
+    /// Derive a capability that permits less; works anywhere, without the namespace
+    #[command(after_help = "\
+FILE is a file with a capability, or - for standard input. The new capability permits what the old one does, as far as the new \
+rules permit it, too: rules never add anything. The old one stays valid. Revoking the old one ends the new one as well.
+
+Examples:
+  millrace cap attenuate edge.cap --append raw/kitchen --expires 15m --out kitchen.cap
+  millrace cap attenuate edge.cap --subject alice --expires 1h > alice.cap
+  millrace cap attenuate - --from 10.0.0.0/8 < edge.cap")]
+    Attenuate(AttenuateArgs),
+    /// Explain what a capability permits; works anywhere
+    #[command(after_help = "\
+Every block of a capability must permit an action. The first one grants; each that was added later takes something away. Where the \
+namespace that issued it is at hand, the command also says whether the capability is valid there.
+
+Examples:
+  millrace cap show kitchen.cap
+  millrace cap show - < kitchen.cap
+  millrace cap show --json kitchen.cap")]
+    Show(ShowCapArgs),
+    /// Replace a chain of blocks by one block that permits the same
+    #[command(after_help = "\
+Takes the keys of the namespace that issued it. The new capability keeps every id of the old one, so revoking any of them ends it, \
+and ends with the same generation of keys.
+
+Examples:
+  millrace cap squash long.cap --out short.cap")]
+    Squash(SquashArgs),
+    /// Unite two to four capabilities into one that permits what any of them does; works anywhere
+    #[command(after_help = "\
+A part that is revoked or expires only takes its own rights away.
+
+Examples:
+  millrace cap merge read.cap append.cap --out both.cap")]
+    Merge(MergeArgs),
+    /// End capabilities before they expire
+    #[command(after_help = "\
+An ID is one that `millrace cap show` lists. It ends every capability with that id, and so all that were derived from it. With \
+--file, the id of the last block is revoked: that capability ends, and those derived from it; the one it was derived from stays.
+
+A revocation is kept until the capability would have expired, for ever if only its ID is given. `millrace log get _revoked` shows \
+the latest one.
+
+Examples:
+  millrace cap revoke 5f3a9c0d1e2b4a6c
+  millrace cap revoke --file kitchen.cap")]
+    Revoke(RevokeArgs),
+    /// Make a new key, with which capabilities are issued from now on
+    #[command(after_help = "\
+Capabilities of up to four generations of keys are valid at once. --revoke-before ends all of older generations.
+
+Examples:
+  millrace cap rotate
+  millrace cap rotate --revoke-before 3    generations 1 and 2 end
+  millrace cap rotate --revoke-all         every capability issued so far ends")]
+    Rotate(RotateArgs),
+}
+
+/// What is to be denied, in each block.
+#[derive(Debug, Args)]
+pub struct RuleArgs {
+    /// Permit reading a log or other RESOURCE
+    #[arg(long, value_name = "RESOURCE")]
+    pub read: Vec<String>,
+    /// Permit appending to a log, or writing another RESOURCE
+    #[arg(long, value_name = "RESOURCE")]
+    pub append: Vec<String>,
+    /// Permit these rights on a RESOURCE
+    #[arg(long, value_name = "RIGHTS=RESOURCE")]
+    pub allow: Vec<String>,
+    /// Valid for so long from now, such as 15m or 30d
+    #[arg(long, value_name = "TIME", value_parser = units::parse_duration)]
+    pub expires: Option<Duration>,
+    /// Valid only after so long from now
+    #[arg(long, value_name = "TIME", value_parser = units::parse_duration)]
+    pub after: Option<Duration>,
+    /// Longest record that may be appended
+    #[arg(long, value_name = "SIZE", value_parser = units::parse_size)]
+    pub record_max: Option<u64>,
+    /// Ways to reach the host: unix, channel, tls or http
+    #[arg(long, value_name = "WAY", value_delimiter = ',')]
+    pub way: Vec<Way>,
+    /// Networks that callers are in, such as 10.0.0.0/8
+    #[arg(long, value_name = "NET", value_delimiter = ',')]
+    pub from: Vec<Net>,
+    /// SHA-256 of the public key that callers show in TLS, 64 hexadecimal digits
+    #[arg(long, value_name = "KEY")]
+    pub key: Vec<String>,
+    /// Requests per second, and how many at once [default burst: a second's]
+    #[arg(long, value_name = "N[/BURST]")]
+    pub rate: Option<String>,
+    /// Namespaces whose deliveries are taken, by their ids; nothing but deliveries is permitted then
+    #[arg(long, value_name = "ID", value_delimiter = ',', value_parser = namespace_id)]
+    pub source: Vec<NamespaceId>,
+    /// On whose behalf the holder acts, at most 16 bytes; the first one in a chain counts
+    #[arg(long, value_name = "NAME")]
+    pub subject: Option<String>,
+    /// What people call it, at most 32 bytes
+    #[arg(long, value_name = "TEXT")]
+    pub label: Option<String>,
+}
+
+fn namespace_id(text: &str) -> Result<NamespaceId, String> {
+    let is_hex = text.len() == 12 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let id = is_hex.then(|| u64::from_str_radix(text, 16).ok()).flatten().and_then(NamespaceId::new);
+    id.ok_or_else(|| format!("'{}' is not the id of a namespace: 12 hexadecimal digits", text.escape_debug()))
+}
+
+#[derive(Debug, Args)]
+pub struct OutArg {
+    /// Write the capability into this file, which only you can read and must not exist yet
+    #[arg(short, long, value_name = "FILE")]
+    pub out: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub struct IssueArgs {
+    #[command(flatten)]
+    pub rules: RuleArgs,
+    #[command(flatten)]
+    pub out: OutArg,
+}
+
+#[derive(Debug, Args)]
+pub struct AttenuateArgs {
+    /// The capability's file, or - for standard input
+    pub file: PathBuf,
+    #[command(flatten)]
+    pub rules: RuleArgs,
+    #[command(flatten)]
+    pub out: OutArg,
+}
+
+#[derive(Debug, Args)]
+pub struct ShowCapArgs {
+    /// The capability's file, or - for standard input
+    pub file: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub struct SquashArgs {
+    /// The capability's file, or - for standard input
+    pub file: PathBuf,
+    #[command(flatten)]
+    pub out: OutArg,
+}
+
+#[derive(Debug, Args)]
+pub struct MergeArgs {
+    /// The capabilities' files; one of them may be - for standard input
+    #[arg(required = true, num_args = 2..=4)]
+    pub files: Vec<PathBuf>,
+    #[command(flatten)]
+    pub out: OutArg,
+}
+
+#[derive(Debug, Args)]
+pub struct RevokeArgs {
+    /// Ids of capabilities, 16 hexadecimal digits each
+    #[arg(value_name = "ID", required_unless_present = "file")]
+    pub ids: Vec<TokenId>,
+    /// The capability to revoke: its file, or - for standard input
+    #[arg(long, value_name = "FILE", conflicts_with = "ids")]
+    pub file: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub struct RotateArgs {
+    /// End the capabilities of all generations before this one
+    #[arg(long, value_name = "GENERATION")]
+    pub revoke_before: Option<u16>,
+    /// End every capability that was issued so far
+    #[arg(long, conflicts_with = "revoke_before")]
+    pub revoke_all: bool,
+}

@@ -1,0 +1,215 @@
+//! Revocations: the ids of capabilities that end before they expire, in the log `_revoked`.
+//!
+//! A record says an id, and until when it must be kept: the capability would have expired by then. The log's history is twice as long
+//! as the list may be. When it is full, what still counts is appended again before the oldest records leave it.
+
+use super::authority::Authority;
+use millrace_journal::{Durability, Log};
+use millrace_namespace::{Namespace, Site, names};
+use millrace_wire::{
+    Code, Error, EventId, Result,
+    token::{AuthorityId, Key, Keys, TokenId},
+};
+use serde::{Deserialize, Serialize};
+use std::{
+    collections::BTreeMap,
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+const LOG: &str = "_revoked";
+/// Most revocations that count.
+pub const REVOCATIONS_MAX: usize = 4096;
+const HISTORY: u64 = 2 * REVOCATIONS_MAX as u64;
+/// Records in one commit.
+const BATCH: usize = 256;
+
+/// One revocation, as it stands in the log.
+#[derive(Serialize, Deserialize)]
+struct Row {
+    id: String,
+    /// The second after which it need not be kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    until: Option<u32>,
+}
+
+/// The revocations that count, and until when each does; `None` is for ever.
+pub type Revoked = BTreeMap<TokenId, Option<u32>>;
+
+/// Seconds since 1970 by this machine's clock.
+pub fn now_s() -> u32 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u32::try_from(since.as_secs()).unwrap_or(u32::MAX)
+}
+
+fn read(namespace: &Namespace, now_s: u32) -> Result<Revoked> {
+    let mut revoked = Revoked::new();
+    let catalog = namespace.journal().catalog()?;
+    let Some(log) = catalog.log(LOG) else { return Ok(revoked) };
+    let (mut next, latest, mut payload) = (log.earliest().max(1), log.latest(), Vec::new());
+    while next <= latest {
+        match namespace.journal().get(log, next, &mut payload) {
+            Ok(_) => {}
+            // What leaves the history was appended again behind `latest`, or counts no more.
+            Err(error) if error.code() == Code::BelowHistory => return read(namespace, now_s),
+            Err(error) => return Err(damaged(next, &error)),
+        }
+        let row: Row = serde_json::from_slice(&payload).map_err(|error| damaged(next, &error))?;
+        let id: TokenId = row.id.parse().map_err(|error: Error| damaged(next, &error))?;
+        // Of two revocations the longer one counts.
+        let until = match (revoked.get(&id), row.until) {
+            (Some(Some(before)), Some(until)) => Some(until.max(*before)),
+            (Some(None), _) | (_, None) => None,
+            (None, until) => until,
+        };
+        revoked.insert(id, until);
+        next += 1;
+    }
+    revoked.retain(|_, until| until.is_none_or(|until| until >= now_s));
+    Ok(revoked)
+}
+
+fn damaged(seqno: u64, error: &dyn std::fmt::Display) -> Error {
+    Code::RevocationDamaged.error(format!("record {seqno}: {error}"))
+}
+
+fn append(namespace: &Namespace, rows: &[Row]) -> Result<()> {
+    let name = names::internal(LOG);
+    let committed = namespace.journal().commit(|tx| {
+        let log: Log = match tx.catalog().log(&name).cloned() {
+            Some(log) => log,
+            None => tx.create_log(&name, HISTORY)?,
+        };
+        for row in rows {
+            let payload = serde_json::to_vec(row).expect("text and numbers always make JSON");
+            tx.append(&log, &payload, EventId::NONE, 0)?;
+        }
+        Ok(())
+    })?;
+    // Whoever asked may rely on it: it is on disk, whatever the namespace says of its records.
+    namespace.settle(Site::AppendBatch, committed.end, Some(Durability::Disk))
+}
+
+/// Appends again what still counts if `more` records would push some of it out of the log.
+fn make_room(namespace: &Namespace, revoked: &Revoked, more: u64) -> Result<()> {
+    let catalog = namespace.journal().catalog()?;
+    let kept = catalog.log(LOG).map_or(0, |log| (log.latest() + 1).saturating_sub(log.earliest().max(1)));
+    if kept + more <= HISTORY {
+        return Ok(());
+    }
+    let rows: Vec<Row> = revoked.iter().map(|(id, until)| Row { id: id.to_string(), until: *until }).collect();
+    rows.chunks(BATCH).try_for_each(|rows| append(namespace, rows))
+}
+
+/// The revocations that count now.
+pub fn revoked(namespace: &Namespace) -> Result<Revoked> {
+    read(namespace, now_s())
+}
+
+/// Revokes capabilities by the ids of their blocks; `until` is when they would have expired. Returns how many were not revoked for as
+/// long before.
+pub fn revoke(namespace: &Namespace, ids: &[TokenId], until: Option<u32>) -> Result<usize> {
+    // Two who revoke at once: the log is read and made room in by one at a time.
+    let _folder = super::files::Folder::open(namespace.dir())?;
+    let revoked = revoked(namespace)?;
+    let kept = |id: &TokenId| {
+        revoked.get(id).is_some_and(|before| before.is_none() || (until.is_some() && *before >= until))
+    };
+    let mut new: Vec<TokenId> = ids.iter().filter(|id| !kept(id)).copied().collect();
+    new.sort();
+    new.dedup();
+    let count = new.iter().filter(|id| !revoked.contains_key(id)).count();
+    if revoked.len() + count > REVOCATIONS_MAX {
+        let detail = format!("{} revocations count now; {REVOCATIONS_MAX} is the limit", revoked.len());
+        return Err(Code::RevocationsFull.error(detail));
+    }
+    if new.is_empty() {
+        // Whoever revoked them may not have waited for the disk yet.
+        namespace.settle(Site::AppendBatch, namespace.journal().tail(), Some(Durability::Disk))?;
+        return Ok(0);
+    }
+    make_room(namespace, &revoked, new.len() as u64)?;
+    let rows: Vec<Row> = new.iter().map(|id| Row { id: id.to_string(), until }).collect();
+    rows.chunks(BATCH).try_for_each(|rows| append(namespace, rows))?;
+    Ok(rows.len())
+}
+
+/// The keys and revocations that capabilities are verified with, as of now; `None` if the namespace never issued one.
+pub fn capability_keys(namespace: &Namespace) -> Result<Option<NamespaceKeys>> {
+    let Some(authority) = Authority::load(namespace.dir())? else { return Ok(None) };
+    Ok(Some(NamespaceKeys { authority, revoked: revoked(namespace)? }))
+}
+
+/// The keys of a namespace, and what was revoked, as of one moment.
+pub struct NamespaceKeys {
+    authority: Authority,
+    revoked: Revoked,
+}
+
+impl NamespaceKeys {
+    /// The authority whose keys these are.
+    pub fn authority(&self) -> &Authority {
+        &self.authority
+    }
+}
+
+impl Keys for NamespaceKeys {
+    fn key(&self, authority: AuthorityId, generation: u16) -> Option<&Key> {
+        self.authority.key(generation).filter(|_| authority == self.authority.id())
+    }
+
+    fn is_revoked(&self, id: TokenId) -> bool {
+        self.revoked.contains_key(&id)
+    }
+
+    /// They do not change: whoever wants to know of later revocations reads them again.
+    fn epoch(&self) -> u64 {
+        0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use millrace_journal::CreateOptions;
+
+    fn id(number: u64) -> TokenId {
+        TokenId(number.to_be_bytes())
+    }
+
+    #[test]
+    fn revocations_are_kept_until_the_capability_expires() {
+        let dir = tempfile::tempdir().unwrap();
+        let namespace = Namespace::create(&dir.path().join("ns"), &CreateOptions::default()).unwrap();
+        assert!(revoked(&namespace).unwrap().is_empty());
+        assert_eq!(revoke(&namespace, &[id(1), id(1), id(2)], Some(u32::MAX)).unwrap(), 2);
+        assert_eq!(revoke(&namespace, &[id(3)], Some(now_s() - 10)).unwrap(), 1);
+        assert_eq!(revoked(&namespace).unwrap().keys().copied().collect::<Vec<_>>(), [id(1), id(2)]);
+        assert_eq!(revoke(&namespace, &[id(1)], Some(u32::MAX)).unwrap(), 0, "it counts already");
+        assert_eq!(namespace.latest("_revoked").unwrap(), 3);
+        // A later one may only make it longer.
+        revoke(&namespace, &[id(2)], None).unwrap();
+        revoke(&namespace, &[id(2)], Some(now_s() + 100)).unwrap();
+        assert_eq!(revoked(&namespace).unwrap()[&id(2)], None);
+    }
+
+    #[test]
+    fn a_full_log_forgets_nothing_that_counts() {
+        let dir = tempfile::tempdir().unwrap();
+        let options = CreateOptions { durability: Durability::Memory, ..CreateOptions::default() };
+        let namespace = Namespace::create(&dir.path().join("ns"), &options).unwrap();
+        revoke(&namespace, &[id(1)], None).unwrap();
+        let soon: Vec<TokenId> = (0..1000).map(|n| id(10_000 + n)).collect();
+        // More than the history: each is kept for a time that is over.
+        for round in 0..9 {
+            let past = now_s() - 100 + round;
+            revoke(&namespace, &soon, Some(past)).unwrap();
+        }
+        assert!(namespace.latest("_revoked").unwrap() > HISTORY);
+        assert!(namespace.log("_revoked").unwrap().earliest() > 1);
+        assert_eq!(revoked(&namespace).unwrap().keys().copied().collect::<Vec<_>>(), [id(1)]);
+        let all: Vec<TokenId> = (1..=REVOCATIONS_MAX as u64).map(id).collect();
+        assert_eq!(revoke(&namespace, &all, None).unwrap(), REVOCATIONS_MAX - 1);
+        assert_eq!(revoke(&namespace, &[id(5000)], None).unwrap_err().code(), Code::RevocationsFull);
+        assert_eq!(revoked(&namespace).unwrap().len(), REVOCATIONS_MAX);
+    }
+}

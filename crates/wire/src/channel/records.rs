@@ -1,0 +1,157 @@
+//! Records: `length (2)  ciphertext and tag`, in order, without gaps. The nonce is a counter that is not sent.
+
+use super::broken;
+use crate::Result;
+use chacha20poly1305::{ChaCha20Poly1305, KeyInit, Tag, aead::AeadInOut};
+use zeroize::Zeroizing;
+
+const TAG_BYTES: usize = 16;
+const KEY_BYTES: usize = 32;
+const IV_BYTES: usize = 12;
+const LENGTH_BYTES: usize = 2;
+
+/// The keys of both directions: client key, host key, client's initialisation vector, host's.
+pub(super) struct Secrets(Zeroizing<[u8; 2 * (KEY_BYTES + IV_BYTES)]>);
+
+impl Secrets {
+    pub fn of(bytes: &[u8]) -> Self {
+        Self(Zeroizing::new(bytes.try_into().expect("two keys and two initialisation vectors")))
+    }
+
+    /// The key and initialisation vector of a side: 0 is the client.
+    fn direction(&self, side: usize) -> Direction {
+        let iv = 2 * KEY_BYTES + side * IV_BYTES;
+        Direction {
+            cipher: ChaCha20Poly1305::new_from_slice(&self.0[side * KEY_BYTES..][..KEY_BYTES]).expect("32 bytes"),
+            iv: Zeroizing::new(self.0[iv..iv + IV_BYTES].try_into().expect("12 bytes")),
+            counter: 0,
+        }
+    }
+
+    /// The client's channel: it sends records of up to `sends_max` bytes and takes those of up to `takes_max`.
+    pub fn client(&self, sends_max: u16, takes_max: u16) -> Channel {
+        self.channel(0, sends_max, takes_max)
+    }
+
+    /// The host's channel.
+    pub fn host(&self, sends_max: u16, takes_max: u16) -> Channel {
+        self.channel(1, sends_max, takes_max)
+    }
+
+    fn channel(&self, side: usize, sends_max: u16, takes_max: u16) -> Channel {
+        Channel {
+            sealer: Sealer { direction: self.direction(side), record_max: sends_max.into() },
+            opener: Opener { direction: self.direction(1 - side), record_max: takes_max.into(), is_broken: false },
+        }
+    }
+}
+
+struct Direction {
+    cipher: ChaCha20Poly1305,
+    iv: Zeroizing<[u8; IV_BYTES]>,
+    counter: u64,
+}
+
+impl Direction {
+    /// The nonce of the next record: the counter is XORed into the last eight bytes of the initialisation vector.
+    fn nonce(&self) -> [u8; IV_BYTES] {
+        let mut nonce = *self.iv;
+        nonce[4..].iter_mut().zip(self.counter.to_le_bytes()).for_each(|(byte, counter)| *byte ^= counter);
+        nonce
+    }
+
+    /// No nonce is used twice: 2^64 records are more than anybody sends, and the last is refused.
+    fn advance(&mut self) -> Result<()> {
+        self.counter = self.counter.checked_add(1).ok_or_else(|| broken("the channel has no numbers left"))?;
+        Ok(())
+    }
+}
+
+/// Both directions of an open channel.
+pub struct Channel {
+    /// What is sent.
+    pub sealer: Sealer,
+    /// What is received.
+    pub opener: Opener,
+}
+
+/// Encrypts what is sent.
+pub struct Sealer {
+    direction: Direction,
+    record_max: usize,
+}
+
+impl Sealer {
+    /// Most bytes that one record carries; the other side takes no longer ones.
+    pub fn plain_max(&self) -> usize {
+        self.record_max - TAG_BYTES
+    }
+
+    /// Appends `plain` to `out`, in as many records as it takes; nothing for no bytes, unless `empty` records are asked for
+    /// with [`Sealer::seal_empty`].
+    pub fn seal(&mut self, plain: &[u8], out: &mut Vec<u8>) -> Result<()> {
+        plain.chunks(self.plain_max()).try_for_each(|chunk| self.record(chunk, out))
+    }
+
+    /// Appends a record without bytes: a client that has nothing to say shows with it that it has the signature.
+    pub fn seal_empty(&mut self, out: &mut Vec<u8>) -> Result<()> {
+        self.record(&[], out)
+    }
+
+    fn record(&mut self, plain: &[u8], out: &mut Vec<u8>) -> Result<()> {
+        let nonce = self.direction.nonce();
+        self.direction.advance()?;
+        let length = ((plain.len() + TAG_BYTES) as u16).to_le_bytes(); // at most `record_max`
+        out.extend_from_slice(&length);
+        let start = out.len();
+        out.extend_from_slice(plain);
+        let tag = self
+            .direction
+            .cipher
+            .encrypt_inout_detached(&nonce.into(), &length, (&mut out[start..]).into())
+            .map_err(|_| broken("a record is too long to be encrypted"))?;
+        out.extend_from_slice(&tag);
+        Ok(())
+    }
+}
+
+/// Decrypts what is received. After one record that is not as it was sent, it takes no others.
+pub struct Opener {
+    direction: Direction,
+    record_max: usize,
+    is_broken: bool,
+}
+
+impl Opener {
+    /// Takes the first record of `bytes`: `None` until all of it is there, then its length. What it holds is appended to `plain`.
+    pub fn open(&mut self, bytes: &[u8], plain: &mut Vec<u8>) -> Result<Option<usize>> {
+        if self.is_broken {
+            return Err(broken("the channel was closed"));
+        }
+        let opened = self.record(bytes, plain);
+        self.is_broken = opened.is_err();
+        opened
+    }
+
+    fn record(&mut self, bytes: &[u8], plain: &mut Vec<u8>) -> Result<Option<usize>> {
+        let Some(head) = bytes.first_chunk::<LENGTH_BYTES>() else { return Ok(None) };
+        let length = usize::from(u16::from_le_bytes(*head));
+        if !(TAG_BYTES..=self.record_max).contains(&length) {
+            return Err(broken("a record is too short or too long"));
+        }
+        let Some(record) = bytes.get(LENGTH_BYTES..LENGTH_BYTES + length) else { return Ok(None) };
+        let (ciphertext, tag) = record.split_at(length - TAG_BYTES);
+        let nonce = self.direction.nonce();
+        self.direction.advance()?;
+        let start = plain.len();
+        plain.extend_from_slice(ciphertext);
+        let tag = Tag::try_from(tag).expect("16 bytes");
+        let decrypted =
+            self.direction.cipher.decrypt_inout_detached(&nonce.into(), head, (&mut plain[start..]).into(), &tag);
+        if decrypted.is_err() {
+            plain.truncate(start);
+            return Err(broken("a record is not as it was sent"));
+        }
+        Ok(Some(LENGTH_BYTES + length))
+    }
+}
