@@ -33,7 +33,6 @@ const UNSAFE_FILES: [&str; 17] = [
     "gateway/src/server/allocator.rs",
     "journal/src/medium/file.rs",
     "journal/src/medium/mod.rs",
-    "journal/src/medium/sim.rs",
     "journal/src/medium/view.rs",
     "journal/src/store/control.rs",
     "journal/src/store/arena.rs",

@@ -350,7 +350,8 @@ pub(crate) struct Indexes<'a> {
 
 impl Indexes<'_> {
     fn index(&self, id: u32, role: Role) -> Result<Index> {
-        let index = if self.fresh { Index::create(self.arena.clone(), id, role) } else { Index::open(self.arena.clone(), id) };
+        let index =
+            if self.fresh { Index::create(self.arena.clone(), id, role) } else { Index::open(self.arena.clone(), id) };
         index.map_err(|error| io_error(arena::NAME, &error))
     }
 }

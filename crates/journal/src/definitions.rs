@@ -83,7 +83,8 @@ impl Inner {
         let mut found = Vec::new();
         let mut position = self.control.writer.defined.load(Ordering::Acquire);
         while position > version {
-            let Some(header) = self.valid_entry_at(position)?.filter(|header| header.folded() == Some(Kind::Define)) else {
+            let Some(header) = self.valid_entry_at(position)?.filter(|header| header.folded() == Some(Kind::Define))
+            else {
                 return Ok(Found::Since(found, position));
             };
             let bytes = self.segments.entry_bytes(position, u64::from(header.length))?;

@@ -147,7 +147,8 @@ fn a_flipped_word_of_an_index_is_corrected_when_it_is_read_and_told_by_a_check()
         append(&journal, &a, &[n; 300]).unwrap();
     }
     // A bit of the position, of the size, that says "by reference", and of the check.
-    for (n, mask) in [(3u64, 0x40), (17, 1 << 40), (29, 1), (50, 1 << 13), (31, 1 << 45), (32, 1 << 48), (33, 1 << 63)] {
+    for (n, mask) in [(3u64, 0x40), (17, 1 << 40), (29, 1), (50, 1 << 13), (31, 1 << 45), (32, 1 << 48), (33, 1 << 63)]
+    {
         flip(dir.path(), "index/arena", slot_of(dir.path(), &a, n), mask);
         assert_eq!(get(&journal, &a, n).unwrap(), [n as u8; 300], "record {n}");
         assert!(journal.check(&mut |_, _| {}).unwrap().faults.is_empty(), "it was corrected");
@@ -235,7 +236,11 @@ fn the_index_of_a_removed_log_is_used_again_and_nobody_misses_it() {
     append(&journal, &gone, b"x").unwrap();
     let held = other.log(&"gone".parse().unwrap()).unwrap();
     journal.commit(|batch| batch.remove_log(&"gone".parse().unwrap())).unwrap();
-    assert_eq!(get(&other, &held, 1).unwrap_err().code(), Code::LogNotFound, "also before it has looked at definitions");
+    assert_eq!(
+        get(&other, &held, 1).unwrap_err().code(),
+        Code::LogNotFound,
+        "also before it has looked at definitions"
+    );
     // It learns of both the log and its end at once.
     assert!(other.log(&"gone".parse().unwrap()).is_err() && other.log(&"stays".parse().unwrap()).is_ok());
     let mut bytes = 0;

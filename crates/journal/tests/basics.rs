@@ -1,6 +1,8 @@
 //! What every user of the journal relies on, through its public face and on real files.
 
-use millrace_journal::{Attempt, Reads, What, End, Origin, CreateOptions, Durability, Journal, Kind, Log, OpenOptions, Position};
+use millrace_journal::{
+    Attempt, CreateOptions, Durability, End, Journal, Kind, Log, OpenOptions, Origin, Position, Reads, What,
+};
 use millrace_wire::{Code, EventId, LogName, Result};
 use std::{path::Path, time::Duration};
 

@@ -2,7 +2,7 @@
 
 mod model;
 
-use millrace_journal::{Attempt, Reads, What, End, Origin, Durability, Journal, Position, medium::sim::SimDisk};
+use millrace_journal::{Attempt, Durability, End, Journal, Origin, Position, Reads, What, medium::sim::SimDisk};
 use millrace_wire::{Code, EventId};
 use model::{Model, Random, create, each_image, open};
 use std::{path::Path, time::Duration};

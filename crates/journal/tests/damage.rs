@@ -3,7 +3,9 @@
 
 mod model;
 
-use millrace_journal::{End, Origin, CreateOptions, Durability, Journal, LostRecords, OpenOptions, Position, medium::sim::SimDisk};
+use millrace_journal::{
+    CreateOptions, Durability, End, Journal, LostRecords, OpenOptions, Origin, Position, medium::sim::SimDisk,
+};
 use millrace_wire::{Code, EventId};
 use model::{Random, create, open};
 use std::{

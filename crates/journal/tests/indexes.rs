@@ -75,7 +75,8 @@ fn every_entry_is_found_by_its_id_and_no_other() {
         .commit(|batch| {
             let record = batch.append(&fast, b"pending", EventId::NONE, 0)?;
             let run = batch.trigger(f.id(), record.id, &fast, record.seqno, Origin::Bound)?;
-            batch.fired(f.id(), run, &Attempt { attempt: 1, ..Attempt::default() })
+            batch
+                .fired(f.id(), run, &Attempt { attempt: 1, ..Attempt::default() })
                 .map(|fired| (record.id, run.id, fired))
         })
         .unwrap()
@@ -99,14 +100,23 @@ fn every_entry_is_found_by_its_id_and_no_other() {
             if let Some(found) = found {
                 assert_eq!((found.id, found.kind, &found.payload), (*id, entry.kind, &entry.payload), "{how}");
             } else {
-                assert!(entry.carried && !kept.contains(id), "{how}: {id} at {}: {:?} {} {}", entry.position, entry.kind, entry.seqno, entry.carried);
+                assert!(
+                    entry.carried && !kept.contains(id),
+                    "{how}: {id} at {}: {:?} {} {}",
+                    entry.position,
+                    entry.kind,
+                    entry.seqno,
+                    entry.carried
+                );
             }
         }
         kept.iter().for_each(|id| assert!(journal.find(*id).unwrap().is_some(), "{how}: {id} was carried forward"));
         assert!(journal.find(gone).unwrap().is_none());
         let newest = *all.keys().next_back().unwrap();
         let other = |epoch, sequence| EventId::new(journal.namespace(), epoch, sequence);
-        for id in [EventId::NONE, other(newest.epoch(), newest.sequence() + 1), other(9, newest.sequence()), other(1, 1)] {
+        for id in
+            [EventId::NONE, other(newest.epoch(), newest.sequence() + 1), other(9, newest.sequence()), other(1, 1)]
+        {
             assert!(journal.find(id).unwrap().is_none(), "{how}: {id}");
         }
         for count in [1, 2, 255, 256, 257, 1000] {
@@ -182,7 +192,12 @@ fn runs_are_found_by_their_numbers_and_pending_ones_at_once() {
                         let record = batch.append(&a, b"record", EventId::NONE, 0)?;
                         batch.trigger(f.id(), record.id, &a, record.seqno, Origin::Bound)?;
                     }
-                    let some = runs.pending.values().skip((random >> 40 & 3) as usize).step_by(2).take((random >> 50 & 7) as usize);
+                    let some = runs
+                        .pending
+                        .values()
+                        .skip((random >> 40 & 3) as usize)
+                        .step_by(2)
+                        .take((random >> 50 & 7) as usize);
                     for run in some {
                         batch.fired(f.id(), *run, &Attempt { attempt: 1, ..Attempt::default() })?;
                         // The first one stays pending for long.
@@ -245,7 +260,8 @@ fn a_log_without_a_history_keeps_its_records_until_they_are_trimmed() {
     let mut floor = 1;
     let mut latest = 0;
     for round in 0..9_u64 {
-        let (all, fast) = (journal.log(&"all".parse().unwrap()).unwrap(), journal.log(&"fast".parse().unwrap()).unwrap());
+        let (all, fast) =
+            (journal.log(&"all".parse().unwrap()).unwrap(), journal.log(&"fast".parse().unwrap()).unwrap());
         assert_eq!(all.history(), HISTORY_ALL);
         for _ in 0..1500 {
             latest += 1;
@@ -299,7 +315,8 @@ fn what_a_flipped_bit_says_of_runs_is_told_by_a_check_and_corrected() {
     };
     let block = word(word(64) + u64::from(f.id()) * 64) & ((1 << 40) - 64);
     // Of run 7, which has ended, and of run 8, which has not: where it was opened, noted, closed, and of all, which are open.
-    for (at, bit) in [(7 * 32, 3), (7 * 32 + 8, 45), (7 * 32 + 16, 60), (8 * 32, 20), (8 * 32 + 8, 0), (24, 8), (24, 7)] {
+    for (at, bit) in [(7 * 32, 3), (7 * 32 + 8, 45), (7 * 32 + 16, 60), (8 * 32, 20), (8 * 32 + 8, 0), (24, 8), (24, 7)]
+    {
         use std::os::unix::fs::FileExt;
         let file = std::fs::File::options().write(true).open(&path).unwrap();
         let before = word(block + at);

@@ -14,7 +14,7 @@
 #![allow(unsafe_code)] // ptrace, fork and waitpid.
 
 use libtest_mimic::{Arguments, Trial};
-use millrace_journal::{End, Origin, CreateOptions, Durability, Journal, Kind, Log, OpenOptions, Position};
+use millrace_journal::{CreateOptions, Durability, End, Journal, Kind, Log, OpenOptions, Origin, Position};
 use millrace_wire::{EventId, Result};
 use std::{
     collections::{BTreeSet, HashSet},

@@ -4,7 +4,7 @@
 //! line per acknowledged commit. The parent kills and replaces them; in some phases one handle of its own survives, in
 //! others nobody does and the next to come recovers the namespace.
 
-use millrace_journal::{End, Origin, CreateOptions, Durability, Journal, Kind, OpenOptions, Position};
+use millrace_journal::{CreateOptions, Durability, End, Journal, Kind, OpenOptions, Origin, Position};
 use millrace_wire::EventId;
 use std::{
     collections::{HashMap, HashSet},

@@ -1,6 +1,6 @@
 //! The bytes of `spec/formats/journal.md`, checked against its golden vector without any code of the journal's own.
 
-use millrace_journal::{End, Origin, CreateOptions, Durability, Journal, OpenOptions, medium::sim::SimDisk};
+use millrace_journal::{CreateOptions, Durability, End, Journal, OpenOptions, Origin, medium::sim::SimDisk};
 use millrace_wire::EventId;
 use std::path::Path;
 

@@ -395,7 +395,8 @@ pub(crate) fn original(extension: Map<'_>) -> Option<(EventId, u64)> {
 /// The extension of a copy of an entry, with what the original's says besides.
 pub(crate) fn carried_extension(id: EventId, position: u64, of_original: &[u8]) -> Vec<u8> {
     let mut bytes = vec![0; 2];
-    let (mut extension, position) = (Vec::with_capacity(CARRIED_MAX_BYTES), Fields::default().int(key::EXTENSION_POSITION, position));
+    let (mut extension, position) =
+        (Vec::with_capacity(CARRIED_MAX_BYTES), Fields::default().int(key::EXTENSION_POSITION, position));
     push(&mut extension, key::EXTENSION_ID, &id.get().to_le_bytes());
     extension.extend_from_slice(position.bytes());
     let more = Map::parse(of_original).unwrap_or_default().fields();
@@ -438,7 +439,9 @@ mod tests {
     #[test]
     fn adjoining_reads_share_a_row() {
         let mut reads = Reads::default();
-        for (seqno, what) in [(3, What::Record), (4, What::Record), (5, What::Absent), (5, What::Latest), (6, What::Latest)] {
+        for (seqno, what) in
+            [(3, What::Record), (4, What::Record), (5, What::Absent), (5, What::Latest), (6, What::Latest)]
+        {
             reads.log(1, seqno, what);
         }
         reads.name("gone", 7, What::Refused(2104));

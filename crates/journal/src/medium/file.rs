@@ -464,14 +464,18 @@ pub(super) fn map_file_within(file: OwnedFd, reserved_bytes: u64, identity: u64)
 /// A file of zeros in memory that becomes longer, mapped so far.
 pub(super) fn map_memory_within(reserved_bytes: u64, identity: u64) -> io::Result<Arc<Region>> {
     install_handlers();
+    map_file_within(memory_file()?.into(), reserved_bytes, identity)
+}
+
+/// A file without a name, in memory.
+pub(super) fn memory_file() -> io::Result<fs::File> {
     // SAFETY: the name is a C string; the descriptor is new and owned by nobody else.
-    let file = unsafe {
+    unsafe {
         match libc::memfd_create(c"millrace".as_ptr(), libc::MFD_CLOEXEC) {
-            -1 => return Err(io::Error::last_os_error()),
-            fd => OwnedFd::from_raw_fd(fd),
+            -1 => Err(io::Error::last_os_error()),
+            fd => Ok(fs::File::from_raw_fd(fd)),
         }
-    };
-    map_file_within(file, reserved_bytes, identity)
+    }
 }
 
 /// Makes the file behind a region in memory longer.

@@ -11,7 +11,6 @@ mod view;
 
 pub use file::FileMedium;
 pub use view::ViewMedium;
-#[allow(unsafe_code)]
 pub mod sim;
 
 use std::{

@@ -124,7 +124,8 @@ impl Inner {
         for function in catalog.functions() {
             let _guard = self.lock()?;
             if function.index().find_open() {
-                let what = format!("the index of function '{}' was wrong about which runs are pending,", function.name());
+                let what =
+                    format!("the index of function '{}' was wrong about which runs are pending,", function.name());
                 report.fault(damaged(tail, what));
             }
         }

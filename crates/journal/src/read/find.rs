@@ -47,7 +47,8 @@ impl Inner {
         let index = Index::find(&*self.arena, JOURNAL_ID);
         let positions = (1..=sequence_item(sequence)).rev().map_while(|item| Some(index.as_ref()?.position(item)));
         // One that is damaged costs a longer walk.
-        let known = positions.take_while(|position| *position == 0 || *position >= first).find(|position| *position != 0);
+        let known =
+            positions.take_while(|position| *position == 0 || *position >= first).find(|position| *position != 0);
         known.filter(|position| *position < tail).unwrap_or(first)
     }
 

@@ -108,7 +108,9 @@ impl Arena {
         }
         // SAFETY: the range has storage and lies within the mapping, which lives as long as `self`; its base is page-aligned,
         // and words are atomics, of which every bit pattern is a value.
-        Some(unsafe { std::slice::from_raw_parts(self.region.base.add(at as usize).cast::<AtomicU64>(), count as usize) })
+        Some(unsafe {
+            std::slice::from_raw_parts(self.region.base.add(at as usize).cast::<AtomicU64>(), count as usize)
+        })
     }
 
     #[cold]

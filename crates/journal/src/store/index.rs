@@ -424,7 +424,10 @@ impl<A: Deref<Target = Arena>> Index<A> {
             }
             match found {
                 // A block that was given back meanwhile may say anything.
-                Some(_) if next <= latest && self.read_item(next).is_some_and(|item| item.opened != 0 && item.closed == 0) => {
+                Some(_)
+                    if next <= latest
+                        && self.read_item(next).is_some_and(|item| item.opened != 0 && item.closed == 0) =>
+                {
                     return Some(next);
                 }
                 Some(_) => n = next + 1,

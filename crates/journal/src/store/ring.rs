@@ -255,7 +255,8 @@ impl<'a> Ring<'a> {
                         break;
                     }
                     let to = self.take(BLOCK_LOG2, taken)?;
-                    let (from, end) = (first.max(block << block_log2), last.min((block << block_log2) | ((1 << block_log2) - 1)));
+                    let (from, end) =
+                        (first.max(block << block_log2), last.min((block << block_log2) | ((1 << block_log2) - 1)));
                     self.copy(from, end, to, 1 << block_log2);
                     lead(block, to);
                 }
@@ -289,7 +290,9 @@ impl<'a> Ring<'a> {
     /// Gives back the blocks that hold none of the items from `first` to `last`, or only such as `is_spent` says are not needed
     /// any more. The caller has the lock.
     pub fn sweep(&self, first: u64, last: u64, is_spent: &dyn Fn(&[AtomicU64]) -> bool) {
-        let Some(shape) = Shape::of(self.word.load(Ordering::Relaxed)).filter(|shape| shape.is_directory) else { return };
+        let Some(shape) = Shape::of(self.word.load(Ordering::Relaxed)).filter(|shape| shape.is_directory) else {
+            return;
+        };
         let block_log2 = self.block_log2();
         let (first_block, last_block, blocks) = (first >> block_log2, last >> block_log2, 1_u64 << shape.log2);
         for index in 0..blocks {

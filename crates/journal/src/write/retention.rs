@@ -267,8 +267,7 @@ impl Inner {
                     let mut bytes = 0;
                     while let Some((next, behind)) = rest.split_first() {
                         let entry = self.entry_at(next.position)?;
-                        let span =
-                            HEADER_BYTES + CARRIED_MAX_BYTES as u64 + entry.payload.len() as u64 + ALIGN_BYTES;
+                        let span = HEADER_BYTES + CARRIED_MAX_BYTES as u64 + entry.payload.len() as u64 + ALIGN_BYTES;
                         // A trigger stays with its record: who folds the journal finds the one by the other.
                         if bytes > 0 && bytes + span > batch_bytes && next.kind != Kind::Trigger {
                             break;
