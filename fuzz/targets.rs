@@ -1,7 +1,7 @@
 //! What no input may do. Used by the fuzzers and, on the committed corpus, by an ordinary test.
 
 use millrace_journal::{
-    Attempt, End, Journal, Manifest,  OpenOptions, Position, Reads,
+    Attempt, End, Journal, Manifest, OpenOptions, Position, Reads,
     map::{self, Map},
     medium::sim::SimDisk,
 };

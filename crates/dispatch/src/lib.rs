@@ -11,6 +11,9 @@
 //! without handing anything over. There is always one thread more than there are batches in progress, so a function that
 //! is slow, or stuck, holds as many threads as it may have runs at once, and never the last one.
 //!
+//! Functions get here by [`functions`]: their code is stored, checked with the runtime and defined. [`status`] is what a host tells other
+//! processes of its runs, [`lost`] ends those that damage took.
+//!
 //! Lock order: `Shared::state`, then the journal's. `Shared::pool` is never held together with either.
 
 mod engine;
@@ -29,13 +32,12 @@ mod tests;
 mod warm;
 mod worker;
 
-use publish::DeadLetter;
-
 use engine::Millis;
 use millrace_journal::Function;
 use millrace_namespace::Namespace;
 use millrace_wire::{Error, EventId, Name, Result};
 use pool::Pool;
+use publish::DeadLetter;
 use state::State;
 use status::HostStatus;
 use std::{

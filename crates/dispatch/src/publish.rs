@@ -302,6 +302,7 @@ impl Settling<'_, '_> {
         let (shared, batch, state) = (self.shared, self.batch, &mut *self.state);
         let stage = self.stage.borrow();
         let serial = batch.starter.definition().spec.serial();
+        let reads_max = shared.namespace.journal().record_max_bytes() / 2;
         let committed = shared.namespace.journal().commit(|tx| {
             state.fold(tx.tail())?;
             let bindings = shared.namespace.bindings_of(tx);
@@ -323,7 +324,10 @@ impl Settling<'_, '_> {
                     Published::Conflict
                 } else {
                     let begun = tx.next_sequence();
-                    tx.reads(batch.function, run.claimed.trigger.as_run(), effects.reads.clone())?;
+                    // Nothing is to keep a run from being given up: reads that take too much room are left out with it.
+                    let reads =
+                        Some(&effects.reads).filter(|reads| publication.dead.is_none() || reads.bytes() <= reads_max);
+                    tx.reads(batch.function, run.claimed.trigger.as_run(), reads.cloned().unwrap_or_default())?;
                     match &publication.dead {
                         None => {
                             let mut leaving = Leaving { namespace: &shared.namespace, outgoing: &mut outgoing };

@@ -15,6 +15,7 @@ use crate::{
 use millrace_wire::{Code, LogName, Name, Result};
 use serde::{Deserialize, Serialize};
 use std::{
+    collections::BTreeMap,
     fmt, io,
     sync::{
         Arc,
@@ -42,6 +43,31 @@ pub(crate) enum Definition {
     RemoveLog { id: u32 },
     Function { id: u32, name: Name, attributes: String, revision: u32 },
     RemoveFunction { id: u32 },
+    Pin { id: u32, from: u64, bytes_max: u64, until_us: u64, owner: String },
+    RemovePin { id: u32 },
+}
+
+/// What keeps the journal from a position on from retention; see [`crate::Journal::pin`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Pin {
+    /// Never reused.
+    pub id: u32,
+    /// Everything from this position on is kept.
+    pub from: u64,
+    /// It ends when there are more bytes than this from `from` to the journal's end.
+    pub bytes_max: u64,
+    /// It ends then, in microseconds since 1970.
+    pub until_us: u64,
+    /// Who wants it, and what for.
+    pub owner: String,
+}
+
+impl Pin {
+    pub(crate) fn definition(&self) -> Definition {
+        let Pin { id, from, bytes_max, until_us, owner } = self.clone();
+        Definition::Pin { id, from, bytes_max, until_us, owner }
+    }
 }
 
 impl Definition {
@@ -377,6 +403,7 @@ pub struct Catalog {
     next_id: u32,
     logs: Sorted<Log>,
     functions: Sorted<Function>,
+    pins: BTreeMap<u32, Pin>,
     by_id: Table<Subject>,
 }
 
@@ -394,6 +421,15 @@ impl Catalog {
     /// The functions, by name.
     pub fn functions(&self) -> impl Iterator<Item = &Function> {
         self.functions.iter()
+    }
+
+    /// The pins, by id; one that is over stays until retention removes it.
+    pub fn pins(&self) -> impl Iterator<Item = &Pin> {
+        self.pins.values()
+    }
+
+    pub(crate) fn pin(&self, id: u32) -> Option<&Pin> {
+        self.pins.get(&id)
     }
 
     /// The log of this name.
@@ -446,6 +482,9 @@ impl Catalog {
             let definition = Definition::Function { id: row.id, name, attributes, revision: row.revision };
             catalog.apply(&definition, manifest.defined, indexes)?;
         }
+        for pin in &manifest.pins {
+            catalog.apply(&pin.definition(), manifest.defined, indexes)?;
+        }
         for (id, latest, done) in manifest
             .logs
             .iter()
@@ -491,6 +530,12 @@ impl Catalog {
                     self.by_id.set(*id, None);
                 }
             }
+            Definition::Pin { id, from, bytes_max, until_us, owner } => {
+                let (id, from, bytes_max, until_us) = (*id, *from, *bytes_max, *until_us);
+                self.pins.insert(id, Pin { id, from, bytes_max, until_us, owner: owner.clone() });
+                self.next_id = self.next_id.max(id + 1);
+            }
+            Definition::RemovePin { id } => drop(self.pins.remove(id)),
             Definition::RemoveFunction { id } => {
                 if let Some(function) = self.function_by_id(*id).cloned() {
                     self.functions.remove(function.key());

@@ -101,6 +101,9 @@ pub enum Kind {
     Call = 11,
     /// Everything before position `seqno` was durable when this was written.
     Mark = 12,
+    /// Definitions and counters as of here: `ordinal` is how many parts follow, `seqno` the position of the first part, 0 in
+    /// that one itself. Its payload is for who makes the manifest anew; whoever reads entries gets none.
+    Catalog = 128,
 }
 
 impl Kind {
@@ -118,6 +121,7 @@ impl Kind {
             10 => Kind::Trim,
             11 => Kind::Call,
             12 => Kind::Mark,
+            128 => Kind::Catalog,
             _ => return None,
         })
     }
@@ -135,6 +139,7 @@ impl Kind {
             Kind::Trim => "TRIM",
             Kind::Call => "CALL",
             Kind::Mark => "MARK",
+            Kind::Catalog => "CATALOG",
         }
     }
 }

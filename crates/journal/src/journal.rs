@@ -60,18 +60,16 @@ pub(crate) struct Inner {
     /// Where batches are made that are written through the file; used under the journal's lock.
     pub staging: Mutex<Vec<u8>>,
     pub flusher: Flusher,
-    pub flushed_lately: AtomicBool,
     /// What the disk refused, and up to where there should have been room; see [`Journal::refusal`].
     pub refusal: Mutex<Option<(u64, Error)>>,
     pub refuses: AtomicBool,
     pub preparer: OnceLock<Thread>,
-    pub nudged: AtomicBool,
-    /// Pages from the tail to here are present and writable in this process.
-    pub present: AtomicU64,
     /// Records, by log and seqno, that indexes knew and that are nowhere in the journal.
     pub lost: Mutex<HashSet<(u32, u64)>>,
     /// What retention need not look at again for a while.
     pub held: Mutex<Held>,
+    /// Held by who writes a CATALOG.
+    pub cataloging: Mutex<()>,
     /// The tail when this process opened the namespace.
     pub opened_at: u64,
     /// Nothing may change.
@@ -161,6 +159,7 @@ impl Journal {
             next_id: 1,
             logs: Vec::new(),
             functions: Vec::new(),
+            pins: Vec::new(),
             lineage: Vec::new(),
             requires: Vec::new(),
         };
@@ -364,7 +363,7 @@ impl Journal {
 
     /// Everything before this is on disk.
     pub fn durable(&self) -> Position {
-        Position(self.0.control.upkeep.durable.load(Ordering::Acquire))
+        Position(self.0.control.durable())
     }
 
     /// Returns when everything before `upto` is on disk. One flush serves all who wait.
@@ -536,14 +535,12 @@ impl Inner {
             transactions: AtomicU64::new(0),
             staging: Mutex::default(),
             flusher: Flusher::default(),
-            flushed_lately: AtomicBool::new(false),
             refusal: Mutex::default(),
             refuses: AtomicBool::new(false),
             preparer: OnceLock::new(),
-            nudged: AtomicBool::new(false),
-            present: AtomicU64::new(0),
             lost: Mutex::default(),
             held: Mutex::default(),
+            cataloging: Mutex::default(),
             opened_at: 0,
             is_view: on_damage != Damage::Refuse,
             recovery: Recovery::default(),
@@ -569,10 +566,11 @@ impl Inner {
         }
         if alone {
             let upkeep = &self.control.upkeep;
-            if upkeep.marked.load(Ordering::Relaxed) > upkeep.durable.load(Ordering::Relaxed) {
+            if upkeep.marked.load(Ordering::Relaxed) > self.control.durable() {
                 upkeep.marked.store(0, Ordering::Relaxed); // A flipped bit must not keep marks away.
             }
             upkeep.attested.store(0, Ordering::Relaxed);
+            self.control.seal_words(); // The mark of the clean end covers them, and not their checksum.
             self.control.set_clean(false);
             return Ok(());
         }
@@ -641,6 +639,8 @@ impl Inner {
         writer.applied.store(tail, Ordering::Relaxed);
         writer.hlc.store(recovered.hlc, Ordering::Relaxed);
         writer.defined.store(recovered.catalog.version(), Ordering::Release);
+        self.control.seal_words();
+        self.control.upkeep.cataloged.store(recovered.cataloged, Ordering::Release);
         self.control.upkeep.ready.store(tail, Ordering::Release);
         self.publish(tail);
         self.catalog_version.store(recovered.catalog.version(), Ordering::Release);
@@ -667,8 +667,9 @@ impl Inner {
             if remains.flush_failed {
                 self.segments.rewrite(remains.durable.max(first), tail)?;
             }
-            // The tail's own segment in any case: something behind the tail may have been cleared.
-            self.segments.flush(remains.durable.clamp(first, tail).min(tail - 1), tail)
+            // The tail's own segment in any case, to its end: something behind the tail may have been cleared.
+            let end = self.segments.start(self.segments.number(tail - 1) + 1);
+            self.segments.flush(remains.durable.clamp(first, tail).min(tail - 1), end)
         };
         flushed().inspect_err(|error| {
             if error.code() == Code::FlushFailed {

@@ -31,7 +31,7 @@ mod recovery;
 mod store;
 mod write;
 
-pub use catalog::{Catalog, Function, HISTORY_MAX, Log};
+pub use catalog::{Catalog, Function, HISTORY_MAX, Log, Pin};
 pub use copy::{LostRecords, Rebuilt, Salvaged, Snapshot, SnapshotSink, Workshop};
 pub use entry::{
     Entry, Kind, Position, ReplaySeed, Salt, map,
@@ -44,6 +44,7 @@ pub use read::{check::CheckReport, get::RecordMeta, scan::Scan};
 pub use recovery::Recovery;
 pub use store::{
     index::{HISTORY_ALL, Item},
+    json,
     manifest::{Ancestor, Manifest},
 };
 pub use write::{

@@ -22,6 +22,7 @@ use crate::{
         control::Remains,
         index::SEQUENCE_STEP,
         manifest::Manifest,
+        part::first_part,
         segments::{self, FOLDER, Segments, io_error},
     },
 };
@@ -118,6 +119,8 @@ pub(crate) struct Recovered {
     pub last: u64,
     pub tail: u64,
     pub hlc: u64,
+    /// The newest segment in which a whole CATALOG begins.
+    pub cataloged: u64,
 }
 
 /// Folds batches into a catalog with fresh indexes.
@@ -143,6 +146,9 @@ impl Fold<'_> {
                 subject.remove();
             }
             state.catalog.apply(&definition, position, &self.inner.indexes(true))?;
+        }
+        if kind == Some(Kind::Catalog) && header.ordinal == 0 {
+            state.cataloged = self.inner.segments.number(first_part(header, position)).max(state.cataloged);
         }
         if header.sequence.is_multiple_of(SEQUENCE_STEP) {
             self.inner.make_sequence_place(header.sequence)?;
@@ -171,7 +177,7 @@ pub(crate) fn recover(inner: &Inner, manifest: &Manifest, remains: &Remains, on_
     let catalog = Catalog::from_manifest(manifest, &inner.indexes(true))?;
     let report = Recovery { scanned: true, ..Recovery::default() };
     let start = segments.first_entry(manifest.first_segment);
-    let state = Recovered { catalog, report, last: 0, tail: start, hlc: 0 };
+    let state = Recovered { catalog, report, last: 0, tail: start, hlc: 0, cataloged: 0 };
     let mut fold = Fold { inner, state };
     let mut chain = first_chain(inner, manifest, start)?;
     let mut batch = Batch { entries: Vec::new(), end: 0 };
@@ -474,6 +480,7 @@ impl Inner {
         writer.applied.store(tail, Ordering::Relaxed);
         writer.intent.store(0, Ordering::Relaxed);
         self.publish(tail);
+        self.control.seal_words();
         Ok(())
     }
 

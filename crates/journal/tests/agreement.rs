@@ -4,7 +4,10 @@ mod model;
 
 use millrace_journal::{
     CreateOptions, Durability, Journal, Kind, Log, OpenOptions, Position,
-    medium::sim::{Call, Fault, SimDisk},
+    medium::{
+        Medium as _,
+        sim::{Call, Fault, SimDisk},
+    },
 };
 use millrace_wire::{Code, EventId, Result};
 use std::{
@@ -185,6 +188,58 @@ fn a_flipped_bit_where_the_journal_ends_is_never_built_upon() {
         let a = journal.log(&"a".parse().unwrap()).unwrap();
         assert_eq!(append(&journal, &a, b"next").unwrap(), 31);
         (1..=31).for_each(|n| drop(get(&journal, &a, n).unwrap()));
+    }
+}
+
+#[test]
+fn a_flipped_bit_in_a_word_of_the_lock_closes_the_journal_before_the_next_append() {
+    // `last`, `applied`, `hlc`, `defined`, their checksum, and the published tail.
+    for word in [136, 144, 160, 168, 192, 256] {
+        for bit in [0u64, 4, 17, 33, 62] {
+            let dir = tempfile::tempdir().unwrap();
+            let (journal, other) = (create(dir.path()), open(dir.path()).unwrap());
+            let a = log(&journal, "a", 100);
+            (1..=5).for_each(|n| assert_eq!(append(&journal, &a, &[1; 100]).unwrap(), n));
+            flip(dir.path(), "control", word + bit / 8, 1 << (bit % 8));
+            let here = append(&journal, &a, b"next").map_err(|error| error.code());
+            assert_eq!(here, Err(Code::JournalPoisoned), "{word} {bit}");
+            assert_eq!(other.check_health().unwrap_err().code(), Code::JournalPoisoned);
+            drop((journal, other, a));
+            let journal = open(dir.path()).unwrap();
+            let a = journal.log(&"a".parse().unwrap()).unwrap();
+            assert_eq!(append(&journal, &a, b"next").unwrap(), 6);
+            assert!(journal.check_clock().is_ok() && journal.check(&mut |_, _| {}).unwrap().fault_count == 0);
+        }
+    }
+}
+
+#[test]
+fn nothing_is_durable_because_a_bit_of_the_control_page_flipped() {
+    for word in [384, 408] {
+        for bit in 0..64u64 {
+            let disk = SimDisk::default();
+            let options = model::sim_options(Durability::Disk);
+            drop(Journal::create_on(disk.process(), Path::new("sim"), &options).unwrap());
+            let medium = disk.process();
+            let journal = model::open(&medium).unwrap();
+            let a = log(&journal, "a", 100);
+            journal.sync(journal.tail()).unwrap();
+            let durable = journal.durable();
+            append(&journal, &a, &[7; 3000]).unwrap();
+            let page = disk.process().map("control", 4096, false).unwrap();
+            let at = word + bit / 8;
+            let byte = disk.files()["control"][at as usize] ^ 1 << (bit % 8);
+            disk.process().write(&page, at, &[byte]).unwrap();
+            assert!(journal.durable() <= durable, "{word} {bit}: {}", journal.durable());
+            journal.sync(journal.tail()).unwrap();
+            assert_eq!(journal.durable(), journal.tail(), "{word} {bit}");
+            // What it said is so.
+            medium.kill();
+            let after = disk.crash(&mut |_| 0);
+            let recovered = model::open(&after.process()).unwrap();
+            let a = recovered.log(&"a".parse().unwrap()).unwrap();
+            assert_eq!(get(&recovered, &a, 1).unwrap(), [7; 3000], "{word} {bit}");
+        }
     }
 }
 

@@ -179,3 +179,92 @@ fn a_namespace_of_many_segments_is_opened_whatever_a_shell_allows() {
     let ended = command.env(CHILD, dir.path()).output().unwrap();
     assert!(ended.status.success(), "{ended:?}");
 }
+
+/// Fills segments and lets retention drop what it may.
+fn churn(journal: &Journal, log: &Log, segments: usize) -> u64 {
+    let mut dropped = 0;
+    for _ in 0..segments * 21 {
+        append(journal, log, 50 * KIB);
+        dropped += journal.maintain(&|_, _| false).unwrap().dropped;
+    }
+    dropped
+}
+
+#[test]
+fn a_pin_holds_what_it_says_until_it_is_removed_or_its_time_or_its_bytes_are_over() {
+    for end in 0..3 {
+        let disk = SimDisk::default();
+        disk.set_wall_us(1_000_000_000_000);
+        let options = CreateOptions { retain_bytes: 2 << 20, ..sim_options(Durability::Memory) };
+        drop(Journal::create_on(disk.process(), Path::new("sim"), &options).unwrap());
+        let (medium, other) = (disk.process(), model::open(&disk.process()).unwrap());
+        let journal = model::open(&medium).unwrap();
+        let (_, log) = logs(&journal);
+        assert!(churn(&journal, &log, 5) > 0);
+        let pin = journal.pin("a test", 20 << 20, Duration::from_secs(60)).unwrap();
+        assert_eq!((pin.from(), pin.owner.as_str()), (journal.first(), "a test"));
+        // Of another process, too, and after this one died and another took over.
+        let theirs = other.log(log.name()).unwrap();
+        assert_eq!(churn(&other, &theirs, 3), 0);
+        medium.kill();
+        drop((journal, log, other, theirs));
+        let cut = disk.crash(&mut |n| n - 1);
+        let journal = model::open(&cut.process()).unwrap();
+        let log = journal.log(&"churn".parse().unwrap()).unwrap();
+        assert_eq!((churn(&journal, &log, 3), journal.first()), (0, pin.from()));
+        assert_eq!(journal.pins().unwrap(), [pin.clone()]);
+        match end {
+            0 => journal.unpin(pin.id).unwrap(),
+            1 => {
+                cut.set_wall_us(1_000_059_000_000);
+                assert!(journal.renew_pin(&pin, Duration::from_secs(60)).unwrap());
+                cut.set_wall_us(1_000_080_000_000);
+                assert_eq!(journal.maintain(&|_, _| false).unwrap().dropped, 0);
+                cut.set_wall_us(1_000_200_000_000);
+            }
+            _ => assert!(churn(&journal, &log, 20) > 0),
+        }
+        assert!(journal.pins().unwrap().is_empty(), "{end}");
+        assert!(churn(&journal, &log, 1) > 0 && journal.first() > pin.from(), "{end}");
+        assert!(!journal.renew_pin(&pin, Duration::from_secs(60)).unwrap(), "{end}");
+        assert_eq!(journal.catalog().unwrap().pins().count(), 0, "{end}: it stays for ever");
+        assert_eq!(journal.check(&mut |_, _| {}).unwrap().fault_count, 0);
+    }
+}
+
+/// Appends, and lets retention run, between any two pieces of a copy.
+struct Busy<'j> {
+    journal: &'j Journal,
+    log: &'j Log,
+    forgotten: u64,
+    pins: usize,
+}
+
+impl millrace_journal::SnapshotSink for Busy<'_> {
+    fn write(&mut self, _segment: u64, _bytes: &[u8]) -> millrace_wire::Result<()> {
+        churn(self.journal, self.log, 1);
+        self.pins = self.pins.max(self.journal.pins()?.len());
+        Ok(())
+    }
+
+    fn forget(&mut self, _segment: u64) -> millrace_wire::Result<()> {
+        self.forgotten += 1;
+        Ok(())
+    }
+
+    fn progress(&mut self, _done: u64, _total: u64) {}
+}
+
+#[test]
+fn a_copy_in_the_making_is_not_overtaken() {
+    let options = CreateOptions { retain_bytes: 2 << 20, ..sim_options(Durability::Memory) };
+    let journal = Journal::create_on(SimDisk::default().process(), Path::new("sim"), &options).unwrap();
+    let (_, log) = logs(&journal);
+    churn(&journal, &log, 5);
+    let first = journal.first();
+    let mut busy = Busy { journal: &journal, log: &log, forgotten: 0, pins: 0 };
+    let snapshot = journal.snapshot(&mut busy).unwrap();
+    assert_eq!((busy.forgotten, busy.pins, snapshot.first_segment), (0, 1, first.get() / SEGMENT));
+    assert!(journal.pins().unwrap().is_empty());
+    assert!(churn(&journal, &log, 1) > 0, "what the copy needed stays for ever");
+}

@@ -3,6 +3,7 @@
 //! A [`FunctionSpec`] is what a user declares. A [`Definition`] is the same together with the deployed code; it stands as
 //! JSON in the function's DEFINE entry and is the only place a host learns about functions from.
 
+use millrace_journal::json::{self, Unread};
 use millrace_wire::{Code, Error, LogName, Name, Result};
 use serde::{Deserialize, Serialize};
 use std::{collections::BTreeMap, fmt, str::FromStr, time::Duration};
@@ -78,6 +79,7 @@ impl FromStr for Runtime {
 
 /// A function as its user declares it. The code itself is a path given to the deployment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct FunctionSpec {
     /// The function's name, unique in its namespace.
     pub name: Name,
@@ -216,6 +218,7 @@ fn millis(time: Duration) -> u64 {
 
 /// A function as it is deployed in a namespace.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Definition {
     /// What its user declared.
     pub spec: FunctionSpec,
@@ -231,8 +234,11 @@ pub struct Definition {
 impl Definition {
     /// The definition that a DEFINE entry carries.
     pub fn from_attributes(name: &str, attributes: &str) -> Result<Self> {
-        let definition: Self = serde_json::from_str(attributes)
-            .map_err(|e| Code::DefinitionDamaged.error(format!("function '{name}': {e}")))?;
+        let definition: Self = json::decode(attributes.as_bytes()).map_err(|error| match error {
+            // A later version defined it; to run it without what that says could do harm.
+            Unread::TooNew(what) => Code::FormatVersion.error(format!("the definition of function '{name}': {what}")),
+            Unread::Malformed(what) => Code::DefinitionDamaged.error(format!("function '{name}': {what}")),
+        })?;
         let hexadecimal = definition.code.len() == 64 && definition.code.bytes().all(|b| b.is_ascii_hexdigit());
         let inside = definition.file.as_deref().is_none_or(|file| !file.contains('/') && file != "..");
         if !hexadecimal || !inside || &*definition.spec.name != name {
@@ -270,6 +276,15 @@ mod tests {
             Definition::from_attributes("g", &definition.to_attributes()).unwrap_err().code(),
             Code::DefinitionDamaged
         );
+    }
+
+    #[test]
+    fn what_a_later_version_says_of_a_function_is_ignored_only_if_it_may_be() {
+        let definition = Definition { spec: spec(Runtime::Wasm), code: "ab".repeat(32), file: None, removing: false };
+        let with = |key: &str| definition.to_attributes().replacen("\"name\"", &format!("\"{key}\":1,\"name\""), 1);
+        assert_eq!(Definition::from_attributes("f", &with("fuel?")).unwrap(), definition);
+        let error = Definition::from_attributes("f", &with("fuel")).unwrap_err();
+        assert!(error.code() == Code::FormatVersion && error.detail().contains("`fuel`"), "{error}");
     }
 
     #[test]

@@ -1,17 +1,16 @@
-//! The composition point: a namespace, the functions in it, and the host that runs them.
+//! The host: composes the crates below into one that serves namespaces, runs their functions and looks after them.
 //!
 //! ```text
-//!  append --> admission --> journal: [APPEND, TRIGGER…]         any process, by mapping the namespace's files
-//!                              |
-//!                         dispatch::engine   decides, folding the journal: which runs may start now
-//!                              |
-//!  Host ---------------->  dispatch::pool    threads: claim [FIRED…], run, publish [READ…, APPEND…, TRIGGER…, DONE]
-//!                              |
-//!                         millrace_runtime   Wasm, Python, process, one-shot
+//!  gateway ──> Door ── access check ──> namespace ── gate ──> answer
+//!  cli ──────> Host ── dispatch           any process, by mapping the namespace's files
+//!              Changes ── application, dispatch
+//!              upkeep, why ── all of them
 //! ```
 //!
 //! [`Namespace`] is what any process may do with a namespace; [`Host`] is the one process that runs its functions.
 //! Everything a host knows it learns from the journal, so it can die at any moment and another goes on.
+//!
+//! This is the one front door of `gateway`, `cli` and the SDKs: what they need of the crates below is exported here.
 
 pub mod changes;
 mod door;
@@ -37,7 +36,7 @@ pub use millrace_dispatch::{
     status::{FunctionState, HostStatus, LiveFunction, LiveRun},
 };
 pub use millrace_journal::{
-    CreateOptions, Durability, Journal, Log, LostRecords, OpenOptions, Position, Rebuilt, Recovery, Salvaged,
+    CreateOptions, Durability, Journal, Log, LostRecords, OpenOptions, Pin, Position, Rebuilt, Recovery, Salvaged,
 };
 pub use millrace_links as links;
 pub use millrace_namespace::{

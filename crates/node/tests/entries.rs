@@ -59,7 +59,10 @@ fn a_plain_run_takes_80_bytes_for_each_of_its_entries_and_says_what_ran() {
     for name in ["in", "out"] {
         f.log(name);
     }
-    let body = |text: &str| format!("ctx.get('in', record.seqno)\nctx.append('out', '{text}')\nctx.append('out', 'more')");
+    let body =
+        |text: &str| format!("ctx.get('in', record.seqno)
+ctx.append('out', '{text}')
+ctx.append('out', 'more')");
     f.python("f", &["in"], &body("one"), |_| {});
     let host = f.host();
     f.append("in", "x");
@@ -70,8 +73,15 @@ fn a_plain_run_takes_80_bytes_for_each_of_its_entries_and_says_what_ran() {
     for (at, run) in runs(&f).into_iter().enumerate() {
         let entries = of_run(&f, run);
         use Kind::{Append, Done, Fired, Read, Trigger};
-        assert_eq!(entries.iter().map(|entry| entry.kind).collect::<Vec<_>>(), [Trigger, Fired, Read, Append, Append, Done]);
-        assert!(entries.iter().all(|entry| entry.bytes <= 80), "{:?}", entries.iter().map(|e| e.bytes).collect::<Vec<_>>());
+        assert_eq!(
+            entries.iter().map(|entry| entry.kind).collect::<Vec<_>>(),
+            [Trigger, Fired, Read, Append, Append, Done]
+        );
+        assert!(
+            entries.iter().all(|entry| entry.bytes <= 80),
+            "{:?}",
+            entries.iter().map(|e| e.bytes).collect::<Vec<_>>()
+        );
         let number = at as u64 + 1;
         assert_eq!([entries[0].seqno, entries[1].seqno, entries[2].seqno], [number; 3]);
         let attempt = Attempt { attempt: 1, interrupted: 0, revision: number as u32, place: 0, waits: false };
@@ -106,8 +116,15 @@ fn a_run_that_is_given_up_shows_what_it_read_and_what_was_refused() {
     let read: Vec<&Seen> = entries.iter().filter(|entry| entry.kind == Kind::Read).collect();
     assert_eq!(read.len(), 1);
     let rows = &read[0].reads;
-    assert_eq!(rows[..3], [(2, What::Record), (1, What::BelowHistory), (3, What::Absent)].map(|(n, what)| (None, n, 1, what)));
-    assert!(matches!(&rows[3], (Some(name), 7, 1, What::Refused(code)) if name == "nowhere" && *code > 0), "{:?}", rows[3]);
+    assert_eq!(
+        rows[..3],
+        [(2, What::Record), (1, What::BelowHistory), (3, What::Absent)].map(|(n, what)| (None, n, 1, what))
+    );
+    assert!(
+        matches!(&rows[3], (Some(name), 7, 1, What::Refused(code)) if name == "nowhere" && *code > 0),
+        "{:?}",
+        rows[3]
+    );
     let end = entries.last().unwrap().end.unwrap();
     assert_eq!((end.0, entries.last().unwrap().kind), (Outcome::Dead, Kind::Done));
     host.stop(LONG).unwrap();

@@ -5,8 +5,10 @@ use std::{
     fs::{self, File},
     hint::black_box,
     io::{Read, Write},
+    mem,
     os::unix::fs::FileExt,
     path::Path,
+    sync::{Condvar, Mutex},
     time::Instant,
 };
 
@@ -34,6 +36,56 @@ impl Prewritten {
         self.file.write_all_at(&BLOCK[..bytes], self.at)?;
         self.at = (self.at + bytes as u64) % (self.bytes - BLOCK.len() as u64);
         Ok(self.file.sync_data()?)
+    }
+}
+
+/// The least that group commit can cost: many threads, one prewritten file. Whoever finds nobody flushing writes what all have
+/// staged with one call and flushes once; each waits for its own bytes.
+pub struct GroupCommit {
+    file: Prewritten,
+    queue: Mutex<Queue>,
+    bell: Condvar,
+}
+
+#[derive(Default)]
+struct Queue {
+    staged: Vec<u8>,
+    at: u64,
+    /// Appends that were staged, and those that are on disk.
+    taken: u64,
+    durable: u64,
+    flushing: bool,
+}
+
+impl GroupCommit {
+    pub fn create(path: &Path, bytes: u64) -> Outcome<Self> {
+        Ok(Self { file: Prewritten::create(path, bytes)?, queue: Mutex::default(), bell: Condvar::new() })
+    }
+
+    /// Returns when `payload` is on disk.
+    pub fn append(&self, payload: &[u8]) -> Outcome<()> {
+        let mut queue = self.queue.lock().expect("no thread panics with it");
+        queue.staged.extend_from_slice(payload);
+        queue.taken += 1;
+        let mine = queue.taken;
+        while queue.durable < mine {
+            if queue.flushing {
+                queue = self.bell.wait(queue).expect("no thread panics with it");
+                continue;
+            }
+            queue.flushing = true;
+            let (bytes, upto) = (mem::take(&mut queue.staged), queue.taken);
+            let at = if queue.at + bytes.len() as u64 > self.file.bytes { 0 } else { queue.at };
+            queue.at = at + bytes.len() as u64;
+            drop(queue);
+            let written = self.file.file.write_all_at(&bytes, at).and_then(|()| self.file.file.sync_data());
+            queue = self.queue.lock().expect("no thread panics with it");
+            queue.flushing = false;
+            queue.durable = upto;
+            self.bell.notify_all();
+            written?;
+        }
+        Ok(())
     }
 }
 

@@ -40,7 +40,7 @@ pub struct Spec {
 pub const ALL: &[Spec] = &[
     Spec {
         id: "journal.append",
-        what: "append 1 KiB in process, warm, memory, mean",
+        what: "append 1 KiB in process, memory, 2 M in a row, mean",
         unit: "µs",
         run: journal::append,
     },

@@ -102,4 +102,3 @@ fn line(entry: &Value, logs: &mut Logs) -> String {
     let line = row(&number("position"), &time, kind, &id("id"), subject, &number("seqno"), &id("cause"), &payload);
     line.trim_end().to_string()
 }
-

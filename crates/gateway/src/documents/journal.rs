@@ -127,9 +127,7 @@ impl Part {
                 Err(error) => EntryDoc::Damaged { position: at.get(), error: (&error).into() },
                 Ok(Some(entry)) => {
                     let subject = match entry.kind.name() {
-                        "APPEND" | "TRIM" => {
-                            catalog.log_by_id(entry.subject).map(|log| log.name().to_string())
-                        }
+                        "APPEND" | "TRIM" => catalog.log_by_id(entry.subject).map(|log| log.name().to_string()),
                         "TRIGGER" | "FIRED" | "READ" | "DONE" | "CALL" => {
                             catalog.function_by_id(entry.subject).map(|function| function.name().to_string())
                         }

@@ -2,7 +2,7 @@
 
 use super::Page;
 use crate::Hosted;
-use millrace_node::{Durability, HostStatus, Name, Namespace, Served, links::LinkView};
+use millrace_node::{Durability, HostStatus, Name, Namespace, Pin, Served, links::LinkView};
 use millrace_wire::Result;
 use serde::Serialize;
 
@@ -48,9 +48,28 @@ pub(super) struct Status {
     first: u64,
     tail: u64,
     durable: u64,
+    /// What retention leaves alone, if there is anything.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pins: Vec<PinDoc>,
     uptime_ms: u64,
     draining: bool,
     host: Option<HostStatus>,
+}
+
+/// A part of the journal that retention leaves alone.
+#[derive(Serialize)]
+struct PinDoc {
+    owner: String,
+    from: u64,
+    bytes_max: u64,
+    until_ms: u64,
+}
+
+impl From<Pin> for PinDoc {
+    fn from(pin: Pin) -> Self {
+        let Pin { from, bytes_max, until_us, owner, .. } = pin;
+        Self { owner, from, bytes_max, until_ms: until_us / 1000 }
+    }
 }
 
 impl Status {
@@ -68,6 +87,7 @@ impl Status {
             first: journal.first().get(),
             tail: journal.tail().get(),
             durable: journal.durable().get(),
+            pins: journal.pins().unwrap_or_default().into_iter().map(PinDoc::from).collect(),
             uptime_ms: u64::try_from(hosted.started().elapsed().as_millis()).unwrap_or(u64::MAX),
             draining: hosted.is_draining(),
             host: host_of(hosted, name),

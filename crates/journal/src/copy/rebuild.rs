@@ -1,10 +1,10 @@
 //! What a look at a namespace makes anew from the segments: the manifest, if it is lost or damaged, and logs whose
 //! definitions are.
 //!
-//! Checksums prove what stands in segments: the namespace and epoch in their headers, definitions in DEFINE entries, and in
-//! what entries name as their cause which epochs were whose. Definitions older than the oldest segment stood in the
-//! manifest alone: their logs get a name that says so, and their functions are told by number. How much is kept, and what
-//! an append waits for, is what it is by default.
+//! Checksums prove what stands in segments: the namespace and epoch in their headers, definitions in DEFINE and CATALOG entries,
+//! and in what entries name as their cause which epochs were whose. The newest whole CATALOG has all definitions up to it, how much
+//! is kept, and what an append waits for. Where none is left, that is what it is by default, and definitions older than the
+//! oldest segment are lost: their logs get a name that says so, and their functions are told by number.
 
 use crate::{
     catalog::Definition,
@@ -15,6 +15,7 @@ use crate::{
     store::{
         control::Control,
         manifest::{Ancestor, LogRow, Manifest, SEGMENT_MAX_BYTES, SEGMENT_MIN_BYTES},
+        part::{Head, Part, Parts},
         segments::{self, FOLDER, Segments, io_error},
     },
 };
@@ -30,6 +31,8 @@ use std::{
 pub struct Rebuilt {
     /// What is wrong with the manifest itself, if anything is.
     pub manifest: Option<Error>,
+    /// Whether all that the manifest said stands in the journal as well, in a CATALOG.
+    pub cataloged: bool,
     /// Logs whose definitions are lost; these names are made up.
     pub unnamed: Vec<LogName>,
     /// Functions whose definitions are lost, by id: what their runs were to do is not known.
@@ -60,26 +63,63 @@ pub(crate) fn rebuild(medium: &Arc<dyn Medium>) -> Result<Option<Rebuilt>> {
         return unread.map_or(Ok(None), |why| Err(nothing(why))); // Not one header passes: these are no segments.
     };
     let segments = Segments::new(medium.clone(), files.bytes, false, salt);
-    let mut found = Found::default();
+    let mut found = Found { from_the_start: files.numbers[0] == 0, ..Found::default() };
     for number in &files.numbers {
         found.segment(&**medium, &segments, *number)?;
     }
+    let catalog = std::mem::take(&mut found.catalogs).newest();
     let mut rebuilt = Rebuilt { manifest: unread.clone(), left_out: files.left_out, ..Rebuilt::default() };
+    let is_lost = unread.is_some();
     let mut manifest = match (read, unread) {
         (Ok(manifest), _) => manifest,
         // Not one header or entry passes: these are no segments.
         (Err(_), Some(why)) if found.epochs == 0 => return Err(nothing(why)),
         (Err(why), _) => {
             let current = Control::map(&**medium).ok().and_then(|page| page.namespace());
+            if let Some((_, head)) = &catalog {
+                found.owners(head);
+            }
             found.manifest(files.bytes, files.numbers[0], current, salt).ok_or(why)?
         }
     };
-    found.add_undefined(&mut manifest, &mut rebuilt);
-    if rebuilt == Rebuilt::default() {
-        return Ok(None);
+    let mut is_changed = is_lost;
+    if let Some((part, head)) = catalog
+        && (is_lost || part.defined > manifest.defined && found.has_undefined(&manifest))
+    {
+        adopt(&mut manifest, part, head);
+        is_changed = true;
+        rebuilt.cataloged = is_lost;
     }
-    medium.replace(MANIFEST, &manifest.encode()).map_err(|error| io_error(MANIFEST, &error))?;
-    Ok(Some(rebuilt))
+    found.add_undefined(&mut manifest, &mut rebuilt);
+    let has_news = rebuilt != Rebuilt::default();
+    if has_news || is_changed {
+        medium.replace(MANIFEST, &manifest.encode()).map_err(|error| io_error(MANIFEST, &error))?;
+    }
+    Ok(has_news.then_some(rebuilt))
+}
+
+/// Takes what a CATALOG says into a manifest that knows less. Counters are lower bounds: the higher ones count.
+fn adopt(manifest: &mut Manifest, part: Part, head: Head) {
+    let before = (std::mem::take(&mut manifest.logs), std::mem::take(&mut manifest.functions));
+    (manifest.logs, manifest.functions, manifest.pins) = (part.logs, part.functions, head.pins);
+    for log in &mut manifest.logs {
+        if let Some(known) = before.0.iter().find(|known| known.id == log.id) {
+            (log.latest, log.trimmed) = (log.latest.max(known.latest), log.trimmed.max(known.trimmed));
+        }
+    }
+    for function in &mut manifest.functions {
+        if let Some(known) = before.1.iter().find(|known| known.id == function.id) {
+            function.triggered = function.triggered.max(known.triggered);
+            function.done = function.done.max(known.done);
+        }
+    }
+    manifest.defined = part.defined;
+    manifest.next_id = manifest.next_id.max(head.next_id);
+    manifest.retain_bytes = head.retain_bytes;
+    manifest.retain_age_ms = head.retain_age_ms;
+    manifest.durability = head.durability;
+    manifest.created_us = head.created_us;
+    manifest.replay_seed = head.replay_seed;
 }
 
 /// There is nothing to make a manifest of.
@@ -146,6 +186,9 @@ struct Found {
     /// Logs by id, and functions.
     logs: BTreeMap<u32, Uses>,
     functions: BTreeMap<u32, Uses>,
+    catalogs: Parts,
+    /// Whether what was written first is there: then nothing was ever dropped.
+    from_the_start: bool,
 }
 
 /// How a log's or a function's entries number.
@@ -216,6 +259,10 @@ impl Found {
                     self.defined.insert(header.subject);
                 }
             }
+            Some(Kind::Catalog) => {
+                let bytes = segments.entry_bytes(position, u64::from(header.length))?;
+                self.catalogs.take(header, position, &bytes[HEADER_BYTES as usize - 4..])?;
+            }
             Some(kind @ (Kind::Trigger | Kind::Fired | Kind::Done | Kind::Call)) => {
                 // Their cause is an event of this namespace.
                 self.own(header.cause());
@@ -232,6 +279,15 @@ impl Found {
         if let Some(owner) = event.namespace() {
             self.owners.insert(event.epoch(), owner);
         }
+    }
+
+    /// Takes what a CATALOG says of who the namespace was and when.
+    fn owners(&mut self, head: &Head) {
+        let told = head.lineage.iter().map(|ancestor| (ancestor.epoch, ancestor.namespace));
+        for (epoch, owner) in told.chain([(head.epoch, head.namespace)]) {
+            self.owners.entry(epoch).or_insert(owner);
+        }
+        self.newest_epoch = self.newest_epoch.max(head.epoch);
     }
 
     /// A manifest without logs and functions. `current` is whose the namespace was, as the control page has it.
@@ -266,28 +322,44 @@ impl Found {
             next_id: self.defined.last().map_or(1, |id| id.saturating_add(1)),
             logs: Vec::new(),
             functions: Vec::new(),
+            pins: Vec::new(),
             lineage,
             requires: Vec::new(),
         })
     }
 
-    /// Adds what has entries and no definition any more.
-    fn add_undefined(&self, manifest: &mut Manifest, rebuilt: &mut Rebuilt) {
+    /// Ids of logs and functions that have entries and no definition any more. What was used before the manifest's last
+    /// definition and is not in it was removed.
+    fn undefined(&self, manifest: &Manifest) -> (Vec<u32>, Vec<u32>) {
         let known: BTreeSet<u32> =
             manifest.logs.iter().map(|log| log.id).chain(manifest.functions.iter().map(|f| f.id)).collect();
         let defined = manifest.defined;
-        // What was used before the manifest's last definition and is not in it was removed.
         let is_lost = |(id, uses): &(&u32, &Uses)| {
             !self.defined.contains(id) && !known.contains(id) && (defined == 0 || uses.own > defined)
         };
-        for (id, uses) in self.logs.iter().filter(is_lost) {
+        let of = |uses: &BTreeMap<u32, Uses>| uses.iter().filter(is_lost).map(|(id, _)| *id).collect();
+        (of(&self.logs), of(&self.functions))
+    }
+
+    fn has_undefined(&self, manifest: &Manifest) -> bool {
+        let (logs, functions) = self.undefined(manifest);
+        !logs.is_empty() || !functions.is_empty()
+    }
+
+    /// Adds what has entries and no definition any more.
+    fn add_undefined(&self, manifest: &mut Manifest, rebuilt: &mut Rebuilt) {
+        let (logs, functions) = self.undefined(manifest);
+        for id in &logs {
+            let uses = &self.logs[id];
             let name: LogName = format!("salvaged/log-{id}").parse().expect("a good name");
-            let history = (uses.newest - uses.oldest).saturating_add(1).min(crate::HISTORY_MAX);
+            // Where nothing was ever dropped, the records before the oldest that is left are lost, and that is to be told.
+            let oldest = if self.from_the_start { 1 } else { uses.oldest };
+            let history = (uses.newest - oldest).saturating_add(1).min(crate::HISTORY_MAX);
             rebuilt.unnamed.push(name.clone());
             manifest.logs.push(LogRow { id: *id, name, history, latest: 0, trimmed: 0 });
             manifest.next_id = manifest.next_id.max(id.saturating_add(1));
         }
-        for (id, _) in self.functions.iter().filter(is_lost) {
+        for id in &functions {
             rebuilt.functions.push(*id);
             manifest.next_id = manifest.next_id.max(id.saturating_add(1));
         }

@@ -95,6 +95,7 @@ impl Journal {
         manifest.lineage.push(Ancestor { namespace: inner.namespace, epoch: inner.epoch });
         manifest.namespace = random_namespace()?;
         manifest.salt = Salt::random()?;
+        manifest.pins.clear();
         manifest.defined = inner.segments.start(first);
         let medium = workshop.medium()?;
         write_first_segment(medium.clone(), &manifest, first)?;
@@ -112,7 +113,7 @@ impl Journal {
                 Err(error) if error.code() == Code::EntryDamaged => continue,
                 Err(error) => return Err(error),
             };
-            if matches!(entry.kind, Kind::Open | Kind::Define | Kind::Mark) {
+            if matches!(entry.kind, Kind::Open | Kind::Define | Kind::Mark | Kind::Catalog) {
                 continue;
             }
             runs.take(entry);

@@ -1,10 +1,12 @@
 //! A consistent copy of a journal in use: a prefix of it, durable, with the manifest as of its end.
 //!
 //! Committed bytes do not change, so they are simply read; what could spoil them is retention, which gives a dropped
-//! segment's file to a new one. Whether it did is seen afterwards, and then the copy goes on from what is left.
+//! segment's file to a new one. A pin keeps it from that. Where no pin could be written, or it has ended because the journal grew
+//! too much or the copy stood still for too long, it is seen afterwards, and then the copy goes on from what is left.
 
 use super::{Workshop, open_made};
 use crate::{
+    catalog::Pin,
     journal::{Inner, Journal, MANIFEST, random_namespace},
     medium::Medium,
     store::{
@@ -13,12 +15,57 @@ use crate::{
     },
 };
 use millrace_wire::{Code, Durability, Result};
-use std::{path::Path, sync::atomic::Ordering};
+use std::{
+    path::Path,
+    sync::atomic::Ordering,
+    time::{Duration, Instant},
+};
 
 /// Bytes given to the sink at once.
 const CHUNK_BYTES: u64 = 1 << 20;
 /// How often retention may overtake the copy.
 const ROUNDS_MAX: usize = 16;
+/// How long the pin of a copy lasts beyond the end of its process.
+const PIN_LASTS: Duration = Duration::from_secs(300);
+/// How often it is renewed.
+const PIN_RENEWED: Duration = Duration::from_secs(60);
+/// By so many segments the journal may grow while it is copied, or by as much as is to be retained.
+const PIN_SEGMENTS: u64 = 16;
+
+/// The pin of a copy in the making, if there is one.
+struct Pinned<'j> {
+    journal: &'j Journal,
+    pin: Option<Pin>,
+    renewed: Instant,
+}
+
+impl<'j> Pinned<'j> {
+    fn begin(journal: &'j Journal) -> Self {
+        let inner = journal.inner();
+        let bytes_max = inner.settings.retain_bytes.max(PIN_SEGMENTS * inner.segments.bytes());
+        let owner = format!("a backup by process {}", std::process::id());
+        // A full disk takes no pin, and can be backed up all the same.
+        let pin = if inner.is_view { None } else { journal.pin(&owner, bytes_max, PIN_LASTS).ok() };
+        Self { journal, pin, renewed: Instant::now() }
+    }
+
+    fn renew(&mut self) {
+        if self.renewed.elapsed() >= PIN_RENEWED
+            && let Some(pin) = &self.pin
+        {
+            self.renewed = Instant::now();
+            let _ = self.journal.renew_pin(pin, PIN_LASTS);
+        }
+    }
+}
+
+impl Drop for Pinned<'_> {
+    fn drop(&mut self) {
+        if let Some(pin) = &self.pin {
+            let _ = self.journal.unpin(pin.id); // If not, it ends at its time.
+        }
+    }
+}
 
 /// Takes the bytes of segments.
 pub trait SnapshotSink {
@@ -101,19 +148,21 @@ impl Snapshot {
 impl Journal {
     /// Copies everything committed so far into `sink`, while others go on. What it returns is durable here.
     pub fn snapshot(&self, sink: &mut dyn SnapshotSink) -> Result<Snapshot> {
-        self.inner().snapshot(sink)
+        let mut pinned = Pinned::begin(self);
+        self.inner().snapshot(sink, &mut || pinned.renew())
     }
 }
 
 impl Inner {
-    fn snapshot(&self, sink: &mut dyn SnapshotSink) -> Result<Snapshot> {
+    fn snapshot(&self, sink: &mut dyn SnapshotSink, renew: &mut dyn FnMut()) -> Result<Snapshot> {
         let segments = &self.segments;
         let first_of = || segments.number(self.control.upkeep.first.load(Ordering::Acquire));
         let mut first = first_of();
         let mut copied = segments.start(first);
         for _ in 0..ROUNDS_MAX {
-            let (manifest, tail) = self.settled_manifest(first)?;
-            let result = self.copy_range(copied.max(segments.start(first)), tail, sink);
+            let (mut manifest, tail) = self.settled_manifest(first)?;
+            manifest.pins.clear(); // They are of this namespace's journal, not of the copy's.
+            let result = self.copy_range(copied.max(segments.start(first)), tail, sink, renew);
             let now = first_of();
             if now == first {
                 result?;
@@ -137,7 +186,7 @@ impl Inner {
         Err(Code::BackupOvertaken.error(format!("retention went on {ROUNDS_MAX} times while segments were copied")))
     }
 
-    fn copy_range(&self, from: u64, to: u64, sink: &mut dyn SnapshotSink) -> Result<()> {
+    fn copy_range(&self, from: u64, to: u64, sink: &mut dyn SnapshotSink, renew: &mut dyn FnMut()) -> Result<()> {
         let segments = &self.segments;
         let (mut at, mut copy) = (from, vec![0; CHUNK_BYTES as usize]);
         while at < to {
@@ -146,6 +195,7 @@ impl Inner {
             segments.copy(at, copy)?;
             sink.write(segments.number(at), copy)?;
             at += bytes;
+            renew();
             sink.progress(at - from, to - from);
         }
         Ok(())

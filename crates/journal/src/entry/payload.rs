@@ -298,6 +298,11 @@ impl Reads {
         push_row(&mut self.rows, ReadRow { log: ReadFrom::Name(name), from: seqno, count: 1, what });
     }
 
+    /// How many bytes the rows take so far.
+    pub fn bytes(&self) -> usize {
+        self.rows.len()
+    }
+
     /// Whether nothing was read.
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty() && self.open.is_none()

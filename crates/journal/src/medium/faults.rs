@@ -1,6 +1,46 @@
 //! How a simulated disk refuses.
 
-use std::sync::{Arc, Condvar, Mutex};
+use super::{Region, bus};
+use std::{
+    ops::Range,
+    sync::{Arc, Condvar, Mutex, Weak},
+};
+
+/// What a disk cannot read any more.
+#[derive(Default)]
+pub(super) struct Unreadable {
+    /// Ranges of files. Mappings show them all the same, unless they are made to fault: a test sees who relies on that.
+    ranges: Vec<(String, Range<u64>)>,
+    /// Mappings, with the inodes of their files.
+    mapped: Vec<(u64, Weak<Region>)>,
+}
+
+impl Unreadable {
+    pub fn add(&mut self, name: &str, range: Range<u64>) {
+        self.ranges.push((name.into(), range));
+    }
+
+    pub fn clear(&mut self) {
+        self.ranges.clear();
+    }
+
+    pub fn has(&self, is_of: impl Fn(&str) -> bool, range: Range<u64>) -> bool {
+        let touches = |other: &Range<u64>| range.start < other.end && other.start < range.end;
+        self.ranges.iter().any(|(name, other)| is_of(name) && touches(other))
+    }
+
+    pub fn watch(&mut self, inode: u64, region: &Arc<Region>) {
+        self.mapped.retain(|(_, region)| region.strong_count() > 0);
+        self.mapped.push((inode, Arc::downgrade(region)));
+    }
+
+    /// Lets a range of every mapping of a file fault, as a page does that cannot be read.
+    pub fn fault(&self, inode: u64, range: &Range<u64>) {
+        for region in self.mapped.iter().filter(|(of, _)| *of == inode).filter_map(|(_, region)| region.upgrade()) {
+            bus::make_fault(&region, range.clone());
+        }
+    }
+}
 
 /// A call that a disk may refuse.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

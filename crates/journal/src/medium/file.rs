@@ -4,7 +4,7 @@
 //! the byte back when the process ends, however it ends, also across containers and reboots; process ids are never
 //! compared, so they may repeat. A fork inherits the description, therefore a child closes it first thing.
 
-use super::{LockReplaced, Medium, NotFlushed, Region, SLOT_MAX, Slot};
+use super::{LockReplaced, Medium, NotFlushed, Region, SLOT_MAX, Slot, bus};
 use std::{
     fs, io,
     mem::ManuallyDrop,
@@ -15,7 +15,7 @@ use std::{
     path::{Path, PathBuf},
     sync::{
         Arc, Once,
-        atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering},
     },
     thread,
     time::{Duration, Instant},
@@ -210,7 +210,7 @@ impl Medium for FileMedium {
             }
             file.set_len(bytes)?;
         }
-        map_file(file.into(), bytes, metadata.ino())
+        map_file(file.into(), bytes, metadata.ino(), is_segment(name))
     }
 
     fn map_within(&self, name: &str, reserved_bytes: u64, create: bool) -> io::Result<Arc<Region>> {
@@ -255,9 +255,10 @@ impl Medium for FileMedium {
         Ok(())
     }
 
-    fn reserve(&self, region: &Region) -> io::Result<()> {
+    fn reserve_range(&self, region: &Region, from: u64, to: u64) -> io::Result<()> {
+        let (fd, bytes) = (region.fd.load(Ordering::Relaxed), to - from);
         // SAFETY: plain system call on an open descriptor.
-        match unsafe { libc::posix_fallocate(region.fd.load(Ordering::Relaxed), 0, region.bytes as i64) } {
+        match unsafe { libc::posix_fallocate(fd, from as i64, bytes as i64) } {
             0 => Ok(()),
             error => Err(io::Error::from_raw_os_error(error)),
         }
@@ -280,6 +281,13 @@ impl Medium for FileMedium {
     fn flush(&self, region: &Region) -> io::Result<()> {
         // SAFETY: plain system call on an open descriptor.
         check(unsafe { libc::fdatasync(region.fd.load(Ordering::Relaxed)) })
+    }
+
+    fn flush_range(&self, region: &Region, from: u64, to: u64) -> io::Result<()> {
+        let from = from & !4095;
+        assert!(from < to && to <= region.bytes);
+        // SAFETY: the range lies within the mapping. Of a retired region nobody needs what the file held.
+        check(unsafe { libc::msync(region.base.add(from as usize).cast(), (to - from) as usize, libc::MS_SYNC) })
     }
 
     fn flush_beside(&self, name: &str) -> Result<(), NotFlushed> {
@@ -437,15 +445,21 @@ pub(super) fn next_data(region: &Region, from: u64) -> (u64, u64) {
     }
 }
 
-/// Maps a file that is at least `bytes` long.
-pub(super) fn map_file(file: OwnedFd, bytes: u64, identity: u64) -> io::Result<Arc<Region>> {
+/// Whether a file is one whose content proves itself: a page of it that cannot be read is damage, and no reason to end.
+pub(super) fn is_segment(name: &str) -> bool {
+    name.starts_with("segments/")
+}
+
+/// Maps a file that is at least `bytes` long. In a segment, a page that the disk cannot read shows zeros; see [`bus`].
+pub(super) fn map_file(file: OwnedFd, bytes: u64, identity: u64, is_segment: bool) -> io::Result<Arc<Region>> {
+    install_handlers();
     let (access, fd) = (libc::PROT_READ | libc::PROT_WRITE, file.as_raw_fd());
     // SAFETY: the range is new, and is unmapped only in `Region::drop`.
     let base = unsafe { libc::mmap(std::ptr::null_mut(), bytes as usize, access, libc::MAP_SHARED, fd, 0) };
     if base == libc::MAP_FAILED {
         return Err(io::Error::last_os_error());
     }
-    register_range(base as usize, bytes as usize);
+    bus::register(base as usize, bytes as usize, fd, is_segment);
     let (fd, retired) = (AtomicI32::new(file.into_raw_fd()), AtomicBool::new(false));
     Ok(Arc::new(Region { base: base.cast(), bytes, identity, fd, retired }))
 }
@@ -454,7 +468,7 @@ pub(super) fn map_file(file: OwnedFd, bytes: u64, identity: u64) -> io::Result<A
 pub(super) fn map_file_within(file: OwnedFd, reserved_bytes: u64, identity: u64) -> io::Result<Arc<Region>> {
     let mut bytes = reserved_bytes;
     loop {
-        match map_file(file.try_clone()?, bytes, identity) {
+        match map_file(file.try_clone()?, bytes, identity, false) {
             Err(error) if error.raw_os_error() == Some(libc::ENOMEM) && bytes > RESERVED_MIN_BYTES => bytes /= 16,
             mapped => return mapped,
         }
@@ -495,7 +509,7 @@ pub(super) fn map_private(file: Option<OwnedFd>, bytes: u64, identity: u64) -> i
     if base == libc::MAP_FAILED {
         return Err(io::Error::last_os_error());
     }
-    register_range(base as usize, bytes as usize);
+    bus::register(base as usize, bytes as usize, fd, false);
     let fd = AtomicI32::new(file.map_or(-1, IntoRawFd::into_raw_fd));
     Ok(Arc::new(Region { base: base.cast(), bytes, identity, fd, retired: AtomicBool::new(false) }))
 }
@@ -513,6 +527,7 @@ pub(super) fn retire_region(region: &Region) {
             0,
         )
     };
+    bus::unregister(region.base as usize);
     region.retired.store(true, Ordering::Relaxed);
 }
 
@@ -528,7 +543,7 @@ impl Drop for Region {
     fn drop(&mut self) {
         // A reader may still hold the address of a retired one, that it got a moment before.
         if !*self.retired.get_mut() {
-            unregister_range(self.base as usize);
+            bus::unregister(self.base as usize);
             // SAFETY: nobody holds the region any more, so nobody looks at the range.
             unsafe { libc::munmap(self.base.cast(), self.bytes as usize) };
         }
@@ -540,11 +555,6 @@ impl Drop for Region {
 static FORKS: AtomicU32 = AtomicU32::new(0);
 /// Lock descriptors (plus 1; 0 is free) that a forked child must close, so that its parent can be seen to die.
 static LOCKS: [AtomicI32; 1024] = [const { AtomicI32::new(0) }; 1024];
-/// Mapped ranges, as start and end, for which SIGBUS means a truncated file.
-static RANGES: [[AtomicUsize; 2]; 8192] = [const { [AtomicUsize::new(0), AtomicUsize::new(0)] }; 8192];
-/// Where the search for a free range starts.
-static RANGE_HINT: AtomicUsize = AtomicUsize::new(0);
-
 fn register_lock(fd: i32) -> io::Result<()> {
     let free = |cell: &&AtomicI32| cell.compare_exchange(0, fd + 1, Ordering::AcqRel, Ordering::Relaxed).is_ok();
     match LOCKS.iter().find(free) {
@@ -556,27 +566,6 @@ fn register_lock(fd: i32) -> io::Result<()> {
 fn unregister_lock(fd: i32) {
     for cell in &LOCKS {
         let _ = cell.compare_exchange(fd + 1, 0, Ordering::AcqRel, Ordering::Relaxed);
-    }
-}
-
-fn register_range(base: usize, bytes: usize) {
-    let start = RANGE_HINT.fetch_add(1, Ordering::Relaxed);
-    for n in 0..RANGES.len() {
-        let range = &RANGES[(start + n) % RANGES.len()];
-        if range[0].compare_exchange(0, base, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
-            range[1].store(base + bytes, Ordering::Release);
-            return;
-        }
-    }
-    // With more mappings than that, a truncated file ends the process without our message; nothing else depends on it.
-}
-
-fn unregister_range(base: usize) {
-    for range in &RANGES {
-        if range[0].load(Ordering::Acquire) == base {
-            range[1].store(0, Ordering::Release);
-            range[0].store(0, Ordering::Release);
-        }
     }
 }
 
@@ -592,48 +581,12 @@ extern "C" fn in_forked_child() {
     }
 }
 
-const TRUNCATED: &[u8] = b"error[MR2011]: a file of the namespace became shorter while it was in use\n  \
-    cause: something truncated a segment or index file; this process stopped rather than guess at the bytes\n  \
-    remedy: find out what truncated it, then open the namespace again: what remains is kept\n";
-
-/// Exit status after a file was truncated: EX_IOERR of sysexits.
-const EXIT_TRUNCATED: i32 = 74;
-
-extern "C" fn on_bus_error(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    // SAFETY: the kernel passes a valid siginfo; `write`, `_exit` and `signal` are async-signal-safe.
-    unsafe {
-        let address = (*info).si_addr() as usize;
-        for range in &RANGES {
-            if address >= range[0].load(Ordering::Acquire) && address < range[1].load(Ordering::Acquire) {
-                libc::write(2, TRUNCATED.as_ptr().cast(), TRUNCATED.len());
-                libc::_exit(EXIT_TRUNCATED);
-            }
-        }
-        // Not ours: whoever was asked before us decides, or the fault comes again and takes its usual course.
-        match OLD_HANDLER.load(Ordering::Acquire) {
-            libc::SIG_DFL | libc::SIG_IGN => drop(libc::signal(signal, libc::SIG_DFL)),
-            old => std::mem::transmute::<usize, Handler>(old)(signal, info, context),
-        }
-    }
-}
-
-type Handler = extern "C" fn(i32, *mut libc::siginfo_t, *mut libc::c_void);
-/// What handled SIGBUS before us: in every Rust program, the standard library's check for stack overflow. A handler that
-/// takes only the signal's number may be called with more.
-static OLD_HANDLER: AtomicUsize = AtomicUsize::new(libc::SIG_DFL);
-
-/// Once per process: what a forked child does, and what SIGBUS means. A handler that somebody installed before is asked next.
+/// Once per process: what a forked child does, and what SIGBUS means.
 fn install_handlers() {
     static ONCE: Once = Once::new();
-    // SAFETY: the handlers are async-signal-safe and live as long as the process; `old` and `action` are valid.
-    ONCE.call_once(|| unsafe {
-        libc::pthread_atfork(None, None, Some(in_forked_child));
-        let mut old: libc::sigaction = std::mem::zeroed();
-        libc::sigaction(libc::SIGBUS, std::ptr::null(), &raw mut old);
-        OLD_HANDLER.store(old.sa_sigaction, Ordering::Release);
-        let mut action: libc::sigaction = std::mem::zeroed();
-        action.sa_sigaction = on_bus_error as *const () as usize;
-        action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
-        libc::sigaction(libc::SIGBUS, &raw const action, std::ptr::null_mut());
+    ONCE.call_once(|| {
+        // SAFETY: the handler is async-signal-safe and lives as long as the process.
+        unsafe { libc::pthread_atfork(None, None, Some(in_forked_child)) };
+        bus::install();
     });
 }

@@ -2,6 +2,8 @@
 //!
 //! [`FileMedium`] is the real one. Nothing above this folder opens a file.
 
+#[allow(unsafe_code)]
+pub(crate) mod bus;
 mod faults;
 #[allow(unsafe_code)]
 mod file;
@@ -102,7 +104,11 @@ pub trait Medium: Send + Sync {
     /// of room. Whatever stood there is gone.
     fn allocate(&self, region: &Region, from: u64, to: u64) -> io::Result<()>;
     /// Gives the range real storage and leaves what stands there.
-    fn reserve(&self, region: &Region) -> io::Result<()>;
+    fn reserve_range(&self, region: &Region, from: u64, to: u64) -> io::Result<()>;
+    /// The same for all of the file.
+    fn reserve(&self, region: &Region) -> io::Result<()> {
+        self.reserve_range(region, 0, region.bytes)
+    }
     /// Makes the pages of the range present in this process, if the platform can; a hint.
     fn prefault(&self, region: &Region, from: u64, to: u64);
     /// The next range at or behind `from` that may hold something else than zeros, up to the end of the file. Looking at
@@ -113,6 +119,9 @@ pub trait Medium: Send + Sync {
     /// Makes everything written to the file durable. Not for two threads at a time: an operating system tells each
     /// descriptor of a failure once, and the other would hear that all is well.
     fn flush(&self, region: &Region) -> io::Result<()>;
+    /// The same of what was written through the mapping to a range of the file, and of nothing else: pages elsewhere stay as
+    /// dirty, and as writable, as they are.
+    fn flush_range(&self, region: &Region, from: u64, to: u64) -> io::Result<()>;
     /// The same beside a [`Medium::flush`] that may be under way: both hear of a failure.
     fn flush_beside(&self, name: &str) -> Result<(), NotFlushed>;
     /// Makes created, renamed and removed names in this folder durable.

@@ -15,7 +15,8 @@ pub use super::faults::{Call, Fault, Faults};
 
 use super::{
     Medium, NotFlushed, Region, SLOT_MAX, Slot,
-    file::{map_file, map_file_within, memory_file, retire_region},
+    faults::Unreadable,
+    file::{is_segment, map_file, map_file_within, memory_file, retire_region},
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -99,8 +100,7 @@ struct State {
     flushes_left: Option<u64>,
     /// Whether the cache keeps what was not written, whatever it is asked to forget.
     cache_sticks: bool,
-    /// Ranges of files that the disk cannot read any more. Mappings show them all the same: a test sees who relies on that.
-    unreadable: Vec<(String, Range<u64>)>,
+    unreadable: Unreadable,
     /// Frozen copies made at each call, if they are wanted.
     moments: Option<Vec<SimDisk>>,
 }
@@ -217,13 +217,20 @@ impl SimFile {
         versions.push(content);
     }
 
-    fn flush(&mut self) {
-        for sector in std::mem::take(&mut self.versions).into_keys() {
+    fn flush(&mut self, sectors: Range<usize>) {
+        for sector in self.forget_versions(sectors) {
             let from = sector * SECTOR_BYTES;
             let to = (from + SECTOR_BYTES).min(self.seen.len());
             self.durable[from..to].copy_from_slice(&self.seen[from..to]);
         }
         self.durable_bytes = self.seen.len() as u64;
+    }
+
+    /// Makes sectors clean; returns those that were not.
+    fn forget_versions(&mut self, sectors: Range<usize>) -> Vec<usize> {
+        let dirty: Vec<usize> = self.versions.range(sectors).map(|(sector, _)| *sector).collect();
+        dirty.iter().for_each(|sector| drop(self.versions.remove(sector)));
+        dirty
     }
 
     /// The file as the disk may have it after a power failure.
@@ -415,7 +422,20 @@ impl SimDisk {
 
     /// From now on the disk cannot read this range of a file.
     pub fn set_unreadable(&self, name: &str, range: Range<u64>) {
-        self.lock().unreadable.push((name.into(), range));
+        self.lock().unreadable.add(name, range);
+    }
+
+    /// The same, and whoever looks at it through a mapping that exists now gets a fault.
+    pub fn set_faulting(&self, name: &str, range: Range<u64>) {
+        let mut state = self.lock();
+        let inode = state.inode(name).expect("a file of that name");
+        state.unreadable.fault(inode, &range);
+        state.unreadable.add(name, range);
+    }
+
+    /// From now on the disk can read everything again.
+    pub fn set_readable(&self) {
+        self.lock().unreadable.clear();
     }
 
     /// From now on this decides how calls end.
@@ -520,8 +540,8 @@ impl SimMedium {
         if self.killed.load(Ordering::Relaxed) { Err(io::Error::from_raw_os_error(libc::EIO)) } else { Ok(()) }
     }
 
-    /// Flushes a file by a region of it, or by a descriptor that nobody has used before.
-    fn flush_file(&self, inode: u64, region: Option<usize>) -> io::Result<()> {
+    /// Flushes sectors of a file by a region of it, or by a descriptor that nobody has used before.
+    fn flush_file(&self, inode: u64, region: Option<usize>, sectors: Range<usize>) -> io::Result<()> {
         self.await_flush()?;
         let fault = self.disk.fault(Call::Flush);
         let mut state = self.call();
@@ -536,10 +556,10 @@ impl SimMedium {
         let file = state.file(inode);
         file.observe("a flushed file");
         if fails || fault.is_err() {
-            file.versions.clear(); // Clean in the cache, never written, and nobody will try again.
+            file.forget_versions(sectors); // Clean in the cache, never written, and nobody will try again.
             file.failures += 1;
         } else {
-            file.flush();
+            file.flush(sectors);
         }
         let heard = region.map_or(file.failures, |region| file.heard.insert(region, file.failures).unwrap_or(0));
         match fault {
@@ -611,8 +631,9 @@ impl Medium for SimMedium {
             }
             file.grow(bytes)?;
         }
-        let region = map_file(file.memory.try_clone()?.into(), bytes, inode)?;
+        let region = map_file(file.memory.try_clone()?.into(), bytes, inode, is_segment(name))?;
         file.heard.insert(region.base as usize, file.failures);
+        state.unreadable.watch(inode, &region);
         Ok(region)
     }
 
@@ -634,12 +655,8 @@ impl Medium for SimMedium {
 
     fn read_at(&self, region: &Region, at: u64, bytes: &mut [u8]) -> io::Result<()> {
         let mut state = self.disk.lock();
-        let end = at + bytes.len() as u64;
-        if state
-            .unreadable
-            .iter()
-            .any(|(name, range)| state.names.get(name) == Some(&region.identity) && at < range.end && range.start < end)
-        {
+        let is_of = |name: &str| state.names.get(name) == Some(&region.identity);
+        if state.unreadable.has(is_of, at..at + bytes.len() as u64) {
             return Err(io::Error::from_raw_os_error(libc::EIO));
         }
         state.file(region.identity).memory.read_exact_at(bytes, at)
@@ -662,21 +679,27 @@ impl Medium for SimMedium {
         state.file(region.identity).memory.write_all_at(&vec![0; (to - from) as usize], from)
     }
 
-    fn reserve(&self, region: &Region) -> io::Result<()> {
+    fn reserve_range(&self, region: &Region, from: u64, to: u64) -> io::Result<()> {
         self.disk.fault(Call::Allocate)?;
-        self.call().charge(region.identity, 0, region.bytes)
+        self.call().charge(region.identity, from, to)
     }
 
     fn prefault(&self, _region: &Region, _from: u64, _to: u64) {}
 
     fn flush(&self, region: &Region) -> io::Result<()> {
-        self.flush_file(region.identity, Some(region.base as usize))
+        self.flush_file(region.identity, Some(region.base as usize), 0..usize::MAX)
+    }
+
+    fn flush_range(&self, region: &Region, from: u64, to: u64) -> io::Result<()> {
+        let sectors = from as usize / PAGE_BYTES * (PAGE_BYTES / SECTOR_BYTES)
+            ..(to as usize).div_ceil(PAGE_BYTES) * (PAGE_BYTES / SECTOR_BYTES);
+        self.flush_file(region.identity, Some(region.base as usize), sectors)
     }
 
     fn flush_beside(&self, name: &str) -> Result<(), NotFlushed> {
         self.disk.fault(Call::Open).map_err(NotFlushed::Unopened)?;
         let inode = self.disk.lock().inode(name).map_err(NotFlushed::Unopened)?;
-        self.flush_file(inode, None).map_err(NotFlushed::Refused)
+        self.flush_file(inode, None, 0..usize::MAX).map_err(NotFlushed::Refused)
     }
 
     fn flush_names(&self, folder: &str) -> Result<(), NotFlushed> {

@@ -157,7 +157,7 @@ impl Medium for ViewMedium {
         Ok(())
     }
 
-    fn reserve(&self, _region: &Region) -> io::Result<()> {
+    fn reserve_range(&self, _region: &Region, _from: u64, _to: u64) -> io::Result<()> {
         Ok(())
     }
 
@@ -169,6 +169,10 @@ impl Medium for ViewMedium {
     }
 
     fn flush(&self, _region: &Region) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn flush_range(&self, _region: &Region, _from: u64, _to: u64) -> io::Result<()> {
         Ok(())
     }
 

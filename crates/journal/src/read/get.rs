@@ -4,7 +4,7 @@ use super::correct::is_record;
 use crate::{
     catalog::Log,
     entry::{
-        Entry, HEADER_BYTES, Header, Kind, Position,
+        ALIGN_BYTES, Entry, HEADER_BYTES, Header, Kind, Position,
         map::Map,
         payload::{open_without_seed, original, own_extension, split_extension},
     },
@@ -98,7 +98,7 @@ impl Inner {
                 return self.read_record(log, seqno, moved, payload);
             }
             return Err(match slot {
-                Some(slot) => damaged(slot.position, format!("record {seqno} of log '{}'", log.name())),
+                Some(slot) => self.damaged_at(slot.position, format!("record {seqno} of log '{}'", log.name())),
                 None => Code::EntryDamaged.error(format!("the place of record {seqno} of log '{}'", log.name())),
             });
         };
@@ -111,6 +111,10 @@ impl Inner {
         let bytes = &self.segments.entry_bytes(position, u64::from(header.length))?[HEADER_BYTES as usize - 4..];
         let (id, original, bytes) = split_carried(&header, header.id(self.owner_of(header.epoch)), position, bytes);
         payload.extend_from_slice(bytes);
+        // A page that was there for the checksum may have been gone for the copy.
+        if self.segments.is_unreadable(position, u64::from(header.length)) {
+            return Err(self.damaged_at(position, format!("record {seqno} of log '{}'", log.name())));
+        }
         self.check_kept(position)?;
         Ok(RecordMeta { id, hlc: Hlc::from_bits(header.hlc), cause: header.cause(), position: Position(original) })
     }
@@ -168,6 +172,7 @@ impl Inner {
                 let bytes = self.segments.entry_bytes(position, u64::from(header.length))?;
                 let (_, original, _) =
                     split_carried(&header, EventId::NONE, position, &bytes[HEADER_BYTES as usize - 4..]);
+                self.segments.check_readable(position, u64::from(header.length))?;
                 if original < snapshot.0 {
                     return Ok(Some(seqno));
                 }
@@ -180,11 +185,11 @@ impl Inner {
     /// The entry at a position.
     pub(crate) fn entry_at(&self, position: u64) -> Result<Entry> {
         let tail = self.control.published.tail.load(Ordering::Acquire);
-        let aligned = position.is_multiple_of(crate::entry::ALIGN_BYTES);
+        let aligned = position.is_multiple_of(ALIGN_BYTES);
         if position >= tail || !aligned || self.segments.offset(position) < HEADER_BYTES {
             return Err(Code::AboveTail.error(format!("no entry stands at {}", Position(position))));
         }
-        let header = self.valid_entry_at(position)?.ok_or_else(|| damaged(position, "entry"))?;
+        let header = self.valid_entry_at(position)?.ok_or_else(|| self.damaged_at(position, "entry"))?;
         let Some(kind) = Kind::from_u8(header.kind) else {
             let at = Position(position);
             return Err(Code::FormatVersion.error(format!("the entry at {at} is of kind {}", header.kind)));
@@ -214,12 +219,32 @@ impl Inner {
             entry.extension = own_extension(split(bytes).0);
         }
         entry.payload.clear();
-        if entry.kind == Kind::Open {
-            entry.payload = open_without_seed(payload);
-        } else {
-            entry.payload.extend_from_slice(payload);
+        match entry.kind {
+            Kind::Open => entry.payload = open_without_seed(payload),
+            // A CATALOG has what nobody is to read who may read entries.
+            Kind::Catalog => {}
+            _ => entry.payload.extend_from_slice(payload),
+        }
+        if self.segments.is_unreadable(position, u64::from(header.length)) {
+            return Err(self.damaged_at(position, "entry"));
         }
         Ok(())
+    }
+}
+
+impl Inner {
+    /// That what stands at a position does not pass its checksum, and whether that is because the disk cannot read it.
+    #[cold]
+    fn damaged_at(&self, position: u64, what: impl std::fmt::Display) -> Error {
+        let room = self.segments.room(position);
+        let is_place = position < self.tail() && position.is_multiple_of(ALIGN_BYTES) && room >= HEADER_BYTES;
+        let header = if is_place { self.segments.header(position).ok() } else { None };
+        let header = header.filter(|header| header.is_plausible(room));
+        let bytes = header.map_or(HEADER_BYTES, |header| u64::from(header.length)).min(room);
+        if self.segments.is_unreadable(position, bytes) {
+            return damaged(position, format!("{what}, which the disk cannot read,"));
+        }
+        damaged(position, what)
     }
 }
 

@@ -38,8 +38,8 @@ impl Scan {
         std::mem::take(&mut self.gap)
     }
 
-    /// The next committed entry, or `None` at the tail. Entries of kinds that this version may ignore are passed over. An error if the scan began at no multiple of 16. A damaged entry is an
-    /// error once; the scan continues behind it.
+    /// The next committed entry, or `None` at the tail. Entries of kinds that this version may ignore are passed over. An error
+    /// if the scan began at no multiple of 16. A damaged entry is an error once; the scan continues behind it.
     #[expect(clippy::should_implement_trait, reason = "it lends its entry, which Iterator cannot")]
     pub fn next(&mut self) -> Result<Option<&Entry>> {
         if !self.position.is_multiple_of(ALIGN_BYTES) {

@@ -13,14 +13,20 @@
 //! | `refused` | not 0: from here to `intent` stands a batch that was refused, and could not be cleared | cleared |
 //! | `hlc` | at least the newest time drawn | only grows |
 //! | `defined` | position of the newest DEFINE applied | set again by applying |
-//! | `durable` | everything before it is on disk | a true lower bound, always |
+//! | `check` | a checksum of `last`, `applied`, `hlc` and `defined` while nobody has the lock | made anew by who takes the lock over |
+//! | `durable` | everything before it is on disk | believed only if `proof` says the same |
 //! | `proof` | the same with a checksum, for who finds the page later | a true lower bound, or seen to be none |
 //! | `marked` | what the newest mark in the journal says of `durable` | only costs a mark |
 //! | `mark_end` | where that mark ends | only costs a mark |
 //! | `attested` | what the newest mark says that is itself durable | only costs a mark |
 //! | `ready` | storage is allocated up to it | a true lower bound; the range beyond is allocated again |
 //! | `refusing` | slot of a process that the disk refuses, and the number of the error's code | counts while the slot is alive |
+//! | `cataloged` | the newest segment that a whole CATALOG begins in | only costs a CATALOG |
 //! | `first` | oldest position kept | a true bound; the manifest is older or equal |
+//!
+//! The page is memory, and memory fails: a flipped bit must not be built upon. Whoever takes the lock from somebody who
+//! released it finds `check` in agreement with the words, or closes the journal. If the owner died instead, `check` may be of the
+//! state before, and `last` counts, which the entries there prove. What is told to be durable is read with its proof.
 
 use crate::{
     medium::{Medium, Region, SLOT_MAX, Slot},
@@ -39,7 +45,7 @@ use std::{
 pub(crate) const NAME: &str = "control";
 const BYTES: u64 = 4096;
 /// "MRCTL" and the layout's version.
-const MAGIC: u64 = 0x004d_5243_544c_0002;
+const MAGIC: u64 = 0x004d_5243_544c_0003;
 
 #[repr(C, align(128))]
 #[derive(Default)]
@@ -79,6 +85,7 @@ pub(crate) struct Writer {
     pub defined: AtomicU64,
     pub poison: AtomicU32,
     pub refused: AtomicU64,
+    check: AtomicU64,
 }
 
 /// What readers look at.
@@ -109,6 +116,8 @@ pub(crate) struct Upkeep {
     pub attested: AtomicU64,
     /// The slot above bit 32, the code's number below; 0 if no disk refuses.
     pub refusing: AtomicU64,
+    /// The newest segment in which a whole CATALOG begins.
+    pub cataloged: AtomicU64,
 }
 
 /// Who has the namespace open: process ids by slot, to name them to a person. Nothing relies on them.
@@ -240,6 +249,7 @@ impl Control {
             &self.upkeep.mark_end,
             &self.upkeep.attested,
             &self.upkeep.refusing,
+            &self.upkeep.cataloged,
             &self.writer.refused,
         ];
         for word in writer.into_iter().chain(others) {
@@ -258,9 +268,40 @@ impl Control {
 
     /// Notes that everything before `durable` is on disk.
     pub fn raise_durable(&self, durable: u64) {
-        let before = self.upkeep.durable.fetch_max(durable, Ordering::AcqRel);
-        // Of two who do this at once the lower may be last: a lower bound all the same.
-        self.upkeep.proof.store(proof(before.max(durable)), Ordering::Release);
+        let raised = |word: u64| (proven(word) < durable).then(|| proof(durable));
+        let _ = self.upkeep.proof.fetch_update(Ordering::AcqRel, Ordering::Acquire, raised);
+        self.upkeep.durable.fetch_max(durable, Ordering::AcqRel);
+    }
+
+    /// Everything before this is on disk.
+    #[inline]
+    pub fn durable(&self) -> u64 {
+        let durable = self.upkeep.durable.load(Ordering::Acquire);
+        let proof_now = self.upkeep.proof.load(Ordering::Acquire);
+        // While somebody raises both, or once one of them has a flipped bit, what is proven is a lower bound.
+        if proof(durable) == proof_now { durable } else { proven(proof_now) }
+    }
+
+    /// Says that the words that the lock protects are as they should be. The caller has the lock.
+    #[inline]
+    pub fn seal_words(&self) {
+        self.writer.check.store(self.words_check(), Ordering::Release);
+    }
+
+    /// Whether the words that the lock protects are as whoever released it left them. The caller has the lock.
+    #[inline]
+    pub fn check_words(&self) -> Result<()> {
+        let agrees = self.writer.check.load(Ordering::Acquire) == self.words_check();
+        if agrees { Ok(()) } else { Err(self.contradicted()) }
+    }
+
+    #[inline]
+    fn words_check(&self) -> u64 {
+        let Writer { last, applied, hlc, defined, .. } = &*self.writer;
+        // Any change of a single word changes the sum: each is multiplied by an odd number, and rotating loses nothing.
+        [last, applied, hlc, defined]
+            .iter()
+            .fold(MAGIC, |sum: u64, word| (sum.rotate_left(23) ^ word.load(Ordering::Relaxed)).wrapping_mul(MIX))
     }
 
     /// Notes what the newest mark says, and before that where it ends: who reads the one finds the other. Under the lock.
@@ -286,6 +327,7 @@ impl Control {
             &upkeep.durable,
             &upkeep.ready,
             &upkeep.first,
+            &upkeep.cataloged,
         ];
         let bytes: Vec<u8> = words.iter().flat_map(|word| word.load(Ordering::Acquire).to_le_bytes()).collect();
         1 << 32 | u64::from(crc_fast::crc32_iscsi(&bytes))
@@ -336,12 +378,31 @@ const PROOF_BITS: u32 = 48;
 
 /// A position with its checksum, in one word: a flipped bit must not claim that more was durable.
 fn proof(durable: u64) -> u64 {
-    let checksum = u64::from(crc_fast::crc32_iscsi(&durable.to_le_bytes())) | 1;
+    let checksum = durable.wrapping_mul(MIX) >> PROOF_BITS | 1;
     if durable >> PROOF_BITS == 0 { durable | checksum << PROOF_BITS } else { 0 }
 }
+
+/// An odd number with ones and zeros in no order.
+const MIX: u64 = 0x9E37_79B9_7F4A_7C15;
 
 /// The position that a proof proves; 0 if it is none.
 fn proven(word: u64) -> u64 {
     let durable = word & ((1 << PROOF_BITS) - 1);
     if proof(durable) == word { durable } else { 0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_proof_with_a_flipped_bit_proves_nothing() {
+        for durable in (0..2000u64).map(|n| n * n * 7919 * 16) {
+            assert_eq!(proven(proof(durable)), durable);
+            for bit in 0..64 {
+                let found = proven(proof(durable) ^ 1 << bit);
+                assert_eq!(found, 0, "{durable:#x}, bit {bit}");
+            }
+        }
+    }
 }

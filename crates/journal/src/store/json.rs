@@ -8,7 +8,7 @@ use serde_json::Value;
 
 /// Why JSON is not read.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Unread {
+pub enum Unread {
     /// It says something that this version does not know and must not ignore.
     TooNew(String),
     /// It is not what it should be.
@@ -16,7 +16,7 @@ pub(crate) enum Unread {
 }
 
 /// The value that JSON holds. The type denies unknown fields, and this accepts those that may be ignored.
-pub(crate) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Unread> {
+pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Unread> {
     let error = match serde_json::from_slice(bytes) {
         Ok(value) => return Ok(value),
         Err(error) => error,

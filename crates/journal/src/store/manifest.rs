@@ -11,7 +11,10 @@
 //! what makes a directory a namespace, and it is written last when one is created.
 
 use super::json::{self, Unread};
-use crate::entry::{ReplaySeed, Salt};
+use crate::{
+    catalog::Pin,
+    entry::{ReplaySeed, Salt},
+};
 use millrace_wire::{Code, Durability, Error, LogName, Name, NamespaceId, Result};
 use serde::{Deserialize, Serialize};
 
@@ -56,6 +59,9 @@ pub struct Manifest {
     pub logs: Vec<LogRow>,
     /// Functions, by id.
     pub functions: Vec<FunctionRow>,
+    /// What retention leaves alone for a while.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pins: Vec<Pin>,
     /// What this namespace was before it was restored as another one, oldest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lineage: Vec<Ancestor>,
@@ -128,7 +134,7 @@ mod salt_text {
     }
 }
 
-mod seed_text {
+pub(super) mod seed_text {
     use super::{ReplaySeed, bytes_text};
     use serde::{Deserializer, Serializer};
 
@@ -156,7 +162,7 @@ mod bytes_text {
     }
 }
 
-mod namespace_text {
+pub(super) mod namespace_text {
     use super::NamespaceId;
     use serde::{Deserialize, Deserializer, Serializer, de::Error};
 
@@ -269,6 +275,11 @@ impl Manifest {
                 return Err(format!("function '{}' twice, or with an id that was never given", row.name));
             }
         }
+        for pin in &self.pins {
+            if pin.id >= self.next_id || !ids.insert(pin.id) {
+                return Err(format!("pin {} twice, or with an id that was never given", pin.id));
+            }
+        }
         Ok(())
     }
 }
@@ -306,6 +317,7 @@ mod tests {
                 triggered: 1,
                 done: 0,
             }],
+            pins: vec![Pin { id: 0, from: 64, bytes_max: 1 << 30, until_us: 7, owner: "a test".into() }],
             lineage: vec![Ancestor { namespace: NamespaceId::new(0xDEF).unwrap(), epoch: 2 }],
             requires: Vec::new(),
         }
@@ -321,10 +333,10 @@ mod tests {
 
     #[test]
     fn unknown_keys_are_refused_by_name_unless_they_end_in_a_question_mark() {
-        assert_eq!(Manifest::decode(&with("\"pins?\"")).unwrap(), sample());
-        let error = Manifest::decode(&with("\"pins\"")).unwrap_err();
+        assert_eq!(Manifest::decode(&with("\"later?\"")).unwrap(), sample());
+        let error = Manifest::decode(&with("\"later\"")).unwrap_err();
         assert_eq!(error.code(), Code::FormatVersion);
-        assert!(error.detail().contains("`pins`"), "{error}");
+        assert!(error.detail().contains("`later`"), "{error}");
         let requires = Manifest { requires: vec!["kind 13".into()], ..sample() };
         let error = Manifest::decode(&requires.encode()).unwrap_err();
         assert_eq!(error.code(), Code::FormatVersion);
@@ -350,8 +362,8 @@ mod tests {
         let spoils: [Spoil; 6] = [
             |m| m.segment_bytes = 3 << 20,
             |m| m.segment_bytes = 0,
-            |m| m.logs[0].history = 0,
             |m| m.next_id = 2,
+            |m| m.logs[0].history = crate::HISTORY_MAX + 1,
             |m| m.functions[0].id = 1,
             |m| m.first_segment = u64::MAX,
         ];

@@ -12,8 +12,9 @@ pub(crate) mod arena;
 #[allow(unsafe_code)]
 pub(crate) mod control;
 pub(crate) mod index;
-pub(crate) mod json;
+pub mod json;
 pub(crate) mod manifest;
+pub(crate) mod part;
 mod ring;
 #[allow(unsafe_code)]
 pub(crate) mod segments;

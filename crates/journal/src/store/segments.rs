@@ -13,7 +13,7 @@
 
 use crate::{
     entry::{ALIGN_BYTES, HEADER_BYTES, Header, Position, Salt, is_sealed},
-    medium::{Medium, Region},
+    medium::{Medium, Region, bus},
 };
 use millrace_wire::{Code, Error, Result};
 use std::{
@@ -23,6 +23,7 @@ use std::{
         Arc, Mutex, RwLock,
         atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering},
     },
+    time::{Duration, Instant},
 };
 
 /// Segments that may exist at once; with 64 MiB each, 256 GiB.
@@ -38,6 +39,8 @@ const PAGE_BYTES: u64 = 4096;
 const PROBE_BYTES: u64 = 256 << 10;
 /// Free space is passed over in steps of this.
 const ZEROS_BYTES: u64 = 4096;
+/// A page that could not be read is tried again after so long.
+const TRY_AGAIN: Duration = Duration::from_secs(1);
 
 /// The folder of the segments.
 pub(crate) const FOLDER: &str = "segments";
@@ -103,6 +106,8 @@ pub(crate) struct Segments {
     /// Pages that the disk cannot read, by their position. Nobody looks at them through a mapping: that would be a fault.
     unreadable: RwLock<BTreeSet<u64>>,
     has_unreadable: AtomicBool,
+    /// When it was last tried to read again what showed itself to be unreadable while it was in use.
+    tried: Mutex<Option<Instant>>,
     /// Whether entries are written through the file rather than the mapping; see [`crate::write::commit`].
     pub through: bool,
 }
@@ -128,6 +133,7 @@ impl Segments {
             salt,
             unreadable: RwLock::default(),
             has_unreadable: AtomicBool::new(false),
+            tried: Mutex::default(),
             through,
         }
     }
@@ -237,8 +243,50 @@ impl Segments {
 
     /// Whether the disk cannot read some of a range.
     #[inline]
-    fn is_unreadable(&self, from: u64, bytes: u64) -> bool {
-        self.has_unreadable.load(Ordering::Acquire) && self.next_unreadable(from, from + bytes).is_some()
+    pub fn is_unreadable(&self, from: u64, bytes: u64) -> bool {
+        (self.has_unreadable.load(Ordering::Acquire) && self.next_unreadable(from, from + bytes).is_some())
+            || (bus::has_faults() && self.has_faulted(from, bytes))
+    }
+
+    /// An error if the disk cannot read some of a range of one segment: what is written there through the mapping would be
+    /// seen by nobody else.
+    #[inline]
+    pub fn check_readable(&self, from: u64, bytes: u64) -> Result<()> {
+        if self.is_unreadable(from, bytes) { Err(self.unreadable(from)) } else { Ok(()) }
+    }
+
+    #[cold]
+    fn unreadable(&self, position: u64) -> Error {
+        Code::Io.error(format!(
+            "the disk cannot read {} near byte {}",
+            name(self.number(position)),
+            self.offset(position)
+        ))
+    }
+
+    /// Whether a page of a range of one segment could not be read when it was looked at through the mapping. It is tried
+    /// again now and then: a disk may fail for a while only.
+    #[cold]
+    fn has_faulted(&self, from: u64, bytes: u64) -> bool {
+        let region = self.maps.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).get(&self.number(from)).cloned();
+        let Some(region) = region else { return false };
+        let (start, end) = (self.offset(from), (self.offset(from) + bytes).min(self.bytes()));
+        let Some(mut page) = bus::faulted(&region, start, end) else { return false };
+        {
+            let mut tried = self.tried.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+            if tried.is_some_and(|tried| tried.elapsed() < TRY_AGAIN) {
+                return true;
+            }
+            *tried = Some(Instant::now());
+        }
+        let mut bytes = [0; PAGE_BYTES as usize];
+        while self.medium.read_at(&region, page, &mut bytes).is_ok() && bus::mend(&region, page).is_ok() {
+            match bus::faulted(&region, start, end) {
+                Some(next) => page = next,
+                None => return false,
+            }
+        }
+        true
     }
 
     #[cold]
@@ -383,15 +431,21 @@ impl Segments {
         self.medium.identify(&name(number)).is_ok_and(|(_, bytes)| bytes >= self.bytes())
     }
 
-    /// Makes the journal durable from one position to another.
+    /// Makes the journal durable from one position to another. What is written through the mapping is flushed page by page:
+    /// the room ahead of the tail is of no concern to who waits, and its pages stay writable.
     pub fn flush(&self, from: u64, to: u64) -> Result<()> {
         if from >= to {
             return Ok(());
         }
         for number in self.number(from)..=self.number(to - 1) {
             let region = self.map(number, false)?;
-            self.medium
-                .flush(&region)
+            let start = self.start(number);
+            let flushed = if self.through {
+                self.medium.flush(&region)
+            } else {
+                self.medium.flush_range(&region, from.max(start) - start, to.min(start + self.bytes()) - start)
+            };
+            flushed
                 .map_err(|error| Code::FlushFailed.error(format!("{} at {}: {error}", name(number), Position(from))))?;
         }
         Ok(())
@@ -415,6 +469,7 @@ impl Segments {
             }
             return Ok(());
         }
+        self.check_readable(position, bytes.len() as u64)?;
         let address = self.address(position)?;
         // SAFETY: within the segment (asserted), not yet committed, and the caller is the only writer.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), address, bytes.len()) };
@@ -432,6 +487,7 @@ impl Segments {
             copy.clear();
             // SAFETY: within the segment, which nobody else has open.
             copy.extend_from_slice(unsafe { slice::from_raw_parts(address.cast_const(), bytes as usize) });
+            self.check_readable(at, bytes)?; // Zeros that stand for it must not take its place.
             let region = self.map(self.number(at), false)?;
             let mut done = 0;
             while done < copy.len() {
@@ -467,7 +523,8 @@ impl Segments {
             let address = self.address(at)?;
             // SAFETY: within the segment, behind everything committed, and the caller is the only writer.
             let page = unsafe { slice::from_raw_parts_mut(address, bytes as usize) };
-            if page.iter().any(|byte| *byte != 0) {
+            // The look itself may show that it cannot be read; then it is read-only.
+            if page.iter().any(|byte| *byte != 0) && !self.is_unreadable(at, bytes) {
                 page.fill(0);
             }
             at += bytes;

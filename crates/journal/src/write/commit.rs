@@ -19,7 +19,7 @@
 
 use super::lock::{Acquired, Lock};
 use crate::{
-    catalog::{Catalog, Definition, Function, HISTORY_MAX, Log, Subject, defined_history},
+    catalog::{Catalog, Definition, Function, HISTORY_MAX, Log, Pin, Subject, defined_history},
     entry::{
         Entry, FLAG_CARRIED, FLAG_CLAIMED, FLAG_EXTENDED, FLAG_LAST, HEADER_BYTES, Header, Kind, Position, is_sealed,
         payload::carried_extension, span,
@@ -135,6 +135,7 @@ impl Inner {
     pub(crate) fn commit<R>(&self, f: impl FnOnce(&mut Transaction<'_>) -> Result<R>) -> Result<Committed<R>> {
         let guard = self.lock()?;
         self.control.check_health()?;
+        self.control.check_words()?;
         debug_assert!(!self.is_view, "a view takes no appends");
         if self.control.writer.defined.load(Ordering::Relaxed) != self.catalog_version.load(Ordering::Relaxed) {
             self.refresh_catalog()?;
@@ -144,7 +145,7 @@ impl Inner {
         let Finished { start, end, work } = transaction.finish()?;
         drop(guard);
         self.wake_sleepers(start, end, work);
-        self.nudge_preparer(end);
+        self.nudge_preparer(start, end);
         Ok(Committed { value, end: Position(end) })
     }
 }
@@ -406,6 +407,32 @@ impl<'j> Transaction<'j> {
         Ok(())
     }
 
+    /// Stages a part of a CATALOG and says where it stands; `follow` are to come.
+    pub(crate) fn catalog_part(&mut self, follow: u16, first: Position, payload: &[u8]) -> Result<Position> {
+        let header = Header { kind: Kind::Catalog as u8, ordinal: follow, seqno: first.0, ..Header::default() };
+        self.stage(header, EventId::NONE, &[payload])?;
+        Ok(Position(self.open.expect("a part was staged")))
+    }
+
+    /// Stages a pin, or another state of one.
+    pub(crate) fn define_pin(&mut self, pin: &Pin) -> Result<Pin> {
+        self.define_only(pin.id, &pin.definition())?;
+        Ok(pin.clone())
+    }
+
+    /// Stages the end of a pin.
+    pub(crate) fn remove_pin(&mut self, id: u32) -> Result<()> {
+        self.define_only(id, &Definition::RemovePin { id })
+    }
+
+    /// Stages a definition of what has no index.
+    fn define_only(&mut self, id: u32, definition: &Definition) -> Result<()> {
+        self.define(id, definition)?;
+        let inner = self.inner;
+        let catalog = Arc::make_mut(self.catalog.get_or_insert_with(|| inner.cached_catalog()));
+        catalog.apply(definition, self.last_define, &inner.indexes(false))
+    }
+
     pub(super) fn function(&mut self, id: u32) -> Result<Function> {
         let function = self.catalog().function_by_id(id).cloned();
         function.ok_or_else(|| Code::FunctionNotFound.error(format!("no function with id {id}")))
@@ -441,7 +468,7 @@ impl<'j> Transaction<'j> {
         if header.kind == Kind::Define as u8 {
             header.seqno = self.last_define; // Only now: making room may have moved the one before.
         }
-        self.work |= ![Kind::Append as u8, Kind::Mark as u8].contains(&header.kind);
+        self.work |= ![Kind::Append as u8, Kind::Mark as u8, Kind::Catalog as u8].contains(&header.kind);
         self.hlc = self.hlc.next(self.wall_us);
         header.length = length as u32;
         header.sequence = self.sequence;
@@ -528,6 +555,9 @@ impl<'j> Transaction<'j> {
             self.move_to_next_segment(bytes)?;
         }
         self.ensure_ready(self.at + bytes)?;
+        if self.staging.is_none() {
+            segments.check_readable(self.at, bytes).inspect_err(|error| self.inner.note_refusal(self.at, error))?;
+        }
         self.inner.control.writer.intent.store(self.at + bytes, Ordering::Relaxed);
         compiler_fence(Ordering::Release); // Known before the first byte is there, should this process die in between.
         Ok(())
@@ -569,6 +599,7 @@ impl<'j> Transaction<'j> {
             .write(segments.start(number), &header.encode())
             .inspect_err(|error| inner.note_refusal(self.at, error))?;
         if self.staging.is_none() && staged > 0 {
+            segments.check_readable(start, staged)?;
             let (from, to) = (segments.address(self.start)?, segments.address(start)?);
             // SAFETY: both ranges have storage and are behind the tail; a batch is at most half a segment.
             unsafe { std::ptr::copy_nonoverlapping(from, to, staged as usize) };
@@ -634,6 +665,7 @@ impl<'j> Transaction<'j> {
         writer.applied.store(self.at, Ordering::Relaxed);
         writer.intent.store(0, Ordering::Relaxed);
         inner.publish(self.at);
+        inner.control.seal_words();
         self.removed.iter().for_each(Subject::remove);
         Ok(Finished { start: self.start, end: self.at, work: self.work })
     }

@@ -6,6 +6,7 @@ use crate::{
     store::{
         arena,
         index::{Index, JOURNAL_ID, Role, SEQUENCE_STEP},
+        part::first_part,
         segments::io_error,
         slot::Slot,
     },
@@ -26,6 +27,7 @@ impl Inner {
             return Err(self.control.contradicted());
         }
         let header = segments.header(last)?;
+        segments.check_readable(last, HEADER_BYTES)?; // Of the look that was just had, too.
         if !header.is_plausible(segments.room(last)) || !header.is_last() {
             return Err(self.control.contradicted());
         }
@@ -50,6 +52,7 @@ impl Inner {
         let mut position = from;
         while position < to {
             let header = self.segments.header(position)?;
+            self.segments.check_readable(position, HEADER_BYTES)?;
             self.apply(position, &header);
             position += header.span();
         }
@@ -62,6 +65,10 @@ impl Inner {
         self.index_entry(position, header);
         match header.folded() {
             Some(Kind::Define) => self.control.writer.defined.store(position, Ordering::Release),
+            Some(Kind::Catalog) if header.ordinal == 0 => {
+                let number = self.segments.number(first_part(header, position));
+                self.control.upkeep.cataloged.fetch_max(number, Ordering::AcqRel);
+            }
             Some(Kind::Mark) => self.control.note_mark(header.seqno, position + header.span()),
             // A recovery makes everything durable before it begins the new epoch.
             Some(Kind::Open) => self.control.note_mark(position, position + header.span()),

@@ -38,7 +38,6 @@ pub(crate) struct Flusher {
 impl Inner {
     /// Returns when everything before `upto` is on disk.
     pub(crate) fn sync(&self, upto: Position) -> Result<()> {
-        let durable = &self.control.upkeep.durable;
         if upto.0 > self.tail() {
             drop(self.lock()?); // Shows what a dead process committed, or waits for who is about to.
             let tail = self.tail();
@@ -47,7 +46,7 @@ impl Inner {
             }
         }
         loop {
-            if durable.load(Ordering::Acquire) >= upto.0 {
+            if self.control.durable() >= upto.0 {
                 return Ok(());
             }
             self.control.check_health()?;
@@ -83,19 +82,18 @@ impl Inner {
     fn mark_if_due(&self, bytes: u64) {
         if self.is_mark_due(bytes) {
             // A mark that finds no room is missed by nobody but whoever looks for damage; the next flush tries again.
-            let _ = self.commit(|transaction| {
-                if self.is_mark_due(bytes) {
-                    transaction.mark(self.control.upkeep.durable.load(Ordering::Acquire))
-                } else {
-                    Ok(())
-                }
-            });
+            let _ =
+                self.commit(
+                    |transaction| {
+                        if self.is_mark_due(bytes) { transaction.mark(self.control.durable()) } else { Ok(()) }
+                    },
+                );
         }
     }
 
     fn is_mark_due(&self, bytes: u64) -> bool {
         let upkeep = &self.control.upkeep;
-        upkeep.durable.load(Ordering::Acquire).saturating_sub(upkeep.marked.load(Ordering::Relaxed)) >= bytes
+        self.control.durable().saturating_sub(upkeep.marked.load(Ordering::Relaxed)) >= bytes
     }
 
     /// Flushes everything committed, for all who wait. What one flush writes may be much: then it is not durable for anybody
@@ -137,7 +135,7 @@ impl Inner {
     }
 
     /// Lets followers look; only after the lead was given up, or they would find it still taken.
-    fn end_round(&self) {
+    pub(crate) fn end_round(&self) {
         self.flusher.rounds.fetch_add(1, Ordering::SeqCst);
         self.flusher.followers.wake();
     }
@@ -145,12 +143,11 @@ impl Inner {
     /// Flushes everything committed; the caller leads. Returns up to where, if that is news.
     fn flush_once(&self, upto: Position) -> Result<Option<u64>> {
         let upkeep = &self.control.upkeep;
-        if upkeep.durable.load(Ordering::Acquire) >= upto.0 {
+        if self.control.durable() >= upto.0 {
             return Ok(None);
         }
-        self.flushed_lately.store(true, Ordering::Relaxed);
         let target = self.tail();
-        let from = upkeep.durable.load(Ordering::Relaxed).max(upkeep.first.load(Ordering::Acquire));
+        let from = self.control.durable().max(upkeep.first.load(Ordering::Acquire));
         match self.flush_to(from, target) {
             // Retention dropped a segment that had not been mapped here; all of it is durable.
             Err(error) if error.code() != Code::FlushFailed && from < upkeep.first.load(Ordering::Acquire) => Ok(None),

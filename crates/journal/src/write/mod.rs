@@ -1,11 +1,13 @@
 //! Writing: the lock, the batch, the flush, and room for more.
 
+pub(crate) mod cataloged;
 #[allow(unsafe_code)]
 pub(crate) mod commit;
 pub(crate) mod committed;
 pub(crate) mod flush;
 #[allow(unsafe_code)]
 pub(crate) mod lock;
+pub(crate) mod pins;
 pub(crate) mod prepare;
 pub(crate) mod retention;
 mod runs;

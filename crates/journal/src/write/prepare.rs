@@ -1,18 +1,18 @@
 //! Room ahead: storage for entries that are still to come.
 //!
-//! A range is filled with zeros through the file, once, before anybody writes there through the mapping: so a full disk is
-//! an error and never a fault, a flush needs no allocation, and it is the same whether the pages are new or recycled.
-//! Whoever prepares holds `prepare_lock`; `ready` moves only after the storage is there, so a preparer's death costs
-//! nothing but doing it again. With a background thread, appends find room made before they need it.
+//! A new file gets blocks, and zeros through the file, before anybody writes there: so a full disk is an error and never a
+//! fault, and a flush needs no allocation. A recycled segment has both, and is used as it is. Whoever prepares holds
+//! `prepare_lock`; `ready` moves only after the storage is there, so a preparer's death costs nothing but doing it again. With a
+//! background thread, appends find room made before they need it.
 
 use super::lock::Lock;
 use crate::{
     entry::HEADER_BYTES,
     journal::Inner,
     medium::NotFlushed,
-    store::segments::{self, FOLDER, SEGMENT_HEADER_BYTES, SEGMENTS_MAX, SPARES_MAX, io_error},
+    store::segments::{self, FOLDER, SEGMENTS_MAX, SPARES_MAX, io_error},
 };
-use millrace_wire::{Code, Durability, Error, Result};
+use millrace_wire::{Code, Error, Result};
 use std::{
     sync::{
         Arc, MutexGuard,
@@ -24,8 +24,15 @@ use std::{
 
 /// Storage is made at least this much at a time.
 const CHUNK_BYTES: u64 = 1 << 20;
-/// The background thread keeps this much ahead of the tail, or a quarter of a segment if that is less.
+/// Where entries are written through the file, the background thread keeps this much ahead of the tail, or a quarter of a
+/// segment if that is less: it is written and flushed piece by piece, for flushes of entries wait for what is on its way to the disk.
 const AHEAD_BYTES: u64 = 16 << 20;
+/// Where they are written through the mapping, it keeps so many segments ahead.
+const SEGMENTS_AHEAD: u64 = 2;
+/// Pages are made present by so many bytes at a time.
+const TOUCH_BYTES: u64 = 256 << 10;
+/// The background thread looks again when the journal has grown by this.
+const NUDGE_BYTES: u64 = 256 << 10;
 /// How often it looks, if nobody wakes it.
 const LOOK: Duration = Duration::from_millis(200);
 
@@ -62,12 +69,6 @@ impl Inner {
         result
     }
 
-    /// Whether room gets its blocks by a flush of its own, so that a flush of entries finds nothing to do but to write them.
-    /// Only the background thread does that, and without a lock: a slow disk must not hold up who needs the room.
-    fn flushes_room(&self) -> bool {
-        self.flushed_lately.swap(false, Ordering::Relaxed) || self.settings.durability == Durability::Disk
-    }
-
     /// Prepares the next piece after `ready`, at most to the end of one segment. The caller holds `prepare_lock`.
     fn extend_once(&self, ready: u64, end: u64) -> Result<()> {
         let segments = &self.segments;
@@ -85,17 +86,19 @@ impl Inner {
         }
         let region = segments.map(number, true)?;
         let to = (start + segments.bytes()).min(end.max(from + CHUNK_BYTES).next_multiple_of(CHUNK_BYTES));
+        if !segments.through {
+            // Blocks that are had now need not be found while others wait for the file system.
+            self.medium
+                .reserve_range(&region, from - start, to - start)
+                .map_err(|error| io_error(segments::name(number), &error))?;
+        }
+        // Zeros through the file, once in a file's life: a flush of entries finds nothing to do but to write them, and a fault finds
+        // its page in the cache, where it would read ahead megabytes of nothing.
         self.medium
             .allocate(&region, from - start, to - start)
             .map_err(|error| io_error(segments::name(number), &error))?;
         if from == start {
             self.flushed(FOLDER, self.medium.flush_names(FOLDER))?;
-        }
-        if !self.flushed_lately.load(Ordering::Relaxed) && self.settings.durability != Durability::Disk {
-            // Pages made present are dirty pages: worth it only if nobody flushes them one by one.
-            self.medium.prefault(&region, from - start, to - start);
-            // Only if nothing before it is missing; then the background thread need not do it again.
-            let _ = self.present.compare_exchange(from, to, Ordering::Relaxed, Ordering::Relaxed);
         }
         self.control.upkeep.ready.store(to, Ordering::Release);
         Ok(())
@@ -160,51 +163,42 @@ impl Inner {
         }
     }
 
-    /// How far ahead of the tail there should be storage.
-    fn ahead_bytes(&self) -> u64 {
-        AHEAD_BYTES.min(self.segments.bytes() / 4)
+    /// How far ahead of the tail there should be room: as much as was appended since this process opened the namespace, so that a
+    /// namespace at rest stays small, and a bounded amount at most.
+    fn ahead_bytes(&self, tail: u64) -> u64 {
+        let segment_bytes = self.segments.bytes();
+        let most =
+            if self.segments.through { AHEAD_BYTES.min(segment_bytes / 4) } else { SEGMENTS_AHEAD * segment_bytes };
+        tail.saturating_sub(self.opened_at).min(most)
     }
 
-    /// Less room than this is short. Where room is flushed it is made piece by piece as it is used, for whoever flushes entries
-    /// waits for the pieces that are on their way to the disk; elsewhere many pieces at a time cost fewer wake-ups.
-    fn short_bytes(&self) -> u64 {
-        let ahead = self.ahead_bytes();
-        if self.segments.through { ahead - ahead / 16 } else { ahead / 2 }
-    }
-
-    /// Wakes the background thread if room ahead gets short.
+    /// Wakes the background thread now and then as the journal grows.
     #[inline]
-    pub(crate) fn nudge_preparer(&self, tail: u64) {
-        let ready = self.control.upkeep.ready.load(Ordering::Relaxed);
-        let usable = if self.segments.through { ready } else { ready.min(self.present.load(Ordering::Relaxed)) };
-        if usable.saturating_sub(tail) < self.short_bytes()
-            && self.grows(tail)
+    pub(crate) fn nudge_preparer(&self, start: u64, tail: u64) {
+        if start / NUDGE_BYTES != tail / NUDGE_BYTES
             && let Some(thread) = self.preparer.get()
-            && !self.nudged.load(Ordering::Relaxed)
-            && !self.nudged.swap(true, Ordering::Relaxed)
         {
             thread.unpark();
         }
     }
 
-    /// One step of the background thread; false if there was nothing to do.
+    /// One step of the background thread: makes the next piece of room; false if there is enough.
     fn prepare_ahead(&self) -> bool {
         let tail = self.control.published.tail.load(Ordering::Acquire);
         let ready = self.control.upkeep.ready.load(Ordering::Acquire);
-        // Nothing is prepared for a journal that does not grow: a namespace at rest stays small.
-        if tail + self.ahead_bytes() <= ready || !self.grows(tail) {
+        let piece = CHUNK_BYTES.min(self.segments.bytes() / 4);
+        if tail + self.ahead_bytes(tail) < ready + piece {
             return false;
         }
         let segments = &self.segments;
-        let next = ready + CHUNK_BYTES.min(segments.bytes() / 4);
-        let next = if segments.offset(ready) == 0 { next.max(ready + SEGMENT_HEADER_BYTES) } else { next };
         let boundary = segments.start(segments.number(ready)) + segments.bytes();
-        let next = if segments.offset(ready) != 0 { next.min(boundary) } else { next };
+        let next = (ready + piece).min(boundary);
         // A full disk shows at the append that needs the room; here there is nobody to tell.
         if self.extend_ready(next).is_err() {
             return false;
         }
-        if self.flushes_room() {
+        if segments.through {
+            // Room gets its blocks by a flush of its own, without a lock: a slow disk must not hold up who needs the room.
             let name = segments::name(segments.number(next - 1));
             match self.medium.flush_beside(&name) {
                 // Retention was faster, or there are no files to be had: whoever flushes the entries there flushes their room.
@@ -218,36 +212,28 @@ impl Inner {
 
     /// Makes the next pages ahead of the tail present and writable in this process; false if there was nothing to do.
     ///
-    /// Storage is everybody's, page tables are not: without this, a process pays a fault for every page of room that
-    /// another made, of a recycled segment, and of what a flush write-protected meanwhile. `durable` shows the flushes.
-    fn touch_ahead(&self, durable_seen: &mut u64) -> bool {
-        let tail = self.control.published.tail.load(Ordering::Acquire);
-        if self.segments.through || !self.grows(tail) {
+    /// Storage is everybody's, page tables are not: without this, a process pays a fault for every page of room that it
+    /// has not written to before.
+    fn touch_ahead(&self, present: &mut u64) -> bool {
+        let segments = &self.segments;
+        if segments.through {
             return false;
         }
-        let durable = self.control.upkeep.durable.load(Ordering::Acquire);
-        let flushed = std::mem::replace(durable_seen, durable) != durable;
-        let present = if flushed { tail } else { self.present.load(Ordering::Relaxed).max(tail) };
+        let tail = self.control.published.tail.load(Ordering::Acquire);
         let ready = self.control.upkeep.ready.load(Ordering::Acquire);
-        let limit = ready.min(tail + self.ahead_bytes());
-        let segments = &self.segments;
-        let piece = CHUNK_BYTES.min(self.ahead_bytes() / 4);
+        *present = (*present).max(tail);
+        let number = segments.number(*present);
+        let start = segments.start(number);
+        let end = (*present + TOUCH_BYTES).min(start + segments.bytes());
         // By whole pieces only: a tail that moves on must not keep this busy page by page.
-        let is_short = present + piece > limit;
-        let start = segments.start(segments.number(present));
-        let end = (present + piece).min(start + segments.bytes());
-        if !is_short && let Ok(region) = segments.map(segments.number(present), false) {
-            self.medium.prefault(&region, present - start, end - start);
-            self.present.store(end, Ordering::Relaxed);
-            return true;
+        if end > ready.min(tail + self.ahead_bytes(tail)) {
+            return false;
         }
-        self.present.store(present, Ordering::Relaxed);
-        false
-    }
-
-    /// Whether the tail moved by a chunk since it was opened: short-lived processes prepare nothing.
-    fn grows(&self, tail: u64) -> bool {
-        tail.saturating_sub(self.opened_at) >= CHUNK_BYTES / 4
+        if let Ok(region) = segments.map(number, false) {
+            self.medium.prefault(&region, *present - start, end - start);
+        }
+        *present = end;
+        true
     }
 }
 
@@ -263,11 +249,15 @@ impl Preparer {
         let stop = Arc::new(AtomicBool::new(false));
         let (inner_there, stop_there) = (inner.clone(), stop.clone());
         let run = move || {
-            let mut durable_seen = 0;
+            let mut present = 0;
             while !stop_there.load(Ordering::Relaxed) {
-                inner_there.nudged.store(false, Ordering::Relaxed);
                 inner_there.look_after_refusal();
-                if !inner_there.touch_ahead(&mut durable_seen) && !inner_there.prepare_ahead() {
+                if inner_there.is_catalog_due() {
+                    // If the disk refuses it, the next look tries again; retention does not go on without one.
+                    let _ = inner_there.write_catalog();
+                }
+                let touched = inner_there.touch_ahead(&mut present);
+                if !inner_there.prepare_ahead() && !touched {
                     thread::park_timeout(LOOK);
                 }
             }

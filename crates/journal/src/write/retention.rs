@@ -12,13 +12,14 @@
 
 use super::prepare::spare_name;
 use crate::{
-    catalog::{Catalog, defined_history},
+    catalog::Catalog,
     entry::{ALIGN_BYTES, Entry, HEADER_BYTES, Kind, Position, payload::CARRIED_MAX_BYTES},
-    journal::{Inner, Journal},
+    journal::{Inner, Journal, MANIFEST},
     read::scan::Scan,
     store::{
         index::{Index, JOURNAL_ID},
-        manifest::{FunctionRow, LogRow, Manifest},
+        manifest::Manifest,
+        part::{function_row, log_row},
         segments::{self, FOLDER, SEGMENTS_MAX, SPARES_MAX, io_error},
     },
 };
@@ -93,12 +94,14 @@ impl Inner {
         let mut done = Maintained::default();
         let mut ended = HashSet::new();
         let lock = self.prepare_lock();
+        self.remove_old_pins()?;
         loop {
             // A log that another process defined since is as live as any.
             self.fresh_catalog()?;
             let first = self.segments.number(self.control.upkeep.first.load(Ordering::Acquire));
             let tail = self.control.published.tail.load(Ordering::Acquire);
             let due = self.first_not_due(first, tail)?;
+            let due = self.first_pinned()?.map_or(due, |pinned| due.min(pinned.max(first)));
             if due == first {
                 break;
             }
@@ -106,6 +109,10 @@ impl Inner {
                 done.held_by_live = true;
                 break;
             };
+            // What is dropped may have the only definitions that stand in the journal.
+            if self.control.upkeep.cataloged.load(Ordering::Acquire) < stays {
+                self.write_catalog()?;
+            }
             let mut live_in_first = Some(live_in_first);
             for number in first..stays {
                 let live = match live_in_first.take() {
@@ -117,7 +124,9 @@ impl Inner {
                 lock.acquire();
                 let result = self.drop_segment(number, &manifest);
                 lock.release();
-                result?;
+                if !result? {
+                    return Ok(done);
+                }
                 done.dropped += 1;
             }
             self.forget_dropped()?;
@@ -293,12 +302,16 @@ impl Inner {
         Ok(live.len() as u64)
     }
 
-    /// Lets go of the oldest segment. The caller holds `prepare_lock`.
-    fn drop_segment(&self, number: u64, manifest: &Manifest) -> Result<()> {
+    /// Lets go of the oldest segment, unless somebody pinned it meanwhile. The caller holds `prepare_lock`.
+    fn drop_segment(&self, number: u64, manifest: &Manifest) -> Result<bool> {
         let next = self.segments.start(number + 1);
         if self.control.upkeep.first.load(Ordering::Acquire) >= next {
-            return Ok(()); // Another process was faster.
+            return Ok(true); // Another process was faster.
         }
+        if self.first_pinned()?.is_some_and(|pinned| pinned <= number) {
+            return Ok(false);
+        }
+        self.check_first(number)?;
         self.replace_manifest(manifest)?;
         self.control.upkeep.first.store(next, Ordering::Release);
         let failed = |error: std::io::Error| io_error(segments::name(number), &error);
@@ -315,9 +328,19 @@ impl Inner {
         }
         self.flushed(FOLDER, self.medium.flush_names(FOLDER))?;
         // A flush that began before `first` moved on may still be at the segment; later ones begin behind it.
-        let _no_flush = self.flusher.leader.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let no_flush = self.flusher.leader.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         self.segments.retire_before(number + 1, &|other| is_kept && other == identity || self.is_spare(other));
-        Ok(())
+        drop(no_flush);
+        self.end_round(); // Somebody may have found the lead taken and be waiting for its end.
+        Ok(true)
+    }
+
+    /// Whether the manifest says as well that this segment is the oldest: a flipped bit in the control page must not drop what
+    /// is still kept. A process may have died between the manifest and the page.
+    fn check_first(&self, number: u64) -> Result<()> {
+        let bytes = self.medium.read(MANIFEST).map_err(|error| io_error(MANIFEST, &error))?;
+        let told = Manifest::decode(&bytes)?.first_segment;
+        if (number..=number + 1).contains(&told) { Ok(()) } else { Err(self.control.contradicted()) }
     }
 
     fn is_spare(&self, identity: u64) -> bool {
@@ -342,9 +365,7 @@ impl Inner {
     }
 
     fn replace_manifest(&self, manifest: &Manifest) -> Result<()> {
-        self.medium
-            .replace(crate::journal::MANIFEST, &manifest.encode())
-            .map_err(|error| io_error(crate::journal::MANIFEST, &error))
+        self.medium.replace(MANIFEST, &manifest.encode()).map_err(|error| io_error(MANIFEST, &error))
     }
 
     pub(crate) fn manifest(&self, first_segment: u64, epoch: u32) -> Manifest {
@@ -362,27 +383,9 @@ impl Inner {
             first_segment,
             defined: catalog.version(),
             next_id: catalog.next_id(),
-            logs: catalog
-                .logs()
-                .map(|log| LogRow {
-                    id: log.id(),
-                    name: log.name().clone(),
-                    history: defined_history(log.history()),
-                    latest: log.latest(),
-                    trimmed: log.index().floor(),
-                })
-                .collect(),
-            functions: catalog
-                .functions()
-                .map(|function| FunctionRow {
-                    id: function.id(),
-                    name: function.name().clone(),
-                    attributes: function.attributes().into(),
-                    revision: function.revision(),
-                    triggered: function.triggered(),
-                    done: function.done(),
-                })
-                .collect(),
+            logs: catalog.logs().map(log_row).collect(),
+            functions: catalog.functions().map(function_row).collect(),
+            pins: catalog.pins().cloned().collect(),
             lineage: self.lineage.clone(),
             requires: Vec::new(),
         }

@@ -59,6 +59,7 @@ impl View {
             }
             "remove-log" => self.logs.retain(|_, log| log.0 != id),
             "remove-function" => self.functions.retain(|_, function| function.0 != id),
+            "pin" | "remove-pin" => {}
             other => panic!("a definition of a new kind: {other}"),
         }
     }

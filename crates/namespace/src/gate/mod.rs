@@ -16,7 +16,6 @@ pub use site::Site;
 pub use watermark::Watermark;
 
 use disk::Disk;
-
 use millrace_journal::{Durability, Journal, Position};
 use millrace_wire::{Code, Error, Result};
 use std::{
@@ -74,12 +73,13 @@ impl Gate {
         self.out.fetch_or(1 << site as u32, std::sync::atomic::Ordering::Relaxed);
     }
 
-    #[cfg(debug_assertions)]
     /// Whether this site holds nothing.
+    #[cfg(debug_assertions)]
     pub fn is_out(&self, site: Site) -> bool {
         self.out.load(std::sync::atomic::Ordering::Relaxed) & (1 << site as u32) != 0
     }
 
+    /// Whether this site holds nothing.
     #[cfg(not(debug_assertions))]
     pub const fn is_out(&self, _site: Site) -> bool {
         false

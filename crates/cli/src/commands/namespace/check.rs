@@ -40,6 +40,9 @@ pub fn check(namespace: &Namespace, out: &mut Out) -> Outcome {
         out.line(format!("restored   it was {} up to epoch {}", ancestor.namespace, ancestor.epoch))?;
     }
     out.line(format!("journal    {} from position {}", units::show_size(report.bytes), journal.first().get()))?;
+    for pin in journal.pins()? {
+        out.line(format!("pinned     {} keeps everything from position {} from retention", pin.owner, pin.from))?;
+    }
     out.line(format!("entries    {} in {}", show::grouped(entries), batches(report.batches)))?;
     out.line(format!("kinds      {}", kinds.join(", ")))?;
     if recovery.discarded_bytes > 0 {
@@ -144,9 +147,10 @@ fn records(LostRecords { log, from, to, .. }: &LostRecords) -> String {
 
 /// What is known without a manifest, and what is not.
 pub fn tell_rebuilt(rebuilt: Option<&Rebuilt>, out: &mut Out) -> Outcome {
-    let Some(Rebuilt { manifest, unnamed, functions, left_out }) = rebuilt else { return Ok(()) };
+    let Some(Rebuilt { manifest, cataloged, unnamed, functions, left_out }) = rebuilt else { return Ok(()) };
     if manifest.is_some() {
-        out.line("rebuilt    the manifest, from the segments: its retention and durability are not known")?;
+        let known = if *cataloged { "with all that it said" } else { "its retention and durability are not known" };
+        out.line(format!("rebuilt    the manifest, from the segments: {known}"))?;
     }
     for name in unnamed {
         out.line(format!("unnamed    log '{name}' had another name, and a history, that are not known any more"))?;
@@ -161,9 +165,9 @@ pub fn tell_rebuilt(rebuilt: Option<&Rebuilt>, out: &mut Out) -> Outcome {
 }
 
 pub fn rebuilt_object(rebuilt: &Rebuilt) -> Value {
-    let Rebuilt { manifest, unnamed, functions, left_out } = rebuilt;
+    let Rebuilt { manifest, cataloged, unnamed, functions, left_out } = rebuilt;
     let error = manifest.as_ref().map(|error| crate::report::object(error)["error"].clone());
-    json!({ "manifest": error, "unnamed": unnamed, "functions": functions, "left_out": left_out })
+    json!({ "manifest": error, "cataloged": cataloged, "unnamed": unnamed, "functions": functions, "left_out": left_out })
 }
 
 /// Ranges of the journal.

@@ -86,7 +86,7 @@ fn backup(args: &BackupArgs, global: &Global, out: &mut Out) -> Outcome {
     let place = Place::find(global)?;
     let namespace = place.files()?;
     let progress = Progress::new("copying", Some(0), Unit::Bytes, true);
-    let done = upkeep::back_up(&namespace, &args.to, &mut |done, total| progress.set_of(done, total))?;
+    let done = upkeep::back_up(namespace, &args.to, &mut |done, total| progress.set_of(done, total))?;
     drop(progress);
     if out.json() {
         let mut told = object(&args.to, &done.head, done.bytes);

@@ -1,0 +1,101 @@
+//! CATALOG: each segment begins with definitions and counters as of there, soon after its first entries.
+//!
+//! The background thread writes it; retention does, if need be, before it drops a segment. It is written part by part: nobody who
+//! appends waits for longer than one part takes.
+
+use super::commit::Transaction;
+use crate::{
+    catalog::{Catalog, Function, Log},
+    entry::Position,
+    journal::Inner,
+    store::part::{Head, Part, function_row, log_row},
+};
+use millrace_wire::Result;
+use std::sync::{Arc, atomic::Ordering};
+
+/// About as much is in one part.
+const PART_BYTES: usize = 16 << 10;
+/// About as much a row takes beside its text.
+const ROW_BYTES: usize = 96;
+
+/// What a part has rows of.
+#[derive(Default)]
+struct Rows {
+    logs: Vec<Log>,
+    functions: Vec<Function>,
+    bytes: usize,
+}
+
+/// Divides a catalog into parts.
+fn divide(catalog: &Catalog) -> Vec<Rows> {
+    let mut all = vec![Rows::default()];
+    let mut room = |bytes: usize| {
+        if all.last().is_some_and(|rows| rows.bytes > 0 && rows.bytes + bytes > PART_BYTES) {
+            all.push(Rows::default());
+        }
+        let last = all.len() - 1;
+        all[last].bytes += bytes;
+        last
+    };
+    let logs: Vec<_> = catalog.logs().map(|log| (room(ROW_BYTES + log.name().len()), log)).collect();
+    let functions: Vec<_> =
+        catalog.functions().map(|f| (room(ROW_BYTES + f.name().len() + f.attributes().len()), f)).collect();
+    logs.into_iter().for_each(|(at, log)| all[at].logs.push(log.clone()));
+    functions.into_iter().for_each(|(at, function)| all[at].functions.push(function.clone()));
+    all
+}
+
+impl Inner {
+    /// Whether the segment that is written to has no CATALOG yet. The very first needs none: all definitions are in it.
+    #[inline]
+    pub(crate) fn is_catalog_due(&self) -> bool {
+        self.segments.number(self.tail() - 1) > self.control.upkeep.cataloged.load(Ordering::Acquire)
+    }
+
+    /// Writes a CATALOG if one is due. Of two processes that do so at once, both write one.
+    pub(crate) fn write_catalog(&self) -> Result<()> {
+        let _only_one = self.cataloging.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        if !self.is_catalog_due() {
+            return Ok(());
+        }
+        let begun = self.commit(|transaction| {
+            let catalog = transaction.catalog().clone();
+            let rows = divide(&catalog);
+            let head = Head {
+                namespace: self.namespace,
+                epoch: self.epoch,
+                retain_bytes: self.settings.retain_bytes,
+                retain_age_ms: self.settings.retain_age_ms,
+                durability: self.settings.durability,
+                replay_seed: self.settings.replay_seed,
+                created_us: self.settings.created_us,
+                next_id: catalog.next_id(),
+                pins: catalog.pins().cloned().collect(),
+                lineage: self.lineage.clone(),
+            };
+            let first = stage(transaction, &catalog, Some(head), &rows, 0, Position(0))?;
+            Ok((catalog, rows, first))
+        })?;
+        let (catalog, rows, first) = begun.value;
+        for part in 1..rows.len() {
+            self.commit(|transaction| stage(transaction, &catalog, None, &rows, part, first))?;
+        }
+        Ok(())
+    }
+}
+
+fn stage(
+    transaction: &mut Transaction<'_>,
+    catalog: &Arc<Catalog>,
+    head: Option<Head>,
+    rows: &[Rows],
+    part: usize,
+    first: Position,
+) -> Result<Position> {
+    let logs = rows[part].logs.iter().map(log_row).collect();
+    let functions = rows[part].functions.iter().map(function_row).collect();
+    let payload = Part { defined: catalog.version(), head, logs, functions }.encode();
+    // So many parts that no number says how many follow: the CATALOG is never whole, and nothing else is amiss.
+    let follow = u16::try_from(rows.len() - 1 - part).unwrap_or(u16::MAX);
+    transaction.catalog_part(follow, first, &payload)
+}
