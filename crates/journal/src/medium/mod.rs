@@ -8,6 +8,7 @@ mod faults;
 #[allow(unsafe_code)]
 mod file;
 
+mod names;
 #[allow(unsafe_code)]
 mod view;
 

@@ -17,6 +17,7 @@ use super::{
     Medium, NotFlushed, Region, SLOT_MAX, Slot,
     faults::Unreadable,
     file::{is_segment, map_file, map_file_within, memory_file, retire_region},
+    names::NameChange,
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -56,33 +57,6 @@ struct SimFile {
     /// Failed flushes, and of how many each region of it, by its address, has heard: each hears of each once.
     failures: u64,
     heard: BTreeMap<usize, u64>,
-}
-
-/// A change of a folder that is not flushed yet.
-#[derive(Clone)]
-enum NameChange {
-    Link(String, u64),
-    Rename(String, String),
-    Unlink(String),
-}
-
-impl NameChange {
-    fn folder(&self) -> &str {
-        let (Self::Link(name, _) | Self::Rename(name, _) | Self::Unlink(name)) = self;
-        name.rsplit_once('/').map_or("", |(folder, _)| folder)
-    }
-
-    fn apply(&self, names: &mut BTreeMap<String, u64>) {
-        match self {
-            Self::Link(name, inode) => drop(names.insert(name.clone(), *inode)),
-            Self::Rename(from, to) => {
-                if let Some(inode) = names.remove(from) {
-                    names.insert(to.clone(), inode);
-                }
-            }
-            Self::Unlink(name) => drop(names.remove(name)),
-        }
-    }
 }
 
 #[derive(Default)]

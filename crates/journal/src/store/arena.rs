@@ -132,6 +132,7 @@ impl Arena {
     }
 
     /// Bytes that are in use, or were and can be used again.
+    #[cfg(test)]
     pub fn bytes(&self) -> u64 {
         self.header()[BUMP].load(Ordering::Relaxed)
     }
