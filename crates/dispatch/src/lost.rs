@@ -181,11 +181,14 @@ impl Ends<'_, '_> {
     fn stage(&mut self, records: &mut dyn Iterator<Item = (u32, u64)>, missing: u64) -> Result<Vec<Error>> {
         let mut told = Vec::new();
         let (mut bytes, room) = (0, self.namespace.journal().record_max_bytes());
+        // Which of them it was, nobody can say: the newest are as good as any.
+        let mut numbers = self.function.unknown();
         while bytes < room / 4 && (told.len() as u64) < missing.min(BATCH_RUNS_MAX) {
             let (error, letter) = self.letter(records.next(), room / 2)?;
             let ending = Ending::dead(&error, &[]);
             bytes += letter + error.detail().len() + 256;
-            self.tx.done(self.function.id(), Run::default(), &ending.to_end())?;
+            let run = Run { id: EventId::NONE, number: numbers.next().unwrap_or(0) };
+            self.tx.done(self.function.id(), run, &ending.to_end())?;
             told.push(error);
         }
         Ok(told)

@@ -1,28 +1,39 @@
 //! What a namespace defines: its logs and functions, folded from DEFINE entries.
 
 use crate::{
-    medium::Medium,
+    persistent::{Keyed, Sorted, Table},
     store::{
+        arena::{self, Arena},
         control::Control,
-        index::{self, Index},
+        index::{HISTORY_ALL, Index, Item, Role},
         json::{self, Unread},
         manifest,
         segments::io_error,
+        slot::WRONG,
     },
 };
 use millrace_wire::{Code, LogName, Name, Result};
 use serde::{Deserialize, Serialize};
 use std::{
-    collections::{BTreeMap, HashSet},
-    fmt,
+    collections::BTreeMap,
+    fmt, io,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
 
-/// The longest history of a log.
+/// The longest history of a log, unless it is [`HISTORY_ALL`].
 pub const HISTORY_MAX: u64 = 1 << 28;
+
+/// A history as definitions have it: 0 stands for [`HISTORY_ALL`].
+pub(crate) fn defined_history(history: u64) -> u64 {
+    if history == HISTORY_ALL { 0 } else { history }
+}
+
+fn history_of(defined: u64) -> u64 {
+    if defined == 0 { HISTORY_ALL } else { defined }
+}
 
 /// What a DEFINE entry's payload says, as JSON.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -94,16 +105,19 @@ impl Counters {
     fn enter(&self, transaction: u64) -> &Staged {
         if self.staged.transaction.swap(transaction, Ordering::Relaxed) != transaction {
             self.staged.latest.store(self.index.latest(), Ordering::Relaxed);
-            self.staged.done.store(self.index.done(), Ordering::Relaxed);
+            self.staged.done.store(self.index.ended(), Ordering::Relaxed);
         }
         &self.staged
     }
 
-    /// The next number of `word`, within this transaction.
-    fn next(word: &AtomicU64) -> u64 {
-        let next = word.load(Ordering::Relaxed) + 1;
-        word.store(next, Ordering::Relaxed);
-        next
+    /// The next number within this transaction, with a place in the index.
+    #[inline]
+    fn next(&self, transaction: u64) -> io::Result<u64> {
+        let latest = &self.enter(transaction).latest;
+        let next = latest.load(Ordering::Relaxed) + 1;
+        self.index.make_room(next)?;
+        latest.store(next, Ordering::Relaxed);
+        Ok(next)
     }
 }
 
@@ -148,7 +162,7 @@ impl Log {
         &self.0.name
     }
 
-    /// How many of its newest records a log keeps.
+    /// How many of its newest records a log keeps; [`HISTORY_ALL`] if they are kept until they are trimmed.
     pub fn history(&self) -> u64 {
         self.0.history
     }
@@ -162,12 +176,14 @@ impl Log {
 
     /// A commit brings the index up to date before it shows the batch: what stands behind the tail is not there yet.
     fn is_visible(&self, seqno: u64) -> bool {
-        seqno == 0 || self.index().position(seqno) < self.0.control.published.tail.load(Ordering::Acquire)
+        let position = if seqno == 0 { 0 } else { self.index().position(seqno) };
+        // A damaged slot hides no record: whoever reads it corrects it.
+        position < self.0.control.published.tail.load(Ordering::Acquire) || position == WRONG
     }
 
     #[cold]
     fn latest_slowly(&self, latest: u64) -> u64 {
-        let oldest = latest.saturating_sub(self.index().slots());
+        let oldest = latest.saturating_sub(self.index().capacity());
         (oldest + 1..=latest).rev().find(|seqno| self.is_visible(*seqno)).unwrap_or(oldest)
     }
 
@@ -189,8 +205,8 @@ impl Log {
         &self.0.counters.index
     }
 
-    pub(crate) fn next_seqno(&self, transaction: u64) -> u64 {
-        Counters::next(&self.0.counters.enter(transaction).latest)
+    pub(crate) fn next_seqno(&self, transaction: u64) -> Result<u64> {
+        self.0.counters.next(transaction).map_err(|error| io_error(arena::NAME, &error))
     }
 
     /// Notes within this transaction that records before `before` are trimmed; whether that is news.
@@ -206,9 +222,14 @@ impl Log {
         Ok(staged.done.fetch_max(before, Ordering::Relaxed) < before)
     }
 
+    /// Says of the handles of a log that there is no such log.
+    pub(crate) fn mark_removed(&self) {
+        self.0.removed.store(true, Ordering::Relaxed);
+    }
+
     /// An error if the log was removed.
     pub fn check_exists(&self) -> Result<()> {
-        if self.0.removed.load(Ordering::Relaxed) {
+        if self.0.removed.load(Ordering::Relaxed) || self.index().role().is_none() {
             return Err(Code::LogNotFound.error(format!("log '{}' was removed", self.name())));
         }
         Ok(())
@@ -270,7 +291,7 @@ impl Function {
 
     /// How many runs have ended for good.
     pub fn done(&self) -> u64 {
-        self.index().done()
+        self.index().ended()
     }
 
     /// How many runs are pending.
@@ -282,12 +303,35 @@ impl Function {
         &self.0.counters.index
     }
 
-    pub(crate) fn next_trigger(&self, transaction: u64) -> u64 {
-        Counters::next(&self.0.counters.enter(transaction).latest)
+    pub(crate) fn next_trigger(&self, transaction: u64) -> Result<u64> {
+        self.0.counters.next(transaction).map_err(|error| io_error(arena::NAME, &error))
     }
 
-    pub(crate) fn next_done(&self, transaction: u64) -> u64 {
-        Counters::next(&self.0.counters.enter(transaction).done)
+    /// How many items are closed when the one of this number is, within this transaction.
+    pub(crate) fn next_done(&self, transaction: u64, number: u64) -> Result<u64> {
+        let staged = self.0.counters.enter(transaction);
+        if self.index().is_closed(number) {
+            return Ok(staged.done.load(Ordering::Relaxed));
+        }
+        // A run that damage took has a place from now on.
+        self.index().make_room(number).map_err(|error| io_error(arena::NAME, &error))?;
+        Ok(staged.done.fetch_add(1, Ordering::Relaxed) + 1)
+    }
+
+    /// Where a run is told of, by its number; `None` if that is no longer known.
+    pub fn run(&self, number: u64) -> Option<Item> {
+        self.index().read_item(number)
+    }
+
+    /// The number of the first run from this one on that is pending.
+    pub fn next_pending(&self, number: u64) -> Option<u64> {
+        self.index().next_open(number)
+    }
+
+    /// Numbers of runs that are neither pending nor known to have ended, the newest first.
+    pub fn unknown(&self) -> impl Iterator<Item = u64> {
+        let index = self.index();
+        (1..=index.latest()).rev().filter(|n| index.read_item(*n).is_none_or(|item| item == Item::default()))
     }
 
     pub(crate) fn pending_in(&self, transaction: u64) -> u64 {
@@ -309,38 +353,58 @@ impl Subject {
             Subject::Function(function) => function.index(),
         }
     }
+
+    /// Gives its index up, after it was removed. The caller has the journal's lock.
+    pub fn remove(&self) {
+        if let Subject::Log(log) = self {
+            log.mark_removed();
+        }
+        self.index().remove();
+    }
 }
 
 /// How a catalog comes by the indexes of what it defines.
 pub(crate) struct Indexes<'a> {
-    pub medium: &'a dyn Medium,
+    pub arena: &'a Arc<Arena>,
     pub control: &'a Control,
     /// Whether empty ones are made; otherwise those are used that are there.
     pub fresh: bool,
     /// What is known already keeps its counters: of each id there is one set in a process, or two handles in one batch
     /// would give out one number twice.
     pub known: Option<&'a Catalog>,
-    /// Ids that a later definition removes: their indexes may be gone.
-    pub removed: HashSet<u32>,
 }
 
 impl Indexes<'_> {
-    fn index(&self, id: u32, history: u64) -> Result<Index> {
+    fn index(&self, id: u32, role: Role) -> Result<Index> {
         let index =
-            if self.fresh { Index::create(self.medium, id, history) } else { Index::open(self.medium, id, history) };
-        index.map_err(|error| io_error(index::name(id), &error))
+            if self.fresh { Index::create(self.arena.clone(), id, role) } else { Index::open(self.arena.clone(), id) };
+        index.map_err(|error| io_error(arena::NAME, &error))
     }
 }
 
-/// All logs and functions of a namespace at one moment.
+impl Keyed for Log {
+    type Key = str;
+    fn key(&self) -> &str {
+        self.name()
+    }
+}
+
+impl Keyed for Function {
+    type Key = str;
+    fn key(&self) -> &str {
+        self.name()
+    }
+}
+
+/// All logs and functions of a namespace at one moment. A copy is cheap, and so is a change of it.
 #[derive(Clone, Default)]
 pub struct Catalog {
     version: u64,
     next_id: u32,
-    logs: BTreeMap<LogName, Log>,
-    functions: BTreeMap<Name, Function>,
+    logs: Sorted<Log>,
+    functions: Sorted<Function>,
     pins: BTreeMap<u32, Pin>,
-    by_id: Vec<Option<Subject>>,
+    by_id: Table<Subject>,
 }
 
 impl Catalog {
@@ -351,12 +415,12 @@ impl Catalog {
 
     /// The logs, by name.
     pub fn logs(&self) -> impl Iterator<Item = &Log> {
-        self.logs.values()
+        self.logs.iter()
     }
 
     /// The functions, by name.
     pub fn functions(&self) -> impl Iterator<Item = &Function> {
-        self.functions.values()
+        self.functions.iter()
     }
 
     /// The pins, by id; one that is over stays until retention removes it.
@@ -395,33 +459,11 @@ impl Catalog {
     }
 
     pub(crate) fn subject(&self, id: u32) -> Option<&Subject> {
-        self.by_id.get(id as usize)?.as_ref()
+        self.by_id.get(id)
     }
 
     pub(crate) fn set_version(&mut self, version: u64) {
         self.version = version;
-    }
-
-    /// Tells the handles of logs that another catalog does not have. Returns the ids of logs and functions that it lacks.
-    pub(crate) fn mark_removed(&self, other: &Catalog) -> Vec<u32> {
-        for log in self.logs.values().filter(|log| other.log_by_id(log.id()).is_none()) {
-            log.0.removed.store(true, Ordering::Relaxed);
-        }
-        let ids = (0..self.by_id.len() as u32).filter(|id| self.subject(*id).is_some());
-        ids.filter(|id| other.subject(*id).is_none()).collect()
-    }
-
-    /// A checksum of all counters.
-    pub(crate) fn counters_mark(&self) -> u64 {
-        let mut bytes = Vec::with_capacity(self.by_id.len() * 20);
-        for (id, subject) in self.by_id.iter().enumerate() {
-            if let Some(subject) = subject {
-                bytes.extend_from_slice(&(id as u32).to_le_bytes());
-                bytes.extend_from_slice(&subject.index().latest().to_le_bytes());
-                bytes.extend_from_slice(&subject.index().done().to_le_bytes());
-            }
-        }
-        u64::from(crc_fast::crc32_iscsi(&bytes))
     }
 
     pub(crate) fn next_id(&self) -> u32 {
@@ -451,7 +493,7 @@ impl Catalog {
         {
             if let Some(subject) = catalog.subject(id) {
                 subject.index().raise_latest(latest);
-                subject.index().raise_done(done);
+                subject.index().raise_ended(done);
             }
         }
         Ok(catalog)
@@ -460,15 +502,13 @@ impl Catalog {
     /// Folds one definition that stands at `position`.
     pub(crate) fn apply(&mut self, definition: &Definition, position: u64, indexes: &Indexes<'_>) -> Result<()> {
         match definition {
-            Definition::Log { id, .. } | Definition::Function { id, .. } if indexes.removed.contains(id) => {
-                self.next_id = self.next_id.max(id + 1);
-            }
             Definition::Log { id, name, history } => {
                 let log = match indexes.known.and_then(|known| known.log_by_id(*id)) {
                     Some(log) => log.clone(),
                     None => {
-                        let index = indexes.index(*id, *history)?;
-                        Log::new(*id, name.clone(), *history, index, indexes.control.clone())
+                        let history = history_of(*history);
+                        let index = indexes.index(*id, Role::Log { history })?;
+                        Log::new(*id, name.clone(), history, index, indexes.control.clone())
                     }
                 };
                 self.insert_log(log);
@@ -477,14 +517,17 @@ impl Catalog {
                 let known = indexes.known.and_then(|known| known.function_by_id(*id));
                 let function = match self.function_by_id(*id).or(known) {
                     Some(function) => function.redefined(attributes.clone(), *revision),
-                    None => Function::new(*id, name.clone(), attributes.clone(), *revision, indexes.index(*id, 0)?),
+                    None => {
+                        let index = indexes.index(*id, Role::Function)?;
+                        Function::new(*id, name.clone(), attributes.clone(), *revision, index)
+                    }
                 };
                 self.insert_function(function);
             }
             Definition::RemoveLog { id } => {
                 if let Some(log) = self.log_by_id(*id).cloned() {
-                    self.logs.remove(&**log.name());
-                    self.by_id[*id as usize] = None;
+                    self.logs.remove(log.key());
+                    self.by_id.set(*id, None);
                 }
             }
             Definition::Pin { id, from, bytes_max, until_us, owner } => {
@@ -495,8 +538,8 @@ impl Catalog {
             Definition::RemovePin { id } => drop(self.pins.remove(id)),
             Definition::RemoveFunction { id } => {
                 if let Some(function) = self.function_by_id(*id).cloned() {
-                    self.functions.remove(&**function.name());
-                    self.by_id[*id as usize] = None;
+                    self.functions.remove(function.key());
+                    self.by_id.set(*id, None);
                 }
             }
         }
@@ -505,21 +548,14 @@ impl Catalog {
     }
 
     pub(crate) fn insert_log(&mut self, log: Log) {
-        self.place(log.id(), Subject::Log(log.clone()));
-        self.logs.insert(log.name().clone(), log);
+        self.by_id.set(log.id(), Some(Subject::Log(log.clone())));
+        self.next_id = self.next_id.max(log.id() + 1);
+        self.logs.insert(log);
     }
 
     pub(crate) fn insert_function(&mut self, function: Function) {
-        self.place(function.id(), Subject::Function(function.clone()));
-        self.functions.insert(function.name().clone(), function);
-    }
-
-    fn place(&mut self, id: u32, subject: Subject) {
-        let at = id as usize;
-        if self.by_id.len() <= at {
-            self.by_id.resize(at + 1, None);
-        }
-        self.by_id[at] = Some(subject);
-        self.next_id = self.next_id.max(id + 1);
+        self.by_id.set(function.id(), Some(Subject::Function(function.clone())));
+        self.next_id = self.next_id.max(function.id() + 1);
+        self.functions.insert(function);
     }
 }

@@ -7,10 +7,7 @@ use crate::{
     store::{manifest::Manifest, segments::io_error},
 };
 use millrace_wire::Result;
-use std::{
-    collections::HashSet,
-    sync::{Arc, atomic::Ordering},
-};
+use std::sync::{Arc, atomic::Ordering};
 
 /// Definitions, the newest first.
 enum Found {
@@ -23,22 +20,14 @@ enum Found {
 impl Inner {
     /// The catalog of the manifest and what was defined since, on existing indexes.
     pub(crate) fn load_catalog(&self, manifest: &Manifest) -> Result<()> {
-        loop {
-            let newest = self.control.writer.defined.load(Ordering::Acquire);
-            let (_, removed) = self.definitions_since(manifest.defined)?;
-            let catalog = Catalog::from_manifest(manifest, &Indexes { removed, ..self.indexes(false) });
-            // An index may go while it is looked for, with a log that was removed since.
-            if catalog.is_err() && self.control.writer.defined.load(Ordering::Acquire) != newest {
-                continue;
-            }
-            self.set_catalog(Arc::new(catalog?), manifest.defined);
-            return self.refresh_catalog();
-        }
+        let catalog = Catalog::from_manifest(manifest, &self.indexes(false))?;
+        self.set_catalog(Arc::new(catalog), manifest.defined);
+        self.refresh_catalog()
     }
 
     /// How a catalog of this journal comes by its indexes.
     pub(crate) fn indexes(&self, fresh: bool) -> Indexes<'_> {
-        Indexes { medium: &*self.medium, control: &self.control, fresh, known: None, removed: HashSet::new() }
+        Indexes { arena: &self.arena, control: &self.control, fresh, known: None }
     }
 
     /// The catalog as of now.
@@ -55,13 +44,11 @@ impl Inner {
         loop {
             let newest = self.control.writer.defined.load(Ordering::Acquire);
             let folded = self.fold_definitions(&cached, newest);
-            // An index may go while it is looked for, with a log that was removed since.
+            // Retention may pass definitions while they are read.
             if folded.is_err() && self.control.writer.defined.load(Ordering::Acquire) != newest {
                 continue;
             }
-            let catalog = folded?;
-            cached.mark_removed(&catalog);
-            *cached = Arc::new(catalog);
+            *cached = Arc::new(folded?);
             self.catalog_version.store(newest, Ordering::Release);
             return Ok(());
         }
@@ -69,9 +56,8 @@ impl Inner {
 
     fn fold_definitions(&self, cached: &Catalog, newest: u64) -> Result<Catalog> {
         let mut catalog = cached.clone();
-        let (found, removed) = self.definitions_since(cached.version())?;
-        let indexes = Indexes { known: Some(cached), removed, ..self.indexes(false) };
-        let mut found = match found {
+        let indexes = Indexes { known: Some(cached), ..self.indexes(false) };
+        let mut found = match self.definitions_since(cached.version())? {
             Found::All(found) => found,
             Found::Since(found, passed) => {
                 // Retention passed the ones before: then the manifest includes them.
@@ -92,24 +78,20 @@ impl Inner {
         Ok(catalog)
     }
 
-    /// Definitions behind `version`, the newest first, and the ids that they remove: each DEFINE says where the one before
-    /// stands.
-    fn definitions_since(&self, version: u64) -> Result<(Found, HashSet<u32>)> {
-        let (mut found, mut removed) = (Vec::new(), HashSet::new());
+    /// Definitions behind `version`, the newest first: each DEFINE says where the one before stands.
+    fn definitions_since(&self, version: u64) -> Result<Found> {
+        let mut found = Vec::new();
         let mut position = self.control.writer.defined.load(Ordering::Acquire);
         while position > version {
             let Some(header) = self.valid_entry_at(position)?.filter(|header| header.folded() == Some(Kind::Define))
             else {
-                return Ok((Found::Since(found, position), removed));
+                return Ok(Found::Since(found, position));
             };
             let bytes = self.segments.entry_bytes(position, u64::from(header.length))?;
             let definition = Definition::decode(&bytes[HEADER_BYTES as usize - 4..])?;
-            if let Definition::RemoveLog { id } | Definition::RemoveFunction { id } = definition {
-                removed.insert(id);
-            }
             found.push((position, definition));
             position = header.seqno;
         }
-        Ok((Found::All(found), removed))
+        Ok(Found::All(found))
     }
 }

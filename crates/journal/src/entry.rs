@@ -476,6 +476,11 @@ impl Entry {
         if self.kind == Kind::Trigger { self.id } else { self.cause }
     }
 
+    /// How many runs of its function had ended with the one that a DONE ends, if it says so.
+    pub fn ended(&self) -> Option<u64> {
+        if self.kind == Kind::Done { payload::ended(self.seqno, self.ordinal) } else { None }
+    }
+
     /// The run that a TRIGGER begins.
     pub fn triggered(&self) -> Option<Run> {
         (self.kind == Kind::Trigger).then_some(Run { id: self.id, number: self.seqno })

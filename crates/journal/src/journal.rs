@@ -4,12 +4,14 @@ use crate::{
     catalog::{Catalog, Log},
     copy,
     entry::{Entry, FLAG_LAST, HEADER_BYTES, Header, Kind, Position, ReplaySeed, Salt, payload},
-    medium::{FileMedium, LockReplaced, Medium, Region, Slot, ViewMedium},
+    medium::{FileMedium, LockReplaced, Medium, Slot, ViewMedium},
     options::{CreateOptions, OpenOptions, Settings},
     read::{check::CheckReport, get::RecordMeta, scan::Scan},
     recovery::{self, Damage, Recovery},
     store::{
+        arena::{self, Arena},
         control::{self, Control, Remains},
+        index,
         manifest::{self, Ancestor, Manifest},
         segments::{FOLDER, SEGMENT_HEADER_BYTES, SegmentHeader, Segments, io_error},
     },
@@ -44,6 +46,8 @@ pub(crate) struct Inner {
     /// What stands in a lock that this process holds.
     pub mark: u32,
     pub control: Control,
+    /// The memory of indexes.
+    pub arena: Arc<Arena>,
     pub segments: Segments,
     pub namespace: NamespaceId,
     pub epoch: u32,
@@ -60,8 +64,6 @@ pub(crate) struct Inner {
     pub refusal: Mutex<Option<(u64, Error)>>,
     pub refuses: AtomicBool,
     pub preparer: OnceLock<Thread>,
-    /// Storage for the index of the next log of this history.
-    pub prepared: Mutex<Option<(u64, Arc<Region>)>>,
     /// Records, by log and seqno, that indexes knew and that are nowhere in the journal.
     pub lost: Mutex<HashSet<(u32, u64)>>,
     /// What retention need not look at again for a while.
@@ -308,12 +310,6 @@ impl Journal {
         self.0.commit(f)
     }
 
-    /// Makes storage for the index of a log that is about to be created, if it is large: [`Transaction::create_log`] would
-    /// make it while everybody waits who appends.
-    pub fn prepare_log(&self, history: u64) -> Result<()> {
-        self.0.prepare_index(history)
-    }
-
     /// Reads a record into `payload`, which is cleared first.
     #[inline]
     pub fn get(&self, log: &Log, seqno: u64, payload: &mut Vec<u8>) -> Result<RecordMeta> {
@@ -327,7 +323,7 @@ impl Journal {
 
     /// Where a record stands now, or stood, if the log has left it behind. It is on disk once [`Journal::durable`] is above.
     pub fn position(&self, log: &Log, seqno: u64) -> Position {
-        Position(log.index().position(seqno))
+        Position(self.0.position_of(log, seqno))
     }
 
     /// What the random numbers of atomic runs are made from. It is not for those who ask from outside.
@@ -501,6 +497,14 @@ impl Inner {
             medium.detach(slot);
             io_error(control::NAME, &error)
         })?;
+        let found = Arena::open(&medium);
+        // Nobody else has one in use.
+        let has_indexes = found.is_ok();
+        let arena = if alone { found.or_else(|_| Arena::create(&medium)) } else { found };
+        let arena = arena.map_err(|error| {
+            medium.detach(slot);
+            io_error(arena::NAME, &error)
+        })?;
         let mark = mark(slot, control.count_attachment());
         // What is told there was told by who had the slot before.
         control.set_refusing(slot, None);
@@ -514,6 +518,7 @@ impl Inner {
             slot,
             mark,
             control,
+            arena,
             namespace: manifest.namespace,
             epoch: manifest.epoch,
             settings: Settings {
@@ -532,7 +537,6 @@ impl Inner {
             refusal: Mutex::default(),
             refuses: AtomicBool::new(false),
             preparer: OnceLock::new(),
-            prepared: Mutex::default(),
             lost: Mutex::default(),
             held: Mutex::default(),
             cataloging: Mutex::default(),
@@ -542,7 +546,7 @@ impl Inner {
             dir: dir.to_owned(),
             medium,
         };
-        let result = inner.attach_to(&manifest, alone, on_damage);
+        let result = inner.attach_to(&manifest, alone, has_indexes, on_damage);
         if let Err(error) = result {
             inner.medium.detach(slot);
             return Err(error);
@@ -551,11 +555,12 @@ impl Inner {
         Ok(inner)
     }
 
-    fn attach_to(&mut self, manifest: &Manifest, alone: bool, on_damage: Damage) -> Result<()> {
+    fn attach_to(&mut self, manifest: &Manifest, alone: bool, has_indexes: bool, on_damage: Damage) -> Result<()> {
         let clean = on_damage == Damage::Refuse
+            && has_indexes
             && self.control.is_clean(self.namespace.get(), self.medium.boot())
             && self.has_whole_segments(manifest);
-        if alone && !(clean && self.load_catalog(manifest).is_ok() && self.has_right_counters()) {
+        if alone && !(clean && self.has_right_indexes() && self.load_catalog(manifest).is_ok()) {
             return self.recover(manifest, on_damage);
         }
         if alone {
@@ -566,7 +571,6 @@ impl Inner {
             upkeep.attested.store(0, Ordering::Relaxed);
             self.control.seal_words(); // The mark of the clean end covers them, and not their checksum.
             self.control.set_clean(false);
-            self.remove_stray_indexes(&self.cached_catalog());
             return Ok(());
         }
         if !self.control.belongs_to(self.namespace.get()) {
@@ -590,9 +594,9 @@ impl Inner {
         Ok(())
     }
 
-    /// Whether the indexes' counters are what they were at the clean end: a seqno must not be given out twice.
-    fn has_right_counters(&self) -> bool {
-        self.cached_catalog().counters_mark() == self.control.birth.counters.load(Ordering::Relaxed)
+    /// Whether counters and what leads to slots are what they were at the clean end: a seqno must not be given out twice.
+    fn has_right_indexes(&self) -> bool {
+        index::mark(&self.arena) == self.control.birth.counters.load(Ordering::Relaxed)
     }
 
     /// Whether all segments have files of full length.
@@ -618,6 +622,8 @@ impl Inner {
         }
         // The durable watermark stays until a later one takes its place, so that a recovery cut short hides no damage.
         self.control.reset(self.namespace.get(), self.medium.boot());
+        self.arena = Arena::create(&self.medium).map_err(|error| io_error(arena::NAME, &error))?;
+        self.remove_stray_indexes();
         let first = self.segments.start(manifest.first_segment);
         self.control.upkeep.first.store(first, Ordering::Release);
         let recovered = recovery::recover(self, manifest, &remains, on_damage)?;
@@ -627,7 +633,6 @@ impl Inner {
         if manifest.epoch >= millrace_wire::EventId::EPOCH_MAX {
             return Err(Code::ManifestDamaged.error("the epoch has reached its end"));
         }
-        self.remove_stray_indexes(&recovered.catalog);
         let (writer, tail) = (&self.control.writer, recovered.tail);
         writer.last.store(recovered.last, Ordering::Release);
         writer.applied.store(tail, Ordering::Relaxed);
@@ -674,19 +679,16 @@ impl Inner {
         Ok(())
     }
 
-    /// Index files of logs that are gone.
-    fn remove_stray_indexes(&self, catalog: &Catalog) {
-        for name in self.medium.list("index").unwrap_or_default() {
-            if name.parse().map_or(true, |id| catalog.subject(id).is_none()) {
-                // It only wastes space; the next unclean open tries again.
-                let _ = self.medium.remove(&format!("index/{name}"));
-            }
+    /// Removes what is no index of this version.
+    fn remove_stray_indexes(&self) {
+        let names = self.medium.list("index").unwrap_or_default().into_iter().map(|name| format!("index/{name}"));
+        for name in names.filter(|name| name != arena::NAME) {
+            let _ = self.medium.remove(&name); // It only wastes space; the next unclean open tries again.
         }
     }
 
     pub(crate) fn set_catalog(&self, catalog: Arc<Catalog>, version: u64) {
         let mut catalog = catalog;
-        self.cached_catalog().mark_removed(&catalog);
         if catalog.version() != version {
             Arc::make_mut(&mut catalog).set_version(version);
         }
@@ -705,7 +707,7 @@ impl Inner {
             drop(self.lock()?); // Puts right what a dead process left.
             self.sync(Position(self.control.published.tail.load(Ordering::Acquire)))?;
             self.mark_the_end();
-            self.control.birth.counters.store(self.fresh_catalog()?.counters_mark(), Ordering::Relaxed);
+            self.control.birth.counters.store(index::mark(&self.arena), Ordering::Relaxed);
             self.control.set_clean(true);
         }
         Ok(())

@@ -25,6 +25,7 @@ mod entry;
 mod journal;
 pub mod medium;
 mod options;
+mod persistent;
 mod read;
 mod recovery;
 mod store;
@@ -42,6 +43,7 @@ pub use options::{CreateOptions, OpenOptions};
 pub use read::{check::CheckReport, get::RecordMeta, scan::Scan};
 pub use recovery::Recovery;
 pub use store::{
+    index::{HISTORY_ALL, Item},
     json,
     manifest::{Ancestor, Manifest},
 };

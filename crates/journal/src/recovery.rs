@@ -14,17 +14,17 @@
 //! A view ([`crate::Journal::view`]) steps over the damage instead, on a copy, and shows what remains.
 
 use crate::{
-    catalog::{Catalog, Definition, Subject},
+    catalog::{Catalog, Definition},
     copy::Rebuilt,
     entry::{ALIGN_BYTES, HEADER_BYTES, Header, Kind, Position},
     journal::Inner,
     store::{
         control::Remains,
+        index::SEQUENCE_STEP,
         manifest::Manifest,
         part::first_part,
         segments::{self, FOLDER, Segments, io_error},
     },
-    write::commit::{apply_append, apply_trim},
 };
 use millrace_wire::{Code, Error, Result};
 use std::sync::atomic::Ordering;
@@ -136,21 +136,27 @@ impl Fold<'_> {
         state.last = position;
         state.tail = position + header.span();
         state.hlc = state.hlc.max(header.hlc);
-        match (header.folded(), state.catalog.subject(header.subject)) {
-            (Some(Kind::Append), Some(Subject::Log(log))) => apply_append(log, header.seqno, position),
-            (Some(Kind::Trim), Some(Subject::Log(log))) => apply_trim(log, header.seqno),
-            (Some(Kind::Trigger), Some(subject)) => subject.index().raise_latest(header.seqno),
-            (Some(Kind::Done), Some(subject)) => subject.index().raise_done(header.seqno),
-            (Some(Kind::Define), _) if position > state.catalog.version() => {
-                let bytes = self.inner.segments.entry_bytes(position, u64::from(header.length))?;
-                let definition = Definition::decode(&bytes[HEADER_BYTES as usize - 4..])?;
-                state.catalog.apply(&definition, position, &self.inner.indexes(true))?;
+        let kind = header.folded();
+        if kind == Some(Kind::Define) && position > state.catalog.version() {
+            let bytes = self.inner.segments.entry_bytes(position, u64::from(header.length))?;
+            let definition = Definition::decode(&bytes[HEADER_BYTES as usize - 4..])?;
+            if let Definition::RemoveLog { id } | Definition::RemoveFunction { id } = &definition
+                && let Some(subject) = state.catalog.subject(*id)
+            {
+                subject.remove();
             }
-            (Some(Kind::Catalog), _) if header.ordinal == 0 => {
-                state.cataloged = self.inner.segments.number(first_part(header, position)).max(state.cataloged);
-            }
-            _ => {}
+            state.catalog.apply(&definition, position, &self.inner.indexes(true))?;
         }
+        if kind == Some(Kind::Catalog) && header.ordinal == 0 {
+            state.cataloged = self.inner.segments.number(first_part(header, position)).max(state.cataloged);
+        }
+        if header.sequence.is_multiple_of(SEQUENCE_STEP) {
+            self.inner.make_sequence_place(header.sequence)?;
+        }
+        if let Some(kind) = kind {
+            self.inner.make_place(kind, header.subject, header.seqno)?;
+        }
+        self.inner.index_entry(position, header);
         Ok(())
     }
 }
@@ -478,21 +484,16 @@ impl Inner {
         Ok(())
     }
 
-    /// Applies committed entries from a batch boundary on, definitions first.
+    /// Applies committed entries from a batch boundary on. Their writer made what they define before it staged them.
     fn apply_again(&self, from: u64, tail: u64) -> Result<()> {
-        for definitions in [true, false] {
-            let catalog = self.cached_catalog();
-            let mut position = from;
-            while let Some((at, header)) = self.entry_from(&mut position, tail)? {
-                self.control.writer.hlc.fetch_max(header.hlc, Ordering::Relaxed);
-                if (header.kind == Kind::Define as u8) == definitions {
-                    self.apply(&catalog, at, &header);
-                }
-                position = at + header.span();
-            }
-            if definitions && self.control.writer.defined.load(Ordering::Relaxed) != catalog.version() {
-                self.refresh_catalog()?;
-            }
+        let mut position = from;
+        while let Some((at, header)) = self.entry_from(&mut position, tail)? {
+            self.control.writer.hlc.fetch_max(header.hlc, Ordering::Relaxed);
+            self.apply(at, &header);
+            position = at + header.span();
+        }
+        if self.control.writer.defined.load(Ordering::Relaxed) != self.cached_catalog().version() {
+            self.refresh_catalog()?;
         }
         Ok(())
     }

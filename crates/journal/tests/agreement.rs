@@ -131,6 +131,16 @@ fn a_handle_that_a_failed_batch_gave_out_is_good_for_nothing() {
     assert_eq!(append(&journal, &other, b"x").unwrap(), 1);
 }
 
+/// Where the slot of a log's record is in the arena, if the log's ring is one block.
+fn slot_of(dir: &Path, log: &Log, seqno: u64) -> u64 {
+    let arena = fs::read(dir.join("index/arena")).unwrap();
+    let word = |at: u64| u64::from_le_bytes(arena[at as usize..at as usize + 8].try_into().unwrap());
+    let entry = word(64) + u64::from(log.id()) * 64;
+    let ring = word(entry);
+    assert!(log.id() < 64 && ring & 32 == 0, "{ring:#x}");
+    (ring & ((1 << 40) - 64)) + (seqno & ((1 << (ring & 31)) - 1)) * 8
+}
+
 #[test]
 fn a_flipped_word_of_an_index_is_corrected_when_it_is_read_and_told_by_a_check() {
     let dir = tempfile::tempdir().unwrap();
@@ -139,18 +149,19 @@ fn a_flipped_word_of_an_index_is_corrected_when_it_is_read_and_told_by_a_check()
     for n in 1..=50u8 {
         append(&journal, &a, &[n; 300]).unwrap();
     }
-    // Slots stand behind 64 bytes; record n is at slot n of 128.
-    for (n, mask) in [(3u64, 0x40), (17, 1 << 40), (29, 1), (50, 1 << 13)] {
-        flip(dir.path(), &format!("index/{}", a.id()), 64 + n * 8, mask);
+    // A bit of the position, of the size, that says "by reference", and of the check.
+    for (n, mask) in [(3u64, 0x40), (17, 1 << 40), (29, 1), (50, 1 << 13), (31, 1 << 45), (32, 1 << 48), (33, 1 << 63)]
+    {
+        flip(dir.path(), "index/arena", slot_of(dir.path(), &a, n), mask);
         assert_eq!(get(&journal, &a, n).unwrap(), [n as u8; 300], "record {n}");
         assert!(journal.check(&mut |_, _| {}).unwrap().faults.is_empty(), "it was corrected");
     }
-    flip(dir.path(), &format!("index/{}", a.id()), 64 + 9 * 8, 1 << 22);
+    flip(dir.path(), "index/arena", slot_of(dir.path(), &a, 9), 1 << 22);
     let report = journal.check(&mut |_, _| {}).unwrap();
     assert!(report.fault_count == 1 && report.faults[0].detail().contains("record 9"), "{:?}", report.faults);
     assert_eq!(get(&journal, &a, 9).unwrap(), [9; 300]);
     // A clean end keeps what stands in an index.
-    flip(dir.path(), &format!("index/{}", a.id()), 64 + 11 * 8, 1 << 5);
+    flip(dir.path(), "index/arena", slot_of(dir.path(), &a, 11), 1 << 5);
     drop((journal, a));
     let journal = open(dir.path()).unwrap();
     let a = journal.log(&"a".parse().unwrap()).unwrap();
@@ -266,52 +277,64 @@ fn a_clock_that_was_years_ahead_once_is_told_by_a_check() {
     assert_eq!(report.faults.iter().map(|fault| fault.code()).collect::<Vec<_>>(), [Code::ClockDrift]);
 }
 
-fn index_files(dir: &Path) -> Vec<String> {
-    let names = fs::read_dir(dir.join("index")).unwrap().flatten().map(|file| file.file_name().into_string().unwrap());
-    let mut names: Vec<String> = names.collect();
-    names.sort();
-    names
+fn arena_bytes(dir: &Path) -> u64 {
+    let names: Vec<_> = fs::read_dir(dir.join("index")).unwrap().flatten().map(|file| file.file_name()).collect();
+    assert_eq!(names, ["arena"]);
+    fs::metadata(dir.join("index/arena")).unwrap().len()
 }
 
 #[test]
-fn the_index_of_a_removed_log_goes_with_it_and_nobody_misses_it() {
+fn the_index_of_a_removed_log_is_used_again_and_nobody_misses_it() {
     let dir = tempfile::tempdir().unwrap();
     let (journal, other) = (create(dir.path()), open(dir.path()).unwrap());
     let (gone, stays) = (log(&journal, "gone", 10), log(&journal, "stays", 10));
     append(&journal, &gone, b"x").unwrap();
+    let held = other.log(&"gone".parse().unwrap()).unwrap();
     journal.commit(|batch| batch.remove_log(&"gone".parse().unwrap())).unwrap();
-    assert_eq!(index_files(dir.path()), [stays.id().to_string()]);
+    assert_eq!(
+        get(&other, &held, 1).unwrap_err().code(),
+        Code::LogNotFound,
+        "also before it has looked at definitions"
+    );
     // It learns of both the log and its end at once.
     assert!(other.log(&"gone".parse().unwrap()).is_err() && other.log(&"stays".parse().unwrap()).is_ok());
-    drop((journal, other, gone, stays));
+    let mut bytes = 0;
+    for round in 0..40 {
+        let name = format!("log/{round}").parse().unwrap();
+        let log = journal.commit(|batch| batch.create_log(&name, 10_000)).unwrap().value;
+        journal
+            .commit(|batch| (1..=2000).try_for_each(|_| batch.append(&log, b"x", EventId::NONE, 0).map(drop)))
+            .unwrap();
+        assert_eq!(get(&journal, &log, 1).unwrap(), b"x");
+        journal.commit(|batch| batch.remove_log(&name)).unwrap();
+        if round == 1 {
+            bytes = arena_bytes(dir.path());
+        }
+    }
+    assert_eq!(arena_bytes(dir.path()), bytes);
+    drop((journal, other, gone, stays, held));
     let journal = open(dir.path()).unwrap();
     assert!(!journal.recovery().scanned, "the index of a log that is gone is not missed");
     // Nor does a batch that fails leave one.
     let failed = journal.commit(|batch| {
-        batch.create_log(&"never".parse().unwrap(), 10)?;
+        let log = batch.create_log(&"never".parse().unwrap(), 10)?;
+        batch.append(&log, b"x", EventId::NONE, 0)?;
         Err::<(), _>(Code::Busy.error("on purpose"))
     });
     assert!(failed.is_err());
-    assert_eq!(index_files(dir.path()).len(), 1);
+    let again = log(&journal, "again", 10);
+    assert_eq!((append(&journal, &again, b"y").unwrap(), get(&journal, &again, 1).unwrap()), (1, b"y".to_vec()));
 }
 
 #[test]
-fn the_storage_of_a_large_index_is_made_before_the_lock_is_taken() {
+fn a_log_takes_storage_for_the_records_it_has_and_not_for_its_history() {
     let disk = SimDisk::default();
     let journal =
         Journal::create_on(disk.process(), Path::new("sim"), &model::sim_options(Durability::Memory)).unwrap();
-    journal.prepare_log(1 << 20).unwrap();
-    let calls = Arc::new(Mutex::new(Vec::new()));
-    let seen = calls.clone();
-    disk.set_faults(Some(Box::new(move |call| {
-        seen.lock().unwrap().push(call);
-        Fault::None
-    })));
-    let a = log(&journal, "a", 1 << 20);
-    disk.set_faults(None);
-    assert!(!calls.lock().unwrap().contains(&Call::Allocate), "{calls:?}");
+    let a = log(&journal, "a", 1 << 28);
     assert_eq!(append(&journal, &a, b"x").unwrap(), 1);
     assert_eq!(get(&journal, &a, 1).unwrap(), b"x");
+    assert!(disk.files()["index/arena"].len() <= 256 << 10);
 }
 
 /// Stalls the first flush of a file until it is let go.

@@ -463,9 +463,6 @@ impl Namespace {
     /// [`Namespace::create_log`], still held at the gate.
     pub fn create_log_held(&self, name: &LogName, history: u64) -> Result<Held<Log>> {
         names::check_public(name)?;
-        if self.journal().catalog()?.log(name).is_none() {
-            self.journal().prepare_log(history)?; // While nobody waits for the lock.
-        }
         let committed = self.journal().commit(|tx| tx.create_log(name, history))?;
         Ok(self.gate().hold(Site::CreateLog, committed.value, committed.end, None))
     }

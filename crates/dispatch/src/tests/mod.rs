@@ -421,10 +421,20 @@ fn damage_in_an_outbox_holds_up_who_sends_and_nobody_else() {
 #[test]
 fn lost_runs_that_cannot_be_given_up_yet_are_tried_again() {
     let dir = tempfile::tempdir().unwrap();
-    let namespace = namespace(dir.path());
+    let options = CreateOptions { durability: Durability::Disk, segment_bytes: 1 << 20, ..CreateOptions::default() };
+    let namespace = Namespace::create(&dir.path().join("ns"), &options).unwrap();
+    for log in ["in", "out"] {
+        namespace.create_log(&log.parse().unwrap(), 100_000).unwrap();
+    }
     deploy(&namespace, "pass", |_| {});
     namespace.remove_log(&"dead/f".parse().unwrap()).unwrap();
     namespace.append("in", b"a lost run", AppendOptions::default()).unwrap();
+    // What is left of the segment has room for no letter.
+    let room = || (1 << 20) - namespace.journal().tail().get() % (1 << 20);
+    while room() > 400 {
+        let bytes = (room() - 300 - 64).min(60_000);
+        namespace.append("out", &vec![7; bytes as usize], AppendOptions::default()).unwrap();
+    }
     let (at, segment) = (namespace.journal().tail(), namespace.dir().join("segments/0000000000"));
     drop(namespace);
     let bytes = std::fs::read(&segment).unwrap();
@@ -437,14 +447,14 @@ fn lost_runs_that_cannot_be_given_up_yet_are_tried_again() {
     let namespace = Namespace::open(&dir.path().join("ns")).unwrap();
     let shared = Shared::new(namespace.clone(), None, None).unwrap();
     shared.state().recover(&namespace).unwrap();
-    // The letter's log cannot be made.
-    let (indexes, aside) = (namespace.dir().join("index"), dir.path().join("aside"));
-    std::fs::rename(&indexes, &aside).unwrap();
-    std::fs::write(&indexes, "").unwrap();
+    // The next segment cannot be made.
+    let (segments, aside) = (namespace.dir().join("segments"), dir.path().join("aside"));
+    std::fs::rename(&segments, &aside).unwrap();
+    std::fs::write(&segments, "").unwrap();
     let refused = shared.maintain().unwrap_err();
     assert!(state::is_transient(&refused), "{refused}");
-    std::fs::remove_file(&indexes).unwrap();
-    std::fs::rename(&aside, &indexes).unwrap();
+    std::fs::remove_file(&segments).unwrap();
+    std::fs::rename(&aside, &segments).unwrap();
     shared.maintain().unwrap();
     assert_eq!(namespace.latest("dead/f").unwrap(), 1);
     namespace.wait_idle(Duration::ZERO).unwrap();

@@ -170,7 +170,7 @@ impl Runs {
             Kind::Trigger => drop(self.pending.insert(entry.id, entry.subject)),
             Kind::Done => {
                 self.pending.remove(&entry.cause);
-                self.ends.entry(entry.subject).or_default().insert(entry.seqno);
+                self.ends.entry(entry.subject).or_default().extend(entry.ended());
             }
             _ => {}
         }

@@ -145,6 +145,21 @@ impl Attempt {
     }
 }
 
+/// The ordinal of a DONE whose number says nothing of how many have ended.
+const ENDED_UNTOLD: i16 = i16::MIN;
+
+/// The ordinal of a DONE: how far the number of its run is ahead of how many runs of its function had ended with it.
+pub(crate) fn ended_ordinal(number: u64, ended: Option<u64>) -> u16 {
+    let ahead = ended.and_then(|ended| i16::try_from(number.wrapping_sub(ended) as i64).ok());
+    ahead.unwrap_or(ENDED_UNTOLD) as u16
+}
+
+/// How many runs of a function had ended with the one of this number, as the ordinal of its DONE says.
+pub(crate) fn ended(number: u64, ordinal: u16) -> Option<u64> {
+    let ahead = ordinal as i16;
+    (ahead != ENDED_UNTOLD).then(|| number.wrapping_sub(i64::from(ahead) as u64))
+}
+
 /// How a run ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Outcome {

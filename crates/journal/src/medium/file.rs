@@ -9,7 +9,7 @@ use std::{
     fs, io,
     mem::ManuallyDrop,
     os::{
-        fd::{AsRawFd, IntoRawFd, OwnedFd},
+        fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd},
         unix::fs::{MetadataExt, OpenOptionsExt},
     },
     path::{Path, PathBuf},
@@ -26,6 +26,8 @@ const LOCK: &str = "lock";
 const ENDING: Duration = Duration::from_secs(3);
 /// Bytes written at once when a range is filled with zeros.
 const ZERO_CHUNK_BYTES: usize = 1 << 20;
+/// Fewer addresses than this are not worth a try.
+const RESERVED_MIN_BYTES: u64 = 256 << 20;
 static ZEROS: [u8; ZERO_CHUNK_BYTES] = [0; ZERO_CHUNK_BYTES];
 
 /// A namespace's directory.
@@ -209,6 +211,22 @@ impl Medium for FileMedium {
             file.set_len(bytes)?;
         }
         map_file(file.into(), bytes, metadata.ino(), is_segment(name))
+    }
+
+    fn map_within(&self, name: &str, reserved_bytes: u64, create: bool) -> io::Result<Arc<Region>> {
+        let file = opened(|| private_file(create).open(self.path(name)))?;
+        let identity = file.metadata()?.ino();
+        map_file_within(file.into(), reserved_bytes, identity)
+    }
+
+    fn extend(&self, region: &Region, from: u64, to: u64) -> io::Result<()> {
+        // SAFETY: plain system call on an open descriptor.
+        match unsafe {
+            libc::posix_fallocate(region.fd.load(Ordering::Relaxed), from as i64, to.saturating_sub(from) as i64)
+        } {
+            0 => Ok(()),
+            error => Err(io::Error::from_raw_os_error(error)),
+        }
     }
 
     fn read_at(&self, region: &Region, at: u64, bytes: &mut [u8]) -> io::Result<()> {
@@ -444,6 +462,40 @@ pub(super) fn map_file(file: OwnedFd, bytes: u64, identity: u64, is_segment: boo
     bus::register(base as usize, bytes as usize, fd, is_segment);
     let (fd, retired) = (AtomicI32::new(file.into_raw_fd()), AtomicBool::new(false));
     Ok(Arc::new(Region { base: base.cast(), bytes, identity, fd, retired }))
+}
+
+/// Maps a file beyond its end: so many addresses, or a part of them.
+pub(super) fn map_file_within(file: OwnedFd, reserved_bytes: u64, identity: u64) -> io::Result<Arc<Region>> {
+    let mut bytes = reserved_bytes;
+    loop {
+        match map_file(file.try_clone()?, bytes, identity, false) {
+            Err(error) if error.raw_os_error() == Some(libc::ENOMEM) && bytes > RESERVED_MIN_BYTES => bytes /= 16,
+            mapped => return mapped,
+        }
+    }
+}
+
+/// A file of zeros in memory that becomes longer, mapped so far.
+pub(super) fn map_memory_within(reserved_bytes: u64, identity: u64) -> io::Result<Arc<Region>> {
+    install_handlers();
+    map_file_within(memory_file()?.into(), reserved_bytes, identity)
+}
+
+/// A file without a name, in memory.
+pub(super) fn memory_file() -> io::Result<fs::File> {
+    // SAFETY: the name is a C string; the descriptor is new and owned by nobody else.
+    unsafe {
+        match libc::memfd_create(c"millrace".as_ptr(), libc::MFD_CLOEXEC) {
+            -1 => Err(io::Error::last_os_error()),
+            fd => Ok(fs::File::from_raw_fd(fd)),
+        }
+    }
+}
+
+/// Makes the file behind a region in memory longer.
+pub(super) fn extend_memory(region: &Region, to: u64) -> io::Result<()> {
+    // SAFETY: plain system call on an open descriptor.
+    check(unsafe { libc::ftruncate(region.fd.load(Ordering::Relaxed), to as i64) })
 }
 
 /// Maps a file that is at least `bytes` long, or memory of zeros, so that writes are seen by nobody else.

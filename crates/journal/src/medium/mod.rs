@@ -9,13 +9,13 @@ mod faults;
 mod file;
 mod holder;
 
+mod names;
 #[allow(unsafe_code)]
 mod view;
 
 pub use file::FileMedium;
 pub use holder::Holder;
 pub use view::ViewMedium;
-#[allow(unsafe_code)]
 pub mod sim;
 
 use std::{
@@ -93,6 +93,11 @@ pub trait Medium: Send + Sync {
     fn replace(&self, name: &str, content: &[u8]) -> io::Result<()>;
     /// Maps a file of exactly `bytes`; creates it, or makes it longer with zeros, if `create` says so.
     fn map(&self, name: &str, bytes: u64, create: bool) -> io::Result<Arc<Region>>;
+    /// Maps a file that will become longer: so many addresses, or fewer if this process may not have so many. What lies behind
+    /// the file's end is not looked at before [`Medium::extend`] has given it storage, here or in another process.
+    fn map_within(&self, name: &str, reserved_bytes: u64, create: bool) -> io::Result<Arc<Region>>;
+    /// Makes the file behind a region as long as `to`, with real storage from `from` on; what is new there is zero.
+    fn extend(&self, region: &Region, from: u64, to: u64) -> io::Result<()>;
     /// Reads bytes through the file: what the disk cannot give is an error here, and would be a fault in a mapping.
     fn read_at(&self, region: &Region, at: u64, bytes: &mut [u8]) -> io::Result<()>;
     /// Writes the beginning of `bytes` through the file, at least one of them: everybody's mapping shows it at once. Returns

@@ -19,14 +19,15 @@ use self::names::NameChange;
 use super::{
     Medium, NotFlushed, Region, SLOT_MAX, Slot,
     faults::Unreadable,
-    file::{is_segment, map_file, retire_region},
+    file::{is_segment, map_file, map_file_within, memory_file, retire_region},
+    names::NameChange,
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs::File,
     io,
     ops::Range,
-    os::{fd::FromRawFd, unix::fs::FileExt},
+    os::unix::fs::FileExt,
     sync::{
         Arc, Condvar, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -109,23 +110,12 @@ pub struct SimMedium {
     killed: AtomicBool,
 }
 
-fn memory_file(bytes: u64) -> io::Result<File> {
-    // SAFETY: the name is a C string; the descriptor is new and owned by nobody else.
-    let file = unsafe {
-        let fd = libc::memfd_create(c"sim".as_ptr(), libc::MFD_CLOEXEC);
-        if fd < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        File::from_raw_fd(fd)
-    };
-    file.set_len(bytes)?;
-    Ok(file)
-}
-
 impl SimFile {
     fn new(bytes: u64) -> io::Result<Self> {
+        let memory = memory_file()?;
+        memory.set_len(bytes)?;
         Ok(Self {
-            memory: memory_file(bytes)?,
+            memory,
             seen: vec![0; bytes as usize],
             durable: vec![0; bytes as usize],
             durable_bytes: 0,
@@ -556,6 +546,21 @@ impl SimMedium {
         }
     }
 
+    /// A file that is to be mapped; one of `bytes` is made if there is none and `create` says so.
+    fn opened(&self, name: &str, bytes: u64, create: bool) -> io::Result<(MutexGuard<'_, State>, u64)> {
+        self.disk.fault(Call::Map)?;
+        let state = self.disk.lock();
+        let inode = state.inode(name);
+        if inode.is_ok() || !create {
+            return Ok((state, inode?));
+        }
+        drop(state);
+        self.disk.fault(Call::Allocate)?;
+        let mut state = self.call();
+        let inode = state.link(name, SimFile::new(bytes)?);
+        Ok((state, inode))
+    }
+
     /// The state, for a call that changes something; a moment to remember.
     fn call(&self) -> MutexGuard<'_, State> {
         let mut state = self.disk.lock();
@@ -595,17 +600,7 @@ impl Medium for SimMedium {
     }
 
     fn map(&self, name: &str, bytes: u64, create: bool) -> io::Result<Arc<Region>> {
-        self.disk.fault(Call::Map)?;
-        let mut state = self.disk.lock();
-        let inode = match state.inode(name) {
-            Err(_) if create => {
-                drop(state);
-                self.disk.fault(Call::Allocate)?;
-                state = self.call();
-                state.link(name, SimFile::new(bytes)?)
-            }
-            found => found?,
-        };
+        let (mut state, inode) = self.opened(name, bytes, create)?;
         let file = state.file(inode);
         if (file.seen.len() as u64) < bytes {
             if !create {
@@ -617,6 +612,22 @@ impl Medium for SimMedium {
         file.heard.insert(region.base as usize, file.failures);
         state.unreadable.watch(inode, &region);
         Ok(region)
+    }
+
+    fn map_within(&self, name: &str, reserved_bytes: u64, create: bool) -> io::Result<Arc<Region>> {
+        let (mut state, inode) = self.opened(name, 0, create)?;
+        let file = state.file(inode);
+        let region = map_file_within(file.memory.try_clone()?.into(), reserved_bytes, inode)?;
+        file.heard.insert(region.base as usize, file.failures);
+        Ok(region)
+    }
+
+    fn extend(&self, region: &Region, from: u64, to: u64) -> io::Result<()> {
+        self.disk.fault(Call::Allocate)?;
+        let mut state = self.call();
+        state.charge(region.identity, from, to)?;
+        let file = state.file(region.identity);
+        if (file.seen.len() as u64) < to { file.grow(to) } else { Ok(()) }
     }
 
     fn read_at(&self, region: &Region, at: u64, bytes: &mut [u8]) -> io::Result<()> {

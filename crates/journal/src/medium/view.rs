@@ -6,7 +6,7 @@
 
 use super::{
     FileMedium, Medium, NotFlushed, Region, Slot,
-    file::{map_private, next_data, read_at, retire_region},
+    file::{extend_memory, map_memory_within, map_private, next_data, read_at, retire_region},
 };
 use std::{
     collections::BTreeMap,
@@ -116,6 +116,21 @@ impl Medium for ViewMedium {
         };
         self.written().insert(name.into(), Some(Written::Mapped(region.clone())));
         Ok(region)
+    }
+
+    /// What stood there is not looked at: a view makes it anew.
+    fn map_within(&self, name: &str, reserved_bytes: u64, create: bool) -> io::Result<Arc<Region>> {
+        if !create {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        let identity = self.identities.fetch_add(1, Ordering::Relaxed);
+        let region = map_memory_within(reserved_bytes, identity)?;
+        self.written().insert(name.into(), Some(Written::Mapped(region.clone())));
+        Ok(region)
+    }
+
+    fn extend(&self, region: &Region, _from: u64, to: u64) -> io::Result<()> {
+        extend_memory(region, to)
     }
 
     fn read_at(&self, region: &Region, at: u64, bytes: &mut [u8]) -> io::Result<()> {

@@ -1,11 +1,17 @@
 //! Verifying a journal from its first entry to its tail.
 
 use crate::{
-    catalog::Log,
-    entry::{Kind, Position},
+    catalog::{Function, Log},
+    entry::{Header, Kind, Position},
     journal::{Inner, MANIFEST},
     read::get::damaged,
-    store::{manifest::Manifest, segments::io_error},
+    store::{
+        index::{Index, JOURNAL_ID, SEQUENCE_STEP},
+        manifest::Manifest,
+        segments::io_error,
+        slot::{Slot, WRONG},
+    },
+    write::committed::sequence_item,
 };
 use millrace_wire::{Error, Result};
 use std::{collections::BTreeMap, sync::atomic::Ordering};
@@ -86,10 +92,21 @@ impl Inner {
             }
             if kind == Some(Kind::Append)
                 && let Some(log) = catalog.log_by_id(header.subject)
-                && !self.is_indexed(log, header.seqno, at)?
+                && !self.is_indexed(log, &header, at)?
             {
                 let (name, seqno) = (log.name(), header.seqno);
                 report.fault(damaged(at, format!("the index of log '{name}' does not know record {seqno}")));
+            }
+            if let Some(kind @ (Kind::Trigger | Kind::Fired | Kind::Done)) = kind
+                && let Some(function) = catalog.function_by_id(header.subject)
+                && !self.is_told(function, kind, &header, at)?
+            {
+                let (name, number, kind) = (function.name(), header.seqno, kind.name());
+                let what = format!("the index of function '{name}' does not know the {kind} of run {number}");
+                report.fault(damaged(at, what));
+            }
+            if header.sequence.is_multiple_of(SEQUENCE_STEP) && !self.is_sequenced(&header, at)? {
+                report.fault(damaged(at, format!("the journal's index does not know entry {}", header.sequence)));
             }
             before = Some(header);
             position = at + header.span();
@@ -101,6 +118,14 @@ impl Inner {
             let newest = newest.get(&log.id()).copied().unwrap_or(0);
             if claimed > newest && log.check_exists().is_ok() {
                 let what = format!("the index of log '{}' knows record {claimed}; the newest is {newest},", log.name());
+                report.fault(damaged(tail, what));
+            }
+        }
+        for function in catalog.functions() {
+            let _guard = self.lock()?;
+            if function.index().find_open() {
+                let what =
+                    format!("the index of function '{}' was wrong about which runs are pending,", function.name());
                 report.fault(damaged(tail, what));
             }
         }
@@ -122,10 +147,50 @@ impl Inner {
         Ok(rows.map(|row| (row.id, row.latest.max(row.trimmed.saturating_sub(1)))).collect())
     }
 
+    /// Whether a function's index leads to this entry of a run, or to a later one that takes its place, or no longer has the run.
+    /// If not, it is corrected.
+    fn is_told(&self, function: &Function, kind: Kind, header: &Header, at: u64) -> Result<bool> {
+        let is_right = || {
+            function.run(header.seqno).is_none_or(|item| match kind {
+                Kind::Trigger => item.opened == at || item.opened > at && item.opened != WRONG,
+                // Its TRIGGER went with an older segment, and nobody asks for it.
+                _ if item.opened == 0 => true,
+                Kind::Fired => item.noted == at || item.noted > at && item.noted != WRONG,
+                _ => item.closed != 0 && item.closed != WRONG,
+            })
+        };
+        if is_right() {
+            return Ok(true);
+        }
+        let _guard = self.lock()?;
+        let found = is_right();
+        if !found {
+            self.index_entry(at, header);
+        }
+        Ok(found)
+    }
+
+    /// Whether the journal's own index leads to this entry. If not, it is corrected.
+    fn is_sequenced(&self, header: &Header, at: u64) -> Result<bool> {
+        let Some(index) = Index::find(&*self.arena, JOURNAL_ID) else { return Ok(false) };
+        let position = || index.position(sequence_item(header.sequence));
+        if position() == at || self.check_kept(at).is_err() {
+            return Ok(true);
+        }
+        let _guard = self.lock()?;
+        let found = position() == at;
+        if !found {
+            self.index_entry(at, header);
+        }
+        Ok(found)
+    }
+
     /// Whether the index leads to this record, here or where it was copied to, or the log no longer has it. If not, the index
     /// is corrected.
-    fn is_indexed(&self, log: &Log, seqno: u64, at: u64) -> Result<bool> {
-        let position = log.index().position(seqno);
+    fn is_indexed(&self, log: &Log, header: &Header, at: u64) -> Result<bool> {
+        let (seqno, index) = (header.seqno, log.index());
+        let word = index.word(seqno);
+        let position = index.unpack(seqno, word).map_or(WRONG, |slot| slot.map_or(0, |slot| slot.position));
         if seqno < log.earliest() || position == at {
             return Ok(true);
         }
@@ -133,10 +198,10 @@ impl Inner {
             return Ok(true);
         }
         // Overwritten by a newer record since, or by one that is about to be committed.
-        if seqno < log.earliest() || log.index().position(seqno) != position || !self.write_lock().is_free() {
+        if seqno < log.earliest() || index.word(seqno) != word || !self.write_lock().is_free() {
             return Ok(true);
         }
-        log.index().correct(seqno, position, at);
+        index.correct(seqno, word, Slot::own(at, u64::from(header.length)));
         Ok(false)
     }
 }

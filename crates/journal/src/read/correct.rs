@@ -4,6 +4,7 @@ use crate::{
     catalog::Log,
     entry::{ALIGN_BYTES, HEADER_BYTES, Header, Kind},
     journal::Inner,
+    store::slot::{Slot, WRONG},
 };
 use millrace_wire::{Code, Result};
 use std::sync::atomic::Ordering;
@@ -31,7 +32,7 @@ impl Inner {
     /// all of the journal, once for each record.
     #[cold]
     pub(crate) fn correct_index(&self, log: &Log, seqno: u64) -> Result<bool> {
-        let wrong = log.index().position(seqno);
+        let wrong = log.index().word(seqno);
         let record = (log.id(), seqno);
         {
             let lost = self.lost.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
@@ -46,7 +47,8 @@ impl Inner {
             match self.entry_from(&mut position, tail) {
                 Ok(Some((at, header))) => {
                     if is_record(&header, log, seqno) {
-                        found = Some(at); // A later one is a copy, which outlives the original.
+                        // A later one is a copy, which outlives the original.
+                        found = Some(Slot::own(at, u64::from(header.length)));
                     }
                     position = at + header.span();
                 }
@@ -56,12 +58,22 @@ impl Inner {
             }
         }
         match found {
-            Some(at) => log.index().correct(seqno, wrong, at),
+            Some(slot) => log.index().correct(seqno, wrong, slot),
             None if self.control.upkeep.first.load(Ordering::Acquire) == first => {
                 self.lost.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).insert(record);
             }
             None => {} // Retention went on under the search.
         }
-        Ok(log.index().position(seqno) != wrong)
+        Ok(log.index().word(seqno) != wrong)
+    }
+
+    /// Where a record stands, by an index that is corrected if need be; 0 if nowhere.
+    pub(crate) fn position_of(&self, log: &Log, seqno: u64) -> u64 {
+        let position = log.index().position(seqno);
+        if position != WRONG {
+            return position;
+        }
+        let corrected = !self.is_view && self.correct_index(log, seqno).unwrap_or(false);
+        if corrected { log.index().position(seqno) } else { 0 }
     }
 }

@@ -9,6 +9,7 @@ use crate::{
         payload::{open_without_seed, original, own_extension, split_extension},
     },
     journal::{Inner, Journal},
+    store::slot::{Foreign, WRONG},
 };
 use millrace_wire::{Code, Error, EventId, Hlc, NamespaceId, Result};
 use std::sync::atomic::{Ordering, fence};
@@ -47,7 +48,8 @@ impl Inner {
             drop(self.lock()?); // Shows what it committed.
             return Ok(true);
         }
-        if !self.write_lock().is_free() && log.index().position(seqno) >= self.tail() {
+        let position = log.index().position(seqno);
+        if !self.write_lock().is_free() && position >= self.tail() && position != WRONG {
             return Ok(false); // About to be committed.
         }
         self.correct_index(log, seqno)
@@ -59,8 +61,7 @@ impl Inner {
         if seqno == 0 || seqno > latest || seqno < log.earliest_at(latest) {
             return Err(out_of_range(log, seqno));
         }
-        let position = log.index().position(seqno);
-        match self.read_record(log, seqno, position, payload) {
+        match self.read_record(log, seqno, log.index().word(seqno), payload) {
             Ok(meta) if meta.position < snapshot => Ok(meta),
             Ok(_) => {
                 payload.clear();
@@ -76,24 +77,32 @@ impl Inner {
     }
 
     #[inline]
-    fn read_record(&self, log: &Log, seqno: u64, position: u64, payload: &mut Vec<u8>) -> Result<RecordMeta> {
-        if position == 0 {
-            return Err(Code::EntryDamaged.error(format!(
-                "record {seqno} of log '{}' was lost to damage; see `millrace namespace check`",
-                log.name()
-            )));
-        }
-        // A flipped bit in the index may point anywhere.
+    fn read_record(&self, log: &Log, seqno: u64, word: u64, payload: &mut Vec<u8>) -> Result<RecordMeta> {
+        let (position, slot) = match log.index().unpack(seqno, word) {
+            Ok(Some(slot)) => (slot.position, Some(slot)),
+            Ok(None) => {
+                return Err(Code::EntryDamaged.error(format!(
+                    "record {seqno} of log '{}' was lost to damage; see `millrace namespace check`",
+                    log.name()
+                )));
+            }
+            Err(Foreign) => (WRONG, None),
+        };
+        // What has no right checksum may point anywhere.
         let found = if position < self.tail() { self.valid_entry_at(position)? } else { None };
-        let Some(header) = found else {
+        let admitted = |header: &Header| slot.is_some_and(|slot| slot.admits(u64::from(header.length)));
+        let Some((header, slot)) = found.filter(admitted).zip(slot) else {
             // Moved by retention between index and here?
-            let moved = log.index().position(seqno);
-            if moved != position {
+            let moved = log.index().word(seqno);
+            if moved != word {
                 return self.read_record(log, seqno, moved, payload);
             }
-            return Err(self.damaged_at(position, format!("record {seqno} of log '{}'", log.name())));
+            return Err(match slot {
+                Some(slot) => self.damaged_at(slot.position, format!("record {seqno} of log '{}'", log.name())),
+                None => Code::EntryDamaged.error(format!("the place of record {seqno} of log '{}'", log.name())),
+            });
         };
-        if !is_record(&header, log, seqno) {
+        if !slot.by_reference && !is_record(&header, log, seqno) {
             return Err(damaged(
                 position,
                 format!("record {seqno} of log '{}' has another record's place", log.name()),
@@ -148,6 +157,9 @@ impl Inner {
             }
             if position != 0 && position < snapshot.0 {
                 return Ok(Some(seqno));
+            }
+            if position == WRONG {
+                break; // It is nowhere, and nobody knows when it was appended.
             }
             // Trimmed and forgotten before this process opened the namespace, which is before the snapshot.
             if position == 0 && seqno < log.index().floor() {

@@ -90,7 +90,7 @@ pub struct LogRow {
     pub id: u32,
     /// Unique among the namespace's logs.
     pub name: LogName,
-    /// Records kept.
+    /// Records kept; 0 if they are kept until they are trimmed.
     pub history: u64,
     /// At least this many records were appended.
     pub latest: u64,
@@ -260,7 +260,7 @@ impl Manifest {
         let mut ids = std::collections::HashSet::new();
         let mut names = std::collections::HashSet::new();
         for row in &self.logs {
-            if row.history == 0 || row.history > crate::HISTORY_MAX {
+            if row.history > crate::HISTORY_MAX {
                 return Err(format!("log '{}' with a history of {}", row.name, row.history));
             }
             if row.trimmed > row.latest.saturating_add(1) {
@@ -362,8 +362,8 @@ mod tests {
         let spoils: [Spoil; 6] = [
             |m| m.segment_bytes = 3 << 20,
             |m| m.segment_bytes = 0,
-            |m| m.logs[0].history = 0,
             |m| m.next_id = 2,
+            |m| m.logs[0].history = crate::HISTORY_MAX + 1,
             |m| m.functions[0].id = 1,
             |m| m.first_segment = u64::MAX,
         ];

@@ -4,15 +4,18 @@
 //! |---|---|---|
 //! | `manifest` | identity, epoch, definitions, first segment | yes; replaced atomically |
 //! | `segments/N` | the entries | yes; append-only |
-//! | `index/N` | a log's ring of positions, a function's counters | no; rebuilt from the segments |
+//! | `index/arena` | logs' rings of positions, functions' items and counters | no; rebuilt from the segments |
 //! | `control` | the lock and the watermarks that live processes share | no; made anew when nobody lives |
 
 #[allow(unsafe_code)]
-pub(crate) mod control;
+pub(crate) mod arena;
 #[allow(unsafe_code)]
+pub(crate) mod control;
 pub(crate) mod index;
 pub mod json;
 pub(crate) mod manifest;
 pub(crate) mod part;
+mod ring;
 #[allow(unsafe_code)]
 pub(crate) mod segments;
+pub(crate) mod slot;

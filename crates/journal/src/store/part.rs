@@ -9,7 +9,7 @@ use super::{
     manifest::{Ancestor, FunctionRow, LogRow, namespace_text, seed_text},
 };
 use crate::{
-    catalog::{Function, Log, Pin},
+    catalog::{Function, Log, Pin, defined_history},
     entry::{Header, ReplaySeed},
 };
 use millrace_wire::{Code, Durability, NamespaceId, Result};
@@ -69,7 +69,7 @@ pub(crate) fn log_row(log: &Log) -> LogRow {
     LogRow {
         id: log.id(),
         name: log.name().clone(),
-        history: log.history(),
+        history: defined_history(log.history()),
         latest: log.latest(),
         trimmed: log.index().floor(),
     }

@@ -19,16 +19,16 @@
 
 use super::lock::{Acquired, Lock};
 use crate::{
-    catalog::{Catalog, Definition, Function, HISTORY_MAX, Log, Pin, Subject},
+    catalog::{Catalog, Definition, Function, HISTORY_MAX, Log, Pin, Subject, defined_history},
     entry::{
         Entry, FLAG_CARRIED, FLAG_CLAIMED, FLAG_EXTENDED, FLAG_LAST, HEADER_BYTES, Header, Kind, Position, is_sealed,
         payload::carried_extension, span,
     },
     journal::Inner,
     store::{
+        arena,
         control::POISON_COMMIT,
-        index::Index,
-        part::first_part,
+        index::{HISTORY_ALL, Index, Role, SEQUENCE_STEP},
         segments::{SegmentHeader, io_error},
     },
 };
@@ -95,8 +95,6 @@ struct Finished {
     end: u64,
     /// Whether a host may have something to do.
     work: bool,
-    /// Ids whose indexes nobody needs any more.
-    removed: Vec<u32>,
 }
 
 /// Holds the journal's lock.
@@ -144,73 +142,17 @@ impl Inner {
         }
         let mut transaction = Transaction::begin(self)?;
         let value = f(&mut transaction)?;
-        let Finished { start, end, work, removed } = transaction.finish()?;
+        let Finished { start, end, work } = transaction.finish()?;
         drop(guard);
-        for id in removed {
-            // Others that still have it open keep it. What cannot be removed goes at the next open.
-            let _ = self.medium.remove(&crate::store::index::name(id));
-        }
         self.wake_sleepers(start, end, work);
         self.nudge_preparer(start, end);
         Ok(Committed { value, end: Position(end) })
     }
-
-    /// Brings the indexes up to date with one committed entry. Doing it twice is the same as doing it once.
-    #[inline]
-    pub(crate) fn apply(&self, catalog: &Catalog, position: u64, header: &Header) {
-        match header.folded() {
-            Some(Kind::Append) => {
-                if let Some(Subject::Log(log)) = catalog.subject(header.subject) {
-                    apply_append(log, header.seqno, position);
-                }
-            }
-            Some(Kind::Trigger) => {
-                if let Some(subject) = catalog.subject(header.subject) {
-                    subject.index().raise_latest(header.seqno);
-                }
-            }
-            Some(Kind::Done) => {
-                if let Some(subject) = catalog.subject(header.subject) {
-                    subject.index().raise_done(header.seqno);
-                }
-            }
-            Some(Kind::Trim) => {
-                if let Some(Subject::Log(log)) = catalog.subject(header.subject) {
-                    apply_trim(log, header.seqno);
-                }
-            }
-            Some(Kind::Define) => self.control.writer.defined.store(position, Ordering::Release),
-            Some(Kind::Mark) => self.control.note_mark(header.seqno, position + header.span()),
-            Some(Kind::Catalog) if header.ordinal == 0 => {
-                let number = self.segments.number(first_part(header, position));
-                self.control.upkeep.cataloged.fetch_max(number, Ordering::AcqRel);
-            }
-            // A recovery makes everything durable before it begins the new epoch.
-            Some(Kind::Open) => self.control.note_mark(position, position + header.span()),
-            _ => {}
-        }
-    }
-}
-
-/// Notes a record's position, unless it fell out of the history already.
-pub(crate) fn apply_append(log: &Log, seqno: u64, position: u64) {
-    let index = log.index();
-    if seqno + log.history() > index.latest() {
-        index.set_position(seqno, position);
-        index.raise_latest(seqno);
-    }
-}
-
-/// Notes that a log's records before `before` are gone.
-pub(crate) fn apply_trim(log: &Log, before: u64) {
-    // They existed, even if damage has taken them since: their seqnos must not be given out again.
-    log.index().raise_latest(before.saturating_sub(1));
-    log.index().raise_floor(before);
 }
 
 /// A batch in the making; see [`crate::Journal::commit`].
 pub struct Transaction<'j> {
-    inner: &'j Inner,
+    pub(super) inner: &'j Inner,
     pub(super) number: u64,
     /// The batch's bytes from `start` on, if they are to be written through the file.
     staging: Option<MutexGuard<'j, Vec<u8>>>,
@@ -234,8 +176,10 @@ pub struct Transaction<'j> {
     /// Whether it holds anything but records.
     work: bool,
     committed: bool,
-    /// Logs and functions whose indexes go with the batch.
-    removed: Vec<u32>,
+    /// Logs that it makes.
+    created: Vec<Log>,
+    /// Logs and functions that go with it.
+    removed: Vec<Subject>,
     /// Bytes from `start` on that were written through the file.
     written: u64,
 }
@@ -272,6 +216,7 @@ impl<'j> Transaction<'j> {
             defines: false,
             work: false,
             committed: false,
+            created: Vec::new(),
             removed: Vec::new(),
             written: 0,
         })
@@ -344,7 +289,7 @@ impl<'j> Transaction<'j> {
                 log.name()
             )));
         }
-        let seqno = log.next_seqno(self.number);
+        let seqno = log.next_seqno(self.number)?;
         let id = self.stage(
             Header { kind: Kind::Append as u8, flags, subject: log.id(), seqno, ordinal, ..Header::default() },
             cause,
@@ -375,9 +320,10 @@ impl<'j> Transaction<'j> {
         Ok(())
     }
 
-    /// Stages a new log, or finds the one of that name if it has the same attributes.
+    /// Stages a new log, or finds the one of that name if it has the same attributes. With a history of [`HISTORY_ALL`] it keeps
+    /// its records until they are trimmed.
     pub fn create_log(&mut self, name: &LogName, history: u64) -> Result<Log> {
-        if history == 0 || history > HISTORY_MAX {
+        if history != HISTORY_ALL && !(1..=HISTORY_MAX).contains(&history) {
             return Err(Code::HistoryInvalid.error(format!("log '{name}' with a history of {history}")));
         }
         if let Some(log) = self.catalog().log(name) {
@@ -389,9 +335,10 @@ impl<'j> Transaction<'j> {
                 .error(format!("log '{name}' exists with history = {existing}; asked for was history = {history}")));
         }
         let id = self.catalog().next_id();
-        let index = self.create_index(id, history)?;
+        let index = self.create_index(id, Role::Log { history })?;
         let log = Log::new(id, name.clone(), history, index, self.inner.control.clone());
-        self.define(id, &Definition::Log { id, name: name.clone(), history })?;
+        self.created.push(log.clone());
+        self.define(id, &Definition::Log { id, name: name.clone(), history: defined_history(history) })?;
         Arc::make_mut(self.catalog.as_mut().expect("just read")).insert_log(log.clone());
         Ok(log)
     }
@@ -411,7 +358,7 @@ impl<'j> Transaction<'j> {
             Some((id, _)) => (id, None),
             None => {
                 let id = self.catalog().next_id();
-                (id, Some(self.create_index(id, 0)?))
+                (id, Some(self.create_index(id, Role::Function)?))
             }
         };
         let attributes = attributes.to_owned();
@@ -441,6 +388,7 @@ impl<'j> Transaction<'j> {
 
     /// Stages the copy of an entry whose segment is to go.
     pub(crate) fn carry(&mut self, entry: &Entry) -> Result<EventId> {
+        self.inner.make_place(entry.kind, entry.subject, entry.seqno)?;
         let extension = carried_extension(entry.id, entry.written.0, &entry.extension);
         let (kind, flags) = (entry.kind as u8, entry.flags & !FLAG_LAST | FLAG_CARRIED | FLAG_EXTENDED);
         let (subject, seqno, ordinal) = (entry.subject, entry.seqno, entry.ordinal);
@@ -490,13 +438,8 @@ impl<'j> Transaction<'j> {
         function.ok_or_else(|| Code::FunctionNotFound.error(format!("no function with id {id}")))
     }
 
-    fn create_index(&self, id: u32, history: u64) -> Result<Index> {
-        let name = crate::store::index::name(id);
-        self.inner.create_index(id, history).map_err(|error| {
-            // What it got of a full disk is given back.
-            let _ = self.inner.medium.remove(&name);
-            io_error(name, &error)
-        })
+    fn create_index(&self, id: u32, role: Role) -> Result<Index> {
+        Index::create(self.inner.arena.clone(), id, role).map_err(|error| io_error(arena::NAME, &error))
     }
 
     fn define(&mut self, id: u32, definition: &Definition) -> Result<()> {
@@ -505,9 +448,9 @@ impl<'j> Transaction<'j> {
         self.stage(header, EventId::NONE, &[&definition.encode()])?;
         self.last_define = self.open.expect("a definition was staged");
         if matches!(definition, Definition::RemoveLog { .. } | Definition::RemoveFunction { .. }) {
-            self.removed.push(id);
             let inner = self.inner;
             let catalog = Arc::make_mut(self.catalog.get_or_insert_with(|| inner.cached_catalog()));
+            self.removed.extend(catalog.subject(id).cloned());
             catalog.apply(definition, self.last_define, &inner.indexes(false))?;
         }
         Ok(())
@@ -518,6 +461,9 @@ impl<'j> Transaction<'j> {
     pub(super) fn stage(&mut self, mut header: Header, cause: EventId, payload: &[&[u8]]) -> Result<EventId> {
         let length = HEADER_BYTES + payload.iter().map(|part| part.len() as u64).sum::<u64>();
         self.make_room(span(length))?;
+        if self.sequence.is_multiple_of(SEQUENCE_STEP) {
+            self.inner.make_sequence_place(self.sequence)?;
+        }
         self.seal(0)?;
         if header.kind == Kind::Define as u8 {
             header.seqno = self.last_define; // Only now: making room may have moved the one before.
@@ -697,7 +643,7 @@ impl<'j> Transaction<'j> {
     fn finish(mut self) -> Result<Finished> {
         let Some(last) = self.open else {
             self.committed = true;
-            return Ok(Finished { start: self.tail, end: self.tail, work: false, removed: Vec::new() });
+            return Ok(Finished { start: self.tail, end: self.tail, work: false });
         };
         self.seal(FLAG_LAST)?;
         let inner = self.inner;
@@ -720,8 +666,8 @@ impl<'j> Transaction<'j> {
         writer.intent.store(0, Ordering::Relaxed);
         inner.publish(self.at);
         inner.control.seal_words();
-        let removed = std::mem::take(&mut self.removed);
-        Ok(Finished { start: self.start, end: self.at, work: self.work, removed })
+        self.removed.iter().for_each(Subject::remove);
+        Ok(Finished { start: self.start, end: self.at, work: self.work })
     }
 
     /// The disk did not take the batch: what it has of it is cleared, now or before anything else is done.
@@ -746,12 +692,8 @@ impl Drop for Transaction<'_> {
         }
         // The closure failed or panicked: nothing of the batch may be taken for an entry.
         let inner = self.inner;
-        if let Some(catalog) = self.catalog.take().filter(|_| self.defines) {
-            // Nor may a handle be used that it gave out: the next log gets the same id.
-            for id in catalog.mark_removed(&inner.cached_catalog()) {
-                let _ = inner.medium.remove(&crate::store::index::name(id));
-            }
-        }
+        // Nor may a handle be used that it gave out: the next log gets the same id.
+        self.created.iter().for_each(Log::mark_removed);
         if self.staging.is_some() {
             inner.control.writer.intent.store(0, Ordering::Relaxed); // None of it was written.
             return;

@@ -1,8 +1,15 @@
 //! What follows the store that commits a batch: indexes and the tail, by whoever gets to it first.
 
 use crate::{
-    entry::{ALIGN_BYTES, HEADER_BYTES, Header},
+    entry::{ALIGN_BYTES, HEADER_BYTES, Header, Kind, payload},
     journal::Inner,
+    store::{
+        arena,
+        index::{Index, JOURNAL_ID, Role, SEQUENCE_STEP},
+        part::first_part,
+        segments::io_error,
+        slot::Slot,
+    },
 };
 use millrace_wire::Result;
 use std::sync::atomic::Ordering;
@@ -42,19 +49,85 @@ impl Inner {
     /// Brings the indexes up to date with the committed entries between two positions of one segment.
     #[inline]
     pub(crate) fn apply_batch(&self, from: u64, to: u64) -> Result<()> {
-        let catalog = self.catalog.read().unwrap_or_else(|poisoned| poisoned.into_inner());
         let mut position = from;
         while position < to {
             let header = self.segments.header(position)?;
             self.segments.check_readable(position, HEADER_BYTES)?;
-            self.apply(&catalog, position, &header);
+            self.apply(position, &header);
             position += header.span();
         }
         Ok(())
+    }
+
+    /// Brings the indexes up to date with one committed entry, and the control page. Doing it twice is the same as doing it once.
+    #[inline]
+    pub(crate) fn apply(&self, position: u64, header: &Header) {
+        self.index_entry(position, header);
+        match header.folded() {
+            Some(Kind::Define) => self.control.writer.defined.store(position, Ordering::Release),
+            Some(Kind::Catalog) if header.ordinal == 0 => {
+                let number = self.segments.number(first_part(header, position));
+                self.control.upkeep.cataloged.fetch_max(number, Ordering::AcqRel);
+            }
+            Some(Kind::Mark) => self.control.note_mark(header.seqno, position + header.span()),
+            // A recovery makes everything durable before it begins the new epoch.
+            Some(Kind::Open) => self.control.note_mark(position, position + header.span()),
+            _ => {}
+        }
+    }
+
+    /// The same of the indexes alone. All of it has a place there, made before the entry was committed.
+    #[inline]
+    pub(crate) fn index_entry(&self, position: u64, header: &Header) {
+        let slot = || Slot::own(position, u64::from(header.length));
+        if header.sequence.is_multiple_of(SEQUENCE_STEP)
+            && let Some(index) = Index::find(&*self.arena, JOURNAL_ID)
+        {
+            index.set(sequence_item(header.sequence), slot());
+        }
+        use Kind::{Append, Done, Fired, Trigger, Trim};
+        let Some(kind @ (Append | Trigger | Fired | Done | Trim)) = header.folded() else { return };
+        let Some(index) = Index::find(&*self.arena, header.subject) else { return };
+        match (kind, index.role()) {
+            (Append, Some(Role::Log { .. })) => index.set(header.seqno, slot()),
+            (Trim, Some(Role::Log { .. })) => index.trim(header.seqno),
+            (Trigger, Some(Role::Function)) => index.open_item(header.seqno, slot()),
+            (Fired, Some(Role::Function)) => index.note_item(header.seqno, slot()),
+            (Done, Some(Role::Function)) => {
+                index.close_item(header.seqno, slot(), payload::ended(header.seqno, header.ordinal));
+            }
+            _ => {}
+        }
+    }
+
+    /// Makes a place for an entry in the index of its subject. Under the lock, before it is committed.
+    pub(crate) fn make_place(&self, kind: Kind, subject: u32, seqno: u64) -> Result<()> {
+        if matches!(kind, Kind::Append | Kind::Trigger)
+            && let Some(index) = Index::find(&*self.arena, subject)
+        {
+            index.make_room(seqno).map_err(|error| io_error(arena::NAME, &error))?;
+        }
+        Ok(())
+    }
+
+    /// Makes a place for an entry that is found by its sequence.
+    #[cold]
+    pub(crate) fn make_sequence_place(&self, sequence: u64) -> Result<()> {
+        let failed = |error: std::io::Error| io_error(arena::NAME, &error);
+        let index = match Index::find(&*self.arena, JOURNAL_ID) {
+            Some(index) => index,
+            None => Index::create(&*self.arena, JOURNAL_ID, Role::Journal).map_err(failed)?,
+        };
+        index.make_room(sequence_item(sequence)).map_err(failed)
     }
 
     /// Lets readers see everything before `tail`.
     pub(crate) fn publish(&self, tail: u64) {
         self.control.published.tail.store(tail, Ordering::Release);
     }
+}
+
+/// The item of the journal's own index for an entry with this sequence, or for the last one before it that has an item.
+pub(crate) fn sequence_item(sequence: u64) -> u64 {
+    sequence / SEQUENCE_STEP + 1
 }

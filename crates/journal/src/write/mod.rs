@@ -3,7 +3,7 @@
 pub(crate) mod cataloged;
 #[allow(unsafe_code)]
 pub(crate) mod commit;
-mod committed;
+pub(crate) mod committed;
 pub(crate) mod flush;
 #[allow(unsafe_code)]
 pub(crate) mod lock;

@@ -7,14 +7,10 @@
 
 use super::lock::Lock;
 use crate::{
-    catalog::HISTORY_MAX,
     entry::HEADER_BYTES,
     journal::Inner,
     medium::NotFlushed,
-    store::{
-        index::{self, Index},
-        segments::{self, FOLDER, SEGMENTS_MAX, SPARES_MAX, io_error},
-    },
+    store::segments::{self, FOLDER, SEGMENTS_MAX, SPARES_MAX, io_error},
 };
 use millrace_wire::{Code, Error, Result};
 use std::{
@@ -37,8 +33,6 @@ const SEGMENTS_AHEAD: u64 = 2;
 const TOUCH_BYTES: u64 = 256 << 10;
 /// The background thread looks again when the journal has grown by this.
 const NUDGE_BYTES: u64 = 256 << 10;
-/// Smaller indexes are made when they are needed.
-const LARGE_INDEX_BYTES: u64 = 256 << 10;
 /// How often it looks, if nobody wakes it.
 const LOOK: Duration = Duration::from_millis(200);
 
@@ -125,44 +119,6 @@ impl Inner {
             }
         }
         Ok(false)
-    }
-
-    /// Makes storage for the index of the next log of this history, if that takes a while.
-    pub(crate) fn prepare_index(&self, history: u64) -> Result<()> {
-        let mut prepared = self.prepared.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        if !(1..=HISTORY_MAX).contains(&history)
-            || index::bytes(history) < LARGE_INDEX_BYTES
-            || prepared.as_ref().is_some_and(|(of, _)| *of == history)
-        {
-            return Ok(());
-        }
-        let name = self.prepared_name();
-        *prepared = None;
-        let made = self.medium.remove(&name).and_then(|()| Index::reserve(&*self.medium, &name, history));
-        *prepared = Some((
-            history,
-            made.map_err(|error| {
-                let _ = self.medium.remove(&name); // What it got of a full disk is given back.
-                io_error(&name, &error)
-            })?,
-        ));
-        Ok(())
-    }
-
-    fn prepared_name(&self) -> String {
-        format!("index/new-{}", self.slot)
-    }
-
-    /// An empty index, in the storage that was prepared if there is any.
-    pub(crate) fn create_index(&self, id: u32, history: u64) -> std::io::Result<Index> {
-        let mut prepared = self.prepared.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        match prepared.take_if(|(of, _)| *of == history) {
-            Some((_, region)) => {
-                self.medium.rename(&self.prepared_name(), &index::name(id))?;
-                Ok(Index::empty(region, history))
-            }
-            None => Index::create(&*self.medium, id, history),
-        }
     }
 
     /// Notes that the disk refuses what an append needs, until it does not any more.

@@ -17,6 +17,7 @@ use crate::{
     journal::{Inner, Journal, MANIFEST},
     read::scan::Scan,
     store::{
+        index::{Index, JOURNAL_ID},
         manifest::Manifest,
         part::{function_row, log_row},
         segments::{self, FOLDER, SEGMENTS_MAX, SPARES_MAX, io_error},
@@ -128,8 +129,21 @@ impl Inner {
                 }
                 done.dropped += 1;
             }
+            self.forget_dropped()?;
         }
         Ok(done)
+    }
+
+    /// Lets the indexes of runs and of the journal go that lead to nothing any more.
+    fn forget_dropped(&self) -> Result<()> {
+        let catalog = self.fresh_catalog()?;
+        let _guard = self.lock()?;
+        let first = self.control.upkeep.first.load(Ordering::Acquire);
+        catalog.functions().for_each(|function| function.index().forget_before(first));
+        if let Some(index) = Index::find(&*self.arena, JOURNAL_ID) {
+            index.forget_before(first);
+        }
+        Ok(())
     }
 
     /// The segment behind the oldest of those that are due that can go together, and what is live in the first of them;

@@ -30,7 +30,7 @@ impl Transaction<'_> {
         record_seqno: u64,
         origin: Origin,
     ) -> Result<Run> {
-        let number = self.function(function)?.next_trigger(self.number);
+        let number = self.function(function)?.next_trigger(self.number)?;
         let (kind, ordinal) = (Kind::Trigger as u8, origin as u16);
         let header = Header { kind, subject: function, seqno: number, ordinal, ..Header::default() };
         let id = self.stage(header, cause, &[payload::trigger(log.id(), record_seqno).bytes()])?;
@@ -63,17 +63,18 @@ impl Transaction<'_> {
 
     /// Stages the end of a run, for good.
     pub fn done(&mut self, function: u32, run: Run, end: &End<'_>) -> Result<EventId> {
-        let seqno = match self.catalog().function_by_id(function).cloned() {
-            Some(function) => function.next_done(self.number),
-            None => 0, // Its function was removed meanwhile; nobody counts any more.
+        let ended = match self.catalog().function_by_id(function).cloned() {
+            Some(function) => Some(function.next_done(self.number, run.number)?),
+            None => None, // Its function was removed meanwhile; nobody counts any more.
         };
-        self.end(function, seqno, run.id, end)
+        self.end(function, run, ended, end)
     }
 
-    fn end(&mut self, function: u32, seqno: u64, run: EventId, end: &End<'_>) -> Result<EventId> {
+    fn end(&mut self, function: u32, run: Run, ended: Option<u64>, end: &End<'_>) -> Result<EventId> {
         let (numbers, texts) = end.encode();
-        let header = Header { kind: Kind::Done as u8, subject: function, seqno, ..Header::default() };
-        self.stage(header, run, &[numbers.bytes(), &texts])
+        let (kind, seqno, ordinal) = (Kind::Done as u8, run.number, payload::ended_ordinal(run.number, ended));
+        let header = Header { kind, subject: function, seqno, ordinal, ..Header::default() };
+        self.stage(header, run.id, &[numbers.bytes(), &texts])
     }
 
     /// Raises the count of a function's pending runs to `pending`, if damage took ends that were counted and whose runs are
@@ -82,10 +83,11 @@ impl Transaction<'_> {
         let counted = self.function(function)?;
         let (triggered, done) = (counted.triggered(), counted.done());
         if triggered < done + pending {
-            let (kind, seqno) = (Kind::Trigger as u8, done + 1 + pending);
-            let header = Header { kind, subject: function, seqno, ..Header::default() };
-            let run = self.stage(header, EventId::NONE, &[])?;
-            self.end(function, done + 1, run, &End { outcome: Outcome::Dead, ..*end })?;
+            let (kind, number) = (Kind::Trigger, done + 1 + pending);
+            self.inner.make_place(kind, function, number)?;
+            let header = Header { kind: kind as u8, subject: function, seqno: number, ..Header::default() };
+            let run = Run { id: self.stage(header, EventId::NONE, &[])?, number };
+            self.end(function, run, Some(done + 1), &End { outcome: Outcome::Dead, ..*end })?;
         }
         Ok(())
     }

@@ -196,7 +196,7 @@ impl Model {
                 }
                 (Kind::Trim, Some(log), _) => log.3 = log.3.max(entry.seqno),
                 (Kind::Trigger, _, Some(function)) => function.2 = function.2.max(entry.seqno),
-                (Kind::Done, _, Some(function)) => function.3 = function.3.max(entry.seqno),
+                (Kind::Done, _, Some(function)) => function.3 = function.3.max(entry.ended().unwrap()),
                 (Kind::Define, ..) => view.define(&entry.payload),
                 _ => {}
             }

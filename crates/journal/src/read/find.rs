@@ -1,0 +1,181 @@
+//! An entry by its id.
+
+use crate::{
+    catalog::{Function, Log},
+    entry::{Entry, HEADER_BYTES, Header, Kind, Position},
+    journal::{Inner, Journal},
+    store::index::{Index, JOURNAL_ID},
+    write::committed::sequence_item,
+};
+use millrace_wire::{Code, EventId, Result};
+use std::sync::atomic::Ordering;
+
+impl Journal {
+    /// The entry with this id, if it is kept: where it was written, or the copy that took its place. Copies are found of
+    /// records, and of what tells of runs that are pending.
+    pub fn find(&self, id: EventId) -> Result<Option<Entry>> {
+        self.inner().find(id)
+    }
+
+    /// The record that a TRIGGER was caused by, also where it is kept for the run's sake alone.
+    pub fn record_of(&self, trigger: &Entry) -> Result<Option<Entry>> {
+        let inner = self.inner();
+        match inner.find_written(trigger.cause)? {
+            Some(record) => Ok(Some(record)),
+            None => inner.find_beside(trigger),
+        }
+    }
+}
+
+/// A copy of a TRIGGER stands behind the copy of its record, with no more than so many others of that record between them.
+const TRIGGERS_MAX: u64 = 1024;
+
+impl Inner {
+    fn find(&self, id: EventId) -> Result<Option<Entry>> {
+        if id.namespace() != Some(self.owner_of(id.epoch())) {
+            return Ok(None);
+        }
+        match self.find_written(id)? {
+            Some(entry) => Ok(Some(entry)),
+            None => self.find_copy(id),
+        }
+    }
+
+    /// Where the entries begin among which a sequence is, if it is kept where it was written.
+    fn before_sequence(&self, sequence: u64) -> u64 {
+        let (first, tail) = (self.control.upkeep.first.load(Ordering::Acquire), self.tail());
+        let index = Index::find(&*self.arena, JOURNAL_ID);
+        let positions = (1..=sequence_item(sequence)).rev().map_while(|item| Some(index.as_ref()?.position(item)));
+        // One that is damaged costs a longer walk.
+        let known =
+            positions.take_while(|position| *position == 0 || *position >= first).find(|position| *position != 0);
+        known.filter(|position| *position < tail).unwrap_or(first)
+    }
+
+    fn find_written(&self, id: EventId) -> Result<Option<Entry>> {
+        let (tail, sequence) = (self.tail(), id.sequence());
+        let mut position = self.before_sequence(sequence);
+        loop {
+            let Some((at, header)) = self.next_header(position, tail)? else { return Ok(None) };
+            if header.sequence > sequence {
+                return Ok(None);
+            }
+            if header.sequence == sequence {
+                return match self.entry_at(at) {
+                    Ok(entry) => Ok((entry.id == id).then_some(entry)),
+                    Err(error) if matches!(error.code(), Code::EntryDamaged | Code::BelowHistory) => Ok(None),
+                    Err(error) => Err(error),
+                };
+            }
+            position = at + header.span();
+        }
+    }
+
+    /// The next entry's header. It is not checked, for headers lead from one to the next; unless they lead astray.
+    fn next_header(&self, mut position: u64, tail: u64) -> Result<Option<(u64, Header)>> {
+        let segments = &self.segments;
+        if segments.offset(position) < HEADER_BYTES {
+            position = segments.first_entry(segments.number(position));
+        }
+        if position < tail && segments.room(position) >= HEADER_BYTES && self.check_kept(position).is_ok() {
+            let header = segments.header(position)?;
+            if header.is_plausible(segments.room(position)) {
+                return Ok(Some((position, header)));
+            }
+        }
+        loop {
+            match self.entry_from(&mut position, tail) {
+                Err(error) if error.code() == Code::EntryDamaged => {}
+                found => return found,
+            }
+        }
+    }
+
+    /// The copy of an entry whose segment was dropped.
+    fn find_copy(&self, id: EventId) -> Result<Option<Entry>> {
+        let catalog = self.fresh_catalog()?;
+        for log in catalog.logs() {
+            if let Some(entry) = self.find_record(log, id) {
+                return Ok(Some(entry));
+            }
+        }
+        Ok(catalog.functions().find_map(|function| self.find_pending(function, id)))
+    }
+
+    fn copy_at(&self, position: u64) -> Option<Entry> {
+        if position == 0 { None } else { self.entry_at(position).ok() }
+    }
+
+    /// The copy of a TRIGGER's record, which was carried forward with it.
+    fn find_beside(&self, trigger: &Entry) -> Result<Option<Entry>> {
+        let Some(header) = self.valid_entry_at(trigger.position.0)?.filter(|header| header.is_carried()) else {
+            return Ok(None);
+        };
+        let mut position = self.before_sequence(header.sequence.saturating_sub(TRIGGERS_MAX));
+        let mut found = None;
+        while let Some((at, header)) = self.next_header(position, trigger.position.0)? {
+            if header.folded() == Some(Kind::Append)
+                && header.is_carried()
+                && let Some(entry) = self.copy_at(at).filter(|entry| entry.id == trigger.cause)
+            {
+                found = Some(entry);
+            }
+            position = at + header.span();
+        }
+        Ok(found)
+    }
+
+    /// A log's records have ids in the order of their seqnos.
+    fn find_record(&self, log: &Log, id: EventId) -> Option<Entry> {
+        let order = |id: EventId| (id.epoch(), id.sequence());
+        let (mut from, mut to) = (log.earliest().max(1), log.latest() + 1);
+        while from < to {
+            let middle = from + (to - from) / 2;
+            // What is damaged is passed over.
+            let known = (middle..to).find_map(|seqno| Some((seqno, self.copy_at(log.index().position(seqno))?)));
+            match known {
+                Some((_, entry)) if entry.id == id => return Some(entry),
+                Some((seqno, entry)) if order(entry.id) < order(id) => from = seqno + 1,
+                _ => to = middle,
+            }
+        }
+        None
+    }
+
+    fn find_pending(&self, function: &Function, id: EventId) -> Option<Entry> {
+        let mut next = function.next_pending(1);
+        while let Some(number) = next {
+            let item = function.run(number).unwrap_or_default();
+            for entry in [item.opened, item.noted].into_iter().filter_map(|position| self.copy_at(position)) {
+                if entry.id == id {
+                    return Some(entry);
+                }
+                if entry.kind == Kind::Trigger && entry.cause == id {
+                    return self.find_beside(&entry).ok().flatten();
+                }
+            }
+            next = function.next_pending(number + 1);
+        }
+        None
+    }
+}
+
+impl Journal {
+    /// Where the newest entries begin, so many if there are as many; found by the index, so it costs no more than 256 steps.
+    pub fn newest(&self, count: u64) -> Result<Position> {
+        let inner = self.inner();
+        let last = inner.control.writer.last.load(Ordering::Acquire);
+        let newest = inner.last_entry(last)?.0.sequence;
+        let from = (newest + 1).saturating_sub(count);
+        let (mut position, tail) = (inner.before_sequence(from), inner.tail());
+        loop {
+            match inner.entry_from(&mut position, tail) {
+                Ok(Some((at, header))) if header.sequence < from => position = at + header.span(),
+                Ok(Some((at, _))) => return Ok(Position(at)),
+                Ok(None) => return Ok(Position(tail)),
+                Err(error) if error.code() == Code::EntryDamaged => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}

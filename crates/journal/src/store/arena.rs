@@ -1,0 +1,310 @@
+//! The memory of all indexes: one file that every process maps, in which each log and function has an entry by its id.
+//!
+//! ```text
+//!  0            4096                                   bump          ready
+//! +------------+------------+--------+-------+--------+-------------+----------------
+//! | header     | entries of | extent | extent| entries| storage     | reserved
+//! |            | ids 0..64  |        |       | 64..192| not yet used| addresses
+//! +------------+------------+--------+-------+--------+-------------+----------------
+//! ```
+//!
+//! Every process reserves addresses for far more than the file holds, so whoever makes the file longer makes it longer for
+//! all. Extents are powers of two from 64 bytes on. One that is given back is linked into the list of its size; a new one is
+//! taken from there, or from behind all others. Allocation happens under the journal's lock; a process that dies between any two
+//! stores of it costs at worst the extent it was about to use or to give back, until the arena is made anew.
+//!
+//! Nothing here is truth: the whole file can be made again from the journal.
+
+use crate::{
+    medium::{Medium, Region},
+    write::waiters::Waiters,
+};
+use std::{
+    io,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+/// The file.
+pub(crate) const NAME: &str = "index/arena";
+const MAGIC: u64 = 0x0001_4e45_5241_524d; // "MRAREN" and a version
+const HEADER_BYTES: u64 = 4096;
+/// Addresses that are reserved; fewer if the process may not have so many.
+const RESERVED_BYTES: u64 = 256 << 30;
+/// The file grows by a quarter, within these bounds.
+const STEP_MIN_BYTES: u64 = 64 << 10;
+const STEP_MAX_BYTES: u64 = 16 << 20;
+
+/// Words of the header.
+const READY: usize = 1;
+const BUMP: usize = 2;
+const ROOTS: usize = 8;
+const FREE: usize = 64;
+
+/// The smallest extent: 64 bytes.
+const SMALLEST_LOG2: u32 = 6;
+/// The largest.
+pub(crate) const LARGEST_LOG2: u32 = 38;
+
+/// Ids in the first block of entries; each block after it has twice as many as the one before.
+const FIRST_IDS: u64 = 64;
+const BLOCKS: usize = 27;
+/// Words of an entry.
+pub(crate) const ENTRY_WORDS: u64 = 8;
+
+const _: () = assert!(ROOTS + BLOCKS <= FREE && (FREE + LARGEST_LOG2 as usize) * 8 < HEADER_BYTES as usize);
+
+/// The mapped file.
+pub(crate) struct Arena {
+    medium: Arc<dyn Medium>,
+    region: Arc<Region>,
+    /// Up to here there is storage, as far as this process has looked.
+    known: AtomicU64,
+}
+
+impl Arena {
+    /// An empty arena in the place of what is there.
+    pub fn create(medium: &Arc<dyn Medium>) -> io::Result<Arc<Self>> {
+        medium.remove(NAME)?;
+        let region = medium.map_within(NAME, RESERVED_BYTES, true)?;
+        medium.extend(&region, 0, HEADER_BYTES)?;
+        let arena = Self { medium: medium.clone(), region, known: AtomicU64::new(HEADER_BYTES) };
+        let header = arena.header();
+        header[READY].store(HEADER_BYTES, Ordering::Relaxed);
+        header[BUMP].store(HEADER_BYTES, Ordering::Relaxed);
+        header[0].store(MAGIC, Ordering::Release);
+        Ok(Arc::new(arena))
+    }
+
+    /// The arena that another process made, or this one before a clean end.
+    pub fn open(medium: &Arc<dyn Medium>) -> io::Result<Arc<Self>> {
+        let bytes = medium.identify(NAME)?.1;
+        let damaged = || io::Error::new(io::ErrorKind::InvalidData, "it is not one of this version");
+        if bytes < HEADER_BYTES {
+            return Err(damaged());
+        }
+        let region = medium.map_within(NAME, RESERVED_BYTES, false)?;
+        let arena = Self { medium: medium.clone(), region, known: AtomicU64::new(HEADER_BYTES) };
+        let header = arena.header();
+        let (ready, bump) = (header[READY].load(Ordering::Acquire), header[BUMP].load(Ordering::Acquire));
+        // Another process may have made it longer since its length was asked for.
+        if header[0].load(Ordering::Acquire) != MAGIC || bump > ready || ready > medium.identify(NAME)?.1 {
+            return Err(damaged());
+        }
+        Ok(Arc::new(arena))
+    }
+
+    /// The words of a range that has storage; `None` if it lies elsewhere, which only a flipped bit leads to.
+    #[inline]
+    pub fn words(&self, at: u64, count: u64) -> Option<&[AtomicU64]> {
+        let end = at.checked_add(count * 8)?;
+        if end > self.known.load(Ordering::Relaxed) {
+            self.look_again(end)?;
+        }
+        if !at.is_multiple_of(8) {
+            return None;
+        }
+        // SAFETY: the range has storage and lies within the mapping, which lives as long as `self`; its base is page-aligned,
+        // and words are atomics, of which every bit pattern is a value.
+        Some(unsafe {
+            std::slice::from_raw_parts(self.region.base.add(at as usize).cast::<AtomicU64>(), count as usize)
+        })
+    }
+
+    #[cold]
+    fn look_again(&self, end: u64) -> Option<()> {
+        let ready = self.header()[READY].load(Ordering::Acquire).min(self.region.bytes);
+        self.known.fetch_max(ready, Ordering::Relaxed);
+        (end <= ready).then_some(())
+    }
+
+    /// The word in which those sleep who wait for a log, within word `at / 8`.
+    pub fn waiters(&self, at: u64) -> Option<&Waiters> {
+        let word = &self.words(at, 1)?[0];
+        // SAFETY: the first four bytes of a word, an atomic of which every bit pattern is a value. Nobody uses them otherwise.
+        Some(unsafe { &*word.as_ptr().cast::<Waiters>() })
+    }
+
+    fn header(&self) -> &[AtomicU64] {
+        self.words(0, HEADER_BYTES / 8).expect("the header has storage from the start")
+    }
+
+    /// Bytes that are in use, or were and can be used again.
+    #[cfg(test)]
+    pub fn bytes(&self) -> u64 {
+        self.header()[BUMP].load(Ordering::Relaxed)
+    }
+
+    /// Takes an extent of 2^`log2` bytes, all of them zero. The caller has the journal's lock.
+    pub fn allocate(&self, log2: u32) -> io::Result<u64> {
+        let log2 = log2.max(SMALLEST_LOG2);
+        if log2 > LARGEST_LOG2 {
+            return Err(io::ErrorKind::OutOfMemory.into());
+        }
+        let (header, bytes) = (self.header(), 1_u64 << log2);
+        let head = header[FREE + log2 as usize].load(Ordering::Relaxed);
+        if head != 0 {
+            let extent = self.words(head, bytes / 8).filter(|extent| {
+                extent[1].load(Ordering::Relaxed) == given_back(head, log2, extent[0].load(Ordering::Relaxed))
+            });
+            match extent {
+                Some(extent) => {
+                    header[FREE + log2 as usize].store(extent[0].load(Ordering::Relaxed), Ordering::Release);
+                    extent.iter().for_each(|word| word.store(0, Ordering::Relaxed));
+                    return Ok(head);
+                }
+                // A flipped bit: what the list held is lost until the arena is made anew.
+                None => header[FREE + log2 as usize].store(0, Ordering::Release),
+            }
+        }
+        let at = header[BUMP].load(Ordering::Relaxed);
+        self.grow(at + bytes)?;
+        header[BUMP].store(at + bytes, Ordering::Release);
+        Ok(at)
+    }
+
+    /// Gives an extent of 2^`log2` bytes back. Nothing leads to it any more; the caller has the journal's lock.
+    pub fn give_back(&self, at: u64, log2: u32) {
+        let log2 = log2.max(SMALLEST_LOG2);
+        let Some(extent) = self.words(at, (1 << log2) / 8) else { return };
+        let head = &self.header()[FREE + log2 as usize];
+        let next = head.load(Ordering::Relaxed);
+        extent[0].store(next, Ordering::Relaxed);
+        extent[1].store(given_back(at, log2, next), Ordering::Relaxed);
+        head.store(at, Ordering::Release);
+    }
+
+    /// Makes sure that there is storage up to `end`.
+    fn grow(&self, end: u64) -> io::Result<()> {
+        let ready = &self.header()[READY];
+        let from = ready.load(Ordering::Relaxed);
+        if end <= from {
+            return Ok(());
+        }
+        if end > self.region.bytes {
+            return Err(io::ErrorKind::OutOfMemory.into());
+        }
+        let step = (from / 4).clamp(STEP_MIN_BYTES, STEP_MAX_BYTES);
+        let far = (end.max(from + step)).next_multiple_of(STEP_MIN_BYTES).min(self.region.bytes);
+        let near = end.next_multiple_of(4096);
+        let to = match self.medium.extend(&self.region, from, far) {
+            Ok(()) => far,
+            // A disk that is nearly full may still have what is needed now.
+            Err(_) => self.medium.extend(&self.region, from, near).map(|()| near)?,
+        };
+        ready.store(to, Ordering::Release);
+        self.known.fetch_max(to, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Where the entry of an id is, if there is one.
+    #[inline]
+    pub fn entry(&self, id: u32) -> Option<u64> {
+        let (block, offset) = place(id);
+        let root = self.header()[ROOTS + block].load(Ordering::Acquire);
+        (root != 0).then_some(root + offset)
+    }
+
+    /// Where the entry of an id is, made with those of its block if need be. The caller has the journal's lock.
+    pub fn make_entry(&self, id: u32) -> io::Result<u64> {
+        let (block, offset) = place(id);
+        let root = &self.header()[ROOTS + block];
+        if root.load(Ordering::Acquire) == 0 {
+            root.store(self.allocate(12 + block as u32)?, Ordering::Release);
+        }
+        Ok(root.load(Ordering::Acquire) + offset)
+    }
+
+    /// All blocks of entries, as places and numbers of entries.
+    pub fn entry_blocks(&self) -> impl Iterator<Item = (u64, u64)> {
+        let roots = self.header()[ROOTS..ROOTS + BLOCKS].iter().enumerate();
+        roots.filter_map(|(block, root)| match root.load(Ordering::Acquire) {
+            0 => None,
+            at => Some((at, FIRST_IDS << block)),
+        })
+    }
+
+    /// Adds to a checksum all that leads to extents from here.
+    pub fn mark(&self, digest: &mut impl FnMut(u64)) {
+        self.header().iter().for_each(|word| digest(word.load(Ordering::Relaxed)));
+    }
+}
+
+/// The block of an id's entry, and where it is there.
+#[inline]
+fn place(id: u32) -> (usize, u64) {
+    let n = u64::from(id) / FIRST_IDS + 1;
+    let block = n.ilog2();
+    let first = FIRST_IDS * ((1 << block) - 1);
+    (block as usize, (u64::from(id) - first) * ENTRY_WORDS * 8)
+}
+
+/// What the second word of an extent says while it is in the list of its size.
+fn given_back(at: u64, log2: u32, next: u64) -> u64 {
+    let mixed = (at ^ next.rotate_left(32) ^ u64::from(log2)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    mixed ^ mixed >> 29 ^ MAGIC
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::medium::sim::SimDisk;
+
+    fn arena() -> (SimDisk, Arc<dyn Medium>, Arc<Arena>) {
+        let disk = SimDisk::default();
+        let medium: Arc<dyn Medium> = disk.process();
+        let arena = Arena::create(&medium).unwrap();
+        (disk, medium, arena)
+    }
+
+    #[test]
+    fn every_id_has_a_place_of_its_own() {
+        let mut last = (0, 0);
+        for id in 0..100_000 {
+            let (block, offset) = place(id);
+            assert!(offset + 64 <= 4096 << block, "{id}");
+            assert!(id == 0 || block > last.0 || offset == last.1 + 64, "{id}");
+            last = (block, offset);
+        }
+        assert!(place(u32::MAX).0 < BLOCKS);
+    }
+
+    #[test]
+    fn an_extent_that_is_given_back_is_used_again_and_empty() {
+        let (_disk, medium, arena) = arena();
+        let (one, two) = (arena.allocate(8).unwrap(), arena.allocate(8).unwrap());
+        arena.words(one, 32).unwrap().iter().for_each(|word| word.store(7, Ordering::Relaxed));
+        arena.give_back(one, 8);
+        arena.give_back(two, 8);
+        // Another process that has mapped it all along.
+        let other = Arena::open(&medium).unwrap();
+        assert_eq!((other.allocate(8).unwrap(), arena.allocate(8).unwrap()), (two, one));
+        assert!(arena.words(one, 32).unwrap().iter().all(|word| word.load(Ordering::Relaxed) == 0));
+        let far = arena.allocate(20).unwrap();
+        assert_eq!(other.words(far, 1).unwrap().len(), 1, "what one process added, the other sees");
+    }
+
+    #[test]
+    fn a_flipped_link_of_the_list_is_not_followed() {
+        let (_disk, _medium, arena) = arena();
+        let (one, two) = (arena.allocate(8).unwrap(), arena.allocate(8).unwrap());
+        arena.give_back(one, 8);
+        arena.give_back(two, 8);
+        arena.words(two, 1).unwrap()[0].fetch_xor(1 << 9, Ordering::Relaxed);
+        let next = arena.allocate(8).unwrap();
+        assert!(next != one && next != two);
+    }
+
+    #[test]
+    fn a_full_disk_is_an_error_and_not_a_fault() {
+        let (disk, _medium, arena) = arena();
+        disk.set_room(Some(0));
+        assert_eq!(arena.allocate(17).unwrap_err().raw_os_error(), Some(libc::ENOSPC));
+        disk.set_room(Some(8 << 10));
+        let at = arena.allocate(12).unwrap();
+        arena.words(at, 512).unwrap()[511].store(1, Ordering::Relaxed);
+        disk.observe();
+    }
+}
