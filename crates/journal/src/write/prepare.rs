@@ -187,7 +187,7 @@ impl Inner {
         let tail = self.control.published.tail.load(Ordering::Acquire);
         let ready = self.control.upkeep.ready.load(Ordering::Acquire);
         let piece = CHUNK_BYTES.min(self.segments.bytes() / 4);
-        if tail + self.ahead_bytes(tail) < ready + piece {
+        if tail + self.ahead_bytes(tail) <= ready {
             return false;
         }
         let segments = &self.segments;
