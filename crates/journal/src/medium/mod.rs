@@ -9,7 +9,6 @@ mod faults;
 mod file;
 mod holder;
 
-mod names;
 #[allow(unsafe_code)]
 mod view;
 

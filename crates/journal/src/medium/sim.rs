@@ -20,7 +20,6 @@ use super::{
     Medium, NotFlushed, Region, SLOT_MAX, Slot,
     faults::Unreadable,
     file::{is_segment, map_file, map_file_within, memory_file, retire_region},
-    names::NameChange,
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
