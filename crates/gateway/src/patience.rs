@@ -34,4 +34,3 @@ pub(crate) fn body() -> Duration {
 pub(crate) fn link() -> Duration {
     client() / 3
 }
-
