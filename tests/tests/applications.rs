@@ -271,7 +271,7 @@ fn functions_that_the_file_no_longer_names_are_removed() {
     };
     assert_eq!(names(), ["cry", "other"]);
     // `down` removes what the file named once, too.
-    place.write("millrace.toml", &APPLICATION.split("[functions").next().unwrap().to_owned());
+    place.write("millrace.toml", APPLICATION.split("[functions").next().unwrap());
     assert_eq!(steps(&place.run(["--json", "down"]).ok()), ["cry removed"]);
     assert_eq!(names(), ["other"]);
 }

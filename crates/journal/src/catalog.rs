@@ -308,9 +308,9 @@ impl Function {
     }
 
     /// How many items are closed when the one of this number is, within this transaction.
-    pub(crate) fn next_done(&self, transaction: u64, number: u64) -> Result<u64> {
+    pub(crate) fn next_done(&self, transaction: u64, number: u64, has_ended: bool) -> Result<u64> {
         let staged = self.0.counters.enter(transaction);
-        if self.index().is_closed(number) {
+        if has_ended {
             return Ok(staged.done.load(Ordering::Relaxed));
         }
         // A run that damage took has a place from now on.

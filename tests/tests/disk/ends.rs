@@ -14,14 +14,14 @@ use std::{
 };
 
 /// Longer than any test waits: it ends when the tracer does.
-const STALL: &str = "fdatasync:delay_enter=600000000";
+const STALL: &str = "fdatasync,msync:delay_enter=600000000";
 
 /// Whether a thread of the process is in a flush: with [`STALL`], that one does not end by itself.
 fn is_flushing(pid: u32) -> bool {
     let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
-    let flush = format!("{} ", libc::SYS_fdatasync);
+    let flushes = [libc::SYS_fdatasync, libc::SYS_msync].map(|call| format!("{call} "));
     let mut calls = threads.map(|thread| fs::read_to_string(thread.path().join("syscall")).unwrap_or_default());
-    calls.any(|call| call.starts_with(&flush))
+    calls.any(|call| flushes.iter().any(|flush| call.starts_with(flush)))
 }
 
 fn has_ended(pid: u32) -> bool {

@@ -236,7 +236,7 @@ fn damage_is_told_the_rest_is_saved_and_the_original_left() {
     let text = place.run(["namespace", "check"]);
     assert!(text.code == 1 && text.text().contains("record 3 of log 'plain': damaged"), "{text:#?}");
     // Without a clean end, nothing opens it any more, and the way out is told.
-    fs::remove_file(place.namespace().join("index/1")).unwrap();
+    fs::remove_file(place.namespace().join("index/arena")).unwrap();
     let said = place.run(["log", "ls"]).fails("MR2030", 1);
     assert!(said.stderr.contains("namespace check DIR --salvage TO") && said.stderr.contains("segments/0000000000"));
     let saved = object(&place, &["namespace", "check", "--salvage", "saved"]);

@@ -296,7 +296,7 @@ mod tests {
         assert_eq!(serde_json::from_value::<RunDoc>(json!({"id": "b", "new": 1})).unwrap().id, "b");
         let function = json!({
             "name": "f", "triggered": 3, "done": 1, "pending": 2, "dead": 0, "dead_kept": 0, "dead_retried": 0,
-            "runtime": "wasm", "on": ["raw"], "ordered": true, "streamed": false,
+            "runtime": "wasm", "on": ["raw"], "ordered": true, "streamed": false, "network": false,
             "concurrency": 1, "monitor": null, "retries": 3, "dead_letter": "dead/f", "code": "00",
         });
         let doc: FunctionDoc = serde_json::from_value(function.clone()).unwrap();

@@ -64,7 +64,7 @@ impl Slot {
     pub fn pack(self, owner: Owner) -> u64 {
         debug_assert!(self.position.is_multiple_of(ALIGN_BYTES) && self.position >> 48 == 0);
         let by_reference = if self.by_reference { BY_REFERENCE } else { 0 };
-        let low = self.position / ALIGN_BYTES | self.size << POSITION_BITS | by_reference;
+        let low = (self.position / ALIGN_BYTES) | (self.size << POSITION_BITS) | by_reference;
         low | check(low, owner) << CHECK_SHIFT
     }
 

@@ -2,13 +2,13 @@
 
 use super::commit::Transaction;
 use crate::{
-    catalog::Log,
+    catalog::{Function, Log},
     entry::{
         Header, Kind,
         payload::{self, Attempt, End, Origin, Outcome, Reads, Run},
     },
 };
-use millrace_wire::{EventId, Hlc, Result};
+use millrace_wire::{Code, EventId, Hlc, Result};
 
 impl Transaction<'_> {
     /// The sequence that the next entry gets: what a run leaves begins with it.
@@ -64,10 +64,21 @@ impl Transaction<'_> {
     /// Stages the end of a run, for good.
     pub fn done(&mut self, function: u32, run: Run, end: &End<'_>) -> Result<EventId> {
         let ended = match self.catalog().function_by_id(function).cloned() {
-            Some(function) => Some(function.next_done(self.number, run.number)?),
+            Some(function) => {
+                let has_ended = function.index().is_closed(run.number) && self.has_end(&function, run);
+                Some(function.next_done(self.number, run.number, has_ended)?)
+            }
             None => None, // Its function was removed meanwhile; nobody counts any more.
         };
         self.end(function, run, ended, end)
+    }
+
+    /// Whether the end of a run that the index knows can be read. One that damage took counts no more: its run was counted as
+    /// pending again, and ends again.
+    #[cold]
+    fn has_end(&self, function: &Function, run: Run) -> bool {
+        let closed = function.run(run.number).map_or(0, |item| item.closed);
+        closed == 0 || self.inner.entry_at(closed).err().is_none_or(|error| error.code() != Code::EntryDamaged)
     }
 
     fn end(&mut self, function: u32, run: Run, ended: Option<u64>, end: &End<'_>) -> Result<EventId> {
