@@ -239,7 +239,8 @@ fn retention_carries_the_live_and_drops_the_rest() {
     }
     let segments = std::fs::read_dir(dir.path().join("segments")).unwrap().flatten();
     let segments = segments.filter(|file| !file.file_name().to_string_lossy().starts_with("spare")).count();
-    assert!(segments <= 4, "{segments} segments are left");
+    // Those that are kept, and two ahead of the tail.
+    assert!(segments <= 4 + 2, "{segments} segments are left");
     assert!(journal.first() > Position::default());
     let mut payload = Vec::new();
     for journal in [&journal, &open(dir.path())] {
