@@ -25,7 +25,7 @@ pub enum Peer {
     Address(IpAddr),
 }
 
-/// Whoever asks, once admitted.
+/// The author of a request, after admission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Caller {
     peer: Peer,

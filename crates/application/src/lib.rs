@@ -122,8 +122,8 @@ impl Application {
         }
     }
 
-    /// What the file at `path` names as code and interpreters, there or not, as far as it can be read, and the file itself:
-    /// when one of them changes, the application is to be applied again.
+    /// The application file at `path`, and the code and interpreters that it names, whether they exist or not. A change of any of
+    /// them means that the application must be applied again. Of a file that cannot be parsed only the file itself is listed.
     pub fn sources(path: &Path) -> Vec<PathBuf> {
         let document = fs::read_to_string(path).ok().and_then(|text| Document::parse(text).ok());
         let functions = document.as_ref().and_then(|document| document.get("functions")?.as_table_like());

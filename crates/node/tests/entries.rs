@@ -102,15 +102,17 @@ fn a_run_that_is_given_up_shows_what_it_read_and_what_was_refused() {
     f.namespace.create_log(&common::log("short"), 1).unwrap();
     f.append("short", "gone");
     f.append("short", "there");
-    let body = "for log, seqno in [('short', 2), ('short', 1), ('short', 3), ('nowhere', 7)]:\n    \
-                    try: ctx.get(log, seqno)\n    except Exception: pass\n\
-                raise ValueError('no')";
+    let body = "refused = []\nfor log, seqno in [('short', 2), ('short', 1), ('short', 3), ('nowhere', 7)]:\n    \
+                    try: ctx.get(log, seqno)\n    except Exception as error: refused.append(error.code)\n\
+                raise ValueError(' '.join(refused))";
     f.python("f", &["in"], body, |spec| spec.retries = 0);
     let host = f.host();
     f.append("in", "x");
     f.idle();
     let run = f.namespace.run(runs(&f)[0]).unwrap();
     assert_eq!(run.state, RunState::Dead);
+    let told = run.ending.clone().unwrap().dead.unwrap().error;
+    assert!(told.contains("MR2104 MR2105 MR2101"), "the function was told otherwise: {told}");
     let reads: Vec<(String, u64)> =
         run.reads.iter().map(|read| (read.log.as_ref().unwrap().to_string(), read.seqno)).collect();
     let wanted = [("short", 2), ("short", 1), ("short", 3), ("nowhere", 7)];

@@ -39,8 +39,8 @@ impl Prewritten {
     }
 }
 
-/// The least that group commit can cost: many threads, one prewritten file. Whoever finds nobody flushing writes what all have
-/// staged with one call and flushes once; each waits for its own bytes.
+/// A minimal group commit to compare with: many threads, one prewritten file. The first thread that finds no flush in progress writes
+/// the staged bytes of all threads with one call and flushes once; each thread waits until its own bytes are flushed.
 pub struct GroupCommit {
     file: Prewritten,
     queue: Mutex<Queue>,

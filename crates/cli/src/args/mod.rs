@@ -491,7 +491,7 @@ mod tests {
         let (mut seen, mut missing) = (0, Vec::new());
         for page in pages {
             let text = std::fs::read_to_string(&page).unwrap();
-            // In sources only what stands in backticks is told to anybody.
+            // In source files only text in backticks reaches users.
             let source = page.extension().is_some_and(|kind| kind == "rs");
             // What the program starts of itself has a name with underscores, and is no command.
             let told = told(&text).into_iter().filter(|command| !command.starts_with("millrace __"));

@@ -34,7 +34,7 @@ pub fn expires(chain: &Chain) -> Option<u32> {
     ends.collect::<Option<Vec<u32>>>().and_then(|ends| ends.into_iter().max())
 }
 
-/// Whether it is valid here, as far as that can be said.
+/// Whether the namespace here accepts the capability, or that there is no way to tell.
 enum Standing {
     Valid,
     /// Why it is not.
