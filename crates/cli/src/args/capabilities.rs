@@ -17,7 +17,7 @@ in it. A name that ends with / stands for everything below it, too: raw/ is raw,
 
 RIGHTS are read, append, create, delete, bind, run, call, observe, repair, link, admin and grant, with commas.
 
-The capability is printed unless --out names a file. Whoever has it can use it, so treat it like a password. The first \
+The capability is printed unless --out names a file. Anyone who holds it can use it: treat it like a password. The first \
 capability of a namespace makes its keys, in secrets/ in its directory.
 
 Examples:
@@ -27,8 +27,8 @@ Examples:
     Issue(IssueArgs),
     /// Derive a capability that permits less; works anywhere, without the namespace
     #[command(after_help = "\
-FILE is a file with a capability, or - for standard input. The new capability permits what the old one does, as far as the new \
-rules permit it, too: rules never add anything. The old one stays valid. Revoking the old one ends the new one as well.
+FILE is a file with a capability, or - for standard input. The new capability permits only what both the old one \
+and the new rules permit. The old one stays valid. Revoking the old one ends the new one as well.
 
 Examples:
   millrace cap attenuate edge.cap --append raw/kitchen --expires 15m --out kitchen.cap
