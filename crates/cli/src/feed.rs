@@ -53,9 +53,9 @@ pub fn stderr(text: &str) {
 }
 
 /// A host's text on standard error, from a thread that waits for nothing.
-pub fn stderr_soon(text: &str) {
+pub fn stderr_soon(text: &[u8]) {
     if let Some([_, errors]) = HOST.get() {
-        errors.say(text.as_bytes());
+        errors.say(text);
     }
 }
 

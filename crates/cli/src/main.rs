@@ -12,6 +12,7 @@ mod args;
 mod commands;
 mod complete;
 mod feed;
+mod logging;
 mod out;
 mod place;
 mod progress;

@@ -161,11 +161,15 @@ impl Shared {
             let (function, output) = (&batch.name, &*ended.output);
             match error {
                 None => {
-                    self.observe(&HostEvent::Done { function, run: run.trigger.run, elapsed: ended.elapsed, output })
+                    let (run, elapsed_us) = (run.trigger.run, ended.elapsed.as_micros() as u64);
+                    tracing::debug!(target: "runs", %function, %run, elapsed_us, "done");
+                    self.observe(&HostEvent::Done { function, run, elapsed: ended.elapsed, output })
                 }
                 Some(error) => {
                     failed += 1;
                     let (run, attempt, retry_in) = (run.trigger.run, run.attempt, *retry_in);
+                    let (code, retry_ms) = (error.code().id(), retry_in.map(|pause| pause.as_millis() as u64));
+                    tracing::info!(target: "runs", %function, %run, attempt, code, retry_ms, "failed: {}", error.detail());
                     self.observe(&HostEvent::Failed { function, run, attempt, error, retry_in, output });
                 }
             }

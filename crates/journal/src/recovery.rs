@@ -228,6 +228,8 @@ pub(crate) fn recover(inner: &Inner, manifest: &Manifest, remains: &Remains, on_
     }
     fold.state.report.tail = Position(fold.state.tail);
     fold.state.report.discarded_bytes = discard_rest(inner, fold.state.tail)?;
+    let (tail, discarded_bytes) = (fold.state.tail, fold.state.report.discarded_bytes);
+    tracing::info!(target: "journal", tail, discarded_bytes, "recovered");
     Ok(fold.state)
 }
 

@@ -2,6 +2,7 @@
 
 mod capabilities;
 mod contexts;
+mod logging;
 mod reference;
 mod remote;
 mod shells;

@@ -1,5 +1,6 @@
 //! Arguments of the commands that serve.
 
+use crate::logging::Levels;
 use millrace_gateway::Listen;
 use millrace_node::{Level, application::units};
 use std::time::Duration;
@@ -33,6 +34,10 @@ pub struct ListenArgs {
     /// Do not serve unless this machine gives at least this level: none, partial or full
     #[arg(long, value_name = "LEVEL")]
     pub require_sandbox: Option<Level>,
+    /// What the host notes about its own work on standard error: off, error, warn, info, debug or trace, or levels of
+    /// subjects, such as 'info,links=debug'; subjects are connections, journal, links, requests and runs
+    #[arg(long, value_name = "LEVEL", default_value = "warn", env = "MILLRACE_LOG_LEVEL")]
+    pub log_level: Levels,
     /// Most connections at once
     #[arg(long, value_name = "COUNT", default_value_t = 20_000, value_parser = units::parse_count)]
     pub connections_max: u64,

@@ -6,7 +6,7 @@ use super::{
 };
 use crate::{
     args::{Global, ServeArgs},
-    feed,
+    feed, logging,
     out::Out,
     place,
     report::{self, Outcome},
@@ -34,6 +34,7 @@ const ROOM_MOST: Duration = Duration::from_secs(5);
 
 pub fn run(args: &ServeArgs, global: &Global, out: &mut Out) -> Outcome {
     out.become_host()?;
+    logging::start(&args.listen.log_level, out.json());
     millrace_gateway::set_patience(args.patience);
     let stop = on_signals(Some(args.drain))?;
     let (observers, troubles) = observe(true);
@@ -146,7 +147,7 @@ pub fn on_signals(drain: Option<Duration>) -> Result<Receiver<()>> {
             }
             if let Some(drain) = drain.map(units::show_duration) {
                 let what = format!("stopping; what is in progress may take {drain} to end; again to stop at once");
-                feed::stderr_soon(&format!("{name}: {what}\n"));
+                feed::stderr_soon(format!("{name}: {what}\n").as_bytes());
             }
             // Whoever listened may have ended meanwhile for a reason of its own.
             let _ = sender.send(());

@@ -116,7 +116,8 @@ where
         tokio::select! {
             biased;
             ended = poll_fn(|cx| connection.poll_without_shutdown(cx)) => {
-                if ended.is_err() {
+                if let Err(error) = ended {
+                    tracing::debug!(target: "connections", protocol = "http", "closed: {error}");
                     hosted.counters.dropped.fetch_add(1, Ordering::Relaxed);
                 }
                 let stream = connection.into_parts().io.into_inner();
@@ -145,6 +146,7 @@ where
             },
         }
     }
+    tracing::debug!(target: "connections", protocol = "http", "closed: too little moved in time");
     hosted.counters.dropped.fetch_add(1, Ordering::Relaxed);
     None
 }

@@ -58,7 +58,10 @@ impl Session {
             let (head, content) = response.into_parts();
             Ok(Response::from_parts(head, content.counted()?))
         });
-        let response = counted.unwrap_or_else(|error| response::failure(&error));
+        let response = counted.unwrap_or_else(|error| {
+            tracing::debug!(target: "requests", protocol = "http", code = error.code().id(), "refused: {}", error.detail());
+            response::failure(&error)
+        });
         self.activity.owes(response.body().length());
         if response.status().is_client_error() || response.status().is_server_error() {
             counters.failures.fetch_add(1, Ordering::Relaxed);

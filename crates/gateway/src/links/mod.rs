@@ -254,7 +254,12 @@ impl Link {
             match ended {
                 Ok(End::Gone) => return,
                 Ok(End::Again) => {}
-                Err(error) => self.pause(&error, pace.failed()),
+                Err(error) => {
+                    let pause = pace.failed();
+                    let code = error.code().id();
+                    tracing::info!(target: "links", link = ?self.key, code, pause_ms = pause.as_millis() as u64, "failed: {}", error.detail());
+                    self.pause(&error, pause);
+                }
             }
         }
     }

@@ -163,6 +163,16 @@ enum Incoming {
     Unix(std::os::unix::net::UnixStream, Caller),
 }
 
+impl Incoming {
+    /// How it came.
+    fn way(&self) -> &'static str {
+        match self {
+            Incoming::Tcp(..) => "tcp",
+            Incoming::Unix(..) => "unix",
+        }
+    }
+}
+
 /// Where a loop takes its connections from, and how many connections it has.
 #[derive(Clone)]
 pub(super) struct Handle {
@@ -345,6 +355,7 @@ fn hand_over(incoming: Incoming, shared: &Arc<Shared>, loops: &[Handle]) {
         return;
     }
     counters.connections.fetch_add(1, Ordering::Relaxed);
+    tracing::debug!(target: "connections", way = incoming.way(), "accepted");
     let least = claim(shared, loops);
     if least.incoming.try_send(incoming).is_err() {
         least.load.fetch_sub(1, Ordering::Relaxed);
@@ -385,6 +396,7 @@ impl Shared {
         self.count_dropped();
         let most = self.connections_max.load(Ordering::Relaxed);
         let error = Code::ConnectionsExhausted.error(format!("{most} connections are open"));
+        tracing::warn!(target: "connections", code = error.code().id(), "refused: {most} connections are open");
         let permit = self.refusing.clone().try_acquire_owned();
         // The refused connection that has been silent longest is closed to make room.
         if permit.is_ok() || self.refused.make_room() {

@@ -275,6 +275,9 @@ impl Connection {
         let clock = self.door.as_ref().map_or(Hlc::default(), Door::clock);
         let heading = Heading { request, hlc: clock.max(self.clock), ..Heading::default() };
         self.hosted.counters.wire_requests.fetch_add(1, Ordering::Relaxed);
+        if let Err(error) = &outcome {
+            tracing::debug!(target: "requests", protocol = "wire", code = error.code().id(), "refused: {}", error.detail());
+        }
         if matches!(outcome, Err(_) | Ok(Answer::Refused(..))) {
             self.hosted.counters.failures.fetch_add(1, Ordering::Relaxed);
         }
@@ -296,6 +299,7 @@ impl Connection {
     /// Says why, and ends the connection.
     pub fn close(&mut self, error: &Error) {
         self.out.extend_from_slice(&refusal(error));
+        tracing::debug!(target: "connections", protocol = "wire", code = error.code().id(), "closed: {}", error.detail());
         self.hosted.counters.dropped.fetch_add(1, Ordering::Relaxed);
         (self.closing, self.parting, self.refused) = (true, false, true);
         self.input = Vec::new();
@@ -496,6 +500,7 @@ impl Connection {
             }
             self.hosted.counters.dropped.fetch_add(1, Ordering::Relaxed);
             let waited = self.patience.as_secs();
+            tracing::debug!(target: "connections", protocol = "wire", "closed: too little moved in {waited} s");
             return Poll::Ready(Err(Code::ConnectionIdle.error(format!("too little moved in {waited} s"))));
         }
     }

@@ -331,6 +331,7 @@ impl Inner {
         let no_flush = self.flusher.leader.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         self.segments.retire_before(number + 1, &|other| is_kept && other == identity || self.is_spare(other));
         drop(no_flush);
+        tracing::debug!(target: "journal", segment = number, is_kept, "dropped a segment");
         self.end_round(); // Somebody may have found the lead taken and be waiting for its end.
         Ok(true)
     }

@@ -1,0 +1,96 @@
+//! What a host notes about its own work: lines on standard error, at the level that `--log-level` names.
+
+use crate::feed;
+use std::{
+    io::{self, Write},
+    str::FromStr,
+};
+use tracing::Subscriber;
+use tracing_subscriber::{filter::Targets, fmt, fmt::MakeWriter, layer::SubscriberExt};
+
+/// A level, or levels of subjects: `info`, `warn,links=debug`.
+#[derive(Clone, Debug)]
+pub struct Levels(Targets);
+
+/// The subjects that lines have.
+const SUBJECTS: [&str; 5] = ["connections", "journal", "links", "requests", "runs"];
+const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
+
+impl FromStr for Levels {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let level = |level: &str| LEVELS.contains(&level);
+        let known = |part: &str| match part.split_once('=') {
+            Some((subject, of_it)) => SUBJECTS.contains(&subject) && level(of_it),
+            None => level(part),
+        };
+        let wrong = || {
+            let (levels, subjects) = (LEVELS.join(", "), SUBJECTS.join(", "));
+            format!("a level is one of {levels}; SUBJECT=LEVEL sets that of one subject, which is one of {subjects}")
+        };
+        if !text.split(',').all(known) {
+            return Err(wrong());
+        }
+        text.parse().map(Self).map_err(|_| wrong())
+    }
+}
+
+/// From now on this process says on standard error what it does, as text or as JSON.
+pub fn start(levels: &Levels, json: bool) {
+    let Levels(targets) = levels.clone();
+    let started = if json {
+        set(tracing_subscriber::registry()
+            .with(targets)
+            .with(fmt::layer().json().flatten_event(true).with_writer(Lines)))
+    } else {
+        set(tracing_subscriber::registry().with(targets).with(fmt::layer().with_ansi(false).with_writer(Lines)))
+    };
+    // A process that serves twice, as `dev` does after a change of its file, keeps what it began with.
+    let _ = started;
+}
+
+fn set(subscriber: impl Subscriber + Send + Sync + 'static) -> Result<(), tracing::subscriber::SetGlobalDefaultError> {
+    tracing::subscriber::set_global_default(subscriber)
+}
+
+/// Writes each line through the host's feed, which waits for nobody who does not read.
+struct Lines;
+
+impl<'w> MakeWriter<'w> for Lines {
+    type Writer = Line;
+
+    fn make_writer(&'w self) -> Line {
+        Line
+    }
+}
+
+/// A line; it is written at once.
+struct Line;
+
+impl Write for Line {
+    fn write(&mut self, text: &[u8]) -> io::Result<usize> {
+        feed::stderr_soon(text);
+        Ok(text.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn levels_are_read_or_refused_with_what_they_may_be() {
+        for text in ["off", "warn", "info,links=debug", "journal=trace"] {
+            assert!(text.parse::<Levels>().is_ok(), "{text}");
+        }
+        for text in ["", "loud", "5", "disk=info", "links=", "links=loud", "info,,warn", "[span]=info"] {
+            let told = text.parse::<Levels>().unwrap_err();
+            assert!(told.contains("warn, info") && told.contains("journal, links"), "{told}");
+        }
+    }
+}
