@@ -43,7 +43,7 @@ pub(super) struct State {
     pub failure: Option<Error>,
     /// Nothing is published any more.
     pub halted: bool,
-    /// Whether entries were passed over because they are damaged: with them, runs may be lost.
+    /// Whether entries were passed over because they are damaged, or runs were not found: some may be lost.
     pub damaged: bool,
     /// Reads what is committed from where this host begins.
     scan: Scan,
@@ -105,8 +105,10 @@ impl State {
         let catalog = journal.catalog()?;
         let mut streamed = BTreeMap::new();
         for function in catalog.functions() {
+            let mut found = 0;
             for run in pending(journal, function, 1) {
                 let Some(fold) = run?.found() else { continue };
+                found += 1;
                 self.engine.triggered(function.id(), trigger_of(&fold));
                 if let Some(newest) = fold.newest {
                     self.engine.fired(function.id(), fold.run.id, newest.id, newest.told);
@@ -115,6 +117,8 @@ impl State {
                     streamed.insert(fold.run.id, fold.begins(journal));
                 }
             }
+            // Some are lost; or one came or went meanwhile, and a second look finds that all is well.
+            self.damaged |= found != function.pending();
         }
         // No index leads to what a streamed run was told: it stands behind the run's TRIGGER.
         let Some(from) = streamed.values().min().copied() else { return Ok(()) };

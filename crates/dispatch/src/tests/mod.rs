@@ -737,3 +737,37 @@ fn what_became_due_since_it_was_looked_for_is_not_slept_over() {
     assert_eq!(worker::due_in(&engine, due - 1, due + 5), Some(Duration::ZERO), "it became due after the look");
     assert_eq!(worker::due_in(&engine, due, due + 5), None, "it was due then: something else keeps it");
 }
+
+#[test]
+fn the_start_of_a_host_costs_what_is_pending_and_not_what_has_ended() {
+    let visits = |ended: usize| {
+        let dir = tempfile::tempdir().unwrap();
+        let namespace = namespace(dir.path());
+        deploy(&namespace, "pass", |_| {});
+        let f = namespace.journal().catalog().unwrap().function("f").unwrap().id();
+        let log = namespace.log("in").unwrap();
+        namespace.append("in", b"one of the pending", AppendOptions::default()).unwrap();
+        for _ in 0..ended / 100 {
+            let batch = namespace.journal().commit(|tx| {
+                for _ in 0..100 {
+                    let record = tx.append(&log, b"x", EventId::NONE, 0)?;
+                    let run = tx.trigger(f, record.id, &log, record.seqno, millrace_journal::Origin::Bound)?;
+                    tx.fired(f, run, &Attempt { attempt: 1, ..Attempt::default() })?;
+                    tx.done(f, run, &millrace_journal::End::default())?;
+                }
+                Ok(())
+            });
+            batch.unwrap();
+        }
+        for _ in 0..9 {
+            namespace.append("in", b"pending", AppendOptions::default()).unwrap();
+        }
+        let before = millrace_journal::entries_visited();
+        let shared = Shared::new(namespace.clone(), None, None).unwrap();
+        shared.state().recover(&namespace).unwrap();
+        shared.settle_lost().unwrap();
+        assert_eq!(shared.state().engine.view(f).unwrap().pending, 10);
+        millrace_journal::entries_visited() - before
+    };
+    assert_eq!((visits(1_000), visits(20_000)), (10, 10), "a TRIGGER each");
+}

@@ -333,7 +333,8 @@ impl Fold {
             left -= 1;
             left > 0
         })?;
-        self.partial |= left == 0;
+        // Retention, which moved the TRIGGER, may have moved what the run left to behind its end.
+        self.partial |= left == 0 || self.trigger.carried;
         Ok(())
     }
 

@@ -18,10 +18,12 @@ use std::{
 
 /// So many runs are looked at for one page. No index knows the runs of a log, nor those that are dead.
 const LOOKED_MAX: usize = 20_000;
+/// Among so many of the newest entries runs of functions that were removed are looked for: their indexes went with them.
+const REMOVED_MAX: u64 = 4096;
 
 impl Namespace {
-    /// The newest runs that the filter admits, newest first: as many as it asks for, however many have to be looked at. Runs of
-    /// functions that were removed are left out.
+    /// The newest runs that the filter admits, newest first: as many as it asks for, however many have to be looked at. Of functions
+    /// that were removed only the newest are among them.
     pub fn runs(&self, filter: &RunFilter) -> Result<Vec<RunView>> {
         let (mut runs, mut filter) = (Vec::new(), filter.clone());
         loop {
@@ -50,6 +52,9 @@ impl Namespace {
             return Ok(page);
         }
         let mut newest = Newest::new(self.journal(), &functions, filter);
+        if filter.function.is_none() {
+            newest.look_for_removed(&catalog, filter.before)?;
+        }
         let mut shown = Shown::new(self, catalog.clone());
         for _ in 0..LOOKED_MAX {
             let Some(run) = newest.next() else {
@@ -63,7 +68,16 @@ impl Namespace {
             {
                 continue;
             }
-            let function = &functions[run.function];
+            let Some(function) = run.function.map(|function| &functions[function]) else {
+                let fold = Fold::of_removed(self.journal(), run.trigger)?;
+                if filter.state.is_none_or(|state| state == state_of(&fold)) {
+                    page.runs.push(shown.view(&fold)?);
+                    if page.runs.len() == filter.limit {
+                        return Ok(page);
+                    }
+                }
+                continue;
+            };
             let may_be = match filter.state {
                 None | Some(RunState::Pending | RunState::Started) => true,
                 Some(_) => function.run(run.number).is_some_and(|item| item.closed != 0),
@@ -163,7 +177,8 @@ struct Newest<'a> {
 /// A run that is next in its function.
 struct Head {
     id: EventId,
-    function: usize,
+    /// Its function; none of one that was removed.
+    function: Option<usize>,
     number: u64,
     trigger: Entry,
 }
@@ -216,15 +231,31 @@ impl<'a> Newest<'a> {
             let is_wanted =
                 self.is_tried.is_none_or(|tried| of.run(number).is_some_and(|item| (item.noted != 0) == tried));
             if is_wanted && let Some(trigger) = trigger_of(self.journal, of, number) {
-                return self.heads.push(Head { id: trigger.id, function, number, trigger });
+                return self.heads.push(Head { id: trigger.id, function: Some(function), number, trigger });
             }
             upto = number - 1;
         }
     }
 
+    /// Takes up runs of functions that are not defined any more.
+    fn look_for_removed(&mut self, catalog: &Catalog, before: Option<EventId>) -> Result<()> {
+        let from = self.journal.newest(REMOVED_MAX)?;
+        let heads = &mut self.heads;
+        self.journal.visit(from, self.journal.tail(), &mut |entry| {
+            let is_wanted = before.is_none_or(|before| entry.id < before);
+            if entry.kind == Kind::Trigger && is_wanted && catalog.function_by_id(entry.subject).is_none() {
+                let (id, number, trigger) = (entry.id, entry.seqno, entry.clone());
+                heads.push(Head { id, function: None, number, trigger });
+            }
+            true
+        })
+    }
+
     fn next(&mut self) -> Option<Head> {
         let head = self.heads.pop()?;
-        self.push(head.function, head.number - 1);
+        if let Some(function) = head.function {
+            self.push(function, head.number - 1);
+        }
         Some(head)
     }
 }
@@ -292,8 +323,10 @@ impl<'a> Shown<'a> {
             return Ok(EventId::NONE);
         }
         let journal = self.namespace.journal();
-        // Mostly the log still leads there.
-        let by_log = self.catalog.log_by_id(fold.record.0).map(|log| journal.position(log, fold.record.1));
+        // Mostly the log still leads there. Of a record that has left it, it would have the whole journal read.
+        let log = self.catalog.log_by_id(fold.record.0);
+        let log = log.filter(|log| (log.earliest()..=log.latest()).contains(&fold.record.1));
+        let by_log = log.map(|log| journal.position(log, fold.record.1));
         let entry = by_log.and_then(|position| journal.entry_at(position).ok()).filter(|entry| entry.id == fold.cause);
         // What is kept for the run's sake, or what was moved on its own, such as a dead letter.
         let entry = match entry {
