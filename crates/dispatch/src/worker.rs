@@ -215,8 +215,7 @@ impl Shared {
             let fire = |(place, c): (u32, &Claimed)| {
                 let (attempt, interrupted, before) = (c.attempt, c.excused, c.before.map_or(0, EventId::sequence));
                 let streamed = is_streamed || state.recorded.has(c.trigger.run);
-                let attempt =
-                    Attempt { attempt, interrupted, revision, place, before, streamed, ..Attempt::default() };
+                let attempt = Attempt { attempt, interrupted, revision, place, before, streamed, ..Attempt::default() };
                 let fired = tx.fired(claim.function, c.trigger.as_run(), &attempt)?;
                 Ok((*c, fired, tx.clock()))
             };

@@ -348,7 +348,9 @@ impl Function {
     /// Numbers of runs that are neither pending nor known to have ended, the newest first.
     pub fn unknown(&self) -> impl Iterator<Item = u64> {
         let index = self.index();
-        (1..=index.latest()).rev().filter(|n| index.read_item(*n).is_none_or(|item| item.opened == 0 && item.closed == 0))
+        (1..=index.latest())
+            .rev()
+            .filter(|n| index.read_item(*n).is_none_or(|item| item.opened == 0 && item.closed == 0))
     }
 
     pub(crate) fn pending_in(&self, transaction: u64) -> u64 {

@@ -109,7 +109,8 @@ pub struct RunView {
     pub retried_as: Option<EventId>,
     /// How it ended, once it has.
     pub ending: Option<Ending>,
-    /// Whether something of it is missing here: an entry is damaged, or stands too far from the others to be looked for.
+    /// Whether something of it is missing here: an entry is damaged, was dropped or moved by retention, or stands too far from the
+    /// others to be looked for.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub partial: bool,
 }

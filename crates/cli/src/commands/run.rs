@@ -145,7 +145,7 @@ fn show_run(run: &RunDoc, out: &mut Out) -> Outcome {
         }
     }
     if run.partial {
-        out.line("partial    entries of this run are damaged, or too far apart to be looked for")?;
+        out.line("partial    entries of this run are damaged, dropped or moved by retention, or too far apart to be looked for")?;
     }
     if let Some(again) = &run.retried_as {
         out.line(format!("retried    as run {again}"))?;

@@ -309,8 +309,7 @@ impl Lane {
         let exhausted = started.attempts >= attempts_max + INTERRUPTIONS_MAX;
         started.counted = !exhausted;
         started.attempts += u32::from(started.counted);
-        let (trigger, attempt, excused, before) =
-            (started.trigger, started.attempts, started.excused, started.newest);
+        let (trigger, attempt, excused, before) = (started.trigger, started.attempts, started.excused, started.newest);
         Claimed { trigger, attempt, excused, before, exhausted }
     }
 

@@ -85,7 +85,8 @@ fn a_copy_of_a_namespace_goes_on_where_its_ancestor_was() {
     engine.fired(0, id(1), copied(40), told(most, most));
     engine.release(0, id(1), Some(copied(40)));
     engine.ended(0);
-    let untold = engine.untold(0, id(1), copied(40)).map(|told| (told.attempt, told.interrupted, told.waits, told.before));
+    let untold =
+        engine.untold(0, id(1), copied(40)).map(|told| (told.attempt, told.interrupted, told.waits, told.before));
     assert_eq!(untold, Some((most, most, true, 40)));
     engine.done(0, id(1));
     let (_, claimed) = engine.claim(0, |_| 9).unwrap();

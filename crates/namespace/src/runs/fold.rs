@@ -186,9 +186,8 @@ impl Fold {
     pub fn of(journal: &Journal, function: &Function, number: u64, whole: bool) -> Result<Found> {
         for _ in 0..LOOKS_MAX {
             let Some(item) = function.run(number).filter(|item| item.opened != 0) else { return Ok(Found::Nothing) };
-            let is_trigger = |entry: &Entry| {
-                (entry.kind, entry.subject, entry.seqno) == (Kind::Trigger, function.id(), number)
-            };
+            let is_trigger =
+                |entry: &Entry| (entry.kind, entry.subject, entry.seqno) == (Kind::Trigger, function.id(), number);
             let trigger = match journal.entry_at(Position::from_bytes(item.opened)) {
                 Ok(entry) if is_trigger(&entry) => entry,
                 // Retention moved it between the index and here, or let it go.
@@ -234,8 +233,9 @@ impl Fold {
             }
             // It is told when it is committed.
             Err(error) if error.code() == Code::AboveTail && noted != Item::DAMAGED => return Ok(true),
+            // With it went what it said, and whether the run published as it went.
             Err(error) if error.code() == Code::BelowHistory => {
-                self.tried = true;
+                (self.tried, self.partial) = (true, true);
                 return Ok(false);
             }
             Err(error) if !matches!(error.code(), Code::EntryDamaged | Code::AboveTail) => return Err(error),

@@ -331,7 +331,9 @@ impl<'a> Shown<'a> {
         // What is kept for the run's sake, or what was moved on its own, such as a dead letter.
         let entry = match entry {
             Some(entry) => Some(entry),
-            None => journal.record_of(&fold.trigger)?.map_or_else(|| journal.find(fold.cause), |entry| Ok(Some(entry)))?,
+            None => {
+                journal.record_of(&fold.trigger)?.map_or_else(|| journal.find(fold.cause), |entry| Ok(Some(entry)))?
+            }
         };
         Ok(entry.filter(|entry| !entry.claimed).map_or(EventId::NONE, |entry| entry.cause))
     }

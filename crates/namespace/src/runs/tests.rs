@@ -50,7 +50,8 @@ impl Naive {
                 }
                 _ => {}
             }
-            if !entry.claimed && matches!(entry.kind, Kind::Append | Kind::Fired | Kind::Read | Kind::Call | Kind::Done) {
+            if !entry.claimed && matches!(entry.kind, Kind::Append | Kind::Fired | Kind::Read | Kind::Call | Kind::Done)
+            {
                 naive.of_run.entry(entry.cause).or_default().push(entry.clone());
             }
         }
@@ -82,7 +83,8 @@ impl Naive {
                             ReadFrom::Log(id) => log(id),
                             ReadFrom::Name(name) => name.parse().ok(),
                         };
-                        reads.extend((row.from..row.from + row.count).map(|seqno| RecordRef { log: of.clone(), seqno }));
+                        reads
+                            .extend((row.from..row.from + row.count).map(|seqno| RecordRef { log: of.clone(), seqno }));
                     }
                 }
                 Kind::Call => {
@@ -447,8 +449,10 @@ fn compare(world: &mut World) {
     let states = [RunState::Pending, RunState::Started, RunState::Done, RunState::Dead, RunState::Cancelled];
     for _ in 0..6 {
         let state = [None, Some(states[world.dice.roll(5)])][world.dice.roll(2)];
-        let function: Option<Name> = [None, Some(["f", "g", "h"][world.dice.roll(3)].parse().unwrap())][world.dice.roll(2)].clone();
-        let log: Option<LogName> = [None, Some(["in", "out"][world.dice.roll(2)].parse().unwrap())][world.dice.roll(2)].clone();
+        let function: Option<Name> =
+            [None, Some(["f", "g", "h"][world.dice.roll(3)].parse().unwrap())][world.dice.roll(2)].clone();
+        let log: Option<LogName> =
+            [None, Some(["in", "out"][world.dice.roll(2)].parse().unwrap())][world.dice.roll(2)].clone();
         let before = told.get(world.dice.roll(told.len() + 1)).map(|run| run.id);
         let limit = 1 + world.dice.roll(30);
         let wanted = told.iter().filter(|run| {
@@ -463,8 +467,12 @@ fn compare(world: &mut World) {
     }
     for function in &world.functions {
         let is_pending = |run: &&RunView| matches!(run.state, RunState::Pending | RunState::Started);
-        let mut wanted: Vec<EventId> =
-            told.iter().filter(is_pending).filter(|run| run.function.as_ref() == Some(function.name())).map(|run| run.id).collect();
+        let mut wanted: Vec<EventId> = told
+            .iter()
+            .filter(is_pending)
+            .filter(|run| run.function.as_ref() == Some(function.name()))
+            .map(|run| run.id)
+            .collect();
         wanted.reverse();
         let folds: Vec<Fold> = pending(&journal, function, 1).map(|run| run.unwrap().found().unwrap()).collect();
         assert_eq!(folds.iter().map(|fold| fold.run.id).collect::<Vec<_>>(), wanted);
@@ -557,7 +565,8 @@ fn history(seed: u64, steps: usize) {
 #[test]
 fn what_the_indexes_lead_to_is_what_the_whole_journal_says() {
     let told = std::env::var("MILLRACE_SEED").ok().and_then(|seed| seed.parse().ok());
-    let seeds = told.map_or_else(|| (1..=12).map(|n: u64| n.wrapping_mul(0x9E37_79B9_7F4A_7C15)).collect(), |seed| vec![seed]);
+    let seeds =
+        told.map_or_else(|| (1..=12).map(|n: u64| n.wrapping_mul(0x9E37_79B9_7F4A_7C15)).collect(), |seed| vec![seed]);
     for seed in seeds {
         println!("MILLRACE_SEED={seed}");
         history(seed, 600);
