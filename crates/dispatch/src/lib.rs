@@ -252,6 +252,22 @@ impl Shared {
     }
 
     fn try_settle_lost(&self) -> Result<()> {
+        if self.counts_differ()? {
+            // Maybe the indexes are wrong and the journal is not: what is read corrects them.
+            self.namespace.journal().check(&mut |_, _| {})?;
+            self.state().take_up(self.namespace.journal())?;
+        }
+        if self.counts_differ()? {
+            lost::settle(&self.namespace, self.namespace.journal(), &mut |function, error| {
+                let (run, attempt, retry_in) = (EventId::NONE, 0, None);
+                self.observe(&HostEvent::Failed { function, run, attempt, error, retry_in, output: &[] });
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Whether other runs are counted as pending than are known.
+    fn counts_differ(&self) -> Result<bool> {
         let mut state = self.state();
         let differs = self.namespace.journal().commit(|tx| {
             state.fold(tx.tail())?;
@@ -259,14 +275,7 @@ impl Shared {
             let known = |id: u32| state.engine.view(id).map_or(0, |view| view.pending as u64);
             Ok(functions.into_iter().any(|id| tx.pending(id) != known(id)))
         })?;
-        drop(state);
-        if differs.value {
-            lost::settle(&self.namespace, self.namespace.journal(), &mut |function, error| {
-                let (run, attempt, retry_in) = (EventId::NONE, 0, None);
-                self.observe(&HostEvent::Failed { function, run, attempt, error, retry_in, output: &[] });
-            })?;
-        }
-        Ok(())
+        Ok(differs.value)
     }
 
     /// Lets the journal reclaim what neither its logs nor pending runs need.
@@ -294,7 +303,7 @@ impl Shared {
 }
 
 impl Dispatcher {
-    /// Reads the journal, takes up what an earlier host left, and starts the threads.
+    /// Takes up what an earlier host left, as the indexes know it, and starts the threads.
     pub fn start(namespace: Namespace, observer: Option<Observer>, isolation: Option<Arc<Isolation>>) -> Result<Self> {
         let shared = Shared::new(namespace, observer, isolation)?;
         let wanted = shared.state().wanted(&shared.namespace)?;

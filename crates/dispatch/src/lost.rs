@@ -5,9 +5,12 @@ use crate::DeadLetter;
 use millrace_journal::{Function, Journal, Kind, Position, Run, Transaction};
 use millrace_namespace::{
     Namespace,
-    admission::{self, Room, Stage},
-    definition::DEAD_LETTER_HISTORY,
-    runs::{Ending, Pending},
+    admission::{Publish, Room, Stage},
+    found,
+    runs::{
+        Ending,
+        pending::{Pending, pending},
+    },
 };
 use millrace_wire::{Code, Error, EventId, Name, Result};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
@@ -127,21 +130,28 @@ pub fn settle(
     told: &mut dyn FnMut(&Name, &Error),
 ) -> Result<BTreeMap<Name, u64>> {
     let journal = namespace.journal();
-    let mut pending = Pending::of(journal)?;
     let mut traces: Option<Traces> = None;
     let mut lost = BTreeMap::new();
     for function in journal.catalog()?.functions() {
         let id = function.id();
+        // Runs that the index has as pending and of which it leads to nothing. What begins from now on can be read.
+        let unread = pending(journal, function, 1).filter_map(|run| match run {
+            Ok(Pending::Run(_)) => None,
+            Ok(Pending::Lost(number)) => Some(Ok(number)),
+            Err(error) => Some(Err(error)),
+        });
+        let unread: Vec<u64> = unread.collect::<Result<_>>()?;
         let mut records: Option<std::vec::IntoIter<(u32, u64)>> = None;
         loop {
             // Once what is missing is known, where it was is looked up; under the lock it is only counted.
             let mut told_of = Vec::new();
             let missing = journal.commit(|tx| {
-                pending.catch_up(tx.tail())?;
-                let there = pending.of_function(id).count() as u64;
+                let is_open = |number: &u64| function.run(*number).is_some_and(|item| item.closed == 0);
+                let unread: Vec<u64> = unread.iter().copied().filter(is_open).collect();
+                let there = function.count_pending(1, u64::MAX) - unread.len() as u64;
                 let missing = tx.pending(id).saturating_sub(there);
                 if let Some(records) = records.as_mut().filter(|_| missing > 0) {
-                    told_of = Ends { namespace, tx, function }.stage(records, missing)?;
+                    told_of = Ends { namespace, tx, function }.stage(records, unread, missing)?;
                 } else if missing == 0 {
                     let error =
                         Code::RunLost.error("a run's end was damaged; this one only sets the count of runs right");
@@ -178,11 +188,16 @@ struct Ends<'a, 'j> {
 
 impl Ends<'_, '_> {
     /// Stages ends and dead letters for as many of the missing runs as a batch takes; says of each what was wrong.
-    fn stage(&mut self, records: &mut dyn Iterator<Item = (u32, u64)>, missing: u64) -> Result<Vec<Error>> {
+    fn stage(
+        &mut self,
+        records: &mut dyn Iterator<Item = (u32, u64)>,
+        unread: Vec<u64>,
+        missing: u64,
+    ) -> Result<Vec<Error>> {
         let mut told = Vec::new();
         let (mut bytes, room) = (0, self.namespace.journal().record_max_bytes());
-        // Which of them it was, nobody can say: the newest are as good as any.
-        let mut numbers = self.function.unknown();
+        // Which of those that the index does not know it was, nobody can say: the newest are as good as any.
+        let mut numbers = unread.into_iter().chain(self.function.unknown());
         while bytes < room / 4 && (told.len() as u64) < missing.min(BATCH_RUNS_MAX) {
             let (error, letter) = self.letter(records.next(), room / 2)?;
             let ending = Ending::dead(&error, &[]);
@@ -209,11 +224,6 @@ impl Ends<'_, '_> {
         });
         let bindings = self.namespace.bindings_of(self.tx);
         let Some(definition) = bindings.definition(self.function.id()) else { return Ok((error, 0)) };
-        let to = &definition.spec.dead_letter;
-        let to = match catalog.log(to) {
-            Some(to) => to.clone(),
-            None => self.tx.create_log(to, DEAD_LETTER_HISTORY)?,
-        };
         let of_log = log.as_ref().map_or("", |log| log.name());
         let letter = |payload| DeadLetter::new(EventId::NONE, name, (of_log, seqno, payload), 0, &error).to_bytes();
         let mut bytes = letter(is_whole.then_some(&payload[..]));
@@ -222,11 +232,16 @@ impl Ends<'_, '_> {
         }
         let ending = Some(self.function.id());
         let stage = Stage { cause: EventId::NONE, ordinal: 0, room: Room::DeadLetter, named: None, ending };
-        match admission::append(self.tx, &bindings, &to, &bytes, stage) {
+        let publish = Publish::new(self.namespace, self.tx);
+        let to = &definition.spec.dead_letter;
+        match publish.dead_letter(self.tx, to, &bytes, stage) {
             // A letter is not held back by those who would run for it.
-            Err(refused) if refused.code() == Code::RoomExhausted => self.tx.append(&to, &bytes, EventId::NONE, 0)?,
-            appended => appended?,
-        };
+            Err(refused) if refused.code() == Code::RoomExhausted => {
+                let to = found(self.tx.catalog().log(to), to)?.clone();
+                self.tx.append(&to, &bytes, EventId::NONE, 0).map(drop)?;
+            }
+            appended => drop(appended?),
+        }
         Ok((error, bytes.len()))
     }
 }

@@ -7,7 +7,7 @@ use super::{
     state::{State, is_transient},
     worker::{Batch, Fired},
 };
-use millrace_journal::{Attempt, End, Run, Transaction};
+use millrace_journal::{End, Run, Transaction};
 use millrace_namespace::{
     admission::{Publish, Room, Stage as Admission},
     outbox::Letter,
@@ -205,8 +205,8 @@ impl Settling<'_, '_> {
         let noted = self.shared.namespace.journal().commit(|tx| {
             state.fold(tx.tail())?;
             for (run, fired) in waiting {
-                if let Some((attempt, interrupted)) = state.engine.untold(function, run.id, *fired) {
-                    tx.fired(function, *run, &Attempt { attempt, interrupted, waits: true, ..Attempt::default() })?;
+                if let Some(attempt) = state.engine.untold(function, run.id, *fired) {
+                    tx.fired(function, *run, &attempt)?;
                 }
             }
             Ok(())

@@ -6,16 +6,17 @@ use super::{
     streamed::Recorded,
 };
 use crate::status::{FunctionState, LiveFunction, LiveRun, wall_ms};
-use millrace_journal::{Kind, Position, Scan};
+use millrace_journal::{Journal, Kind, Position, Scan};
 use millrace_namespace::{
     Namespace,
     bindings::Bindings,
     definition::{BACKOFF_MAX, Definition},
+    runs::{fold::Fold, pending::pending},
 };
 use millrace_runtime::{Executor, Isolation};
-use millrace_wire::{Code, Error, EventId, Name, Result};
+use millrace_wire::{Code, Error, Name, Result};
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     sync::{Arc, Weak},
     time::Duration,
 };
@@ -42,11 +43,10 @@ pub(super) struct State {
     pub failure: Option<Error>,
     /// Nothing is published any more.
     pub halted: bool,
-    /// Whether entries were passed over because they are damaged: with them, runs may be lost.
+    /// Whether entries were passed over because they are damaged, or runs were not found: some may be lost.
     pub damaged: bool,
+    /// Reads what is committed from where this host begins.
     scan: Scan,
-    /// The last APPEND folded, and where it stands: triggers follow the append that caused them.
-    append: (EventId, Position),
     bindings_version: Option<u64>,
     /// How functions are kept apart.
     isolation: Option<Arc<Isolation>>,
@@ -73,7 +73,6 @@ impl State {
             halted: false,
             damaged: false,
             scan: namespace.journal().scan(Position::default()),
-            append: Default::default(),
             bindings_version: None,
             isolation,
         };
@@ -89,14 +88,46 @@ impl State {
         Ok(pending.filter_map(|function| runner(function.id())).collect())
     }
 
-    /// Folds the whole journal: what is fired but not done was interrupted.
+    /// Takes up what is pending, found by the indexes: what is fired but not done was interrupted. What is committed meanwhile is
+    /// read behind it.
     pub fn recover(&mut self, namespace: &Namespace) -> Result<()> {
-        self.fold(namespace.journal().tail())?;
+        let journal = namespace.journal();
+        self.scan = journal.scan(journal.tail());
+        self.take_up(journal)?;
+        self.fold(journal.tail())?;
         self.engine.recovered();
-        let Self { recorded, engine, .. } = self;
-        recorded.retain(|function, run| engine.is_pending(function, run));
         self.define(namespace, &*namespace.bindings()?);
         Ok(())
+    }
+
+    /// Tells the engine of every pending run; of those that it knows, nothing new.
+    pub fn take_up(&mut self, journal: &Journal) -> Result<()> {
+        let catalog = journal.catalog()?;
+        let mut streamed = BTreeMap::new();
+        for function in catalog.functions() {
+            let mut found = 0;
+            for run in pending(journal, function, 1) {
+                let Some(fold) = run?.found() else { continue };
+                found += 1;
+                self.engine.triggered(function.id(), trigger_of(&fold));
+                if let Some(newest) = fold.newest {
+                    self.engine.fired(function.id(), fold.run.id, newest.id, newest.told);
+                }
+                if fold.is_streamed() {
+                    streamed.insert(fold.run.id, fold.begins(journal));
+                }
+            }
+            // Some are lost; or one came or went meanwhile, and a second look finds that all is well.
+            self.damaged |= found != function.pending();
+        }
+        // No index leads to what a streamed run was told: it stands behind the run's TRIGGER.
+        let Some(from) = streamed.values().min().copied() else { return Ok(()) };
+        journal.visit(from, self.scan.position(), &mut |entry| {
+            if entry.kind == Kind::Call && streamed.contains_key(&entry.cause) {
+                self.recorded.call(entry.cause, entry.ordinal, entry.position);
+            }
+            true
+        })
     }
 
     /// Reads the journal up to `upto` and tells the engine.
@@ -113,27 +144,20 @@ impl State {
                 Err(error) => return Err(error),
             };
             match entry.kind {
-                Kind::Append => self.append = (entry.id, entry.position),
                 Kind::Trigger => {
                     let (log, seqno) = entry.trigger_record().unwrap_or_default();
-                    let record = (self.append.0 == entry.cause).then_some(self.append.1);
                     let (run, number, cause) = (entry.id, entry.seqno, entry.cause);
-                    self.engine.triggered(entry.subject, Trigger { run, number, cause, log, seqno, record });
+                    self.engine.triggered(entry.subject, Trigger { run, number, cause, log, seqno });
                 }
                 Kind::Fired => {
                     let told = entry.attempt().unwrap_or_default();
-                    let attempts = (told.attempt, told.interrupted);
-                    if told.waits {
-                        self.engine.waits(entry.subject, entry.cause, entry.id, attempts);
-                    } else {
-                        self.engine.fired(entry.subject, entry.cause, entry.id, attempts);
-                    }
+                    self.engine.fired(entry.subject, entry.cause, entry.id, told);
                 }
                 Kind::Done => {
                     self.engine.done(entry.subject, entry.cause);
                     self.recorded.done(entry.cause);
                 }
-                Kind::Call => self.recorded.call(entry.subject, entry.cause, entry.ordinal, entry.position),
+                Kind::Call => self.recorded.call(entry.cause, entry.ordinal, entry.position),
                 _ => {}
             }
         }
@@ -210,6 +234,11 @@ impl State {
         functions.sort_by(|a, b| a.name.cmp(&b.name));
         functions
     }
+}
+
+fn trigger_of(fold: &Fold) -> Trigger {
+    let (log, seqno) = fold.record;
+    Trigger { run: fold.run.id, number: fold.run.number, cause: fold.cause, log, seqno }
 }
 
 fn live_function(name: &Name, view: &LaneView<'_>, at_ms: impl Fn(Millis) -> u64) -> LiveFunction {

@@ -33,13 +33,13 @@ const CALLS_MAX: usize = 50_000;
 /// Where the CALL entries of pending runs stand, by run.
 #[derive(Default)]
 pub(super) struct Recorded {
-    runs: BTreeMap<EventId, (u32, Vec<Position>)>,
+    runs: BTreeMap<EventId, Vec<Position>>,
 }
 
 impl Recorded {
     /// A CALL was read. A copy that was carried forward takes the place of the original.
-    pub fn call(&mut self, function: u32, run: EventId, ordinal: u16, position: Position) {
-        let (_, positions) = self.runs.entry(run).or_insert((function, Vec::new()));
+    pub fn call(&mut self, run: EventId, ordinal: u16, position: Position) {
+        let positions = self.runs.entry(run).or_default();
         let place = usize::from(ordinal);
         if positions.len() <= place {
             positions.resize(place + 1, Position::default());
@@ -53,17 +53,12 @@ impl Recorded {
         }
     }
 
-    /// Forgets runs that are not pending.
-    pub fn retain(&mut self, pending: impl Fn(u32, EventId) -> bool) {
-        self.runs.retain(|run, (function, _)| pending(*function, *run));
-    }
-
     pub fn has(&self, run: EventId) -> bool {
         self.runs.contains_key(&run)
     }
 
     fn of(&self, run: EventId) -> Vec<Position> {
-        self.runs.get(&run).map(|(_, positions)| positions.clone()).unwrap_or_default()
+        self.runs.get(&run).cloned().unwrap_or_default()
     }
 }
 

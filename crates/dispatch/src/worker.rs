@@ -2,7 +2,7 @@
 
 use super::{
     HostEvent, Shared,
-    engine::{Claimed, Engine, Millis},
+    engine::{Claimed, Engine, Millis, Trigger},
     pool::{Pool, Rest, no_thread},
     publish::{Ended, Fate},
     replay::Replay,
@@ -11,7 +11,8 @@ use super::{
     state::is_transient,
     streamed::StreamedCalls,
 };
-use millrace_journal::{Attempt, Catalog, Function, Kind, Position};
+use millrace_journal::{Attempt, Catalog, Function, Position};
+use millrace_namespace::runs::pending::RecordOf;
 use millrace_runtime::{Call, Completion, Executor, Invocation, Outcome, Progress, Rest as Onward};
 use millrace_wire::{Code, Error, EventId, Hlc, LogName, Name, Result};
 use std::{
@@ -211,9 +212,11 @@ impl Shared {
             let ours = claim.runs.iter().filter(holds);
             // Nobody defines it anew before this is journaled.
             let revision = tx.catalog().function_by_id(claim.function).map_or(0, Function::revision);
+            let is_streamed = claim.starter.definition().spec.streamed;
             let fire = |(place, c): (u32, &Claimed)| {
-                let (attempt, interrupted, waits) = (c.attempt, c.excused, false);
-                let attempt = Attempt { attempt, interrupted, revision, place, waits };
+                let (attempt, interrupted, before) = (c.attempt, c.excused, c.before.map_or(0, EventId::sequence));
+                let streamed = is_streamed || state.recorded.has(c.trigger.run);
+                let attempt = Attempt { attempt, interrupted, revision, place, before, streamed, ..Attempt::default() };
                 let fired = tx.fired(claim.function, c.trigger.as_run(), &attempt)?;
                 Ok((*c, fired, tx.clock()))
             };
@@ -267,40 +270,14 @@ impl Shared {
         }))
     }
 
-    /// The record that causes a run. It is found by its position, because its log may be shorter than the queue; that of a dead
-    /// letter by the letter.
+    /// The record that causes a run: its log may be shorter than the queue. That of a run that came of a dead letter is found by
+    /// the letter.
     fn record(&self, function: u32, catalog: &Catalog, claimed: &Claimed) -> Result<(LogName, Vec<u8>)> {
-        let mut trigger = claimed.trigger;
-        let (run, seqno) = (trigger.run, trigger.seqno);
-        let gone = |why: String| Code::RecordGone.error(format!("record {seqno} of the run: {why}"));
-        let log = catalog.log_by_id(trigger.log).ok_or_else(|| gone("its log was removed".into()))?;
-        let journal = self.namespace.journal();
-        while let Some(position) = trigger.record {
-            if let Ok(entry) = journal.entry_at(position)
-                && (entry.kind, entry.subject, entry.seqno) == (Kind::Append, trigger.log, seqno)
-            {
-                return Ok((log.name().clone(), entry.payload));
-            }
-            // Retention may have carried it forward since the claim, or since it was looked for.
-            let mut state = self.state();
-            state.fold(journal.tail())?;
-            match state.engine.trigger(function, run) {
-                Some(moved) if moved.record > trigger.record => trigger = moved,
-                _ => break,
-            }
-        }
-        let mut payload = Vec::new();
-        let read = journal.get(log, seqno, &mut payload);
-        if read.as_ref().is_ok_and(|meta| meta.id == trigger.cause) {
-            return Ok((log.name().clone(), payload));
-        }
-        match self.namespace.record_of_letter(trigger.cause) {
-            Ok(Some(record)) => Ok(record),
-            Ok(None) => {
-                Err(gone(read.err().map_or_else(|| "another one has its place".into(), |error| error.to_string())))
-            }
-            Err(error) => Err(gone(error.to_string())),
-        }
+        let Trigger { number, cause, log, seqno, .. } = claimed.trigger;
+        let gone = || Code::RecordGone.error(format!("record {seqno} of the run: its log was removed"));
+        let log = catalog.log_by_id(log).ok_or_else(gone)?;
+        let record = RecordOf { run: (function, number), cause, log, seqno };
+        Ok((log.name().clone(), self.namespace.record_of_run(record)?))
     }
 
     /// Executes a batch and publishes it as it goes; returns how long its slowest run took.

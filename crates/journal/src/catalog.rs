@@ -320,15 +320,37 @@ impl Function {
         self.index().read_item(number)
     }
 
+    /// The number of the first run from this one on that the index still knows.
+    pub fn next_known(&self, number: u64) -> Option<u64> {
+        self.index().next_held(number)
+    }
+
+    /// The number of the last run up to this one that the index still knows.
+    pub fn previous_known(&self, number: u64) -> Option<u64> {
+        self.index().previous_held(number)
+    }
+
     /// The number of the first run from this one on that is pending.
     pub fn next_pending(&self, number: u64) -> Option<u64> {
         self.index().next_open(number)
     }
 
+    /// The number of the last run up to this one that is pending.
+    pub fn previous_pending(&self, number: u64) -> Option<u64> {
+        self.index().previous_open(number)
+    }
+
+    /// How many runs are pending among those numbered from `from` on and before `to`, as the index says: no entry is read.
+    pub fn count_pending(&self, from: u64, to: u64) -> u64 {
+        self.index().count_open(from, to)
+    }
+
     /// Numbers of runs that are neither pending nor known to have ended, the newest first.
     pub fn unknown(&self) -> impl Iterator<Item = u64> {
         let index = self.index();
-        (1..=index.latest()).rev().filter(|n| index.read_item(*n).is_none_or(|item| item == Item::default()))
+        (1..=index.latest())
+            .rev()
+            .filter(|n| index.read_item(*n).is_none_or(|item| item.opened == 0 && item.closed == 0))
     }
 
     pub(crate) fn pending_in(&self, transaction: u64) -> u64 {

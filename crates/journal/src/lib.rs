@@ -40,6 +40,8 @@ pub use entry::{
 pub use journal::Journal;
 pub use millrace_wire::{Durability, HISTORY_ALL, HISTORY_MAX};
 pub use options::{CreateOptions, OpenOptions};
+#[cfg(debug_assertions)]
+pub use read::entries_visited;
 pub use read::{check::CheckReport, get::RecordMeta, scan::Scan};
 pub use recovery::Recovery;
 pub use store::{

@@ -20,14 +20,15 @@ use crate::{
     journal::Inner,
     store::{
         control::Remains,
-        index::SEQUENCE_STEP,
+        index::{Index, SEQUENCE_STEP},
         manifest::Manifest,
         part::first_part,
         segments::{self, FOLDER, Segments, io_error},
+        slot::Slot,
     },
 };
 use millrace_wire::{Code, Error, Result};
-use std::sync::atomic::Ordering;
+use std::{collections::HashMap, sync::atomic::Ordering};
 
 /// What an open found after an unclean end.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -127,6 +128,9 @@ pub(crate) struct Recovered {
 struct Fold<'i> {
     inner: &'i Inner,
     state: Recovered,
+    /// The newest FIRED of runs, by function and number, whose TRIGGER was not met: retention copied that one to where it is met
+    /// behind it. Those of runs that are over leave with their DONE.
+    ahead: HashMap<(u32, u64), Slot>,
 }
 
 impl Fold<'_> {
@@ -157,7 +161,30 @@ impl Fold<'_> {
             self.inner.make_place(kind, header.subject, header.seqno)?;
         }
         self.inner.index_entry(position, header);
+        self.note_ahead(kind, position, header);
         Ok(())
+    }
+
+    fn note_ahead(&mut self, kind: Option<Kind>, position: u64, header: &Header) {
+        let run = (header.subject, header.seqno);
+        match kind {
+            Some(Kind::Fired) => {
+                let index = Index::find(&*self.inner.arena, header.subject);
+                let item = index.and_then(|index| index.read_item(header.seqno));
+                if item.is_none_or(|item| item.opened == 0) {
+                    self.ahead.insert(run, Slot::own(position, u64::from(header.length)));
+                }
+            }
+            Some(Kind::Done) => drop(self.ahead.remove(&run)),
+            Some(Kind::Trigger) => {
+                if let Some(slot) = self.ahead.remove(&run)
+                    && let Some(index) = Index::find(&*self.inner.arena, header.subject)
+                {
+                    index.note_item(header.seqno, slot);
+                }
+            }
+            _ => {}
+        }
     }
 }
 
@@ -178,7 +205,7 @@ pub(crate) fn recover(inner: &Inner, manifest: &Manifest, remains: &Remains, on_
     let report = Recovery { scanned: true, ..Recovery::default() };
     let start = segments.first_entry(manifest.first_segment);
     let state = Recovered { catalog, report, last: 0, tail: start, hlc: 0, cataloged: 0 };
-    let mut fold = Fold { inner, state };
+    let mut fold = Fold { inner, state, ahead: HashMap::new() };
     let mut chain = first_chain(inner, manifest, start)?;
     let mut batch = Batch { entries: Vec::new(), end: 0 };
     // Where segments end before their file does. Nothing is cleared there before all was read and may be opened.

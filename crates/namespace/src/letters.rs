@@ -15,7 +15,7 @@ use crate::{
     namespace::{found, named},
     runs::RunState,
 };
-use millrace_journal::{Catalog, HISTORY_MAX, Journal, Kind, Log, Origin, Position, Transaction};
+use millrace_journal::{Catalog, HISTORY_MAX, Journal, Kind, Log, Origin, Outcome, Position, Transaction};
 use millrace_wire::{Code, Error, EventId, Hlc, JsonBytesRead, LogName, Name, Result};
 use serde::{Deserialize, Serialize};
 use std::{
@@ -122,7 +122,7 @@ struct Note {
 
 /// The notes of one dead-letter log, up to one of them.
 #[derive(Default)]
-struct Notes {
+pub(crate) struct Notes {
     upto: u64,
     runs: HashMap<u64, EventId>,
 }
@@ -138,7 +138,13 @@ fn notes_name(log: &Log) -> LogName {
 }
 
 impl Notes {
-    fn catch_up(&mut self, journal: &Journal, catalog: &Catalog, letters: &Log) -> Result<()> {
+    /// The run that came of a letter.
+    pub fn of(&self, letter: u64) -> Option<EventId> {
+        self.runs.get(&letter).copied()
+    }
+
+    /// Reads what was noted since.
+    pub fn catch_up(&mut self, journal: &Journal, catalog: &Catalog, letters: &Log) -> Result<()> {
         let Some(log) = catalog.log(&notes_name(letters)) else { return Ok(()) };
         let mut payload = Vec::new();
         loop {
@@ -164,7 +170,7 @@ impl Notes {
     }
 
     /// Stages a note.
-    fn note(tx: &mut Transaction<'_>, letters: &Log, letter: u64, run: EventId) -> Result<()> {
+    pub fn note(tx: &mut Transaction<'_>, letters: &Log, letter: u64, run: EventId) -> Result<()> {
         let name = notes_name(letters);
         let log = match tx.catalog().log(&name).cloned() {
             Some(log) => log,
@@ -181,24 +187,62 @@ impl Namespace {
     /// Runs the record of a run that was given up again, with that run's function alone. `patience` is how long to wait for room
     /// while too many runs of it are pending.
     pub fn retry_run(&self, dead: EventId, patience: Duration) -> Result<Retried> {
-        for log in self.letter_logs()? {
-            let mut found = None;
-            self.each_letter(&log, &mut |letter| {
-                found = Some(letter).filter(|letter| letter.dead == dead && !dead.is_none());
-                Ok(found.is_none())
-            })?;
-            if let Some(found) = found {
-                let (retried, end) = self.retry(&log, &found, &mut Notes::default(), patience)?;
-                self.settle(Site::AppendBatch, end, None)?;
-                return Ok(retried);
-            }
+        if let Some((log, found)) = self.letter_of(dead)? {
+            let (retried, end) = self.retry(&log, &found, &mut Notes::default(), patience)?;
+            self.settle(Site::AppendBatch, end, None)?;
+            return Ok(retried);
         }
         let state = match self.run(dead)?.state {
             RunState::Done => "it ended well",
             RunState::Dead => "its dead letter has left the history, or its function was removed",
+            RunState::Cancelled => "it was cancelled",
             RunState::Pending | RunState::Started => "it has not ended",
         };
         Err(Code::LetterNotFound.error(format!("there is no dead letter of run {dead}: {state}")))
+    }
+
+    /// The letter that a run left, and its log. The run itself leads there; where it is gone from the journal, the logs of letters
+    /// are looked through.
+    fn letter_of(&self, dead: EventId) -> Result<Option<(Log, Found)>> {
+        if dead.is_none() {
+            return Ok(None);
+        }
+        let logs = self.letter_logs()?;
+        if let Some(fold) = self.fold_of(dead, true)? {
+            if fold.outcome() != Some(Some(Outcome::Dead)) && !fold.partial {
+                return Ok(None);
+            }
+            if let Some((log, seqno)) = fold.last_append()
+                && let Some(log) = logs.iter().find(|other| other.id() == log)
+                && let Ok(Some(found)) = self.letter_at(log, seqno)
+                && found.dead == dead
+            {
+                return Ok(Some((log.clone(), found)));
+            }
+        }
+        for log in logs {
+            let mut found = None;
+            self.each_letter(&log, &mut |letter| {
+                found = Some(letter).filter(|letter| letter.dead == dead);
+                Ok(found.is_none())
+            })?;
+            if let Some(found) = found {
+                return Ok(Some((log, found)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The letter that a record of a log of letters is, if it is one: such a log may hold what people appended, and messages
+    /// without a receiver.
+    fn letter_at(&self, log: &Log, seqno: u64) -> Result<Option<Found>> {
+        let mut payload = Vec::new();
+        let meta = self.journal().get(log, seqno, &mut payload)?;
+        let letter = serde_json::from_slice::<Letter>(&payload).ok();
+        Ok(letter.and_then(|letter| {
+            let dead = letter.dead(meta.cause).filter(|_| self.is_from_host(log, seqno))?;
+            Some(Found { id: meta.id, dead, letter, seqno, hlc: meta.hlc })
+        }))
     }
 
     /// Runs the records of all of a function's dead letters again that were not before, oldest first; see
@@ -248,19 +292,15 @@ impl Namespace {
 
     /// Shows the letters of a log as it is now, oldest first, until `visit` has seen enough.
     fn each_letter(&self, log: &Log, visit: &mut dyn FnMut(Found) -> Result<bool>) -> Result<()> {
-        let (mut seqno, latest, mut payload) = (log.earliest().max(1), log.latest(), Vec::new());
+        let (mut seqno, latest) = (log.earliest().max(1), log.latest());
         while seqno <= latest {
-            match self.journal().get(log, seqno, &mut payload) {
-                Ok(meta) => {
-                    // A dead-letter log may hold other records: those that people appended, and messages without a receiver.
-                    if let Ok(letter) = serde_json::from_slice::<Letter>(&payload)
-                        && let Some(dead) = letter.dead(meta.cause)
-                        && self.is_from_host(log, seqno)
-                        && !visit(Found { id: meta.id, dead, letter, seqno, hlc: meta.hlc })?
-                    {
+            match self.letter_at(log, seqno) {
+                Ok(Some(found)) => {
+                    if !visit(found)? {
                         return Ok(());
                     }
                 }
+                Ok(None) => {}
                 Err(error) if error.code() == Code::BelowHistory => {
                     seqno = log.earliest().max(seqno + 1);
                     continue;
@@ -313,14 +353,9 @@ impl Namespace {
 
     /// The record that the dead letter with this id is about, and its log; none if there is no such letter any more.
     pub fn record_of_letter(&self, letter: EventId) -> Result<Option<(LogName, Vec<u8>)>> {
-        let mut payload = Vec::new();
         for log in self.letter_logs()? {
             let Some(seqno) = self.find_letter(&log, letter) else { continue };
-            let meta = self.journal().get(&log, seqno, &mut payload)?;
-            let found = serde_json::from_slice::<Letter>(&payload).ok().and_then(|letter| {
-                let dead = letter.dead(meta.cause).filter(|_| self.is_from_host(&log, seqno))?;
-                Some(Found { id: meta.id, dead, letter, seqno, hlc: meta.hlc })
-            });
+            let found = self.letter_at(&log, seqno)?;
             return found.map(|found| Ok((found.letter.log.parse()?, self.retained(&found)?))).transpose();
         }
         Ok(None)

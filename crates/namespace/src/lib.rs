@@ -32,5 +32,5 @@ pub use namespace::{
     AppendOptions, BATCH_RECORDS_MAX, FOLDER, FunctionStat, LogStat, Namespace, NewRecord, Receipt, Record,
     check_directory, found, journal_dir, named, no_function,
 };
-pub use runs::{Attempt, Death, Ending, RecordRef, RunFilter, RunState, RunView};
+pub use runs::{Attempt, Death, Ending, RecordRef, RunFilter, RunPage, RunState, RunView};
 pub use view::View;

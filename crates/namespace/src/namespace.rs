@@ -10,7 +10,10 @@ use crate::{
     letters::Letters,
     names,
     outbox::Letter,
-    runs::Pending,
+    runs::{
+        fold::Fold,
+        pending::{Pending, pending},
+    },
 };
 use millrace_journal::{
     Appended, Catalog, CreateOptions, Durability, Journal, Log, OpenOptions, Position, Transaction,
@@ -18,6 +21,7 @@ use millrace_journal::{
 use millrace_wire::{Address, Code, Error, EventId, Hlc, LogName, Name, RETRY_AFTER_MS, Result};
 use serde::Serialize;
 use std::{
+    collections::HashMap,
     path::{Path, PathBuf},
     sync::Arc,
     time::{Duration, Instant},
@@ -475,18 +479,53 @@ impl Namespace {
     /// [`Namespace::remove_log`], still held at the gate.
     pub fn remove_log_held(&self, name: &LogName) -> Result<Held<()>> {
         names::check_public(name)?;
-        // Read before the lock is taken: reading the whole journal under it would hold everybody up.
-        let mut pending = Pending::of(self.journal())?;
-        let committed = self.journal().commit(|tx| {
-            let catalog = tx.catalog().clone();
-            let log = found(catalog.log(name), name)?;
-            pending.catch_up(tx.tail())?;
-            if let Some(user) = self.user_of(tx, log, &pending) {
-                return Err(Code::LogInUse.error(format!("log '{name}' is in use: {user}")));
-            }
-            tx.remove_log(name)
+        // Up to here pending runs are looked at before the lock is taken, so that nobody is held up; under it, those behind.
+        let counted = self.journal().commit(|tx| {
+            Ok(tx.catalog().functions().map(|function| (function.id(), function.triggered())).collect())
         })?;
-        Ok(self.gate().hold(Site::RemoveLog, (), committed.end, None))
+        let counted: HashMap<u32, u64> = counted.value;
+        let id = self.log(name)?.id();
+        let mut user = self.pending_run_of(&*self.journal().catalog()?, id, &|_| 1)?;
+        loop {
+            let committed = self.journal().commit(|tx| {
+                let catalog = tx.catalog().clone();
+                let log = found(catalog.log(name), name)?;
+                if let Some(user) = self.user_of(tx, log) {
+                    return Err(Code::LogInUse.error(format!("log '{name}' is in use: {user}")));
+                }
+                let begun = self.pending_run_of(&catalog, log.id(), &|function| {
+                    counted.get(&function).map_or(1, |counted| counted + 1)
+                })?;
+                let is_pending = |fold: &Fold| {
+                    let function = catalog.function_by_id(fold.function);
+                    function.and_then(|function| function.run(fold.run.number)).is_some_and(|item| item.closed == 0)
+                };
+                if let Some(fold) = begun.or_else(|| user.clone().filter(is_pending)) {
+                    let user = format!("run {}, which one of its records caused, is pending", fold.run.id);
+                    return Err(Code::LogInUse.error(format!("log '{name}' is in use: {user}")));
+                }
+                if user.is_some() { Ok(false) } else { tx.remove_log(name).map(|()| true) }
+            })?;
+            if committed.value {
+                return Ok(self.gate().hold(Site::RemoveLog, (), committed.end, None));
+            }
+            // That one has ended; there may be others.
+            user = self.pending_run_of(&*self.journal().catalog()?, id, &|_| 1)?;
+        }
+    }
+
+    /// A pending run that a record of this log caused, among those of each function from a number on.
+    fn pending_run_of(&self, catalog: &Catalog, log: u32, from: &dyn Fn(u32) -> u64) -> Result<Option<Fold>> {
+        for function in catalog.functions() {
+            for run in pending(self.journal(), function, from(function.id())) {
+                if let Pending::Run(fold) = run?
+                    && fold.record.0 == log
+                {
+                    return Ok(Some(fold));
+                }
+            }
+        }
+        Ok(None)
     }
 
     /// Drops the records of a log before `before`, whatever its history; at most all of them go.
@@ -500,7 +539,7 @@ impl Namespace {
     }
 
     /// Who needs this log, if anybody does.
-    fn user_of(&self, tx: &mut Transaction<'_>, log: &Log, pending: &Pending) -> Option<String> {
+    fn user_of(&self, tx: &mut Transaction<'_>, log: &Log) -> Option<String> {
         let bindings = self.bindings_of(tx);
         for (function, definition) in bindings.functions() {
             if let Ok(definition) = definition {
@@ -516,7 +555,7 @@ impl Namespace {
                 }
             }
         }
-        pending.of_log(log.id()).map(|run| format!("run {run}, which one of its records caused, is pending"))
+        None
     }
 
     /// Every log, by name.

@@ -43,7 +43,7 @@ pub use millrace_links as links;
 pub use millrace_namespace::{
     AppendOptions, Attempt, BATCH_RECORDS_MAX, Death, Definition, Ending, FunctionSpec, FunctionStat, Gate, Held,
     Holder, Letters, LogStat, Namespace, NewRecord, Receipt, Record, RecordRef, Retried, RetriedAll, RunFilter,
-    RunState, RunView, Runtime, Site, check_directory,
+    RunPage, RunState, RunView, Runtime, Site, check_directory,
     definition::{
         BACKOFF_MAX, BOUND_LOGS_MAX, CONCURRENCY_MAX, DEAD_LETTER_HISTORY, OUTPUT_MAX_BYTES, PENDING_MAX, RETRIES_MAX,
         TIMEOUT_MAX,

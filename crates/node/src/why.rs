@@ -1,20 +1,26 @@
-//! Why something is not running: every reason that applies, found in the journal and in what the host tells.
+//! Why something is not running: every reason that applies, found by the indexes of runs and in what the host tells.
 
 use crate::{
     FunctionState, Holder, HostStatus, Letters, LiveFunction, Namespace, RunFilter, RunState, RunView,
     links::{LinkView, Links, OUTBOX_DEAD_LETTERS},
 };
 use millrace_dispatch::status::wall_ms;
-use millrace_journal::Catalog;
-use millrace_namespace::{bindings::Bindings, no_function, runs::Pending};
+use millrace_journal::{Catalog, Function};
+use millrace_namespace::{
+    bindings::Bindings,
+    no_function,
+    runs::pending::{Pending, pending},
+};
 use millrace_wire::{Code, EventId, LogName, Name, Result};
 use serde::Serialize;
-use std::{collections::BTreeMap, fmt};
+use std::fmt;
 
 /// Most pending runs that the answer about a log lists.
 const LISTED_MAX: usize = 20;
 /// How often a busy journal is looked at for a moment in which it is at rest.
 const LOOKS_MAX: usize = 100;
+/// So many of a function's oldest pending runs are read, to see whether damage took any.
+const READ_MAX: usize = 1000;
 
 /// The answer about a function, a log, a run, or (without a target) the whole namespace.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -160,12 +166,15 @@ impl fmt::Display for Reason {
 /// Says why nothing more is running for a function, a log or a run, or (for an empty target) in the namespace.
 pub fn why(namespace: &Namespace, target: &str) -> Result<Why> {
     let catalog = namespace.journal().catalog()?;
-    let (pending, uncounted) = pending_runs(namespace, &catalog)?;
     let mut status = HostStatus::of(namespace)?.unwrap_or_default();
     // What the host told is a moment old; what has ended since is not repeated.
+    let is_pending = |run: EventId| {
+        let fold = namespace.fold_of(run, false).ok().flatten();
+        fold.is_some_and(|fold| fold.outcome().is_none())
+    };
     for function in &mut status.functions {
-        function.running.retain(|run| pending.contains(run.run));
-        function.backing_off.retain(|run| pending.contains(run.run));
+        function.running.retain(|run| is_pending(run.run));
+        function.backing_off.retain(|run| is_pending(run.run));
     }
     let asked = Asked {
         namespace,
@@ -175,8 +184,6 @@ pub fn why(namespace: &Namespace, target: &str) -> Result<Why> {
         status,
         refusal: namespace.journal().refusal_anywhere().map(|error| error.to_string()),
         now_ms: wall_ms(),
-        pending,
-        uncounted,
     };
     let (what, mut reasons) = if target.is_empty() {
         let links = links_behind(namespace, |_| true)?.into_iter().chain(asked.refused_messages());
@@ -201,23 +208,6 @@ pub fn why(namespace: &Namespace, target: &str) -> Result<Why> {
     };
     reasons.dedup();
     Ok(Why { target: what, reasons })
-}
-
-/// The pending runs, and the functions that count others: how many they count. What moves meanwhile is looked at again.
-fn pending_runs(namespace: &Namespace, catalog: &Catalog) -> Result<(Pending, BTreeMap<u32, u64>)> {
-    let counts = || catalog.functions().map(|function| (function.id(), function.triggered(), function.done()));
-    let mut pending = Pending::of(namespace.journal())?;
-    for _ in 0..LOOKS_MAX {
-        let (before, tail): (Vec<_>, _) = (counts().collect(), namespace.journal().tail());
-        pending.catch_up(tail)?;
-        if counts().eq(before.iter().copied()) && namespace.journal().tail() == tail {
-            let counted = before.into_iter().map(|(id, triggered, done)| (id, triggered.saturating_sub(done)));
-            let differs = |(id, counted): &(u32, u64)| pending.of_function(*id).count() as u64 != *counted;
-            let uncounted = counted.filter(differs).collect();
-            return Ok((pending, uncounted));
-        }
-    }
-    Ok((pending, BTreeMap::new())) // Busy: what is counted is being worked on.
 }
 
 /// The links that have something to carry, or something wrong with them.
@@ -260,9 +250,6 @@ struct Asked<'a> {
     /// Why the disk takes no appends now.
     refusal: Option<String>,
     now_ms: u64,
-    pending: Pending,
-    /// Functions whose count of pending runs is not what the journal has.
-    uncounted: BTreeMap<u32, u64>,
 }
 
 impl Asked<'_> {
@@ -320,9 +307,8 @@ impl Asked<'_> {
             let pending_max = definition.spec.pending_max;
             reasons.push(Reason::Busy { function: name.clone(), pending, pending_max });
         }
-        if let Some(counted) = self.uncounted.get(&function.id()) {
-            let found = self.pending.of_function(function.id()).count() as u64;
-            reasons.push(Reason::Uncounted { function: name.clone(), counted: *counted, found });
+        if let Some((counted, found)) = self.uncounted(function) {
+            reasons.push(Reason::Uncounted { function: name.clone(), counted, found });
         } else if pending == 0 {
             reasons.push(Reason::Idle { function: name.clone(), done: function.done() });
         } else if obstacles.is_empty() && self.runs() {
@@ -333,6 +319,23 @@ impl Asked<'_> {
         reasons.extend(obstacles);
         reasons.extend(definition.and_then(|definition| self.letters(name, &definition.spec.dead_letter)));
         reasons
+    }
+
+    /// How many runs of a function are counted as pending and how many there are, if these differ. What moves meanwhile is looked
+    /// at again.
+    fn uncounted(&self, function: &Function) -> Option<(u64, u64)> {
+        let journal = self.namespace.journal();
+        for _ in 0..LOOKS_MAX {
+            let now = || (function.triggered(), function.done(), journal.tail());
+            let before = now();
+            let lost = pending(journal, function, 1).take(READ_MAX).filter(|run| matches!(run, Ok(Pending::Lost(_))));
+            let found = function.count_pending(1, u64::MAX).saturating_sub(lost.count() as u64);
+            if now() == before {
+                let counted = before.0.saturating_sub(before.1);
+                return (counted != found).then_some((counted, found));
+            }
+        }
+        None // Busy: what is counted is being worked on.
     }
 
     fn letters(&self, function: &Name, log: &LogName) -> Option<Reason> {
@@ -431,7 +434,7 @@ impl Asked<'_> {
                 limit: LISTED_MAX,
                 ..RunFilter::default()
             };
-            for run in self.namespace.runs(&filter)?.into_iter().rev() {
+            for run in self.namespace.runs_page(&filter)?.runs.into_iter().rev() {
                 reasons.extend(self.of_run(&run));
             }
         }
@@ -472,16 +475,16 @@ impl Asked<'_> {
             reasons.push(reason.clone());
             return reasons;
         }
-        let ahead = self.ahead(name, run.id);
+        let (ahead, first) = self.ahead(name, run.id);
         let definition = self.catalog.function(name).and_then(|f| self.bindings.definition(f.id()));
-        if let (Some(first), Some(definition)) = (ahead.first(), definition) {
+        if let (Some(first), Some(definition)) = (first, definition) {
             let concurrency = definition.spec.concurrency;
             if definition.spec.serial() {
                 reasons.push(Reason::Ordered { behind: first.to_string() });
             } else if live.is_some_and(|live| live.running.len() as u32 >= concurrency) {
                 reasons.push(Reason::ConcurrencyFull { concurrency });
             }
-            reasons.push(Reason::Queued { function: name.clone(), ahead: ahead.len() as u64 });
+            reasons.push(Reason::Queued { function: name.clone(), ahead });
         } else if obstacles.is_empty() && self.runs() {
             reasons.push(Reason::Starting { function: name.clone(), pending: 1 });
         }
@@ -489,9 +492,14 @@ impl Asked<'_> {
         reasons
     }
 
-    /// The function's pending runs that are older than `run`, oldest first.
-    fn ahead(&self, name: &Name, run: EventId) -> Vec<EventId> {
-        let Some(function) = self.catalog.function(name) else { return Vec::new() };
-        self.pending.of_function(function.id()).map(|other| other.id).take_while(|other| *other < run).collect()
+    /// How many of the function's pending runs are older than `run`, and the oldest of them.
+    fn ahead(&self, name: &Name, run: EventId) -> (u64, Option<EventId>) {
+        let (Some(function), Ok(Some(fold))) = (self.catalog.function(name), self.namespace.fold_of(run, false)) else {
+            return (0, None);
+        };
+        let number = fold.run.number;
+        let oldest = pending(self.namespace.journal(), function, 1).find_map(|run| run.ok()?.found());
+        let oldest = oldest.filter(|oldest| oldest.run.number < number).map(|oldest| oldest.run.id);
+        (if oldest.is_some() { function.count_pending(1, number) } else { 0 }, oldest)
     }
 }

@@ -87,7 +87,7 @@ ctx.append('out', 'more')"
         );
         let number = at as u64 + 1;
         assert_eq!([entries[0].seqno, entries[1].seqno, entries[2].seqno], [number; 3]);
-        let attempt = Attempt { attempt: 1, interrupted: 0, revision: number as u32, place: 0, waits: false };
+        let attempt = Attempt { attempt: 1, revision: number as u32, ..Attempt::default() };
         assert_eq!(entries[1].attempt, Some(attempt));
         assert_eq!(entries[2].reads, [(None, number, 1, What::Record)]);
         assert_eq!(entries[5].end, Some((Outcome::Done, 3, entries[1].id.sequence())), "a READ and two APPENDs");

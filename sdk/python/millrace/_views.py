@@ -68,7 +68,7 @@ class Run:
 
     id: str
     function: Optional[str]
-    #: "pending", "started", "done" or "dead".
+    #: "pending", "started", "done", "dead" or "cancelled".
     state: str
     #: The record that it runs for.
     record: RecordRef

@@ -83,8 +83,14 @@ fn filter(options: &Options) -> Result<RunFilter> {
             "log" => filter.log = Some(text.parse()?),
             "limit" => filter.limit = text.parse().map_err(|_| odd())?,
             "state" => {
-                use millrace_node::RunState::{Dead, Done, Pending, Started};
-                let named = [("pending", Pending), ("started", Started), ("done", Done), ("dead", Dead)];
+                use millrace_node::RunState::{Cancelled, Dead, Done, Pending, Started};
+                let named = [
+                    ("pending", Pending),
+                    ("started", Started),
+                    ("done", Done),
+                    ("dead", Dead),
+                    ("cancelled", Cancelled),
+                ];
                 filter.state = Some(named.iter().find(|(name, _)| name == text).ok_or_else(odd)?.1);
             }
             _ => return Err(Code::ValueInvalid.error(format!("runs cannot be chosen by '{}'", key.escape_debug()))),

@@ -65,6 +65,7 @@ pub const ALL: &[Spec] = &[
     },
     Spec { id: "runs.wasm", what: "sustained no-op runs, Wasm", unit: "/s", run: runs::wasm },
     Spec { id: "runs.python", what: "sustained no-op runs, Python", unit: "/s", run: runs::python },
+    Spec { id: "runs.list", what: "`run ls` among 5 M runs, the whole process", unit: "ms", run: runs::list::list },
     Spec { id: "durable.append.1", what: "append 1 KiB to disk, one client, p50", unit: "µs", run: durable::one },
     Spec { id: "durable.append.64", what: "append 1 KiB to disk, 64 threads", unit: "/s", run: durable::many },
     Spec {

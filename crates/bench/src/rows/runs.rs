@@ -1,4 +1,6 @@
-//! runs.*: how many runs a second a host gets done, one after another without end.
+//! runs.*: how many runs a second a host gets done, one after another without end; and what it costs to look at them.
+
+pub mod list;
 
 use super::{Measured, function, namespace_with_logs, text};
 use crate::{Context, Outcome, children::Helper, functions, measure::Repeated, peers::cspot};

@@ -243,6 +243,8 @@ pub enum StateArg {
     Done,
     /// Every attempt failed
     Dead,
+    /// Ended by somebody before its function could
+    Cancelled,
 }
 
 #[derive(Debug, Args)]
@@ -259,6 +261,9 @@ pub struct RunLsArgs {
     /// How many
     #[arg(short, long, value_name = "RUNS", default_value_t = 20, value_parser = units::parse_count)]
     pub last: u64,
+    /// Only runs older than this one
+    #[arg(long, value_name = "RUN")]
+    pub before: Option<String>,
 }
 
 #[derive(Debug, Args)]

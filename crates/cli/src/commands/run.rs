@@ -3,7 +3,10 @@
 use crate::{
     args::{Global, RunCommand, RunLsArgs, RunRetryArgs, RunWaitArgs, StateArg},
     out::{Out, Style, Table},
-    place::{Place, docs::RunDoc},
+    place::{
+        Place,
+        docs::{RunDoc, RunPageDoc},
+    },
     report::{Failure, Outcome},
     show,
 };
@@ -29,8 +32,9 @@ fn filter(args: &RunLsArgs) -> Result<RunFilter> {
             StateArg::Started => RunState::Started,
             StateArg::Done => RunState::Done,
             StateArg::Dead => RunState::Dead,
+            StateArg::Cancelled => RunState::Cancelled,
         }),
-        before: None,
+        before: args.before.as_deref().map(str::parse).transpose()?,
         limit: usize::try_from(args.last).unwrap_or(usize::MAX),
     })
 }
@@ -50,7 +54,7 @@ fn style(run: &RunDoc) -> Style {
     match run.state.as_str() {
         "started" => Style::Warn,
         "done" => Style::Good,
-        "dead" => Style::Bad,
+        "dead" | "cancelled" => Style::Bad,
         _ => Style::Dim,
     }
 }
@@ -63,15 +67,22 @@ fn times(run: &RunDoc) -> (Hlc, Option<String>) {
 }
 
 fn ls(place: &Place, args: &RunLsArgs, out: &mut Out) -> Outcome {
-    let runs = place.runs(&filter(args)?)?;
+    let filter = filter(args)?;
+    let RunPageDoc { runs, next } = place.runs_page(&filter)?;
+    // Fewer than asked for, and there are older ones: they were not looked at.
+    let unseen = next.filter(|_| runs.len() < filter.limit);
     if out.json() {
         for run in &runs {
             out.object(&json!(run))?;
         }
+        if let Some(next) = unseen {
+            out.object(&json!({ "next": next }))?;
+        }
         return Ok(());
     }
+    let more = unseen.map(|next| format!("older runs were not looked at; `--before {next}` does"));
     if runs.is_empty() {
-        return Ok(out.line("no runs")?);
+        return Ok(out.line(more.as_deref().unwrap_or("no runs"))?);
     }
     let now_us = show::now_us();
     let mut table = Table::new(&["run", "function", "record", "state", "attempts>", "triggered", "took", "error"]);
@@ -92,7 +103,9 @@ fn ls(place: &Place, args: &RunLsArgs, out: &mut Out) -> Outcome {
             }),
         ]);
     }
-    Ok(out.table(&table)?)
+    out.table(&table)?;
+    more.map_or(Ok(()), |more| out.line(more))?;
+    Ok(())
 }
 
 fn show_run(run: &RunDoc, out: &mut Out) -> Outcome {
@@ -131,6 +144,9 @@ fn show_run(run: &RunDoc, out: &mut Out) -> Outcome {
             out.line(format!("           {}", show::one_line(line.as_bytes())))?;
         }
     }
+    if run.partial {
+        out.line("partial    entries of this run are damaged, dropped or moved by retention, or too far apart to be looked for")?;
+    }
     if let Some(again) = &run.retried_as {
         out.line(format!("retried    as run {again}"))?;
     }
@@ -160,7 +176,7 @@ fn wait(place: &Place, args: &RunWaitArgs, out: &mut Out) -> Outcome {
     show_run(&run, out)?;
     match run.state.as_str() {
         // The view has said what was wrong.
-        "dead" => Err(Failure::Said(1)),
+        "dead" | "cancelled" => Err(Failure::Said(1)),
         _ => Ok(()),
     }
 }

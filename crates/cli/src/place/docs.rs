@@ -189,6 +189,18 @@ pub struct RunDoc {
     /// The run that came of its dead letter.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retried_as: Option<String>,
+    /// Whether something of it is missing here.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub partial: bool,
+}
+
+/// A part of a list of runs.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RunPageDoc {
+    pub runs: Vec<RunDoc>,
+    /// The run to go on before.
+    pub next: Option<String>,
 }
 
 impl From<&RunView> for RunDoc {
@@ -215,6 +227,7 @@ impl From<&RunView> for RunDoc {
                 ..ErrorDoc::default()
             }),
             retried_as: view.retried_as.and_then(id),
+            partial: view.partial,
         }
     }
 }
@@ -226,6 +239,7 @@ pub fn state_word(state: RunState) -> &'static str {
         RunState::Started => "started",
         RunState::Done => "done",
         RunState::Dead => "dead",
+        RunState::Cancelled => "cancelled",
     }
 }
 

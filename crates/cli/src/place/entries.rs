@@ -2,10 +2,9 @@
 
 use super::docs::EntriesDoc;
 use crate::{report, show};
-use millrace_journal::{Catalog, Entry, Journal, Kind, Scan};
+use millrace_journal::{Catalog, Entry, Journal, Kind};
 use millrace_node::{Position, Result};
 use serde_json::{Value, json};
-use std::collections::VecDeque;
 
 /// Entries and bytes of payload read at once.
 pub const PAGE_ENTRIES_MAX: usize = 1000;
@@ -25,7 +24,7 @@ pub fn page(journal: &Journal, start: Start) -> Result<EntriesDoc> {
     let (tail, catalog) = (journal.tail(), journal.catalog()?);
     let mut scan = journal.scan(match start {
         Start::Position(position) => Position::from_bytes(position),
-        Start::Last(count) => start_of_last(journal.scan(Position::default()), tail, count),
+        Start::Last(count) => journal.newest(count as u64)?,
     });
     let (mut entries, mut bytes) = (Vec::new(), 0);
     while scan.position() < tail && entries.len() < PAGE_ENTRIES_MAX && bytes < PAGE_BYTES_MAX {
@@ -43,23 +42,6 @@ pub fn page(journal: &Journal, start: Start) -> Result<EntriesDoc> {
         }
     }
     Ok(EntriesDoc { entries, next: scan.position().get(), tail: tail.get() })
-}
-
-/// Where the newest `count` entries begin. The journal can only be read forwards, so it is read once to count.
-fn start_of_last(mut scan: Scan, tail: Position, count: usize) -> Position {
-    let mut starts = VecDeque::with_capacity(count.min(1024));
-    while scan.position() < tail {
-        let at = scan.position();
-        match scan.next() {
-            Ok(Some(entry)) => starts.push_back(entry.position),
-            Ok(None) => break,
-            Err(_) => starts.push_back(at),
-        }
-        if starts.len() > count {
-            starts.pop_front();
-        }
-    }
-    starts.front().copied().unwrap_or(tail)
 }
 
 /// The name of what an entry is about: a log or a function.

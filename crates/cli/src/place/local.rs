@@ -2,7 +2,7 @@
 
 use super::{Found, Receipt, check_incarnation, docs};
 use crate::report::Outcome;
-use docs::{FunctionDoc, LinkDoc, LogDoc, RunDoc, WhyDoc};
+use docs::{FunctionDoc, LinkDoc, LogDoc, RunDoc, RunPageDoc, WhyDoc};
 use millrace_node::{
     AppendOptions, Code, Error, EventId, LogName, LogStat, Namespace, NewRecord, Record, Result, RunFilter,
     links::Links,
@@ -111,6 +111,14 @@ pub fn functions(namespace: &Namespace) -> Result<Vec<FunctionDoc>> {
 
 pub fn runs(namespace: &Namespace, filter: &RunFilter) -> Result<Vec<RunDoc>> {
     namespace.inspect(|namespace| Ok(namespace.runs(filter)?.iter().map(RunDoc::from).collect()))
+}
+
+pub fn runs_page(namespace: &Namespace, filter: &RunFilter) -> Result<RunPageDoc> {
+    namespace.inspect(|namespace| {
+        let page = namespace.runs_page(filter)?;
+        let runs = page.runs.iter().map(RunDoc::from).collect();
+        Ok(RunPageDoc { runs, next: page.next.map(|next| next.to_string()) })
+    })
 }
 
 pub fn run(namespace: &Namespace, id: EventId) -> Result<RunDoc> {

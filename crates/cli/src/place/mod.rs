@@ -17,7 +17,7 @@ mod target;
 pub use target::{Origin, Target, application_file};
 
 use crate::{args::Global, report::Outcome};
-use docs::{EntriesDoc, FunctionDoc, LinkDoc, LogDoc, RunDoc, WhyDoc};
+use docs::{EntriesDoc, FunctionDoc, LinkDoc, LogDoc, RunDoc, RunPageDoc, WhyDoc};
 use entries::Start;
 use millrace_client::Options;
 use millrace_node::{
@@ -213,6 +213,14 @@ impl Place {
         match self {
             Place::Local(namespace) => local::runs(namespace, filter),
             Place::Remote(remote, _) => remote.runs(filter),
+        }
+    }
+
+    /// The runs of [`Place::runs`] among those that one look reaches, and where to go on.
+    pub fn runs_page(&self, filter: &RunFilter) -> Result<RunPageDoc> {
+        match self {
+            Place::Local(namespace) => local::runs_page(namespace, filter),
+            Place::Remote(remote, _) => remote.runs_page(filter),
         }
     }
 

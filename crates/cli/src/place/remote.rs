@@ -4,7 +4,7 @@
 
 use super::{
     Found, Receipt, check_incarnation,
-    docs::{EntriesDoc, FunctionDoc, LinkDoc, LogDoc, RunDoc, WhyDoc, state_word},
+    docs::{EntriesDoc, FunctionDoc, LinkDoc, LogDoc, RunDoc, RunPageDoc, WhyDoc, state_word},
     entries::Start,
 };
 use crate::report::Outcome;
@@ -53,11 +53,6 @@ struct Functions {
     functions: Vec<FunctionDoc>,
     #[serde(default)]
     next: Option<String>,
-}
-
-#[derive(Deserialize)]
-struct Runs {
-    runs: Vec<RunDoc>,
 }
 
 #[derive(Deserialize)]
@@ -302,16 +297,21 @@ impl Remote {
     }
 
     pub fn runs(&self, filter: &RunFilter) -> Result<Vec<RunDoc>> {
+        Ok(self.runs_page(filter)?.runs)
+    }
+
+    pub fn runs_page(&self, filter: &RunFilter) -> Result<RunPageDoc> {
         let mut path = format!("runs?limit={}", filter.limit.clamp(1, RUNS_MAX));
         let function = filter.function.as_ref().map(|function| ("function", segment(function)));
         let log = filter.log.as_ref().map(|log| ("log", segment(log)));
         let state = filter.state.map(|state| ("state", state_word(state).to_string()));
-        for (name, value) in function.into_iter().chain(log).chain(state) {
+        let before = filter.before.map(|before| ("before", before.to_string()));
+        for (name, value) in function.into_iter().chain(log).chain(state).chain(before) {
             let _ = write!(path, "&{name}={value}");
         }
-        let mut runs = self.document::<Runs>(&path)?.runs;
-        runs.truncate(filter.limit);
-        Ok(runs)
+        let mut page: RunPageDoc = self.document(&path)?;
+        page.runs.truncate(filter.limit);
+        Ok(page)
     }
 
     pub fn run(&self, id: EventId) -> Result<RunDoc> {

@@ -1,6 +1,7 @@
 //! The pending runs of one function.
 
 use super::{Claimed, LaneView, Millis, Policy, Trigger, VIEW_MAX, Verdict};
+use millrace_journal::Attempt;
 use millrace_wire::{Error, EventId};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -45,8 +46,11 @@ struct Started {
     trigger: Trigger,
     /// The newest FIRED that was read.
     newest: Option<EventId>,
-    /// The newest of them that began an attempt.
-    attempted: Option<EventId>,
+    /// The sequence of the newest of them that began an attempt, if that is known.
+    attempted: Option<u64>,
+    /// The highest number that an attempt had, and whether what it leaves is published as it goes.
+    begun: u32,
+    streamed: bool,
     /// Attempts made, counting the one in progress.
     attempts: u32,
     /// Of these, how many were cut short by the end of their host.
@@ -66,6 +70,8 @@ impl Started {
             trigger,
             newest: None,
             attempted: None,
+            begun: 0,
+            streamed: false,
             attempts: 0,
             excused: 0,
             counted: false,
@@ -100,11 +106,8 @@ impl Lane {
     pub fn push(&mut self, trigger: Trigger) {
         if self.fresh.back().is_none_or(|last| last.run < trigger.run) && !self.started.contains_key(&trigger.run) {
             self.fresh.push_back(trigger);
-        } else if let Some(known) = self.known(trigger.run) {
-            // Carried forward, and its record with it.
-            known.record = trigger.record.or(known.record);
-        } else {
-            // Carried forward past younger ones: it goes back to its place.
+        } else if !self.contains(trigger.run) {
+            // Told behind younger ones: it goes to its place.
             let place = self.fresh.partition_point(|other| other.run < trigger.run);
             self.fresh.insert(place, trigger);
         }
@@ -117,21 +120,10 @@ impl Lane {
     /// Whether this FIRED of a pending run still tells something: it began the newest attempt known, or came after that.
     pub fn needs(&self, run: EventId, fired: EventId) -> bool {
         match self.started.get(&run) {
-            Some(started) => started.attempted <= Some(fired),
+            // Sequences grow. A copy of the namespace may number anew: then more is kept than tells something.
+            Some(started) => started.attempted <= Some(fired.sequence()),
             None => self.contains(run),
         }
-    }
-
-    pub fn trigger(&self, run: EventId) -> Option<Trigger> {
-        let started = self.started.get(&run).map(|started| started.trigger);
-        started.or_else(|| self.fresh_place(run).and_then(|place| self.fresh.get(place)).copied())
-    }
-
-    fn known(&mut self, run: EventId) -> Option<&mut Trigger> {
-        if let Some(place) = self.fresh_place(run) {
-            return self.fresh.get_mut(place);
-        }
-        self.started.get_mut(&run).map(|started| &mut started.trigger)
     }
 
     fn fresh_place(&self, run: EventId) -> Option<usize> {
@@ -142,7 +134,7 @@ impl Lane {
         self.fresh.binary_search_by_key(&run, |trigger| trigger.run).ok()
     }
 
-    pub fn fired(&mut self, run: EventId, fired: EventId, (attempt, excused): (u32, u32), waits: bool) {
+    pub fn fired(&mut self, run: EventId, fired: EventId, told: Attempt) {
         if let Some(place) = self.fresh_place(run)
             && let Some(trigger) = self.fresh.remove(place)
         {
@@ -150,13 +142,18 @@ impl Lane {
             self.ready.insert(run);
         }
         let Some(started) = self.started.get_mut(&run) else { return };
-        if !waits {
-            started.attempted = started.attempted.max(Some(fired));
-        }
         if started.newest.is_some_and(|newest| fired <= newest) {
             return;
         }
-        (started.newest, started.attempts, started.excused) = (Some(fired), attempt, excused);
+        let waits = told.waits;
+        if !waits {
+            started.attempted = Some(fired.sequence());
+        } else if started.attempted.is_none() {
+            started.attempted = (told.before != 0).then_some(told.before);
+        }
+        (started.newest, started.attempts, started.excused) = (Some(fired), told.attempt, told.interrupted);
+        started.begun = started.begun.max(told.attempt).max(told.begun);
+        started.streamed |= told.streamed;
         match started.state {
             State::Running { fired: Some(_), .. } if waits => self.set_state(run, State::Ready),
             State::Running { fired: Some(own), .. } if own == fired => {}
@@ -312,7 +309,8 @@ impl Lane {
         let exhausted = started.attempts >= attempts_max + INTERRUPTIONS_MAX;
         started.counted = !exhausted;
         started.attempts += u32::from(started.counted);
-        Claimed { trigger: started.trigger, attempt: started.attempts, excused: started.excused, exhausted }
+        let (trigger, attempt, excused, before) = (started.trigger, started.attempts, started.excused, started.newest);
+        Claimed { trigger, attempt, excused, before, exhausted }
     }
 
     // ---- what becomes of a claim
@@ -381,11 +379,20 @@ impl Lane {
         self.started.get(&run)?.dead.clone()
     }
 
-    pub fn untold(&self, run: EventId, fired: EventId) -> Option<(u32, u32)> {
+    pub fn untold(&self, run: EventId, fired: EventId) -> Option<Attempt> {
         let started = self.started.get(&run).filter(|started| started.newest == Some(fired))?;
         let waits = !matches!(started.state, State::Running { .. });
         // What is to be given up counts the attempt that it was given up for.
-        (waits && started.dead.is_none()).then_some((started.attempts, started.excused))
+        let begun = if started.begun > started.attempts { started.begun } else { 0 };
+        (waits && started.dead.is_none()).then(|| Attempt {
+            attempt: started.attempts,
+            interrupted: started.excused,
+            waits: true,
+            before: fired.sequence(),
+            begun,
+            streamed: started.streamed,
+            ..Attempt::default()
+        })
     }
 
     // ---- for those who ask

@@ -21,7 +21,7 @@ mod tests;
 
 pub(crate) use lane::Stop;
 use lane::{Lane, Standing};
-use millrace_journal::{Position, Run};
+use millrace_journal::{Attempt, Run};
 use millrace_wire::{Error, EventId, Name};
 use std::{
     collections::{BTreeMap, HashMap},
@@ -62,8 +62,6 @@ pub(crate) struct Trigger {
     pub cause: EventId,
     pub log: u32,
     pub seqno: u64,
-    /// Where the record stands, if that is known.
-    pub record: Option<Position>,
 }
 
 impl Trigger {
@@ -80,6 +78,8 @@ pub(crate) struct Claimed {
     pub attempt: u32,
     /// How many of the attempts before were cut short by the end of their host.
     pub excused: u32,
+    /// The run's newest FIRED before this claim.
+    pub before: Option<EventId>,
     /// No attempt is left: earlier hosts ended in the middle of them. It is claimed to be ended, not to be run.
     pub exhausted: bool,
 }
@@ -105,10 +105,6 @@ pub(crate) struct Engine {
     served: u32,
     /// Batches in progress here, of all functions.
     batches: u32,
-    /// While the journal is read for the first time: the newest FIRED and attempt of runs whose TRIGGER has not been met,
-    /// because it was carried forward past them. They leave with their DONE.
-    ahead: HashMap<EventId, (EventId, (u32, u32), bool)>,
-    recovered: bool,
 }
 
 impl Engine {
@@ -129,31 +125,14 @@ impl Engine {
 
     /// A TRIGGER was read. One that is known already, because it was carried forward, changes nothing.
     pub fn triggered(&mut self, function: u32, trigger: Trigger) {
-        let lane = self.lanes.entry(function).or_default();
-        lane.push(trigger);
-        if let Some((fired, attempt, waits)) = self.ahead.remove(&trigger.run) {
-            lane.fired(trigger.run, fired, attempt, waits);
-        }
+        self.lanes.entry(function).or_default().push(trigger);
     }
 
-    /// A FIRED was read: somebody claimed the run. One that is older than what is known, because it was carried forward,
-    /// changes nothing.
-    pub fn fired(&mut self, function: u32, run: EventId, fired: EventId, attempt: (u32, u32)) {
-        self.told(function, run, fired, attempt, false);
-    }
-
-    /// It was read that an attempt is over and the run waits: so many attempts count, and so many of them were cut short.
-    pub fn waits(&mut self, function: u32, run: EventId, told: EventId, attempts: (u32, u32)) {
-        self.told(function, run, told, attempts, true);
-    }
-
-    fn told(&mut self, function: u32, run: EventId, fired: EventId, attempt: (u32, u32), waits: bool) {
-        let lane = self.lanes.entry(function).or_default();
-        if lane.contains(run) {
-            lane.fired(run, fired, attempt, waits);
-        } else if !self.recovered {
-            let newest = self.ahead.entry(run).or_insert((fired, attempt, waits));
-            *newest = (*newest).max((fired, attempt, waits));
+    /// A FIRED was read: somebody claimed the run, or says that its attempt is over and it waits. One that is older than what is
+    /// known, because it was carried forward, changes nothing.
+    pub fn fired(&mut self, function: u32, run: EventId, fired: EventId, told: Attempt) {
+        if let Some(lane) = self.lanes.get_mut(&function) {
+            lane.fired(run, fired, told);
         }
     }
 
@@ -162,13 +141,10 @@ impl Engine {
         if let Some(lane) = self.lanes.get_mut(&function) {
             lane.remove(run);
         }
-        self.ahead.remove(&run);
     }
 
-    /// The journal was read up to where this host begins: whatever is fired and not done, its host did not survive.
+    /// What is pending where this host begins was told: whatever is fired and not done, its host did not survive.
     pub fn recovered(&mut self) {
-        self.recovered = true;
-        self.ahead.clear();
         for lane in self.lanes.values_mut() {
             lane.interrupt();
         }
@@ -262,8 +238,8 @@ impl Engine {
         self.lanes.get(&function)?.dead(run)
     }
 
-    /// The attempts of a run, and how many of them were cut short, if it waits and the journal has it still in progress.
-    pub fn untold(&self, function: u32, run: EventId, fired: EventId) -> Option<(u32, u32)> {
+    /// What the journal is to be told of a run that waits, if it has it still in progress.
+    pub fn untold(&self, function: u32, run: EventId, fired: EventId) -> Option<Attempt> {
         self.lanes.get(&function)?.untold(run, fired)
     }
 
@@ -294,11 +270,6 @@ impl Engine {
     /// The next moment at which something may start without anything being journaled.
     pub fn next_deadline(&self, now: Millis) -> Option<Millis> {
         self.lanes.values().filter_map(|lane| lane.next_deadline(now)).min()
-    }
-
-    /// The run as it is known now: a claim keeps the position of its record, which retention may have moved since.
-    pub fn trigger(&self, function: u32, run: EventId) -> Option<Trigger> {
-        self.lanes.get(&function)?.trigger(run)
     }
 
     /// Whether the run is pending.

@@ -12,13 +12,16 @@ pub use store::{StoreLock, sweep_scratch};
 pub(crate) use tree::Sighting;
 
 use crate::DeadLetter;
-use millrace_journal::{Function, Kind, Log, Transaction};
+use millrace_journal::{End, Function, Transaction};
 use millrace_namespace::{
     Definition, Ending, FunctionSpec, Namespace, Runtime, Site,
     admission::{Publish, Room, Stage},
     definition::DEAD_LETTER_HISTORY,
     found, no_function,
-    runs::{Pending, PendingRun},
+    runs::{
+        fold::Fold,
+        pending::{Pending, RecordOf, pending},
+    },
 };
 use millrace_runtime::{Limits, ProcessSpec, PythonSpec, WasmEngine};
 use millrace_wire::{Code, Error, Name, Result};
@@ -260,10 +263,9 @@ pub fn give_up(namespace: &Namespace, name: &Name) -> Result<u64> {
         let function = tx.catalog().function(name).cloned().ok_or_else(|| no_function(name))?;
         take_no_more(tx, name, &function)
     })?;
-    let mut pending = Pending::of(namespace.journal())?;
     let mut given_up = 0;
     loop {
-        let committed = namespace.journal().commit(|tx| give_up_some(namespace, tx, name, &mut pending))?;
+        let committed = namespace.journal().commit(|tx| give_up_some(namespace, tx, name))?;
         match committed.value {
             0 => return namespace.settle(Site::GiveUpFunction, committed.end, None).map(|()| given_up),
             some => given_up += some,
@@ -272,10 +274,10 @@ pub fn give_up(namespace: &Namespace, name: &Name) -> Result<u64> {
 }
 
 /// Gives up some pending runs of the function, and says how many; or removes it once there are none.
-fn give_up_some(namespace: &Namespace, tx: &mut Transaction<'_>, name: &Name, pending: &mut Pending) -> Result<u64> {
+fn give_up_some(namespace: &Namespace, tx: &mut Transaction<'_>, name: &Name) -> Result<u64> {
     let Some(function) = tx.catalog().function(name).cloned() else { return Ok(0) };
-    pending.catch_up(tx.tail())?;
-    let runs: Vec<PendingRun> = pending.of_function(function.id()).take(DROP_MAX).collect();
+    let runs = pending(namespace.journal(), &function, 1).filter_map(|run| run.map(Pending::found).transpose());
+    let runs: Vec<Fold> = runs.take(DROP_MAX).collect::<Result<_>>()?;
     if runs.is_empty() {
         return tx.remove_function(name).map(|()| 0);
     }
@@ -284,36 +286,28 @@ fn give_up_some(namespace: &Namespace, tx: &mut Transaction<'_>, name: &Name, pe
     let publish = Publish::new(namespace, tx);
     let (mut given_up, mut bytes) = (0, 0);
     for run in &runs {
-        let of_log = tx.catalog().log_by_id(run.log).cloned();
-        let payload = of_log.as_ref().and_then(|log| record_of(namespace, run, log));
-        let record = (of_log.as_ref().map_or("", |log| log.name()), run.seqno, payload.as_deref());
-        let letter = DeadLetter::new(run.id, name, record, run.attempts, &error).to_bytes();
+        let (log, seqno) = run.record;
+        let of_log = tx.catalog().log_by_id(log).cloned();
+        let record = |log| RecordOf { run: (run.function, run.run.number), cause: run.cause, log, seqno };
+        let payload = of_log.as_ref().and_then(|log| namespace.record_of_run(record(log)).ok());
+        let record = (of_log.as_ref().map_or("", |log| log.name()), seqno, payload.as_deref());
+        let letter = DeadLetter::new(run.run.id, name, record, run.attempts_begun(), &error).to_bytes();
+        let begun = tx.next_sequence();
         bytes += letter.len();
         if given_up > 0 && bytes > GIVE_UP_BYTES_MAX {
             break;
         }
         // Of a definition that cannot be read, nobody knows where its letters go.
         if let Ok(definition) = &definition {
-            let (cause, ending) = (run.id, Some(function.id()));
+            let (cause, ending) = (run.run.id, Some(function.id()));
             let stage = Stage { cause, ordinal: 0, room: Room::DeadLetter, named: None, ending };
             publish.dead_letter(tx, &definition.spec.dead_letter, &letter, stage)?;
         }
-        tx.done(function.id(), run.run(), &Ending::dead(&error, &[]).to_end())?;
+        let (effects, fired) = (tx.next_sequence() - begun, run.newest.map_or(0, |fired| fired.id.sequence()));
+        tx.done(function.id(), run.run, &End { effects, fired, ..Ending::dead(&error, &[]).to_end() })?;
         given_up += 1;
     }
     Ok(given_up)
-}
-
-/// The record of a pending run, also when its log's history has passed it.
-fn record_of(namespace: &Namespace, run: &PendingRun, log: &Log) -> Option<Vec<u8>> {
-    let journal = namespace.journal();
-    if let Some(Ok(entry)) = run.record.map(|position| journal.entry_at(position))
-        && (entry.kind, entry.subject, entry.seqno) == (Kind::Append, run.log, run.seqno)
-    {
-        return Some(entry.payload);
-    }
-    let mut payload = Vec::new();
-    journal.get(log, run.seqno, &mut payload).ok().map(|_| payload)
 }
 
 /// The refusal to remove functions with pending runs.

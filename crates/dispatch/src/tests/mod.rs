@@ -240,12 +240,14 @@ fn retention_between_claim_and_attempt_takes_no_record_away() {
     shared.state().recover(&namespace).unwrap();
     let (claim, _) = shared.claim(shared.now()).unwrap().unwrap();
     let first = namespace.journal().first();
+    let function = namespace.journal().catalog().unwrap().function("f").unwrap().clone();
+    let stood = function.run(1).unwrap().opened;
     for _ in 0..80 {
         namespace.append("noise", &[0; 50_000], AppendOptions::default()).unwrap();
     }
     shared.maintain().unwrap();
     assert!(namespace.journal().first() > first, "retention has gone on");
-    assert!(namespace.journal().entry_at(claim.runs[0].trigger.record.unwrap()).is_err());
+    assert_ne!(function.run(1).unwrap().opened, stood, "its TRIGGER and its record were moved");
     shared.run(claim).unwrap();
     assert_eq!(texts(&namespace), ["first"]);
 }
@@ -262,8 +264,10 @@ fn retention_goes_on_behind_a_run_that_waits_for_long() {
     // Two attempts failed, one was cut short, and the fourth is put off again and again.
     while journal.tail().get() < 4 << 20 {
         let put_off = |tx: &mut millrace_journal::Transaction<'_>| {
-            tx.fired(function, run, &Attempt { attempt: 4, interrupted: 1, ..Attempt::default() })?;
-            tx.fired(function, run, &Attempt { attempt: 3, interrupted: 1, waits: true, ..Attempt::default() })
+            let begun = Attempt { attempt: 4, interrupted: 1, ..Attempt::default() };
+            let before = tx.fired(function, run, &begun)?.sequence();
+            let over = Attempt { attempt: 3, waits: true, before, begun: 4, ..begun };
+            tx.fired(function, run, &over)
         };
         journal.commit(put_off).unwrap();
     }
@@ -272,12 +276,10 @@ fn retention_goes_on_behind_a_run_that_waits_for_long() {
     shared.state().recover(&namespace).unwrap();
     shared.maintain().unwrap();
     assert!(journal.first() > first, "the journal grows for as long as the run waits");
-    let pending = millrace_namespace::runs::Pending::of(journal).unwrap();
-    assert_eq!(
-        pending.of_function(function).map(|run| run.attempts).collect::<Vec<_>>(),
-        [4],
-        "what its dead letter told"
-    );
+    let catalog = journal.catalog().unwrap();
+    let pending = millrace_namespace::runs::pending::pending(journal, catalog.function_by_id(function).unwrap(), 1);
+    let begun: Vec<u32> = pending.map(|run| run.unwrap().found().unwrap().attempts_begun()).collect();
+    assert_eq!(begun, [4], "what its dead letter told");
     drop(shared);
     let shared = Shared::new(namespace.clone(), None, None).unwrap();
     shared.state().recover(&namespace).unwrap();
@@ -734,4 +736,38 @@ fn what_became_due_since_it_was_looked_for_is_not_slept_over() {
     assert_eq!(worker::due_in(&engine, 0, 1), Some(Duration::from_millis(due - 1)));
     assert_eq!(worker::due_in(&engine, due - 1, due + 5), Some(Duration::ZERO), "it became due after the look");
     assert_eq!(worker::due_in(&engine, due, due + 5), None, "it was due then: something else keeps it");
+}
+
+#[test]
+fn the_start_of_a_host_costs_what_is_pending_and_not_what_has_ended() {
+    let visits = |ended: usize| {
+        let dir = tempfile::tempdir().unwrap();
+        let namespace = namespace(dir.path());
+        deploy(&namespace, "pass", |_| {});
+        let f = namespace.journal().catalog().unwrap().function("f").unwrap().id();
+        let log = namespace.log("in").unwrap();
+        namespace.append("in", b"one of the pending", AppendOptions::default()).unwrap();
+        for _ in 0..ended / 100 {
+            let batch = namespace.journal().commit(|tx| {
+                for _ in 0..100 {
+                    let record = tx.append(&log, b"x", EventId::NONE, 0)?;
+                    let run = tx.trigger(f, record.id, &log, record.seqno, millrace_journal::Origin::Bound)?;
+                    tx.fired(f, run, &Attempt { attempt: 1, ..Attempt::default() })?;
+                    tx.done(f, run, &millrace_journal::End::default())?;
+                }
+                Ok(())
+            });
+            batch.unwrap();
+        }
+        for _ in 0..9 {
+            namespace.append("in", b"pending", AppendOptions::default()).unwrap();
+        }
+        let before = millrace_journal::entries_visited();
+        let shared = Shared::new(namespace.clone(), None, None).unwrap();
+        shared.state().recover(&namespace).unwrap();
+        shared.settle_lost().unwrap();
+        assert_eq!(shared.state().engine.view(f).unwrap().pending, 10);
+        millrace_journal::entries_visited() - before
+    };
+    assert_eq!((visits(1_000), visits(20_000)), (10, 10), "a TRIGGER each");
 }

@@ -6,10 +6,9 @@ use super::{
     query::invalid,
     text::{id_text, rfc3339},
 };
-use millrace_node::{Journal, Namespace, Position, is_secret};
+use millrace_node::{Namespace, Position, is_secret};
 use millrace_wire::{JsonBytes, Result};
 use serde::{Serialize, ser::SerializeMap};
-use std::collections::VecDeque;
 
 /// Most entries of one answer, and how many there are by default.
 const COUNT_MAX: u64 = 1000;
@@ -115,7 +114,7 @@ impl Part {
         let (tail, catalog) = (journal.tail(), journal.catalog()?);
         let mut scan = journal.scan(match self.from {
             From::Position(position) => position,
-            From::Last(count) => start_of_last(journal, tail, count, &check)?,
+            From::Last(count) => journal.newest(count as u64)?, // at most 1000
         });
         let (mut entries, mut bounded) = (Vec::new(), Bounded::new());
         let mut next = scan.position();
@@ -168,23 +167,4 @@ impl Part {
         let next = if entries.len() < self.count && scan.position() >= tail { tail } else { next };
         Ok(Entries { entries, next: next.get(), tail: tail.get() })
     }
-}
-
-/// Where the newest `count` entries begin. The journal can only be read forwards, so it is read once to count.
-fn start_of_last(journal: &Journal, tail: Position, count: usize, check: impl Fn() -> Result<()>) -> Result<Position> {
-    let mut scan = journal.scan(Position::default());
-    let mut starts = VecDeque::with_capacity(count + 1);
-    while scan.position() < tail {
-        check()?;
-        let at = scan.position();
-        match scan.next() {
-            Ok(Some(entry)) => starts.push_back(entry.position),
-            Ok(None) => break,
-            Err(_) => starts.push_back(at),
-        }
-        if starts.len() > count {
-            starts.pop_front();
-        }
-    }
-    Ok(starts.front().copied().unwrap_or(tail))
 }

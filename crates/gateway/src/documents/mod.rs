@@ -39,7 +39,7 @@ const DOCUMENT_PATIENCE: Duration = Duration::from_secs(10);
 
 /// The document at `path_and_query`, such as `logs/raw%2Fkitchen` or `runs?state=dead`.
 ///
-/// Some are found by reading the whole journal: those are made by other threads, a few at a time, and given up when nobody
+/// Some are found by reading many entries: those are made by other threads, a few at a time, and given up when nobody
 /// waits for them any more.
 pub async fn show(hosted: &Arc<Hosted>, door: &Door, path_and_query: &str) -> Result<String> {
     let asked = match Asked::parse(path_and_query) {

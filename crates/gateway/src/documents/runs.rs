@@ -57,6 +57,8 @@ pub(super) struct RunDoc {
     error: Option<DeathDoc>,
     #[serde(skip_serializing_if = "Option::is_none")]
     retried_as: Option<String>,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    partial: bool,
 }
 
 impl From<&RecordRef> for RecordRefDoc {
@@ -85,6 +87,7 @@ impl From<&RunView> for RunDoc {
             output: view.ending.as_ref().map(|ending| ending.output.clone()),
             error: dead.map(|death| DeathDoc { code: death.code.clone(), detail: death.error.clone() }),
             retried_as: view.retried_as.and_then(id_text),
+            partial: view.partial,
         }
     }
 }
@@ -97,7 +100,11 @@ pub(super) fn filter(query: &mut Query) -> Result<RunFilter> {
         Some("started") => Some(RunState::Started),
         Some("done") => Some(RunState::Done),
         Some("dead") => Some(RunState::Dead),
-        Some(other) => return Err(invalid(format!("'{}' is not pending, started, done or dead", shown(other)))),
+        Some("cancelled") => Some(RunState::Cancelled),
+        Some(other) => {
+            let what = format!("'{}' is not pending, started, done, dead or cancelled", shown(other));
+            return Err(invalid(what));
+        }
     };
     Ok(RunFilter {
         before: query.take("before").map(|id| id.parse()).transpose()?,
@@ -111,10 +118,12 @@ pub(super) fn filter(query: &mut Query) -> Result<RunFilter> {
 /// The newest runs, newest first.
 pub(super) fn list(namespace: &Namespace, filter: &RunFilter) -> Result<Runs> {
     let mut bounded = Bounded::new();
-    let views = namespace.runs(filter)?;
-    let runs: Vec<RunDoc> = views.iter().map(RunDoc::from).take_while(|run| bounded.admits(run)).collect();
-    let more = runs.len() < views.len() || views.len() == filter.limit;
-    let next = runs.last().filter(|_| more).map(|run| run.id.clone());
+    let page = namespace.runs_page(filter)?;
+    let runs: Vec<RunDoc> = page.runs.iter().map(RunDoc::from).take_while(|run| bounded.admits(run)).collect();
+    let next = match runs.last() {
+        Some(last) if runs.len() < page.runs.len() => Some(last.id.clone()),
+        _ => page.next.map(|next| next.to_string()),
+    };
     Ok(Runs { runs, next })
 }
 

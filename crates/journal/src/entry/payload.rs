@@ -18,6 +18,9 @@ mod key {
     pub const FIRED_INTERRUPTED: u8 = 2;
     pub const FIRED_PLACE: u8 = 3;
     pub const FIRED_WAITS: u8 = 4;
+    pub const FIRED_BEFORE: u8 = 5;
+    pub const FIRED_BEGUN: u8 = 6;
+    pub const FIRED_STREAMED: u8 = 7;
 
     pub const READ_ROWS: u8 = 1;
 
@@ -36,7 +39,7 @@ mod key {
 pub(crate) fn known_keys(kind: Kind) -> Option<&'static [u8]> {
     match kind {
         Kind::Open | Kind::Trigger => Some(&[1, 2]),
-        Kind::Fired => Some(&[1, 2, 3, 4]),
+        Kind::Fired => Some(&[1, 2, 3, 4, 5, 6, 7]),
         Kind::Read => Some(&[1]),
         Kind::Done => Some(&[1, 2, 3, 4, 5, 6]),
         _ => None,
@@ -120,6 +123,12 @@ pub struct Attempt {
     pub place: u32,
     /// Whether the attempt is over and the run waits for its next one.
     pub waits: bool,
+    /// The sequence of the run's FIRED before this one, as it was first written; 0 if this is the first.
+    pub before: u64,
+    /// Of a run that waits, the highest number that an attempt at it had; 0 if that is the number of this one.
+    pub begun: u32,
+    /// Whether what the run leaves is published as it goes, not with its end.
+    pub streamed: bool,
 }
 
 impl Attempt {
@@ -129,6 +138,9 @@ impl Attempt {
             .int(key::FIRED_INTERRUPTED, self.interrupted.into())
             .int(key::FIRED_PLACE, self.place.into())
             .flag(key::FIRED_WAITS, self.waits)
+            .int(key::FIRED_BEFORE, self.before)
+            .int(key::FIRED_BEGUN, self.begun.into())
+            .flag(key::FIRED_STREAMED, self.streamed)
     }
 
     /// What the FIRED of this ordinal and payload says.
@@ -141,6 +153,9 @@ impl Attempt {
             revision: int(key::FIRED_REVISION),
             place: int(key::FIRED_PLACE),
             waits: map.get(key::FIRED_WAITS).is_some(),
+            before: map.int(key::FIRED_BEFORE).unwrap_or(0),
+            begun: int(key::FIRED_BEGUN),
+            streamed: map.get(key::FIRED_STREAMED).is_some(),
         }
     }
 }
@@ -432,7 +447,8 @@ mod tests {
     #[test]
     fn the_payloads_of_a_plain_run_take_one_unit() {
         assert!(trigger(u32::MAX, u64::MAX).bytes().len() <= UNIT);
-        let attempt = Attempt { attempt: 60_000, interrupted: 8, revision: 1 << 23, place: 63, waits: true };
+        let (attempt, revision) = (60_000, 1 << 23);
+        let attempt = Attempt { attempt, interrupted: 8, revision, place: 63, waits: true, ..Attempt::default() };
         assert!(attempt.fields().bytes().len() <= UNIT);
         let end = End { effects: 1 << 31, fired: EventId::SEQUENCE_MAX, ..End::default() };
         assert!(end.encode().0.bytes().len() <= UNIT && end.encode().1.is_empty());
@@ -467,8 +483,15 @@ mod tests {
 
     proptest! {
         #[test]
-        fn an_attempt_comes_back(attempt: u16, interrupted: u32, revision: u32, place: u32, waits: bool) {
-            let made = Attempt { attempt: attempt.into(), interrupted, revision, place, waits };
+        fn an_attempt_comes_back(
+            attempt: u16,
+            numbers: (u32, u32, u32, u32),
+            flags: (bool, bool),
+            before: u64,
+        ) {
+            let ((interrupted, revision, place, begun), (waits, streamed)) = (numbers, flags);
+            let made =
+                Attempt { attempt: attempt.into(), interrupted, revision, place, waits, before, begun, streamed };
             prop_assert_eq!(Attempt::decode(attempt, made.fields().bytes()), made);
         }
 

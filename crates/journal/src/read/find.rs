@@ -17,6 +17,31 @@ impl Journal {
         self.inner().find(id)
     }
 
+    /// The entry with this sequence, if it is kept where it was written.
+    pub fn entry_of_sequence(&self, sequence: u64) -> Result<Option<Entry>> {
+        self.inner().find_sequence(sequence)
+    }
+
+    /// Shows entries in their order from one position on until `visit` has seen enough, at most up to `to`. What is damaged is
+    /// passed over.
+    pub fn visit(&self, from: Position, to: Position, visit: &mut dyn FnMut(&Entry) -> bool) -> Result<()> {
+        let mut scan = self.scan(from);
+        while scan.position() < to {
+            match scan.next() {
+                Ok(Some(entry)) if entry.position < to && visit(entry) => {}
+                Ok(_) => break,
+                Err(error) if error.code() == Code::EntryDamaged => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Where the `count` entries in front of the one at a position begin.
+    pub fn in_front(&self, position: Position, count: u64) -> Result<Position> {
+        self.inner().in_front(position.0, count).map(Position)
+    }
+
     /// The record that a TRIGGER was caused by, also where it is kept for the run's sake alone.
     pub fn record_of(&self, trigger: &Entry) -> Result<Option<Entry>> {
         let inner = self.inner();
@@ -53,7 +78,11 @@ impl Inner {
     }
 
     fn find_written(&self, id: EventId) -> Result<Option<Entry>> {
-        let (tail, sequence) = (self.tail(), id.sequence());
+        Ok(self.find_sequence(id.sequence())?.filter(|entry| entry.id == id))
+    }
+
+    fn find_sequence(&self, sequence: u64) -> Result<Option<Entry>> {
+        let tail = self.tail();
         let mut position = self.before_sequence(sequence);
         loop {
             let Some((at, header)) = self.next_header(position, tail)? else { return Ok(None) };
@@ -62,13 +91,27 @@ impl Inner {
             }
             if header.sequence == sequence {
                 return match self.entry_at(at) {
-                    Ok(entry) => Ok((entry.id == id).then_some(entry)),
+                    Ok(entry) => Ok(Some(entry)),
                     Err(error) if matches!(error.code(), Code::EntryDamaged | Code::BelowHistory) => Ok(None),
                     Err(error) => Err(error),
                 };
             }
             position = at + header.span();
         }
+    }
+
+    fn in_front(&self, position: u64, count: u64) -> Result<u64> {
+        let Some(header) = self.valid_entry_at(position)? else { return Ok(position) };
+        let first = header.sequence.saturating_sub(count);
+        let mut at = self.before_sequence(first);
+        while let Some((found, header)) = self.next_header(at, position)? {
+            at = found;
+            if header.sequence >= first {
+                break;
+            }
+            at = found + header.span();
+        }
+        Ok(at)
     }
 
     /// The next entry's header. It is not checked, for headers lead from one to the next; unless they lead astray.
@@ -78,6 +121,7 @@ impl Inner {
             position = segments.first_entry(segments.number(position));
         }
         if position < tail && segments.room(position) >= HEADER_BYTES && self.check_kept(position).is_ok() {
+            super::note_visit();
             let header = segments.header(position)?;
             if header.is_plausible(segments.room(position)) {
                 return Ok(Some((position, header)));

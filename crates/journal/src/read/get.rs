@@ -189,6 +189,8 @@ impl Inner {
         if position >= tail || !aligned || self.segments.offset(position) < HEADER_BYTES {
             return Err(Code::AboveTail.error(format!("no entry stands at {}", Position(position))));
         }
+        super::note_visit();
+        self.check_kept(position)?;
         let header = self.valid_entry_at(position)?.ok_or_else(|| self.damaged_at(position, "entry"))?;
         let Some(kind) = Kind::from_u8(header.kind) else {
             let at = Position(position);

@@ -93,6 +93,7 @@ impl Inner {
                 continue;
             }
             if segments.room(*position) >= HEADER_BYTES {
+                super::note_visit();
                 if let Some(header) = segments.valid_entry(*position)? {
                     return Ok(Some((*position, header)));
                 }

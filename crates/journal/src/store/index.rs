@@ -105,6 +105,11 @@ pub struct Item {
     pub closed: u64,
 }
 
+impl Item {
+    /// Stands where the index was damaged, so that nobody knows where the entry is.
+    pub const DAMAGED: u64 = WRONG;
+}
+
 /// An index in use.
 #[derive(Clone)]
 pub(crate) struct Index<A = Arc<Arena>> {
@@ -435,6 +440,86 @@ impl<A: Deref<Target = Arena>> Index<A> {
         }
     }
 
+    /// The first item from `n` on that is held and was opened.
+    pub fn next_held(&self, n: u64) -> Option<u64> {
+        let words = self.words();
+        let mut n = n.max(words[LOW].load(Ordering::Acquire)).max(1);
+        while n <= self.latest() && self.role() == Some(Role::Function) {
+            let ring = self.ring_of(words, Role::Function);
+            match self.read_item(n) {
+                Some(item) if item.opened != 0 => return Some(n),
+                Some(_) => n += 1,
+                None => n = ring.behind(n),
+            }
+        }
+        None
+    }
+
+    /// The last item up to `n` that is held and was opened.
+    pub fn previous_held(&self, n: u64) -> Option<u64> {
+        let words = self.words();
+        let mut n = n.min(self.latest());
+        while n >= words[LOW].load(Ordering::Acquire).max(1) && self.role() == Some(Role::Function) {
+            let ring = self.ring_of(words, Role::Function);
+            match self.read_item(n) {
+                Some(item) if item.opened != 0 => return Some(n),
+                Some(_) => n -= 1,
+                None => n = ring.first_of_block(n).saturating_sub(1),
+            }
+        }
+        None
+    }
+
+    /// The last open item up to `n`.
+    pub fn previous_open(&self, n: u64) -> Option<u64> {
+        let words = self.words();
+        if self.role() != Some(Role::Function) {
+            return None;
+        }
+        let ring = self.ring_of(words, Role::Function);
+        let mut n = n.min(self.latest());
+        loop {
+            if n < words[LOW].load(Ordering::Acquire).max(1) {
+                return None;
+            }
+            let first = ring.first_of_block(n);
+            let (word, block) = ring.block(n);
+            let found = block.as_ref().and_then(|block| previous_bit(block.words, (n - block.first) as usize));
+            fence(Ordering::Acquire);
+            if words[RING].load(Ordering::Relaxed) != word {
+                continue; // It grew.
+            }
+            let Some(open) = found.map(|bit| first + bit as u64) else {
+                n = first.saturating_sub(1);
+                continue;
+            };
+            // A block that was given back meanwhile may say anything.
+            if self.read_item(open).is_some_and(|item| item.opened != 0 && item.closed == 0) {
+                return Some(open);
+            }
+            n = open.saturating_sub(1);
+        }
+    }
+
+    /// How many items are open among those from `from` on and before `to`. It reads bits alone: 1024 items cost 16 words.
+    pub fn count_open(&self, from: u64, to: u64) -> u64 {
+        let words = self.words();
+        if self.role() != Some(Role::Function) {
+            return 0;
+        }
+        let ring = self.ring_of(words, Role::Function);
+        let (mut n, end) = (from.max(words[LOW].load(Ordering::Acquire)).max(1), to.min(self.latest() + 1));
+        let mut count = 0;
+        while n < end {
+            let behind = ring.behind(n).min(end);
+            if let (_, Some(block)) = ring.block(n) {
+                count += count_bits(block.words, (n - block.first) as usize, (behind - block.first) as usize);
+            }
+            n = behind;
+        }
+        count
+    }
+
     /// Forgets items that stand before `first`, where the journal begins. The caller has the lock.
     pub fn forget_before(&self, first: u64) {
         let words = self.words();
@@ -569,6 +654,29 @@ fn set_bit(block: &[AtomicU64], item: usize, is_open: bool) {
     if after == 0 {
         groups.fetch_and(!(1 << (item / 64)), Ordering::Release);
     }
+}
+
+/// The last open item of a block up to `item`.
+fn previous_bit(block: &[AtomicU64], item: usize) -> Option<usize> {
+    let group = |n: usize| block[n * ITEM_WORDS + OF_BLOCK].load(Ordering::Acquire);
+    let last = |n: usize, bits: u64| n * 64 + 63 - bits.leading_zeros() as usize;
+    let here = group(item / 64) << (63 - item % 64) >> (63 - item % 64);
+    if here != 0 {
+        return Some(last(item / 64, here));
+    }
+    let groups = block[GROUPS * ITEM_WORDS + OF_BLOCK].load(Ordering::Acquire);
+    let before = (0..item / 64).rev().filter(|n| groups & 1 << n != 0);
+    before.map(|n| (n, group(n))).find(|(_, bits)| *bits != 0).map(|(n, bits)| last(n, bits))
+}
+
+/// How many items of a block are open among those from `from` on and before `to`.
+fn count_bits(block: &[AtomicU64], from: usize, to: usize) -> u64 {
+    let group = |n: usize| block[n * ITEM_WORDS + OF_BLOCK].load(Ordering::Acquire);
+    let within = |n: usize| {
+        let (low, high) = (from.max(n * 64) - n * 64, to.min(n * 64 + 64) - n * 64);
+        group(n) >> low << low << (64 - high) >> (64 - high)
+    };
+    (from / 64..to.div_ceil(64)).map(|n| u64::from(within(n).count_ones())).sum()
 }
 
 /// The first open item of a block from `item` on.

@@ -155,6 +155,15 @@ impl<'a> Ring<'a> {
         (n | (items - 1)) + 1
     }
 
+    /// The first item of the block of an item, whether or not there is a block.
+    pub fn first_of_block(&self, n: u64) -> u64 {
+        let items = match Shape::of(self.word.load(Ordering::Acquire)) {
+            Some(shape) if !shape.is_directory => 1 << shape.log2,
+            _ => 1 << self.block_log2(),
+        };
+        n & !(items - 1)
+    }
+
     /// Gives item `n` a place beside those from `first` to `last`, which keep theirs or move. The caller has the lock.
     #[inline]
     pub fn make_room(&self, n: u64, first: u64, last: u64) -> io::Result<()> {

@@ -6,7 +6,8 @@
 //!
 //! `spec/formats/journal.md` is normative. The entry's `seqno` is the one asked for (get) or answered (append).
 
-use millrace_wire::{Code, Error, Hex};
+use millrace_journal::Entry;
+use millrace_wire::{Code, Error, Hex, LogName};
 use sha2::{Digest as _, Sha256};
 use std::fmt;
 
@@ -188,6 +189,16 @@ impl Call {
             _ => return None,
         };
         Some(Self { question, answer })
+    }
+}
+
+/// The record that a CALL asked for: its log, if that is a name, and its seqno.
+pub(super) fn read_by(entry: &Entry) -> Option<(Option<LogName>, u64)> {
+    let call = Call::decode(entry.seqno, &entry.payload)?;
+    match (&call.question, &call.answer) {
+        (Question::Get { log, seqno }, _) => Some((log.parse().ok(), *seqno)),
+        (Question::Latest { log }, Answer::Number(seqno)) => Some((log.parse().ok(), *seqno)),
+        _ => None,
     }
 }
 

@@ -1,0 +1,96 @@
+//! Pending runs, as the indexes of their functions know them: each costs the reading of its TRIGGER and of its last FIRED.
+
+use super::fold::{Fold, Found};
+use crate::Namespace;
+use millrace_journal::{Function, Journal, Kind, Log, Position};
+use millrace_wire::{Code, EventId, Result};
+
+/// A pending run, or what is left of one.
+#[derive(Debug)]
+pub enum Pending {
+    /// A run.
+    Run(Fold),
+    /// The number of a run that is counted as pending and whose TRIGGER cannot be read.
+    Lost(u64),
+}
+
+impl Pending {
+    /// The run, unless it is lost.
+    pub fn found(self) -> Option<Fold> {
+        match self {
+            Pending::Run(fold) => Some(fold),
+            Pending::Lost(_) => None,
+        }
+    }
+}
+
+/// The pending runs of a function from a number on, in the order of their numbers. Runs that begin or end meanwhile may be among
+/// them or not.
+pub fn pending<'a>(
+    journal: &'a Journal,
+    function: &'a Function,
+    from: u64,
+) -> impl Iterator<Item = Result<Pending>> + 'a {
+    let mut next = function.next_pending(from);
+    std::iter::from_fn(move || {
+        loop {
+            let number = next?;
+            next = function.next_pending(number + 1);
+            match Fold::of(journal, function, number, false) {
+                Ok(Found::Run(fold)) if fold.outcome().is_none() => return Some(Ok(Pending::Run(fold))),
+                Ok(Found::Lost) => return Some(Ok(Pending::Lost(number))),
+                Ok(Found::Run(_) | Found::Nothing) => {} // Over meanwhile, or not begun yet.
+                Err(error) => return Some(Err(error)),
+            }
+        }
+    })
+}
+
+/// The record of a run, and what the run is to be told of it.
+#[derive(Clone, Copy, Debug)]
+pub struct RecordOf<'a> {
+    /// The run's function and its number there.
+    pub run: (u32, u64),
+    /// What caused the run.
+    pub cause: EventId,
+    /// The log.
+    pub log: &'a Log,
+    /// The record's place in it.
+    pub seqno: u64,
+}
+
+impl Namespace {
+    /// The bytes of a pending run's record, also if its log has left it behind; those of one that is run again by the dead letter.
+    pub fn record_of_run(&self, of: RecordOf<'_>) -> Result<Vec<u8>> {
+        let (journal, mut payload) = (self.journal(), Vec::new());
+        let read = journal.get(of.log, of.seqno, &mut payload);
+        if read.as_ref().is_ok_and(|meta| meta.id == of.cause) {
+            return Ok(payload);
+        }
+        if let Some(payload) = self.record_kept(of)? {
+            return Ok(payload);
+        }
+        let gone = |why: String| Code::RecordGone.error(format!("record {} of the run: {why}", of.seqno));
+        match self.record_of_letter(of.cause) {
+            Ok(Some((_, payload))) => Ok(payload),
+            Ok(None) => {
+                Err(gone(read.err().map_or_else(|| "another one has its place".into(), |error| error.to_string())))
+            }
+            Err(error) => Err(gone(error.to_string())),
+        }
+    }
+
+    /// The record that is kept for the run's sake.
+    fn record_kept(&self, of: RecordOf<'_>) -> Result<Option<Vec<u8>>> {
+        let (journal, (function, number)) = (self.journal(), of.run);
+        let catalog = journal.catalog()?;
+        let Some(item) = catalog.function_by_id(function).and_then(|function| function.run(number)) else {
+            return Ok(None);
+        };
+        let Ok(trigger) = journal.entry_at(Position::from_bytes(item.opened)) else { return Ok(None) };
+        let is_its = |entry: &millrace_journal::Entry| {
+            (entry.kind, entry.subject, entry.seqno, entry.id) == (Kind::Append, of.log.id(), of.seqno, of.cause)
+        };
+        Ok(journal.record_of(&trigger)?.filter(is_its).map(|entry| entry.payload))
+    }
+}
