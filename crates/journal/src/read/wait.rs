@@ -14,7 +14,7 @@ use std::{
 
 /// The longest sleep: a writer that dies between its commit and its wake-up delays waiters by no more than this. Nothing else
 /// is seen only then, so that a host at rest rests.
-const SLICE: Duration = Duration::from_secs(1);
+const SLICE: Duration = Duration::from_secs(2);
 /// The same for those who wait for definitions, which come when somebody types a command.
 const SLICE_DEFINED: Duration = Duration::from_secs(5);
 
@@ -60,14 +60,17 @@ impl Inner {
     fn wait_as(&self, waiters: &Waiters, seen: Position, wakes: u32, timeout: Duration) -> Position {
         let (published, deadline) = (&self.control.published, deadline(timeout));
         loop {
-            let announced = waiters.announce();
             let tail = Position(published.tail.load(Ordering::SeqCst));
             let left = deadline.saturating_duration_since(Instant::now());
             if tail > seen || self.wakes() != wakes || left.is_zero() {
                 return tail;
             }
-            waiters.sleep(announced, left.min(SLICE));
-            self.look_after_writer();
+            // Not before that look: who announces itself and goes has the next commit wake nobody, which takes a system call.
+            let announced = waiters.announce();
+            if published.tail.load(Ordering::SeqCst) == tail.get() && self.wakes() == wakes {
+                waiters.sleep(announced, left.min(SLICE));
+                self.look_after_writer();
+            }
         }
     }
 
