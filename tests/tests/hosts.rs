@@ -556,3 +556,34 @@ fn a_host_that_cannot_stop_ends_and_says_what_it_waited_for() {
     gate.place.idle();
     assert_eq!(gate.place.records("out"), ["x"]);
 }
+
+/// How often threads of a process have gone to sleep, which is how often they were awake.
+fn sleeps(pid: u32) -> u64 {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).unwrap().flatten();
+    let statuses = tasks.map(|task| fs::read_to_string(task.path().join("status")).unwrap_or_default());
+    let counts = statuses.map(|status| {
+        let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:").map(str::trim));
+        line.map_or(0, |count| count.parse::<u64>().unwrap())
+    });
+    counts.sum()
+}
+
+#[test]
+fn a_host_with_nothing_to_do_sleeps() {
+    const SECONDS: u64 = 5;
+    let place = place_with(COPY, "");
+    let host = place.serve();
+    place.run(["log", "append", "in", "x"]).ok();
+    place.idle();
+    assert_eq!(place.records("out"), ["x"]);
+    // A slow machine makes nobody wake up more often. What was begun settles first, and something may come from outside: so
+    // one quiet while is enough.
+    let mut counts = Vec::new();
+    eventually(&format!("at most 5 wake-ups a second, over {SECONDS} s"), || {
+        let before = sleeps(host.pid());
+        std::thread::sleep(Duration::from_secs(SECONDS));
+        counts.push(sleeps(host.pid()) - before);
+        eprintln!("{counts:?} wake-ups");
+        counts.last().is_some_and(|count| *count <= 5 * SECONDS)
+    });
+}

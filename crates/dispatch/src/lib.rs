@@ -205,9 +205,10 @@ impl Shared {
         let mut sweep_at = maintain_at;
         while !self.stopping() {
             if !self.changed.load(Ordering::Acquire) {
-                thread::park_timeout(MAINTAIN_INTERVAL);
+                thread::park_timeout(maintain_at.saturating_duration_since(Instant::now()));
             }
-            if self.changed.swap(false, Ordering::AcqRel) {
+            let changed = self.changed.swap(false, Ordering::AcqRel);
+            if changed {
                 self.write_status();
             }
             if Instant::now() >= maintain_at {
@@ -226,7 +227,9 @@ impl Shared {
                 // What could not be removed now is removed later.
                 let _ = self.sweep();
             }
-            thread::sleep(STATUS_INTERVAL);
+            if changed {
+                thread::sleep(STATUS_INTERVAL);
+            }
         }
         self.write_status();
     }

@@ -15,7 +15,7 @@ const TAKE_OVER: Duration = Duration::from_millis(2);
 /// How long after the last batch somebody still stands by; before that, waking it costs more than its looking.
 const STAND_BY: Duration = Duration::from_millis(100);
 /// How long anybody sleeps at most. Every wait also has a waker; this only bounds the cost of a mistake.
-const SLEEP_MAX: Duration = Duration::from_secs(1);
+const SLEEP_MAX: Duration = Duration::from_secs(5);
 /// Most threads; functions have concurrency for fewer long before.
 pub(super) const THREADS_MAX: usize = 1024;
 

@@ -344,6 +344,8 @@ impl Shared {
     /// Leads or stands by until there may be something to do that there was not when it was `looked` for.
     fn rest(&self, looked: Millis) -> Rest {
         let journal = self.namespace.journal();
+        // Before the look: whoever stops this, or knows of an earlier deadline, says so first and then wakes the leader.
+        let wakes = journal.wakes();
         let (seen, deadline) = {
             let state = self.state();
             (state.folded(), due_in(&state.engine, looked, self.now()))
@@ -351,7 +353,7 @@ impl Shared {
         let rest = self.pool.rest(deadline);
         if rest == Rest::Lead {
             if !self.stopping() {
-                journal.wait_work(seen, Pool::lead_time(deadline));
+                journal.wait_work(seen, wakes, Pool::lead_time(deadline));
             }
             self.pool.led();
         }

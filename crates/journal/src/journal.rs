@@ -64,6 +64,8 @@ pub(crate) struct Inner {
     pub refusal: Mutex<Option<(u64, Error)>>,
     pub refuses: AtomicBool,
     pub preparer: OnceLock<Thread>,
+    /// Called after each batch of this process.
+    pub on_commit: OnceLock<Box<dyn Fn() + Send + Sync>>,
     /// Records, by log and seqno, that indexes knew and that are nowhere in the journal.
     pub lost: Mutex<HashSet<(u32, u64)>>,
     /// What retention need not look at again for a while.
@@ -376,18 +378,48 @@ impl Journal {
         self.0.wait(seen, timeout)
     }
 
-    /// [`Journal::wait`] for those who run functions: batches of records that run none do not wake it.
-    pub fn wait_work(&self, seen: Position, timeout: Duration) -> Position {
-        self.0.wait_work(seen, timeout)
+    /// [`Journal::wait`] for those who run functions: batches of records that run none do not wake it. Nor does it sleep if
+    /// [`Journal::wake`] was called since [`Journal::wakes`] returned `wakes`.
+    pub fn wait_work(&self, seen: Position, wakes: u32, timeout: Duration) -> Position {
+        self.0.wait_work(seen, wakes, timeout)
     }
 
-    /// Returns the log's newest seqno when it is above `seen`, or at the timeout. What happens to other logs disturbs no
-    /// such waiter.
+    /// Returns the log's newest seqno when it is above `seen`, or at the timeout, or after [`Journal::wake`]. What happens to
+    /// other logs disturbs no such waiter.
     pub fn wait_log(&self, log: &Log, seen: u64, timeout: Duration) -> Result<u64> {
-        self.0.wait_log(log, seen, timeout)
+        self.0.wait_log(log, seen, self.wakes(), timeout)
     }
 
-    /// Wakes everybody who waits for the tail, in every process.
+    /// Returns when the log has grown beyond `seen`, or, without a log, when [`Journal::catalog_version`] is not `seen` any more;
+    /// or at the timeout, or if [`Journal::wake`] was called since [`Journal::wakes`] returned `wakes`.
+    pub fn wait_change(&self, log: Option<&Log>, seen: u64, wakes: u32, timeout: Duration) -> Result<()> {
+        match log {
+            Some(log) => self.0.wait_log(log, seen, wakes, timeout).map(drop),
+            None => {
+                self.0.wait_defined(seen, wakes, timeout);
+                Ok(())
+            }
+        }
+    }
+
+    /// [`Journal::wait`] for a process that [`Journal::on_commit`] tells of its own batches: they do not end this wait. As with
+    /// [`Journal::wait_work`], a call of [`Journal::wake`] since `wakes` does.
+    pub fn wait_foreign(&self, seen: Position, wakes: u32, timeout: Duration) -> Position {
+        self.0.wait_foreign(seen, wakes, timeout)
+    }
+
+    /// Has `told` called after each batch of this process, by whoever committed it. It must be quick. Only the first counts:
+    /// false if there is one already.
+    pub fn on_commit(&self, told: Box<dyn Fn() + Send + Sync>) -> bool {
+        self.0.on_commit.set(told).is_ok()
+    }
+
+    /// How often [`Journal::wake`] was called: whoever has to look whether it should wait at all takes this before it looks.
+    pub fn wakes(&self) -> u32 {
+        self.0.wakes()
+    }
+
+    /// Wakes everybody who waits for the tail, for definitions or for a log, in every process.
     pub fn wake(&self) {
         self.0.wake();
     }
@@ -537,6 +569,7 @@ impl Inner {
             refusal: Mutex::default(),
             refuses: AtomicBool::new(false),
             preparer: OnceLock::new(),
+            on_commit: OnceLock::new(),
             lost: Mutex::default(),
             held: Mutex::default(),
             cataloging: Mutex::default(),

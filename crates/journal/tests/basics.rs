@@ -458,6 +458,69 @@ fn waiters_wake_and_flushes_reach_the_tail() {
     assert_eq!(journal.wait(journal.tail(), Duration::from_millis(5)), journal.tail());
 }
 
+/// Waits for commits of other processes while this one makes some, and then another; the tail when it woke up, and where the last
+/// commit of this one and that of the other ended.
+fn sleeps_through_its_own(journal: &Journal, other: &Journal, log: &Log) -> [Position; 3] {
+    let (seen, wakes) = (journal.tail(), journal.wakes());
+    std::thread::scope(|scope| {
+        let (tell, told) = std::sync::mpsc::channel();
+        let waiter = scope.spawn(move || {
+            // Whoever has told this goes on to sleep in one place only.
+            tell.send(std::fs::read_link("/proc/thread-self").unwrap()).unwrap();
+            journal.wait_foreign(seen, wakes, Duration::from_secs(120))
+        });
+        let status = Path::new("/proc").join(told.recv().unwrap()).join("status");
+        while !std::fs::read_to_string(&status).is_ok_and(|status| status.contains("State:\tS")) && !waiter.is_finished() {
+            std::thread::yield_now();
+        }
+        let mut own = seen;
+        for _ in 0..20 {
+            append(journal, log, b"own").unwrap();
+            own = journal.tail();
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let theirs = other.log(log.name()).unwrap();
+        append(other, &theirs, b"another's").unwrap();
+        let last = other.tail();
+        [waiter.join().unwrap(), own, last]
+    })
+}
+
+#[test]
+fn who_is_told_of_its_own_commits_wakes_up_for_those_of_others() {
+    let dir = tempfile::tempdir().unwrap();
+    let (journal, other) = (create(dir.path()), open(dir.path()));
+    let a = log(&journal, "a", 10);
+    let told = std::sync::Arc::new(std::sync::atomic::AtomicU64::new(0));
+    let of_hook = told.clone();
+    let hook = move || drop(of_hook.fetch_add(1, std::sync::atomic::Ordering::Relaxed));
+    assert!(journal.on_commit(Box::new(hook)), "the first one is told");
+    assert!(!journal.on_commit(Box::new(|| {})), "another one is not");
+    // The bound of a sleep may pass in between, on a machine that stands still; not each time.
+    let slept = (0..20).any(|round| {
+        let [woke, own, last] = sleeps_through_its_own(&journal, &other, &a);
+        assert!(own < last && woke <= last);
+        assert!(told.load(std::sync::atomic::Ordering::Relaxed) >= 20 * (round + 1), "each of its own is told");
+        woke == last
+    });
+    assert!(slept, "its own commits wake it up");
+    // And there is no need to sleep once somebody has called.
+    let (seen, wakes) = (journal.tail(), journal.wakes());
+    journal.wake();
+    assert_eq!(journal.wait_work(seen, wakes, Duration::from_secs(120)), seen);
+    journal.wait_change(Some(&a), a.latest(), wakes, Duration::from_secs(120)).unwrap();
+    let version = journal.catalog_version();
+    journal.wait_change(None, version, wakes, Duration::from_secs(120)).unwrap();
+    // What somebody defines ends the wait for definitions, whoever does.
+    std::thread::scope(|scope| {
+        let wakes = journal.wakes();
+        let waiter = scope.spawn(|| journal.wait_change(None, version, wakes, Duration::from_secs(120)));
+        log(&other, "b", 10);
+        waiter.join().unwrap().unwrap();
+    });
+    assert_ne!(journal.catalog_version(), version);
+}
+
 #[test]
 fn a_run_that_ends_while_it_is_carried_is_not_carried() {
     let dir = tempfile::tempdir().unwrap();

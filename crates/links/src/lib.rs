@@ -59,6 +59,7 @@ use millrace_namespace::{
 };
 use millrace_wire::Result;
 use serde::{Deserialize, Serialize};
+use std::time::Duration;
 
 /// What a stream reads.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -116,6 +117,28 @@ impl Links {
     /// Where the note of all links stands: it changes with every change of them.
     pub fn version(&self) -> Result<u64> {
         Ok(self.namespace.journal().catalog()?.log(state::LOG).map_or(0, millrace_journal::Log::latest))
+    }
+
+    /// Returns when there may be another version than `seen`, or at the timeout, or if [`Links::wake`] was called since
+    /// [`Links::wakes`] returned `wakes`.
+    pub fn wait(&self, seen: u64, wakes: u32, timeout: Duration) -> Result<()> {
+        let journal = self.namespace.journal();
+        // Before the first link there is no note to wait for.
+        let defined = journal.catalog_version();
+        match journal.catalog()?.log(state::LOG) {
+            Some(note) => journal.wait_change(Some(note), seen, wakes, timeout),
+            None => journal.wait_change(None, defined, wakes, timeout),
+        }
+    }
+
+    /// See [`Links::wait`].
+    pub fn wakes(&self) -> u32 {
+        self.namespace.journal().wakes()
+    }
+
+    /// Ends the waits of this namespace.
+    pub fn wake(&self) {
+        self.namespace.journal().wake();
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! A thread can be gone without a word: a system call that ends only it, a tool, a defect. What it held is held for ever,
 //! and a host that goes on without it hangs in part. So every long-lived thread is started by [`spawn`] and stands in one
-//! table until it says that it ends. A host calls [`guard`]: two watchers look at the table once a second, each
+//! table until it says that it ends. A host calls [`guard`]: two watchers look at the table every two seconds, by turns, each
 //! at the other too, and end the process at once, loudly, when somebody is missing. A thread that panics ends it
 //! likewise, and so does a task that carries a [`Fuse`]. The journal needs no more than that: it recovers, and whoever
 //! supervises the host starts it again.
@@ -24,10 +24,10 @@ use std::{
 
 /// Most threads in the table.
 const SLOTS: usize = 8192;
-/// How often each watcher looks. Two wake-ups a second are all that an idle host pays.
-const EVERY: Duration = Duration::from_secs(1);
+/// How often each watcher looks. One wake-up a second is all that an idle host pays.
+const EVERY: Duration = Duration::from_secs(2);
 /// A thread that was started and has not come to the table after so many looks never will: five minutes' worth.
-const LOOKS_MAX: u16 = 300;
+const LOOKS_MAX: u16 = 150;
 /// How long whoever finds that somebody is missing waits for another who reports it already.
 const REPORT_PATIENCE: Duration = Duration::from_secs(3);
 const PANICKED: &str = "panicked; what it said stands above";
@@ -84,11 +84,12 @@ pub fn guard() -> io::Result<()> {
     if GUARDED.swap(process, SeqCst) == process {
         return Ok(());
     }
-    for _ in 0..2 {
+    for turn in 0..2 {
         let watcher = Builder::new().name("millrace-guard".into()).stack_size(128 << 10);
         // They need room for what they count before they begin, and none later.
         let mut waited = vec![0; SLOTS];
         let watch = move || {
+            thread::sleep(EVERY / 2 * turn);
             loop {
                 thread::sleep(EVERY);
                 look(process, &mut waited);

@@ -1,4 +1,4 @@
-//! dispatch.*: from an append to the first instruction of the function that it runs.
+//! dispatch.*: from an append to the first instruction of the function that it runs. idle.result: to its result.
 
 use super::{Measured, function, namespace_with_logs, text};
 use crate::{
@@ -20,6 +20,8 @@ use std::{
 
 /// Between two appends of the paced scenarios.
 const PACE: Duration = Duration::from_micros(500);
+/// Between two appends to a host that has nothing else to do.
+const IDLE_PACE: Duration = Duration::from_millis(5);
 /// Records kept, more than any scenario appends.
 const HISTORY: u64 = 1 << 17;
 
@@ -38,6 +40,7 @@ struct Bench {
     namespace: Namespace,
     out: Log,
     sent_ns: Vec<u64>,
+    pace: Duration,
     _dir: tempfile::TempDir,
 }
 
@@ -50,7 +53,7 @@ impl Bench {
         let mut host = Helper::start("host", &[text(&path)?])?;
         host.line()?; // How long its start took is another row.
         let out = namespace.log("out")?;
-        let mut bench = Self { host, namespace, out, sent_ns: Vec::new(), _dir: dir };
+        let mut bench = Self { host, namespace, out, sent_ns: Vec::new(), pace: PACE, _dir: dir };
         // The first runs start the function.
         bench.round(50, Then::Awaits)?;
         Ok(bench)
@@ -68,7 +71,7 @@ impl Bench {
                 self.await_result(first + n)?;
                 results.record(start.elapsed());
             }
-            thread::sleep(PACE);
+            thread::sleep(self.pace);
         }
         self.await_result(first + count - 1)?;
         let mut latencies = Samples::new();
@@ -163,6 +166,41 @@ pub fn wasm(context: &Context) -> Outcome<Measured> {
         .peer("CSPOT, handler linked in", cspot::HANDLER_US)
         .note("Futex wake: one thread wakes another that sleeps, at the same pace, also not pinned.")
         .note(cspot::SOURCE))
+}
+
+pub fn idle(context: &Context) -> Outcome<Measured> {
+    let mut bench = Bench::new(context, &function("f", Runtime::Wasm, "in")?, &functions::wasm(context, "stamp")?)?;
+    bench.pace = IDLE_PACE;
+    let count = 400;
+    let (mut first, mut results, mut wakes) = (Samples::new(), Samples::new(), Samples::new());
+    let (mut p50, mut ratio) = (Repeated::default(), Repeated::default());
+    for round in 0..=context.repetitions(8) {
+        let wake = wake::futex(count, IDLE_PACE)?;
+        let (latencies, awaited) = bench.round(count.into(), Then::Awaits)?;
+        if round > 0 {
+            // The first round warms up.
+            p50.push(awaited.p50_us());
+            ratio.push(awaited.p50_us() / wake.p50_us());
+            first.add(&latencies);
+            results.add(&awaited);
+            wakes.add(&wake);
+        }
+    }
+    bench.host.finish()?;
+    Ok(Measured::new(p50.median(), results.count())
+        .spread_us(&results)
+        .target("p50 ≤ 3 × futex wake", ratio.median() <= 3.0)
+        .also("ratio to futex wake", ratio.median(), "")
+        .also("append to first instruction, p50", first.p50_us(), "µs")
+        .peer("futex wake alone, p50", wakes.p50_us())
+        .peer("futex wake alone, p99", wakes.p99_us())
+        .note(format!(
+            "The appender awaits the function's own record, then sleeps 5 ms, so that host and processor are idle at each append; the \
+             host is a process of its own, durability memory, nothing is pinned, nobody spins. From before the append to when the \
+             appender runs again: two wake-ups across processes lie on the way, that of the host and that of the appender. Futex \
+             wake: one thread wakes another, at the same pace, alternating with the appends. Ratio in the same repetition, {}.",
+            ratio.spread()
+        )))
 }
 
 pub fn python(context: &Context) -> Outcome<Measured> {

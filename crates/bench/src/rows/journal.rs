@@ -11,6 +11,7 @@ use millrace_journal::{Durability, Journal, Log};
 use millrace_wire::{Error, EventId};
 use std::{
     fs::File,
+    path::Path,
     sync::atomic::{AtomicBool, Ordering},
     thread,
     time::{Duration, Instant},
@@ -23,7 +24,9 @@ const BURSTS: u64 = 4;
 /// After a burst, for the thread that makes room ahead. Back to back without end it is that thread which sets the pace.
 pub const PAUSE: Duration = Duration::from_millis(60);
 /// Appends in a row.
-const STEADY: u64 = 2_000_000;
+pub const STEADY: u64 = 2_000_000;
+/// What is retained of them: about the second half.
+pub const STEADY_RETAIN_BYTES: u64 = 1 << 30;
 /// How often retention runs beside them.
 const UPKEEP: Duration = Duration::from_millis(100);
 /// Records to a namespace that is made for the measurement: about 54 MB.
@@ -55,12 +58,6 @@ impl Warm {
     }
 }
 
-/// The mean of appending alone, as other rows show it beside theirs.
-pub fn append_mean(context: &Context, repetitions: usize) -> Outcome<Repeated> {
-    let warm = Warm::new(context, 4 << 30)?;
-    bursts(repetitions, || warm.append())
-}
-
 /// The mean time of an operation in bursts.
 pub fn bursts(repetitions: usize, operation: impl Fn() -> Outcome<()>) -> Outcome<Repeated> {
     repeat(repetitions, || {
@@ -71,6 +68,11 @@ pub fn bursts(repetitions: usize, operation: impl Fn() -> Outcome<()>) -> Outcom
         }
         Ok(sum / BURSTS as f64)
     })
+}
+
+/// The mean of [`STEADY`] appends in a row, as other rows show it beside theirs.
+pub fn steady_mean(context: &Context) -> Outcome<Repeated> {
+    Ok(steady(context)?.means)
 }
 
 pub fn append(context: &Context) -> Outcome<Measured> {
@@ -120,17 +122,30 @@ pub fn append(context: &Context) -> Outcome<Measured> {
 }
 
 /// Appends without end, segments being recycled beside them.
-struct Steady {
-    samples: Samples,
-    means: Repeated,
-    longest_us: Repeated,
+pub struct Steady {
+    pub samples: Samples,
+    pub means: Repeated,
+    pub longest_us: Repeated,
 }
 
 fn steady(context: &Context) -> Outcome<Steady> {
+    steadily(context, |dir| {
+        let (journal, log) = journal_with_log(dir, Durability::Memory, STEADY_RETAIN_BYTES, ROUND)?;
+        let of_append = journal.clone();
+        let append = move || Ok(of_append.commit(|batch| batch.append(&log, &PAYLOAD, EventId::NONE, 0)).map(drop)?);
+        Ok((journal, append))
+    })
+}
+
+/// [`STEADY`] times what `make` gives for a new directory, while retention gives the oldest segments back as if no run needed them.
+pub fn steadily<A: FnMut() -> Outcome<()>>(
+    context: &Context,
+    make: impl Fn(&Path) -> Outcome<(Journal, A)>,
+) -> Outcome<Steady> {
     let mut steady = Steady { samples: Samples::new(), means: Repeated::default(), longest_us: Repeated::default() };
     for _ in 0..context.repetitions(5) {
         let dir = context.fresh()?;
-        let (journal, log) = journal_with_log(&dir.path().join("n"), Durability::Memory, 1 << 30, ROUND)?;
+        let (journal, append) = make(&dir.path().join("n"))?;
         let (mut samples, over) = (Samples::new(), AtomicBool::new(false));
         let mean = thread::scope(|scope| {
             let upkeep = scope.spawn(|| {
@@ -141,9 +156,7 @@ fn steady(context: &Context) -> Outcome<Steady> {
                 Ok::<_, Error>(())
             });
             let start = Instant::now();
-            let appended = each(STEADY, &mut samples, || {
-                Ok(journal.commit(|batch| batch.append(&log, &PAYLOAD, EventId::NONE, 0)).map(drop)?)
-            });
+            let appended = each(STEADY, &mut samples, append);
             let mean = start.elapsed().as_secs_f64() * 1e6 / STEADY as f64;
             over.store(true, Ordering::Relaxed);
             upkeep.join().expect("retention does not panic")?;

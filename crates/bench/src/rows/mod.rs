@@ -46,7 +46,13 @@ pub const ALL: &[Spec] = &[
     },
     Spec { id: "journal.cold", what: "append 1 KiB on fresh segments, p99", unit: "µs", run: journal::cold },
     Spec { id: "log.get", what: "get 1 KiB, the same record again, mean", unit: "µs", run: get::get },
-    Spec { id: "node.append", what: "append with one bound function, mean", unit: "µs", run: node::append },
+    Spec {
+        id: "node.append",
+        what: "append 1 KiB by names with one bound function, memory, 2 M in a row, mean",
+        unit: "µs",
+        run: node::append,
+    },
+    Spec { id: "logs.10k", what: "append 1 KiB to 10 000 logs in turn, mean", unit: "µs", run: node::many_logs },
     Spec { id: "dispatch.wasm", what: "append to first instruction, Wasm, p50", unit: "µs", run: dispatch::wasm },
     Spec {
         id: "dispatch.python", what: "append to first instruction, Python, p50", unit: "µs", run: dispatch::python
@@ -63,6 +69,7 @@ pub const ALL: &[Spec] = &[
         unit: "µs",
         run: dispatch::oneshot,
     },
+    Spec { id: "idle.result", what: "append to result at an idle host, Wasm, p50", unit: "µs", run: dispatch::idle },
     Spec { id: "runs.wasm", what: "sustained no-op runs, Wasm", unit: "/s", run: runs::wasm },
     Spec { id: "runs.python", what: "sustained no-op runs, Python", unit: "/s", run: runs::python },
     Spec { id: "runs.list", what: "`run ls` among 5 M runs, the whole process", unit: "ms", run: runs::list::list },

@@ -26,8 +26,8 @@ use std::{
     time::Duration,
 };
 
-/// How often a host that nobody stops is asked whether it still runs.
-const HEALTH_EVERY: Duration = Duration::from_millis(500);
+/// How often a host that nobody stops is asked whether it still runs. Signals and troubles wake who asks.
+const HEALTH_EVERY: Duration = Duration::from_secs(2);
 /// How long a host that finds no room waits before it tries again, at first and at most: each attempt may begin an epoch.
 const ROOM_FIRST: Duration = Duration::from_millis(200);
 const ROOM_MOST: Duration = Duration::from_secs(5);
@@ -44,14 +44,15 @@ pub fn run(args: &ServeArgs, global: &Global, out: &mut Out) -> Outcome {
     loop {
         refusals.tell(&namespaces, out)?;
         troubles.tell(out)?;
-        match stop.recv_timeout(HEALTH_EVERY) {
-            Err(mpsc::RecvTimeoutError::Timeout) => {
+        match stop.try_recv() {
+            Err(mpsc::TryRecvError::Empty) => {
                 if let Some(error) = serving.failure() {
                     return Err(error.into());
                 }
+                thread::park_timeout(HEALTH_EVERY);
             }
             // A signal, or the thread that waits for them is gone and nobody could stop us any more.
-            Ok(()) | Err(mpsc::RecvTimeoutError::Disconnected) => break,
+            Ok(()) | Err(mpsc::TryRecvError::Disconnected) => break,
         }
     }
     let stopped = serving.finish(args.drain, out);
@@ -130,11 +131,13 @@ fn announce(namespaces: &[Named], serving: &Serving, out: &mut Out) -> Outcome {
 ///
 /// Runs that are cut short leave nothing behind, and run again at the next start.
 ///
-/// A host, which has something to `drain`, says on standard error what it does then, whatever it is waiting for.
+/// A host, which has something to `drain`, says on standard error what it does then, whatever it is waiting for. The calling
+/// thread is unparked.
 pub fn on_signals(drain: Option<Duration>) -> Result<Receiver<()>> {
     let refused = |error: std::io::Error| Code::HostStart.error(format!("signals cannot be received: {error}"));
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).map_err(refused)?;
     let (sender, receiver) = mpsc::sync_channel(1);
+    let caller = thread::current();
     let wait = move || {
         for (count, signal) in signals.forever().enumerate() {
             let name = signal_hook::low_level::signal_name(signal).unwrap_or("a signal");
@@ -151,6 +154,7 @@ pub fn on_signals(drain: Option<Duration>) -> Result<Receiver<()>> {
             }
             // Whoever listened may have ended meanwhile for a reason of its own.
             let _ = sender.send(());
+            caller.unpark();
         }
     };
     millrace_threads::spawn(thread::Builder::new().name("signals".into()), wait).map_err(refused)?;

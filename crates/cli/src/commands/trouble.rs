@@ -20,6 +20,7 @@ use std::{
         atomic::{AtomicU64, Ordering},
         mpsc::{self, Receiver, SyncSender},
     },
+    thread::{self, Thread},
     time::Duration,
 };
 
@@ -52,19 +53,39 @@ pub struct Troubles {
     with_dead: bool,
 }
 
-/// Observers for a host, and where to read what they heard.
+/// Where observers leave what they hear.
+#[derive(Clone)]
+struct Ear {
+    sender: SyncSender<Heard>,
+    lost: Arc<AtomicU64>,
+    /// Who tells it, asleep until there is something.
+    teller: Thread,
+}
+
+impl Ear {
+    /// Keeps what was heard; what there is no room for is counted.
+    fn keep(&self, heard: Heard) {
+        if self.sender.try_send(heard).is_err() {
+            self.lost.fetch_add(1, Ordering::Relaxed);
+        }
+        self.teller.unpark();
+    }
+}
+
+/// Observers for a host, and where to read what they heard. They unpark the calling thread when there is something to read.
 pub fn observe(with_dead: bool) -> (Observers, Troubles) {
     let (sender, receiver) = mpsc::sync_channel(KEPT_MAX);
     let lost = Arc::new(AtomicU64::new(0));
     let troubles = Troubles { receiver, lost: lost.clone(), with_dead };
-    let (of_links, lost_of_links) = (sender.clone(), lost.clone());
-    let runs = Arc::new(move |event: &HostEvent<'_>| hear(event, &sender, &lost));
-    let links = Arc::new(move |news: &LinkNews| keep(Heard::Link(news.clone()), &of_links, &lost_of_links));
+    let ear = Ear { sender, lost, teller: thread::current() };
+    let of_links = ear.clone();
+    let runs = Arc::new(move |event: &HostEvent<'_>| hear(event, &ear));
+    let links = Arc::new(move |news: &LinkNews| of_links.keep(Heard::Link(news.clone())));
     (Observers { runs, links }, troubles)
 }
 
 /// Runs on the thread that ran the function, so it never waits.
-fn hear(event: &HostEvent<'_>, sender: &SyncSender<Heard>, lost: &AtomicU64) {
+fn hear(event: &HostEvent<'_>, ear: &Ear) {
     let heard = match event {
         HostEvent::Failed { function, run, attempt, error, retry_in, output } => Heard::Trouble(Trouble {
             function: function.to_string(),
@@ -82,14 +103,7 @@ fn hear(event: &HostEvent<'_>, sender: &SyncSender<Heard>, lost: &AtomicU64) {
         }),
         HostEvent::Done { .. } => return,
     };
-    keep(heard, sender, lost);
-}
-
-/// Keeps what was heard; what there is no room for is counted.
-fn keep(heard: Heard, sender: &SyncSender<Heard>, lost: &AtomicU64) {
-    if sender.try_send(heard).is_err() {
-        lost.fetch_add(1, Ordering::Relaxed);
-    }
+    ear.keep(heard);
 }
 
 impl Troubles {

@@ -35,10 +35,12 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-/// How often the note of all links is looked at.
+/// How often at most the note of all links is looked at, however often it changes.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// How often other processes are told what links are doing, if it changed.
 const TELL_EVERY: Duration = Duration::from_millis(500);
+/// How long it is waited for the first link. Another process that makes it says so; this only bounds the cost of a mistake.
+const REST: Duration = Duration::from_secs(30);
 /// To this, the time of the last answer is told.
 const CONTACT_MS: u64 = 100;
 /// What a link's thread needs.
@@ -96,6 +98,7 @@ impl Linker {
 impl Drop for Linker {
     fn drop(&mut self) {
         self.shared.stop();
+        self.links.wake();
         if let Some(thread) = self.thread.take() {
             // It only panics if there is a mistake in it, which it has printed.
             let _ = thread.join();
@@ -121,10 +124,15 @@ struct Supervisor {
 impl Supervisor {
     fn run(mut self) {
         let (mut seen, mut told, mut told_at) = (None, LinksStatus::default(), Instant::now());
-        let mut watch = LinkWatch::default();
+        let (mut watch, mut changed) = (LinkWatch::default(), true);
         // Before any link runs: what it loses from now on is news.
         self.say(&mut watch, &[]);
-        while !self.shared.is_stopping() {
+        loop {
+            // Whoever stops this says so first, and then wakes it.
+            let wakes = self.links.wakes();
+            if self.shared.is_stopping() {
+                break;
+            }
             let version = self.links.version().ok();
             let ended = self.running.values().any(|running| running.thread.is_finished());
             if version != seen || ended {
@@ -132,12 +140,18 @@ impl Supervisor {
                 if self.reconcile().is_ok() {
                     seen = version;
                 }
+                changed = true;
+                self.shared.sleep(LOOK_EVERY);
             }
             if told_at.elapsed() >= TELL_EVERY {
-                told_at = Instant::now();
+                (told_at, changed) = (Instant::now(), false);
                 self.tell(&mut told, &mut watch);
             }
-            self.shared.sleep(LOOK_EVERY);
+            let is_at_rest = self.running.is_empty() && !changed;
+            let rest = if is_at_rest { REST } else { TELL_EVERY.saturating_sub(told_at.elapsed()) };
+            if version != seen || self.links.wait(seen.unwrap_or(0), wakes, rest).is_err() {
+                self.shared.sleep(LOOK_EVERY);
+            }
         }
         for running in self.running.values() {
             running.link.hang_up();

@@ -12,36 +12,72 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The longest sleep: a writer that dies between its commit and its wake-up delays waiters by no more than this.
-const SLICE: Duration = Duration::from_millis(100);
+/// The longest sleep: a writer that dies between its commit and its wake-up delays waiters by no more than this. Nothing else
+/// is seen only then, so that a host at rest rests.
+const SLICE: Duration = Duration::from_secs(2);
+/// The same for those who wait for definitions, which come when somebody types a command.
+const SLICE_DEFINED: Duration = Duration::from_secs(5);
 
 impl Inner {
+    /// How often [`Inner::wake`] was called.
+    pub(crate) fn wakes(&self) -> u32 {
+        self.control.published.calls.load(Ordering::SeqCst)
+    }
+
     /// Returns the tail when it is behind `seen`, or at the timeout, or after [`Inner::wake`].
     pub(crate) fn wait(&self, seen: Position, timeout: Duration) -> Position {
-        self.wait_as(&self.control.published.for_any, seen, timeout)
+        self.wait_as(&self.control.published.for_any, seen, self.wakes(), timeout)
     }
 
-    /// The same, but asleep while batches hold nothing but records that run no function.
-    pub(crate) fn wait_work(&self, seen: Position, timeout: Duration) -> Position {
-        self.wait_as(&self.control.published.for_work, seen, timeout)
+    /// The same, but asleep while batches hold nothing but records that run no function; and it does not sleep if
+    /// [`Inner::wake`] was called since there had been so many `wakes`.
+    pub(crate) fn wait_work(&self, seen: Position, wakes: u32, timeout: Duration) -> Position {
+        self.wait_as(&self.control.published.for_work, seen, wakes, timeout)
     }
 
-    fn wait_as(&self, waiters: &Waiters, seen: Position, timeout: Duration) -> Position {
-        let published = &self.control.published;
-        let deadline = deadline(timeout);
-        let calls = published.calls.load(Ordering::Acquire);
+    /// The same for a waiter that [`Inner::on_commit`] tells of batches of this process: they do not wake it. If another process
+    /// waits in this way as well, they do.
+    pub(crate) fn wait_foreign(&self, seen: Position, wakes: u32, timeout: Duration) -> Position {
+        self.control.published.wait_as_foreign(self.slot);
+        self.wait_as(&self.control.published.for_foreign, seen, wakes, timeout)
+    }
+
+    /// Returns once the newest definition is not the one at `seen`, or at the timeout, or after [`Inner::wake`].
+    pub(crate) fn wait_defined(&self, seen: u64, wakes: u32, timeout: Duration) {
+        let (published, deadline) = (&self.control.published, deadline(timeout));
         loop {
-            let announced = waiters.announce();
+            let announced = published.for_defined.announce();
+            let left = deadline.saturating_duration_since(Instant::now());
+            let is_defined = self.control.writer.defined.load(Ordering::SeqCst) != seen;
+            if is_defined || self.wakes() != wakes || left.is_zero() {
+                return;
+            }
+            published.for_defined.sleep(announced, left.min(SLICE_DEFINED));
+            self.look_after_writer();
+        }
+    }
+
+    fn wait_as(&self, waiters: &Waiters, seen: Position, wakes: u32, timeout: Duration) -> Position {
+        let (published, deadline) = (&self.control.published, deadline(timeout));
+        loop {
             let tail = Position(published.tail.load(Ordering::SeqCst));
             let left = deadline.saturating_duration_since(Instant::now());
-            if tail > seen || published.calls.load(Ordering::SeqCst) != calls || left.is_zero() {
+            if tail > seen || self.wakes() != wakes || left.is_zero() {
                 return tail;
             }
-            waiters.sleep(announced, left.min(SLICE));
-            if self.write_lock().has_dead_owner() {
-                // What it committed without telling anybody becomes visible now; an error shows at the next write.
-                drop(self.lock());
+            // Not before that look: who announces itself and goes has the next commit wake nobody, which takes a system call.
+            let announced = waiters.announce();
+            if published.tail.load(Ordering::SeqCst) == tail.get() && self.wakes() == wakes {
+                waiters.sleep(announced, left.min(SLICE));
+                self.look_after_writer();
             }
+        }
+    }
+
+    /// What a writer committed that died before it told anybody becomes visible now; an error shows at the next write.
+    fn look_after_writer(&self) {
+        if self.write_lock().has_dead_owner() {
+            drop(self.lock());
         }
     }
 
@@ -50,29 +86,33 @@ impl Inner {
         let published = &self.control.published;
         published.calls.fetch_add(1, Ordering::SeqCst);
         published.for_any.wake();
+        published.for_foreign.wake();
         published.for_work.wake();
+        published.for_defined.wake();
+        if published.log_sleepers.load(Ordering::SeqCst) != 0 {
+            self.cached_catalog().logs().for_each(|log| log.index().waiters().wake());
+        }
     }
 
-    /// Returns the newest seqno of the log when it is above `seen`, or at the timeout. Other logs wake nobody here.
-    pub(crate) fn wait_log(&self, log: &Log, seen: u64, timeout: Duration) -> Result<u64> {
+    /// Returns the newest seqno of the log when it is above `seen`, or at the timeout, or after [`Inner::wake`]. Other logs wake
+    /// nobody here.
+    pub(crate) fn wait_log(&self, log: &Log, seen: u64, wakes: u32, timeout: Duration) -> Result<u64> {
         let (waiters, waiting) = (log.index().waiters(), &self.control.published.log_sleepers);
         let deadline = deadline(timeout);
         loop {
             let latest = log.latest();
             let left = deadline.saturating_duration_since(Instant::now());
-            if latest > seen || left.is_zero() {
+            if latest > seen || self.wakes() != wakes || left.is_zero() {
                 return Ok(latest);
             }
             log.check_exists()?;
             waiting.fetch_add(1, Ordering::SeqCst);
             let announced = waiters.announce();
-            if log.latest() == latest {
+            if log.latest() == latest && self.wakes() == wakes {
                 waiters.sleep(announced, left.min(SLICE));
             }
             waiting.fetch_sub(1, Ordering::SeqCst);
-            if self.write_lock().has_dead_owner() {
-                drop(self.lock());
-            }
+            self.look_after_writer();
         }
     }
 
@@ -81,11 +121,18 @@ impl Inner {
     pub(crate) fn wake_sleepers(&self, start: u64, end: u64, work: bool) {
         let published = &self.control.published;
         published.for_any.wake();
+        if published.has_foreign(self.slot) {
+            published.for_foreign.wake();
+        }
         if work {
             published.for_work.wake();
+            published.for_defined.wake_if(|| self.control.writer.defined.load(Ordering::SeqCst) >= start);
         }
         if published.log_sleepers.load(Ordering::SeqCst) != 0 {
             self.wake_log_sleepers(start, end);
+        }
+        if let Some(told) = self.on_commit.get() {
+            told();
         }
     }
 

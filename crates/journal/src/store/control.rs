@@ -97,10 +97,39 @@ pub(crate) struct Published {
     pub calls: AtomicU32,
     /// Those who wait for any batch.
     pub for_any: Waiters,
+    /// Those who wait for any batch of another process.
+    pub for_foreign: Waiters,
+    /// Who they are: 0 is nobody, a slot the only process, and [`SEVERAL`] more than one.
+    foreign: AtomicU32,
     /// Those who wait for a batch that gives a host something to do.
     pub for_work: Waiters,
+    /// Those who wait for definitions.
+    pub for_defined: Waiters,
     /// How many wait for one log; what died waiting is counted for ever, which costs commits a look at each log.
     pub log_sleepers: AtomicU32,
+}
+
+/// More than one process waits, or has waited, for batches of others.
+const SEVERAL: u32 = u32::MAX;
+
+impl Published {
+    /// Notes that the process with this slot waits for batches of others. It is noted for as long as the page lives: what has
+    /// ended since only costs commits a look at who sleeps.
+    pub fn wait_as_foreign(&self, slot: Slot) {
+        let note = |noted| match noted {
+            0 => Some(slot),
+            _ if noted == slot => None,
+            _ => Some(SEVERAL),
+        };
+        let _ = self.foreign.fetch_update(Ordering::SeqCst, Ordering::SeqCst, note);
+    }
+
+    /// Whether others than the process with this slot may wait for its batches.
+    #[inline]
+    pub fn has_foreign(&self, slot: Slot) -> bool {
+        let noted = self.foreign.load(Ordering::SeqCst);
+        noted != 0 && noted != slot
+    }
 }
 
 /// What changes with flushes, allocation and retention.

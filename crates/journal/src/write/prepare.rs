@@ -33,8 +33,10 @@ const SEGMENTS_AHEAD: u64 = 2;
 const TOUCH_BYTES: u64 = 256 << 10;
 /// The background thread looks again when the journal has grown by this.
 const NUDGE_BYTES: u64 = 256 << 10;
-/// How often it looks, if nobody wakes it.
+/// How often it looks, if nobody wakes it, while others append or the disk refuses something.
 const LOOK: Duration = Duration::from_millis(200);
+/// How often it looks at a journal at rest: each look at one takes twice as long as the one before, up to this.
+const LOOK_IDLE: Duration = Duration::from_secs(10);
 
 /// A recycled segment that waits for its next number.
 pub(crate) fn spare_name(n: u64) -> String {
@@ -126,9 +128,13 @@ impl Inner {
     pub(crate) fn note_refusal(&self, needed: u64, error: &Error) {
         if error.code() != Code::FlushFailed {
             *self.refusal() = Some((needed, error.clone()));
-            self.refuses.store(true, Ordering::Release);
             // Told through memory: a full disk may not take a file that says so.
             self.control.set_refusing(self.slot, Some(error.code()));
+            if !self.refuses.swap(true, Ordering::AcqRel)
+                && let Some(thread) = self.preparer.get()
+            {
+                thread.unpark(); // from now on it tries again
+            }
         }
     }
 
@@ -249,7 +255,7 @@ impl Preparer {
         let stop = Arc::new(AtomicBool::new(false));
         let (inner_there, stop_there) = (inner.clone(), stop.clone());
         let run = move || {
-            let mut present = 0;
+            let (mut present, mut pause, mut seen) = (0, LOOK, 0);
             while !stop_there.load(Ordering::Relaxed) {
                 inner_there.look_after_refusal();
                 if inner_there.is_catalog_due() {
@@ -258,7 +264,11 @@ impl Preparer {
                 }
                 let touched = inner_there.touch_ahead(&mut present);
                 if !inner_there.prepare_ahead() && !touched {
-                    thread::park_timeout(LOOK);
+                    let tail = inner_there.control.published.tail.load(Ordering::Acquire);
+                    let is_at_rest = tail == seen && !inner_there.refuses.load(Ordering::Acquire);
+                    pause = if is_at_rest { (pause * 2).min(LOOK_IDLE) } else { LOOK };
+                    seen = tail;
+                    thread::park_timeout(pause);
                 }
             }
         };

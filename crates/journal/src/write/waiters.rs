@@ -47,6 +47,14 @@ impl Waiters {
         }
     }
 
+    /// The same, if there is something for those who sleep.
+    #[inline]
+    pub fn wake_if(&self, something: impl FnOnce() -> bool) {
+        if self.0.load(Ordering::SeqCst) & FLAG != 0 && something() {
+            self.wake();
+        }
+    }
+
     #[cold]
     fn wake_slowly(&self, word: u32) {
         step();

@@ -124,9 +124,7 @@ impl Door {
         let append = || {
             self.caller.check(Right::Append.to(log))?;
             self.check_outboxes([log].into_iter())?;
-            let held = self.namespace().append_held(log, data, options)?;
-            self.served.inner.watch.look();
-            Ok(held)
+            self.namespace().append_held(log, data, options)
         };
         self.out(append(), options.durability)
     }
@@ -138,9 +136,7 @@ impl Door {
                 self.caller.check(Right::Append.to(log))?;
             }
             self.check_outboxes(records.iter().map(|(log, _)| *log))?;
-            let held = self.namespace().append_many_held(records, options)?;
-            self.served.inner.watch.look();
-            Ok(held)
+            self.namespace().append_many_held(records, options)
         };
         self.out(append(), options.durability)
     }
@@ -275,7 +271,6 @@ impl Door {
         let delivered = || {
             self.caller.check(Right::Deliver.to_namespace())?;
             let Accepted { value, end } = deliver(&Links::of(self.namespace()).inbox())?;
-            self.served.inner.watch.look();
             Ok(self.served.gate().hold(Site::Deliver, value, end, None))
         };
         self.out(delivered(), None)

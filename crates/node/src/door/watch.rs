@@ -1,6 +1,6 @@
 //! Who waits for a log to grow, without holding a thread each.
 //!
-//! Appends of this process say so themselves ([`Watch::look`]); one thread sleeps in the kernel for those of others.
+//! Whoever commits in this process tells it ([`Journal::on_commit`]); one thread sleeps in the kernel for commits of others.
 
 use super::blocked::Monitor;
 use millrace_journal::{Journal, Log};
@@ -9,16 +9,18 @@ use std::{
     future::Future,
     pin::Pin,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, Ordering},
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        atomic::{AtomicBool, AtomicU64, Ordering, fence},
     },
     task::{Context, Poll, Waker},
     thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
 
-/// How long the thread sleeps at most, and how often it looks whether logs are still there.
+/// How often the thread looks whether logs are still there that somebody waits for.
 const SLICE: Duration = Duration::from_millis(500);
+/// How often it looks what blocks the journal, while nobody waits for anything.
+const REST: Duration = Duration::from_secs(2);
 
 /// Those who wait for one log. However many they are, an append to another log costs them one look together.
 struct Group {
@@ -34,7 +36,9 @@ struct Shared {
     monitor: Arc<Monitor>,
     /// By the log's id.
     waiting: Mutex<HashMap<u32, Group>>,
-    any: AtomicBool,
+    any: Arc<AtomicBool>,
+    /// Whether this hears of what this process commits.
+    is_told: bool,
     stopped: AtomicBool,
 }
 
@@ -42,29 +46,31 @@ struct Shared {
 pub(crate) struct Watch {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
-    next: std::sync::atomic::AtomicU64,
+    next: AtomicU64,
 }
 
 impl Watch {
     pub fn start(journal: Journal, monitor: Arc<Monitor>) -> std::io::Result<Watch> {
-        let shared = Arc::new(Shared {
-            journal,
-            monitor,
-            waiting: Mutex::default(),
-            any: AtomicBool::new(false),
-            stopped: AtomicBool::new(false),
+        let any = Arc::new(AtomicBool::new(false));
+        let shared = Arc::new_cyclic(|myself: &Weak<Shared>| {
+            let (of_commits, any_there) = (myself.clone(), any.clone());
+            let told = move || {
+                // Between the commit and the look: one of the two sees the other, see `Growth`.
+                fence(Ordering::SeqCst);
+                if any_there.load(Ordering::Relaxed)
+                    && let Some(shared) = of_commits.upgrade()
+                {
+                    shared.look(false);
+                }
+            };
+            // Of several that watch one journal, the first is told; the others sleep for all commits.
+            let is_told = journal.on_commit(Box::new(told));
+            Shared { journal, monitor, waiting: Mutex::default(), any, is_told, stopped: AtomicBool::new(false) }
         });
         let of_thread = shared.clone();
         let builder = thread::Builder::new().name("millrace-watch".into());
         let thread = millrace_threads::spawn(builder, move || of_thread.watch())?;
-        Ok(Watch { shared, thread: Some(thread), next: Default::default() })
-    }
-
-    /// Wakes those whose log has grown. Costs one load when nobody waits.
-    pub fn look(&self) {
-        if self.shared.any.load(Ordering::Acquire) {
-            self.shared.look(false);
-        }
+        Ok(Watch { shared, thread: Some(thread), next: AtomicU64::new(0) })
     }
 
     /// Resolves once the newest record of `log` is above `seen`, or the log is removed.
@@ -87,10 +93,14 @@ impl Drop for Watch {
 impl Shared {
     fn watch(&self) {
         let mut looked = Instant::now();
-        while !self.stopped.load(Ordering::Acquire) {
+        loop {
+            let wakes = self.journal.wakes();
+            if self.stopped.load(Ordering::Acquire) {
+                return;
+            }
             self.monitor.look();
             if !self.any.load(Ordering::Acquire) {
-                thread::park_timeout(SLICE);
+                thread::park_timeout(REST);
                 continue;
             }
             let tail = self.journal.tail();
@@ -100,7 +110,11 @@ impl Shared {
                 looked = Instant::now();
             }
             self.look(removals);
-            self.journal.wait(tail, SLICE);
+            if self.is_told {
+                self.journal.wait_foreign(tail, wakes, SLICE);
+            } else {
+                self.journal.wait(tail, SLICE);
+            }
         }
     }
 
@@ -164,6 +178,7 @@ impl Future for Growth {
             thread.thread().unpark();
         }
         // It may have grown just before this one joined those who wait.
+        fence(Ordering::SeqCst);
         if has_grown(&self.log) { Poll::Ready(()) } else { Poll::Pending }
     }
 }

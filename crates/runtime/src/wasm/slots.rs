@@ -3,24 +3,35 @@
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 pub(super) struct Slots {
-    free: Mutex<u32>,
+    free: Mutex<Free>,
     freed: Condvar,
+}
+
+struct Free {
+    places: u32,
+    /// How many wait for one: where nobody does, nobody is woken, which takes a system call.
+    waiting: u32,
 }
 
 impl Slots {
     pub(super) fn new(count: u32) -> Self {
-        Self { free: Mutex::new(count), freed: Condvar::new() }
+        Self { free: Mutex::new(Free { places: count, waiting: 0 }), freed: Condvar::new() }
     }
 
     /// Waits until a place is free, and takes it.
     pub(super) fn take(&self) -> Slot<'_> {
-        let free = self.freed.wait_while(self.free(), |free| *free == 0);
-        *free.unwrap_or_else(PoisonError::into_inner) -= 1;
+        let mut free = self.free();
+        while free.places == 0 {
+            free.waiting += 1;
+            free = self.freed.wait(free).unwrap_or_else(PoisonError::into_inner);
+            free.waiting -= 1;
+        }
+        free.places -= 1;
         Slot(self)
     }
 
-    fn free(&self) -> MutexGuard<'_, u32> {
-        // A counter that is changed in one step.
+    fn free(&self) -> MutexGuard<'_, Free> {
+        // Counters, each changed in one step.
         self.free.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -30,8 +41,13 @@ pub(super) struct Slot<'a>(&'a Slots);
 
 impl Drop for Slot<'_> {
     fn drop(&mut self) {
-        *self.0.free() += 1;
-        self.0.freed.notify_one();
+        let mut free = self.0.free();
+        free.places += 1;
+        let is_awaited = free.waiting > 0;
+        drop(free);
+        if is_awaited {
+            self.0.freed.notify_one();
+        }
     }
 }
 
@@ -55,6 +71,7 @@ mod tests {
             drop(first);
             taken.recv().unwrap();
         });
-        assert_eq!(*slots.free(), 1);
+        let free = slots.free();
+        assert_eq!((free.places, free.waiting), (1, 0));
     }
 }
