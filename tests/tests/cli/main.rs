@@ -2,6 +2,7 @@
 
 mod capabilities;
 mod contexts;
+mod history;
 mod reference;
 mod remote;
 mod shells;

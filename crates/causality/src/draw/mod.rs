@@ -91,7 +91,7 @@ mod tests {
     fn numbers_rates_and_times_are_short() {
         let shown: Vec<String> = [0.0, 7.0, 9.25, 999.0, 1_234.0, 35_500_000.0].into_iter().map(short).collect();
         assert_eq!(shown, ["0", "7", "9.2", "999", "1.2k", "36M"]);
-        assert_eq!((rate(120, 10.0), rate(120, 3600.0), rate(1, 1e9)), ("12/s".into(), "2/min".into(), "0.1/d".into()));
+        assert_eq!((rate(120, 10.0), rate(120, 3600.0), rate(1, 1e6)), ("12/s".into(), "2/min".into(), "0.1/d".into()));
         let shown: Vec<String> = [850, 2_140, 35_000_000, 150_000_000, 12_600_000_000].into_iter().map(time).collect();
         assert_eq!(shown, ["850 µs", "2.1 ms", "35 s", "2.5 min", "3.5 h"]);
     }

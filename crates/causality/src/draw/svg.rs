@@ -15,6 +15,8 @@ const ROW_HEIGHT: f64 = 74.0;
 const COLUMN_WIDTH: f64 = 268.0;
 const MARGIN: f64 = 24.0;
 const BAND_TITLE: f64 = 30.0;
+/// How far edges between the same two nodes are moved up and down.
+const FELLOW_SHIFT: f64 = 9.0;
 /// Characters of a name that fit into a box.
 const NAME_CHARS_MAX: usize = 24;
 
@@ -55,8 +57,17 @@ pub fn svg(drawing: &Drawing<'_>) -> String {
             escaped(name),
         );
     }
-    for (edge, path) in graph.edges.iter().zip(&places.layout.paths) {
-        draw_edge(&mut out, &places, edge, path);
+    for (at, (edge, path)) in graph.edges.iter().zip(&places.layout.paths).enumerate() {
+        // Edges are ordered by their nodes: those that join the same two stand together.
+        let has_fellow =
+            |other: Option<&Edge>| other.is_some_and(|other| (other.from, other.to) == (edge.from, edge.to));
+        let before = at.checked_sub(1).and_then(|before| graph.edges.get(before));
+        let shift = match (has_fellow(before), has_fellow(graph.edges.get(at + 1))) {
+            (true, _) => FELLOW_SHIFT,
+            (false, true) => -FELLOW_SHIFT,
+            (false, false) => 0.0,
+        };
+        draw_edge(&mut out, &places, edge, path, shift);
     }
     for (at, node) in graph.nodes.iter().enumerate() {
         draw_node(&mut out, drawing, node, places.corner(&places.layout.seats[at]));
@@ -109,10 +120,10 @@ impl Places {
     }
 }
 
-fn draw_edge(out: &mut String, places: &Places, edge: &Edge, path: &[usize]) {
+fn draw_edge(out: &mut String, places: &Places, edge: &Edge, path: &[usize], shift: f64) {
     let seats = &places.layout.seats;
     let corner = |at: usize| places.corner(&seats[at]);
-    let middle = |(x, y): (f64, f64)| (x, y + BOX_HEIGHT / 2.0);
+    let middle = |(x, y): (f64, f64)| (x, y + BOX_HEIGHT / 2.0 + shift);
     let class = match edge.flow {
         Flow::Reads => ("edge reads", "reads"),
         Flow::Forwards => ("edge forwards", "forwards"),

@@ -142,7 +142,7 @@ impl<'a> Shown<'a> {
             Some(us) => ("+", us),
             None => ("-", root - at.wall_us()),
         };
-        format!("{sign}{}", duration(us))
+        if us == 0 { "+0".into() } else { format!("{sign}{}", duration(us)) }
     }
 
     fn print(&self, out: &mut Out) -> Outcome {

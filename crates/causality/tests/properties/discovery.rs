@@ -1,8 +1,6 @@
 //! Discovery against a closure that is found by asking every pair of events, again and again, until nothing is new.
 
-mod common;
-
-use common::{Entry, OUTBOX, Random, World, table};
+use crate::world::{Entry, OUTBOX, Random, World, table};
 use millrace_causality::{Changes, Class, Kept, discover};
 use millrace_journal::Kind;
 use millrace_wire::EventId;
@@ -29,7 +27,8 @@ impl<'e> Closure<'e> {
         let by_id: HashMap<EventId, usize> = entries.iter().enumerate().map(|(at, entry)| (entry.id, at)).collect();
         let mut targets: BTreeMap<u32, BTreeSet<u32>> = BTreeMap::new();
         for (_, append) in of(Kind::Append).filter(|(_, entry)| !entry.claimed) {
-            if let Some(run) = by_id.get(&append.cause).map(|at| &entries[*at]).filter(|run| run.kind == Kind::Trigger) {
+            if let Some(run) = by_id.get(&append.cause).map(|at| &entries[*at]).filter(|run| run.kind == Kind::Trigger)
+            {
                 targets.entry(run.subject).or_default().insert(append.subject);
             }
         }
@@ -186,7 +185,8 @@ fn a_run_that_appended_nothing_is_reached() {
     let world = World::grown(11, 1, 300);
     let namespace = &world.namespaces[0];
     let built = table(namespace.id, &namespace.entries);
-    let records = namespace.entries.iter().filter(|entry| entry.kind == Kind::Append).map(|entry| built.find(entry.id).unwrap());
+    let records =
+        namespace.entries.iter().filter(|entry| entry.kind == Kind::Append).map(|entry| built.find(entry.id).unwrap());
     let found = discover(&built, &Changes { records: records.collect(), ..Changes::default() }, &mut |_| None);
     let silent = found.candidates.iter().filter(|run| {
         let id = built.id(run.run);

@@ -221,7 +221,8 @@ impl World {
         let random = &mut self.random;
         let namespace = &mut self.namespaces[at];
         let wall_us = self.wall_us;
-        let Pending { run, function, number } = namespace.pending.remove(random.below(namespace.pending.len() as u64) as usize);
+        let Pending { run, function, number } =
+            namespace.pending.remove(random.below(namespace.pending.len() as u64) as usize);
         let of_run = |kind| Entry { subject: function, seqno: number, cause: run, ..entry(kind) };
         namespace.push(wall_us, Entry { ordinal: 1, ..of_run(Kind::Fired) });
         let (mut reads, mut rows) = (Vec::new(), Vec::new());

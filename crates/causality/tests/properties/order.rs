@@ -1,8 +1,6 @@
 //! The one order of events: the same whichever way journals are merged, and every cause before its effects.
 
-mod common;
-
-use common::{Entry, World, table};
+use crate::world::{Entry, World, table};
 use millrace_causality::{Cause, History, Violation};
 use millrace_wire::{EventId, Hlc, NamespaceId};
 use proptest::prelude::*;
@@ -89,7 +87,8 @@ proptest! {
 
 /// The entries that are left when retention has dropped the oldest: some of those are carried to where the journal was then.
 fn after_retention(entries: &[Entry], dropped: usize) -> Vec<Entry> {
-    let (gone, mut kept) = (&entries[..dropped.min(entries.len() / 2)], entries[dropped.min(entries.len() / 2)..].to_vec());
+    let (gone, mut kept) =
+        (&entries[..dropped.min(entries.len() / 2)], entries[dropped.min(entries.len() / 2)..].to_vec());
     let at = kept.len() / 2;
     let copies = gone.iter().step_by(2).chain(kept.first()).map(|entry| Entry { carried: true, ..entry.clone() });
     let copies: Vec<Entry> = copies.collect();
@@ -103,18 +102,26 @@ fn what_is_in_the_wrong_order_is_named_with_both_events() {
     let tampered = |change: &dyn Fn(&mut Entry), at: usize| {
         let mut entries = world.namespaces[0].entries.clone();
         change(&mut entries[at]);
-        History::new(vec![table(world.namespaces[0].id, &entries), table(world.namespaces[1].id, &world.namespaces[1].entries)])
+        History::new(vec![
+            table(world.namespaces[0].id, &entries),
+            table(world.namespaces[1].id, &world.namespaces[1].entries),
+        ])
     };
     let back = tampered(&|entry| entry.hlc = Hlc::from_bits(1), 20);
     let (violations, all) = back.violations(10);
-    assert!(all >= 1 && violations.iter().any(|violation| matches!(violation,
-        Violation::ClockWentBack { before, after } if (before.row, after.row) == (19, 20))), "{violations:?}");
+    assert!(
+        all >= 1
+            && violations.iter().any(|violation| matches!(violation,
+        Violation::ClockWentBack { before, after } if (before.row, after.row) == (19, 20))),
+        "{violations:?}"
+    );
     // Its events keep the order of the journal all the same.
     let order: Vec<u32> = back.order().filter(|place| place.table == 0).map(|place| place.row).collect();
     assert!(order.is_sorted());
 
     let entries = &world.namespaces[0].entries;
-    let caused = entries.iter().position(|entry| !entry.cause.is_none() && !entry.claimed).expect("something is caused");
+    let caused =
+        entries.iter().position(|entry| !entry.cause.is_none() && !entry.claimed).expect("something is caused");
     let later = entries[caused + 5].id;
     let (violations, all) = tampered(&|entry| entry.cause = later, caused).violations(10);
     assert_eq!(all, 1, "{violations:?}");

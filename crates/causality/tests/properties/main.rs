@@ -1,0 +1,5 @@
+//! Properties of merged journals, found in random worlds and tampered with by hand.
+
+mod discovery;
+mod order;
+mod world;
