@@ -248,10 +248,6 @@ impl Making<'_> {
         }
     }
 
-    fn run(&self, place: Place) -> Option<Place> {
-        self.history.table(place).run_of(place.row).map(|row| Place { row, ..place })
-    }
-
     fn fired(&mut self, place: Place, runs: &mut HashMap<Place, u64>) {
         let row = self.history.row(place);
         if row.attempt().is_some_and(|(_, waits)| waits) {
@@ -259,7 +255,7 @@ impl Making<'_> {
         }
         let function = self.function(place);
         self.nodes[function].attempts += 1;
-        let Some(run) = self.run(place) else { return };
+        let Some(run) = self.history.run_of(place) else { return };
         let now_us = row.hlc().wall_us();
         if runs.insert(run, now_us).is_none() {
             let waited_us = now_us.saturating_sub(self.history.row(run).hlc().wall_us());
@@ -268,7 +264,7 @@ impl Making<'_> {
     }
 
     fn read(&mut self, place: Place) {
-        let Some(run) = self.run(place) else { return };
+        let Some(run) = self.history.run_of(place) else { return };
         let function = self.function(run);
         let reads = self.history.table(place).reads(place.row).filter(|read| read.what != What::Absent);
         let logs: BTreeSet<u32> = reads.map(|read| read.log).collect();
@@ -286,7 +282,7 @@ impl Making<'_> {
             Some((Outcome::Dead, _)) => self.nodes[function].dead += 1,
             _ => self.nodes[function].done += 1,
         }
-        if let Some(fired) = self.run(place).and_then(|run| runs.remove(&run)) {
+        if let Some(fired) = self.history.run_of(place).and_then(|run| runs.remove(&run)) {
             let took_us = row.hlc().wall_us().saturating_sub(fired);
             self.nodes[function].took_us.saturating_record(took_us.max(1));
         }

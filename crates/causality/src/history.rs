@@ -58,6 +58,8 @@ pub struct History {
     tables: Vec<Table>,
     /// For each table, where its foreign causes are.
     causes: Vec<Vec<Option<Place>>>,
+    /// For each table, those before it that may have some of its events, too.
+    originals: Vec<Vec<u32>>,
 }
 
 impl History {
@@ -77,7 +79,36 @@ impl History {
         };
         let causes = tables.iter().enumerate();
         let causes = causes.map(|(own, table)| table.foreign().iter().map(|id| locate(own, *id)).collect()).collect();
-        Self { tables, causes }
+        let originals = (0..tables.len()).map(|at| {
+            let before = (0..at).filter(|other| shares_ids(&tables[*other], &tables[at]));
+            before.map(|other| other as u32).collect()
+        });
+        let originals = originals.collect();
+        Self { tables, causes, originals }
+    }
+
+    /// Where an event stands that several tables may have: in the first of them, which is the one that [`History::order`] gives.
+    fn first(&self, place: Place) -> Place {
+        let originals = &self.originals[place.table as usize];
+        if originals.is_empty() {
+            return place;
+        }
+        let id = self.id(place);
+        let mut found =
+            originals.iter().filter_map(|at| Some(Place { table: *at, row: self.tables[*at as usize].find(id)? }));
+        found.next().unwrap_or(place)
+    }
+
+    /// The run of an event of a run, or of a record that a run appended, if it is known.
+    pub fn run_of(&self, place: Place) -> Option<Place> {
+        let row = self.table(place).run_of(place.row)?;
+        Some(self.first(Place { row, ..place }))
+    }
+
+    /// The record of a log of the namespace that an event is in.
+    pub fn record(&self, near: Place, log: u32, seqno: u64) -> Option<Place> {
+        let row = self.table(near).record(log, seqno)?;
+        Some(self.first(Place { row, ..near }))
     }
 
     /// The tables.
@@ -120,9 +151,9 @@ impl History {
     pub fn cause(&self, place: Place) -> Cause {
         match self.table(place).origin(place.row) {
             Origin::Outside => Cause::Outside,
-            Origin::Row(row) => Cause::Known(Place { row, ..place }),
+            Origin::Row(row) => Cause::Known(self.first(Place { row, ..place })),
             Origin::Foreign(number) => match self.causes[place.table as usize][number as usize] {
-                Some(place) => Cause::Known(place),
+                Some(place) => Cause::Known(self.first(place)),
                 None => Cause::Unknown(self.table(place).foreign()[number as usize]),
             },
         }

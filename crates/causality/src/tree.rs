@@ -119,10 +119,6 @@ impl<'h> Growing<'h> {
     }
 }
 
-fn run_of(history: &History, place: Place) -> Option<Place> {
-    history.table(place).run_of(place.row).map(|row| Place { row, ..place })
-}
-
 fn is_read(history: &History, place: Place) -> bool {
     history.row(place).is(Kind::Read) || history.row(place).is(Kind::Call)
 }
@@ -132,12 +128,14 @@ impl Tree {
     pub fn effects(history: &History, event: Place, limits: TreeLimits) -> Option<Tree> {
         let root = root_of(history, event)?;
         let mut growing = Growing::new(history, root, limits);
-        // By table and log: seqnos reached, which ascend as the journal does.
-        let mut seqnos: HashMap<(u32, u32), Vec<(u64, u32)>> = HashMap::new();
-        let note = |seqnos: &mut HashMap<(u32, u32), Vec<(u64, u32)>>, place: Place| {
+        // By log, of whatever table: seqnos reached, which ascend as a journal does.
+        let mut seqnos: HashMap<u32, Vec<u64>> = HashMap::new();
+        let note = |seqnos: &mut HashMap<u32, Vec<u64>>, place: Place| {
             let row = history.row(place);
             if row.is(Kind::Append) {
-                seqnos.entry((place.table, row.subject)).or_default().push((row.seqno, place.row));
+                let known = seqnos.entry(row.subject).or_default();
+                let at = known.partition_point(|seqno| *seqno < row.seqno);
+                known.insert(at, row.seqno);
             }
         };
         note(&mut seqnos, root);
@@ -161,12 +159,14 @@ impl Tree {
                     growing.add(place, Link::Triggered, cause);
                 }
             } else if is_read(history, place) {
-                let Some(run) = run_of(history, place).filter(|run| !growing.has(*run)) else { continue };
+                let Some(run) = history.run_of(place).filter(|run| !growing.has(*run)) else { continue };
                 let found = history.table(place).reads(place.row).find_map(|read| {
-                    let known = seqnos.get(&(place.table, read.log)).filter(|_| read.what == What::Record)?;
-                    let at = known.partition_point(|(seqno, _)| *seqno < read.from);
-                    let (seqno, row) = known.get(at)?;
-                    (seqno - read.from < read.count).then_some(Place { row: *row, ..place })
+                    let known = seqnos.get(&read.log).filter(|_| read.what == What::Record)?;
+                    let at = known.partition_point(|seqno| *seqno < read.from);
+                    let mut within = known[at..].iter().take_while(|seqno| **seqno - read.from < read.count);
+                    // Other tables have logs of that number, too.
+                    within
+                        .find_map(|seqno| history.record(place, read.log, *seqno).filter(|record| growing.has(*record)))
                 });
                 if let Some(record) = found {
                     growing.add(run, Link::Read, record);
@@ -211,14 +211,14 @@ impl Tree {
                     growing.add(cause, link, place);
                 }
             } else if is_read(history, place) {
-                let Some(run) = run_of(history, place).filter(|run| growing.has(*run)) else { continue };
+                let Some(run) = history.run_of(place).filter(|run| growing.has(*run)) else { continue };
                 let table = history.table(place);
                 for read in table.reads(place.row).filter(|read| read.what == What::Record) {
                     // Not more than the log has, whatever the entry says.
                     let newest = table.bounds(read.log).map_or(0, |(_, newest)| newest);
                     for seqno in read.from..=newest.min(read.from.saturating_add(read.count - 1)) {
-                        match table.record(read.log, seqno) {
-                            Some(row) => growing.add(Place { row, ..place }, Link::Read, run),
+                        match history.record(place, read.log, seqno) {
+                            Some(record) => growing.add(record, Link::Read, run),
                             None => growing.tree.unknown += 1,
                         }
                     }
@@ -235,5 +235,5 @@ impl Tree {
 /// The record or the run that an event belongs to.
 fn root_of(history: &History, event: Place) -> Option<Place> {
     let row = history.row(event);
-    if row.is(Kind::Append) { Some(event) } else { run_of(history, event) }
+    if row.is(Kind::Append) { Some(event) } else { history.run_of(event) }
 }

@@ -2,4 +2,5 @@
 
 mod discovery;
 mod order;
+mod trees;
 mod world;

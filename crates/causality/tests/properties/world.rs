@@ -209,10 +209,10 @@ impl World {
             return;
         }
         let log = 1 + self.random.below(LOGS.into()) as u32;
-        let claimed = self.random.chance(15).then(|| {
-            let entries = &self.namespaces[at].entries;
-            entries[self.random.below(entries.len() as u64) as usize].id
-        });
+        // A claim that names a run could name one that has yet to read what it is going to read.
+        let entries = &self.namespaces[at].entries;
+        let claimed = &entries[self.random.below(entries.len() as u64) as usize];
+        let claimed = (claimed.kind != Kind::Trigger && self.random.chance(15)).then_some(claimed.id);
         let wall_us = self.wall_us;
         self.namespaces[at].append(wall_us, log, claimed.unwrap_or(EventId::NONE), claimed.is_some());
     }
