@@ -49,6 +49,8 @@ pub struct TreeLimits {
     pub branches_max: usize,
     /// Most branches below one.
     pub below_max: usize,
+    /// How many branches may hang one on the other, the root not counted.
+    pub depth_max: usize,
 }
 
 /// A tree of causes or effects; the first branch is its root.
@@ -72,6 +74,8 @@ struct Growing<'h> {
     owners: HashMap<Place, usize>,
     /// The same set, a bit for each row.
     reached: Vec<Bits>,
+    /// How deep each branch stands.
+    depths: Vec<usize>,
 }
 
 impl<'h> Growing<'h> {
@@ -79,7 +83,7 @@ impl<'h> Growing<'h> {
         let branch = Branch { place: root, link: Link::Root, above: 0, below: Vec::new(), more: 0 };
         let tree = Tree { branches: vec![branch], records: 0, runs: 0, unknown: 0 };
         let reached = history.tables().iter().map(|table| Bits::new(table.len())).collect();
-        let mut growing = Self { history, limits, tree, owners: HashMap::from([(root, 0)]), reached };
+        let mut growing = Self { history, limits, tree, owners: HashMap::from([(root, 0)]), reached, depths: vec![0] };
         growing.count(root);
         growing
     }
@@ -106,11 +110,13 @@ impl<'h> Growing<'h> {
         let above = self.owners[&on];
         let is_shown = self.tree.branches[above].place == on;
         let has_room = self.tree.branches.len() < self.limits.branches_max
-            && self.tree.branches[above].below.len() < self.limits.below_max;
+            && self.tree.branches[above].below.len() < self.limits.below_max
+            && self.depths[above] < self.limits.depth_max;
         if is_shown && has_room {
             let branch = self.tree.branches.len();
             self.tree.branches.push(Branch { place, link, above, below: Vec::new(), more: 0 });
             self.tree.branches[above].below.push(branch);
+            self.depths.push(self.depths[above] + 1);
             self.owners.insert(place, branch);
         } else {
             self.tree.branches[above].more += 1;

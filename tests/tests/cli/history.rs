@@ -308,7 +308,8 @@ fn journals_of_two_namespaces_join_whether_hosts_or_copies() {
     let dead = traced(cloud.namespace().to_str().unwrap());
     assert_eq!(dead, live);
     assert_eq!(files(&cloud.namespace()), before, "a journal that is only looked at does not change");
-    let twice = ["graph", "--with", cloud.namespace().to_str().unwrap(), "--with", cloud.namespace().to_str().unwrap()];
+    let copy = cloud.namespace().display().to_string();
+    let twice = ["graph", "--with", &copy, "--with", &copy];
     let graph = json(&edge, &twice);
     let raw = graph["nodes"].as_array().unwrap().iter().find(|node| node["name"] == "raw" && node["kind"] == "log");
     assert_eq!(raw.unwrap()["records"], 2, "what two journals have counts once");

@@ -15,6 +15,8 @@ const ROW_HEIGHT: f64 = 74.0;
 const COLUMN_WIDTH: f64 = 268.0;
 const MARGIN: f64 = 24.0;
 const BAND_TITLE: f64 = 30.0;
+/// Room for edges that lead back below the last row.
+const BAND_FOOT: f64 = 20.0;
 /// How far edges between the same two nodes are moved up and down.
 const FELLOW_SHIFT: f64 = 9.0;
 /// Characters of a name that fit into a box.
@@ -95,7 +97,7 @@ impl Places {
     }
 
     fn band_height(rows: usize) -> f64 {
-        BAND_TITLE + rows.max(1) as f64 * ROW_HEIGHT + 4.0
+        BAND_TITLE + rows.max(1) as f64 * ROW_HEIGHT + BAND_FOOT
     }
 
     fn band(&self, band: usize) -> (f64, f64) {

@@ -7,7 +7,7 @@ use millrace_wire::EventId;
 use proptest::prelude::*;
 use std::collections::{BTreeSet, HashMap};
 
-const ALL: TreeLimits = TreeLimits { branches_max: usize::MAX, below_max: usize::MAX };
+const ALL: TreeLimits = TreeLimits { branches_max: usize::MAX, below_max: usize::MAX, depth_max: usize::MAX };
 
 fn is_shown(entry: &Entry) -> bool {
     matches!(entry.kind, Kind::Append | Kind::Trigger)
@@ -70,6 +70,7 @@ proptest! {
     #[test]
     fn trees_have_all_that_an_event_caused_or_came_from(
         seed: u64, namespaces in 1usize..4, steps in 1usize..80, at: prop::sample::Index, most in 1usize..20, below in 1usize..5,
+        depth in 0usize..6,
         copied in 0usize..200, copy_first in any::<bool>(),
     ) {
         let world = World::grown(seed, namespaces, steps);
@@ -95,7 +96,7 @@ proptest! {
         prop_assert_eq!(ids(&history, &tree), closure(&causes, root));
         prop_assert_eq!(tree.unknown, 0);
 
-        let limits = TreeLimits { branches_max: most, below_max: below };
+        let limits = TreeLimits { branches_max: most, below_max: below, depth_max: depth };
         for (bounded, whole) in [
             (Tree::effects(&history, place, limits).unwrap(), closure(&effects, root)),
             (Tree::causes(&history, place, limits).unwrap(), closure(&causes, root)),
@@ -103,6 +104,8 @@ proptest! {
             check(&bounded);
             prop_assert!(bounded.branches.len() <= most);
             prop_assert!(bounded.branches.iter().all(|branch| branch.below.len() <= below));
+            let deep = |at: usize| std::iter::successors(Some(at), |at| (*at > 0).then(|| bounded.branches[*at].above)).count();
+            prop_assert!((0..bounded.branches.len()).all(|at| deep(at) <= depth + 1));
             prop_assert_eq!(bounded.records + bounded.runs, whole.len() as u64, "what is left out is counted");
         }
     }

@@ -20,6 +20,9 @@ pub struct TraceArgs {
     /// Show at most this many branches below each record and each run
     #[arg(long, value_name = "COUNT", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub width: u32,
+    /// Show at most this many levels
+    #[arg(long, value_name = "COUNT", default_value_t = 12, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub depth: u32,
     #[command(flatten)]
     pub with: WithArgs,
 }

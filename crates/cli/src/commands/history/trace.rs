@@ -25,7 +25,8 @@ pub fn run(args: &TraceArgs, global: &Global, out: &mut Out) -> Outcome {
     };
     let (sources, log) = Sources::load_for(global, &args.with, log)?;
     let event = sources.find(&format!("{log}{at}"))?;
-    let limits = TreeLimits { branches_max: args.limit as usize, below_max: args.width as usize };
+    let (branches_max, below_max, depth_max) = (args.limit as usize, args.width as usize, args.depth as usize);
+    let limits = TreeLimits { branches_max, below_max, depth_max };
     let tree = match args.up {
         true => Tree::causes(&sources.history, event, limits),
         false => Tree::effects(&sources.history, event, limits),
