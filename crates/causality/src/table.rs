@@ -20,8 +20,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 const ROWS_MAX: usize = FOREIGN as usize - 1;
 /// In a cause: the rest is the number of a foreign id.
 const FOREIGN: u32 = 1 << 31;
-/// A position is kept of every so many rows; those between are found by reading on.
-pub(crate) const POSITION_EVERY: usize = 64;
+/// A position is kept of every so many rows, and behind copies; those between are found by reading on.
+const POSITION_EVERY: u32 = 64;
 
 const CLAIMED: u8 = 1;
 const CARRIED: u8 = 2;
@@ -157,11 +157,14 @@ pub struct Builder {
     last: EventId,
     foreign: Vec<EventId>,
     reads: Vec<u8>,
-    positions: Vec<u64>,
+    /// Of some rows, ascending.
+    positions: Vec<(u32, u64)>,
     logs: HashMap<u32, LogRows>,
     names: Names,
     log_ids: HashMap<String, u32>,
     carried: Vec<(EventId, u64, EventId, Row)>,
+    /// Whether a copy came last.
+    behind_copy: bool,
     damaged: u64,
 }
 
@@ -180,6 +183,7 @@ impl Builder {
             names: Names::default(),
             log_ids: HashMap::new(),
             carried: Vec::new(),
+            behind_copy: false,
             damaged: 0,
         }
     }
@@ -222,6 +226,7 @@ impl Builder {
         };
         if event.carried {
             self.carried.push((event.id, event.position, event.cause, row));
+            self.behind_copy = true;
             return Ok(());
         }
         if !event.cause.is_none() {
@@ -239,8 +244,9 @@ impl Builder {
             self.spans.push(Span { row: number, first: event.id });
         }
         self.last = event.id;
-        if self.rows.len().is_multiple_of(POSITION_EVERY) {
-            self.positions.push(event.position);
+        let is_far = self.positions.last().is_none_or(|(row, _)| number - row >= POSITION_EVERY);
+        if is_far || std::mem::take(&mut self.behind_copy) {
+            self.positions.push((number, event.position));
         }
         if event.kind == Kind::Append {
             self.logs.entry(event.subject).or_default().push(event.seqno, number);
@@ -416,7 +422,8 @@ pub struct Table {
     carried_positions: Vec<u64>,
     foreign: Vec<EventId>,
     reads: Vec<u8>,
-    positions: Vec<u64>,
+    /// Of some rows, ascending.
+    positions: Vec<(u32, u64)>,
     logs: HashMap<u32, LogRows>,
     names: Names,
     targets: BTreeMap<u32, BTreeSet<u32>>,
@@ -573,10 +580,10 @@ impl Table {
         self.names.functions.get(&id).map(String::as_str)
     }
 
-    /// A position at or before that of an event: reading on from there finds it within 64 entries, unless copies lie between.
+    /// A position at or before that of an event: reading on from there finds it within 64 entries.
     pub fn position_near(&self, row: u32) -> u64 {
         match row.checked_sub(self.first_regular()) {
-            Some(regular) => self.positions[regular as usize / POSITION_EVERY],
+            Some(regular) => self.positions[self.positions.partition_point(|(row, _)| *row <= regular) - 1].1,
             None => self.carried_positions[row as usize],
         }
     }
@@ -606,7 +613,8 @@ impl Table {
             + self.spans.capacity() * size_of::<Span>()
             + (self.carried.capacity() + self.foreign.capacity()) * 16
             + self.reads.capacity()
-            + (self.positions.capacity() + self.carried_positions.capacity()) * 8
+            + self.positions.capacity() * 16
+            + self.carried_positions.capacity() * 8
             + self.logs.values().map(LogRows::bytes).sum::<usize>()
     }
 }

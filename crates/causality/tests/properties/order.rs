@@ -54,6 +54,11 @@ proptest! {
                 let row = built.find(entry.id).expect("it has the entry");
                 prop_assert_eq!(built.id(row), entry.id);
                 prop_assert!(built.row(row).is(entry.kind) && built.row(row).hlc() == entry.hlc);
+                // Positions are 64 apart in these tables.
+                let stands = entries.iter().position(|other| other.id == entry.id && !(other.carried && is_twice(&entries, other)));
+                let near = built.position_near(row) / 64;
+                let stands = stands.expect("it is one of them") as u64;
+                prop_assert!((near..near + 64).contains(&stands), "entry {stands} is looked for from {near} on");
                 if entry.kind == millrace_journal::Kind::Append {
                     prop_assert_eq!(built.record(entry.subject, entry.seqno), Some(row));
                 }
@@ -83,6 +88,11 @@ proptest! {
         prop_assert_eq!(ids(&history), ids(&world.history()));
         prop_assert_eq!(history.violations(1).1, 0);
     }
+}
+
+/// Whether the original of a copy is there, too.
+fn is_twice(entries: &[Entry], copy: &Entry) -> bool {
+    entries.iter().any(|entry| entry.id == copy.id && !entry.carried)
 }
 
 /// The entries that are left when retention has dropped the oldest: some of those are carried to where the journal was then.

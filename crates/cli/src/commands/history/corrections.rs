@@ -7,7 +7,7 @@ use std::{collections::BTreeMap, fs, io::Read, path::Path};
 /// Most bytes of a file of values.
 const FILE_BYTES_MAX: u64 = 1 << 30;
 /// Most records of a range.
-const RANGE_MAX: u64 = 100_000_000;
+const RANGE_MAX: u64 = 10_000_000;
 
 /// Seqnos with their new values; none where the value is not known yet.
 pub type Corrections = BTreeMap<u64, Option<Vec<u8>>>;

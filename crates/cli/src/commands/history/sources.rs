@@ -12,7 +12,7 @@ use serde_json::Value;
 use std::{cell::RefCell, collections::HashMap, path::Path};
 
 /// Most entries read on from a known position to find one.
-const READ_ON_MAX: usize = 4096;
+const READ_ON_MAX: usize = 256;
 /// Most pairs of events in the wrong order that are shown.
 const VIOLATIONS_MAX: usize = 5;
 
