@@ -33,6 +33,9 @@ pub struct Read {
 /// The table of these entries.
 pub fn table(namespace: NamespaceId, entries: &[Entry]) -> Table {
     let mut builder = Builder::new(namespace);
+    (1..=LOGS).for_each(|log| builder.name_log(log, &format!("log/{log}")));
+    builder.name_log(OUTBOX, "_outbox/<peer>");
+    FUNCTIONS.for_each(|function| builder.name_function(function, &format!("function-{function}")));
     for (at, entry) in entries.iter().enumerate() {
         let event = Event {
             id: entry.id,
