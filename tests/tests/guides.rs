@@ -108,6 +108,15 @@ fn tests_of_functions() {
 }
 
 #[test]
+fn history() {
+    let printed = type_in("history.md");
+    let twice = printed.matches("4 records, 4 runs").count();
+    assert_eq!(twice, 2, "a copy tells the same:\n{printed}");
+    let expected = ["appended by run of mean", "alarms@1", "read corrected raw@2", "ran the code that is replaced"];
+    says(&printed, &expected);
+}
+
+#[test]
 fn operators() {
     let printed = type_in("operator.md");
     let expected = [

@@ -15,6 +15,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("wire", &[]),
     ("threads", &["wire"]),
     ("journal", &["wire", "threads"]),
+    ("causality", &["wire", "journal"]),
     ("runtime", &["wire", "threads"]),
     ("namespace", &["wire", "threads", "journal"]),
     ("links", &["wire", "journal", "namespace"]),
@@ -24,8 +25,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("node", &["wire", "threads", "journal", "namespace", "access", "application", "dispatch", "links"]),
     ("client", &["wire"]),
     ("gateway", &["wire", "threads", "node", "client"]),
-    ("cli", &["wire", "threads", "journal", "node", "client", "gateway"]),
-    ("bench", &["wire", "journal", "runtime", "node", "client"]),
+    ("cli", &["wire", "threads", "journal", "causality", "node", "client", "gateway"]),
+    ("bench", &["wire", "journal", "causality", "runtime", "node", "client"]),
 ];
 
 /// Files in which `unsafe` blocks may stand, by the end of their path.

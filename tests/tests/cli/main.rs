@@ -3,6 +3,7 @@
 mod capabilities;
 mod contexts;
 mod logging;
+mod history;
 mod reference;
 mod remote;
 mod shells;

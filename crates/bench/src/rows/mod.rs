@@ -5,6 +5,7 @@ mod chain;
 mod dispatch;
 mod durable;
 mod get;
+mod history;
 mod host;
 mod journal;
 mod node;
@@ -148,6 +149,14 @@ pub const ALL: &[Spec] = &[
     Spec { id: "cap.verify.3", what: "verify a capability of 3 blocks", unit: "µs", run: capability::verify_3 },
     Spec { id: "cap.verify.5", what: "verify a capability of 5 blocks", unit: "µs", run: capability::verify_5 },
     Spec { id: "cap.request", what: "access check of a request, 5 blocks", unit: "µs", run: capability::request },
+    Spec {
+        id: "repair.discover",
+        what: "find what a correction reaches, 79 316 events",
+        unit: "ms",
+        run: history::found,
+    },
+    Spec { id: "merge.two", what: "read and merge two journals, 79 316 events", unit: "ms", run: history::two },
+    Spec { id: "merge.eight", what: "merge 8 journals of 1 M events", unit: "M/s", run: history::eight },
     Spec { id: "gate.cost", what: "an answer through the gate, memory", unit: "ns", run: remote::gate::cost },
 ];
 

@@ -3,6 +3,7 @@
 mod capabilities;
 mod contexts;
 mod functions;
+mod history;
 mod links;
 mod logs;
 mod namespaces;
@@ -15,6 +16,7 @@ pub use functions::{
     DeployArgs, FunctionCommand, FunctionLogsArgs, InvokeArgs, JournalCommand, JournalShowArgs, RmFunctionArgs,
     RunCommand, RunLsArgs, RunRetryArgs, RunWaitArgs, StateArg,
 };
+pub use history::{GraphArgs, GraphFormat, PlanArgs, RepairCommand, TraceArgs, WithArgs};
 pub use links::{AddRelayArgs, OutboxCommand, RelayCommand, ResetArgs, ResumeArgs, RmPeerArgs, RmRelayArgs};
 pub use logs::{AppendArgs, ExportArgs, Format, GetArgs, ImportArgs, LogCommand, TailArgs, TrimArgs};
 pub use namespaces::{BackupArgs, CheckArgs, NamespaceCommand, RestoreArgs};
@@ -203,6 +205,41 @@ Examples:
   millrace why raw/kitchen
   millrace why 5f3a9c0d1e2b-0-1c")]
     Why(WhyArgs),
+    /// Show what a record or a run caused, or what it came from
+    #[command(after_help = "\
+Prints a tree: a record, the runs that it triggered and those that read it, the records that they appended, and so on. Times count \
+from the record or run that was asked about. Journals of other namespaces are joined with --with; a directory that no process uses, \
+such as a copy from a dead machine or a backup, is read and not changed.
+
+Examples:
+  millrace trace raw/kitchen@17
+  millrace trace raw/kitchen              the newest record
+  millrace trace --up prediction@289      what it was made from
+  millrace trace 5f3a9c0d1e2b-0-1c        a run
+  millrace trace raw/kitchen@17 --with mr://127.0.0.1:7071/edge --json")]
+    Trace(TraceArgs),
+    /// Draw logs and functions, and what flows between them
+    #[command(after_help = "\
+Counts all that the journal still has: records, runs, rates, times, failures. Waits are from a run's trigger to its first attempt; \
+a run takes what its last attempt took.
+
+Examples:
+  millrace graph
+  millrace graph --since 1h
+  millrace graph -o graph.svg             the name tells the form: svg, json, dot
+  millrace graph --format dot | dot -Tpdf > graph.pdf
+  millrace -n edge graph --with cloud     two namespaces in one picture")]
+    Graph(GraphArgs),
+    /// Correct the past: plan
+    #[command(
+        subcommand,
+        arg_required_else_help = true,
+        after_help = "\
+Examples:
+  millrace repair plan raw/kitchen --values stale-day.csv
+  millrace repair plan raw/kitchen --at 289..576 --json"
+    )]
+    Repair(RepairCommand),
     /// Watch how fast logs and functions are going
     #[command(after_help = "\
 Shows appends and runs per second, what is pending, running, failing and given up, and looks again every second until \

@@ -5,6 +5,7 @@ mod cap;
 mod context;
 mod dev;
 mod function;
+mod history;
 mod init;
 mod journal;
 mod link;
@@ -50,6 +51,9 @@ pub fn run(cli: &Cli, out: &mut Out) -> Outcome {
         Command::Relay(command) => link::relay(command, global, out),
         Command::Outbox(command) => link::outbox(command, global, out),
         Command::Cap(command) => cap::run(command, global, out),
+        Command::Trace(args) => history::trace(args, global, out),
+        Command::Graph(args) => history::graph(args, global, out),
+        Command::Repair(command) => history::repair(command, global, out),
         Command::Top(args) => top::run(args, global, out),
         Command::Bench(args) => bench::run(args, global, out),
         Command::Completions(args) => shell::completions(args, out),

@@ -60,7 +60,7 @@ fn object(entry: &Entry, catalog: &Catalog) -> Value {
         "position": entry.position.get(), "kind": entry.kind.name(), "id": show::id(entry.id),
         "time": show::rfc3339(entry.hlc), "hlc": entry.hlc.get().to_string(), "cause": show::id(entry.cause),
         "subject": subject(entry, catalog), "subject_id": entry.subject, "seqno": entry.seqno, "ordinal": entry.ordinal,
-        "last_of_batch": entry.last, "carried": entry.carried, "bytes": entry.payload.len(),
+        "last_of_batch": entry.last, "carried": entry.carried, "claimed": entry.claimed, "bytes": entry.payload.len(),
     });
     show::put_data(&mut object, &entry.payload);
     object

@@ -58,6 +58,7 @@ struct Whole {
     ordinal: u16,
     last_of_batch: bool,
     carried: bool,
+    claimed: bool,
     bytes: usize,
     /// Of a long payload, `bytes` tells the length and the rest is its beginning.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
@@ -151,6 +152,7 @@ impl Part {
                         ordinal: entry.ordinal,
                         last_of_batch: entry.last,
                         carried: entry.carried,
+                        claimed: entry.claimed,
                         bytes,
                         cut: shown < bytes,
                         payload,

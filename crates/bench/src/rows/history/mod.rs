@@ -1,0 +1,187 @@
+//! repair.discover and merge.*: what a correction reaches, and journals in one order.
+
+use super::{Measured, journal_with_log};
+use crate::{Context, Outcome, measure::Repeated};
+use millrace_causality::{Builder, Changes, Event, History, Table, discover};
+use millrace_journal::{Attempt, Durability, End, Journal, Kind, Origin, Position, Reads, What};
+use millrace_wire::{EventId, Hlc, NamespaceId};
+use std::{collections::HashSet, path::Path, time::Instant};
+
+/// Events of the run that the paper on repair measures.
+const PAPER_EVENTS: u64 = 79_316;
+const MANY_EVENTS: u64 = 10_000_000;
+/// Entries of one run here: APPEND, TRIGGER, FIRED, READ, APPEND, DONE.
+const ENTRIES_PER_RUN: u64 = 6;
+const RUNS_PER_BATCH: u64 = 50;
+
+/// A journal with so many events of runs, each of which read what the one before it appended.
+fn chained(dir: &Path, events: u64) -> Outcome<Journal> {
+    let (journal, input) = journal_with_log(dir, Durability::Memory, 8 << 30, 0)?;
+    let (output, function) = journal
+        .commit(|tx| {
+            let output = tx.create_log(&"out".parse()?, 0)?;
+            Ok((output, tx.define_function(&"f".parse()?, "{}")?.id()))
+        })?
+        .value;
+    let mut left = events / ENTRIES_PER_RUN;
+    let mut seqno = 0;
+    while left > 0 {
+        let runs = left.min(RUNS_PER_BATCH);
+        left -= runs;
+        journal.commit(|tx| {
+            for _ in 0..runs {
+                seqno += 1;
+                let record = tx.append(&input, b"21.5", EventId::NONE, 0)?;
+                let run = tx.trigger(function, record.id, &input, seqno, Origin::Bound)?;
+                tx.fired(function, run, &Attempt { attempt: 1, revision: 1, ..Attempt::default() })?;
+                let mut reads = Reads::default();
+                reads.log(output.id(), seqno - 1, if seqno == 1 { What::Latest } else { What::Record });
+                tx.reads(function, run, reads)?;
+                tx.append(&output, b"21.5", run.id, 0)?;
+                tx.done(function, run, &End { effects: 2, ..End::default() })?;
+            }
+            Ok(())
+        })?;
+    }
+    Ok(journal)
+}
+
+fn table(journal: &Journal) -> Outcome<Table> {
+    let mut builder = Builder::new(journal.namespace());
+    let mut scan = journal.scan(Position::default());
+    while let Some(entry) = scan.next()? {
+        builder.push(&entry.into())?;
+    }
+    Ok(builder.finish())
+}
+
+/// Milliseconds for reading the journal and for finding what the first record reaches, and bytes of memory for an event.
+fn discovered(journal: &Journal) -> Outcome<(f64, f64, f64)> {
+    let start = Instant::now();
+    let table = table(journal)?;
+    let read = start.elapsed();
+    let first = table.record(1, 1).ok_or("the log has no first record")?;
+    let changes = Changes { records: HashSet::from([first]), ..Changes::default() };
+    let found = discover(&table, &changes, &mut |_| None);
+    let all = start.elapsed();
+    let runs = table.len() as u64 / ENTRIES_PER_RUN;
+    if (found.candidates.len() as u64) < runs - 1 {
+        return Err(format!("{} of {runs} runs were found", found.candidates.len()).into());
+    }
+    let bytes = table.bytes() as f64 / f64::from(table.len());
+    Ok((read.as_secs_f64() * 1e3, all.as_secs_f64() * 1e3, bytes))
+}
+
+pub fn found(context: &Context) -> Outcome<Measured> {
+    let dir = context.fresh()?;
+    let small = chained(&dir.path().join("small"), PAPER_EVENTS)?;
+    let (mut read, mut all) = (Repeated::default(), Repeated::default());
+    for _ in 0..context.repetitions(15) {
+        let (read_ms, all_ms, _) = discovered(&small)?;
+        read.push(read_ms);
+        all.push(all_ms);
+    }
+    drop(small);
+    let many = chained(&dir.path().join("many"), MANY_EVENTS)?;
+    let mut seconds = Repeated::default();
+    let mut bytes = 0.0;
+    for _ in 0..context.repetitions(3) {
+        let (_, all_ms, each) = discovered(&many)?;
+        seconds.push(all_ms / 1e3);
+        bytes = each;
+    }
+    Ok(Measured::new(all.median(), context.repetitions(15) as u64)
+        .target("≤ 10 ms", all.median() <= 10.0)
+        .target("10 M events ≤ 1.5 s", seconds.median() <= 1.5)
+        .target("≤ 48 bytes an event", bytes <= 48.0)
+        .peer("Sans-Souci, as published", 2632.0)
+        .also("of which reading the journal", read.median(), "ms")
+        .also("10 M events", seconds.median(), "s")
+        .also("memory", bytes, "bytes an event")
+        .note(format!(
+            "A journal of {PAPER_EVENTS} entries, memory durability, cached: it is read, every checksum verified, and a table is made \
+             of it; then the runs are found that a correction of its first record reaches, which are all, for each read what the one \
+             before it appended. {}",
+            all.spread()
+        )))
+}
+
+/// A journal's table with so many events, whose clock advances now fast and now slowly.
+fn synthetic(number: u64, events: u64) -> Outcome<Table> {
+    let namespace = NamespaceId::new(number + 1).ok_or("0 is no namespace")?;
+    let mut builder = Builder::new(namespace);
+    let (mut clock, mut state) = (1_000_000u64, number + 1);
+    for sequence in 1..=events {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        clock += 1 + (state >> 60);
+        builder.push(&Event {
+            id: EventId::new(namespace, 1, sequence),
+            position: sequence * 80,
+            kind: Kind::Append,
+            hlc: Hlc::from_bits(clock),
+            cause: EventId::NONE,
+            subject: 1,
+            seqno: sequence,
+            ordinal: 0,
+            carried: false,
+            claimed: false,
+            payload: &[],
+            payload_bytes: 0,
+        })?;
+    }
+    Ok(builder.finish())
+}
+
+/// Seconds for merging.
+fn merged(history: &History) -> Outcome<f64> {
+    let start = Instant::now();
+    let mut last = 0;
+    let mut count = 0;
+    for place in history.order() {
+        last ^= place.row;
+        count += 1;
+    }
+    std::hint::black_box(last);
+    if count != history.len() {
+        return Err(format!("{count} of {} events were merged", history.len()).into());
+    }
+    Ok(start.elapsed().as_secs_f64())
+}
+
+pub fn two(context: &Context) -> Outcome<Measured> {
+    let dir = context.fresh()?;
+    let journals =
+        [chained(&dir.path().join("a"), PAPER_EVENTS / 2)?, chained(&dir.path().join("b"), PAPER_EVENTS / 2)?];
+    let (mut all, mut merge) = (Repeated::default(), Repeated::default());
+    for _ in 0..context.repetitions(15) {
+        let start = Instant::now();
+        let history = History::new(journals.iter().map(table).collect::<Outcome<_>>()?);
+        merge.push(merged(&history)? * 1e3);
+        all.push(start.elapsed().as_secs_f64() * 1e3);
+    }
+    Ok(Measured::new(all.median(), context.repetitions(15) as u64)
+        .target("≤ 6 ms", all.median() <= 6.0)
+        .peer("Sans-Souci, as published", 1426.0)
+        .also("of which merging", merge.median(), "ms")
+        .note(format!(
+            "Two journals with {PAPER_EVENTS} entries together are read, every checksum verified, and merged. {}",
+            all.spread()
+        )))
+}
+
+pub fn eight(context: &Context) -> Outcome<Measured> {
+    const JOURNALS: u64 = 8;
+    const EVENTS: u64 = 1_000_000;
+    let tables = (0..JOURNALS).map(|number| synthetic(number, EVENTS)).collect::<Outcome<_>>()?;
+    let history = History::new(tables);
+    let mut rate = Repeated::default();
+    for _ in 0..context.repetitions(5) {
+        rate.push((JOURNALS * EVENTS) as f64 / merged(&history)? / 1e6);
+    }
+    Ok(Measured::new(rate.median(), context.repetitions(5) as u64)
+        .target("≥ 12 M/s", rate.median() >= 12.0)
+        .note(format!(
+            "Tables of {JOURNALS} journals with {EVENTS} events each, whose clocks interleave at random, are merged. {}",
+            rate.spread()
+        )))
+}

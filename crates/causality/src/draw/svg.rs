@@ -1,0 +1,244 @@
+//! A service graph as SVG: one file, no script, no font of its own.
+
+use super::{
+    Drawing,
+    layout::{Layout, Seat, layout},
+    short,
+};
+use crate::graph::{Edge, Flow, Node, NodeKind};
+use std::fmt::Write;
+
+/// Pixels.
+const BOX_WIDTH: f64 = 188.0;
+const BOX_HEIGHT: f64 = 46.0;
+const ROW_HEIGHT: f64 = 74.0;
+const COLUMN_WIDTH: f64 = 268.0;
+const MARGIN: f64 = 24.0;
+const BAND_TITLE: f64 = 30.0;
+/// Room for edges that lead back below the last row.
+const BAND_FOOT: f64 = 20.0;
+/// How far edges between the same two nodes are moved up and down.
+const FELLOW_SHIFT: f64 = 9.0;
+/// Characters of a name that fit into a box.
+const NAME_CHARS_MAX: usize = 24;
+
+const STYLE: &str = "\
+text{font:12px system-ui,-apple-system,'Segoe UI',sans-serif;fill:#1b2430}\
+.name{font-weight:600}.small{font-size:10.5px;fill:#5a6675}.bad{fill:#c62828;font-weight:600}\
+.band{fill:#fafbfc;stroke:#d5dbe3}.log{fill:#eef2f7;stroke:#8b99ab}.function{fill:#dbe9ff;stroke:#3b6fc4}\
+.failed{stroke:#c62828;stroke-width:2.5}.beyond{fill:#fff;stroke:#8b99ab;stroke-dasharray:4 3}\
+.edge{fill:none;stroke:#5a6675}.reads{stroke:#aab3bf;stroke-dasharray:5 4}.forwards{stroke:#7a5cc2}\
+.count{font-size:10.5px;fill:#5a6675;paint-order:stroke;stroke:#fafbfc;stroke-width:4px}";
+
+/// The graph as a picture.
+pub fn svg(drawing: &Drawing<'_>) -> String {
+    let graph = drawing.graph;
+    let places = Places::new(layout(graph, drawing.namespaces.len()));
+    let (width, height) = places.size();
+    let mut out = format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width:.0}\" height=\"{height:.0}\" \
+         viewBox=\"0 0 {width:.0} {height:.0}\" role=\"img\" aria-label=\"Service graph\">\n<style>{STYLE}</style>\n"
+    );
+    out.push_str("<defs>");
+    for (name, colour) in [("plain", "#5a6675"), ("reads", "#aab3bf"), ("forwards", "#7a5cc2")] {
+        let _ = write!(
+            out,
+            "<marker id=\"{name}\" viewBox=\"0 0 8 8\" refX=\"7\" refY=\"4\" markerWidth=\"8\" markerHeight=\"8\" \
+             markerUnits=\"userSpaceOnUse\" orient=\"auto\"><path d=\"M0 0L8 4L0 8z\" fill=\"{colour}\"/></marker>"
+        );
+    }
+    out.push_str("</defs>\n<rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n");
+    for (band, name) in drawing.namespaces.iter().enumerate() {
+        let (top, height) = places.band(band);
+        let _ = writeln!(
+            out,
+            "<rect class=\"band\" x=\"8\" y=\"{top:.0}\" width=\"{:.0}\" height=\"{height:.0}\" rx=\"8\"/>\
+             <text class=\"small\" x=\"20\" y=\"{:.0}\">{}</text>",
+            width - 16.0,
+            top + 18.0,
+            escaped(name),
+        );
+    }
+    for (at, (edge, path)) in graph.edges.iter().zip(&places.layout.paths).enumerate() {
+        // Edges are ordered by their nodes: those that join the same two stand together.
+        let has_fellow =
+            |other: Option<&Edge>| other.is_some_and(|other| (other.from, other.to) == (edge.from, edge.to));
+        let before = at.checked_sub(1).and_then(|before| graph.edges.get(before));
+        let shift = match (has_fellow(before), has_fellow(graph.edges.get(at + 1))) {
+            (true, _) => FELLOW_SHIFT,
+            (false, true) => -FELLOW_SHIFT,
+            (false, false) => 0.0,
+        };
+        draw_edge(&mut out, &places, edge, path, shift);
+    }
+    for (at, node) in graph.nodes.iter().enumerate() {
+        draw_node(&mut out, drawing, node, places.corner(&places.layout.seats[at]));
+    }
+    out.push_str("</svg>\n");
+    out
+}
+
+struct Places {
+    layout: Layout,
+    /// Where each band begins.
+    tops: Vec<f64>,
+}
+
+impl Places {
+    fn new(layout: Layout) -> Self {
+        let mut top = 8.0;
+        let tops = layout.heights.iter().map(|rows| {
+            let this = top;
+            top += Self::band_height(*rows) + 10.0;
+            this
+        });
+        let tops = tops.collect();
+        Self { layout, tops }
+    }
+
+    fn band_height(rows: usize) -> f64 {
+        BAND_TITLE + rows.max(1) as f64 * ROW_HEIGHT + BAND_FOOT
+    }
+
+    fn band(&self, band: usize) -> (f64, f64) {
+        (self.tops[band], Self::band_height(self.layout.heights[band]))
+    }
+
+    fn size(&self) -> (f64, f64) {
+        let columns = self.layout.columns.max(1) as f64;
+        let last = self.tops.len() - 1;
+        let (top, height) = self.band(last);
+        (2.0 * MARGIN + (columns - 1.0) * COLUMN_WIDTH + BOX_WIDTH, top + height + 8.0)
+    }
+
+    /// The upper left corner of a seat. Columns with fewer seats than the highest one stand in the middle.
+    fn corner(&self, seat: &Seat) -> (f64, f64) {
+        let band = seat.band as usize;
+        let fellows = self.layout.seats.iter().filter(|other| (other.band, other.column) == (seat.band, seat.column));
+        let free = self.layout.heights[band].saturating_sub(fellows.count()) as f64 / 2.0;
+        let x = MARGIN + seat.column as f64 * COLUMN_WIDTH;
+        let gap = (ROW_HEIGHT - BOX_HEIGHT) / 2.0;
+        (x, self.tops[band] + BAND_TITLE + (seat.place as f64 + free) * ROW_HEIGHT + gap)
+    }
+}
+
+fn draw_edge(out: &mut String, places: &Places, edge: &Edge, path: &[usize], shift: f64) {
+    let seats = &places.layout.seats;
+    let corner = |at: usize| places.corner(&seats[at]);
+    let middle = |(x, y): (f64, f64)| (x, y + BOX_HEIGHT / 2.0 + shift);
+    let class = match edge.flow {
+        Flow::Reads => ("edge reads", "reads"),
+        Flow::Forwards => ("edge forwards", "forwards"),
+        Flow::Triggers | Flow::Appends => ("edge", "plain"),
+    };
+    let width = 1.0 + (edge.count.max(1) as f64).log10() * 0.4;
+    let (first, last) = (path[0], path[path.len() - 1]);
+    let mut curve = String::new();
+    let label;
+    if seats[last].column > seats[first].column {
+        let (x, y) = middle(corner(first));
+        let mut from = (x + BOX_WIDTH, y);
+        let _ = write!(curve, "M{:.1} {:.1}", from.0, from.1);
+        label = {
+            let to = middle(corner(path[1]));
+            ((from.0 + to.0) / 2.0, (from.1 + to.1) / 2.0)
+        };
+        for at in &path[1..] {
+            let to = middle(corner(*at));
+            let bend = (to.0 - from.0) / 2.0;
+            let _ = write!(
+                curve,
+                "C{:.1} {:.1} {:.1} {:.1} {:.1} {:.1}",
+                from.0 + bend,
+                from.1,
+                to.0 - bend,
+                to.1,
+                to.0,
+                to.1
+            );
+            from = to;
+            // An edge on its way crosses the column straight.
+            if seats[*at].node.is_none() {
+                from.0 += BOX_WIDTH;
+                let _ = write!(curve, "L{:.1} {:.1}", from.0, from.1);
+            }
+        }
+    } else {
+        // It leads back: out at the bottom, in at the bottom.
+        let ((x0, y0), (x1, y1)) = (corner(first), corner(last));
+        let (from, to) = ((x0 + BOX_WIDTH * 0.6, y0 + BOX_HEIGHT), (x1 + BOX_WIDTH * 0.4, y1 + BOX_HEIGHT));
+        let depth = from.1.max(to.1) + 34.0;
+        let _ = write!(
+            curve,
+            "M{:.1} {:.1}C{:.1} {depth:.1} {:.1} {depth:.1} {:.1} {:.1}",
+            from.0, from.1, from.0, to.0, to.0, to.1
+        );
+        label = ((from.0 + to.0) / 2.0, depth - 10.0);
+    }
+    let _ = writeln!(
+        out,
+        "<path class=\"{}\" d=\"{curve}\" stroke-width=\"{width:.1}\" marker-end=\"url(#{})\"/>\
+         <text class=\"count\" x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>",
+        class.0,
+        class.1,
+        label.0,
+        label.1 - 3.0,
+        short(edge.count as f64),
+    );
+}
+
+fn draw_node(out: &mut String, drawing: &Drawing<'_>, node: &Node, (x, y): (f64, f64)) {
+    let (class, radius) = match node.kind {
+        NodeKind::Log => ("log", 12.0),
+        NodeKind::Function => ("function", 2.0),
+        NodeKind::Outside | NodeKind::Elsewhere => ("beyond", 23.0),
+    };
+    let failed = if node.dead > 0 { " failed" } else { "" };
+    let title = format!("{} {}", drawing.namespace(node), node.name);
+    let _ = write!(
+        out,
+        "<g><title>{}</title><rect class=\"{class}{failed}\" x=\"{x:.1}\" y=\"{y:.1}\" width=\"{BOX_WIDTH}\" \
+         height=\"{BOX_HEIGHT}\" rx=\"{radius}\"/>",
+        escaped(title.trim()),
+    );
+    let figures = drawing.figures(node);
+    let centre = x + BOX_WIDTH / 2.0;
+    let name_y = if figures.is_empty() { y + 27.0 } else { y + 19.0 };
+    let _ = write!(
+        out,
+        "<text class=\"name\" x=\"{centre:.1}\" y=\"{name_y:.1}\" text-anchor=\"middle\">{}</text>",
+        escaped(&cut(&node.name)),
+    );
+    if !figures.is_empty() {
+        let y = y + 35.0;
+        let _ = write!(
+            out,
+            "<text class=\"small\" x=\"{centre:.1}\" y=\"{y:.1}\" text-anchor=\"middle\">{}</text>",
+            escaped(&figures)
+        );
+    }
+    if let Some(trouble) = Drawing::trouble(node) {
+        let class = if node.dead > 0 { "small bad" } else { "small" };
+        let y = y + BOX_HEIGHT + 12.0;
+        let _ = write!(
+            out,
+            "<text class=\"{class}\" x=\"{centre:.1}\" y=\"{y:.1}\" text-anchor=\"middle\">{}</text>",
+            escaped(&trouble)
+        );
+    }
+    out.push_str("</g>\n");
+}
+
+/// The end of a name tells most.
+fn cut(name: &str) -> String {
+    let count = name.chars().count();
+    if count <= NAME_CHARS_MAX {
+        return name.to_owned();
+    }
+    let end: String = name.chars().skip(count - (NAME_CHARS_MAX - 1)).collect();
+    format!("…{end}")
+}
+
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}

@@ -1,0 +1,620 @@
+//! The events of one journal, 32 bytes each, in the order in which they happened.
+//!
+//! ```text
+//!  rows:  carried entries, oldest first | entries in the order of the journal
+//!  row:   clock 8 | seqno 8 | subject 4 | cause 4 | detail 4 | ordinal 2 | kind 1 | flags 1
+//! ```
+//!
+//! A cause is the row of another event of the table, or the number of an id in a list, if no event of the table has it. Ids are not
+//! stored: sequences are dense, so a few spans give the id of every row. What a run read stands in a list of bytes beside the rows.
+
+use crate::{
+    event::Event,
+    index::{LogRows, NO_ROW},
+};
+use millrace_journal::{Attempt, End, Kind, Outcome, ReadFrom, Reads, What, trigger_record};
+use millrace_wire::{Code, EventId, Hlc, NamespaceId, Result};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+/// Most rows of a table: the upper half of the numbers names causes that are elsewhere.
+const ROWS_MAX: usize = FOREIGN as usize - 1;
+/// In a cause: the rest is the number of a foreign id.
+const FOREIGN: u32 = 1 << 31;
+/// A position is kept of every so many rows, and behind copies; those between are found by reading on.
+const POSITION_EVERY: u32 = 64;
+
+const CLAIMED: u8 = 1;
+const CARRIED: u8 = 2;
+
+/// An event in a table.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct Row {
+    hlc: u64,
+    /// Its number within the subject.
+    pub seqno: u64,
+    /// The log or function it is about.
+    pub subject: u32,
+    cause: u32,
+    detail: u32,
+    /// See [`Event::ordinal`].
+    pub ordinal: u16,
+    kind: u8,
+    flags: u8,
+}
+
+const _: () = assert!(size_of::<Row>() == 32);
+
+impl Row {
+    /// When it happened.
+    pub fn hlc(&self) -> Hlc {
+        Hlc::from_bits(self.hlc)
+    }
+
+    /// Whether it is of this kind.
+    pub fn is(&self, kind: Kind) -> bool {
+        self.kind == kind as u8
+    }
+
+    /// Whether its cause is only claimed.
+    pub fn claimed(&self) -> bool {
+        self.flags & CLAIMED != 0
+    }
+
+    /// Whether it is a copy whose neighbours are gone.
+    pub fn carried(&self) -> bool {
+        self.flags & CARRIED != 0
+    }
+
+    /// Of an APPEND, the length of the record.
+    pub fn record_bytes(&self) -> u64 {
+        if self.is(Kind::Append) { self.detail.into() } else { 0 }
+    }
+
+    /// Of a DONE, how the run ended, and the number of the error's code, 0 if there is none.
+    pub fn outcome(&self) -> Option<(Outcome, u16)> {
+        let outcome = match self.detail & 3 {
+            0 => Outcome::Done,
+            1 => Outcome::Dead,
+            _ => Outcome::Cancelled,
+        };
+        self.is(Kind::Done).then_some((outcome, (self.detail >> 2) as u16))
+    }
+
+    /// Of a FIRED, the revision of its function, and whether the attempt is over and the run waits.
+    pub fn attempt(&self) -> Option<(u32, bool)> {
+        self.is(Kind::Fired).then_some((self.detail >> 1, self.detail & 1 != 0))
+    }
+}
+
+/// Something that a run read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Read {
+    /// The log.
+    pub log: u32,
+    /// The first seqno.
+    pub from: u64,
+    /// How many.
+    pub count: u64,
+    /// What was found.
+    pub what: What,
+}
+
+/// A stretch of rows whose ids follow one another.
+#[derive(Clone, Copy, Debug)]
+struct Span {
+    row: u32,
+    first: EventId,
+}
+
+fn behind(first: EventId, by: u64) -> EventId {
+    EventId::from_bits(first.get() + u128::from(by))
+}
+
+/// Whether two ids are of one namespace and epoch.
+fn is_kin(a: EventId, b: EventId) -> bool {
+    a.get() >> 56 == b.get() >> 56
+}
+
+/// The row of an id among regular rows.
+fn find(spans: &[Span], rows: usize, id: EventId) -> Option<u32> {
+    let at = spans.partition_point(|span| span.first <= id).checked_sub(1)?;
+    let span = spans[at];
+    let end = spans.get(at + 1).map_or(rows, |next| next.row as usize);
+    let row = u64::from(span.row) + id.sequence().checked_sub(span.first.sequence())?;
+    (is_kin(span.first, id) && row < end as u64).then_some(row as u32)
+}
+
+#[derive(Debug, Default)]
+struct Names {
+    logs: BTreeMap<u32, String>,
+    functions: BTreeMap<u32, String>,
+}
+
+impl Names {
+    /// Takes up a definition; returns the log that it defines.
+    fn define(&mut self, payload: &[u8]) -> Option<(String, u32)> {
+        let definition: serde_json::Value = serde_json::from_slice(payload).ok()?;
+        let (id, name) = (u32::try_from(definition["id"].as_u64()?).ok()?, definition["name"].as_str()?);
+        match definition["define"].as_str()? {
+            "log" => {
+                self.logs.insert(id, name.into());
+                return Some((name.into(), id));
+            }
+            "function" => self.functions.insert(id, name.into()),
+            _ => None,
+        };
+        None
+    }
+}
+
+/// A table in the making: takes the entries of one journal in the order of a scan.
+#[derive(Debug)]
+pub struct Builder {
+    namespace: NamespaceId,
+    rows: Vec<Row>,
+    spans: Vec<Span>,
+    last: EventId,
+    foreign: Vec<EventId>,
+    reads: Vec<u8>,
+    /// Of some rows, ascending.
+    positions: Vec<(u32, u64)>,
+    logs: HashMap<u32, LogRows>,
+    names: Names,
+    log_ids: HashMap<String, u32>,
+    carried: Vec<(EventId, u64, EventId, Row)>,
+    /// Whether a copy came last.
+    behind_copy: bool,
+    damaged: u64,
+}
+
+impl Builder {
+    /// A table of the journal of this namespace.
+    pub fn new(namespace: NamespaceId) -> Self {
+        Self {
+            namespace,
+            rows: Vec::new(),
+            spans: Vec::new(),
+            last: EventId::NONE,
+            foreign: Vec::new(),
+            reads: Vec::new(),
+            positions: Vec::new(),
+            logs: HashMap::new(),
+            names: Names::default(),
+            log_ids: HashMap::new(),
+            carried: Vec::new(),
+            behind_copy: false,
+            damaged: 0,
+        }
+    }
+
+    /// Says how a log is called, in case its definition has left the journal.
+    pub fn name_log(&mut self, id: u32, name: &str) {
+        self.names.logs.insert(id, name.into());
+        self.log_ids.insert(name.into(), id);
+    }
+
+    /// Says how a function is called.
+    pub fn name_function(&mut self, id: u32, name: &str) {
+        self.names.functions.insert(id, name.into());
+    }
+
+    /// Notes that entries could not be read here.
+    pub fn damaged(&mut self) {
+        self.damaged += 1;
+    }
+
+    /// Takes the next entry.
+    pub fn push(&mut self, event: &Event<'_>) -> Result<()> {
+        if self.rows.len() + self.carried.len() >= ROWS_MAX {
+            return Err(Code::HistoryTooLong.error(format!("namespace {} has more than {ROWS_MAX}", self.namespace)));
+        }
+        if event.kind == Kind::Define {
+            self.log_ids.extend(self.names.define(event.payload));
+        }
+        let detail = self.detail(event)?;
+        let flags = if event.claimed { CLAIMED } else { 0 } | if event.carried { CARRIED } else { 0 };
+        let mut row = Row {
+            hlc: event.hlc.get(),
+            seqno: event.seqno,
+            subject: event.subject,
+            cause: NO_ROW,
+            detail,
+            ordinal: event.ordinal,
+            kind: event.kind as u8,
+            flags,
+        };
+        if event.carried {
+            self.carried.push((event.id, event.position, event.cause, row));
+            self.behind_copy = true;
+            return Ok(());
+        }
+        if !event.cause.is_none() {
+            row.cause = match find(&self.spans, self.rows.len(), event.cause) {
+                Some(row) => row,
+                None => {
+                    self.foreign.push(event.cause);
+                    FOREIGN | (self.foreign.len() - 1) as u32
+                }
+            };
+        }
+        let number = self.rows.len() as u32;
+        let follows = !self.last.is_none() && is_kin(self.last, event.id) && behind(self.last, 1) == event.id;
+        if !follows {
+            self.spans.push(Span { row: number, first: event.id });
+        }
+        self.last = event.id;
+        let is_far = self.positions.last().is_none_or(|(row, _)| number - row >= POSITION_EVERY);
+        if is_far || std::mem::take(&mut self.behind_copy) {
+            self.positions.push((number, event.position));
+        }
+        if event.kind == Kind::Append {
+            self.logs.entry(event.subject).or_default().push(event.seqno, number);
+        }
+        self.rows.push(row);
+        Ok(())
+    }
+
+    fn detail(&mut self, event: &Event<'_>) -> Result<u32> {
+        Ok(match event.kind {
+            Kind::Append => u32::try_from(event.payload_bytes).unwrap_or(u32::MAX),
+            Kind::Fired => {
+                let attempt = Attempt::decode(event.ordinal, event.payload);
+                attempt.revision << 1 | u32::from(attempt.waits)
+            }
+            Kind::Done => {
+                let end = End::decode(event.payload);
+                let code = end.code.strip_prefix("MR").and_then(|digits| digits.parse::<u16>().ok()).unwrap_or(0);
+                let outcome = match end.outcome {
+                    Outcome::Done => 0,
+                    Outcome::Dead => 1,
+                    Outcome::Cancelled => 2,
+                };
+                outcome | u32::from(code) << 2
+            }
+            Kind::Trigger => match trigger_record(event.payload) {
+                Some((log, seqno)) => self.note(&[Read { log, from: seqno, count: 1, what: What::Record }])?,
+                None => NO_ROW,
+            },
+            Kind::Read => {
+                let rows = Reads::decode(event.payload).filter_map(|row| match row.log {
+                    ReadFrom::Log(log) => Some(Read { log, from: row.from, count: row.count, what: row.what }),
+                    ReadFrom::Name(_) => None,
+                });
+                let rows: Vec<Read> = rows.collect();
+                self.note(&rows)?
+            }
+            Kind::Call => match self.call(event) {
+                Some(read) => self.note(&[read])?,
+                None => NO_ROW,
+            },
+            _ => 0,
+        })
+    }
+
+    /// What a call of a streamed run read; nothing if it read no record.
+    fn call(&self, event: &Event<'_>) -> Option<Read> {
+        let (what, answer) = (*event.payload.first()?, *event.payload.get(1)?);
+        let length = usize::from(u16::from_le_bytes(event.payload.get(2..4)?.try_into().ok()?));
+        let name = std::str::from_utf8(event.payload.get(4..4 + length)?).ok()?;
+        let body = event.payload.get(4 + length..)?;
+        let log = *self.log_ids.get(name)?;
+        Some(match (what, answer) {
+            (1, 0 | 2) => Read { log, from: event.seqno, count: 1, what: What::Record },
+            (1, _) => Read { log, from: event.seqno, count: 1, what: What::Absent },
+            (2, 0) => {
+                let from = u64::from_le_bytes(body.get(..8)?.try_into().ok()?);
+                Read { log, from, count: 1, what: What::Latest }
+            }
+            _ => return None,
+        })
+    }
+
+    /// Puts what was read into the list of bytes: each as what (1), log, from and count (LEB128), and 255 behind the last.
+    fn note(&mut self, reads: &[Read]) -> Result<u32> {
+        let at = u32::try_from(self.reads.len()).ok().filter(|at| *at != NO_ROW);
+        let at = at.ok_or_else(|| {
+            Code::HistoryTooLong.error(format!("the runs of namespace {} read too many records", self.namespace))
+        })?;
+        for read in reads {
+            self.reads.push(match read.what {
+                What::Record => 0,
+                What::Latest => 1,
+                What::Absent => 2,
+                What::BelowHistory => 3,
+                What::Refused(_) => 4,
+            });
+            for number in [read.log.into(), read.from, read.count] {
+                push_varint(&mut self.reads, number);
+            }
+        }
+        self.reads.push(u8::MAX);
+        Ok(at)
+    }
+
+    /// The table.
+    pub fn finish(self) -> Table {
+        let Self { mut carried, mut rows, mut logs, spans, mut foreign, mut reads, positions, namespace, .. } = self;
+        // A crash may leave both the original and its copy; the original is the one with neighbours.
+        carried.retain(|(id, ..)| find(&spans, rows.len(), *id).is_none());
+        carried.sort_by_key(|(id, ..)| *id);
+        carried.dedup_by_key(|(id, ..)| *id);
+        let shift = carried.len() as u32;
+        for row in rows.iter_mut().filter(|row| row.cause < FOREIGN && row.cause != NO_ROW) {
+            row.cause += shift;
+        }
+        let ids: Vec<EventId> = carried.iter().map(|(id, ..)| *id).collect();
+        let is_carried = |id: EventId| ids.binary_search(&id).ok().map(|at| at as u32);
+        let mut first = Vec::with_capacity(carried.len());
+        for (number, (_, _, cause, row)) in carried.iter().enumerate() {
+            let mut row = *row;
+            if !cause.is_none() {
+                let known = is_carried(*cause).or_else(|| Some(find(&spans, rows.len(), *cause)? + shift));
+                row.cause = known.unwrap_or_else(|| {
+                    foreign.push(*cause);
+                    FOREIGN | (foreign.len() - 1) as u32
+                });
+            }
+            if row.is(Kind::Append) {
+                logs.entry(row.subject).or_default().push_carried(row.seqno, number as u32);
+            }
+            first.push(row);
+        }
+        if shift > 0 {
+            for row in rows.iter_mut().filter(|row| row.cause >= FOREIGN && row.cause != NO_ROW) {
+                if let Some(carried) = is_carried(foreign[(row.cause - FOREIGN) as usize]) {
+                    row.cause = carried;
+                }
+            }
+            first.append(&mut rows);
+            rows = first;
+        }
+        rows.shrink_to_fit();
+        foreign.shrink_to_fit();
+        reads.shrink_to_fit();
+        logs.values_mut().for_each(LogRows::finish);
+        let carried_positions = carried.iter().map(|(_, position, ..)| *position).collect();
+        let mut table = Table {
+            namespace,
+            rows,
+            spans,
+            carried: ids,
+            carried_positions,
+            foreign,
+            reads,
+            positions,
+            logs,
+            names: self.names,
+            targets: BTreeMap::new(),
+            damaged: self.damaged,
+        };
+        table.targets = table.find_targets();
+        table
+    }
+}
+
+fn push_varint(bytes: &mut Vec<u8>, mut number: u64) {
+    while number >= 0x80 {
+        bytes.push(number as u8 | 0x80);
+        number >>= 7;
+    }
+    bytes.push(number as u8);
+}
+
+fn varint(bytes: &mut impl Iterator<Item = u8>) -> u64 {
+    let mut number = 0;
+    for (at, byte) in bytes.enumerate() {
+        number |= u64::from(byte & 0x7F) << (7 * at);
+        if byte & 0x80 == 0 {
+            break;
+        }
+    }
+    number
+}
+
+/// The events of one journal.
+#[derive(Debug)]
+pub struct Table {
+    namespace: NamespaceId,
+    rows: Vec<Row>,
+    spans: Vec<Span>,
+    carried: Vec<EventId>,
+    carried_positions: Vec<u64>,
+    foreign: Vec<EventId>,
+    reads: Vec<u8>,
+    /// Of some rows, ascending.
+    positions: Vec<(u32, u64)>,
+    logs: HashMap<u32, LogRows>,
+    names: Names,
+    targets: BTreeMap<u32, BTreeSet<u32>>,
+    damaged: u64,
+}
+
+/// What caused an event, as its own table knows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Origin {
+    Outside,
+    Row(u32),
+    Foreign(u32),
+}
+
+impl Table {
+    /// The namespace whose journal it is.
+    pub fn namespace(&self) -> NamespaceId {
+        self.namespace
+    }
+
+    /// How many events there are.
+    pub fn len(&self) -> u32 {
+        self.rows.len() as u32
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    /// The event of this number, below [`Table::len`].
+    pub fn row(&self, row: u32) -> &Row {
+        &self.rows[row as usize]
+    }
+
+    pub(crate) fn rows(&self) -> &[Row] {
+        &self.rows
+    }
+
+    /// The id of an event.
+    pub fn id(&self, row: u32) -> EventId {
+        let Some(regular) = row.checked_sub(self.first_regular()) else { return self.carried[row as usize] };
+        let span = self.spans[self.spans.partition_point(|span| span.row <= regular) - 1];
+        behind(span.first, u64::from(regular - span.row))
+    }
+
+    /// The event with this id.
+    pub fn find(&self, id: EventId) -> Option<u32> {
+        let regular = find(&self.spans, self.rows.len() - self.carried.len(), id);
+        let carried = || self.carried.binary_search(&id).ok().map(|at| at as u32);
+        regular.map(|row| row + self.first_regular()).or_else(carried)
+    }
+
+    /// The first event of the complete journal; those before are copies without their neighbours.
+    pub fn first_regular(&self) -> u32 {
+        self.carried.len() as u32
+    }
+
+    /// Whether the journal is complete: retention has dropped nothing, and everything can be read.
+    pub fn is_complete(&self) -> bool {
+        self.damaged == 0 && self.spans.first().is_none_or(|span| span.first.sequence() == 1)
+    }
+
+    /// When the complete journal begins, if that is not its beginning.
+    pub fn horizon(&self) -> Option<Hlc> {
+        let first = self.rows.get(self.first_regular() as usize)?;
+        (self.spans.first()?.first.sequence() != 1).then(|| first.hlc())
+    }
+
+    /// How many stretches could not be read.
+    pub fn damaged_stretches(&self) -> u64 {
+        self.damaged
+    }
+
+    /// The namespaces whose ids its events have: its own, and those of which it is a copy.
+    pub(crate) fn namespaces(&self) -> Vec<NamespaceId> {
+        let firsts = self.spans.iter().map(|span| span.first).chain(self.carried.iter().copied());
+        let mut all: Vec<NamespaceId> = firsts.filter_map(EventId::namespace).collect();
+        all.sort_unstable();
+        all.dedup();
+        all
+    }
+
+    pub(crate) fn origin(&self, row: u32) -> Origin {
+        match self.rows[row as usize].cause {
+            NO_ROW => Origin::Outside,
+            cause if cause >= FOREIGN => Origin::Foreign(cause - FOREIGN),
+            cause => Origin::Row(cause),
+        }
+    }
+
+    pub(crate) fn foreign(&self) -> &[EventId] {
+        &self.foreign
+    }
+
+    /// The run of an event of a run, or of a record that a run appended, if the table has its TRIGGER.
+    pub fn run_of(&self, row: u32) -> Option<u32> {
+        let event = self.row(row);
+        if event.is(Kind::Trigger) {
+            return Some(row);
+        }
+        match self.origin(row) {
+            Origin::Row(cause) if self.row(cause).is(Kind::Trigger) && !event.claimed() => Some(cause),
+            _ => None,
+        }
+    }
+
+    /// What an event read. Of a TRIGGER, the record that it names.
+    pub fn reads(&self, row: u32) -> impl Iterator<Item = Read> + '_ {
+        let event = self.row(row);
+        let has = (event.is(Kind::Read) || event.is(Kind::Call) || event.is(Kind::Trigger)) && event.detail != NO_ROW;
+        let mut bytes = if has { &self.reads[event.detail as usize..] } else { &[] }.iter().copied();
+        std::iter::from_fn(move || {
+            let what = match bytes.next()? {
+                0 => What::Record,
+                1 => What::Latest,
+                2 => What::Absent,
+                3 => What::BelowHistory,
+                4 => What::Refused(0),
+                _ => return None,
+            };
+            let (log, from, count) = (varint(&mut bytes), varint(&mut bytes), varint(&mut bytes));
+            Some(Read { log: log as u32, from, count, what })
+        })
+    }
+
+    /// The row of a record.
+    pub fn record(&self, log: u32, seqno: u64) -> Option<u32> {
+        self.logs.get(&log)?.row(seqno, self.first_regular())
+    }
+
+    /// The oldest and the newest record of a log that the table has.
+    pub fn bounds(&self, log: u32) -> Option<(u64, u64)> {
+        self.logs.get(&log)?.bounds()
+    }
+
+    /// The newest log of this name.
+    pub fn log(&self, name: &str) -> Option<u32> {
+        self.names.logs.iter().rev().find(|(_, known)| *known == name).map(|(id, _)| *id)
+    }
+
+    /// The newest function of this name.
+    pub fn function(&self, name: &str) -> Option<u32> {
+        self.names.functions.iter().rev().find(|(_, known)| *known == name).map(|(id, _)| *id)
+    }
+
+    /// The name of a log, if it is known.
+    pub fn log_name(&self, id: u32) -> Option<&str> {
+        self.names.logs.get(&id).map(String::as_str)
+    }
+
+    /// The name of a function, if it is known.
+    pub fn function_name(&self, id: u32) -> Option<&str> {
+        self.names.functions.get(&id).map(String::as_str)
+    }
+
+    /// A position at or before that of an event: reading on from there finds it within 64 entries.
+    pub fn position_near(&self, row: u32) -> u64 {
+        match row.checked_sub(self.first_regular()) {
+            Some(regular) => self.positions[self.positions.partition_point(|(row, _)| *row <= regular) - 1].1,
+            None => self.carried_positions[row as usize],
+        }
+    }
+
+    /// The logs to which the runs of a function have appended.
+    pub fn targets(&self, function: u32) -> impl Iterator<Item = u32> + '_ {
+        self.targets.get(&function).into_iter().flatten().copied()
+    }
+
+    fn find_targets(&self) -> BTreeMap<u32, BTreeSet<u32>> {
+        let mut targets: BTreeMap<u32, BTreeSet<u32>> = BTreeMap::new();
+        let mut last = None;
+        for (row, event) in self.rows.iter().enumerate().filter(|(_, event)| event.is(Kind::Append)) {
+            let Some(run) = self.run_of(row as u32) else { continue };
+            let pair = (self.row(run).subject, event.subject);
+            if last != Some(pair) {
+                targets.entry(pair.0).or_default().insert(pair.1);
+                last = Some(pair);
+            }
+        }
+        targets
+    }
+
+    /// Bytes of memory that it takes.
+    pub fn bytes(&self) -> usize {
+        self.rows.capacity() * size_of::<Row>()
+            + self.spans.capacity() * size_of::<Span>()
+            + (self.carried.capacity() + self.foreign.capacity()) * 16
+            + self.reads.capacity()
+            + self.positions.capacity() * 16
+            + self.carried_positions.capacity() * 8
+            + self.logs.values().map(LogRows::bytes).sum::<usize>()
+    }
+}

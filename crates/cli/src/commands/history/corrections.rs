@@ -1,0 +1,195 @@
+//! New values for records of the past, from CSV or JSON.
+
+use millrace_node::{Code, Error, Result};
+use serde_json::Value;
+use std::{collections::BTreeMap, fs, io::Read, path::Path};
+
+/// Most bytes of a file of values.
+const FILE_BYTES_MAX: u64 = 1 << 30;
+/// Most records of a range.
+const RANGE_MAX: u64 = 10_000_000;
+
+/// Seqnos with their new values; none where the value is not known yet.
+pub type Corrections = BTreeMap<u64, Option<Vec<u8>>>;
+
+fn invalid(detail: impl Into<String>) -> Error {
+    Code::CorrectionInvalid.error(detail)
+}
+
+/// What `--at` and `--values` say together.
+pub fn read(at: Option<&str>, values: Option<&Path>) -> Result<Corrections> {
+    let range = at.map(range).transpose()?;
+    let Some(path) = values else {
+        let (first, last) = range.ok_or_else(|| invalid("give --at or --values"))?;
+        return Ok((first..=last).map(|seqno| (seqno, None)).collect());
+    };
+    let rows = rows(&text(path)?, path)?;
+    let mut corrections = Corrections::new();
+    let unnumbered = rows.iter().filter(|(seqno, _)| seqno.is_none()).count();
+    if unnumbered > 0 {
+        let (first, last) = range.filter(|_| unnumbered == rows.len()).ok_or_else(|| {
+            invalid(format!("{}: {unnumbered} values have no seqno; name their records with --at", path.display()))
+        })?;
+        let wanted = last - first + 1;
+        if rows.len() as u64 != wanted {
+            let path = path.display();
+            return Err(invalid(format!("{path} has {} values for the {wanted} records {first}..{last}", rows.len())));
+        }
+        return Ok((first..).zip(rows).map(|(seqno, (_, value))| (seqno, Some(value))).collect());
+    }
+    for (seqno, value) in rows {
+        let seqno = seqno.unwrap_or(0);
+        if let Some((first, last)) = range.filter(|(first, last)| !(*first..=*last).contains(&seqno)) {
+            return Err(invalid(format!("seqno {seqno} is not within {first}..{last}")));
+        }
+        if corrections.insert(seqno, Some(value)).is_some() {
+            return Err(invalid(format!("seqno {seqno} stands there twice")));
+        }
+    }
+    if corrections.is_empty() {
+        return Err(invalid(format!("{} has no values", path.display())));
+    }
+    Ok(corrections)
+}
+
+/// `7`, or `7..9` with both ends.
+fn range(text: &str) -> Result<(u64, u64)> {
+    let seqno = |part: &str| match part.parse::<u64>() {
+        Ok(seqno) if seqno > 0 => Ok(seqno),
+        _ => Err(Code::SeqnoInvalid.error(format!("'{}' in --at {}", part.escape_debug(), text.escape_debug()))),
+    };
+    let (first, last) = match text.split_once("..") {
+        Some((first, last)) => (seqno(first)?, seqno(last.trim_start_matches('='))?),
+        None => (seqno(text)?, seqno(text)?),
+    };
+    if first > last || last - first >= RANGE_MAX {
+        return Err(invalid(format!("--at {text}: from 1 to {RANGE_MAX} records, the first one first")));
+    }
+    Ok((first, last))
+}
+
+fn text(path: &Path) -> Result<String> {
+    let mut text = String::new();
+    let read = if path == Path::new("-") {
+        std::io::stdin().lock().take(FILE_BYTES_MAX + 1).read_to_string(&mut text)
+    } else {
+        fs::File::open(path).and_then(|file| file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text))
+    };
+    read.map_err(|error| invalid(format!("{}: {error}", path.display())))?;
+    if text.len() as u64 > FILE_BYTES_MAX {
+        return Err(invalid(format!("{} is longer than {FILE_BYTES_MAX} bytes", path.display())));
+    }
+    Ok(text)
+}
+
+type Row = (Option<u64>, Vec<u8>);
+
+fn rows(text: &str, path: &Path) -> Result<Vec<Row>> {
+    let rows = match text.trim_start().chars().next() {
+        Some('{' | '[') => json_rows(text),
+        _ => csv_rows(text),
+    };
+    rows.map_err(|error| error.within(path.display()))
+}
+
+fn json_rows(text: &str) -> Result<Vec<Row>> {
+    let mut rows = Vec::new();
+    for value in serde_json::Deserializer::from_str(text).into_iter::<Value>() {
+        match value.map_err(|error| invalid(error.to_string()))? {
+            Value::Array(values) => {
+                for value in values {
+                    rows.push(json_row(&value)?);
+                }
+            }
+            value => rows.push(json_row(&value)?),
+        }
+    }
+    Ok(rows)
+}
+
+/// A value that is text stands for its bytes, any other for itself as JSON.
+fn json_row(row: &Value) -> Result<Row> {
+    let seqno = match &row["seqno"] {
+        Value::Null => None,
+        seqno => Some(seqno.as_u64().filter(|seqno| *seqno > 0).ok_or_else(|| invalid(format!("{seqno} as a seqno")))?),
+    };
+    let value = match row.get("value") {
+        Some(Value::String(text)) => text.clone().into_bytes(),
+        Some(value) => value.to_string().into_bytes(),
+        None => return Err(invalid(format!("no value in {row}"))),
+    };
+    Ok((seqno, value))
+}
+
+fn csv_rows(text: &str) -> Result<Vec<Row>> {
+    let mut reader = csv::ReaderBuilder::new().trim(csv::Trim::Headers).from_reader(text.as_bytes());
+    let wrong = |error: csv::Error| invalid(error.to_string());
+    let header = reader.headers().map_err(wrong)?.clone();
+    let column = |name: &str| header.iter().position(|title| title == name);
+    let (seqnos, value) = (column("seqno"), column("value"));
+    let value = value.ok_or_else(|| invalid("the first line names no column 'value'"))?;
+    let mut rows = Vec::new();
+    for record in reader.records() {
+        let record = record.map_err(wrong)?;
+        let line = record.position().map_or(0, csv::Position::line);
+        let field = |at: usize| record.get(at).unwrap_or("");
+        let seqno = seqnos.map(|at| {
+            let seqno = field(at).trim().parse().ok().filter(|seqno| *seqno > 0);
+            seqno.ok_or_else(|| invalid(format!("line {line}: '{}' is not a seqno", field(at).escape_debug())))
+        });
+        rows.push((seqno.transpose()?, field(value).as_bytes().to_vec()));
+    }
+    Ok(rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn values(at: Option<&str>, text: &str) -> Result<Corrections> {
+        let file = tempfile::NamedTempFile::new().expect("the directory for temporary files is writable");
+        fs::write(file.path(), text).expect("it is writable");
+        read(at, Some(file.path()))
+    }
+
+    fn of(pairs: &[(u64, &str)]) -> Corrections {
+        pairs.iter().map(|(seqno, value)| (*seqno, Some(value.as_bytes().to_vec()))).collect()
+    }
+
+    #[test]
+    fn csv_and_json_say_the_same() {
+        let expected = of(&[(7, "a,b"), (9, "21.5")]);
+        assert_eq!(values(None, "seqno,value\n7,\"a,b\"\n9,21.5\n").unwrap(), expected);
+        assert_eq!(values(None, "time, value , seqno\nx,\"a,b\",7\ny,21.5,9\n").unwrap(), expected);
+        assert_eq!(values(None, "{\"seqno\":7,\"value\":\"a,b\"}\n{\"seqno\":9,\"value\":21.5}\n").unwrap(), expected);
+        assert_eq!(values(None, "[{\"seqno\":7,\"value\":\"a,b\"},{\"seqno\":9,\"value\":21.5}]").unwrap(), expected);
+    }
+
+    #[test]
+    fn values_without_seqnos_go_with_a_range() {
+        assert_eq!(values(Some("3..4"), "value\na\nb\n").unwrap(), of(&[(3, "a"), (4, "b")]));
+        assert_eq!(read(Some("3"), None).unwrap(), Corrections::from([(3, None)]));
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused() {
+        for (at, text) in [
+            (None, "value\na\n"),
+            (Some("3..5"), "value\na\nb\n"),
+            (Some("3..5"), "seqno,value\n6,a\n"),
+            (None, "seqno,value\n6,a\n6,b\n"),
+            (None, "seqno,value\n0,a\n"),
+            (None, "seqno,value\n"),
+            (None, "seqno,other\n6,a\n"),
+            (None, "{\"seqno\":7}"),
+            (None, "{\"seqno\":-7,\"value\":1}"),
+            (None, "{\"seqno\":7,"),
+        ] {
+            assert_eq!(values(at, text).unwrap_err().code(), Code::CorrectionInvalid, "{at:?} {text}");
+        }
+        for at in ["0", "x", "3..", "..3"] {
+            assert_eq!(read(Some(at), None).unwrap_err().code(), Code::SeqnoInvalid, "{at}");
+        }
+        assert_eq!(read(Some("4..3"), None).unwrap_err().code(), Code::CorrectionInvalid);
+    }
+}

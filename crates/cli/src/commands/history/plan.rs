@@ -1,0 +1,555 @@
+//! `millrace repair plan`: what a correction of the past would replay and rewrite. It changes nothing.
+
+use super::{
+    corrections::{self, Corrections},
+    sources::{Functions, Sources},
+};
+use crate::{
+    args::{Global, PlanArgs},
+    out::{Out, Style},
+    report::Outcome,
+    show,
+};
+use millrace_causality::{Changes, Class, Discovery, Kept, Place, Reason, Rewritten, Table, discover};
+use millrace_journal::RECORD_MAX_BYTES;
+use millrace_node::{Code, Hlc, LogName, Result, application::units};
+use serde_json::{Value, json};
+use std::{
+    collections::{BTreeMap, HashMap, HashSet},
+    path::Path,
+    time::Duration,
+};
+
+/// Bytes of an entry that a repair writes, beside its payload: a header and an extension.
+const ENTRY_BYTES: u64 = 64 + 48;
+/// Entries of a replayed run beside its records: what it read, and its end.
+const ENTRIES_PER_RUN: u64 = 2;
+
+pub fn run(args: &PlanArgs, global: &Global, out: &mut Out) -> Outcome {
+    let corrections = match &args.log {
+        Some(_) if args.at.is_some() || args.values.is_some() => {
+            corrections::read(args.at.as_deref(), args.values.as_deref())?
+        }
+        Some(_) => return Err(Code::CorrectionInvalid.error("give --at or --values with a log").into()),
+        None => Corrections::new(),
+    };
+    let (sources, log) = Sources::load_for(global, &args.with, args.log.as_deref().unwrap_or(""))?;
+    let mut plan = Plan::new(&sources)?;
+    if args.log.is_some() {
+        plan.correct(&log, &corrections, args.accept_unknown)?;
+    }
+    for function in &args.function {
+        plan.replace(function, args.since.as_deref())?;
+    }
+    plan.discover();
+    if out.json() {
+        out.object(&plan.object())?;
+    } else {
+        plan.print(out)?;
+    }
+    Ok(sources.check()?)
+}
+
+/// What is corrected in a log.
+struct Corrected {
+    log: String,
+    records: u64,
+    range: (u64, u64),
+    times: (Hlc, Hlc),
+    equal: u64,
+    bytes: u64,
+}
+
+/// Replayed runs that are alike.
+#[derive(Default)]
+struct Group {
+    runs: u64,
+    /// The first and the last record through which they are reached.
+    range: Option<(u64, u64)>,
+    took_us: u64,
+}
+
+/// The namespace, function, reason and log by which runs are alike.
+type Alike = (usize, u32, Reason, u32);
+
+struct Plan<'a> {
+    sources: &'a Sources,
+    functions: Vec<Functions>,
+    changes: Vec<Changes>,
+    found: Vec<Discovery>,
+    corrected: Option<Corrected>,
+    replaced: Vec<(String, String)>,
+    /// The oldest event that is changed.
+    from: Option<u32>,
+    unknown_readers: bool,
+}
+
+impl<'a> Plan<'a> {
+    fn new(sources: &'a Sources) -> Result<Self> {
+        let functions = sources.sources.iter().map(super::sources::Source::functions).collect::<Result<_>>()?;
+        let changes = sources.sources.iter().map(|_| Changes::default()).collect();
+        Ok(Self {
+            sources,
+            functions,
+            changes,
+            found: Vec::new(),
+            corrected: None,
+            replaced: Vec::new(),
+            from: None,
+            unknown_readers: false,
+        })
+    }
+
+    fn table(&self, at: usize) -> &'a Table {
+        &self.sources.history.tables()[at]
+    }
+
+    /// Takes up corrections of a log of the first namespace.
+    fn correct(&mut self, log: &str, corrections: &Corrections, accept_unknown: bool) -> Result<()> {
+        let table = self.table(0);
+        let name: LogName = log.parse()?;
+        if LogName::is_internal(&name) {
+            return Err(Code::LogInternal.error(format!("log '{log}' belongs to the runtime")));
+        }
+        let id = table.log(log).ok_or_else(|| Code::LogNotFound.error(format!("no log '{log}'")))?;
+        let bounds = table.bounds(id);
+        let mut corrected =
+            Corrected { log: log.into(), records: 0, range: (0, 0), times: (Hlc::ZERO, Hlc::ZERO), equal: 0, bytes: 0 };
+        for (seqno, value) in corrections {
+            let Some(row) = table.record(id, *seqno) else { return Err(missing(log, *seqno, bounds)) };
+            if let Some(value) = value {
+                if value.len() as u64 > RECORD_MAX_BYTES {
+                    return Err(
+                        Code::RecordTooLong.error(format!("the value for seqno {seqno}: {} bytes", value.len()))
+                    );
+                }
+                let stored = self.sources.value(Place { table: 0, row })?;
+                if stored.is_some_and(|stored| !stored.cut && stored.bytes == *value) {
+                    corrected.equal += 1;
+                    continue;
+                }
+                corrected.bytes += value.len() as u64;
+            } else {
+                corrected.bytes += table.row(row).record_bytes();
+            }
+            if row < table.first_regular() {
+                self.unknown_readers = true;
+                if !accept_unknown {
+                    let horizon = table.horizon().map_or(String::new(), |at| format!(" before {}", show::rfc3339(at)));
+                    let detail = format!("record {seqno} of log '{log}': the runs that read it{horizon} are not known");
+                    return Err(Code::ReadersUnknown.error(detail));
+                }
+            }
+            let at = table.row(row).hlc();
+            if corrected.records == 0 {
+                (corrected.range.0, corrected.times.0) = (*seqno, at);
+            }
+            (corrected.range.1, corrected.times.1) = (*seqno, at);
+            corrected.records += 1;
+            self.changes[0].records.insert(row);
+            self.from = Some(self.from.map_or(row, |from| from.min(row)));
+        }
+        self.corrected = Some(corrected);
+        Ok(())
+    }
+
+    /// Takes up other code for a function, given as `NAME=SOURCE`.
+    fn replace(&mut self, function: &str, since: Option<&str>) -> Result<()> {
+        let Some((name, source)) = function.split_once('=').filter(|(_, source)| !source.is_empty()) else {
+            return Err(Code::CorrectionInvalid.error(format!("'{function}' is not NAME=SOURCE")));
+        };
+        let table = self.table(0);
+        let id = table.function(name);
+        let id = id.ok_or_else(|| Code::FunctionNotFound.error(format!("no function '{name}'")))?;
+        if !Path::new(source).exists() {
+            return Err(Code::CorrectionInvalid.error(format!("there is no '{source}'")));
+        }
+        let since = match since {
+            Some(since) => {
+                let event = self.sources.find(since)?;
+                if event.table != 0 {
+                    return Err(Code::EventNotKept.error(format!("'{since}' is not of the namespace of '{name}'")));
+                }
+                event.row
+            }
+            None => 0,
+        };
+        self.changes[0].functions.insert(id, since);
+        self.from = Some(self.from.map_or(since, |from| from.min(since)));
+        self.replaced.push((name.into(), source.into()));
+        Ok(())
+    }
+
+    /// Finds the runs, in each namespace; what changes in one is a seed for the others, until no seed is new.
+    fn discover(&mut self) {
+        let tables = self.sources.history.tables();
+        let mut seeds: Vec<HashSet<_>> = vec![HashSet::new(); tables.len()];
+        loop {
+            self.found.clear();
+            for (at, table) in tables.iter().enumerate() {
+                let (functions, replaced) = (&self.functions[at], &self.replaced);
+                let mut kept = |function| {
+                    let name = table.function_name(function);
+                    let is_replaced = at == 0 && replaced.iter().any(|(other, _)| Some(other.as_str()) == name);
+                    match name.and_then(|name| functions.get(name)) {
+                        Some(facts) if facts.network => Some(Kept::External),
+                        Some(facts) if facts.streamed => Some(Kept::Streamed),
+                        Some(facts) if facts.has_code || is_replaced => None,
+                        _ => Some(Kept::NoCode),
+                    }
+                };
+                self.found.push(discover(table, &self.changes[at], &mut kept));
+            }
+            if tables.len() == 1 {
+                return;
+            }
+            let mut is_new = false;
+            for (at, found) in self.found.iter().enumerate() {
+                let ids = found.records.iter().map(|row| tables[at].id(*row));
+                let ids: Vec<_> = ids.filter(|id| seeds[at].insert(*id)).collect();
+                is_new |= !ids.is_empty();
+                for (_, changes) in self.changes.iter_mut().enumerate().filter(|(other, _)| *other != at) {
+                    changes.seeds.extend(&ids);
+                }
+            }
+            if !is_new {
+                return;
+            }
+        }
+    }
+
+    /// Candidates of a kind, grouped.
+    fn groups(&self, of: impl Fn(&millrace_causality::Candidate) -> bool) -> BTreeMap<Alike, Group> {
+        let mut groups: BTreeMap<Alike, Group> = BTreeMap::new();
+        for (at, found) in self.found.iter().enumerate() {
+            for candidate in found.candidates.iter().filter(|candidate| of(candidate)) {
+                let function = self.table(at).row(candidate.run).subject;
+                let group = groups.entry((at, function, candidate.reason, candidate.log)).or_default();
+                group.runs += 1;
+                group.took_us += candidate.took_us;
+                if candidate.log != 0 {
+                    let (low, high) = group.range.unwrap_or((candidate.seqno, candidate.seqno));
+                    group.range = Some((low.min(candidate.seqno), high.max(candidate.seqno)));
+                }
+            }
+        }
+        groups
+    }
+
+    fn will(&self) -> BTreeMap<Alike, Group> {
+        self.groups(|run| run.class == Class::Will && !run.pending && run.kept.is_none())
+    }
+
+    fn may(&self) -> BTreeMap<Alike, Group> {
+        self.groups(|run| run.class == Class::May && !run.pending && run.kept.is_none())
+    }
+
+    fn pending(&self) -> BTreeMap<Alike, Group> {
+        self.groups(|run| run.class == Class::Will && run.pending)
+    }
+
+    /// Runs that are reached and not replayed, by namespace, function and reason.
+    fn kept(&self) -> BTreeMap<(usize, u32, Kept), u64> {
+        let mut kept = BTreeMap::new();
+        for (at, found) in self.found.iter().enumerate() {
+            for candidate in found.candidates.iter().filter(|run| run.class == Class::Will && !run.pending) {
+                if let Some(reason) = candidate.kept {
+                    *kept.entry((at, self.table(at).row(candidate.run).subject, reason)).or_default() += 1;
+                }
+            }
+        }
+        kept
+    }
+
+    /// Logs of all namespaces with what of them changes: those of the user, and outboxes.
+    fn logs(
+        &self,
+        of: impl Fn(&Discovery) -> &BTreeMap<u32, Rewritten>,
+    ) -> (Vec<(String, Rewritten)>, Vec<(String, Rewritten)>) {
+        let all = self.found.iter().enumerate().flat_map(|(at, found)| {
+            of(found).iter().map(move |(log, rewritten)| (at, self.table(at).log_name(*log), *rewritten))
+        });
+        let (mut own, mut sent) = (Vec::new(), Vec::new());
+        for (at, name, rewritten) in all {
+            let name = name.unwrap_or("(removed log)");
+            match name.strip_prefix("_outbox/") {
+                Some(peer) => sent.push((format!("{}{peer}", self.prefix(at)), rewritten)),
+                None => own.push((format!("{}{name}", self.prefix(at)), rewritten)),
+            }
+        }
+        (own, sent)
+    }
+
+    fn prefix(&self, at: usize) -> String {
+        if self.sources.sources.len() > 1 { format!("{}:", self.sources.sources[at].name) } else { String::new() }
+    }
+
+    fn function(&self, at: usize, function: u32) -> String {
+        format!("{}{}", self.prefix(at), self.table(at).function_name(function).unwrap_or("(removed function)"))
+    }
+
+    fn log(&self, at: usize, log: u32) -> String {
+        format!("{}{}", self.prefix(at), self.table(at).log_name(log).unwrap_or("(removed log)"))
+    }
+
+    fn why(&self, (at, _, reason, log): &Alike, group: &Group) -> String {
+        let records = group.range.map_or(String::new(), |(first, last)| {
+            let range = if first == last { format!("@{first}") } else { format!("@{first}..{last}") };
+            format!("{}{range}", self.log(*at, *log))
+        });
+        match reason {
+            Reason::Code => "ran the code that is replaced".into(),
+            Reason::RecordCorrected => format!("triggered by corrected {records}"),
+            Reason::ReadCorrected => format!("read corrected {records}"),
+            Reason::RecordRewritten => format!("triggered by rewritten {records}"),
+            Reason::ReadRewritten => format!("read rewritten {records}"),
+            Reason::LetterRewritten => format!("retry of a dead letter that changes, {records}"),
+            Reason::NumberMoves => format!("used {records}, whose number may change"),
+            Reason::CountMoves => format!("asked what was newest in {}", self.log(*at, *log)),
+        }
+    }
+
+    /// How long the replay takes, about, and on how many workers.
+    fn estimate(&self, will: &BTreeMap<Alike, Group>) -> (u64, u64) {
+        let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u64);
+        let workers = (cores / 2).max(1);
+        let mut by_function: HashMap<(usize, u32), u64> = HashMap::new();
+        for ((at, function, ..), group) in will {
+            *by_function.entry((*at, *function)).or_default() += group.took_us;
+        }
+        let lanes = by_function.iter().map(|((at, function), took_us)| {
+            let facts = self.table(*at).function_name(*function).and_then(|name| self.functions[*at].get(name));
+            took_us / u64::from(facts.map_or(1, |facts| facts.concurrency.max(1))).min(workers)
+        });
+        let all: u64 = by_function.values().sum();
+        (lanes.max().unwrap_or(0).max(all / workers), workers)
+    }
+
+    /// Bytes that the repair would append to the journals, about.
+    fn bytes(&self, will: &BTreeMap<Alike, Group>) -> u64 {
+        let runs: u64 = will.values().map(|group| group.runs).sum();
+        let rewritten = self.found.iter().flat_map(|found| found.rewrites.values());
+        let records: u64 = rewritten.map(|log| log.records * ENTRY_BYTES + log.bytes).sum();
+        let corrected = self.corrected.as_ref().map_or(0, |log| log.records * ENTRY_BYTES + log.bytes);
+        records + corrected + runs * ENTRIES_PER_RUN * ENTRY_BYTES
+    }
+
+    /// Bytes of the journal that must be kept as long as the repair can be undone.
+    fn pinned(&self) -> Option<u64> {
+        self.sources.sources[0].bytes_from(self.table(0).position_near(self.from?))
+    }
+
+    fn is_complete(&self) -> bool {
+        !self.unknown_readers && self.sources.history.tables().iter().all(|table| table.damaged_stretches() == 0)
+    }
+
+    fn print(&self, out: &mut Out) -> Outcome {
+        let name = self.sources.names().swap_remove(0);
+        out.line(out.styled(Style::Bold, &format!("Plan for namespace {name}. Nothing was changed.")))?;
+        let mut line = |word: &str, text: String| out.line(format!("  {word:<11}{text}"));
+        if let Some(corrected) = &self.corrected {
+            let Corrected { log, records, range, times, equal, .. } = corrected;
+            let left_out = if *equal > 0 { format!("; {equal} more are equal and left out") } else { String::new() };
+            if *records == 0 {
+                line("corrects", format!("nothing: all {} are equal", show::count(*equal, "value")))?;
+            } else {
+                let (first, last) = (show::rfc3339(times.0), show::rfc3339(times.1));
+                let records = show::count(*records, "record");
+                line("corrects", format!("{log}  {records}  @{}..{}, {first} to {last}{left_out}", range.0, range.1))?;
+            }
+        }
+        for (function, source) in &self.replaced {
+            line("corrects", format!("function {function}, with {source}"))?;
+        }
+        let will = self.will();
+        let mut word = "replays";
+        for (alike, group) in &will {
+            let function = self.function(alike.0, alike.1);
+            let text = format!(
+                "{function:<16} {:>9} {}  {}",
+                show::grouped(group.runs),
+                runs(group.runs),
+                self.why(alike, group)
+            );
+            line(std::mem::take(&mut word), text)?;
+        }
+        if will.is_empty() {
+            line("replays", "no run".into())?;
+        }
+        let (own, sent) = self.logs(|found| &found.rewrites);
+        let mut word = "rewrites";
+        for (log, rewritten) in &own {
+            let records = show::count(rewritten.records, "record");
+            let (first, last) = rewritten.range;
+            line(
+                std::mem::take(&mut word),
+                format!("{log:<16} {records}  @{first}..{last}, {}", units::show_size(rewritten.bytes)),
+            )?;
+        }
+        let mut word = "not sent";
+        for (peer, messages) in &sent {
+            let messages = show::count(messages.records, "message");
+            line(std::mem::take(&mut word), format!("{messages} to {peer}: the peer keeps what it received"))?;
+        }
+        let mut word = "not run";
+        for ((at, function, kept), count) in self.kept() {
+            let function = self.function(at, function);
+            line(
+                std::mem::take(&mut word),
+                format!("{function:<16} {:>9} {}  {}", show::grouped(count), runs(count), reason(kept)),
+            )?;
+        }
+        let mut word = "stale";
+        for (log, stale) in self.logs(|found| &found.stale).0 {
+            let records = show::count(stale.records, "record");
+            line(
+                std::mem::take(&mut word),
+                format!("{log:<16} {records}  @{}..{} keep their values", stale.range.0, stale.range.1),
+            )?;
+        }
+        let mut word = "pending";
+        for (alike, group) in self.pending() {
+            let function = self.function(alike.0, alike.1);
+            let text = format!(
+                "{function:<16} {:>9} {}  will use the new values",
+                show::grouped(group.runs),
+                runs(group.runs)
+            );
+            line(std::mem::take(&mut word), text)?;
+        }
+        let may: u64 = self.may().values().map(|group| group.runs).sum();
+        if may > 0 {
+            let count = show::count(may, "run");
+            line("may replay", format!("{count} more, if a function appends more or fewer records than it did"))?;
+        }
+        let claims: usize = self.found.iter().map(|found| found.claims.len()).sum();
+        if claims > 0 {
+            let records = show::count(claims as u64, "record");
+            line(
+                "claims",
+                format!("{records} from outside whose client names a changed record as the cause; they stay"),
+            )?;
+        }
+        let complete = match (self.is_complete(), self.table(0).horizon()) {
+            (true, None) => "yes: nothing has left the journal".into(),
+            (true, Some(horizon)) => format!("yes: the journal reaches back to {}", show::rfc3339(horizon)),
+            (false, Some(horizon)) if self.unknown_readers => {
+                format!("no: which runs read these records before {} is not known", show::rfc3339(horizon))
+            }
+            (false, _) => "no: part of the journal cannot be read".into(),
+        };
+        line("complete", complete)?;
+        let (time_us, workers) = self.estimate(&will);
+        let mut cost = format!(
+            "about {} on {}, {}",
+            units::show_duration(Duration::from_micros(time_us)),
+            show::count(workers, "worker"),
+            units::show_size(self.bytes(&will))
+        );
+        if let Some(pinned) = self.pinned() {
+            cost += &format!("; keeps {} of the journal while it can be undone", units::show_size(pinned));
+        }
+        line("cost", cost)?;
+        for limit in self.sources.limits() {
+            out.line(out.styled(Style::Warn, &limit))?;
+        }
+        Ok(())
+    }
+
+    fn object(&self) -> Value {
+        let group = |(alike, group): (&Alike, &Group)| {
+            json!({
+                "function": self.function(alike.0, alike.1), "runs": group.runs, "reason": reason_word(alike.2),
+                "log": (alike.3 != 0).then(|| self.log(alike.0, alike.3)), "range": group.range, "took_us": group.took_us,
+            })
+        };
+        let groups = |groups: BTreeMap<Alike, Group>| groups.iter().map(group).collect::<Vec<Value>>();
+        let logs = |logs: Vec<(String, Rewritten)>, name: &str| {
+            let logs = logs.into_iter().map(|(log, rewritten)| {
+                json!({ name: log, "records": rewritten.records, "bytes": rewritten.bytes, "range": rewritten.range })
+            });
+            logs.collect::<Vec<Value>>()
+        };
+        let kept = self.kept();
+        let kept = kept.iter().map(|((at, function, kept), count)| {
+            json!({ "function": self.function(*at, *function), "runs": count, "reason": kept_word(*kept) })
+        });
+        let corrected = self.corrected.as_ref().map(|corrected| {
+            json!({
+                "log": corrected.log, "records": corrected.records, "equal": corrected.equal, "range": corrected.range,
+                "from": show::rfc3339(corrected.times.0), "to": show::rfc3339(corrected.times.1),
+            })
+        });
+        let functions = self.replaced.iter().map(|(name, source)| json!({ "function": name, "source": source }));
+        let will = self.will();
+        let (own, sent) = self.logs(|found| &found.rewrites);
+        let (time_us, workers) = self.estimate(&will);
+        json!({
+            "namespace": self.table(0).namespace().to_string(),
+            "corrects": corrected,
+            "replaces": functions.collect::<Vec<Value>>(),
+            "replays": will.iter().map(group).collect::<Vec<Value>>(),
+            "rewrites": logs(own, "log"),
+            "not_sent": logs(sent, "peer"),
+            "not_run": kept.collect::<Vec<Value>>(),
+            "stale": logs(self.logs(|found| &found.stale).0, "log"),
+            "pending": groups(self.pending()),
+            "may_replay": groups(self.may()),
+            "claims": self.found.iter().map(|found| found.claims.len()).sum::<usize>(),
+            "complete": self.is_complete(),
+            "estimate": {
+                "time_us": time_us, "workers": workers, "bytes": self.bytes(&will), "pinned_bytes": self.pinned(),
+            },
+            "limits": self.sources.limits(),
+        })
+    }
+}
+
+fn missing(log: &str, seqno: u64, bounds: Option<(u64, u64)>) -> millrace_node::Error {
+    match bounds {
+        Some((_, newest)) if seqno > newest => {
+            Code::AboveTail.error(format!("log '{log}' has no record {seqno} yet; the newest is {newest}"))
+        }
+        Some((oldest, _)) => {
+            Code::CorrectionTooOld.error(format!("record {seqno} of log '{log}'; the oldest that is left is {oldest}"))
+        }
+        None => {
+            Code::CorrectionTooOld.error(format!("record {seqno} of log '{log}'; the journal has none of its records"))
+        }
+    }
+}
+
+fn runs(count: u64) -> &'static str {
+    if count == 1 { "run " } else { "runs" }
+}
+
+fn reason(kept: Kept) -> &'static str {
+    match kept {
+        Kept::External => "it may use the network: what it did outside would happen twice",
+        Kept::Streamed => "it publishes as it goes; such runs are not replayed so far",
+        Kept::NoCode => "it was removed, or its code is gone",
+        Kept::NoAttempt => "its attempts have left the journal",
+    }
+}
+
+fn kept_word(kept: Kept) -> &'static str {
+    match kept {
+        Kept::External => "external",
+        Kept::Streamed => "streamed",
+        Kept::NoCode => "no-code",
+        Kept::NoAttempt => "no-attempt",
+    }
+}
+
+fn reason_word(reason: Reason) -> &'static str {
+    match reason {
+        Reason::Code => "code",
+        Reason::RecordCorrected => "record-corrected",
+        Reason::ReadCorrected => "read-corrected",
+        Reason::RecordRewritten => "record-rewritten",
+        Reason::ReadRewritten => "read-rewritten",
+        Reason::LetterRewritten => "letter-rewritten",
+        Reason::NumberMoves => "number-moves",
+        Reason::CountMoves => "count-moves",
+    }
+}

@@ -1,0 +1,466 @@
+//! The journals that a command reads, and the values of their records.
+
+use crate::{
+    args::{Global, WithArgs},
+    place::{Place, Target, entries::Start, tidy},
+    show,
+};
+use millrace_causality::{Builder, Event, History, Place as Spot, Table, Violation};
+use millrace_journal::Kind;
+use millrace_node::{Address, Code, EventId, FunctionStat, Hlc, Namespace, Position, Result, upkeep};
+use serde_json::Value;
+use std::{cell::RefCell, collections::HashMap, path::Path};
+
+/// Most entries read on from a known position to find one.
+const READ_ON_MAX: usize = 256;
+/// Most pairs of events in the wrong order that are shown.
+const VIOLATIONS_MAX: usize = 5;
+
+/// The kinds of entries that a host's document may have.
+const KINDS: [Kind; 11] = [
+    Kind::Open,
+    Kind::Define,
+    Kind::Append,
+    Kind::Trigger,
+    Kind::Fired,
+    Kind::Done,
+    Kind::Read,
+    Kind::Trim,
+    Kind::Call,
+    Kind::Mark,
+    Kind::Catalog,
+];
+
+/// A journal, and how its namespace is called here.
+pub struct Source {
+    /// The last part of its directory's or address's name.
+    pub name: String,
+    inner: Inner,
+}
+
+enum Inner {
+    Files(Namespace),
+    Host(Box<Place>, RefCell<Page>),
+}
+
+/// The records of the page that was read last.
+#[derive(Default)]
+struct Page {
+    values: HashMap<EventId, Stored>,
+}
+
+/// The bytes of a record.
+#[derive(Clone, Debug)]
+pub struct Stored {
+    pub bytes: Vec<u8>,
+    /// Whether these are only its beginning.
+    pub cut: bool,
+}
+
+/// All journals of a command, and the history that they make.
+pub struct Sources {
+    pub sources: Vec<Source>,
+    pub history: History,
+}
+
+impl Sources {
+    /// Reads the journals of the namespace that the command is about and of those named besides.
+    pub fn load(global: &Global, with: &WithArgs) -> Result<Self> {
+        Self::load_from(Target::find(global)?.0, with)
+    }
+
+    /// The same, if an address of a log may name the namespace; returns the log's name in it.
+    pub fn load_for(global: &Global, with: &WithArgs, log: &str) -> Result<(Self, String)> {
+        if !Address::claims(log) {
+            return Ok((Self::load(global, with)?, log.to_owned()));
+        }
+        let address: Address = log.parse()?;
+        let Some(name) = address.log else {
+            return Err(Code::AddressInvalid.error(format!("'{log}' names a namespace and no log in it")));
+        };
+        Ok((Self::load_from(Target::Peer(address.peer), with)?, name.to_string()))
+    }
+
+    fn load_from(first: Target, with: &WithArgs) -> Result<Self> {
+        let mut targets = vec![first];
+        for named in &with.with {
+            targets.push(Target::named(named)?);
+        }
+        let (mut sources, mut tables) = (Vec::new(), Vec::new());
+        for target in targets {
+            let (source, table) = Source::load(&target).map_err(|error| error.within(&target))?;
+            sources.push(source);
+            tables.push(table);
+        }
+        Ok(Self { sources, history: History::new(tables) })
+    }
+
+    /// The names of the namespaces, made different from one another.
+    pub fn names(&self) -> Vec<String> {
+        let is_unique = |name: &str| self.sources.iter().filter(|source| source.name == name).count() == 1;
+        let named = self.sources.iter().zip(self.history.tables()).map(|(source, table)| {
+            let name = &source.name;
+            if is_unique(name) { name.clone() } else { format!("{name} {}", table.namespace()) }
+        });
+        named.collect()
+    }
+
+    /// What a record's log and number are called; with the namespace, if there are several.
+    pub fn record_name(&self, place: Spot) -> String {
+        let (table, row) = (self.history.table(place), self.history.row(place));
+        let log = table.log_name(row.subject).unwrap_or("(removed log)");
+        format!("{}{log}@{}", self.prefix(place), row.seqno)
+    }
+
+    /// What a run's function is called.
+    pub fn function_name(&self, place: Spot) -> String {
+        let (table, row) = (self.history.table(place), self.history.row(place));
+        format!("{}{}", self.prefix(place), table.function_name(row.subject).unwrap_or("(removed function)"))
+    }
+
+    fn prefix(&self, place: Spot) -> String {
+        if self.sources.len() > 1 { format!("{}:", self.sources[place.table as usize].name) } else { String::new() }
+    }
+
+    /// The event that `LOG@SEQNO`, `LOG` or an event's id names.
+    pub fn find(&self, target: &str) -> Result<Spot> {
+        if let Ok(id) = target.parse::<EventId>()
+            && let Some(place) = self.history.find(id)
+        {
+            return Ok(place);
+        }
+        let (log, seqno) = split_target(target)?;
+        let tables = self.history.tables();
+        let Some((at, id)) = tables.iter().enumerate().find_map(|(at, table)| Some((at, table.log(log)?))) else {
+            let what = if target.parse::<EventId>().is_ok() { "event" } else { "log" };
+            let code = if what == "log" { Code::LogNotFound } else { Code::EventNotKept };
+            return Err(code.error(format!("no {what} '{target}'{}", self.reach())));
+        };
+        let table = &tables[at];
+        let bounds = table.bounds(id);
+        let seqno = seqno.or(bounds.map(|(_, newest)| newest));
+        let row = seqno.and_then(|seqno| table.record(id, seqno));
+        row.map(|row| Spot { table: at as u32, row }).ok_or_else(|| match (seqno, bounds) {
+            (Some(seqno), Some((oldest, newest))) => {
+                let detail = format!("record {seqno} of log '{log}'; the journal has {oldest} to {newest}");
+                Code::EventNotKept.error(detail)
+            }
+            _ => Code::EventNotKept.error(format!("the journal has no record of log '{log}'")),
+        })
+    }
+
+    /// Since when the journals are complete, for messages.
+    fn reach(&self) -> String {
+        let horizons = self.history.tables().iter().filter_map(Table::horizon).max();
+        horizons.map_or(String::new(), |horizon| format!("; the journals reach back to {}", show::rfc3339(horizon)))
+    }
+
+    /// What the journals cannot tell, a sentence each.
+    pub fn limits(&self) -> Vec<String> {
+        let mut limits = Vec::new();
+        for (name, table) in self.names().iter().zip(self.history.tables()) {
+            if let Some(horizon) = table.horizon() {
+                let at = show::rfc3339(horizon);
+                limits.push(format!("the journal of {name} reaches back to {at}; what happened before is not known"));
+            }
+            if table.damaged_stretches() > 0 {
+                let stretches = show::count(table.damaged_stretches(), "stretch").replace("stretchs", "stretches");
+                limits.push(format!(
+                    "{stretches} of the journal of {name} cannot be read; see `millrace namespace check`"
+                ));
+            }
+        }
+        let (violations, all) = self.history.violations(VIOLATIONS_MAX);
+        limits.extend(violations.iter().map(|violation| self.violation(violation)));
+        if all > violations.len() as u64 {
+            limits.push(format!("{} more pairs of events are in the wrong order", all - violations.len() as u64));
+        }
+        limits
+    }
+
+    fn violation(&self, violation: &Violation) -> String {
+        let event = |place: Spot| {
+            let id = self.history.id(place);
+            format!("{id} of {}", show::rfc3339(self.history.row(place).hlc()))
+        };
+        match *violation {
+            Violation::CauseBehindEffect { cause, effect } => {
+                format!("event {} is not later than its cause, {}", event(effect), event(cause))
+            }
+            Violation::ClockWentBack { before, after } => {
+                format!("the clock went back: event {} stands behind {}", event(after), event(before))
+            }
+            Violation::Differs { one, other } => {
+                let names = self.names();
+                let (a, b) = (&names[one.table as usize], &names[other.table as usize]);
+                format!("{a} and {b} have different events under one id, {}", self.history.id(one))
+            }
+        }
+    }
+
+    /// The bytes of a record, if they can be read.
+    pub fn value(&self, place: Spot) -> Result<Option<Stored>> {
+        let id = self.history.id(place);
+        let near = self.history.table(place).position_near(place.row);
+        self.sources[place.table as usize].value(id, near)
+    }
+
+    /// An error if a process began to use a directory that was only looked at: what was read may be wrong.
+    pub fn check(&self) -> Result<()> {
+        for source in &self.sources {
+            if let Inner::Files(namespace) = &source.inner {
+                namespace.journal().check_undisturbed()?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// `LOG@SEQNO`, or `LOG` alone.
+fn split_target(target: &str) -> Result<(&str, Option<u64>)> {
+    let Some((log, seqno)) = target.rsplit_once('@') else { return Ok((target, None)) };
+    match seqno.parse() {
+        Ok(0) | Err(_) => Err(Code::SeqnoInvalid.error(format!("'{seqno}' in '{target}'"))),
+        Ok(seqno) => Ok((log, Some(seqno))),
+    }
+}
+
+/// A directory as it is, without a change: through a view, unless a process uses it.
+fn open(dir: &Path) -> Result<Namespace> {
+    match upkeep::view(dir) {
+        Err(error) if error.code() == Code::NamespaceInUse => Namespace::open(dir),
+        opened => opened,
+    }
+}
+
+impl Source {
+    fn load(target: &Target) -> Result<(Source, Table)> {
+        if let Target::Directory(dir) = target {
+            let namespace = open(&tidy(dir.clone()))?;
+            let table = read_files(&namespace)?;
+            return Ok((Source { name: name_of(dir), inner: Inner::Files(namespace) }, table));
+        }
+        let place = Place::at(target)?;
+        let table = read_host(&place)?;
+        let name = match target {
+            Target::Peer(peer) => peer.namespace.to_string(),
+            Target::Socket(path) | Target::Directory(path) => name_of(path),
+        };
+        Ok((Source { name, inner: Inner::Host(Box::new(place), RefCell::default()) }, table))
+    }
+
+    fn value(&self, id: EventId, near: u64) -> Result<Option<Stored>> {
+        match &self.inner {
+            Inner::Files(namespace) => {
+                let mut scan = namespace.journal().scan(Position::from_bytes(near));
+                for _ in 0..READ_ON_MAX {
+                    match scan.next() {
+                        Ok(Some(entry)) if entry.id == id => {
+                            return Ok(Some(Stored { bytes: entry.payload.clone(), cut: false }));
+                        }
+                        Ok(Some(_)) => {}
+                        Ok(None) => break,
+                        Err(error) if error.code() == Code::EntryDamaged => {}
+                        Err(error) => return Err(error),
+                    }
+                }
+                Ok(None)
+            }
+            Inner::Host(place, page) => {
+                let mut page = page.borrow_mut();
+                if !page.values.contains_key(&id) {
+                    page.values = values_of(&place.entries(Start::Position(near))?.entries);
+                }
+                Ok(page.values.get(&id).cloned())
+            }
+        }
+    }
+
+    /// The functions of a directory; of a host, only what its documents tell.
+    pub fn functions(&self) -> Result<Functions> {
+        match &self.inner {
+            Inner::Files(namespace) => {
+                let dir = namespace.dir().to_owned();
+                Ok(namespace
+                    .functions()?
+                    .into_iter()
+                    .map(|stat| (stat.name.to_string(), Facts::of(&stat, &dir)))
+                    .collect())
+            }
+            Inner::Host(place, _) => {
+                let facts = place.functions()?.into_iter().map(|function| {
+                    let facts = match &function.definition {
+                        Some(definition) => Facts {
+                            network: definition.network,
+                            streamed: definition.streamed,
+                            has_code: true,
+                            concurrency: definition.concurrency,
+                        },
+                        None => Facts::default(),
+                    };
+                    (function.name, facts)
+                });
+                Ok(facts.collect())
+            }
+        }
+    }
+
+    /// How many bytes the journal has from a position on; only of files.
+    pub fn bytes_from(&self, position: u64) -> Option<u64> {
+        match &self.inner {
+            Inner::Files(namespace) => Some(namespace.journal().tail().get().saturating_sub(position)),
+            Inner::Host(..) => None,
+        }
+    }
+}
+
+/// Functions by their names.
+pub type Functions = HashMap<String, Facts>;
+
+/// What a repair asks of a function.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Facts {
+    /// Whether it may use the network.
+    pub network: bool,
+    /// Whether each of its appends is published at once.
+    pub streamed: bool,
+    /// Whether its code is there and whole.
+    pub has_code: bool,
+    /// How many of its runs go at once.
+    pub concurrency: u32,
+}
+
+impl Facts {
+    fn of(stat: &FunctionStat, dir: &Path) -> Self {
+        let Ok(definition) = &stat.definition else { return Self::default() };
+        Self {
+            network: definition.spec.network,
+            streamed: definition.spec.streamed,
+            has_code: millrace_node::functions::check_code(dir, &definition.code).is_ok(),
+            concurrency: definition.spec.concurrency,
+        }
+    }
+}
+
+/// The last part of a path that says something.
+fn name_of(path: &Path) -> String {
+    let whole = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    let mut parts = whole.iter().rev().map(|part| part.to_string_lossy().into_owned());
+    let named = parts.find(|part| !part.starts_with('.') && part != "sock");
+    named.unwrap_or_else(|| path.display().to_string())
+}
+
+fn read_files(namespace: &Namespace) -> Result<Table> {
+    let journal = namespace.journal();
+    let (tail, catalog) = (journal.tail(), journal.catalog()?);
+    let mut builder = Builder::new(journal.namespace());
+    catalog.logs().for_each(|log| builder.name_log(log.id(), log.name()));
+    catalog.functions().for_each(|function| builder.name_function(function.id(), function.name()));
+    let mut scan = journal.scan(Position::default());
+    while scan.position() < tail {
+        match scan.next() {
+            Ok(Some(entry)) => builder.push(&entry.into())?,
+            Ok(None) => break,
+            Err(error) if error.code() == Code::EntryDamaged => builder.damaged(),
+            Err(error) => return Err(error),
+        }
+        if scan.gap() {
+            builder.damaged();
+        }
+    }
+    Ok(builder.finish())
+}
+
+fn read_host(place: &Place) -> Result<Table> {
+    let newest = place.entries(Start::Last(1))?;
+    let id = newest.entries.first().and_then(|entry| id_of(entry, "id"));
+    let namespace = id.and_then(EventId::namespace);
+    let namespace = namespace.ok_or_else(|| Code::DocumentUnknown.error("the host shows no entry of its journal"))?;
+    let mut builder = Builder::new(namespace);
+    place.logs()?.iter().for_each(|log| builder.name_log(log.incarnation, &log.name));
+    let (mut start, tail) = (0, newest.tail);
+    while start < tail {
+        let page = place.entries(Start::Position(start))?;
+        for entry in &page.entries {
+            match take(&mut builder, entry) {
+                Some(taken) => taken?,
+                None => builder.damaged(),
+            }
+        }
+        if page.next <= start {
+            break;
+        }
+        start = page.next;
+    }
+    Ok(builder.finish())
+}
+
+fn id_of(entry: &Value, key: &str) -> Option<EventId> {
+    entry[key].as_str().map_or(Some(EventId::NONE), |text| text.parse().ok())
+}
+
+fn payload_of(entry: &Value) -> Option<Vec<u8>> {
+    match (&entry["data"], &entry["base64"]) {
+        (Value::String(text), _) => Some(text.clone().into_bytes()),
+        (_, Value::String(text)) => show::from_base64(text),
+        _ => Some(Vec::new()),
+    }
+}
+
+/// Puts an entry of a host's document into a table; `None` if it is none.
+fn take(builder: &mut Builder, entry: &Value) -> Option<Result<()>> {
+    let name = entry["kind"].as_str()?;
+    let kind = KINDS.into_iter().find(|kind| kind.name() == name)?;
+    let subject = u32::try_from(entry["subject_id"].as_u64()?).ok()?;
+    if let Some(name) = entry["subject"].as_str() {
+        match kind {
+            Kind::Append | Kind::Trim => builder.name_log(subject, name),
+            _ => builder.name_function(subject, name),
+        }
+    }
+    let payload = payload_of(entry)?;
+    Some(builder.push(&Event {
+        id: id_of(entry, "id")?,
+        position: entry["position"].as_u64()?,
+        kind,
+        hlc: Hlc::from_bits(entry["hlc"].as_str()?.parse().ok()?),
+        cause: id_of(entry, "cause")?,
+        subject,
+        seqno: entry["seqno"].as_u64()?,
+        ordinal: u16::try_from(entry["ordinal"].as_u64()?).ok()?,
+        carried: entry["carried"].as_bool()?,
+        claimed: entry["claimed"].as_bool().unwrap_or(false),
+        payload: &payload,
+        payload_bytes: entry["bytes"].as_u64()?,
+    }))
+}
+
+fn values_of(entries: &[Value]) -> HashMap<EventId, Stored> {
+    let records = entries.iter().filter(|entry| entry["kind"] == "APPEND");
+    let records = records.filter_map(|entry| {
+        let stored = Stored { bytes: payload_of(entry)?, cut: entry["cut"].as_bool().unwrap_or(false) };
+        Some((id_of(entry, "id")?, stored))
+    });
+    records.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn targets_name_a_record_or_the_newest_one() {
+        assert_eq!(split_target("raw/a@7").unwrap(), ("raw/a", Some(7)));
+        assert_eq!(split_target("raw/a").unwrap(), ("raw/a", None));
+        for wrong in ["raw/a@0", "raw/a@", "raw/a@x"] {
+            assert_eq!(split_target(wrong).unwrap_err().code(), Code::SeqnoInvalid, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_namespace_is_called_by_the_last_part_of_its_path_that_says_something() {
+        assert_eq!(name_of(Path::new("/srv/farm/.millrace")), "farm");
+        assert_eq!(name_of(Path::new("/srv/farm")), "farm");
+        assert_eq!(name_of(Path::new("/srv/farm/sock")), "farm");
+    }
+}

@@ -1,0 +1,345 @@
+//! `trace`, `graph` and `repair plan`: what caused what, from directories and hosts, one namespace and several.
+
+use millrace_tests::{Place, eventually};
+use serde_json::{Value, json};
+use std::{collections::BTreeMap, fs, path::Path};
+
+/// Means of two neighbours; an alarm for those above 30, which most records do not raise; and a function that may use the network.
+const FUNCTIONS: &str = "\
+def mean(record, ctx):
+    values = [float(record.data)]
+    if record.seqno > 1:
+        values.append(float(ctx.get('raw', record.seqno - 1).data))
+    ctx.append('mean', str(sum(values) / len(values)))
+
+def alarm(record, ctx):
+    if float(record.data) > 30:
+        ctx.append('alerts', record.data)
+
+def notify(record, ctx):
+    pass
+";
+
+fn application(options: &str) -> String {
+    let function = |name: &str, on: &str, more: &str| {
+        format!(
+            "[functions.{name}]\nruntime = \"python\"\ncode = \"f.py\"\nhandler = \"f:{name}\"\non = [\"{on}\"]\n{more}\n"
+        )
+    };
+    format!(
+        "[namespace]\nsegment_size = \"1MiB\"\n{options}\n[logs.raw]\n[logs.mean]\n[logs.alerts]\n[logs.other]\n{}{}{}",
+        function("mean", "raw", ""),
+        function("alarm", "mean", ""),
+        function("notify", "alerts", "network = true"),
+    )
+}
+
+/// A namespace whose means are 20, 30, 35, 20 and whose only alert is 35.
+fn measured(options: &str) -> Place {
+    let place = Place::empty();
+    place.write("f.py", FUNCTIONS);
+    place.write("millrace.toml", &application(options));
+    place.run(["up"]).ok();
+    place.feed(["log", "append", "raw", "--lines"], b"20\n40\n30\n10\n").ok();
+    place.run(["log", "append", "other", "1"]).ok();
+    let host = place.serve();
+    place.idle();
+    drop(host);
+    assert_eq!(place.records("mean"), ["20.0", "30.0", "35.0", "20.0"]);
+    place
+}
+
+fn json(place: &Place, args: &[&str]) -> Value {
+    place.run([&["--json"], args].concat()).ok().object()
+}
+
+/// Every record and run of a tree, as `log@seqno` or the function's name, each with how it hangs on what is above.
+fn flat(branch: &Value) -> Vec<String> {
+    let name = match &branch["run"] {
+        Value::Null => format!("{}@{}", branch["record"]["log"].as_str().unwrap(), branch["record"]["seqno"]),
+        run => run["function"].as_str().unwrap().to_owned(),
+    };
+    let link = branch["link"].as_str().unwrap_or("root");
+    let below = branch["below"].as_array().unwrap().iter().flat_map(flat);
+    std::iter::once(format!("{link} {name}")).chain(below).collect()
+}
+
+/// All files of a directory with their bytes.
+fn files(dir: &Path) -> BTreeMap<String, Vec<u8>> {
+    let mut files = BTreeMap::new();
+    let mut open = vec![dir.to_owned()];
+    while let Some(dir) = open.pop() {
+        for entry in fs::read_dir(&dir).unwrap().map(Result::unwrap) {
+            let kind = entry.file_type().unwrap();
+            if kind.is_dir() {
+                open.push(entry.path());
+            } else if kind.is_file() {
+                files.insert(entry.path().display().to_string(), fs::read(entry.path()).unwrap());
+            }
+        }
+    }
+    files
+}
+
+#[test]
+fn a_trace_shows_what_a_record_caused_and_what_it_came_from() {
+    let place = measured("");
+    let down = json(&place, &["trace", "raw@2"]);
+    let expected = [
+        "root raw@2",
+        "triggered mean",
+        "appended mean@2",
+        "triggered alarm",
+        "read mean",
+        "appended mean@3",
+        "triggered alarm",
+        "appended alerts@1",
+        "triggered notify",
+    ];
+    assert_eq!(flat(&down["root"]), expected);
+    assert_eq!((&down["records"], &down["runs"], &down["unknown"]), (&json!(4), &json!(5), &json!(0)));
+    let up = json(&place, &["trace", "--up", "alerts@1"]);
+    let expected =
+        ["root alerts@1", "appended alarm", "triggered mean@3", "appended mean", "read raw@2", "triggered raw@3"];
+    assert_eq!(flat(&up["root"]), expected);
+
+    // A run is named by its id, and by that of any of its entries.
+    let run = &down["root"]["below"][0];
+    let id = run["id"].as_str().unwrap();
+    assert_eq!(flat(&json(&place, &["trace", id])["root"])[..2], ["root mean", "appended mean@2"]);
+    assert_eq!(run["run"]["state"], "done");
+    let text = place.run(["trace", "raw@2"]).ok();
+    for expected in
+        ["raw@2  20", "├─ run of mean  +", "└─ alerts@1", "read by run of mean", "35.0", "4 records, 5 runs"]
+    {
+        assert!(text.text().contains(expected), "{expected} is not in\n{}", text.text());
+    }
+    let newest = place.run(["trace", "raw"]).ok();
+    assert!(newest.text().starts_with("raw@4"), "{}", newest.text());
+
+    // What is left out is counted.
+    let bounded = json(&place, &["trace", "raw@2", "--limit", "3"]);
+    assert_eq!(flat(&bounded["root"]).len(), 3);
+    let more = |branch: &Value| branch["more"].as_u64().unwrap();
+    fn sum(branch: &Value, more: &dyn Fn(&Value) -> u64) -> u64 {
+        more(branch) + branch["below"].as_array().unwrap().iter().map(|branch| sum(branch, more)).sum::<u64>()
+    }
+    assert_eq!(sum(&bounded["root"], &more), 6);
+    assert!(place.run(["trace", "raw@2", "--limit", "3"]).ok().text().contains("and 4 more"));
+
+    for (target, code, exit) in
+        [("raw@9", "MR7001", 1), ("none@1", "MR2101", 1), ("raw@0", "MR1003", 2), ("1-0-1", "MR7001", 1)]
+    {
+        place.run(["trace", target]).fails(code, exit);
+    }
+}
+
+#[test]
+fn a_graph_counts_what_flows() {
+    let place = measured("");
+    let graph = json(&place, &["graph"]);
+    let nodes = graph["nodes"].as_array().unwrap();
+    let node = |name: &str, kind: &str| {
+        let found = nodes.iter().position(|node| node["name"] == name && node["kind"] == kind);
+        found.unwrap_or_else(|| panic!("no {kind} {name} in {graph}"))
+    };
+    let edge = |from: usize, to: usize, flow: &str| {
+        let mut edges = graph["edges"].as_array().unwrap().iter();
+        let found = edges.find(|edge| edge["from"] == from && edge["to"] == to && edge["flow"] == flow);
+        found.map_or(0, |edge| edge["count"].as_u64().unwrap())
+    };
+    let (outside, raw, mean) = (node("outside", "outside"), node("raw", "log"), node("mean", "function"));
+    assert_eq!((edge(outside, raw, "appends"), edge(raw, mean, "triggers"), edge(raw, mean, "reads")), (4, 4, 3));
+    assert_eq!(edge(node("alarm", "function"), node("alerts", "log"), "appends"), 1);
+    assert_eq!(
+        (&nodes[mean]["runs"], &nodes[mean]["done"], &nodes[mean]["took"]["count"]),
+        (&json!(4), &json!(4), &json!(4))
+    );
+
+    let text = place.run(["graph"]).ok();
+    assert!(text.text().contains("mean") && text.text().contains("raw"), "{}", text.text());
+    for name in ["g.svg", "g.dot", "g.json"] {
+        place.run(["graph", "-o", name]).ok();
+        assert!(fs::read_to_string(place.path().join(name)).unwrap().contains("alerts"), "{name}");
+    }
+    assert_eq!(
+        place.run(["graph", "--format", "svg"]).ok().text(),
+        fs::read_to_string(place.path().join("g.svg")).unwrap()
+    );
+    place.run(["graph", "-o", "g.png"]).fails("MR1006", 2);
+    let none = place.run(["graph", "--since", "0s"]).ok();
+    assert!(none.text().contains("nothing happened"), "{}", none.text());
+}
+
+#[test]
+fn a_plan_names_what_a_correction_reaches_and_changes_nothing() {
+    let place = measured("");
+    let before = files(&place.namespace());
+    place.write("values.csv", "seqno,value\n1,20\n2,99\n");
+    let plan = json(&place, &["repair", "plan", "raw", "--values", "values.csv"]);
+    assert_eq!((&plan["corrects"]["records"], &plan["corrects"]["equal"]), (&json!(1), &json!(1)));
+    let replays: Vec<(&str, u64, &str)> = plan["replays"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|group| {
+            (group["function"].as_str().unwrap(), group["runs"].as_u64().unwrap(), group["reason"].as_str().unwrap())
+        })
+        .collect();
+    // The run of alarm for mean@2 appended nothing; with another value it may.
+    let mut expected =
+        vec![("mean", 1, "record-corrected"), ("mean", 1, "read-corrected"), ("alarm", 2, "record-rewritten")];
+    expected.sort();
+    let mut sorted = replays;
+    sorted.sort();
+    assert_eq!(sorted, expected);
+    let mut rewrites: Vec<(&str, u64)> = plan["rewrites"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|log| (log["log"].as_str().unwrap(), log["records"].as_u64().unwrap()))
+        .collect();
+    rewrites.sort();
+    assert_eq!(rewrites, [("alerts", 1), ("mean", 2)]);
+    assert_eq!(plan["not_run"], json!([{ "function": "notify", "runs": 1, "reason": "external" }]));
+    assert_eq!(plan["complete"], true);
+
+    let text = place.run(["repair", "plan", "raw", "--at", "2", "--values", "-"]);
+    text.fails("MR7003", 2);
+    let text = place.feed(["repair", "plan", "raw", "--at", "2", "--values", "-"], b"value\n99\n").ok();
+    for expected in
+        ["Nothing was changed", "1 record  @2..2", "triggered by corrected raw@2", "read corrected raw@2", "notify"]
+    {
+        assert!(text.text().contains(expected), "{expected} is not in\n{}", text.text());
+    }
+    let equal = place.feed(["repair", "plan", "raw", "--values", "-"], b"{\"seqno\":1,\"value\":\"20\"}").ok();
+    assert!(equal.text().contains("nothing: all 1 value are equal"), "{}", equal.text());
+
+    // Other code reaches the runs since an event, and what they wrote.
+    let plan = json(&place, &["repair", "plan", "--function", "mean=f.py", "--since", "raw@4"]);
+    assert_eq!(plan["replays"][0]["reason"], "code", "{plan}");
+    let code = plan["replays"].as_array().unwrap().iter().find(|group| group["reason"] == "code").unwrap();
+    assert!(code["runs"].as_u64().unwrap() <= 4);
+    let all = json(&place, &["repair", "plan", "--function", "alarm=f.py"]);
+    assert_eq!((&all["replays"][0]["runs"], &all["replays"][0]["function"]), (&json!(4), &json!("alarm")));
+
+    for (args, code, exit) in [
+        (&["raw", "--at", "5"][..], "MR2105", 1),
+        (&["none", "--at", "1"], "MR2101", 1),
+        (&["_keys", "--at", "1"], "MR6022", 1),
+        (&["raw", "--at", "0"], "MR1003", 2),
+        (&["--function", "none=f.py"], "MR3001", 1),
+        (&["--function", "mean=missing.py"], "MR7003", 2),
+    ] {
+        place.run([&["repair", "plan"], args].concat()).fails(code, exit);
+    }
+    assert_eq!(files(&place.namespace()), before, "a plan changes nothing");
+}
+
+#[test]
+fn a_host_says_the_same_as_the_files() {
+    let place = measured("");
+    let commands = [
+        &["trace", "raw@2"][..],
+        &["trace", "--up", "alerts@1"],
+        &["graph"],
+        &["repair", "plan", "raw", "--at", "2..3"],
+    ];
+    let here: Vec<Value> = commands.iter().map(|args| json(&place, args)).collect();
+    let host = place.serve_tcp(["--name", "farm"]);
+    let address = format!("mr://127.0.0.1:{}/farm", host.port());
+    for (args, here) in commands.iter().zip(here) {
+        let mut there = json(&place, &[&["-n", &*address], *args].concat());
+        let mut expected = json(&place, args);
+        for value in [&mut there, &mut expected] {
+            if let Value::Object(estimate) = &mut value["estimate"] {
+                estimate.remove("pinned_bytes");
+            }
+            if let Value::Object(top) = value {
+                for changes in ["estimate", "to", "seconds", "events"] {
+                    top.remove(changes);
+                }
+                for node in top.get_mut("nodes").and_then(Value::as_array_mut).into_iter().flatten() {
+                    node.as_object_mut().unwrap().remove("namespace");
+                }
+            }
+        }
+        assert_eq!(there, expected, "{args:?}");
+        if args[0] == "trace" {
+            assert_eq!(there, here, "{args:?}");
+        }
+    }
+}
+
+#[test]
+fn journals_of_two_namespaces_join_whether_hosts_or_copies() {
+    let cloud = Place::empty();
+    cloud.write("f.py", FUNCTIONS);
+    cloud.write("millrace.toml", &application(""));
+    cloud.run(["up"]).ok();
+    let there = cloud.serve_tcp(["--name", "cloud"]);
+    let address = format!("mr://127.0.0.1:{}/cloud", there.port());
+    let edge = Place::new();
+    edge.run(["log", "create", "sensor"]).ok();
+    edge.run(["relay", "add", "sensor", &format!("{address}/raw")]).ok();
+    let here = edge.serve();
+    edge.feed(["log", "append", "sensor", "--lines"], b"40\n50\n").ok();
+    eventually("the relay has brought both records", || cloud.records("raw").len() == 2);
+    cloud.idle();
+
+    let traced = |with: &str| json(&edge, &["trace", "sensor@1", "--with", with]);
+    let live = traced(&address);
+    let all = flat(&live["root"]);
+    assert_eq!(all[..3], ["root sensor@1", "forwarded raw@1", "triggered mean"], "{all:?}");
+    assert!(all.contains(&"appended alerts@1".to_string()), "{all:?}");
+    let up = json(&cloud, &["trace", "--up", "alerts@1", "--with", edge.namespace().to_str().unwrap()]);
+    assert_eq!(flat(&up["root"]).last().unwrap(), "forwarded sensor@1");
+    let alone = json(&cloud, &["trace", "--up", "alerts@1"]);
+    assert_eq!((flat(&alone["root"]).last().unwrap().as_str(), &alone["unknown"]), ("triggered raw@1", &json!(1)));
+
+    let plan = json(&edge, &["repair", "plan", "sensor", "--at", "1", "--with", &address]);
+    let replayed: Vec<&str> =
+        plan["replays"].as_array().unwrap().iter().map(|group| group["function"].as_str().unwrap()).collect();
+    assert!(replayed.contains(&"cloud:mean"), "{plan}");
+
+    // Both machines are gone: copies of their directories tell the same, and stay as they are.
+    drop((there, here));
+    let before = files(&cloud.namespace());
+    let dead = traced(cloud.namespace().to_str().unwrap());
+    assert_eq!(dead, live);
+    assert_eq!(files(&cloud.namespace()), before, "a journal that is only looked at does not change");
+    let copy = cloud.namespace().display().to_string();
+    let twice = ["graph", "--with", &copy, "--with", &copy];
+    let graph = json(&edge, &twice);
+    let raw = graph["nodes"].as_array().unwrap().iter().find(|node| node["name"] == "raw" && node["kind"] == "log");
+    assert_eq!(raw.unwrap()["records"], 2, "what two journals have counts once");
+}
+
+#[test]
+fn a_wrapped_journal_says_what_it_cannot_tell() {
+    let place = measured("retain_bytes = \"1MiB\"");
+    place.run(["log", "create", "much", "--history", "4"]).ok();
+    let lines = "x".repeat(100_000) + "\n";
+    let host = place.serve();
+    for _ in 0..12 {
+        place.feed(["log", "append", "much", "--lines", "--quiet"], lines.repeat(8).as_bytes()).ok();
+    }
+    let host = host;
+    eventually("retention has dropped the first segment", || {
+        json(&place, &["graph"])["limits"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .any(|limit| limit.as_str().unwrap().contains("reaches back to"))
+    });
+    drop(host);
+    // The records were carried; the runs that read them were not.
+    assert_eq!(place.records("raw").len(), 4);
+    let text = place.run(["trace", "raw@2"]).ok();
+    assert!(text.text().contains("what happened before is not known"), "{}", text.text());
+    let said = place.run(["repair", "plan", "raw", "--at", "2"]).fails("MR7005", 1);
+    assert!(said.stderr.contains("are not known"), "{}", said.stderr);
+    let plan = json(&place, &["repair", "plan", "raw", "--at", "2", "--accept-unknown"]);
+    assert_eq!(plan["complete"], false);
+    place.run(["repair", "plan", "much", "--at", "1"]).fails("MR7004", 1);
+}
