@@ -138,8 +138,7 @@ impl Fold<'_> {
         state.hlc = state.hlc.max(header.hlc);
         let kind = header.folded();
         if kind == Some(Kind::Define) && position > state.catalog.version() {
-            let bytes = self.inner.segments.entry_bytes(position, u64::from(header.length))?;
-            let definition = Definition::decode(&bytes[HEADER_BYTES as usize - 4..])?;
+            let definition = Definition::decode(self.inner.segments.payload(position, header)?)?;
             if let Definition::RemoveLog { id } | Definition::RemoveFunction { id } = &definition
                 && let Some(subject) = state.catalog.subject(*id)
             {
