@@ -64,7 +64,7 @@ fn walk(segment: &[u8]) -> Vec<Found> {
     assert_eq!(u32_at(segment, 60), crc32c(&segment[..60]));
     assert!(segment[56..60].iter().all(|byte| *byte == 0));
     let (mut at, mut prev, mut sequence, mut found) = (64, u32_at(segment, 32), u64_at(segment, 24), Vec::new());
-    while at + 64 <= segment.len() && u32_at(segment, at + 4) != 0 {
+    while at + 16 <= segment.len() && u32_at(segment, at + 4) != 0 {
         let form = u32_at(segment, at + 4);
         let is_compact = segment[at + 13] & 32 != 0;
         let length = if is_compact { form & 0xFFF } else { form } as usize;
@@ -122,10 +122,10 @@ fn the_golden_segment_reads_as_the_page_says() {
     let found = walk(&golden());
     let kinds: Vec<(u8, u8)> = found.iter().map(|entry| (entry.kind, entry.flags)).collect();
     assert_eq!(kinds, [(1, 1), (1, 1), (2, 0), (2, 1), (3, 0), (4, 33), (3, 0), (4, 33), (6, 0), (6, 33)]);
-    assert_eq!([&found[4].payload[..], &found[6].payload[..]], [b"golden", b"golden too"]);
+    assert_eq!([&found[4].payload[..], &found[6].payload[..]], [&b"golden"[..], b"golden too"]);
     assert_eq!(found[5].payload, [1, 1, 1, 2, 1, 1], "a map: log 1, seqno 1");
     let id = |sequence: u64| {
-        let id = u128::from(u64_at(&golden(), 8)) << 80 | 2 << 56 | u128::from(sequence);
+        let id = u128::from(u64_at(&golden(), 8)) << 80 | 1 << 56 | u128::from(sequence);
         [id as u64, (id >> 64) as u64]
     };
     let told: Vec<_> = found[4..].iter().map(|entry| (entry.cause, entry.subject, entry.seqno)).collect();
