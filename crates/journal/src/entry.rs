@@ -36,6 +36,10 @@ use payload::{Attempt, EXTENSION_KEYS, End, ReadRow, Reads, Run, known_keys, spl
 pub const HEADER_BYTES: u64 = 64;
 /// Entries start at multiples of this.
 pub const ALIGN_BYTES: u64 = 16;
+/// What the shortest compact entry takes: behind it there may be no storage.
+pub(crate) const SHORTEST_BYTES: u64 = ALIGN_BYTES;
+/// Bytes of a compact entry and of what it covers of its head that are put together to be checked.
+const BEHIND_BYTES: usize = 160;
 /// Kinds from this number on may be ignored by who does not know them; the others are critical.
 const KIND_IGNORABLE: u8 = 128;
 
@@ -208,7 +212,15 @@ impl Header {
         }
     }
 
+    /// The header of an entry that is not compact.
+    #[inline]
+    pub fn of(entry: &[u8]) -> Self {
+        let word = |n: usize| u64::from_le_bytes(entry[8 * n..8 * n + 8].try_into().expect("8 bytes"));
+        Self::decode(std::array::from_fn(word))
+    }
+
     /// The bytes of a full header.
+    #[inline]
     pub fn encode(&self) -> [u8; HEADER_BYTES as usize] {
         let mut bytes = [0; HEADER_BYTES as usize];
         bytes[0..4].copy_from_slice(&self.crc.to_le_bytes());
@@ -330,6 +342,11 @@ impl Header {
         span(u64::from(self.length))
     }
 
+    /// Bytes that it would take with a full header, as a copy has one.
+    pub fn full_span(&self) -> u64 {
+        span(HEADER_BYTES + u64::from(self.length) - self.begins())
+    }
+
     /// Whether the fields can be those of an entry that has at most `room` bytes; says nothing of the checksum.
     pub fn is_plausible(&self, room: u64) -> bool {
         u64::from(self.length) >= self.begins()
@@ -405,6 +422,14 @@ impl Salt {
     /// The same of a compact entry, given also what it covers of its head.
     #[inline]
     pub(crate) fn checksum_behind(self, head: &[u8], position: u64, bytes_after_crc: &[u8]) -> u32 {
+        let mut both = [0; BEHIND_BYTES];
+        let length = head.len() + bytes_after_crc.len();
+        if length <= both.len() {
+            // In one go, which is much faster for few bytes.
+            both[..head.len()].copy_from_slice(head);
+            both[head.len()..length].copy_from_slice(bytes_after_crc);
+            return self.checksum(position, &both[..length]);
+        }
         let begun = u64::from(!crc_fast::crc32_iscsi(head));
         let mut digest = crc_fast::Digest::new_with_init_state(crc_fast::CrcAlgorithm::Crc32Iscsi, begun);
         digest.update(bytes_after_crc);
@@ -575,7 +600,7 @@ mod tests {
     #[test]
     fn a_checksum_behind_a_head_is_one_of_both() {
         let (salt, bytes) = (Salt([1, 2]), [7; 300]);
-        for (head, own) in [(52, 10), (52, 248), (1, 299)] {
+        for (head, own) in [(52, 10), (52, 108), (52, 109), (52, 248), (1, 299)] {
             let both = salt.checksum(160, &bytes[..head + own]);
             assert_eq!(salt.checksum_behind(&bytes[..head], 160, &bytes[head..head + own]), both);
         }

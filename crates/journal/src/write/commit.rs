@@ -167,8 +167,8 @@ pub struct Transaction<'j> {
     at: u64,
     /// The staged entry that has no checksum yet.
     open: Option<u64>,
-    /// The newest staged entry that those behind it can be compact by, and where it stands.
-    head: Option<(u64, Header)>,
+    /// Where the newest staged entry stands that those behind it can be compact by; 0 if there is none.
+    head: u64,
     first_prev: u32,
     prev: u32,
     pub(super) sequence: u64,
@@ -210,7 +210,7 @@ impl<'j> Transaction<'j> {
             start: tail,
             at: tail,
             open: None,
-            head: None,
+            head: 0,
             first_prev: header.crc,
             prev: header.crc,
             sequence: header.sequence + 1,
@@ -473,9 +473,7 @@ impl<'j> Transaction<'j> {
             header.hlc = hlc.get();
         }
         let payload_bytes = payload.iter().map(|part| part.len() as u64).sum::<u64>();
-        let short = self.head.as_ref().and_then(|(position, head)| {
-            Short::new(&header, head, self.at - position, payload_bytes, self.inner.namespace)
-        });
+        let short = if self.head == 0 { None } else { self.short(&header, payload_bytes)? };
         let header_bytes = short.as_ref().map_or(HEADER_BYTES, |short| short.bytes().len() as u64);
         let length = header_bytes + payload_bytes;
         self.make_room(span(length))?;
@@ -494,7 +492,7 @@ impl<'j> Transaction<'j> {
             None => {
                 self.put(&header.encode(), payload, length)?;
                 if compact::is_plain(&header) {
-                    self.head = Some((self.at, header));
+                    self.head = self.at;
                 }
             }
         }
@@ -504,20 +502,29 @@ impl<'j> Transaction<'j> {
         Ok(header.id(self.inner.namespace))
     }
 
+    /// The short header of an entry behind the head, if it may have one.
+    fn short(&mut self, header: &Header, payload_bytes: u64) -> Result<Option<Short>> {
+        let (own, back) = (self.inner.namespace, self.at - self.head);
+        let head = Header::of(self.staged(self.head)?);
+        Ok(Short::new(header, &head, back, payload_bytes, own))
+    }
+
     /// Puts the bytes of an entry where it is to stand.
-    #[inline]
+    #[inline(always)]
     fn put(&mut self, header: &[u8], payload: &[&[u8]], length: u64) -> Result<()> {
-        let parts = std::iter::once(&header).chain(payload);
         if let Some(staging) = &mut self.staging {
-            parts.for_each(|part| staging.extend_from_slice(part));
+            staging.extend_from_slice(header);
+            payload.iter().for_each(|part| staging.extend_from_slice(part));
             staging.resize((self.at + span(length) - self.start) as usize, 0);
             return Ok(());
         }
-        let mut to = self.inner.segments.address(self.at)?;
-        for part in parts {
-            // SAFETY: `make_room` made sure that the entry lies within its segment and has storage; the lock is held,
-            // and nobody reads behind the tail.
-            unsafe {
+        let address = self.inner.segments.address(self.at)?;
+        // SAFETY: `make_room` made sure that the entry lies within its segment and has storage; the lock is held,
+        // and nobody reads behind the tail.
+        unsafe {
+            std::ptr::copy_nonoverlapping(header.as_ptr(), address, header.len());
+            let mut to = address.add(header.len());
+            for part in payload {
                 std::ptr::copy_nonoverlapping(part.as_ptr(), to, part.len());
                 to = to.add(part.len());
             }
@@ -554,25 +561,24 @@ impl<'j> Transaction<'j> {
     #[inline]
     fn seal_entry(&mut self, position: u64, flags: u8) -> Result<()> {
         let (prev, salt) = (self.prev, self.inner.segments.salt);
-        let bytes = self.staged(position)?;
+        let mut head = [0; compact::COVERED_BYTES];
+        let mut bytes = self.staged(position)?;
+        let form = Form::of(bytes);
+        if let Some(form) = form {
+            head.copy_from_slice(compact::covered(self.staged(position - form.back())?));
+            bytes = self.staged(position)?;
+        }
         bytes[8..12].copy_from_slice(&prev.to_le_bytes());
         bytes[13] = (bytes[13] & !FLAG_LAST) | flags;
-        let crc = match Form::of(bytes) {
-            Some(form) => {
-                let head: [u8; compact::COVERED_BYTES] =
-                    compact::covered(self.staged(position - form.back())?).try_into().expect("a header is longer");
-                let bytes = self.staged(position)?;
-                salt.checksum_behind(&head, position, &bytes[4..])
-            }
-            None => {
-                if is_sealed(bytes[12]) {
-                    let seqno = u64::from_le_bytes(bytes[56..64].try_into().expect("8 bytes"));
-                    bytes[32..40].copy_from_slice(&salt.seal(position, seqno).to_le_bytes());
-                }
-                salt.checksum(position, &bytes[4..])
-            }
+        if is_sealed(bytes[12]) {
+            let seqno = u64::from_le_bytes(bytes[56..64].try_into().expect("8 bytes"));
+            bytes[32..40].copy_from_slice(&salt.seal(position, seqno).to_le_bytes());
+        }
+        let crc = match form {
+            Some(_) => salt.checksum_behind(&head, position, &bytes[4..]),
+            None => salt.checksum(position, &bytes[4..]),
         };
-        self.staged(position)?[..4].copy_from_slice(&crc.to_le_bytes());
+        bytes[..4].copy_from_slice(&crc.to_le_bytes());
         self.prev = crc;
         Ok(())
     }
@@ -656,7 +662,7 @@ impl<'j> Transaction<'j> {
         let moved =
             |position: u64| if (old..old + staged).contains(&position) { position - old + start } else { position };
         self.open = self.open.map(moved);
-        self.head = self.head.map(|(position, header)| (moved(position), header));
+        self.head = moved(self.head);
         self.last_define = moved(self.last_define);
         self.prev = self.first_prev;
         let mut position = start;
