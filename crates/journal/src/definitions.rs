@@ -2,7 +2,7 @@
 
 use crate::{
     catalog::{Catalog, Definition, Indexes},
-    entry::{HEADER_BYTES, Kind},
+    entry::Kind,
     journal::{Inner, MANIFEST},
     store::{manifest::Manifest, segments::io_error},
 };
@@ -87,8 +87,7 @@ impl Inner {
             else {
                 return Ok(Found::Since(found, position));
             };
-            let bytes = self.segments.entry_bytes(position, u64::from(header.length))?;
-            let definition = Definition::decode(&bytes[HEADER_BYTES as usize - 4..])?;
+            let definition = Definition::decode(self.segments.payload(position, &header)?)?;
             found.push((position, definition));
             position = header.seqno;
         }

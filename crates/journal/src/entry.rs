@@ -21,8 +21,10 @@
 //! * `prev` is the `crc` of the entry before: the journal is a chain, so nothing that was rolled back can be mistaken for
 //!   the continuation of something else.
 //! * An entry is followed by the next one at the next multiple of 16.
+//! * Behind another entry of its batch, one may have a short header: see [`compact`].
 //! * Kinds, flags and keys that later versions add say themselves whether this one may ignore them: see [`Header::unknown`].
 
+pub(crate) mod compact;
 pub mod map;
 pub mod payload;
 
@@ -30,15 +32,18 @@ use map::Map;
 use millrace_wire::{Code, Error, EventId, Hlc, NamespaceId, Result};
 use payload::{Attempt, EXTENSION_KEYS, End, ReadRow, Reads, Run, known_keys, split_extension};
 
-/// Bytes of an entry before its payload.
+/// Bytes of an entry before its payload, unless it is compact. No entry, compact or not, begins with less left of its segment.
 pub const HEADER_BYTES: u64 = 64;
 /// Entries start at multiples of this.
 pub const ALIGN_BYTES: u64 = 16;
+/// What the shortest compact entry takes: behind it there may be no storage.
+pub(crate) const SHORTEST_BYTES: u64 = ALIGN_BYTES;
+/// Bytes of a compact entry and of what it covers of its head that are put together to be checked.
+const BEHIND_BYTES: usize = 160;
 /// Kinds from this number on may be ignored by who does not know them; the others are critical.
 const KIND_IGNORABLE: u8 = 128;
 
 const _: () = assert!(HEADER_BYTES.is_multiple_of(ALIGN_BYTES));
-const _: () = assert!(size_of::<Header>() == HEADER_BYTES as usize);
 
 /// A byte position in the journal: segment number × segment size + offset.
 ///
@@ -154,13 +159,14 @@ pub(crate) const FLAG_SHADOW: u8 = 4;
 pub(crate) const FLAG_CLAIMED: u8 = 8;
 /// Its payload begins with an extension: a length (2) and a map of that length.
 pub(crate) const FLAG_EXTENDED: u8 = 16;
-/// What a reader must know of an entry's flags; it may ignore the two others.
-const FLAGS_CRITICAL: u8 = 0x3F;
-const FLAGS_KNOWN: u8 = FLAG_LAST | FLAG_CARRIED | FLAG_SHADOW | FLAG_CLAIMED | FLAG_EXTENDED;
+/// Its header is a short one, and says the rest by one that stands before it in its batch.
+pub(crate) const FLAG_COMPACT: u8 = 32;
+/// What a reader must know of an entry's flags; it may ignore the other one.
+const FLAGS_CRITICAL: u8 = 0x7F;
+const FLAGS_KNOWN: u8 = FLAG_LAST | FLAG_CARRIED | FLAG_SHADOW | FLAG_CLAIMED | FLAG_EXTENDED | FLAG_COMPACT;
 
-/// The first 64 bytes of an entry, as they lie in the file on a little-endian machine.
+/// What the header of an entry says, be it a full one of 64 bytes or a short one.
 #[derive(Clone, Copy, Debug, Default)]
-#[repr(C, align(16))]
 pub(crate) struct Header {
     pub crc: u32,
     pub length: u32,
@@ -174,13 +180,47 @@ pub(crate) struct Header {
     pub epoch: u32,
     pub subject: u32,
     pub seqno: u64,
+    /// Where the payload of a compact entry begins; 0 of any other.
+    pub begins: u16,
+    /// Whether `cause` has no namespace because it is the entry's own: a short header does not repeat it.
+    pub own_cause: bool,
 }
 
 #[cfg(target_endian = "big")]
 compile_error!("the journal is mapped as it lies in the file: little-endian machines only");
 
 impl Header {
-    /// The header's bytes.
+    /// What 64 bytes say, as eight words; they are not a short header.
+    #[inline]
+    pub const fn decode(words: [u64; 8]) -> Self {
+        let [crc, prev, sequence, hlc, cause, more, subject, seqno] = words;
+        Self {
+            crc: crc as u32,
+            length: (crc >> 32) as u32,
+            prev: prev as u32,
+            kind: (prev >> 32) as u8,
+            flags: (prev >> 40) as u8,
+            ordinal: (prev >> 48) as u16,
+            sequence,
+            hlc,
+            cause: [cause, more],
+            epoch: subject as u32,
+            subject: (subject >> 32) as u32,
+            seqno,
+            begins: 0,
+            own_cause: false,
+        }
+    }
+
+    /// The header of an entry that is not compact.
+    #[inline]
+    pub fn of(entry: &[u8]) -> Self {
+        let word = |n: usize| u64::from_le_bytes(entry[8 * n..8 * n + 8].try_into().expect("8 bytes"));
+        Self::decode(std::array::from_fn(word))
+    }
+
+    /// The bytes of a full header.
+    #[inline]
     pub fn encode(&self) -> [u8; HEADER_BYTES as usize] {
         let mut bytes = [0; HEADER_BYTES as usize];
         bytes[0..4].copy_from_slice(&self.crc.to_le_bytes());
@@ -199,12 +239,30 @@ impl Header {
         bytes
     }
 
-    /// What caused it; a seal is nobody's id.
-    pub fn cause(&self) -> EventId {
-        if is_sealed(self.kind) {
-            return EventId::NONE;
+    /// What caused it, if its own epoch is one of `own`; a seal is nobody's id.
+    #[inline]
+    pub fn cause(&self, own: NamespaceId) -> EventId {
+        if self.own_cause {
+            return EventId::new(own, self.epoch & EventId::EPOCH_MAX, self.cause[0] & EventId::SEQUENCE_MAX);
         }
-        EventId::from_bits(u128::from(self.cause[0]) | u128::from(self.cause[1]) << 64)
+        self.full_cause().unwrap_or(EventId::NONE)
+    }
+
+    /// What caused it, if the header itself says in which namespace that was.
+    #[inline]
+    pub fn full_cause(&self) -> Option<EventId> {
+        let is_told = !is_sealed(self.kind) && !self.own_cause;
+        is_told.then(|| EventId::from_bits(u128::from(self.cause[0]) | u128::from(self.cause[1]) << 64))
+    }
+
+    pub fn is_compact(&self) -> bool {
+        self.flags & FLAG_COMPACT != 0
+    }
+
+    /// Where in the entry its payload begins.
+    #[inline]
+    pub fn begins(&self) -> u64 {
+        if self.is_compact() { u64::from(self.begins) } else { HEADER_BYTES }
     }
 
     pub fn is_last(&self) -> bool {
@@ -284,10 +342,17 @@ impl Header {
         span(u64::from(self.length))
     }
 
+    /// Bytes that it would take with a full header, as a copy has one.
+    pub fn full_span(&self) -> u64 {
+        span(HEADER_BYTES + u64::from(self.length) - self.begins())
+    }
+
     /// Whether the fields can be those of an entry that has at most `room` bytes; says nothing of the checksum.
     pub fn is_plausible(&self, room: u64) -> bool {
-        u64::from(self.length) >= HEADER_BYTES
+        u64::from(self.length) >= self.begins()
+            && self.length > 0
             && u64::from(self.length) <= room
+            && room >= HEADER_BYTES
             && self.kind != 0
             && self.epoch <= EventId::EPOCH_MAX
             && self.sequence <= EventId::SEQUENCE_MAX
@@ -352,6 +417,23 @@ impl Salt {
     /// The checksum of an entry at `position`, given its bytes 4..length.
     pub(crate) fn checksum(self, position: u64, bytes_after_crc: &[u8]) -> u32 {
         crc_fast::crc32_iscsi(bytes_after_crc) ^ self.mask(position)
+    }
+
+    /// The same of a compact entry, given also what it covers of its head.
+    #[inline]
+    pub(crate) fn checksum_behind(self, head: &[u8], position: u64, bytes_after_crc: &[u8]) -> u32 {
+        let mut both = [0; BEHIND_BYTES];
+        let length = head.len() + bytes_after_crc.len();
+        if length <= both.len() {
+            // In one go, which is much faster for few bytes.
+            both[..head.len()].copy_from_slice(head);
+            both[head.len()..length].copy_from_slice(bytes_after_crc);
+            return self.checksum(position, &both[..length]);
+        }
+        let begun = u64::from(!crc_fast::crc32_iscsi(head));
+        let mut digest = crc_fast::Digest::new_with_init_state(crc_fast::CrcAlgorithm::Crc32Iscsi, begun);
+        digest.update(bytes_after_crc);
+        digest.finalize() as u32 ^ self.mask(position)
     }
 
     /// What an OPEN or a MARK at `position` has as its cause, and nothing that was not written as one.
@@ -428,7 +510,7 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// What a header says of the entry at a position; its id and bytes are left open.
+    /// What a header says of the entry at a position; its id, its cause and its bytes are left open.
     pub(crate) fn of(position: Position, header: &Header, kind: Kind) -> Self {
         Self {
             position,
@@ -437,7 +519,7 @@ impl Entry {
             kind,
             id: EventId::NONE,
             hlc: Hlc::from_bits(header.hlc),
-            cause: header.cause(),
+            cause: EventId::NONE,
             subject: header.subject,
             seqno: header.seqno,
             ordinal: header.ordinal,
@@ -492,15 +574,36 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_header_lies_as_the_specification_draws_it() {
-        assert_eq!(std::mem::offset_of!(Header, kind), 12);
-        assert_eq!(std::mem::offset_of!(Header, ordinal), 14);
-        assert_eq!(std::mem::offset_of!(Header, sequence), 16);
-        assert_eq!(std::mem::offset_of!(Header, hlc), 24);
-        assert_eq!(std::mem::offset_of!(Header, cause), 32);
-        assert_eq!(std::mem::offset_of!(Header, epoch), 48);
-        assert_eq!(std::mem::offset_of!(Header, subject), 52);
-        assert_eq!(std::mem::offset_of!(Header, seqno), 56);
+    fn a_header_comes_back_from_its_bytes() {
+        let header = Header {
+            crc: 0x0102_0304,
+            length: 0x1112_1314,
+            prev: 0x2122_2324,
+            kind: 3,
+            flags: 9,
+            ordinal: 0x3132,
+            sequence: 0x4142_4344_4546_4748,
+            hlc: 0x5152_5354_5556_5758,
+            cause: [0x6162_6364_6566_6768, 0x7172_7374_7576_7778],
+            epoch: 0x8182_8384,
+            subject: 0x9192_9394,
+            seqno: 0xA1A2_A3A4_A5A6_A7A8,
+            ..Header::default()
+        };
+        let bytes = header.encode();
+        let words = std::array::from_fn(|n| u64::from_le_bytes(bytes[8 * n..8 * n + 8].try_into().unwrap()));
+        assert_eq!(format!("{:?}", Header::decode(words)), format!("{header:?}"));
+        assert_eq!((bytes[12], bytes[13], bytes[14]), (3, 9, 0x32));
+        assert_eq!((bytes[48], bytes[52], bytes[56]), (0x84, 0x94, 0xA8));
+    }
+
+    #[test]
+    fn a_checksum_behind_a_head_is_one_of_both() {
+        let (salt, bytes) = (Salt([1, 2]), [7; 300]);
+        for (head, own) in [(52, 10), (52, 108), (52, 109), (52, 248), (1, 299)] {
+            let both = salt.checksum(160, &bytes[..head + own]);
+            assert_eq!(salt.checksum_behind(&bytes[..head], 160, &bytes[head..head + own]), both);
+        }
     }
 
     #[test]

@@ -16,7 +16,7 @@
 use crate::{
     catalog::{Catalog, Definition},
     copy::Rebuilt,
-    entry::{ALIGN_BYTES, HEADER_BYTES, Header, Kind, Position},
+    entry::{ALIGN_BYTES, HEADER_BYTES, Header, Kind, Position, SHORTEST_BYTES},
     journal::Inner,
     store::{
         control::Remains,
@@ -142,8 +142,7 @@ impl Fold<'_> {
         state.hlc = state.hlc.max(header.hlc);
         let kind = header.folded();
         if kind == Some(Kind::Define) && position > state.catalog.version() {
-            let bytes = self.inner.segments.entry_bytes(position, u64::from(header.length))?;
-            let definition = Definition::decode(&bytes[HEADER_BYTES as usize - 4..])?;
+            let definition = Definition::decode(self.inner.segments.payload(position, header)?)?;
             if let Definition::RemoveLog { id } | Definition::RemoveFunction { id } = &definition
                 && let Some(subject) = state.catalog.subject(*id)
             {
@@ -302,7 +301,7 @@ fn look_behind(inner: &Inner, position: u64) -> Result<Behind> {
         let mut at = position.max(start);
         while at < start + segments.bytes() {
             let (data, hole) = inner.medium.next_data(&region, at - start);
-            let limit = start + (hole + 1).saturating_sub(HEADER_BYTES);
+            let limit = start + (hole + 1).saturating_sub(SHORTEST_BYTES);
             at = inner.segments.resync((start + data).max(at) - ALIGN_BYTES, limit)?;
             while at < limit
                 && let Some(header) = segments.valid_entry(at)?

@@ -189,7 +189,7 @@ fn runs_are_found_by_their_numbers_and_pending_ones_at_once() {
             journal
                 .commit(|batch| {
                     for _ in 0..random >> 61 {
-                        let record = batch.append(&a, b"record", EventId::NONE, 0)?;
+                        let record = batch.append(&a, &[7; 200], EventId::NONE, 0)?;
                         batch.trigger(f.id(), record.id, &a, record.seqno, Origin::Bound)?;
                     }
                     let some = runs

@@ -218,8 +218,8 @@ fn a_dead_letter_has_the_record_when_only_its_trigger_is_damaged() {
     }
     let segment = place.namespace().join("segments/0000000000");
     let bytes = fs::read(&segment).unwrap();
-    // An entry is a header of 64 bytes and a payload; the next one begins at a multiple of 16: here 96 behind the record's.
-    flip(&segment, find(&bytes, "a record, number 3") + 32 + 66);
+    // The record's entry has a header of 64 bytes; the next one begins at a multiple of 16, 96 behind, and has a short header.
+    flip(&segment, find(&bytes, "a record, number 3") + 32 + 16);
     let _host = place.serve();
     place.idle();
     let letters = place.records("dead/copy");
@@ -259,7 +259,7 @@ fn runs_that_damage_took_where_a_copy_begins_are_given_up() {
     let bytes = fs::read(&segment).unwrap();
     // One that has ended, and one that has not.
     for n in [2, 4] {
-        flip(&segment, find(&bytes, &format!("a record, number {n}")) + 32 + 66);
+        flip(&segment, find(&bytes, &format!("a record, number {n}")) + 32 + 16);
     }
     let saved = object(&copy, &["namespace", "check", "--salvage", "saved"]);
     assert_eq!(saved["lost_runs"]["copy"], 1, "{saved}");

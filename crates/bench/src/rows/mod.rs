@@ -13,6 +13,7 @@ mod python;
 mod recover;
 mod remote;
 mod runs;
+mod small;
 mod storm;
 
 use crate::{
@@ -82,6 +83,7 @@ pub const ALL: &[Spec] = &[
         unit: "µs",
         run: chain::durable,
     },
+    Spec { id: "small.bytes", what: "a record of 16 bytes in a batch of 100, on disk", unit: "B", run: small::bytes },
     Spec { id: "recover.1gib", what: "open 1 GiB after a kill", unit: "ms", run: recover::bytes },
     Spec { id: "recover.1m", what: "open with 1 M pending triggers after a kill", unit: "ms", run: recover::triggers },
     Spec { id: "host.ready", what: "start of the program to the first run done", unit: "ms", run: host::ready },

@@ -8,7 +8,7 @@
 
 use crate::{
     catalog::Definition,
-    entry::{ALIGN_BYTES, HEADER_BYTES, Header, Kind, ReplaySeed, Salt, payload},
+    entry::{ALIGN_BYTES, Header, Kind, ReplaySeed, SHORTEST_BYTES, Salt, payload},
     journal::MANIFEST,
     medium::Medium,
     options::CreateOptions,
@@ -224,7 +224,7 @@ impl Found {
                 self.epoch(header.epoch);
                 self.owners.extend(NamespaceId::new(header.namespace).map(|owner| (header.epoch, owner)));
             }
-            let limit = start + (hole + 1).saturating_sub(HEADER_BYTES);
+            let limit = start + (hole + 1).saturating_sub(SHORTEST_BYTES);
             let mut position =
                 segments.resync((start + data).max(segments.first_entry(number)) - ALIGN_BYTES, limit)?;
             while position < limit
@@ -249,23 +249,21 @@ impl Found {
         match header.folded() {
             Some(Kind::Append) => Uses::add(&mut self.logs, header, position),
             Some(Kind::Open) => {
-                let bytes = segments.entry_bytes(position, u64::from(header.length))?;
-                self.replay_seed = payload::replay_seed(&bytes[HEADER_BYTES as usize - 4..]).or(self.replay_seed);
+                let seed = payload::replay_seed(segments.payload(position, header)?);
+                self.replay_seed = seed.or(self.replay_seed);
             }
             Some(Kind::Define) => {
-                let bytes = segments.entry_bytes(position, u64::from(header.length))?;
                 // One that cannot be read defines nothing.
-                if Definition::decode(&bytes[HEADER_BYTES as usize - 4..]).is_ok() {
+                if Definition::decode(segments.payload(position, header)?).is_ok() {
                     self.defined.insert(header.subject);
                 }
             }
             Some(Kind::Catalog) => {
-                let bytes = segments.entry_bytes(position, u64::from(header.length))?;
-                self.catalogs.take(header, position, &bytes[HEADER_BYTES as usize - 4..])?;
+                self.catalogs.take(header, position, segments.payload(position, header)?)?;
             }
             Some(kind @ (Kind::Trigger | Kind::Fired | Kind::Done | Kind::Call)) => {
                 // Their cause is an event of this namespace.
-                self.own(header.cause());
+                header.full_cause().into_iter().for_each(|cause| self.own(cause));
                 if matches!(kind, Kind::Trigger | Kind::Done) {
                     Uses::add(&mut self.functions, header, position);
                 }

@@ -108,15 +108,16 @@ impl Inner {
                 format!("record {seqno} of log '{}' has another record's place", log.name()),
             ));
         }
-        let bytes = &self.segments.entry_bytes(position, u64::from(header.length))?[HEADER_BYTES as usize - 4..];
-        let (id, original, bytes) = split_carried(&header, header.id(self.owner_of(header.epoch)), position, bytes);
+        let bytes = self.segments.payload(position, &header)?;
+        let owner = self.owner_of(header.epoch);
+        let (id, original, bytes) = split_carried(&header, header.id(owner), position, bytes);
         payload.extend_from_slice(bytes);
         // A page that was there for the checksum may have been gone for the copy.
         if self.segments.is_unreadable(position, u64::from(header.length)) {
             return Err(self.damaged_at(position, format!("record {seqno} of log '{}'", log.name())));
         }
         self.check_kept(position)?;
-        Ok(RecordMeta { id, hlc: Hlc::from_bits(header.hlc), cause: header.cause(), position: Position(original) })
+        Ok(RecordMeta { id, hlc: Hlc::from_bits(header.hlc), cause: header.cause(owner), position: Position(original) })
     }
 
     /// The end of the committed journal.
@@ -169,9 +170,8 @@ impl Inner {
             if let Some(header) = self.valid_entry_at(position)?
                 && header.is_carried()
             {
-                let bytes = self.segments.entry_bytes(position, u64::from(header.length))?;
-                let (_, original, _) =
-                    split_carried(&header, EventId::NONE, position, &bytes[HEADER_BYTES as usize - 4..]);
+                let bytes = self.segments.payload(position, &header)?;
+                let (_, original, _) = split_carried(&header, EventId::NONE, position, bytes);
                 self.segments.check_readable(position, u64::from(header.length))?;
                 if original < snapshot.0 {
                     return Ok(Some(seqno));
@@ -209,12 +209,13 @@ impl Inner {
         ancestor.map_or(self.namespace, |ancestor| ancestor.namespace)
     }
 
-    /// Gives an entry its id and bytes.
+    /// Gives an entry its id, its cause and its bytes.
     pub(crate) fn fill(&self, entry: &mut Entry, header: &Header) -> Result<()> {
         let position = entry.position.0;
-        let bytes = &self.segments.entry_bytes(position, u64::from(header.length))?[HEADER_BYTES as usize - 4..];
-        let (id, written, payload) = split_carried(header, header.id(self.owner_of(header.epoch)), position, bytes);
-        entry.id = id;
+        let bytes = self.segments.payload(position, header)?;
+        let owner = self.owner_of(header.epoch);
+        let (id, written, payload) = split_carried(header, header.id(owner), position, bytes);
+        (entry.id, entry.cause) = (id, header.cause(owner));
         entry.written = Position(written);
         entry.extension.clear();
         if header.is_extended() {

@@ -12,7 +12,11 @@
 //! its address, and whoever reads through a stale slot finds bytes that fail their checksum.
 
 use crate::{
-    entry::{ALIGN_BYTES, HEADER_BYTES, Header, Position, Salt, is_sealed},
+    entry::{
+        ALIGN_BYTES, HEADER_BYTES, Header, Position, Salt,
+        compact::{self, Form},
+        is_sealed,
+    },
     medium::{Medium, Region, bus},
 };
 use millrace_wire::{Code, Error, Result};
@@ -37,6 +41,11 @@ const MAGIC: u64 = 0x0003_0047_4553_524d; // "MRSEG" and the format's version
 const PAGE_BYTES: u64 = 4096;
 /// Bytes that are read at once.
 const PROBE_BYTES: u64 = 256 << 10;
+const HEADER_WORDS: usize = HEADER_BYTES as usize / 8;
+/// The header of what is neither an entry nor free space.
+const NO_HEADER: Header = Header::decode(NO_ENTRY);
+/// Its words: a length of 1.
+const NO_ENTRY: [u64; HEADER_WORDS] = [1 << 32, 0, 0, 0, 0, 0, 0, 0];
 /// Free space is passed over in steps of this.
 const ZEROS_BYTES: u64 = 4096;
 /// A page that could not be read is tried again after so long.
@@ -44,6 +53,14 @@ const TRY_AGAIN: Duration = Duration::from_secs(1);
 
 /// The folder of the segments.
 pub(crate) const FOLDER: &str = "segments";
+
+fn bytes_of(words: [u64; HEADER_WORDS]) -> [u8; HEADER_BYTES as usize] {
+    let mut bytes = [0; HEADER_BYTES as usize];
+    for (to, word) in bytes.chunks_exact_mut(8).zip(words) {
+        to.copy_from_slice(&word.to_le_bytes());
+    }
+    bytes
+}
 
 /// The file of a segment.
 pub(crate) fn name(number: u64) -> String {
@@ -355,23 +372,78 @@ impl Segments {
     /// The header of the entry at a position, unchecked.
     #[inline]
     pub fn header(&self, position: u64) -> Result<Header> {
+        Ok(self.find_header(position)?.0)
+    }
+
+    /// The same, and the first 64 bytes of the head if the entry is compact.
+    #[inline]
+    fn find_header(&self, position: u64) -> Result<(Header, Option<[u8; HEADER_BYTES as usize]>)> {
+        let words = self.header_words(position)?;
+        let header = Header::decode(words);
+        if header.is_compact() { self.find_compact(position, words) } else { Ok((header, None)) }
+    }
+
+    fn find_compact(
+        &self,
+        position: u64,
+        words: [u64; HEADER_WORDS],
+    ) -> Result<(Header, Option<[u8; HEADER_BYTES as usize]>)> {
+        let bytes = bytes_of(words);
+        let form = Form::of(&bytes).expect("it is compact");
+        if form.back() > self.offset(position).saturating_sub(SEGMENT_HEADER_BYTES) || form.back() == 0 {
+            return Ok((NO_HEADER, None));
+        }
+        let of_head = self.header_words(position - form.back())?;
+        let head = Header::decode(of_head);
+        let header = if head.is_compact() { None } else { compact::expand(form, &bytes, &head) };
+        Ok((header.unwrap_or(NO_HEADER), Some(bytes_of(of_head))))
+    }
+
+    /// The first 64 bytes of the entry at a position; of a compact one that the disk can read only by itself, no more.
+    #[inline]
+    fn header_words(&self, position: u64) -> Result<[u64; HEADER_WORDS]> {
         assert!(position.is_multiple_of(ALIGN_BYTES) && self.room(position) >= HEADER_BYTES);
         if self.is_unreadable(position, HEADER_BYTES) {
-            return Ok(Header { length: 1, ..Header::default() }); // Not that of an entry, nor of free space.
+            return self.readable_words(position);
         }
         let address = self.address(position)?;
         // SAFETY: 64 bytes from an aligned position lie within the segment. Another process may be writing there; any
         // bits make a Header, and nobody trusts one before its checksum has passed.
-        Ok(unsafe { address.cast::<Header>().read_volatile() })
+        Ok(unsafe { address.cast::<[u64; HEADER_WORDS]>().read_volatile() })
+    }
+
+    /// The same where the disk cannot read all of it: a compact entry may be shorter.
+    #[cold]
+    fn readable_words(&self, position: u64) -> Result<[u64; HEADER_WORDS]> {
+        let (mut words, address) = (NO_ENTRY, self.address(position)?.cast::<u64>());
+        let mut known = 0;
+        for bytes in [ALIGN_BYTES, HEADER_BYTES] {
+            let bytes = if known == 0 { bytes } else { u64::from(Form::of(&bytes_of(words)).map_or(0, Form::length)).min(bytes) };
+            let upto = bytes.div_ceil(8) as usize;
+            if bytes < ALIGN_BYTES || self.is_unreadable(position, bytes) {
+                return Ok(NO_ENTRY);
+            }
+            for (n, word) in words.iter_mut().enumerate().take(upto).skip(known) {
+                // SAFETY: as above.
+                *word = unsafe { address.add(n).read_volatile() };
+            }
+            known = upto;
+        }
+        Ok(words)
     }
 
     /// The bytes of an entry behind its checksum. `length` was checked against the segment's room.
     pub fn entry_bytes(&self, position: u64, length: u64) -> Result<&[u8]> {
-        assert!(length >= HEADER_BYTES && length <= self.room(position));
+        assert!(length > 4 && length <= self.room(position));
         let address = self.address(position)?;
         // SAFETY: within the segment (asserted), which stays mapped as long as `self`. The bytes of a committed entry do
         // not change until its segment is recycled, which readers notice by checksum and by `first`.
         Ok(unsafe { slice::from_raw_parts(address.add(4), length as usize - 4) })
+    }
+
+    /// The bytes of the entry's payload, with its extension.
+    pub fn payload(&self, position: u64, header: &Header) -> Result<&[u8]> {
+        Ok(&self.entry_bytes(position, u64::from(header.length))?[header.begins() as usize - 4..])
     }
 
     /// The header of the entry at a position, if a whole entry with a right checksum stands there; an error if a later version
@@ -383,15 +455,19 @@ impl Segments {
         {
             return Ok(None);
         }
-        let header = self.header(position)?;
+        let (header, head) = self.find_header(position)?;
         if !header.is_plausible(room) || self.is_unreadable(position, u64::from(header.length)) {
             return Ok(None);
         }
         let bytes = self.entry_bytes(position, u64::from(header.length))?;
-        let is_whole = self.salt.checksum(position, bytes) == header.crc;
+        let crc = match &head {
+            Some(head) => self.salt.checksum_behind(compact::covered(head), position, bytes),
+            None => self.salt.checksum(position, bytes),
+        };
+        let is_whole = crc == header.crc;
         let is_own = || !is_sealed(header.kind) || header.cause == [self.salt.seal(position, header.seqno), 0];
         // Whoever knows the salt wrote it: what this version does not know of it is not damage.
-        Ok((is_whole && is_own() && header.admits(position, &bytes[HEADER_BYTES as usize - 4..])?).then_some(header))
+        Ok((is_whole && is_own() && header.admits(position, &bytes[header.begins() as usize - 4..])?).then_some(header))
     }
 
     /// Where the next valid entry stands behind damage, or `limit`.

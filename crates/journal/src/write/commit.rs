@@ -21,8 +21,11 @@ use super::lock::{Acquired, Lock};
 use crate::{
     catalog::{Catalog, Definition, Function, Log, Pin, Subject, defined_history},
     entry::{
-        Entry, FLAG_CARRIED, FLAG_CLAIMED, FLAG_EXTENDED, FLAG_LAST, HEADER_BYTES, Header, Kind, Position, is_sealed,
-        payload::carried_extension, span,
+        Entry, FLAG_CARRIED, FLAG_CLAIMED, FLAG_COMPACT, FLAG_EXTENDED, FLAG_LAST, HEADER_BYTES, Header, Kind, Position,
+        compact::{self, Form, Short},
+        is_sealed,
+        payload::carried_extension,
+        span,
     },
     journal::Inner,
     store::{
@@ -164,6 +167,8 @@ pub struct Transaction<'j> {
     at: u64,
     /// The staged entry that has no checksum yet.
     open: Option<u64>,
+    /// Where the newest staged entry stands that those behind it can be compact by; 0 if there is none.
+    head: u64,
     first_prev: u32,
     prev: u32,
     pub(super) sequence: u64,
@@ -205,6 +210,7 @@ impl<'j> Transaction<'j> {
             start: tail,
             at: tail,
             open: None,
+            head: 0,
             first_prev: header.crc,
             prev: header.crc,
             sequence: header.sequence + 1,
@@ -390,7 +396,7 @@ impl<'j> Transaction<'j> {
     pub(crate) fn carry(&mut self, entry: &Entry) -> Result<EventId> {
         self.inner.make_place(entry.kind, entry.subject, entry.seqno)?;
         let extension = carried_extension(entry.id, entry.written.0, &entry.extension);
-        let (kind, flags) = (entry.kind as u8, entry.flags & !FLAG_LAST | FLAG_CARRIED | FLAG_EXTENDED);
+        let (kind, flags) = (entry.kind as u8, entry.flags & !(FLAG_LAST | FLAG_COMPACT) | FLAG_CARRIED | FLAG_EXTENDED);
         let (subject, seqno, ordinal) = (entry.subject, entry.seqno, entry.ordinal);
         let header = Header { kind, flags, subject, seqno, ordinal, hlc: entry.hlc.get(), ..Header::default() };
         self.stage(header, entry.cause, &[&extension, &entry.payload])
@@ -459,7 +465,17 @@ impl<'j> Transaction<'j> {
     /// Writes an entry behind the ones staged so far.
     #[inline]
     pub(super) fn stage(&mut self, mut header: Header, cause: EventId, payload: &[&[u8]]) -> Result<EventId> {
-        let length = HEADER_BYTES + payload.iter().map(|part| part.len() as u64).sum::<u64>();
+        let hlc = self.hlc.next(self.wall_us);
+        header.sequence = self.sequence;
+        header.epoch = self.inner.epoch;
+        header.cause = [cause.get() as u64, (cause.get() >> 64) as u64];
+        if header.flags & FLAG_CARRIED == 0 {
+            header.hlc = hlc.get();
+        }
+        let payload_bytes = payload.iter().map(|part| part.len() as u64).sum::<u64>();
+        let short = if self.head == 0 { None } else { self.short(&header, payload_bytes)? };
+        let header_bytes = short.as_ref().map_or(HEADER_BYTES, |short| short.bytes().len() as u64);
+        let length = header_bytes + payload_bytes;
         self.make_room(span(length))?;
         if self.sequence.is_multiple_of(SEQUENCE_STEP) {
             self.inner.make_sequence_place(self.sequence)?;
@@ -469,28 +485,14 @@ impl<'j> Transaction<'j> {
             header.seqno = self.last_define; // Only now: making room may have moved the one before.
         }
         self.work |= ![Kind::Append as u8, Kind::Mark as u8, Kind::Catalog as u8].contains(&header.kind);
-        self.hlc = self.hlc.next(self.wall_us);
+        self.hlc = hlc;
         header.length = length as u32;
-        header.sequence = self.sequence;
-        header.epoch = self.inner.epoch;
-        header.cause = [cause.get() as u64, (cause.get() >> 64) as u64];
-        if header.flags & FLAG_CARRIED == 0 {
-            header.hlc = self.hlc.get();
-        }
-        if let Some(staging) = &mut self.staging {
-            staging.extend_from_slice(&header.encode());
-            payload.iter().for_each(|part| staging.extend_from_slice(part));
-            staging.resize((self.at + span(length) - self.start) as usize, 0);
-        } else {
-            let address = self.inner.segments.address(self.at)?;
-            // SAFETY: `make_room` made sure that the entry lies within its segment and has storage; the lock is held,
-            // and nobody reads behind the tail.
-            unsafe {
-                address.cast::<Header>().write(header);
-                let mut to = address.add(HEADER_BYTES as usize);
-                for part in payload {
-                    std::ptr::copy_nonoverlapping(part.as_ptr(), to, part.len());
-                    to = to.add(part.len());
+        match &short {
+            Some(short) => self.put(short.bytes(), payload, length)?,
+            None => {
+                self.put(&header.encode(), payload, length)?;
+                if compact::is_plain(&header) {
+                    self.head = self.at;
                 }
             }
         }
@@ -498,6 +500,36 @@ impl<'j> Transaction<'j> {
         self.at += span(length);
         self.sequence += 1;
         Ok(header.id(self.inner.namespace))
+    }
+
+    /// The short header of an entry behind the head, if it may have one.
+    fn short(&mut self, header: &Header, payload_bytes: u64) -> Result<Option<Short>> {
+        let (own, back) = (self.inner.namespace, self.at - self.head);
+        let head = Header::of(self.staged(self.head)?);
+        Ok(Short::new(header, &head, back, payload_bytes, own))
+    }
+
+    /// Puts the bytes of an entry where it is to stand.
+    #[inline(always)]
+    fn put(&mut self, header: &[u8], payload: &[&[u8]], length: u64) -> Result<()> {
+        if let Some(staging) = &mut self.staging {
+            staging.extend_from_slice(header);
+            payload.iter().for_each(|part| staging.extend_from_slice(part));
+            staging.resize((self.at + span(length) - self.start) as usize, 0);
+            return Ok(());
+        }
+        let address = self.inner.segments.address(self.at)?;
+        // SAFETY: `make_room` made sure that the entry lies within its segment and has storage; the lock is held,
+        // and nobody reads behind the tail.
+        unsafe {
+            std::ptr::copy_nonoverlapping(header.as_ptr(), address, header.len());
+            let mut to = address.add(header.len());
+            for part in payload {
+                std::ptr::copy_nonoverlapping(part.as_ptr(), to, part.len());
+                to = to.add(part.len());
+            }
+        }
+        Ok(())
     }
 
     /// Gives the open entry its place in the chain and its checksum.
@@ -512,31 +544,40 @@ impl<'j> Transaction<'j> {
     /// The bytes of the staged entry at a position.
     #[inline]
     fn staged(&mut self, position: u64) -> Result<&mut [u8]> {
-        let length_at = |bytes: &[u8]| u32::from_le_bytes(bytes[4..8].try_into().expect("4 bytes")) as usize;
         if let Some(staging) = &mut self.staging {
             let entry = &mut staging[(position - self.start) as usize..];
-            let length = length_at(entry);
+            let length = compact::length(entry);
             return Ok(&mut entry[..length]);
         }
         let segments = &self.inner.segments;
-        let length = u64::from(segments.header(position)?.length);
-        assert!(length >= HEADER_BYTES && length <= segments.room(position));
-        // SAFETY: a staged entry lies within its segment (asserted) and behind the tail, and the lock is held.
-        Ok(unsafe { std::slice::from_raw_parts_mut(segments.address(position)?, length as usize) })
+        let (room, address) = (segments.room(position) as usize, segments.address(position)?);
+        // SAFETY: these bytes are of the segment, behind the tail, and the lock is held: nobody else has them in use.
+        let rest = unsafe { std::slice::from_raw_parts_mut(address, room) };
+        let length = compact::length(rest);
+        Ok(&mut rest[..length])
     }
 
     /// Completes a staged entry: its link to the one before, its flags, its checksum.
     #[inline]
     fn seal_entry(&mut self, position: u64, flags: u8) -> Result<()> {
         let (prev, salt) = (self.prev, self.inner.segments.salt);
-        let bytes = self.staged(position)?;
+        let mut head = [0; compact::COVERED_BYTES];
+        let mut bytes = self.staged(position)?;
+        let form = Form::of(bytes);
+        if let Some(form) = form {
+            head.copy_from_slice(compact::covered(self.staged(position - form.back())?));
+            bytes = self.staged(position)?;
+        }
         bytes[8..12].copy_from_slice(&prev.to_le_bytes());
         bytes[13] = (bytes[13] & !FLAG_LAST) | flags;
         if is_sealed(bytes[12]) {
             let seqno = u64::from_le_bytes(bytes[56..64].try_into().expect("8 bytes"));
             bytes[32..40].copy_from_slice(&salt.seal(position, seqno).to_le_bytes());
         }
-        let crc = salt.checksum(position, &bytes[4..]);
+        let crc = match form {
+            Some(_) => salt.checksum_behind(&head, position, &bytes[4..]),
+            None => salt.checksum(position, &bytes[4..]),
+        };
         bytes[..4].copy_from_slice(&crc.to_le_bytes());
         self.prev = crc;
         Ok(())
@@ -551,7 +592,8 @@ impl<'j> Transaction<'j> {
         if self.at - self.start + bytes > segments.bytes() / 2 {
             return Err(self.too_large(bytes));
         }
-        if bytes > room || self.start.is_multiple_of(segments.bytes()) {
+        // Where less is left than a full header, nobody looks for an entry.
+        if bytes.max(HEADER_BYTES) > room || self.start.is_multiple_of(segments.bytes()) {
             self.move_to_next_segment(bytes)?;
         }
         self.ensure_ready(self.at + bytes)?;
@@ -620,6 +662,7 @@ impl<'j> Transaction<'j> {
         let moved =
             |position: u64| if (old..old + staged).contains(&position) { position - old + start } else { position };
         self.open = self.open.map(moved);
+        self.head = moved(self.head);
         self.last_define = moved(self.last_define);
         self.prev = self.first_prev;
         let mut position = start;

@@ -233,8 +233,8 @@ impl Inner {
                     let entry = self.entry_at(at)?;
                     let attempt = (kind == Kind::Fired).then_some(entry.id);
                     match kind {
-                        Kind::Append if is_kept(&catalog, &entry) => take(at, kind, header.span()),
-                        Kind::Append => passed = Some((entry.id, at, header.span())),
+                        Kind::Append if is_kept(&catalog, &entry) => take(at, kind, header.full_span()),
+                        Kind::Append => passed = Some((entry.id, at, header.full_span())),
                         _ if !needed(entry.subject, entry.run(), attempt) => {}
                         Kind::Trigger => {
                             // A pending run needs its record, also when the record's log does not any more.
@@ -242,9 +242,9 @@ impl Inner {
                             if let Some((_, at, span)) = record {
                                 take(at, Kind::Append, span);
                             }
-                            take(at, kind, header.span());
+                            take(at, kind, header.full_span());
                         }
-                        Kind::Fired | Kind::Call => take(at, kind, header.span()),
+                        Kind::Fired | Kind::Call => take(at, kind, header.full_span()),
                         _ => {}
                     }
                 }

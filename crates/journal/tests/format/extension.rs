@@ -12,6 +12,7 @@ const LAST: u8 = 1;
 const SHADOW: u8 = 4;
 const CLAIMED: u8 = 8;
 const EXTENDED: u8 = 16;
+const COMPACT: u8 = 32;
 
 const APPEND: u8 = Kind::Append as u8;
 const TRIGGER: u8 = Kind::Trigger as u8;
@@ -71,17 +72,26 @@ fn add(dir: &Path, entries: &[Later<'_>]) -> u64 {
     let (mut at, mut last) = (64, 64);
     while u32_at(&bytes, at + 4) != 0 {
         last = at;
-        at += (u32_at(&bytes, at + 4) as usize).next_multiple_of(16);
+        let length = if bytes[at + 13] & COMPACT != 0 { u32_at(&bytes, at + 4) & 0xFFF } else { u32_at(&bytes, at + 4) };
+        at += length.next_multiple_of(16) as usize;
     }
+    // What follows from the head of the last one, if that is compact, comes from the head.
+    let (back, count) = match bytes[last + 13] & COMPACT {
+        0 => (0, 0),
+        _ => ((u32_at(&bytes, last + 4) >> 12 & 0xFF) as usize * 16, u64::from(u32_at(&bytes, last + 4) >> 20 & 0xFF)),
+    };
+    let before: [u64; 3] = [16, 24, 48].map(|field| u64_at(&bytes, last - back + field));
+    let (mut sequence, hlc, epoch) = (before[0] + count, before[1] + count, before[2] as u32);
     let first = at as u64;
     for later in entries {
         let mut entry = vec![0; 64];
         entry[4..8].copy_from_slice(&(64 + later.payload.len() as u32).to_le_bytes());
         entry[8..12].copy_from_slice(&bytes[last..last + 4]);
         (entry[12], entry[13]) = (later.kind, later.flags);
-        entry[16..24].copy_from_slice(&(u64_at(&bytes, last + 16) + 1).to_le_bytes());
-        entry[24..32].copy_from_slice(&bytes[last + 24..last + 32]);
-        entry[48..52].copy_from_slice(&bytes[last + 48..last + 52]);
+        sequence += 1;
+        entry[16..24].copy_from_slice(&sequence.to_le_bytes());
+        entry[24..32].copy_from_slice(&hlc.to_le_bytes());
+        entry[48..52].copy_from_slice(&epoch.to_le_bytes());
         entry[52..56].copy_from_slice(&later.subject.to_le_bytes());
         entry[56..64].copy_from_slice(&later.seqno.to_le_bytes());
         entry.extend_from_slice(later.payload);
@@ -144,7 +154,7 @@ fn what_may_be_ignored_stays_and_does_nothing() {
         &dir,
         &[
             Later { kind: 200, flags: LAST, subject: 1, seqno: 77, payload: b"of a kind to come" },
-            Later { flags: EXTENDED | 64, payload: &with_extension, ..NEW },
+            Later { flags: EXTENDED | 128, payload: &with_extension, ..NEW },
             Later { kind: TRIGGER, flags: 128, subject: 2, seqno: 2, payload: &trigger },
             Later { kind: 255, flags: LAST, subject: 0, seqno: 0, payload: &[] },
         ],
@@ -179,7 +189,7 @@ fn what_must_not_be_ignored_refuses_the_namespace_by_name_and_changes_nothing() 
         (Later { kind: 13, ..NEW }, "an entry of kind 13"),
         (Later { kind: 9, ..NEW }, "an entry of kind 9"),
         (Later { kind: 127, flags: 0, ..NEW }, "an entry of kind 127"), // the batch is not whole: no torn tail either
-        (Later { flags: LAST | 32, ..NEW }, "an entry with flag 32"),
+        (Later { flags: LAST | 64, ..NEW }, "an entry with flag 64"),
         (Later { kind: TRIGGER, subject: 2, seqno: 2, payload: &[1, 1, 1, 7, 0], ..NEW }, "a TRIGGER with key 7"),
         (Later { kind: Kind::Read as u8, subject: 2, payload: &of_read, ..NEW }, "a READ with key 2"),
         (Later { flags: LAST | EXTENDED, payload: &of_extension, ..NEW }, "an entry with key 5 in its extension"),

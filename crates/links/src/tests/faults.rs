@@ -415,9 +415,9 @@ fn a_record_is_delivered_with_all_that_it_triggers_or_not_at_all() {
         b.namespace().journal().commit(define).unwrap();
         let inbox = b.links().inbox();
         let (inbound, _) = inbox.link(&Link { stream: "x", namespace: 7, ..Link::default() }).unwrap();
-        // A record of 1024 bytes with its TRIGGER, and all that the second may take beside its header.
+        // A record of 1024 bytes with its TRIGGER, whose header is short, and all that the second may take beside its header.
         let tail = b.namespace().journal().tail().get() as usize;
-        let last = tail.next_multiple_of(CHUNK) - tail - (64 + 1024 + 80) - 64 - left;
+        let last = tail.next_multiple_of(CHUNK) - tail - (64 + 1024 + 32) - 64 - left;
         let item = |n: u128, data| Item { log: "in", data, id: EventId::from_bits(n), ..Item::default() };
         let items = [item(1, &data[..1024]), item(2, &data[..last])];
         let mut is_full = true;
