@@ -97,12 +97,7 @@ impl Chain {
         Chain { position: segments.first_entry(number), ..*self }.read_batch(segments, is_known, batch)
     }
 
-    fn read_batch(
-        mut self,
-        segments: &Segments,
-        is_known: &impl Fn(u64) -> bool,
-        batch: &mut Batch,
-    ) -> Result<bool> {
+    fn read_batch(mut self, segments: &Segments, is_known: &impl Fn(u64) -> bool, batch: &mut Batch) -> Result<bool> {
         batch.entries.clear();
         let number = segments.number(self.position);
         let whole = |position: u64| match is_known(position) {
@@ -209,7 +204,10 @@ fn follow(
     let mut left = Vec::new();
     let is_known = |position| ahead.knows(segments, position);
     loop {
-        while ahead.pass(segments.number(chain.position - 1)).and_then(|()| chain.next(segments, &is_known, &mut batch))? {
+        while ahead
+            .pass(segments.number(chain.position - 1))
+            .and_then(|()| chain.next(segments, &is_known, &mut batch))?
+        {
             if segments.number(batch.end - 1) != segments.number(chain.position - 1) {
                 left.push(chain.position);
             }
