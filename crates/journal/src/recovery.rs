@@ -13,6 +13,9 @@
 //!
 //! A view ([`crate::Journal::view`]) steps over the damage instead, on a copy, and shows what remains.
 
+mod ahead;
+
+use self::ahead::{Ahead, reading_ahead};
 use crate::{
     catalog::{Catalog, Definition},
     copy::Rebuilt,
@@ -28,7 +31,7 @@ use crate::{
     },
 };
 use millrace_wire::{Code, Error, Result};
-use std::{collections::HashMap, sync::atomic::Ordering};
+use std::{collections::HashMap, ops::Range, sync::atomic::Ordering};
 
 /// What an open found after an unclean end.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -82,9 +85,9 @@ impl Chain {
         header.sequence == self.sequence && header.prev == self.prev && header.epoch >= self.epoch
     }
 
-    /// The whole batch at this place, or at the start of the next segment.
-    fn next(&self, segments: &Segments, batch: &mut Batch) -> Result<bool> {
-        if segments.offset(self.position) >= HEADER_BYTES && self.read_batch(segments, batch)? {
+    /// The whole batch at this place, or at the start of the next segment. Of some entries it may be known that they are whole.
+    fn next(&self, segments: &Segments, is_known: &impl Fn(u64) -> bool, batch: &mut Batch) -> Result<bool> {
+        if segments.offset(self.position) >= HEADER_BYTES && self.read_batch(segments, is_known, batch)? {
             return Ok(true);
         }
         let number = segments.number(self.position - 1) + 1;
@@ -92,14 +95,18 @@ impl Chain {
             return Ok(false);
         }
         // The entries themselves say whether they continue the chain: a damaged segment header costs nothing.
-        Chain { position: segments.first_entry(number), ..*self }.read_batch(segments, batch)
+        Chain { position: segments.first_entry(number), ..*self }.read_batch(segments, is_known, batch)
     }
 
-    fn read_batch(mut self, segments: &Segments, batch: &mut Batch) -> Result<bool> {
+    fn read_batch(mut self, segments: &Segments, is_known: &impl Fn(u64) -> bool, batch: &mut Batch) -> Result<bool> {
         batch.entries.clear();
         let number = segments.number(self.position);
+        let whole = |position: u64| match is_known(position) {
+            true => segments.header(position).map(Some),
+            false => segments.valid_entry(position),
+        };
         while segments.number(self.position) == number
-            && let Some(header) = segments.valid_entry(self.position)?.filter(|header| self.admits(header))
+            && let Some(header) = whole(self.position)?.filter(|header| self.admits(header))
         {
             batch.entries.push((self.position, header));
             self = Chain::behind(self.position, &header);
@@ -198,8 +205,20 @@ pub(crate) enum Damage {
 
 /// Reads the whole journal. The caller is the only process; the control page is blank but for `first`.
 pub(crate) fn recover(inner: &Inner, manifest: &Manifest, remains: &Remains, on_damage: Damage) -> Result<Recovered> {
-    map_all(inner, manifest, remains, on_damage)?;
+    let numbers = map_all(inner, manifest, remains, on_damage)?;
+    reading_ahead(&inner.segments, numbers, |ahead| follow(inner, manifest, remains, on_damage, ahead))
+}
+
+/// Follows the chain from the first segment on.
+fn follow(
+    inner: &Inner,
+    manifest: &Manifest,
+    remains: &Remains,
+    on_damage: Damage,
+    ahead: &Ahead<'_>,
+) -> Result<Recovered> {
     let segments = &inner.segments;
+    ahead.pass(manifest.first_segment)?;
     let catalog = Catalog::from_manifest(manifest, &inner.indexes(true))?;
     let report = Recovery { scanned: true, ..Recovery::default() };
     let start = segments.first_entry(manifest.first_segment);
@@ -209,8 +228,12 @@ pub(crate) fn recover(inner: &Inner, manifest: &Manifest, remains: &Remains, on_
     let mut batch = Batch { entries: Vec::new(), end: 0 };
     // Where segments end before their file does. Nothing is cleared there before all was read and may be opened.
     let mut left = Vec::new();
+    let is_known = |position| ahead.knows(segments, position);
     loop {
-        while chain.next(segments, &mut batch)? {
+        while ahead
+            .pass(segments.number(chain.position - 1))
+            .and_then(|()| chain.next(segments, &is_known, &mut batch))?
+        {
             if segments.number(batch.end - 1) != segments.number(chain.position - 1) {
                 left.push(chain.position);
             }
@@ -220,6 +243,7 @@ pub(crate) fn recover(inner: &Inner, manifest: &Manifest, remains: &Remains, on_
             let (position, header) = batch.entries.last().expect("a batch has an entry");
             chain = Chain::behind(*position, header);
         }
+        ahead.finish()?;
         let behind = look_behind(inner, chain.position)?;
         let proven = remains.durable.max(behind.proven);
         fold.state.report.proven = fold.state.report.proven.max(Position(proven));
@@ -458,9 +482,9 @@ pub(crate) fn segment_numbers(inner: &Inner) -> Result<Vec<u64>> {
     Ok(numbers)
 }
 
-/// Maps all segments, giving those that were truncated their length back. One that is missing is an error, or damaged as a
-/// whole.
-fn map_all(inner: &Inner, manifest: &Manifest, remains: &Remains, on_damage: Damage) -> Result<()> {
+/// Maps all segments, giving those that were truncated their length back, and says which there are. One that is missing is an
+/// error, or damaged as a whole.
+fn map_all(inner: &Inner, manifest: &Manifest, remains: &Remains, on_damage: Damage) -> Result<Range<u64>> {
     let numbers = segment_numbers(inner)?;
     let newest = inner.segments.number(remains.durable.saturating_sub(1)).max(*numbers.last().unwrap_or(&0));
     for number in manifest.first_segment..=newest {
@@ -468,13 +492,12 @@ fn map_all(inner: &Inner, manifest: &Manifest, remains: &Remains, on_damage: Dam
             return Err(Code::NamespaceIncomplete.error(format!("{} is missing", segments::name(number))));
         }
         inner.segments.map(number, true)?;
-        inner.segments.probe(number)?;
     }
     // Dropped by retention, but for the name.
     for number in numbers.into_iter().filter(|number| *number < manifest.first_segment) {
         inner.medium.remove(&segments::name(number)).map_err(|error| io_error(segments::name(number), &error))?;
     }
-    Ok(())
+    Ok(manifest.first_segment..newest + 1)
 }
 
 impl Inner {
@@ -498,7 +521,7 @@ impl Inner {
         }
         let mut batch = Batch { entries: Vec::new(), end: 0 };
         // A batch that is whole counts, although its writer did not live to say so.
-        while Chain::behind(last, &header).next(&self.segments, &mut batch)? {
+        while Chain::behind(last, &header).next(&self.segments, &|_| false, &mut batch)? {
             (last, header) = *batch.entries.last().expect("a batch has an entry");
             writer.last.store(last, Ordering::Release);
         }

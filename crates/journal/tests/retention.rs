@@ -2,10 +2,14 @@
 
 mod model;
 
-use millrace_journal::{CreateOptions, Durability, Journal, Log, OpenOptions, medium::sim::SimDisk};
+use millrace_journal::{CreateOptions, Durability, Journal, Kind, Log, OpenOptions, medium::sim::SimDisk};
 use millrace_wire::{Code, EventId};
 use model::sim_options;
-use std::{path::Path, time::Duration};
+use std::{
+    path::Path,
+    thread,
+    time::{Duration, Instant},
+};
 
 /// Names the namespace of a process that is started anew.
 const CHILD: &str = "MILLRACE_RETENTION_CHILD";
@@ -267,4 +271,61 @@ fn a_copy_in_the_making_is_not_overtaken() {
     assert_eq!((busy.forgotten, busy.pins, snapshot.first_segment), (0, 1, first.get() / SEGMENT));
     assert!(journal.pins().unwrap().is_empty());
     assert!(churn(&journal, &log, 1) > 0, "what the copy needed stays for ever");
+}
+
+/// Appends segment after segment, each with its CATALOG, until there are so many.
+fn fill_with_catalogs(journal: &Journal, log: &Log, segments: u64) {
+    let since = Instant::now();
+    for number in 0..segments {
+        while journal.tail().get() < number * SEGMENT + SEGMENT / 2 {
+            append(journal, log, 20 * KIB);
+        }
+        // The first has all definitions; in the others the background thread writes one.
+        let has_catalog = || {
+            let mut scan = journal.scan(journal.first());
+            let mut found = false;
+            while let Some(entry) = scan.next().unwrap() {
+                found |= entry.kind == Kind::Catalog && entry.position.get() / SEGMENT == number;
+            }
+            found
+        };
+        while number > 0 && !has_catalog() {
+            assert!(since.elapsed() < Duration::from_secs(120), "segment {number} has no CATALOG");
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+/// For a segment to go, the beginning of what stays has to be durable, and nothing else: whoever appends does not wait for the disk.
+#[test]
+fn what_goes_costs_no_flush_of_what_is_new_and_leaves_no_hole() {
+    let disk = SimDisk::default();
+    let options = CreateOptions { retain_bytes: 3 << 20, ..sim_options(Durability::Memory) };
+    let journal = Journal::create_on(disk.process(), Path::new("sim"), &options).unwrap();
+    let (_, log) = logs(&journal);
+    fill_with_catalogs(&journal, &log, 8);
+    assert_eq!(journal.maintain(&|_, _| false).unwrap().dropped, 4);
+    let (first, durable, tail) = (journal.first().get(), journal.durable().get(), journal.tail().get());
+    assert!((first..first + SEGMENT).contains(&durable), "durable up to {durable}: {first} to {tail} stays");
+
+    // Nothing but what was flushed is left.
+    let cut = disk.crash(&mut |_| 0);
+    let journal = Journal::open_on(cut.process(), Path::new("sim"), &OpenOptions::default()).unwrap();
+    assert_eq!(journal.first().get(), first);
+    assert!(journal.tail().get() >= durable, "{} of {durable}", journal.tail().get());
+    let log = journal.log(&"churn".parse().unwrap()).unwrap();
+    let latest = log.latest();
+    assert!(latest > 0);
+    for seqno in log.earliest()..=latest {
+        journal.get(&log, seqno, &mut Vec::new()).unwrap();
+    }
+    assert_eq!(journal.commit(|batch| batch.append(&log, b"on", EventId::NONE, 0)).unwrap().value.seqno, latest + 1);
+
+    // That it was durable stands in a mark: what is damaged of it is not taken for a torn tail.
+    let cut = disk.crash(&mut |_| 0);
+    let mut files = cut.files();
+    files.get_mut(&format!("segments/{:010}", first / SEGMENT)).unwrap()[100] ^= 1;
+    files.remove("control");
+    let damaged = Journal::open_on(SimDisk::with_files(files).process(), Path::new("sim"), &OpenOptions::default());
+    assert_eq!(damaged.err().map(|error| error.code()), Some(Code::JournalDamaged));
 }

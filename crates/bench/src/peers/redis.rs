@@ -18,6 +18,14 @@ pub const INSTALL: &str = "Redis is not installed (apt-get install redis-server)
 pub const SCENARIO: &str =
     "Redis 7: XADD of the same record over a Unix socket, `appendfsync always`, nothing pipelined.";
 
+/// What redis-benchmark says.
+pub struct Benchmark {
+    /// Records in a second.
+    pub rate: f64,
+    pub p50_us: f64,
+    pub p99_us: f64,
+}
+
 /// A Redis of our own on a socket in `dir`, and on the loopback interface.
 pub struct Redis {
     _server: Server,
@@ -59,17 +67,22 @@ impl Redis {
         append(stream, count, pace, samples)
     }
 
-    /// What redis-benchmark, which comes with it, says of so many clients with so many unanswered appends each: records in
-    /// a second.
-    pub fn benchmark(&self, clients: usize, pipelined: u32, data: &[u8], count: u64) -> Outcome<f64> {
+    /// What redis-benchmark, which comes with it, says of so many clients with so many unanswered appends each.
+    pub fn benchmark(&self, clients: usize, pipelined: u32, data: &[u8], count: u64) -> Outcome<Benchmark> {
         let data: String = data.iter().map(|_| '7').collect();
         let output = Command::new("redis-benchmark")
             .args(["-p", &self.port.to_string(), "-c", &clients.to_string(), "-P", &pipelined.to_string()])
             .args(["-n", &count.to_string(), "--csv", "XADD", "bench", "MAXLEN", "~", "10000", "*", "d", &data])
             .output()?;
         let text = String::from_utf8_lossy(&output.stdout);
-        let rate = text.lines().last().and_then(|line| line.split("\",\"").nth(1)).and_then(|rate| rate.parse().ok());
-        rate.ok_or_else(|| format!("redis-benchmark said {text}").into())
+        // "test","rps","avg_latency_ms","min_latency_ms","p50_latency_ms","p95_latency_ms","p99_latency_ms","max_latency_ms"
+        let figures: Vec<f64> = text.lines().last().map_or(Vec::new(), |line| {
+            line.trim_matches('"').split("\",\"").filter_map(|figure| figure.parse().ok()).collect()
+        });
+        match figures[..] {
+            [rate, _, _, p50_ms, _, p99_ms, _] => Ok(Benchmark { rate, p50_us: p50_ms * 1e3, p99_us: p99_ms * 1e3 }),
+            _ => Err(format!("redis-benchmark said {text}").into()),
+        }
     }
 }
 

@@ -104,6 +104,12 @@ pub const ALL: &[Spec] = &[
         run: remote::pipelined::pipelined,
     },
     Spec {
+        id: "remote.durable.1",
+        what: "append 1 KiB to disk through a host, one client, p50",
+        unit: "µs",
+        run: remote::durable::one,
+    },
+    Spec {
         id: "remote.durable",
         what: "append 1 KiB to disk through a host, 64 connections",
         unit: "/s",

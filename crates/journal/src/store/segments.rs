@@ -226,6 +226,11 @@ impl Segments {
     /// Reads all of a segment's data through the file and notes what the disk cannot give. Whoever reads a whole segment does
     /// this first.
     pub fn probe(&self, number: u64) -> Result<()> {
+        self.probe_telling(number, &mut |_| {})
+    }
+
+    /// The same; `done` hears of each offset up to which it was looked at.
+    pub fn probe_telling(&self, number: u64, done: &mut dyn FnMut(u64)) -> Result<()> {
         let region = self.map(number, false)?;
         let mut bytes = vec![0; PROBE_BYTES as usize];
         let mut at = 0;
@@ -234,6 +239,7 @@ impl Segments {
             for from in (data / PAGE_BYTES * PAGE_BYTES..hole.min(region.bytes)).step_by(PROBE_BYTES as usize) {
                 let piece = PROBE_BYTES.min(region.bytes - from);
                 if self.is_given(&region, from, &mut bytes[..piece as usize])? {
+                    done(from + piece);
                     continue;
                 }
                 for page in (from..from + piece).step_by(PAGE_BYTES as usize) {
@@ -243,6 +249,7 @@ impl Segments {
                         self.has_unreadable.store(true, Ordering::Release);
                     }
                 }
+                done(from + piece);
             }
             at = hole.max(at + 1);
         }

@@ -6,11 +6,14 @@
 use super::commit::Transaction;
 use crate::{
     catalog::{Catalog, Function, Log},
-    entry::Position,
+    entry::{HEADER_BYTES, Kind, Position},
     journal::Inner,
-    store::part::{Head, Part, function_row, log_row},
+    store::{
+        manifest::Manifest,
+        part::{Head, Part, Parts, first_part, function_row, log_row},
+    },
 };
-use millrace_wire::Result;
+use millrace_wire::{Code, Result};
 use std::sync::{Arc, atomic::Ordering};
 
 /// About as much is in one part.
@@ -81,6 +84,42 @@ impl Inner {
             self.commit(|transaction| stage(transaction, &catalog, None, &rows, part, first))?;
         }
         Ok(())
+    }
+
+    /// A manifest with the definitions and counters of the first whole CATALOG that begins in a segment or in the next one, and
+    /// where that CATALOG ends; `None` if there is none. What stands in segments before is in it, what follows completes it.
+    pub(crate) fn manifest_of_catalog(&self, first_segment: u64) -> Result<Option<(Manifest, u64)>> {
+        let start = self.segments.first_entry(first_segment);
+        let limit = self.tail().min(self.segments.start(first_segment + 2));
+        let (mut position, mut parts) = (start, Parts::default());
+        loop {
+            let (at, header) = match self.entry_from(&mut position, limit) {
+                Ok(Some(found)) => found,
+                Ok(None) => return Ok(None),
+                Err(error) if error.code() == Code::EntryDamaged => return Ok(None),
+                Err(error) => return Err(error),
+            };
+            position = at + header.span();
+            // One that began in a segment before has counters from there.
+            if header.folded() != Some(Kind::Catalog) || first_part(&header, at) < start {
+                continue;
+            }
+            let bytes = self.segments.entry_bytes(at, u64::from(header.length))?;
+            parts.take(&header, at, &bytes[HEADER_BYTES as usize - 4..])?;
+            if header.ordinal > 0 {
+                continue;
+            }
+            let Some((part, head)) = std::mem::take(&mut parts).newest() else { continue };
+            let manifest = Manifest {
+                defined: part.defined,
+                next_id: head.next_id,
+                logs: part.logs,
+                functions: part.functions,
+                pins: head.pins,
+                ..self.manifest(first_segment, self.epoch)
+            };
+            return Ok(Some((manifest, position)));
+        }
     }
 }
 

@@ -21,6 +21,8 @@ const FOLLOW: Duration = Duration::from_millis(100);
 
 /// A mark is due when so much has become durable since the last one, or an eighth of a segment if that is less.
 const MARK_BYTES: u64 = 1 << 20;
+/// As much before the end of a mark is flushed with it: all of the mark at least.
+const MARK_REACH_BYTES: u64 = 4096;
 /// At a clean end it is due sooner.
 const END_BYTES: u64 = 64 << 10;
 
@@ -172,6 +174,35 @@ impl Inner {
             upkeep.attested.fetch_max(marked, Ordering::AcqRel);
         }
         Ok(target)
+    }
+
+    /// Makes the journal durable from the start of a segment, which everything before is about to leave, up to `upto`, and says so
+    /// in a mark that is durable as well. What follows stays as it is: pages that are flushed are written to by nobody else
+    /// meanwhile, and those near the tail are not touched.
+    pub(crate) fn settle_start(&self, segment: u64, upto: u64) -> Result<()> {
+        if self.control.durable() >= upto {
+            return Ok(());
+        }
+        self.settle_range(self.segments.start(segment), upto)?;
+        let end = self.commit(|transaction| transaction.mark(upto))?.end.0;
+        let number = self.segments.number(end - 1);
+        self.settle_range(self.segments.start(number).max(end.saturating_sub(MARK_REACH_BYTES)), end)?;
+        self.control.upkeep.attested.fetch_max(upto, Ordering::AcqRel);
+        self.control.raise_durable(upto);
+        Ok(())
+    }
+
+    /// Flushes a range while nobody else flushes, and says nothing of it.
+    fn settle_range(&self, from: u64, to: u64) -> Result<()> {
+        let leading = self.flusher.leader.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let flushed = self.segments.flush(from, to).inspect_err(|error| {
+            if error.code() == Code::FlushFailed {
+                self.close_after_failed_flush();
+            }
+        });
+        drop(leading);
+        self.end_round(); // Somebody may have found the lead taken.
+        flushed.and_then(|()| self.control.check_health())
     }
 
     /// Flushes made by others than [`Inner::sync`], of room and of names, count like those of entries: the same pages may

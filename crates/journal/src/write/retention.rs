@@ -7,8 +7,8 @@
 //! comes after. Each of them has to be due by itself: beyond `retain_bytes`, or older than `retain_age`. So the journal takes
 //! `retain_bytes`, four times what is live in it, and some segments at most.
 //!
-//! The order makes every step safe to die after: copies are committed and flushed, then the manifest moves on, then the file
-//! is renamed or removed.
+//! The order makes every step safe to die after: copies are committed and flushed, and so is the beginning of what stays, then the
+//! manifest moves on, then the file is renamed or removed.
 
 use super::prepare::spare_name;
 use crate::{
@@ -120,7 +120,7 @@ impl Inner {
                     None => self.live_entries(number, needed)?.0,
                 };
                 done.carried += self.carry(&live, since, &mut ended)?;
-                let (manifest, _) = self.settled_manifest(number + 1)?;
+                let manifest = self.manifest_without(number)?;
                 lock.acquire();
                 let result = self.drop_segment(number, &manifest);
                 lock.release();
@@ -132,6 +132,19 @@ impl Inner {
             self.forget_dropped()?;
         }
         Ok(done)
+    }
+
+    /// The manifest that lets a segment go. The next one begins with a CATALOG, most often: its definitions and counters include
+    /// what goes, and all that has to be durable with them is the journal up to there. So the pages that are being written are not
+    /// flushed, and whoever writes to them does not wait for the disk.
+    fn manifest_without(&self, number: u64) -> Result<Manifest> {
+        match self.manifest_of_catalog(number + 1)? {
+            Some((manifest, end)) => {
+                self.settle_start(number + 1, end)?;
+                Ok(manifest)
+            }
+            None => Ok(self.settled_manifest(number + 1)?.0),
+        }
     }
 
     /// Lets the indexes of runs and of the journal go that lead to nothing any more.

@@ -25,7 +25,8 @@ pub fn frame_bytes() -> (usize, usize) {
     (request.len(), answer.len())
 }
 
-fn paced(client: &blocking::Client, count: u64, samples: &mut Samples) -> Outcome<()> {
+/// Appends one record after the other, each a pace after the answer before.
+pub fn paced(client: &blocking::Client, count: u64, samples: &mut Samples) -> Outcome<()> {
     for _ in 0..count {
         thread::sleep(PACE);
         let start = Instant::now();

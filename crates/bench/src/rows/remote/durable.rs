@@ -1,6 +1,9 @@
-//! remote.durable: 64 connections, each append after its own one before is on disk.
+//! remote.durable: 64 connections, each append after its own one before is on disk; remote.durable.1: one client that waits.
 
-use super::{Host, append::frame_bytes};
+use super::{
+    Host, PACE,
+    append::{frame_bytes, paced},
+};
 use crate::{
     Context, Outcome,
     measure::{Repeated, Samples},
@@ -8,6 +11,7 @@ use crate::{
         echo::Echo,
         etcd::{self, Etcd},
         nats::{self, Nats},
+        raw::Prewritten,
         redis::{self, Redis},
     },
     rows::{Measured, PAYLOAD},
@@ -75,13 +79,19 @@ pub fn durable(context: &Context) -> Outcome<Measured> {
     let (request, answer) = frame_bytes();
     let echo = Echo::start(request, answer)?;
     let mut rates = [(); 6].map(|()| Repeated::default());
+    let (mut of_redis, mut redis_p50, mut redis_p99) = (Repeated::default(), Repeated::default(), Repeated::default());
     rate(&clients, 1, time, &mut Samples::new())?;
     for _ in 0..context.repetitions(5) {
-        rates[0].push(rate(&clients, 1, time, &mut samples[0])?);
+        let ours = rate(&clients, 1, time, &mut samples[0])?;
+        rates[0].push(ours);
         rates[1].push(rate(&clients, 8, time, &mut samples[1])?);
         rates[5].push(RUNTIME.lock().expect("no panics").block_on(echo.together(CONNECTIONS, time))?);
         if let Some(redis) = &redis {
-            rates[2].push(redis.benchmark(CONNECTIONS, 1, &PAYLOAD, 100_000)?);
+            let theirs = redis.benchmark(CONNECTIONS, 1, &PAYLOAD, 100_000)?;
+            rates[2].push(theirs.rate);
+            of_redis.push(ours / theirs.rate);
+            redis_p50.push(theirs.p50_us);
+            redis_p99.push(theirs.p99_us);
         }
         if let Some(nats) = &nats {
             rates[3].push(jetstream(nats, 20)?);
@@ -95,10 +105,18 @@ pub fn durable(context: &Context) -> Outcome<Measured> {
     let rate = rates[0].median();
     let mut measured = Measured::new(rate, samples[0].count())
         .percentiles(samples[0].p50_us(), samples[0].p99_us())
-        .target("≥ 100 000 /s", rate >= 100_000.0)
         .also("8 unanswered to a connection", rates[1].median(), "/s")
         .also("the same, p99", samples[1].p99_us(), "µs")
         .peer("bare echo of the same bytes, nothing kept", rates[5].median());
+    if redis.is_some() {
+        let (p50, p99) = (samples[0].p50_us(), samples[0].p99_us());
+        measured = measured
+            .target("≥ 2 × Redis", of_redis.median() >= 2.0)
+            .target("p50 and p99 ≤ Redis's", p50 <= redis_p50.median() && p99 <= redis_p99.median())
+            .also("of Redis in the same repetition", of_redis.median(), "")
+            .also("Redis, p50", redis_p50.median(), "µs")
+            .also("Redis, p99", redis_p99.median(), "µs");
+    }
     let peers = [
         (redis.is_some(), "redis-benchmark -c 64 XADD, appendfsync always", redis::INSTALL),
         (nats.is_some(), "JetStream on file, sync_interval always", nats::INSTALL),
@@ -113,6 +131,62 @@ pub fn durable(context: &Context) -> Outcome<Measured> {
         rates[0].spread()
     );
     Ok(measured.note(note))
+}
+
+/// One blocking client that waits for each answer.
+pub fn one(context: &Context) -> Outcome<Measured> {
+    let host = Host::start(context, 10_000)?;
+    let client = host.client("disk")?;
+    let (request, answer) = frame_bytes();
+    let mut echo = Echo::start(request, answer)?;
+    let mut raw = Prewritten::create(&super::below(&host, "raw"), 64 << 20)?;
+    let dir = context.fresh()?;
+    let redis = Redis::start(dir.path())?;
+    let mut all = [(); 4].map(|()| Samples::new());
+    let (mut p50s, mut over_both, mut of_redis) = (Repeated::default(), Repeated::default(), Repeated::default());
+    let count = 400;
+    paced(&client, count, &mut Samples::new())?;
+    for _ in 0..context.repetitions(11) {
+        let mut now = [(); 4].map(|()| Samples::new());
+        echo.paced(count, PACE, &mut now[0])?;
+        for _ in 0..count {
+            thread::sleep(PACE);
+            let start = Instant::now();
+            raw.write_durably(4096)?;
+            now[1].record(start.elapsed());
+        }
+        paced(&client, count, &mut now[2])?;
+        if let Some(redis) = &redis {
+            redis.paced(count, PACE, &mut now[3])?;
+            of_redis.push(now[2].p50_us() / now[3].p50_us());
+        }
+        p50s.push(now[2].p50_us());
+        over_both.push(now[2].p50_us() / (now[0].p50_us() + now[1].p50_us()));
+        all.iter_mut().zip(&now).for_each(|(all, now)| all.add(now));
+    }
+    let [echo, raw, ours, theirs] = &all;
+    let mut measured = Measured::new(p50s.median(), ours.count())
+        .spread_us(ours)
+        .target("p50 ≤ 1.15 × (echo + raw flush)", over_both.median() <= 1.15)
+        .also("over echo + raw flush", over_both.median(), "")
+        .peer("echo of the same bytes, p50", echo.p50_us())
+        .peer("raw: prewritten 4 KiB + fdatasync, p50", raw.p50_us());
+    if redis.is_some() {
+        measured = measured
+            .target("p50 ≤ 0.7 × Redis", of_redis.median() <= 0.7)
+            .also("of Redis in the same repetition", of_redis.median(), "")
+            .peer("Redis XADD, appendfsync always, p50", theirs.p50_us())
+            .peer("Redis XADD, appendfsync always, p99", theirs.p99_us());
+    } else {
+        measured = measured.note(redis::INSTALL);
+    }
+    Ok(measured.note(format!(
+        "One blocking client over TCP, the next request {} µs after the answer, {count} of each in turn, not pinned; durability \
+         disk. Requests of {request} bytes, answers of {answer}. p50, {}; over echo and raw flush of the same repetition, {}.",
+        PACE.as_micros(),
+        p50s.spread(),
+        over_both.spread()
+    )))
 }
 
 fn jetstream(nats: &Nats, count: u64) -> Outcome<f64> {

@@ -61,8 +61,8 @@ pub fn pipelined(context: &Context) -> Outcome<Measured> {
         rates[1].push(rate(&host, 4, &SMALL, time)?);
         rates[2].push(rate(&host, 1, &crate::rows::PAYLOAD, time)?);
         if let Some(redis) = &redis {
-            rates[3].push(redis.benchmark(1, WINDOW, &SMALL, 500_000)?);
-            rates[4].push(redis.benchmark(4, WINDOW, &SMALL, 500_000)?);
+            rates[3].push(redis.benchmark(1, WINDOW, &SMALL, 500_000)?.rate);
+            rates[4].push(redis.benchmark(4, WINDOW, &SMALL, 500_000)?.rate);
         }
         if let Some(nats) = &nats {
             let (mut connection, count, start) = (nats.connect()?, 200_000, Instant::now());
