@@ -470,7 +470,9 @@ fn sleeps_through_its_own(journal: &Journal, other: &Journal, log: &Log) -> [Pos
             journal.wait_foreign(seen, wakes, Duration::from_secs(120))
         });
         let status = Path::new("/proc").join(told.recv().unwrap()).join("status");
-        while !std::fs::read_to_string(&status).is_ok_and(|status| status.contains("State:\tS")) && !waiter.is_finished() {
+        while !std::fs::read_to_string(&status).is_ok_and(|status| status.contains("State:\tS"))
+            && !waiter.is_finished()
+        {
             std::thread::yield_now();
         }
         let mut own = seen;

@@ -2,8 +2,8 @@
 
 mod capabilities;
 mod contexts;
-mod logging;
 mod history;
+mod logging;
 mod reference;
 mod remote;
 mod shells;
