@@ -514,8 +514,8 @@ fn who_is_told_of_its_own_commits_wakes_up_for_those_of_others() {
     let version = journal.catalog_version();
     journal.wait_change(None, version, wakes, Duration::from_secs(120)).unwrap();
     // What somebody defines ends the wait for definitions, whoever does.
+    let wakes = journal.wakes();
     std::thread::scope(|scope| {
-        let wakes = journal.wakes();
         let waiter = scope.spawn(|| journal.wait_change(None, version, wakes, Duration::from_secs(120)));
         log(&other, "b", 10);
         waiter.join().unwrap().unwrap();
