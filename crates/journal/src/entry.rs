@@ -36,8 +36,6 @@ use payload::{Attempt, EXTENSION_KEYS, End, ReadRow, Reads, Run, known_keys, spl
 pub const HEADER_BYTES: u64 = 64;
 /// Entries start at multiples of this.
 pub const ALIGN_BYTES: u64 = 16;
-/// What the shortest compact entry takes: behind it there may be no storage.
-pub(crate) const SHORTEST_BYTES: u64 = ALIGN_BYTES;
 /// Bytes of a compact entry and of what it covers of its head that are put together to be checked.
 const BEHIND_BYTES: usize = 160;
 /// Kinds from this number on may be ignored by who does not know them; the others are critical.

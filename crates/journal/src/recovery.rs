@@ -19,7 +19,7 @@ use self::ahead::{Ahead, reading_ahead};
 use crate::{
     catalog::{Catalog, Definition},
     copy::Rebuilt,
-    entry::{ALIGN_BYTES, HEADER_BYTES, Header, Kind, Position, SHORTEST_BYTES},
+    entry::{ALIGN_BYTES, HEADER_BYTES, Header, Kind, Position},
     journal::Inner,
     store::{
         control::Remains,
@@ -325,7 +325,7 @@ fn look_behind(inner: &Inner, position: u64) -> Result<Behind> {
         let mut at = position.max(start);
         while at < start + segments.bytes() {
             let (data, hole) = inner.medium.next_data(&region, at - start);
-            let limit = start + (hole + 1).saturating_sub(SHORTEST_BYTES);
+            let limit = start + (hole + 1).saturating_sub(HEADER_BYTES);
             at = inner.segments.resync((start + data).max(at) - ALIGN_BYTES, limit)?;
             while at < limit
                 && let Some(header) = segments.valid_entry(at)?

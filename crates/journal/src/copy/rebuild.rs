@@ -8,7 +8,7 @@
 
 use crate::{
     catalog::Definition,
-    entry::{ALIGN_BYTES, Header, Kind, ReplaySeed, SHORTEST_BYTES, Salt, payload},
+    entry::{ALIGN_BYTES, HEADER_BYTES, Header, Kind, ReplaySeed, Salt, payload},
     journal::MANIFEST,
     medium::Medium,
     options::CreateOptions,
@@ -224,7 +224,7 @@ impl Found {
                 self.epoch(header.epoch);
                 self.owners.extend(NamespaceId::new(header.namespace).map(|owner| (header.epoch, owner)));
             }
-            let limit = start + (hole + 1).saturating_sub(SHORTEST_BYTES);
+            let limit = start + (hole + 1).saturating_sub(HEADER_BYTES);
             let mut position =
                 segments.resync((start + data).max(segments.first_entry(number)) - ALIGN_BYTES, limit)?;
             while position < limit

@@ -441,7 +441,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// What is left of 80 bytes, the size of an entry whose payload takes one unit.
+    /// What is left of 80 bytes, the size of an entry with a full header whose payload takes one unit.
     const UNIT: usize = 16;
 
     #[test]

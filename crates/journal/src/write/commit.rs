@@ -594,11 +594,12 @@ impl<'j> Transaction<'j> {
         if self.at - self.start + bytes > segments.bytes() / 2 {
             return Err(self.too_large(bytes));
         }
-        // Where less is left than a full header, nobody looks for an entry.
-        if bytes.max(HEADER_BYTES) > room || self.start.is_multiple_of(segments.bytes()) {
+        // Where less is left than a full header, or has storage, nobody looks for an entry.
+        let needed = bytes.max(HEADER_BYTES);
+        if needed > room || self.start.is_multiple_of(segments.bytes()) {
             self.move_to_next_segment(bytes)?;
         }
-        self.ensure_ready(self.at + bytes)?;
+        self.ensure_ready(self.at + needed)?;
         if self.staging.is_none() {
             segments.check_readable(self.at, bytes).inspect_err(|error| self.inner.note_refusal(self.at, error))?;
         }
