@@ -329,3 +329,20 @@ fn what_goes_costs_no_flush_of_what_is_new_and_leaves_no_hole() {
     let damaged = Journal::open_on(SimDisk::with_files(files).process(), Path::new("sim"), &OpenOptions::default());
     assert_eq!(damaged.err().map(|error| error.code()), Some(Code::JournalDamaged));
 }
+
+/// Until a segment is gone, what stands in it may be lost with the power, and nothing says that it was durable.
+#[test]
+fn nothing_is_told_to_be_durable_before_what_was_not_flushed_is_gone() {
+    let disk = SimDisk::default();
+    let options = CreateOptions { retain_bytes: 2 << 20, ..sim_options(Durability::Memory) };
+    let journal = Journal::create_on(disk.process(), Path::new("sim"), &options).unwrap();
+    let (_, log) = logs(&journal);
+    fill_with_catalogs(&journal, &log, 4);
+    disk.record_moments();
+    assert_eq!(journal.maintain(&|_, _| false).unwrap().dropped, 1);
+    for (number, moment) in disk.take_moments().into_iter().enumerate() {
+        let cut = moment.crash(&mut |_| 0);
+        let opened = Journal::open_on(cut.process(), Path::new("sim"), &OpenOptions { background: false });
+        assert!(opened.is_ok(), "moment {number}: {:?}", opened.err());
+    }
+}

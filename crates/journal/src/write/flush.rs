@@ -176,24 +176,28 @@ impl Inner {
         Ok(target)
     }
 
-    /// Makes the journal durable from the start of a segment, which everything before is about to leave, up to `upto`, and says so
-    /// in a mark that is durable as well. What follows stays as it is: pages that are flushed are written to by nobody else
-    /// meanwhile, and those near the tail are not touched.
-    pub(crate) fn settle_start(&self, segment: u64, upto: u64) -> Result<()> {
+    /// Flushes from the start of a segment, which everything before is about to leave, up to `upto`, and says nothing of it: what
+    /// is before is still there. Pages near the tail are not touched.
+    pub(crate) fn flush_start(&self, segment: u64, upto: u64) -> Result<()> {
+        if self.control.durable() >= upto { Ok(()) } else { self.flush_range(self.segments.start(segment), upto) }
+    }
+
+    /// Says that everything up to `upto` is durable, in a mark that is durable as well. The caller flushed what is kept of it, and
+    /// nothing else is kept.
+    pub(crate) fn attest(&self, upto: u64) -> Result<()> {
         if self.control.durable() >= upto {
             return Ok(());
         }
-        self.settle_range(self.segments.start(segment), upto)?;
         let end = self.commit(|transaction| transaction.mark(upto))?.end.0;
         let number = self.segments.number(end - 1);
-        self.settle_range(self.segments.start(number).max(end.saturating_sub(MARK_REACH_BYTES)), end)?;
+        self.flush_range(self.segments.start(number).max(end.saturating_sub(MARK_REACH_BYTES)), end)?;
         self.control.upkeep.attested.fetch_max(upto, Ordering::AcqRel);
         self.control.raise_durable(upto);
         Ok(())
     }
 
     /// Flushes a range while nobody else flushes, and says nothing of it.
-    fn settle_range(&self, from: u64, to: u64) -> Result<()> {
+    fn flush_range(&self, from: u64, to: u64) -> Result<()> {
         let leading = self.flusher.leader.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let flushed = self.segments.flush(from, to).inspect_err(|error| {
             if error.code() == Code::FlushFailed {

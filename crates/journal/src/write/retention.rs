@@ -120,13 +120,15 @@ impl Inner {
                     None => self.live_entries(number, needed)?.0,
                 };
                 done.carried += self.carry(&live, since, &mut ended)?;
-                let manifest = self.manifest_without(number)?;
+                let (manifest, end) = self.manifest_without(number)?;
                 lock.acquire();
                 let result = self.drop_segment(number, &manifest);
                 lock.release();
                 if !result? {
                     return Ok(done);
                 }
+                // Only now is nothing left before it that was not flushed.
+                self.attest(end)?;
                 done.dropped += 1;
             }
             self.forget_dropped()?;
@@ -137,13 +139,14 @@ impl Inner {
     /// The manifest that lets a segment go. The next one begins with a CATALOG, most often: its definitions and counters include
     /// what goes, and all that has to be durable with them is the journal up to there. So the pages that are being written are not
     /// flushed, and whoever writes to them does not wait for the disk.
-    fn manifest_without(&self, number: u64) -> Result<Manifest> {
+    /// It comes with the position up to which what stays is durable.
+    fn manifest_without(&self, number: u64) -> Result<(Manifest, u64)> {
         match self.manifest_of_catalog(number + 1)? {
             Some((manifest, end)) => {
-                self.settle_start(number + 1, end)?;
-                Ok(manifest)
+                self.flush_start(number + 1, end)?;
+                Ok((manifest, end))
             }
-            None => Ok(self.settled_manifest(number + 1)?.0),
+            None => self.settled_manifest(number + 1),
         }
     }
 
