@@ -56,7 +56,7 @@ impl Row {
         self.kind == kind as u8
     }
 
-    /// Whether its cause is only claimed.
+    /// Whether its cause is only claimed, by a client and by no link.
     pub fn claimed(&self) -> bool {
         self.flags & CLAIMED != 0
     }
@@ -373,6 +373,7 @@ impl Builder {
         foreign.shrink_to_fit();
         reads.shrink_to_fit();
         logs.values_mut().for_each(LogRows::finish);
+        accept_deliveries(&mut rows, &foreign, &self.names, namespace);
         let carried_positions = carried.iter().map(|(_, position, ..)| *position).collect();
         let mut table = Table {
             namespace,
@@ -390,6 +391,33 @@ impl Builder {
         };
         table.targets = table.find_targets();
         table
+    }
+}
+
+/// What a link delivers stands in the journal like a record from a client that claims a cause. It is known to be more than a claim if
+/// records come in from the namespace of the cause.
+fn accept_deliveries(rows: &mut [Row], foreign: &[EventId], names: &Names, own: NamespaceId) {
+    let source = |name: &String| {
+        let digits = name.strip_prefix("_inbox/")?.split('/').next()?;
+        NamespaceId::new(u64::from_str_radix(digits, 16).ok()?)
+    };
+    let sources: BTreeSet<NamespaceId> = names.logs.values().filter_map(source).collect();
+    if sources.is_empty() {
+        return;
+    }
+    let is_record = |rows: &[Row], cause: u32| rows.get(cause as usize).is_some_and(|row| row.is(Kind::Append));
+    for at in 0..rows.len() {
+        let Row { cause, flags, .. } = rows[at];
+        if flags & CLAIMED == 0 || cause == NO_ROW {
+            continue;
+        }
+        let is_delivery = match cause.checked_sub(FOREIGN) {
+            Some(number) => foreign[number as usize].namespace().is_some_and(|from| sources.contains(&from)),
+            None => sources.contains(&own) && is_record(rows, cause),
+        };
+        if is_delivery {
+            rows[at].flags &= !CLAIMED;
+        }
     }
 }
 

@@ -14,7 +14,10 @@ pub struct Entry {
     pub subject: u32,
     pub seqno: u64,
     pub ordinal: u16,
+    /// Whether a client named the cause.
     pub claimed: bool,
+    /// Whether a link brought it.
+    pub received: bool,
     pub carried: bool,
     pub payload: Vec<u8>,
     /// What a READ holds, in plain.
@@ -35,6 +38,9 @@ pub fn table(namespace: NamespaceId, entries: &[Entry]) -> Table {
     let mut builder = Builder::new(namespace);
     (1..=LOGS).for_each(|log| builder.name_log(log, &format!("log/{log}")));
     builder.name_log(OUTBOX, "_outbox/<peer>");
+    for other in (0..5).map(name_of).filter(|other| *other != namespace) {
+        builder.name_log(100 + other.get() as u32, &format!("_inbox/{other}/messages"));
+    }
     FUNCTIONS.for_each(|function| builder.name_function(function, &format!("function-{function}")));
     for (at, entry) in entries.iter().enumerate() {
         let event = Event {
@@ -47,7 +53,7 @@ pub fn table(namespace: NamespaceId, entries: &[Entry]) -> Table {
             seqno: entry.seqno,
             ordinal: entry.ordinal,
             carried: entry.carried,
-            claimed: entry.claimed,
+            claimed: entry.claimed || entry.received,
             payload: &entry.payload,
             payload_bytes: entry.payload.len() as u64,
         };
@@ -99,6 +105,11 @@ pub struct Namespace {
     bound: Vec<Vec<u32>>,
     /// By function: the logs that it appends to.
     targets: Vec<Vec<u32>>,
+}
+
+/// The identity of a namespace, by its number: they are in no order.
+pub fn name_of(at: usize) -> NamespaceId {
+    NamespaceId::new(0xA00 + 7 * (at as u64 * 5 % 11) + 1).expect("it is not 0")
 }
 
 pub struct World {
@@ -176,6 +187,7 @@ fn entry(kind: Kind) -> Entry {
         seqno: 0,
         ordinal: 0,
         claimed: false,
+        received: false,
         carried: false,
         payload: Vec::new(),
         reads: Vec::new(),
@@ -186,8 +198,7 @@ impl World {
     /// A world of so many namespaces after so many steps.
     pub fn grown(seed: u64, namespaces: usize, steps: usize) -> World {
         let mut random = Random(seed);
-        let ids = (0..namespaces).map(|at| NamespaceId::new(0xA00 + 7 * (at as u64 * 5 % 11) + 1).expect("not 0"));
-        let namespaces = ids.map(|id| Namespace::new(id, &mut random)).collect();
+        let namespaces = (0..namespaces).map(|at| Namespace::new(name_of(at), &mut random)).collect();
         let mut world = World { namespaces, random, wall_us: 1_000_000, sent: Vec::new() };
         for namespace in &mut world.namespaces {
             namespace.push(1_000_000, entry(Kind::Open));
@@ -208,7 +219,9 @@ impl World {
             let (to, log, id, hlc) = self.sent.remove(0);
             let receiver = &mut self.namespaces[to];
             receiver.clock = receiver.clock.max(hlc);
-            receiver.append(self.wall_us, log, id, false);
+            let received = receiver.append(self.wall_us, log, id, false);
+            let at = received.sequence() as usize - 1;
+            receiver.entries[at].received = true;
             return;
         }
         let log = 1 + self.random.below(LOGS.into()) as u32;
@@ -259,8 +272,8 @@ impl World {
                 namespace.append(wall_us, log, run, false);
             }
         }
-        if random.chance(30) {
-            let to = random.below(self.namespaces.len() as u64) as usize;
+        let to = random.below(self.namespaces.len() as u64) as usize;
+        if to != at && random.chance(30) {
             let log = 1 + random.below(LOGS.into()) as u32;
             let source = &mut self.namespaces[at];
             let id = source.append(wall_us, OUTBOX, run, false);

@@ -226,11 +226,10 @@ impl<'a> Shown<'a> {
     fn object(&self) -> Value {
         let mut objects: Vec<Option<Value>> = (0..self.tree.branches.len()).map(|at| Some(self.branch(at))).collect();
         // Branches stand behind the one above them.
-        for at in (1..objects.len()).rev() {
-            let object = objects[at].take();
-            let above = objects[self.tree.branches[at].above].as_mut();
-            if let (Some(object), Some(Value::Array(below))) = (object, above.map(|above| &mut above["below"])) {
-                below.insert(0, object);
+        for at in (0..objects.len()).rev() {
+            let below = self.tree.branches[at].below.iter().filter_map(|below| objects[*below].take()).collect();
+            if let Some(object) = &mut objects[at] {
+                object["below"] = Value::Array(below);
             }
         }
         json!({
