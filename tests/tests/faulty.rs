@@ -168,14 +168,21 @@ fn a_loop_of_functions_goes_on_and_ends_when_it_should() {
     assert_eq!(runs[24]["caused_by"], Value::Null);
 }
 
-/// A function that fails until a file is there, and another one of the same log; 120 of its records are given up, and the last
-/// 100 letters are kept.
-fn given_up() -> (Place, tempfile::TempDir) {
-    let (place, mended) = (Place::empty(), tempfile::tempdir().unwrap());
-    let copy = |to: &str| format!("printf '{to}\\t%s\\n' \"$(cat)\" >&\"$MILLRACE_APPEND_FD\"\n");
-    let path = mended.path().join("mended");
-    place.write("f.sh", &format!("#!/bin/sh\n[ -e {} ] || exit 1\n{}", path.display(), copy("out")));
-    place.write("other.sh", &format!("#!/bin/sh\n{}", copy("others")));
+fn copies_to(log: &str) -> String {
+    format!("#!/bin/sh\nprintf '{log}\\t%s\\n' \"$(cat)\" >&\"$MILLRACE_APPEND_FD\"\n")
+}
+
+/// Deploys the function that fails anew, so that it does not.
+fn mend(place: &Place) {
+    place.write("f.sh", &copies_to("out"));
+    place.run(["up"]).ok();
+}
+
+/// A function that fails, and another one of the same log; 120 of its records are given up, and the last 100 letters are kept.
+fn given_up() -> Place {
+    let place = Place::empty();
+    place.write("f.sh", "#!/bin/sh\nexit 1\n");
+    place.write("other.sh", &copies_to("others"));
     let function = |name: &str| {
         format!(
             "[functions.{name}]\nruntime = \"oneshot\"\ncode = \"{name}.sh\"\ncommand = [\"./{name}.sh\"]\non = [\"in\"]\n\
@@ -196,7 +203,7 @@ fn given_up() -> (Place, tempfile::TempDir) {
     place.idle();
     host.signal("TERM");
     assert_eq!(host.ended(), 0);
-    (place, mended)
+    place
 }
 
 fn function_f(place: &Place) -> serde_json::Value {
@@ -206,13 +213,13 @@ fn function_f(place: &Place) -> serde_json::Value {
 
 #[test]
 fn dead_letters_are_counted_and_run_again_once_also_by_commands_that_are_killed() {
-    let (place, mended) = given_up();
+    let place = given_up();
     let counts = |f: &serde_json::Value| ["dead", "dead_kept", "dead_retried"].map(|key| f[key].as_u64().unwrap());
     assert_eq!(counts(&function_f(&place)), [120, 100, 0]);
     let why = place.run(["why", "f"]).ok();
     assert!(why.text().contains("120 in all") && why.text().contains("20 have left its history"), "{}", why.text());
     assert!(place.run(["function", "ls"]).ok().text().contains("120 (20 gone)"));
-    std::fs::write(mended.path().join("mended"), "").unwrap();
+    mend(&place);
     // With no host they wait for room in the middle of their work, and are killed there.
     for round in 1..=2 {
         let mut command = place.command(["run", "retry", "--function", "f", "--busy-timeout", "120s"]);
@@ -242,8 +249,8 @@ fn dead_letters_are_counted_and_run_again_once_also_by_commands_that_are_killed(
 
 #[test]
 fn one_dead_run_is_run_again_and_shows_as_what() {
-    let (place, mended) = given_up();
-    std::fs::write(mended.path().join("mended"), "").unwrap();
+    let place = given_up();
+    mend(&place);
     let dead = place.run(["--json", "run", "ls", "--function", "f", "--state", "dead"]).ok().objects();
     let dead = dead[0]["id"].as_str().unwrap().to_owned();
     let again = place.run(["--json", "run", "retry", &dead]).ok().object();

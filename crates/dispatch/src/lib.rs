@@ -40,7 +40,7 @@ use millrace_wire::{Error, EventId, Name, Result};
 use pool::Pool;
 use publish::DeadLetter;
 use state::State;
-use status::HostStatus;
+use status::{HostStatus, SandboxStatus};
 use std::{
     cell::OnceCell,
     sync::{
@@ -194,6 +194,7 @@ impl Shared {
             refusal: self.namespace.journal().refusal().map(|error| error.to_string()),
             runs_done: self.runs_done.load(Ordering::Relaxed),
             runs_failed: self.runs_failed.load(Ordering::Relaxed),
+            sandbox: state.isolation.as_deref().map(SandboxStatus::from),
             functions: state.live(self.now()),
         }
     }

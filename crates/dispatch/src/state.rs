@@ -49,7 +49,7 @@ pub(super) struct State {
     append: (EventId, Position),
     bindings_version: Option<u64>,
     /// How functions are kept apart.
-    isolation: Option<Arc<Isolation>>,
+    pub isolation: Option<Arc<Isolation>>,
 }
 
 /// What it takes to run a function: its definition, and who can do it.

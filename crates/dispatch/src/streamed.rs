@@ -19,6 +19,7 @@ use super::{
 use millrace_journal::{Kind, Position};
 use millrace_namespace::{
     admission::{Publish, Room, Stage},
+    definition::Rights,
     gate::Site,
     outbox::Letter,
     runs::call::{Answer, Call, Fingerprint, INLINE_MAX_BYTES, Question},
@@ -266,6 +267,15 @@ impl<'a> StreamedCalls<'a> {
         Ok(committed.value)
     }
 
+    fn rights(&self) -> &'a Rights {
+        &self.batch.starter.definition().spec.rights
+    }
+
+    /// Whether the function may read the log; what an earlier attempt was told is told again whatever it may do now.
+    fn granted(&self, log: &str) -> Result<()> {
+        log.parse::<LogName>().and_then(|name| self.rights().check_read(&name))
+    }
+
     fn read(&self, log: &str, seqno: u64) -> Result<Vec<u8>> {
         let name: LogName = log.parse()?;
         let log = self.shared.namespace.journal().log(&name)?;
@@ -291,7 +301,7 @@ impl HostCalls for StreamedCalls<'_> {
             let error = Code::RunTooWide.error(format!("it appends more than {APPENDS_MAX} records"));
             return self.stopped(Stop::Failed(error));
         }
-        match Target::named(log) {
+        match Target::named(log, self.rights()) {
             Ok(target) => self.publish(&target, question, payload).map(Some),
             Err(error) => self.stopped(Stop::Failed(error)),
         }
@@ -311,7 +321,7 @@ impl HostCalls for StreamedCalls<'_> {
                 });
             }
         }
-        let read = self.read(log, seqno);
+        let read = self.granted(log).and_then(|()| self.read(log, seqno));
         let answer = match &read {
             Ok(bytes) if bytes.len() > INLINE_MAX_BYTES => Answer::Stored,
             Ok(bytes) => Answer::Bytes(bytes.clone()),
@@ -328,7 +338,7 @@ impl HostCalls for StreamedCalls<'_> {
             Some(Answer::Refused(error)) => return Err(error),
             _ => {}
         }
-        let newest = self.newest(log);
+        let newest = self.granted(log).and_then(|()| self.newest(log));
         let answer =
             newest.as_ref().map_or_else(|error| Answer::Refused(error.clone()), |seqno| Answer::Number(*seqno));
         self.note(question, answer);

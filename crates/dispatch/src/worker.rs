@@ -309,7 +309,9 @@ impl Shared {
         let cannot_run = |run: &Fired| run.dead.is_some() || run.claimed.exhausted || run.record.is_err();
         let ready = batch.runs.iter().enumerate().position(|(index, run)| cannot_run(run) || is_last((index, run)));
         let ready = ready.unwrap_or(batch.runs.len());
-        let stage = Stage::new(self.namespace.journal(), batch.catalog.clone(), batch.snapshot, batch.runs.len());
+        let rights = &batch.starter.definition().spec.rights;
+        let (journal, catalog) = (self.namespace.journal(), batch.catalog.clone());
+        let stage = Stage::new(journal, catalog, batch.snapshot, rights, batch.runs.len());
         if ready == 0 {
             self.settle(batch, &stage, hopeless(batch));
             return None;

@@ -239,6 +239,10 @@ def function(
     python: Optional[str] = None,
     streamed: Optional[bool] = None,
     network: Optional[bool] = None,
+    reads: Optional[Sequence[str]] = None,
+    appends: Optional[Sequence[str]] = None,
+    sends: Sequence[str] = (),
+    secrets: Sequence[str] = (),
 ) -> Callable[[H], H]:
     """Says how a function is to be deployed, and leaves it the plain function that it is.
 
@@ -264,6 +268,10 @@ def function(
         "python": python,
         "streamed": streamed,
         "network": network,
+        "reads": None if reads is None else list(reads),
+        "appends": None if appends is None else list(appends),
+        "sends": list(sends),
+        "secrets": list(secrets),
     }
     settings = Settings(name, (on,) if isinstance(on, str) else on, options)
 

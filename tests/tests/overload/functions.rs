@@ -273,7 +273,7 @@ def quick(record, ctx): ctx.append('echoed', record.data)
 "
     );
     let place =
-        place(logs, &(function("sends", "\"in\"", "pending_max = 100") + &function("quick", "\"other\"", "")), &code);
+        place(logs, &(function("sends", "\"in\"", &format!("pending_max = 100\nsends = [\"{to}\"]")) + &function("quick", "\"other\"", "")), &code);
     let host = place.serve_tcp([] as [&str; 0]);
     let peak = Peak::of(&host);
     let mut client = Client::connect(host.port());

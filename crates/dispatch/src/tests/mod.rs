@@ -377,7 +377,10 @@ fn a_dead_letter_that_is_refused_is_tried_again_and_not_its_run() {
 fn damage_in_an_outbox_holds_up_who_sends_and_nobody_else() {
     let dir = tempfile::tempdir().unwrap();
     let namespace = namespace(dir.path());
-    deploy(&namespace, "ctx.append('mr://127.0.0.1:9/x/y', b'message-' + record.data)", |spec| spec.retries = 0);
+    deploy(&namespace, "ctx.append('mr://127.0.0.1:9/x/y', b'message-' + record.data)", |spec| {
+        spec.retries = 0;
+        spec.rights.sends = vec!["mr://127.0.0.1:9/x/y".parse().unwrap()];
+    });
     deploy(&namespace, "pass", |spec| (spec.name, spec.on) = ("g".parse().unwrap(), vec!["out".parse().unwrap()]));
     let append = |log: &str| {
         namespace.append(log, b"1", AppendOptions::default()).unwrap();
