@@ -2,7 +2,7 @@
 
 use millrace_tests::{Host, Place, binary, end};
 use serde_json::{Value, json};
-use std::process::Command;
+use std::{path::Path, process::Command};
 
 /// Python functions by what they do wrong; each gets one record.
 const WRONG: &[(&str, &str)] = &[
@@ -306,4 +306,71 @@ fn a_host_does_not_serve_below_the_level_that_is_required() {
     let said = ended.stderr;
     assert!(said.contains("functions are to run at level full, and this machine gives partial"), "{said}");
     assert!(said.contains("user.max_user_namespaces"), "{said}");
+}
+
+/// Every file below a directory whose bytes hold this text.
+fn files_with(dir: &Path, text: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
+        let path = entry.path();
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            found.extend(files_with(&path, text));
+        } else if std::fs::read(&path).is_ok_and(|bytes| bytes.windows(text.len()).any(|part| part == text.as_bytes())) {
+            found.push(path.display().to_string());
+        }
+    }
+    found
+}
+
+#[test]
+fn a_function_has_its_secret_and_nobody_else_is_told() {
+    let code = "def f(record, ctx):\n    key = ctx.secret('api-key')\n    print('the key is', key)\n    \
+                ctx.append('out', f'{len(key)} {key[:3]}')\n    if record.data == b'fail': raise ValueError(key)\n";
+    for level in [&["--sandbox", "none"][..], &[]] {
+        let place = Place::empty();
+        place.write("f.py", code);
+        place.write(
+            "millrace.toml",
+            "[logs.in]\n[logs.out]\n[functions.f]\nruntime = \"python\"\ncode = \"f.py\"\nhandler = \"f:f\"\non = [\"in\"]\n\
+             secrets = [\"api-key\"]\nretries = 0\n",
+        );
+        place.run(["up"]).ok();
+        let mut host = place.command([&["serve"], level].concat());
+        host.env("MILLRACE_LISTEN", "none");
+        let _host = Host::start(host);
+        place.run(["log", "append", "in", "x"]).ok();
+        millrace_tests::eventually("it says what is missing", || {
+            let why = place.run(["why", "f"]).ok().text().to_owned();
+            why.contains("MR3131") && why.contains("'api-key' is not set")
+        });
+        place.feed(["secret", "set", "api-key"], b"one-for-nobody\n").ok();
+        place.idle();
+        assert_eq!(place.records("out"), ["14 one"]);
+        place.run(["log", "append", "in", "fail"]).ok();
+        place.idle();
+        place.feed(["secret", "set", "api-key"], b"two-for-nobody-else").ok();
+        // A host looks at secrets once a second.
+        let mut last = String::new();
+        millrace_tests::eventually("it has the new value", || {
+            place.run(["log", "append", "in", "x"]).ok();
+            place.idle();
+            last = place.records("out").pop().unwrap();
+            last != "14 one"
+        });
+        assert_eq!(last, "19 two");
+        let runs = place.run(["--json", "run", "ls", "--function", "f"]).ok().text().to_owned();
+        assert!(runs.contains("the key is ***") && runs.contains("ValueError: ***"), "{runs}");
+        let shown = place.run(["function", "show", "f"]).ok().text().to_owned();
+        assert!(shown.contains("api-key"), "{shown}");
+        assert_eq!(place.run(["secret", "ls"]).ok().text(), "api-key\n");
+        place.run(["namespace", "backup", "copy"]).ok();
+        let (held, copied): (Vec<_>, Vec<_>) =
+            files_with(place.path(), "for-nobody").into_iter().partition(|file| file.contains("/.millrace/"));
+        let told: Vec<_> = held.iter().filter(|file| !file.contains("/secrets/functions/")).collect();
+        // Without a sandbox its processes find it in a directory of the host's user.
+        let expected = level.is_empty();
+        assert!(copied.is_empty() && told.iter().all(|file| !expected && file.contains("/scratch/")), "{copied:?} {told:?}");
+        place.run(["secret", "rm", "api-key"]).ok();
+        place.run(["secret", "rm", "api-key"]).fails("MR3133", 1);
+    }
 }

@@ -35,10 +35,11 @@ mod worker;
 use engine::Millis;
 use millrace_journal::Function;
 use millrace_namespace::Namespace;
-pub use millrace_runtime::{Isolation, Level, SUPERVISOR, Shortcoming, supervise};
+pub use millrace_runtime::{Isolation, Level, SUPERVISOR, SecretBytes, Shortcoming, supervise};
 use millrace_wire::{Error, EventId, Name, Result};
 use pool::Pool;
 use publish::DeadLetter;
+pub use starter::{SecretStore, Surroundings};
 use state::State;
 use status::{HostStatus, SandboxStatus};
 use std::{
@@ -123,8 +124,12 @@ struct Shared {
 
 impl Shared {
     /// Knows what is defined; nothing has been read, and no thread runs.
-    fn new(namespace: Namespace, observer: Option<Observer>, isolation: Option<Arc<Isolation>>) -> Result<Arc<Self>> {
-        let state = State::new(&namespace, isolation)?;
+    fn new(
+        namespace: Namespace,
+        observer: Option<Observer>,
+        surroundings: Option<Surroundings>,
+    ) -> Result<Arc<Self>> {
+        let state = State::new(&namespace, surroundings.unwrap_or_default())?;
         Ok(Arc::new(Self {
             namespace,
             state: Mutex::new(state),
@@ -194,7 +199,7 @@ impl Shared {
             refusal: self.namespace.journal().refusal().map(|error| error.to_string()),
             runs_done: self.runs_done.load(Ordering::Relaxed),
             runs_failed: self.runs_failed.load(Ordering::Relaxed),
-            sandbox: state.isolation.as_deref().map(SandboxStatus::from),
+            sandbox: state.surroundings.isolation.as_deref().map(SandboxStatus::from),
             functions: state.live(self.now()),
         }
     }
@@ -296,8 +301,12 @@ impl Shared {
 
 impl Dispatcher {
     /// Reads the journal, takes up what an earlier host left, and starts the threads.
-    pub fn start(namespace: Namespace, observer: Option<Observer>, isolation: Option<Arc<Isolation>>) -> Result<Self> {
-        let shared = Shared::new(namespace, observer, isolation)?;
+    pub fn start(
+        namespace: Namespace,
+        observer: Option<Observer>,
+        surroundings: Option<Surroundings>,
+    ) -> Result<Self> {
+        let shared = Shared::new(namespace, observer, surroundings)?;
         let wanted = shared.state().wanted(&shared.namespace)?;
         warm::start(&shared, wanted);
         shared.state().recover(&shared.namespace)?;

@@ -9,7 +9,7 @@
 //! somebody else append to such a log meanwhile, those seqnos come out otherwise; whoever relied on them is run again,
 //! which [`Stage::depends`] makes known to the publisher. The seqnos of a run's *own* appends are provisional in this sense.
 
-use super::{replay::Replay, streamed::Unrecorded};
+use super::{replay::Replay, starter::Starter, streamed::Unrecorded};
 use millrace_journal::{Catalog, Journal, Log, Position, Reads, What};
 use millrace_namespace::{View, definition::Rights, names::check_public};
 use millrace_runtime::HostCalls;
@@ -252,6 +252,7 @@ pub(super) struct RunCalls<'s, 'a> {
     pub stage: &'s RefCell<Stage<'a>>,
     pub run: usize,
     pub replay: Replay,
+    pub starter: &'s Starter,
 }
 
 impl HostCalls for RunCalls<'_, '_> {
@@ -274,6 +275,10 @@ impl HostCalls for RunCalls<'_, '_> {
 
     fn random(&mut self, bytes: &mut [u8]) {
         self.replay.random(bytes);
+    }
+
+    fn secret(&mut self, name: &str) -> Result<Vec<u8>> {
+        self.starter.secret(name)
     }
 }
 

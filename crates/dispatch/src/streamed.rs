@@ -369,4 +369,8 @@ impl HostCalls for StreamedCalls<'_> {
             self.note(question, Answer::Bytes(bytes.to_vec()));
         }
     }
+
+    fn secret(&mut self, name: &str) -> Result<Vec<u8>> {
+        self.batch.starter.secret(name)
+    }
 }

@@ -118,3 +118,31 @@ fn what_an_attempt_was_told_is_told_again_though_the_right_is_gone() {
     assert_eq!(f.namespace.latest("dead/f").unwrap(), 0);
     host.stop(LONG).unwrap();
 }
+
+#[test]
+fn a_module_and_a_process_without_a_sandbox_have_the_secrets_that_their_definitions_name() {
+    let f = fixture();
+    let secrets = millrace_node::secrets::FunctionSecrets::of(f.namespace.dir());
+    secrets.set(&common::name("key"), b"value of the key").unwrap();
+    let named = |spec: &mut FunctionSpec| spec.rights.secrets = vec![common::name("key")];
+    let body = r#"
+        char text[64];
+        int64_t size = mr_secret("key", text, sizeof text);
+        if (size != 16 || mr_secret("other", text + 16, 8) != MR_RIGHT_MISSING) return 1;
+        mr_print("value of the key");
+        return mr_append("out", text, 9);
+    "#;
+    f.wasm("a", &["in"], body, named);
+    f.script("b", &["in"], "printf 'out\\t%s\\n' \"$(cut -c 1-9 \"$MILLRACE_SECRETS/key\")\" >&3", named);
+    f.python("c", &["in"], "ctx.append('out', str('MILLRACE_SECRETS' in os.environ))", |_| ());
+    let host = f.host();
+    f.append("in", "x");
+    f.idle();
+    let mut out = f.all("out");
+    out.sort();
+    assert_eq!(out, ["False", "value of ", "value of "]);
+    let outputs: Vec<_> = f.namespace.runs(&Default::default()).unwrap().into_iter().filter_map(|run| run.ending).collect();
+    let printed: Vec<String> = outputs.iter().map(|end| String::from_utf8_lossy(&end.output).into_owned()).collect();
+    assert!(printed.contains(&"***".to_owned()) && !printed.iter().any(|text| text.contains("value")), "{printed:?}");
+    host.stop(LONG).unwrap();
+}

@@ -6,6 +6,7 @@ use super::{
     message::Plan,
     system,
 };
+use crate::secrets::Secrets;
 use std::{
     fmt,
     path::{Path, PathBuf},
@@ -171,5 +172,5 @@ const CGROUP: &str = "let the host have a cgroup: as root, or with `Delegate=cpu
 fn probe(supervisor: &Path, namespaces: bool) -> Result<(), String> {
     let code = PathBuf::from("/usr");
     let plan = Plan { namespaces, code, work: std::env::temp_dir(), ..Plan::default() };
-    Running::start(supervisor, &plan, None).map(drop).map_err(|error| error.detail().to_owned())
+    Running::start(supervisor, &plan, None, &Secrets::default()).map(drop).map_err(|error| error.detail().to_owned())
 }
