@@ -121,7 +121,7 @@ pub const FUNCTION: &[Key] = &[
         "network",
         "`true` or `false`",
         "`false`",
-        "Whether it may use the host's network, with its loopback, from inside its sandbox (`serve --sandbox`).",
+        "Whether it may use the host's network, with its loopback, from inside its sandbox.",
     ),
     key(
         "reads",
