@@ -106,7 +106,8 @@ fn a_function_that_says_nothing_else_may_use_the_logs_of_its_file_and_sends_nowh
     assert_eq!(texts(silent.reads), ["dead/f", "raw", "raw/a"]);
     assert_eq!(texts(silent.appends), ["dead/f", "raw", "raw/a"]);
     assert!(silent.sends.is_empty() && silent.secrets.is_empty());
-    let said = rights("reads = [\"raw/\", \"raw/\"]\nappends = []\nsends = [\"mr://b/farm/x\"]\nsecrets = [\"b\", \"a\"]");
+    let said =
+        rights("reads = [\"raw/\", \"raw/\"]\nappends = []\nsends = [\"mr://b/farm/x\"]\nsecrets = [\"b\", \"a\"]");
     assert_eq!((texts(said.reads), texts(said.appends)), (vec!["raw/".to_string()], Vec::new()));
     assert_eq!(said.sends[0].to_string(), "mr://b:7070/farm/x");
     assert_eq!(said.secrets.iter().map(|name| &**name).collect::<Vec<_>>(), ["a", "b"]);

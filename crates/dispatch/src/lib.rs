@@ -124,11 +124,7 @@ struct Shared {
 
 impl Shared {
     /// Knows what is defined; nothing has been read, and no thread runs.
-    fn new(
-        namespace: Namespace,
-        observer: Option<Observer>,
-        surroundings: Option<Surroundings>,
-    ) -> Result<Arc<Self>> {
+    fn new(namespace: Namespace, observer: Option<Observer>, surroundings: Option<Surroundings>) -> Result<Arc<Self>> {
         let state = State::new(&namespace, surroundings.unwrap_or_default())?;
         Ok(Arc::new(Self {
             namespace,
@@ -301,11 +297,7 @@ impl Shared {
 
 impl Dispatcher {
     /// Reads the journal, takes up what an earlier host left, and starts the threads.
-    pub fn start(
-        namespace: Namespace,
-        observer: Option<Observer>,
-        surroundings: Option<Surroundings>,
-    ) -> Result<Self> {
+    pub fn start(namespace: Namespace, observer: Option<Observer>, surroundings: Option<Surroundings>) -> Result<Self> {
         let shared = Shared::new(namespace, observer, surroundings)?;
         let wanted = shared.state().wanted(&shared.namespace)?;
         warm::start(&shared, wanted);

@@ -172,6 +172,7 @@ mod tests {
         let run = LiveRun { run: EventId::from_bits(1 << 90 | 5), attempt: 2, at_ms: 7, error: Some("e".into()) };
         let status = HostStatus {
             pid: 9,
+            sandbox: Some(SandboxStatus { level: "none".into(), summary: "none".into(), remedies: vec!["ask".into()] }),
             functions: vec![LiveFunction {
                 name: "f".parse().unwrap(),
                 state: FunctionState::Stopped { error: "gone".into(), until_ms: 3 },

@@ -152,7 +152,8 @@ impl Shared {
     /// Runs what was claimed, from starting the function if need be to publishing.
     pub fn run(&self, mut claim: Claim) -> Result<()> {
         let checked = claim.starter.check();
-        let idle = claim.executor.take_if(|(generation, _)| checked.is_ok() && *generation == claim.starter.generation());
+        let idle =
+            claim.executor.take_if(|(generation, _)| checked.is_ok() && *generation == claim.starter.generation());
         let executor = checked.and_then(|()| idle.map_or_else(|| claim.starter.executor(), Ok));
         // What is journaled as an attempt is one: the time it takes to start a worker is not part of it.
         let ready = executor.and_then(|mut executor| executor.1.get_ready().map(|()| executor));
@@ -335,8 +336,9 @@ impl Shared {
         let seed = self.namespace.journal().replay_seed();
         let replay = |run: &Fired| Replay::new(&seed, run.claimed.trigger.run, run.claimed.attempt, run.at);
         let runs = batch.runs[..ready].iter().enumerate();
-        let mut answers: Vec<RunCalls<'_, '_>> =
-            runs.map(|(index, run)| RunCalls { stage, run: index, replay: replay(run), starter: &batch.starter }).collect();
+        let mut answers: Vec<RunCalls<'_, '_>> = runs
+            .map(|(index, run)| RunCalls { stage, run: index, replay: replay(run), starter: &batch.starter })
+            .collect();
         let invocations = batch.runs[..ready].iter().filter_map(|run| {
             let (log, payload) = run.record.as_ref().ok()?;
             let (seqno, attempt) = (run.claimed.trigger.seqno, run.claimed.attempt);

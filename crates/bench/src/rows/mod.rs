@@ -12,6 +12,7 @@ mod python;
 mod recover;
 mod remote;
 mod runs;
+mod sandbox;
 mod storm;
 
 use crate::{
@@ -62,6 +63,12 @@ pub const ALL: &[Spec] = &[
         what: "append to first instruction, process per record, p50",
         unit: "µs",
         run: dispatch::oneshot,
+    },
+    Spec {
+        id: "sandbox.start",
+        what: "append to first instruction, Python, first run in its sandbox",
+        unit: "ms",
+        run: sandbox::start,
     },
     Spec { id: "runs.wasm", what: "sustained no-op runs, Wasm", unit: "/s", run: runs::wasm },
     Spec { id: "runs.python", what: "sustained no-op runs, Python", unit: "/s", run: runs::python },

@@ -13,8 +13,8 @@ mod tools;
 pub use capabilities::{CapCommand, IssueArgs, MergeArgs, RevokeArgs, RotateArgs, RuleArgs};
 pub use contexts::{AddContextArgs, ContextCommand, ShowContextArgs, UseContextArgs};
 pub use functions::{
-    DeployArgs, FunctionCommand, FunctionLogsArgs, InvokeArgs, JournalCommand, JournalShowArgs, RmFunctionArgs, ShowFunctionArgs,
-    RunCommand, RunLsArgs, RunRetryArgs, RunWaitArgs, StateArg,
+    DeployArgs, FunctionCommand, FunctionLogsArgs, InvokeArgs, JournalCommand, JournalShowArgs, RmFunctionArgs,
+    RunCommand, RunLsArgs, RunRetryArgs, RunWaitArgs, ShowFunctionArgs, StateArg,
 };
 pub use links::{AddRelayArgs, OutboxCommand, RelayCommand, ResetArgs, ResumeArgs, RmPeerArgs, RmRelayArgs};
 pub use logs::{AppendArgs, ExportArgs, Format, GetArgs, ImportArgs, LogCommand, TailArgs, TrimArgs};

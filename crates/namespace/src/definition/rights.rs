@@ -215,7 +215,9 @@ mod tests {
             assert_eq!(shown.parse(), Ok(scope.clone()));
             assert!(scope.covers(&to("mr://edge/farm/raw")), "{shown}");
             assert_eq!(scope.covers(&to("mr://edge/farm/raw/a")), shown.ends_with('/'), "{shown}");
-            for elsewhere in ["mr://edge:7071/farm/raw", "mr://edge/farmer/raw", "mr://other/farm/raw", "mr://edge/farm"] {
+            for elsewhere in
+                ["mr://edge:7071/farm/raw", "mr://edge/farmer/raw", "mr://other/farm/raw", "mr://edge/farm"]
+            {
                 assert!(!scope.covers(&to(elsewhere)), "{shown} {elsewhere}");
             }
         }

@@ -76,7 +76,10 @@ mod tests {
         assert_eq!(secrets.names().unwrap(), [name("a"), name("b"), name("b.secret.new")]);
         assert_eq!(**secrets.read(&name("b")).unwrap().unwrap(), *b"three");
         let mode = |path: &str| fs::metadata(dir.path().join(path)).unwrap().permissions().mode() & 0o7777;
-        assert_eq!((mode("secrets"), mode("secrets/functions"), mode("secrets/functions/b.secret")), (0o700, 0o700, 0o600));
+        assert_eq!(
+            (mode("secrets"), mode("secrets/functions"), mode("secrets/functions/b.secret")),
+            (0o700, 0o700, 0o600)
+        );
         fs::set_permissions(dir.path().join("secrets/functions/b.secret"), fs::Permissions::from_mode(0o644)).unwrap();
         assert_eq!(secrets.read(&name("b")).unwrap_err().code(), Code::SecretMode);
         secrets.remove(&name("b")).unwrap();

@@ -260,12 +260,7 @@ impl Fault {
 
 impl Running {
     /// Makes a sandbox, and waits until it is there.
-    pub(super) fn start(
-        supervisor: &Path,
-        plan: &Plan,
-        cgroup: Option<Cgroup>,
-        secrets: &Secrets,
-    ) -> Result<Self> {
+    pub(super) fn start(supervisor: &Path, plan: &Plan, cgroup: Option<Cgroup>, secrets: &Secrets) -> Result<Self> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let mut plan = plan.clone();
         let mut work = None;
