@@ -14,12 +14,12 @@ pub use capabilities::{CapCommand, IssueArgs, MergeArgs, RevokeArgs, RotateArgs,
 pub use contexts::{AddContextArgs, ContextCommand, ShowContextArgs, UseContextArgs};
 pub use functions::{
     DeployArgs, FunctionCommand, FunctionLogsArgs, InvokeArgs, JournalCommand, JournalShowArgs, RmFunctionArgs,
-    RunCommand, RunLsArgs, RunRetryArgs, RunWaitArgs, ShowFunctionArgs, StateArg,
+    RunCommand, RunLsArgs, RunRetryArgs, RunWaitArgs, StateArg,
 };
 pub use links::{AddRelayArgs, OutboxCommand, RelayCommand, ResetArgs, ResumeArgs, RmPeerArgs, RmRelayArgs};
 pub use logs::{AppendArgs, ExportArgs, Format, GetArgs, ImportArgs, LogCommand, TailArgs, TrimArgs};
 pub use namespaces::{BackupArgs, CheckArgs, NamespaceCommand, RestoreArgs};
-pub use secrets::{SecretArgs, SecretCommand, SetSecretArgs};
+pub use secrets::{SecretCommand, SetSecretArgs};
 pub use serving::{ListenArgs, ServeArgs};
 pub use tools::{BenchArgs, CompletionsArgs, ManArgs, ShellArg, TopArgs};
 

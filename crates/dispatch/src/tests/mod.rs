@@ -522,7 +522,7 @@ fn what_a_run_leaves_is_published_although_the_next_of_its_batch_takes_long() {
                 progress.ended(n, completion(millrace_runtime::Outcome::Done));
             }
         });
-    shared.state().runners.get_mut(&function).unwrap().idle.push(Box::new(script));
+    shared.state().runners.get_mut(&function).unwrap().idle.push((0, Box::new(script)));
     let (claim, _) = shared.claim(shared.now()).unwrap().unwrap();
     shared.run(claim).unwrap();
     assert_eq!(texts(&namespace), ["1", "2"]);
@@ -549,7 +549,7 @@ fn runs_behind_a_slow_one_are_left_to_others_and_their_attempts_do_not_count() {
             progress.ended(0, completion(millrace_runtime::Outcome::Done));
             progress.ended(1, completion(millrace_runtime::Outcome::NotStarted));
         });
-    shared.state().runners.get_mut(&function).unwrap().idle.push(Box::new(script));
+    shared.state().runners.get_mut(&function).unwrap().idle.push((0, Box::new(script)));
     let (claim, _) = shared.claim(shared.now()).unwrap().unwrap();
     shared.run(claim).unwrap();
     let mut out = texts(&namespace);
@@ -571,7 +571,7 @@ fn runs_of_a_serial_function_stay_behind_a_slow_one() {
                 progress.ended(n, completion(millrace_runtime::Outcome::Done));
             }
         });
-    shared.state().runners.get_mut(&function).unwrap().idle.push(Box::new(script));
+    shared.state().runners.get_mut(&function).unwrap().idle.push((0, Box::new(script)));
     let (claim, _) = shared.claim(shared.now()).unwrap().unwrap();
     shared.run(claim).unwrap();
     namespace.wait_idle(Duration::ZERO).unwrap();
@@ -626,7 +626,7 @@ fn a_run_reads_short_logs_as_of_its_snapshot_and_what_it_misses_is_journaled() {
             assert_eq!(host.get("one", 7).unwrap_err().code(), millrace_wire::Code::BelowHistory, "trimmed");
             progress.ended(0, completion(millrace_runtime::Outcome::Done));
         });
-    shared.state().runners.get_mut(&function).unwrap().idle.push(Box::new(script));
+    shared.state().runners.get_mut(&function).unwrap().idle.push((0, Box::new(script)));
     let (claim, _) = shared.claim(shared.now()).unwrap().unwrap();
     shared.run(claim).unwrap();
     let (journal, mut reads) = (namespace.journal(), Vec::new());

@@ -13,7 +13,7 @@ use crate::{
     report::Outcome,
     show,
 };
-use millrace_node::{Change, Code, FunctionSpec, Level, LogName, Name, Namespace, Result, Rights, functions};
+use millrace_node::{Change, Code, FunctionSpec, Level, LogName, LogScope, Name, Namespace, Result, Rights, functions};
 use serde_json::json;
 
 pub fn run(command: &FunctionCommand, global: &Global, out: &mut Out) -> Outcome {
@@ -64,7 +64,7 @@ fn spec(args: &DeployArgs) -> Result<FunctionSpec> {
 }
 
 fn rights(args: &DeployArgs) -> Result<Rights> {
-    let logs = |texts: &[String]| {
+    let logs = |texts: &[String]| -> Result<Option<Vec<LogScope>>> {
         let logs = texts.iter().map(|text| text.parse()).collect::<Result<Vec<_>>>()?;
         Ok(Some(logs).filter(|logs| !logs.is_empty()))
     };
