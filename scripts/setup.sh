@@ -29,7 +29,7 @@ case $GOAL in
     *) printf 'setup: no goal %s; the goals are demo, test and bench\n' "$GOAL" >&2; exit 2 ;;
 esac
 # What the figures stand beside, and what makes the load.
-[[ $GOAL == bench ]] && PACKAGES+=(redis-server etcd-server nginx-light wrk)
+[[ $GOAL == bench ]] && PACKAGES+=(redis-server etcd-server nginx-light wrk bubblewrap)
 
 VENV_STAMP=.venv/.requirements
 export PATH="${CARGO_HOME:-$HOME/.cargo}/bin:$PATH"

@@ -49,6 +49,7 @@
 #define MR_BELOW_HISTORY (-2104)
 #define MR_ABOVE_TAIL (-2105)
 #define MR_CALL_INVALID (-3121)
+#define MR_RIGHT_MISSING (-3130)
 
 /* The status with which the library itself fails a run. */
 #define MR_STATUS_RECORD_TOO_LONG 3124
@@ -83,6 +84,10 @@ int64_t mr_now_ns(void);
 /* Fills `size` bytes, at most MR_RANDOM_MAX, and returns 0, or a refusal. */
 int mr_random(void *buffer, size_t size);
 
+/* Copies a secret that the function's definition names, at most `capacity` bytes of it, and returns its whole length, or
+ * MR_RIGHT_MISSING. */
+int64_t mr_secret(const char *name, void *buffer, size_t capacity);
+
 /* Adds to the run's output. */
 void mr_print(const char *text);
 
@@ -110,6 +115,7 @@ MR_IMPORT_(get) int64_t mr_host_get_(const char *, size_t, int64_t, void *, size
 MR_IMPORT_(latest) int64_t mr_host_latest_(const char *, size_t);
 MR_IMPORT_(now) int64_t mr_host_now_(void);
 MR_IMPORT_(random) int32_t mr_host_random_(void *, size_t);
+MR_IMPORT_(secret) int64_t mr_host_secret_(const char *, size_t, void *, size_t);
 MR_IMPORT_(print) void mr_host_print_(const char *, size_t);
 MR_IMPORT_(log_name) int32_t mr_host_log_name_(char *, size_t);
 MR_IMPORT_(record) int32_t mr_host_record_(void *, size_t);
@@ -134,6 +140,9 @@ int64_t mr_get(const char *log, uint64_t seqno, void *buffer, size_t capacity) {
 
 int64_t mr_latest(const char *log) { return mr_host_latest_(log, mr_length_(log)); }
 int64_t mr_now_ns(void) { return mr_host_now_(); }
+int64_t mr_secret(const char *name, void *buffer, size_t capacity) {
+    return mr_host_secret_(name, mr_length_(name), buffer, capacity);
+}
 void mr_print(const char *text) { mr_host_print_(text, mr_length_(text)); }
 
 int mr_random(void *buffer, size_t size) {
@@ -356,6 +365,31 @@ int mr_random(void *buffer, size_t size) {
     mr_frame_(MR_RANDOM_, size, NULL, 0, NULL, 0);
     answer = mr_answer_(buffer, size);
     return answer < 0 ? (int)answer : 0;
+}
+
+int64_t mr_secret(const char *name, void *buffer, size_t capacity) {
+    const char *folder = getenv("MILLRACE_SECRETS");
+    char path[1024];
+    int64_t size = 0;
+    ssize_t got;
+    int file;
+    if (folder == NULL || *name == 0 || strchr(name, '/') != NULL) return MR_RIGHT_MISSING;
+    if (strlen(folder) + strlen(name) + 2 > sizeof path) return MR_RIGHT_MISSING;
+    strcpy(path, folder);
+    strcat(path, "/");
+    strcat(path, name);
+    file = open(path, O_RDONLY);
+    if (file < 0) return MR_RIGHT_MISSING;
+    for (;;) {
+        char beyond[512];
+        int fits = (size_t)size < capacity;
+        void *to = fits ? (void *)((unsigned char *)buffer + size) : (void *)beyond;
+        got = read(file, to, fits ? capacity - (size_t)size : sizeof beyond);
+        if (got > 0) size += got;
+        else if (got == 0 || errno != EINTR) break;
+    }
+    close(file);
+    return got < 0 ? MR_RIGHT_MISSING : size;
 }
 
 void mr_print(const char *text) {

@@ -2,7 +2,7 @@
 
 use millrace_tests::{Host, Place, binary, end};
 use serde_json::{Value, json};
-use std::process::Command;
+use std::{path::Path, process::Command};
 
 /// Python functions by what they do wrong; each gets one record.
 const WRONG: &[(&str, &str)] = &[
@@ -168,14 +168,21 @@ fn a_loop_of_functions_goes_on_and_ends_when_it_should() {
     assert_eq!(runs[24]["caused_by"], Value::Null);
 }
 
-/// A function that fails until a file is there, and another one of the same log; 120 of its records are given up, and the last
-/// 100 letters are kept.
-fn given_up() -> (Place, tempfile::TempDir) {
-    let (place, mended) = (Place::empty(), tempfile::tempdir().unwrap());
-    let copy = |to: &str| format!("printf '{to}\\t%s\\n' \"$(cat)\" >&\"$MILLRACE_APPEND_FD\"\n");
-    let path = mended.path().join("mended");
-    place.write("f.sh", &format!("#!/bin/sh\n[ -e {} ] || exit 1\n{}", path.display(), copy("out")));
-    place.write("other.sh", &format!("#!/bin/sh\n{}", copy("others")));
+fn copies_to(log: &str) -> String {
+    format!("#!/bin/sh\nprintf '{log}\\t%s\\n' \"$(cat)\" >&\"$MILLRACE_APPEND_FD\"\n")
+}
+
+/// Deploys the function that fails anew, so that it does not.
+fn mend(place: &Place) {
+    place.write("f.sh", &copies_to("out"));
+    place.run(["up"]).ok();
+}
+
+/// A function that fails, and another one of the same log; 120 of its records are given up, and the last 100 letters are kept.
+fn given_up() -> Place {
+    let place = Place::empty();
+    place.write("f.sh", "#!/bin/sh\nexit 1\n");
+    place.write("other.sh", &copies_to("others"));
     let function = |name: &str| {
         format!(
             "[functions.{name}]\nruntime = \"oneshot\"\ncode = \"{name}.sh\"\ncommand = [\"./{name}.sh\"]\non = [\"in\"]\n\
@@ -196,7 +203,7 @@ fn given_up() -> (Place, tempfile::TempDir) {
     place.idle();
     host.signal("TERM");
     assert_eq!(host.ended(), 0);
-    (place, mended)
+    place
 }
 
 fn function_f(place: &Place) -> serde_json::Value {
@@ -206,13 +213,13 @@ fn function_f(place: &Place) -> serde_json::Value {
 
 #[test]
 fn dead_letters_are_counted_and_run_again_once_also_by_commands_that_are_killed() {
-    let (place, mended) = given_up();
+    let place = given_up();
     let counts = |f: &serde_json::Value| ["dead", "dead_kept", "dead_retried"].map(|key| f[key].as_u64().unwrap());
     assert_eq!(counts(&function_f(&place)), [120, 100, 0]);
     let why = place.run(["why", "f"]).ok();
     assert!(why.text().contains("120 in all") && why.text().contains("20 have left its history"), "{}", why.text());
     assert!(place.run(["function", "ls"]).ok().text().contains("120 (20 gone)"));
-    std::fs::write(mended.path().join("mended"), "").unwrap();
+    mend(&place);
     // With no host they wait for room in the middle of their work, and are killed there.
     for round in 1..=2 {
         let mut command = place.command(["run", "retry", "--function", "f", "--busy-timeout", "120s"]);
@@ -242,8 +249,8 @@ fn dead_letters_are_counted_and_run_again_once_also_by_commands_that_are_killed(
 
 #[test]
 fn one_dead_run_is_run_again_and_shows_as_what() {
-    let (place, mended) = given_up();
-    std::fs::write(mended.path().join("mended"), "").unwrap();
+    let place = given_up();
+    mend(&place);
     let dead = place.run(["--json", "run", "ls", "--function", "f", "--state", "dead"]).ok().objects();
     let dead = dead[0]["id"].as_str().unwrap().to_owned();
     let again = place.run(["--json", "run", "retry", &dead]).ok().object();
@@ -299,4 +306,72 @@ fn a_host_does_not_serve_below_the_level_that_is_required() {
     let said = ended.stderr;
     assert!(said.contains("functions are to run at level full, and this machine gives partial"), "{said}");
     assert!(said.contains("user.max_user_namespaces"), "{said}");
+}
+
+/// Every file below a directory whose bytes hold this text.
+fn files_with(dir: &Path, text: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
+        let path = entry.path();
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            found.extend(files_with(&path, text));
+        } else if std::fs::read(&path).is_ok_and(|bytes| bytes.windows(text.len()).any(|part| part == text.as_bytes()))
+        {
+            found.push(path.display().to_string());
+        }
+    }
+    found
+}
+
+#[test]
+fn a_function_has_its_secret_and_nobody_else_is_told() {
+    let code = "def f(record, ctx):\n    key = ctx.secret('api-key')\n    print('the key is', key)\n    \
+                ctx.append('out', f'{len(key)} {key[:3]}')\n    if record.data == b'fail': raise ValueError(key)\n";
+    for level in [&["--sandbox", "none"][..], &[]] {
+        let place = Place::empty();
+        place.write("f.py", code);
+        place.write(
+            "millrace.toml",
+            "[logs.in]\n[logs.out]\n[functions.f]\nruntime = \"python\"\ncode = \"f.py\"\nhandler = \"f:f\"\non = [\"in\"]\n\
+             secrets = [\"api-key\"]\nretries = 0\n",
+        );
+        place.run(["up"]).ok();
+        let mut host = place.command([&["serve"][..], level].concat());
+        host.env("MILLRACE_LISTEN", "none");
+        let _host = Host::start(host);
+        place.run(["log", "append", "in", "x"]).ok();
+        millrace_tests::eventually("it says what is missing", || {
+            let why = place.run(["why", "f"]).ok().text().to_owned();
+            why.contains("MR3131") && why.contains("'api-key' is not set")
+        });
+        place.feed(["secret", "set", "api-key"], b"one-for-nobody\n").ok();
+        place.idle();
+        assert_eq!(place.records("out"), ["14 one"]);
+        place.run(["log", "append", "in", "fail"]).ok();
+        place.idle();
+        place.feed(["secret", "set", "api-key"], b"two-for-nobody-else").ok();
+        // A host looks at secrets once a second.
+        let mut last = String::new();
+        millrace_tests::eventually("it has the new value", || {
+            place.run(["log", "append", "in", "x"]).ok();
+            place.idle();
+            last = place.records("out").pop().unwrap();
+            last != "14 one"
+        });
+        assert_eq!(last, "19 two");
+        let runs = place.run(["--json", "run", "ls", "--function", "f"]).ok().text().to_owned();
+        assert!(runs.contains("the key is ***") && runs.contains("ValueError: ***"), "{runs}");
+        let shown = place.run(["function", "show", "f"]).ok().text().to_owned();
+        assert!(shown.contains("api-key"), "{shown}");
+        assert_eq!(place.run(["secret", "ls"]).ok().text(), "api-key\n");
+        place.run(["namespace", "backup", "copy"]).ok();
+        let (held, copied): (Vec<_>, Vec<_>) =
+            files_with(place.path(), "for-nobody").into_iter().partition(|file| file.contains("/.millrace/"));
+        // Below full its processes find it in a directory of the host's user.
+        let kept = ["/secrets/functions/", "/scratch/"];
+        let told: Vec<_> = held.iter().filter(|file| !kept.iter().any(|place| file.contains(place))).collect();
+        assert!(copied.is_empty() && told.is_empty(), "{copied:?} {told:?}");
+        place.run(["secret", "rm", "api-key"]).ok();
+        place.run(["secret", "rm", "api-key"]).fails("MR3133", 1);
+    }
 }

@@ -143,7 +143,8 @@ fn with_sender(runtime: &str, to: &str) -> Place {
         }
     };
     let text = format!(
-        "[namespace]\nsegment_size = \"1MiB\"\n[logs.in]\nhistory = 100000\n[functions.f]\n{function}\non = [\"in\"]\n"
+        "[namespace]\nsegment_size = \"1MiB\"\n[logs.in]\nhistory = 100000\n[functions.f]\n{function}\non = [\"in\"]\n\
+         sends = [\"{to}\"]\n"
     );
     place.write("millrace.toml", &text);
     place.run(["up"]).ok();

@@ -8,11 +8,12 @@ use super::{
 };
 use millrace_namespace::definition::{
     BACKOFF_MAX, BOUND_LOGS_MAX, CONCURRENCY_MAX, FunctionSpec, OUTPUT_MAX_BYTES, PENDING_MAX, RETRIES_MAX, Runtime,
-    TIMEOUT_MAX,
+    SCOPES_MAX, SECRETS_MAX, TIMEOUT_MAX,
 };
-use millrace_wire::{LogName, Name};
+use millrace_wire::{Error, LogName, Name};
 use std::{
     path::{Path, PathBuf},
+    str::FromStr,
     time::Duration,
 };
 use toml_edit::Item;
@@ -76,6 +77,7 @@ pub(super) fn read(
     }
     read_order(&section, &mut spec, problems);
     read_limits(&section, &mut spec, problems);
+    read_rights(&section, &mut spec, problems);
     let declaration = source.filter(|_| right).map(|source| FunctionDeclaration { spec, source });
     Read { declaration, bindings }
 }
@@ -276,6 +278,39 @@ fn read_limits(section: &Section<'_>, spec: &mut FunctionSpec, problems: &mut Co
         spec.pending_max = pending;
     }
     spec.env = section.map("env", problems).into_iter().collect();
+}
+
+/// What it may do. Of `reads` and `appends` nothing is said if the file does not say it.
+fn read_rights(section: &Section<'_>, spec: &mut FunctionSpec, problems: &mut Collector<'_>) {
+    let rights = &mut spec.rights;
+    rights.reads = read_list(section, "reads", SCOPES_MAX, problems);
+    rights.appends = read_list(section, "appends", SCOPES_MAX, problems);
+    rights.sends = read_list(section, "sends", SCOPES_MAX, problems).unwrap_or_default();
+    rights.secrets = read_list(section, "secrets", SECRETS_MAX, problems).unwrap_or_default();
+}
+
+/// The values of a list, in order and each once, however they are written.
+fn read_list<T: FromStr<Err = Error> + Ord>(
+    section: &Section<'_>,
+    key: &str,
+    most: usize,
+    problems: &mut Collector<'_>,
+) -> Option<Vec<T>> {
+    let texts = section.texts(key, problems)?;
+    if texts.value.len() > most {
+        let message = format!("{key} in {}: {} are listed, {most} is the most", section.label(), texts.value.len());
+        problems.add(section.place_of(key), message);
+    }
+    let mut values = Vec::new();
+    for text in texts.value {
+        match parse::<T>(text.value) {
+            Ok(value) => values.push(value),
+            Err(message) => problems.add(text.span, format!("{key} in {}: {message}", section.label())),
+        }
+    }
+    values.sort();
+    values.dedup();
+    Some(values)
 }
 
 #[cfg(test)]

@@ -121,7 +121,29 @@ pub const FUNCTION: &[Key] = &[
         "network",
         "`true` or `false`",
         "`false`",
-        "Whether it may use the host's network, with its loopback, from inside its sandbox (`serve --sandbox`).",
+        "Whether it may use the host's network, with its loopback, from inside its sandbox.",
+    ),
+    key(
+        "reads",
+        "list of logs",
+        "the logs of this file",
+        "Logs that it may read besides the record that it runs for; `\"raw/\"` is `raw` and all below it, `\"/\"` every log. \
+         The logs of a file are those that it declares and the dead-letter logs of its functions.",
+    ),
+    key("appends", "list of logs", "the logs of this file", "Logs that it may append to, written as in `reads`."),
+    key(
+        "sends",
+        "list of addresses",
+        "`[]`",
+        "Where its messages may go: `\"mr://edge:7070/farm/raw\"` is one log there, with a `/` behind it all below as well, \
+         `\"mr://edge:7070/farm\"` every log of that namespace.",
+    ),
+    key(
+        "secrets",
+        "list of names",
+        "`[]`",
+        "Secrets that it is shown (`ctx.secret(NAME)`, `/run/secrets/NAME`); see `millrace secret set`. Without one of them it does \
+         not start.",
     ),
     key("timeout", "duration, 1 ms to 24 h", "`\"60s\"`", "Longest run; then it is stopped and counts as failed."),
     key("memory", "size, 64 KiB to 1 TiB", "`\"256MiB\"`", "Most memory of one run or worker."),

@@ -22,7 +22,10 @@ pub use settings::Settings;
 pub use watch::Fingerprint;
 
 use millrace_journal::Durability;
-use millrace_namespace::FunctionSpec;
+use millrace_namespace::{
+    FunctionSpec,
+    definition::{LogScope, SCOPES_MAX},
+};
 use millrace_wire::{Code, HISTORY_DEFAULT, LogName, Result};
 use problem::{Collector, shown, suggestion};
 use section::{Section, Span, parse, quoted};
@@ -202,7 +205,35 @@ fn read(
             problems.add(bound.span.clone(), format!("no log '{}' is declared{hint}", bound.value));
         }
     }
+    grant_logs(&mut functions, &known, path, problems);
     Application { path: path.into(), namespace, settings, logs, functions }
+}
+
+/// A function that says nothing else may read the logs of the file and append to them, those of dead letters included. They are
+/// named one by one: another file, or another version of this one, may bring logs that are not meant for it.
+fn grant_logs(
+    functions: &mut [FunctionDeclaration],
+    known: &BTreeSet<&str>,
+    path: &Path,
+    problems: &mut Collector<'_>,
+) {
+    let own: Vec<LogScope> = known.iter().filter_map(|name| name.parse().ok()).collect();
+    let mut silent = false;
+    for rights in functions.iter_mut().map(|function| &mut function.spec.rights) {
+        for logs in [&mut rights.reads, &mut rights.appends] {
+            silent |= logs.is_none();
+            logs.get_or_insert_with(|| own.clone());
+        }
+    }
+    if silent && own.len() > SCOPES_MAX {
+        let message = format!(
+            "{} has {} logs: a function without 'reads' and 'appends' would name each, and {SCOPES_MAX} is the most; \
+             give it subtrees, such as reads = [\"raw/\"]",
+            path.display(),
+            own.len()
+        );
+        problems.add(None, message);
+    }
 }
 
 fn key_span(table: &dyn TableLike, key: &str) -> Span {

@@ -96,6 +96,28 @@ fn everything_it_says_is_read() {
 }
 
 #[test]
+fn a_function_that_says_nothing_else_may_use_the_logs_of_its_file_and_sends_nowhere() {
+    let rights = |lines: &str| {
+        let logs = "[logs.raw]\n[logs.\"raw/a\"]\n";
+        parse_there(&format!("{logs}{}", function(lines))).unwrap().functions[0].spec.rights.clone()
+    };
+    let texts = |scopes: Option<Vec<LogScope>>| scopes.unwrap().iter().map(ToString::to_string).collect::<Vec<_>>();
+    let silent = rights("");
+    assert_eq!(texts(silent.reads), ["dead/f", "raw", "raw/a"]);
+    assert_eq!(texts(silent.appends), ["dead/f", "raw", "raw/a"]);
+    assert!(silent.sends.is_empty() && silent.secrets.is_empty());
+    let said =
+        rights("reads = [\"raw/\", \"raw/\"]\nappends = []\nsends = [\"mr://b/farm/x\"]\nsecrets = [\"b\", \"a\"]");
+    assert_eq!((texts(said.reads), texts(said.appends)), (vec!["raw/".to_string()], Vec::new()));
+    assert_eq!(said.sends[0].to_string(), "mr://b:7070/farm/x");
+    assert_eq!(said.secrets.iter().map(|name| &**name).collect::<Vec<_>>(), ["a", "b"]);
+    for wrong in ["reads = [\"_keys\"]", "appends = [\"raw/*\"]", "sends = [\"raw\"]", "secrets = [\"../x\"]"] {
+        let key = wrong.split(' ').next().unwrap();
+        assert!(problem(&function(wrong)).contains(&format!("{key} in [functions.f]")), "{wrong}");
+    }
+}
+
+#[test]
 fn an_empty_file_is_an_empty_application() {
     let application = parse_there("").unwrap();
     assert_eq!(application.namespace, Path::new("app/.millrace"));

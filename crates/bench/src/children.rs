@@ -9,7 +9,7 @@ use crate::{
     rows::{PAYLOAD, fill},
 };
 use millrace_journal::{CreateOptions, Durability, Journal, OpenOptions};
-use millrace_node::{Host, HostOptions, Namespace};
+use millrace_node::{Host, HostOptions, Isolation, Namespace};
 use millrace_wire::EventId;
 use std::{
     env,
@@ -18,7 +18,10 @@ use std::{
     os::{fd::OwnedFd, unix::net::UnixStream},
     path::Path,
     process::{Child, ChildStdin, ChildStdout, Command, Stdio},
-    sync::atomic::{AtomicBool, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     thread,
     time::{Duration, Instant},
 };
@@ -120,7 +123,8 @@ pub fn act(role: &str, arguments: &[String]) -> Outcome<()> {
     match role {
         "append" => append(dir),
         "churn" => churn(dir),
-        "host" => host(dir),
+        "host" => host(dir, None),
+        "host-apart" => host(dir, Some(Arc::new(Isolation::find(&env::current_exe()?)))),
         "fill" => fill_until_killed(dir, arguments.get(1).ok_or("how many bytes?")?.parse()?),
         "open" => open_until_killed(dir),
         "hold" => hold_until_killed(dir),
@@ -180,12 +184,12 @@ fn churn(dir: &Path) -> Outcome<()> {
 
 /// Runs the functions of a namespace until its input ends. Says how long opening and starting took, and, for work that
 /// was left there, the time from the start until the first run had ended.
-fn host(dir: &Path) -> Outcome<()> {
+fn host(dir: &Path, isolation: Option<Arc<Isolation>>) -> Outcome<()> {
     let start = Instant::now();
     let namespace = Namespace::open(dir)?;
     let opened = start.elapsed();
     let done_before: u64 = namespace.functions()?.iter().map(|function| function.done).sum();
-    let host = Host::start(namespace.clone(), HostOptions::default())?;
+    let host = Host::start(namespace.clone(), HostOptions { isolation, ..HostOptions::default() })?;
     let started = start.elapsed();
     ready()?;
     let functions: Vec<_> = namespace.journal().catalog()?.functions().cloned().collect();

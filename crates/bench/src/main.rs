@@ -74,6 +74,10 @@ impl Context {
 }
 
 fn main() -> ExitCode {
+    // The supervisor of the sandboxes of a host that is measured.
+    if std::env::args().nth(1).as_deref() == Some(millrace_node::SUPERVISOR) {
+        return millrace_node::supervise();
+    }
     let args = Args::parse();
     let result = match args.child.split_first() {
         Some((role, rest)) => children::act(role, rest),

@@ -35,12 +35,13 @@ mod worker;
 use engine::Millis;
 use millrace_journal::Function;
 use millrace_namespace::Namespace;
-pub use millrace_runtime::{Isolation, Level, SUPERVISOR, Shortcoming, supervise};
+pub use millrace_runtime::{Isolation, Level, SUPERVISOR, SecretBytes, Shortcoming, supervise};
 use millrace_wire::{Error, EventId, Name, Result};
 use pool::Pool;
 use publish::DeadLetter;
+pub use starter::{SecretStore, Surroundings};
 use state::State;
-use status::HostStatus;
+use status::{HostStatus, SandboxStatus};
 use std::{
     cell::OnceCell,
     sync::{
@@ -123,8 +124,8 @@ struct Shared {
 
 impl Shared {
     /// Knows what is defined; nothing has been read, and no thread runs.
-    fn new(namespace: Namespace, observer: Option<Observer>, isolation: Option<Arc<Isolation>>) -> Result<Arc<Self>> {
-        let state = State::new(&namespace, isolation)?;
+    fn new(namespace: Namespace, observer: Option<Observer>, surroundings: Option<Surroundings>) -> Result<Arc<Self>> {
+        let state = State::new(&namespace, surroundings.unwrap_or_default())?;
         Ok(Arc::new(Self {
             namespace,
             state: Mutex::new(state),
@@ -194,6 +195,7 @@ impl Shared {
             refusal: self.namespace.journal().refusal().map(|error| error.to_string()),
             runs_done: self.runs_done.load(Ordering::Relaxed),
             runs_failed: self.runs_failed.load(Ordering::Relaxed),
+            sandbox: state.surroundings.isolation.as_deref().map(SandboxStatus::from),
             functions: state.live(self.now()),
         }
     }
@@ -307,8 +309,8 @@ impl Shared {
 
 impl Dispatcher {
     /// Takes up what an earlier host left, as the indexes know it, and starts the threads.
-    pub fn start(namespace: Namespace, observer: Option<Observer>, isolation: Option<Arc<Isolation>>) -> Result<Self> {
-        let shared = Shared::new(namespace, observer, isolation)?;
+    pub fn start(namespace: Namespace, observer: Option<Observer>, surroundings: Option<Surroundings>) -> Result<Self> {
+        let shared = Shared::new(namespace, observer, surroundings)?;
         let wanted = shared.state().wanted(&shared.namespace)?;
         warm::start(&shared, wanted);
         shared.state().recover(&shared.namespace)?;

@@ -9,9 +9,9 @@
 //! somebody else append to such a log meanwhile, those seqnos come out otherwise; whoever relied on them is run again,
 //! which [`Stage::depends`] makes known to the publisher. The seqnos of a run's *own* appends are provisional in this sense.
 
-use super::{replay::Replay, streamed::Unrecorded};
+use super::{replay::Replay, starter::Starter, streamed::Unrecorded};
 use millrace_journal::{Catalog, Journal, Log, Position, Reads, What};
-use millrace_namespace::{View, names::check_public};
+use millrace_namespace::{View, definition::Rights, names::check_public};
 use millrace_runtime::HostCalls;
 use millrace_wire::{Address, Code, Error, LogName, Result};
 use std::{
@@ -44,24 +44,20 @@ impl Target {
 }
 
 impl Target<LogName> {
-    /// What this name or address means; the runtime's own logs are not for functions.
-    pub fn named(to: &str) -> Result<Self> {
-        match address(to)? {
-            Some(address) => Ok(Target::Address(address)),
-            None => to.parse().map(Target::Log),
+    /// What this name or address means to a function with these rights. Whether there is such a log is not looked at before: who
+    /// may not append to it is not told either.
+    pub fn named(to: &str, rights: &Rights) -> Result<Self> {
+        if Address::claims(to) {
+            let address: Address = to.parse()?;
+            millrace_namespace::outbox::check_target(&address)?;
+            rights.check_send(&address)?;
+            return Ok(Target::Address(address));
         }
-    }
-}
-
-/// The address, if it is one and no log of this namespace that a function may append to.
-fn address(to: &str) -> Result<Option<Address>> {
-    if !Address::claims(to) {
         check_public(to)?;
-        return Ok(None);
+        let name: LogName = to.parse()?;
+        rights.check_append(&name)?;
+        Ok(Target::Log(name))
     }
-    let address: Address = to.parse()?;
-    millrace_namespace::outbox::check_target(&address)?;
-    Ok(Some(address))
 }
 
 /// A record to be appended.
@@ -104,14 +100,23 @@ pub(super) struct Stage<'a> {
     /// The namespace as of the snapshot.
     view: View<'a>,
     effects: Vec<Effects>,
+    /// What the function may do.
+    rights: &'a Rights,
     /// By log: the appends visible so far, as (run, index).
     visible: HashMap<u32, Vec<(usize, usize)>>,
 }
 
 impl<'a> Stage<'a> {
-    pub fn new(journal: &'a Journal, catalog: Arc<Catalog>, snapshot: Position, runs: usize) -> RefCell<Self> {
+    pub fn new(
+        journal: &'a Journal,
+        catalog: Arc<Catalog>,
+        snapshot: Position,
+        rights: &'a Rights,
+        runs: usize,
+    ) -> RefCell<Self> {
         RefCell::new(Self {
             view: View::new(journal, catalog, snapshot),
+            rights,
             effects: std::iter::repeat_with(Effects::default).take(runs).collect(),
             visible: HashMap::new(),
         })
@@ -142,9 +147,10 @@ impl<'a> Stage<'a> {
         self.view.log(name)
     }
 
-    /// The log that a run reads; that there is none of this name is noted.
+    /// The log that a run reads; that there is none of this name, or that it may not read it, is noted.
     fn log_read(&mut self, run: usize, name: &str, seqno: u64) -> Result<Log> {
-        let found = self.log(name);
+        let granted = name.parse::<LogName>().and_then(|name| self.rights.check_read(&name));
+        let found = granted.and_then(|()| self.log(name));
         if let Err(error) = &found {
             let effects = &mut self.effects[run];
             // What cannot be the name of a log is nothing that there could have been.
@@ -170,9 +176,9 @@ impl<'a> Stage<'a> {
     }
 
     fn target(&self, log: &str) -> Result<Target> {
-        match address(log)? {
-            Some(address) => Ok(Target::Address(address)),
-            None => self.log(log).map(Target::Log),
+        match Target::named(log, self.rights)? {
+            Target::Address(address) => Ok(Target::Address(address)),
+            Target::Log(name) => self.log(&name).map(Target::Log),
         }
     }
 
@@ -246,6 +252,7 @@ pub(super) struct RunCalls<'s, 'a> {
     pub stage: &'s RefCell<Stage<'a>>,
     pub run: usize,
     pub replay: Replay,
+    pub starter: &'s Starter,
 }
 
 impl HostCalls for RunCalls<'_, '_> {
@@ -268,6 +275,10 @@ impl HostCalls for RunCalls<'_, '_> {
 
     fn random(&mut self, bytes: &mut [u8]) {
         self.replay.random(bytes);
+    }
+
+    fn secret(&mut self, name: &str) -> Result<Vec<u8>> {
+        self.starter.secret(name)
     }
 }
 

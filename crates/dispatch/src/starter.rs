@@ -3,110 +3,213 @@
 use crate::functions::{self, Launch, Sighting, wasm_engine};
 use millrace_namespace::Definition;
 use millrace_runtime::{
-    Executor, Isolation, OneshotExecutor, ProcessExecutor, PythonExecutor, PythonFunction, Sandbox, SandboxSpec,
-    WasmExecutor, WasmFunction,
+    DiscreetExecutor, Executor, Isolation, OneshotExecutor, ProcessExecutor, PythonExecutor, PythonFunction, Sandbox,
+    SandboxSpec, SecretBytes, SecretFiles, Secrets, WasmExecutor, WasmFunction,
 };
-use millrace_wire::Result;
+use millrace_wire::{Code, Name, Result};
 use std::{
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
     time::{Duration, Instant},
 };
 
 /// Directory of compiled modules in a namespace. It can be removed at any time.
 pub(super) const CACHE: &str = "cache";
 
-/// How often at most the code of a function that runs is looked at.
+/// How often at most the code and the secrets of a function that runs are looked at.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Where the secrets of functions are kept.
+pub trait SecretStore: Send + Sync {
+    /// The value of this name; none if there is none.
+    fn read(&self, name: &Name) -> Result<Option<SecretBytes>>;
+}
+
+/// What functions get of their host besides what their definitions say.
+#[derive(Clone, Default)]
+pub struct Surroundings {
+    /// How they are kept apart; without it those that run in processes have the rights of the host's user.
+    pub isolation: Option<Arc<Isolation>>,
+    /// Their secrets; without it there are none.
+    pub secrets: Option<Arc<dyn SecretStore>>,
+}
 
 pub(super) struct Starter {
     definition: Arc<Definition>,
     namespace_dir: PathBuf,
-    /// What the function's processes run in; none if it has none, or if the host keeps functions apart in no way.
-    sandbox: Option<Arc<Sandbox>>,
-    loaded: Mutex<Option<Loaded>>,
+    surroundings: Surroundings,
+    live: Mutex<Live>,
+    /// Counts how often `live` was made anew: executors of an earlier one are of no use.
+    generation: AtomicU64,
     /// The code as it was when it was found to be what was deployed, and when it was last looked at.
     seen: Mutex<Option<(Sighting, Instant)>>,
 }
 
-/// What the executors of a function share.
+/// What the executors of a function share, all of it made for the same secrets.
+#[derive(Default)]
+struct Live {
+    secrets: Option<Arc<Secrets>>,
+    /// What the function's processes run in, once it was looked for; none if it has none, or if the host keeps functions apart in no
+    /// way.
+    sandbox: Option<Option<Arc<Sandbox>>>,
+    /// Where its processes find secrets without a sandbox.
+    files: Option<SecretFiles>,
+    loaded: Option<Loaded>,
+}
+
 enum Loaded {
     Wasm(Arc<WasmFunction>),
     Python(Arc<PythonFunction>),
 }
 
 impl Starter {
-    pub fn new(namespace_dir: &Path, definition: Arc<Definition>, isolation: Option<&Arc<Isolation>>) -> Self {
-        let sandbox = isolation.and_then(|isolation| sandbox(namespace_dir, &definition, isolation));
-        let (loaded, seen) = (Mutex::new(None), Mutex::new(None));
-        Self { definition, namespace_dir: namespace_dir.into(), sandbox, loaded, seen }
+    pub fn new(namespace_dir: &Path, definition: Arc<Definition>, surroundings: Surroundings) -> Self {
+        let (live, seen, generation) = (Mutex::default(), Mutex::new(None), AtomicU64::new(0));
+        Self { definition, namespace_dir: namespace_dir.into(), surroundings, live, generation, seen }
     }
 
     pub fn definition(&self) -> &Arc<Definition> {
         &self.definition
     }
 
-    /// Checks that the code is what was deployed. It is read before the first run, and again when it looks otherwise than
-    /// it did.
-    pub fn check_code(&self) -> Result<()> {
+    /// Executors that were made under another number are of no use any more.
+    pub fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+
+    /// Checks that the code is what was deployed, and that the secrets are there. Both are read before the first run; later code that
+    /// looks otherwise than it did, and secrets, of which other values start the function anew.
+    pub fn check(&self) -> Result<()> {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         if seen.as_ref().is_some_and(|(_, at)| at.elapsed() < LOOK_INTERVAL) {
             return Ok(());
         }
         let before = seen.take().map(|(sighting, _)| sighting);
         let sighting = functions::verify_code(&self.namespace_dir, &self.definition.code, before)?;
+        let secrets = self.read_secrets()?;
+        let mut live = self.live();
+        if live.secrets.as_ref().is_some_and(|before| **before != secrets) {
+            *live = Live::default();
+            self.generation.fetch_add(1, Ordering::AcqRel);
+        }
+        live.secrets.get_or_insert_with(|| Arc::new(secrets));
         *seen = Some((sighting, Instant::now()));
         Ok(())
     }
 
-    /// A new executor. The first one may take a while, for instance to compile a module.
-    pub fn executor(&self) -> Result<Box<dyn Executor>> {
+    fn read_secrets(&self) -> Result<Secrets> {
+        let read = |name: &Name| {
+            let missing = |why: &str| Code::FunctionSecretMissing.error(format!("secret '{name}' {why}"));
+            let store =
+                self.surroundings.secrets.as_ref().ok_or_else(|| missing("is not there: this host has none"))?;
+            let value = store.read(name).map_err(|error| missing(&format!("cannot be read: {error}")))?;
+            Ok((name.to_string(), value.ok_or_else(|| missing("is not set"))?))
+        };
+        let names = self.definition.spec.rights.secrets.iter();
+        Ok(Secrets::new(names.map(read).collect::<Result<_>>()?))
+    }
+
+    fn live(&self) -> MutexGuard<'_, Live> {
+        self.live.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What the function is shown under this name.
+    pub fn secret(&self, name: &str) -> Result<Vec<u8>> {
+        let live = self.live();
+        let value = live.secrets.as_ref().and_then(|secrets| secrets.get(name));
+        let value = value
+            .ok_or_else(|| Code::RightMissing.error(format!("it is not shown secret '{}'", name.escape_debug())))?;
+        Ok(value.to_vec())
+    }
+
+    /// A new executor, and the generation that it is of. The first one may take a while, for instance to compile a module.
+    pub fn executor(&self) -> Result<(u64, Box<dyn Executor>)> {
         let limits = functions::limits(&self.definition.spec);
-        let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
-        Ok(match Launch::of(&self.namespace_dir, &self.definition) {
+        let mut live = self.live();
+        let generation = self.generation();
+        let secrets = match &live.secrets {
+            Some(secrets) => secrets.clone(),
+            None => live.secrets.insert(Arc::new(self.read_secrets()?)).clone(),
+        };
+        let sandbox = match &live.sandbox {
+            Some(sandbox) => sandbox.clone(),
+            None => live.sandbox.insert(self.sandbox(&secrets)).clone(),
+        };
+        let launch = Launch::of(&self.namespace_dir, &self.definition);
+        let variable = self.variable(&launch, sandbox.is_some(), &secrets, &mut live)?;
+        let executor: Box<dyn Executor> = match launch {
             Launch::Wasm { module, export } => {
-                let function = match &*loaded {
+                let function = match &live.loaded {
                     Some(Loaded::Wasm(function)) => function.clone(),
                     _ => {
                         let function = wasm_engine()?.load(&module, &self.namespace_dir.join(CACHE), &export)?;
-                        *loaded = Some(Loaded::Wasm(function.clone()));
+                        live.loaded = Some(Loaded::Wasm(function.clone()));
                         function
                     }
                 };
                 Box::new(WasmExecutor::new(function, limits))
             }
-            Launch::Python(spec) => {
-                let function = match &*loaded {
+            Launch::Python(mut spec) => {
+                let function = match &live.loaded {
                     Some(Loaded::Python(function)) => function.clone(),
-                    _ => PythonFunction::within(spec, limits, self.sandbox.clone()),
+                    _ => {
+                        spec.env.extend(variable);
+                        PythonFunction::within(spec, limits, sandbox)
+                    }
                 };
-                *loaded = Some(Loaded::Python(function.clone()));
+                live.loaded = Some(Loaded::Python(function.clone()));
                 Box::new(PythonExecutor::of(function))
             }
-            Launch::Process(spec) => Box::new(ProcessExecutor::new(spec, limits).within(self.sandbox.clone())),
-            Launch::Oneshot(spec) => Box::new(OneshotExecutor::new(spec, limits).within(self.sandbox.clone())),
-        })
+            Launch::Process(mut spec) => {
+                spec.env.extend(variable);
+                Box::new(ProcessExecutor::new(spec, limits).within(sandbox))
+            }
+            Launch::Oneshot(mut spec) => {
+                spec.env.extend(variable);
+                Box::new(OneshotExecutor::new(spec, limits).within(sandbox))
+            }
+        };
+        let discreet = !secrets.is_empty();
+        Ok((generation, if discreet { Box::new(DiscreetExecutor::new(executor, secrets)) } else { executor }))
     }
-}
 
-/// The sandbox of a function that runs in processes.
-fn sandbox(namespace_dir: &Path, definition: &Definition, isolation: &Arc<Isolation>) -> Option<Arc<Sandbox>> {
-    let (program, code, scratch, is_python) = match Launch::of(namespace_dir, definition) {
-        Launch::Wasm { .. } => return None,
-        Launch::Python(spec) => (spec.python, spec.dir, spec.scratch?, true),
-        Launch::Process(spec) | Launch::Oneshot(spec) => {
-            (spec.command.into_iter().next()?.into(), spec.dir, spec.scratch?, false)
-        }
-    };
-    let limits = functions::limits(&definition.spec);
-    let workers = definition.spec.concurrency;
-    isolation.sandbox(SandboxSpec {
-        code,
-        scratch,
-        program,
-        is_python,
-        network: definition.spec.network,
-        workers,
-        limits,
-    })
+    /// The variable that says where secrets are to a process that has no sandbox, which shows them by itself.
+    fn variable(
+        &self,
+        launch: &Launch,
+        has_sandbox: bool,
+        secrets: &Secrets,
+        live: &mut Live,
+    ) -> Result<Option<(String, String)>> {
+        let scratch = match launch {
+            Launch::Wasm { .. } => None,
+            Launch::Python(spec) => spec.scratch.as_ref(),
+            Launch::Process(spec) | Launch::Oneshot(spec) => spec.scratch.as_ref(),
+        };
+        let Some(scratch) = scratch.filter(|_| !has_sandbox && !secrets.is_empty()) else { return Ok(None) };
+        let files = match &live.files {
+            Some(files) => files,
+            None => live.files.insert(SecretFiles::new(scratch, secrets)?),
+        };
+        Ok(Some(files.variable()))
+    }
+
+    /// The sandbox of a function that runs in processes.
+    fn sandbox(&self, secrets: &Arc<Secrets>) -> Option<Arc<Sandbox>> {
+        let spec = &self.definition.spec;
+        let (program, code, scratch, is_python) = match Launch::of(&self.namespace_dir, &self.definition) {
+            Launch::Wasm { .. } => return None,
+            Launch::Python(spec) => (spec.python, spec.dir, spec.scratch?, true),
+            Launch::Process(spec) | Launch::Oneshot(spec) => {
+                (spec.command.into_iter().next()?.into(), spec.dir, spec.scratch?, false)
+            }
+        };
+        let (network, workers) = (spec.network, spec.concurrency);
+        let (limits, secrets) = (functions::limits(spec), secrets.clone());
+        let spec = SandboxSpec { code, scratch, program, is_python, network, workers, limits, secrets };
+        self.surroundings.isolation.as_ref()?.sandbox(spec)
+    }
 }

@@ -2,7 +2,7 @@
 
 use super::{
     engine::{Engine, LaneView, Millis, Policy, Trigger},
-    starter::Starter,
+    starter::{Starter, Surroundings},
     streamed::Recorded,
 };
 use crate::status::{FunctionState, LiveFunction, LiveRun, wall_ms};
@@ -13,7 +13,7 @@ use millrace_namespace::{
     definition::{BACKOFF_MAX, Definition},
     runs::{fold::Fold, pending::pending},
 };
-use millrace_runtime::{Executor, Isolation};
+use millrace_runtime::Executor;
 use millrace_wire::{Code, Error, Name, Result};
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -49,7 +49,7 @@ pub(super) struct State {
     scan: Scan,
     bindings_version: Option<u64>,
     /// How functions are kept apart.
-    isolation: Option<Arc<Isolation>>,
+    pub surroundings: Surroundings,
 }
 
 /// What it takes to run a function: its definition, and who can do it.
@@ -57,13 +57,13 @@ pub(super) struct Runner {
     pub name: Name,
     pub starter: Arc<Starter>,
     /// Executors that nobody uses now; no more than ever ran at once.
-    pub idle: Vec<Box<dyn Executor>>,
+    pub idle: Vec<(u64, Box<dyn Executor>)>,
     pub pace: Pace,
 }
 
 impl State {
     /// Knows what is defined, and nothing yet of what is to be done.
-    pub fn new(namespace: &Namespace, isolation: Option<Arc<Isolation>>) -> Result<Self> {
+    pub fn new(namespace: &Namespace, surroundings: Surroundings) -> Result<Self> {
         let mut state = Self {
             engine: Engine::default(),
             runners: HashMap::new(),
@@ -74,7 +74,7 @@ impl State {
             damaged: false,
             scan: namespace.journal().scan(Position::default()),
             bindings_version: None,
-            isolation,
+            surroundings,
         };
         state.define(namespace, &*namespace.bindings()?);
         Ok(state)
@@ -205,7 +205,7 @@ impl State {
             backoff: spec.backoff,
             backoff_max: BACKOFF_MAX,
         };
-        let starter = Arc::new(Starter::new(namespace.dir(), definition.clone(), self.isolation.as_ref()));
+        let starter = Arc::new(Starter::new(namespace.dir(), definition.clone(), self.surroundings.clone()));
         self.starters.retain(|starter| starter.strong_count() > 0);
         self.starters.push(Arc::downgrade(&starter));
         let runner = Runner { name: spec.name.clone(), starter, idle: Vec::new(), pace: Pace::of(definition) };

@@ -4,6 +4,7 @@
 //! off after what error, which functions cannot be started. It means something only while the host's lock is held.
 
 use millrace_namespace::{Holder, Namespace};
+use millrace_runtime::Isolation;
 use millrace_wire::{Code, Error, EventId, Name, Result};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::{fs, io::ErrorKind, path::Path, time::SystemTime};
@@ -27,8 +28,32 @@ pub struct HostStatus {
     pub runs_done: u64,
     /// Attempts that failed since it started.
     pub runs_failed: u64,
+    /// How well it keeps functions that run in processes from everything else; of a host that says nothing they have its rights.
+    #[serde(default)]
+    pub sandbox: Option<SandboxStatus>,
     /// Every function that has something to tell.
     pub functions: Vec<LiveFunction>,
+}
+
+/// How well functions are kept apart, and why not better.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SandboxStatus {
+    /// `full`, `partial` or `none`.
+    pub level: String,
+    /// The level, and what is missing, in one line.
+    pub summary: String,
+    /// What gives what is missing.
+    pub remedies: Vec<String>,
+}
+
+impl From<&Isolation> for SandboxStatus {
+    fn from(isolation: &Isolation) -> Self {
+        Self {
+            level: isolation.level().to_string(),
+            summary: isolation.summary(),
+            remedies: isolation.shortcomings().iter().map(|missing| missing.remedy.to_owned()).collect(),
+        }
+    }
 }
 
 /// What one function is doing.
@@ -147,6 +172,7 @@ mod tests {
         let run = LiveRun { run: EventId::from_bits(1 << 90 | 5), attempt: 2, at_ms: 7, error: Some("e".into()) };
         let status = HostStatus {
             pid: 9,
+            sandbox: Some(SandboxStatus { level: "none".into(), summary: "none".into(), remedies: vec!["ask".into()] }),
             functions: vec![LiveFunction {
                 name: "f".parse().unwrap(),
                 state: FunctionState::Stopped { error: "gone".into(), until_ms: 3 },

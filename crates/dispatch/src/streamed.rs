@@ -19,6 +19,7 @@ use super::{
 use millrace_journal::{Kind, Position};
 use millrace_namespace::{
     admission::{Publish, Room, Stage},
+    definition::Rights,
     gate::Site,
     outbox::Letter,
     runs::call::{Answer, Call, Fingerprint, INLINE_MAX_BYTES, Question},
@@ -261,6 +262,15 @@ impl<'a> StreamedCalls<'a> {
         Ok(committed.value)
     }
 
+    fn rights(&self) -> &'a Rights {
+        &self.batch.starter.definition().spec.rights
+    }
+
+    /// Whether the function may read the log; what an earlier attempt was told is told again whatever it may do now.
+    fn granted(&self, log: &str) -> Result<()> {
+        log.parse::<LogName>().and_then(|name| self.rights().check_read(&name))
+    }
+
     fn read(&self, log: &str, seqno: u64) -> Result<Vec<u8>> {
         let name: LogName = log.parse()?;
         let log = self.shared.namespace.journal().log(&name)?;
@@ -286,7 +296,7 @@ impl HostCalls for StreamedCalls<'_> {
             let error = Code::RunTooWide.error(format!("it appends more than {APPENDS_MAX} records"));
             return self.stopped(Stop::Failed(error));
         }
-        match Target::named(log) {
+        match Target::named(log, self.rights()) {
             Ok(target) => self.publish(&target, question, payload).map(Some),
             Err(error) => self.stopped(Stop::Failed(error)),
         }
@@ -306,7 +316,7 @@ impl HostCalls for StreamedCalls<'_> {
                 });
             }
         }
-        let read = self.read(log, seqno);
+        let read = self.granted(log).and_then(|()| self.read(log, seqno));
         let answer = match &read {
             Ok(bytes) if bytes.len() > INLINE_MAX_BYTES => Answer::Stored,
             Ok(bytes) => Answer::Bytes(bytes.clone()),
@@ -323,7 +333,7 @@ impl HostCalls for StreamedCalls<'_> {
             Some(Answer::Refused(error)) => return Err(error),
             _ => {}
         }
-        let newest = self.newest(log);
+        let newest = self.granted(log).and_then(|()| self.newest(log));
         let answer =
             newest.as_ref().map_or_else(|error| Answer::Refused(error.clone()), |seqno| Answer::Number(*seqno));
         self.note(question, answer);
@@ -353,5 +363,9 @@ impl HostCalls for StreamedCalls<'_> {
         if recalled.is_ok() {
             self.note(question, Answer::Bytes(bytes.to_vec()));
         }
+    }
+
+    fn secret(&mut self, name: &str) -> Result<Vec<u8>> {
+        self.batch.starter.secret(name)
     }
 }

@@ -34,7 +34,7 @@ fn load(queue: &Queue, shared: &Weak<Shared>) {
             return;
         }
         // What is wrong is found again, and told, by whoever runs the function.
-        let Ok(mut executor) = starter.check_code().and_then(|()| starter.executor()) else { continue };
+        let Ok((generation, mut executor)) = starter.check().and_then(|()| starter.executor()) else { continue };
         // Nothing of the namespace is held meanwhile: it can be closed although an import hangs.
         if executor.get_ready().is_err() {
             continue;
@@ -46,7 +46,7 @@ fn load(queue: &Queue, shared: &Weak<Shared>) {
             && needed
             && runner.idle.is_empty()
         {
-            runner.idle.push(executor);
+            runner.idle.push((generation, executor));
         }
     }
 }

@@ -98,7 +98,7 @@ pub(super) struct Claim {
     name: Name,
     pub runs: Vec<Claimed>,
     starter: Arc<Starter>,
-    executor: Option<Box<dyn Executor>>,
+    executor: Option<(u64, Box<dyn Executor>)>,
 }
 
 /// Runs that are FIRED, and what their publication needs.
@@ -152,11 +152,13 @@ impl Shared {
 
     /// Runs what was claimed, from starting the function if need be to publishing.
     pub fn run(&self, mut claim: Claim) -> Result<()> {
-        let checked = claim.starter.check_code();
-        let executor = checked.and_then(|()| claim.executor.take().map_or_else(|| claim.starter.executor(), Ok));
+        let checked = claim.starter.check();
+        let idle =
+            claim.executor.take_if(|(generation, _)| checked.is_ok() && *generation == claim.starter.generation());
+        let executor = checked.and_then(|()| idle.map_or_else(|| claim.starter.executor(), Ok));
         // What is journaled as an attempt is one: the time it takes to start a worker is not part of it.
-        let ready = executor.and_then(|mut executor| executor.get_ready().map(|()| executor));
-        let mut executor = match ready {
+        let ready = executor.and_then(|mut executor| executor.1.get_ready().map(|()| executor));
+        let (generation, mut executor) = match ready {
             Ok(executor) => executor,
             Err(error) => {
                 self.start_failed(&claim, error);
@@ -180,7 +182,9 @@ impl Shared {
             {
                 runner.pace.alone();
             }
-            runner.idle.push(executor);
+            runner.idle.push((generation, executor));
+            // Those of an earlier generation keep what is to go.
+            runner.idle.retain(|(generation, _)| *generation == claim.starter.generation());
         }
         fired.map(drop)
     }
@@ -287,7 +291,9 @@ impl Shared {
         let cannot_run = |run: &Fired| run.dead.is_some() || run.claimed.exhausted || run.record.is_err();
         let ready = batch.runs.iter().enumerate().position(|(index, run)| cannot_run(run) || is_last((index, run)));
         let ready = ready.unwrap_or(batch.runs.len());
-        let stage = Stage::new(self.namespace.journal(), batch.catalog.clone(), batch.snapshot, batch.runs.len());
+        let rights = &batch.starter.definition().spec.rights;
+        let (journal, catalog) = (self.namespace.journal(), batch.catalog.clone());
+        let stage = Stage::new(journal, catalog, batch.snapshot, rights, batch.runs.len());
         if ready == 0 {
             self.settle(batch, &stage, hopeless(batch));
             return None;
@@ -308,8 +314,9 @@ impl Shared {
         let seed = self.namespace.journal().replay_seed();
         let replay = |run: &Fired| Replay::new(&seed, run.claimed.trigger.run, run.claimed.attempt, run.at);
         let runs = batch.runs[..ready].iter().enumerate();
-        let mut answers: Vec<RunCalls<'_, '_>> =
-            runs.map(|(index, run)| RunCalls { stage, run: index, replay: replay(run) }).collect();
+        let mut answers: Vec<RunCalls<'_, '_>> = runs
+            .map(|(index, run)| RunCalls { stage, run: index, replay: replay(run), starter: &batch.starter })
+            .collect();
         let invocations = batch.runs[..ready].iter().filter_map(|run| {
             let (log, payload) = run.record.as_ref().ok()?;
             let (seqno, attempt) = (run.claimed.trigger.seqno, run.claimed.attempt);

@@ -3,6 +3,10 @@
 //! A [`FunctionSpec`] is what a user declares. A [`Definition`] is the same together with the deployed code; it stands as
 //! JSON in the function's DEFINE entry and is the only place a host learns about functions from.
 
+mod rights;
+
+pub use rights::{LogScope, Rights, SCOPES_MAX, SECRETS_MAX, SendScope};
+
 use millrace_journal::json::{self, Unread};
 use millrace_wire::{Code, Error, LogName, Name, Result};
 use serde::{Deserialize, Serialize};
@@ -122,6 +126,9 @@ pub struct FunctionSpec {
     /// Whether it may use the host's network, with its loopback. Without a sandbox, every function may.
     #[serde(default)]
     pub network: bool,
+    /// What it may do.
+    #[serde(default, skip_serializing_if = "Rights::is_default")]
+    pub rights: Rights,
 }
 
 impl FunctionSpec {
@@ -149,6 +156,7 @@ impl FunctionSpec {
             env: BTreeMap::new(),
             streamed: false,
             network: false,
+            rights: Rights::default(),
         }
     }
 
@@ -168,6 +176,12 @@ impl FunctionSpec {
         within("memory in bytes", self.memory_max_bytes, 64 << 10, 1 << 40)?;
         within("timeout in milliseconds", millis(self.timeout), 1, millis(TIMEOUT_MAX))?;
         within("backoff in milliseconds", millis(self.backoff), 0, millis(BACKOFF_MAX))?;
+        let rights = &self.rights;
+        let listed = |scopes: &Option<Vec<LogScope>>| scopes.as_ref().map_or(0, Vec::len) as u64;
+        within("the number of logs in reads", listed(&rights.reads), 0, SCOPES_MAX as u64)?;
+        within("the number of logs in appends", listed(&rights.appends), 0, SCOPES_MAX as u64)?;
+        within("the number of addresses in sends", rights.sends.len() as u64, 0, SCOPES_MAX as u64)?;
+        within("the number of secrets", rights.secrets.len() as u64, 0, SECRETS_MAX as u64)?;
         if self.ordered && self.concurrency > 1 {
             return Err(self.fault("an ordered function runs one record at a time; set ordered = false to run several"));
         }
@@ -284,6 +298,12 @@ mod tests {
         spec.handler = "pkg.mod:run".into();
         spec.on = vec!["raw/a".parse().unwrap()];
         spec.env.insert("K".into(), "v".into());
+        spec.rights = Rights {
+            reads: Some(vec!["raw/".parse().unwrap()]),
+            appends: Some(Vec::new()),
+            sends: vec!["mr://cloud/farm/raw".parse().unwrap()],
+            secrets: vec!["api-key".parse().unwrap()],
+        };
         let definition = Definition { spec, code: "ab".repeat(32), file: None, application: None, removing: false };
         assert_eq!(Definition::from_attributes("f", &definition.to_attributes()).unwrap(), definition);
         assert_eq!(
@@ -323,7 +343,7 @@ mod tests {
     fn what_cannot_work_is_refused_before_it_is_deployed() {
         assert!(spec(Runtime::Wasm).validate().is_ok());
         type Breakage = fn(&mut FunctionSpec);
-        let broken: [(&str, Breakage); 9] = [
+        let broken: [(&str, Breakage); 11] = [
             ("concurrency", |s| s.concurrency = 0),
             ("ordered", |s| s.concurrency = 2),
             ("timeout", |s| s.timeout = Duration::ZERO),
@@ -331,6 +351,8 @@ mod tests {
             ("pending_max", |s| s.pending_max = 0),
             ("memory", |s| s.memory_max_bytes = 0),
             ("handler", |s| s.handler.clear()),
+            ("secrets", |s| s.rights.secrets = vec!["key".parse().unwrap(); SECRETS_MAX + 1]),
+            ("reads", |s| s.rights.reads = Some(vec!["/".parse().unwrap(); SCOPES_MAX + 1])),
             ("NUL", |s| s.python = "a\0b".into()),
             ("variable", |s| drop(s.env.insert("A=B".into(), String::new()))),
         ];

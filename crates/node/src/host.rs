@@ -1,7 +1,7 @@
 //! The host: the one process that runs a namespace's functions, for as long as it holds the namespace's host lock.
 
-use crate::{HostStatus, Namespace, Observer, functions};
-use millrace_dispatch::{Dispatcher, Isolation};
+use crate::{HostStatus, Namespace, Observer, functions, secrets::FunctionSecrets};
+use millrace_dispatch::{Dispatcher, Isolation, SecretStore, Surroundings};
 use millrace_namespace::holder::{self, HostLock};
 use millrace_wire::{Code, Error, Result};
 use std::{sync::Arc, time::Duration};
@@ -34,7 +34,9 @@ impl Host {
         HostStatus::remove(namespace.dir());
         functions::sweep_scratch(namespace.dir());
         millrace_threads::guard().map_err(|e| Code::HostStart.error(format!("cannot start a thread: {e}")))?;
-        let dispatcher = Dispatcher::start(namespace.clone(), options.observer, options.isolation)?;
+        let secrets: Arc<dyn SecretStore> = Arc::new(FunctionSecrets::of(namespace.dir()));
+        let surroundings = Surroundings { isolation: options.isolation, secrets: Some(secrets) };
+        let dispatcher = Dispatcher::start(namespace.clone(), options.observer, Some(surroundings))?;
         Ok(Host { namespace, dispatcher, _lock: lock })
     }
 

@@ -1,7 +1,7 @@
 //! Why something is not running: every reason that applies, found by the indexes of runs and in what the host tells.
 
 use crate::{
-    FunctionState, Holder, HostStatus, Letters, LiveFunction, Namespace, RunFilter, RunState, RunView,
+    FunctionState, Holder, HostStatus, Letters, Level, LiveFunction, Namespace, RunFilter, RunState, RunView, Runtime,
     links::{LinkView, Links, OUTBOX_DEAD_LETTERS},
 };
 use millrace_dispatch::status::wall_ms;
@@ -57,6 +57,7 @@ pub enum Reason {
     Busy { function: Name, pending: u64, pending_max: u64 },
     Starting { function: Name, pending: u64 },
     Uncounted { function: Name, counted: u64, found: u64 },
+    Sandbox { summary: String, remedies: Vec<String> },
     Done { run: String, at: String },
     Dead { run: String, at: String, code: String, error: String },
     Link(LinkReason),
@@ -147,6 +148,10 @@ impl fmt::Display for Reason {
                 "{counted} runs of function '{function}' are counted as pending, and the journal has {found}: damage took some. \
                  A host that starts ends what is lost, with dead letters; `millrace namespace check` tells of the damage"
             ),
+            Self::Sandbox { summary, remedies } => {
+                write!(f, "functions are not kept apart as well as they can be: sandbox {summary}")?;
+                remedies.iter().try_for_each(|remedy| write!(f, "; {remedy}"))
+            }
             Self::Done { run, at } => write!(f, "run {run} ended well at {at}"),
             Self::Dead { run, at, code, error } => write!(f, "run {run} was given up at {at}: {code}: {error}"),
             Self::Link(LinkReason { kind, link, to, state, lag_records, error, remedy }) => {
@@ -318,6 +323,9 @@ impl Asked<'_> {
         }
         reasons.extend(obstacles);
         reasons.extend(definition.and_then(|definition| self.letters(name, &definition.spec.dead_letter)));
+        if definition.is_some_and(|definition| definition.spec.runtime != Runtime::Wasm) {
+            reasons.extend(self.sandbox());
+        }
         reasons
     }
 
@@ -336,6 +344,12 @@ impl Asked<'_> {
             }
         }
         None // Busy: what is counted is being worked on.
+    }
+
+    /// What keeps functions apart less than could be.
+    fn sandbox(&self) -> Option<Reason> {
+        let sandbox = self.status.sandbox.as_ref().filter(|sandbox| sandbox.level != Level::Full.as_str())?;
+        Some(Reason::Sandbox { summary: sandbox.summary.clone(), remedies: sandbox.remedies.clone() })
     }
 
     fn letters(&self, function: &Name, log: &LogName) -> Option<Reason> {

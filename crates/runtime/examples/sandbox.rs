@@ -46,6 +46,7 @@ fn executor(isolation: &Arc<Isolation>, dir: &Path) -> PythonExecutor {
         program: python.into(),
         is_python: true,
         network: false,
+        secrets: Default::default(),
         workers: 1,
         limits,
     });

@@ -14,12 +14,14 @@ mod child;
 mod oneshot;
 mod output;
 mod sandbox;
+mod secrets;
 mod wasm;
 mod worker;
 
 pub use millrace_wire::{Code, Error, EventId, Result};
 pub use oneshot::OneshotExecutor;
 pub use sandbox::{Defence, Isolation, Level, SUPERVISOR, Sandbox, SandboxSpec, Shortcoming, supervise};
+pub use secrets::{DiscreetExecutor, SecretBytes, SecretFiles, Secrets};
 use std::time::{Duration, Instant};
 pub use wasm::{WasmEngine, WasmExecutor, WasmFunction};
 pub use worker::{ProcessExecutor, ProcessSpec, PythonExecutor, PythonFunction, PythonSpec};
@@ -61,6 +63,10 @@ pub trait HostCalls {
     fn now_ns(&mut self) -> u64;
     /// Fills `bytes` from the operating system's random source.
     fn random(&mut self, bytes: &mut [u8]);
+    /// A secret that the function is shown. It is not journaled that it was asked for.
+    fn secret(&mut self, name: &str) -> Result<Vec<u8>> {
+        Err(Code::RightMissing.error(format!("it is not shown secret '{}'", name.escape_debug())))
+    }
 }
 
 /// One run of a batch: the record, and who answers its calls.

@@ -8,7 +8,7 @@ use common::{failed, limits, no_env, printed, run};
 use libtest_mimic::{Arguments, Trial};
 use millrace_runtime::{
     Defence, Isolation, Level, OneshotExecutor, Outcome, ProcessSpec, PythonExecutor, PythonFunction, PythonSpec,
-    SUPERVISOR, Sandbox, SandboxSpec, supervise,
+    SUPERVISOR, Sandbox, SandboxSpec, Secrets, supervise,
 };
 use std::{
     fs,
@@ -24,8 +24,9 @@ fn main() -> ExitCode {
     if std::env::args().nth(1).as_deref() == Some(SUPERVISOR) {
         return supervise();
     }
-    let tests: [(&str, fn()); 7] = [
+    let tests: [(&str, fn()); 8] = [
         ("every_runtime_works_at_every_level", every_runtime_works_at_every_level),
+        ("a_function_is_shown_its_secrets_and_cannot_change_them", a_function_is_shown_its_secrets),
         ("attacks_fail", attacks_fail),
         ("attacks_succeed_without_their_defence", attacks_succeed_without_their_defence),
         ("a_sandbox_that_ended_is_made_anew_and_one_that_is_dropped_is_gone", a_sandbox_that_ended_is_made_anew),
@@ -46,6 +47,10 @@ fn isolation(level: Level) -> Isolation {
     Isolation::at_most(level, &std::env::current_exe().unwrap())
 }
 
+fn secrets() -> Arc<Secrets> {
+    Arc::new(Secrets::new(vec![("api-key".into(), b"told to nobody".to_vec().into())]))
+}
+
 struct Place {
     dir: TempDir,
     sandbox: Option<Arc<Sandbox>>,
@@ -64,6 +69,7 @@ impl Place {
             program: program.into(),
             is_python,
             network,
+            secrets: secrets(),
             workers: 1,
             limits: limits(),
         });
@@ -123,6 +129,22 @@ fn every_runtime_works_at_every_level() {
             assert_eq!(printed(&completion), "f.sh\n");
             assert!(appended[0].1.ends_with(b" word"));
         }
+    }
+}
+
+fn a_function_is_shown_its_secrets() {
+    let body = "path = os.environ['MILLRACE_SECRETS'] + '/api-key'\nstat = os.stat(path)\ntry: os.truncate(path, 0); changed = True\n\
+                except OSError: changed = False\n\
+                told = [v for v in list(os.environ.values()) + sys.argv + sys.orig_argv if 'nobody' in v]\n\
+                ctx.append('out', [open(path).read(), oct(stat.st_mode & 0o7777), stat.st_uid == os.getuid(), changed, told, \
+                                   sorted(os.listdir(os.path.dirname(path))), path == '/run/secrets/api-key'])";
+    for level in [Level::Partial, Level::Full] {
+        let (mut executor, place) = python(isolation(level), false, body);
+        let (completion, appended) = run(&mut executor, &[b"1"]).remove(0);
+        assert_eq!(completion.outcome, Outcome::Done, "{level} {}", printed(&completion));
+        let inside = place.sandbox.is_some() && isolation(level).level() == Level::Full;
+        let expected = format!("[\"told to nobody\",\"0o400\",true,false,[],[\"api-key\"],{inside}]");
+        assert_eq!(String::from_utf8_lossy(&appended[0].1), expected, "{level}");
     }
 }
 

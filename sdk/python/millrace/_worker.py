@@ -163,11 +163,11 @@ _KINDS = {
         2003, 2004, 2010, 2011, 2030, 2032, 2033, 3005, 4024, 6077, 6145, 6148,
     ), Damaged),
     **dict.fromkeys((
-        2005, 6011, 6021, 6022, 6043, 6044, 6131, 6132, 6138, 6140, 6141, 6142, 6143, 6144,
+        2005, 3130, 6011, 6021, 6022, 6043, 6044, 6131, 6132, 6138, 6140, 6141, 6142, 6143, 6144,
     ), Denied),
     **dict.fromkeys((
         3003, 3004, 3008, 3010, 3012, 3013, 3101, 3102, 3103, 3104, 3105, 3106, 3108, 3109, 3110, 3111,
-        3112, 3113, 3114, 3115, 3116, 3117, 3118, 3119, 3120, 3121, 3122, 3123, 3124, 3125, 3126,
+        3112, 3113, 3114, 3115, 3116, 3117, 3118, 3119, 3120, 3121, 3122, 3123, 3124, 3125, 3126, 3131,
     ), FunctionFailed),
     **dict.fromkeys((
         2104, 3009, 3022, 6024, 6067, 6074, 7004,
@@ -239,6 +239,10 @@ def function(
     python: Optional[str] = None,
     streamed: Optional[bool] = None,
     network: Optional[bool] = None,
+    reads: Optional[Sequence[str]] = None,
+    appends: Optional[Sequence[str]] = None,
+    sends: Sequence[str] = (),
+    secrets: Sequence[str] = (),
 ) -> Callable[[H], H]:
     """Says how a function is to be deployed, and leaves it the plain function that it is.
 
@@ -264,6 +268,10 @@ def function(
         "python": python,
         "streamed": streamed,
         "network": network,
+        "reads": None if reads is None else list(reads),
+        "appends": None if appends is None else list(appends),
+        "sends": list(sends),
+        "secrets": list(secrets),
     }
     settings = Settings(name, (on,) if isinstance(on, str) else on, options)
 
@@ -392,6 +400,17 @@ class Context:
     def random(self, n: int) -> bytes:
         """Random bytes, at most 65536."""
         return self._open().ask(self, _HEAD.pack(0, _RANDOM, 0, 0, n))
+
+    def secret(self, name: str) -> str:
+        """A secret that the function's definition names. Bytes that are no UTF-8 come as `os.fsencode` takes them."""
+        folder = os.environ.get("MILLRACE_SECRETS")
+        try:
+            if folder is None or "/" in name:
+                raise FileNotFoundError
+            with open(os.path.join(folder, name), "rb") as file:
+                return os.fsdecode(file.read())
+        except (FileNotFoundError, IsADirectoryError, ValueError):
+            raise error_of("MR3130", f"it is not shown secret '{name}'") from None
 
     def _open(self) -> _Channel:
         channel = self._channel

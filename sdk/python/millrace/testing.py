@@ -44,9 +44,9 @@ class Run:
 class Context(_worker.Context):
     """The context of a run in a test."""
 
-    __slots__ = ("_logs", "_latest", "_staged", "_now", "_random")
+    __slots__ = ("_logs", "_latest", "_staged", "_now", "_random", "_secrets")
 
-    def __init__(self, logs: Logs, run_id: int, attempt: int, now: float) -> None:
+    def __init__(self, logs: Logs, run_id: int, attempt: int, now: float, secrets: Mapping[str, str]) -> None:
         self._channel = None
         self._id = run_id
         self._streamed = False
@@ -55,6 +55,7 @@ class Context(_worker.Context):
         self._latest = {name: len(records) for name, records in logs._logs.items()}
         self._staged: list[tuple[str, bytes]] = []
         self._now = now
+        self._secrets = secrets
         # A further attempt draws other numbers, and each run of a test draws the same ones every time.
         self._random = _random.Random(run_id << 16 | attempt)
 
@@ -84,6 +85,11 @@ class Context(_worker.Context):
 
     def random(self, n: int) -> bytes:
         return self._random.randbytes(n)
+
+    def secret(self, name: str) -> str:
+        if name not in self._secrets:
+            raise _worker.error_of("MR3130", f"it is not shown secret '{name}'")
+        return self._secrets[name]
 
 
 class Logs:
@@ -119,10 +125,11 @@ class Logs:
         *,
         attempt: int = 1,
         now: float = 1_700_000_000.0,
+        secrets: Optional[Mapping[str, str]] = None,
     ) -> Run:
         """Appends a record to a log and runs a function for it. What the function raises is raised, and nothing is appended but
         the record."""
-        return self.run_for(function, self.append(log, data), attempt=attempt, now=now)
+        return self.run_for(function, self.append(log, data), attempt=attempt, now=now, secrets=secrets)
 
     def run_for(
         self,
@@ -131,12 +138,13 @@ class Logs:
         *,
         attempt: int = 1,
         now: float = 1_700_000_000.0,
+        secrets: Optional[Mapping[str, str]] = None,
     ) -> Run:
         """Runs a function for a record that is there: with a higher `attempt`, as a host does after a failure."""
         # An attempt at the same record with the same function is an attempt at the same run.
         key = (function, record.log, record.seqno)
         run_id = self._runs.setdefault(key, len(self._runs) + 1)
-        context = Context(self, run_id, attempt, now)
+        context = Context(self, run_id, attempt, now, secrets or {})
         returned = function(record, context)
         for name, _ in context._staged:
             if not name.startswith(_ADDRESS):

@@ -1,9 +1,9 @@
 //! What a namespace tells about itself, as JSON that `millrace._views` reads.
 
 use millrace_node::{Attempt, Deployed, FunctionSpec, FunctionStat, Namespace, RunFilter, RunView, Runtime, functions};
-use millrace_wire::{Code, EventId, Result};
+use millrace_wire::{Code, Error, EventId, Result};
 use serde_json::{Map, Value, json};
-use std::{collections::BTreeMap, path::Path, time::Duration};
+use std::{collections::BTreeMap, path::Path, str::FromStr, time::Duration};
 
 /// What goes with a question, by name.
 pub type Options = BTreeMap<String, String>;
@@ -115,6 +115,12 @@ fn invalid(what: &str) -> millrace_wire::Error {
     Code::FunctionInvalid.error(what)
 }
 
+/// A list of texts, each as what it names.
+fn parsed<T: FromStr<Err = Error>>(value: &Value, odd: impl Fn() -> Error) -> Result<Vec<T>> {
+    let texts = value.as_array().ok_or_else(&odd)?.iter();
+    texts.map(|text| text.as_str().ok_or_else(&odd)?.parse()).collect()
+}
+
 fn set(spec: &mut FunctionSpec, key: &str, value: &Value) -> Result<()> {
     let odd = || invalid(&format!("function '{}': {key} cannot be {value}", spec.name));
     let text = || value.as_str().ok_or_else(odd);
@@ -125,14 +131,15 @@ fn set(spec: &mut FunctionSpec, key: &str, value: &Value) -> Result<()> {
         "name" => {}
         "handler" => spec.handler = text()?.into(),
         "python" => spec.python = text()?.into(),
-        "on" => {
-            let logs = value.as_array().ok_or_else(odd)?.iter();
-            spec.on = logs.map(|log| log.as_str().ok_or_else(odd)?.parse()).collect::<Result<_>>()?;
-        }
+        "on" => spec.on = parsed(value, odd)?,
         "concurrency" => spec.concurrency = small()?,
         "ordered" => spec.ordered = value.as_bool().ok_or_else(odd)?,
         "streamed" => spec.streamed = value.as_bool().ok_or_else(odd)?,
         "network" => spec.network = value.as_bool().ok_or_else(odd)?,
+        "reads" => spec.rights.reads = Some(parsed(value, odd)?),
+        "appends" => spec.rights.appends = Some(parsed(value, odd)?),
+        "sends" => spec.rights.sends = parsed(value, odd)?,
+        "secrets" => spec.rights.secrets = parsed(value, odd)?,
         "monitor" => spec.monitor = Some(text()?.parse()?),
         "timeout" => spec.timeout = time()?,
         "memory" => spec.memory_max_bytes = number()?,

@@ -16,6 +16,16 @@ def total(record: millrace.Record, ctx: millrace.Context) -> None:
     ctx.append("totals", before + record.json())
 
 
+def test_a_function_has_the_secrets_that_its_test_gives_it() -> None:
+    def key(record: millrace.Record, ctx: millrace.Context) -> str:
+        return ctx.secret("api-key")
+
+    logs = Logs(raw=[])
+    assert logs.run(key, "raw", b"", secrets={"api-key": "told"}).returned == "told"
+    with pytest.raises(millrace.Denied, match="api-key"):
+        logs.run(key, "raw", b"")
+
+
 def test_a_run_reads_what_is_there_and_appends_when_it_ends() -> None:
     logs = Logs(orders=[1, 2], totals=[3])
     run = logs.run(total, "orders", 4)

@@ -30,7 +30,8 @@ fn application(place: &Place, durability: &str, send_to: Option<&str>) {
             "[namespace]\nsegment_size = \"1MiB\"\nretain_bytes = \"4MiB\"\ndurability = \"{durability}\"\n\
              [logs.in]\nhistory = {HISTORY}\n[logs.out]\nhistory = {HISTORY}\n[logs.in2]\nhistory = {HISTORY}\n\
              [functions.copy]\nruntime = \"python\"\ncode = \"f.py\"\nhandler = \"f:copy\"\non = [\"in\"]\n\
-             pending_max = 100000\n"
+             pending_max = 100000\nsends = {:?}\n",
+            Vec::from_iter(send_to)
         ),
     );
     place.run(["up"]).ok();

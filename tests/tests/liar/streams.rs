@@ -67,9 +67,10 @@ pub fn source(side: usize) -> String {
     )
 }
 
-pub fn spec() -> FunctionSpec {
+pub fn spec(side: usize) -> FunctionSpec {
     let mut spec = FunctionSpec::new("streams".parse().unwrap(), Runtime::Wasm);
     spec.on = vec!["asks".parse().unwrap()];
+    spec.rights.sends = vec![address(1 - side, "from_parts").parse().unwrap()];
     (spec.streamed, spec.retries, spec.backoff) = (true, 100, BACKOFF);
     spec
 }

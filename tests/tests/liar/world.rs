@@ -302,8 +302,9 @@ impl World {
             namespace.create_log(&"small".parse().unwrap(), 100).unwrap();
             let mut spec = FunctionSpec::new("copy".parse().unwrap(), Runtime::Wasm);
             spec.on = vec!["in".parse().unwrap()];
+            spec.rights.sends = vec![address(1 - number, "from_box").parse().unwrap()];
             functions::deploy(namespace, &spec, &modules(number)[0]).unwrap();
-            functions::deploy(namespace, &streams::spec(), &modules(number)[1]).unwrap();
+            functions::deploy(namespace, &streams::spec(number), &modules(number)[1]).unwrap();
             let named = |name: &str| RelayOptions { name: Some(name.parse().unwrap()), ..RelayOptions::default() };
             Links::of(namespace).add_relay("push", &address(1 - number, "from_push"), &named("push")).unwrap();
             Links::of(namespace).add_relay(&address(1 - number, "pull"), "from_pull", &named("pull")).unwrap();

@@ -272,8 +272,12 @@ def sends(record, ctx): ctx.append('{to}', b'x' * 8_000_000)
 def quick(record, ctx): ctx.append('echoed', record.data)
 "
     );
-    let place =
-        place(logs, &(function("sends", "\"in\"", "pending_max = 100") + &function("quick", "\"other\"", "")), &code);
+    let place = place(
+        logs,
+        &(function("sends", "\"in\"", &format!("pending_max = 100\nsends = [\"{to}\"]"))
+            + &function("quick", "\"other\"", "")),
+        &code,
+    );
     let host = place.serve_tcp([] as [&str; 0]);
     let peak = Peak::of(&host);
     let mut client = Client::connect(host.port());

@@ -180,7 +180,7 @@ pub fn deploy_here(place: &Place, durability: &str, to: &str, records: u64, turn
     let mut text = namespace(durability, records, turns, LOGS_HERE);
     for (name, how, on, more) in [
         ("reads", python("reads"), "in", ""),
-        ("sends", wasm("sends"), "mid", ""),
+        ("sends", wasm("sends"), "mid", &format!("sends = [\"{to}/arrive\"]")),
         ("fails_first", python("fails_first"), "tenth", "ordered = false\nconcurrency = 2"),
         ("streams", python("streams"), "tenth", "streamed = true"),
         ("credits", python("credits"), "credit", "monitor = \"till\""),

@@ -46,11 +46,19 @@ struct Bench {
 
 impl Bench {
     fn new(context: &Context, spec: &FunctionSpec, code: &Path) -> Outcome<Self> {
+        let mut bench = Self::cold(context, spec, code, "host")?;
+        // The first runs start the function.
+        bench.round(50, Then::Awaits)?;
+        Ok(bench)
+    }
+
+    /// The same, whose host has run nothing; `host` is what it does.
+    fn cold(context: &Context, spec: &FunctionSpec, code: &Path, host: &str) -> Outcome<Self> {
         let dir = context.fresh()?;
         let path = dir.path().join("n");
         let namespace = namespace_with_logs(&path, Durability::Memory, &[("in", HISTORY), ("out", HISTORY)])?;
         millrace_node::functions::deploy(&namespace, spec, code)?;
-        let mut host = Helper::start("host", &[text(&path)?])?;
+        let mut host = Helper::start(host, &[text(&path)?])?;
         host.line()?; // How long its start took is another row.
         let out = namespace.log("out")?;
         let mut bench = Self { host, namespace, out, sent_ns: Vec::new(), pace: PACE, _dir: dir };
@@ -127,6 +135,23 @@ fn scenario(bench: &mut Bench, repetitions: usize, count: u64, then: Then) -> Ou
         all.results.add(&results);
     }
     Ok(all)
+}
+
+/// The first run of a function in a host of this role.
+pub fn cold(context: &Context, spec: &FunctionSpec, code: &Path, host: &str) -> Outcome<Samples> {
+    let mut bench = Bench::cold(context, spec, code, host)?;
+    let (latencies, _) = bench.round(1, Then::Awaits)?;
+    bench.host.finish()?;
+    Ok(latencies)
+}
+
+/// Runs of a function that has run before, in a host of this role.
+pub fn warm(context: &Context, spec: &FunctionSpec, code: &Path, host: &str) -> Outcome<Samples> {
+    let mut bench = Bench::cold(context, spec, code, host)?;
+    bench.round(50, Then::Awaits)?;
+    let (latencies, _) = bench.round(1000, Then::Awaits)?;
+    bench.host.finish()?;
+    Ok(latencies)
 }
 
 /// Appends to a sleeping host: both scenarios, and what they come to.

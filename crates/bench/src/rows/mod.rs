@@ -13,6 +13,7 @@ mod python;
 mod recover;
 mod remote;
 mod runs;
+mod sandbox;
 mod small;
 mod storm;
 
@@ -72,6 +73,12 @@ pub const ALL: &[Spec] = &[
         run: dispatch::oneshot,
     },
     Spec { id: "idle.result", what: "append to result at an idle host, Wasm, p50", unit: "µs", run: dispatch::idle },
+    Spec {
+        id: "sandbox.start",
+        what: "append to first instruction, Python, first run in its sandbox",
+        unit: "ms",
+        run: sandbox::start,
+    },
     Spec { id: "runs.wasm", what: "sustained no-op runs, Wasm", unit: "/s", run: runs::wasm },
     Spec { id: "runs.python", what: "sustained no-op runs, Python", unit: "/s", run: runs::python },
     Spec { id: "runs.list", what: "`run ls` among 5 M runs, the whole process", unit: "ms", run: runs::list::list },

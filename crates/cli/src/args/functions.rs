@@ -24,6 +24,12 @@ Examples:
   millrace function ls
   millrace function ls --json | jq .pending")]
     Ls,
+    /// Show one function: its code, what it runs for, and what it may do
+    #[command(after_help = "\
+Examples:
+  millrace function show smooth
+  millrace function show smooth --json | jq .reads")]
+    Show(ShowFunctionArgs),
     /// Append a record that runs one function, and print the result
     #[command(after_help = "\
 The record goes to the log that the function is bound to, and runs whatever else is bound to it; --log chooses among several. \
@@ -84,6 +90,13 @@ pub struct FunctionLogsArgs {
     /// Wait for more runs
     #[arg(short, long)]
     pub follow: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct ShowFunctionArgs {
+    /// The function's name
+    #[arg(value_name = "FUNCTION", add = ArgValueCompleter::new(complete::functions))]
+    pub name: String,
 }
 
 #[derive(Debug, Args)]
@@ -152,6 +165,18 @@ pub struct DeployArgs {
     /// Let it use the host's network from inside its sandbox
     #[arg(long)]
     pub network: bool,
+    /// A log that it may read, with a `/` behind it all below as well (may be repeated) [default: every log]
+    #[arg(long, value_name = "LOG", add = ArgValueCompleter::new(complete::logs))]
+    pub reads: Vec<String>,
+    /// A log that it may append to, likewise [default: every log]
+    #[arg(long, value_name = "LOG", add = ArgValueCompleter::new(complete::logs))]
+    pub appends: Vec<String>,
+    /// An address that its messages may go to (may be repeated) [default: none]
+    #[arg(long, value_name = "ADDRESS")]
+    pub sends: Vec<String>,
+    /// A secret that it is shown (may be repeated); see `millrace secret`
+    #[arg(long, value_name = "NAME")]
+    pub secret: Vec<String>,
     /// Longest run
     #[arg(long, value_name = "DURATION", value_parser = units::parse_duration)]
     pub timeout: Option<Duration>,

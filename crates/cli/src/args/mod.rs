@@ -7,6 +7,7 @@ mod history;
 mod links;
 mod logs;
 mod namespaces;
+mod secrets;
 mod serving;
 mod tools;
 
@@ -20,6 +21,7 @@ pub use history::{GraphArgs, GraphFormat, PlanArgs, RepairCommand, TraceArgs, Wi
 pub use links::{AddRelayArgs, OutboxCommand, RelayCommand, ResetArgs, ResumeArgs, RmPeerArgs, RmRelayArgs};
 pub use logs::{AppendArgs, ExportArgs, Format, GetArgs, ImportArgs, LogCommand, TailArgs, TrimArgs};
 pub use namespaces::{BackupArgs, CheckArgs, NamespaceCommand, RestoreArgs};
+pub use secrets::{SecretCommand, SetSecretArgs};
 pub use serving::{ListenArgs, ServeArgs};
 pub use tools::{BenchArgs, CompletionsArgs, ManArgs, ShellArg, TopArgs};
 
@@ -151,6 +153,19 @@ Examples:
   millrace log get raw/kitchen"
     )]
     Log(LogCommand),
+    /// Secrets of functions: set, list, remove
+    #[command(
+        subcommand,
+        arg_required_else_help = true,
+        after_help = "\
+A function is shown the secrets that its definition names: `secrets = [\"api-key\"]` in millrace.toml. No backup and no journal has \
+their values.
+
+Examples:
+  millrace secret set api-key < key.txt
+  millrace secret ls"
+    )]
+    Secret(SecretCommand),
     /// Functions: deploy, invoke, list, print output, remove
     #[command(
         subcommand,

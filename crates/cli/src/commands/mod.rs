@@ -14,6 +14,7 @@ mod log;
 mod misc;
 mod namespace;
 mod run;
+mod secret;
 mod serve;
 mod serving;
 mod shell;
@@ -50,6 +51,7 @@ pub fn run(cli: &Cli, out: &mut Out) -> Outcome {
         Command::Context(command) => context::run(command, global, out),
         Command::Relay(command) => link::relay(command, global, out),
         Command::Outbox(command) => link::outbox(command, global, out),
+        Command::Secret(command) => secret::run(command, global, out),
         Command::Cap(command) => cap::run(command, global, out),
         Command::Trace(args) => history::trace(args, global, out),
         Command::Graph(args) => history::graph(args, global, out),

@@ -91,11 +91,24 @@ pub struct DefinitionDoc {
     /// Absent from hosts that know no sandboxes.
     #[serde(default)]
     pub network: bool,
+    /// Logs that it may read and append to; `null` is every log.
+    #[serde(default)]
+    pub reads: Option<Vec<String>>,
+    #[serde(default)]
+    pub appends: Option<Vec<String>>,
+    #[serde(default)]
+    pub sends: Vec<String>,
+    #[serde(default)]
+    pub secrets: Vec<String>,
     pub concurrency: u32,
     pub monitor: Option<String>,
     pub retries: u32,
     pub dead_letter: String,
     pub code: String,
+}
+
+fn texts<T: ToString>(values: &[T]) -> Vec<String> {
+    values.iter().map(ToString::to_string).collect()
 }
 
 impl From<&FunctionStat> for FunctionDoc {
@@ -115,10 +128,14 @@ impl From<&FunctionStat> for FunctionDoc {
                 let spec = &definition.spec;
                 doc.definition = Some(DefinitionDoc {
                     runtime: spec.runtime.to_string(),
-                    on: spec.on.iter().map(ToString::to_string).collect(),
+                    on: texts(&spec.on),
                     ordered: spec.ordered,
                     streamed: spec.streamed,
                     network: spec.network,
+                    reads: spec.rights.reads.as_deref().map(texts),
+                    appends: spec.rights.appends.as_deref().map(texts),
+                    sends: texts(&spec.rights.sends),
+                    secrets: texts(&spec.rights.secrets),
                     concurrency: spec.concurrency,
                     monitor: spec.monitor.as_ref().map(ToString::to_string),
                     retries: spec.retries,
@@ -312,6 +329,7 @@ mod tests {
         let function = json!({
             "name": "f", "triggered": 3, "done": 1, "pending": 2, "dead": 0, "dead_kept": 0, "dead_retried": 0,
             "runtime": "wasm", "on": ["raw"], "ordered": true, "streamed": false, "network": false,
+            "reads": ["raw"], "appends": null, "sends": [], "secrets": ["key"],
             "concurrency": 1, "monitor": null, "retries": 3, "dead_letter": "dead/f", "code": "00",
         });
         let doc: FunctionDoc = serde_json::from_value(function.clone()).unwrap();

@@ -379,7 +379,10 @@ fn a_dead_letter_that_is_refused_is_tried_again_and_not_its_run() {
 fn damage_in_an_outbox_holds_up_who_sends_and_nobody_else() {
     let dir = tempfile::tempdir().unwrap();
     let namespace = namespace(dir.path());
-    deploy(&namespace, "ctx.append('mr://127.0.0.1:9/x/y', b'message-' + record.data)", |spec| spec.retries = 0);
+    deploy(&namespace, "ctx.append('mr://127.0.0.1:9/x/y', b'message-' + record.data)", |spec| {
+        spec.retries = 0;
+        spec.rights.sends = vec!["mr://127.0.0.1:9/x/y".parse().unwrap()];
+    });
     deploy(&namespace, "pass", |spec| (spec.name, spec.on) = ("g".parse().unwrap(), vec!["out".parse().unwrap()]));
     let append = |log: &str| {
         namespace.append(log, b"1", AppendOptions::default()).unwrap();
@@ -521,7 +524,7 @@ fn what_a_run_leaves_is_published_although_the_next_of_its_batch_takes_long() {
                 progress.ended(n, completion(millrace_runtime::Outcome::Done));
             }
         });
-    shared.state().runners.get_mut(&function).unwrap().idle.push(Box::new(script));
+    shared.state().runners.get_mut(&function).unwrap().idle.push((0, Box::new(script)));
     let (claim, _) = shared.claim(shared.now()).unwrap().unwrap();
     shared.run(claim).unwrap();
     assert_eq!(texts(&namespace), ["1", "2"]);
@@ -548,7 +551,7 @@ fn runs_behind_a_slow_one_are_left_to_others_and_their_attempts_do_not_count() {
             progress.ended(0, completion(millrace_runtime::Outcome::Done));
             progress.ended(1, completion(millrace_runtime::Outcome::NotStarted));
         });
-    shared.state().runners.get_mut(&function).unwrap().idle.push(Box::new(script));
+    shared.state().runners.get_mut(&function).unwrap().idle.push((0, Box::new(script)));
     let (claim, _) = shared.claim(shared.now()).unwrap().unwrap();
     shared.run(claim).unwrap();
     let mut out = texts(&namespace);
@@ -570,7 +573,7 @@ fn runs_of_a_serial_function_stay_behind_a_slow_one() {
                 progress.ended(n, completion(millrace_runtime::Outcome::Done));
             }
         });
-    shared.state().runners.get_mut(&function).unwrap().idle.push(Box::new(script));
+    shared.state().runners.get_mut(&function).unwrap().idle.push((0, Box::new(script)));
     let (claim, _) = shared.claim(shared.now()).unwrap().unwrap();
     shared.run(claim).unwrap();
     namespace.wait_idle(Duration::ZERO).unwrap();
@@ -625,7 +628,7 @@ fn a_run_reads_short_logs_as_of_its_snapshot_and_what_it_misses_is_journaled() {
             assert_eq!(host.get("one", 7).unwrap_err().code(), millrace_wire::Code::BelowHistory, "trimmed");
             progress.ended(0, completion(millrace_runtime::Outcome::Done));
         });
-    shared.state().runners.get_mut(&function).unwrap().idle.push(Box::new(script));
+    shared.state().runners.get_mut(&function).unwrap().idle.push((0, Box::new(script)));
     let (claim, _) = shared.claim(shared.now()).unwrap().unwrap();
     shared.run(claim).unwrap();
     let (journal, mut reads) = (namespace.journal(), Vec::new());

@@ -16,6 +16,8 @@ use zeroize::Zeroizing;
 
 /// The folder within a namespace's directory.
 const FOLDER: &str = "secrets";
+/// The folder in it of the secrets that functions are shown.
+const FUNCTIONS: &str = "functions";
 const FOLDER_MODE: u32 = 0o700;
 const FILE_MODE: u32 = 0o600;
 /// Every permission bit, those that change the user or group included.
@@ -76,37 +78,85 @@ fn check_folder(path: &Path, stat: &Stat, uid: u32) -> Result<()> {
     Ok(())
 }
 
+/// Makes a folder in another one, unless it is there.
+fn make(path: &Path, above: &Path) -> Result<()> {
+    match fs::mkdir(path, Mode::from_raw_mode(FOLDER_MODE)) {
+        Ok(()) => {
+            let above_it = fs::open(above, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
+            above_it.and_then(fs::fsync).map_err(|error| failed(above, error))
+        }
+        Err(Errno::EXIST) => Ok(()),
+        Err(error) => Err(failed(path, error)),
+    }
+}
+
+/// A folder that nobody else can have touched; `None` if there is none.
+fn unlocked(path: &Path) -> Result<Option<File>> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let dir = match fs::open(path, flags, Mode::empty()) {
+        Ok(dir) => File::from(dir),
+        Err(Errno::NOENT) => return Ok(None),
+        Err(Errno::NOTDIR | Errno::LOOP) => {
+            return Err(Code::SecretsFolder.error(format!("'{}' is not a directory", path.display())));
+        }
+        Err(error) => return Err(failed(path, error)),
+    };
+    let stat = fs::fstat(&dir).map_err(|error| failed(path, error))?;
+    check_folder(path, &stat, geteuid().as_raw())?;
+    Ok(Some(dir))
+}
+
 impl Folder {
     /// Opens the folder of the namespace in `dir`, which is made if need be, and waits until no other process has it.
     pub fn open(dir: &Path) -> Result<Self> {
         let path = dir.join(FOLDER);
-        match fs::mkdir(&path, Mode::from_raw_mode(FOLDER_MODE)) {
-            Ok(()) => {
-                let above = fs::open(dir, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
-                above.and_then(fs::fsync).map_err(|error| failed(dir, error))?;
-            }
-            Err(Errno::EXIST) => {}
-            Err(error) => return Err(failed(&path, error)),
-        }
+        make(&path, dir)?;
         Self::existing(dir)?.ok_or_else(|| failed(&path, Errno::NOENT))
+    }
+
+    /// The folder of functions' secrets, which is made if `make` says so; `None` if there is none. Nobody is kept from the folder
+    /// around it.
+    pub fn functions(dir: &Path, make: bool) -> Result<Option<Self>> {
+        let around = dir.join(FOLDER);
+        let path = around.join(FUNCTIONS);
+        if make {
+            self::make(&around, dir)?;
+        }
+        if unlocked(&around)?.is_none() {
+            return Ok(None);
+        }
+        if make {
+            self::make(&path, &around)?;
+        }
+        Self::locked(path)
     }
 
     /// The same, without making one: `None` if there is none.
     pub fn existing(dir: &Path) -> Result<Option<Self>> {
-        let path = dir.join(FOLDER);
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let dir = match fs::open(&path, flags, Mode::empty()) {
-            Ok(dir) => File::from(dir),
-            Err(Errno::NOENT) => return Ok(None),
-            Err(Errno::NOTDIR | Errno::LOOP) => {
-                return Err(Code::SecretsFolder.error(format!("'{}' is not a directory", path.display())));
-            }
-            Err(error) => return Err(failed(&path, error)),
-        };
-        let stat = fs::fstat(&dir).map_err(|error| failed(&path, error))?;
-        check_folder(&path, &stat, geteuid().as_raw())?;
+        Self::locked(dir.join(FOLDER))
+    }
+
+    fn locked(path: PathBuf) -> Result<Option<Self>> {
+        let Some(dir) = unlocked(&path)? else { return Ok(None) };
         dir.lock().map_err(|error| io_failed(&path, &error))?;
         Ok(Some(Self { path, dir }))
+    }
+
+    /// The names of all that is in it.
+    pub fn names(&self) -> Result<Vec<String>> {
+        let entries = fs::Dir::read_from(&self.dir).map_err(|error| failed(&self.path, error))?;
+        let names = entries.map(|entry| entry.map(|entry| entry.file_name().to_string_lossy().into_owned()));
+        names.collect::<Result<_, Errno>>().map_err(|error| failed(&self.path, error))
+    }
+
+    /// Removes a file; whether it was there.
+    pub fn remove(&self, name: &str) -> Result<bool> {
+        let fail = |error| failed(&self.path.join(name), error);
+        match fs::unlinkat(&self.dir, name, AtFlags::empty()) {
+            Ok(()) => fs::fsync(&self.dir).map_err(fail).map(|()| true),
+            Err(Errno::NOENT) => Ok(false),
+            Err(error) => Err(fail(error)),
+        }
     }
 
     /// The bytes of a file, or `None` if there is none.

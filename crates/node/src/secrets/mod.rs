@@ -5,7 +5,9 @@
 
 mod authority;
 mod files;
+mod functions;
 mod revoked;
 
 pub use authority::{Authority, GENERATIONS_MAX, random_id};
+pub use functions::FunctionSecrets;
 pub use revoked::{NamespaceKeys, REVOCATIONS_MAX, Revoked, capability_keys, now_s, revoke, revoked};

@@ -22,11 +22,18 @@ pub(crate) struct Scratch {
 impl Scratch {
     /// A new directory in `base`, which is created if it is missing, that shows what is in `code`.
     pub(crate) fn new(base: &Path, code: &Path) -> Result<Self> {
+        let code =
+            fs::canonicalize(code).map_err(|e| Code::CodeUnreadable.error(format!("'{}': {e}", code.display())))?;
+        let scratch = Self::empty(base)?;
+        mirror(&code, &scratch.path).map_err(|e| failed(base, &e))?;
+        Ok(scratch)
+    }
+
+    /// The same with nothing in it.
+    pub(crate) fn empty(base: &Path) -> Result<Self> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let failed = |e: io::Error| failed(base, &e);
         let base = std::path::absolute(base).map_err(failed)?;
-        let code =
-            fs::canonicalize(code).map_err(|e| Code::CodeUnreadable.error(format!("'{}': {e}", code.display())))?;
         make(&base).map_err(failed)?;
         let path = base.join(format!("{}-{}", process::id(), NEXT.fetch_add(1, Relaxed)));
         let scratch = Self { path, remove: None };
@@ -34,7 +41,7 @@ impl Scratch {
             Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(failed(e)),
             _ => {} // A process of the same id that died left it.
         }
-        mirror(&code, &scratch.path).map_err(failed)?;
+        make(&scratch.path).map_err(failed)?;
         Ok(scratch)
     }
 

@@ -22,8 +22,12 @@ const PROCESSES_MAX: u64 = 1024;
 pub(super) struct Cgroup(Vec<PathBuf>);
 
 impl Cgroup {
-    /// Whether groups can be made here; if not, why.
+    /// Whether groups can be made here; if not, why. Those that hosts left that were killed are removed.
     pub(super) fn probe() -> Result<(), String> {
+        match parents()? {
+            Parents::V1 { memory, pids } => [Some(memory), pids].into_iter().flatten().for_each(|at| sweep(&at)),
+            Parents::V2(parent) => sweep(&parent),
+        }
         Self::new(64 << 20).map(drop)
     }
 
@@ -81,6 +85,25 @@ impl Drop for Cgroup {
             }
         }
     }
+}
+
+/// Removes the groups below this one that are of processes that are gone. One that has processes is not removed by the kernel, so
+/// that nothing is lost where the pid means another process in another PID namespace.
+fn sweep(parent: &Path) {
+    let groups = fs::read_dir(parent).into_iter().flatten().flatten();
+    let left = groups.filter(|group| {
+        let name = group.file_name();
+        let of = name.to_str().and_then(owner);
+        of.is_some_and(|pid| !Path::new("/proc").join(pid.to_string()).exists())
+    });
+    // What cannot be removed now is found by the next host.
+    left.for_each(|group| drop(fs::remove_dir(group.path())));
+}
+
+/// The process that made the group of this name.
+fn owner(name: &str) -> Option<u32> {
+    let (pid, number) = name.strip_prefix("millrace-")?.split_once('-')?;
+    number.parse::<u64>().ok().and_then(|_| pid.parse().ok())
 }
 
 enum Parents {
@@ -152,6 +175,32 @@ fn failed(what: &str, path: &Path, error: &io::Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_groups_of_processes_that_are_gone_are_removed_and_no_others() {
+        let dir = tempfile::tempdir().unwrap();
+        // No process has such a pid.
+        let gone = u32::MAX - 1;
+        let own = process::id();
+        let names = [
+            (format!("millrace-{gone}-0"), false),
+            (format!("millrace-{gone}-17"), false),
+            (format!("millrace-{own}-0"), true),
+            (format!("millrace-{gone}"), true),
+            (format!("other-{gone}-0"), true),
+            ("millrace-host".into(), true),
+            ("millrace-x-0".into(), true),
+        ];
+        names.iter().for_each(|(name, _)| fs::create_dir(dir.path().join(name)).unwrap());
+        let busy = dir.path().join(format!("millrace-{gone}-3"));
+        fs::create_dir(&busy).unwrap();
+        fs::create_dir(busy.join("inside")).unwrap();
+        sweep(dir.path());
+        for (name, stays) in names {
+            assert_eq!(dir.path().join(&name).exists(), stays, "{name}");
+        }
+        assert!(busy.exists());
+    }
 
     #[test]
     fn the_groups_of_a_process_are_found_in_either_version() {

@@ -6,6 +6,7 @@ use super::{
     supervisor::{Attempt, Step},
     system,
 };
+use crate::secrets::Secrets;
 use rustix::mount::{MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_bind_recursive, mount_change};
 use std::{
     ffi::CStr,
@@ -18,6 +19,10 @@ use std::{
 pub(super) const CODE: &str = "/function";
 /// Where working directories stand.
 pub(super) const WORK: &str = "/work";
+/// Where secrets stand.
+const SECRETS: &str = "/run/secrets";
+/// More than they can have.
+const SECRETS_SIZE: &CStr = c"size=8m,nr_inodes=128,mode=755";
 /// What each of the directories that a function can write may hold.
 const TEMPORARY: &CStr = c"size=64m,nr_inodes=4096,mode=1777";
 const TEMPORARY_UNBOUNDED: &CStr = c"mode=1777";
@@ -70,9 +75,14 @@ pub(super) fn readable() -> impl Iterator<Item = &'static str> {
     SYSTEM.into_iter().chain(NETWORK).chain(["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"])
 }
 
+/// Where a function finds its secrets: in its root directory, or in the directory of its working directories.
+pub(super) fn secrets(work: Option<&Path>) -> PathBuf {
+    work.map_or_else(|| SECRETS.into(), |work| work.join("secrets"))
+}
+
 /// Makes the root directory and changes into it. It happens in a mount namespace of its own, in the first process of a PID
-/// namespace.
-pub(super) fn change_root(plan: &Plan) -> Attempt<()> {
+/// namespace. `owner` is who the function is going to be, if that is another user.
+pub(super) fn change_root(plan: &Plan, shown: &Secrets, owner: Option<u32>) -> Attempt<()> {
     let stands = |defence: Defence| defence.stands(plan.without);
     mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC).step("make mounts private")?;
     let flags = MountFlags::NOSUID | MountFlags::NODEV;
@@ -95,6 +105,13 @@ pub(super) fn change_root(plan: &Plan) -> Attempt<()> {
         let at = new(Path::new(dir));
         fs::create_dir_all(&at).step("make a temporary directory")?;
         mount("tmpfs", &at, "tmpfs", flags, size).step("mount a temporary directory")?;
+    }
+    if !shown.is_empty() {
+        let at = new(Path::new(SECRETS));
+        fs::create_dir_all(&at).step("make a directory of secrets")?;
+        mount("tmpfs", &at, "tmpfs", flags | MountFlags::NOEXEC, SECRETS_SIZE).step("mount secrets")?;
+        shown.write_to(&at, owner).step("write secrets")?;
+        system::restrict_mount(&at, READ_ONLY, false).step("make secrets read-only")?;
     }
     processes(stands(Defence::Processes))?;
     for (name, text) in [("/etc/passwd", USERS), ("/etc/group", GROUPS)] {

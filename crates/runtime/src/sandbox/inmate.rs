@@ -4,13 +4,14 @@ use super::{
     SUPERVISOR,
     cgroup::Cgroup,
     files,
-    level::Isolation,
+    level::{Isolation, Level},
     message::{Answer, PACKET_MAX_BYTES, Plan, Request, Start},
     program::{self, Found},
 };
 use crate::{
     Code, Error, Limits, Result,
     child::{self, Child, Ended, Environment, Process, Scratch, kill_group, readable},
+    secrets::{self, Secrets},
 };
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
@@ -62,6 +63,8 @@ pub struct SandboxSpec {
     pub workers: u32,
     /// What each of them may use.
     pub limits: Limits,
+    /// What it is shown besides.
+    pub secrets: Arc<Secrets>,
 }
 
 /// The sandbox of one function, made when it is needed.
@@ -104,9 +107,17 @@ impl Sandbox {
         let memory = spec.limits.memory_max_bytes;
         let memory = memory.saturating_mul(u64::from(spec.workers) + 1).saturating_add(TEMPORARY_BYTES);
         let bounded = super::Defence::Memory.stands(self.isolation.without);
-        let running = Running::start(self.isolation.supervisor(), &plan, bounded.then_some(memory))?;
+        let cgroup = match bounded.then(|| Cgroup::new(memory)) {
+            None => None,
+            Some(Ok(cgroup)) => Some(cgroup),
+            // Where the host has no groups to give, the level says so; where it had, a function is not started without.
+            Some(Err(_)) if self.isolation.level() < Level::Full => None,
+            Some(Err(why)) => return Err(Code::SpawnFailed.error(format!("the limits of a sandbox: {why}"))),
+        };
+        let running = Running::start(self.isolation.supervisor(), &plan, cgroup, &spec.secrets)?;
         let inside = if plan.namespaces { PathBuf::from(files::CODE) } else { code.clone() };
-        Ok(entered.insert(Entered { running: Arc::new(running), found, code, inside }).clone())
+        let secrets = (!spec.secrets.is_empty()).then(|| files::secrets(running.work.as_deref()));
+        Ok(entered.insert(Entered { running: Arc::new(running), found, code, inside, secrets }).clone())
     }
 }
 
@@ -124,6 +135,8 @@ pub(crate) struct Entered {
     /// Where its code is, for the host and for itself.
     code: PathBuf,
     inside: PathBuf,
+    /// Where its secrets are, if it has any.
+    secrets: Option<PathBuf>,
 }
 
 /// A process that is to be started.
@@ -169,7 +182,11 @@ impl Room {
                 let home = entered.running.work.as_deref().unwrap_or(Path::new("/tmp"));
                 let bin = entered.found.program.parent().filter(|_| !entered.found.shown.is_empty());
                 let path = bin.map_or(PATH.to_owned(), |bin| format!("{}:{PATH}", bin.display()));
-                Environment::fixed(own, home, &path)
+                let mut environment = Environment::fixed(own, home, &path);
+                if let Some(secrets) = &entered.secrets {
+                    environment.set(secrets::VARIABLE, secrets);
+                }
+                environment
             }
         }
     }
@@ -243,7 +260,7 @@ impl Fault {
 
 impl Running {
     /// Makes a sandbox, and waits until it is there.
-    pub(super) fn start(supervisor: &Path, plan: &Plan, memory_max_bytes: Option<u64>) -> Result<Self> {
+    pub(super) fn start(supervisor: &Path, plan: &Plan, cgroup: Option<Cgroup>, secrets: &Secrets) -> Result<Self> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let mut plan = plan.clone();
         let mut work = None;
@@ -266,15 +283,14 @@ impl Running {
                 memory_max_bytes: u64::MAX,
             })
         })?;
-        // Only what the host may give: where it has no groups to give, the level says so.
-        let cgroup = memory_max_bytes.and_then(|most| Cgroup::new(most).ok());
         if let (Some(cgroup), Some(pid)) = (&cgroup, child::pid_of(child.pidfd())) {
             let taken = cgroup.take(pid.as_raw_nonzero().get().unsigned_abs());
             taken.map_err(|why| Code::SpawnFailed.error(format!("the limits of a sandbox: {why}")))?;
         }
         let conversation = Mutex::new(Conversation { supervisor: child, control: Some(control) });
         let running = Self { conversation, work, _cgroup: cgroup };
-        match running.exchange(&plan.encode(), &[]) {
+        let secrets = secrets.hand_over()?;
+        match running.exchange(&plan.encode(), &[secrets.as_fd()]) {
             Ok(_) => Ok(running),
             Err(Fault::Failed { step, errno }) => {
                 let reason = std::io::Error::from_raw_os_error(errno);

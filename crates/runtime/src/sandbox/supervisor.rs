@@ -15,7 +15,7 @@ use super::{
     message::{Answer, PACKET_MAX_BYTES, Plan, Request, Start},
     system,
 };
-use crate::child::mirror;
+use crate::{child::mirror, secrets::Secrets};
 use rustix::{
     event::{PollFd, PollFlags, poll},
     io::Errno,
@@ -32,7 +32,7 @@ use std::{
     mem::MaybeUninit,
     os::{
         fd::{AsFd, BorrowedFd, OwnedFd},
-        unix::process::CommandExt,
+        unix::{fs::DirBuilderExt, process::CommandExt},
     },
     path::{Path, PathBuf},
     process::{Command, ExitCode},
@@ -82,9 +82,10 @@ pub(super) fn missing(path: &Path) -> Refused {
 /// The whole life of the process: its descriptor 3 is the channel to the host.
 pub fn supervise() -> ExitCode {
     let Ok(control) = system::inherited(3) else { return ExitCode::FAILURE };
-    let made = receive(&control).and_then(|(packet, _)| {
+    let made = receive(&control).and_then(|(packet, mut fds)| {
         let plan = Plan::decode(&packet).map_err(|_| refused("understand the plan"))?;
-        enter(&plan).map(|inside| (plan, inside))
+        let secrets = fds.pop().ok_or_else(|| refused("receive secrets"))?;
+        enter(&plan, secrets).map(|inside| (plan, inside))
     });
     let (plan, inside) = match made {
         Ok(made) => made,
@@ -123,8 +124,15 @@ enum Inside {
 }
 
 /// Makes the namespaces, and the process that is the first in them.
-fn enter(plan: &Plan) -> Attempt<Inside> {
+fn enter(plan: &Plan, secrets: OwnedFd) -> Attempt<Inside> {
+    let take_over = |secrets| Secrets::take_over(secrets).step("read secrets");
     if !plan.namespaces {
+        let secrets = take_over(secrets)?;
+        if !secrets.is_empty() {
+            let dir = files::secrets(Some(&plan.work));
+            let made = fs::DirBuilder::new().mode(0o700).create(&dir);
+            made.and_then(|()| secrets.write_to(&dir, None)).step("write secrets")?;
+        }
         // Processes that lose their parent are this one's to reap.
         rustix::process::set_child_subreaper(Some(rustix::process::getpid())).step("become a subreaper")?;
         return Ok(Inside::Starts);
@@ -154,9 +162,11 @@ fn enter(plan: &Plan) -> Attempt<Inside> {
         Some(init) => Ok(Inside::Waits(init)),
         None => {
             die_with_parent()?;
-            files::change_root(plan)?;
+            let own = own.filter(|_| Defence::Identity.stands(plan.without));
+            // Read here only: the other process holds none of them.
+            files::change_root(plan, &take_over(secrets)?, own)?;
             let _ = system::name_host("sandbox");
-            if let Some(own) = own.filter(|_| Defence::Identity.stands(plan.without)) {
+            if let Some(own) = own {
                 become_user(own)?;
             }
             Ok(Inside::Starts)

@@ -9,7 +9,7 @@ use std::{fmt::Write, ops::Range};
 use wasmtime::{Caller, Extern, Linker, Memory, ResourceLimiter, Result};
 
 /// What `define` defines.
-pub(super) const OFFERED: [(&str, &str); 12] = [
+pub(super) const OFFERED: [(&str, &str); 13] = [
     ("millrace", "append"),
     ("millrace", "attempt"),
     ("millrace", "cause"),
@@ -21,6 +21,7 @@ pub(super) const OFFERED: [(&str, &str); 12] = [
     ("millrace", "publish"),
     ("millrace", "random"),
     ("millrace", "record"),
+    ("millrace", "secret"),
     ("millrace", "seqno"),
 ];
 
@@ -151,6 +152,7 @@ fn number(error: &Error) -> i64 {
 pub(super) fn define(linker: &mut Linker<State>) -> Result<()> {
     define_record(linker)?;
     define_calls(linker)?;
+    define_secret(linker)?;
     linker.func_wrap("millrace", "print", |mut caller: Caller<'_, State>, at: u32, len: u32| -> Result<()> {
         let (memory, state) = memory(&mut caller)?;
         state.output.push(slice(memory, at, len)?);
@@ -237,6 +239,23 @@ fn define_calls(linker: &mut Linker<State>) -> Result<()> {
         random(memory, state, at, len)?;
         Ok(0)
     })?;
+    Ok(())
+}
+
+/// The import that shows a secret.
+fn define_secret(linker: &mut Linker<State>) -> Result<()> {
+    linker.func_wrap(
+        "millrace",
+        "secret",
+        |mut caller: Caller<'_, State>, name: u32, name_len: u32, at: u32, cap: u32| -> Result<i64> {
+            let (memory, state) = memory(&mut caller)?;
+            let name = text(slice(memory, name, name_len)?)?;
+            match state.host().secret(name) {
+                Ok(value) => Ok(i64::from(copy_out(memory, at, cap, &value)?)),
+                Err(error) => Ok(number(&error)),
+            }
+        },
+    )?;
     Ok(())
 }
 

@@ -6,11 +6,14 @@ mod logs;
 use crate::{
     args::{DeployArgs, FunctionCommand, Global, RmFunctionArgs},
     out::{Out, Style, Table},
-    place::{Place, docs::FunctionDoc},
+    place::{
+        Place,
+        docs::{DefinitionDoc, FunctionDoc},
+    },
     report::Outcome,
     show,
 };
-use millrace_node::{Change, Code, FunctionSpec, LogName, Name, Namespace, Result, functions};
+use millrace_node::{Change, Code, FunctionSpec, Level, LogName, LogScope, Name, Namespace, Result, Rights, functions};
 use serde_json::json;
 
 pub fn run(command: &FunctionCommand, global: &Global, out: &mut Out) -> Outcome {
@@ -18,6 +21,7 @@ pub fn run(command: &FunctionCommand, global: &Global, out: &mut Out) -> Outcome
     match command {
         FunctionCommand::Deploy(args) => deploy(place.files()?, args, out),
         FunctionCommand::Ls => ls(&place, out),
+        FunctionCommand::Show(args) => show_one(&place, &args.name, out),
         FunctionCommand::Invoke(args) => invoke::run(&place, args, out),
         FunctionCommand::Logs(args) => logs::run(&place, args, out),
         FunctionCommand::Rm(args) => rm(place.files()?, args, out),
@@ -48,6 +52,7 @@ fn spec(args: &DeployArgs) -> Result<FunctionSpec> {
     spec.monitor = args.monitor.as_deref().map(str::parse).transpose()?;
     spec.streamed = args.streamed;
     spec.network = args.network;
+    spec.rights = rights(args)?;
     spec.timeout = args.timeout.unwrap_or(spec.timeout);
     spec.memory_max_bytes = args.memory.unwrap_or(spec.memory_max_bytes);
     spec.retries = args.retries.map_or(spec.retries, |retries| retries as u32); // no more than 100
@@ -56,6 +61,19 @@ fn spec(args: &DeployArgs) -> Result<FunctionSpec> {
         spec.dead_letter = log.parse()?;
     }
     Ok(spec)
+}
+
+fn rights(args: &DeployArgs) -> Result<Rights> {
+    let logs = |texts: &[String]| -> Result<Option<Vec<LogScope>>> {
+        let logs = texts.iter().map(|text| text.parse()).collect::<Result<Vec<_>>>()?;
+        Ok(Some(logs).filter(|logs| !logs.is_empty()))
+    };
+    Ok(Rights {
+        reads: logs(&args.reads)?,
+        appends: logs(&args.appends)?,
+        sends: args.sends.iter().map(|text| text.parse()).collect::<Result<_>>()?,
+        secrets: args.secret.iter().map(|text| text.parse()).collect::<Result<_>>()?,
+    })
 }
 
 fn deploy(namespace: &Namespace, args: &DeployArgs, out: &mut Out) -> Outcome {
@@ -105,15 +123,18 @@ fn ls(place: &Place, out: &mut Out) -> Outcome {
     if functions.is_empty() {
         return Ok(out.line("no functions; `millrace up` deploys those of millrace.toml")?);
     }
-    let mut table = Table::new(&["function", "runtime", "pending>", "done>", "dead>", "code", "runs for"]);
+    let mut table = Table::new(&["function", "runtime", "pending>", "done>", "dead>", "code", "runs for", "may"]);
     for function in &functions {
-        let (runtime, code, on) = match &function.definition {
-            Some(definition) => {
-                (definition.runtime.clone(), definition.code.chars().take(8).collect(), definition.on.join(", "))
-            }
+        let (runtime, code, on, may) = match &function.definition {
+            Some(definition) => (
+                definition.runtime.clone(),
+                definition.code.chars().take(8).collect(),
+                definition.on.join(", "),
+                may(definition),
+            ),
             None => {
                 let error = function.error.as_ref().map_or_else(String::new, ToString::to_string);
-                ("?".into(), String::new(), out.styled(Style::Bad, &error))
+                ("?".into(), String::new(), out.styled(Style::Bad, &error), String::new())
             }
         };
         table.row(vec![
@@ -130,9 +151,63 @@ fn ls(place: &Place, out: &mut Out) -> Outcome {
             },
             code,
             on,
+            may,
         ]);
     }
-    Ok(out.table(&table)?)
+    out.table(&table)?;
+    // What keeps functions apart as well as it can be needs no line.
+    let sandbox = place.host()?.and_then(|host| host.sandbox).filter(|sandbox| sandbox.level != Level::Full.as_str());
+    if let Some(sandbox) = sandbox {
+        out.line(format!("sandbox: {}", sandbox.summary))?;
+        sandbox.remedies.iter().try_for_each(|remedy| out.line(format!("  {remedy}")))?;
+    }
+    Ok(())
+}
+
+/// What a function may do, in a few words; `function show` names it all.
+fn may(definition: &DefinitionDoc) -> String {
+    let logs = |what: &str, scopes: &Option<Vec<String>>| match scopes.as_deref() {
+        None => format!("{what} all logs"),
+        Some([one]) => format!("{what} {one}"),
+        Some(scopes) => format!("{what} {}", show::count(scopes.len() as u64, "log")),
+    };
+    let mut words = vec![logs("read", &definition.reads), logs("append", &definition.appends)];
+    words.extend((!definition.sends.is_empty()).then(|| format!("send {}", definition.sends.join(" "))));
+    words.extend((!definition.secrets.is_empty()).then(|| format!("secrets {}", definition.secrets.join(" "))));
+    words.extend(definition.network.then(|| "network".to_owned()));
+    words.join(", ")
+}
+
+fn show_one(place: &Place, name: &str, out: &mut Out) -> Outcome {
+    let function = place.functions()?.into_iter().find(|function| function.name == name);
+    let function = function.ok_or_else(|| Code::FunctionNotFound.error(format!("no function '{name}'")))?;
+    if out.json() {
+        return Ok(out.object(&json!(function))?);
+    }
+    let FunctionDoc { triggered, done, pending, dead, .. } = &function;
+    let line = |key: &str, value: &str| format!("{key:12} {value}");
+    out.line(line("function", &function.name))?;
+    out.line(line("runs", &format!("{triggered}: {pending} pending, {done} ended, {dead} given up")))?;
+    if let Some(error) = &function.error {
+        return Ok(out.line(line("definition", &out.styled(Style::Bad, &error.to_string())))?);
+    }
+    let Some(definition) = &function.definition else { return Ok(()) };
+    let listed = |values: &[String]| if values.is_empty() { "-".to_owned() } else { values.join(" ") };
+    let logs = |scopes: &Option<Vec<String>>| scopes.as_deref().map_or_else(|| "every log".to_owned(), listed);
+    for (key, value) in [
+        ("runtime", definition.runtime.clone()),
+        ("code", definition.code.clone()),
+        ("runs for", listed(&definition.on)),
+        ("dead letters", definition.dead_letter.clone()),
+        ("reads", logs(&definition.reads)),
+        ("appends", logs(&definition.appends)),
+        ("sends", listed(&definition.sends)),
+        ("secrets", listed(&definition.secrets)),
+        ("network", if definition.network { "the host's" } else { "-" }.to_owned()),
+    ] {
+        out.line(line(key, &value))?;
+    }
+    Ok(())
 }
 
 /// How many of a function's ended runs are dead; 0 if that is not known, because others leave their letters in the same log.

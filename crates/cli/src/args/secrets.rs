@@ -1,0 +1,45 @@
+//! `millrace secret …`
+
+use clap::{Args, Subcommand};
+use std::path::PathBuf;
+
+#[derive(Debug, Subcommand)]
+pub enum SecretCommand {
+    /// Set a secret, in place of the one before
+    #[command(after_help = "\
+The value is read from a file or from standard input, never from the command line, which others can see. Of standard input one \
+line end behind the value is left out. A running function gets the new value with its next run, in new processes.
+
+Examples:
+  millrace secret set api-key < key.txt
+  millrace secret set tls-key --file key.pem")]
+    Set(SetSecretArgs),
+    /// List the names of the secrets
+    #[command(after_help = "\
+Examples:
+  millrace secret ls
+  millrace secret ls --json")]
+    Ls,
+    /// Remove a secret; functions that name it are not started any more
+    #[command(after_help = "\
+Examples:
+  millrace secret rm api-key")]
+    Rm(SecretArgs),
+}
+
+#[derive(Debug, Args)]
+pub struct SetSecretArgs {
+    /// The secret's name
+    #[arg(value_name = "NAME")]
+    pub name: String,
+    /// The file with the value [default: standard input]
+    #[arg(long, value_name = "FILE")]
+    pub file: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub struct SecretArgs {
+    /// The secret's name
+    #[arg(value_name = "NAME")]
+    pub name: String,
+}
