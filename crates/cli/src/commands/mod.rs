@@ -50,6 +50,8 @@ pub fn run(cli: &Cli, out: &mut Out) -> Outcome {
         Command::Relay(command) => link::relay(command, global, out),
         Command::Outbox(command) => link::outbox(command, global, out),
         Command::Cap(command) => cap::run(command, global, out),
+        Command::Invite(args) => cap::invite(args, global, out),
+        Command::Join(args) => cap::join(args, out),
         Command::Top(args) => top::run(args, global, out),
         Command::Bench(args) => bench::run(args, global, out),
         Command::Completions(args) => shell::completions(args, out),
