@@ -145,7 +145,9 @@ impl Place {
         command.args(args).current_dir(self.dir.path()).env_remove("MILLRACE_NAMESPACE").env("TZ", "UTC");
         // Tests run side by side: who wants a port says so.
         command.env("MILLRACE_LISTEN", "none").env("XDG_CONFIG_HOME", self.dir.path().join("config"));
-        command.env("XDG_RUNTIME_DIR", self.dir.path().join("run")).env("XDG_STATE_HOME", self.dir.path().join("state"));
+        command
+            .env("XDG_RUNTIME_DIR", self.dir.path().join("run"))
+            .env("XDG_STATE_HOME", self.dir.path().join("state"));
         command.env_remove("MILLRACE_CAPABILITY");
         command
     }

@@ -11,7 +11,7 @@
 
 use millrace_wire::{Code, Error, Hex, Peer, Result, token::Token};
 use rustix::{
-    fs::{Mode, OFlags},
+    fs::{FlockOperation, Mode, OFlags},
     process::geteuid,
 };
 use std::{
@@ -83,6 +83,11 @@ fn peer_file(peer: &Peer) -> Option<PathBuf> {
 
 /// The bytes of a file that only this user can have touched; `None` if there is none.
 pub fn read(path: &Path) -> Result<Option<Zeroizing<Vec<u8>>>> {
+    read_if(path, |_| true)
+}
+
+/// The same of a file that `counts`.
+fn read_if(path: &Path, counts: impl Fn(&File) -> bool) -> Result<Option<Zeroizing<Vec<u8>>>> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let file = match rustix::fs::open(path, flags, Mode::empty()) {
         Ok(file) => File::from(file),
@@ -99,6 +104,9 @@ pub fn read(path: &Path) -> Result<Option<Zeroizing<Vec<u8>>>> {
     if about.mode() & 0o077 != 0 {
         return Err(unusable(path, format!("its mode is {:04o} instead of 0600", about.mode() & 0o7777)));
     }
+    if !counts(&file) {
+        return Ok(None);
+    }
     let mut bytes = Zeroizing::new(Vec::with_capacity(4096));
     file.take(FILE_MAX_BYTES).read_to_end(&mut bytes).map_err(|error| unusable(path, error))?;
     Ok(Some(bytes))
@@ -106,21 +114,37 @@ pub fn read(path: &Path) -> Result<Option<Zeroizing<Vec<u8>>>> {
 
 /// Replaces a file, which only this user can read.
 pub fn write(path: &Path, bytes: &[u8]) -> Result<()> {
+    written(path, bytes, |_| Ok(())).map(drop)
+}
+
+/// The same; before anybody can see it, `prepare` has the file.
+fn written(path: &Path, bytes: &[u8], prepare: impl Fn(&File) -> std::io::Result<()>) -> Result<File> {
     let failed = |error: std::io::Error| unusable(path, error);
     let dir = path.parent().unwrap_or(Path::new("/"));
     DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(failed)?;
     let new = path.with_extension(format!("{}.new", std::process::id()));
     let _ = fs::remove_file(&new);
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new).map_err(failed)?;
-    let written = file.write_all(bytes).and_then(|()| file.sync_all()).and_then(|()| fs::rename(&new, path));
-    written.map_err(|error| {
+    let written = file.write_all(bytes).and_then(|()| file.sync_all()).and_then(|()| prepare(&file));
+    written.and_then(|()| fs::rename(&new, path)).map_err(|error| {
         let _ = fs::remove_file(&new);
         failed(error)
-    })
+    })?;
+    Ok(file)
 }
 
 fn text(path: &Path) -> Result<Option<Zeroizing<String>>> {
-    let Some(bytes) = read(path)? else { return Ok(None) };
+    text_of(path, read(path)?)
+}
+
+/// What a host that lives left.
+fn left_text(path: &Path) -> Result<Option<Zeroizing<String>>> {
+    let lives = |file: &File| rustix::fs::flock(file, FlockOperation::NonBlockingLockShared).is_err();
+    text_of(path, read_if(path, lives)?)
+}
+
+fn text_of(path: &Path, bytes: Option<Zeroizing<Vec<u8>>>) -> Result<Option<Zeroizing<String>>> {
+    let Some(bytes) = bytes else { return Ok(None) };
     let text = std::str::from_utf8(&bytes).map_err(|_| unusable(path, "it is not text"))?;
     Ok(Some(Zeroizing::new(text.to_owned())))
 }
@@ -187,7 +211,7 @@ impl Credentials {
     /// The token that the host at this address of this machine left for its user.
     fn of_machine(peer: &Peer, address: SocketAddr) -> Result<Option<Token>> {
         let Some(path) = machine_file(address) else { return Ok(None) };
-        let Some(text) = text(&path)? else { return Ok(None) };
+        let Some(text) = left_text(&path)? else { return Ok(None) };
         let named = text.lines().filter_map(|line| line.split_once(' ')).find(|(name, _)| **name == *peer.namespace);
         // The host may have another name for the namespace by now: any token will hear so.
         let token = named.or_else(|| text.lines().next()?.split_once(' ')).map(|(_, token)| token);
@@ -211,10 +235,68 @@ impl Identity {
     }
 }
 
-/// Removes a file that a host left for its user, if it is still the one.
-pub fn remove(path: &Path, bytes: &[u8]) {
-    if read(path).ok().flatten().is_some_and(|there| **there == *bytes) {
-        // Nothing depends on it: the token in it ends with the host.
-        let _ = fs::remove_file(path);
+/// A file that a host left for its user. It goes with the host: the lock on it says whether the host lives, however it ended.
+pub struct Left {
+    path: PathBuf,
+    file: File,
+}
+
+impl Left {
+    /// Leaves a token for each namespace: a line with its name and the token.
+    pub fn leave(path: PathBuf, text: &str) -> Result<Self> {
+        let file = written(&path, text.as_bytes(), |file| {
+            rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive).map_err(Into::into)
+        })?;
+        Ok(Self { path, file })
+    }
+}
+
+impl Drop for Left {
+    fn drop(&mut self) {
+        let own = self.file.metadata().map(|file| (file.dev(), file.ino()));
+        let there = fs::symlink_metadata(&self.path).map(|file| (file.dev(), file.ino()));
+        // Another host may have left its own there meanwhile.
+        if own.ok().zip(there.ok()).is_some_and(|(own, there)| own == there) {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    #[test]
+    fn a_file_that_others_can_read_or_that_is_a_link_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("deep/er/file");
+        assert!(read(&path).unwrap().is_none());
+        write(&path, b"secret").unwrap();
+        assert_eq!(**read(&path).unwrap().unwrap(), *b"secret");
+        for mode in [0o640, 0o604, 0o620, 0o666] {
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+            assert_eq!(read(&path).unwrap_err().code(), Code::CredentialsUnusable, "{mode:o}");
+        }
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+        let link = dir.path().join("link");
+        symlink(&path, &link).unwrap();
+        assert_eq!(read(&link).unwrap_err().code(), Code::CredentialsUnusable);
+        assert_eq!(read(dir.path()).unwrap_err().code(), Code::CredentialsUnusable);
+    }
+
+    #[test]
+    fn what_a_host_left_counts_as_long_as_it_lives() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("127.0.0.1:7070");
+        let left = Left::leave(path.clone(), "farm x\n").unwrap();
+        assert_eq!(&**left_text(&path).unwrap().unwrap(), "farm x\n");
+        let next = Left::leave(path.clone(), "farm y\n").unwrap();
+        drop(left);
+        assert_eq!(&**left_text(&path).unwrap().unwrap(), "farm y\n", "it is another host's");
+        drop(next);
+        assert!(left_text(&path).unwrap().is_none() && !path.exists());
+        write(&path, b"farm z\n").unwrap();
+        assert!(left_text(&path).unwrap().is_none(), "its host is dead");
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::Hosted;
 use millrace_node::{
-    Caller, Door, Right, Resource, Served, is_local, is_owner,
+    Caller, Door, Resource, Right, Served, is_local, is_owner,
     secrets::now_s,
     token::{Action, Binding, Now, Peer, Proof, Rate, Rates, Token, Way, admit, check},
 };

@@ -13,14 +13,14 @@ use millrace_node::{
     default_name, is_local, links::LinkObserver, secrets::HostKey,
 };
 use serde_json::{Value, json};
-use zeroize::Zeroizing;
 use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
-    path::{Path, PathBuf},
+    path::Path,
     sync::Arc,
     thread,
     time::{Duration, Instant},
 };
+use zeroize::Zeroizing;
 
 /// What ends by itself once the time to drain is over has this time more.
 const GRACE: Duration = Duration::from_secs(5);
@@ -80,7 +80,7 @@ fn host_key(served: &[Served], listen: &Listen) -> Result<Option<HostKey>> {
 
 /// The files that say to programs of this user what to open the channel with. They go with the host.
 struct Tokens {
-    files: Vec<(PathBuf, Zeroizing<String>)>,
+    _files: Vec<credentials::Left>,
 }
 
 impl Tokens {
@@ -99,14 +99,7 @@ impl Tokens {
         };
         let addresses = bound.addresses.iter().map(local).filter(|address| is_local(address.ip()));
         let files = addresses.filter_map(credentials::machine_file);
-        let written = files.filter(|file| credentials::write(file, text.as_bytes()).is_ok());
-        Self { files: written.map(|file| (file, text.clone())).collect() }
-    }
-}
-
-impl Drop for Tokens {
-    fn drop(&mut self) {
-        self.files.iter().for_each(|(file, text)| credentials::remove(file, text.as_bytes()));
+        Self { _files: files.filter_map(|file| credentials::Left::leave(file, &text).ok()).collect() }
     }
 }
 

@@ -16,8 +16,8 @@ use crate::{
 use millrace_wire::{
     Durability, EventId, Result,
     protocol::{
-        Appended, AppendedMany, CreateLog, Document, Done, Frame, Get, Latest, Message, Ping, Pong, Range, Redeem, Redeemed,
-        RemoveLog, Seqno, Show,
+        Appended, AppendedMany, CreateLog, Document, Done, Frame, Get, Latest, Message, Ping, Pong, Range, Redeem,
+        Redeemed, RemoveLog, Seqno, Show,
     },
     token::Token,
 };

@@ -210,4 +210,3 @@ fn send(records: &mut Records, raw: &mut Raw) -> io::Result<()> {
     }
     Ok(())
 }
-

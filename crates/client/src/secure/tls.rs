@@ -45,10 +45,7 @@ pub fn failed(error: &rustls::Error) -> Error {
 }
 
 /// A private key and its certificate as the library takes them.
-pub fn certified(
-    certificate: &[u8],
-    key: &[u8],
-) -> (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>) {
+pub fn certified(certificate: &[u8], key: &[u8]) -> (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>) {
     (vec![CertificateDer::from(certificate.to_vec())], PrivatePkcs8KeyDer::from(key.to_vec()).into())
 }
 

@@ -180,7 +180,9 @@ impl Asked {
         match self {
             Asked::Summary => text(&status::Summary::of(name, namespace)?),
             Asked::Status => text(&status::Status::of(hosted, door.served())),
-            Asked::Logs { prefix, newest, page } => text(&logs::list(namespace, |log| door.sees(log), &prefix, newest, &page)?),
+            Asked::Logs { prefix, newest, page } => {
+                text(&logs::list(namespace, |log| door.sees(log), &prefix, newest, &page)?)
+            }
             Asked::Log(log) => text(&logs::one(namespace, &log)?),
             Asked::Functions(page) => text(&functions::list(namespace, &page)?),
             Asked::Function(function) => text(&functions::one(namespace, &function)?),

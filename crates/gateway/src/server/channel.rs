@@ -79,4 +79,3 @@ async fn more(stream: &mut Stream, received: &mut Vec<u8>) -> io::Result<()> {
         _ => Ok(()),
     }
 }
-

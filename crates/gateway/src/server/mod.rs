@@ -10,9 +10,9 @@ mod listen;
 mod silence;
 mod stream;
 mod tasks;
-mod tls;
 #[cfg(test)]
 mod tests;
+mod tls;
 
 pub(crate) use event_loop::may_wait;
 pub use listen::{Listen, SOCKET};

@@ -14,10 +14,10 @@ use millrace_node::{
 use millrace_wire::{
     Code, Error, Result,
     protocol::{
-        self, Append, AppendMany, Appended, AppendedMany, Cancel, Challenge, CreateLog, Credit, Deliver, Delivered, Document,
-        Done, Ended, FRAME_MAX_BYTES, FRAME_OVERHEAD_BYTES, Frame, Get, Heading, Hello, Latest, Link, Linked, Message,
-        Offer, Ping, Pong, Present, Range, Records, Redeem, Redeemed, RemoveLog, SLOTS, Seqno, Show, Tail, VERSION,
-        Welcome, encode,
+        self, Append, AppendMany, Appended, AppendedMany, Cancel, Challenge, CreateLog, Credit, Deliver, Delivered,
+        Document, Done, Ended, FRAME_MAX_BYTES, FRAME_OVERHEAD_BYTES, Frame, Get, Heading, Hello, Latest, Link, Linked,
+        Message, Offer, Ping, Pong, Present, Range, Records, Redeem, Redeemed, RemoveLog, SLOTS, Seqno, Show, Tail,
+        VERSION, Welcome, encode,
     },
 };
 
@@ -172,13 +172,13 @@ impl Connection {
 
     /// Takes a greeting; `None` if the client has to say it again with its proofs.
     fn greet(&mut self, frame: &Frame<'_>) -> Result<Option<Door>> {
-            let hello: Hello<'_> = frame.message()?;
-            if !(hello.oldest..=hello.newest).contains(&VERSION) {
-                return Err(Code::VersionUnsupported.error(format!(
-                    "the client speaks versions {} to {}, this host version {VERSION}",
-                    hello.oldest, hello.newest
-                )));
-            }
+        let hello: Hello<'_> = frame.message()?;
+        if !(hello.oldest..=hello.newest).contains(&VERSION) {
+            return Err(Code::VersionUnsupported.error(format!(
+                "the client speaks versions {} to {}, this host version {VERSION}",
+                hello.oldest, hello.newest
+            )));
+        }
         let is_socket = self.who.peer.way == Way::Unix;
         let needs_proofs = self.who.owner.is_none() || !hello.capabilities.is_empty();
         if is_socket && needs_proofs && self.who.binding.is_none() {

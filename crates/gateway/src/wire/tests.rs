@@ -1,8 +1,8 @@
 //! Connections that share a thread: none keeps the others from their turn, nor from the flush that they wait for.
 
 use super::{connection::Connection, serve, serve_with};
-use crate::{Hosted, server::Stream};
 use crate::admission::Who;
+use crate::{Hosted, server::Stream};
 use millrace_node::{CreateOptions, Durability, Namespace, Served};
 use millrace_wire::protocol::{
     Append, Appended, Failure, Get, Heading, Hello, Message, Ping, Records, Tail, VERSION, Welcome, encode, split,

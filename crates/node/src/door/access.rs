@@ -5,9 +5,7 @@ use crate::{
     Held,
     secrets::{Authority, now_s, random_id, revoke},
 };
-use millrace_access::{
-    Action, Now, Principal, Purpose, Rates, Resource, Right, check, target,
-};
+use millrace_access::{Action, Now, Principal, Purpose, Rates, Resource, Right, check, target};
 use millrace_namespace::keys::KEY_MAX_BYTES;
 use millrace_wire::{
     Code, Hex, NamespaceId, Result,
@@ -26,8 +24,7 @@ const BUCKETS_MAX: usize = 4096;
 /// Hexadecimal digits of a principal's scope.
 const SCOPE_BYTES: usize = 16;
 /// The rights by which a log is seen in lists.
-const SHOWS: [Right; 6] =
-    [Right::Observe, Right::Read, Right::Append, Right::Create, Right::Delete, Right::Bind];
+const SHOWS: [Right; 6] = [Right::Observe, Right::Read, Right::Append, Right::Create, Right::Delete, Right::Bind];
 
 /// For the owner, whom no key admits.
 struct NoKeys;

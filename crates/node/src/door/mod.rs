@@ -18,9 +18,9 @@ use crate::{
     links::{Accepted, Inbound, Inbox, Links},
     secrets::LiveKeys,
 };
+use access::Buckets;
 use blocked::{Blocked, Monitor};
 use limits::Limits;
-use access::Buckets;
 use millrace_access::{Caller, Resource, Right};
 use millrace_journal::{Durability, Log};
 use millrace_wire::{

@@ -5,10 +5,7 @@
 
 use millrace_journal::{Durability, Log};
 use millrace_namespace::{Namespace, Site, names};
-use millrace_wire::{
-    Code, Error, EventId, Result,
-    token::TokenId,
-};
+use millrace_wire::{Code, Error, EventId, Result, token::TokenId};
 use serde::{Deserialize, Serialize};
 use std::{
     collections::BTreeMap,

@@ -167,7 +167,11 @@ mod tests {
 
     fn framed<M: Message>(message: &M) -> Vec<u8> {
         let mut out = Vec::new();
-        encode(&mut out, Heading { request: 7, hlc: Hlc::from_bits(9), cause: EventId::from_bits(1 << 100), slot: 0 }, message);
+        encode(
+            &mut out,
+            Heading { request: 7, hlc: Hlc::from_bits(9), cause: EventId::from_bits(1 << 100), slot: 0 },
+            message,
+        );
         out
     }
 

@@ -48,7 +48,8 @@ impl FromStr for Invitation {
     fn from_str(text: &str) -> Result<Self> {
         // What is wrong is not quoted: it may be a secret.
         let wrong = || Code::InvitationInvalid.error("the text is not an invitation, or not all of one");
-        let encoded = text.strip_prefix(INVITATION_PREFIX).filter(|_| text.len() <= TEXT_MAX_BYTES).ok_or_else(wrong)?;
+        let encoded =
+            text.strip_prefix(INVITATION_PREFIX).filter(|_| text.len() <= TEXT_MAX_BYTES).ok_or_else(wrong)?;
         let mut bytes = Zeroizing::new(Vec::with_capacity(TEXT_MAX_BYTES));
         BASE64_URL_SAFE_NO_PAD.decode_vec(encoded, &mut bytes).map_err(|_| wrong())?;
         let (pin, rest) = bytes.split_first_chunk::<32>().ok_or_else(wrong)?;
@@ -70,8 +71,12 @@ mod tests {
 
     #[test]
     fn an_invitation_comes_back_as_it_was_and_nothing_else_does() {
-        let rules =
-            Rules { grants: vec![Grant::namespace(Rights::ALL)], ids: vec![TokenId([1; 8])], once: true, ..Rules::default() };
+        let rules = Rules {
+            grants: vec![Grant::namespace(Rights::ALL)],
+            ids: vec![TokenId([1; 8])],
+            once: true,
+            ..Rules::default()
+        };
         let token = Token::issue(&Key::new(&[7; 32]), AuthorityId([2; 8]), 1, &rules).unwrap();
         let peer = "mr://[::1]:7070/farm".parse::<Address>().unwrap().peer;
         let text = Invitation { peer: peer.clone(), pin: [3; 32], token: token.clone() }.to_text();

@@ -108,7 +108,6 @@ fn everybody() -> Vec<Case> {
                 record_max_bytes: 1 << 20,
                 requests_max: 1024,
                 durability: Durability::Disk,
-
             }
         ),
         lent!(
