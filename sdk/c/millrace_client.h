@@ -207,6 +207,9 @@ int mrc_tail_end(mrc_client *client);
 
 /* ------------------------------------------------------------------------------------------------------------ logs */
 
+/* A log with this history keeps its records until they are trimmed. */
+#define MRC_HISTORY_ALL ((uint64_t)1 << 62)
+
 /* Makes a log that keeps its `history` newest records; one with the same attributes is left as it is. */
 int mrc_create_log(mrc_client *client, const char *log, uint64_t history);
 

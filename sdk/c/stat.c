@@ -44,8 +44,10 @@ int mrc_stat_log(mrc_client *client, const char *log, mrc_log_stat *stat) {
     path_of(log, path);
     status = mrc_show(client, path, &json, &size);
     if (status < 0) return status;
-    if (!number_of(json, "\"history\"", &stat->history) || !number_of(json, "\"earliest\"", &stat->earliest) ||
-        !number_of(json, "\"latest\"", &stat->latest)) {
+    bool all = strstr(json, "\"history\":null") != NULL;
+    if (all) stat->history = MRC_HISTORY_ALL;
+    if ((!all && !number_of(json, "\"history\"", &stat->history)) ||
+        !number_of(json, "\"earliest\"", &stat->earliest) || !number_of(json, "\"latest\"", &stat->latest)) {
         return mrc_fail(client, MRC_FRAME_MALFORMED, "a document about log '%.80s' that says too little", log);
     }
     return 0;

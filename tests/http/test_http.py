@@ -27,6 +27,9 @@ def test_a_record_comes_back_as_it_went(host: Host) -> None:
     again = requests.put(log, json={"history": 50}, timeout=PATIENCE_S)
     assert (again.status_code, again.json()["change"]) == (200, "unchanged")
     assert error_of(requests.put(log, json={"history": 51}, timeout=PATIENCE_S))["code"] == "MR2102"
+    everything = f"{host.ns}/logs/everything"
+    assert requests.put(everything, json={"history": None}, timeout=PATIENCE_S).json()["history"] is None
+    assert requests.get(everything, timeout=PATIENCE_S).json()["history"] is None
     data = bytes(range(256))
     answer = requests.post(f"{log}/records", data=data, timeout=PATIENCE_S)
     assert answer.status_code == 201

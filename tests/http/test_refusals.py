@@ -98,6 +98,7 @@ def test_wrong_types_and_bodies_are_refused(host: Host) -> None:
         ({"content-type": "application/json"}, b'{"history":1,"history":2}', 400, "MR6045"),
         ({"content-type": "application/json"}, b'{"histroy":1}', 400, "MR6045"),
         ({"content-type": "application/json"}, b'{"history":0}', 400, "MR2107"),
+        ({"content-type": "application/json"}, b'{"history":4611686018427387904}', 400, "MR2107"),
         ({"content-type": "application/json"}, b'{"history":1}' + b" " * 5000, 413, "MR1004"),
     ]:
         answer = requests.put(log, data=body, headers=headers, timeout=PATIENCE_S)

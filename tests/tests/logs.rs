@@ -199,6 +199,26 @@ fn a_log_with_other_attributes_is_left_as_it_is() {
 }
 
 #[test]
+fn a_log_keeps_all_of_its_records_until_they_are_trimmed() {
+    let place = place_with("short");
+    place.run(["log", "create", "all", "--history", "all"]).ok();
+    place.run(["log", "create", "all", "--history", "all"]).ok();
+    let said = place.run(["log", "create", "all", "--history", "10"]).fails("MR2102", 1);
+    assert!(said.stderr.contains("history = all"), "{}", said.stderr);
+    // Its number is nobody's way around the word.
+    place.run(["log", "create", "odd", "--history", "4611686018427387904"]).fails("MR2107", 1);
+    assert!(place.run(["log", "ls"]).ok().text().contains("all"));
+    assert!(place.run(["log", "stat", "all"]).ok().text().contains("all records until they are trimmed"));
+    assert!(place.run(["--json", "log", "stat", "all"]).ok().text().contains("\"history\":null"));
+    for text in ["one", "two", "three"] {
+        place.run(["log", "append", "all", text]).ok();
+    }
+    assert_eq!(place.records("all"), ["one", "two", "three"]);
+    place.run(["log", "trim", "all", "--before", "3"]).ok();
+    assert_eq!(place.records("all"), ["three"]);
+}
+
+#[test]
 fn a_record_that_is_too_long_is_refused_and_nothing_is_appended() {
     let place = place_with("a");
     place.feed(["log", "append", "a"], &vec![b'x'; (256 << 10) + 1]).fails("MR1004", 1);

@@ -51,8 +51,12 @@ pub const NAMESPACE: &[Key] = &[
 ];
 
 /// Keys of `[logs."NAME"]`.
-pub const LOG: &[Key] =
-    &[key("history", "1 to 268435456", "`10000`", "How many of its newest records the log keeps readable.")];
+pub const LOG: &[Key] = &[key(
+    "history",
+    "1 to 268435456, or `\"all\"`",
+    "`10000`",
+    "How many of its newest records the log keeps readable; with `\"all\"` it keeps them until they are trimmed.",
+)];
 
 /// Keys of `[functions.NAME]`.
 pub const FUNCTION: &[Key] = &[

@@ -23,7 +23,7 @@ pub use watch::Fingerprint;
 
 use millrace_journal::Durability;
 use millrace_namespace::FunctionSpec;
-use millrace_wire::{Code, LogName, Result};
+use millrace_wire::{Code, HISTORY_DEFAULT, LogName, Result};
 use problem::{Collector, shown, suggestion};
 use section::{Section, Span, parse, quoted};
 use std::{
@@ -39,10 +39,6 @@ use toml_edit::{Document, Item, TableLike};
 pub const FILE_NAME: &str = "millrace.toml";
 /// The namespace's usual directory.
 pub const NAMESPACE_DIR: &str = ".millrace";
-/// A log's history when none is given.
-pub const HISTORY_DEFAULT: u64 = 10_000;
-/// The longest history a log may have.
-pub const HISTORY_MAX: u64 = 268_435_456;
 /// The longest application file; a longer one is something else.
 const FILE_MAX_BYTES: u64 = 4 << 20;
 
@@ -240,7 +236,7 @@ fn read_log(name: &str, item: &Item, span: Span, problems: &mut Collector<'_>) -
         return None;
     }
     let section = Section::open(item, span, format!("[logs.\"{}\"]", shown(name)), keys::LOG, problems)?;
-    let history = section.number("history", 1, HISTORY_MAX, problems).unwrap_or(HISTORY_DEFAULT);
+    let history = section.history("history", problems).unwrap_or(HISTORY_DEFAULT);
     Some(LogDeclaration { name: parsed?, history })
 }
 

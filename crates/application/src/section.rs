@@ -5,6 +5,7 @@ use super::{
     problem::{Collector, shown, suggestion},
     units,
 };
+use millrace_wire::{HISTORY_ALL, HISTORY_MAX};
 use std::{fmt::Display, ops::Range, str::FromStr, time::Duration};
 use toml_edit::{Item, TableLike, Value};
 
@@ -140,6 +141,18 @@ impl<'a> Section<'a> {
         let read = |item: &Item| {
             let number = item.as_integer().ok_or_else(|| format!("a whole number was expected, not {}", kind(item)))?;
             within(u64::try_from(number).map_err(|_| number.to_string()), least, most, u64::to_string)
+        };
+        self.read(key, problems, read).map(|placed| placed.value)
+    }
+
+    /// A log's history: a whole number, or `"all"`.
+    pub(super) fn history(&self, key: &str, problems: &mut Collector<'_>) -> Option<u64> {
+        let read = |item: &Item| match (item.as_str(), item.as_integer()) {
+            (Some("all"), _) => Ok(HISTORY_ALL),
+            (_, Some(number)) => {
+                within(u64::try_from(number).map_err(|_| number.to_string()), 1, HISTORY_MAX, u64::to_string)
+            }
+            _ => Err(format!("a whole number or \"all\" was expected, not {}", kind(item))),
         };
         self.read(key, problems, read).map(|placed| placed.value)
     }

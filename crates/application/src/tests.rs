@@ -2,6 +2,7 @@
 
 use super::*;
 use millrace_namespace::definition::Runtime;
+use millrace_wire::HISTORY_ALL;
 use proptest::prelude::*;
 
 const GOOD: &str = r#"
@@ -15,6 +16,8 @@ durability = "memory"
 [logs."raw/kitchen"]
 history = 500
 [logs.model]
+[logs.orders]
+history = "all"
 
 [functions.smooth]
 runtime = "python"
@@ -76,7 +79,7 @@ fn everything_it_says_is_read() {
     assert_eq!(application.settings.retain_age, Some(Duration::from_secs(7 * 86_400)));
     assert!(matches!(application.settings.durability, Some(Durability::Memory)));
     let logs: Vec<_> = application.logs.iter().map(|log| (&*log.name, log.history)).collect();
-    assert_eq!(logs, [("raw/kitchen", 500), ("model", HISTORY_DEFAULT)]);
+    assert_eq!(logs, [("raw/kitchen", 500), ("model", HISTORY_DEFAULT), ("orders", HISTORY_ALL)]);
     let [smooth, train, alarm] = &application.functions[..] else { panic!("three functions") };
     assert_eq!(smooth.source, Path::new("app/functions/"));
     assert_eq!((smooth.spec.concurrency, smooth.spec.ordered, smooth.spec.retries), (4, false, 0));
@@ -109,6 +112,10 @@ fn a_typo_is_told_with_its_place_and_what_was_meant() {
     assert!(problem(text).ends_with("did you mean 'python'?"));
     let text = format!("[logs.inbox]\n{}", function("on = [\"inbix\"]"));
     assert!(problem(&text).starts_with("6:7: no log 'inbix' is declared; did you mean 'inbox'?"), "{}", problem(&text));
+    assert_eq!(
+        problem("[logs.a]\nhistory = \"every\""),
+        "2:11: history in [logs.\"a\"]: a whole number or \"all\" was expected, not a text"
+    );
     assert_eq!(problem("[namespace]\ndurability = \"disc\"").split("; ").nth(1), Some("did you mean 'disk'?"));
 }
 

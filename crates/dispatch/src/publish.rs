@@ -7,14 +7,13 @@ use super::{
     state::{State, is_transient},
     worker::{Batch, Fired},
 };
-use base64::{Engine as _, prelude::BASE64_STANDARD};
 use millrace_journal::{Attempt, End, Run, Transaction};
 use millrace_namespace::{
     admission::{Publish, Room, Stage as Admission},
     outbox::Letter,
     runs::Ending,
 };
-use millrace_wire::{Code, Error, EventId, Result};
+use millrace_wire::{Code, Error, EventId, JsonBytes, Result};
 use serde::Serialize;
 use std::{
     cell::RefCell,
@@ -89,8 +88,9 @@ pub(crate) struct DeadLetter<'a> {
     attempts: u32,
     code: &'a str,
     error: &'a str,
-    /// The record's bytes in base64; `None` if they are too many.
-    data: Option<String>,
+    /// The record's bytes; `None` if they are too many.
+    #[serde(flatten)]
+    data: Option<JsonBytes<'a>>,
 }
 
 impl<'a> DeadLetter<'a> {
@@ -98,7 +98,7 @@ impl<'a> DeadLetter<'a> {
     pub fn new(
         run: EventId,
         function: &'a str,
-        (log, seqno, payload): (&'a str, u64, Option<&[u8]>),
+        (log, seqno, payload): (&'a str, u64, Option<&'a [u8]>),
         attempts: u32,
         error: &'a Error,
     ) -> Self {
@@ -111,7 +111,7 @@ impl<'a> DeadLetter<'a> {
             attempts,
             code: error.code().id(),
             error: &detail[..detail.floor_char_boundary(DEAD_LETTER_ERROR_MAX)],
-            data: payload.filter(|payload| payload.len() <= DEAD_LETTER_DATA_MAX).map(|p| BASE64_STANDARD.encode(p)),
+            data: payload.filter(|payload| payload.len() <= DEAD_LETTER_DATA_MAX).map(JsonBytes),
         }
     }
 

@@ -41,7 +41,7 @@ pub struct Hosted {
     pub counters: Counters,
 }
 
-/// Logs of a host that clients may make, however many files it may have.
+/// Logs of a namespace beyond which clients make no further one.
 const LOGS_MAX: usize = 100_000;
 /// Files that segments and functions need.
 const FILES_RESERVED: usize = 512;
@@ -108,9 +108,7 @@ impl Hosted {
 
     /// A namespace as `caller` may use it from outside.
     pub(crate) fn within_limits(&self, served: &Served, caller: &Arc<Caller>) -> Door {
-        // Half of the files that this process may have are for logs.
-        let logs_max = (files_max() / 2 / self.served.len().max(1)).min(LOGS_MAX);
-        served.door(caller).within(Limits { logs_max, index_max_bytes: CLIENT_INDEX_MAX_BYTES })
+        served.door(caller).within(Limits { logs_max: LOGS_MAX, index_max_bytes: CLIENT_INDEX_MAX_BYTES })
     }
 
     /// Defines or removes something on a thread that may wait: it makes files, reads the journal, and waits for the journal's
@@ -143,12 +141,10 @@ impl Hosted {
         self.told.lock().unwrap_or_else(PoisonError::into_inner).get(name).cloned().unwrap_or_default()
     }
 
-    /// How many connections leave files for the logs that there are and for what functions need.
+    /// How many connections leave files for segments and for what functions need.
     pub(crate) fn connections_max(&self) -> usize {
-        let logs = |served: &Served| served.namespace().journal().catalog().map_or(0, |catalog| catalog.logs().count());
-        let logs: usize = self.served.iter().map(logs).sum();
         let max = files_max();
-        max.saturating_sub(logs + FILES_RESERVED.min(max / 4)).max(CONNECTIONS_LEAST)
+        max.saturating_sub(FILES_RESERVED.min(max / 4)).max(CONNECTIONS_LEAST)
     }
 
     /// When it began.

@@ -5,14 +5,14 @@ use crate::{
     store::{
         arena::{self, Arena},
         control::Control,
-        index::{HISTORY_ALL, Index, Item, Role},
+        index::{Index, Item, Role},
         json::{self, Unread},
         manifest,
         segments::io_error,
         slot::WRONG,
     },
 };
-use millrace_wire::{Code, LogName, Name, Result};
+use millrace_wire::{Code, HISTORY_ALL, LogName, Name, Result};
 use serde::{Deserialize, Serialize};
 use std::{
     collections::BTreeMap,
@@ -22,9 +22,6 @@ use std::{
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
-
-/// The longest history of a log, unless it is [`HISTORY_ALL`].
-pub const HISTORY_MAX: u64 = 1 << 28;
 
 /// A history as definitions have it: 0 stands for [`HISTORY_ALL`].
 pub(crate) fn defined_history(history: u64) -> u64 {

@@ -31,19 +31,19 @@ mod recovery;
 mod store;
 mod write;
 
-pub use catalog::{Catalog, Function, HISTORY_MAX, Log, Pin};
+pub use catalog::{Catalog, Function, Log, Pin};
 pub use copy::{LostRecords, Rebuilt, Salvaged, Snapshot, SnapshotSink, Workshop};
 pub use entry::{
     Entry, Kind, Position, ReplaySeed, Salt, map,
     payload::{Attempt, End, Origin, Outcome, ReadFrom, ReadRow, Reads, Run, What, trigger_record},
 };
 pub use journal::Journal;
-pub use millrace_wire::Durability;
+pub use millrace_wire::{Durability, HISTORY_ALL, HISTORY_MAX};
 pub use options::{CreateOptions, OpenOptions};
 pub use read::{check::CheckReport, get::RecordMeta, scan::Scan};
 pub use recovery::Recovery;
 pub use store::{
-    index::{HISTORY_ALL, Item},
+    index::Item,
     json,
     manifest::{Ancestor, Manifest},
 };

@@ -5,14 +5,13 @@ use super::{
     message::{self, Message},
     state::{Aside, Peer, Stop},
 };
-use base64::{Engine as _, prelude::BASE64_STANDARD};
 use millrace_journal::{Journal, Log};
 use millrace_namespace::{
     admission::{Publish, Room, Stage},
     gate::Site,
     outbox::{OUTBOX_RECORDS_MAX, Waiting, log_of, waiting},
 };
-use millrace_wire::{Address, Code, EventId, LogName, Name, Result};
+use millrace_wire::{Address, Code, EventId, JsonBytes, LogName, Name, Result};
 use serde::Serialize;
 use std::time::Duration;
 
@@ -37,8 +36,9 @@ struct DeadLetter<'a> {
     function: Option<&'a str>,
     code: &'a str,
     error: &'a str,
-    /// The message's bytes in base64; `None` if they are too many.
-    data: Option<String>,
+    /// The message's bytes; `None` if they are too many.
+    #[serde(flatten)]
+    data: Option<JsonBytes<'a>>,
 }
 
 /// What becomes of a message whose target the other side lacks.
@@ -170,7 +170,7 @@ impl Links {
                 function,
                 code: &stop.code,
                 error: &stop.detail,
-                data: (data.len() <= DEAD_LETTER_DATA_MAX).then(|| BASE64_STANDARD.encode(data)),
+                data: (data.len() <= DEAD_LETTER_DATA_MAX).then_some(JsonBytes(data)),
             };
             let letter = serde_json::to_vec(&letter).expect("names, numbers and text always make JSON");
             let stage = Stage { cause: meta.id, ordinal: 0, room: Room::DeadLetter, named: None, ending: None };

@@ -15,9 +15,8 @@ use crate::{
     namespace::{found, named},
     runs::RunState,
 };
-use base64::{Engine as _, prelude::BASE64_STANDARD};
 use millrace_journal::{Catalog, HISTORY_MAX, Journal, Kind, Log, Origin, Position, Transaction};
-use millrace_wire::{Code, Error, EventId, Hlc, LogName, Name, Result};
+use millrace_wire::{Code, Error, EventId, Hlc, JsonBytesRead, LogName, Name, Result};
 use serde::{Deserialize, Serialize};
 use std::{
     collections::{BTreeSet, HashMap},
@@ -90,7 +89,8 @@ struct Letter {
     log: String,
     seqno: u64,
     code: String,
-    data: Option<String>,
+    #[serde(flatten)]
+    record: JsonBytesRead,
 }
 
 impl Letter {
@@ -383,10 +383,10 @@ impl Namespace {
     /// The record that a letter is about.
     fn retained(&self, found: &Found) -> Result<Vec<u8>> {
         let Found { dead, letter, hlc, .. } = found;
-        if let Some(data) = &letter.data {
-            let none =
-                |error| Code::LetterWithoutRecord.error(format!("what the dead letter of run {dead} holds: {error}"));
-            return BASE64_STANDARD.decode(data).map_err(none);
+        let none =
+            |error| Code::LetterWithoutRecord.error(format!("what the dead letter of run {dead} holds: {error}"));
+        if let Some(record) = letter.record.bytes().map_err(none)? {
+            return Ok(record);
         }
         let mut payload = Vec::new();
         let log = self.log(&letter.log)?;

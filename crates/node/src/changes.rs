@@ -9,7 +9,7 @@ use crate::{
     functions::{self, StoreLock},
 };
 use millrace_application::{Application, FunctionDeclaration};
-use millrace_wire::{Code, Error, LogName, Name, Result};
+use millrace_wire::{Code, Error, LogName, Name, Result, history};
 use serde::Serialize;
 use std::{
     collections::BTreeMap,
@@ -232,14 +232,16 @@ impl<'a> Changes<'a> {
         let existing: BTreeMap<_, _> = existing.iter().map(|log| (&*log.name, log.history)).collect();
         let mut steps = Vec::new();
         for log in &self.application.logs {
-            let (name, history) = (&log.name, log.history);
+            let (name, wanted) = (&log.name, log.history);
             let action = match existing.get(&**name) {
                 None => Action::Created,
                 Some(there) => {
-                    if *there != history {
+                    if *there != wanted {
                         let file = self.application.path.display();
                         let detail = format!(
-                            "log '{name}' has a history of {there}, and {file} says {history}; nothing was changed"
+                            "log '{name}' has a history of {}, and {file} says {}; nothing was changed",
+                            history::show(*there),
+                            history::show(wanted)
                         );
                         errors.push(Code::LogExists.error(detail));
                     }

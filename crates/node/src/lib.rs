@@ -51,6 +51,7 @@ pub use millrace_namespace::{
     keys::{KEY_MAX_BYTES, KEYS_MAX},
 };
 pub use millrace_wire::{
-    Address, Code, Error, EventId, Hlc, LogName, Name, NamespaceId, RETRY_AFTER_MS, Result, token,
+    Address, Code, Error, EventId, HISTORY_ALL, HISTORY_DEFAULT, Hlc, LogName, Name, NamespaceId, RETRY_AFTER_MS,
+    Result, history, token,
 };
 pub use why::{LinkReason, Reason, Why, why};

@@ -2,8 +2,8 @@
 
 use millrace_journal::medium::sim::SimDisk;
 use millrace_node::{
-    AppendOptions, CLIENT_HISTORY_MAX, Caller, Code, CreateOptions, Door, Durability, Held, Hlc, Journal, Limits,
-    Namespace, OpenOptions, Served, functions,
+    AppendOptions, CLIENT_HISTORY_MAX, Caller, Code, CreateOptions, Door, Durability, HISTORY_ALL, Held, Hlc, Journal,
+    Limits, Namespace, OpenOptions, Served, functions,
     token::{Peer, Way},
 };
 use millrace_wire::protocol::Link;
@@ -373,6 +373,13 @@ fn clients_make_a_namespace_allocate_no_more_than_they_may() {
     let client = owner.clone().within(most);
     let code = |held: Held<()>| held.wait().map_err(|error| error.code());
     assert_eq!(code(client.create_log("long", CLIENT_HISTORY_MAX + 1)), Err(Code::LogsExhausted));
+    // A log that keeps everything counts as the longest that a client may make.
+    assert_eq!(code(client.create_log("all", HISTORY_ALL)), Err(Code::LogsExhausted));
+    let roomy = owner.clone().within(Limits { index_max_bytes: 1 << 28, ..most });
+    assert_eq!(code(roomy.create_log("all", HISTORY_ALL)), Ok(()));
+    assert_eq!(code(roomy.create_log("more", HISTORY_ALL)), Err(Code::LogsExhausted));
+    assert_eq!(code(roomy.create_log("odd", HISTORY_ALL + 1)), Err(Code::HistoryInvalid));
+    assert_eq!(code(roomy.remove_log("all")), Ok(()));
     assert_eq!(code(client.create_log("long", (1 << 21) - 1)), Ok(()), "all of the index there may be");
     assert_eq!(code(client.create_log("a", 1)), Err(Code::LogsExhausted));
     let to = |peer: &str| format!("mr://{peer}:1/there/log");

@@ -164,8 +164,11 @@ class AsyncNamespace:
             if own is not None:
                 own.shutdown(wait=False)
 
-    async def create_log(self, name: str, history: int = HISTORY_DEFAULT) -> None:
-        """Makes a log that keeps its `history` newest records readable; one like it is left as it is."""
+    async def create_log(self, name: str, history: Optional[int] = HISTORY_DEFAULT) -> None:
+        """Makes a log that keeps its `history` newest records readable, or with None all of them until they are trimmed.
+
+        One like it is left as it is.
+        """
         await self._call(self.sync.create_log, name, history)
 
     async def remove_log(self, name: str) -> None:

@@ -103,8 +103,8 @@ class Log(Generic[T]):
         return self.namespace.bounds(self.name)[1]
 
     @property
-    def history(self) -> int:
-        """How many of its newest records the log keeps."""
+    def history(self) -> Optional[int]:
+        """How many of its newest records the log keeps; None if it keeps them until they are trimmed."""
         return self.namespace.bounds(self.name)[0]
 
     def __len__(self) -> int:

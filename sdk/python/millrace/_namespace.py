@@ -99,8 +99,11 @@ class Namespace(ABC):
         """The number of the newest record, 0 if there is none."""
 
     @abstractmethod
-    def bounds(self, log: str) -> tuple[int, int, int]:
-        """How many of its newest records the log keeps, the oldest that it has, and the newest; 0 for none."""
+    def bounds(self, log: str) -> tuple[Optional[int], int, int]:
+        """How many of its newest records the log keeps, the oldest that it has, and the newest; 0 for none.
+
+        The first is None if the log keeps all until they are trimmed.
+        """
 
     @abstractmethod
     def records(
@@ -126,7 +129,7 @@ class Namespace(ABC):
         """What `append_many` is made of."""
 
     @abstractmethod
-    def make_log(self, log: str, history: int) -> None:
+    def make_log(self, log: str, history: Optional[int]) -> None:
         """What `create_log` is made of."""
 
     @abstractmethod
@@ -200,8 +203,11 @@ class Namespace(ABC):
         """
         return self.records(log, self.latest(log) + 1 if start is None else start, None, timeout, incarnation)
 
-    def create_log(self, name: str, history: int = HISTORY_DEFAULT) -> None:
-        """Makes a log that keeps its `history` newest records readable; one like it is left as it is."""
+    def create_log(self, name: str, history: Optional[int] = HISTORY_DEFAULT) -> None:
+        """Makes a log that keeps its `history` newest records readable, or with None all of them until they are trimmed.
+
+        One like it is left as it is.
+        """
         self.make_log(name, history)
 
     def logs(self) -> list[LogStat]:

@@ -14,8 +14,8 @@ class LogStat:
     """A log and how full it is."""
 
     name: str
-    #: How many of its newest records it keeps.
-    history: int
+    #: How many of its newest records it keeps; None if it keeps them until they are trimmed.
+    history: Optional[int]
     #: The oldest record that can be read, 0 if there is none.
     earliest: int
     #: The newest record, 0 if there is none.

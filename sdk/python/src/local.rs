@@ -14,7 +14,7 @@ use millrace_node::{
     AppendOptions, CreateOptions, Durability, LogName, Name, Namespace, NewRecord, Receipt, Served, default_name,
     functions, owner,
 };
-use millrace_wire::Code;
+use millrace_wire::{Code, HISTORY_ALL};
 use pyo3::{prelude::*, types::PyString};
 use std::{
     path::PathBuf,
@@ -225,13 +225,13 @@ impl LocalNamespace {
         self.with(py, |namespace| namespace.latest(log))
     }
 
-    /// How many of its newest records a log keeps, the oldest that it has, and the newest; 0 for none.
-    fn bounds(&self, py: Python<'_>, log: &Bound<'_, PyString>) -> PyResult<(u64, u64, u64)> {
+    /// How many of its newest records a log keeps (none: all until they are trimmed), the oldest that it has, and the newest; 0 for none.
+    fn bounds(&self, py: Python<'_>, log: &Bound<'_, PyString>) -> PyResult<(Option<u64>, u64, u64)> {
         let log = text(log)?;
         self.with(py, |namespace| {
             namespace.inspect(|namespace| {
                 let log = namespace.log(log)?;
-                Ok((log.history(), log.earliest(), log.latest()))
+                Ok((Some(log.history()).filter(|kept| *kept != HISTORY_ALL), log.earliest(), log.latest()))
             })
         })
     }
@@ -252,9 +252,9 @@ impl LocalNamespace {
     }
 
     #[pyo3(signature = (log, history))]
-    fn make_log(&self, py: Python<'_>, log: &str, history: u64) -> PyResult<()> {
+    fn make_log(&self, py: Python<'_>, log: &str, history: Option<u64>) -> PyResult<()> {
         let name: LogName = log.parse().or_raise(py)?;
-        self.detached(py, |namespace| namespace.create_log(&name, history).map(drop))
+        self.detached(py, |namespace| namespace.create_log(&name, history.unwrap_or(HISTORY_ALL)).map(drop))
     }
 
     fn remove_log(&self, py: Python<'_>, log: &str) -> PyResult<()> {

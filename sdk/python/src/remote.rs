@@ -10,7 +10,7 @@ use crate::{
     views::Options as Question,
 };
 use millrace_client::{AppendOptions, Options, Place, Wait, blocking::Client};
-use millrace_wire::{Code, Durability, Error, LogName, NamespaceId, Result};
+use millrace_wire::{Code, Durability, Error, HISTORY_ALL, LogName, NamespaceId, Result};
 use pyo3::{
     prelude::*,
     types::{PyBytes, PyString},
@@ -86,12 +86,16 @@ impl RemoteNamespace {
     }
 
     /// How full a log is, as the host's document says.
-    fn bounds_of(client: &Client, log: &str) -> Result<(u64, u64, u64)> {
+    fn bounds_of(client: &Client, log: &str) -> Result<(Option<u64>, u64, u64)> {
         let log: LogName = log.parse()?;
         let told = client.show(&format!("logs/{}", escaped(&log)))?;
         let told: HashMap<String, serde_json::Value> = serde_json::from_str(&told).map_err(|error| odd(&error))?;
         let number = |key| told.get(key).and_then(serde_json::Value::as_u64).ok_or_else(|| odd(&key));
-        Ok((number("history")?, number("earliest")?, number("latest")?))
+        let history = match told.get("history") {
+            Some(serde_json::Value::Null) => None,
+            _ => Some(number("history")?),
+        };
+        Ok((history, number("earliest")?, number("latest")?))
     }
 
     fn is_idle(client: &Client) -> Result<Option<String>> {
@@ -263,8 +267,8 @@ impl RemoteNamespace {
         )
     }
 
-    fn make_log(&self, py: Python<'_>, log: &str, history: u64) -> PyResult<()> {
-        self.ask(py, |client| client.create_log(log, history))
+    fn make_log(&self, py: Python<'_>, log: &str, history: Option<u64>) -> PyResult<()> {
+        self.ask(py, |client| client.create_log(log, history.unwrap_or(HISTORY_ALL)))
     }
 
     fn remove_log(&self, py: Python<'_>, log: &str) -> PyResult<()> {

@@ -263,6 +263,15 @@ def test_opening_finds_the_namespace_of_an_application(tmp_path: Path, monkeypat
     other.close()
 
 
+def test_a_log_keeps_all_until_it_is_trimmed(ns: millrace.Namespace) -> None:
+    ns.create_log("all", history=None)
+    ns.create_log("all", history=None)
+    assert {log.name: log for log in ns.logs()}["all"].history is None
+    assert ns.log("all").history is None
+    with pytest.raises(millrace.Conflict, match="MR2102"):
+        ns.create_log("all", history=10)
+
+
 def test_logs_are_made_listed_and_removed(ns: millrace.Namespace) -> None:
     ns.create_log("a/b", history=5)
     ns.create_log("a/b", history=5)

@@ -4,7 +4,7 @@ use super::Durability;
 use crate::complete;
 use clap::{Args, Subcommand, ValueEnum, ValueHint};
 use clap_complete::ArgValueCompleter;
-use millrace_node::application::{HISTORY_DEFAULT, units};
+use millrace_node::{HISTORY_ALL, HISTORY_DEFAULT, application::units};
 use std::{ffi::OsString, path::PathBuf, time::Duration};
 
 #[derive(Debug, Subcommand)]
@@ -15,7 +15,8 @@ A name is up to 8 segments of letters, digits, '_', '.' and '-', joined by '/'. 
 
 Examples:
   millrace log create raw/kitchen
-  millrace log create raw/kitchen --history 100k")]
+  millrace log create raw/kitchen --history 100k
+  millrace log create orders --history all")]
     Create(CreateArgs),
     /// Append records; prints their sequence numbers
     #[command(after_help = "\
@@ -114,13 +115,22 @@ pub fn seqno(text: &str) -> Result<u64, String> {
     text.parse().ok().filter(|seqno| *seqno > 0).ok_or_else(wrong)
 }
 
+/// A history of the command line.
+fn history(text: &str) -> Result<u64, String> {
+    if text == "all" {
+        return Ok(HISTORY_ALL);
+    }
+    let count = units::parse_count(text).map_err(|told| format!("{told}, nor 'all'"))?;
+    if count == HISTORY_ALL { Ok(u64::MAX) } else { Ok(count) }
+}
+
 #[derive(Debug, Args)]
 pub struct CreateArgs {
     /// The log's name
     #[arg(value_name = "LOG")]
     pub name: String,
-    /// How many of its newest records it keeps
-    #[arg(long, value_name = "RECORDS", default_value_t = HISTORY_DEFAULT, value_parser = units::parse_count)]
+    /// How many of its newest records it keeps; `all` keeps them until `log trim` drops them
+    #[arg(long, value_name = "RECORDS", default_value_t = HISTORY_DEFAULT, value_parser = history)]
     pub history: u64,
 }
 

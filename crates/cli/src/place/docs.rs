@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 #[serde(default)]
 pub struct LogDoc {
     pub name: String,
+    #[serde(with = "millrace_wire::history")]
     pub history: u64,
     pub records: u64,
     pub earliest: u64,

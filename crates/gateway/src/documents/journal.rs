@@ -4,10 +4,10 @@ use super::{
     Bounded, Query,
     functions::ErrorDoc,
     query::invalid,
-    text::{Bytes, id_text, rfc3339},
+    text::{id_text, rfc3339},
 };
 use millrace_node::{Journal, Namespace, Position, is_secret};
-use millrace_wire::Result;
+use millrace_wire::{JsonBytes, Result};
 use serde::{Serialize, ser::SerializeMap};
 use std::collections::VecDeque;
 
@@ -90,7 +90,7 @@ impl Payload {
 impl Serialize for Payload {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
-            Payload::Shown(bytes) => Bytes(bytes).serialize(serializer),
+            Payload::Shown(bytes) => JsonBytes(bytes).serialize(serializer),
             Payload::Secret => serializer.serialize_map(Some(0))?.end(),
         }
     }

@@ -19,6 +19,7 @@ pub(super) struct Logs {
 #[derive(Serialize)]
 pub(super) struct LogDoc {
     name: String,
+    #[serde(with = "millrace_wire::history")]
     history: u64,
     records: u64,
     earliest: u64,

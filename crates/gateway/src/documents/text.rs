@@ -1,10 +1,9 @@
 //! Moments, ids and bytes as they stand in documents.
 
-use base64::{Engine, engine::general_purpose::STANDARD as BASE64};
 use jiff::Timestamp;
 use millrace_node::Record;
-use millrace_wire::{EventId, Hlc};
-use serde::{Serialize, Serializer, ser::SerializeMap};
+use millrace_wire::{EventId, Hlc, JsonBytes};
+use serde::Serialize;
 use std::fmt::Display;
 
 /// RFC 3339 in UTC with microseconds.
@@ -23,20 +22,6 @@ pub(super) fn names<T: Display>(names: &[T]) -> Vec<String> {
     names.iter().map(ToString::to_string).collect()
 }
 
-/// Bytes as two possible fields: `data` if they are text, else `base64`. For use with `serde(flatten)`.
-pub(super) struct Bytes<'b>(pub &'b [u8]);
-
-impl Serialize for Bytes<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut map = serializer.serialize_map(Some(1))?;
-        match std::str::from_utf8(self.0) {
-            Ok(text) => map.serialize_entry("data", text)?,
-            Err(_) => map.serialize_entry("base64", &BASE64.encode(self.0))?,
-        }
-        map.end()
-    }
-}
-
 /// A record with its bytes.
 #[derive(Serialize)]
 pub(crate) struct RecordDoc<'r> {
@@ -46,7 +31,7 @@ pub(crate) struct RecordDoc<'r> {
     time: String,
     cause: Option<String>,
     #[serde(flatten)]
-    data: Bytes<'r>,
+    data: JsonBytes<'r>,
 }
 
 impl<'r> RecordDoc<'r> {
@@ -57,7 +42,7 @@ impl<'r> RecordDoc<'r> {
             id: id_text(record.id),
             time: rfc3339(record.hlc),
             cause: id_text(record.cause),
-            data: Bytes(&record.payload),
+            data: JsonBytes(&record.payload),
         }
     }
 }

@@ -25,6 +25,7 @@ use super::{
     slot::{Foreign, Owner, RESERVED_END, Slot, WRONG},
 };
 use crate::write::waiters::Waiters;
+use millrace_wire::HISTORY_ALL;
 use std::{
     io,
     ops::Deref,
@@ -44,8 +45,6 @@ const WHOSE: usize = 6;
 
 const MAGIC: u64 = 0x5844_4e49 << 32; // "INDX", above the id
 
-/// A log that keeps its records until they are trimmed has this history.
-pub const HISTORY_ALL: u64 = 1 << 62;
 /// An entry is indexed by its sequence if that is a multiple of this.
 pub(crate) const SEQUENCE_STEP: u64 = 256;
 /// The id of the journal's own index; no log or function has it.

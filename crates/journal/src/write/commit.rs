@@ -19,7 +19,7 @@
 
 use super::lock::{Acquired, Lock};
 use crate::{
-    catalog::{Catalog, Definition, Function, HISTORY_MAX, Log, Pin, Subject, defined_history},
+    catalog::{Catalog, Definition, Function, Log, Pin, Subject, defined_history},
     entry::{
         Entry, FLAG_CARRIED, FLAG_CLAIMED, FLAG_EXTENDED, FLAG_LAST, HEADER_BYTES, Header, Kind, Position, is_sealed,
         payload::carried_extension, span,
@@ -28,11 +28,11 @@ use crate::{
     store::{
         arena,
         control::POISON_COMMIT,
-        index::{HISTORY_ALL, Index, Role, SEQUENCE_STEP},
+        index::{Index, Role, SEQUENCE_STEP},
         segments::{SegmentHeader, io_error},
     },
 };
-use millrace_wire::{Code, Error, EventId, Hlc, LogName, Name, Result};
+use millrace_wire::{Code, Error, EventId, HISTORY_ALL, HISTORY_MAX, Hlc, LogName, Name, Result, history};
 use std::{
     cell::Cell,
     sync::{
@@ -330,9 +330,9 @@ impl<'j> Transaction<'j> {
             if log.history() == history {
                 return Ok(log.clone());
             }
-            let existing = log.history();
+            let (existing, asked) = (history::show(log.history()), history::show(history));
             return Err(Code::LogExists
-                .error(format!("log '{name}' exists with history = {existing}; asked for was history = {history}")));
+                .error(format!("log '{name}' exists with history = {existing}; asked for was history = {asked}")));
         }
         let id = self.catalog().next_id();
         let index = self.create_index(id, Role::Log { history })?;

@@ -1,10 +1,10 @@
-//! How much a host's clients may make a namespace allocate. Each log is a file, a descriptor and an index of eight bytes for
-//! each record of its history; whoever works with the files themselves is not bound.
+//! How much a host's clients may make a namespace allocate. Each log has an index of eight bytes for each record that it keeps;
+//! whoever works with the files themselves is not bound.
 
 use super::Door;
-use millrace_journal::{Catalog, HISTORY_MAX};
+use millrace_journal::Catalog;
 use millrace_namespace::outbox::{OUTBOX_RECORDS_MAX, outbox_of};
-use millrace_wire::{Address, Code, LogName, Result, protocol::Link};
+use millrace_wire::{Address, Code, HISTORY_ALL, HISTORY_MAX, LogName, Result, protocol::Link};
 use std::collections::BTreeSet;
 
 /// The longest history that a client may ask for.
@@ -15,25 +15,25 @@ pub const CLIENT_INDEX_MAX_BYTES: u64 = 1 << 30;
 /// What clients may make of one namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Logs beyond which clients make no further one: each takes a descriptor of the host.
+    /// Logs beyond which clients make no further one.
     pub logs_max: usize,
     /// Bytes of all indexes together, beyond which clients make no further log.
     pub index_max_bytes: u64,
 }
 
-/// Bytes of the index of a log with this history.
+/// Bytes of the index of a log with this history, when it is full. A log that keeps everything counts as one with the longest history.
 fn index_bytes(history: u64) -> u64 {
-    8 * (history + 1).next_power_of_two()
+    8 * (history.min(CLIENT_HISTORY_MAX) + 1).next_power_of_two()
 }
 
 impl Limits {
     /// Whether so many logs of this history may be made.
     fn check(self, catalog: &Catalog, logs: usize, history: u64) -> Result<()> {
         let exhausted = |told: String| Err(Code::LogsExhausted.error(told));
-        if history > HISTORY_MAX {
+        if history > HISTORY_MAX && history != HISTORY_ALL {
             return Err(Code::HistoryInvalid.error(format!("a history of {history} records")));
         }
-        if history > CLIENT_HISTORY_MAX {
+        if history > CLIENT_HISTORY_MAX && history != HISTORY_ALL {
             return exhausted(format!("a history of {history} records; the limit for clients is {CLIENT_HISTORY_MAX}"));
         }
         let (mut count, mut bytes) = (0, 0);

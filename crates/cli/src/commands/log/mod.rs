@@ -14,7 +14,7 @@ use crate::{
     report::Outcome,
     show,
 };
-use millrace_node::{Code, LogName, Record, Result};
+use millrace_node::{Code, HISTORY_ALL, LogName, Record, Result, history};
 use serde_json::{Value, json};
 
 pub fn run(command: &LogCommand, global: &Global, out: &mut Out) -> Outcome {
@@ -47,11 +47,13 @@ fn create(place: &Place, name: &str, history: u64, out: &mut Out) -> Outcome {
     let existed = place.create_log(&name, history)?;
     if out.json() {
         let change = if existed { "unchanged" } else { "created" };
-        out.object(&json!({ "log": name, "history": history, "change": change }))?;
+        out.object(
+            &json!({ "log": name, "history": Some(history).filter(|kept| *kept != HISTORY_ALL), "change": change }),
+        )?;
     } else if existed {
-        out.line(format!("log {name} is there already, with a history of {history}"))?;
+        out.line(format!("log {name} is there already, with a history of {}", history::show(history)))?;
     } else {
-        out.line(format!("created log {name} (keeps {})", show::count(history, "record")))?;
+        out.line(format!("created log {name} (keeps {})", kept(history)))?;
     }
     Ok(())
 }
@@ -83,6 +85,11 @@ fn rm(place: &Place, name: &str, out: &mut Out) -> Outcome {
     Ok(())
 }
 
+/// What a log with this history keeps.
+fn kept(history: u64) -> String {
+    if history == HISTORY_ALL { "all records until they are trimmed".into() } else { show::count(history, "record") }
+}
+
 fn ls(place: &Place, prefix: &str, out: &mut Out) -> Outcome {
     let now_us = show::now_us();
     let mut table = Table::new(&["log", "records>", "latest>", "history>", "last append", "runs"]);
@@ -95,7 +102,7 @@ fn ls(place: &Place, prefix: &str, out: &mut Out) -> Outcome {
             log.name.clone(),
             show::grouped(log.records),
             show::grouped(log.latest),
-            show::grouped(log.history),
+            if log.history == HISTORY_ALL { "all".into() } else { show::grouped(log.history) },
             log.last_append().map_or("-".into(), |last| show::ago(last, now_us)),
             log.functions.join(", "),
         ]);
@@ -125,7 +132,7 @@ fn stat(place: &Place, name: &str, out: &mut Out) -> Outcome {
     let bound = if functions.is_empty() { "nothing".into() } else { functions.join(", ") };
     out.line(format!("log          {name}"))?;
     out.line(format!("records      {bounds}"))?;
-    out.line(format!("history      {}", show::count(*history, "record")))?;
+    out.line(format!("history      {}", kept(*history)))?;
     out.line(format!("last append  {last}"))?;
     out.line(format!("runs         {bound}"))?;
     Ok(())

@@ -10,25 +10,36 @@ use crate::{
     },
 };
 use hyper::{HeaderMap, Request, StatusCode, body::Incoming};
-use millrace_wire::{Code, Result};
+use millrace_wire::{Code, HISTORY_DEFAULT, Result, history};
 use serde::{Deserialize, Serialize};
 
-/// How many records a log keeps if nobody says.
-const HISTORY: u64 = 10_000;
 /// A description of a log is no longer than this.
 const BODY_MAX_BYTES: usize = 4 << 10;
 
-#[derive(Deserialize, Default)]
-#[serde(deny_unknown_fields)]
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, default)]
 struct NewLog {
-    history: Option<u64>,
+    #[serde(with = "history")]
+    history: u64,
+}
+
+impl Default for NewLog {
+    fn default() -> Self {
+        Self { history: HISTORY_DEFAULT }
+    }
+}
+
+#[derive(Serialize)]
+struct Kept {
+    #[serde(with = "history")]
+    history: u64,
 }
 
 #[derive(Serialize)]
 struct Change<'l> {
     log: &'l str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    history: Option<u64>,
+    #[serde(flatten)]
+    history: Option<Kept>,
     change: &'static str,
 }
 
@@ -60,13 +71,13 @@ pub(in crate::http) async fn create(
     check_encoding(&head.headers)?;
     let door = session.door(namespace)?;
     let body = body::read(body, BODY_MAX_BYTES).await?;
-    let history = description(&head.headers, &body.bytes)?.history.unwrap_or(HISTORY);
+    let history = description(&head.headers, &body.bytes)?.history;
     let existed = door.log(log, None).await.is_ok();
     let name = log.to_owned();
     // It makes a file, which may take a while on a slow disk.
     session.hosted.define(door, move |door| door.create_log(&name, history)).await?;
     let (status, change) = if existed { (StatusCode::OK, "unchanged") } else { (StatusCode::CREATED, "created") };
-    Ok(response::document(status, &Change { log, history: Some(history), change }))
+    Ok(response::document(status, &Change { log, history: Some(Kept { history }), change }))
 }
 
 /// Removes a log that nothing needs.
