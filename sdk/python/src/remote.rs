@@ -242,7 +242,7 @@ impl RemoteNamespace {
         self.ask(py, |client| client.latest(log, 0, Wait::default()))
     }
 
-    fn bounds(&self, py: Python<'_>, log: &str) -> PyResult<(u64, u64, u64)> {
+    fn bounds(&self, py: Python<'_>, log: &str) -> PyResult<(Option<u64>, u64, u64)> {
         self.ask(py, |client| Self::bounds_of(client, log))
     }
 

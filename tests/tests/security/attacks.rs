@@ -25,6 +25,15 @@ fn append_with(edge: &Place, hub: &Hub, capability: &str) -> millrace_tests::End
     end(command, b"")
 }
 
+/// What the host answers to an append over HTTPS by the bearer of this capability.
+fn bearer(hub: &Hub, capability: &str) -> String {
+    let header = format!("Authorization: Bearer {}", fs::read_to_string(capability).unwrap().trim());
+    let url = format!("https://127.0.0.1:{}/v1/namespaces/hub/logs/raw/records", hub.port);
+    let mut command = std::process::Command::new("curl");
+    command.args(["-sk", "--max-time", "100", "-H", &header, "-d", "x", &url]);
+    end(command, b"").text().to_owned()
+}
+
 fn changed(from: &str, to: &Path, change: impl Fn(Token) -> Vec<u8>) -> String {
     use base64::{Engine, prelude::BASE64_URL_SAFE_NO_PAD};
     use std::os::unix::fs::OpenOptionsExt;
@@ -75,6 +84,7 @@ fn capabilities_that_are_forged_cut_extended_foreign_expired_or_revoked_are_refu
     let (hub, edge, elsewhere) = (Hub::new(), Place::empty(), Hub::new());
     let issued = hub.issue("good.cap", &["--append", "raw"]);
     append_with(&edge, &hub, &issued).ok();
+    assert!(bearer(&hub, &issued).contains("\"seqno\":2"));
     let to = |name: &str| edge.path().join(name);
     let flipped = |at: usize| {
         move |token: Token| {
@@ -85,9 +95,12 @@ fn capabilities_that_are_forged_cut_extended_foreign_expired_or_revoked_are_refu
         }
     };
     // A byte of the signature, of the authority, of the generation.
-    for (name, at) in [("signature", usize::MAX), ("authority", 3), ("generation", 9)] {
+    for (name, at, code) in
+        [("signature", usize::MAX, "MR6139"), ("authority", 3, "MR6138"), ("generation", 9, "MR6138")]
+    {
         let file = changed(&issued, &to(name), flipped(at));
-        append_with(&edge, &hub, &file).fails("MR6138", 1);
+        append_with(&edge, &hub, &file).fails(code, 1);
+        assert!(bearer(&hub, &file).contains("MR6131"), "{name}");
     }
     // A block taken off the end: the rest was signed with what only the holder of the rest has.
     let narrow = to("narrow.cap").display().to_string();
@@ -98,14 +111,16 @@ fn capabilities_that_are_forged_cut_extended_foreign_expired_or_revoked_are_refu
         let signature = &token.to_bytes()[token.body().len()..];
         [whole.body(), signature].concat()
     });
-    append_with(&edge, &hub, &cut).fails("MR6138", 1);
+    append_with(&edge, &hub, &cut).fails("MR6139", 1);
+    assert!(bearer(&hub, &cut).contains("MR6131"));
     // One with a block that nobody signed.
     let extended = changed(&issued, &to("extended"), |token| {
         let narrow: Token = fs::read_to_string(&narrow).unwrap().trim().parse().unwrap();
         let signature = &token.to_bytes()[token.body().len()..];
         [narrow.body(), signature].concat()
     });
-    append_with(&edge, &hub, &extended).fails("MR6138", 1);
+    append_with(&edge, &hub, &extended).fails("MR6139", 1);
+    assert!(bearer(&hub, &extended).contains("MR6131"));
     let foreign = elsewhere.issue("foreign.cap", &["--append", "raw"]);
     append_with(&edge, &hub, &foreign).fails("MR6138", 1);
     let early = hub.issue("early.cap", &["--append", "raw", "--after", "1h"]);

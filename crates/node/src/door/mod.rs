@@ -221,9 +221,10 @@ impl Door {
         self.out(found(), durability)
     }
 
-    /// Whether the log is there and has no record above `seen` yet: the host's own question, whose answer nobody is told.
+    /// Whether the log is there and has no record above `seen` yet: the host's own question, whose answer nobody is told. Whoever may
+    /// not read the log does not wait, or the time would tell whether there is one.
     pub fn must_wait(&self, log: &str, seen: u64) -> bool {
-        self.namespace().log(log).is_ok_and(|log| log.latest() <= seen)
+        self.may(Right::Read, Resource::log(log)) && self.namespace().log(log).is_ok_and(|log| log.latest() <= seen)
     }
 
     /// Where a tail begins that asks for record `from` first, or for what comes from now on if that is 0.
@@ -332,7 +333,7 @@ impl Door {
 
     fn receive<T>(&self, receive: impl FnOnce(&Inbox) -> Result<Accepted<T>>) -> Held<T> {
         let received = || {
-            let Accepted { value, end } = receive(&Links::of(self.namespace()).inbox_of(self.scope().as_deref()))?;
+            let Accepted { value, end } = receive(&Links::of(self.namespace()).inbox_of(self.own_prefix().as_deref()))?;
             self.served.inner.watch.look();
             Ok(self.served.gate().hold(Site::Deliver, value, end, None))
         };
