@@ -146,6 +146,10 @@ impl Place {
         // Tests run side by side: who wants a port says so.
         command.env("MILLRACE_LISTEN", "none").env("XDG_CONFIG_HOME", self.dir.path().join("config"));
         command
+            .env("XDG_RUNTIME_DIR", self.dir.path().join("run"))
+            .env("XDG_STATE_HOME", self.dir.path().join("state"));
+        command.env_remove("MILLRACE_CAPABILITY");
+        command
     }
 
     /// Runs a command to its end, with nothing on standard input.

@@ -89,7 +89,7 @@ impl Client {
 
 /// The handshake's first message.
 pub fn hello() -> Hello<'static> {
-    Hello { oldest: 1, newest: 1, client: "hostile", ..Hello::default() }
+    Hello { oldest: 2, newest: 2, client: "hostile", ..Hello::default() }
 }
 
 /// A message as it goes over the wire.

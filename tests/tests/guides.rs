@@ -38,9 +38,12 @@ fn type_in(guide: &str) -> String {
     let place = Place::empty();
     // The port of the page may be taken here.
     let port = Port::reserve();
-    let free = format!("127.0.0.1:{port}");
-    let typed =
-        (7171..=7173).fold(patient(&typed(guide)), |text, port| text.replace(&format!("127.0.0.1:{port}"), &free));
+    let mut typed = patient(&typed(guide));
+    for (address, taken) in
+        ["127.0.0.1", "127.0.0.2", "0.0.0.0"].into_iter().flat_map(|a| (7171..=7173).map(move |p| (a, p)))
+    {
+        typed = typed.replace(&format!("{address}:{taken}"), &format!("{address}:{port}"));
+    }
     // Hosts must not outlive the test; those that a guide kills are expected to die.
     let script = format!("set -me\ntrap 'kill -9 $(jobs -p) 2>/dev/null || true' EXIT\n{typed}\nwait || true\n");
     let mut shell = Command::new("bash");
@@ -53,7 +56,10 @@ fn type_in(guide: &str) -> String {
         None => format!("{bin}:{path}"),
     };
     shell.args(["-c", &script]).current_dir(place.path()).env("PATH", path).env("MILLRACE_REPOSITORY", root());
-    shell.env_remove("MILLRACE_NAMESPACE").env("XDG_CONFIG_HOME", place.path().join("config"));
+    shell
+        .env_remove("MILLRACE_NAMESPACE")
+        .env("XDG_CONFIG_HOME", place.path().join("config"))
+        .env("XDG_STATE_HOME", place.path().join("state"));
     let ended = end_within(PAGE, shell, b"");
     assert_eq!(ended.code, 0, "{}\n{}", ended.text(), ended.stderr);
     ended.text().to_owned()
@@ -133,4 +139,10 @@ fn operators() {
         "millrace_function_pending",
     ];
     says(&printed, &expected);
+}
+
+#[test]
+fn two_machines() {
+    let printed = type_in("two-machines.md");
+    says(&printed, &["{\"status\":\"ok\",\"namespaces\":[]}", "joined mr://127.0.0.2:", "added relay raw", "22.5"]);
 }

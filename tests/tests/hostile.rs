@@ -6,8 +6,8 @@ use millrace_tests::{
     raw::{Client, LONG, framed, hello, memory_bytes, status_file},
 };
 use millrace_wire::protocol::{
-    Append, AppendMany, Appended, AppendedMany, CreateLog, Get, Hello, Message, NewRecord, PREFACE, Ping, Pong, Record,
-    Records, Tail,
+    Append, AppendMany, Appended, AppendedMany, CreateLog, Get, Hello, Message, NewRecord, Offer, PREFACE, Ping, Pong,
+    Record, Records, Tail,
 };
 use std::{
     fs,
@@ -32,8 +32,8 @@ fn lies_before_the_handshake_are_told_and_end_the_connection() {
     let host = place.serve_tcp([] as [&str; 0]);
     let port = host.port();
     let mut witness = Client::connect(port);
-    let versions = framed(1, &Hello { oldest: 2, newest: 9, ..hello() });
-    let entitled = framed(1, &Hello { capability: b"owner", ..hello() });
+    let versions = framed(1, &Hello { oldest: 3, newest: 9, ..hello() });
+    let entitled = framed(1, &Hello { capabilities: vec![Offer { capability: b"owner", proof: &[0; 32] }], ..hello() });
     let elsewhere = framed(1, &Hello { namespace: "elsewhere", ..hello() });
     for (bytes, code) in [
         (u32::MAX.to_le_bytes().to_vec(), "MR6002"),
@@ -41,13 +41,14 @@ fn lies_before_the_handshake_are_told_and_end_the_connection() {
         (body(b""), "MR6003"),
         (body(b"\xc0"), "MR6003"),
         (body(b"\x96\x01\x01\x00\xc0\x80\xc0"), "MR6003"),
+        (body(b"\x96\x01\x01\x00\xc0\x80\x10"), "MR6003"),
         (body(b"\x95\x01\xa1x\x00\xc0\x80"), "MR6003"),
         (body(&[0x91; 4000]), "MR6003"),
         (framed(1, &Ping {}), "MR6005"),
         (framed(1, &Append { log: "raw", data: b"x", ..Append::default() }), "MR6005"),
         (body(b"\x95\x01\x01\x00\xc0\x80"), "MR6003"),
         (versions, "MR6006"),
-        (entitled, "MR6006"),
+        (entitled, "MR6131"),
         (elsewhere, "MR6007"),
     ] {
         let mut client = Client::raw(port);
@@ -56,7 +57,7 @@ fn lies_before_the_handshake_are_told_and_end_the_connection() {
         assert!(client.is_closed());
         witness.append(b"still there");
     }
-    assert_eq!(witness.append(b"last"), 14);
+    assert_eq!(witness.append(b"last"), 15);
 }
 
 #[test]

@@ -1,125 +1,68 @@
 //! The access check: the one place that decides who may do what. Nothing that comes from outside acts without it.
 //!
 //! ```text
-//!  connection --> Caller (who asks, and how it is known) --check--> Action { right, resource } --> allowed, or an error
+//!  connection --admit--> Caller (on whose behalf, how connected) --check--> Action { right, resource } --> allowed, or an error
 //! ```
 //!
-//! So far there is one kind of caller, the owner: over the Unix socket as the namespace's owner (or root), or over a loopback
-//! address. The owner may read logs of the runtime (`_inbox/…`), and nobody may write them. Nobody reads the log of idempotency
-//! keys either: with the key of another client one could answer for it.
+//! A caller is the owner, or the holder of a capability. The owner is whoever connects to the namespace's own Unix socket as the
+//! user who runs the host. The owner may do everything except what nobody may do from outside: write logs of the runtime
+//! (`_inbox/…`), and read the log of idempotency keys, with which one could answer for another client.
 //!
-//! Nothing here reads a file or a clock, so every decision can be tested by itself.
+//! Nothing here reads a file or a clock, so every decision can be tested by itself. What a capability permits is decided in
+//! [`millrace_wire::token`].
 
-use millrace_wire::{Code, LogName, Result};
-use std::{fmt, net::IpAddr};
+use millrace_wire::{Address, Code, LogName, Result, token};
+use std::net::IpAddr;
+
+pub use millrace_wire::token::{
+    Action, Binding, Caller, Keys, Kind, Now, Peer, Principal, Proof, Purpose, Rates, Resource, Right, Way, admit,
+};
 
 /// The log of idempotency keys.
 const KEYS_LOG: &str = "_keys";
+/// The user that stands for all who have no number in a user namespace. Whoever has it may be anybody.
+const OVERFLOW_USER: u32 = 65534;
 
-/// Where a request comes from, and how that is known.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Peer {
-    /// A user of this machine, over a Unix socket; the kernel says which.
-    User(u32),
-    /// An address, over TCP.
-    Address(IpAddr),
+/// Whether the user at the other end of the namespace's Unix socket is the owner: `user` as the kernel says, `own` as the host runs.
+///
+/// User 0 has no privilege here: it may be that of a container.
+pub fn is_owner(user: u32, own: u32) -> bool {
+    user == own && user != OVERFLOW_USER
 }
 
-/// The author of a request, after admission.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Caller {
-    peer: Peer,
+/// The owner, for whoever may open the namespace's files: there is nothing that could be kept from it.
+pub fn owner() -> Caller {
+    Caller::owner(Peer { way: Way::Unix, address: None, key: None })
 }
 
-impl Caller {
-    /// The caller at the other end of a Unix socket: `uid` as the kernel says, `owner` as the namespace's directory does.
-    pub fn of_user(uid: u32, owner: u32) -> Result<Caller> {
-        if uid == owner || uid == 0 {
-            return Ok(Caller { peer: Peer::User(uid) });
-        }
-        Err(Code::NotAdmitted.error(format!("user {uid} is not the owner of this namespace")))
-    }
-
-    /// The caller at the other end of a TCP connection.
-    pub fn of_address(address: IpAddr) -> Result<Caller> {
-        if address.to_canonical().is_loopback() {
-            return Ok(Caller { peer: Peer::Address(address) });
-        }
-        Err(Code::NotAdmitted.error(format!("connections from {address} are not admitted")))
-    }
-
-    /// Where it asks from.
-    pub fn peer(&self) -> Peer {
-        self.peer
-    }
-
-    /// Whether it may do this. Callers exist only for the owner, whose rights end where the runtime's own logs begin.
-    pub fn check(&self, action: Action<'_>) -> Result<()> {
-        let Action { right, resource } = action;
-        match resource {
-            Resource::Log(log) if is_secret(log) => {
-                Err(Code::LogInternal.error(format!("nobody may {right} log '{log}'")))
-            }
-            Resource::Log(log) if right != Right::Read && LogName::is_internal(log) => {
-                Err(Code::LogInternal.error(format!("nobody may {right} log '{}'", log.escape_debug())))
-            }
-            Resource::Log(_) | Resource::Namespace => Ok(()),
-        }
-    }
+/// Whether an address is this machine's own.
+pub fn is_local(address: IpAddr) -> bool {
+    address.to_canonical().is_loopback()
 }
 
-/// What is done, and to what.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Action<'a> {
-    /// What is done.
-    pub right: Right,
-    /// What it is done to.
-    pub resource: Resource<'a>,
-}
-
-/// What an action is done to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Resource<'a> {
-    /// The namespace as a whole.
-    Namespace,
-    /// The log of this name; an address names one elsewhere.
-    Log(&'a str),
-}
-
-/// What a caller wants to do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Right {
-    /// Read records and what is known about logs, functions and runs.
-    Read,
-    /// Append records.
-    Append,
-    /// Make and remove logs.
-    Define,
-    /// Deliver records from another namespace.
-    Deliver,
-}
-
-impl fmt::Display for Right {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Right::Read => "read",
-            Right::Append => "append to",
-            Right::Define => "make or remove",
-            Right::Deliver => "deliver to",
-        })
+/// Whether the caller may do this now.
+pub fn check(caller: &Caller, keys: &dyn Keys, action: &Action<'_>, now: Now, rates: &dyn Rates) -> Result<()> {
+    if caller.is_current(keys) {
+        token::check(caller, action, now, rates)?;
+    } else {
+        let mut caller = caller.clone();
+        caller.refresh(keys)?;
+        token::check(&caller, action, now, rates)?;
     }
+    let Resource { kind: Kind::Log, name } = action.on else { return Ok(()) };
+    let reads = matches!(action.right, Right::Read | Right::Observe);
+    if is_secret(name) || (!reads && LogName::is_internal(name)) {
+        return Err(Code::LogInternal.error(format!("nobody may {} log '{}'", action.right, name.escape_debug())));
+    }
+    Ok(())
 }
 
-impl Right {
-    /// This right to a log.
-    pub fn to(self, log: &str) -> Action<'_> {
-        Action { right: self, resource: Resource::Log(log) }
+/// What the name of an append's log stands for: a log here, or one of another namespace.
+pub fn target(log: &str) -> Resource<'_> {
+    if !Address::claims(log) {
+        return Resource::log(log);
     }
-
-    /// This right to the namespace as a whole.
-    pub fn to_namespace(self) -> Action<'static> {
-        Action { right: self, resource: Resource::Namespace }
-    }
+    Resource { kind: Kind::Peer, name: log.split_once("://").map_or(log, |(_, name)| name) }
 }
 
 /// Whether the records of this log are nobody's to read.
@@ -130,27 +73,104 @@ pub fn is_secret(log: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use millrace_wire::token::{AuthorityId, Grant, Key, Rate, Rights, Rules, Token, TokenId};
+    use std::cell::Cell;
+
+    const PEER: Peer = Peer { way: Way::Unix, address: None, key: None };
+
+    struct One {
+        key: Key,
+        revoked: Cell<bool>,
+    }
+
+    impl Keys for One {
+        fn key(&self, _: AuthorityId, generation: u16) -> Option<&Key> {
+            (generation == 1).then_some(&self.key)
+        }
+
+        fn is_revoked(&self, _: TokenId) -> bool {
+            self.revoked.get()
+        }
+
+        fn epoch(&self) -> u64 {
+            u64::from(self.revoked.get())
+        }
+    }
+
+    struct Unlimited;
+
+    impl Rates for Unlimited {
+        fn take(&self, _: &[u8; 32], _: Rate) -> bool {
+            true
+        }
+    }
+
+    fn keys() -> One {
+        One { key: Key::new(&[7; 32]), revoked: Cell::new(false) }
+    }
+
+    fn allowed(caller: &Caller, keys: &One, right: Right, on: Resource<'_>) -> Result<()> {
+        check(caller, keys, &Action::new(right, on), Now::at(1), &Unlimited)
+    }
+
+    fn holder(keys: &One, grant: Grant) -> Caller {
+        let rules = Rules { grants: vec![grant], ids: vec![TokenId([1; 8])], ..Rules::default() };
+        let token = Token::issue(&keys.key, AuthorityId([2; 8]), 1, &rules).unwrap();
+        admit(keys, token.body(), Proof::Bearer(token.signature()), PEER).unwrap()
+    }
 
     #[test]
-    fn only_the_owner_and_loopback_are_admitted() {
-        assert!(Caller::of_user(1000, 1000).is_ok() && Caller::of_user(0, 1000).is_ok());
-        assert_eq!(Caller::of_user(1001, 1000).unwrap_err().code(), Code::NotAdmitted);
-        for admitted in ["127.0.0.1", "127.8.8.8", "::1", "::ffff:127.0.0.1"] {
-            assert!(Caller::of_address(admitted.parse().unwrap()).is_ok(), "{admitted}");
-        }
-        for refused in ["10.0.0.1", "0.0.0.0", "::", "fe80::1", "::ffff:10.0.0.1", "128.0.0.1"] {
-            assert_eq!(Caller::of_address(refused.parse().unwrap()).unwrap_err().code(), Code::NotAdmitted);
+    fn only_the_hosts_own_user_is_the_owner() {
+        assert!(is_owner(1000, 1000) && is_owner(0, 0));
+        assert!(!is_owner(0, 1000), "root may be that of a container");
+        assert!(!is_owner(1001, 1000) && !is_owner(65534, 65534));
+        for (address, local) in [("127.8.8.8", true), ("::1", true), ("::ffff:127.0.0.1", true), ("10.0.0.1", false)] {
+            assert_eq!(is_local(address.parse().unwrap()), local, "{address}");
         }
     }
 
     #[test]
-    fn logs_of_the_runtime_are_read_only() {
-        let owner = Caller::of_user(0, 0).unwrap();
-        assert!(owner.check(Right::Read.to("_links")).is_ok());
-        assert_eq!(owner.check(Right::Read.to("_keys")).unwrap_err().code(), Code::LogInternal);
-        for right in [Right::Append, Right::Define, Right::Deliver] {
-            assert!(owner.check(right.to("raw/_x")).is_ok());
-            assert_eq!(owner.check(right.to("_inbox/x")).unwrap_err().code(), Code::LogInternal);
+    fn logs_of_the_runtime_are_read_only_for_everybody() {
+        let keys = keys();
+        for caller in [Caller::owner(PEER), holder(&keys, Grant::namespace(Rights::ALL))] {
+            let code = |right, log| allowed(&caller, &keys, right, Resource::log(log)).err().map(|error| error.code());
+            assert_eq!(code(Right::Read, "_links"), None);
+            for right in [Right::Read, Right::Observe] {
+                assert_eq!(code(right, "_keys"), Some(Code::LogInternal));
+            }
+            for right in [Right::Append, Right::Create, Right::Delete] {
+                assert_eq!(code(right, "raw/_x"), None);
+                assert_eq!(code(right, "_inbox/x"), Some(Code::LogInternal));
+            }
         }
+    }
+
+    #[test]
+    fn a_holder_is_told_the_same_of_a_log_of_the_runtime_as_of_any_other() {
+        let keys = keys();
+        let rights = [Right::Append].into_iter().collect();
+        let caller = holder(&keys, Grant { kind: Kind::Log, name: Box::default(), subtree: true, rights });
+        allowed(&caller, &keys, Right::Append, Resource::log("raw")).unwrap();
+        for (right, log) in [(Right::Append, "_links"), (Right::Append, "_keys"), (Right::Read, "raw")] {
+            let error = allowed(&caller, &keys, right, Resource::log(log)).unwrap_err();
+            assert_eq!(error.code(), Code::CapabilityDenied, "{log}");
+        }
+    }
+
+    #[test]
+    fn a_revocation_ends_a_caller_that_was_admitted_before() {
+        let keys = keys();
+        let caller = holder(&keys, Grant::namespace(Rights::ALL));
+        allowed(&caller, &keys, Right::Read, Resource::log("raw")).unwrap();
+        keys.revoked.set(true);
+        let error = allowed(&caller, &keys, Right::Read, Resource::log("raw")).unwrap_err();
+        assert_eq!(error.code(), Code::CapabilityRefused);
+    }
+
+    #[test]
+    fn an_append_to_another_namespace_takes_a_right_on_that() {
+        assert_eq!(target("raw"), Resource::log("raw"));
+        let elsewhere = Resource { kind: Kind::Peer, name: "edge:7070/farm/raw" };
+        assert_eq!(target("mr://edge:7070/farm/raw"), elsewhere);
     }
 }

@@ -1,12 +1,13 @@
 //! What is asked and how answers are read: no I/O. The async and the blocking client share it.
 
-use crate::{AppendOptions, Batch, Host, Place, Record};
+use crate::{AppendOptions, Batch, Credentials, Host, Place, Record, secure};
 use millrace_wire::{
-    Code, Error, EventId, Hlc, Result,
+    Code, Error, Hlc, Result,
     protocol::{
-        Append, AppendMany, Failure, Frame, HELLO_MAX_BYTES, Heading, Hello, Message, NewRecord, PREFACE, Records,
-        VERSION, Welcome, encode, split,
+        Append, AppendMany, Challenge, Failure, Frame, HELLO_MAX_BYTES, Heading, Hello, Message, NewRecord, Offer,
+        PREFACE, Records, VERSION, Welcome, encode, split,
     },
+    token::Binding,
 };
 use serde::Deserialize;
 
@@ -15,25 +16,74 @@ pub const HANDSHAKE: u64 = 1;
 /// What a frame has besides the payload of its message, at most.
 pub const SURROUNDINGS_BYTES: usize = 1024;
 
-/// The first bytes of a connection.
-pub fn hello(place: &Place, client: &str) -> Vec<u8> {
-    let mut out = PREFACE.to_vec();
-    let hello =
-        Hello { oldest: VERSION, newest: VERSION, namespace: place.namespace(), client, capability: &[], key: &[] };
-    encode(&mut out, Heading { request: HANDSHAKE, hlc: Hlc::default(), cause: EventId::NONE }, &hello);
-    out
+/// What the handshake has to say and may come to: over each kind of connection it is the same.
+pub struct Greeting<'g> {
+    place: &'g Place,
+    client: &'g str,
+    credentials: &'g Credentials,
+    binding: Option<Binding>,
 }
 
-/// The host's answer to [`hello`] and how many bytes it took, or `None` while it is not all there.
-pub fn welcome(bytes: &[u8]) -> Result<Option<(Host, Hlc, usize)>> {
-    let Some((frame, used)) = split(bytes, HELLO_MAX_BYTES)? else { return Ok(None) };
-    let welcome: Welcome<'_> = answer(&frame)?;
+/// What the host answered to a greeting.
+pub enum Answered {
+    /// It is not all there.
+    Incomplete,
+    /// It wants to be told more: these bytes. So many were its question.
+    Asked(Vec<u8>, usize),
+    /// What the host says of itself, its clock, and how many bytes that took.
+    Welcome(Box<Host>, Hlc, usize),
+}
+
+impl<'g> Greeting<'g> {
+    /// A greeting of the namespace at this place. `binding` is what a proof can be bound to, if anything can so far.
+    pub fn new(place: &'g Place, client: &'g str, credentials: &'g Credentials, binding: Option<Binding>) -> Self {
+        Self { place, client, credentials, binding }
+    }
+
+    /// The first bytes of a connection; within a channel there is no preface.
+    pub fn first(&self, preface: bool) -> Vec<u8> {
+        let mut out = if preface { PREFACE.to_vec() } else { Vec::new() };
+        self.hello(&mut out);
+        out
+    }
+
+    fn hello(&self, out: &mut Vec<u8>) {
+        let proof = secure::proof(self.credentials, self.binding.as_ref());
+        let offer = self.credentials.capability.as_ref().zip(proof.as_ref());
+        let capabilities = offer.map(|(token, proof)| Offer { capability: token.body(), proof }).into_iter().collect();
+        let namespace = self.place.namespace();
+        let hello = Hello { oldest: VERSION, newest: VERSION, namespace, client: self.client, capabilities };
+        encode(out, Heading { request: HANDSHAKE, ..Heading::default() }, &hello);
+    }
+
+    /// The host's answer.
+    pub fn answer(&mut self, bytes: &[u8]) -> Result<Answered> {
+        let Some((frame, used)) = split(bytes, HELLO_MAX_BYTES)? else { return Ok(Answered::Incomplete) };
+        if frame.kind == Challenge::TYPE && self.binding.is_none() {
+            let challenge: Challenge<'_> = frame.message()?;
+            let challenge = challenge.challenge.try_into();
+            let challenge = challenge.map_err(|_| Code::FrameMalformed.error("a challenge has 16 bytes"))?;
+            if self.credentials.capability.is_none() {
+                return Err(Code::HostUnknown.error(format!("{} asks for a capability, and there is none", self.place)));
+            }
+            self.binding = Some(Binding::Challenge(challenge));
+            let mut out = Vec::new();
+            self.hello(&mut out);
+            return Ok(Answered::Asked(out, used));
+        }
+        let (host, hlc) = welcome(&frame)?;
+        Ok(Answered::Welcome(Box::new(host), hlc, used))
+    }
+}
+
+fn welcome(frame: &Frame<'_>) -> Result<(Host, Hlc)> {
+    let welcome: Welcome<'_> = answer(frame)?;
     if welcome.version != VERSION {
         let told = format!("the host speaks version {}, this client {VERSION}", welcome.version);
         return Err(Code::VersionUnsupported.error(told));
     }
     if frame.heading.request != HANDSHAKE {
-        return Err(unasked(&frame));
+        return Err(unasked(frame));
     }
     let host = Host {
         host: welcome.host.into(),
@@ -45,7 +95,7 @@ pub fn welcome(bytes: &[u8]) -> Result<Option<(Host, Hlc, usize)>> {
         requests_max: welcome.requests_max.max(1),
         durability: welcome.durability,
     };
-    Ok(Some((host, frame.heading.hlc, used)))
+    Ok((host, frame.heading.hlc))
 }
 
 /// The answer, if it is the one that belongs to what was asked; the host's error, if it failed.

@@ -12,13 +12,16 @@
 mod ask;
 pub mod blocking;
 mod connector;
+pub mod credentials;
 mod options;
 mod place;
 mod resilient;
+pub mod secure;
 mod session;
 mod types;
 
 pub use connector::Resolve;
+pub use credentials::Credentials;
 pub use millrace_wire::{Durability, EventId, Hlc};
 pub use options::{AppendOptions, Options, TailOptions, Wait};
 pub use place::Place;

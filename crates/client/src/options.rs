@@ -1,8 +1,8 @@
 //! What may be chosen, and what is chosen otherwise.
 
-use crate::connector::Resolve;
-use millrace_wire::{Durability, EventId};
-use std::{fmt, sync::Arc, time::Duration};
+use crate::{connector::Resolve, credentials::Credentials};
+use millrace_wire::{Durability, EventId, Peer, Result};
+use std::{fmt, net::SocketAddr, sync::Arc, time::Duration};
 
 /// How to connect and how long to wait.
 #[derive(Clone)]
@@ -25,6 +25,8 @@ pub struct Options {
     pub interrupted: Option<Arc<dyn Fn() -> bool + Send + Sync>>,
     /// How names of hosts are looked up, instead of as the system does.
     pub resolve: Option<Resolve>,
+    /// What to reach the host with; by default what this user has for it: [`crate::credentials`].
+    pub credentials: Option<Arc<Credentials>>,
 }
 
 impl Default for Options {
@@ -39,6 +41,7 @@ impl Default for Options {
             name: concat!("millrace-rust/", env!("CARGO_PKG_VERSION")).into(),
             interrupted: None,
             resolve: None,
+            credentials: None,
         }
     }
 }
@@ -57,6 +60,22 @@ impl fmt::Debug for Options {
 }
 
 impl Options {
+    /// What to reach this host with, whose address was found.
+    pub(crate) fn for_host(&self, peer: &Peer, address: SocketAddr) -> Result<Credentials> {
+        match &self.credentials {
+            Some(credentials) => Ok(Credentials::clone(credentials)),
+            None => Credentials::find(peer, address),
+        }
+    }
+
+    /// What to reach a host with through its Unix socket, should it ask.
+    pub(crate) fn for_socket(&self) -> Result<Credentials> {
+        match &self.credentials {
+            Some(credentials) => Ok(Credentials::clone(credentials)),
+            None => Ok(Credentials { capability: Credentials::of_environment()?, ..Credentials::default() }),
+        }
+    }
+
     pub(crate) fn connect_timeout(&self) -> Duration {
         Duration::from_millis(self.connect_timeout_ms.max(1).into())
     }

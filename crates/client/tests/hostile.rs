@@ -68,7 +68,7 @@ fn greetings_that_are_none() {
     };
     both_fail(said(b"HTTP/1.1 400 Bad Request\r\n\r\n".to_vec()), &quick(), Code::FrameTooLong);
     both_fail(said(framed(9, &welcome())), &quick(), Code::AnswerUnasked);
-    both_fail(said(framed(1, &Welcome { version: 2, ..welcome() })), &quick(), Code::VersionUnsupported);
+    both_fail(said(framed(1, &Welcome { version: 3, ..welcome() })), &quick(), Code::VersionUnsupported);
     both_fail(said(framed(1, &Done {})), &quick(), Code::MessageUnexpected);
     both_fail(said([5, 0, 0, 0, 1, 2, 3, 4, 5].to_vec()), &quick(), Code::FrameMalformed);
 }

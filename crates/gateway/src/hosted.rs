@@ -94,17 +94,21 @@ impl Hosted {
     }
 
     /// The namespace of this name, or the only one if `name` is empty, as `caller` may use it.
-    pub fn door(&self, name: &str, caller: Caller) -> Result<Door> {
+    pub fn door(&self, name: &str, caller: &Arc<Caller>) -> Result<Door> {
         let found = match (name, &*self.served) {
             ("", [only]) => Some(only),
             _ => self.served.iter().find(|served| &**served.name() == name),
         };
-        let limits = Limits { logs_max: LOGS_MAX, index_max_bytes: CLIENT_INDEX_MAX_BYTES };
-        found.map(|served| served.door(caller).within(limits)).ok_or_else(|| {
+        found.map(|served| self.within_limits(served, caller)).ok_or_else(|| {
             let names: Vec<&str> = self.served.iter().map(|served| &**served.name()).collect();
             let shown: String = name.chars().take(80).flat_map(char::escape_debug).collect();
             Code::NamespaceNotServed.error(format!("no namespace '{shown}' here; there is {}", names.join(", ")))
         })
+    }
+
+    /// A namespace as `caller` may use it from outside.
+    pub(crate) fn within_limits(&self, served: &Served, caller: &Arc<Caller>) -> Door {
+        served.door(caller).within(Limits { logs_max: LOGS_MAX, index_max_bytes: CLIENT_INDEX_MAX_BYTES })
     }
 
     /// Defines or removes something on a thread that may wait: it makes files, reads the journal, and waits for the journal's

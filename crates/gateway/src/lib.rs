@@ -3,13 +3,15 @@
 //! ```text
 //!  TCP, Unix socket --> server   event loops; before a loop sleeps it flushes once for all that the gate holds
 //!                         |
-//!              "MR/1" ----+---- anything else
+//!    Unix, TLS, channel   |   who is it: admission
+//!              "MR/2" ----+---- anything else
 //!                |                  |
 //!              wire               http          both ask the same Door, and show the same documents
 //! ```
 //!
 //! Nothing inside imports this crate; it only calls [`millrace_node::Door`].
 
+mod admission;
 mod documents;
 mod hosted;
 mod http;

@@ -9,6 +9,7 @@ use millrace_wire::{
     protocol::{Deliver, Delivered, Item, Link, Linked, Refused},
 };
 use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 
 /// When a sender is to try again what is refused for another reason that may go away.
 pub(super) const RETRY_LATER_MS: u32 = 1000;
@@ -22,6 +23,8 @@ const HISTORY: u64 = 4;
 #[derive(Clone)]
 pub struct Inbox {
     links: Links,
+    /// What the names of streams begin with: nobody meets the streams of another scope.
+    scope: Option<Box<str>>,
 }
 
 /// A stream that was opened.
@@ -29,6 +32,19 @@ pub struct Inbox {
 pub struct Inbound {
     log: LogName,
     target: Option<LogName>,
+    source: NamespaceId,
+}
+
+impl Inbound {
+    /// The log that all of its records go to, if they go to one.
+    pub fn target(&self) -> Option<&str> {
+        self.target.as_deref()
+    }
+
+    /// The namespace that it comes from, as the sender says.
+    pub fn source(&self) -> NamespaceId {
+        self.source
+    }
 }
 
 /// What was done, and what has to be safe before anybody is told.
@@ -54,19 +70,29 @@ struct Mark {
 impl Links {
     /// What comes in.
     pub fn inbox(&self) -> Inbox {
-        Inbox { links: self.clone() }
+        self.inbox_of(None)
+    }
+
+    /// What comes in from somebody whose streams are kept apart from all others.
+    pub fn inbox_of(&self, scope: Option<&str>) -> Inbox {
+        Inbox { links: self.clone(), scope: scope.map(Into::into) }
     }
 }
 
 /// The log of a stream's numbers; an error if the name is none that a sender gives.
-pub fn log_of(link: &Link<'_>) -> Result<LogName> {
+pub fn log_of(link: &Link<'_>, scope: Option<&str>) -> Result<LogName> {
     let bad = || Code::NameInvalid.error(format!("'{}' is not the name of a stream", link.stream.escape_debug()));
     let source = NamespaceId::new(link.namespace).ok_or_else(bad)?;
     let parts = link.stream.split('/').count();
     if !(1..=3).contains(&parts) || link.stream.len() > 2 * SEGMENT_MAX_BYTES {
         return Err(bad());
     }
-    format!("_inbox/{source}/{}", link.stream).parse().map_err(|_| bad())
+    format!("_inbox/{source}/{}", scoped(link.stream, scope)).parse().map_err(|_| bad())
+}
+
+/// A stream's name within its scope.
+fn scoped<'n>(stream: &'n str, scope: Option<&str>) -> Cow<'n, str> {
+    scope.map_or(Cow::Borrowed(stream), |scope| Cow::Owned(format!("{scope}/{stream}")))
 }
 
 impl Inbox {
@@ -92,7 +118,9 @@ impl Inbox {
 
     fn link_if(&self, link: &Link<'_>, check: impl Fn() -> Result<()>) -> Result<(Inbound, Accepted<Linked>)> {
         let namespace = &self.links.namespace;
-        let log = log_of(link)?;
+        let (log, scope) = (log_of(link, self.scope.as_deref())?, self.scope.as_deref());
+        let source = NamespaceId::new(link.namespace).expect("it is part of the log's name");
+        let stream = scoped(link.stream, scope);
         let target = link.target.map(str::parse::<LogName>).transpose()?;
         let committed = namespace.journal().commit(|tx| {
             check()?;
@@ -101,7 +129,7 @@ impl Inbox {
                     writable(target)?;
                     found(tx.catalog().log(target), target)?;
                 }
-                upstream::enter(namespace, tx, (link.namespace, link.stream), target, &link.path)?;
+                upstream::enter(namespace, tx, (link.namespace, &*stream), target, &link.path)?;
             }
             for older in older_logs(tx, &log) {
                 tx.remove_log(&older)?;
@@ -125,7 +153,7 @@ impl Inbox {
         })?;
         let (number, journal) = (committed.value.number, namespace.journal());
         let value = Linked { number, namespace: journal.namespace().get(), epoch: journal.epoch() };
-        Ok((Inbound { log, target }, Accepted { value, end: committed.end }))
+        Ok((Inbound { log, target, source }, Accepted { value, end: committed.end }))
     }
 
     /// The last number of a stream. Under the lock, or nobody else writes it.

@@ -28,7 +28,7 @@ pub use door::{
     watch::Growth,
 };
 pub use host::{Host, HostOptions};
-pub use millrace_access::{Caller, is_secret};
+pub use millrace_access::{Caller, Resource, Right, is_local, is_owner, is_secret, owner};
 pub use millrace_application as application;
 pub use millrace_dispatch::{
     HostEvent, Isolation, Level, Observer, SUPERVISOR, Shortcoming,

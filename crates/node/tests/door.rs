@@ -4,6 +4,7 @@ use millrace_journal::medium::sim::SimDisk;
 use millrace_node::{
     AppendOptions, CLIENT_HISTORY_MAX, Caller, Code, CreateOptions, Door, Durability, HISTORY_ALL, Held, Hlc, Journal,
     Limits, Namespace, OpenOptions, Served, functions,
+    token::{Peer, Way},
 };
 use millrace_wire::protocol::Link;
 use std::{
@@ -33,7 +34,7 @@ const ZERO: Hlc = Hlc::ZERO;
 fn door_to(namespace: Namespace) -> Door {
     let served = Served::new("n".parse().unwrap(), namespace).unwrap();
     served.gate().turn(); // This test is the loop that drives the gate.
-    served.door(Caller::of_user(0, 0).unwrap())
+    served.door(&Arc::new(Caller::owner(Peer { way: Way::Unix, address: None, key: None })))
 }
 
 fn simulated(disk: &SimDisk) -> Namespace {

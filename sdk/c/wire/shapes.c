@@ -13,8 +13,6 @@ static const mrw_field hello_fields[] = {
     FIELD(mrw_hello, newest, "newest", MRW_U16, MRW_REQUIRED),
     FIELD(mrw_hello, name, "namespace", MRW_TEXT, MRW_REQUIRED),
     FIELD(mrw_hello, client, "client", MRW_TEXT, MRW_REQUIRED),
-    FIELD(mrw_hello, capability, "capability", MRW_BIN, MRW_SPARED),
-    FIELD(mrw_hello, key, "key", MRW_BIN, MRW_SPARED),
 };
 static const mrw_field welcome_fields[] = {
     FIELD(mrw_welcome, version, "version", MRW_U16, MRW_REQUIRED),
@@ -26,7 +24,6 @@ static const mrw_field welcome_fields[] = {
     FIELD(mrw_welcome, record_max_bytes, "record_max_bytes", MRW_U32, MRW_REQUIRED),
     FIELD(mrw_welcome, requests_max, "requests_max", MRW_U32, MRW_REQUIRED),
     FIELD(mrw_welcome, durability, "durability", MRW_LEVEL, MRW_REQUIRED),
-    FIELD(mrw_welcome, key, "key", MRW_BIN, MRW_SPARED),
 };
 static const mrw_field failure_fields[] = {
     FIELD(mrw_failure, code, "code", MRW_TEXT, MRW_REQUIRED),

@@ -11,8 +11,8 @@
 
 #include "pack.h"
 
-#define MRW_PREFACE "MR/1" /* what a client sends first: 4 bytes */
-#define MRW_VERSION 1
+#define MRW_PREFACE "MR/2" /* what a client sends first: 4 bytes */
+#define MRW_VERSION 2
 #define MRW_LENGTH_BYTES 4 /* before each frame, little-endian: how many bytes follow */
 #define MRW_FRAME_MAX ((size_t)(16u << 20) + (64u << 10))
 #define MRW_HELLO_MAX (16u << 10) /* the longest frame before the handshake is over */
@@ -52,14 +52,13 @@ typedef struct mrw_array {
     mrw_bytes packed;
 } mrw_array;
 
-typedef struct mrw_hello { uint16_t oldest, newest; mrw_bytes name, client, capability, key; } mrw_hello;
+typedef struct mrw_hello { uint16_t oldest, newest; mrw_bytes name, client; } mrw_hello;
 typedef struct mrw_welcome {
     uint16_t version;
     mrw_bytes host, name;
     uint64_t namespace_id;
     uint32_t epoch, frame_max_bytes, record_max_bytes, requests_max;
     uint8_t durability;
-    mrw_bytes key;
 } mrw_welcome;
 typedef struct mrw_failure { mrw_bytes code, detail; mrw_retry retry; } mrw_failure;
 typedef struct mrw_empty { uint8_t nothing; } mrw_empty; /* PING, PONG, CANCEL, ENDED, DONE */

@@ -11,13 +11,14 @@ use crate::{
     views,
 };
 use millrace_node::{
-    AppendOptions, Caller, CreateOptions, Durability, LogName, Name, Namespace, NewRecord, Receipt, Served,
-    default_name, functions,
+    AppendOptions, CreateOptions, Durability, LogName, Name, Namespace, NewRecord, Receipt, Served, default_name,
+    functions, owner,
 };
 use millrace_wire::{Code, HISTORY_ALL};
 use pyo3::{prelude::*, types::PyString};
 use std::{
     path::PathBuf,
+    sync::Arc,
     sync::{PoisonError, RwLock},
     time::{Duration, Instant},
 };
@@ -83,9 +84,8 @@ fn append_together(
     options: AppendOptions<'_>,
 ) -> millrace_wire::Result<Vec<Receipt>> {
     let records: Vec<(&str, &[u8])> = records.iter().map(|new| (&*new.log, &*new.payload)).collect();
-    let owner = rustix::process::getuid().as_raw();
     let served = Served::new(default_name(namespace.dir()), namespace.clone())?;
-    served.door(Caller::of_user(owner, owner)?).append_many(&records, options).wait()
+    served.door(&Arc::new(owner())).append_many(&records, options).wait()
 }
 
 #[pymethods]

@@ -32,20 +32,22 @@ def unique(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
 
 
 def read(frame: bytes) -> list[Any]:
-    """The five elements of a frame, or `Refused`."""
+    """The elements of a frame, five or with a slot six, or `Refused`."""
     if len(frame) < 4 or struct.unpack("<I", frame[:4])[0] != len(frame) - 4 or len(frame) > FRAME_MAX_BYTES + 4:
         raise Refused("length")
     try:
         elements = msgpack.unpackb(frame[4:], object_pairs_hook=unique, strict_map_key=False)
     except (ValueError, msgpack.UnpackException, RecursionError) as error:
         raise Refused(str(error)) from error
-    if not isinstance(elements, list) or len(elements) != 5:
+    if not isinstance(elements, list) or len(elements) not in (5, 6):
         raise Refused("elements")
     numbers, cause, message = elements[:3], elements[3], elements[4]
     if not all(type(number) is int and number >= 0 for number in numbers) or numbers[0] > 255:
         raise Refused("numbers")
     if cause is not None and not (isinstance(cause, bytes) and len(cause) == 16):
         raise Refused("cause")
+    if elements[5:] and not (type(elements[5]) is int and 1 <= elements[5] <= 15):
+        raise Refused("slot")
     if not isinstance(message, dict) or not all(isinstance(key, str) for key in message):
         raise Refused("message")
     return elements
@@ -66,7 +68,9 @@ def meant(value: Any) -> Any:
 
 
 def elements_of(golden: dict[str, Any]) -> list[Any]:
-    return [golden["type"], golden["request"], golden["hlc"], meant(golden["cause"]), meant(golden["message"])]
+    return [golden["type"], golden["request"], golden["hlc"], meant(golden["cause"]), meant(golden["message"])] + (
+        [golden["slot"]] if "slot" in golden else []
+    )
 
 
 @pytest.mark.parametrize("golden", GOLDEN["frames"], ids=lambda golden: str(golden["name"]))
@@ -101,10 +105,10 @@ def test_a_client_written_from_the_page_alone(ns: millrace.Namespace, host: Call
     assert found is not None
     address, port, name = found.groups()
     with socket.create_connection((address, int(port)), timeout=120) as connection:
-        connection.sendall(b"MR/1")
-        hello = {"oldest": 1, "newest": 1, "namespace": name, "client": "a page reader"}
+        connection.sendall(b"MR/2")
+        hello = {"oldest": 2, "newest": 2, "namespace": name, "client": "a page reader"}
         kind, request, clock, _, welcome = ask(connection, 1, 1, 0, None, hello)
-        assert (kind, request, welcome["version"], welcome["name"]) == (2, 1, 1, name)
+        assert (kind, request, welcome["version"], welcome["name"]) == (2, 1, 2, name)
         assert f"{welcome['namespace']:012x}" == ns.id and clock > 0
         kind, request, clock, _, appended = ask(connection, 16, 2, clock, None, {"log": "raw", "data": b"hi"})
         assert (kind, request, appended["seqno"]) == (17, 2, 1)
@@ -130,8 +134,8 @@ def test_a_host_refuses_what_must_be_refused(ns: millrace.Namespace, host: Calla
     assert len(GOLDEN["refused"]) > 40
     for golden in GOLDEN["refused"]:
         with socket.create_connection((address, int(port)), timeout=120) as connection:
-            hello = {"oldest": 1, "newest": 1, "namespace": name, "client": "a page reader"}
-            connection.sendall(b"MR/1")
+            hello = {"oldest": 2, "newest": 2, "namespace": name, "client": "a page reader"}
+            connection.sendall(b"MR/2")
             assert ask(connection, 1, 1, 0, None, hello)[0] == 2
             connection.sendall(bytes.fromhex(golden["hex"]))
             kind, _, _, _, failure = answer(connection)

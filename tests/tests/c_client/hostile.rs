@@ -100,7 +100,7 @@ impl Host {
 
 fn welcome() -> Welcome<'static> {
     Welcome {
-        version: 1,
+        version: 2,
         host: "scripted",
         name: "farm",
         namespace: 1,
@@ -109,7 +109,6 @@ fn welcome() -> Welcome<'static> {
         record_max_bytes: 1 << 20,
         requests_max: 64,
         durability: Durability::Memory,
-        key: &[],
     }
 }
 
@@ -160,7 +159,7 @@ fn greetings_that_are_none_are_refused() {
     greeted_with(u32::MAX.to_le_bytes().to_vec(), "MR6002");
     greeted_with(frame(b"\x94\x02\x01\x00\xc0"), "MR6003");
     greeted_with(frame(b"\x95\xcd\x01\x00\x01\x00\xc0\x80"), "MR6004");
-    greeted_with(framed(1, &Welcome { version: 2, ..welcome() }), "MR6006");
+    greeted_with(framed(1, &Welcome { version: 3, ..welcome() }), "MR6006");
     greeted_with(framed(1, &Welcome { name: "../x", ..welcome() }), "MR6003");
     greeted_with(framed(9, &welcome()), "MR6125");
     greeted_with(framed(1, &Seqno { seqno: 1 }), "MR6005");

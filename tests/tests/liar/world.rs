@@ -227,7 +227,13 @@ impl Side {
         }
         let socket = self.dir.path().join("socket");
         let listen = "127.0.0.1:0".parse::<Listen>().unwrap();
-        let options = ServerOptions { listen, socket: Some(socket.clone()), loops: 2, connections_max: 1000 };
+        let options = ServerOptions {
+            listen,
+            socket: Some(socket.clone()),
+            loops: 2,
+            connections_max: 1000,
+            ..ServerOptions::default()
+        };
         let server = Server::start(Arc::new(Hosted::new(vec![served])), &options).unwrap();
         let linker = Linker::start(namespace.clone(), None).unwrap();
         let address = server.bound().addresses[0];

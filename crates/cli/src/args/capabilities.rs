@@ -2,7 +2,7 @@
 
 use clap::{Args, Subcommand};
 use millrace_node::{
-    NamespaceId,
+    Name, NamespaceId,
     application::units,
     token::{Net, TokenId, Way},
 };
@@ -199,4 +199,30 @@ pub struct RotateArgs {
     /// End every capability that was issued so far
     #[arg(long, conflicts_with = "revoke_before")]
     pub revoke_all: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct InviteArgs {
+    /// What the other machine is called here
+    pub name: Name,
+    /// How it reaches this host, HOST or HOST:PORT [default: this machine's name, port 7070]
+    #[arg(long, value_name = "HOST:PORT")]
+    pub address: Option<String>,
+    /// The name under which the host serves the namespace, if it is not that of its directory
+    #[arg(long, value_name = "NAME")]
+    pub served_as: Option<Name>,
+    /// How long the invitation may be redeemed
+    #[arg(long, value_name = "DURATION", default_value = "15m", value_parser = units::parse_duration)]
+    pub valid: Duration,
+    #[command(flatten)]
+    pub rules: RuleArgs,
+}
+
+#[derive(Debug, Args)]
+pub struct JoinArgs {
+    /// The line that `millrace invite` printed, or - for standard input
+    pub invitation: String,
+    /// The context that is made [default: the namespace's name]
+    #[arg(long, value_name = "NAME")]
+    pub context: Option<Name>,
 }

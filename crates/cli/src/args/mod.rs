@@ -11,7 +11,7 @@ mod secrets;
 mod serving;
 mod tools;
 
-pub use capabilities::{CapCommand, IssueArgs, MergeArgs, RevokeArgs, RotateArgs, RuleArgs};
+pub use capabilities::{CapCommand, InviteArgs, IssueArgs, JoinArgs, MergeArgs, RevokeArgs, RotateArgs, RuleArgs};
 pub use contexts::{AddContextArgs, ContextCommand, ShowContextArgs, UseContextArgs};
 pub use functions::{
     DeployArgs, FunctionCommand, FunctionLogsArgs, InvokeArgs, JournalCommand, JournalShowArgs, RmFunctionArgs,
@@ -129,8 +129,8 @@ Examples:
     Down(DownArgs),
     /// Run the namespace's functions and answer clients, until SIGINT or SIGTERM
     #[command(after_help = "\
-Programs reach it with the wire protocol and HTTP under one address, and over the socket in its directory. So far only \
-this machine is admitted; from elsewhere use a tunnel.
+Programs reach it with the wire protocol and HTTP under one address, and over the socket in its directory. Beyond loopback \
+addresses it speaks TLS, and everybody needs a capability: `millrace invite` makes one for another machine.
 
 The first signal lets running functions finish (see --drain); a second one stops at once. Either way nothing is lost: \
 a run that was cut short runs again at the next start.
@@ -138,6 +138,7 @@ a run that was cut short runs again at the next start.
 Examples:
   millrace serve
   millrace serve --listen 127.0.0.1:0     any free port
+  millrace serve --listen 0.0.0.0:7070    for other machines, too
   millrace -n /var/lib/mill serve --listen none --drain 30s
   millrace serve farm=/var/lib/farm shop=/var/lib/shop
   curl http://127.0.0.1:7070/v1/namespaces")]
@@ -329,6 +330,28 @@ Examples:
   millrace cap revoke --file kitchen.cap"
     )]
     Cap(Box<CapCommand>),
+    /// Invite another machine: one line that it joins with
+    #[command(after_help = "\
+The line is secret and good for one `millrace join` within 15 minutes. It says where this namespace is, by which key its host is \
+recognised, and what may be done. NAME stands for the other machine: who is invited again under it goes on where it was.
+
+The host has to listen beyond loopback: `millrace serve --listen 0.0.0.0:7070`.
+
+Examples:
+  millrace invite edge --append raw
+  millrace invite edge --append raw --address 192.168.1.10:7070
+  millrace invite laptop --allow read,observe=namespace --valid 1h")]
+    Invite(Box<InviteArgs>),
+    /// Join a namespace on another machine with its invitation
+    #[command(after_help = "\
+Pins the host's key, exchanges the invitation for a capability that is bound to a key of this user, and makes a context. Links of \
+hosts that run as this user use it as well. INVITATION may be - for standard input.
+
+Examples:
+  millrace join mri1_AbC...
+  millrace join - < line
+  millrace join mri1_AbC... --context hub && millrace -n hub log append raw 21.5")]
+    Join(JoinArgs),
     /// Print what makes a shell complete commands, logs, functions and contexts
     #[command(after_help = "\
 Examples:

@@ -22,7 +22,7 @@ pub struct ServeArgs {
 
 #[derive(Debug, clap::Args)]
 pub struct ListenArgs {
-    /// Where to listen, for the wire protocol and HTTP alike: loopback addresses separated by commas, or 'none'
+    /// Where to listen, for the wire protocol and HTTP alike: addresses separated by commas, or 'none'
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7070", env = "MILLRACE_LISTEN")]
     pub listen: Listen,
     /// The name under which the namespace is served [default: the name of its directory, or of the one around it]

@@ -56,6 +56,8 @@ pub fn run(cli: &Cli, out: &mut Out) -> Outcome {
         Command::Trace(args) => history::trace(args, global, out),
         Command::Graph(args) => history::graph(args, global, out),
         Command::Repair(command) => history::repair(command, global, out),
+        Command::Invite(args) => cap::invite(args, global, out),
+        Command::Join(args) => cap::join(args, out),
         Command::Top(args) => top::run(args, global, out),
         Command::Bench(args) => bench::run(args, global, out),
         Command::Completions(args) => shell::completions(args, out),

@@ -6,18 +6,21 @@ use crate::{
     report::{self, Outcome},
     show,
 };
-use millrace_gateway::{Bound, Hosted, Linker, SOCKET, Server, ServerOptions};
+use millrace_client::credentials;
+use millrace_gateway::{Bound, Hosted, Linker, Listen, SOCKET, Server, ServerOptions};
 use millrace_node::{
     Code, Error, Host, HostOptions, Isolation, Level, Name, Namespace, Observer, Result, Served, application::units,
-    default_name, links::LinkObserver,
+    default_name, is_local, links::LinkObserver, secrets::HostKey,
 };
 use serde_json::{Value, json};
 use std::{
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     path::Path,
     sync::Arc,
     thread,
     time::{Duration, Instant},
 };
+use zeroize::Zeroizing;
 
 /// What ends by itself once the time to drain is over has this time more.
 const GRACE: Duration = Duration::from_secs(5);
@@ -46,6 +49,7 @@ pub struct Serving {
     server: Server,
     linkers: Vec<Linker>,
     isolation: Arc<Isolation>,
+    _tokens: Tokens,
     /// The thread that asks the others whether they are well is missed too.
     _main: millrace_threads::Watched,
 }
@@ -66,6 +70,38 @@ fn isolation(args: &ListenArgs) -> Result<Isolation> {
         return Err(Code::HostStart.error(detail));
     }
     Ok(isolation)
+}
+
+/// The key with which TLS is spoken: made where others can come, and used wherever there is one.
+fn host_key(served: &[Served], listen: &Listen) -> Result<Option<HostKey>> {
+    let Some(first) = served.first() else { return Ok(None) };
+    let dir = first.namespace().dir();
+    if listen.is_beyond_loopback() { HostKey::ensure(dir).map(Some) } else { HostKey::load(dir) }
+}
+
+/// The files that say to programs of this user what to open the channel with. They go with the host.
+struct Tokens {
+    _files: Vec<credentials::Left>,
+}
+
+impl Tokens {
+    /// Leaves a token for each address where programs of this machine come. Without a place for it there is none.
+    fn leave(served: &[Served], bound: &Bound) -> Self {
+        let line = |served: &Served| {
+            let token = served.keys().of_machine().ok()?;
+            Some(Zeroizing::new(format!("{} {}\n", served.name(), *token.to_text())))
+        };
+        let mut text = Zeroizing::new(String::with_capacity(4096));
+        served.iter().filter_map(line).for_each(|line| text.push_str(&line));
+        let local = |address: &SocketAddr| match address.ip() {
+            IpAddr::V4(ip) if ip.is_unspecified() => SocketAddr::new(Ipv4Addr::LOCALHOST.into(), address.port()),
+            IpAddr::V6(ip) if ip.is_unspecified() => SocketAddr::new(Ipv6Addr::LOCALHOST.into(), address.port()),
+            _ => *address,
+        };
+        let addresses = bound.addresses.iter().map(local).filter(|address| is_local(address.ip()));
+        let files = addresses.filter_map(credentials::machine_file);
+        Self { _files: files.filter_map(|file| credentials::Left::leave(file, &text).ok()).collect() }
+    }
 }
 
 /// A namespace, and the name under which it is to be served, if one was given.
@@ -102,13 +138,15 @@ impl Serving {
             listen: args.listen.clone(),
             socket: served.first().map(|served| served.namespace().dir().join(SOCKET)),
             connections_max: usize::try_from(args.connections_max).unwrap_or(usize::MAX),
+            key: host_key(&served, &args.listen)?.map(Arc::new),
             ..ServerOptions::default()
         };
         let server = Server::start(Arc::new(Hosted::new(served.clone())), &options)?;
+        let tokens = Tokens::leave(&served, server.bound());
         // Only now: what links bring in may be asked for at once.
         let link = |served: &Served| Linker::start(served.namespace().clone(), Some(observers.links.clone()));
         let linkers = served.iter().map(link).collect::<Result<_>>()?;
-        Ok(Serving { hosts, served, server, linkers, isolation, _main: main })
+        Ok(Serving { hosts, served, server, linkers, isolation, _tokens: tokens, _main: main })
     }
 
     /// Where it listens.

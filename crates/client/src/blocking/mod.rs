@@ -5,6 +5,7 @@
 
 mod pipeline;
 mod socket;
+mod stream;
 mod tail;
 
 use crate::{
@@ -15,17 +16,19 @@ use crate::{
 use millrace_wire::{
     Durability, EventId, Result,
     protocol::{
-        Appended, AppendedMany, CreateLog, Document, Done, Frame, Get, Latest, Message, Ping, Pong, Range, RemoveLog,
-        Seqno, Show,
+        Appended, AppendedMany, CreateLog, Document, Done, Frame, Get, Latest, Message, Ping, Pong, Range, Redeem,
+        Redeemed, RemoveLog, Seqno, Show,
     },
+    token::Token,
 };
 pub use pipeline::Pipeline;
-pub use socket::{Dialled, HangUp, Socket};
+pub use socket::{Dialled, Socket};
 use std::{
     sync::{Arc, Mutex, PoisonError},
     thread,
     time::Instant,
 };
+pub use stream::HangUp;
 pub use tail::Tail;
 
 /// Connections that are kept for later; those in use are as many as threads that use them.
@@ -182,6 +185,12 @@ impl Client {
     pub fn show(&self, path: &str) -> Result<String> {
         let take = |frame: &Frame<'_>| Ok(ask::answer::<Document<'_>>(frame)?.json.to_owned());
         self.ask(&Show { path }, (path.len(), 0, EventId::NONE), Again::May, take)
+    }
+
+    /// Exchanges the invitation that this client connected with for a capability that lasts. It is used up by that.
+    pub fn redeem(&self) -> Result<Token> {
+        let take = |frame: &Frame<'_>| Token::from_bytes(ask::answer::<Redeemed<'_>>(frame)?.capability);
+        self.ask(&Redeem {}, (0, 0, EventId::NONE), Again::MayNot, take)
     }
 
     /// Asks whether the host is there.

@@ -1,7 +1,10 @@
 //! A connection that the caller's own thread writes and reads.
 
+use super::stream::{HangUp, Raw, Stream};
 use crate::{
-    Host, Options, Place, ask, connector,
+    Host, Options, Place,
+    ask::{self, Answered, Greeting},
+    connector,
     session::{broken, closed, refused},
 };
 use millrace_wire::{
@@ -10,7 +13,6 @@ use millrace_wire::{
 };
 use std::{
     io::{self, ErrorKind, Read, Write},
-    net::{Shutdown, TcpStream},
     os::unix::net::UnixStream,
     time::{Duration, Instant},
 };
@@ -27,42 +29,9 @@ const POLL_MIN: Duration = Duration::from_millis(1);
 /// How often a caller that may be interrupted is asked while a host is reached.
 const INTERRUPT_LOOK: Duration = Duration::from_millis(50);
 
-enum Stream {
-    Tcp(TcpStream),
-    Unix(UnixStream),
-}
-
-macro_rules! both {
-    ($self:expr, $stream:ident => $body:expr) => {
-        match $self {
-            Stream::Tcp($stream) => $body,
-            Stream::Unix($stream) => $body,
-        }
-    };
-}
-
-impl Stream {
-    fn try_clone(&self) -> io::Result<Self> {
-        match self {
-            Stream::Tcp(stream) => stream.try_clone().map(Stream::Tcp),
-            Stream::Unix(stream) => stream.try_clone().map(Stream::Unix),
-        }
-    }
-}
-
-/// Cuts a connection from another thread: its reads and writes end at once.
-pub struct HangUp(Stream);
-
-impl HangUp {
-    /// Cuts it; nothing if it is cut already.
-    pub fn hang_up(&self) {
-        let _ = both!(&self.0, stream => stream.shutdown(Shutdown::Both));
-    }
-}
-
 /// A connection before its handshake.
 pub struct Dialled {
-    stream: Stream,
+    stream: Raw,
     place: Place,
     options: Options,
 }
@@ -76,20 +45,24 @@ impl Dialled {
     pub fn dial(place: &Place, options: &Options) -> Result<Dialled> {
         let stream = open(place, options)?;
         let slice = Some(options.tick());
-        both!(&stream, stream => stream.set_read_timeout(slice).and(stream.set_write_timeout(slice)))
-            .map_err(|error| refused(place, &error))?;
+        stream.set_timeouts(slice).map_err(|error| refused(place, &error))?;
         Ok(Dialled { stream, place: place.clone(), options: options.clone() })
     }
 
     /// What cuts the connection from elsewhere, also while the handshake waits.
     pub fn hang_up(&self) -> io::Result<HangUp> {
-        self.stream.try_clone().map(HangUp)
+        self.stream.hang_up()
     }
 
     /// Shakes hands.
     pub fn greet(self) -> Result<Socket> {
         let Dialled { stream, place, options } = self;
+        let until = Instant::now() + options.connect_timeout();
+        let check = || if is_interrupted(&options) { Err(interrupted()) } else { Ok(()) };
+        let (stream, credentials, binding) = stream.secure(&place, &options, until, check)?;
+        let mut greeting = Greeting::new(&place, &options.name, &credentials, binding);
         let mut socket = Socket {
+            out: greeting.first(!stream.is_channel()),
             stream,
             host: Host {
                 host: String::new(),
@@ -103,16 +76,15 @@ impl Dialled {
             },
             hlc: 0,
             last_request: ask::HANDSHAKE,
-            out: ask::hello(&place, &options.name),
             received: vec![0; READ_BYTES],
             read: 0,
             filled: 0,
             heard: Instant::now(),
             pinged: false,
             greeted: false,
-            options,
+            options: options.clone(),
         };
-        socket.greet(&place)?;
+        socket.greet(&place, &mut greeting, until)?;
         socket.greeted = true;
         Ok(socket)
     }
@@ -145,16 +117,24 @@ impl Socket {
         Dialled::dial(place, options)?.greet()
     }
 
-    fn greet(&mut self, place: &Place) -> Result<()> {
-        let until = Instant::now() + self.options.connect_timeout();
+    fn greet(&mut self, place: &Place, greeting: &mut Greeting<'_>, until: Instant) -> Result<()> {
         let late = || Code::ConnectTimeout.error(format!("{place} did not answer the greeting"));
         self.flush(Some(until))?;
         loop {
-            if let Some((host, hlc, used)) = ask::welcome(&self.received[self.read..self.filled])? {
-                self.read += used;
-                self.host = host;
-                self.hlc = hlc.get();
-                return Ok(());
+            match greeting.answer(&self.received[self.read..self.filled])? {
+                Answered::Incomplete => {}
+                Answered::Asked(more, used) => {
+                    self.read += used;
+                    self.out = more;
+                    self.flush(Some(until))?;
+                    continue;
+                }
+                Answered::Welcome(host, hlc, used) => {
+                    self.read += used;
+                    self.host = *host;
+                    self.hlc = hlc.get();
+                    return Ok(());
+                }
             }
             if !self.fill(Some(until)).map_err(|error| match error.code() {
                 Code::RequestTimeout | Code::PeerSilent => late(),
@@ -175,12 +155,7 @@ impl Socket {
         if self.heard.elapsed() < TRUSTED {
             return true;
         }
-        let look = both!(&mut self.stream, stream => {
-            stream.set_nonblocking(true).and_then(|()| {
-                let look = stream.read(&mut self.received[self.filled..]);
-                stream.set_nonblocking(false).and(look)
-            })
-        });
+        let look = self.stream.look(&mut self.received[self.filled..]);
         match look {
             Ok(0) => false,
             Ok(count) => {
@@ -202,7 +177,7 @@ impl Socket {
 
     /// Puts a message under a request number.
     pub fn put_under<M: Message>(&mut self, request: u64, message: &M, cause: EventId) {
-        let heading = Heading { request, hlc: Hlc::from_bits(self.hlc), cause };
+        let heading = Heading { request, hlc: Hlc::from_bits(self.hlc), cause, slot: 0 };
         encode(&mut self.out, heading, message);
     }
 
@@ -215,8 +190,18 @@ impl Socket {
     pub fn flush(&mut self, until: Option<Instant>) -> Result<()> {
         let mut sent = 0;
         let mut moved = Instant::now();
-        while sent < self.out.len() {
-            match both!(&mut self.stream, stream => stream.write(&self.out[sent..])) {
+        let mut flushed = false;
+        while !flushed {
+            let wrote = match &self.out[sent..] {
+                // What was sealed or encrypted is sent as well.
+                [] => self.stream.flush().map(|()| {
+                    flushed = true;
+                    0
+                }),
+                rest => self.stream.write(rest),
+            };
+            match wrote {
+                Ok(0) if flushed => {}
                 Ok(0) => return Err(closed()),
                 Ok(count) => {
                     sent += count;
@@ -301,7 +286,7 @@ impl Socket {
             self.flush(None)?;
             // Even without patience, what has come is taken; zero would mean no bound at all.
             let left = until.saturating_duration_since(Instant::now()).min(self.options.tick()).max(POLL_MIN);
-            both!(&self.stream, stream => stream.set_read_timeout(Some(left))).map_err(|error| broken(&error))?;
+            self.stream.set_read_timeout(left).map_err(|error| broken(&error))?;
             if !self.fill(None)? && Instant::now() >= until {
                 return Ok(None);
             }
@@ -341,7 +326,7 @@ impl Socket {
     /// Reads once. False if nothing came for a while.
     pub fn fill(&mut self, until: Option<Instant>) -> Result<bool> {
         self.make_room();
-        match both!(&mut self.stream, stream => stream.read(&mut self.received[self.filled..])) {
+        match self.stream.read(&mut self.received[self.filled..]) {
             Ok(0) => Err(closed()),
             Ok(count) => {
                 self.filled += count;
@@ -412,18 +397,18 @@ fn interrupted() -> Error {
 }
 
 /// Not a failure, only a reason to look at the clock and at signals.
-fn is_pause(error: &io::Error) -> bool {
+pub(super) fn is_pause(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted)
 }
 
-fn open(place: &Place, options: &Options) -> Result<Stream> {
+fn open(place: &Place, options: &Options) -> Result<Raw> {
     let failed = |error: io::Error| match error.kind() {
         ErrorKind::Interrupted => interrupted(),
         ErrorKind::TimedOut => Code::ConnectTimeout.error(format!("{place} did not accept the connection in time")),
         _ => refused(place, &error),
     };
     match place {
-        Place::Unix(path) => UnixStream::connect(path).map(Stream::Unix).map_err(failed),
+        Place::Unix(path) => UnixStream::connect(path).map(Raw::Unix).map_err(failed),
         Place::Tcp(peer) => {
             let times = (options.connect_timeout(), options.tick().min(INTERRUPT_LOOK));
             let check = || if is_interrupted(options) { Err(ErrorKind::Interrupted.into()) } else { Ok(()) };
@@ -434,7 +419,7 @@ fn open(place: &Place, options: &Options) -> Result<Stream> {
             })?;
             let stream = connector::connect(found, times, check).map_err(failed)?;
             stream.set_nodelay(true).map_err(failed)?;
-            Ok(Stream::Tcp(stream))
+            Ok(Raw::Tcp(stream))
         }
     }
 }

@@ -90,7 +90,12 @@ impl Driver {
                 self.sent = 0;
                 let mut state = self.shared.state();
                 if state.out.is_empty() {
-                    return Ok(());
+                    drop(state);
+                    // What was sealed or encrypted may not be sent yet. Whoever has to wait is woken.
+                    return match Pin::new(&mut self.stream).poll_flush(cx) {
+                        Poll::Ready(Err(error)) => Err(self.last_words(cx).unwrap_or_else(|| broken(&error))),
+                        _ => Ok(()),
+                    };
                 }
                 std::mem::swap(&mut state.out, &mut self.sending);
             }

@@ -105,7 +105,7 @@ impl Shared {
     }
 
     pub fn heading(&self, request: u64, cause: EventId) -> Heading {
-        Heading { request, hlc: Hlc::from_bits(self.hlc.load(Ordering::Relaxed)), cause }
+        Heading { request, hlc: Hlc::from_bits(self.hlc.load(Ordering::Relaxed)), cause, slot: 0 }
     }
 
     /// Sends a request once there is room for it; `bytes` is about how long its payload is.

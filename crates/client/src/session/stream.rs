@@ -1,8 +1,13 @@
-//! A connection's byte stream: TCP or a Unix socket, connected and greeted.
+//! A connection's byte stream: TCP or a Unix socket, connected, made safe and greeted.
 
-use crate::{Host, Options, Place, ask, connector};
+use crate::{
+    Credentials, Host, Options, Place,
+    ask::{Answered, Greeting},
+    connector,
+    secure::{self, ChannelStream, Records, tls},
+};
 use bytes::BytesMut;
-use millrace_wire::{Code, Error, Hlc, Result};
+use millrace_wire::{Code, Error, Hlc, Result, token::Binding};
 use std::{
     io,
     pin::Pin,
@@ -13,11 +18,14 @@ use tokio::{
     net::{TcpStream, UnixStream},
     time::timeout,
 };
+use tokio_rustls::{TlsConnector, client::TlsStream};
 
-/// Either kind of stream.
+/// Any kind of stream.
 pub enum Stream {
     Tcp(TcpStream),
     Unix(UnixStream),
+    Channel(Box<ChannelStream<TcpStream>>),
+    Tls(Box<TlsStream<TcpStream>>),
 }
 
 /// A stream after the handshake.
@@ -35,7 +43,50 @@ pub async fn connect(place: &Place, options: &Options) -> Result<Greeted> {
     let late = |_| Code::ConnectTimeout.error(format!("{place} did not answer in {} ms", options.connect_timeout_ms));
     let stream = timeout(options.connect_timeout(), open(place, options)).await.map_err(late)?;
     let stream = stream.map_err(|error| refused(place, &error))?;
-    timeout(options.connect_timeout(), greet(stream, place, options)).await.map_err(late)?
+    let shake = async {
+        let safe = secure(stream, place, options).await?;
+        greet(safe, place, options).await
+    };
+    timeout(options.connect_timeout(), shake).await.map_err(late)?
+}
+
+/// A stream over which one may greet.
+struct Safe {
+    stream: Stream,
+    credentials: Credentials,
+    binding: Option<Binding>,
+}
+
+/// Makes a connection safe that leads to a port, with what this user has for it.
+async fn secure(stream: Stream, place: &Place, options: &Options) -> Result<Safe> {
+    let lost = |error: io::Error| secure::failed(&error);
+    let (mut stream, peer) = match (stream, place) {
+        (Stream::Tcp(stream), Place::Tcp(peer)) => (stream, peer),
+        (stream, _) => return Ok(Safe { stream, credentials: options.for_socket()?, binding: None }),
+    };
+    let address = stream.peer_addr().map_err(|error| broken(&error))?;
+    let credentials = options.for_host(peer, address)?;
+    if let Some(pin) = credentials.pin {
+        let connector = TlsConnector::from(tls::config(&credentials, pin)?);
+        let stream = connector.connect(tls::name(), stream).await.map_err(lost)?;
+        let binding = tls::binding(stream.get_ref().1)?;
+        return Ok(Safe { stream: Stream::Tls(Box::new(stream)), credentials, binding: Some(binding) });
+    }
+    let Some(connecting) = secure::begin(&credentials)? else {
+        return Ok(Safe { stream: Stream::Tcp(stream), credentials, binding: None });
+    };
+    stream.write_all(connecting.m1()).await.map_err(|error| broken(&error))?;
+    let mut received = Vec::with_capacity(256);
+    loop {
+        if let Some((channel, used)) = connecting.receive(&received)? {
+            let records = Records::new(channel, Vec::new(), received.split_off(used));
+            let stream = Stream::Channel(Box::new(ChannelStream::new(stream, records)));
+            return Ok(Safe { stream, credentials, binding: None });
+        }
+        if stream.read_buf(&mut received).await.map_err(|error| broken(&error))? == 0 {
+            return Err(closed());
+        }
+    }
 }
 
 /// The connection did not come about.
@@ -65,13 +116,29 @@ async fn open(place: &Place, options: &Options) -> io::Result<Stream> {
     }
 }
 
-async fn greet(mut stream: Stream, place: &Place, options: &Options) -> Result<Greeted> {
-    stream.write_all(&ask::hello(place, &options.name)).await.map_err(|error| broken(&error))?;
+async fn greet(safe: Safe, place: &Place, options: &Options) -> Result<Greeted> {
+    let Safe { mut stream, credentials, binding } = safe;
+    let mut greeting = Greeting::new(place, &options.name, &credentials, binding);
+    let preface = !matches!(stream, Stream::Channel(_));
+    let mut out = greeting.first(preface);
     let mut received = BytesMut::with_capacity(64 << 10);
     loop {
-        if let Some((host, hlc, used)) = ask::welcome(&received)? {
-            let _greeting = received.split_to(used);
-            return Ok(Greeted { stream, host, hlc, received });
+        if !out.is_empty() {
+            stream.write_all(&out).await.map_err(|error| broken(&error))?;
+            stream.flush().await.map_err(|error| broken(&error))?;
+            out.clear();
+        }
+        match greeting.answer(&received)? {
+            Answered::Incomplete => {}
+            Answered::Asked(more, used) => {
+                let _question = received.split_to(used);
+                out = more;
+                continue;
+            }
+            Answered::Welcome(host, hlc, used) => {
+                let _greeting = received.split_to(used);
+                return Ok(Greeted { stream, host: *host, hlc, received });
+            }
         }
         if stream.read_buf(&mut received).await.map_err(|error| broken(&error))? == 0 {
             return Err(closed());
@@ -84,6 +151,8 @@ macro_rules! both {
         match $self.get_mut() {
             Stream::Tcp(stream) => Pin::new(stream).$method($($argument),*),
             Stream::Unix(stream) => Pin::new(stream).$method($($argument),*),
+            Stream::Channel(stream) => Pin::new(&mut **stream).$method($($argument),*),
+            Stream::Tls(stream) => Pin::new(&mut **stream).$method($($argument),*),
         }
     };
 }

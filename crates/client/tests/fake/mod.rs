@@ -39,7 +39,7 @@ pub fn host(script: impl Fn(Peer) + Send + Sync + 'static) -> Place {
 
 pub fn framed<M: Message>(request: u64, message: &M) -> Vec<u8> {
     let mut out = Vec::new();
-    encode(&mut out, Heading { request, hlc: Hlc::from_bits(77), cause: EventId::NONE }, message);
+    encode(&mut out, Heading { request, hlc: Hlc::from_bits(77), cause: EventId::NONE, slot: 0 }, message);
     out
 }
 
@@ -54,7 +54,6 @@ pub fn welcome() -> Welcome<'static> {
         record_max_bytes: 1 << 19,
         requests_max: 64,
         durability: Durability::Memory,
-        key: &[],
     }
 }
 

@@ -50,9 +50,16 @@ fn log_document(namespace: &Namespace, stat: &LogStat, newest: bool) -> Result<L
     })
 }
 
-pub(super) fn list(namespace: &Namespace, prefix: &str, newest: bool, page: &Page) -> Result<Logs> {
+/// The logs that `sees` shows.
+pub(super) fn list(
+    namespace: &Namespace,
+    sees: impl Fn(&str) -> bool,
+    prefix: &str,
+    newest: bool,
+    page: &Page,
+) -> Result<Logs> {
     let stats = namespace.logs()?;
-    let named = stats.iter().filter(|stat| stat.name.starts_with(prefix));
+    let named = stats.iter().filter(|stat| stat.name.starts_with(prefix) && sees(&stat.name));
     let document = |stat: &&LogStat| match log_document(namespace, stat, newest) {
         Err(error) if error.code() == Code::LogNotFound => Ok(None), // It was removed while we looked.
         document => document.map(Some),

@@ -17,7 +17,7 @@ pub(crate) use status::host_of;
 pub(crate) use text::{RecordDoc, id_text, time_text};
 
 use crate::Hosted;
-use millrace_node::{Door, Held, Namespace};
+use millrace_node::{Door, Held, Namespace, Resource, Right};
 use millrace_wire::{Code, Error, Result};
 use query::segments;
 use serde::Serialize;
@@ -48,6 +48,9 @@ pub async fn show(hosted: &Arc<Hosted>, door: &Door, path_and_query: &str) -> Re
     };
     if asked.is_quick() {
         let is_status = matches!(asked, Asked::Status);
+        if is_status && let Err(error) = door.observes() {
+            return Err(error);
+        }
         let held = asked.answer(hosted, door, &Wanted::default());
         let patience = if is_status { STATUS_PATIENCE } else { DOCUMENT_PATIENCE };
         return match timeout(patience, held).await {
@@ -150,7 +153,26 @@ impl Asked {
     }
 
     fn answer(self, hosted: &Hosted, door: &Door, wanted: &Wanted) -> Held<String> {
-        door.inspect(|namespace| self.look(hosted, door, namespace, wanted))
+        let of_namespace = Resource::NAMESPACE;
+        match &self {
+            Asked::Logs { .. } => door.inspect_seen(|namespace| self.look(hosted, door, namespace, wanted)),
+            Asked::Log(log) => {
+                let log = log.clone();
+                door.inspect_log(&log, |namespace| self.look(hosted, door, namespace, wanted))
+            }
+            Asked::Function(name) => {
+                let name = name.clone();
+                let on = Resource::function(&name);
+                door.inspect_with(Right::Observe, on, |namespace| self.look(hosted, door, namespace, wanted))
+            }
+            // These show what stands in records.
+            Asked::Run(_) | Asked::Journal(_) => {
+                door.inspect_with(Right::Read, of_namespace, |namespace| self.look(hosted, door, namespace, wanted))
+            }
+            Asked::Summary | Asked::Status | Asked::Functions(_) | Asked::Runs(_) | Asked::Why(_) | Asked::Links(_) => {
+                door.inspect(|namespace| self.look(hosted, door, namespace, wanted))
+            }
+        }
     }
 
     fn look(self, hosted: &Hosted, door: &Door, namespace: &Namespace, wanted: &Wanted) -> Result<String> {
@@ -158,7 +180,9 @@ impl Asked {
         match self {
             Asked::Summary => text(&status::Summary::of(name, namespace)?),
             Asked::Status => text(&status::Status::of(hosted, door.served())),
-            Asked::Logs { prefix, newest, page } => text(&logs::list(namespace, &prefix, newest, &page)?),
+            Asked::Logs { prefix, newest, page } => {
+                text(&logs::list(namespace, |log| door.sees(log), &prefix, newest, &page)?)
+            }
             Asked::Log(log) => text(&logs::one(namespace, &log)?),
             Asked::Functions(page) => text(&functions::list(namespace, &page)?),
             Asked::Function(function) => text(&functions::one(namespace, &function)?),
@@ -181,11 +205,9 @@ pub(crate) fn unknown(path: &str) -> Error {
     Code::HttpPathUnknown.error(format!("nothing is at '{shown}'"))
 }
 
-/// The name, id and size of every namespace served.
-pub(crate) fn namespaces(hosted: &Hosted, caller: millrace_node::Caller) -> Vec<Held<String>> {
-    let summary =
-        |served: &millrace_node::Served| Asked::Summary.answer(hosted, &served.door(caller), &Wanted::default());
-    hosted.served().iter().map(summary).collect()
+/// The name, id and size of each of these namespaces.
+pub(crate) fn namespaces(hosted: &Hosted, doors: &[Door]) -> Vec<Held<String>> {
+    doors.iter().map(|door| Asked::Summary.answer(hosted, door, &Wanted::default())).collect()
 }
 
 /// Which part of a list of names is asked for.

@@ -15,11 +15,10 @@ mod response;
 mod route;
 mod session;
 
-use crate::{Hosted, memory};
+use crate::{Hosted, admission::Who, memory};
 use connection::watched::{Activity, Verdict, Watchdog, Watched};
 use hyper::{server::conn::http1, service::service_fn};
 use hyper_util::rt::TokioIo;
-use millrace_node::Caller;
 use millrace_wire::Code;
 use session::Session;
 use std::{
@@ -56,14 +55,14 @@ pub(crate) use api::metrics::Sample;
 pub(crate) use response::raw_refusal as refusal;
 
 /// Serves one connection until either side has had enough.
-pub(crate) async fn serve<S>(stream: S, caller: Caller, hosted: Arc<Hosted>, stopping: &Notify)
+pub(crate) async fn serve<S>(stream: S, who: Who, hosted: Arc<Hosted>, stopping: &Notify)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let mut stopping = pin!(stopping.notified());
     let activity = Arc::new(Activity::default());
     let (stop, stopped) = watch::channel(hosted.is_draining());
-    let session = Arc::new(Session::new(caller, hosted.clone(), activity.clone(), stopped));
+    let session = Arc::new(Session::new(who, hosted.clone(), activity.clone(), stopped));
     let mut stream = Watched::new(stream, activity, hosted);
     // hyper's buffers take 16 KiB and more, so they are only there while there is something to do.
     loop {

@@ -6,13 +6,17 @@ use super::{
     response::{self, Response},
     route::Place,
 };
-use crate::{Hosted, documents};
+use crate::{Hosted, admission::Who, documents};
 use futures_util::FutureExt;
 use hyper::{
-    Method, Request, StatusCode,
+    HeaderMap, Method, Request, StatusCode,
     body::{Body, Incoming},
+    header::AUTHORIZATION,
 };
-use millrace_node::{Caller, Door};
+use millrace_node::{
+    Door, Served,
+    token::{Token, Way},
+};
 use millrace_wire::{Code, Result};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use std::{
@@ -22,17 +26,34 @@ use std::{
 use tokio::sync::watch;
 
 /// A connection, as its requests see it.
+#[derive(Clone)]
 pub(super) struct Session {
-    caller: Caller,
+    who: Who,
+    /// What the request shows to be entitled by.
+    bearer: Option<Token>,
     pub hosted: Arc<Hosted>,
     pub activity: Arc<Activity>,
     /// Becomes true when the host stops.
     pub stopped: watch::Receiver<bool>,
 }
 
+/// The capability that a request brings along, if it brings one. Nothing of a wrong one is told: it may be a secret of something else.
+fn bearer(headers: &HeaderMap) -> Result<Option<Token>> {
+    let wrong = || Code::CapabilityMalformed.error("the header 'authorization' is not 'Bearer' and a capability");
+    let mut values = headers.get_all(AUTHORIZATION).iter();
+    let (Some(value), None) = (values.next(), values.next()) else {
+        return if headers.contains_key(AUTHORIZATION) { Err(wrong()) } else { Ok(None) };
+    };
+    let (scheme, token) = value.to_str().ok().and_then(|value| value.split_once(' ')).ok_or_else(wrong)?;
+    if !scheme.eq_ignore_ascii_case("bearer") {
+        return Err(wrong());
+    }
+    token.trim().parse().map(Some).map_err(|_| wrong())
+}
+
 impl Session {
-    pub fn new(caller: Caller, hosted: Arc<Hosted>, activity: Arc<Activity>, stopped: watch::Receiver<bool>) -> Self {
-        Self { caller, hosted, activity, stopped }
+    pub fn new(who: Who, hosted: Arc<Hosted>, activity: Arc<Activity>, stopped: watch::Receiver<bool>) -> Self {
+        Self { who, bearer: None, hosted, activity, stopped }
     }
 
     /// The namespace of this name.
@@ -40,7 +61,16 @@ impl Session {
         if namespace.is_empty() {
             return Err(Code::NamespaceNotServed.error("the path names no namespace"));
         }
-        self.hosted.door(namespace, self.caller)
+        match &self.bearer {
+            Some(token) => self.hosted.door_of_bearer(&self.who, namespace, token),
+            None => self.hosted.door_of(&self.who, namespace),
+        }
+    }
+
+    /// Whether the caller may see every namespace.
+    fn sees_all(&self) -> bool {
+        let observes = |served: &Served| self.door(served.name()).is_ok_and(|door| door.observes().is_ok());
+        self.hosted.served().iter().all(observes)
     }
 
     /// Answers a request; a failure is an answer as well.
@@ -73,7 +103,15 @@ impl Session {
     }
 
     async fn dispatch(&self, request: Request<Incoming>) -> Result<Response> {
-        guard::check(&request)?;
+        guard::check(&request, self.who.peer.way == Way::TlsProof)?;
+        let bearer = bearer(request.headers())?;
+        if bearer.is_some() {
+            return Box::pin(Self { bearer, ..self.clone() }.routed(request)).await;
+        }
+        self.routed(request).await
+    }
+
+    async fn routed(&self, request: Request<Incoming>) -> Result<Response> {
         let uri = request.uri().clone();
         let place = Place::of(uri.path())?;
         if !place.allows(request.method()) {
@@ -96,8 +134,8 @@ impl Session {
         match place {
             Place::Root => pages::root(query),
             Place::OpenApi => pages::openapi(query),
-            Place::Health => pages::health(&self.hosted, query),
-            Place::Ready => pages::ready(&self.hosted, query),
+            Place::Health => pages::health(&self.hosted, self.sees_all(), query),
+            Place::Ready => pages::ready(&self.hosted, self.sees_all(), query),
             Place::Metrics => metrics::text(self, query).await,
             Place::Namespaces => self.namespaces(query).await,
             Place::Batch { namespace } => append::batch(self, &namespace, request).await,
@@ -127,7 +165,10 @@ impl Session {
     async fn namespaces(&self, query: &str) -> Result<Response> {
         documents::Query::parse(query)?.finish()?;
         let mut list = String::from("{\"namespaces\":[");
-        for (n, held) in documents::namespaces(&self.hosted, self.caller).into_iter().enumerate() {
+        // Those that the caller may see, and none by which to tell that there are others.
+        let door = |served: &Served| self.door(served.name()).ok().filter(|door| door.observes().is_ok());
+        let doors: Vec<Door> = self.hosted.served().iter().filter_map(door).collect();
+        for (n, held) in documents::namespaces(&self.hosted, &doors).into_iter().enumerate() {
             list += if n == 0 { "" } else { "," };
             list += &held.await?;
         }

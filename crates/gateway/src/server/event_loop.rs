@@ -1,14 +1,14 @@
 //! One event loop: a thread, and the connections it was given.
 
 use super::{
-    Silence,
+    Silence, channel,
     stream::{Rewound, Stream},
-    tasks,
+    tasks, tls,
 };
-use crate::{Hosted, http, patience, wire};
-use millrace_node::Caller;
+use crate::{Hosted, admission::Who, http, patience, wire};
 use millrace_threads::{Watched, watch_me};
-use millrace_wire::{Code, Error, Result, protocol::PREFACE};
+use millrace_wire::{Code, Error, Result, channel::MAGIC, protocol::PREFACE};
+use rustls::ServerConfig;
 use std::{
     cell::{Cell, RefCell},
     io,
@@ -42,6 +42,8 @@ const LOOK_EVERY: u64 = 64;
 /// Whoever is one too many is told so in its protocol: so many at once, each within this time.
 const REFUSING_MAX: usize = 256;
 const REFUSING_PATIENCE: Duration = Duration::from_secs(4);
+/// A handshake of TLS or of the channel takes no longer.
+const HANDSHAKE_PATIENCE: Duration = Duration::from_secs(10);
 /// An idle TCP connection is probed after this; one whose other end is gone is noticed.
 const KEEPALIVE: Duration = Duration::from_secs(60);
 
@@ -65,6 +67,8 @@ pub(super) const LOOPS_MAX: usize = 63;
 pub(super) struct Shared {
     pub hosted: Arc<Hosted>,
     pub stopping: Notify,
+    /// How TLS is spoken, if it is.
+    tls: Option<Arc<ServerConfig>>,
     /// As many as were asked for, or as there are files for.
     connections_max: AtomicUsize,
     connections_wanted: usize,
@@ -99,12 +103,13 @@ pub(crate) fn may_wait(others: bool) -> Option<MayWait> {
 }
 
 impl Shared {
-    pub fn new(hosted: Arc<Hosted>, connections_max: usize, loops: usize) -> Self {
+    pub fn new(hosted: Arc<Hosted>, tls: Option<Arc<ServerConfig>>, connections_max: usize, loops: usize) -> Self {
         let (stopping, refusing) = (Notify::new(), Arc::new(Semaphore::new(REFUSING_MAX)));
         let (stopped, waiting, loops) = (AtomicBool::new(false), AtomicU64::new(0), loops.clamp(1, LOOPS_MAX) as u32);
         Self {
             hosted,
             stopping,
+            tls,
             connections_max: connections_max.into(),
             connections_wanted: connections_max,
             refusing,
@@ -145,6 +150,23 @@ impl Shared {
         }
     }
 
+    /// The first bytes of a connection; nothing if the host stops, or none come in time.
+    async fn first(&self, stream: &mut Stream) -> Result<Option<[u8; PREFACE.len()]>> {
+        let mut first = [0; PREFACE.len()];
+        let read = tokio::select! {
+            () = self.stopped() => return Ok(None),
+            read = self.hosted.silence.until(timeout(patience::client(), stream.read_exact(&mut first))) => read,
+        };
+        match read {
+            Some(Ok(Ok(_))) => Ok(Some(first)),
+            Some(Ok(Err(error))) => Err(broken(error)),
+            _ => {
+                self.count_dropped();
+                Ok(None)
+            }
+        }
+    }
+
     /// Resolves once the server stops, or if that has begun: whoever comes just then is not overlooked.
     async fn stopped(&self) {
         let stopping = self.stopping.notified();
@@ -159,8 +181,8 @@ impl Shared {
 }
 
 enum Incoming {
-    Tcp(std::net::TcpStream, Caller),
-    Unix(std::os::unix::net::UnixStream, Caller),
+    Tcp(std::net::TcpStream, Who),
+    Unix(std::os::unix::net::UnixStream, Who),
 }
 
 impl Incoming {
@@ -295,10 +317,7 @@ async fn accept_tcp(listener: TcpListener, shared: Arc<Shared>, loops: Arc<Vec<H
             Ok((stream, address)) => {
                 let _ = stream.set_nodelay(true);
                 keep_alive(&stream);
-                match Caller::of_address(address.ip()) {
-                    Ok(caller) => hand_over(Incoming::Tcp(stream, caller), &shared, &loops),
-                    Err(_) => shared.count_dropped(),
-                }
+                hand_over(Incoming::Tcp(stream, Who::at_address(address.ip())), &shared, &loops);
             }
             Err(error) => pause(&error).await,
         }
@@ -306,7 +325,7 @@ async fn accept_tcp(listener: TcpListener, shared: Arc<Shared>, loops: Arc<Vec<H
 }
 
 async fn accept_unix(listener: UnixListener, shared: Arc<Shared>, loops: Arc<Vec<Handle>>) {
-    let owner = rustix::process::geteuid().as_raw();
+    let own = rustix::process::geteuid().as_raw();
     loop {
         let accepted = tokio::select! {
             () = shared.stopped() => return,
@@ -317,10 +336,7 @@ async fn accept_unix(listener: UnixListener, shared: Arc<Shared>, loops: Arc<Vec
             Ok((stream.into_std()?, user))
         });
         match checked {
-            Ok((stream, user)) => match Caller::of_user(user, owner) {
-                Ok(caller) => hand_over(Incoming::Unix(stream, caller), &shared, &loops),
-                Err(_) => shared.count_dropped(),
-            },
+            Ok((stream, user)) => hand_over(Incoming::Unix(stream, Who::at_socket(user, own)), &shared, &loops),
             Err(error) => pause(&error).await,
         }
     }
@@ -436,32 +452,59 @@ async fn tell(incoming: Incoming, error: &Error, refused: &Silence) -> io::Resul
     wire::linger(stream).await
 }
 
+fn broken(error: io::Error) -> Error {
+    Code::ConnectionIdle.error(error.to_string())
+}
+
 /// A connection as its loop's own.
-fn open(incoming: Incoming) -> io::Result<(Stream, Caller)> {
+fn open(incoming: Incoming) -> io::Result<(Stream, Who)> {
     Ok(match incoming {
-        Incoming::Tcp(stream, caller) => (Stream::Tcp(tokio::net::TcpStream::from_std(stream)?), caller),
-        Incoming::Unix(stream, caller) => (Stream::Unix(tokio::net::UnixStream::from_std(stream)?), caller),
+        Incoming::Tcp(stream, who) => (Stream::Tcp(tokio::net::TcpStream::from_std(stream)?), who),
+        Incoming::Unix(stream, who) => (Stream::Unix(tokio::net::UnixStream::from_std(stream)?), who),
     })
 }
 
-/// Serves one connection, in whichever of the two protocols its first bytes are.
+/// Serves one connection: the first bytes say whether it is encrypted, and then in which of the two protocols it speaks.
 async fn serve(incoming: Incoming, shared: Arc<Shared>) -> Result<()> {
-    let broken = |error: io::Error| Code::ConnectionIdle.error(error.to_string());
-    let (mut stream, caller) = open(incoming).map_err(broken)?;
-    let mut first = [0; PREFACE.len()];
-    let read = tokio::select! {
-        () = shared.stopped() => return Ok(()),
-        read = shared.hosted.silence.until(timeout(patience::client(), stream.read_exact(&mut first))) => read,
-    };
-    let Some(Ok(read)) = read else {
+    let (mut stream, mut who) = open(incoming).map_err(broken)?;
+    let Some(mut first) = shared.first(&mut stream).await? else { return Ok(()) };
+    if first == MAGIC {
+        let opening = timeout(HANDSHAKE_PATIENCE, channel::accept(&shared.hosted, stream, &first, who));
+        let opened = shared.hosted.silence.until(opening).await;
+        let Some(Ok(Ok(Some((stream, who))))) = opened else {
+            shared.count_dropped();
+            return Ok(());
+        };
+        return wire::serve(Stream::Channel(Box::new(stream)), who, shared.hosted.clone(), &shared.stopping).await;
+    }
+    if first[0] == tls::FIRST_BYTE
+        && let Some(config) = &shared.tls
+    {
+        let shaking = timeout(HANDSHAKE_PATIENCE, tls::accept(config, Rewound::new(first, stream), who));
+        let Some(Ok(Ok((safe, known)))) = shared.hosted.silence.until(shaking).await else {
+            shared.count_dropped();
+            return Ok(());
+        };
+        (stream, who) = (Stream::Tls(Box::new(safe)), known);
+        let Some(inner) = shared.first(&mut stream).await? else { return Ok(()) };
+        first = inner;
+    }
+    if !who.is_private() {
+        // What anybody between here and there could read or change is not spoken.
+        let error = Code::NotAdmitted.error("this address takes TLS, or the channel with a capability");
+        let refusal = if first == PREFACE { wire::refusal(&error) } else { http::refusal(&error) };
         shared.count_dropped();
+        let told = timeout(REFUSING_PATIENCE, async {
+            stream.write_all(&refusal).await?;
+            wire::linger(stream).await
+        });
+        let _ = told.await;
         return Ok(());
-    };
-    read.map_err(broken)?;
+    }
     if first == PREFACE {
-        wire::serve(stream, caller, shared.hosted.clone(), &shared.stopping).await
+        wire::serve(stream, who, shared.hosted.clone(), &shared.stopping).await
     } else {
-        http::serve(Rewound::new(first, stream), caller, shared.hosted.clone(), &shared.stopping).await;
+        http::serve(Rewound::new(first, stream), who, shared.hosted.clone(), &shared.stopping).await;
         Ok(())
     }
 }

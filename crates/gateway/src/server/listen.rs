@@ -1,5 +1,6 @@
-//! Where a server listens: loopback addresses, and a Unix socket in the namespace's directory.
+//! Where a server listens: addresses, and a Unix socket in the namespace's directory.
 
+use millrace_node::is_local;
 use millrace_wire::{Code, Error, Result};
 use std::{
     fs,
@@ -25,8 +26,15 @@ const BACKLOG: i32 = 4096;
 pub enum Listen {
     /// Nowhere: the Unix socket is all.
     None,
-    /// On these addresses, all of them loopback.
+    /// On these addresses.
     On(Vec<SocketAddr>),
+}
+
+impl Listen {
+    /// Whether anybody can come from elsewhere.
+    pub fn is_beyond_loopback(&self) -> bool {
+        matches!(self, Listen::On(addresses) if addresses.iter().any(|address| !is_local(address.ip())))
+    }
 }
 
 impl FromStr for Listen {
@@ -44,9 +52,6 @@ impl FromStr for Listen {
                 Code::ListenFailed.error(format!("'{shown}' is not an address to listen on: {error}"))
             })?;
             for address in resolved {
-                if !address.ip().to_canonical().is_loopback() {
-                    return Err(Code::AddressNotLoopback.error(format!("{address} is not a loopback address")));
-                }
                 addresses.push(address);
             }
         }
@@ -118,11 +123,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_loopback_is_listened_on() {
+    fn addresses_are_told_from_what_is_none() {
         assert_eq!("none".parse::<Listen>().unwrap(), Listen::None);
         assert!(matches!("127.0.0.1:0,[::1]:0".parse::<Listen>().unwrap(), Listen::On(all) if all.len() == 2));
+        assert!(!"127.0.0.1:0,[::1]:0".parse::<Listen>().unwrap().is_beyond_loopback());
         for text in ["0.0.0.0:7070", "[::]:7070", "10.1.2.3:80", "127.0.0.1:1,8.8.8.8:1"] {
-            assert_eq!(text.parse::<Listen>().unwrap_err().code(), Code::AddressNotLoopback, "{text}");
+            assert!(text.parse::<Listen>().unwrap().is_beyond_loopback(), "{text}");
         }
         for text in ["", "127.0.0.1", "127.0.0.1:99999", "127.0.0.1:x", "\u{1b}[31m:1"] {
             assert_eq!(text.parse::<Listen>().unwrap_err().code(), Code::ListenFailed, "{text}");

@@ -4,6 +4,7 @@
 //! the gates hold: many answers to one flush, and no other thread is woken for it.
 
 mod allocator;
+mod channel;
 mod event_loop;
 mod listen;
 mod silence;
@@ -11,6 +12,7 @@ mod stream;
 mod tasks;
 #[cfg(test)]
 mod tests;
+mod tls;
 
 pub(crate) use event_loop::may_wait;
 pub use listen::{Listen, SOCKET};
@@ -20,6 +22,7 @@ pub(crate) use stream::Stream;
 use crate::Hosted;
 use event_loop::{EventLoop, Shared};
 use listen::SocketFile;
+use millrace_node::{is_local, secrets::HostKey};
 use millrace_wire::{Code, Result};
 use std::{
     net::SocketAddr,
@@ -30,12 +33,14 @@ use std::{
 };
 
 /// How a server listens.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct ServerOptions {
     /// Where it listens with TCP.
     pub listen: Listen,
     /// The Unix socket.
     pub socket: Option<PathBuf>,
+    /// The key with which TLS is spoken. Beyond loopback nothing is listened on without it.
+    pub key: Option<Arc<HostKey>>,
     /// How many threads serve connections.
     pub loops: usize,
     /// How many connections may be open.
@@ -46,7 +51,7 @@ impl Default for ServerOptions {
     fn default() -> Self {
         let cores = thread::available_parallelism().map_or(1, usize::from);
         // One of two may wait for the disk while the other serves.
-        Self { listen: Listen::None, socket: None, loops: cores.clamp(2, 8), connections_max: 20_000 }
+        Self { listen: Listen::None, socket: None, key: None, loops: cores.clamp(2, 8), connections_max: 20_000 }
     }
 }
 
@@ -74,8 +79,13 @@ impl Server {
         allocator::give_large_blocks_back();
         let mut bound = Bound::default();
         let mut listeners = Vec::new();
+        let tls = options.key.as_deref().map(tls::config).transpose()?;
         if let Listen::On(addresses) = &options.listen {
             for address in addresses {
+                if !is_local(address.ip()) && tls.is_none() {
+                    let detail = format!("{address} can be reached from elsewhere, and the host has no key for TLS");
+                    return Err(Code::AddressNotLoopback.error(detail));
+                }
                 let listener = listen::tcp(*address)?;
                 bound.addresses.extend(listener.local_addr());
                 listeners.push(listener);
@@ -83,7 +93,7 @@ impl Server {
         }
         let unix = options.socket.as_deref().map(listen::unix).transpose()?;
         bound.socket.clone_from(&options.socket);
-        let shared = Arc::new(Shared::new(hosted, options.connections_max, options.loops));
+        let shared = Arc::new(Shared::new(hosted, tls, options.connections_max, options.loops));
         // Who accepts serves nobody: a loop with one connection may wait for the disk, and newcomers must not wait with it.
         let names = (0..options.loops.clamp(1, event_loop::LOOPS_MAX)).map(|number| format!("millrace-loop-{number}"));
         let loops = names

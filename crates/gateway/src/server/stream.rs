@@ -1,5 +1,6 @@
 //! A connection's bytes, whatever it runs over.
 
+use millrace_client::secure::ChannelStream;
 use std::{
     io,
     pin::Pin,
@@ -9,11 +10,14 @@ use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     net::{TcpStream, UnixStream},
 };
+use tokio_rustls::server::TlsStream;
 
-/// A TCP connection or one over the Unix socket.
+/// A connection: TCP or the Unix socket, and what encrypts it.
 pub(crate) enum Stream {
     Tcp(TcpStream),
     Unix(UnixStream),
+    Channel(Box<ChannelStream<Stream>>),
+    Tls(Box<TlsStream<Rewound>>),
 }
 
 macro_rules! forward {
@@ -21,6 +25,14 @@ macro_rules! forward {
         match $self.get_mut() {
             Stream::Tcp($stream) => $call,
             Stream::Unix($stream) => $call,
+            Stream::Channel($stream) => {
+                let $stream = &mut **$stream;
+                $call
+            }
+            Stream::Tls($stream) => {
+                let $stream = &mut **$stream;
+                $call
+            }
         }
     };
 }

@@ -26,7 +26,7 @@ const HANG: Duration = Duration::from_secs(120);
 /// A host whose acceptors panic at the first connection: they have no loop to give it to.
 fn host_that_cannot_go_on(case: &str) {
     millrace_threads::guard().unwrap();
-    let shared = Arc::new(Shared::new(Arc::new(Hosted::new(Vec::new())), 10, 1));
+    let shared = Arc::new(Shared::new(Arc::new(Hosted::new(Vec::new())), None, 10, 1));
     let lonely = EventLoop::start(0, "lonely".into(), shared).unwrap();
     if case == "accept TCP" {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -92,7 +92,7 @@ fn rest(stream: &mut TcpStream) -> String {
 fn who_is_silent_longest_makes_room_and_who_speaks_does_not() {
     const MOST: usize = 3;
     let listen = Listen::On(vec!["127.0.0.1:0".parse().unwrap()]);
-    let options = ServerOptions { listen, socket: None, loops: 2, connections_max: MOST };
+    let options = ServerOptions { listen, loops: 2, connections_max: MOST, ..ServerOptions::default() };
     let (_dir, hosted) = hosted(Durability::Memory);
     let server = Server::start(hosted, &options).unwrap();
     let address = server.bound().addresses[0];
@@ -157,7 +157,7 @@ fn who_is_silent_longest_makes_room_and_who_speaks_does_not() {
 #[test]
 fn who_is_refused_hears_so_in_its_own_protocol_however_many_are_silent() {
     let listen = Listen::On(vec!["127.0.0.1:0".parse().unwrap()]);
-    let options = ServerOptions { listen, socket: None, loops: 2, connections_max: 1 };
+    let options = ServerOptions { listen, loops: 2, connections_max: 1, ..ServerOptions::default() };
     let (_dir, hosted) = hosted(Durability::Memory);
     let server = Server::start(hosted, &options).unwrap();
     let connect = || TcpStream::connect(server.bound().addresses[0]).unwrap();

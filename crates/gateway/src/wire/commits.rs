@@ -171,7 +171,7 @@ impl Connection {
         self.commit_with(door, frame, raw, move |door, frame| {
             let Some((inbound, epoch)) = stream.get() else { return Ok(door.failed(unopened())) };
             let deliver: Deliver<'_> = frame.message()?;
-            Ok(door.deliver(|inbox| inbox.accept(inbound, *epoch, &deliver)).map(Answer::Delivered))
+            Ok(door.deliver(inbound, *epoch, &deliver).map(Answer::Delivered))
         })
     }
 }

@@ -14,10 +14,11 @@ use super::{
 };
 use crate::{
     Hosted,
+    admission::Who,
     memory::{self, Reservation, SMALL_BYTES},
     server::Stream,
 };
-use millrace_node::{Caller, Door, Held};
+use millrace_node::{Door, Held};
 use millrace_wire::{
     Code, Error, Hlc, Result,
     protocol::{FRAME_MAX_BYTES, HELLO_MAX_BYTES, Heading, split},
@@ -63,14 +64,19 @@ thread_local! {
 pub(super) struct Connection {
     stream: Stream,
     pub hosted: Arc<Hosted>,
-    pub caller: Caller,
-    /// The namespace, once the handshake is over.
+    /// Who is at the other end.
+    pub who: Who,
+    /// The namespace as slot 0 may use it, once the handshake is over.
     pub door: Option<Door>,
+    /// The same for slots 1 to 15, as far as they are filled.
+    pub slots: Vec<Option<Door>>,
     /// The largest clock that the other end has shown.
     pub clock: Hlc,
     input: Vec<u8>,
     pub out: Vec<u8>,
     sent: usize,
+    /// All of it was written, and some of that may still have to be sent.
+    unflushed: bool,
     /// What is to be committed.
     pub commits: Commits,
     /// Answers at the gate, and their bytes. They are released in the order in which they were committed.
@@ -110,16 +116,18 @@ pub(super) enum Over {
 }
 
 impl Connection {
-    pub fn new(stream: Stream, caller: Caller, hosted: Arc<Hosted>, patience: Duration) -> Self {
+    pub fn new(stream: Stream, who: Who, hosted: Arc<Hosted>, patience: Duration) -> Self {
         Self {
             stream,
             hosted,
-            caller,
+            who,
             door: None,
+            slots: Vec::new(),
             clock: Hlc::default(),
             input: Vec::new(),
             out: Vec::new(),
             sent: 0,
+            unflushed: false,
             commits: Commits::default(),
             held: VecDeque::new(),
             held_bytes: 0,
@@ -212,7 +220,8 @@ impl Connection {
     }
 
     fn is_done(&self) -> bool {
-        self.out.is_empty() && self.commits.is_empty() && self.held.is_empty() && self.waits.is_empty()
+        let answered = self.commits.is_empty() && self.held.is_empty() && self.waits.is_empty();
+        answered && self.out.is_empty() && !self.unflushed
     }
 
     /// Takes what was committed, and gives up what waited for that for too long.
@@ -318,6 +327,7 @@ impl Connection {
                 Poll::Ready(Ok(count)) => {
                     self.sent += count;
                     self.taken += count;
+                    self.unflushed = true;
                     self.hosted.counters.sent_bytes.fetch_add(count as u64, Ordering::Relaxed);
                     progress = true;
                 }
@@ -332,6 +342,14 @@ impl Connection {
             if progress {
                 self.deadline = None;
             }
+        }
+        // What is encrypted is sent behind what was written of it.
+        if self.unflushed
+            && self.out.is_empty()
+            && let Poll::Ready(flushed) = Pin::new(&mut self.stream).poll_flush(cx)
+        {
+            flushed.map_err(|error| broken(&error))?;
+            self.unflushed = false;
         }
         Ok(progress)
     }
@@ -471,7 +489,7 @@ impl Connection {
 
     /// Whether the other end owes something: the rest of a frame, or to take what it asked for.
     fn owes(&self) -> bool {
-        !self.out.is_empty() || (self.accepts() && (!self.input.is_empty() || self.door.is_none()))
+        !self.out.is_empty() || self.unflushed || (self.accepts() && (!self.input.is_empty() || self.door.is_none()))
     }
 
     fn poll_deadline(&mut self, cx: &mut Context<'_>) -> Poll<Result<()>> {

@@ -10,9 +10,8 @@ mod requests;
 pub(crate) mod tests;
 mod waits;
 
-use crate::{Hosted, patience, server::Stream};
+use crate::{Hosted, admission::Who, patience, server::Stream};
 use connection::{Connection, Over};
-use millrace_node::Caller;
 use millrace_wire::{
     Error, Result,
     protocol::{Failure, Heading, encode},
@@ -35,8 +34,8 @@ const LINGER: Duration = Duration::from_secs(2);
 const LINGER_MAX_BYTES: usize = 32 << 20;
 
 /// Serves a connection whose preface has been read, until it ends.
-pub(crate) async fn serve(stream: Stream, caller: Caller, hosted: Arc<Hosted>, stopping: &Notify) -> Result<()> {
-    serve_with(Connection::new(stream, caller, hosted, patience::client()), stopping).await
+pub(crate) async fn serve(stream: Stream, who: Who, hosted: Arc<Hosted>, stopping: &Notify) -> Result<()> {
+    serve_with(Connection::new(stream, who, hosted, patience::client()), stopping).await
 }
 
 async fn serve_with(mut connection: Connection, stopping: &Notify) -> Result<()> {

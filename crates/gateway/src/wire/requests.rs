@@ -2,16 +2,22 @@
 
 use super::{REQUESTS_MAX, SOFTWARE, commits, connection::Connection, failure, waits};
 use crate::{
+    admission::refused,
     documents,
     memory::{self, Reservation, SMALL_BYTES},
 };
-use millrace_node::{Door, Held, Receipt, Record};
+use millrace_node::{
+    Door, Held, Receipt, Record,
+    secrets::random_id,
+    token::{Binding, Proof, Token, Way},
+};
 use millrace_wire::{
     Code, Error, Result,
     protocol::{
-        self, Append, AppendMany, Appended, AppendedMany, Cancel, CreateLog, Credit, Deliver, Delivered, Document,
-        Done, Ended, FRAME_MAX_BYTES, FRAME_OVERHEAD_BYTES, Frame, Get, Heading, Hello, Latest, Link, Linked, Message,
-        Ping, Pong, Range, Records, RemoveLog, Seqno, Show, Tail, VERSION, Welcome, encode,
+        self, Append, AppendMany, Appended, AppendedMany, Cancel, Challenge, CreateLog, Credit, Deliver, Delivered,
+        Document, Done, Ended, FRAME_MAX_BYTES, FRAME_OVERHEAD_BYTES, Frame, Get, Heading, Hello, Latest, Link, Linked,
+        Message, Offer, Ping, Pong, Present, Range, Records, Redeem, Redeemed, RemoveLog, SLOTS, Seqno, Show, Tail,
+        VERSION, Welcome, encode,
     },
 };
 
@@ -34,6 +40,7 @@ pub(crate) enum Answer {
     },
     Seqno(u64),
     Document(String),
+    Capability(Token),
     Linked(Linked),
     Delivered(Delivered),
     Pong,
@@ -91,6 +98,7 @@ pub(super) fn answer(out: &mut Vec<u8>, heading: Heading, outcome: Result<Answer
         }
         Ok(Answer::Seqno(seqno)) => encode(out, heading, &Seqno { seqno }),
         Ok(Answer::Document(json)) => encode(out, heading, &Document { json: &json }),
+        Ok(Answer::Capability(token)) => encode(out, heading, &Redeemed { capability: &token.to_bytes() }),
         Ok(Answer::Linked(linked)) => encode(out, heading, &linked),
         Ok(Answer::Delivered(delivered)) => encode(out, heading, &delivered),
         Ok(Answer::Pong) => encode(out, heading, &Pong {}),
@@ -105,11 +113,24 @@ fn borrowed(record: &Record) -> protocol::Record<'_> {
     protocol::Record { seqno: *seqno, id: *id, hlc: *hlc, cause: *cause, data: payload }
 }
 
+fn challenge() -> Result<[u8; 16]> {
+    let mut challenge = [0; 16];
+    let (first, second) = challenge.split_at_mut(8);
+    first.copy_from_slice(&random_id()?);
+    second.copy_from_slice(&random_id()?);
+    Ok(challenge)
+}
+
 impl Connection {
     /// Handles one frame, of which `raw` are the bytes.
     pub fn request(&mut self, frame: &Frame<'_>, raw: &[u8]) {
         let request = frame.heading.request;
-        let Some(door) = self.door.clone() else { return self.hello(frame) };
+        if self.door.is_none() {
+            return self.hello(frame);
+        }
+        let Some(door) = self.door_of(frame.heading.slot) else {
+            return self.reply(request, Err(refused()));
+        };
         if request == 0 && !matches!(frame.kind, Ping::TYPE | Pong::TYPE) {
             return self.close(&Code::MessageUnexpected.error("a request has a number of its own, and 0 is none"));
         }
@@ -127,6 +148,8 @@ impl Connection {
             Show::TYPE => self.show(&door, frame),
             Link::TYPE => self.link(&door, frame, raw),
             Deliver::TYPE => self.deliver(&door, frame, raw),
+            Present::TYPE => self.present(frame),
+            Redeem::TYPE => self.redeem(&door, frame),
             Ping::TYPE => frame.message::<Ping>().map(|_| self.reply(request, Ok(Answer::Pong))),
             Pong::TYPE => return,
             kind => Err(Code::MessageUnknown.error(format!("message of type {kind}"))),
@@ -137,26 +160,91 @@ impl Connection {
     }
 
     fn hello(&mut self, frame: &Frame<'_>) {
-        let welcome = || -> Result<Door> {
-            let hello: Hello<'_> = frame.message()?;
-            if !(hello.oldest..=hello.newest).contains(&VERSION) {
-                return Err(Code::VersionUnsupported.error(format!(
-                    "the client speaks versions {} to {}, this host version {VERSION}",
-                    hello.oldest, hello.newest
-                )));
-            }
-            if !hello.capability.is_empty() || !hello.key.is_empty() {
-                return Err(Code::VersionUnsupported.error("version 1 has no capabilities and no session keys"));
-            }
-            self.hosted.door(hello.namespace, self.caller)
-        };
-        match welcome() {
+        match self.greet(frame) {
             Err(error) => self.close(&error),
-            Ok(door) => {
+            Ok(None) => {}
+            Ok(Some(door)) => {
                 self.welcome(&door, frame.heading.request);
                 self.door = Some(door);
             }
         }
+    }
+
+    /// Takes a greeting; `None` if the client has to say it again with its proofs.
+    fn greet(&mut self, frame: &Frame<'_>) -> Result<Option<Door>> {
+        let hello: Hello<'_> = frame.message()?;
+        if !(hello.oldest..=hello.newest).contains(&VERSION) {
+            return Err(Code::VersionUnsupported.error(format!(
+                "the client speaks versions {} to {}, this host version {VERSION}",
+                hello.oldest, hello.newest
+            )));
+        }
+        let is_socket = self.who.peer.way == Way::Unix;
+        let needs_proofs = self.who.owner.is_none() || !hello.capabilities.is_empty();
+        if is_socket && needs_proofs && self.who.binding.is_none() {
+            let challenge = challenge()?;
+            self.who.binding = Some(Binding::Challenge(challenge));
+            let heading = Heading { request: frame.heading.request, ..Heading::default() };
+            encode(&mut self.out, heading, &Challenge { challenge: &challenge });
+            return Ok(None);
+        }
+        let [first, more @ ..] = &*hello.capabilities else {
+            return self.hosted.door_of(&self.who, hello.namespace).map(Some);
+        };
+        if more.len() >= SLOTS {
+            return Err(Code::ValueInvalid.error(format!("a connection has {SLOTS} slots for capabilities")));
+        }
+        let door = self.admit(hello.namespace, first)?;
+        let served = door.served().name().clone();
+        self.slots = more.iter().map(|offer| self.admit(&served, offer).map(Some)).collect::<Result<_>>()?;
+        Ok(Some(door))
+    }
+
+    /// The namespace as whoever offers this capability may use it.
+    fn admit(&self, namespace: &str, offer: &Offer<'_>) -> Result<Door> {
+        let (Some(binding), Ok(proof)) = (&self.who.binding, <&[u8; 32]>::try_from(offer.proof)) else {
+            return Err(refused());
+        };
+        let proof = Proof::Bound(binding, proof);
+        let (served, caller) = self.hosted.admit(namespace, offer.capability, proof, self.who.peer)?;
+        Ok(self.hosted.within_limits(&served, &caller))
+    }
+
+    /// The namespace as the capability in a slot may use it.
+    fn door_of(&self, slot: u8) -> Option<Door> {
+        match usize::from(slot).checked_sub(1) {
+            None => self.door.clone(),
+            Some(at) => self.slots.get(at)?.clone(),
+        }
+    }
+
+    fn present(&mut self, frame: &Frame<'_>) -> Result<()> {
+        let Present { slot, capability, proof } = frame.message()?;
+        let served = self.door.as_ref().map(|door| door.served().name().clone()).ok_or_else(refused)?;
+        let door = self.admit(&served, &Offer { capability, proof })?;
+        match usize::from(slot).checked_sub(1) {
+            _ if usize::from(slot) >= SLOTS => {
+                return Err(Code::ValueInvalid.error(format!("a connection has {SLOTS} slots for capabilities")));
+            }
+            None => self.door = Some(door),
+            Some(at) => {
+                self.slots.resize(self.slots.len().max(at + 1), None);
+                self.slots[at] = Some(door);
+            }
+        }
+        self.reply(frame.heading.request, Ok(Answer::Done));
+        Ok(())
+    }
+
+    /// Exchanges an invitation for a capability that lasts, which is bound to the client's key.
+    fn redeem(&mut self, door: &Door, frame: &Frame<'_>) -> Result<()> {
+        let Redeem {} = frame.message()?;
+        if self.who.peer.way != Way::TlsProof {
+            return Err(Code::CapabilityDenied.error("an invitation is redeemed over TLS"));
+        }
+        let (hosted, turns) = (self.hosted.clone(), self.waits.turns());
+        let redeem = waits::redeem(hosted, turns, door.clone());
+        self.waits.add(frame.heading.request, redeem)
     }
 
     fn welcome(&mut self, door: &Door, request: u64) {
@@ -172,7 +260,6 @@ impl Connection {
             record_max_bytes: RECORD_MAX_BYTES.min(journal.record_max_bytes()) as u32, // at most 16 MiB
             requests_max: REQUESTS_MAX as u32,
             durability: journal.durability(),
-            key: &[],
         };
         encode(&mut self.out, Heading { request, hlc: door.clock(), ..Heading::default() }, &welcome);
     }

@@ -248,6 +248,12 @@ pub(super) async fn latest(
 }
 
 /// Defines something on another thread: that makes files, and waits for the journal's lock as long as a submission does.
+/// Redeems the invitation that a door was opened with, on a thread that may wait.
+pub(super) async fn redeem(hosted: Arc<Hosted>, turns: Turns, door: Door) -> Result<Answer> {
+    let _turn = turns.acquire().await;
+    hosted.define(door, Door::redeem).await.map(Answer::Capability)
+}
+
 pub(super) async fn define(
     hosted: Arc<Hosted>,
     turns: Turns,

@@ -7,6 +7,7 @@
 //! Every call passes the one access check ([`millrace_access`]) and gives back something [`Held`], which leaves through the one
 //! gate ([`millrace_namespace::gate`]).
 
+mod access;
 pub(crate) mod blocked;
 pub(crate) mod limits;
 pub(crate) mod submit;
@@ -15,14 +16,16 @@ pub(crate) mod watch;
 use crate::{
     AppendOptions, Gate, Held, Namespace, Receipt, Record, Site,
     links::{Accepted, Inbound, Inbox, Links},
+    secrets::LiveKeys,
 };
+use access::Buckets;
 use blocked::{Blocked, Monitor};
 use limits::Limits;
-use millrace_access::{Caller, Right};
+use millrace_access::{Caller, Resource, Right};
 use millrace_journal::{Durability, Log};
 use millrace_wire::{
-    Code, Error, Hlc, LogName, Name, Result,
-    protocol::{Link, Linked},
+    Code, Error, Hlc, LogName, Name, NamespaceId, Result,
+    protocol::{Deliver, Delivered, Link, Linked},
 };
 use std::{path::Path, sync::Arc};
 use submit::Submissions;
@@ -40,6 +43,8 @@ struct Inner {
     watch: Arc<Watch>,
     monitor: Arc<Monitor>,
     submissions: Submissions,
+    keys: LiveKeys,
+    rates: Buckets,
 }
 
 impl Served {
@@ -50,7 +55,8 @@ impl Served {
             .map_err(|error| Code::HostStart.error(format!("a thread could not be started: {error}")))?;
         namespace.read_keys();
         let (watch, submissions) = (Arc::new(watch), Submissions::default());
-        Ok(Served { inner: Arc::new(Inner { name, namespace, watch, monitor, submissions }) })
+        let (keys, rates) = (LiveKeys::new(namespace.clone())?, Buckets::default());
+        Ok(Served { inner: Arc::new(Inner { name, namespace, watch, monitor, submissions, keys, rates }) })
     }
 
     /// The name.
@@ -79,9 +85,14 @@ impl Served {
         move || inner.upgrade().and_then(|inner| inner.monitor.blocked())
     }
 
-    /// The namespace as `caller` may use it.
-    pub fn door(&self, caller: Caller) -> Door {
-        Door { served: self.clone(), caller, limits: None }
+    /// The keys that callers of this namespace are admitted with.
+    pub fn keys(&self) -> &LiveKeys {
+        &self.inner.keys
+    }
+
+    /// The namespace as `caller` may use it: the owner, or somebody who was admitted with [`Served::keys`].
+    pub fn door(&self, caller: &Arc<Caller>) -> Door {
+        Door { served: self.clone(), caller: caller.clone(), limits: None }
     }
 }
 
@@ -89,7 +100,7 @@ impl Served {
 #[derive(Clone)]
 pub struct Door {
     served: Served,
-    caller: Caller,
+    caller: Arc<Caller>,
     /// What whoever comes this way may make the namespace allocate; without a bound if absent.
     limits: Option<Limits>,
 }
@@ -122,9 +133,10 @@ impl Door {
     /// Appends one record.
     pub fn append(&self, log: &str, data: &[u8], options: AppendOptions<'_>) -> Held<Receipt> {
         let append = || {
-            self.caller.check(Right::Append.to(log))?;
+            self.check_append(log, data.len(), options.function)?;
             self.check_outboxes([log].into_iter())?;
-            self.namespace().append_held(log, data, options)
+            let key = self.own_key(options.key)?;
+            self.namespace().append_held(log, data, AppendOptions { key: key.as_deref(), ..options })
         };
         self.out(append(), options.durability)
     }
@@ -132,11 +144,12 @@ impl Door {
     /// Appends records, all or none.
     pub fn append_many(&self, records: &[(&str, &[u8])], options: AppendOptions<'_>) -> Held<Vec<Receipt>> {
         let append = || {
-            for (log, _) in records {
-                self.caller.check(Right::Append.to(log))?;
+            for (log, data) in records {
+                self.check_append(log, data.len(), options.function)?;
             }
             self.check_outboxes(records.iter().map(|(log, _)| *log))?;
-            self.namespace().append_many_held(records, options)
+            let key = self.own_key(options.key)?;
+            self.namespace().append_many_held(records, AppendOptions { key: key.as_deref(), ..options })
         };
         self.out(append(), options.durability)
     }
@@ -144,7 +157,7 @@ impl Door {
     /// Reads one record; 0 is the newest.
     pub fn get(&self, log: &str, seqno: u64, durability: Option<Durability>) -> Held<Record> {
         let get = || {
-            self.caller.check(Right::Read.to(log))?;
+            self.check(Right::Read, Resource::log(log))?;
             self.namespace().get_held(log, seqno, durability)
         };
         self.out(get(), durability)
@@ -161,7 +174,7 @@ impl Door {
         durability: Option<Durability>,
     ) -> Held<(u32, Vec<Record>)> {
         let range = || {
-            self.caller.check(Right::Read.to(log))?;
+            self.check(Right::Read, Resource::log(log))?;
             let found = self.namespace().log(log)?;
             let held = self.namespace().range_of_held(&found, from, count, bytes_max, durability)?;
             Ok(held.map(|records| (found.id(), records)))
@@ -179,7 +192,7 @@ impl Door {
         durability: Option<Durability>,
     ) -> Held<Vec<Record>> {
         let range = || {
-            self.caller.check(Right::Read.to(log.name()))?;
+            self.check(Right::Read, Resource::log(log.name()))?;
             self.namespace().range_of_held(log, from, count, bytes_max, durability)
         };
         self.out(range(), durability)
@@ -188,7 +201,7 @@ impl Door {
     /// The newest sequence number of a log, 0 if there is none.
     pub fn latest(&self, log: &str, durability: Option<Durability>) -> Held<u64> {
         let latest = || {
-            self.caller.check(Right::Read.to(log))?;
+            self.check(Right::Read, Resource::log(log))?;
             self.namespace().latest_held(log, durability)
         };
         self.out(latest(), durability)
@@ -197,15 +210,16 @@ impl Door {
     /// The log of this name, for those who go on to read it: what is told of it is held there. That there is none is held.
     pub fn log(&self, log: &str, durability: Option<Durability>) -> Held<Log> {
         let found = || {
-            self.caller.check(Right::Read.to(log))?;
+            self.check(Right::Read, Resource::log(log))?;
             self.namespace().log(log).map(Held::passed)
         };
         self.out(found(), durability)
     }
 
-    /// Whether the log is there and has no record above `seen` yet: the host's own question, whose answer nobody is told.
+    /// Whether the log is there and has no record above `seen` yet: the host's own question, whose answer nobody is told. Whoever may
+    /// not read the log does not wait, or the time would tell whether there is one.
     pub fn must_wait(&self, log: &str, seen: u64) -> bool {
-        self.namespace().log(log).is_ok_and(|log| log.latest() <= seen)
+        self.may(Right::Read, Resource::log(log)) && self.namespace().log(log).is_ok_and(|log| log.latest() <= seen)
     }
 
     /// Where a tail begins that asks for record `from` first, or for what comes from now on if that is 0.
@@ -215,7 +229,7 @@ impl Door {
     /// There is no such place: records before it have left the history, or the log does not reach there.
     pub fn cursor(&self, log: &Log, from: u64, durability: Option<Durability>) -> Held<u64> {
         let cursor = || {
-            self.caller.check(Right::Read.to(log.name()))?;
+            self.check(Right::Read, Resource::log(log.name()))?;
             self.namespace().cursor_held(log, from, durability)
         };
         self.out(cursor(), durability)
@@ -230,7 +244,7 @@ impl Door {
     /// Makes a log.
     pub fn create_log(&self, log: &str, history: u64) -> Held<()> {
         let create = || {
-            self.caller.check(Right::Define.to(log))?;
+            self.check(Right::Create, Resource::log(log))?;
             let log = log.parse::<LogName>()?;
             self.check_log(&log, history)?;
             self.namespace().create_log_held(&log, history)
@@ -241,7 +255,7 @@ impl Door {
     /// Removes a log.
     pub fn remove_log(&self, log: &str) -> Held<()> {
         let remove = || {
-            self.caller.check(Right::Define.to(log))?;
+            self.check(Right::Delete, Resource::log(log))?;
             self.namespace().remove_log_held(&log.parse::<LogName>()?)
         };
         self.out(remove(), None)
@@ -249,8 +263,33 @@ impl Door {
 
     /// Looks at the namespace as a whole; what is seen is held until all of it is safe.
     pub fn inspect<T>(&self, look: impl FnOnce(&Namespace) -> Result<T>) -> Held<T> {
+        self.inspect_with(Right::Observe, Resource::NAMESPACE, look)
+    }
+
+    /// Looks at something of the namespace, which takes this right.
+    pub fn inspect_with<T>(
+        &self,
+        right: Right,
+        on: Resource<'_>,
+        look: impl FnOnce(&Namespace) -> Result<T>,
+    ) -> Held<T> {
+        self.inspect_if(|| self.check(right, on), look)
+    }
+
+    /// Looks at the parts of the namespace that [`Door::sees`] shows: `look` leaves out the others.
+    pub fn inspect_seen<T>(&self, look: impl FnOnce(&Namespace) -> Result<T>) -> Held<T> {
+        self.inspect_if(|| Ok(()), look)
+    }
+
+    /// Looks at one log, if the caller has any right on it.
+    pub fn inspect_log<T>(&self, log: &str, look: impl FnOnce(&Namespace) -> Result<T>) -> Held<T> {
+        let check = || if self.sees(log) { Ok(()) } else { self.check(Right::Observe, Resource::log(log)) };
+        self.inspect_if(check, look)
+    }
+
+    fn inspect_if<T>(&self, check: impl FnOnce() -> Result<()>, look: impl FnOnce(&Namespace) -> Result<T>) -> Held<T> {
         let inspect = || {
-            self.caller.check(Right::Read.to_namespace())?;
+            check()?;
             let seen = look(self.namespace())?;
             Ok(self.served.gate().hold(Site::Inspect, seen, self.namespace().journal().tail(), None))
         };
@@ -259,21 +298,40 @@ impl Door {
 
     /// Opens a stream from another namespace, or opens it again.
     pub fn link(&self, link: &Link<'_>) -> Held<(Inbound, Linked)> {
-        self.deliver(|inbox| {
+        self.receive(|inbox| {
+            self.check(Right::Link, Resource::NAMESPACE)?;
+            if let Some(target) = link.target {
+                let source = NamespaceId::new(link.namespace);
+                self.check_delivery(target, 0, source)?;
+            }
             self.check_stream(link)?;
             let (inbound, Accepted { value, end }) = inbox.link(link)?;
             Ok(Accepted { value: (inbound, value), end })
         })
     }
 
-    /// Takes part in a link between namespaces: what is done is held until it is safe.
-    pub fn deliver<T>(&self, deliver: impl FnOnce(&Inbox) -> Result<Accepted<T>>) -> Held<T> {
-        let delivered = || {
-            self.caller.check(Right::Deliver.to_namespace())?;
-            let Accepted { value, end } = deliver(&Links::of(self.namespace()).inbox())?;
+    /// Takes what came over a stream that [`Door::link`] opened: what is done is held until it is safe.
+    pub fn deliver(&self, inbound: &Inbound, epoch: u32, deliver: &Deliver<'_>) -> Held<Delivered> {
+        self.receive(|inbox| {
+            for item in deliver.items.iter().filter(|item| !item.void) {
+                let log = inbound.target().unwrap_or(item.log);
+                self.check_delivery(log, item.data.len(), Some(inbound.source()))?;
+                if let Some(function) = item.function {
+                    self.check(Right::Run, Resource::function(function))?;
+                }
+            }
+            // Voids and empty deliveries too take the right to the stream.
+            self.check(Right::Link, Resource::NAMESPACE)?;
+            inbox.accept(inbound, epoch, deliver)
+        })
+    }
+
+    fn receive<T>(&self, receive: impl FnOnce(&Inbox) -> Result<Accepted<T>>) -> Held<T> {
+        let received = || {
+            let Accepted { value, end } = receive(&Links::of(self.namespace()).inbox_of(self.own_prefix().as_deref()))?;
             Ok(self.served.gate().hold(Site::Deliver, value, end, None))
         };
-        self.out(delivered(), None)
+        self.out(received(), None)
     }
 }
 

@@ -32,7 +32,7 @@ pub struct Authority {
     generations: Vec<(u16, Key)>,
 }
 
-fn random<const N: usize>() -> Result<Zeroizing<[u8; N]>> {
+pub(super) fn random<const N: usize>() -> Result<Zeroizing<[u8; N]>> {
     let mut bytes = Zeroizing::new([0; N]);
     getrandom::fill(&mut *bytes)
         .map_err(|error| Code::Io.error(format!("the operating system gives no random bytes: {error}")))?;

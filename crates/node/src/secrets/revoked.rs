@@ -3,13 +3,9 @@
 //! A record says an id, and until when it must be kept: the capability would have expired by then. The log's history is twice as long
 //! as the list may be. When it is full, what still counts is appended again before the oldest records leave it.
 
-use super::authority::Authority;
 use millrace_journal::{Durability, Log};
 use millrace_namespace::{Namespace, Site, names};
-use millrace_wire::{
-    Code, Error, EventId, Result,
-    token::{AuthorityId, Key, Keys, TokenId},
-};
+use millrace_wire::{Code, Error, EventId, Result, token::TokenId};
 use serde::{Deserialize, Serialize};
 use std::{
     collections::BTreeMap,
@@ -23,13 +19,34 @@ const HISTORY: u64 = 2 * REVOCATIONS_MAX as u64;
 /// Records in one commit.
 const BATCH: usize = 256;
 
-/// One revocation, as it stands in the log.
+/// One revocation, as it stands in the log; or the note that there are other keys from now on, for hosts to read them again.
 #[derive(Serialize, Deserialize)]
 struct Row {
-    id: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    id: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    generation: Option<u16>,
     /// The second after which it need not be kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     until: Option<u32>,
+}
+
+impl Row {
+    fn of(id: TokenId, until: Option<u32>) -> Self {
+        Self { id: Some(id.to_string()), generation: None, until }
+    }
+}
+
+/// Tells running hosts that the keys are others from now on.
+pub fn rotated(namespace: &Namespace, generation: u16) -> Result<()> {
+    let _folder = super::files::Folder::open(namespace.dir())?;
+    make_room(namespace, &revoked(namespace)?, 1)?;
+    append(namespace, &[Row { id: None, generation: Some(generation), until: None }])
+}
+
+/// How many records the log ever had: what was read at this number is what counts until it grows.
+pub(super) fn version(namespace: &Namespace) -> Result<u64> {
+    Ok(namespace.journal().catalog()?.log(LOG).map_or(0, Log::latest))
 }
 
 /// The revocations that count, and until when each does; `None` is for ever.
@@ -54,7 +71,9 @@ fn read(namespace: &Namespace, now_s: u32) -> Result<Revoked> {
             Err(error) => return Err(damaged(next, &error)),
         }
         let row: Row = serde_json::from_slice(&payload).map_err(|error| damaged(next, &error))?;
-        let id: TokenId = row.id.parse().map_err(|error: Error| damaged(next, &error))?;
+        next += 1;
+        let Some(id) = row.id else { continue };
+        let id: TokenId = id.parse().map_err(|error: Error| damaged(next - 1, &error))?;
         // Of two revocations the longer one counts.
         let until = match (revoked.get(&id), row.until) {
             (Some(Some(before)), Some(until)) => Some(until.max(*before)),
@@ -62,7 +81,6 @@ fn read(namespace: &Namespace, now_s: u32) -> Result<Revoked> {
             (None, until) => until,
         };
         revoked.insert(id, until);
-        next += 1;
     }
     revoked.retain(|_, until| until.is_none_or(|until| until >= now_s));
     Ok(revoked)
@@ -96,7 +114,7 @@ fn make_room(namespace: &Namespace, revoked: &Revoked, more: u64) -> Result<()> 
     if kept + more <= HISTORY {
         return Ok(());
     }
-    let rows: Vec<Row> = revoked.iter().map(|(id, until)| Row { id: id.to_string(), until: *until }).collect();
+    let rows: Vec<Row> = revoked.iter().map(|(id, until)| Row::of(*id, *until)).collect();
     rows.chunks(BATCH).try_for_each(|rows| append(namespace, rows))
 }
 
@@ -127,43 +145,9 @@ pub fn revoke(namespace: &Namespace, ids: &[TokenId], until: Option<u32>) -> Res
         return Ok(0);
     }
     make_room(namespace, &revoked, new.len() as u64)?;
-    let rows: Vec<Row> = new.iter().map(|id| Row { id: id.to_string(), until }).collect();
+    let rows: Vec<Row> = new.iter().map(|id| Row::of(*id, until)).collect();
     rows.chunks(BATCH).try_for_each(|rows| append(namespace, rows))?;
     Ok(rows.len())
-}
-
-/// The keys and revocations that capabilities are verified with, as of now; `None` if the namespace never issued one.
-pub fn capability_keys(namespace: &Namespace) -> Result<Option<NamespaceKeys>> {
-    let Some(authority) = Authority::load(namespace.dir())? else { return Ok(None) };
-    Ok(Some(NamespaceKeys { authority, revoked: revoked(namespace)? }))
-}
-
-/// The keys of a namespace, and what was revoked, as of one moment.
-pub struct NamespaceKeys {
-    authority: Authority,
-    revoked: Revoked,
-}
-
-impl NamespaceKeys {
-    /// The authority whose keys these are.
-    pub fn authority(&self) -> &Authority {
-        &self.authority
-    }
-}
-
-impl Keys for NamespaceKeys {
-    fn key(&self, authority: AuthorityId, generation: u16) -> Option<&Key> {
-        self.authority.key(generation).filter(|_| authority == self.authority.id())
-    }
-
-    fn is_revoked(&self, id: TokenId) -> bool {
-        self.revoked.contains_key(&id)
-    }
-
-    /// They do not change: whoever wants to know of later revocations reads them again.
-    fn epoch(&self) -> u64 {
-        0
-    }
 }
 
 #[cfg(test)]

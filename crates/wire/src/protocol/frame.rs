@@ -7,15 +7,15 @@
 //! ```
 //!
 //! `length` counts the bytes after it. `cause` is nil or the 16 bytes of an event id; `message` is a map. A sixth element
-//! is the frame's authentication code; version 1 has no keys to make one, so it is refused.
+//! says which of the connection's capabilities asks: its slot, 1 to 15. Without it, slot 0 asks.
 
-use super::strict::Strict;
+use super::{message::SLOTS, strict::Strict};
 use crate::{Code, Error, EventId, Hlc, Result};
 use rmp::Marker;
 use serde::{Deserialize, Serialize, de::IgnoredAny};
 
 /// What a client sends first, before its first frame. No HTTP request begins so: one port serves both.
-pub const PREFACE: [u8; 4] = *b"MR/1";
+pub const PREFACE: [u8; 4] = *b"MR/2";
 /// The longest frame: a record of 16 MiB, and its surroundings.
 pub const FRAME_MAX_BYTES: usize = (16 << 20) + FRAME_OVERHEAD_BYTES;
 /// Room in a frame for everything but the records in it.
@@ -43,6 +43,8 @@ pub struct Heading {
     pub hlc: Hlc,
     /// What caused it.
     pub cause: EventId,
+    /// Which of the connection's capabilities asks, 0 to 15.
+    pub slot: u8,
 }
 
 /// A frame as it stands in a buffer.
@@ -81,7 +83,7 @@ pub fn encode<M: Message>(out: &mut Vec<u8>, heading: Heading, message: &M) {
     let start = out.len();
     out.extend_from_slice(&[0; LENGTH_BYTES]);
     let infallible = "writing to memory does not fail";
-    rmp::encode::write_array_len(out, ELEMENTS).expect(infallible);
+    rmp::encode::write_array_len(out, ELEMENTS + u32::from(heading.slot != 0)).expect(infallible);
     rmp::encode::write_uint(out, u64::from(M::TYPE)).expect(infallible);
     rmp::encode::write_uint(out, heading.request).expect(infallible);
     rmp::encode::write_uint(out, heading.hlc.get()).expect(infallible);
@@ -91,6 +93,9 @@ pub fn encode<M: Message>(out: &mut Vec<u8>, heading: Heading, message: &M) {
         rmp::encode::write_bin(out, &heading.cause.get().to_le_bytes()).expect(infallible);
     }
     rmp_serde::encode::write_named(out, message).expect("our messages have no maps with odd keys");
+    if heading.slot != 0 {
+        rmp::encode::write_uint(out, u64::from(heading.slot)).expect(infallible);
+    }
     let length = (out.len() - start - LENGTH_BYTES) as u32;
     out[start..start + LENGTH_BYTES].copy_from_slice(&length.to_le_bytes());
 }
@@ -115,7 +120,7 @@ pub fn split(bytes: &[u8], max_bytes: usize) -> Result<Option<(Frame<'_>, usize)
 fn parse(bytes: &[u8]) -> Result<Frame<'_>> {
     let mut rest = bytes;
     let elements = rmp::decode::read_array_len(&mut rest).map_err(|_| malformed("it is not an array"))?;
-    if elements != ELEMENTS {
+    if !(ELEMENTS..=ELEMENTS + 1).contains(&elements) {
         return Err(malformed(format!("{elements} elements where {ELEMENTS} belong")));
     }
     let mut number = |what: &str| -> Result<u64> {
@@ -126,7 +131,15 @@ fn parse(bytes: &[u8]) -> Result<Frame<'_>> {
     let request = number("request")?;
     let hlc = Hlc::from_bits(number("clock")?);
     let cause = read_cause(&mut rest)?;
-    Ok(Frame { kind, heading: Heading { request, hlc, cause }, body: rest })
+    let (slot, body) = match elements {
+        ELEMENTS => (0, rest),
+        // It stands behind the message, in one byte.
+        _ => match rest.split_last() {
+            Some((slot, body)) if (1..SLOTS as u8).contains(slot) => (*slot, body),
+            _ => return Err(malformed("its slot is not from 1 to 15")),
+        },
+    };
+    Ok(Frame { kind, heading: Heading { request, hlc, cause, slot }, body })
 }
 
 fn read_cause(rest: &mut &[u8]) -> Result<EventId> {
@@ -154,8 +167,24 @@ mod tests {
 
     fn framed<M: Message>(message: &M) -> Vec<u8> {
         let mut out = Vec::new();
-        encode(&mut out, Heading { request: 7, hlc: Hlc::from_bits(9), cause: EventId::from_bits(1 << 100) }, message);
+        encode(
+            &mut out,
+            Heading { request: 7, hlc: Hlc::from_bits(9), cause: EventId::from_bits(1 << 100), slot: 0 },
+            message,
+        );
         out
+    }
+
+    #[test]
+    fn a_slot_stands_behind_the_message() {
+        let mut bytes = Vec::new();
+        encode(&mut bytes, Heading { request: 7, slot: 15, ..Heading::default() }, &Ping {});
+        let (frame, _) = split(&bytes, FRAME_MAX_BYTES).unwrap().unwrap();
+        assert_eq!((frame.heading.slot, frame.message::<Ping>().unwrap()), (15, Ping {}));
+        for slot in [0, 16, 0x80, 0xc0] {
+            *bytes.last_mut().unwrap() = slot;
+            assert_eq!(split(&bytes, FRAME_MAX_BYTES).unwrap_err().code(), Code::FrameMalformed, "{slot}");
+        }
     }
 
     #[test]

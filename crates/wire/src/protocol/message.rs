@@ -5,7 +5,9 @@ use crate::{Durability, EventId, Hlc};
 use serde::{Deserialize, Serialize};
 
 /// The version of the protocol.
-pub const VERSION: u16 = 1;
+pub const VERSION: u16 = 2;
+/// How many capabilities a connection may have at once: the slots of [`super::Heading::slot`].
+pub const SLOTS: usize = 16;
 
 macro_rules! messages {
     ($($(#[$doc:meta])* $number:literal $type:ident $(<$life:lifetime>)? {
@@ -34,12 +36,9 @@ messages! {
         namespace: &'b str,
         /// The client's name and version, for people.
         client: &'b str,
-        /// What entitles the client: room for a chain of capabilities. Must be empty in version 1.
-        #[serde(borrow, default, with = "serde_bytes", skip_serializing_if = "<[u8]>::is_empty")]
-        capability: &'b [u8],
-        /// The client's part of the session key: room for it. Must be empty in version 1.
-        #[serde(borrow, default, with = "serde_bytes", skip_serializing_if = "<[u8]>::is_empty")]
-        key: &'b [u8],
+        /// What entitles the client, at most [`SLOTS`]: they fill the slots from 0 on.
+        #[serde(borrow, default, skip_serializing_if = "Vec::is_empty")]
+        capabilities: Vec<Offer<'b>>,
     }
 
     /// The host's answer to [`Hello`]. From now on requests may be sent without waiting for answers.
@@ -62,9 +61,6 @@ messages! {
         requests_max: u32,
         /// What an append waits for, unless it says otherwise.
         durability: Durability,
-        /// The host's part of the session key: room for it.
-        #[serde(borrow, default, with = "serde_bytes", skip_serializing_if = "<[u8]>::is_empty")]
-        key: &'b [u8],
     }
 
     /// A request failed; under request 0, the connection did, and closes.
@@ -83,6 +79,25 @@ messages! {
 
     /// The answer to [`Ping`].
     5 Pong {}
+
+    /// The answer to [`Hello`] where proofs have to be bound to something that the host chose: the client says [`Hello`] again.
+    6 Challenge<'b> {
+        /// What the proofs are bound to, 16 bytes.
+        #[serde(borrow, with = "serde_bytes")]
+        challenge: &'b [u8],
+    }
+
+    /// Fills a slot with one more capability, or another one.
+    7 Present<'b> {
+        /// Which slot, 0 to 15.
+        slot: u8,
+        /// The capability's body.
+        #[serde(borrow, with = "serde_bytes")]
+        capability: &'b [u8],
+        /// What proves that it is the client's, 32 bytes.
+        #[serde(borrow, with = "serde_bytes")]
+        proof: &'b [u8],
+    }
 
     /// Appends one record.
     16 Append<'b> {
@@ -222,6 +237,16 @@ messages! {
         log: &'b str,
     }
 
+    /// Exchanges the capability that asks, which permits nothing else and this once, for one that lasts.
+    44 Redeem {}
+
+    /// The answer to [`Redeem`]. Only TLS carries it.
+    45 Redeemed<'b> {
+        /// The capability: its body and its signature.
+        #[serde(borrow, with = "serde_bytes")]
+        capability: &'b [u8],
+    }
+
     /// Asks for a document: what HTTP answers to `GET /v1/namespaces/NAME/…`.
     34 Show<'b> {
         /// The path behind the namespace's name, with its query: `logs`, `runs?limit=10`, `functions/smooth`.
@@ -233,6 +258,17 @@ messages! {
         /// The same JSON text that HTTP answers.
         json: &'b str,
     }
+}
+
+/// A capability that a client shows, and the proof that it has the signature.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Offer<'b> {
+    /// The capability's body.
+    #[serde(borrow, with = "serde_bytes")]
+    pub capability: &'b [u8],
+    /// 32 bytes; empty as long as the client does not know what to bind it to.
+    #[serde(borrow, default, with = "serde_bytes", skip_serializing_if = "<[u8]>::is_empty")]
+    pub proof: &'b [u8],
 }
 
 /// A record to be appended.

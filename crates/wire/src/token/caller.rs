@@ -125,6 +125,16 @@ impl Caller {
         &self.principal
     }
 
+    /// What the caller's token says; nothing for the owner.
+    pub fn chain(&self) -> Option<&Chain> {
+        self.chain.as_deref()
+    }
+
+    /// Whether revocations and generations were looked at in this epoch of the keys.
+    pub fn is_current(&self, keys: &dyn Keys) -> bool {
+        self.chain.is_none() || self.epoch == keys.epoch()
+    }
+
     /// How the caller is connected.
     pub fn peer(&self) -> &Peer {
         &self.peer

@@ -13,12 +13,14 @@
 
 mod caller;
 mod chain;
+mod invitation;
 mod rights;
 mod rules;
 mod squash;
 
 pub use caller::{Action, Caller, Now, Peer, Principal, Purpose, Rates, check};
 pub use chain::{Binding, Chain, Key, Keys, Link, Part, Proof, Recovered, Signature, admit, inspect, recover};
+pub use invitation::{INVITATION_PREFIX, Invitation};
 pub use rights::{GRANT_NAME_MAX_BYTES, Grant, Kind, Resource, Right, Rights};
 pub use rules::{LABEL_MAX_BYTES, Net, Rate, Rules, SUBJECT_MAX_BYTES, Way, Ways};
 pub use squash::squash;

@@ -7,7 +7,7 @@ use serde::de::DeserializeOwned;
 const NOW: u64 = 1_700_000_000_000_000 << 12;
 
 fn heading(request: u64, hlc: u64, cause: EventId) -> Heading {
-    Heading { request, hlc: Hlc::from_bits(hlc), cause }
+    Heading { request, hlc: Hlc::from_bits(hlc), cause, slot: 0 }
 }
 
 fn id(sequence: u64) -> EventId {
@@ -74,20 +74,32 @@ pub fn all() -> Vec<Case> {
 fn everybody() -> Vec<Case> {
     let none = EventId::NONE;
     let hello =
-        |namespace: &'static str| Hello { oldest: 1, newest: 1, namespace, client: "rust/0.1.0", ..Hello::default() };
+        |namespace: &'static str| Hello { oldest: 2, newest: 2, namespace, client: "rust/0.1.0", ..Hello::default() };
     vec![
         lent!("hello", heading(1, 0, none), Hello { ..hello("farm") }),
         lent!("hello.only-namespace", heading(1, NOW, none), Hello { ..hello("") }),
         lent!(
             "hello.entitled",
             heading(1, NOW, none),
-            Hello { capability: &[1, 2], key: &[3; 32], newest: 2, ..hello("a") }
+            Hello {
+                capabilities: vec![
+                    Offer { capability: &[1, 2], proof: &[3; 32] },
+                    Offer { capability: &[4; 300], proof: &[] }
+                ],
+                newest: 3,
+                ..hello("a")
+            }
         ),
+        lent!("challenge", heading(1, NOW, none), Challenge { challenge: &[9; 16] }),
+        lent!("present", heading(2, NOW, none), Present { slot: 15, capability: &[1, 2], proof: &[3; 32] }),
+        owned("redeem", heading(2, NOW, none), Redeem {}),
+        lent!("redeemed", heading(2, NOW, none), Redeemed { capability: &[1; 90] }),
+        owned("ping.slot", Heading { slot: 15, ..heading(2, NOW, none) }, Ping {}),
         lent!(
             "welcome",
             heading(1, NOW, none),
             Welcome {
-                version: 1,
+                version: 2,
                 host: "millrace/0.1.0",
                 name: "farm",
                 namespace: 0x0123_4567_89ab,
@@ -96,7 +108,6 @@ fn everybody() -> Vec<Case> {
                 record_max_bytes: 1 << 20,
                 requests_max: 1024,
                 durability: Durability::Disk,
-                key: &[],
             }
         ),
         lent!(
@@ -112,7 +123,6 @@ fn everybody() -> Vec<Case> {
                 record_max_bytes: u32::MAX,
                 requests_max: u32::MAX,
                 durability: Durability::Memory,
-                key: &[9],
             }
         ),
         lent!("failure", heading(2, NOW, none), Failure { code: "MR2101", detail: "no log 'a'", retry_after_ms: None }),

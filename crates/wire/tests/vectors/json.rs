@@ -19,9 +19,11 @@ impl<'b> Reader<'b> {
 
     /// A frame's body as the members of a JSON object.
     pub fn frame(mut self) -> String {
-        assert_eq!(rmp::decode::read_array_len(&mut self.rest).expect("an array"), 5);
+        let elements = rmp::decode::read_array_len(&mut self.rest).expect("an array") as usize;
+        assert!(elements == 5 || elements == 6, "{elements} elements");
         let mut out = String::new();
-        for (at, name) in ["type", "request", "hlc", "cause", "message"].into_iter().enumerate() {
+        for (at, name) in ["type", "request", "hlc", "cause", "message", "slot"].into_iter().take(elements).enumerate()
+        {
             write!(out, "{}\"{name}\": ", if at > 0 { ", " } else { "" }).expect("memory takes all");
             self.value(&mut out);
         }

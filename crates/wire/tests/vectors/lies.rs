@@ -64,6 +64,8 @@ pub fn all() -> Vec<Lie> {
         malformed("body.text", framed(b"HTTP/1.1")),
         malformed("elements.four", framed(b"\x94\x04\x01\x00\xc0")),
         malformed("elements.six", framed(b"\x96\x04\x01\x00\xc0\x80\xc0")),
+        malformed("slot.0", framed(b"\x96\x04\x01\x00\xc0\x80\x00")),
+        malformed("slot.16", framed(b"\x96\x04\x01\x00\xc0\x80\x10")),
         malformed("elements.cut", framed(b"\x95\x04\x01")),
         malformed("type.negative", framed(b"\x95\xff\x01\x00\xc0\x80")),
         malformed("type.text", framed(b"\x95\xa1\x04\x01\x00\xc0\x80")),
@@ -119,7 +121,7 @@ pub fn all() -> Vec<Lie> {
 
 /// Frames of a later minor version, or of a writer who does not choose the shortest form.
 pub fn readable() -> Vec<Case> {
-    let heading = |request| Heading { request, hlc: Hlc::default(), cause: EventId::NONE };
+    let heading = |request| Heading { request, hlc: Hlc::default(), cause: EventId::NONE, slot: 0 };
     let get = |durability| Get { log: "a", seqno: 1, wait_ms: 0, durability };
     let known = |name, bytes| lent!(@case name, bytes, heading(1), Get, get(None));
     vec![

@@ -2,15 +2,15 @@
 
 use crate::abi::{CError, CReceipt, CRecord, Told};
 use millrace_node::{
-    AppendOptions, Caller, Code, Door, Durability, Error, Held, Log, Namespace, Receipt, Record, Result, Served,
-    default_name,
+    AppendOptions, Code, Door, Durability, Error, Held, Log, Namespace, Receipt, Record, Result, Served, default_name,
+    owner,
 };
 use std::{
     collections::VecDeque,
     ffi::c_void,
-    net::{IpAddr, Ipv4Addr},
     path::{Path, PathBuf},
     ptr,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -44,9 +44,8 @@ impl Files {
         let dir = namespace_in(dir);
         let served = Served::new(default_name(&dir), Namespace::open(&dir)?)?;
         // Whoever may open the files is inside the trust domain of their owner.
-        let owner = Caller::of_address(IpAddr::V4(Ipv4Addr::LOCALHOST))?;
         Ok(Files {
-            door: served.door(owner),
+            door: served.door(&Arc::new(owner())),
             records: Vec::new(),
             list: Vec::new(),
             ahead: Vec::new(),

@@ -6,12 +6,12 @@ use crate::{
     rows::{Measured, namespace_with_logs},
 };
 use millrace_journal::Durability;
-use millrace_node::{Caller, Served};
+use millrace_node::{Served, owner};
 use std::{
     future::Future,
     hint::black_box,
-    net::Ipv4Addr,
     pin::pin,
+    sync::Arc,
     task::{Context as Task, Poll, Waker},
     time::Instant,
 };
@@ -32,7 +32,7 @@ pub fn cost(context: &Context) -> Outcome<Measured> {
     let namespace = namespace_with_logs(&dir.path().join("n"), Durability::Memory, &[("a", 100)])?;
     namespace.append("a", b"x", Default::default())?;
     let served = Served::new("n".parse()?, namespace.clone())?;
-    let door = served.door(Caller::of_address(Ipv4Addr::LOCALHOST.into())?);
+    let door = served.door(&Arc::new(owner()));
     let tail = || namespace.journal().tail();
     let (mut now, mut awaited, mut without) = (Repeated::default(), Repeated::default(), Repeated::default());
     let mut task = Task::from_waker(Waker::noop());

@@ -1,6 +1,7 @@
 //! `millrace cap …`: capabilities are issued, narrowed, explained and ended.
 
 mod file;
+mod invite;
 mod rules;
 mod shown;
 
@@ -12,6 +13,7 @@ use crate::{
     show,
 };
 use file::{read, write};
+pub use invite::{invite, join};
 use millrace_node::{
     Code, Namespace, Result,
     secrets::{self, Authority, NamespaceKeys},
@@ -56,6 +58,10 @@ fn keys(namespace: &Namespace) -> Result<NamespaceKeys> {
         .ok_or_else(|| Code::CapabilityRefused.error("this namespace has not issued any capability"))
 }
 
+fn issuer(keys: &NamespaceKeys) -> Result<&Authority> {
+    keys.authority().ok_or_else(|| Code::CapabilityRefused.error("this namespace has not issued any capability"))
+}
+
 /// What the rules of a token are, if the namespace issued it and has not revoked it.
 fn verified(token: &Token, keys: &NamespaceKeys) -> Result<std::sync::Arc<Chain>> {
     let recovered = token::recover(keys, token.body())?;
@@ -70,7 +76,7 @@ fn squash(file: &Path, to: Option<&Path>, global: &Global, out: &mut Out) -> Out
     let keys = keys(&place::open(global)?)?;
     let chain = verified(&token, &keys)?;
     let rules = token::squash(&chain)?;
-    write(&keys.authority().issue_as(chain.parts[0].generation, &rules)?, to, out)
+    write(&issuer(&keys)?.issue_as(chain.parts[0].generation, &rules)?, to, out)
 }
 
 /// The ids that end a capability and what was derived from it, and until when that has to be remembered.
@@ -134,6 +140,7 @@ fn rotate(args: &RotateArgs, global: &Global, out: &mut Out) -> Outcome {
         false => args.revoke_before,
     };
     let authority = Authority::rotate(namespace.dir(), before)?;
+    secrets::rotated(&namespace, authority.generation())?;
     let live: Vec<u16> = authority.generations().collect();
     if out.json() {
         let object =

@@ -53,7 +53,7 @@ fn standing(token: &Token, chain: &Chain, global: &Global) -> Result<Standing, c
         Err(error) => return Err(error.into()),
     };
     let Some(keys) = secrets::capability_keys(&namespace)? else { return Ok(Standing::Unknown) };
-    let authority = keys.authority();
+    let Some(authority) = keys.authority() else { return Ok(Standing::Unknown) };
     let own = |part: &token::Part| part.authority == authority.id();
     if !chain.parts.iter().all(own) {
         return Ok(Standing::Unknown);

@@ -68,6 +68,8 @@ impl Metrics {
 /// All of the numbers.
 pub(in crate::http) async fn text(session: &Session, query: &str) -> Result<Response> {
     Query::parse(query)?.finish()?;
+    let observes = |served: &Served| session.door(served.name()).and_then(|door| door.observes());
+    session.hosted.served().iter().try_for_each(observes)?;
     let mut metrics = Metrics::default();
     of_server(&mut metrics, &session.hosted);
     session.hosted.served().iter().for_each(|served| of_disk(&mut metrics, served));

@@ -51,15 +51,15 @@ pub(in crate::http) fn openapi(query: &str) -> Result<Response> {
 }
 
 /// Whether the journals can go on.
-pub(in crate::http) fn health(hosted: &Hosted, query: &str) -> Result<Response> {
+pub(in crate::http) fn health(hosted: &Hosted, in_detail: bool, query: &str) -> Result<Response> {
     Query::parse(query)?.finish()?;
-    Ok(checks(hosted, |_| None))
+    Ok(checks(hosted, in_detail, |_| None))
 }
 
 /// Whether requests are taken and functions run.
-pub(in crate::http) fn ready(hosted: &Hosted, query: &str) -> Result<Response> {
+pub(in crate::http) fn ready(hosted: &Hosted, in_detail: bool, query: &str) -> Result<Response> {
     Query::parse(query)?.finish()?;
-    Ok(checks(hosted, |served| {
+    Ok(checks(hosted, in_detail, |served| {
         if hosted.is_draining() {
             return Some("the host is stopping".into());
         }
@@ -76,7 +76,8 @@ pub(in crate::http) fn ready(hosted: &Hosted, query: &str) -> Result<Response> {
     }))
 }
 
-fn checks(hosted: &Hosted, more: impl Fn(&millrace_node::Served) -> Option<String>) -> Response {
+/// Whether all is well; which namespaces there are, and what is wrong, in detail only.
+fn checks(hosted: &Hosted, in_detail: bool, more: impl Fn(&millrace_node::Served) -> Option<String>) -> Response {
     let check = |served: &millrace_node::Served| {
         let journal = served.namespace().journal();
         let health = journal.check_health().and_then(|()| journal.check_place());
@@ -87,5 +88,6 @@ fn checks(hosted: &Hosted, more: impl Fn(&millrace_node::Served) -> Option<Strin
     let namespaces: Vec<Check> = hosted.served().iter().map(check).collect();
     let ok = namespaces.iter().all(|check| check.ok);
     let (status, word) = if ok { (StatusCode::OK, "ok") } else { (StatusCode::SERVICE_UNAVAILABLE, "failing") };
+    let namespaces = if in_detail { namespaces } else { Vec::new() };
     response::document(status, &Checks { status: word, namespaces })
 }

@@ -13,10 +13,13 @@ use std::net::IpAddr;
 const SITE: &str = "sec-fetch-site";
 
 /// Refuses what a web page of another origin could have caused.
-pub(in crate::http) fn check<B>(request: &Request<B>) -> Result<()> {
+///
+/// Over TLS a request may call the host by any name: there it shows a capability, which no page has.
+pub(in crate::http) fn check<B>(request: &Request<B>, over_tls: bool) -> Result<()> {
     let headers = request.headers();
     let host = host(headers, request.uri(), request.version())?;
     if let Some(host) = host
+        && !over_tls
         && !is_this_machine(host)
     {
         return Err(Code::HttpHostRefused.error(format!("'{}' is not a name of this machine", shown(host))));
@@ -98,7 +101,7 @@ mod tests {
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
-        check(&request.body(()).unwrap()).err().map(|error| error.code())
+        check(&request.body(()).unwrap(), false).err().map(|error| error.code())
     }
 
     #[test]
@@ -123,7 +126,7 @@ mod tests {
         assert_eq!(refusal(&[]), Some(Code::HttpMalformed));
         assert_eq!(refusal(&[("host", "localhost"), ("host", "localhost")]), Some(Code::HttpMalformed));
         let absolute = Request::builder().uri("http://evil.example/").header("host", "localhost").body(()).unwrap();
-        assert_eq!(check(&absolute).unwrap_err().code(), Code::HttpHostRefused);
+        assert_eq!(check(&absolute, false).unwrap_err().code(), Code::HttpHostRefused);
     }
 
     #[test]

@@ -1,0 +1,41 @@
+//! What makes a connection safe: the channel that a capability is the key of, or TLS with a host whose public key is known.
+//!
+//! ```text
+//!  Unix socket         the kernel says who asks                      nothing here
+//!  TCP, key known      TLS 1.3, proof of the capability in HELLO     tls
+//!  TCP, a capability   the channel                                   records
+//! ```
+
+mod records;
+pub mod tls;
+
+pub use records::{ChannelStream, Records};
+
+use crate::credentials::Credentials;
+use millrace_wire::{
+    Code, Error, Result,
+    channel::{Connecting, RECORD_MAX_BYTES},
+    token::Binding,
+};
+
+/// Begins a channel with the capability of these credentials.
+pub(crate) fn begin(credentials: &Credentials) -> Result<Option<Connecting>> {
+    let Some(token) = &credentials.capability else { return Ok(None) };
+    let mut nonce = [0; 16];
+    getrandom::fill(&mut nonce)
+        .map_err(|error| Code::Io.error(format!("the operating system gives no random bytes: {error}")))?;
+    Connecting::new(token, &nonce, RECORD_MAX_BYTES).map(Some)
+}
+
+/// A failure of the transport as one of a connection.
+pub(crate) fn failed(error: &std::io::Error) -> Error {
+    if let Some(told) = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
+        return tls::failed(told);
+    }
+    Code::ConnectionLost.error(format!("the connection broke: {error}"))
+}
+
+/// What a client shows of its capability on a connection with this binding.
+pub(crate) fn proof(credentials: &Credentials, binding: Option<&Binding>) -> Option<[u8; 32]> {
+    credentials.capability.as_ref().zip(binding).map(|(token, binding)| token.proof(binding))
+}

@@ -1,0 +1,120 @@
+//! Who is at the other end of a connection, and who asks in a request: the owner, or the holder of a capability.
+
+use crate::Hosted;
+use millrace_node::{
+    Caller, Door, Resource, Right, Served, is_local, is_owner,
+    secrets::now_s,
+    token::{Action, Binding, Now, Peer, Proof, Rate, Rates, Token, Way, admit, check},
+};
+use millrace_wire::{Code, Error, Result};
+use std::{net::IpAddr, sync::Arc};
+
+/// Whom a connection belongs to, as far as the connection itself says.
+#[derive(Clone)]
+pub(crate) struct Who {
+    /// How it came here.
+    pub peer: Peer,
+    /// The owner, where nothing else is asked for.
+    pub owner: Option<Arc<Caller>>,
+    /// Whoever has the capability that the channel was opened with, and the namespace that it is of.
+    pub holder: Option<(Served, Arc<Caller>)>,
+    /// What proofs have to be bound to.
+    pub binding: Option<Binding>,
+}
+
+struct Uncounted;
+
+impl Rates for Uncounted {
+    fn take(&self, _: &[u8; 32], _: Rate) -> bool {
+        true
+    }
+}
+
+/// The refusal of whoever shows nothing that entitles here. It is the same for every reason, and whether the namespace exists or not.
+pub(crate) fn refused() -> Error {
+    Code::CapabilityRefused.error("the capability is not valid here")
+}
+
+impl Who {
+    /// A user at the Unix socket of a host that runs as `own`.
+    pub fn at_socket(user: u32, own: u32) -> Self {
+        let peer = Peer { way: Way::Unix, address: None, key: None };
+        let owner = is_owner(user, own).then(|| Arc::new(Caller::owner(peer)));
+        Self { peer, owner, holder: None, binding: None }
+    }
+
+    /// Somebody at an address. Who comes from this machine without a capability is the owner; nobody else is.
+    pub fn at_address(address: IpAddr) -> Self {
+        let peer = Peer { way: Way::Channel, address: Some(address), key: None };
+        let owner = is_local(address).then(|| Arc::new(Caller::owner(peer)));
+        Self { peer, owner, holder: None, binding: None }
+    }
+
+    /// The same over TLS, where everybody needs a capability.
+    pub fn over_tls(self, binding: Binding, key: Option<[u8; 32]>) -> Self {
+        let peer = Peer { way: Way::TlsProof, key, ..self.peer };
+        Self { peer, owner: None, holder: None, binding: Some(binding) }
+    }
+
+    /// Whether what is sent can be read on the way by nobody: it is encrypted, or does not leave this machine.
+    pub fn is_private(&self) -> bool {
+        self.peer.way != Way::Channel || self.peer.address.is_none_or(is_local)
+    }
+}
+
+impl Hosted {
+    /// The holder of a capability of the namespace of this name; any namespace's, if there is no name.
+    pub(crate) fn admit(
+        &self,
+        namespace: &str,
+        body: &[u8],
+        proof: Proof<'_>,
+        peer: Peer,
+    ) -> Result<(Served, Arc<Caller>)> {
+        let asked = |served: &&Served| namespace.is_empty() || **served.name() == *namespace;
+        for served in self.served().iter().filter(asked) {
+            // Keys that cannot be read admit nobody.
+            let Ok(keys) = served.keys().current() else { continue };
+            if let Ok(caller) = admit(&*keys, body, proof, peer) {
+                return Ok((served.clone(), known(served, caller)?));
+            }
+        }
+        Err(refused())
+    }
+
+    /// The namespace of this name as somebody at a connection may use it, who shows no capability with the request.
+    pub(crate) fn door_of(&self, who: &Who, namespace: &str) -> Result<Door> {
+        match (&who.holder, &who.owner) {
+            (Some((served, caller)), _) if namespace.is_empty() || **served.name() == *namespace => {
+                Ok(self.within_limits(served, caller))
+            }
+            (None, Some(owner)) => self.door(namespace, owner),
+            _ => Err(refused()),
+        }
+    }
+
+    /// The namespace of this name as the bearer of a capability may use it.
+    pub(crate) fn door_of_bearer(&self, who: &Who, namespace: &str, token: &Token) -> Result<Door> {
+        if !who.is_private() {
+            return Err(refused());
+        }
+        let peer = Peer { way: Way::HttpBearer, ..who.peer };
+        let (served, caller) = self.admit(namespace, token.body(), Proof::Bearer(token.signature()), peer)?;
+        Ok(self.within_limits(&served, &caller))
+    }
+}
+
+/// The caller as it counts from now on: the token that a host leaves for its own user makes the owner.
+pub(crate) fn known(served: &Served, caller: Caller) -> Result<Arc<Caller>> {
+    let of_machine = caller.chain().is_some_and(|chain| {
+        let [part] = &*chain.parts else { return false };
+        // Whoever made it narrower has what is left.
+        served.keys().is_own(part.authority) && part.blocks.len() == 1 && chain.after.is_empty()
+    });
+    if !of_machine {
+        return Ok(Arc::new(caller));
+    }
+    let anything = Action::new(Right::Admin, Resource::NAMESPACE);
+    check(&caller, &anything, Now::at(now_s()), &Uncounted).map_err(|_| refused())?;
+    Ok(Arc::new(Caller::owner(*caller.peer())))
+}

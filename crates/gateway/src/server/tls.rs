@@ -1,0 +1,102 @@
+//! TLS as a host speaks it: 1.3 only, with its own key. Clients may show a key; what it entitles to is for their capability to say.
+
+use crate::admission::Who;
+use millrace_client::secure::tls::{ALPN, binding, certified, failed, key_hash, provider};
+use millrace_node::secrets::HostKey;
+use millrace_wire::Result;
+use rustls::{
+    DigitallySignedStruct, DistinguishedName, ServerConfig, SignatureScheme,
+    client::danger::HandshakeSignatureValid,
+    crypto::{WebPkiSupportedAlgorithms, verify_tls13_signature},
+    pki_types::{CertificateDer, UnixTime},
+    server::danger::{ClientCertVerified, ClientCertVerifier},
+};
+use std::{io, sync::Arc};
+use tokio_rustls::{TlsAcceptor, server::TlsStream};
+
+use super::stream::Rewound;
+
+/// What a TLS connection begins with: a record of a handshake.
+pub(super) const FIRST_BYTE: u8 = 0x16;
+
+/// How a host with this key accepts.
+pub(super) fn config(key: &HostKey) -> Result<Arc<ServerConfig>> {
+    let provider = provider();
+    let anybody = Anybody { algorithms: provider.signature_verification_algorithms };
+    let (chain, key) = certified(&key.certificate, &key.key);
+    let mut config = ServerConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .map_err(|error| failed(&error))?
+        .with_client_cert_verifier(Arc::new(anybody))
+        .with_single_cert(chain, key)
+        .map_err(|error| failed(&error))?;
+    config.alpn_protocols = vec![ALPN.to_vec(), b"http/1.1".to_vec()];
+    // Each connection shows its keys: nothing is resumed, and no data is taken before the handshake is over.
+    config.session_storage = Arc::new(rustls::server::NoServerSessionStorage {});
+    config.send_tls13_tickets = 0;
+    config.max_early_data_size = 0;
+    Ok(Arc::new(config))
+}
+
+/// Shakes hands; who is at the other end is known as far as TLS says.
+pub(super) async fn accept(
+    config: &Arc<ServerConfig>,
+    stream: Rewound,
+    who: Who,
+) -> io::Result<(TlsStream<Rewound>, Who)> {
+    let stream = TlsAcceptor::from(config.clone()).accept(stream).await?;
+    let connection = stream.get_ref().1;
+    let key = match connection.peer_certificates() {
+        Some([certificate, ..]) => Some(key_hash(certificate).map_err(io::Error::other)?),
+        _ => None,
+    };
+    let binding = binding(connection).map_err(io::Error::other)?;
+    Ok((stream, who.over_tls(binding, key)))
+}
+
+/// Takes any key that the client shows in the handshake to have. Nobody vouches for it.
+#[derive(Debug)]
+struct Anybody {
+    algorithms: WebPkiSupportedAlgorithms,
+}
+
+impl ClientCertVerifier for Anybody {
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        &[]
+    }
+
+    fn client_auth_mandatory(&self) -> bool {
+        false
+    }
+
+    fn verify_client_cert(
+        &self,
+        certificate: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _now: UnixTime,
+    ) -> std::result::Result<ClientCertVerified, rustls::Error> {
+        key_hash(certificate).map(|_| ClientCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _message: &[u8],
+        _certificate: &CertificateDer<'_>,
+        _signature: &DigitallySignedStruct,
+    ) -> std::result::Result<HandshakeSignatureValid, rustls::Error> {
+        Err(rustls::Error::General("TLS 1.2 is not spoken".into()))
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> std::result::Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls13_signature(message, certificate, signature, &self.algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.algorithms.supported_schemes()
+    }
+}

@@ -1,0 +1,182 @@
+//! What a caller may do through a door, and what is the caller's own: keys of appends, streams, rates.
+
+use super::Door;
+use crate::{
+    Held,
+    secrets::{Authority, now_s, random_id, revoke},
+};
+use millrace_access::{Action, Now, Principal, Purpose, Rates, Resource, Right, check, target};
+use millrace_namespace::keys::KEY_MAX_BYTES;
+use millrace_wire::{
+    Code, Hex, NamespaceId, Result,
+    token::{AuthorityId, Key, Keys, Rate, Rules, Token, TokenId},
+};
+use sha2::{Digest, Sha256};
+use std::{
+    borrow::Cow,
+    collections::HashMap,
+    sync::{Mutex, PoisonError},
+    time::Instant,
+};
+
+/// Most rates that are counted at once.
+const BUCKETS_MAX: usize = 4096;
+/// Hexadecimal digits of a principal's scope.
+const SCOPE_BYTES: usize = 16;
+/// The rights by which a log is seen in lists.
+const SHOWS: [Right; 6] = [Right::Observe, Right::Read, Right::Append, Right::Create, Right::Delete, Right::Bind];
+
+/// For the owner, whom no key admits.
+struct NoKeys;
+
+impl Keys for NoKeys {
+    fn key(&self, _: AuthorityId, _: u16) -> Option<&Key> {
+        None
+    }
+
+    fn is_revoked(&self, _: TokenId) -> bool {
+        false
+    }
+
+    fn epoch(&self) -> u64 {
+        0
+    }
+}
+
+/// Requests that may still be made, for each rate that a capability sets.
+#[derive(Default)]
+pub(super) struct Buckets {
+    buckets: Mutex<HashMap<[u8; 32], (f64, Instant)>>,
+}
+
+impl Rates for Buckets {
+    fn take(&self, bucket: &[u8; 32], rate: Rate) -> bool {
+        let (now, burst) = (Instant::now(), f64::from(rate.burst));
+        let mut buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
+        if buckets.len() >= BUCKETS_MAX && !buckets.contains_key(bucket) {
+            // The one that was used longest ago is the fullest, or nearly so.
+            let oldest = buckets.iter().min_by_key(|(_, (_, at))| *at).map(|(name, _)| *name);
+            oldest.and_then(|oldest| buckets.remove(&oldest));
+        }
+        let (left, at) = buckets.entry(*bucket).or_insert((burst, now));
+        *left = (*left + now.saturating_duration_since(*at).as_secs_f64() * f64::from(rate.per_second)).min(burst);
+        *at = now;
+        if *left < 1.0 {
+            return false;
+        }
+        *left -= 1.0;
+        true
+    }
+}
+
+impl Door {
+    /// Whether the caller may see the namespace as a whole.
+    pub fn observes(&self) -> Result<()> {
+        self.check(Right::Observe, Resource::NAMESPACE)
+    }
+
+    /// Exchanges an invitation, which permits this once and nothing else, for a capability of the same grants that lasts. Whoever
+    /// showed a key over TLS has to show it again with the capability.
+    pub fn redeem(&self) -> Held<Token> {
+        let redeem = || {
+            self.check_action(&Action { purpose: Purpose::Redeem, ..Action::new(Right::Grant, Resource::NAMESPACE) })?;
+            let refused = || Code::CapabilityRefused.error("the invitation is not valid here, or was used before");
+            let chain = self.caller.chain().ok_or_else(refused)?;
+            // The invitation itself, and not what somebody made of it.
+            let ([part], []) = (&*chain.parts, &*chain.after) else { return Err(refused()) };
+            let ([link], Some(authority)) = (&*part.blocks, Authority::load(self.namespace().dir())?) else {
+                return Err(refused());
+            };
+            let (Some(used), true) = (link.rules.ids.last(), authority.id() == part.authority) else {
+                return Err(refused());
+            };
+            // Of two who redeem it at once, one finds it revoked.
+            if revoke(self.namespace(), &[*used], link.rules.not_after)? == 0 {
+                return Err(refused());
+            }
+            let lasting = link.rules.ids.iter().copied().filter(|id| id != used);
+            let ids = lasting.chain([TokenId(random_id()?)]).collect();
+            let keys = self.caller.peer().key.into_iter().collect();
+            authority.issue(&Rules { once: false, not_after: None, not_before: None, keys, ids, ..link.rules.clone() })
+        };
+        redeem().map_or_else(Held::failed, Held::passed)
+    }
+
+    /// Whether the caller has this right.
+    pub(super) fn check(&self, right: Right, on: Resource<'_>) -> Result<()> {
+        self.check_action(&Action::new(right, on))
+    }
+
+    fn check_action(&self, action: &Action<'_>) -> Result<()> {
+        let inner = &self.served.inner;
+        if self.caller.chain().is_none() {
+            return check(&self.caller, &NoKeys, action, Now::unknown(), &inner.rates);
+        }
+        check(&self.caller, &*inner.keys.current()?, action, Now::at(now_s()), &inner.rates)
+    }
+
+    /// Whether the caller may append a record of so many bytes, and have this function run on it.
+    pub(super) fn check_append(&self, log: &str, bytes: usize, function: Option<&str>) -> Result<()> {
+        self.check_action(&Action { bytes, ..Action::new(Right::Append, target(log)) })?;
+        function.map_or(Ok(()), |function| self.check(Right::Run, Resource::function(function)))
+    }
+
+    /// Whether the caller may deliver a record of so many bytes from this namespace.
+    pub(super) fn check_delivery(&self, log: &str, bytes: usize, source: Option<NamespaceId>) -> Result<()> {
+        let purpose = source.map_or(Purpose::Request, Purpose::Delivery);
+        // A log of the runtime is refused when the stream is opened or the record taken: the sender has to hear of it as of others.
+        if self.caller.chain().is_none() {
+            return Ok(());
+        }
+        self.check_action(&Action { bytes, purpose, ..Action::new(Right::Append, Resource::log(log)) })
+    }
+
+    /// Whether lists show the caller this log: with a right on the namespace, or any on the log.
+    pub fn sees(&self, log: &str) -> bool {
+        self.caller.chain().is_none()
+            || self.may(Right::Observe, Resource::NAMESPACE)
+            || SHOWS.into_iter().any(|right| self.may(right, Resource::log(log)))
+    }
+
+    /// Whether the caller has this right now. No rate counts it.
+    pub(super) fn may(&self, right: Right, on: Resource<'_>) -> bool {
+        if self.caller.chain().is_none() {
+            return self.check(right, on).is_ok();
+        }
+        struct Uncounted;
+        impl Rates for Uncounted {
+            fn take(&self, _: &[u8; 32], _: Rate) -> bool {
+                true
+            }
+        }
+        let keys = self.served.inner.keys.current();
+        keys.and_then(|keys| check(&self.caller, &*keys, &Action::new(right, on), Now::at(now_s()), &Uncounted)).is_ok()
+    }
+
+    /// What names of the caller's own begin with; nothing for the owner.
+    pub(super) fn own_prefix(&self) -> Option<String> {
+        match self.caller.principal() {
+            Principal::Owner => None,
+            principal @ Principal::Holder { .. } => {
+                let digest = Sha256::digest(principal.to_string());
+                Some(format!("cap-{}", Hex(&digest[..SCOPE_BYTES / 2])))
+            }
+        }
+    }
+
+    /// The idempotency key as it is kept: nobody meets the key of another principal.
+    pub(super) fn own_key<'k>(&self, key: Option<&'k str>) -> Result<Option<Cow<'k, str>>> {
+        let Some(key) = key else { return Ok(None) };
+        let Principal::Holder { id, subject } = self.caller.principal() else { return Ok(Some(Cow::Borrowed(key))) };
+        if key.is_empty() || key.len() > KEY_MAX_BYTES {
+            return Err(Code::KeyInvalid.error(format!("a key of {} bytes", key.len())));
+        }
+        let mut digest = Sha256::new();
+        digest.update(id.0);
+        let subject = subject.as_deref().unwrap_or_default();
+        digest.update([subject.len() as u8]); // at most 16
+        digest.update(subject);
+        digest.update(key);
+        Ok(Some(Cow::Owned(format!("cap:{}", Hex(&digest.finalize())))))
+    }
+}

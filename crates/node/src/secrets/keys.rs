@@ -1,0 +1,181 @@
+//! The keys and revocations that capabilities are verified with: as of one moment, or as they are now.
+
+use super::{
+    authority::{Authority, random, random_id},
+    revoked::{Revoked, revoked, version},
+};
+use millrace_namespace::Namespace;
+use millrace_wire::{
+    Result,
+    token::{AuthorityId, Grant, Key, Keys, Net, Rights, Rules, Token, TokenId, Way, Ways},
+};
+use std::{
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+    sync::{Arc, Mutex, PoisonError},
+};
+
+/// The generation of a host's own key.
+const OWN: u16 = 1;
+
+/// The keys and revocations that capabilities are verified with, as of now; `None` if the namespace never issued one.
+pub fn capability_keys(namespace: &Namespace) -> Result<Option<NamespaceKeys>> {
+    let Some(authority) = Authority::load(namespace.dir())? else { return Ok(None) };
+    Ok(Some(NamespaceKeys { authority: Some(authority), revoked: revoked(namespace)?, epoch: 0, own: None }))
+}
+
+/// The keys of a namespace, and what was revoked, as of one moment.
+pub struct NamespaceKeys {
+    authority: Option<Authority>,
+    revoked: Revoked,
+    epoch: u64,
+    own: Option<Arc<Own>>,
+}
+
+impl NamespaceKeys {
+    /// The authority whose keys these are, if the namespace has one.
+    pub fn authority(&self) -> Option<&Authority> {
+        self.authority.as_ref()
+    }
+}
+
+impl Keys for NamespaceKeys {
+    fn key(&self, authority: AuthorityId, generation: u16) -> Option<&Key> {
+        if let Some(own) = self.own.as_deref().filter(|own| own.id == authority) {
+            return Some(&own.key).filter(|_| generation == OWN);
+        }
+        self.authority.as_ref().filter(|own| own.id() == authority)?.key(generation)
+    }
+
+    fn is_revoked(&self, id: TokenId) -> bool {
+        self.revoked.contains_key(&id)
+    }
+
+    fn epoch(&self) -> u64 {
+        self.epoch
+    }
+}
+
+/// An authority of a running host, which ends with it.
+struct Own {
+    id: AuthorityId,
+    key: Key,
+}
+
+/// The keys of a namespace that a host serves, as they are now.
+pub struct LiveKeys {
+    namespace: Namespace,
+    own: Arc<Own>,
+    read: Mutex<Read>,
+}
+
+struct Read {
+    /// What was read, once anything was.
+    keys: Option<Arc<NamespaceKeys>>,
+    version: u64,
+    epoch: u64,
+}
+
+impl LiveKeys {
+    /// Those of this namespace. Nothing is read before somebody shows a capability.
+    pub fn new(namespace: Namespace) -> Result<Self> {
+        let own = Arc::new(Own { id: AuthorityId(random_id()?), key: Key::new(&*random()?) });
+        Ok(Self { namespace, own, read: Mutex::new(Read { keys: None, version: 0, epoch: 0 }) })
+    }
+
+    /// The keys as they are now: read again after a rotation or a revocation.
+    ///
+    /// # Errors
+    ///
+    /// They cannot be read. Nobody may act with what they were before.
+    pub fn current(&self) -> Result<Arc<NamespaceKeys>> {
+        let version = version(&self.namespace)?;
+        let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(keys) = read.keys.as_ref().filter(|_| read.version == version) {
+            return Ok(keys.clone());
+        }
+        let keys = NamespaceKeys {
+            authority: Authority::load(self.namespace.dir())?,
+            revoked: revoked(&self.namespace)?,
+            epoch: read.epoch + 1,
+            own: Some(self.own.clone()),
+        };
+        let keys = Arc::new(keys);
+        *read = Read { keys: Some(keys.clone()), version, epoch: keys.epoch };
+        Ok(keys)
+    }
+
+    /// A token that makes whoever has it the owner, over connections from this machine, for as long as this host runs.
+    pub fn of_machine(&self) -> Result<Token> {
+        let local = [(IpAddr::from(Ipv4Addr::LOCALHOST), 8), (IpAddr::from(Ipv6Addr::LOCALHOST), 128)];
+        let rules = Rules {
+            grants: vec![Grant::namespace(Rights::ALL)],
+            ways: Ways::from_bits(Way::Channel as u8 | Way::HttpBearer as u8),
+            nets: local.into_iter().filter_map(|(address, bits)| Net::new(address, bits)).collect(),
+            ids: vec![TokenId(random_id()?)],
+            ..Rules::default()
+        };
+        Token::issue(&self.own.key, self.own.id, OWN, &rules)
+    }
+
+    /// Whether this is the host's own authority, which issues nothing but the token of this machine.
+    pub fn is_own(&self, authority: AuthorityId) -> bool {
+        authority == self.own.id
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::secrets::{revoke, rotated};
+    use millrace_journal::CreateOptions;
+    use millrace_wire::{
+        Code,
+        token::{Peer, Proof, admit},
+    };
+
+    #[test]
+    fn a_running_host_sees_rotations_and_revocations_at_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let namespace = Namespace::create(&dir.path().join("ns"), &CreateOptions::default()).unwrap();
+        let live = LiveKeys::new(namespace.clone()).unwrap();
+        let peer = Peer { way: Way::Unix, address: None, key: None };
+        let admit = |token: &Token| {
+            let keys = live.current().unwrap();
+            admit(&*keys, token.body(), Proof::Bearer(token.signature()), peer).map_err(|error| error.code())
+        };
+        let rules =
+            Rules { grants: vec![Grant::namespace(Rights::ALL)], ids: vec![TokenId([1; 8])], ..Rules::default() };
+        let token = Authority::ensure(namespace.dir()).unwrap().issue(&rules).unwrap();
+        let mut caller = admit(&token).unwrap();
+        let rotate = |before| {
+            let rotated_to = Authority::rotate(namespace.dir(), before).unwrap().generation();
+            rotated(&namespace, rotated_to).unwrap();
+        };
+        rotate(None);
+        caller.refresh(&*live.current().unwrap()).unwrap();
+        revoke(&namespace, &[TokenId([1; 8])], None).unwrap();
+        assert_eq!(caller.refresh(&*live.current().unwrap()).unwrap_err().code(), Code::CapabilityRefused);
+        assert_eq!(admit(&token).unwrap_err(), Code::CapabilityRefused);
+        let other = Rules { ids: vec![TokenId([2; 8])], ..rules };
+        let token = Authority::ensure(namespace.dir()).unwrap().issue(&other).unwrap();
+        admit(&token).unwrap();
+        rotate(Some(3));
+        assert_eq!(admit(&token).unwrap_err(), Code::CapabilityRefused, "its generation was retired");
+    }
+
+    #[test]
+    fn the_token_of_a_machine_ends_with_its_host() {
+        let dir = tempfile::tempdir().unwrap();
+        let namespace = Namespace::create(&dir.path().join("ns"), &CreateOptions::default()).unwrap();
+        let live = LiveKeys::new(namespace.clone()).unwrap();
+        let token = live.of_machine().unwrap();
+        let peer = Peer { way: Way::Channel, address: Some([127, 0, 0, 1].into()), key: None };
+        let admit = |live: &LiveKeys| {
+            let keys = live.current().unwrap();
+            admit(&*keys, token.body(), Proof::Bearer(token.signature()), peer).map_err(|error| error.code())
+        };
+        admit(&live).unwrap();
+        assert_eq!(admit(&LiveKeys::new(namespace).unwrap()).unwrap_err(), Code::CapabilityRefused);
+        assert!(!dir.path().join("ns/secrets").exists(), "it needs no authority");
+    }
+}

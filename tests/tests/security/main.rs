@@ -1,0 +1,96 @@
+//! Two machines, and those who would like to be one of them. The second host of a test has another home, so it knows of the first
+//! what it was told and nothing else; it reaches it at 127.0.0.2, for which no token is left on this machine.
+
+mod attacks;
+
+use millrace_tests::{Host, Place, Port, eventually};
+use std::fs;
+
+/// A namespace with two logs, the host that serves it over TLS, and where that is.
+struct Hub {
+    place: Place,
+    host: Option<Host>,
+    port: Port,
+}
+
+impl Hub {
+    fn new() -> Self {
+        let place = Place::new();
+        place.run(["log", "create", "raw"]).ok();
+        place.run(["log", "create", "other"]).ok();
+        let mut hub = Self { place, host: None, port: Port::reserve() };
+        hub.start();
+        hub
+    }
+
+    fn start(&mut self) {
+        self.host = None;
+        let listen = format!("0.0.0.0:{}", self.port);
+        self.host = Some(Host::start(self.place.command(["serve", "--listen", &listen, "--name", "hub"])));
+    }
+
+    /// Where it is for another machine.
+    fn authority(&self) -> String {
+        format!("127.0.0.2:{}", self.port)
+    }
+
+    fn log(&self, log: &str) -> String {
+        format!("mr://{}/hub/{log}", self.authority())
+    }
+
+    /// A line with which another machine joins, which may do this.
+    fn invite(&self, name: &str, may: &[&str]) -> String {
+        let address = self.authority();
+        let mut args = vec!["invite", name, "--address", &address, "--served-as", "hub"];
+        args.extend(may);
+        self.place.run(args).ok().text().trim().to_owned()
+    }
+
+    /// A capability of the namespace, in a file.
+    fn issue(&self, file: &str, may: &[&str]) -> String {
+        let path = self.place.path().join(file).display().to_string();
+        let mut args = vec!["cap", "issue", "--out", &path];
+        args.extend(may);
+        self.place.run(args).ok();
+        path
+    }
+}
+
+#[test]
+fn two_hosts_go_from_nothing_to_a_relayed_record() {
+    let (mut hub, edge) = (Hub::new(), Place::new());
+    edge.feed(["join", "-"], hub.invite("edge", &["--append", "raw"]).as_bytes()).ok();
+    edge.run(["log", "create", "raw"]).ok();
+    edge.run(["relay", "add", "raw", &hub.log("raw")]).ok();
+    let _host = edge.serve();
+    edge.run(["log", "append", "raw", "21.5"]).ok();
+    eventually("the record is relayed", || hub.place.records("raw") == ["21.5"]);
+    // A message to a log there takes the same way.
+    edge.run(["log", "append", &hub.log("raw"), "22.5"]).ok();
+    eventually("the message is there", || hub.place.records("raw").len() == 2);
+    // The host comes back with the same key, and the stream goes on where it stood.
+    hub.start();
+    edge.run(["log", "append", "raw", "23.5"]).ok();
+    eventually("the next one is relayed", || hub.place.records("raw").len() == 3);
+    assert_eq!(hub.place.records("raw"), ["21.5", "22.5", "23.5"], "each is there once");
+}
+
+#[test]
+fn whoever_joined_has_what_the_invitation_says_and_nothing_more() {
+    let (hub, edge) = (Hub::new(), Place::new());
+    let line = hub.invite("edge", &["--append", "raw"]);
+    edge.run(["join", &line]).ok();
+    assert_eq!(edge.run(["-n", "hub", "log", "append", "raw", "1"]).ok().text(), "1\n");
+    // The same words for a log that is there and for one that is not.
+    let refused = |log: &str| edge.run(["-n", "hub", "log", "get", log]).fails("MR6132", 1).stderr.replace(log, "LOG");
+    assert_eq!(refused("other"), refused("none"));
+    edge.run(["-n", "hub", "log", "append", "other", "1"]).fails("MR6132", 1);
+    edge.run(["-n", "hub", "log", "create", "new"]).fails("MR6132", 1);
+    edge.run(["-n", "hub", "journal", "show"]).fails("MR6132", 1);
+    // Lists show what may be seen.
+    let logs = edge.run(["--json", "-n", "hub", "log", "ls"]).ok().objects();
+    assert_eq!(logs.iter().map(|log| log["name"].as_str().unwrap()).collect::<Vec<_>>(), ["raw"]);
+    // What was joined with is kept for this user alone.
+    let kept = edge.path().join("state/millrace/peers").join(hub.authority()).join("hub");
+    assert!(fs::read_to_string(&kept).unwrap().contains("capability mr1_"));
+}
