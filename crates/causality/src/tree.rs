@@ -108,11 +108,11 @@ impl<'h> Growing<'h> {
         }
         self.count(place);
         let above = self.owners[&on];
-        let is_shown = self.tree.branches[above].place == on;
+        // Where the one above is left out, the branch that counts it has no room either.
         let has_room = self.tree.branches.len() < self.limits.branches_max
             && self.tree.branches[above].below.len() < self.limits.below_max
             && self.depths[above] < self.limits.depth_max;
-        if is_shown && has_room {
+        if has_room {
             let branch = self.tree.branches.len();
             self.tree.branches.push(Branch { place, link, above, below: Vec::new(), more: 0 });
             self.tree.branches[above].below.push(branch);

@@ -1,9 +1,9 @@
 //! Discovery against a closure that is found by asking every pair of events, again and again, until nothing is new.
 
-use crate::world::{Entry, OUTBOX, Random, World, table};
+use crate::world::{Entry, OUTBOX, Random, World, name_of, table};
 use millrace_causality::{Changes, Class, Kept, discover};
 use millrace_journal::Kind;
-use millrace_wire::EventId;
+use millrace_wire::{EventId, NamespaceId};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -193,4 +193,23 @@ fn a_run_that_appended_nothing_is_reached() {
         !run.pending && !namespace.entries.iter().any(|entry| entry.kind == Kind::Append && entry.cause == id)
     });
     assert!(silent.count() > 0);
+}
+
+#[test]
+fn a_claim_of_a_client_is_no_effect_and_a_delivery_of_a_link_is() {
+    let world = World::grown(2, 1, 30);
+    let namespace = &world.namespaces[0];
+    let append = namespace.entries.iter().position(|entry| entry.kind == Kind::Append && entry.cause.is_none());
+    let append = append.expect("a record comes from outside");
+    let found_with = |source: NamespaceId| {
+        let origin = EventId::new(source, 1, 7);
+        let mut entries = namespace.entries.clone();
+        (entries[append].cause, entries[append].claimed) = (origin, true);
+        let changes = Changes { seeds: HashSet::from([origin]), ..Changes::default() };
+        discover(&table(namespace.id, &entries), &changes, &mut |_| None).records
+    };
+    // Streams come in from the namespaces of the world, and from no stranger.
+    assert!(found_with(name_of(1)).contains(&(append as u32)));
+    let stranger = NamespaceId::new(0xBAD).expect("it is not 0");
+    assert_eq!(found_with(stranger), Vec::<u32>::new());
 }

@@ -52,11 +52,13 @@ fn ids(history: &History, tree: &Tree) -> BTreeSet<EventId> {
     tree.branches.iter().map(|branch| history.id(branch.place)).collect()
 }
 
-/// A tree is one: every branch hangs on one before it, which lists it once.
-fn check(tree: &Tree) {
+/// A tree is one: every branch hangs on one before it, which lists it once and is its cause, or its effect.
+fn check(history: &History, tree: &Tree, pairs: &[(EventId, EventId)]) {
     for (at, branch) in tree.branches.iter().enumerate() {
         assert_eq!(at == 0, branch.link == Link::Root);
         if at > 0 {
+            let pair = (history.id(tree.branches[branch.above].place), history.id(branch.place));
+            assert!(pairs.contains(&pair), "{} does not lead to {}", pair.0, pair.1);
             assert!(branch.above < at);
             let listed = tree.branches[branch.above].below.iter().filter(|below| **below == at);
             assert_eq!(listed.count(), 1);
@@ -89,19 +91,20 @@ proptest! {
         let causes: Vec<(EventId, EventId)> = effects.iter().map(|(cause, effect)| (*effect, *cause)).collect();
 
         let tree = Tree::effects(&history, place, ALL).expect("it is a record or a run");
-        check(&tree);
+        check(&history, &tree, &effects);
         prop_assert_eq!(ids(&history, &tree), closure(&effects, root));
         let tree = Tree::causes(&history, place, ALL).expect("it is a record or a run");
-        check(&tree);
+        check(&history, &tree, &causes);
         prop_assert_eq!(ids(&history, &tree), closure(&causes, root));
         prop_assert_eq!(tree.unknown, 0);
 
         let limits = TreeLimits { branches_max: most, below_max: below, depth_max: depth };
-        for (bounded, whole) in [
-            (Tree::effects(&history, place, limits).unwrap(), closure(&effects, root)),
-            (Tree::causes(&history, place, limits).unwrap(), closure(&causes, root)),
+        for (bounded, pairs) in [
+            (Tree::effects(&history, place, limits).unwrap(), &effects),
+            (Tree::causes(&history, place, limits).unwrap(), &causes),
         ] {
-            check(&bounded);
+            check(&history, &bounded, pairs);
+            let whole = closure(pairs, root);
             prop_assert!(bounded.branches.len() <= most);
             prop_assert!(bounded.branches.iter().all(|branch| branch.below.len() <= below));
             let deep = |at: usize| std::iter::successors(Some(at), |at| (*at > 0).then(|| bounded.branches[*at].above)).count();

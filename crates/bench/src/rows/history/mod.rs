@@ -3,7 +3,7 @@
 use super::{Measured, journal_with_log};
 use crate::{Context, Outcome, measure::Repeated};
 use millrace_causality::{Builder, Changes, Event, History, Table, discover};
-use millrace_journal::{Attempt, Durability, End, Journal, Kind, Origin, Position, Reads, What};
+use millrace_journal::{Attempt, Durability, End, HISTORY_ALL, Journal, Kind, Origin, Position, Reads, What};
 use millrace_wire::{EventId, Hlc, NamespaceId};
 use std::{collections::HashSet, path::Path, time::Instant};
 
@@ -16,10 +16,10 @@ const RUNS_PER_BATCH: u64 = 50;
 
 /// A journal with so many events of runs, each of which read what the one before it appended.
 fn chained(dir: &Path, events: u64) -> Outcome<Journal> {
-    let (journal, input) = journal_with_log(dir, Durability::Memory, 8 << 30, 0)?;
+    let (journal, input) = journal_with_log(dir, Durability::Memory, 8 << 30, HISTORY_ALL)?;
     let (output, function) = journal
         .commit(|tx| {
-            let output = tx.create_log(&"out".parse()?, 0)?;
+            let output = tx.create_log(&"out".parse()?, HISTORY_ALL)?;
             Ok((output, tx.define_function(&"f".parse()?, "{}")?.id()))
         })?
         .value;
@@ -56,7 +56,7 @@ fn table(journal: &Journal) -> Outcome<Table> {
 }
 
 /// Milliseconds for reading the journal and for finding what the first record reaches, and bytes of memory for an event.
-fn discovered(journal: &Journal) -> Outcome<(f64, f64, f64)> {
+fn discovered(journal: &Journal, events: u64) -> Outcome<(f64, f64, f64)> {
     let start = Instant::now();
     let table = table(journal)?;
     let read = start.elapsed();
@@ -64,8 +64,8 @@ fn discovered(journal: &Journal) -> Outcome<(f64, f64, f64)> {
     let changes = Changes { records: HashSet::from([first]), ..Changes::default() };
     let found = discover(&table, &changes, &mut |_| None);
     let all = start.elapsed();
-    let runs = table.len() as u64 / ENTRIES_PER_RUN;
-    if (found.candidates.len() as u64) < runs - 1 {
+    let runs = events / ENTRIES_PER_RUN;
+    if found.candidates.len() as u64 != runs {
         return Err(format!("{} of {runs} runs were found", found.candidates.len()).into());
     }
     let bytes = table.bytes() as f64 / f64::from(table.len());
@@ -77,7 +77,7 @@ pub fn found(context: &Context) -> Outcome<Measured> {
     let small = chained(&dir.path().join("small"), PAPER_EVENTS)?;
     let (mut read, mut all) = (Repeated::default(), Repeated::default());
     for _ in 0..context.repetitions(15) {
-        let (read_ms, all_ms, _) = discovered(&small)?;
+        let (read_ms, all_ms, _) = discovered(&small, PAPER_EVENTS)?;
         read.push(read_ms);
         all.push(all_ms);
     }
@@ -86,7 +86,7 @@ pub fn found(context: &Context) -> Outcome<Measured> {
     let mut seconds = Repeated::default();
     let mut bytes = 0.0;
     for _ in 0..context.repetitions(3) {
-        let (_, all_ms, each) = discovered(&many)?;
+        let (_, all_ms, each) = discovered(&many, MANY_EVENTS)?;
         seconds.push(all_ms / 1e3);
         bytes = each;
     }
