@@ -57,8 +57,7 @@ impl Form {
     /// That of an entry, if it is compact.
     #[inline]
     pub fn of(entry: &[u8]) -> Option<Self> {
-        (entry[13] & FLAG_COMPACT != 0)
-            .then(|| Self(u32::from_le_bytes(entry[4..8].try_into().expect("4 bytes"))))
+        (entry[13] & FLAG_COMPACT != 0).then(|| Self(u32::from_le_bytes(entry[4..8].try_into().expect("4 bytes"))))
     }
 
     /// Bytes of the entry.
@@ -147,11 +146,12 @@ impl Short {
             return Some(CAUSE_NEAR);
         }
         let before = header.sequence.wrapping_sub(sequence(cause));
-        (cause == own_event(own, header.epoch, header.sequence.wrapping_sub(before)) && before <= header.sequence)
-            .then(|| {
+        (cause == own_event(own, header.epoch, header.sequence.wrapping_sub(before)) && before <= header.sequence).then(
+            || {
                 self.push(before);
                 CAUSE_BEFORE
-            })
+            },
+        )
     }
 
     #[inline]

@@ -418,7 +418,11 @@ impl Segments {
         let (mut words, address) = (NO_ENTRY, self.address(position)?.cast::<u64>());
         let mut known = 0;
         for bytes in [ALIGN_BYTES, HEADER_BYTES] {
-            let bytes = if known == 0 { bytes } else { u64::from(Form::of(&bytes_of(words)).map_or(0, Form::length)).min(bytes) };
+            let bytes = if known == 0 {
+                bytes
+            } else {
+                u64::from(Form::of(&bytes_of(words)).map_or(0, Form::length)).min(bytes)
+            };
             let upto = bytes.div_ceil(8) as usize;
             if bytes < ALIGN_BYTES || self.is_unreadable(position, bytes) {
                 return Ok(NO_ENTRY);

@@ -21,7 +21,8 @@ use super::lock::{Acquired, Lock};
 use crate::{
     catalog::{Catalog, Definition, Function, Log, Pin, Subject, defined_history},
     entry::{
-        Entry, FLAG_CARRIED, FLAG_CLAIMED, FLAG_COMPACT, FLAG_EXTENDED, FLAG_LAST, HEADER_BYTES, Header, Kind, Position,
+        Entry, FLAG_CARRIED, FLAG_CLAIMED, FLAG_COMPACT, FLAG_EXTENDED, FLAG_LAST, HEADER_BYTES, Header, Kind,
+        Position,
         compact::{self, Form, Short},
         is_sealed,
         payload::carried_extension,
@@ -396,7 +397,8 @@ impl<'j> Transaction<'j> {
     pub(crate) fn carry(&mut self, entry: &Entry) -> Result<EventId> {
         self.inner.make_place(entry.kind, entry.subject, entry.seqno)?;
         let extension = carried_extension(entry.id, entry.written.0, &entry.extension);
-        let (kind, flags) = (entry.kind as u8, entry.flags & !(FLAG_LAST | FLAG_COMPACT) | FLAG_CARRIED | FLAG_EXTENDED);
+        let (kind, flags) =
+            (entry.kind as u8, entry.flags & !(FLAG_LAST | FLAG_COMPACT) | FLAG_CARRIED | FLAG_EXTENDED);
         let (subject, seqno, ordinal) = (entry.subject, entry.seqno, entry.ordinal);
         let header = Header { kind, flags, subject, seqno, ordinal, hlc: entry.hlc.get(), ..Header::default() };
         self.stage(header, entry.cause, &[&extension, &entry.payload])

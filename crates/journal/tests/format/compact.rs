@@ -2,7 +2,8 @@
 
 use crate::model::{Random, create, entries, open};
 use millrace_journal::{
-    Attempt, Durability, End, Entry, Function, Journal, Kind, Log, Origin, Position, Run, Transaction, medium::sim::SimDisk,
+    Attempt, Durability, End, Entry, Function, Journal, Kind, Log, Origin, Position, Run, Transaction,
+    medium::sim::SimDisk,
 };
 use millrace_wire::{Code, EventId, Hlc, NamespaceId, Result};
 use std::path::Path;
@@ -149,7 +150,9 @@ fn small_records_in_a_batch_take_little() {
     let log = journal.commit(|batch| batch.create_log(&"a".parse().unwrap(), 100_000)).unwrap().value;
     let from = journal.tail().get();
     for _ in 0..50 {
-        journal.commit(|batch| (0..100).try_for_each(|_| batch.append(&log, &[7; 16], EventId::NONE, 0).map(drop))).unwrap();
+        journal
+            .commit(|batch| (0..100).try_for_each(|_| batch.append(&log, &[7; 16], EventId::NONE, 0).map(drop)))
+            .unwrap();
     }
     let bytes = journal.tail().get() - from;
     assert!(bytes <= 33 * 5000, "{} bytes each", bytes as f64 / 5000.0);
@@ -158,9 +161,7 @@ fn small_records_in_a_batch_take_little() {
 /// A batch of full and short headers that ends as near to the end of its segment as there is room for it.
 #[test]
 fn a_batch_that_ends_with_its_segment_is_read() {
-    for (left, durability) in
-        (0..12).flat_map(|n| [(n * 16, Durability::Memory), (n * 16, Durability::Disk)])
-    {
+    for (left, durability) in (0..12).flat_map(|n| [(n * 16, Durability::Memory), (n * 16, Durability::Disk)]) {
         let (disk, medium, journal, _) = create(durability);
         let log = journal.commit(|batch| batch.create_log(&"a".parse().unwrap(), 100_000)).unwrap().value;
         while SEGMENT - journal.tail().get() > 3000 {
@@ -173,9 +174,7 @@ fn a_batch_that_ends_with_its_segment_is_read() {
         let mut count = 0;
         while journal.tail().get() < SEGMENT {
             journal
-                .commit(|batch| {
-                    (0..9).try_for_each(|n| batch.append(&log, &[n; 16], EventId::NONE, 0).map(drop))
-                })
+                .commit(|batch| (0..9).try_for_each(|n| batch.append(&log, &[n; 16], EventId::NONE, 0).map(drop)))
                 .unwrap();
             count += 9;
         }

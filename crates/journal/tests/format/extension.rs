@@ -72,7 +72,8 @@ fn add(dir: &Path, entries: &[Later<'_>]) -> u64 {
     let (mut at, mut last) = (64, 64);
     while u32_at(&bytes, at + 4) != 0 {
         last = at;
-        let length = if bytes[at + 13] & COMPACT != 0 { u32_at(&bytes, at + 4) & 0xFFF } else { u32_at(&bytes, at + 4) };
+        let length =
+            if bytes[at + 13] & COMPACT != 0 { u32_at(&bytes, at + 4) & 0xFFF } else { u32_at(&bytes, at + 4) };
         at += length.next_multiple_of(16) as usize;
     }
     // What follows from the head of the last one, if that is compact, comes from the head.

@@ -178,8 +178,8 @@ fn what_is_written_today_reads_as_the_page_says() {
         committed.unwrap().value
     };
     let runs = [run(b"golden"), run(b"golden too")];
-    let ends =
-        journal.commit(|batch| runs.iter().try_for_each(|run| batch.done(function.id(), *run, &End::default()).map(drop)));
+    let ends = journal
+        .commit(|batch| runs.iter().try_for_each(|run| batch.done(function.id(), *run, &End::default()).map(drop)));
     let end = ends.unwrap().end;
     let written = &disk.files()["segments/0000000000"][..end.get() as usize];
     if let Some(path) = std::env::var_os("MILLRACE_WRITE_VECTOR") {

@@ -84,7 +84,8 @@ pub fn bytes(context: &Context) -> Outcome<Measured> {
         Some(redis) => {
             redis.benchmark(50, 16, &RECORD, PEERS_RECORDS)?;
             let file = size(&dir.path().join("appendonlydir"))? as f64 / PEERS_RECORDS as f64;
-            row.peer("Redis AOF, XADD", file).note("Redis 7: its append-only file after as many XADD of one field of 16 bytes.")
+            row.peer("Redis AOF, XADD", file)
+                .note("Redis 7: its append-only file after as many XADD of one field of 16 bytes.")
         }
         None => row.note(peers::redis::INSTALL),
     };
@@ -96,7 +97,8 @@ pub fn bytes(context: &Context) -> Outcome<Measured> {
             connection.listen()?;
             connection.publish("file", &RECORD, PEERS_RECORDS, 256)?;
             let store = size(&dir.path().join("jetstream"))? as f64 / PEERS_RECORDS as f64;
-            row.peer("NATS JetStream, file", store).note("JetStream: all files of its store after as many publications of 16 bytes.")
+            row.peer("NATS JetStream, file", store)
+                .note("JetStream: all files of its store after as many publications of 16 bytes.")
         }
         None => row.note(peers::nats::INSTALL),
     })
