@@ -189,13 +189,15 @@ impl Shared {
 
     fn status(&self) -> HostStatus {
         let state = self.state();
+        // What was not asked for is not told of as missing.
+        let isolation = state.surroundings.isolation.as_deref();
         HostStatus {
             pid: std::process::id(),
             failure: state.failure.as_ref().map(ToString::to_string),
             refusal: self.namespace.journal().refusal().map(|error| error.to_string()),
             runs_done: self.runs_done.load(Ordering::Relaxed),
             runs_failed: self.runs_failed.load(Ordering::Relaxed),
-            sandbox: state.surroundings.isolation.as_deref().map(SandboxStatus::from),
+            sandbox: isolation.filter(|isolation| isolation.asked()).map(SandboxStatus::from),
             functions: state.live(self.now()),
         }
     }

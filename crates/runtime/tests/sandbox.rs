@@ -24,9 +24,10 @@ fn main() -> ExitCode {
     if std::env::args().nth(1).as_deref() == Some(SUPERVISOR) {
         return supervise();
     }
-    let tests: [(&str, fn()); 8] = [
+    let tests: [(&str, fn()); 9] = [
         ("every_runtime_works_at_every_level", every_runtime_works_at_every_level),
         ("a_function_is_shown_its_secrets_and_cannot_change_them", a_function_is_shown_its_secrets),
+        ("an_interpreter_below_tmp_is_shown", an_interpreter_below_tmp_is_shown),
         ("attacks_fail", attacks_fail),
         ("attacks_succeed_without_their_defence", attacks_succeed_without_their_defence),
         ("a_sandbox_that_ended_is_made_anew_and_one_that_is_dropped_is_gone", a_sandbox_that_ended_is_made_anew),
@@ -146,6 +147,28 @@ fn a_function_is_shown_its_secrets() {
         let expected = format!("[\"told to nobody\",\"0o400\",true,false,[],[\"api-key\"],{inside}]");
         assert_eq!(String::from_utf8_lossy(&appended[0].1), expected, "{level}");
     }
+}
+
+/// As in a project whose virtual environment stands where the sandbox has a directory of its own.
+fn an_interpreter_below_tmp_is_shown() {
+    let dir = tempfile::Builder::new().prefix("venv").tempdir_in("/tmp").unwrap();
+    let made = Command::new("python3").args(["-m", "venv", "--without-pip"]).arg(dir.path()).status().unwrap();
+    assert!(made.success());
+    let program = dir.path().join("bin/python");
+    let source = "import sys\ndef f(record, ctx): ctx.append('out', sys.prefix)\n";
+    let place = Place::new(isolation(Level::Full), program.to_str().unwrap(), true, false, source);
+    let spec = PythonSpec {
+        python: program,
+        dir: place.code(),
+        module: "functions".into(),
+        function: "f".into(),
+        env: no_env(),
+        scratch: Some(place.dir.path().join("scratch")),
+    };
+    let mut executor = PythonExecutor::of(PythonFunction::within(spec, limits(), place.sandbox.clone()));
+    let (completion, appended) = run(&mut executor, &[b"1"]).remove(0);
+    assert_eq!(completion.outcome, Outcome::Done, "{}", printed(&completion));
+    assert_eq!(appended[0].1, dir.path().to_str().unwrap().as_bytes());
 }
 
 /// What a function tries, in Python: `attack()` returns what it got, or raises.

@@ -28,10 +28,9 @@ pub struct ListenArgs {
     /// The name under which the namespace is served [default: the name of its directory, or of the one around it]
     #[arg(long, value_name = "NAME", env = "MILLRACE_NAME")]
     pub name: Option<millrace_node::Name>,
-    /// How well functions that run in processes are kept from everything else, at most: none, partial or full [default: as well as
-    /// this machine can]
-    #[arg(long, value_name = "LEVEL", env = "MILLRACE_SANDBOX")]
-    pub sandbox: Option<Level>,
+    /// How well functions that run in processes are kept from everything else, at most: none, partial or full
+    #[arg(long, value_name = "LEVEL", default_value_t = Level::None, env = "MILLRACE_SANDBOX")]
+    pub sandbox: Level,
     /// Do not serve unless this machine gives at least this level: none, partial or full
     #[arg(long, value_name = "LEVEL")]
     pub require_sandbox: Option<Level>,

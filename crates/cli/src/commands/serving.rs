@@ -54,12 +54,11 @@ pub struct Serving {
     _main: millrace_threads::Watched,
 }
 
-/// How functions are kept apart: as well as this machine gives, or as was asked for if that is less, and not at all less than was
-/// required.
+/// How functions are kept apart: as well as was asked for and this machine gives, or not at all less than was required.
 fn isolation(args: &ListenArgs) -> Result<Isolation> {
     let required = args.require_sandbox.unwrap_or(Level::None);
     // This program, whatever stands under its name by now.
-    let isolation = Isolation::at_most(args.sandbox.unwrap_or(Level::Full).max(required), Path::new("/proc/self/exe"));
+    let isolation = Isolation::at_most(args.sandbox.max(required), Path::new("/proc/self/exe"));
     if isolation.level() < required {
         let found = isolation.summary();
         let remedies: Vec<&str> = isolation.shortcomings().iter().map(|missing| missing.remedy).collect();
@@ -179,9 +178,12 @@ impl Serving {
         if let Some(address) = self.bound().addresses.first() {
             out.line(format!("  http://{address}"))?;
         }
-        out.line(format!("  sandbox: {}", self.isolation.summary()))?;
-        for missing in self.isolation.shortcomings() {
-            out.line(format!("    {}", missing.remedy))?;
+        // What was not asked for is not told of as missing.
+        if self.isolation.asked() {
+            out.line(format!("  sandbox: {}", self.isolation.summary()))?;
+            for missing in self.isolation.shortcomings() {
+                out.line(format!("    {}", missing.remedy))?;
+            }
         }
         Ok(())
     }

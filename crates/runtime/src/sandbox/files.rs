@@ -95,9 +95,7 @@ pub(super) fn change_root(plan: &Plan, shown: &Secrets, owner: Option<u32>) -> A
     rustix::process::pivot_root("/tmp", "/tmp/old").step("pivot_root")?;
     rustix::process::chdir("/").step("chdir /")?;
     let network = if plan.network { &NETWORK[..] } else { &[] };
-    for path in SYSTEM.iter().chain(network).map(Path::new).chain(plan.shown.iter().map(PathBuf::as_path)) {
-        show(path)?;
-    }
+    SYSTEM.iter().chain(network).try_for_each(|path| show(Path::new(path)))?;
     bind(&old(&plan.code), &new(Path::new(CODE)), READ_ONLY | libc::MOUNT_ATTR_NODEV)?;
     devices()?;
     let size = if stands(Defence::Temporary) { TEMPORARY } else { TEMPORARY_UNBOUNDED };
@@ -106,6 +104,8 @@ pub(super) fn change_root(plan: &Plan, shown: &Secrets, owner: Option<u32>) -> A
         fs::create_dir_all(&at).step("make a temporary directory")?;
         mount("tmpfs", &at, "tmpfs", flags, size).step("mount a temporary directory")?;
     }
+    // Only now: an interpreter may stand below one of those, which would hide it.
+    plan.shown.iter().try_for_each(|path| show(path))?;
     if !shown.is_empty() {
         let at = new(Path::new(SECRETS));
         fs::create_dir_all(&at).step("make a directory of secrets")?;

@@ -71,14 +71,15 @@ pub struct Isolation {
     supervisor: PathBuf,
     pub(super) namespaces: bool,
     pub(super) without: u32,
+    asked: bool,
 }
 
 impl Isolation {
-    /// Functions run with the rights of this process's user, because that was asked for.
+    /// Functions run with the rights of this process's user, because nothing else was asked for.
     fn none() -> Self {
-        let shortcomings = vec![Shortcoming { cause: "no sandbox was wanted".into(), remedy: ASK }];
+        let shortcomings = vec![Shortcoming { cause: "no sandbox was asked for".into(), remedy: ASK }];
         let supervisor = PathBuf::new();
-        Self { level: Level::None, shortcomings, supervisor, namespaces: false, without: 0 }
+        Self { level: Level::None, shortcomings, supervisor, namespaces: false, without: 0, asked: false }
     }
 
     /// Finds out what this machine gives, by making a sandbox at each level. `supervisor` is a program that calls
@@ -102,7 +103,7 @@ impl Isolation {
                 Err(cause) => shortcomings.push(Shortcoming { cause, remedy: NAMESPACES }),
             }
         } else {
-            shortcomings.push(Shortcoming { cause: "no better level was wanted".into(), remedy: ASK });
+            shortcomings.push(Shortcoming { cause: "no better level was asked for".into(), remedy: ASK });
         }
         if !namespaces && system::landlock_version() > 0 {
             match probe(&supervisor, false) {
@@ -121,7 +122,7 @@ impl Isolation {
             shortcomings.push(Shortcoming { cause, remedy: CGROUP });
             level = Level::Partial;
         }
-        Self { level, shortcomings, supervisor, namespaces, without: 0 }
+        Self { level, shortcomings, supervisor, namespaces, without: 0, asked: true }
     }
 
     /// Takes a defence out, to see that a test notices. Other builds than those of tests ignore it.
@@ -139,6 +140,11 @@ impl Isolation {
     /// Why it is not the best one.
     pub fn shortcomings(&self) -> &[Shortcoming] {
         &self.shortcomings
+    }
+
+    /// Whether sandboxes were asked for at all.
+    pub fn asked(&self) -> bool {
+        self.asked
     }
 
     /// The level, and what is missing, in one line.
@@ -163,7 +169,7 @@ impl Isolation {
 
 const NAMESPACES: &str = "let the host's user make user namespaces: `sysctl user.max_user_namespaces`, and on Ubuntu an AppArmor \
     profile with `userns,` for millrace; in a container, run it with an unmasked /proc and CAP_SYS_ADMIN";
-const ASK: &str = "start the host without `--sandbox` (and `MILLRACE_SANDBOX`)";
+const ASK: &str = "start the host with `--sandbox full`";
 const LANDLOCK: &str =
     "use a kernel of 5.13 or later with Landlock among its security modules (`lsm=landlock,…` when it boots)";
 const CGROUP: &str = "let the host have a cgroup: as root, or with `Delegate=cpu memory pids` in its systemd unit";

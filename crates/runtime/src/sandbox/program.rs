@@ -70,7 +70,39 @@ fn interpreter(program: &Path) -> Result<Found> {
     let executable = lines.next().filter(|path| path.is_file()).ok_or_else(|| unusable("does not say where it is"))?;
     let mut shown: Vec<PathBuf> = lines.filter(|path| !files::is_shown(path)).collect();
     shown.dedup();
-    let found = Found { program: executable, shown };
+    let found = Found { program: within(executable, &shown), shown };
     asked.insert(program.to_owned(), found.clone());
     Ok(found)
+}
+
+/// The interpreter's file as it is called below what is shown: a link on the way to a virtual environment is not.
+fn within(executable: PathBuf, shown: &[PathBuf]) -> PathBuf {
+    let is_shown = |path: &Path| files::is_shown(path) || shown.iter().any(|dir| path.starts_with(dir));
+    if is_shown(&executable) {
+        return executable;
+    }
+    // The file itself may be a link by which the interpreter finds its environment.
+    let dir = executable.parent().and_then(|dir| dir.canonicalize().ok());
+    let other = dir.zip(executable.file_name()).map(|(dir, name)| dir.join(name));
+    other.filter(|other| is_shown(other)).unwrap_or(executable)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::{fs, os::unix::fs::symlink};
+
+    #[test]
+    fn an_interpreter_behind_a_link_is_called_as_what_is_shown() {
+        let dir = tempfile::tempdir().unwrap();
+        let place = dir.path().canonicalize().unwrap();
+        let real = place.join("venv");
+        fs::create_dir_all(real.join("bin")).unwrap();
+        symlink("/usr/bin/python3", real.join("bin/python")).unwrap();
+        symlink(&real, place.join("link")).unwrap();
+        let linked = place.join("link/bin/python");
+        assert_eq!(within(linked.clone(), &[real.clone()]), real.join("bin/python"));
+        assert_eq!(within(linked.clone(), &[place.join("link")]), linked);
+        assert_eq!(within(linked.clone(), &[]), linked);
+    }
 }
