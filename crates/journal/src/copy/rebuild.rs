@@ -252,11 +252,9 @@ impl Found {
                 let seed = payload::replay_seed(segments.payload(position, header)?);
                 self.replay_seed = seed.or(self.replay_seed);
             }
-            Some(Kind::Define) => {
-                // One that cannot be read defines nothing.
-                if Definition::decode(segments.payload(position, header)?).is_ok() {
-                    self.defined.insert(header.subject);
-                }
+            // One that cannot be read defines nothing.
+            Some(Kind::Define) if Definition::decode(segments.payload(position, header)?).is_ok() => {
+                self.defined.insert(header.subject);
             }
             Some(Kind::Catalog) => {
                 self.catalogs.take(header, position, segments.payload(position, header)?)?;

@@ -218,6 +218,9 @@ fn records_of_a_log_that_its_batch_defines_move_with_it() {
         journal.sync(journal.tail()).unwrap();
         medium.kill();
         let journal = open(&without_control(&disk).process()).unwrap();
+        let all = entries(&journal, Position::default());
+        let defines: Vec<_> = all.iter().filter(|entry| entry.kind == Kind::Define).collect();
+        assert!(defines.len() == 3 && defines.windows(2).all(|pair| pair[1].seqno == pair[0].position.get()));
         let (log, mut payload) = (journal.log(&"c".parse().unwrap()).unwrap(), Vec::new());
         assert_eq!(log.latest(), 40);
         for n in 0..40 {
@@ -267,37 +270,40 @@ fn a_flipped_bit_in_a_batch_costs_what_is_read_by_it_and_no_more() {
     }
 }
 
-/// A head that was replaced by another entry, whole in itself, takes those behind it along: they were written behind the first.
+/// Of a batch that was rolled back, an entry stands where the next batch has one: it was written behind another head.
 #[test]
 fn nothing_is_read_by_another_head_than_it_was_written_behind() {
-    let made = |first: &[u8]| {
-        let (disk, medium, journal, _) = create(Durability::Disk);
-        let log = journal.commit(|batch| batch.create_log(&"a".parse().unwrap(), 100)).unwrap().value;
-        journal.sync(journal.tail()).unwrap();
-        let at = journal.tail().get() as usize;
-        let files = disk.files();
-        let batch = journal.commit(|batch| {
-            batch.append(&log, first, EventId::NONE, 0)?;
-            batch.append(&log, b"behind", EventId::NONE, 0)
-        });
-        batch.unwrap();
-        journal.sync(journal.tail()).unwrap();
-        let place = journal.position(&log, 2);
-        medium.kill();
-        (files, at, disk.files(), place)
-    };
-    let (before, at, mut files, place) = made(b"head");
-    // The same journal, in which the batch begins a moment later.
-    let again = SimDisk::with_files(before);
-    let journal = open(&again.process()).unwrap();
-    let log = journal.log(&"a".parse().unwrap()).unwrap();
-    let position = journal.commit(|batch| batch.append(&log, b"head", EventId::NONE, 0)).unwrap().end;
-    assert!(position.get() > at as u64);
+    let (disk, medium, journal, _) = create(Durability::Memory);
+    let log = journal.commit(|batch| batch.create_log(&"a".parse().unwrap(), 100)).unwrap().value;
+    let (at, name) = (journal.tail().get() as usize, "segments/0000000000");
+    let mut rolled_back = Vec::new();
+    let refused: Result<()> = journal
+        .commit(|batch| {
+            (0..3).try_for_each(|_| batch.append(&log, b"rolled back", EventId::NONE, 0).map(drop))?;
+            rolled_back = disk.files()[name][at + 80..at + 112].to_vec();
+            Err::<(), _>(Code::AboveTail.error("rolled back"))
+        })
+        .map(drop);
+    refused.unwrap_err();
+    assert_eq!((rolled_back[12], rolled_back[13]), (Kind::Append as u8, COMPACT));
+    let committed = journal.commit(|batch| {
+        batch.observe(Hlc::from_bits(batch.clock().get() + 100))?;
+        (0..3).try_for_each(|_| batch.append(&log, b"committed!!", EventId::NONE, 0).map(drop))
+    });
+    committed.unwrap();
+    journal.commit(|batch| batch.append(&log, b"committed!!", EventId::NONE, 0)).unwrap();
+    assert_eq!(journal.position(&log, 2).get() as usize, at + 80);
     journal.sync(journal.tail()).unwrap();
-    let name = "segments/0000000000";
-    let later = again.files()[name][at..at + 80].to_vec();
-    files.get_mut(name).unwrap()[at..at + 80].copy_from_slice(&later);
+    medium.kill();
+    let mut files = disk.files(); // The control page says that all of it was durable.
+    files.get_mut(name).unwrap()[at + 80..at + 112].copy_from_slice(&rolled_back);
     let view = Journal::view_on(SimDisk::with_files(files).process(), Path::new("sim")).unwrap();
-    let error = view.entry_at(Position::from_bytes(place.get())).map(|entry| entry.id).unwrap_err();
-    assert!([Code::EntryDamaged, Code::AboveTail].contains(&error.code()), "{error}");
+    let (log, mut payload) = (view.log(&"a".parse().unwrap()).unwrap(), Vec::new());
+    for seqno in 1..=4 {
+        let got = view.get(&log, seqno, &mut payload).map(|_| payload.clone());
+        match got {
+            Ok(payload) => assert!(seqno != 2 && payload == b"committed!!", "{seqno}: {payload:?}"),
+            Err(error) => assert_eq!((seqno, error.code()), (2, Code::EntryDamaged), "{error}"),
+        }
+    }
 }

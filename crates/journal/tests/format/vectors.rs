@@ -43,7 +43,7 @@ fn leb128(bytes: &[u8]) -> (u64, &[u8]) {
 }
 
 fn unzigzag(number: u64) -> u64 {
-    if number % 2 == 0 { number / 2 } else { (number / 2 + 1).wrapping_neg() }
+    if number.is_multiple_of(2) { number / 2 } else { (number / 2 + 1).wrapping_neg() }
 }
 
 /// An entry as the page says.
