@@ -60,8 +60,9 @@ fn bubblewrap(repetitions: usize) -> Outcome<Option<Samples>> {
         let ended = Command::new("bwrap").args(arguments.split(' ')).stdin(Stdio::null()).status();
         match ended {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-            ended if !ended?.success() => return Err("bwrap failed".into()),
-            _ => samples.record(began.elapsed()),
+            Err(error) => return Err(error.into()),
+            Ok(status) if !status.success() => return Err("bwrap failed".into()),
+            Ok(_) => samples.record(began.elapsed()),
         }
     }
     Ok(Some(samples))
