@@ -107,6 +107,7 @@ pub struct LogStat {
     /// Its name.
     pub name: LogName,
     /// How many of its newest records can be read.
+    #[serde(with = "millrace_wire::history")]
     pub history: u64,
     /// The oldest record that can be read; 0 if there never was one, one more than the newest if all were trimmed.
     pub earliest: u64,

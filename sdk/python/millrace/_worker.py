@@ -271,8 +271,8 @@ def function(
         "network": network,
         "reads": None if reads is None else list(reads),
         "appends": None if appends is None else list(appends),
-        "sends": list(sends),
-        "secrets": list(secrets),
+        "sends": list(sends) or None,
+        "secrets": list(secrets) or None,
     }
     settings = Settings(name, (on,) if isinstance(on, str) else on, options)
 
