@@ -522,7 +522,7 @@ impl Namespace {
                 if let Pending::Run(fold) = run?
                     && fold.record.0 == log
                 {
-                    return Ok(Some(fold));
+                    return Ok(Some(*fold));
                 }
             }
         }

@@ -88,7 +88,7 @@ fn a_record_that_ends_every_host_is_given_up() {
     let dead = f.namespace.runs(&RunFilter { state: Some(RunState::Dead), ..RunFilter::default() }).unwrap();
     assert_eq!(dead[0].ending.clone().unwrap().dead.unwrap().code, Code::RunInterrupted.id());
     assert_eq!(dead[0].record.seqno, 1);
-    assert!(f.all("dead/fatal")[0].contains("cG9pc29u"), "the dead letter has the record");
+    assert!(f.all("dead/fatal")[0].contains("\"data\":\"poison\""), "the dead letter has the record");
 }
 
 #[test]

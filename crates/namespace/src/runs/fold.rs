@@ -26,7 +26,7 @@ const LOOKS_MAX: usize = 8;
 #[derive(Debug)]
 pub enum Found {
     /// A run.
-    Run(Fold),
+    Run(Box<Fold>),
     /// A run whose TRIGGER cannot be read.
     Lost,
     /// Nothing, or nothing any more.
@@ -216,7 +216,7 @@ impl Fold {
                 let upto = journal.tail();
                 fold.look_through(journal, upto)?;
             }
-            return Ok(Found::Run(fold));
+            return Ok(Found::Run(Box::new(fold)));
         }
         Ok(Found::Nothing)
     }

@@ -115,7 +115,7 @@ impl Namespace {
             if let Found::Run(fold) = Fold::of(journal, function, trigger.seqno, whole)?
                 && fold.run.id == id
             {
-                return Ok(Some(fold));
+                return Ok(Some(*fold));
             }
             // The index has forgotten it: it ended in a segment that is gone, or is being committed.
             return Fold::of_removed(journal, trigger).map(Some);
@@ -126,7 +126,7 @@ impl Namespace {
                 && let Found::Run(fold) = Fold::of(journal, function, number, whole)?
                 && fold.run.id == id
             {
-                return Ok(Some(fold));
+                return Ok(Some(*fold));
             }
         }
         Ok(None)

@@ -9,7 +9,7 @@ use millrace_wire::{Code, EventId, Result};
 #[derive(Debug)]
 pub enum Pending {
     /// A run.
-    Run(Fold),
+    Run(Box<Fold>),
     /// The number of a run that is counted as pending and whose TRIGGER cannot be read.
     Lost(u64),
 }
@@ -18,7 +18,7 @@ impl Pending {
     /// The run, unless it is lost.
     pub fn found(self) -> Option<Fold> {
         match self {
-            Pending::Run(fold) => Some(fold),
+            Pending::Run(fold) => Some(*fold),
             Pending::Lost(_) => None,
         }
     }
