@@ -169,7 +169,8 @@ impl Shared {
                     failed += 1;
                     let (run, attempt, retry_in) = (run.trigger.run, run.attempt, *retry_in);
                     let (code, retry_ms) = (error.code().id(), retry_in.map(|pause| pause.as_millis() as u64));
-                    tracing::info!(target: "runs", %function, %run, attempt, code, retry_ms, "failed: {}", error.detail());
+                    // Without the message, which may have what the run printed.
+                    tracing::info!(target: "runs", %function, %run, attempt, code, retry_ms, "failed");
                     self.observe(&HostEvent::Failed { function, run, attempt, error, retry_in, output });
                 }
             }

@@ -197,7 +197,7 @@ impl Shared {
         state.engine.ended(claim.function);
         state.engine.start_failed(claim.function, error.clone(), self.now());
         drop(state);
-        tracing::info!(target: "runs", function = %claim.name, code = error.code().id(), "cannot be started: {}", error.detail());
+        tracing::info!(target: "runs", function = %claim.name, code = error.code().id(), "cannot be started");
         self.observe(&HostEvent::StartFailed { function: &claim.name, error: &error });
         self.touch();
         self.namespace.journal().wake(); // the leader sleeps by an older deadline

@@ -30,7 +30,7 @@ fn a_host_notes_what_it_does_and_refuses_at_the_level_asked() {
         lines.lines().filter_map(|line| serde_json::from_str(line).ok()).any(|line: Value| of_it(&line))
     };
     eventually("the refusal is noted", || has("requests", "MR2101"));
-    eventually("the failed run is noted", || has("runs", "MR3101"));
+    eventually("the failed run is noted", || has("runs", "MR3109"));
     assert!(!noted().contains("connections"), "{}", noted());
     assert!(!noted().contains("secret-of"), "no record, and nothing that a run printed: {}", noted());
     host.signal("TERM");
