@@ -28,8 +28,14 @@ pub const PATIENCE: Duration = Duration::from_secs(120);
 pub const PAGE: Duration = Duration::from_secs(900);
 
 /// What is typed for the commands of a page: whoever reads it waits a minute for runs to end, and a test as long as they take.
+/// Whoever types is slower than the end of a process that was killed, and a test waits for it.
 pub fn patient(typed: &str) -> String {
-    typed.replace("run wait --idle", "run wait --idle --timeout 800s")
+    let typed = typed.replace("run wait --idle", "run wait --idle --timeout 800s");
+    let lines = typed.lines().map(|line| match line.strip_prefix("kill -9 ").and_then(|job| job.split(' ').next()) {
+        Some(job) => format!("{line}\nwait {job} || true\n"),
+        None => format!("{line}\n"),
+    });
+    lines.collect()
 }
 
 /// The binary: `$MILLRACE`, or the one that was built along with this test.

@@ -262,10 +262,7 @@ impl<'a> Plan<'a> {
     }
 
     /// Logs of all namespaces with what of them changes: those of the user, and outboxes.
-    fn logs(
-        &self,
-        of: impl Fn(&Discovery) -> &BTreeMap<u32, Rewritten>,
-    ) -> (Vec<(String, Rewritten)>, Vec<(String, Rewritten)>) {
+    fn logs(&self, of: impl Fn(&Discovery) -> &BTreeMap<u32, Rewritten>) -> [Vec<(String, Rewritten)>; 2] {
         let all = self.found.iter().enumerate().flat_map(|(at, found)| {
             of(found).iter().map(move |(log, rewritten)| (at, self.table(at).log_name(*log), *rewritten))
         });
@@ -277,7 +274,7 @@ impl<'a> Plan<'a> {
                 None => own.push((format!("{}{name}", self.prefix(at)), rewritten)),
             }
         }
-        (own, sent)
+        [own, sent]
     }
 
     fn prefix(&self, at: usize) -> String {
@@ -376,7 +373,7 @@ impl<'a> Plan<'a> {
         if will.is_empty() {
             line("replays", "no run".into())?;
         }
-        let (own, sent) = self.logs(|found| &found.rewrites);
+        let [own, sent] = self.logs(|found| &found.rewrites);
         let mut word = "rewrites";
         for (log, rewritten) in &own {
             let records = show::count(rewritten.records, "record");
@@ -482,7 +479,7 @@ impl<'a> Plan<'a> {
         });
         let functions = self.replaced.iter().map(|(name, source)| json!({ "function": name, "source": source }));
         let will = self.will();
-        let (own, sent) = self.logs(|found| &found.rewrites);
+        let [own, sent] = self.logs(|found| &found.rewrites);
         let (time_us, workers) = self.estimate(&will);
         json!({
             "namespace": self.table(0).namespace().to_string(),
