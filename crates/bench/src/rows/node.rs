@@ -109,7 +109,8 @@ pub fn many_logs(context: &Context) -> Outcome<Measured> {
     let (mut one, mut many) = (Logs::new(one, 1), Logs::new(many, LOGS));
     // Every log has a record, and its pages are there.
     for _ in 0..6 {
-        (one.burst()?, many.burst()?);
+        one.burst()?;
+        many.burst()?;
     }
     let (mut alone, mut among, mut ratio) = (Repeated::default(), Repeated::default(), Repeated::default());
     for _ in 0..context.repetitions(15) {

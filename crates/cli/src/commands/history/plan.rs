@@ -397,7 +397,8 @@ impl<'a> Plan<'a> {
             )?;
         }
         let mut word = "stale";
-        for (log, stale) in self.logs(|found| &found.stale).0 {
+        let [own_stale, _] = self.logs(|found| &found.stale);
+        for (log, stale) in own_stale {
             let records = show::count(stale.records, "record");
             line(
                 std::mem::take(&mut word),
@@ -480,6 +481,7 @@ impl<'a> Plan<'a> {
         let functions = self.replaced.iter().map(|(name, source)| json!({ "function": name, "source": source }));
         let will = self.will();
         let [own, sent] = self.logs(|found| &found.rewrites);
+        let [own_stale, _] = self.logs(|found| &found.stale);
         let (time_us, workers) = self.estimate(&will);
         json!({
             "namespace": self.table(0).namespace().to_string(),
@@ -489,7 +491,7 @@ impl<'a> Plan<'a> {
             "rewrites": logs(own, "log"),
             "not_sent": logs(sent, "peer"),
             "not_run": kept.collect::<Vec<Value>>(),
-            "stale": logs(self.logs(|found| &found.stale).0, "log"),
+            "stale": logs(own_stale, "log"),
             "pending": groups(self.pending()),
             "may_replay": groups(self.may()),
             "claims": self.found.iter().map(|found| found.claims.len()).sum::<usize>(),
