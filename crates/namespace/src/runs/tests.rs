@@ -41,7 +41,8 @@ impl Naive {
             };
             match entry.kind {
                 Kind::Trigger => {
-                    if naive.triggers.insert(entry.id, entry.clone()).is_none() {
+                    let known = naive.triggers.insert(entry.id, entry.clone());
+                    if known.is_none() {
                         naive.caused.entry(entry.cause).or_default().push(entry.id);
                     }
                 }
