@@ -176,7 +176,9 @@ impl Serving {
             out.line(format!("  {address}"))?;
         }
         if let Some(address) = self.bound().addresses.first() {
-            out.line(format!("  http://{address}"))?;
+            // Beyond this machine nothing is spoken in clear.
+            let scheme = if millrace_node::is_local(address.ip()) { "http" } else { "https" };
+            out.line(format!("  {scheme}://{address}"))?;
         }
         // What was not asked for is not told of as missing.
         if self.isolation.asked() {
