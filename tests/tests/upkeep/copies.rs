@@ -1,6 +1,6 @@
 //! Backups of a namespace in use, what is restored of them, and what is saved of a damaged namespace.
 
-use super::{copy_as_smaller, copying, flip};
+use super::{copy_as_smaller, copying, copying_as_larger, flip};
 use millrace_node::{Code, upkeep};
 use millrace_tests::{Host, Place, end, raw};
 use millrace_wire::protocol::{Append, Appended, Failure};
@@ -80,7 +80,7 @@ fn a_backup_of_a_busy_namespace_is_a_prefix_that_goes_on_as_another_namespace() 
 
 #[test]
 fn what_was_pending_in_a_backup_runs_before_what_came_after_it() {
-    let place = copying();
+    let place = copying_as_larger();
     let append = |place: &Place, n: usize| drop(place.run(["log", "append", "in", &n.to_string()]).ok());
     (1..=5).for_each(|n| append(&place, n));
     object(&place, &["namespace", "backup", "b"]);

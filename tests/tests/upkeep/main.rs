@@ -31,7 +31,16 @@ fn flip(path: &Path, at: usize) {
     fs::write(path, bytes).unwrap();
 }
 
-/// Has `make` make a copy in `to`, again and again until its identity, which is random, is smaller than its ancestor's.
+/// The same with an identity, which is random, that half of all others are smaller than.
+fn copying_as_larger() -> Place {
+    let is_larger = |place: &Place| {
+        let dir = place.namespace().display().to_string();
+        place.run(["--json", "namespace", "check", &dir]).ok().object()["namespace"].as_str().unwrap() >= "8"
+    };
+    (0..100).map(|_| copying()).find(is_larger).expect("one of a hundred is larger")
+}
+
+/// Has `make` make a copy in `to` of such a namespace, again and again until its identity is smaller than its ancestor's.
 fn copy_as_smaller(place: &Place, make: &[&str], to: &str) {
     let made = || {
         let dir = place.path().join(to);

@@ -1,6 +1,6 @@
 //! Copies of a damaged namespace, copies that are damaged themselves, and the runs that damage takes.
 
-use super::{copy_as_smaller, copying, flip};
+use super::{copy_as_smaller, copying, copying_as_larger, flip};
 use millrace_tests::Place;
 use serde_json::{Value, json};
 use std::{
@@ -242,7 +242,7 @@ fn a_dead_letter_has_the_record_when_only_its_trigger_is_damaged() {
 /// The run on one side of the damage has an id of the ancestor, that on the other side one of the copy.
 #[test]
 fn runs_that_damage_took_where_a_copy_begins_are_given_up() {
-    let place = copying();
+    let place = copying_as_larger();
     let append =
         |place: &Place, n: usize| drop(place.run(["log", "append", "in", &format!("a record, number {n}")]).ok());
     let host = place.serve();
