@@ -6,7 +6,12 @@ use millrace_node::{
     Limits, Namespace, OpenOptions, Served, functions,
     token::{Peer, Way},
 };
-use millrace_wire::protocol::Link;
+use millrace_node::{
+    EventId,
+    secrets::Authority,
+    token::{Grant, Proof, Rights, Rules, TokenId, admit},
+};
+use millrace_wire::protocol::{Deliver, Item, Link};
 use std::{
     collections::BTreeMap,
     future::Future,
@@ -404,4 +409,36 @@ fn clients_make_a_namespace_allocate_no_more_than_they_may() {
     assert!(client.append(&to("one"), b"y", DISK).wait().is_ok() && client.append("a", b"y", DISK).wait().is_ok());
     assert_eq!(code(owner.create_log("more", 1)), Ok(()));
     assert!(owner.link(&link).wait().is_ok());
+}
+
+#[test]
+fn nobody_meets_the_stream_of_another() {
+    let dir = tempfile::tempdir().unwrap();
+    let namespace = Namespace::create(&dir.path().join("ns"), &CreateOptions::default()).unwrap();
+    namespace.create_log(&"raw".parse().unwrap(), 10).unwrap();
+    let served = Served::new("n".parse().unwrap(), namespace.clone()).unwrap();
+    served.gate().turn(); // This test is the loop that drives the gate.
+    let peer = Peer { way: Way::Unix, address: None, key: None };
+    let holder = |id| {
+        let rules =
+            Rules { grants: vec![Grant::namespace(Rights::ALL)], ids: vec![TokenId([id; 8])], ..Rules::default() };
+        let token = Authority::ensure(namespace.dir()).unwrap().issue(&rules).unwrap();
+        let keys = served.keys().current().unwrap();
+        let caller = admit(&*keys, token.body(), Proof::Bearer(token.signature()), peer).unwrap();
+        served.door(&Arc::new(caller))
+    };
+    let link = Link { stream: "in", namespace: 7, epoch: 1, target: None, path: Vec::new() };
+    // What the stream had before.
+    let deliver = |door: &Door, data: &[u8]| {
+        let (inbound, linked) = door.link(&link).wait().unwrap();
+        let items =
+            vec![Item { log: "raw", data, id: EventId::NONE, hlc: Hlc::default(), function: None, void: false }];
+        let deliver = Deliver { link: 1, first: linked.number + 1, gap: false, items };
+        assert_eq!(door.deliver(&inbound, 1, &deliver).wait().unwrap().number, linked.number + 1);
+        linked.number
+    };
+    let (one, two, owner) = (holder(1), holder(2), served.door(&Arc::new(Caller::owner(peer))));
+    assert_eq!((deliver(&one, b"a"), deliver(&one, b"b")), (0, 1));
+    assert_eq!((deliver(&two, b"c"), deliver(&owner, b"d"), deliver(&holder(1), b"e")), (0, 0, 2));
+    assert_eq!(namespace.latest("raw").unwrap(), 5);
 }

@@ -209,7 +209,7 @@ fn a_proof_of_another_connection_is_refused() {
 }
 
 #[test]
-fn nobody_meets_the_keys_and_streams_of_another() {
+fn nobody_meets_the_keys_of_another() {
     let (hub, edge) = (Hub::new(), Place::empty());
     let namespace = format!("mr://{}/hub", hub.authority());
     let append = |capability: &str, data: &str| {
