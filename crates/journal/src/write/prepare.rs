@@ -19,7 +19,7 @@ use std::{
         atomic::{AtomicBool, Ordering},
     },
     thread::{self, JoinHandle},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 /// Storage is made at least this much at a time.
@@ -256,8 +256,18 @@ impl Preparer {
         let (inner_there, stop_there) = (inner.clone(), stop.clone());
         let run = move || {
             let (mut present, mut pause, mut seen) = (0, LOOK, 0);
+            let mut refused: Option<Instant> = None;
             while !stop_there.load(Ordering::Relaxed) {
-                inner_there.look_after_refusal();
+                // Not at once: a refusal stands long enough for whoever looks now and then to see it.
+                match (inner_there.refuses.load(Ordering::Acquire), refused) {
+                    (false, _) => refused = None,
+                    (true, None) => refused = Some(Instant::now()),
+                    (true, Some(since)) if since.elapsed() >= LOOK => {
+                        inner_there.look_after_refusal();
+                        refused = None;
+                    }
+                    (true, Some(_)) => {}
+                }
                 if inner_there.is_catalog_due() {
                     // If the disk refuses it, the next look tries again; retention does not go on without one.
                     let _ = inner_there.write_catalog();
