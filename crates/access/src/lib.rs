@@ -20,7 +20,7 @@ pub use millrace_wire::token::{
 
 /// The log of idempotency keys.
 const KEYS_LOG: &str = "_keys";
-/// The user that stands for all who have no number in a user namespace. Whoever has it may be anybody.
+/// The kernel's overflow uid: it shows this for every user that the user namespace does not map, so it identifies nobody.
 const OVERFLOW_USER: u32 = 65534;
 
 /// Whether the user at the other end of the namespace's Unix socket is the owner: `user` as the kernel says, `own` as the host runs.
@@ -30,7 +30,7 @@ pub fn is_owner(user: u32, own: u32) -> bool {
     user == own && user != OVERFLOW_USER
 }
 
-/// The owner, for whoever may open the namespace's files: there is nothing that could be kept from it.
+/// The owner, for programs that open the namespace's files: these already give access to everything.
 pub fn owner() -> Caller {
     Caller::owner(Peer { way: Way::Unix, address: None, key: None })
 }

@@ -14,7 +14,7 @@ const MANY_EVENTS: u64 = 10_000_000;
 const ENTRIES_PER_RUN: u64 = 6;
 const RUNS_PER_BATCH: u64 = 50;
 
-/// A journal with so many events of runs, each of which read what the one before it appended.
+/// A journal with this many events. Each run in it reads what the run before it appended.
 fn chained(dir: &Path, events: u64) -> Outcome<Journal> {
     let (journal, input) = journal_with_log(dir, Durability::Memory, 8 << 30, HISTORY_ALL)?;
     let (output, function) = journal
