@@ -9,6 +9,7 @@
 //! ([`letters`]) is known here; what executes them, carries messages, or decides who may ask is not.
 
 pub mod admission;
+mod backfill;
 pub mod bindings;
 pub mod definition;
 pub mod gate;
@@ -22,6 +23,7 @@ pub mod outbox;
 pub mod runs;
 mod view;
 
+pub use backfill::{Backfilled, Stretch};
 pub use definition::{Definition, FunctionSpec, Runtime};
 pub use gate::{Gate, Held, Site, Watermark};
 pub use holder::Holder;

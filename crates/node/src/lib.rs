@@ -41,9 +41,9 @@ pub use millrace_journal::{
 };
 pub use millrace_links as links;
 pub use millrace_namespace::{
-    AppendOptions, Attempt, BATCH_RECORDS_MAX, Death, Definition, Ending, FunctionSpec, FunctionStat, Gate, Held,
-    Holder, Letters, LogStat, Namespace, NewRecord, Receipt, Record, RecordRef, Retried, RetriedAll, RunFilter,
-    RunPage, RunState, RunView, Runtime, Site, check_directory,
+    AppendOptions, Attempt, BATCH_RECORDS_MAX, Backfilled, Death, Definition, Ending, FunctionSpec, FunctionStat, Gate,
+    Held, Holder, Letters, LogStat, Namespace, NewRecord, Receipt, Record, RecordRef, Retried, RetriedAll, RunFilter,
+    RunPage, RunState, RunView, Runtime, Site, Stretch, check_directory,
     definition::{
         BACKOFF_MAX, BOUND_LOGS_MAX, CONCURRENCY_MAX, DEAD_LETTER_HISTORY, LogScope, OUTPUT_MAX_BYTES, PENDING_MAX,
         RETRIES_MAX, Rights, SendScope, TIMEOUT_MAX,

@@ -10,7 +10,7 @@ use std::{path::PathBuf, time::Duration};
 
 #[derive(Debug, Subcommand)]
 pub enum CapCommand {
-    /// Issue a capability: a token that permits what you list, and nothing else
+    /// Issue a capability: a token that permits only what you list
     #[command(after_help = "\
 RESOURCE is the name of a log, or function:NAME, object:NAME, store:PATH, peer:NAME, or namespace for the namespace and everything \
 in it. A name that ends with / stands for everything below it, too: raw/ is raw, raw/kitchen and so on. A lone / is every log.
@@ -53,14 +53,14 @@ and ends with the same generation of keys.
 Examples:
   millrace cap squash long.cap --out short.cap")]
     Squash(SquashArgs),
-    /// Unite two to four capabilities into one that permits what any of them does; works anywhere
+    /// Merge two to four capabilities into one that permits what any of them permits; works anywhere
     #[command(after_help = "\
 A part that is revoked or expires only takes its own rights away.
 
 Examples:
   millrace cap merge read.cap append.cap --out both.cap")]
     Merge(MergeArgs),
-    /// End capabilities before they expire
+    /// Revoke capabilities before they expire
     #[command(after_help = "\
 An ID is one that `millrace cap show` lists. It ends every capability with that id, and so all that were derived from it. With \
 --file, the id of the last block is revoked: that capability ends, and those derived from it; the one it was derived from stays.
@@ -72,7 +72,7 @@ Examples:
   millrace cap revoke 5f3a9c0d1e2b4a6c
   millrace cap revoke --file kitchen.cap")]
     Revoke(RevokeArgs),
-    /// Make a new key, with which capabilities are issued from now on
+    /// Create a new key for the capabilities issued from now on
     #[command(after_help = "\
 Capabilities of up to four generations of keys are valid at once. --revoke-before ends all of older generations.
 
@@ -83,7 +83,7 @@ Examples:
     Rotate(RotateArgs),
 }
 
-/// What is to be denied, in each block.
+/// The restrictions of a block.
 #[derive(Debug, Args)]
 pub struct RuleArgs {
     /// Permit reading a log or other RESOURCE
@@ -95,34 +95,34 @@ pub struct RuleArgs {
     /// Permit these rights on a RESOURCE
     #[arg(long, value_name = "RIGHTS=RESOURCE")]
     pub allow: Vec<String>,
-    /// Valid for so long from now, such as 15m or 30d
+    /// Valid for this long from now, such as 15m or 30d
     #[arg(long, value_name = "TIME", value_parser = units::parse_duration)]
     pub expires: Option<Duration>,
-    /// Valid only after so long from now
+    /// Valid only after this long from now
     #[arg(long, value_name = "TIME", value_parser = units::parse_duration)]
     pub after: Option<Duration>,
-    /// Longest record that may be appended
+    /// Maximum size of an appended record
     #[arg(long, value_name = "SIZE", value_parser = units::parse_size)]
     pub record_max: Option<u64>,
-    /// Ways to reach the host: unix, channel, tls or http
+    /// Permitted transports: unix, channel, tls or http
     #[arg(long, value_name = "WAY", value_delimiter = ',')]
     pub way: Vec<Way>,
-    /// Networks that callers are in, such as 10.0.0.0/8
+    /// Permitted networks of callers, such as 10.0.0.0/8
     #[arg(long, value_name = "NET", value_delimiter = ',')]
     pub from: Vec<Net>,
-    /// SHA-256 of the public key that callers show in TLS, 64 hexadecimal digits
+    /// SHA-256 of the caller's TLS public key, 64 hexadecimal digits
     #[arg(long, value_name = "KEY")]
     pub key: Vec<String>,
-    /// Requests per second, and how many at once [default burst: a second's]
+    /// Requests per second, and the burst [default burst: one second's requests]
     #[arg(long, value_name = "N[/BURST]")]
     pub rate: Option<String>,
-    /// Namespaces whose deliveries are taken, by their ids; nothing but deliveries is permitted then
+    /// Permit only deliveries, from the namespaces with these ids
     #[arg(long, value_name = "ID", value_delimiter = ',', value_parser = namespace_id)]
     pub source: Vec<NamespaceId>,
-    /// On whose behalf the holder acts, at most 16 bytes; the first one in a chain counts
+    /// The user on whose behalf the holder acts, at most 16 bytes; the first one in a chain counts
     #[arg(long, value_name = "NAME")]
     pub subject: Option<String>,
-    /// What people call it, at most 32 bytes
+    /// A label for people, at most 32 bytes
     #[arg(long, value_name = "TEXT")]
     pub label: Option<String>,
 }
@@ -135,7 +135,7 @@ fn namespace_id(text: &str) -> Result<NamespaceId, String> {
 
 #[derive(Debug, Args)]
 pub struct OutArg {
-    /// Write the capability into this file, which only you can read and must not exist yet
+    /// Write the capability to this new file, which only you can read
     #[arg(short, long, value_name = "FILE")]
     pub out: Option<PathBuf>,
 }
@@ -193,25 +193,25 @@ pub struct RevokeArgs {
 
 #[derive(Debug, Args)]
 pub struct RotateArgs {
-    /// End the capabilities of all generations before this one
+    /// Revoke the capabilities of all generations before this one
     #[arg(long, value_name = "GENERATION")]
     pub revoke_before: Option<u16>,
-    /// End every capability that was issued so far
+    /// Revoke every capability that was issued so far
     #[arg(long, conflicts_with = "revoke_before")]
     pub revoke_all: bool,
 }
 
 #[derive(Debug, Args)]
 pub struct InviteArgs {
-    /// What the other machine is called here
+    /// The name of the other machine
     pub name: Name,
-    /// How it reaches this host, HOST or HOST:PORT [default: this machine's name, port 7070]
+    /// The address by which it reaches this host, HOST or HOST:PORT [default: this machine's name, port 7070]
     #[arg(long, value_name = "HOST:PORT")]
     pub address: Option<String>,
-    /// The name under which the host serves the namespace, if it is not that of its directory
+    /// The name under which the host serves the namespace [default: the name of its directory]
     #[arg(long, value_name = "NAME")]
     pub served_as: Option<Name>,
-    /// How long the invitation may be redeemed
+    /// How long the invitation is valid
     #[arg(long, value_name = "DURATION", default_value = "15m", value_parser = units::parse_duration)]
     pub valid: Duration,
     #[command(flatten)]
@@ -222,7 +222,7 @@ pub struct InviteArgs {
 pub struct JoinArgs {
     /// The line that `millrace invite` printed, or - for standard input
     pub invitation: String,
-    /// The context that is made [default: the namespace's name]
+    /// The name of the new context [default: the namespace's name]
     #[arg(long, value_name = "NAME")]
     pub context: Option<Name>,
 }

@@ -7,7 +7,7 @@ use millrace_node::Name;
 
 #[derive(Debug, Subcommand)]
 pub enum ContextCommand {
-    /// Remember a namespace under a short name, or change what the name stands for
+    /// Add a context, or change its address
     #[command(after_help = "\
 ADDRESS is a directory, mr://host:port/namespace, or unix:PATH of a host's socket. Nothing is asked of it yet.
 
@@ -22,7 +22,7 @@ Examples:
   millrace context ls
   millrace context ls --json | jq -r .name")]
     Ls,
-    /// Use a context wherever nothing else names a namespace
+    /// Select the default context
     #[command(after_help = "\
 A directory with a millrace.toml or a .millrace keeps to its own namespace; --namespace goes before everything.
 
@@ -30,12 +30,12 @@ Examples:
   millrace context use edge
   millrace context use --none       back to no context")]
     Use(UseContextArgs),
-    /// Forget a context; its namespace stays
+    /// Remove a context; its namespace stays
     #[command(after_help = "\
 Examples:
   millrace context rm edge")]
     Rm(ContextNameArgs),
-    /// Say which namespace commands here are about, and why; or what a context stands for
+    /// Show which namespace is selected and where that choice comes from; or show one context
     #[command(after_help = "\
 Examples:
   millrace context show             what `millrace log ls` would list, here
@@ -48,9 +48,9 @@ Examples:
 pub struct AddContextArgs {
     /// The context's name
     pub name: Name,
-    /// Where its namespace is
+    /// The address or directory of its namespace
     pub address: std::path::PathBuf,
-    /// Use it from now on
+    /// Select it as the default
     #[arg(long = "use")]
     pub use_it: bool,
 }
@@ -60,7 +60,7 @@ pub struct UseContextArgs {
     /// The context's name
     #[arg(required_unless_present = "none", add = ArgValueCompleter::new(complete::contexts))]
     pub name: Option<String>,
-    /// Use none any more
+    /// Clear the selected context
     #[arg(long, conflicts_with = "name")]
     pub none: bool,
 }

@@ -24,7 +24,7 @@ Examples:
   millrace function ls
   millrace function ls --json | jq .pending")]
     Ls,
-    /// Show one function: its code, what it runs for, and what it may do
+    /// Show one function: its code, bindings, limits and rights
     #[command(after_help = "\
 Examples:
   millrace function show smooth
@@ -52,6 +52,16 @@ Examples:
   millrace function logs smooth -f             wait for more
   millrace function logs smooth -l 100 --json")]
     Logs(FunctionLogsArgs),
+    /// Run a function for records that exist already
+    #[command(after_help = "\
+The function, and no other, runs once for each record of the log, oldest first, whether or not it ran for that record before. \
+No record is appended. If it fails half-way, it says how to continue.
+
+Examples:
+  millrace function backfill smooth                       each record that its log keeps
+  millrace function backfill smooth --from 1000
+  millrace function backfill smooth --log raw/attic --from 1 --to 500")]
+    Backfill(BackfillArgs),
     /// Remove a function; what it appended stays
     #[command(after_help = "\
 Examples:
@@ -65,7 +75,7 @@ pub struct InvokeArgs {
     /// The function's name
     #[arg(value_name = "FUNCTION", add = ArgValueCompleter::new(complete::functions))]
     pub name: String,
-    /// The record; without it, standard input
+    /// The record [default: standard input]
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
     pub data: Option<String>,
     /// The log to append it to
@@ -80,11 +90,30 @@ pub struct InvokeArgs {
 }
 
 #[derive(Debug, Args)]
+pub struct BackfillArgs {
+    /// The function's name
+    #[arg(value_name = "FUNCTION", add = ArgValueCompleter::new(complete::functions))]
+    pub name: String,
+    /// The log with the records [default: the log that the function is bound to]
+    #[arg(long, value_name = "LOG", add = ArgValueCompleter::new(complete::logs))]
+    pub log: Option<String>,
+    /// The first record [default: the oldest that is kept]
+    #[arg(long, value_name = "SEQNO", value_parser = super::logs::seqno)]
+    pub from: Option<u64>,
+    /// The last record [default: the newest]
+    #[arg(long, value_name = "SEQNO", value_parser = super::logs::seqno)]
+    pub to: Option<u64>,
+    /// How long to keep trying while too many runs of the function are pending
+    #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = units::parse_duration)]
+    pub busy_timeout: Duration,
+}
+
+#[derive(Debug, Args)]
 pub struct FunctionLogsArgs {
     /// The function's name
     #[arg(value_name = "FUNCTION", add = ArgValueCompleter::new(complete::functions))]
     pub name: String,
-    /// How many of the newest runs to begin with
+    /// Begin with this many of the newest runs
     #[arg(short, long, value_name = "RUNS", default_value_t = 20, value_parser = units::parse_count)]
     pub last: u64,
     /// Wait for more runs
@@ -116,9 +145,9 @@ pub enum RuntimeArg {
     Python,
     /// A WebAssembly module
     Wasm,
-    /// A persistent process that speaks frames
+    /// A persistent process that speaks the worker protocol
     Process,
-    /// One process per record: the record on stdin, exit code 0 is success
+    /// One process per record: the record on standard input, exit code 0 means success
     Oneshot,
 }
 
@@ -153,43 +182,43 @@ pub struct DeployArgs {
     /// The Python interpreter
     #[arg(long, value_name = "PATH")]
     pub python: Option<String>,
-    /// Most runs at once, in any order
+    /// Maximum number of runs at once, in any order
     #[arg(long, value_name = "RUNS", value_parser = clap::value_parser!(u64).range(1..=64))]
     pub concurrency: Option<u64>,
-    /// At most one run at a time among the functions that share this name
+    /// Run at most one at a time of all functions that share this monitor's name
     #[arg(long, value_name = "NAME")]
     pub monitor: Option<String>,
-    /// Publish each append at once, and tell a further attempt what was told before
+    /// Publish each append at once; a repeated attempt gets the same answers as the one before
     #[arg(long)]
     pub streamed: bool,
-    /// Let it use the host's network from inside its sandbox
+    /// Let the function use the host's network from inside its sandbox
     #[arg(long)]
     pub network: bool,
-    /// A log that it may read, with a `/` behind it all below as well (may be repeated) [default: every log]
+    /// A log that the function may read; `NAME/` means all logs below NAME (may be repeated) [default: every log]
     #[arg(long, value_name = "LOG", add = ArgValueCompleter::new(complete::logs))]
     pub reads: Vec<String>,
-    /// A log that it may append to, likewise [default: every log]
+    /// A log that the function may append to, likewise [default: every log]
     #[arg(long, value_name = "LOG", add = ArgValueCompleter::new(complete::logs))]
     pub appends: Vec<String>,
-    /// An address that its messages may go to (may be repeated) [default: none]
+    /// An address that the function may send messages to (may be repeated) [default: none]
     #[arg(long, value_name = "ADDRESS")]
     pub sends: Vec<String>,
-    /// A secret that it is shown (may be repeated); see `millrace secret`
+    /// A secret that the function may read (may be repeated); see `millrace secret`
     #[arg(long, value_name = "NAME")]
     pub secret: Vec<String>,
-    /// Longest run
+    /// Maximum duration of a run
     #[arg(long, value_name = "DURATION", value_parser = units::parse_duration)]
     pub timeout: Option<Duration>,
-    /// Most memory of a run or worker
+    /// Maximum memory of a run or worker
     #[arg(long, value_name = "SIZE", value_parser = units::parse_size)]
     pub memory: Option<u64>,
-    /// Attempts after the first one
+    /// Maximum number of attempts after the first one
     #[arg(long, value_name = "TIMES", value_parser = clap::value_parser!(u64).range(0..=100))]
     pub retries: Option<u64>,
     /// Pause before the first retry; it doubles with each
     #[arg(long, value_name = "DURATION", value_parser = units::parse_duration)]
     pub backoff: Option<Duration>,
-    /// The log for records whose every attempt failed [default: dead/FUNCTION]
+    /// The log for records whose attempts all failed [default: dead/FUNCTION]
     #[arg(long, value_name = "LOG", add = ArgValueCompleter::new(complete::logs))]
     pub dead_letter: Option<String>,
     /// Program and arguments (process, oneshot)
@@ -212,7 +241,7 @@ Examples:
   millrace run show                 the newest
   millrace run show 5f3a9c0d1e2b-0-1c")]
     Show(RunIdArgs),
-    /// Wait until a run is over, or until nothing is pending
+    /// Wait until a run has ended, or until nothing is pending
     #[command(after_help = "\
 Ends with 0 when what was waited for has come, and with 1 when the time is up first, or the run is dead.
 
@@ -242,10 +271,10 @@ pub struct RunRetryArgs {
     /// The dead run's id
     #[arg(value_name = "RUN")]
     pub id: Option<String>,
-    /// All dead letters of this function that were not retried yet
+    /// Retry all dead letters of this function that were not retried yet
     #[arg(long, value_name = "FUNCTION", add = ArgValueCompleter::new(complete::functions))]
     pub function: Option<String>,
-    /// How long to try again while too many runs of the function are pending
+    /// How long to keep trying while too many runs of the function are pending
     #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = units::parse_duration)]
     pub busy_timeout: Duration,
 }
@@ -262,13 +291,13 @@ pub struct RunIdArgs {
 pub enum StateArg {
     /// Not started yet
     Pending,
-    /// Running, or to be tried again
+    /// Running, or waiting for another attempt
     Started,
     /// Published
     Done,
     /// Every attempt failed
     Dead,
-    /// Ended by somebody before its function could
+    /// Cancelled before the function ended
     Cancelled,
 }
 
@@ -283,7 +312,7 @@ pub struct RunLsArgs {
     /// Only runs in this state
     #[arg(long)]
     pub state: Option<StateArg>,
-    /// How many
+    /// Maximum number of runs to list
     #[arg(short, long, value_name = "RUNS", default_value_t = 20, value_parser = units::parse_count)]
     pub last: u64,
     /// Only runs older than this one
@@ -300,14 +329,14 @@ pub struct RunWaitArgs {
     /// Wait until nothing is pending
     #[arg(long)]
     pub idle: bool,
-    /// How long to wait at most
+    /// Maximum time to wait
     #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = units::parse_duration)]
     pub timeout: Duration,
 }
 
 #[derive(Debug, Subcommand)]
 pub enum JournalCommand {
-    /// Print entries as they stand in the journal
+    /// Print journal entries
     #[command(after_help = "\
 Examples:
   millrace journal show
@@ -319,10 +348,10 @@ Examples:
 
 #[derive(Debug, Args)]
 pub struct JournalShowArgs {
-    /// How many of the newest entries
+    /// Print this many of the newest entries
     #[arg(short, long, value_name = "ENTRIES", default_value_t = 20, value_parser = units::parse_count, conflicts_with = "from")]
     pub last: u64,
-    /// Begin at this position, as the first column shows it, instead
+    /// Begin at this position instead (first column of the output)
     #[arg(long, value_name = "POSITION", value_parser = units::parse_count)]
     pub from: Option<u64>,
     /// Wait for more entries

@@ -11,7 +11,7 @@ pub struct TraceArgs {
     /// A record as LOG@SEQNO, the newest record of a LOG, or the id of a record, a run or any other event
     #[arg(value_name = "LOG@SEQNO | EVENT-ID", add = ArgValueCompleter::new(complete::logs))]
     pub target: String,
-    /// Show what it came from instead of what it caused
+    /// Show the causes instead of the effects
     #[arg(long)]
     pub up: bool,
     /// Show at most this many records and runs
@@ -55,7 +55,7 @@ pub struct GraphArgs {
     /// Write to this file
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub out: Option<PathBuf>,
-    /// Count only what happened within this time before now
+    /// Count only events of this long before now
     #[arg(long, value_name = "DURATION", value_parser = units::parse_duration)]
     pub since: Option<Duration>,
     /// Show the logs of the runtime too
@@ -99,10 +99,10 @@ pub struct PlanArgs {
     /// Replay the runs of this function with other code
     #[arg(long, value_name = "NAME=SOURCE")]
     pub function: Vec<String>,
-    /// Only its attempts from this event on: LOG@SEQNO or an event id [default: all that are known]
+    /// Replay only runs from this event on: LOG@SEQNO or an event id [default: all that are kept]
     #[arg(long, value_name = "EVENT", requires = "function")]
     pub since: Option<String>,
-    /// Plan although the runs that read the oldest of these records are no longer known
+    /// Plan even if the runs that read the oldest of these records are no longer known
     #[arg(long)]
     pub accept_unknown: bool,
     #[command(flatten)]

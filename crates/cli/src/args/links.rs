@@ -17,19 +17,19 @@ Examples:
   millrace relay add raw/kitchen copy --start 100                  within this namespace
   millrace relay add raw mr://127.0.0.1:7071/edge/raw --on-gap skip")]
     Add(AddRelayArgs),
-    /// List relays: how far each is, and what is wrong
+    /// List relays with their progress and errors
     #[command(after_help = "\
 Examples:
   millrace relay ls
   millrace --json relay ls | jq .lag_records")]
     Ls,
-    /// Show one relay with everything that is known of it
+    /// Show one relay in detail
     #[command(after_help = "\
 Examples:
   millrace relay show raw.kitchen
   millrace --json relay show raw.kitchen")]
     Show(RelayNameArgs),
-    /// Stop forwarding for good; what was forwarded stays
+    /// Remove a relay; forwarded records stay
     #[command(after_help = "\
 The other side is told, so that it forgets where its records came from; a relay whose other side is away is leaving until \
 then, or goes at once with --force.
@@ -38,7 +38,7 @@ Examples:
   millrace relay rm raw.kitchen
   millrace relay rm raw.kitchen --force")]
     Rm(RmRelayArgs),
-    /// Go on with a relay that has stopped
+    /// Resume a relay that has stopped
     #[command(after_help = "\
 A relay stops when going on would lose or double something without anybody knowing; `millrace relay show` says why.
 
@@ -58,19 +58,19 @@ pub struct AddRelayArgs {
     /// The relay's name [default: made from FROM]
     #[arg(long, value_name = "NAME")]
     pub name: Option<String>,
-    /// The first record to forward [default: the oldest there is]
+    /// The first record to forward [default: the oldest that is kept]
     #[arg(long, value_name = "SEQNO", value_parser = super::logs::seqno)]
     pub start: Option<u64>,
-    /// What to do when records leave the history of FROM before they were forwarded
+    /// What to do when records leave the history of FROM before they are forwarded
     #[arg(long, value_name = "WHAT", default_value = "stop")]
     pub on_gap: OnGapArg,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum OnGapArg {
-    /// Stop, and say so
+    /// Stop with an error
     Stop,
-    /// Go on with the oldest that is left, and count what is missing
+    /// Continue with the oldest record that is left, and count the missing ones
     Skip,
 }
 
@@ -93,7 +93,7 @@ pub struct RelayNameArgs {
 pub struct RmRelayArgs {
     /// The relay
     pub name: String,
-    /// Do not wait until the other side was told
+    /// Do not wait for the other side to confirm
     #[arg(long)]
     pub force: bool,
 }
@@ -102,17 +102,17 @@ pub struct RmRelayArgs {
 pub struct ResumeArgs {
     /// The relay
     pub name: String,
-    /// Pass over the record that was refused
+    /// Skip the record that was refused
     #[arg(long)]
     pub skip: bool,
-    /// The record to go on with, where the two sides do not agree any more
+    /// The record to continue with, if the two sides disagree
     #[arg(long, value_name = "SEQNO", value_parser = super::logs::seqno)]
     pub start: Option<u64>,
 }
 
 #[derive(Debug, Subcommand)]
 pub enum OutboxCommand {
-    /// List the namespaces that messages are sent to, and what waits for each
+    /// List peers and the messages that wait for each
     #[command(after_help = "\
 An append to mr://HOST:PORT/NAMESPACE/LOG, from a function or from `millrace log append`, is a message: safe here first, \
 then delivered once and in order by the host of this namespace.
@@ -121,7 +121,7 @@ Examples:
   millrace outbox ls
   millrace --json outbox ls | jq .lag_bytes")]
     Ls,
-    /// Begin anew with a peer that is not what it was
+    /// Restart the stream to a peer that was deleted, recreated or restored
     #[command(after_help = "\
 Needed when a peer was wiped or restored from a copy: only you know whether what waits here was delivered. Messages that \
 the peer acknowledged are no longer here.
@@ -130,7 +130,7 @@ Examples:
   millrace outbox reset 127.0.0.1_7071_edge --resend     send what waits
   millrace outbox reset mr://127.0.0.1:7071/edge --skip  drop what waits")]
     Reset(ResetArgs),
-    /// Forget a peer to which nothing is sent any more
+    /// Remove a peer that is no longer used
     #[command(after_help = "\
 A later append to its address makes it known again.
 
@@ -144,7 +144,7 @@ Examples:
 pub struct RmPeerArgs {
     /// The peer: its name as `millrace outbox ls` prints it, or its address
     pub peer: String,
-    /// Drop what waits for it
+    /// Drop the messages that wait for the peer
     #[arg(long)]
     pub force: bool,
 }
@@ -154,10 +154,10 @@ pub struct RmPeerArgs {
 pub struct ResetArgs {
     /// The peer: its name as `millrace outbox ls` prints it, or its address
     pub peer: String,
-    /// Send again what was not acknowledged
+    /// Send the unacknowledged messages again
     #[arg(long)]
     pub resend: bool,
-    /// Drop what was not acknowledged
+    /// Drop the unacknowledged messages
     #[arg(long)]
     pub skip: bool,
 }

@@ -9,7 +9,7 @@ use std::{ffi::OsString, path::PathBuf, time::Duration};
 
 #[derive(Debug, Subcommand)]
 pub enum LogCommand {
-    /// Make a log
+    /// Create a log
     #[command(after_help = "\
 A name is up to 8 segments of letters, digits, '_', '.' and '-', joined by '/'. Making the same log again is fine.
 
@@ -86,7 +86,7 @@ Examples:
   millrace log ls raw/              only logs whose name starts with raw/
   millrace log ls --json | jq -r .name")]
     Ls(LsArgs),
-    /// Show one log: records, bounds, who is bound to it
+    /// Show one log: its records, limits and bound functions
     #[command(after_help = "\
 Examples:
   millrace log stat raw/kitchen
@@ -129,7 +129,7 @@ pub struct CreateArgs {
     /// The log's name
     #[arg(value_name = "LOG")]
     pub name: String,
-    /// How many of its newest records it keeps; `all` keeps them until `log trim` drops them
+    /// How many of the newest records to keep; `all` keeps records until `log trim` drops them
     #[arg(long, value_name = "RECORDS", default_value_t = HISTORY_DEFAULT, value_parser = history)]
     pub history: u64,
 }
@@ -140,7 +140,7 @@ pub struct TrimArgs {
     /// The log's name
     #[arg(value_name = "LOG", add = ArgValueCompleter::new(complete::logs))]
     pub name: String,
-    /// The oldest record that stays
+    /// The oldest record to keep
     #[arg(long, value_name = "SEQNO", value_parser = seqno)]
     pub before: Option<u64>,
     /// Drop all records
@@ -164,10 +164,10 @@ pub struct LsArgs {
 
 #[derive(Debug, Args)]
 pub struct AppendArgs {
-    /// The log's name (with --ndjson: for lines that name none)
+    /// The log's name (with --ndjson: for lines without "log")
     #[arg(value_name = "LOG", required_unless_present = "ndjson", add = ArgValueCompleter::new(complete::logs))]
     pub log: Option<String>,
-    /// The record; without it, standard input
+    /// The record [default: standard input]
     #[arg(conflicts_with_all = ["lines", "ndjson"], allow_negative_numbers = true)]
     pub data: Option<OsString>,
     /// Each line of standard input is a record
@@ -176,16 +176,16 @@ pub struct AppendArgs {
     /// Each line of standard input is an object {"log": …, "data": …}
     #[arg(long)]
     pub ndjson: bool,
-    /// Run this function too, whether or not it is bound to the log
+    /// Also run this function, whether or not it is bound to the log
     #[arg(long, value_name = "FUNCTION")]
     pub function: Option<String>,
-    /// Append it once, however often the same append is repeated with this key
+    /// Append the record only once, even if the append is repeated with this key
     #[arg(long, value_name = "KEY", conflicts_with_all = ["lines", "ndjson"])]
     pub key: Option<String>,
     /// What to wait for [default: the namespace's]
     #[arg(long, value_name = "LEVEL")]
     pub durability: Option<Durability>,
-    /// How long to try again while too many runs are pending [default: 0s, for streams 30s]
+    /// How long to keep trying while too many runs are pending [default: 0s, for streams 30s]
     #[arg(long, value_name = "DURATION", value_parser = units::parse_duration)]
     pub busy_timeout: Option<Duration>,
     /// Wait until the runs of the record have ended, and print what they appended
@@ -199,7 +199,7 @@ pub struct AppendArgs {
     pub quiet: bool,
 }
 
-/// How records stand in a file.
+/// The format of a file of records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Format {
     /// A JSON object per line
@@ -215,10 +215,10 @@ pub struct ExportArgs {
     /// The log's name
     #[arg(add = ArgValueCompleter::new(complete::logs))]
     pub log: String,
-    /// How records stand in the file [default: as its name says, else ndjson]
+    /// The file's format [default: as its name says, else ndjson]
     #[arg(long)]
     pub format: Option<Format>,
-    /// The first record [default: the earliest there is]
+    /// The first record [default: the oldest that is kept]
     #[arg(long, value_name = "SEQNO", allow_negative_numbers = true)]
     pub from: Option<String>,
     /// The last record [default: the latest]
@@ -227,7 +227,7 @@ pub struct ExportArgs {
     /// The file; `-` is standard output
     #[arg(short, long, value_name = "FILE", default_value = "-", value_hint = ValueHint::FilePath)]
     pub output: PathBuf,
-    /// CSV: the columns seqno, time, data and base64, whatever the records are
+    /// CSV: always write the columns seqno, time, data and base64
     #[arg(long)]
     pub whole: bool,
 }
@@ -240,16 +240,16 @@ pub struct ImportArgs {
     /// The file; `-` is standard input
     #[arg(value_hint = ValueHint::FilePath)]
     pub file: PathBuf,
-    /// How records stand in the file [default: as its name says, else ndjson]
+    /// The file's format [default: as its name says, else ndjson]
     #[arg(long)]
     pub format: Option<Format>,
-    /// Pass over so many records of the file first
+    /// Skip this many records of the file first
     #[arg(long, value_name = "RECORDS", default_value_t = 0, value_parser = units::parse_count)]
     pub skip: u64,
     /// What to wait for [default: the namespace's]
     #[arg(long, value_name = "LEVEL")]
     pub durability: Option<Durability>,
-    /// How long to try again while too many runs are pending
+    /// How long to keep trying while too many runs are pending
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = units::parse_duration)]
     pub busy_timeout: Duration,
 }
@@ -262,7 +262,7 @@ pub struct GetArgs {
     /// The record's sequence number [default: the latest]
     #[arg(conflicts_with_all = ["all", "from", "to"], allow_negative_numbers = true)]
     pub seqno: Option<String>,
-    /// Every record still in the log's history
+    /// Print every record in the log's history
     #[arg(long, conflicts_with_all = ["from", "to"])]
     pub all: bool,
     /// The first record of a range
@@ -271,7 +271,7 @@ pub struct GetArgs {
     /// The last record of a range
     #[arg(long, value_name = "SEQNO", allow_negative_numbers = true)]
     pub to: Option<String>,
-    /// Write the bytes as they are
+    /// Print the bytes of the record unchanged
     #[arg(long, conflicts_with = "json")]
     pub raw: bool,
 }
@@ -281,22 +281,22 @@ pub struct TailArgs {
     /// The log's name
     #[arg(add = ArgValueCompleter::new(complete::logs))]
     pub log: String,
-    /// How many of the newest records to begin with
+    /// Begin with this many of the newest records
     #[arg(short, long, value_name = "RECORDS", default_value_t = 10, value_parser = units::parse_count, conflicts_with = "from")]
     pub last: u64,
     /// Begin at this record instead
     #[arg(long, value_name = "SEQNO", allow_negative_numbers = true)]
     pub from: Option<String>,
-    /// End when the newest record has been printed
+    /// Exit after the newest record has been printed
     #[arg(long, conflicts_with = "until_idle")]
     pub no_follow: bool,
-    /// Wait for more records (the default; here for those used to typing it)
+    /// Wait for more records (the default)
     #[arg(short, long, conflicts_with = "no_follow")]
     pub follow: bool,
-    /// End when nothing came for so long
+    /// Exit after this long without a new record
     #[arg(long, value_name = "DURATION", value_parser = units::parse_duration)]
     pub until_idle: Option<Duration>,
-    /// Write the bytes as they are, each record followed by a newline
+    /// Print the bytes of each record unchanged, followed by a newline
     #[arg(long, conflicts_with = "json")]
     pub raw: bool,
 }

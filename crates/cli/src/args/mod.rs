@@ -14,8 +14,8 @@ mod tools;
 pub use capabilities::{CapCommand, InviteArgs, IssueArgs, JoinArgs, MergeArgs, RevokeArgs, RotateArgs, RuleArgs};
 pub use contexts::{AddContextArgs, ContextCommand, ShowContextArgs, UseContextArgs};
 pub use functions::{
-    DeployArgs, FunctionCommand, FunctionLogsArgs, InvokeArgs, JournalCommand, JournalShowArgs, RmFunctionArgs,
-    RunCommand, RunLsArgs, RunRetryArgs, RunWaitArgs, StateArg,
+    BackfillArgs, DeployArgs, FunctionCommand, FunctionLogsArgs, InvokeArgs, JournalCommand, JournalShowArgs,
+    RmFunctionArgs, RunCommand, RunLsArgs, RunRetryArgs, RunWaitArgs, StateArg,
 };
 pub use history::{GraphArgs, GraphFormat, PlanArgs, RepairCommand, TraceArgs, WithArgs};
 pub use links::{AddRelayArgs, OutboxCommand, RelayCommand, ResetArgs, ResumeArgs, RmPeerArgs, RmRelayArgs};
@@ -31,7 +31,7 @@ use clap_complete::ArgValueCompleter;
 use millrace_node::application::units;
 use std::{ffi::OsString, path::PathBuf};
 
-/// Logs that run functions: append a record, and whatever is bound to its log runs, exactly once.
+/// Logs that run functions: an appended record runs each function bound to its log, exactly once.
 #[derive(Debug, Parser)]
 #[command(
     name = "millrace",
@@ -95,7 +95,7 @@ Examples:
   millrace init --bare              only the namespace, no millrace.toml
   millrace -n /var/lib/mill init --bare --durability memory")]
     Init(InitArgs),
-    /// Run the application here, and apply every change as it is saved
+    /// Run the application here, and apply each saved change
     #[command(after_help = "\
 Makes the namespace if there is none, applies millrace.toml, runs the functions and prints what runs. A change of \
 millrace.toml or of a function's code is applied within a second; a mistake is shown and the last good state runs on.
@@ -105,7 +105,7 @@ Examples:
   millrace dev --quiet              print failures only
   millrace dev --file other.toml")]
     Dev(DevArgs),
-    /// Apply millrace.toml: make logs, deploy functions, remove functions that it no longer names
+    /// Apply millrace.toml: create logs, deploy functions, remove functions that it no longer names
     #[command(after_help = "\
 Works whether or not a host is running; a running one takes up the changes at once. Doing it twice changes nothing. \
 Everything is checked first: as long as anything is wrong, nothing is changed.
@@ -167,7 +167,7 @@ Examples:
   millrace secret ls"
     )]
     Secret(SecretCommand),
-    /// Functions: deploy, invoke, list, print output, remove
+    /// Functions: deploy, invoke, backfill, list, print output, remove
     #[command(
         subcommand,
         arg_required_else_help = true,
@@ -190,7 +190,7 @@ Examples:
   millrace run wait --idle --timeout 10s"
     )]
     Run(RunCommand),
-    /// The journal under it all: show
+    /// The journal: show its entries
     #[command(
         subcommand,
         arg_required_else_help = true,
@@ -211,7 +211,7 @@ Examples:
   millrace namespace restore /backup/monday restored"
     )]
     Namespace(NamespaceCommand),
-    /// Explain why something is not running
+    /// Explain why a function, log or run is waiting
     #[command(after_help = "\
 TARGET is a function, a log or a run's id; without one, everything that is held up is listed.
 
@@ -234,7 +234,7 @@ Examples:
   millrace trace 5f3a9c0d1e2b-0-1c        a run
   millrace trace raw/kitchen@17 --with mr://127.0.0.1:7071/edge --json")]
     Trace(TraceArgs),
-    /// Draw logs and functions, and what flows between them
+    /// Draw the logs, the functions and the flow of records between them
     #[command(after_help = "\
 Counts all that the journal still has: records, runs, rates, times, failures. Waits are from a run's trigger to its first attempt; \
 a run takes what its last attempt took.
@@ -246,7 +246,7 @@ Examples:
   millrace graph --format dot | dot -Tpdf > graph.pdf
   millrace -n edge graph --with cloud     two namespaces in one picture")]
     Graph(GraphArgs),
-    /// Correct the past: plan
+    /// Repair history: plan a correction
     #[command(
         subcommand,
         arg_required_else_help = true,
@@ -256,7 +256,7 @@ Examples:
   millrace repair plan raw/kitchen --at 289..576 --json"
     )]
     Repair(RepairCommand),
-    /// Watch how fast logs and functions are going
+    /// Watch the rates of logs and functions
     #[command(after_help = "\
 Shows appends and runs per second, what is pending, running, failing and given up, and looks again every second until \
 q or Ctrl-C. Where no terminal watches, each look is printed below the last; --json makes it one object per look.
@@ -266,7 +266,7 @@ Examples:
   millrace -n edge top --every 5s
   millrace --json top --once        one look, for scripts")]
     Top(TopArgs),
-    /// Load a namespace with appends and measure them
+    /// Measure appends to a namespace under load
     #[command(after_help = "\
 Appends to a log that is made for it and removed afterwards; nothing else is touched. Latency is the time from when an \
 append was due until its answer. Without a host nobody clears the journal of a namespace: it grows by what is appended \
@@ -278,7 +278,7 @@ Examples:
   millrace bench edge --connections 64 --durability disk --seconds 10
   millrace bench --rate 1000 --size 100 --json           evenly, a thousand a second")]
     Bench(BenchArgs),
-    /// Short names for namespaces here and elsewhere: add, list, use, remove, show
+    /// Contexts, short names for namespaces: add, list, use, remove, show
     #[command(
         subcommand,
         arg_required_else_help = true,
@@ -305,7 +305,7 @@ Examples:
   millrace relay rm raw.kitchen"
     )]
     Relay(RelayCommand),
-    /// Outboxes: what waits to be sent to other namespaces
+    /// Outboxes, the messages to other namespaces: list, reset, remove
     #[command(
         subcommand,
         arg_required_else_help = true,
@@ -316,7 +316,7 @@ Examples:
   millrace outbox reset 127.0.0.1_7071_edge --resend"
     )]
     Outbox(OutboxCommand),
-    /// Capabilities: who may do what; issue, attenuate, show, squash, merge, revoke, rotate
+    /// Capabilities, tokens that carry rights: issue, attenuate, show, squash, merge, revoke, rotate
     #[command(
         subcommand,
         arg_required_else_help = true,
@@ -330,7 +330,7 @@ Examples:
   millrace cap revoke --file kitchen.cap"
     )]
     Cap(Box<CapCommand>),
-    /// Invite another machine: one line that it joins with
+    /// Invite another machine: print one line that it joins with
     #[command(after_help = "\
 The line is secret and good for one `millrace join` within 15 minutes. It says where this namespace is, by which key its host is \
 recognised, and what may be done. NAME stands for the other machine: who is invited again under it goes on where it was.
@@ -352,7 +352,7 @@ Examples:
   millrace join - < line
   millrace join mri1_AbC... --context hub && millrace -n hub log append raw 21.5")]
     Join(JoinArgs),
-    /// Print what makes a shell complete commands, logs, functions and contexts
+    /// Print a completion script for a shell: commands, logs, functions and contexts
     #[command(after_help = "\
 Examples:
   millrace completions bash > ~/.local/share/bash-completion/completions/millrace
@@ -384,13 +384,13 @@ pub struct InitArgs {
     /// The application's directory
     #[arg(default_value = ".")]
     pub dir: PathBuf,
-    /// Make only the namespace, no millrace.toml
+    /// Create only the namespace, without millrace.toml
     #[arg(long)]
     pub bare: bool,
     /// Size of a journal segment: a power of two from 1 MiB to 1 GiB
     #[arg(long, value_name = "SIZE", value_parser = units::parse_size)]
     pub segment_size: Option<u64>,
-    /// What an append waits for unless it says otherwise
+    /// What an append waits for by default
     #[arg(long, value_name = "LEVEL")]
     pub durability: Option<Durability>,
 }
@@ -415,7 +415,7 @@ pub struct DevArgs {
     pub file: FileArg,
     #[command(flatten)]
     pub listen: ListenArgs,
-    /// Print failures and changes only, not every record and run
+    /// Print only failures and changes, not every record and run
     #[arg(short, long)]
     pub quiet: bool,
 }
@@ -436,7 +436,7 @@ pub struct UpArgs {
 pub struct DownArgs {
     #[command(flatten)]
     pub file: FileArg,
-    /// Remove the file's logs and their records too
+    /// Also remove the file's logs and their records
     #[arg(long)]
     pub logs: bool,
     /// Give up pending runs; each leaves a dead letter
@@ -460,9 +460,9 @@ pub struct ErrorArgs {
 /// What an append waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Durability {
-    /// The kernel has it: it survives the end of every process
+    /// The kernel has the record: it survives the end of every process
     Memory,
-    /// The disk has it: it survives a power failure
+    /// The disk has the record: it survives a power failure
     Disk,
 }
 

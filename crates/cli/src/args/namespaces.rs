@@ -34,7 +34,7 @@ Examples:
   millrace namespace backup /backup/monday
   millrace -n /var/lib/mill namespace backup /backup/mill --json")]
     Backup(BackupArgs),
-    /// Make a namespace of a backup
+    /// Create a namespace from a backup
     #[command(after_help = "\
 Every checksum is verified first. What is made is another namespace than the one that was backed up, with an identity of \
 its own, so both may run at once: pending runs run again, and streams to other namespaces stand still until `millrace \
@@ -50,14 +50,14 @@ Examples:
 pub struct CheckArgs {
     /// The namespace's directory [default: as --namespace]
     pub dir: Option<PathBuf>,
-    /// Copy all that is whole into a new namespace in this directory
+    /// Copy everything that is intact into a new namespace in this directory
     #[arg(long, value_name = "DIR")]
     pub salvage: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
 pub struct BackupArgs {
-    /// Where the backup is to be; must not be there yet
+    /// The directory of the backup; it must not exist
     pub to: PathBuf,
 }
 
@@ -65,6 +65,6 @@ pub struct BackupArgs {
 pub struct RestoreArgs {
     /// The backup
     pub from: PathBuf,
-    /// Where the namespace is to be; must be absent or empty
+    /// The directory of the namespace; it must be absent or empty
     pub dir: PathBuf,
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 #[derive(Debug, Subcommand)]
 pub enum SecretCommand {
-    /// Set a secret, in place of the one before
+    /// Set or replace a secret
     #[command(after_help = "\
 The value is read from a file or from standard input, never from the command line, which others can see. Of standard input one \
 line end behind the value is left out. A running function gets the new value with its next run, in new processes.
@@ -20,7 +20,7 @@ Examples:
   millrace secret ls
   millrace secret ls --json")]
     Ls,
-    /// Remove a secret; functions that name it are not started any more
+    /// Remove a secret; functions that name it are no longer started
     #[command(after_help = "\
 Examples:
   millrace secret rm api-key")]

@@ -12,33 +12,33 @@ pub struct ServeArgs {
     pub namespaces: Vec<String>,
     #[command(flatten)]
     pub listen: ListenArgs,
-    /// How long running functions and requests may take to finish after the first signal
+    /// How long running functions and requests may continue after the first signal
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = units::parse_duration)]
     pub drain: Duration,
-    /// How long a client may take over the rest of a request, or over a good part of its answer
+    /// How long a client may take to send the rest of a request, or to read a part of an answer
     #[arg(long, hide = true, value_name = "DURATION", default_value = "30s", value_parser = units::parse_duration)]
     pub patience: Duration,
 }
 
 #[derive(Debug, clap::Args)]
 pub struct ListenArgs {
-    /// Where to listen, for the wire protocol and HTTP alike: addresses separated by commas, or 'none'
+    /// Addresses to listen on, for the wire protocol and HTTP: separated by commas, or 'none'
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7070", env = "MILLRACE_LISTEN")]
     pub listen: Listen,
-    /// The name under which the namespace is served [default: the name of its directory, or of the one around it]
+    /// The name to serve the namespace under [default: the name of its directory, or of the directory above]
     #[arg(long, value_name = "NAME", env = "MILLRACE_NAME")]
     pub name: Option<millrace_node::Name>,
-    /// How well functions that run in processes are kept from everything else, at most: none, partial or full
+    /// The highest sandbox level for functions that run in processes: none, partial or full
     #[arg(long, value_name = "LEVEL", default_value_t = Level::None, env = "MILLRACE_SANDBOX")]
     pub sandbox: Level,
-    /// Do not serve unless this machine gives at least this level: none, partial or full
+    /// Refuse to start unless this machine supports at least this level: none, partial or full
     #[arg(long, value_name = "LEVEL")]
     pub require_sandbox: Option<Level>,
-    /// What the host notes about its own work on standard error: off, error, warn, info, debug or trace, or levels of
-    /// subjects, such as 'info,links=debug'; subjects are connections, journal, links, requests and runs
+    /// What the host logs to standard error: off, error, warn, info, debug or trace, or levels per subject, such
+    /// as 'info,links=debug'; the subjects are connections, journal, links, requests and runs
     #[arg(long, value_name = "LEVEL", default_value = "warn", env = "MILLRACE_LOG_LEVEL")]
     pub log_level: Levels,
-    /// Most connections at once
+    /// Maximum number of connections at once
     #[arg(long, value_name = "COUNT", default_value_t = 20_000, value_parser = units::parse_count)]
     pub connections_max: u64,
 }

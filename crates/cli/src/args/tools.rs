@@ -21,17 +21,17 @@ pub struct CompletionsArgs {
 
 #[derive(Debug, Args)]
 pub struct ManArgs {
-    /// Write a page per command into this directory, which is made if need be
+    /// Write one page per command into this directory, which is created if needed
     #[arg(value_hint = ValueHint::DirPath)]
     pub dir: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
 pub struct TopArgs {
-    /// Time between two looks
+    /// Interval between updates
     #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = units::parse_duration)]
     pub every: Duration,
-    /// Print rates once, after the first interval, and end
+    /// Print rates once, after the first interval, and exit
     #[arg(long)]
     pub once: bool,
 }
@@ -40,22 +40,22 @@ pub struct TopArgs {
 pub struct BenchArgs {
     /// The namespace: a directory, an address or a context [default: as for every command]
     pub address: Option<PathBuf>,
-    /// Bytes of a record
+    /// Size of a record
     #[arg(long, value_name = "SIZE", default_value = "1KiB", value_parser = units::parse_size)]
     pub size: u64,
     /// Connections; for a directory, threads
     #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub connections: u32,
-    /// Appends of one connection under way at once; for a directory, records of one commit
+    /// Unanswered appends per connection; for a directory, records per commit
     #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub window: u32,
-    /// How long to measure
+    /// Duration of the measurement
     #[arg(long, value_name = "SECONDS", default_value_t = 5.0)]
     pub seconds: f64,
-    /// What appends wait for [default: the namespace's]
+    /// What an append waits for [default: the namespace's]
     #[arg(long, value_name = "LEVEL")]
     pub durability: Option<Durability>,
-    /// Appends a second, of all connections together, evenly spaced [default: as many as there can be]
+    /// Appends per second of all connections together, evenly spaced [default: as many as possible]
     #[arg(long, value_name = "PER-SECOND")]
     pub rate: Option<f64>,
 }

@@ -1,5 +1,6 @@
 //! `millrace function …`
 
+mod backfill;
 pub mod invoke;
 mod logs;
 
@@ -23,6 +24,7 @@ pub fn run(command: &FunctionCommand, global: &Global, out: &mut Out) -> Outcome
         FunctionCommand::Ls => ls(&place, out),
         FunctionCommand::Show(args) => show_one(&place, &args.name, out),
         FunctionCommand::Invoke(args) => invoke::run(&place, args, out),
+        FunctionCommand::Backfill(args) => backfill::run(place.files()?, args, out),
         FunctionCommand::Logs(args) => logs::run(&place, args, out),
         FunctionCommand::Rm(args) => rm(place.files()?, args, out),
     }
