@@ -2,6 +2,7 @@
 //! what it was told and nothing else; it reaches it at 127.0.0.2, for which no token is left on this machine.
 
 mod attacks;
+mod neighbours;
 
 use millrace_tests::{Host, Place, Port, eventually};
 use std::fs;

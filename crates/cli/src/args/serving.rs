@@ -28,8 +28,9 @@ pub struct ListenArgs {
     /// The name under which the namespace is served [default: the name of its directory, or of the one around it]
     #[arg(long, value_name = "NAME", env = "MILLRACE_NAME")]
     pub name: Option<millrace_node::Name>,
-    /// How well functions that run in processes are kept from everything else, at most: none, partial or full
-    #[arg(long, value_name = "LEVEL", default_value_t = Level::None, env = "MILLRACE_SANDBOX")]
+    /// How well to keep functions that run in processes from everything else, at most: full, partial or none; with none, they have
+    /// every right of the host's user
+    #[arg(long, value_name = "LEVEL", default_value_t = Level::Full, env = "MILLRACE_SANDBOX")]
     pub sandbox: Level,
     /// Do not serve unless this machine gives at least this level: none, partial or full
     #[arg(long, value_name = "LEVEL")]
