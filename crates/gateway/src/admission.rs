@@ -7,7 +7,7 @@ use millrace_node::{
     secrets::now_s,
     token::{Action, Binding, Now, Peer, Proof, Rate, Rates, Token, Way, admit, check},
 };
-use millrace_wire::{Code, Error, Result};
+use millrace_wire::{Code, Defence, Error, Result};
 use std::{io, net::SocketAddr, sync::Arc};
 
 /// Whom a connection belongs to, as far as the connection itself says.
@@ -70,8 +70,10 @@ impl Neighbours {
         }
         let holder = self.kernel.as_mut().zip(ours.ok()).map(|(kernel, ours)| kernel.holder(theirs, ours));
         let stranger = match holder {
-            Some(Holder::User(user)) if !is_owner(user, self.own) => Stranger::User(user),
-            Some(Holder::User(_)) if hosted.is_imitable() => Stranger::Imitable,
+            Some(Holder::User(user)) if !is_owner(user, self.own) && Defence::LoopbackUser.stands() => {
+                Stranger::User(user)
+            }
+            Some(Holder::User(_)) if hosted.is_imitable() && Defence::Function.stands() => Stranger::Imitable,
             Some(Holder::User(_)) => return Who { owner: Some(Arc::new(Caller::owner(peer))), ..nobody },
             _ => Stranger::Unknown,
         };
@@ -108,7 +110,7 @@ impl Who {
 
     /// Whether what is sent can be read on the way by nobody: it is encrypted, or does not leave this machine.
     pub fn is_private(&self) -> bool {
-        self.peer.way != Way::Channel || self.peer.address.is_none_or(is_local)
+        self.peer.way != Way::Channel || self.peer.address.is_none_or(is_local) || !Defence::Clear.stands()
     }
 }
 

@@ -16,9 +16,9 @@ use std::{
 };
 
 /// A user whom nobody else uses.
-const OTHER: &str = "54321";
+pub const OTHER: &str = "54321";
 
-fn is_root() -> bool {
+pub fn is_root() -> bool {
     let is_root = rustix::process::geteuid().is_root();
     if !is_root {
         println!("not run: only root can be two users");
@@ -27,7 +27,7 @@ fn is_root() -> bool {
 }
 
 /// A command of the other user.
-fn other(program: impl AsRef<Path>) -> Command {
+pub fn other(program: impl AsRef<Path>) -> Command {
     let mut command = Command::new("setpriv");
     command.args(["--reuid", OTHER, "--regid", OTHER, "--clear-groups"]).arg(program.as_ref());
     command
@@ -52,8 +52,7 @@ fn program(place: &Place) -> PathBuf {
 }
 
 /// A host at a loopback address, in clear.
-fn local() -> (Place, Host) {
-    let place = Place::new();
+pub fn local(place: Place) -> (Place, Host) {
     place.run(["log", "create", "raw"]).ok();
     public(&place);
     let host = place.serve_tcp(["--name", "hub"]);
@@ -66,7 +65,7 @@ fn says(mut shell: Command, port: u16, bytes: &[u8]) -> Vec<u8> {
     end(shell, bytes).stdout
 }
 
-fn curl(mut command: Command, more: &[&str], url: &str) -> Ended {
+pub fn curl(mut command: Command, more: &[&str], url: &str) -> Ended {
     command.args(["-s", "--max-time", "100", "-w", "%{http_code}"]).args(more).arg(url);
     end(command, b"")
 }
@@ -76,7 +75,7 @@ fn another_user_at_a_loopback_address_is_refused_by_wire_http_and_c() {
     if !is_root() {
         return;
     }
-    let (place, host) = local();
+    let (place, host) = local(Place::new());
     let port = host.port();
     // By wire: nothing but the refusal comes, whatever namespace is asked for.
     let greeting = [&PREFACE[..], &framed(1, &hello())].concat();
@@ -150,29 +149,58 @@ fn c_program(place: &Place) -> PathBuf {
     made
 }
 
+/// An application whose function may use the network, or not.
+fn with_function(network: bool) -> String {
+    format!(
+        "[logs.in]\n[logs.out]\n[functions.f]\nruntime = \"oneshot\"\ncode = \"f.sh\"\ncommand = [\"./f.sh\"]\n\
+         on = [\"in\"]\nnetwork = {network}\n"
+    )
+}
+
 /// Where the other user works.
-struct Theirs {
+pub struct Theirs {
     dir: PathBuf,
     program: PathBuf,
+    without: Option<String>,
 }
 
 impl Theirs {
-    fn new(place: &Place) -> Self {
+    pub fn new(place: &Place) -> Self {
         let dir = public(place).join("theirs");
         fs::create_dir(&dir).unwrap();
         std::os::unix::fs::chown(&dir, OTHER.parse().ok(), OTHER.parse().ok()).unwrap();
-        Self { dir, program: program(place) }
+        Self { dir, program: program(place), without: place.lacks().map(str::to_owned) }
     }
 
     fn command(&self, args: &[&str]) -> Command {
         let mut command = other(&self.program);
         command.args(args).current_dir(&self.dir).env_remove("MILLRACE_NAMESPACE").env("HOME", &self.dir);
         command.env("XDG_RUNTIME_DIR", self.dir.join("run")).env("XDG_STATE_HOME", self.dir.join("state"));
+        if let Some(defence) = &self.without {
+            command.env("MILLRACE_WITHOUT", defence);
+        }
         command
     }
 
     fn run(&self, args: &[&str]) -> Ended {
         end(self.command(args), b"")
+    }
+
+    /// What a function with the network is told when it asks its own host, which then runs on; `None` if there are no sandboxes here.
+    pub fn told_to_function(&self, port: &Port) -> Option<(String, Host)> {
+        let url = format!("http://127.0.0.1:{port}/v1/namespaces/hub/logs");
+        let asks = format!("printf 'out\\t%s\\n' \"$(curl -s --max-time 100 {url} | tr -d '\\n')\" >&3\n");
+        fs::write(self.dir.join("f.sh"), format!("#!/bin/sh\n{asks}")).unwrap();
+        fs::set_permissions(self.dir.join("f.sh"), fs::Permissions::from_mode(0o755)).unwrap();
+        fs::write(self.dir.join("millrace.toml"), with_function(true)).unwrap();
+        self.run(&["up"]).ok();
+        let host = self.serve(port);
+        if host.line_with(&["sandbox: "]).contains("sandbox: none") {
+            return None;
+        }
+        self.run(&["log", "append", "in", "x"]).ok();
+        self.run(&["run", "wait", "--idle", "--timeout", "120s"]).ok();
+        Some((self.run(&["log", "get", "out"]).ok().text().to_owned(), host))
     }
 
     fn serve(&self, port: &Port) -> Host {
@@ -206,29 +234,12 @@ fn a_function_with_the_network_is_not_taken_for_the_user_whose_host_runs_it() {
     }
     let (place, port) = (Place::empty(), Port::reserve());
     let theirs = Theirs::new(&place);
-    let toml = |network| {
-        format!(
-            "[logs.in]\n[logs.out]\n[functions.f]\nruntime = \"oneshot\"\ncode = \"f.sh\"\ncommand = [\"./f.sh\"]\n\
-             on = [\"in\"]\nnetwork = {network}\n"
-        )
-    };
-    let url = format!("http://127.0.0.1:{port}/v1/namespaces/hub/logs");
-    place.write(
-        "theirs/f.sh",
-        &format!("#!/bin/sh\nprintf 'out\\t%s\\n' \"$(curl -s --max-time 100 {url} | tr -d '\\n')\" >&3\n"),
-    );
-    place.write("theirs/millrace.toml", &toml(true));
-    theirs.run(&["up"]).ok();
-    let host = theirs.serve(&port);
-    let said = host.line_with(&["sandbox: "]);
-    if said.contains("sandbox: none") {
-        println!("not run: {said}");
+    let Some((told, _host)) = theirs.told_to_function(&port) else {
+        println!("not run: this machine gives no sandbox");
         return;
-    }
-    theirs.run(&["log", "append", "in", "x"]).ok();
-    theirs.run(&["run", "wait", "--idle", "--timeout", "120s"]).ok();
-    let told = theirs.run(&["log", "get", "out"]).ok().text().to_owned();
+    };
     assert!(told.contains("MR6166") && !told.contains("\"logs\""), "{told}");
+    let url = format!("http://127.0.0.1:{port}/v1/namespaces/hub/logs");
     // Whoever looks the same as the function is refused as well, and has the socket.
     assert!(curl(other("curl"), &[], &url).text().contains("MR6166"));
     let socket = theirs.dir.join(".millrace/socket");
@@ -236,7 +247,7 @@ fn a_function_with_the_network_is_not_taken_for_the_user_whose_host_runs_it() {
     let told = curl(other("curl"), &more, "http://localhost/v1/namespaces/hub/logs");
     assert!(told.text().contains("\"logs\""), "{}", told.text());
     // Without such a function the address knows its owner.
-    place.write("theirs/millrace.toml", &toml(false));
+    place.write("theirs/millrace.toml", &with_function(false));
     theirs.run(&["up"]).ok();
     millrace_tests::eventually("the owner is known again", || {
         curl(other("curl"), &[], &url).text().contains("\"logs\"")
@@ -256,33 +267,35 @@ fn squat(listener: &TcpListener, of: u32, welcome: &[u8]) -> Vec<u8> {
     bytes[..told].to_vec()
 }
 
-#[test]
-fn whoever_took_the_port_before_the_host_gets_no_record() {
-    if !is_root() {
-        return;
-    }
-    let (place, host) = local();
-    // What this host answers to a greeting, for somebody to say after it.
+/// What a program of this user is told that took the port of a host before it, by a command of this place.
+pub fn told_to_squatter(place: &Place, user: &str) -> (Vec<u8>, Ended) {
+    let (theirs, host) = local(Place::new());
+    // What a host answers to a greeting, for somebody to say after it.
     let welcome = {
         let mut client = Client::raw(host.port());
         client.send(1, &hello());
         client.next_bytes()
     };
-    let address = format!("mr://127.0.0.1:{}/hub", host.port());
     let port = host.port();
-    host.signal("TERM");
-    assert_eq!(host.ended(), 0);
+    drop((host, theirs));
     let listener = TcpListener::bind(("127.0.0.1", port)).unwrap();
-    let append = || {
-        let command = place.command(["-n", &address, "log", "append", "raw", "secret"]);
-        thread::spawn(move || end(command, b""))
-    };
-    let asks = append();
-    assert_eq!(squat(&listener, OTHER.parse().unwrap(), &welcome), b"", "it is told nothing more");
-    asks.join().unwrap().fails("MR6163", 1);
+    let address = format!("mr://127.0.0.1:{port}/hub");
+    let command = place.command(["-n", &address, "log", "append", "raw", "secret"]);
+    let asks = thread::spawn(move || end(command, b""));
+    let told = squat(&listener, user.parse().unwrap(), &welcome);
+    (told, asks.join().unwrap())
+}
+
+#[test]
+fn whoever_took_the_port_before_the_host_gets_no_record() {
+    if !is_root() {
+        return;
+    }
+    let (told, ended) = told_to_squatter(&Place::empty(), OTHER);
+    assert_eq!(told, b"", "it is told nothing more");
+    ended.fails("MR6163", 1);
     // A program of this user is asked for the log, before it is told the record: nothing else kept that from the other one.
-    let asks = append();
-    let told = squat(&listener, 0, &welcome);
+    let (told, ended) = told_to_squatter(&Place::empty(), "0");
     assert!(told.windows(8).any(|window| window == b"logs/raw"), "{told:?}");
-    assert_ne!(asks.join().unwrap().code, 0);
+    assert_ne!(ended.code, 0);
 }
