@@ -98,6 +98,7 @@ impl Ended {
 /// A directory with a namespace, and the binary to use it with.
 pub struct Place {
     dir: tempfile::TempDir,
+    without: Option<String>,
 }
 
 impl Default for Place {
@@ -109,7 +110,7 @@ impl Default for Place {
 impl Place {
     /// An empty directory.
     pub fn empty() -> Self {
-        Self { dir: tempfile::tempdir().expect("a temporary directory") }
+        Self { dir: tempfile::tempdir().expect("a temporary directory"), without: None }
     }
 
     /// A directory with a fresh namespace whose appends do not wait for the disk.
@@ -121,7 +122,18 @@ impl Place {
 
     /// An empty directory in this one.
     pub fn within(parent: &Path) -> Self {
-        Self { dir: tempfile::tempdir_in(parent).expect("a temporary directory") }
+        Self { dir: tempfile::tempdir_in(parent).expect("a temporary directory"), without: None }
+    }
+
+    /// The same, whose commands lack a defence from now on; see `millrace_wire::Defence`.
+    #[must_use]
+    pub fn without(self, defence: &str) -> Self {
+        Self { without: Some(defence.to_owned()), ..self }
+    }
+
+    /// The defence that its commands lack.
+    pub fn lacks(&self) -> Option<&str> {
+        self.without.as_deref()
     }
 
     /// The directory.
@@ -154,7 +166,10 @@ impl Place {
         command
             .env("XDG_RUNTIME_DIR", self.dir.path().join("run"))
             .env("XDG_STATE_HOME", self.dir.path().join("state"));
-        command.env_remove("MILLRACE_CAPABILITY");
+        command.env_remove("MILLRACE_CAPABILITY").env_remove("MILLRACE_WITHOUT");
+        if let Some(defence) = &self.without {
+            command.env("MILLRACE_WITHOUT", defence);
+        }
         command
     }
 

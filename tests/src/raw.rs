@@ -61,6 +61,20 @@ impl Client {
         }
     }
 
+    /// The next frame as it was sent.
+    #[track_caller]
+    pub fn next_bytes(&mut self) -> Vec<u8> {
+        loop {
+            if let Some((_, used)) = split(&self.input, usize::MAX).expect("the host sends frames") {
+                return self.input.drain(..used).collect();
+            }
+            let mut bytes = [0; 1 << 16];
+            let count = self.stream.read(&mut bytes).expect("the host answers");
+            assert_ne!(count, 0, "the host closed");
+            self.input.extend_from_slice(&bytes[..count]);
+        }
+    }
+
     /// The next frame.
     #[track_caller]
     pub fn next<R>(&mut self, look: impl FnOnce(&Frame<'_>) -> R) -> R {

@@ -35,6 +35,11 @@ fn environment(dir: &Path, extras: &[String]) -> String {
 
 /// Types a guide into a shell with job control; what it printed.
 fn type_in(guide: &str) -> String {
+    type_with(guide, |typed| typed)
+}
+
+/// The same, with this change to what is typed.
+fn type_with(guide: &str, change: impl FnOnce(String) -> String) -> String {
     let place = Place::empty();
     // The port of the page may be taken here.
     let port = Port::reserve();
@@ -45,6 +50,7 @@ fn type_in(guide: &str) -> String {
         typed = typed.replace(&format!("{address}:{taken}"), &format!("{address}:{port}"));
     }
     // Hosts must not outlive the test; those that a guide kills are expected to die.
+    let typed = change(typed);
     let script = format!("set -me\ntrap 'kill -9 $(jobs -p) 2>/dev/null || true' EXIT\n{typed}\nwait || true\n");
     let mut shell = Command::new("bash");
     let bin = binary().parent().expect("the binary is in a directory").display().to_string();
@@ -141,8 +147,72 @@ fn operators() {
     says(&printed, &expected);
 }
 
+/// Two machines as far as the network goes: a network namespace each, and a cable between them.
+struct TwoMachines {
+    hub: String,
+    edge: String,
+}
+
+impl TwoMachines {
+    const HUB: &str = "10.231.7.1";
+    const EDGE: &str = "10.231.7.2";
+
+    /// `None` if this user or this kernel cannot make them.
+    fn new() -> Option<Self> {
+        let name = |machine: &str| format!("millrace-{machine}-{}", std::process::id());
+        let machines = Self { hub: name("hub"), edge: name("edge") };
+        let ip = |line: String| {
+            let mut command = Command::new("ip");
+            command.args(line.split(' '));
+            end_within(PAGE, command, b"").code == 0
+        };
+        let Self { hub, edge } = &machines;
+        let made = ip(format!("netns add {hub}"))
+            && ip(format!("netns add {edge}"))
+            && ip(format!("-n {hub} link add cable type veth peer name cable netns {edge}"))
+            && [(hub, Self::HUB), (edge, Self::EDGE)].into_iter().all(|(machine, address)| {
+                ip(format!("-n {machine} addr add {address}/24 dev cable"))
+                    && ip(format!("-n {machine} link set cable up"))
+                    && ip(format!("-n {machine} link set lo up"))
+            });
+        made.then_some(machines)
+    }
+
+    /// What is typed, on the machine that it is for.
+    fn type_on(&self, typed: &str) -> String {
+        let Self { hub, edge } = self;
+        let of = |machine: &str, line: &str| line.replace(" millrace ", &format!(" ip netns exec {machine} millrace "));
+        let on = |line: &str| match line {
+            line if line.starts_with("hub()") => of(hub, line),
+            line if line.starts_with("edge()") => of(edge, line),
+            // The hub waits for itself; what is read over HTTP is read from elsewhere.
+            line if line.starts_with("curl") && line.contains("healthz") => format!("ip netns exec {hub} {line}"),
+            line if line.starts_with("curl") => format!("ip netns exec {edge} {line}"),
+            line => line.to_owned(),
+        };
+        typed.lines().map(on).collect::<Vec<_>>().join("\n").replace("127.0.0.2", Self::HUB)
+    }
+}
+
+impl Drop for TwoMachines {
+    fn drop(&mut self) {
+        for machine in [&self.hub, &self.edge] {
+            let _ = Command::new("ip").args(["netns", "del", machine]).stderr(std::process::Stdio::null()).status();
+        }
+    }
+}
+
 #[test]
 fn two_machines() {
-    let printed = type_in("two-machines.md");
-    says(&printed, &["{\"status\":\"ok\",\"namespaces\":[]}", "joined mr://127.0.0.2:", "added relay raw", "22.5"]);
+    let machines = TwoMachines::new();
+    if machines.is_none() {
+        println!("on one machine: this one makes no network namespaces");
+    }
+    let printed = type_with("two-machines.md", |typed| match &machines {
+        Some(machines) => machines.type_on(&typed),
+        None => typed,
+    });
+    let hub = if machines.is_some() { TwoMachines::HUB } else { "127.0.0.2" };
+    let joined = format!("joined mr://{hub}:");
+    says(&printed, &["{\"status\":\"ok\",\"namespaces\":[]}", &joined, "added relay raw", "22.5"]);
 }

@@ -4,12 +4,18 @@ use millrace_node::Namespace;
 use millrace_tests::{Host, PATIENCE, Place, end, eventually, wait};
 use serde_json::json;
 use std::{
+    cell::Cell,
     fs,
     io::{BufRead, BufReader, PipeReader, Read, Write},
     os::unix::net::UnixStream,
     path::Path,
     process::{Child, Command, Stdio},
-    sync::mpsc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+        mpsc,
+    },
+    thread,
     time::Duration,
 };
 
@@ -28,33 +34,62 @@ fn place_with(script: &str, options: &str) -> Place {
 
 const COPY: &str = "#!/bin/sh\nprintf 'out\\t%s\\n' \"$(cat)\" >&\"$MILLRACE_APPEND_FD\"\n";
 
-/// Copies as well, but not before a file `go` is there.
-fn copy_when_let(place_to_look: &str) -> String {
-    format!(
-        "#!/bin/sh\ntouch {place_to_look}/started\nwhile [ ! -e {place_to_look}/go ]; do sleep 0.01; done\n\
-         printf 'out\\t%s\\n' \"$(cat)\" >&\"$MILLRACE_APPEND_FD\"\n"
-    )
-}
-
-/// A place whose function waits for [`Gate::open`].
+/// A place whose function copies as well, but not before [`Gate::open`]: it stops itself, and is continued from outside, which needs
+/// nothing that its sandbox does not show.
 struct Gate {
     place: Place,
-    dir: tempfile::TempDir,
+    name: String,
+    shut: Arc<AtomicBool>,
+    continues: Cell<Option<thread::JoinHandle<()>>>,
+}
+
+/// The processes that have this argument and have stopped.
+fn stopped_with(argument: &str) -> Vec<String> {
+    let pids = fs::read_dir("/proc").unwrap().flatten().map(|entry| entry.file_name().to_string_lossy().into_owned());
+    let read = |pid: &str, file: &str| fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap_or_default();
+    pids.filter(|pid| read(pid, "cmdline").split('\0').any(|part| part == argument))
+        .filter(|pid| read(pid, "stat").contains(") T "))
+        .collect()
 }
 
 impl Gate {
     fn new(options: &str) -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        let place = place_with(&copy_when_let(dir.path().to_str().unwrap()), options);
-        Self { place, dir }
+        let place =
+            place_with("#!/bin/sh\nkill -STOP $$\nprintf 'out\\t%s\\n' \"$(cat)\" >&\"$MILLRACE_APPEND_FD\"\n", "");
+        let name = format!("gate-{}", place.path().file_name().unwrap().to_string_lossy());
+        let text = fs::read_to_string(place.path().join("millrace.toml")).unwrap();
+        let text = text.replace("[\"./f.sh\"]", &format!("[\"./f.sh\", \"{name}\"]"));
+        place.write("millrace.toml", &format!("{text}{options}\n"));
+        place.run(["up"]).ok();
+        Self { place, name, shut: Arc::default(), continues: Cell::default() }
     }
 
+    /// From now on, whatever has stopped or stops goes on.
     fn open(&self) {
-        fs::write(self.dir.path().join("go"), "").unwrap();
+        let (name, shut) = (self.name.clone(), self.shut.clone());
+        let continues = thread::spawn(move || {
+            while !shut.load(Ordering::Relaxed) {
+                for pid in stopped_with(&name) {
+                    // It may have been killed meanwhile.
+                    let _ = Command::new("kill").args(["-CONT", &pid]).stderr(Stdio::null()).status();
+                }
+                thread::sleep(Duration::from_millis(10));
+            }
+        });
+        self.continues.set(Some(continues));
     }
 
     fn wait_until_started(&self) {
-        eventually("the function runs", || self.dir.path().join("started").exists());
+        eventually("the function runs", || !stopped_with(&self.name).is_empty());
+    }
+}
+
+impl Drop for Gate {
+    fn drop(&mut self) {
+        self.shut.store(true, Ordering::Relaxed);
+        if let Some(continues) = self.continues.take() {
+            let _ = continues.join();
+        }
     }
 }
 
@@ -194,7 +229,7 @@ fn no_run_is_started_after_a_first_signal_however_long_clients_take() {
     gate.open();
     eventually("the run in progress ends", || gate.place.records("out") == ["1"]);
     // As long as the next one would need to begin.
-    std::thread::sleep(Duration::from_millis(600));
+    thread::sleep(Duration::from_millis(600));
     slow.write_all(b"ow").unwrap();
     let mut answer = String::new();
     slow.read_to_string(&mut answer).unwrap();
@@ -314,7 +349,7 @@ fn one_run_can_be_waited_for() {
     let _host = place.serve();
     let waiting = {
         let command = place.command(["--json", "run", "wait", &id]);
-        std::thread::spawn(move || end(command, b""))
+        thread::spawn(move || end(command, b""))
     };
     gate.open();
     let run = waiting.join().unwrap().ok().object();
@@ -341,7 +376,7 @@ fn a_host_works_on_when_nobody_reads_what_it_says() {
         place.run(["log", "append", "in", &n.to_string()]).ok();
         place.idle();
         // As often as troubles are told.
-        std::thread::sleep(Duration::from_millis(600));
+        thread::sleep(Duration::from_millis(600));
     }
     assert_eq!(place.records("out"), ["1", "2", "3"]);
     assert!(Command::new("kill").arg(host.id().to_string()).status().unwrap().success());
@@ -368,7 +403,7 @@ fn a_host_that_nobody_reads_lets_runs_end_when_it_is_told_to_stop() {
     terminate(&host);
     BufReader::new(host.stderr.take().unwrap()).read_line(&mut String::new()).unwrap();
     // As long as it would need to end without the run.
-    std::thread::sleep(Duration::from_millis(600));
+    thread::sleep(Duration::from_millis(600));
     gate.open();
     assert_eq!(wait(&mut host, "the host"), 0);
     assert_eq!(gate.place.records("out"), ["x"]);
@@ -408,13 +443,12 @@ fn a_host_whose_reader_holds_on_without_reading_ends_as_cleanly() {
 
 #[test]
 fn a_host_whose_reader_holds_on_without_reading_ends_at_once_when_the_signal_comes_again() {
-    let dir = tempfile::tempdir().unwrap();
-    let started = dir.path().join("started");
-    let stay = format!("[ \"$(cat)\" != stay ] || {{ touch {}; while :; do sleep 0.01; done; }}", started.display());
+    let stay = "[ \"$(cat)\" != stay ] || while :; do sleep 0.01; done";
     let place = place_with(&LOUD.replace("printf", &format!("{stay}\nprintf")), "retries = 0");
     let (mut host, _reader) = held(&place, &["serve", "--drain", "1000s"]);
     place.run(["log", "append", "in", "stay"]).ok();
-    eventually("the function runs", || started.exists());
+    let run = place.run(["--json", "run", "ls"]).ok().objects()[0]["id"].as_str().unwrap().to_owned();
+    eventually("the function runs", || place.run(["why", &run]).ok().text().contains("is running"));
     // Signals that come at the same time are one, so it comes until it has come twice.
     eventually("the host ends", || {
         terminate(&host);
@@ -449,9 +483,9 @@ fn left_out_within(pause: Duration) -> usize {
     drop(command);
     place.feed(["log", "append", "in", "--lines", "--quiet"], "x\n".repeat(LOUD_RECORDS).as_bytes()).ok();
     place.idle();
-    std::thread::sleep(pause);
+    thread::sleep(pause);
     let (sender, lines) = mpsc::channel();
-    let reader = std::thread::spawn(move || {
+    let reader = thread::spawn(move || {
         BufReader::new(reader).lines().map_while(Result::ok).try_for_each(|line| sender.send(line))
     });
     let (mut told, mut left_out) = (0, 0);
@@ -581,7 +615,7 @@ fn a_host_with_nothing_to_do_sleeps() {
     let mut counts = Vec::new();
     eventually(&format!("at most 5 wake-ups a second, over {SECONDS} s"), || {
         let before = sleeps(host.pid());
-        std::thread::sleep(Duration::from_secs(SECONDS));
+        thread::sleep(Duration::from_secs(SECONDS));
         counts.push(sleeps(host.pid()) - before);
         eprintln!("{counts:?} wake-ups");
         counts.last().is_some_and(|count| *count <= 5 * SECONDS)

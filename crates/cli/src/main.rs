@@ -23,11 +23,22 @@ use args::Cli;
 use clap::Parser;
 use std::process::ExitCode;
 
+/// Tests of attacks name defences to be taken out. Other builds than those of tests have no such thing.
+fn take_out_defences() {
+    #[cfg(debug_assertions)]
+    if let Ok(names) = std::env::var("MILLRACE_WITHOUT") {
+        let defence =
+            |name: &str| name.parse::<millrace_wire::Defence>().expect("a test names defences that there are");
+        names.split(',').map(defence).for_each(millrace_wire::Defence::take_out);
+    }
+}
+
 fn main() -> ExitCode {
     // Before anything else is read or started: what a sandbox is made of is to hold nothing.
     if std::env::args_os().nth(1).is_some_and(|word| word == millrace_node::SUPERVISOR) {
         return millrace_node::supervise();
     }
+    take_out_defences();
     commands::answer_shell();
     // Before clap has understood the line, only its bare presence says in which form errors are wanted.
     let json = std::env::args_os().take_while(|arg| arg != "--").any(|arg| arg == "--json");

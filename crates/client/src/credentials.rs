@@ -9,7 +9,7 @@
 //!
 //! A file that anybody else could have read or written is refused.
 
-use millrace_wire::{Code, Error, Hex, Peer, Result, token::Token};
+use millrace_wire::{Code, Defence, Error, Hex, Peer, Result, token::Token};
 use rustix::{
     fs::{FlockOperation, Mode, OFlags},
     process::geteuid,
@@ -101,7 +101,7 @@ fn read_if(path: &Path, counts: impl Fn(&File) -> bool) -> Result<Option<Zeroizi
     if about.uid() != geteuid().as_raw() {
         return Err(unusable(path, format!("it belongs to user {}", about.uid())));
     }
-    if about.mode() & 0o077 != 0 {
+    if about.mode() & 0o077 != 0 && Defence::SecretFiles.stands() {
         return Err(unusable(path, format!("its mode is {:04o} instead of 0600", about.mode() & 0o7777)));
     }
     if !counts(&file) {

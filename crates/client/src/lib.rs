@@ -13,6 +13,7 @@ mod ask;
 pub mod blocking;
 mod connector;
 pub mod credentials;
+pub mod loopback;
 mod options;
 mod place;
 mod resilient;

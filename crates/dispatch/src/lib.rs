@@ -197,7 +197,7 @@ impl Shared {
             refusal: self.namespace.journal().refusal().map(|error| error.to_string()),
             runs_done: self.runs_done.load(Ordering::Relaxed),
             runs_failed: self.runs_failed.load(Ordering::Relaxed),
-            sandbox: isolation.filter(|isolation| isolation.asked()).map(SandboxStatus::from),
+            sandbox: isolation.map(SandboxStatus::from),
             functions: state.live(self.now()),
         }
     }

@@ -1,13 +1,14 @@
 //! Who is at the other end of a connection, and who asks in a request: the owner, or the holder of a capability.
 
 use crate::Hosted;
+use millrace_client::loopback::{Holder, Loopback};
 use millrace_node::{
     Caller, Door, Resource, Right, Served, is_local, is_owner,
     secrets::now_s,
     token::{Action, Binding, Now, Peer, Proof, Rate, Rates, Token, Way, admit, check},
 };
-use millrace_wire::{Code, Error, Result};
-use std::{net::IpAddr, sync::Arc};
+use millrace_wire::{Code, Defence, Error, Result};
+use std::{io, net::SocketAddr, sync::Arc};
 
 /// Whom a connection belongs to, as far as the connection itself says.
 #[derive(Clone)]
@@ -20,6 +21,64 @@ pub(crate) struct Who {
     pub holder: Option<(Served, Arc<Caller>)>,
     /// What proofs have to be bound to.
     pub binding: Option<Binding>,
+    /// Why somebody at a loopback address is not the owner.
+    pub stranger: Option<Stranger>,
+}
+
+/// Somebody at a loopback address who is not known as the owner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stranger {
+    /// Another user of this machine.
+    User(u32),
+    /// The kernel does not tell whose the connection is.
+    Unknown,
+    /// Perhaps a function of this host.
+    Imitable,
+}
+
+impl Stranger {
+    fn refused(self) -> Error {
+        Code::LoopbackRefused.error(match self {
+            Self::User(user) => format!("user {user} does not run this host"),
+            Self::Unknown => "the kernel does not tell which user made this connection".to_owned(),
+            Self::Imitable => "a function of this host has the network, and would look the same".to_owned(),
+        })
+    }
+}
+
+/// Tells who is at the other end of a connection from this machine.
+pub(crate) struct Neighbours {
+    kernel: Option<Loopback>,
+    own: u32,
+}
+
+impl Neighbours {
+    pub fn new() -> Self {
+        let kernel = Loopback::new();
+        if let Err(error) = &kernel {
+            tracing::warn!(target: "connections", "the kernel does not tell whose connections are, so all need a capability: {error}");
+        }
+        Self { kernel: kernel.ok(), own: rustix::process::geteuid().as_raw() }
+    }
+
+    /// Somebody who came from `theirs` to `ours`. From a loopback address the user who runs the host is the owner, as at the Unix socket.
+    pub fn who(&mut self, hosted: &Hosted, theirs: SocketAddr, ours: io::Result<SocketAddr>) -> Who {
+        let peer = Peer { way: Way::Channel, address: Some(theirs.ip()), key: None };
+        let nobody = Who { peer, owner: None, holder: None, binding: None, stranger: None };
+        if !is_local(theirs.ip()) {
+            return nobody;
+        }
+        let holder = self.kernel.as_mut().zip(ours.ok()).map(|(kernel, ours)| kernel.holder(theirs, ours));
+        let stranger = match holder {
+            Some(Holder::User(user)) if !is_owner(user, self.own) && Defence::LoopbackUser.stands() => {
+                Stranger::User(user)
+            }
+            Some(Holder::User(_)) if hosted.is_imitable() && Defence::Function.stands() => Stranger::Imitable,
+            Some(Holder::User(_)) => return Who { owner: Some(Arc::new(Caller::owner(peer))), ..nobody },
+            _ => Stranger::Unknown,
+        };
+        Who { stranger: Some(stranger), ..nobody }
+    }
 }
 
 struct Uncounted;
@@ -40,25 +99,18 @@ impl Who {
     pub fn at_socket(user: u32, own: u32) -> Self {
         let peer = Peer { way: Way::Unix, address: None, key: None };
         let owner = is_owner(user, own).then(|| Arc::new(Caller::owner(peer)));
-        Self { peer, owner, holder: None, binding: None }
-    }
-
-    /// Somebody at an address. Who comes from this machine without a capability is the owner; nobody else is.
-    pub fn at_address(address: IpAddr) -> Self {
-        let peer = Peer { way: Way::Channel, address: Some(address), key: None };
-        let owner = is_local(address).then(|| Arc::new(Caller::owner(peer)));
-        Self { peer, owner, holder: None, binding: None }
+        Self { peer, owner, holder: None, binding: None, stranger: None }
     }
 
     /// The same over TLS, where everybody needs a capability.
     pub fn over_tls(self, binding: Binding, key: Option<[u8; 32]>) -> Self {
         let peer = Peer { way: Way::TlsProof, key, ..self.peer };
-        Self { peer, owner: None, holder: None, binding: Some(binding) }
+        Self { peer, owner: None, holder: None, binding: Some(binding), stranger: None }
     }
 
     /// Whether what is sent can be read on the way by nobody: it is encrypted, or does not leave this machine.
     pub fn is_private(&self) -> bool {
-        self.peer.way != Way::Channel || self.peer.address.is_none_or(is_local)
+        self.peer.way != Way::Channel || self.peer.address.is_none_or(is_local) || !Defence::Clear.stands()
     }
 }
 
@@ -91,7 +143,7 @@ impl Hosted {
                 Ok(self.within_limits(served, caller))
             }
             (None, Some(owner)) => self.door(namespace, owner),
-            _ => Err(refused()),
+            _ => Err(who.stranger.map_or_else(refused, Stranger::refused)),
         }
     }
 

@@ -1,7 +1,7 @@
 //! What one server serves.
 
 use crate::{http::Sample, server::Silence};
-use millrace_node::{CLIENT_INDEX_MAX_BYTES, Caller, Door, Held, Limits, Name, Served};
+use millrace_node::{CLIENT_INDEX_MAX_BYTES, Caller, Definition, Door, Held, Isolation, Limits, Name, Runtime, Served};
 use millrace_wire::{Code, Result};
 use std::{
     cell::Cell,
@@ -28,6 +28,7 @@ thread_local! {
 /// The namespaces of a host and what is counted about it. One per process.
 pub struct Hosted {
     served: Vec<Served>,
+    isolation: Option<Arc<Isolation>>,
     started: Instant,
     draining: AtomicBool,
     /// Connections over which nothing is asked.
@@ -85,7 +86,28 @@ impl Hosted {
     pub fn new(served: Vec<Served>) -> Self {
         let (draining, silence, counters) = (AtomicBool::new(false), Silence::default(), Counters::default());
         let (slow, told) = (Arc::new(Semaphore::new(SLOW_MAX)), Mutex::default());
-        Self { served, started: Instant::now(), draining, silence, slow, told, counters }
+        Self { served, isolation: None, started: Instant::now(), draining, silence, slow, told, counters }
+    }
+
+    /// The same, whose functions are kept apart so.
+    #[must_use]
+    pub fn keeping_apart(self, isolation: Arc<Isolation>) -> Self {
+        Self { isolation: Some(isolation), ..self }
+    }
+
+    /// Whether a function in a sandbox could connect as the host's own user: it may use the network, and the kernel takes its processes
+    /// for that user.
+    pub(crate) fn is_imitable(&self) -> bool {
+        let Some(isolation) = self.isolation.as_ref().filter(|isolation| isolation.shares_user()) else { return false };
+        let reaches_out = |served: &Served| match served.namespace().bindings() {
+            Ok(bindings) => bindings.functions().any(|(_, definition)| {
+                let reaches_out =
+                    |definition: &Arc<Definition>| definition.spec.network && definition.spec.runtime != Runtime::Wasm;
+                definition.as_ref().is_ok_and(reaches_out)
+            }),
+            Err(_) => true,
+        };
+        isolation.is_networked() || self.served.iter().any(reaches_out)
     }
 
     /// The namespaces.

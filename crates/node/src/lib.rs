@@ -12,6 +12,7 @@
 //!
 //! This is the one front door of `gateway`, `cli` and the SDKs: what they need of the crates below is exported here.
 
+mod audit;
 pub mod changes;
 mod door;
 mod host;
@@ -19,6 +20,7 @@ pub mod secrets;
 pub mod upkeep;
 mod why;
 
+pub use audit::{AUDIT_HISTORY, Act, Audited, audit, audited};
 pub use door::{
     Door, Served,
     blocked::{Blocked, Obstacle},

@@ -4,6 +4,7 @@
 
 mod address;
 pub mod channel;
+mod defence;
 mod durability;
 mod error;
 mod event;
@@ -16,6 +17,7 @@ pub mod protocol;
 pub mod token;
 
 pub use address::{Address, DEFAULT_PORT, Peer, SCHEME};
+pub use defence::Defence;
 pub use durability::Durability;
 pub use error::{Code, Error, ErrorKind, RETRY_AFTER_MS, Result, catalogue};
 pub use event::{EventId, NamespaceId};

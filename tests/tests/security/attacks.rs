@@ -18,7 +18,7 @@ use std::{
 };
 
 /// An append of an edge with this capability instead of its own.
-fn append_with(edge: &Place, hub: &Hub, capability: &str) -> millrace_tests::Ended {
+pub fn append_with(edge: &Place, hub: &Hub, capability: &str) -> millrace_tests::Ended {
     let namespace = format!("mr://{}/hub", hub.authority());
     let mut command = edge.command(["-n", &namespace, "log", "append", "raw", "x"]);
     command.env("MILLRACE_CAPABILITY", capability);
@@ -26,7 +26,7 @@ fn append_with(edge: &Place, hub: &Hub, capability: &str) -> millrace_tests::End
 }
 
 /// What the host answers to an append over HTTPS by the bearer of this capability.
-fn bearer(hub: &Hub, capability: &str) -> String {
+pub fn bearer(hub: &Hub, capability: &str) -> String {
     let header = format!("Authorization: Bearer {}", fs::read_to_string(capability).unwrap().trim());
     let url = format!("https://127.0.0.1:{}/v1/namespaces/hub/logs/raw/records", hub.port);
     let mut command = std::process::Command::new("curl");
@@ -34,7 +34,7 @@ fn bearer(hub: &Hub, capability: &str) -> String {
     end(command, b"").text().to_owned()
 }
 
-fn changed(from: &str, to: &Path, change: impl Fn(Token) -> Vec<u8>) -> String {
+pub fn changed(from: &str, to: &Path, change: impl Fn(Token) -> Vec<u8>) -> String {
     use base64::{Engine, prelude::BASE64_URL_SAFE_NO_PAD};
     use std::os::unix::fs::OpenOptionsExt;
     let token: Token = fs::read_to_string(from).unwrap().trim().parse().unwrap();
@@ -61,7 +61,7 @@ fn an_invitation_is_redeemed_once() {
     append_with(&edge, &hub, &file.display().to_string()).fails("MR6132", 1);
 }
 
-fn private(file: &Path) {
+pub fn private(file: &Path) {
     use std::os::unix::fs::PermissionsExt;
     fs::set_permissions(file, fs::Permissions::from_mode(0o600)).unwrap();
 }

@@ -2,6 +2,10 @@
 //! what it was told and nothing else; it reaches it at 127.0.0.2, for which no token is left on this machine.
 
 mod attacks;
+mod audit;
+mod defences;
+mod neighbours;
+mod tls;
 
 use millrace_tests::{Host, Place, Port, eventually};
 use std::fs;
@@ -15,10 +19,19 @@ struct Hub {
 
 impl Hub {
     fn new() -> Self {
-        let place = Place::new();
+        Self::of(Place::new())
+    }
+
+    /// The same in this place.
+    fn of(place: Place) -> Self {
+        Self::at(place, Port::reserve())
+    }
+
+    /// The same at this port.
+    fn at(place: Place, port: Port) -> Self {
         place.run(["log", "create", "raw"]).ok();
         place.run(["log", "create", "other"]).ok();
-        let mut hub = Self { place, host: None, port: Port::reserve() };
+        let mut hub = Self { place, host: None, port };
         hub.start();
         hub
     }

@@ -81,6 +81,15 @@ Examples:
   millrace cap rotate --revoke-before 3    generations 1 and 2 end
   millrace cap rotate --revoke-all         every capability issued so far ends")]
     Rotate(RotateArgs),
+    /// List what was issued, revoked and denied
+    #[command(after_help = "\
+The host writes one line when it denies the holder of a capability something, and counts more of the same for a minute; it writes at \
+most 60 such lines a minute. The log, `_audit`, keeps the newest 10,000 lines.
+
+Examples:
+  millrace cap audit
+  millrace --json cap audit -l 1000")]
+    Audit(AuditArgs),
 }
 
 /// The restrictions of a block.
@@ -199,6 +208,13 @@ pub struct RotateArgs {
     /// Revoke every capability that was issued so far
     #[arg(long, conflicts_with = "revoke_before")]
     pub revoke_all: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct AuditArgs {
+    /// Show at most so many of the newest lines
+    #[arg(short, long, value_name = "COUNT", default_value_t = 50)]
+    pub limit: u64,
 }
 
 #[derive(Debug, Args)]

@@ -11,7 +11,9 @@ mod secrets;
 mod serving;
 mod tools;
 
-pub use capabilities::{CapCommand, InviteArgs, IssueArgs, JoinArgs, MergeArgs, RevokeArgs, RotateArgs, RuleArgs};
+pub use capabilities::{
+    AuditArgs, CapCommand, InviteArgs, IssueArgs, JoinArgs, MergeArgs, RevokeArgs, RotateArgs, RuleArgs,
+};
 pub use contexts::{AddContextArgs, ContextCommand, ShowContextArgs, UseContextArgs};
 pub use functions::{
     BackfillArgs, DeployArgs, FunctionCommand, FunctionLogsArgs, InvokeArgs, JournalCommand, JournalShowArgs,

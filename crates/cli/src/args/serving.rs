@@ -28,8 +28,9 @@ pub struct ListenArgs {
     /// The name to serve the namespace under [default: the name of its directory, or of the directory above]
     #[arg(long, value_name = "NAME", env = "MILLRACE_NAME")]
     pub name: Option<millrace_node::Name>,
-    /// The highest sandbox level for functions that run in processes: none, partial or full
-    #[arg(long, value_name = "LEVEL", default_value_t = Level::None, env = "MILLRACE_SANDBOX")]
+    /// The highest sandbox level for functions that run in processes: full, partial or none; with none, they have every
+    /// right of the host's user
+    #[arg(long, value_name = "LEVEL", default_value_t = Level::Full, env = "MILLRACE_SANDBOX")]
     pub sandbox: Level,
     /// Refuse to start unless this machine supports at least this level: none, partial or full
     #[arg(long, value_name = "LEVEL")]

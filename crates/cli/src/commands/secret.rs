@@ -6,7 +6,7 @@ use crate::{
     place,
     report::Outcome,
 };
-use millrace_node::{Code, Name, Result, secrets::FunctionSecrets};
+use millrace_node::{Act, Audited, Code, Name, Result, audit, secrets::FunctionSecrets};
 use serde_json::json;
 use std::{
     fs::File,
@@ -17,15 +17,19 @@ use std::{
 const VALUE_MAX_BYTES: u64 = 64 << 10;
 
 pub fn run(command: &SecretCommand, global: &Global, out: &mut Out) -> Outcome {
-    let secrets = FunctionSecrets::of(place::open(global)?.dir());
+    let namespace = place::open(global)?;
+    let secrets = FunctionSecrets::of(namespace.dir());
     match command {
         SecretCommand::Set(args) => {
             let name: Name = args.name.parse()?;
-            secrets.set(&name, &value(args)?)?;
+            let value = value(args)?;
+            audit(&namespace, &Audited::by_owner(Act::SecretSet).about(&*name))?;
+            secrets.set(&name, &value)?;
             done(&name, "set", out)
         }
         SecretCommand::Rm(args) => {
             let name: Name = args.name.parse()?;
+            audit(&namespace, &Audited::by_owner(Act::SecretRemove).about(&*name))?;
             secrets.remove(&name)?;
             done(&name, "removed", out)
         }

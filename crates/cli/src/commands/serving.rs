@@ -54,7 +54,7 @@ pub struct Serving {
     _main: millrace_threads::Watched,
 }
 
-/// How functions are kept apart: as well as was asked for and this machine gives, or not at all less than was required.
+/// How functions are kept apart: as well as this machine gives, unless less was asked for, and no less than was required.
 fn isolation(args: &ListenArgs) -> Result<Isolation> {
     let required = args.require_sandbox.unwrap_or(Level::None);
     // This program, whatever stands under its name by now.
@@ -140,7 +140,8 @@ impl Serving {
             key: host_key(&served, &args.listen)?.map(Arc::new),
             ..ServerOptions::default()
         };
-        let server = Server::start(Arc::new(Hosted::new(served.clone())), &options)?;
+        let server =
+            Server::start(Arc::new(Hosted::new(served.clone()).keeping_apart(Arc::clone(&isolation))), &options)?;
         let tokens = Tokens::leave(&served, server.bound());
         // Only now: what links bring in may be asked for at once.
         let link = |served: &Served| Linker::start(served.namespace().clone(), Some(observers.links.clone()));
@@ -180,12 +181,9 @@ impl Serving {
             let scheme = if millrace_node::is_local(address.ip()) { "http" } else { "https" };
             out.line(format!("  {scheme}://{address}"))?;
         }
-        // What was not asked for is not told of as missing.
-        if self.isolation.asked() {
-            out.line(format!("  sandbox: {}", self.isolation.summary()))?;
-            for missing in self.isolation.shortcomings() {
-                out.line(format!("    {}", missing.remedy))?;
-            }
+        out.line(format!("  sandbox: {}", self.isolation.summary()))?;
+        for missing in self.isolation.shortcomings() {
+            out.line(format!("    {}", missing.remedy))?;
         }
         Ok(())
     }

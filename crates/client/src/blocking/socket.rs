@@ -130,6 +130,7 @@ impl Socket {
                     continue;
                 }
                 Answered::Welcome(host, hlc, used) => {
+                    self.stream.check()?;
                     self.read += used;
                     self.host = *host;
                     self.hlc = hlc.get();

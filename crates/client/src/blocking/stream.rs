@@ -2,7 +2,7 @@
 
 use super::socket::is_pause;
 use crate::{
-    Credentials, Options, Place,
+    Credentials, Options, Place, loopback,
     secure::{self, Records, tls},
     session::{broken, closed},
 };
@@ -90,7 +90,10 @@ impl Raw {
             let binding = tls::binding(&connection)?;
             return Ok((Stream { raw, layer: Layer::Tls(Box::new(connection)) }, credentials, Some(binding)));
         }
-        let Some(connecting) = secure::begin(&credentials)? else { return Ok((plain(self), credentials, None)) };
+        let Some(connecting) = secure::begin(&credentials)? else {
+            loopback::check_near(address)?;
+            return Ok((plain(self), credentials, None));
+        };
         let (mut raw, mut sent, mut received) = (self, 0, Vec::new());
         while sent < connecting.m1().len() {
             match raw.write(&connecting.m1()[sent..]) {
@@ -145,6 +148,14 @@ impl Stream {
     /// Whether it is a channel, which has no preface.
     pub fn is_channel(&self) -> bool {
         matches!(self.layer, Layer::Channel(_))
+    }
+
+    /// Checks who is at the other end, where nothing but the kernel tells.
+    pub fn check(&self) -> Result<()> {
+        match (&self.raw, &self.layer) {
+            (Raw::Tcp(stream), Layer::None) => loopback::check(|| Ok((stream.peer_addr()?, stream.local_addr()?))),
+            _ => Ok(()),
+        }
     }
 
     pub fn set_read_timeout(&self, time: Duration) -> io::Result<()> {

@@ -3,7 +3,7 @@
 use crate::{
     Credentials, Host, Options, Place,
     ask::{Answered, Greeting},
-    connector,
+    connector, loopback,
     secure::{self, ChannelStream, Records, tls},
 };
 use bytes::BytesMut;
@@ -73,6 +73,7 @@ async fn secure(stream: Stream, place: &Place, options: &Options) -> Result<Safe
         return Ok(Safe { stream: Stream::Tls(Box::new(stream)), credentials, binding: Some(binding) });
     }
     let Some(connecting) = secure::begin(&credentials)? else {
+        loopback::check_near(address)?;
         return Ok(Safe { stream: Stream::Tcp(stream), credentials, binding: None });
     };
     stream.write_all(connecting.m1()).await.map_err(|error| broken(&error))?;
@@ -136,6 +137,9 @@ async fn greet(safe: Safe, place: &Place, options: &Options) -> Result<Greeted> 
                 continue;
             }
             Answered::Welcome(host, hlc, used) => {
+                if let Stream::Tcp(stream) = &stream {
+                    loopback::check(|| Ok((stream.peer_addr()?, stream.local_addr()?)))?;
+                }
                 let _greeting = received.split_to(used);
                 return Ok(Greeted { stream, host: *host, hlc, received });
             }

@@ -69,7 +69,7 @@ impl Session {
 
     /// Whether the caller may see every namespace.
     fn sees_all(&self) -> bool {
-        let observes = |served: &Served| self.door(served.name()).is_ok_and(|door| door.observes().is_ok());
+        let observes = |served: &Served| self.door(served.name()).is_ok_and(|door| door.sees_all());
         self.hosted.served().iter().all(observes)
     }
 
@@ -166,7 +166,7 @@ impl Session {
         documents::Query::parse(query)?.finish()?;
         let mut list = String::from("{\"namespaces\":[");
         // Those that the caller may see, and none by which to tell that there are others.
-        let door = |served: &Served| self.door(served.name()).ok().filter(|door| door.observes().is_ok());
+        let door = |served: &Served| self.door(served.name()).ok().filter(Door::sees_all);
         let doors: Vec<Door> = self.hosted.served().iter().filter_map(door).collect();
         for (n, held) in documents::namespaces(&self.hosted, &doors).into_iter().enumerate() {
             list += if n == 0 { "" } else { "," };

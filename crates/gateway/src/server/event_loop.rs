@@ -5,7 +5,11 @@ use super::{
     stream::{Rewound, Stream},
     tasks, tls,
 };
-use crate::{Hosted, admission::Who, http, patience, wire};
+use crate::{
+    Hosted,
+    admission::{Neighbours, Who},
+    http, patience, wire,
+};
 use millrace_threads::{Watched, watch_me};
 use millrace_wire::{Code, Error, Result, channel::MAGIC, protocol::PREFACE};
 use rustls::ServerConfig;
@@ -308,6 +312,7 @@ impl Drop for Guard {
 }
 
 async fn accept_tcp(listener: TcpListener, shared: Arc<Shared>, loops: Arc<Vec<Handle>>) {
+    let mut neighbours = Neighbours::new();
     loop {
         let accepted = tokio::select! {
             () = shared.stopped() => return,
@@ -317,7 +322,8 @@ async fn accept_tcp(listener: TcpListener, shared: Arc<Shared>, loops: Arc<Vec<H
             Ok((stream, address)) => {
                 let _ = stream.set_nodelay(true);
                 keep_alive(&stream);
-                hand_over(Incoming::Tcp(stream, Who::at_address(address.ip())), &shared, &loops);
+                let who = neighbours.who(&shared.hosted, address, stream.local_addr());
+                hand_over(Incoming::Tcp(stream, who), &shared, &loops);
             }
             Err(error) => pause(&error).await,
         }

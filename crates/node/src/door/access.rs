@@ -3,12 +3,13 @@
 use super::Door;
 use crate::{
     Held,
-    secrets::{Authority, now_s, random_id, revoke},
+    audit::{Act, Audited},
+    secrets::{Authority, now_s, random_id, revoke_as},
 };
 use millrace_access::{Action, Now, Principal, Purpose, Rates, Resource, Right, check, target};
 use millrace_namespace::keys::KEY_MAX_BYTES;
 use millrace_wire::{
-    Code, Hex, NamespaceId, Result,
+    Code, Defence, Hex, NamespaceId, Result,
     token::{AuthorityId, Key, Keys, Rate, Rules, Token, TokenId},
 };
 use sha2::{Digest, Sha256};
@@ -70,6 +71,11 @@ impl Rates for Buckets {
 }
 
 impl Door {
+    /// Whether lists show the caller the namespace as a whole.
+    pub fn sees_all(&self) -> bool {
+        self.may(Right::Observe, Resource::NAMESPACE)
+    }
+
     /// Whether the caller may see the namespace as a whole.
     pub fn observes(&self) -> Result<()> {
         self.check(Right::Observe, Resource::NAMESPACE)
@@ -90,12 +96,13 @@ impl Door {
             let (Some(used), true) = (link.rules.ids.last(), authority.id() == part.authority) else {
                 return Err(refused());
             };
+            let lasting = link.rules.ids.iter().copied().filter(|id| id != used);
+            let ids: Vec<TokenId> = lasting.chain([TokenId(random_id()?)]).collect();
+            let line = Audited { by: self.caller.principal().to_string(), ..Audited::by_owner(Act::Redeem).of(&ids) };
             // Of two who redeem it at once, one finds it revoked.
-            if revoke(self.namespace(), &[*used], link.rules.not_after)? == 0 {
+            if revoke_as(self.namespace(), &[*used], link.rules.not_after, line)? == 0 {
                 return Err(refused());
             }
-            let lasting = link.rules.ids.iter().copied().filter(|id| id != used);
-            let ids = lasting.chain([TokenId(random_id()?)]).collect();
             let keys = self.caller.peer().key.into_iter().collect();
             authority.issue(&Rules { once: false, not_after: None, not_before: None, keys, ids, ..link.rules.clone() })
         };
@@ -112,7 +119,12 @@ impl Door {
         if self.caller.chain().is_none() {
             return check(&self.caller, &NoKeys, action, Now::unknown(), &inner.rates);
         }
-        check(&self.caller, &*inner.keys.current()?, action, Now::at(now_s()), &inner.rates)
+        let checked = check(&self.caller, &*inner.keys.current()?, action, Now::at(now_s()), &inner.rates);
+        checked.inspect_err(|error| {
+            if matches!(error.code(), Code::CapabilityDenied | Code::CapabilityRefused) {
+                inner.denials.note(&self.caller.principal(), action, error.code());
+            }
+        })
     }
 
     /// Whether the caller may append a record of so many bytes, and have this function run on it.
@@ -168,6 +180,9 @@ impl Door {
     pub(super) fn own_key<'k>(&self, key: Option<&'k str>) -> Result<Option<Cow<'k, str>>> {
         let Some(key) = key else { return Ok(None) };
         let Principal::Holder { id, subject } = self.caller.principal() else { return Ok(Some(Cow::Borrowed(key))) };
+        if !Defence::OwnKeys.stands() {
+            return Ok(Some(Cow::Borrowed(key)));
+        }
         if key.is_empty() || key.len() > KEY_MAX_BYTES {
             return Err(Code::KeyInvalid.error(format!("a key of {} bytes", key.len())));
         }

@@ -9,6 +9,7 @@
 
 mod access;
 pub(crate) mod blocked;
+mod denials;
 pub(crate) mod limits;
 pub(crate) mod submit;
 pub(crate) mod watch;
@@ -20,6 +21,7 @@ use crate::{
 };
 use access::Buckets;
 use blocked::{Blocked, Monitor};
+use denials::Denials;
 use limits::Limits;
 use millrace_access::{Caller, Resource, Right};
 use millrace_journal::{Durability, Log};
@@ -42,7 +44,8 @@ struct Inner {
     namespace: Namespace,
     watch: Arc<Watch>,
     monitor: Arc<Monitor>,
-    submissions: Submissions,
+    submissions: Arc<Submissions>,
+    denials: Arc<Denials>,
     keys: LiveKeys,
     rates: Buckets,
 }
@@ -51,12 +54,16 @@ impl Served {
     /// Serves a namespace under this name.
     pub fn new(name: Name, namespace: Namespace) -> Result<Served> {
         let monitor = Arc::new(Monitor::new(namespace.journal().clone(), namespace.gate().clone()));
-        let watch = Watch::start(namespace.journal().clone(), monitor.clone())
+        let submissions = Arc::new(Submissions::default());
+        let denials = Arc::new(Denials::new(namespace.clone(), submissions.clone()));
+        let of_watch = Arc::downgrade(&denials);
+        let also = move || of_watch.upgrade().iter().for_each(Denials::turn);
+        let watch = Watch::start(namespace.journal().clone(), monitor.clone(), Box::new(also))
             .map_err(|error| Code::HostStart.error(format!("a thread could not be started: {error}")))?;
         namespace.read_keys();
-        let (watch, submissions) = (Arc::new(watch), Submissions::default());
+        let watch = Arc::new(watch);
         let (keys, rates) = (LiveKeys::new(namespace.clone())?, Buckets::default());
-        Ok(Served { inner: Arc::new(Inner { name, namespace, watch, monitor, submissions, keys, rates }) })
+        Ok(Served { inner: Arc::new(Inner { name, namespace, watch, monitor, submissions, denials, keys, rates }) })
     }
 
     /// The name.

@@ -81,6 +81,15 @@ impl Drop for Submissions {
 }
 
 impl Submissions {
+    /// Has something done that commits and that nobody waits for; false if too much waits already.
+    pub fn work(&self, gate: &Arc<Gate>, work: impl FnOnce() + Send + 'static) -> bool {
+        let job = move || {
+            work();
+            Finished { waker: None, needs_flush: true }
+        };
+        self.add(gate, Box::new(job))
+    }
+
     /// Adds a job; false if there are too many already.
     fn add(&self, gate: &Arc<Gate>, job: Job) -> bool {
         let start = || {

@@ -34,6 +34,8 @@ struct Group {
 struct Shared {
     journal: Journal,
     monitor: Arc<Monitor>,
+    /// What else is looked after every few seconds.
+    also: Box<dyn Fn() + Send + Sync>,
     /// By the log's id.
     waiting: Mutex<HashMap<u32, Group>>,
     any: Arc<AtomicBool>,
@@ -50,7 +52,7 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    pub fn start(journal: Journal, monitor: Arc<Monitor>) -> std::io::Result<Watch> {
+    pub fn start(journal: Journal, monitor: Arc<Monitor>, also: Box<dyn Fn() + Send + Sync>) -> std::io::Result<Watch> {
         let any = Arc::new(AtomicBool::new(false));
         let shared = Arc::new_cyclic(|myself: &Weak<Shared>| {
             let (of_commits, any_there) = (myself.clone(), any.clone());
@@ -65,7 +67,7 @@ impl Watch {
             };
             // Of several that watch one journal, the first is told; the others sleep for all commits.
             let is_told = journal.on_commit(Box::new(told));
-            Shared { journal, monitor, waiting: Mutex::default(), any, is_told, stopped: AtomicBool::new(false) }
+            Shared { journal, monitor, also, waiting: Mutex::default(), any, is_told, stopped: AtomicBool::new(false) }
         });
         let of_thread = shared.clone();
         let builder = thread::Builder::new().name("millrace-watch".into());
@@ -99,6 +101,7 @@ impl Shared {
                 return;
             }
             self.monitor.look();
+            (self.also)();
             if !self.any.load(Ordering::Acquire) {
                 thread::park_timeout(REST);
                 continue;

@@ -15,4 +15,5 @@ pub use files::Folder;
 pub use functions::FunctionSecrets;
 pub use host::{HostKey, key_hash};
 pub use keys::{LiveKeys, NamespaceKeys, capability_keys};
+pub(crate) use revoked::revoke_as;
 pub use revoked::{REVOCATIONS_MAX, Revoked, now_s, revoke, revoked, rotated};

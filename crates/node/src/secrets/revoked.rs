@@ -3,6 +3,7 @@
 //! A record says an id, and until when it must be kept: the capability would have expired by then. The log's history is twice as long
 //! as the list may be. When it is full, what still counts is appended again before the oldest records leave it.
 
+use crate::audit::{Act, Audited};
 use millrace_journal::{Durability, Log};
 use millrace_namespace::{Namespace, Site, names};
 use millrace_wire::{Code, Error, EventId, Result, token::TokenId};
@@ -41,7 +42,8 @@ impl Row {
 pub fn rotated(namespace: &Namespace, generation: u16) -> Result<()> {
     let _folder = super::files::Folder::open(namespace.dir())?;
     make_room(namespace, &revoked(namespace)?, 1)?;
-    append(namespace, &[Row { id: None, generation: Some(generation), until: None }])
+    let line = Audited::by_owner(Act::Rotate).about(format!("generation {generation}"));
+    append(namespace, &[Row { id: None, generation: Some(generation), until: None }], Some(&line))
 }
 
 /// How many records the log ever had: what was read at this number is what counts until it grows.
@@ -90,7 +92,7 @@ fn damaged(seqno: u64, error: &dyn std::fmt::Display) -> Error {
     Code::RevocationDamaged.error(format!("record {seqno}: {error}"))
 }
 
-fn append(namespace: &Namespace, rows: &[Row]) -> Result<()> {
+fn append(namespace: &Namespace, rows: &[Row], line: Option<&Audited>) -> Result<()> {
     let name = names::internal(LOG);
     let committed = namespace.journal().commit(|tx| {
         let log: Log = match tx.catalog().log(&name).cloned() {
@@ -101,7 +103,7 @@ fn append(namespace: &Namespace, rows: &[Row]) -> Result<()> {
             let payload = serde_json::to_vec(row).expect("text and numbers always make JSON");
             tx.append(&log, &payload, EventId::NONE, 0)?;
         }
-        Ok(())
+        line.map_or(Ok(()), |line| line.note(tx))
     })?;
     // Whoever asked may rely on it: it is on disk, whatever the namespace says of its records.
     namespace.settle(Site::AppendBatch, committed.end, Some(Durability::Disk))
@@ -115,7 +117,7 @@ fn make_room(namespace: &Namespace, revoked: &Revoked, more: u64) -> Result<()> 
         return Ok(());
     }
     let rows: Vec<Row> = revoked.iter().map(|(id, until)| Row::of(*id, *until)).collect();
-    rows.chunks(BATCH).try_for_each(|rows| append(namespace, rows))
+    rows.chunks(BATCH).try_for_each(|rows| append(namespace, rows, None))
 }
 
 /// The revocations that count now.
@@ -126,6 +128,11 @@ pub fn revoked(namespace: &Namespace) -> Result<Revoked> {
 /// Revokes capabilities by the ids of their blocks; `until` is when they would have expired. Returns how many were not revoked for as
 /// long before.
 pub fn revoke(namespace: &Namespace, ids: &[TokenId], until: Option<u32>) -> Result<usize> {
+    revoke_as(namespace, ids, until, Audited::by_owner(Act::Revoke).of(ids))
+}
+
+/// The same, with this line about it.
+pub(crate) fn revoke_as(namespace: &Namespace, ids: &[TokenId], until: Option<u32>, line: Audited) -> Result<usize> {
     // Two who revoke at once: the log is read and made room in by one at a time.
     let _folder = super::files::Folder::open(namespace.dir())?;
     let revoked = revoked(namespace)?;
@@ -146,7 +153,9 @@ pub fn revoke(namespace: &Namespace, ids: &[TokenId], until: Option<u32>) -> Res
     }
     make_room(namespace, &revoked, new.len() as u64)?;
     let rows: Vec<Row> = new.iter().map(|id| Row::of(*id, until)).collect();
-    rows.chunks(BATCH).try_for_each(|rows| append(namespace, rows))?;
+    for (number, rows) in rows.chunks(BATCH).enumerate() {
+        append(namespace, rows, (number == 0).then_some(&line))?;
+    }
     Ok(rows.len())
 }
 

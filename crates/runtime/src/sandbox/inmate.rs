@@ -4,7 +4,7 @@ use super::{
     SUPERVISOR,
     cgroup::Cgroup,
     files,
-    level::{Isolation, Level},
+    level::{Isolation, Level, Networked},
     message::{Answer, PACKET_MAX_BYTES, Plan, Request, Start},
     program::{self, Found},
 };
@@ -114,7 +114,10 @@ impl Sandbox {
             Some(Err(_)) if self.isolation.level() < Level::Full => None,
             Some(Err(why)) => return Err(Code::SpawnFailed.error(format!("the limits of a sandbox: {why}"))),
         };
-        let running = Running::start(self.isolation.supervisor(), &plan, cgroup, &spec.secrets)?;
+        // Before any process of it can connect to anything.
+        let networked = spec.network.then(|| self.isolation.networked());
+        let bounds = Bounds { cgroup, _networked: networked };
+        let running = Running::start(self.isolation.supervisor(), &plan, bounds, &spec.secrets)?;
         let inside = if plan.namespaces { PathBuf::from(files::CODE) } else { code.clone() };
         let secrets = (!spec.secrets.is_empty()).then(|| files::secrets(running.work.as_deref()));
         Ok(entered.insert(Entered { running: Arc::new(running), found, code, inside, secrets }).clone())
@@ -233,7 +236,15 @@ pub(super) struct Running {
     conversation: Mutex<Conversation>,
     /// The directory of its working directories, if it has no root directory of its own.
     work: Option<PathBuf>,
-    _cgroup: Option<Cgroup>,
+    /// Last: until then its processes have ended.
+    _bounds: Bounds,
+}
+
+/// What holds and counts the processes of a sandbox from outside, for as long as it runs.
+#[derive(Default)]
+pub(super) struct Bounds {
+    cgroup: Option<Cgroup>,
+    _networked: Option<Networked>,
 }
 
 struct Conversation {
@@ -260,7 +271,7 @@ impl Fault {
 
 impl Running {
     /// Makes a sandbox, and waits until it is there.
-    pub(super) fn start(supervisor: &Path, plan: &Plan, cgroup: Option<Cgroup>, secrets: &Secrets) -> Result<Self> {
+    pub(super) fn start(supervisor: &Path, plan: &Plan, bounds: Bounds, secrets: &Secrets) -> Result<Self> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let mut plan = plan.clone();
         let mut work = None;
@@ -283,12 +294,12 @@ impl Running {
                 memory_max_bytes: u64::MAX,
             })
         })?;
-        if let (Some(cgroup), Some(pid)) = (&cgroup, child::pid_of(child.pidfd())) {
+        if let (Some(cgroup), Some(pid)) = (&bounds.cgroup, child::pid_of(child.pidfd())) {
             let taken = cgroup.take(pid.as_raw_nonzero().get().unsigned_abs());
             taken.map_err(|why| Code::SpawnFailed.error(format!("the limits of a sandbox: {why}")))?;
         }
         let conversation = Mutex::new(Conversation { supervisor: child, control: Some(control) });
-        let running = Self { conversation, work, _cgroup: cgroup };
+        let running = Self { conversation, work, _bounds: bounds };
         let secrets = secrets.hand_over()?;
         match running.exchange(&plan.encode(), &[secrets.as_fd()]) {
             Ok(_) => Ok(running),

@@ -2,7 +2,7 @@
 
 use super::{
     defence::Defence,
-    inmate::{Running, Sandbox, SandboxSpec},
+    inmate::{Bounds, Running, Sandbox, SandboxSpec},
     message::Plan,
     system,
 };
@@ -11,7 +11,10 @@ use std::{
     fmt,
     path::{Path, PathBuf},
     str::FromStr,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
 };
 
 /// How well a function is kept from everything else.
@@ -71,15 +74,31 @@ pub struct Isolation {
     supervisor: PathBuf,
     pub(super) namespaces: bool,
     pub(super) without: u32,
-    asked: bool,
+    /// Sandboxes that run now and have the host's network.
+    networked: AtomicUsize,
+}
+
+/// A sandbox with the host's network, for as long as it runs.
+pub(super) struct Networked(Arc<Isolation>);
+
+impl Drop for Networked {
+    fn drop(&mut self) {
+        self.0.networked.fetch_sub(1, Ordering::SeqCst);
+    }
 }
 
 impl Isolation {
-    /// Functions run with the rights of this process's user, because nothing else was asked for.
+    fn new(level: Level, shortcomings: Vec<Shortcoming>, supervisor: PathBuf, namespaces: bool) -> Self {
+        Self { level, shortcomings, supervisor, namespaces, without: 0, networked: AtomicUsize::new(0) }
+    }
+
+    /// Functions run with the rights of this process's user, as was asked for.
     fn none() -> Self {
-        let shortcomings = vec![Shortcoming { cause: "no sandbox was asked for".into(), remedy: ASK }];
-        let supervisor = PathBuf::new();
-        Self { level: Level::None, shortcomings, supervisor, namespaces: false, without: 0, asked: false }
+        let cause =
+            "by request: functions can read and write every file of the host's user, the namespace's keys and journal \
+            included, and use the network"
+                .to_owned();
+        Self::new(Level::None, vec![Shortcoming { cause, remedy: ASK }], PathBuf::new(), false)
     }
 
     /// Finds out what this machine gives, by making a sandbox at each level. `supervisor` is a program that calls
@@ -103,7 +122,7 @@ impl Isolation {
                 Err(cause) => shortcomings.push(Shortcoming { cause, remedy: NAMESPACES }),
             }
         } else {
-            shortcomings.push(Shortcoming { cause: "no better level was asked for".into(), remedy: ASK });
+            shortcomings.push(Shortcoming { cause: "by request".into(), remedy: ASK });
         }
         if !namespaces && system::landlock_version() > 0 {
             match probe(&supervisor, false) {
@@ -122,7 +141,7 @@ impl Isolation {
             shortcomings.push(Shortcoming { cause, remedy: CGROUP });
             level = Level::Partial;
         }
-        Self { level, shortcomings, supervisor, namespaces, without: 0, asked: true }
+        Self::new(level, shortcomings, supervisor, namespaces)
     }
 
     /// Takes a defence out, to see that a test notices. Other builds than those of tests ignore it.
@@ -142,9 +161,21 @@ impl Isolation {
         &self.shortcomings
     }
 
-    /// Whether sandboxes were asked for at all.
-    pub fn asked(&self) -> bool {
-        self.asked
+    /// Whether the kernel takes processes of functions for this process's user: they are kept from its files, and not by their user id.
+    pub fn shares_user(&self) -> bool {
+        let has_own = self.namespaces && rustix::process::geteuid().is_root() && Defence::Identity.stands(self.without);
+        self.level > Level::None && !has_own
+    }
+
+    /// Whether a sandbox runs now that has the host's network.
+    pub fn is_networked(&self) -> bool {
+        self.networked.load(Ordering::SeqCst) > 0
+    }
+
+    /// Counts a sandbox with the host's network.
+    pub(super) fn networked(self: &Arc<Self>) -> Networked {
+        self.networked.fetch_add(1, Ordering::SeqCst);
+        Networked(Arc::clone(self))
     }
 
     /// The level, and what is missing, in one line.
@@ -169,7 +200,8 @@ impl Isolation {
 
 const NAMESPACES: &str = "let the host's user make user namespaces: `sysctl user.max_user_namespaces`, and on Ubuntu an AppArmor \
     profile with `userns,` for millrace; in a container, run it with an unmasked /proc and CAP_SYS_ADMIN";
-const ASK: &str = "start the host with `--sandbox full`";
+const ASK: &str =
+    "leave out `--sandbox` and MILLRACE_SANDBOX, and functions have the best level that the machine gives";
 const LANDLOCK: &str =
     "use a kernel of 5.13 or later with Landlock among its security modules (`lsm=landlock,…` when it boots)";
 const CGROUP: &str = "let the host have a cgroup: as root, or with `Delegate=cpu memory pids` in its systemd unit";
@@ -178,5 +210,7 @@ const CGROUP: &str = "let the host have a cgroup: as root, or with `Delegate=cpu
 fn probe(supervisor: &Path, namespaces: bool) -> Result<(), String> {
     let code = PathBuf::from("/usr");
     let plan = Plan { namespaces, code, work: std::env::temp_dir(), ..Plan::default() };
-    Running::start(supervisor, &plan, None, &Secrets::default()).map(drop).map_err(|error| error.detail().to_owned())
+    Running::start(supervisor, &plan, Bounds::default(), &Secrets::default())
+        .map(drop)
+        .map_err(|error| error.detail().to_owned())
 }

@@ -1,6 +1,6 @@
 //! `millrace invite` and `millrace join`: two machines get to know each other by one line.
 
-use super::rules;
+use super::{audit, rules};
 use crate::{
     args::{Global, InviteArgs, JoinArgs},
     out::Out,
@@ -13,7 +13,7 @@ use crate::{
 };
 use millrace_client::{Credentials, Options, Place, blocking::Client, credentials};
 use millrace_node::{
-    Address, Code, Name, Result, default_name,
+    Act, Address, Code, Name, Result, default_name,
     secrets::{Authority, HostKey, now_s, random_id},
     token::{Grant, Invitation, Right, Rules, TokenId},
 };
@@ -58,6 +58,7 @@ pub fn invite(args: &InviteArgs, global: &Global, out: &mut Out) -> Outcome {
     };
     let address: Address = format!("mr://{host}/{named}").parse()?;
     let invitation = Invitation { peer: address.peer, pin, token: authority.issue(&rules)? };
+    audit::issued(&namespace, Act::Invite, &rules)?;
     let text = invitation.to_text();
     if out.json() {
         let address = invitation.peer.to_string();

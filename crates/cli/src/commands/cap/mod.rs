@@ -1,5 +1,6 @@
 //! `millrace cap …`: capabilities are issued, narrowed, explained and ended.
 
+mod audit;
 mod file;
 mod invite;
 mod rules;
@@ -15,7 +16,7 @@ use crate::{
 use file::{read, write};
 pub use invite::{invite, join};
 use millrace_node::{
-    Code, Namespace, Result,
+    Act, Code, Namespace, Result,
     secrets::{self, Authority, NamespaceKeys},
     token::{self, Chain, Link, Peer, Proof, Rules, Token, TokenId, Way},
 };
@@ -34,6 +35,7 @@ pub fn run(command: &CapCommand, global: &Global, out: &mut Out) -> Outcome {
         CapCommand::Merge(args) => merge(args, out),
         CapCommand::Revoke(args) => revoke(args, global, out),
         CapCommand::Rotate(args) => rotate(args, global, out),
+        CapCommand::Audit(args) => audit::run(args, global, out),
     }
 }
 
@@ -44,7 +46,9 @@ fn issue(args: &IssueArgs, global: &Global, out: &mut Out) -> Outcome {
         return Err(Code::CapabilityRuleInvalid.error(detail).into());
     }
     let namespace = place::open(global)?;
-    write(&Authority::ensure(namespace.dir())?.issue(&rules)?, args.out.out.as_deref(), out)
+    let token = Authority::ensure(namespace.dir())?.issue(&rules)?;
+    audit::issued(&namespace, Act::Issue, &rules)?;
+    write(&token, args.out.out.as_deref(), out)
 }
 
 fn merge(args: &MergeArgs, out: &mut Out) -> Outcome {
@@ -73,9 +77,11 @@ fn verified(token: &Token, keys: &NamespaceKeys) -> Result<std::sync::Arc<Chain>
 
 fn squash(file: &Path, to: Option<&Path>, global: &Global, out: &mut Out) -> Outcome {
     let token = read(file)?;
-    let keys = keys(&place::open(global)?)?;
+    let namespace = place::open(global)?;
+    let keys = keys(&namespace)?;
     let chain = verified(&token, &keys)?;
     let rules = token::squash(&chain)?;
+    audit::issued(&namespace, Act::Squash, &rules)?;
     write(&issuer(&keys)?.issue_as(chain.parts[0].generation, &rules)?, to, out)
 }
 

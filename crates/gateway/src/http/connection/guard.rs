@@ -6,7 +6,7 @@ use hyper::{
     HeaderMap, Request, Uri, Version,
     header::{HOST, HeaderValue, ORIGIN},
 };
-use millrace_wire::{Code, Error, Result};
+use millrace_wire::{Code, Defence, Error, Result};
 use std::net::IpAddr;
 
 /// What a browser says of where a request comes from.
@@ -21,8 +21,12 @@ pub(in crate::http) fn check<B>(request: &Request<B>, over_tls: bool) -> Result<
     if let Some(host) = host
         && !over_tls
         && !is_this_machine(host)
+        && Defence::HostName.stands()
     {
         return Err(Code::HttpHostRefused.error(format!("'{}' is not a name of this machine", shown(host))));
+    }
+    if !Defence::Origin.stands() {
+        return Ok(());
     }
     // Browsers say of every request where it comes from, also of those that have no Origin: a page of this host, or nobody's.
     // A page on another port of this machine is `same-site`.

@@ -1,0 +1,40 @@
+//! `millrace cap audit`: who was given rights, whose ended, and who was refused.
+
+use crate::{
+    args::{AuditArgs, Global},
+    out::Out,
+    place,
+    report::Outcome,
+    show,
+};
+use millrace_node::{Act, Audited, Namespace, Result, audit, audited, token::Rules};
+use serde_json::json;
+
+/// Writes down that a capability with these rules was issued, before anybody has it.
+pub(super) fn issued(namespace: &Namespace, act: Act, rules: &Rules) -> Result<()> {
+    let line = Audited::by_owner(act).of(&rules.ids);
+    let label = rules.label.as_deref().map(String::from_utf8_lossy);
+    audit(namespace, &label.map_or(line.clone(), |label| line.about(label)))
+}
+
+pub(super) fn run(args: &AuditArgs, global: &Global, out: &mut Out) -> Outcome {
+    let lines = audited(&place::open(global)?, args.limit)?;
+    if lines.is_empty() && !out.json() {
+        return Ok(out.line("nothing was issued, revoked or denied")?);
+    }
+    for (seqno, time, line) in lines {
+        if out.json() {
+            let object = json!({
+                "seqno": seqno, "time": show::rfc3339(time), "act": line.act.as_str(), "by": line.by, "ids": line.ids,
+                "about": line.about, "code": line.code, "again": line.again,
+            });
+            out.object(&object)?;
+            continue;
+        }
+        let again = line.again.map(|again| format!("{again} times more"));
+        let more = [line.about, Some(line.ids.join(" ")), line.code, again].into_iter().flatten();
+        let more: Vec<String> = more.filter(|part| !part.is_empty()).collect();
+        out.line(format!("{}  {:<10}  {}  {}", show::rfc3339(time), line.act.as_str(), line.by, more.join(", ")))?;
+    }
+    Ok(())
+}

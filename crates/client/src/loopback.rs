@@ -1,0 +1,245 @@
+//! Which user holds the other end of a TCP connection within this machine. The kernel knows both ends of such a connection, and
+//! tells the user of either to anybody who asks (`sock_diag(7)`).
+//!
+//! ```text
+//!  client 127.0.0.1:41000 ───── 127.0.0.1:7070 host
+//!      whose is 7070 ──> kernel <── whose is 41000
+//! ```
+//!
+//! So a host knows its own user at a loopback address as it does at the Unix socket, and a client does not take another user's
+//! program for the host because that had the port first.
+
+use millrace_wire::{Code, Defence, Result};
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, connect,
+    netlink::{SOCK_DIAG, SocketAddrNetlink},
+    recv, send, socket_with,
+};
+use std::{
+    io,
+    net::{IpAddr, Ipv6Addr, SocketAddr},
+    os::fd::OwnedFd,
+};
+
+/// `SOCK_DIAG_BY_FAMILY`: asks for one socket by its addresses, and is the type of the answer.
+const BY_FAMILY: u16 = 20;
+/// `NLM_F_REQUEST`.
+const REQUEST: u16 = 1;
+/// `NLMSG_ERROR`.
+const ERROR: u16 = 2;
+const AF_INET: u8 = 2;
+const AF_INET6: u8 = 10;
+const TCP: u8 = 6;
+/// A header of 16 bytes, then `struct inet_diag_req_v2`.
+const REQUEST_BYTES: usize = 72;
+/// Where fields of the answer stand: behind a header of 16 bytes, `struct inet_diag_msg`.
+const ANSWER_BYTES: usize = 88;
+const FAMILY: usize = 16;
+const PORTS: usize = 20;
+const ADDRESSES: usize = 24;
+const UID: usize = 80;
+const INODE: usize = 84;
+
+/// Who holds the other end of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Holder {
+    /// This user made its socket.
+    User(u32),
+    /// It was closed: nobody reads what is sent there.
+    Nobody,
+    /// The kernel does not tell, or this machine has no such socket.
+    Unknown,
+}
+
+/// A conversation with the kernel about sockets.
+#[derive(Debug)]
+pub struct Loopback {
+    kernel: OwnedFd,
+    sequence: u32,
+}
+
+fn octets(address: IpAddr) -> [u8; 16] {
+    match address {
+        IpAddr::V4(address) => {
+            let mut octets = [0; 16];
+            octets[..4].copy_from_slice(&address.octets());
+            octets
+        }
+        IpAddr::V6(address) => address.octets(),
+    }
+}
+
+/// The question whose the socket at `theirs` is, which is connected to `ours`.
+fn question(sequence: u32, theirs: SocketAddr, ours: SocketAddr) -> [u8; REQUEST_BYTES] {
+    let family = if theirs.is_ipv4() { AF_INET } else { AF_INET6 };
+    let mut bytes = [0; REQUEST_BYTES];
+    bytes[..4].copy_from_slice(&(REQUEST_BYTES as u32).to_ne_bytes());
+    bytes[4..6].copy_from_slice(&BY_FAMILY.to_ne_bytes());
+    bytes[6..8].copy_from_slice(&REQUEST.to_ne_bytes());
+    bytes[8..12].copy_from_slice(&sequence.to_ne_bytes());
+    bytes[16..18].copy_from_slice(&[family, TCP]);
+    bytes[20..24].fill(0xff); // whatever its state
+    bytes[24..26].copy_from_slice(&theirs.port().to_be_bytes());
+    bytes[26..28].copy_from_slice(&ours.port().to_be_bytes());
+    bytes[28..44].copy_from_slice(&octets(theirs.ip()));
+    bytes[44..60].copy_from_slice(&octets(ours.ip()));
+    bytes[64..72].fill(0xff); // no cookie
+    bytes
+}
+
+fn u16_at(bytes: &[u8], at: usize) -> u16 {
+    u16::from_ne_bytes([bytes[at], bytes[at + 1]])
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    u32::from_ne_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+}
+
+fn address_at(bytes: &[u8], at: usize, is_v4: bool) -> IpAddr {
+    if is_v4 {
+        return IpAddr::from([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+    }
+    let mut octets = [0; 16];
+    octets.copy_from_slice(&bytes[at..at + 16]);
+    IpAddr::V6(Ipv6Addr::from(octets)).to_canonical()
+}
+
+/// What an answer of the kernel says of the socket that was asked for.
+fn holder(answer: &[u8], theirs: SocketAddr, ours: SocketAddr) -> Holder {
+    if answer.len() < ANSWER_BYTES || u16_at(answer, 4) != BY_FAMILY {
+        return Holder::Unknown;
+    }
+    let is_v4 = answer[FAMILY] == AF_INET;
+    let port = |at: usize| u16::from_be_bytes([answer[at], answer[at + 1]]);
+    let socket = SocketAddr::new(address_at(answer, ADDRESSES, is_v4), port(PORTS));
+    let other = SocketAddr::new(address_at(answer, ADDRESSES + 16, is_v4), port(PORTS + 2));
+    // Where there is no such connection, the kernel may show who listens at its address instead.
+    if (socket, other) != (theirs, ours) {
+        return Holder::Unknown;
+    }
+    // A socket without an inode has lost its holder. Older kernels then show user 0, whoever made it.
+    if u32_at(answer, INODE) == 0 { Holder::Nobody } else { Holder::User(u32_at(answer, UID)) }
+}
+
+impl Loopback {
+    /// Begins the conversation.
+    ///
+    /// # Errors
+    ///
+    /// The kernel has no such service, or this process may not use it.
+    pub fn new() -> io::Result<Self> {
+        let kernel = socket_with(AddressFamily::NETLINK, SocketType::DGRAM, SocketFlags::CLOEXEC, Some(SOCK_DIAG))?;
+        // From now on nobody else's messages are received.
+        connect(&kernel, &SocketAddrNetlink::new(0, 0))?;
+        Ok(Self { kernel, sequence: 0 })
+    }
+
+    /// Who holds the socket at `theirs` that is connected to the one at `ours`. The kernel answers before this returns from sending, so
+    /// it never waits.
+    pub fn holder(&mut self, theirs: SocketAddr, ours: SocketAddr) -> Holder {
+        let plain = |address: SocketAddr| SocketAddr::new(address.ip().to_canonical(), address.port());
+        self.ask(plain(theirs), plain(ours)).unwrap_or(Holder::Unknown)
+    }
+
+    fn ask(&mut self, theirs: SocketAddr, ours: SocketAddr) -> io::Result<Holder> {
+        self.sequence = self.sequence.wrapping_add(1);
+        send(&self.kernel, &question(self.sequence, theirs, ours), SendFlags::NOSIGNAL)?;
+        let mut answer = [0; 512];
+        // What an earlier question left behind is passed over.
+        for _ in 0..8 {
+            let (_, length) = recv(&self.kernel, &mut answer[..], RecvFlags::DONTWAIT)?;
+            let answer = &answer[..length.min(answer.len())];
+            if answer.len() >= 20 && u32_at(answer, 8) == self.sequence {
+                return Ok(if u16_at(answer, 4) == ERROR { Holder::Unknown } else { holder(answer, theirs, ours) });
+            }
+        }
+        Ok(Holder::Unknown)
+    }
+}
+
+/// Checks that the host at the other end of a connection in clear is one of this user: nothing else tells who it is. `ends` are where
+/// it leads and where it begins, which a connection that broke has no longer.
+pub(crate) fn check(ends: impl Fn() -> io::Result<(SocketAddr, SocketAddr)>) -> Result<()> {
+    let broken = |error: io::Error| Code::ConnectionLost.error(format!("the connection broke: {error}"));
+    let (theirs, ours) = ends().map_err(broken)?;
+    let own = rustix::process::geteuid().as_raw();
+    match Loopback::new().map_or(Holder::Unknown, |mut kernel| kernel.holder(theirs, ours)) {
+        Holder::User(user) if user == own || !Defence::HostUser.stands() => Ok(()),
+        Holder::Nobody => Ok(()),
+        Holder::User(user) => {
+            Err(Code::HostUnknown.error(format!("user {user} listens at {theirs}, and this is user {own}")))
+        }
+        Holder::Unknown => {
+            // It may have broken meanwhile.
+            ends().map_err(broken)?;
+            Err(Code::HostUnknown.error(format!("the kernel does not tell who listens at {theirs}")))
+        }
+    }
+}
+
+/// Refuses to speak in clear to a host that is not on this machine.
+pub(crate) fn check_near(theirs: SocketAddr) -> Result<()> {
+    if theirs.ip().to_canonical().is_loopback() {
+        return Ok(());
+    }
+    Err(Code::HostUnknown.error(format!("nothing is kept here for {theirs}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::{TcpListener, TcpStream};
+
+    fn own() -> Holder {
+        Holder::User(rustix::process::geteuid().as_raw())
+    }
+
+    fn ends(stream: &TcpStream) -> (SocketAddr, SocketAddr) {
+        (stream.peer_addr().unwrap(), stream.local_addr().unwrap())
+    }
+
+    #[test]
+    fn both_ends_learn_whose_the_other_one_is() {
+        for address in ["127.0.0.1:0", "[::1]:0", "[::]:0"] {
+            let listener = TcpListener::bind(address).unwrap();
+            let port = listener.local_addr().unwrap().port();
+            let to = if address == "[::1]:0" { "::1" } else { "127.0.0.1" };
+            let client = TcpStream::connect((to, port)).unwrap();
+            let (host, _) = listener.accept().unwrap();
+            let mut kernel = Loopback::new().unwrap();
+            for stream in [&client, &host] {
+                let (theirs, ours) = ends(stream);
+                assert_eq!(kernel.holder(theirs, ours), own(), "{address}");
+                check(|| Ok((theirs, ours))).unwrap();
+            }
+        }
+    }
+
+    #[test]
+    fn a_closed_end_belongs_to_nobody_and_one_that_is_not_there_is_unknown() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (host, _) = listener.accept().unwrap();
+        let (theirs, ours) = ends(&host);
+        let mut kernel = Loopback::new().unwrap();
+        drop(client);
+        assert_eq!(kernel.holder(theirs, ours), Holder::Nobody);
+        drop(host);
+        // The listener has the address of the first, and is another socket.
+        let elsewhere = SocketAddr::from(([127, 0, 0, 1], 1));
+        assert_eq!(kernel.holder(listener.local_addr().unwrap(), elsewhere), Holder::Unknown);
+        let unknown = check(|| Ok((listener.local_addr()?, elsewhere)));
+        assert_eq!(unknown.unwrap_err().code(), Code::HostUnknown);
+        let broken = check(|| Err(io::ErrorKind::NotConnected.into()));
+        assert_eq!(broken.unwrap_err().code(), Code::ConnectionLost);
+    }
+
+    #[test]
+    fn nothing_is_spoken_in_clear_to_other_machines() {
+        check_near("127.0.0.3:7070".parse().unwrap()).unwrap();
+        check_near("[::ffff:127.0.0.1]:7070".parse().unwrap()).unwrap();
+        for address in ["10.0.0.1:7070", "[2001:db8::1]:7070"] {
+            assert_eq!(check_near(address.parse().unwrap()).unwrap_err().code(), Code::HostUnknown, "{address}");
+        }
+    }
+}

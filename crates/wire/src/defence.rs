@@ -1,0 +1,90 @@
+//! The defences against those who are not let in, each by its name, so that a test can take one out and see an attack succeed.
+//!
+//! Those of a sandbox have names of their own, in the runtime.
+
+use std::{
+    str::FromStr,
+    sync::atomic::{AtomicU32, Ordering},
+};
+
+/// One defence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Defence {
+    /// Whoever shows a capability proves to have its signature, on this connection.
+    Proof = 1,
+    /// A capability permits what it grants.
+    Grants = 1 << 1,
+    /// A capability is valid for its time.
+    Time = 1 << 2,
+    /// A capability that is bound to a key is of no use without the key.
+    PeerKey = 1 << 3,
+    /// An invitation permits nothing but to be redeemed.
+    Once = 1 << 4,
+    /// A revoked capability permits nothing.
+    Revocation = 1 << 5,
+    /// A client knows a host by the hash of its public key.
+    Pin = 1 << 6,
+    /// A host has the key that its certificate shows.
+    Handshake = 1 << 7,
+    /// A client speaks in clear to programs of its own user only.
+    HostUser = 1 << 8,
+    /// A host knows its own user only, at a loopback address.
+    LoopbackUser = 1 << 9,
+    /// Nobody is known at a loopback address who may be a function.
+    Function = 1 << 10,
+    /// Nothing is spoken in clear beyond this machine.
+    Clear = 1 << 11,
+    /// A request over HTTP in clear calls this machine by its name.
+    HostName = 1 << 12,
+    /// A request over HTTP comes from no page of another origin.
+    Origin = 1 << 13,
+    /// Idempotency keys belong to the principal.
+    OwnKeys = 1 << 14,
+    /// Files with secrets are refused if anybody else could have touched them.
+    SecretFiles = 1 << 15,
+}
+
+static OUT: AtomicU32 = AtomicU32::new(0);
+
+impl Defence {
+    /// All of them.
+    pub const ALL: [Defence; 16] = [
+        Defence::Proof,
+        Defence::Grants,
+        Defence::Time,
+        Defence::PeerKey,
+        Defence::Once,
+        Defence::Revocation,
+        Defence::Pin,
+        Defence::Handshake,
+        Defence::HostUser,
+        Defence::LoopbackUser,
+        Defence::Function,
+        Defence::Clear,
+        Defence::HostName,
+        Defence::Origin,
+        Defence::OwnKeys,
+        Defence::SecretFiles,
+    ];
+
+    /// Whether it stands. In other builds than those of tests it always does.
+    #[inline]
+    pub fn stands(self) -> bool {
+        !cfg!(debug_assertions) || OUT.load(Ordering::Relaxed) & self as u32 == 0
+    }
+
+    /// Takes it out of this process. In other builds than those of tests this does nothing.
+    pub fn take_out(self) {
+        OUT.fetch_or(self as u32, Ordering::Relaxed);
+    }
+}
+
+impl FromStr for Defence {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let named = Self::ALL.into_iter().find(|defence| format!("{defence:?}") == text);
+        named.ok_or_else(|| format!("there is no defence '{}'", text.escape_debug()))
+    }
+}

@@ -1,0 +1,301 @@
+//! Other users of the same machine. As root the test plays two of them; another user cannot, and has nothing to show here.
+
+use millrace_tests::{
+    Ended, Host, Place, Port, binary, end,
+    raw::{Client, LONG, framed, hello},
+};
+use millrace_wire::protocol::PREFACE;
+use std::{
+    fs,
+    io::{Read, Write},
+    net::TcpListener,
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+    process::Command,
+    thread,
+};
+
+/// A user whom nobody else uses.
+pub const OTHER: &str = "54321";
+
+pub fn is_root() -> bool {
+    let is_root = rustix::process::geteuid().is_root();
+    if !is_root {
+        println!("not run: only root can be two users");
+    }
+    is_root
+}
+
+/// A command of the other user.
+pub fn other(program: impl AsRef<Path>) -> Command {
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid", OTHER, "--regid", OTHER, "--clear-groups"]).arg(program.as_ref());
+    command
+}
+
+/// Lets everybody see what is in a directory that a test made, apart from what has a mode of its own.
+fn public(place: &Place) -> PathBuf {
+    fs::set_permissions(place.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    place.path().to_owned()
+}
+
+/// The program, where the other user may run it.
+fn program(place: &Place) -> PathBuf {
+    let mut command = other(binary());
+    command.arg("--version");
+    if end(command, b"").code == 0 {
+        return binary().to_owned();
+    }
+    let copy = public(place).join("millrace");
+    fs::copy(binary(), &copy).unwrap();
+    copy
+}
+
+/// A host at a loopback address, in clear.
+pub fn local(place: Place) -> (Place, Host) {
+    place.run(["log", "create", "raw"]).ok();
+    public(&place);
+    let host = place.serve_tcp(["--name", "hub"]);
+    (place, host)
+}
+
+/// What a host answers to these bytes from a command's user.
+fn says(mut shell: Command, port: u16, bytes: &[u8]) -> Vec<u8> {
+    shell.args(["-c", &format!("exec 3<>/dev/tcp/127.0.0.1/{port}; cat >&3; cat <&3")]);
+    end(shell, bytes).stdout
+}
+
+pub fn curl(mut command: Command, more: &[&str], url: &str) -> Ended {
+    command.args(["-s", "--max-time", "100", "-w", "%{http_code}"]).args(more).arg(url);
+    end(command, b"")
+}
+
+#[test]
+fn another_user_at_a_loopback_address_is_refused_by_wire_http_and_c() {
+    if !is_root() {
+        return;
+    }
+    let (place, host) = local(Place::new());
+    let port = host.port();
+    // By wire: nothing but the refusal comes, whatever namespace is asked for.
+    let greeting = [&PREFACE[..], &framed(1, &hello())].concat();
+    let told = says(other("bash"), port, &greeting);
+    let text = String::from_utf8_lossy(&told).into_owned();
+    assert!(text.contains("MR6166") && text.contains(&format!("user {OTHER} does not run this host")), "{text}");
+    assert!(!text.contains("hub"), "{text}");
+    assert_eq!(Client::connect(port).append(b"own"), 1);
+    // By HTTP: the same without a capability, and what a capability permits with one.
+    let url = format!("http://127.0.0.1:{port}/v1/namespaces/hub/logs/raw/records");
+    for more in [&["-d", "x"][..], &[], &["-H", "Host: localhost"]] {
+        let refused = curl(other("curl"), more, &url);
+        assert!(refused.text().contains("MR6166") && refused.text().ends_with("401"), "{}", refused.text());
+    }
+    let listed = curl(other("curl"), &[], &format!("http://127.0.0.1:{port}/v1/namespaces"));
+    assert!(!listed.text().contains("hub"), "{}", listed.text());
+    assert!(curl(Command::new("curl"), &["-d", "two"], &url).text().ends_with("201"));
+    let capability = place.path().join("raw.cap");
+    place.run(["cap", "issue", "--append", "raw", "--out", capability.to_str().unwrap()]).ok();
+    let bearer = format!("Authorization: Bearer {}", fs::read_to_string(&capability).unwrap().trim());
+    assert!(curl(other("curl"), &["-H", &bearer, "-d", "three"], &url).text().ends_with("201"));
+    // The token that the host left is the owner's to read, and so is the socket to use.
+    for file in [format!("run/millrace/127.0.0.1:{port}"), ".millrace/socket".into()] {
+        let path = place.path().join(file);
+        assert!(path.exists(), "{path:?}");
+        let mut cat = other("cat");
+        cat.arg(&path);
+        assert!(end(cat, b"").stderr.contains("Permission denied"));
+    }
+    // By the program and by C.
+    let address = format!("mr://127.0.0.1:{port}/hub");
+    let c = c_program(&place);
+    let run = |mut command: Command| {
+        command.args([&address, "four"]).env_remove("XDG_RUNTIME_DIR").env("HOME", "/nonexistent");
+        end(command, b"")
+    };
+    let refused = run(other(&c));
+    assert!(refused.code == 1 && refused.stderr.contains("MR6166"), "{}", refused.stderr);
+    run(Command::new(&c)).ok();
+    let mut append = other(program(&place));
+    append
+        .args(["-n", &address, "log", "append", "raw", "five"])
+        .env_remove("XDG_RUNTIME_DIR")
+        .env("HOME", "/nonexistent");
+    end(append, b"").fails("MR6166", 1);
+    assert_eq!(place.records("raw"), ["own", "two", "three", "four"]);
+}
+
+/// A program in C that appends.
+fn c_program(place: &Place) -> PathBuf {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().join("sdk/c");
+    place.write(
+        "append.c",
+        "#include \"millrace_client.h\"\n#include <stdio.h>\n#include <string.h>\n\
+         int main(int count, char **words) {\n\
+         mrc_client *client; mrc_error error; mrc_receipt receipt; (void)count;\n\
+         if (mrc_open(&client, words[1], NULL, &error) < 0) { fprintf(stderr, \"%s\\n\", error.code); return 1; }\n\
+         if (mrc_append(client, \"raw\", words[2], strlen(words[2]), NULL, &receipt) < 0) {\n\
+         fprintf(stderr, \"%s\\n\", mrc_error_of(client)->code); return 1; }\n\
+         mrc_close(client); return 0; }\n",
+    );
+    let sources = |dir: PathBuf| {
+        let files = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
+        files.filter(|file| file.extension().is_some_and(|extension| extension == "c"))
+    };
+    let made = place.path().join("append");
+    let mut cc = Command::new("cc");
+    cc.args(["-std=c99", "-O1"]).arg("-I").arg(&root).arg(place.path().join("append.c"));
+    cc.args(sources(root.clone())).args(sources(root.join("wire"))).arg("-o").arg(&made);
+    end(cc, b"").ok();
+    made
+}
+
+/// An application whose function may use the network, or not.
+fn with_function(network: bool) -> String {
+    format!(
+        "[logs.in]\n[logs.out]\n[functions.f]\nruntime = \"oneshot\"\ncode = \"f.sh\"\ncommand = [\"./f.sh\"]\n\
+         on = [\"in\"]\nnetwork = {network}\n"
+    )
+}
+
+/// Where the other user works.
+pub struct Theirs {
+    dir: PathBuf,
+    program: PathBuf,
+    without: Option<String>,
+}
+
+impl Theirs {
+    pub fn new(place: &Place) -> Self {
+        let dir = public(place).join("theirs");
+        fs::create_dir(&dir).unwrap();
+        std::os::unix::fs::chown(&dir, OTHER.parse().ok(), OTHER.parse().ok()).unwrap();
+        Self { dir, program: program(place), without: place.lacks().map(str::to_owned) }
+    }
+
+    fn command(&self, args: &[&str]) -> Command {
+        let mut command = other(&self.program);
+        command.args(args).current_dir(&self.dir).env_remove("MILLRACE_NAMESPACE").env("HOME", &self.dir);
+        command.env("XDG_RUNTIME_DIR", self.dir.join("run")).env("XDG_STATE_HOME", self.dir.join("state"));
+        if let Some(defence) = &self.without {
+            command.env("MILLRACE_WITHOUT", defence);
+        }
+        command
+    }
+
+    fn run(&self, args: &[&str]) -> Ended {
+        end(self.command(args), b"")
+    }
+
+    /// What a function with the network is told when it asks its own host, which then runs on; `None` if there are no sandboxes here.
+    pub fn told_to_function(&self, port: &Port) -> Option<(String, Host)> {
+        let url = format!("http://127.0.0.1:{port}/v1/namespaces/hub/logs");
+        let asks = format!("printf 'out\\t%s\\n' \"$(curl -s --max-time 100 {url} | tr -d '\\n')\" >&3\n");
+        fs::write(self.dir.join("f.sh"), format!("#!/bin/sh\n{asks}")).unwrap();
+        fs::set_permissions(self.dir.join("f.sh"), fs::Permissions::from_mode(0o755)).unwrap();
+        fs::write(self.dir.join("millrace.toml"), with_function(true)).unwrap();
+        self.run(&["up"]).ok();
+        let host = self.serve(port);
+        if host.line_with(&["sandbox: "]).contains("sandbox: none") {
+            return None;
+        }
+        self.run(&["log", "append", "in", "x"]).ok();
+        self.run(&["run", "wait", "--idle", "--timeout", "120s"]).ok();
+        Some((self.run(&["log", "get", "out"]).ok().text().to_owned(), host))
+    }
+
+    fn serve(&self, port: &Port) -> Host {
+        Host::start(self.command(&["serve", "--listen", &format!("127.0.0.1:{port}"), "--name", "hub"]))
+    }
+}
+
+#[test]
+fn a_host_of_another_user_knows_no_root_and_gets_no_record() {
+    if !is_root() {
+        return;
+    }
+    let (place, port) = (Place::empty(), Port::reserve());
+    let theirs = Theirs::new(&place);
+    theirs.run(&["init", "--bare", "--segment-size", "1MiB", "--durability", "memory"]).ok();
+    theirs.run(&["log", "create", "raw"]).ok();
+    let _host = theirs.serve(&port);
+    // Root is not the owner there.
+    let mut client = Client::raw(port.number);
+    client.send(1, &hello());
+    assert_eq!(client.failure(), "MR6166");
+    // The other user is.
+    let url = format!("http://127.0.0.1:{port}/v1/namespaces/hub/logs/raw/records");
+    assert!(curl(other("curl"), &["-d", "own"], &url).text().ends_with("201"));
+}
+
+#[test]
+fn a_function_with_the_network_is_not_taken_for_the_user_whose_host_runs_it() {
+    if !is_root() {
+        return;
+    }
+    let (place, port) = (Place::empty(), Port::reserve());
+    let theirs = Theirs::new(&place);
+    let Some((told, _host)) = theirs.told_to_function(&port) else {
+        println!("not run: this machine gives no sandbox");
+        return;
+    };
+    assert!(told.contains("MR6166") && !told.contains("\"logs\""), "{told}");
+    let url = format!("http://127.0.0.1:{port}/v1/namespaces/hub/logs");
+    // Whoever looks the same as the function is refused as well, and has the socket.
+    assert!(curl(other("curl"), &[], &url).text().contains("MR6166"));
+    let socket = theirs.dir.join(".millrace/socket");
+    let more = ["--unix-socket", socket.to_str().unwrap()];
+    let told = curl(other("curl"), &more, "http://localhost/v1/namespaces/hub/logs");
+    assert!(told.text().contains("\"logs\""), "{}", told.text());
+    // Without such a function the address knows its owner.
+    place.write("theirs/millrace.toml", &with_function(false));
+    theirs.run(&["up"]).ok();
+    millrace_tests::eventually("the owner is known again", || {
+        curl(other("curl"), &[], &url).text().contains("\"logs\"")
+    });
+}
+
+/// Takes one connection for the user `of`, answers its greeting with `welcome`, and returns what it is told after that.
+fn squat(listener: &TcpListener, of: u32, welcome: &[u8]) -> Vec<u8> {
+    let (mut stream, _) = listener.accept().unwrap();
+    // To the kernel, this socket is from now on one that the other user made.
+    rustix::fs::fchown(&stream, Some(rustix::fs::Uid::from_raw(of)), None).unwrap();
+    stream.set_read_timeout(Some(LONG)).unwrap();
+    let mut bytes = [0; 4096];
+    assert!(stream.read(&mut bytes).unwrap() > 0, "it greets");
+    stream.write_all(welcome).unwrap();
+    let told = stream.read(&mut bytes).unwrap_or(0);
+    bytes[..told].to_vec()
+}
+
+/// What a program of this user is told that took the port of a host before it, by a command of this place.
+pub fn told_to_squatter(place: &Place, user: &str) -> (Vec<u8>, Ended) {
+    let (theirs, host) = local(Place::new());
+    // What a host answers to a greeting, for somebody to say after it.
+    let welcome = {
+        let mut client = Client::raw(host.port());
+        client.send(1, &hello());
+        client.next_bytes()
+    };
+    let port = host.port();
+    drop((host, theirs));
+    let listener = TcpListener::bind(("127.0.0.1", port)).unwrap();
+    let address = format!("mr://127.0.0.1:{port}/hub");
+    let command = place.command(["-n", &address, "log", "append", "raw", "secret"]);
+    let asks = thread::spawn(move || end(command, b""));
+    let told = squat(&listener, user.parse().unwrap(), &welcome);
+    (told, asks.join().unwrap())
+}
+
+#[test]
+fn whoever_took_the_port_before_the_host_gets_no_record() {
+    if !is_root() {
+        return;
+    }
+    let (told, ended) = told_to_squatter(&Place::empty(), OTHER);
+    assert_eq!(told, b"", "it is told nothing more");
+    ended.fails("MR6163", 1);
+    // A program of this user is asked for the log, before it is told the record: nothing else kept that from the other one.
+    let (told, ended) = told_to_squatter(&Place::empty(), "0");
+    assert!(told.windows(8).any(|window| window == b"logs/raw"), "{told:?}");
+    assert_ne!(ended.code, 0);
+}
