@@ -27,6 +27,7 @@ mod starter;
 mod state;
 pub mod status;
 mod streamed;
+mod tasks;
 #[cfg(test)]
 mod tests;
 mod warm;
@@ -35,11 +36,11 @@ mod worker;
 use engine::Millis;
 use millrace_journal::Function;
 use millrace_namespace::Namespace;
-pub use millrace_runtime::{Isolation, Level, SUPERVISOR, SecretBytes, Shortcoming, supervise};
+pub use millrace_runtime::{Asked, Isolation, Later, Level, SUPERVISOR, SecretBytes, Shortcoming, supervise};
 use millrace_wire::{Error, EventId, Name, Result};
 use pool::Pool;
 use publish::DeadLetter;
-pub use starter::{SecretStore, Surroundings};
+pub use starter::{Objects, SecretStore, Surroundings};
 use state::State;
 use status::{HostStatus, SandboxStatus};
 use std::{
@@ -51,6 +52,7 @@ use std::{
     thread::{self, JoinHandle, Thread},
     time::{Duration, Instant},
 };
+pub use tasks::cancel as cancel_task;
 
 /// How often at most the status file is written.
 const STATUS_INTERVAL: Duration = Duration::from_millis(100);

@@ -156,6 +156,19 @@ impl Space {
         }
     }
 
+    /// Whether it does not expire.
+    pub fn is_pinned(&self, session: &Session) -> bool {
+        self.sessions.get(session).is_some_and(|client| client.pinned > 0)
+    }
+
+    /// From now on its lease is this long.
+    pub fn lease(&mut self, session: &Session, lease_ms: u64, moment: Moment) {
+        if let Some(client) = self.sessions.get_mut(session) {
+            client.lease_ms = lease_ms;
+            client.expires_ms = moment.now_ms + lease_ms;
+        }
+    }
+
     /// The lease begins anew.
     pub fn unpin(&mut self, session: &Session, moment: Moment) {
         if let Some(client) = self.sessions.get_mut(session) {
@@ -197,7 +210,12 @@ impl Space {
     }
 
     /// The entity that a call is of, made if need be: its incarnation, or what its constructor raises.
-    fn find(&mut self, call: &Call<'_>, application: Application, moment: Moment) -> Result<std::result::Result<u64, Raised>> {
+    fn find(
+        &mut self,
+        call: &Call<'_>,
+        application: Application,
+        moment: Moment,
+    ) -> Result<std::result::Result<u64, Raised>> {
         let (key, kind) = (call.key, call.kind);
         if let Some(entity) = self.entities.get(key) {
             if entity.kind != kind {
@@ -293,7 +311,8 @@ impl Space {
         let Some(entity) = self.entities.get_mut(call.key) else { return Called::Now(0, gone()) };
         let incarnation = entity.incarnation;
         let mine = |(_, waiter): &(&u64, &crate::Waiter)| waiter.session == call.session && waiter.call == call.number;
-        let Some((ticket, waiter)) = entity.state.waiters().iter().find(mine).map(|(at, waiter)| (*at, waiter.clone())) else {
+        let Some((ticket, waiter)) = entity.state.waiters().iter().find(mine).map(|(at, waiter)| (*at, waiter.clone()))
+        else {
             return Called::Now(incarnation, gone());
         };
         let mut turn = Turn::new(&mut entity.state, moment, call.session, call.number);
@@ -358,7 +377,8 @@ impl Space {
         let Some(entity) = self.entities.remove(key) else { return false };
         let gone = format!("{} '{key}' was deleted", entity.kind.name());
         let waiters = entity.state.waiters().values();
-        let released = waiters.map(|waiter| (waiter.session, waiter.call, Err(Raised::new("millrace.NotFound", gone.clone()))));
+        let released =
+            waiters.map(|waiter| (waiter.session, waiter.call, Err(Raised::new("millrace.NotFound", gone.clone()))));
         self.deliver(released.collect(), moment);
         true
     }

@@ -55,7 +55,10 @@ impl Ord for Key {
     fn cmp(&self, other: &Self) -> Ordering {
         let ((rank, number, tie), (other_rank, other_number, other_tie)) = (self.rank(), other.rank());
         let numbers = || number.total_cmp(&other_number).then(tie.cmp(&other_tie));
-        rank.cmp(&other_rank).then_with(numbers).then_with(|| self.content().cmp(&other.content())).then_with(|| self.0.cmp(&other.0))
+        rank.cmp(&other_rank)
+            .then_with(numbers)
+            .then_with(|| self.content().cmp(&other.content()))
+            .then_with(|| self.0.cmp(&other.0))
     }
 }
 
@@ -233,12 +236,19 @@ impl State {
     }
 
     /// The map in the order of its keys, between two of them if given: the first is in it, the last is not.
-    pub(crate) fn sorted(&self, from: Option<&[u8]>, to: Option<&[u8]>) -> impl DoubleEndedIterator<Item = (&[u8], &[u8])> {
+    pub(crate) fn sorted(
+        &self,
+        from: Option<&[u8]>,
+        to: Option<&[u8]>,
+    ) -> impl DoubleEndedIterator<Item = (&[u8], &[u8])> {
         use std::ops::Bound::{Excluded, Included, Unbounded};
         let (from, to) = (from.map(|key| Key(key.to_vec())), to.map(|key| Key(key.to_vec())));
         let empty = matches!((&from, &to), (Some(from), Some(to)) if from >= to);
         let range = (!empty).then(|| (from.map_or(Unbounded, Included), to.map_or(Unbounded, Excluded)));
-        range.into_iter().flat_map(|range| self.map.range(range)).map(|(key, (_, value))| (key.0.as_slice(), value.as_slice()))
+        range
+            .into_iter()
+            .flat_map(|range| self.map.range(range))
+            .map(|(key, (_, value))| (key.0.as_slice(), value.as_slice()))
     }
 
     pub(crate) fn len(&self) -> usize {

@@ -180,7 +180,10 @@ mod tests {
             assert_eq!(as_int(&int(number)), Some(number));
         }
         assert_eq!(as_float(&float(0.25)), Some(0.25));
-        assert_eq!((as_bool(&boolean(true)), as_bool(&boolean(false)), as_bool(&int(1))), (Some(true), Some(false), None));
+        assert_eq!(
+            (as_bool(&boolean(true)), as_bool(&boolean(false)), as_bool(&int(1))),
+            (Some(true), Some(false), None)
+        );
         assert_eq!(as_bytes(&bytes(b"abc")), Some(&b"abc"[..]));
         assert!(is_nil(&nil()) && as_int(&text("1")).is_none());
     }

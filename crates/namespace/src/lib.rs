@@ -20,6 +20,7 @@ pub mod names;
 mod namespace;
 pub mod outbox;
 pub mod runs;
+pub mod tasks;
 mod view;
 
 pub use definition::{Definition, FunctionSpec, Runtime};

@@ -32,7 +32,15 @@ impl World {
         *number
     }
 
-    fn with(&mut self, client: u8, number: u64, on: (Type, &str), method: &str, args: &[Vec<u8>], flags: Flags) -> Result<Called> {
+    fn with(
+        &mut self,
+        client: u8,
+        number: u64,
+        on: (Type, &str),
+        method: &str,
+        args: &[Vec<u8>],
+        flags: Flags,
+    ) -> Result<Called> {
         let moment = self.moment();
         let (kind, key) = on;
         let args = value::array(args.iter().map(Vec::as_slice));
@@ -126,7 +134,9 @@ fn a_lock_goes_round_in_the_order_of_asking_and_its_tokens_only_grow() {
     let mut world = World::new(&[1, 2, 3]);
     let first = value::as_int(&world.value(1, DOOR, "acquire", &[])).unwrap();
     let (second, third) = (world.waits(2, DOOR, "acquire", &[]), world.waits(3, DOOR, "acquire", &[]));
-    assert!(matches!(world.call(2, DOOR, "release", &[]), Called::Now(_, Err(raised)) if raised.class == "RuntimeError"));
+    assert!(
+        matches!(world.call(2, DOOR, "release", &[]), Called::Now(_, Err(raised)) if raised.class == "RuntimeError")
+    );
     world.value(1, DOOR, "release", &[]);
     let token = |reply: Option<Reply>| value::as_int(&reply.unwrap().unwrap()).unwrap();
     let granted = token(world.reply(2, second));
@@ -281,17 +291,36 @@ fn what_raises_changes_nothing() {
 
 #[test]
 fn every_method_answers_calls_without_arguments_and_with_odd_ones() {
-    let odd = [value::nil(), value::int(-1), value::int(i64::MAX), value::text("x"), value::float(f64::NAN), value::array([].into_iter())];
+    let odd = [
+        value::nil(),
+        value::int(-1),
+        value::int(i64::MAX),
+        value::text("x"),
+        value::float(f64::NAN),
+        value::array([].into_iter()),
+    ];
     for (kind, methods) in METHODS {
         let mut world = World::new(&[1]);
         for method in *methods {
             assert_eq!(kind.method(method.name).unwrap(), *method);
-            for args in std::iter::once(Vec::new()).chain(odd.iter().map(|odd| vec![odd.clone()])).chain([odd.to_vec()]) {
+            for args in std::iter::once(Vec::new()).chain(odd.iter().map(|odd| vec![odd.clone()])).chain([odd.to_vec()])
+            {
                 let before = world.space.show_one("it");
                 let called = world.call(1, (*kind, "it"), method.name, &args);
                 if let Called::Now(_, Err(raised)) = &called {
-                    assert_ne!(raised.class, "AttributeError", "{}.{} is listed and not there", kind.name(), method.name);
-                    assert!(before.is_none_or(|before| Some(before) == world.space.show_one("it")), "{}.{}", kind.name(), method.name);
+                    assert_ne!(
+                        raised.class,
+                        "AttributeError",
+                        "{}.{} is listed and not there",
+                        kind.name(),
+                        method.name
+                    );
+                    assert!(
+                        before.is_none_or(|before| Some(before) == world.space.show_one("it")),
+                        "{}.{}",
+                        kind.name(),
+                        method.name
+                    );
                 }
                 assert!(method.waits || !matches!(called, Called::Waiting(_)), "{}.{}", kind.name(), method.name);
             }

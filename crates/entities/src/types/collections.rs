@@ -39,9 +39,9 @@ fn pairs<'a>(args: &Args<'a>, at: usize) -> Result<Vec<(&'a [u8], &'a [u8])>, Ra
 fn add(turn: &mut Turn<'_>, key: &[u8], more: &[u8]) -> Result<Vec<u8>, Raised> {
     let now = turn.state.at(key).map_or_else(|| value::int(0), <[u8]>::to_vec);
     let sum = match (value::as_int(&now), value::as_int(more)) {
-        (Some(now), Some(more)) => {
-            value::int(now.checked_add(more).ok_or_else(|| Raised::new("OverflowError", "the number does not fit 64 bits"))?)
-        }
+        (Some(now), Some(more)) => value::int(
+            now.checked_add(more).ok_or_else(|| Raised::new("OverflowError", "the number does not fit 64 bits"))?,
+        ),
         _ => match (value::as_float(&now), value::as_float(more)) {
             (Some(now), Some(more)) => value::float(now + more),
             _ => return Err(Raised::new("TypeError", "only numbers are added")),

@@ -119,7 +119,9 @@ impl Type {
     pub fn method(self, name: &str) -> Result<Method> {
         let methods = METHODS.iter().find(|(type_, _)| *type_ == self).map(|(_, methods)| *methods);
         let found = methods.and_then(|methods| methods.iter().find(|method| method.name == name).copied());
-        found.ok_or_else(|| Code::MethodUnknown.error(format!("'{}' is no method of {}", name.escape_debug(), self.name())))
+        found.ok_or_else(|| {
+            Code::MethodUnknown.error(format!("'{}' is no method of {}", name.escape_debug(), self.name()))
+        })
     }
 
     /// The state of a new one, made with these arguments.
@@ -253,7 +255,11 @@ impl<'t> Turn<'t> {
 
     /// The waiter that came first of those that wait in one of these ways.
     pub fn first(&self, ways: &[u8]) -> Option<(Ticket, Waiter)> {
-        self.state.waiters().iter().find(|(_, waiter)| ways.contains(&waiter.way)).map(|(at, waiter)| (*at, waiter.clone()))
+        self.state
+            .waiters()
+            .iter()
+            .find(|(_, waiter)| ways.contains(&waiter.way))
+            .map(|(at, waiter)| (*at, waiter.clone()))
     }
 
     /// A waiter has its answer.
@@ -264,7 +270,8 @@ impl<'t> Turn<'t> {
 
     /// All that wait have their answer, in the order in which they came; how many they were.
     pub fn release_all(&mut self, reply: impl Fn(usize) -> Reply) -> usize {
-        let waiters: Vec<(Ticket, Waiter)> = self.state.waiters().iter().map(|(at, waiter)| (*at, waiter.clone())).collect();
+        let waiters: Vec<(Ticket, Waiter)> =
+            self.state.waiters().iter().map(|(at, waiter)| (*at, waiter.clone())).collect();
         waiters.iter().enumerate().for_each(|(place, (at, waiter))| self.release(*at, waiter, reply(place)));
         waiters.len()
     }
@@ -280,7 +287,8 @@ impl<'a> Args<'a> {
 
     pub fn int(&self, at: usize) -> std::result::Result<i64, Raised> {
         let value = self.raw(at)?;
-        value::as_int(value).ok_or_else(|| Raised::new("TypeError", format!("argument {} is no whole number of 64 bits", at + 1)))
+        value::as_int(value)
+            .ok_or_else(|| Raised::new("TypeError", format!("argument {} is no whole number of 64 bits", at + 1)))
     }
 
     pub fn int_or(&self, at: usize, otherwise: i64) -> std::result::Result<i64, Raised> {
@@ -288,15 +296,18 @@ impl<'a> Args<'a> {
     }
 
     pub fn float(&self, at: usize) -> std::result::Result<f64, Raised> {
-        value::as_float(self.raw(at)?).ok_or_else(|| Raised::new("TypeError", format!("argument {} is no number", at + 1)))
+        value::as_float(self.raw(at)?)
+            .ok_or_else(|| Raised::new("TypeError", format!("argument {} is no number", at + 1)))
     }
 
     pub fn bytes(&self, at: usize) -> std::result::Result<&'a [u8], Raised> {
-        value::as_bytes(self.raw(at)?).ok_or_else(|| Raised::new("TypeError", format!("argument {} is not bytes", at + 1)))
+        value::as_bytes(self.raw(at)?)
+            .ok_or_else(|| Raised::new("TypeError", format!("argument {} is not bytes", at + 1)))
     }
 
     pub fn elements(&self, at: usize) -> std::result::Result<Vec<&'a [u8]>, Raised> {
-        value::elements(self.raw(at)?).map_err(|_| Raised::new("TypeError", format!("argument {} is no sequence", at + 1)))
+        value::elements(self.raw(at)?)
+            .map_err(|_| Raised::new("TypeError", format!("argument {} is no sequence", at + 1)))
     }
 }
 

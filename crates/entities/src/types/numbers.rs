@@ -117,7 +117,10 @@ pub(super) fn blob(turn: &mut Turn<'_>, method: &str, args: &Args<'_>) -> Result
 pub(super) fn matrix(turn: &mut Turn<'_>, method: &str, args: &Args<'_>) -> Result<Flow, Raised> {
     if method.is_empty() {
         let (rows, columns) = (args.int(0)?, args.int(1)?);
-        let cells = usize::try_from(rows).ok().zip(usize::try_from(columns).ok()).and_then(|(rows, columns)| rows.checked_mul(columns));
+        let cells = usize::try_from(rows)
+            .ok()
+            .zip(usize::try_from(columns).ok())
+            .and_then(|(rows, columns)| rows.checked_mul(columns));
         let cells = cells.filter(|cells| *cells > 0 && *cells <= super::STATE_MAX_BYTES / CELL_BYTES);
         let cells = cells.ok_or_else(|| Raised::new("ValueError", format!("a matrix of {rows} by {columns}")))?;
         turn.number(ROWS, rows);
@@ -168,7 +171,9 @@ pub(super) fn matrix(turn: &mut Turn<'_>, method: &str, args: &Args<'_>) -> Resu
             let bytes = args.bytes(of)?;
             sized(bytes, wanted)?;
             let now = &turn.state.blob()[at..at + wanted];
-            let sums = (0..wanted).step_by(CELL_BYTES).flat_map(|cell| (number_at(now, cell) + number_at(bytes, cell)).to_le_bytes());
+            let sums = (0..wanted)
+                .step_by(CELL_BYTES)
+                .flat_map(|cell| (number_at(now, cell) + number_at(bytes, cell)).to_le_bytes());
             let sums: Vec<u8> = sums.collect();
             turn.apply(Effect::Write(at, sums, length));
         }

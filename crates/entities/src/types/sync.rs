@@ -157,7 +157,9 @@ pub(super) fn semaphore(turn: &mut Turn<'_>, method: &str, args: &Args<'_>) -> R
             // Another than the one who took a permit may give it back: it was the one who took one first.
             while left > 0 {
                 let own = turn.state.at(&value::bytes(&session)).is_some().then_some(value::bytes(&session));
-                let Some(key) = own.or_else(|| turn.state.inserted().next().map(|(key, _)| key.to_vec())) else { break };
+                let Some(key) = own.or_else(|| turn.state.inserted().next().map(|(key, _)| key.to_vec())) else {
+                    break;
+                };
                 let has = turn.state.at(&key).and_then(value::as_int).unwrap_or(0);
                 let given = has.min(left).max(1);
                 put_held(turn, &key, has - given);

@@ -10,11 +10,12 @@
 mod access;
 pub(crate) mod blocked;
 pub(crate) mod limits;
+mod objects;
 pub(crate) mod submit;
 pub(crate) mod watch;
 
 use crate::{
-    AppendOptions, Gate, Held, Namespace, Receipt, Record, Site,
+    AppendOptions, Gate, Held, Namespace, Objects, Receipt, Record, Site,
     links::{Accepted, Inbound, Inbox, Links},
     secrets::LiveKeys,
 };
@@ -45,18 +46,24 @@ struct Inner {
     submissions: Submissions,
     keys: LiveKeys,
     rates: Buckets,
+    objects: Option<Objects>,
 }
 
 impl Served {
     /// Serves a namespace under this name.
     pub fn new(name: Name, namespace: Namespace) -> Result<Served> {
+        Self::with_objects(name, namespace, None)
+    }
+
+    /// The same with the shared objects of its host.
+    pub fn with_objects(name: Name, namespace: Namespace, objects: Option<Objects>) -> Result<Served> {
         let monitor = Arc::new(Monitor::new(namespace.journal().clone(), namespace.gate().clone()));
         let watch = Watch::start(namespace.journal().clone(), monitor.clone())
             .map_err(|error| Code::HostStart.error(format!("a thread could not be started: {error}")))?;
         namespace.read_keys();
         let (watch, submissions) = (Arc::new(watch), Submissions::default());
         let (keys, rates) = (LiveKeys::new(namespace.clone())?, Buckets::default());
-        Ok(Served { inner: Arc::new(Inner { name, namespace, watch, monitor, submissions, keys, rates }) })
+        Ok(Served { inner: Arc::new(Inner { name, namespace, watch, monitor, submissions, keys, rates, objects }) })
     }
 
     /// The name.

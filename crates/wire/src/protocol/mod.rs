@@ -20,3 +20,4 @@ pub use message::{
 };
 pub use object::{Call, Invoke, Invoked, Opened, Raised, Returned, Revoke, Revoked, Session};
 pub use record::{Record, Records};
+pub use serde_bytes::Bytes;
