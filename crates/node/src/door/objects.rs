@@ -91,6 +91,12 @@ impl Door {
         Ok(self.objects()?.show(above, most))
     }
 
+    /// One object, if it is there.
+    pub fn show_object(&self, key: &str) -> Result<Option<Shown>> {
+        self.check(Right::Observe, Resource::NAMESPACE)?;
+        Ok(self.objects()?.show_one(key))
+    }
+
     /// A principal's session: nobody meets that of another.
     fn own_session(&self, id: &[u8]) -> Result<Session> {
         let own = <[u8; SESSION_BYTES]>::try_from(id);
