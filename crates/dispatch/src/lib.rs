@@ -27,13 +27,13 @@ mod starter;
 mod state;
 pub mod status;
 mod streamed;
-mod tasks;
 #[cfg(test)]
 mod tests;
 mod warm;
 mod worker;
 
 use engine::Millis;
+pub use functions::tasks::cancel as cancel_task;
 use millrace_journal::Function;
 use millrace_namespace::Namespace;
 pub use millrace_runtime::{Asked, Isolation, Later, Level, SUPERVISOR, SecretBytes, Shortcoming, supervise};
@@ -52,7 +52,6 @@ use std::{
     thread::{self, JoinHandle, Thread},
     time::{Duration, Instant},
 };
-pub use tasks::cancel as cancel_task;
 
 /// How often at most the status file is written.
 const STATUS_INTERVAL: Duration = Duration::from_millis(100);

@@ -480,7 +480,7 @@ fn leave_dead_letter(
     let (log, appended) = publish.dead_letter(tx, &spec.dead_letter, &letter, admission(0))?;
     newest.entry(log.id()).and_modify(|seqno| *seqno = appended.seqno);
     match payload {
-        Some(task) => super::tasks::leave_failure(publish, tx, (of_log, task), error, admission(1)),
+        Some(task) => super::functions::tasks::leave_failure(publish, tx, (of_log, task), error, admission(1)),
         None => Ok(()),
     }
 }

@@ -9,7 +9,7 @@
 //! somebody else append to such a log meanwhile, those seqnos come out otherwise; whoever relied on them is run again,
 //! which [`Stage::depends`] makes known to the publisher. The seqnos of a run's *own* appends are provisional in this sense.
 
-use super::{replay::Replay, starter::Starter, streamed::Unrecorded, tasks::Pool};
+use super::{functions::tasks::Pool, replay::Replay, starter::Starter, streamed::Unrecorded};
 use millrace_journal::{Catalog, Journal, Log, Position, Reads, What};
 use millrace_namespace::{View, definition::Rights, names::check_public};
 use millrace_runtime::{Asked, HostCalls};

@@ -3,6 +3,7 @@
 use super::{
     HostEvent, Shared,
     engine::{Claimed, Engine, Millis, Trigger},
+    functions::tasks::Pool,
     pool::{Pool as Threads, Rest, no_thread},
     publish::{Ended, Fate},
     replay::Replay,
@@ -10,7 +11,6 @@ use super::{
     starter::Starter,
     state::is_transient,
     streamed::StreamedCalls,
-    tasks::Pool,
 };
 use millrace_journal::{Attempt, Catalog, Function, Position};
 use millrace_namespace::runs::pending::RecordOf;

@@ -5,6 +5,7 @@
 //! run in directories of their own. What no definition names any more is removed after a while.
 
 mod store;
+pub(crate) mod tasks;
 mod tree;
 
 pub(crate) use store::sweep;
@@ -303,7 +304,7 @@ fn give_up_some(namespace: &Namespace, tx: &mut Transaction<'_>, name: &Name) ->
             let stage = |ordinal| Stage { cause, ordinal, room: Room::DeadLetter, named: None, ending };
             publish.dead_letter(tx, &definition.spec.dead_letter, &letter, stage(0))?;
             if let (Some(log), Some(task)) = (&of_log, &payload) {
-                crate::tasks::leave_failure(&publish, tx, (log.name(), task), &error, stage(1))?;
+                tasks::leave_failure(&publish, tx, (log.name(), task), &error, stage(1))?;
             }
         }
         let (effects, fired) = (tx.next_sequence() - begun, run.newest.map_or(0, |fired| fired.id.sequence()));

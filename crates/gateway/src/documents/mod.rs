@@ -181,9 +181,7 @@ impl Asked {
             | Asked::Why(_)
             | Asked::Links(_)
             | Asked::Objects(_)
-            | Asked::Object(_) => {
-                door.inspect(|namespace| self.look(hosted, door, namespace, wanted))
-            }
+            | Asked::Object(_) => door.inspect(|namespace| self.look(hosted, door, namespace, wanted)),
         }
     }
 

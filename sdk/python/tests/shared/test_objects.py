@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 import millrace
-from millrace import _spaces, _values, objects
+from millrace import objects
+from millrace.objects import _spaces, _values
 
 
 @pytest.fixture

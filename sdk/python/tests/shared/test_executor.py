@@ -135,7 +135,7 @@ def test_initializers_run_once_in_each_worker(farm: millrace.Connection) -> None
         os.environ["PREPARED"] = str(value)
 
     with farm.Executor(workers=1, initializer=prepare, initargs=(7,)) as prepared:
-        assert prepared.submit(os.environ.get, "PREPARED").result(120) == "7"
+        assert prepared.submit(lambda: os.environ.get("PREPARED")).result(120) == "7"
 
     def refuse() -> None:
         raise RuntimeError("cannot")

@@ -18,7 +18,7 @@ import queue
 import threading
 import time
 
-from millrace import _spaces, _values
+from millrace.objects import _spaces, _values
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import queue
 import threading
 import time
 
-from millrace import _values
+from millrace.objects import _values
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -31,10 +31,13 @@ from concurrent.futures import BrokenExecutor, Future
 from pathlib import Path
 from typing import Any, Optional, TypeVar, Union
 
-from millrace import _open, _spaces, _task, _values, objects
+from millrace import _open, objects
 from millrace._namespace import LocalNamespace, RemoteNamespace
 from millrace._records import _native
 from millrace._worker import Error, error_of
+from millrace.executor import _task, _threads
+from millrace.executor._threads import CloudThread, parallel_for
+from millrace.objects import _spaces, _values
 
 R = TypeVar("R")
 
@@ -98,16 +101,20 @@ class _PrivateHost:
         self.directory = os.path.join(self._folder.name, "local")
         _open.create(self.directory, durability="memory").close()
         command = [program, "--json", "serve", "--listen", "none", "-n", self.directory, "--drain", "1s"]
-        # Its end of the pipe is closed when this program ends, however it ends.
-        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True, preexec_fn=_die_with_parent)
+        said = os.path.join(self._folder.name, "host.log")
+        with open(said, "wb") as log:
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, text=True, preexec_fn=_die_with_parent
+            )
         assert self._process.stdout is not None
         started = threading.Timer(_START_S, self._process.kill)
         started.start()
         line = self._process.stdout.readline()
         started.cancel()
         if not line:
+            told = Path(said).read_text(errors="replace").strip()
             self.close()
-            raise _native.error("MR5001", "the private host did not start")
+            raise _native.error("MR5001", f"the private host did not start: {told[-1000:]}")
         self.address = f"unix:{json.loads(line)['socket']}"
         atexit.register(self.close)
 
@@ -344,7 +351,7 @@ class Executor(concurrent.futures.Executor):
     def _prepare(self, fn: Callable[..., Any]) -> int:
         """The number of a function's body, which is shipped once."""
         initializer, initargs = self._initializer
-        pickled = self._dumps((fn, initializer, initargs))
+        pickled = self._dumps((fn, self._client, initializer, initargs))
         digest = hashlib.sha256(pickled).digest()
         number = self._bodies.get(digest)
         if number is None:
@@ -431,7 +438,7 @@ class Executor(concurrent.futures.Executor):
         if chunksize > 1:
             calls = list(zip(*iterables))
             chunks = [calls[at : at + chunksize] for at in range(0, len(calls), chunksize)]
-            futures = self._begin((_chunk, (fn, chunk), {}) for chunk in chunks)
+            futures = self._begin((_threads.chunk, (fn, chunk), {}) for chunk in chunks)
         else:
             futures = self._begin((fn, args, {}) for args in zip(*iterables))
 
@@ -487,10 +494,6 @@ class Executor(concurrent.futures.Executor):
         return f"<millrace.Executor of pool {self._pool!r} at {self._connection.address!r}>"
 
 
-def _chunk(fn: Callable[..., R], calls: list[tuple[Any, ...]]) -> list[R]:
-    return [fn(*args) for args in calls]
-
-
 def _error_of(kind: int, payload: bytes) -> BaseException:
     """What a future raises."""
     if kind == _task.FAILED:
@@ -521,7 +524,10 @@ def _make_pool(connection: Connection, settings: dict[str, Any]) -> str:
 
 _WORKER_INIT = '''"""What a task sees of Millrace."""
 
-import __main__ as _worker
+import sys
+
+# The worker itself has loaded it, under this name.
+_worker = sys.modules["millrace._worker"]
 
 for _name in _worker.OFFERED:
     globals()[_name] = getattr(_worker, _name)
@@ -535,127 +541,13 @@ __all__ = [*_worker.OFFERED, *objects.__all__]
 
 def _worker_code(folder: Path) -> None:
     """What workers import: this package's part of it, and cloudpickle as it is here."""
-    ours = folder / "millrace"
-    ours.mkdir()
-    (folder / "task.py").write_text("from millrace._task import run\n")
+    ours, here = folder / "millrace", Path(__file__).parent
+    for package in ("executor", "objects"):
+        (ours / package).mkdir(parents=True)
+    (folder / "task.py").write_text("from millrace.executor._task import run\n")
     (ours / "__init__.py").write_text(_WORKER_INIT)
-    here = Path(__file__).parent
-    for name in ("_task.py", "_spaces.py", "_values.py", "objects.py"):
-        shutil.copyfile(here / name, ours / name)
+    (ours / "executor" / "__init__.py").write_text("")
+    for name in ("executor/_task.py", "executor/_threads.py", "objects/__init__.py", "objects/_spaces.py", "objects/_values.py"):
+        shutil.copyfile(here.parent / name, ours / name)
     theirs = Path(_cloudpickle().__file__).parent
     shutil.copytree(theirs, folder / "cloudpickle", ignore=shutil.ignore_patterns("__pycache__"))
-
-
-class CloudThread:
-    """A `threading.Thread` that runs on a worker. `result` is what its target returned."""
-
-    def __init__(
-        self,
-        group: None = None,
-        target: Optional[Callable[..., Any]] = None,
-        name: Optional[str] = None,
-        args: Iterable[Any] = (),
-        kwargs: Optional[dict[str, Any]] = None,
-        *,
-        daemon: Optional[bool] = None,
-        executor: Executor,
-    ) -> None:
-        if group is not None:
-            raise ValueError("group argument must be None for now")
-        self._target, self._args, self._kwargs = target, tuple(args), dict(kwargs or {})
-        self._executor = executor
-        self._future: Optional[Future[Any]] = None
-        self.name = name or f"CloudThread-{id(self):x}"
-        self.daemon = bool(daemon)
-
-    def run(self) -> Any:
-        """What the thread does; a subclass may do something else."""
-        return self._target(*self._args, **self._kwargs) if self._target is not None else None
-
-    def start(self) -> None:
-        """Has it run, once."""
-        if self._future is not None:
-            raise RuntimeError("threads can only be started once")
-        if type(self) is CloudThread:
-            target = self._target if self._target is not None else _nothing
-            self._future = self._executor.submit(target, *self._args, **self._kwargs)
-        else:
-            self._future = self._executor.submit(_run_thread, self)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_executor": None, "_future": None}
-
-    def join(self, timeout: Optional[float] = None) -> None:
-        """Waits until it has ended, at most `timeout` seconds."""
-        if self._future is None:
-            raise RuntimeError("cannot join thread before it is started")
-        concurrent.futures.wait([self._future], timeout)
-
-    def is_alive(self) -> bool:
-        """Whether it was started and has not ended."""
-        return self._future is not None and not self._future.done()
-
-    def result(self, timeout: Optional[float] = None) -> Any:
-        """Waits for what it returned, or raises what it raised."""
-        if self._future is None:
-            raise RuntimeError("it was not started")
-        return self._future.result(timeout)
-
-
-def _nothing(*_: Any, **__: Any) -> None:
-    return None
-
-
-def _run_thread(thread: CloudThread) -> Any:
-    return thread.run()
-
-
-def parallel_for(
-    executor: Executor,
-    n: int,
-    body: Callable[[int], object],
-    *,
-    workers: int = 4,
-    schedule: str = "dynamic",
-    chunk: int = 1,
-    progress: Optional[Callable[[int, int], object]] = None,
-) -> None:
-    """Runs `body(i)` for every i below `n`, on so many workers.
-
-    With the schedule `dynamic` each takes the next `chunk` indices when it has done its last, with `static` each has an equal part from
-    the beginning. `progress` is told how many are done, of how many, whenever a worker ends. What a body raises ends the loop.
-    """
-    if schedule not in ("dynamic", "static"):
-        raise ValueError(f"the schedule {schedule!r} is neither 'dynamic' nor 'static'")
-    if n < 0 or workers < 1 or chunk < 1:
-        raise ValueError("n is at least 0, workers and chunk are at least 1")
-    parts: list[Future[int]]
-    if schedule == "static":
-        parts = [executor.submit(_part, body, range(at, n, workers)) for at in range(min(workers, n))]
-    else:
-        index = executor._connection.AtomicLong(f"parallel-for-{os.urandom(8).hex()}")
-        parts = [executor.submit(_share, body, index, n, chunk) for _ in range(min(workers, n))]
-    done = 0
-    try:
-        for part in concurrent.futures.as_completed(parts):
-            done += part.result()
-            if progress is not None:
-                progress(done, n)
-    finally:
-        for part in parts:
-            part.cancel()
-
-
-def _part(body: Callable[[int], object], indices: range) -> int:
-    for index in indices:
-        body(index)
-    return len(indices)
-
-
-def _share(body: Callable[[int], object], index: Any, n: int, chunk: int) -> int:
-    done = 0
-    while (begin := index.get_and_add(chunk)) < n:
-        for at in range(begin, min(begin + chunk, n)):
-            body(at)
-            done += 1
-    return done

@@ -1,7 +1,7 @@
 """What a pool's workers run: one task for each record of `_tasks/POOL`, whose result goes to `_results/POOL`.
 
     task    id: 24 bytes, body: 8 bytes, length of the application: 1 byte, application, pickled (args, kwargs)
-    body    version of Python: 2 bytes, pickled (function, initializer, its arguments)
+    body    version of Python: 2 bytes, pickled (function, client, initializer, its arguments)
     result  kind: 1 byte, id: 24 bytes; 0 and the pickled result, or 1 and the pickled exception
 """
 
@@ -12,7 +12,7 @@ import random
 import sys
 import traceback
 
-from millrace import _spaces, _values
+from millrace.objects import _spaces, _values
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,6 +25,8 @@ RETURNED, RAISED, FAILED = 0, 1, 2
 _BODIES_MAX = 64
 
 _bodies: dict[int, Callable[..., Any]] = {}
+#: The clients whose initializers have run in this worker.
+_initialized: set[bytes] = set()
 
 
 class PythonSkew(RuntimeError):
@@ -62,12 +64,13 @@ def _body(pool: str, number: int, context: Any) -> Callable[..., Any]:
         if theirs != ours:
             told = "the program runs Python {}.{}, and the pool's workers {}.{}".format(*theirs, *ours)
             raise PythonSkew(told)
-        function, initializer, arguments = pickle.loads(shipped[2:])
-        if initializer is not None:
+        function, client, initializer, arguments = pickle.loads(shipped[2:])
+        if initializer is not None and client not in _initialized:
             try:
                 initializer(*arguments)
             except BaseException as error:
                 raise InitializerFailed(f"{type(error).__name__}: {error}") from error
+            _initialized.add(client)
         if len(_bodies) >= _BODIES_MAX:
             _bodies.pop(next(iter(_bodies)))
         found = _bodies[number] = function

@@ -22,7 +22,7 @@ use millrace_wire::{Code, Error, Name, Result};
 const ERROR_MAX_BYTES: usize = 16 << 10;
 
 /// What a run of a record of this log may use of its pool.
-pub(super) struct Pool {
+pub(crate) struct Pool {
     bodies: String,
     results: String,
 }
@@ -46,7 +46,7 @@ impl Pool {
 }
 
 /// Leaves the result of a task that is given up, so that whoever waits for it hears of it.
-pub(super) fn leave_failure(
+pub(crate) fn leave_failure(
     publish: &Publish<'_>,
     tx: &mut Transaction<'_>,
     (log, task): (&str, &[u8]),
