@@ -33,13 +33,14 @@ mod warm;
 mod worker;
 
 use engine::Millis;
+pub use functions::tasks::cancel as cancel_task;
 use millrace_journal::Function;
 use millrace_namespace::Namespace;
-pub use millrace_runtime::{Isolation, Level, SUPERVISOR, SecretBytes, Shortcoming, supervise};
+pub use millrace_runtime::{Asked, Isolation, Later, Level, SUPERVISOR, SecretBytes, Shortcoming, supervise};
 use millrace_wire::{Error, EventId, Name, Result};
 use pool::Pool;
 use publish::DeadLetter;
-pub use starter::{SecretStore, Surroundings};
+pub use starter::{Objects, SecretStore, Surroundings};
 use state::State;
 use status::{HostStatus, SandboxStatus};
 use std::{

@@ -476,8 +476,11 @@ fn leave_dead_letter(
     let record = (of_log, trigger.seqno, payload.map(Vec::as_slice));
     let letter = DeadLetter::new(trigger.run, &spec.name, record, run.claimed.attempt, error).to_bytes();
     let (cause, ending) = (trigger.run, Some(batch.function));
-    let admission = Admission { cause, ordinal: 0, room: Room::DeadLetter, named: None, ending };
-    let (log, appended) = publish.dead_letter(tx, &spec.dead_letter, &letter, admission)?;
+    let admission = |ordinal| Admission { cause, ordinal, room: Room::DeadLetter, named: None, ending };
+    let (log, appended) = publish.dead_letter(tx, &spec.dead_letter, &letter, admission(0))?;
     newest.entry(log.id()).and_modify(|seqno| *seqno = appended.seqno);
-    Ok(())
+    match payload {
+        Some(task) => super::functions::tasks::leave_failure(publish, tx, (of_log, task), error, admission(1)),
+        None => Ok(()),
+    }
 }

@@ -9,11 +9,11 @@
 //! somebody else append to such a log meanwhile, those seqnos come out otherwise; whoever relied on them is run again,
 //! which [`Stage::depends`] makes known to the publisher. The seqnos of a run's *own* appends are provisional in this sense.
 
-use super::{replay::Replay, starter::Starter, streamed::Unrecorded};
+use super::{functions::tasks::Pool, replay::Replay, starter::Starter, streamed::Unrecorded};
 use millrace_journal::{Catalog, Journal, Log, Position, Reads, What};
 use millrace_namespace::{View, definition::Rights, names::check_public};
-use millrace_runtime::HostCalls;
-use millrace_wire::{Address, Code, Error, LogName, Result};
+use millrace_runtime::{Asked, HostCalls};
+use millrace_wire::{Address, Code, Error, EventId, LogName, Result};
 use std::{
     cell::RefCell,
     collections::{HashMap, HashSet},
@@ -102,6 +102,8 @@ pub(super) struct Stage<'a> {
     effects: Vec<Effects>,
     /// What the function may do.
     rights: &'a Rights,
+    /// What it may use besides, if its runs are tasks.
+    pool: Option<Pool>,
     /// By log: the appends visible so far, as (run, index).
     visible: HashMap<u32, Vec<(usize, usize)>>,
 }
@@ -111,12 +113,13 @@ impl<'a> Stage<'a> {
         journal: &'a Journal,
         catalog: Arc<Catalog>,
         snapshot: Position,
-        rights: &'a Rights,
+        (rights, pool): (&'a Rights, Option<Pool>),
         runs: usize,
     ) -> RefCell<Self> {
         RefCell::new(Self {
             view: View::new(journal, catalog, snapshot),
             rights,
+            pool,
             effects: std::iter::repeat_with(Effects::default).take(runs).collect(),
             visible: HashMap::new(),
         })
@@ -149,7 +152,9 @@ impl<'a> Stage<'a> {
 
     /// The log that a run reads; that there is none of this name, or that it may not read it, is noted.
     fn log_read(&mut self, run: usize, name: &str, seqno: u64) -> Result<Log> {
-        let granted = name.parse::<LogName>().and_then(|name| self.rights.check_read(&name));
+        let of_pool = self.pool.as_ref().is_some_and(|pool| pool.reads(name));
+        let granted =
+            if of_pool { Ok(()) } else { name.parse::<LogName>().and_then(|name| self.rights.check_read(&name)) };
         let found = granted.and_then(|()| self.log(name));
         if let Err(error) = &found {
             let effects = &mut self.effects[run];
@@ -176,6 +181,9 @@ impl<'a> Stage<'a> {
     }
 
     fn target(&self, log: &str) -> Result<Target> {
+        if self.pool.as_ref().is_some_and(|pool| pool.appends(log)) {
+            return self.log(log).map(Target::Log);
+        }
         match Target::named(log, self.rights)? {
             Target::Address(address) => Ok(Target::Address(address)),
             Target::Log(name) => self.log(&name).map(Target::Log),
@@ -253,6 +261,9 @@ pub(super) struct RunCalls<'s, 'a> {
     pub run: usize,
     pub replay: Replay,
     pub starter: &'s Starter,
+    /// The run's id, if it is a task and has called shared objects.
+    pub id: EventId,
+    pub called: bool,
 }
 
 impl HostCalls for RunCalls<'_, '_> {
@@ -279,6 +290,26 @@ impl HostCalls for RunCalls<'_, '_> {
 
     fn secret(&mut self, name: &str) -> Result<Vec<u8>> {
         self.starter.secret(name)
+    }
+
+    fn call(&mut self, call: &[u8]) -> Asked {
+        let is_task = self.stage.borrow().pool.is_some();
+        match self.starter.objects().filter(|_| is_task) {
+            Some(objects) => {
+                self.called = true;
+                objects.call(self.id, call)
+            }
+            None => Asked::Now(Err(Code::ObjectCallInvalid.error("only tasks of an executor call shared objects"))),
+        }
+    }
+}
+
+impl RunCalls<'_, '_> {
+    /// The attempt is over, and whether it ended well.
+    pub fn over(&self, well: bool) {
+        if let Some(objects) = self.starter.objects().filter(|_| self.called) {
+            objects.left(self.id, well);
+        }
     }
 }
 

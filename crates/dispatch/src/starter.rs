@@ -3,10 +3,10 @@
 use crate::functions::{self, Launch, Sighting, wasm_engine};
 use millrace_namespace::Definition;
 use millrace_runtime::{
-    DiscreetExecutor, Executor, Isolation, OneshotExecutor, ProcessExecutor, PythonExecutor, PythonFunction, Sandbox,
-    SandboxSpec, SecretBytes, SecretFiles, Secrets, WasmExecutor, WasmFunction,
+    Asked, DiscreetExecutor, Executor, Isolation, OneshotExecutor, ProcessExecutor, PythonExecutor, PythonFunction,
+    Sandbox, SandboxSpec, SecretBytes, SecretFiles, Secrets, WasmExecutor, WasmFunction,
 };
-use millrace_wire::{Code, Name, Result};
+use millrace_wire::{Code, EventId, Name, Result};
 use std::{
     path::{Path, PathBuf},
     sync::{
@@ -28,6 +28,14 @@ pub trait SecretStore: Send + Sync {
     fn read(&self, name: &Name) -> Result<Option<SecretBytes>>;
 }
 
+/// Shared objects, as tasks call them.
+pub trait Objects: Send + Sync {
+    /// Has a run call one.
+    fn call(&self, run: EventId, call: &[u8]) -> Asked;
+    /// An attempt of the run is over, and whether it ended well.
+    fn left(&self, run: EventId, well: bool);
+}
+
 /// What functions get of their host besides what their definitions say.
 #[derive(Clone, Default)]
 pub struct Surroundings {
@@ -35,6 +43,8 @@ pub struct Surroundings {
     pub isolation: Option<Arc<Isolation>>,
     /// Their secrets; without it there are none.
     pub secrets: Option<Arc<dyn SecretStore>>,
+    /// The shared objects that tasks call; without it there are none.
+    pub objects: Option<Arc<dyn Objects>>,
 }
 
 pub(super) struct Starter {
@@ -114,6 +124,11 @@ impl Starter {
 
     fn live(&self) -> MutexGuard<'_, Live> {
         self.live.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The shared objects that tasks call.
+    pub fn objects(&self) -> Option<&Arc<dyn Objects>> {
+        self.surroundings.objects.as_ref()
     }
 
     /// What the function is shown under this name.

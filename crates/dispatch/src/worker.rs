@@ -3,7 +3,8 @@
 use super::{
     HostEvent, Shared,
     engine::{Claimed, Engine, Millis, Trigger},
-    pool::{Pool, Rest, no_thread},
+    functions::tasks::Pool,
+    pool::{Pool as Threads, Rest, no_thread},
     publish::{Ended, Fate},
     replay::Replay,
     stage::{RunCalls, Stage},
@@ -293,7 +294,8 @@ impl Shared {
         let ready = ready.unwrap_or(batch.runs.len());
         let rights = &batch.starter.definition().spec.rights;
         let (journal, catalog) = (self.namespace.journal(), batch.catalog.clone());
-        let stage = Stage::new(journal, catalog, batch.snapshot, rights, batch.runs.len());
+        let pool = batch.runs[0].record.as_ref().ok().and_then(|(log, _)| Pool::of(log));
+        let stage = Stage::new(journal, catalog, batch.snapshot, (rights, pool), batch.runs.len());
         if ready == 0 {
             self.settle(batch, &stage, hopeless(batch));
             return None;
@@ -315,7 +317,14 @@ impl Shared {
         let replay = |run: &Fired| Replay::new(&seed, run.claimed.trigger.run, run.claimed.attempt, run.at);
         let runs = batch.runs[..ready].iter().enumerate();
         let mut answers: Vec<RunCalls<'_, '_>> = runs
-            .map(|(index, run)| RunCalls { stage, run: index, replay: replay(run), starter: &batch.starter })
+            .map(|(index, run)| RunCalls {
+                stage,
+                run: index,
+                replay: replay(run),
+                starter: &batch.starter,
+                id: run.claimed.trigger.run,
+                called: false,
+            })
             .collect();
         let invocations = batch.runs[..ready].iter().filter_map(|run| {
             let (log, payload) = run.record.as_ref().ok()?;
@@ -326,6 +335,8 @@ impl Shared {
             invocations.zip(&mut answers).map(|(invocation, host)| Call { invocation, host }).collect();
         let mut following = Following::new(self, batch, stage, ready);
         executor.run(&mut calls, &mut following);
+        drop(calls);
+        answers.iter().zip(&following.well).for_each(|(calls, well)| calls.over(*well));
         following.publish();
         following.slowest
     }
@@ -360,7 +371,7 @@ impl Shared {
         let rest = self.pool.rest(deadline);
         if rest == Rest::Lead {
             if !self.stopping() {
-                journal.wait_work(seen, wakes, Pool::lead_time(deadline));
+                journal.wait_work(seen, wakes, Threads::lead_time(deadline));
             }
             self.pool.led();
         }
@@ -386,13 +397,16 @@ struct Following<'a, 's> {
     /// Whether the runs behind it were given back.
     left: bool,
     slowest: Duration,
+    /// Which runs ended well.
+    well: Vec<bool>,
 }
 
 impl<'a, 's> Following<'a, 's> {
     fn new(shared: &'a Shared, batch: &'a Batch, stage: &'a RefCell<Stage<'s>>, ready: usize) -> Self {
         let (ended, began) = (Vec::with_capacity(ready), Instant::now());
         let (since, current, left, slowest) = (None, 0, false, Duration::ZERO);
-        Self { shared, batch, stage, ready, ended, since, current, began, left, slowest }
+        let well = vec![false; ready];
+        Self { shared, batch, stage, ready, ended, since, current, began, left, slowest, well }
     }
 
     fn publish(&mut self) {
@@ -416,6 +430,7 @@ impl<'a, 's> Following<'a, 's> {
 impl Progress for Following<'_, '_> {
     fn ended(&mut self, run: usize, completion: Completion) {
         self.slowest = self.slowest.max(completion.elapsed);
+        self.well[run] = completion.outcome == Outcome::Done;
         self.ended.push(of_completion(self.stage, run, completion));
         (self.current, self.began) = (run + 1, Instant::now());
         let since = *self.since.get_or_insert(self.began);

@@ -21,6 +21,7 @@ pub mod names;
 mod namespace;
 pub mod outbox;
 pub mod runs;
+pub mod tasks;
 mod view;
 
 pub use backfill::{Backfilled, Stretch};

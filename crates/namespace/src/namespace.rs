@@ -216,6 +216,17 @@ impl Namespace {
         Ok(self.gate().hold(Site::Append, Receipt { seqno, id, end }, end, options.durability))
     }
 
+    /// [`Namespace::append_many_held`] to logs of the runtime.
+    pub(crate) fn append_internal_held(
+        &self,
+        records: &[(&str, &[u8])],
+        options: AppendOptions<'_>,
+    ) -> Result<Held<Vec<Receipt>>> {
+        let receipts = self.with_patience(options.patience, || self.append_whole(records, options))?;
+        let end = receipts[0].end;
+        Ok(self.gate().hold(Site::AppendMany, receipts, end, options.durability))
+    }
+
     /// Appends records in one commit, all or none; the answer is still held at the gate.
     pub fn append_many_held(
         &self,
@@ -300,6 +311,10 @@ impl Namespace {
         for (log, _) in records {
             names::check_public(log)?;
         }
+        self.append_whole(records, options)
+    }
+
+    fn append_whole(&self, records: &[(&str, &[u8])], options: AppendOptions<'_>) -> Result<Vec<Receipt>> {
         let enter = |key| self.inner.keys.enter(self.journal(), key, records, options.function);
         let mut keyed = options.key.map(enter).transpose()?;
         let committed = self.journal().commit(|tx| {

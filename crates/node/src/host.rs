@@ -1,6 +1,6 @@
 //! The host: the one process that runs a namespace's functions, for as long as it holds the namespace's host lock.
 
-use crate::{HostStatus, Namespace, Observer, functions, secrets::FunctionSecrets};
+use crate::{HostStatus, Namespace, Objects, Observer, functions, secrets::FunctionSecrets};
 use millrace_dispatch::{Dispatcher, Isolation, SecretStore, Surroundings};
 use millrace_namespace::holder::{self, HostLock};
 use millrace_wire::{Code, Error, Result};
@@ -19,6 +19,7 @@ pub struct HostOptions {
 pub struct Host {
     namespace: Namespace,
     dispatcher: Dispatcher,
+    objects: Objects,
     /// Held until the threads have stopped publishing.
     _lock: HostLock,
 }
@@ -35,9 +36,16 @@ impl Host {
         functions::sweep_scratch(namespace.dir());
         millrace_threads::guard().map_err(|e| Code::HostStart.error(format!("cannot start a thread: {e}")))?;
         let secrets: Arc<dyn SecretStore> = Arc::new(FunctionSecrets::of(namespace.dir()));
-        let surroundings = Surroundings { isolation: options.isolation, secrets: Some(secrets) };
+        let objects = Objects::start(namespace.clone())?;
+        let callee: Arc<dyn millrace_dispatch::Objects> = Arc::new(objects.clone());
+        let surroundings = Surroundings { isolation: options.isolation, secrets: Some(secrets), objects: Some(callee) };
         let dispatcher = Dispatcher::start(namespace.clone(), options.observer, Some(surroundings))?;
-        Ok(Host { namespace, dispatcher, _lock: lock })
+        Ok(Host { namespace, dispatcher, objects, _lock: lock })
+    }
+
+    /// The shared objects in its memory.
+    pub fn objects(&self) -> &Objects {
+        &self.objects
     }
 
     /// What it is doing.
@@ -76,6 +84,7 @@ impl Drop for Host {
     fn drop(&mut self) {
         // After `stop` this finds nothing to do; without it, nobody is there to hear of runs that go on.
         let _ = self.dispatcher.stop(Duration::ZERO);
+        self.objects.close();
         self.remove_status();
     }
 }

@@ -16,6 +16,8 @@ mod audit;
 pub mod changes;
 mod door;
 mod host;
+mod objects;
+pub mod pools;
 pub mod secrets;
 pub mod upkeep;
 mod why;
@@ -38,6 +40,7 @@ pub use millrace_dispatch::{
     status::{FunctionState, HostStatus, LiveFunction, LiveRun},
     supervise,
 };
+pub use millrace_entities::{Called, Shown};
 pub use millrace_journal::{
     CreateOptions, Durability, Journal, Log, LostRecords, OpenOptions, Pin, Position, Rebuilt, Recovery, Salvaged,
 };
@@ -56,4 +59,5 @@ pub use millrace_wire::{
     Address, Code, Error, EventId, HISTORY_ALL, HISTORY_DEFAULT, Hlc, LogName, Name, NamespaceId, RETRY_AFTER_MS,
     Result, history, token,
 };
+pub use objects::{Answer, Answered, Objects, Waiting};
 pub use why::{LinkReason, Reason, Why, why};

@@ -22,7 +22,10 @@ pub use millrace_wire::{Code, Error, EventId, Result};
 pub use oneshot::OneshotExecutor;
 pub use sandbox::{Defence, Isolation, Level, SUPERVISOR, Sandbox, SandboxSpec, Shortcoming, supervise};
 pub use secrets::{DiscreetExecutor, SecretBytes, SecretFiles, Secrets};
-use std::time::{Duration, Instant};
+use std::{
+    os::fd::BorrowedFd,
+    time::{Duration, Instant},
+};
 pub use wasm::{WasmEngine, WasmExecutor, WasmFunction};
 pub use worker::{ProcessExecutor, ProcessSpec, PythonExecutor, PythonFunction, PythonSpec};
 
@@ -42,6 +45,24 @@ pub struct Invocation<'a> {
     /// Each append is published at once and answers its seqno; what the run did before a crash is recognised. Such a run
     /// is alone in its batch.
     pub streamed: bool,
+}
+
+/// What a call of a shared object is answered with, now or later.
+pub enum Asked {
+    /// The answer.
+    Now(Result<Vec<u8>>),
+    /// It waits.
+    Later(Box<dyn Later>),
+}
+
+/// An answer that is still to come. Dropping it leaves it to come for nobody.
+pub trait Later {
+    /// Becomes readable when the answer is there.
+    fn fd(&self) -> BorrowedFd<'_>;
+    /// When nobody waits any more: [`Later::take`] is to be called then.
+    fn until(&self) -> Option<Instant>;
+    /// The answer, if it is there; once the time is over, the one that says so.
+    fn take(&mut self) -> Option<Result<Vec<u8>>>;
 }
 
 /// What a function may ask of its namespace while it runs.
@@ -66,6 +87,10 @@ pub trait HostCalls {
     /// A secret that the function is shown. It is not journaled that it was asked for.
     fn secret(&mut self, name: &str) -> Result<Vec<u8>> {
         Err(Code::RightMissing.error(format!("it is not shown secret '{}'", name.escape_debug())))
+    }
+    /// Calls a shared object. Only tasks may, and only where there are any.
+    fn call(&mut self, _call: &[u8]) -> Asked {
+        Asked::Now(Err(Code::ObjectCallInvalid.error("this function is no task, and calls no shared objects")))
     }
 }
 

@@ -43,25 +43,29 @@ from millrace._worker import (
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from millrace import codecs
+    from millrace import codecs, objects
     from millrace._async import AsyncLog, AsyncNamespace, aopen
     from millrace._log import Entry, Log
     from millrace._namespace import Namespace
     from millrace._open import create, open
     from millrace._records import StoredRecord
     from millrace._views import Deployed, FunctionStat, LogStat, Reason, Run, Why
+    from millrace.executor import CloudThread, Connection, Executor, connect, parallel_for, register_module
 
 __all__ = [
     "AsyncLog",
     "AsyncNamespace",
     "Busy",
+    "CloudThread",
     "Conflict",
+    "Connection",
     "Context",
     "Damaged",
     "Denied",
     "Deployed",
     "Entry",
     "Error",
+    "Executor",
     "FunctionFailed",
     "FunctionStat",
     "Gone",
@@ -81,16 +85,23 @@ __all__ = [
     "Why",
     "aopen",
     "codecs",
+    "connect",
     "create",
     "function",
+    "objects",
     "open",
+    "parallel_for",
+    "register_module",
 ]
 
 _LATER = {
     "AsyncLog": "_async",
     "AsyncNamespace": "_async",
+    "CloudThread": "executor",
+    "Connection": "executor",
     "Deployed": "_views",
     "Entry": "_log",
+    "Executor": "executor",
     "FunctionStat": "_views",
     "Log": "_log",
     "LogStat": "_views",
@@ -100,8 +111,11 @@ _LATER = {
     "StoredRecord": "_records",
     "Why": "_views",
     "aopen": "_async",
+    "connect": "executor",
     "create": "_open",
     "open": "_open",
+    "parallel_for": "executor",
+    "register_module": "executor",
 }
 
 for _name in _worker.OFFERED:
@@ -110,8 +124,8 @@ for _name in _worker.OFFERED:
 
 
 def __getattr__(name: str) -> object:
-    if name == "codecs":
-        return _importlib.import_module("millrace.codecs")
+    if name in ("codecs", "objects"):
+        return _importlib.import_module(f"millrace.{name}")
     if name not in _LATER:
         raise AttributeError(f"module 'millrace' has no attribute {name!r}")
     value = getattr(_importlib.import_module(f"millrace.{_LATER[name]}"), name)

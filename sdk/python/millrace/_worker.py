@@ -34,7 +34,7 @@ _CHANNEL = 3
 _WINDOW_BYTES = 256 << 10
 # Small, since `os.read` allocates it anew each time, and beyond 128 KiB that is a system call.
 _RECEIVE_BYTES = 16 << 10
-_PROTOCOL_VERSION = 2
+_PROTOCOL_VERSION = 3
 
 # One byte, then a path or a pid.
 _REQUEST_BYTES_MAX = 8 << 10
@@ -44,7 +44,7 @@ _HEAD = struct.Struct("<IBBHQ")
 _RUN_FIXED = struct.Struct("<QQQII")
 _STREAMED = 1
 _RUN, _ANSWER = 1, 2
-_HELLO, _REFUSE, _APPEND, _DONE, _GET, _LATEST, _NOW, _RANDOM, _OUTPUT = range(16, 25)
+_HELLO, _REFUSE, _APPEND, _DONE, _GET, _LATEST, _NOW, _RANDOM, _OUTPUT, _CALL = range(16, 26)
 
 # Codes of spec/errors.toml.
 _MEMORY_EXCEEDED = 3108
@@ -153,11 +153,11 @@ class Missing(Error, ImportError):
 # fmt: off
 _KINDS = {
     **dict.fromkeys((
-        2007, 2019, 2108, 3011, 6009, 6050, 6061, 6062, 6134,
+        2007, 2019, 2108, 3011, 6009, 6050, 6061, 6062, 6134, 7109,
     ), Busy),
     **dict.fromkeys((
         2006, 2017, 2102, 2103, 3006, 3020, 4023, 4026, 4027, 6010, 6023, 6063, 6064, 6065, 6066, 6068,
-        6071, 6079, 6146, 6147, 7005,
+        6071, 6079, 6146, 6147, 7005, 7103, 7105, 7108, 7111, 7112, 7116,
     ), Conflict),
     **dict.fromkeys((
         2003, 2004, 2010, 2011, 2030, 2032, 2033, 3005, 4024, 6077, 6145, 6148, 6160, 6167,
@@ -171,19 +171,20 @@ _KINDS = {
         3112, 3113, 3114, 3115, 3116, 3117, 3118, 3119, 3120, 3121, 3122, 3123, 3124, 3125, 3126, 3131,
     ), FunctionFailed),
     **dict.fromkeys((
-        2104, 3009, 3022, 6024, 6067, 6074, 7004,
+        2104, 3009, 3022, 6024, 6067, 6074, 7004, 7106, 7110,
     ), Gone),
     **dict.fromkeys((
         1001, 1002, 1003, 1004, 1005, 1006, 2002, 2015, 2016, 2107, 3002, 3132, 4002, 4003, 4004, 4005,
         4006, 4007, 4010, 4011, 4012, 4013, 4015, 4017, 4019, 4020, 4021, 4022, 6001, 6002, 6025, 6026,
         6042, 6045, 6046, 6047, 6048, 6051, 6052, 6075, 6102, 6103, 6104, 6106, 6107, 6110, 6111, 6113,
-        6115, 6130, 6133, 6135, 6136, 6137, 6164, 7002, 7003,
+        6115, 6130, 6133, 6135, 6136, 6137, 6164, 7002, 7003, 7101, 7102, 7107, 7113, 7115, 7117,
     ), Invalid),
     **dict.fromkeys((
         6101, 6105, 6112,
     ), Missing),
     **dict.fromkeys((
-        2001, 2101, 2105, 3001, 3007, 3021, 3133, 4001, 4008, 4016, 6007, 6041, 6070, 6076, 7001,
+        2001, 2101, 2105, 3001, 3007, 3021, 3133, 4001, 4008, 4016, 6007, 6041, 6070, 6076, 7001, 7104,
+        7114,
     ), NotFound),
     **dict.fromkeys((
         2008, 2009, 2012, 2013, 2014, 2018, 2020, 2034, 4009, 4014, 4018, 4025,
@@ -412,6 +413,10 @@ class Context:
                 return os.fsdecode(file.read())
         except (FileNotFoundError, IsADirectoryError, ValueError):
             raise error_of("MR3130", f"it is not shown secret '{name}'") from None
+
+    def _call_object(self, call: bytes) -> bytes:
+        """Calls a shared object; the answer may take its time."""
+        return self._open().ask(self, _HEAD.pack(len(call), _CALL, 0, 0, 0) + call)
 
     def _open(self) -> _Channel:
         channel = self._channel

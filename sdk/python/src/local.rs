@@ -274,6 +274,12 @@ impl LocalNamespace {
         self.detached(py, |namespace| views::deploy(namespace, spec, &source))
     }
 
+    /// Makes a pool of workers for tasks, or makes it anew with other settings.
+    fn make_pool(&self, py: Python<'_>, pool: &str, spec: &str, source: PathBuf) -> PyResult<String> {
+        let pool: Name = pool.parse().or_raise(py)?;
+        self.detached(py, |namespace| views::make_pool(namespace, &pool, spec, &source))
+    }
+
     #[pyo3(signature = (name, force = false))]
     fn remove_function(&self, py: Python<'_>, name: &str, force: bool) -> PyResult<u64> {
         let name: Name = name.parse().or_raise(py)?;

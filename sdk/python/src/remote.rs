@@ -9,7 +9,10 @@ use crate::{
     remote_records::RemoteRecords,
     views::Options as Question,
 };
-use millrace_client::{AppendOptions, Options, Place, Wait, blocking::Client};
+use millrace_client::{
+    AppendOptions, Options, Place, Wait,
+    blocking::{Answer, Asked, Client},
+};
 use millrace_wire::{Code, Durability, Error, HISTORY_ALL, LogName, NamespaceId, Result};
 use pyo3::{
     prelude::*,
@@ -265,6 +268,68 @@ impl RemoteNamespace {
             stop,
             timeout,
         )
+    }
+
+    /// Opens a session of shared objects, or lets its lease begin anew; 0 ends it. Whether it was open before.
+    fn object_session(&self, py: Python<'_>, session: [u8; 16], application: &str, lease_ms: u32) -> PyResult<bool> {
+        self.ask(py, |client| Ok(client.open_session(&session, application, lease_ms)?.0))
+    }
+
+    /// Calls a shared object: 0 and the value, 1 and what it raises, or 2 if the call waits.
+    #[pyo3(signature = (session, call, acked, target, arguments, new, incarnation, flags, wait_ms))]
+    #[allow(clippy::too_many_arguments, reason = "each is a field of the message")]
+    fn object_call<'py>(
+        &self,
+        py: Python<'py>,
+        session: [u8; 16],
+        call: u64,
+        acked: u64,
+        target: (String, String, String),
+        arguments: &[u8],
+        new: &[u8],
+        incarnation: u64,
+        flags: u8,
+        wait_ms: u32,
+    ) -> PyResult<(u8, u64, Bound<'py, PyBytes>, String)> {
+        let (kind, key, method) = (&*target.0, &*target.1, &*target.2);
+        let asked = Asked {
+            session: &session,
+            call,
+            acked,
+            kind,
+            key,
+            method,
+            arguments,
+            new,
+            incarnation,
+            give_up: flags & 1 != 0,
+            must_exist: flags & 2 != 0,
+            must_create: flags & 4 != 0,
+            wait_ms,
+        };
+        Ok(match self.ask(py, |client| client.call(&asked))? {
+            Answer::Returned(incarnation, value) => (0, incarnation, PyBytes::new(py, &value), String::new()),
+            Answer::Raised(incarnation, class, text) => (1, incarnation, PyBytes::new(py, class.as_bytes()), text),
+            Answer::Waiting(incarnation) => (2, incarnation, PyBytes::new(py, &[]), String::new()),
+        })
+    }
+
+    /// Has tasks run by a pool, all or none; the number of the first.
+    fn invoke(
+        &self,
+        py: Python<'_>,
+        pool: &str,
+        bodies: bool,
+        tasks: Vec<Bound<'_, PyBytes>>,
+        key: &str,
+    ) -> PyResult<u64> {
+        let tasks: Vec<&[u8]> = tasks.iter().map(|task| task.as_bytes()).collect();
+        self.ask(py, |client| client.invoke(pool, bodies, &tasks, key))
+    }
+
+    /// Ends a task that has not begun; whether that was so.
+    fn revoke(&self, py: Python<'_>, pool: &str, task: u64) -> PyResult<bool> {
+        self.ask(py, |client| client.revoke(pool, task))
     }
 
     fn make_log(&self, py: Python<'_>, log: &str, history: Option<u64>) -> PyResult<()> {

@@ -1,6 +1,8 @@
 //! What a namespace tells about itself, as JSON that `millrace._views` reads.
 
-use millrace_node::{Attempt, Deployed, FunctionSpec, FunctionStat, Namespace, RunFilter, RunView, Runtime, functions};
+use millrace_node::{
+    Attempt, Deployed, FunctionSpec, FunctionStat, Name, Namespace, RunFilter, RunView, Runtime, functions, pools,
+};
 use millrace_wire::{Code, Error, EventId, Result};
 use serde_json::{Map, Value, json};
 use std::{collections::BTreeMap, path::Path, str::FromStr, time::Duration};
@@ -101,14 +103,27 @@ fn filter(options: &Options) -> Result<RunFilter> {
 
 /// Deploys a Python function: `spec` is a JSON object with the keys of millrace.toml, times in seconds, sizes in bytes.
 pub fn deploy(namespace: &Namespace, spec: &str, source: &Path) -> Result<String> {
+    Ok(told(functions::deploy(namespace, &parse(spec)?, source)?))
+}
+
+/// Makes a pool of workers, and tells what came of its function.
+pub fn make_pool(namespace: &Namespace, pool: &Name, spec: &str, source: &Path) -> Result<String> {
+    Ok(told(pools::make(namespace, pool, &parse(spec)?, source)?))
+}
+
+fn told(Deployed { name, code, change }: Deployed) -> String {
+    json!({ "name": name, "code": code, "change": change }).to_string()
+}
+
+/// A function's specification as the package writes it.
+fn parse(spec: &str) -> Result<FunctionSpec> {
     let fields: Map<String, Value> = serde_json::from_str(spec).map_err(|error| invalid(&error.to_string()))?;
     let name = fields.get("name").and_then(Value::as_str).unwrap_or_default().parse()?;
     let mut spec = FunctionSpec::new(name, Runtime::Python);
     for (key, value) in &fields {
         set(&mut spec, key, value)?;
     }
-    let Deployed { name, code, change } = functions::deploy(namespace, &spec, source)?;
-    Ok(json!({ "name": name, "code": code, "change": change }).to_string())
+    Ok(spec)
 }
 
 fn invalid(what: &str) -> millrace_wire::Error {

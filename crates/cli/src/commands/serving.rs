@@ -125,13 +125,15 @@ impl Serving {
         for (name, namespace) in namespaces {
             let options =
                 HostOptions { observer: Some(observers.runs.clone()), isolation: Some(Arc::clone(&isolation)) };
-            hosts.push(Host::start(namespace.clone(), options)?);
+            let host = Host::start(namespace.clone(), options)?;
+            let objects = host.objects().clone();
+            hosts.push(host);
             let name = name.or_else(|| args.name.clone()).unwrap_or_else(|| default_name(namespace.dir()));
             if served.iter().any(|other| *other.name() == name) {
                 let detail = format!("two namespaces have the name '{name}'; write NAME=DIR");
                 return Err(millrace_node::Code::ValueInvalid.error(detail));
             }
-            served.push(Served::new(name, namespace)?);
+            served.push(Served::with_objects(name, namespace, Some(objects))?);
         }
         let options = ServerOptions {
             listen: args.listen.clone(),

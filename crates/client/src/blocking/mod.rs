@@ -3,6 +3,7 @@
 //! Threads may share a [`Client`]: each call takes an idle connection of its pool or opens another one. A [`Pipeline`] and
 //! a [`Tail`] have a connection to themselves.
 
+mod objects;
 mod pipeline;
 mod socket;
 mod stream;
@@ -21,6 +22,7 @@ use millrace_wire::{
     },
     token::Token,
 };
+pub use objects::{Answer, Asked};
 pub use pipeline::Pipeline;
 pub use socket::{Dialled, Socket};
 use std::{

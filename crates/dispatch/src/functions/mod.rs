@@ -5,6 +5,7 @@
 //! run in directories of their own. What no definition names any more is removed after a while.
 
 mod store;
+pub(crate) mod tasks;
 mod tree;
 
 pub(crate) use store::sweep;
@@ -300,8 +301,11 @@ fn give_up_some(namespace: &Namespace, tx: &mut Transaction<'_>, name: &Name) ->
         // Of a definition that cannot be read, nobody knows where its letters go.
         if let Ok(definition) = &definition {
             let (cause, ending) = (run.run.id, Some(function.id()));
-            let stage = Stage { cause, ordinal: 0, room: Room::DeadLetter, named: None, ending };
-            publish.dead_letter(tx, &definition.spec.dead_letter, &letter, stage)?;
+            let stage = |ordinal| Stage { cause, ordinal, room: Room::DeadLetter, named: None, ending };
+            publish.dead_letter(tx, &definition.spec.dead_letter, &letter, stage(0))?;
+            if let (Some(log), Some(task)) = (&of_log, &payload) {
+                tasks::leave_failure(&publish, tx, (log.name(), task), &error, stage(1))?;
+            }
         }
         let (effects, fired) = (tx.next_sequence() - begun, run.newest.map_or(0, |fired| fired.id.sequence()));
         tx.done(function.id(), run.run, &End { effects, fired, ..Ending::dead(&error, &[]).to_end() })?;

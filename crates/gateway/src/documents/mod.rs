@@ -6,6 +6,7 @@
 mod functions;
 mod journal;
 mod logs;
+mod objects;
 mod query;
 mod runs;
 mod status;
@@ -111,6 +112,8 @@ enum Asked {
     Why(String),
     Journal(journal::Part),
     Links(Page),
+    Objects(Page),
+    Object(String),
 }
 
 impl Asked {
@@ -135,6 +138,8 @@ impl Asked {
             ["why"] => Asked::Why(String::new()),
             ["why", target @ ..] => Asked::Why(target.join("/")),
             ["links"] => Asked::Links(Page::of(&mut query)?),
+            ["objects"] => Asked::Objects(Page::of(&mut query)?),
+            ["objects", key @ ..] => Asked::Object(key.join("/")),
             ["journal"] => Asked::Journal(journal::Part::of(&mut query)?),
             _ => return Err(unknown(path)),
         };
@@ -169,9 +174,14 @@ impl Asked {
             Asked::Run(_) | Asked::Journal(_) => {
                 door.inspect_with(Right::Read, of_namespace, |namespace| self.look(hosted, door, namespace, wanted))
             }
-            Asked::Summary | Asked::Status | Asked::Functions(_) | Asked::Runs(_) | Asked::Why(_) | Asked::Links(_) => {
-                door.inspect(|namespace| self.look(hosted, door, namespace, wanted))
-            }
+            Asked::Summary
+            | Asked::Status
+            | Asked::Functions(_)
+            | Asked::Runs(_)
+            | Asked::Why(_)
+            | Asked::Links(_)
+            | Asked::Objects(_)
+            | Asked::Object(_) => door.inspect(|namespace| self.look(hosted, door, namespace, wanted)),
         }
     }
 
@@ -191,6 +201,8 @@ impl Asked {
             Asked::Why(target) => text(&runs::why(namespace, &target)?),
             Asked::Journal(part) => text(&part.read(namespace, || wanted.check())?),
             Asked::Links(page) => text(&status::Links::of(namespace, &page)?),
+            Asked::Objects(page) => text(&objects::list(door, &page)?),
+            Asked::Object(key) => text(&objects::one(door, &key)?),
         }
     }
 }

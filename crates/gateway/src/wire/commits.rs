@@ -193,6 +193,14 @@ pub(super) fn append_many(door: &Door, frame: &Frame<'_>) -> Result<Held<Answer>
     Ok(door.append_many(&records, options).map(Answer::AppendedMany))
 }
 
+pub(super) fn invoke(door: &Door, frame: &Frame<'_>) -> Result<Held<Answer>> {
+    Ok(door.invoke(&frame.message()?).map(Answer::Invoked))
+}
+
+pub(super) fn revoke(door: &Door, frame: &Frame<'_>) -> Result<Held<Answer>> {
+    Ok(door.revoke(&frame.message()?).map(Answer::Revoked))
+}
+
 fn options(frame: &Frame<'_>) -> AppendOptions<'static> {
     AppendOptions { cause: frame.heading.cause, clock: frame.heading.hlc, ..AppendOptions::default() }
 }

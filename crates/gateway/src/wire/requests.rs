@@ -7,7 +7,7 @@ use crate::{
     memory::{self, Reservation, SMALL_BYTES},
 };
 use millrace_node::{
-    Door, Held, Receipt, Record,
+    Answered, Door, Held, Receipt, Record,
     secrets::random_id,
     token::{Binding, Proof, Token, Way},
 };
@@ -43,6 +43,10 @@ pub(crate) enum Answer {
     Capability(Token),
     Linked(Linked),
     Delivered(Delivered),
+    Opened(protocol::Opened),
+    Returned(millrace_node::Answer),
+    Invoked(u64),
+    Revoked(bool),
     Pong,
     Done,
     Ended,
@@ -58,6 +62,7 @@ impl Answer {
             Answer::Records { records, .. } => records.iter().map(|record| record.payload.len() + 64).sum(),
             Answer::Document(json) => json.len(),
             Answer::AppendedMany(receipts) => receipts.len() * 32,
+            Answer::Returned(millrace_node::Answer { reply: Some(Ok(value)), .. }) => value.len(),
             _ => 0,
         }
     }
@@ -101,6 +106,10 @@ pub(super) fn answer(out: &mut Vec<u8>, heading: Heading, outcome: Result<Answer
         Ok(Answer::Capability(token)) => encode(out, heading, &Redeemed { capability: &token.to_bytes() }),
         Ok(Answer::Linked(linked)) => encode(out, heading, &linked),
         Ok(Answer::Delivered(delivered)) => encode(out, heading, &delivered),
+        Ok(Answer::Opened(opened)) => encode(out, heading, &opened),
+        Ok(Answer::Returned(answer)) => returned(out, heading, &answer),
+        Ok(Answer::Invoked(first)) => encode(out, heading, &protocol::Invoked { first }),
+        Ok(Answer::Revoked(cancelled)) => encode(out, heading, &protocol::Revoked { cancelled }),
         Ok(Answer::Pong) => encode(out, heading, &Pong {}),
         Ok(Answer::Done) => encode(out, heading, &Done {}),
         Ok(Answer::Ended) => encode(out, heading, &Ended {}),
@@ -111,6 +120,22 @@ pub(super) fn answer(out: &mut Vec<u8>, heading: Heading, outcome: Result<Answer
 fn borrowed(record: &Record) -> protocol::Record<'_> {
     let Record { seqno, id, hlc, cause, payload } = record;
     protocol::Record { seqno: *seqno, id: *id, hlc: *hlc, cause: *cause, data: payload }
+}
+
+/// Writes what a call of an object came to.
+fn returned(out: &mut Vec<u8>, heading: Heading, answer: &millrace_node::Answer) {
+    let incarnation = answer.incarnation;
+    match &answer.reply {
+        Some(Ok(value)) if value.len() > RECORD_MAX_BYTES => {
+            let told = format!("the answer has {} bytes; {RECORD_MAX_BYTES} is the most", value.len());
+            encode(out, heading, &failure(&Code::ObjectTooLarge.error(told)));
+        }
+        Some(Ok(value)) => encode(out, heading, &protocol::Returned { incarnation, waiting: false, value }),
+        Some(Err(raised)) => {
+            encode(out, heading, &protocol::Raised { incarnation, class: raised.class, text: &raised.text });
+        }
+        None => encode(out, heading, &protocol::Returned { incarnation, waiting: true, value: &[] }),
+    }
 }
 
 fn challenge() -> Result<[u8; 16]> {
@@ -148,6 +173,10 @@ impl Connection {
             Show::TYPE => self.show(&door, frame),
             Link::TYPE => self.link(&door, frame, raw),
             Deliver::TYPE => self.deliver(&door, frame, raw),
+            protocol::Call::TYPE => self.call(&door, frame),
+            protocol::Session::TYPE => self.session(&door, frame),
+            protocol::Invoke::TYPE => self.commit(&door, frame, raw, commits::invoke),
+            protocol::Revoke::TYPE => self.commit(&door, frame, raw, commits::revoke),
             Present::TYPE => self.present(frame),
             Redeem::TYPE => self.redeem(&door, frame),
             Ping::TYPE => frame.message::<Ping>().map(|_| self.reply(request, Ok(Answer::Pong))),
@@ -315,6 +344,29 @@ impl Connection {
             self.reply(frame.heading.request, Ok(Answer::Ended));
         }
         Ok(())
+    }
+
+    fn session(&mut self, door: &Door, frame: &Frame<'_>) -> Result<()> {
+        let opened = door.open_session(&frame.message()?);
+        let answer = |(resumed, lease_ms)| Answer::Opened(protocol::Opened { resumed, lease_ms });
+        self.answer(frame.heading.request, opened.map(answer));
+        Ok(())
+    }
+
+    /// Calls an object: done here and now, as nobody else would be held up; what waits is no thread.
+    fn call(&mut self, door: &Door, frame: &Frame<'_>) -> Result<()> {
+        let call: protocol::Call<'_> = frame.message()?;
+        match door.call(&call)? {
+            Answered::Now(called) => {
+                let answer: millrace_node::Answer = called.into();
+                self.answer(frame.heading.request, door.told(answer).map(Answer::Returned));
+                Ok(())
+            }
+            Answered::Later(waiting) => {
+                let wait = waits::called(door.clone(), waiting, call.wait_ms);
+                self.waits.add(frame.heading.request, wait)
+            }
+        }
     }
 
     fn create_log(&mut self, door: &Door, frame: &Frame<'_>) -> Result<()> {

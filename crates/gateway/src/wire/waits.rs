@@ -10,7 +10,7 @@ use futures_util::{
     future::{AbortHandle, Abortable, BoxFuture},
     stream::FuturesUnordered,
 };
-use millrace_node::{Door, Durability, Held, Log, Record};
+use millrace_node::{Answer as Returned, Door, Durability, Held, Log, Record, Waiting};
 use millrace_wire::{Code, Result, protocol::Tail};
 use std::{
     collections::HashMap,
@@ -232,6 +232,17 @@ pub(super) async fn get(
     // In time or not, what there is to say is read.
     let _ = timeout(Duration::from_millis(wait_ms.into()), door.growth(&found, seqno.max(1) - 1)).await;
     in_turn(&turns, || door.get(&log, seqno, durability).map(Answer::Record)).await
+}
+
+/// Tells what a call came to that waits; after `wait_ms`, that it still does.
+pub(super) async fn called(door: Door, waiting: Waiting, wait_ms: u32) -> Result<Answer> {
+    match timeout(Duration::from_millis(wait_ms.into()), waiting).await {
+        Ok(called) => {
+            let answer: Returned = called?.into();
+            door.told(answer).await.map(Answer::Returned)
+        }
+        Err(_) => Ok(Answer::Returned(Returned { incarnation: 0, reply: None })),
+    }
 }
 
 /// Tells the newest seqno once it is above another; after `wait_ms` whatever it is.

@@ -11,11 +11,12 @@ mod access;
 pub(crate) mod blocked;
 mod denials;
 pub(crate) mod limits;
+mod objects;
 pub(crate) mod submit;
 pub(crate) mod watch;
 
 use crate::{
-    AppendOptions, Gate, Held, Namespace, Receipt, Record, Site,
+    AppendOptions, Gate, Held, Namespace, Objects, Receipt, Record, Site,
     links::{Accepted, Inbound, Inbox, Links},
     secrets::LiveKeys,
 };
@@ -48,11 +49,17 @@ struct Inner {
     denials: Arc<Denials>,
     keys: LiveKeys,
     rates: Buckets,
+    objects: Option<Objects>,
 }
 
 impl Served {
     /// Serves a namespace under this name.
     pub fn new(name: Name, namespace: Namespace) -> Result<Served> {
+        Self::with_objects(name, namespace, None)
+    }
+
+    /// The same with the shared objects of its host.
+    pub fn with_objects(name: Name, namespace: Namespace, objects: Option<Objects>) -> Result<Served> {
         let monitor = Arc::new(Monitor::new(namespace.journal().clone(), namespace.gate().clone()));
         let submissions = Arc::new(Submissions::default());
         let denials = Arc::new(Denials::new(namespace.clone(), submissions.clone()));
@@ -63,7 +70,7 @@ impl Served {
         namespace.read_keys();
         let watch = Arc::new(watch);
         let (keys, rates) = (LiveKeys::new(namespace.clone())?, Buckets::default());
-        Ok(Served { inner: Arc::new(Inner { name, namespace, watch, monitor, submissions, denials, keys, rates }) })
+        Ok(Served { inner: Arc::new(Inner { name, namespace, watch, monitor, submissions, denials, keys, rates, objects }) })
     }
 
     /// The name.

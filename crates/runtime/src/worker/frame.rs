@@ -12,7 +12,7 @@
 use crate::{Code, Error, Invocation, Result};
 
 /// The newest version; a worker of version 1 knows no streamed runs.
-pub(super) const PROTOCOL_VERSION: u64 = 2;
+pub(super) const PROTOCOL_VERSION: u64 = 3;
 /// The first version with streamed runs.
 pub(super) const STREAMED_VERSION: u64 = 2;
 pub(super) const HEAD_BYTES: usize = 16;
@@ -39,9 +39,10 @@ pub(super) enum Kind {
     Now = 22,
     Random = 23,
     Output = 24,
+    Call = 25,
 }
 
-const KINDS: [Kind; 9] = [
+const KINDS: [Kind; 10] = [
     Kind::Hello,
     Kind::Refuse,
     Kind::Append,
@@ -51,6 +52,7 @@ const KINDS: [Kind; 9] = [
     Kind::Now,
     Kind::Random,
     Kind::Output,
+    Kind::Call,
 ];
 
 /// One frame of a worker.
@@ -157,7 +159,7 @@ mod tests {
             bytes[6] = 200;
             bytes
         };
-        for bytes in [&b"Hello, world, hello"[..], &[0; 16], &frame(RUN, b"", b""), &frame(25, b"", b""), &long_name] {
+        for bytes in [&b"Hello, world, hello"[..], &[0; 16], &frame(RUN, b"", b""), &frame(26, b"", b""), &long_name] {
             assert_eq!(Frame::parse(bytes).unwrap_err().code(), Code::WorkerProtocol, "{bytes:?}");
         }
     }

@@ -2,7 +2,7 @@
 
 use super::frame::{Frame, Kind, put_answer};
 use crate::{
-    Call, Code, Completion, Error, Limits, Outcome, Result,
+    Asked, Call, Code, Completion, Error, Later, Limits, Outcome, Result,
     appends::Appends,
     output::{Output, head},
 };
@@ -18,6 +18,8 @@ pub(super) struct Run {
     pub(super) begun: Instant,
     pub(super) output: Output,
     appends: Appends,
+    /// The answer that the worker waits for, while it is to come.
+    pub(super) later: Option<Box<dyn Later>>,
 }
 
 impl Run {
@@ -27,6 +29,7 @@ impl Run {
             begun: Instant::now(),
             output: Output::new(limits.output_max_bytes),
             appends: Appends::new(limits),
+            later: None,
         }
     }
 
@@ -71,11 +74,26 @@ impl Run {
                     put_answer(outbox, Ok(&bytes));
                 }
             }
+            Kind::Call if self.later.is_some() => {
+                return Err(Code::WorkerProtocol.error("a call before the answer to the one before it"));
+            }
+            Kind::Call => match call.host.call(frame.payload) {
+                Asked::Now(answer) => put_answer(outbox, answer.as_deref().map_err(Clone::clone)),
+                Asked::Later(later) => self.later = Some(later),
+            },
             Kind::Hello | Kind::Refuse => {
                 return Err(Code::WorkerProtocol.error(format!("a {:?} frame in the middle of a run", frame.kind)));
             }
         }
         Ok(None)
+    }
+
+    /// Answers the call that waits, if its answer has come.
+    pub(super) fn look(&mut self, outbox: &mut Vec<u8>) {
+        if let Some(answer) = self.later.as_mut().and_then(|later| later.take()) {
+            self.later = None;
+            put_answer(outbox, answer.as_deref().map_err(Clone::clone));
+        }
     }
 
     fn done(&mut self, frame: &Frame<'_>) -> Result<Outcome> {

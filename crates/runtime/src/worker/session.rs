@@ -25,7 +25,7 @@ use rustix::{
     net::{RecvFlags, SendFlags},
 };
 use std::{
-    os::fd::{AsFd, OwnedFd},
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
     time::{Duration, Instant},
 };
 
@@ -162,7 +162,7 @@ impl Wires {
         Self { process, channel, printed: Some(printed), inbox, outbox }
     }
 
-    /// Handles the frames that arrived and, if the run goes on, waits for more, or until `wake_at`.
+    /// Handles the frames that arrived and, if the run goes on, waits for more, for an answer that is to come, or until `wake_at`.
     fn step(
         &mut self,
         run: &mut Run,
@@ -170,6 +170,7 @@ impl Wires {
         limits: &Limits,
         wake_at: Option<Instant>,
     ) -> Result<Option<Outcome>, Fault> {
+        run.look(&mut self.outbox.bytes);
         while !self.outbox.is_full()
             && let Some((frame, bytes)) = Frame::parse(self.inbox.unread())?
         {
@@ -187,7 +188,8 @@ impl Wires {
                 return Ok(outcome);
             }
         }
-        self.exchange(&mut run.output, (run.begun + limits.timeout, limits.timeout), wake_at)?;
+        let later = run.later.as_ref().map(|later| (later.fd(), later.until()));
+        self.exchange(&mut run.output, (run.begun + limits.timeout, limits.timeout), wake_at, later)?;
         Ok(None)
     }
 
@@ -198,7 +200,7 @@ impl Wires {
                 self.inbox.consume(bytes);
                 return Ok(hello);
             }
-            self.exchange(output, (deadline, within), None)?;
+            self.exchange(output, (deadline, within), None, None)?;
         }
     }
 
@@ -209,6 +211,7 @@ impl Wires {
         output: &mut Output,
         (deadline, timeout): (Instant, Duration),
         wake_at: Option<Instant>,
+        later: Option<(BorrowedFd<'_>, Option<Instant>)>,
     ) -> Result<(), Fault> {
         let was_full = self.outbox.is_full();
         self.outbox.send(&self.channel)?;
@@ -230,7 +233,9 @@ impl Wires {
             PollFd::from_borrowed_fd(self.channel.as_fd(), want),
             PollFd::from_borrowed_fd(printed, PollFlags::IN),
             PollFd::from_borrowed_fd(pidfd, PollFlags::IN),
+            PollFd::from_borrowed_fd(later.map_or(pidfd, |(fd, _)| fd), PollFlags::IN),
         ];
+        let wake_at = wake_at.into_iter().chain(later.and_then(|(_, until)| until)).min();
         let asleep = wake_at.map_or(left, |at| left.min(at.saturating_duration_since(now)));
         // A timeout that no Timespec holds is as good as none.
         match poll(&mut fds, Timespec::try_from(asleep).ok().as_ref()) {
@@ -238,7 +243,7 @@ impl Wires {
             Err(Errno::INTR) => return Ok(()),
             Err(errno) => return Err(Code::SpawnFailed.error(format!("cannot wait for the process: {errno}")).into()),
         }
-        let [channel, printed, ended] = fds.map(|fd| !fd.revents().difference(PollFlags::OUT).is_empty());
+        let [channel, printed, ended, _] = fds.map(|fd| !fd.revents().difference(PollFlags::OUT).is_empty());
         // Unheard, the channel reports nothing but its end.
         let open = !channel || (!hear.is_empty() && self.inbox.receive(&self.channel));
         // What a run printed was written before its DONE, so the pipe is read after the channel, whatever `poll` saw.
@@ -402,7 +407,7 @@ impl Outbox {
 mod tests {
     use super::*;
     use crate::{EventId, HostCalls, Invocation, child};
-    use rustix::{fd::BorrowedFd, net::SocketType};
+    use rustix::net::SocketType;
 
     /// A process that never ends: nothing is ever written to its pipe.
     struct Immortal(OwnedFd);

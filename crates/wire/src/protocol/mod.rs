@@ -5,6 +5,7 @@
 mod frame;
 mod link;
 mod message;
+mod object;
 mod record;
 mod strict;
 
@@ -17,4 +18,6 @@ pub use message::{
     Get, Hello, Latest, NewRecord, Offer, Ping, Pong, Present, Range, Redeem, Redeemed, RemoveLog, SLOTS, Seqno, Show,
     Tail, VERSION, Welcome,
 };
+pub use object::{Call, Invoke, Invoked, Opened, Raised, Returned, Revoke, Revoked, Session};
 pub use record::{Record, Records};
+pub use serde_bytes::Bytes;

@@ -203,6 +203,11 @@ impl<'a> Resource<'a> {
     pub fn function(name: &'a str) -> Self {
         Self { kind: Kind::Function, name }
     }
+
+    /// A shared object, named by its type and key: `AtomicInt/hits`.
+    pub fn object(name: &'a str) -> Self {
+        Self { kind: Kind::Object, name }
+    }
 }
 
 impl fmt::Display for Resource<'_> {

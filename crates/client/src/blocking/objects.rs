@@ -1,0 +1,92 @@
+//! Shared objects and tasks through the blocking client.
+//!
+//! A call has a number in its session, so it may be asked again over another connection and counts once: a lost connection is
+//! replaced here, for as long as the options say.
+
+use super::{Again, Client};
+use crate::{
+    ask,
+    resilient::{Backoff, is_lost},
+};
+use millrace_wire::{
+    EventId, Result,
+    protocol::{
+        Bytes, Call, Failure, Frame, Invoke, Invoked, Message, Opened, Raised, Returned, Revoke, Revoked, Session,
+    },
+};
+use std::thread;
+
+/// A call of a shared object.
+pub type Asked<'a> = Call<'a>;
+
+/// What a call came to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// It returned this value, in MessagePack.
+    Returned(u64, Vec<u8>),
+    /// It raised an exception of this class, which says this.
+    Raised(u64, String, String),
+    /// It waits: it is asked for again, under its number.
+    Waiting(u64),
+}
+
+fn answer(frame: &Frame<'_>) -> Result<Answer> {
+    match frame.kind {
+        Raised::TYPE => {
+            let Raised { incarnation, class, text } = frame.message()?;
+            Ok(Answer::Raised(incarnation, class.into(), text.into()))
+        }
+        Failure::TYPE => Err(ask::failure(&frame.message()?)),
+        _ => {
+            let Returned { incarnation, waiting, value } = frame.message()?;
+            Ok(if waiting { Answer::Waiting(incarnation) } else { Answer::Returned(incarnation, value.into()) })
+        }
+    }
+}
+
+impl Client {
+    /// Asks until there is an answer: what is asked counts once, however often it is asked.
+    fn persist<M: Message, T>(
+        &self,
+        message: &M,
+        (bytes, wait_ms): (usize, u32),
+        take: impl Fn(&Frame<'_>) -> Result<T>,
+    ) -> Result<T> {
+        let mut backoff: Option<Backoff> = None;
+        loop {
+            match self.ask(message, (bytes, wait_ms, EventId::NONE), Again::May, &take) {
+                Err(error) if is_lost(&error) => {
+                    let backoff = backoff.get_or_insert_with(|| Backoff::new(&self.inner.options));
+                    thread::sleep(backoff.next(error)?);
+                }
+                answered => return answered,
+            }
+        }
+    }
+
+    /// Opens a session, or lets its lease begin anew; 0 ends it. Whether it was open, and its lease.
+    pub fn open_session(&self, session: &[u8; 16], application: &str, lease_ms: u32) -> Result<(bool, u32)> {
+        let message = Session { session, application, lease_ms };
+        self.persist(&message, (application.len(), 0), |frame| {
+            let Opened { resumed, lease_ms } = ask::answer(frame)?;
+            Ok((resumed, lease_ms))
+        })
+    }
+
+    /// Calls a shared object.
+    pub fn call(&self, call: &Asked<'_>) -> Result<Answer> {
+        self.persist(call, (call.arguments.len() + call.new.len(), call.wait_ms), answer)
+    }
+
+    /// Has tasks run by a pool, all or none; the number of the first. `key` makes asking again safe.
+    pub fn invoke(&self, pool: &str, bodies: bool, tasks: &[&[u8]], key: &str) -> Result<u64> {
+        let bytes = tasks.iter().map(|task| task.len() + 8).sum();
+        let tasks = tasks.iter().map(|task| Bytes::new(task)).collect();
+        self.persist(&Invoke { pool, bodies, tasks, key }, (bytes, 0), |frame| Ok(ask::answer::<Invoked>(frame)?.first))
+    }
+
+    /// Ends a task that has not begun; whether that was so.
+    pub fn revoke(&self, pool: &str, task: u64) -> Result<bool> {
+        self.persist(&Revoke { pool, task }, (0, 0), |frame| Ok(ask::answer::<Revoked>(frame)?.cancelled))
+    }
+}

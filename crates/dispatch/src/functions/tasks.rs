@@ -1,0 +1,101 @@
+//! Tasks: runs of a pool's function. Each leaves its result in a log of the pool, in the batch that ends it, however it ends.
+//!
+//! ```text
+//!  _bodies/POOL   what tasks name: functions that clients have pickled
+//!  _tasks/POOL    [ id: 24 bytes ][ what to run ]            one record, one run
+//!  _results/POOL  [ kind ][ id: 24 bytes ][ what came of it ]
+//! ```
+//!
+//! The id is its client's: with it, clients of one pool know their own results.
+
+use millrace_journal::{End, Position, Transaction};
+use millrace_namespace::{
+    Ending, Namespace,
+    admission::{Publish, Room, Stage},
+    no_function,
+    runs::pending::{RecordOf, pending},
+    tasks,
+};
+use millrace_wire::{Code, Error, Name, Result};
+
+/// How long the description of an error in a result may be.
+const ERROR_MAX_BYTES: usize = 16 << 10;
+
+/// What a run of a record of this log may use of its pool.
+pub(crate) struct Pool {
+    bodies: String,
+    results: String,
+}
+
+impl Pool {
+    /// The pool whose tasks stand in this log.
+    pub fn of(log: &str) -> Option<Self> {
+        let pool = tasks::pool_of(log)?;
+        Some(Self { bodies: tasks::bodies(pool), results: tasks::results(pool) })
+    }
+
+    /// Whether its runs may read this log.
+    pub fn reads(&self, log: &str) -> bool {
+        log == self.bodies
+    }
+
+    /// Whether its runs may append to this log.
+    pub fn appends(&self, log: &str) -> bool {
+        log == self.results
+    }
+}
+
+/// Leaves the result of a task that is given up, so that whoever waits for it hears of it.
+pub(crate) fn leave_failure(
+    publish: &Publish<'_>,
+    tx: &mut Transaction<'_>,
+    (log, task): (&str, &[u8]),
+    error: &Error,
+    stage: Stage,
+) -> Result<()> {
+    let (Some(pool), Some(id)) = (tasks::pool_of(log), task.get(..tasks::ID_BYTES)) else { return Ok(()) };
+    let Some(results) = tx.catalog().clone().logs().find(|log| **log.name() == *tasks::results(pool)).cloned() else {
+        return Ok(());
+    };
+    let detail = error.detail();
+    let detail = &detail[..detail.floor_char_boundary(ERROR_MAX_BYTES)];
+    let result = [&[tasks::FAILED][..], id, error.code().id().as_bytes(), detail.as_bytes()].concat();
+    publish.append(tx, &results, &result, stage).map(drop)
+}
+
+/// Ends a task that no attempt has begun of; whether that was so, and the place in the journal that says it.
+pub fn cancel(namespace: &Namespace, pool: &Name, seqno: u64) -> Result<(bool, Position)> {
+    let name = tasks::function(pool)?;
+    let error = Code::TaskCancelled.error("it was cancelled before it began");
+    let committed = namespace.journal().commit(|tx| {
+        let function = tx.catalog().function(&name).cloned().ok_or_else(|| no_function(&name))?;
+        for run in pending(namespace.journal(), &function, 1) {
+            let run = run?;
+            let Some(found) = run.found() else { continue };
+            if found.record.1 != seqno {
+                continue;
+            }
+            if found.attempts_begun() > 0 {
+                return Ok(false);
+            }
+            let Some(log) = tx.catalog().log_by_id(found.record.0).cloned() else { return Ok(false) };
+            let of = RecordOf { run: (found.function, found.run.number), cause: found.cause, log: &log, seqno };
+            let task = namespace.record_of_run(of)?;
+            let begun = tx.next_sequence();
+            let publish = Publish::new(namespace, tx);
+            let stage = Stage {
+                cause: found.run.id,
+                ordinal: 0,
+                room: Room::DeadLetter,
+                named: None,
+                ending: Some(function.id()),
+            };
+            leave_failure(&publish, tx, (log.name(), &task), &error, stage)?;
+            let effects = tx.next_sequence() - begun;
+            tx.done(function.id(), found.run, &End { effects, ..Ending::dead(&error, &[]).to_end() })?;
+            return Ok(true);
+        }
+        Ok(false)
+    })?;
+    Ok((committed.value, committed.end))
+}

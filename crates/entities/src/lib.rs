@@ -1,0 +1,40 @@
+//! Entities: resident objects that many clients call, one call at a time.
+//!
+//! ```text
+//!  call ──> Space ── session: was it answered before? ──> entity: a Turn of its type ──> reply, or a waiter in its state
+//!             │                                                    │
+//!             └── who is ready ── replies of waiters that the turn released
+//! ```
+//!
+//! Nothing here reads a clock, a file or randomness: what a step needs of them comes with it as a [`Moment`]. A call that has to wait
+//! is data in its entity's state, and holds no thread. Every change of a state is an [`Effect`], which names the value that it
+//! leaves, and applying one yields the effect that takes it back.
+
+mod session;
+mod space;
+mod state;
+mod types;
+pub mod value;
+
+pub use session::{Application, SESSION_BYTES, Session};
+pub use space::{Call, Called, Flags, Moment, Shown, Space};
+pub use state::{Effect, State, Ticket, Waiter};
+pub use types::{METHODS, Method, Type};
+
+/// What a call raises in its caller: the name of an exception, and what it says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Raised {
+    /// The exception's class, such as `IndexError` or `queue.Empty`.
+    pub class: &'static str,
+    /// What it says.
+    pub text: String,
+}
+
+impl Raised {
+    pub(crate) fn new(class: &'static str, text: impl Into<String>) -> Self {
+        Self { class, text: text.into() }
+    }
+}
+
+/// What a call is answered with: a value in MessagePack, or what it raises.
+pub type Reply = Result<Vec<u8>, Raised>;

@@ -1,0 +1,54 @@
+//! Sessions: who calls, which calls were answered, and until when what it holds is its own.
+
+use crate::Reply;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// How long a session's id is.
+pub const SESSION_BYTES: usize = 16;
+/// A client's own random id, or the event id of a run.
+pub type Session = [u8; SESSION_BYTES];
+/// Whose entities end with the last of its sessions; empty for those that stay until they are deleted.
+pub type Application = Box<str>;
+
+/// Calls of one session whose answers it has not acknowledged.
+pub(crate) const CALLS_MAX: usize = 10_000;
+
+/// A call of a session.
+#[derive(Clone, Debug)]
+pub(crate) struct Asked {
+    /// The entity and the method, so that another call under the number is noticed.
+    pub what: u64,
+    /// Of which entity it is: one made anew under the key is another.
+    pub incarnation: u64,
+    /// Its answer and when it was given; none while it waits.
+    pub reply: Option<(Reply, u64)>,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Client {
+    pub application: Application,
+    pub lease_ms: u64,
+    pub expires_ms: u64,
+    /// So many hold it open: connections that wait and runs in progress.
+    pub pinned: usize,
+    pub calls: BTreeMap<u64, Asked>,
+    /// Calls below are acknowledged.
+    pub acked: u64,
+    /// Entities in which it may hold something or wait.
+    pub touched: BTreeSet<Box<str>>,
+}
+
+impl Client {
+    pub fn new(application: Application, lease_ms: u64, now_ms: u64) -> Self {
+        let (calls, touched) = (BTreeMap::new(), BTreeSet::new());
+        Self { application, lease_ms, expires_ms: now_ms + lease_ms, pinned: 0, calls, acked: 0, touched }
+    }
+
+    /// Forgets what it has heard.
+    pub fn acknowledge(&mut self, acked: u64) {
+        if acked > self.acked {
+            self.acked = acked;
+            self.calls = self.calls.split_off(&acked);
+        }
+    }
+}

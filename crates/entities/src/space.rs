@@ -1,0 +1,432 @@
+//! A space: entities, the sessions that call them, and one step at a time.
+
+use crate::{
+    Application, Raised, Reply, Session,
+    session::{Asked, CALLS_MAX, Client},
+    state::State,
+    types::{Args, Flow, Method, STATE_MAX_BYTES, Turn, Type},
+    value,
+};
+use millrace_wire::{Code, Error, Result};
+use std::{
+    collections::{BTreeMap, HashMap},
+    hash::{DefaultHasher, Hash, Hasher},
+    mem,
+};
+
+/// The longest key.
+const KEY_MAX_BYTES: usize = 255;
+/// The most entities of a space.
+const ENTITIES_MAX: usize = 1 << 20;
+/// The most sessions of a space.
+const SESSIONS_MAX: usize = 1 << 18;
+/// How soon somebody who is told that there is too much may ask again.
+const BUSY_MS: u32 = 100;
+
+/// What a step needs of the world.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Moment {
+    /// Milliseconds on a clock that never goes back.
+    pub now_ms: u64,
+    /// A number that only grows, also over the ends of hosts.
+    pub token: u64,
+}
+
+/// How a call treats an entity that is there, or is not.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Flags {
+    /// It is not made.
+    pub must_exist: bool,
+    /// It is refused if it is there.
+    pub must_create: bool,
+    /// Nobody waits any more: the answer is that of a call whose time is over.
+    pub give_up: bool,
+}
+
+/// A call.
+#[derive(Clone, Copy, Debug)]
+pub struct Call<'a> {
+    /// Whose.
+    pub session: Session,
+    /// Its number there. One that was used before is that call again.
+    pub number: u64,
+    /// Answers below this number have arrived.
+    pub acked: u64,
+    /// The entity's type.
+    pub kind: Type,
+    /// Its key.
+    pub key: &'a str,
+    /// Which entity of the key it must be; 0 for any.
+    pub incarnation: u64,
+    /// The method.
+    pub method: Method,
+    /// Its arguments, an array.
+    pub args: &'a [u8],
+    /// The constructor's, should it have to be made.
+    pub new: Option<&'a [u8]>,
+    /// What else it wants.
+    pub flags: Flags,
+}
+
+impl Call<'_> {
+    fn what(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        (self.kind, self.key, self.method.name).hash(&mut hasher);
+        hasher.finish()
+    }
+}
+
+/// What became of a call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Called {
+    /// It is answered; and the entity's incarnation.
+    Now(u64, Reply),
+    /// It waits; and the entity's incarnation.
+    Waiting(u64),
+}
+
+#[derive(Debug)]
+struct Entity {
+    kind: Type,
+    incarnation: u64,
+    application: Application,
+    state: State,
+}
+
+/// What is told of an entity.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shown {
+    /// Its type.
+    pub kind: Type,
+    /// Its key.
+    pub key: Box<str>,
+    /// Which entity of the key it is.
+    pub incarnation: u64,
+    /// With whose sessions it ends; empty if it stays.
+    pub application: Application,
+    /// About how many bytes it takes.
+    pub bytes: usize,
+    /// Who waits, in which call.
+    pub waiting: Vec<(Session, u64)>,
+    /// Who has the lock, if it is one that somebody has.
+    pub owner: Option<Session>,
+}
+
+/// Entities and sessions in memory.
+#[derive(Debug, Default)]
+pub struct Space {
+    entities: HashMap<Box<str>, Entity>,
+    sessions: HashMap<Session, Client>,
+    /// How many sessions each application has.
+    applications: BTreeMap<Application, usize>,
+    /// Calls that waited and have their answers now.
+    ready: Vec<(Session, u64)>,
+}
+
+impl Space {
+    /// Opens a session or takes it up again: whether it was there.
+    pub fn open(&mut self, session: Session, application: &str, lease_ms: u64, moment: Moment) -> Result<bool> {
+        if let Some(client) = self.sessions.get_mut(&session) {
+            client.lease_ms = lease_ms;
+            client.expires_ms = moment.now_ms + lease_ms;
+            return Ok(true);
+        }
+        if self.sessions.len() >= SESSIONS_MAX {
+            return Err(busy(format!("{SESSIONS_MAX} sessions are open")));
+        }
+        if application.len() > KEY_MAX_BYTES {
+            return Err(Code::ObjectKeyInvalid.error(format!("an application's name of {} bytes", application.len())));
+        }
+        if !application.is_empty() {
+            *self.applications.entry(application.into()).or_default() += 1;
+        }
+        self.sessions.insert(session, Client::new(application.into(), lease_ms, moment.now_ms));
+        Ok(false)
+    }
+
+    /// Whether there is an entity of this key.
+    pub fn holds(&self, key: &str) -> bool {
+        self.entities.contains_key(key)
+    }
+
+    /// From now on the session does not expire, until [`Space::unpin`] is called as often.
+    pub fn pin(&mut self, session: &Session) {
+        if let Some(client) = self.sessions.get_mut(session) {
+            client.pinned += 1;
+        }
+    }
+
+    /// Whether it does not expire.
+    pub fn is_pinned(&self, session: &Session) -> bool {
+        self.sessions.get(session).is_some_and(|client| client.pinned > 0)
+    }
+
+    /// From now on its lease is this long.
+    pub fn lease(&mut self, session: &Session, lease_ms: u64, moment: Moment) {
+        if let Some(client) = self.sessions.get_mut(session) {
+            client.lease_ms = lease_ms;
+            client.expires_ms = moment.now_ms + lease_ms;
+        }
+    }
+
+    /// The lease begins anew.
+    pub fn unpin(&mut self, session: &Session, moment: Moment) {
+        if let Some(client) = self.sessions.get_mut(session) {
+            client.pinned = client.pinned.saturating_sub(1);
+            client.expires_ms = client.expires_ms.max(moment.now_ms + client.lease_ms);
+        }
+    }
+
+    /// Does a call, or finds the answer that it had.
+    pub fn call(&mut self, call: &Call<'_>, moment: Moment) -> Result<Called> {
+        let Some(client) = self.sessions.get_mut(&call.session) else {
+            return Err(Code::SessionExpired.error("the session is not open, or its lease has ended"));
+        };
+        client.expires_ms = client.expires_ms.max(moment.now_ms + client.lease_ms);
+        client.acknowledge(call.acked);
+        if call.number < client.acked {
+            return Err(Code::OutcomeUnknown.error(format!("call {} was acknowledged before", call.number)));
+        }
+        if let Some(asked) = client.calls.get(&call.number) {
+            if asked.what != call.what() {
+                let told = format!("call {} was one of another method or object", call.number);
+                return Err(Code::CallDiverged.error(told));
+            }
+            return match (&asked.reply, call.flags.give_up) {
+                (Some((reply, _)), _) => Ok(Called::Now(asked.incarnation, reply.clone())),
+                (None, false) => Ok(Called::Waiting(asked.incarnation)),
+                (None, true) => Ok(self.give_up(call, moment)),
+            };
+        }
+        if client.calls.len() >= CALLS_MAX {
+            return Err(busy(format!("{CALLS_MAX} calls of the session are not acknowledged")));
+        }
+        let application = client.application.clone();
+        let incarnation = match self.find(call, application, moment)? {
+            Ok(incarnation) => incarnation,
+            Err(raised) => return Ok(Called::Now(0, Err(raised))),
+        };
+        self.step(call, incarnation, moment)
+    }
+
+    /// The entity that a call is of, made if need be: its incarnation, or what its constructor raises.
+    fn find(
+        &mut self,
+        call: &Call<'_>,
+        application: Application,
+        moment: Moment,
+    ) -> Result<std::result::Result<u64, Raised>> {
+        let (key, kind) = (call.key, call.kind);
+        if let Some(entity) = self.entities.get(key) {
+            if entity.kind != kind {
+                let told = format!("'{key}' is a {}, and no {}", entity.kind.name(), kind.name());
+                return Err(Code::ObjectTypeMismatch.error(told));
+            }
+            if call.incarnation != 0 && call.incarnation != entity.incarnation {
+                return Err(lost(kind, key, "it was made anew"));
+            }
+            if call.flags.must_create {
+                return Err(Code::ObjectExists.error(format!("{} '{key}'", kind.name())));
+            }
+            return Ok(Ok(entity.incarnation));
+        }
+        if call.incarnation != 0 {
+            return Err(lost(kind, key, "it is gone"));
+        }
+        if call.flags.must_exist {
+            return Err(Code::ObjectNotFound.error(format!("{} '{key}'", kind.name())));
+        }
+        if key.is_empty() || key.len() > KEY_MAX_BYTES {
+            return Err(Code::ObjectKeyInvalid.error(format!("a key of {} bytes", key.len())));
+        }
+        if self.entities.len() >= ENTITIES_MAX {
+            return Err(busy(format!("there are {ENTITIES_MAX} objects")));
+        }
+        let mut state = State::default();
+        let args = Args(call.new.map(value::elements).transpose()?.unwrap_or_default());
+        let mut turn = Turn::new(&mut state, moment, call.session, call.number);
+        if let Err(raised) = kind.construct(&mut turn, &args) {
+            return Ok(Err(raised));
+        }
+        too_large(&state)?;
+        let entity = Entity { kind, incarnation: moment.token, application, state };
+        self.entities.insert(key.into(), entity);
+        Ok(Ok(moment.token))
+    }
+
+    /// One step of an entity that is there.
+    fn step(&mut self, call: &Call<'_>, incarnation: u64, moment: Moment) -> Result<Called> {
+        let args = Args(value::elements(call.args)?);
+        let Some(entity) = self.entities.get_mut(call.key) else { return Err(lost(call.kind, call.key, "it is gone")) };
+        let mut turn = Turn::new(&mut entity.state, moment, call.session, call.number);
+        let ran = call.kind.run(&mut turn, call.method.name, &args);
+        if ran.is_err() {
+            turn.undo();
+        } else if let Err(error) = too_large(turn.state) {
+            turn.undo();
+            return Err(error);
+        }
+        let released = mem::take(&mut turn.released);
+        let reply = match ran {
+            Ok(Flow::Wait) => None,
+            Ok(Flow::Reply(reply)) => Some(Ok(reply)),
+            Err(raised) => Some(Err(raised)),
+        };
+        if !call.method.reads
+            && let Some(client) = self.sessions.get_mut(&call.session)
+        {
+            let what = call.what();
+            let reply = reply.clone().map(|reply| (reply, moment.now_ms));
+            client.calls.insert(call.number, Asked { what, incarnation, reply });
+            if call.method.waits {
+                client.touched.insert(call.key.into());
+            }
+        }
+        self.deliver(released, moment);
+        match reply {
+            Some(reply) => Ok(Called::Now(incarnation, reply)),
+            // It may have had its answer in the same step: a condition's lock was free.
+            None if call.flags.give_up => Ok(self.give_up(call, moment)),
+            None => Ok(self.answered(call).unwrap_or(Called::Waiting(incarnation))),
+        }
+    }
+
+    fn answered(&self, call: &Call<'_>) -> Option<Called> {
+        let asked = self.sessions.get(&call.session)?.calls.get(&call.number)?;
+        asked.reply.as_ref().map(|(reply, _)| Called::Now(asked.incarnation, reply.clone()))
+    }
+
+    /// The answer of a call that waited, once it is there.
+    pub fn reply(&self, session: &Session, number: u64) -> Option<Called> {
+        let asked = self.sessions.get(session)?.calls.get(&number)?;
+        asked.reply.as_ref().map(|(reply, _)| Called::Now(asked.incarnation, reply.clone()))
+    }
+
+    /// The time of a call that waits is over.
+    fn give_up(&mut self, call: &Call<'_>, moment: Moment) -> Called {
+        if let Some(answered) = self.answered(call) {
+            return answered;
+        }
+        let gone = || Err(Raised::new("millrace.NotFound", format!("{} '{}' is gone", call.kind.name(), call.key)));
+        let Some(entity) = self.entities.get_mut(call.key) else { return Called::Now(0, gone()) };
+        let incarnation = entity.incarnation;
+        let mine = |(_, waiter): &(&u64, &crate::Waiter)| waiter.session == call.session && waiter.call == call.number;
+        let Some((ticket, waiter)) = entity.state.waiters().iter().find(mine).map(|(at, waiter)| (*at, waiter.clone()))
+        else {
+            return Called::Now(incarnation, gone());
+        };
+        let mut turn = Turn::new(&mut entity.state, moment, call.session, call.number);
+        let reply = entity.kind.give_up(&mut turn, ticket, &waiter);
+        let mut released = mem::take(&mut turn.released);
+        released.extend(reply.map(|reply| (call.session, call.number, reply)));
+        self.deliver(released, moment);
+        self.answered(call).unwrap_or(Called::Waiting(incarnation))
+    }
+
+    /// Hands answers to those who waited for them.
+    fn deliver(&mut self, released: Vec<(Session, u64, Reply)>, moment: Moment) {
+        for (session, number, reply) in released {
+            if let Some(asked) = self.sessions.get_mut(&session).and_then(|client| client.calls.get_mut(&number)) {
+                asked.reply = Some((reply, moment.now_ms));
+                self.ready.push((session, number));
+            }
+        }
+    }
+
+    /// Calls that waited and have their answers since this was asked last.
+    pub fn take_ready(&mut self) -> Vec<(Session, u64)> {
+        mem::take(&mut self.ready)
+    }
+
+    /// Ends sessions whose leases are over; when to look again.
+    pub fn expire(&mut self, moment: Moment) -> Option<u64> {
+        let over = |client: &Client| client.pinned == 0 && client.expires_ms <= moment.now_ms;
+        let ended: Vec<Session> = self.sessions.iter().filter(|(_, client)| over(client)).map(|(id, _)| *id).collect();
+        ended.iter().for_each(|session| self.end(session, moment));
+        self.sessions.values().filter(|client| client.pinned == 0).map(|client| client.expires_ms).min()
+    }
+
+    /// Ends a session: what it held is free, and what belongs to its application goes with the last of that.
+    pub fn end(&mut self, session: &Session, moment: Moment) {
+        let Some(client) = self.sessions.remove(session) else { return };
+        for key in &client.touched {
+            let Some(entity) = self.entities.get_mut(key) else { continue };
+            let waiters = entity.state.waiters().iter().filter(|(_, waiter)| waiter.session == *session);
+            let waiters: Vec<u64> = waiters.map(|(ticket, _)| *ticket).collect();
+            let mut turn = Turn::new(&mut entity.state, moment, *session, 0);
+            waiters.iter().for_each(|ticket| turn.apply(crate::Effect::Leave(*ticket)));
+            entity.kind.session_ended(&mut turn, session, !waiters.is_empty());
+            let released = mem::take(&mut turn.released);
+            self.deliver(released, moment);
+        }
+        if let Some(left) = self.applications.get_mut(&client.application) {
+            *left -= 1;
+            if *left == 0 {
+                self.applications.remove(&client.application);
+                let theirs = self.entities.iter().filter(|(_, entity)| entity.application == client.application);
+                let theirs: Vec<Box<str>> = theirs.map(|(key, _)| key.clone()).collect();
+                for key in &theirs {
+                    self.delete(key, moment);
+                }
+            }
+        }
+    }
+
+    /// Deletes an entity; whether it was there.
+    pub fn delete(&mut self, key: &str, moment: Moment) -> bool {
+        let Some(entity) = self.entities.remove(key) else { return false };
+        let gone = format!("{} '{key}' was deleted", entity.kind.name());
+        let waiters = entity.state.waiters().values();
+        let released =
+            waiters.map(|waiter| (waiter.session, waiter.call, Err(Raised::new("millrace.NotFound", gone.clone()))));
+        self.deliver(released.collect(), moment);
+        true
+    }
+
+    /// Every entity, by key, whose key is above this one.
+    pub fn show(&self, above: &str, most: usize) -> Vec<Shown> {
+        let mut keys: Vec<&Box<str>> = self.entities.keys().filter(|key| &***key > above).collect();
+        keys.sort();
+        keys.into_iter().take(most).filter_map(|key| self.show_one(key)).collect()
+    }
+
+    /// One entity.
+    pub fn show_one(&self, key: &str) -> Option<Shown> {
+        let (key, Entity { kind, incarnation, application, state }) = self.entities.get_key_value(key)?;
+        let owner = matches!(kind, Type::Lock | Type::Condition).then(|| state.field(0)).flatten();
+        Some(Shown {
+            kind: *kind,
+            key: key.clone(),
+            incarnation: *incarnation,
+            application: application.clone(),
+            bytes: state.bytes(),
+            waiting: state.waiters().values().map(|waiter| (waiter.session, waiter.call)).collect(),
+            owner: owner.and_then(|owner| owner.try_into().ok()),
+        })
+    }
+
+    /// How many sessions are open.
+    pub fn sessions(&self) -> usize {
+        self.sessions.len()
+    }
+}
+
+fn busy(told: String) -> Error {
+    Code::ObjectsBusy.error(told).retry_after(BUSY_MS)
+}
+
+fn lost(kind: Type, key: &str, why: &str) -> Error {
+    Code::ObjectLost.error(format!("{} '{key}': {why}", kind.name()))
+}
+
+fn too_large(state: &State) -> Result<()> {
+    match state.bytes() {
+        bytes if bytes > STATE_MAX_BYTES => {
+            Err(Code::ObjectTooLarge.error(format!("it would take {bytes} bytes; {STATE_MAX_BYTES} is the most")))
+        }
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,329 @@
+use super::*;
+use crate::METHODS;
+
+/// A space with clients, whose calls number themselves.
+struct World {
+    space: Space,
+    now: u64,
+    token: u64,
+    calls: HashMap<u8, u64>,
+}
+
+const LEASE_MS: u64 = 1000;
+
+impl World {
+    fn new(clients: &[u8]) -> Self {
+        let mut world = Self { space: Space::default(), now: 0, token: 100, calls: HashMap::new() };
+        for client in clients {
+            let moment = world.moment();
+            assert!(!world.space.open([*client; 16], "", LEASE_MS, moment).unwrap());
+        }
+        world
+    }
+
+    fn moment(&mut self) -> Moment {
+        self.token += 1;
+        Moment { now_ms: self.now, token: self.token }
+    }
+
+    fn number(&mut self, client: u8) -> u64 {
+        let number = self.calls.entry(client).or_default();
+        *number += 1;
+        *number
+    }
+
+    fn with(
+        &mut self,
+        client: u8,
+        number: u64,
+        on: (Type, &str),
+        method: &str,
+        args: &[Vec<u8>],
+        flags: Flags,
+    ) -> Result<Called> {
+        let moment = self.moment();
+        let (kind, key) = on;
+        let args = value::array(args.iter().map(Vec::as_slice));
+        let new = match kind {
+            Type::CountDownLatch | Type::Barrier => Some(value::array([&*value::int(2)].into_iter())),
+            Type::Queue => Some(value::array([&*value::int(1)].into_iter())),
+            _ => None,
+        };
+        let call = Call {
+            session: [client; 16],
+            number,
+            acked: 0,
+            kind,
+            key,
+            incarnation: 0,
+            method: kind.method(method)?,
+            args: &args,
+            new: new.as_deref(),
+            flags,
+        };
+        self.space.call(&call, moment)
+    }
+
+    fn call(&mut self, client: u8, on: (Type, &str), method: &str, args: &[Vec<u8>]) -> Called {
+        let number = self.number(client);
+        self.with(client, number, on, method, args, Flags::default()).unwrap()
+    }
+
+    fn value(&mut self, client: u8, on: (Type, &str), method: &str, args: &[Vec<u8>]) -> Vec<u8> {
+        match self.call(client, on, method, args) {
+            Called::Now(_, Ok(value)) => value,
+            other => panic!("{method}: {other:?}"),
+        }
+    }
+
+    fn waits(&mut self, client: u8, on: (Type, &str), method: &str, args: &[Vec<u8>]) -> u64 {
+        let called = self.call(client, on, method, args);
+        assert!(matches!(called, Called::Waiting(_)), "{method}: {called:?}");
+        self.calls[&client]
+    }
+
+    fn reply(&self, client: u8, number: u64) -> Option<Reply> {
+        match self.space.reply(&[client; 16], number)? {
+            Called::Now(_, reply) => Some(reply),
+            Called::Waiting(_) => None,
+        }
+    }
+
+    fn expire(&mut self, by: u64) {
+        self.now += by;
+        let moment = self.moment();
+        self.space.expire(moment);
+    }
+}
+
+const HITS: (Type, &str) = (Type::AtomicLong, "hits");
+const DOOR: (Type, &str) = (Type::Lock, "door");
+
+#[test]
+fn a_call_that_is_repeated_counts_once() {
+    let mut world = World::new(&[1]);
+    for (number, expected) in [(1, 5), (1, 5), (2, 10), (2, 10), (1, 5)] {
+        let called = world.with(1, number, HITS, "add_and_get", &[value::int(5)], Flags::default()).unwrap();
+        assert!(matches!(called, Called::Now(_, Ok(value)) if value == value::int(expected)), "call {number}");
+    }
+    let diverged = world.with(1, 2, HITS, "set", &[value::int(5)], Flags::default()).unwrap_err();
+    assert_eq!(diverged.code(), Code::CallDiverged);
+}
+
+#[test]
+fn what_was_acknowledged_is_forgotten_and_never_done_again() {
+    let mut world = World::new(&[1]);
+    world.value(1, HITS, "add_and_get", &[]);
+    let client = world.space.sessions.get_mut(&[1; 16]).unwrap();
+    client.acknowledge(2);
+    assert!(client.calls.is_empty());
+    let again = world.with(1, 1, HITS, "add_and_get", &[], Flags::default()).unwrap_err();
+    assert_eq!(again.code(), Code::OutcomeUnknown);
+}
+
+#[test]
+fn one_key_is_one_type() {
+    let mut world = World::new(&[1]);
+    world.value(1, HITS, "get", &[]);
+    let error = world.with(1, 9, (Type::Dict, "hits"), "len", &[], Flags::default()).unwrap_err();
+    assert_eq!(error.code(), Code::ObjectTypeMismatch);
+}
+
+#[test]
+fn a_lock_goes_round_in_the_order_of_asking_and_its_tokens_only_grow() {
+    let mut world = World::new(&[1, 2, 3]);
+    let first = value::as_int(&world.value(1, DOOR, "acquire", &[])).unwrap();
+    let (second, third) = (world.waits(2, DOOR, "acquire", &[]), world.waits(3, DOOR, "acquire", &[]));
+    assert!(
+        matches!(world.call(2, DOOR, "release", &[]), Called::Now(_, Err(raised)) if raised.class == "RuntimeError")
+    );
+    world.value(1, DOOR, "release", &[]);
+    let token = |reply: Option<Reply>| value::as_int(&reply.unwrap().unwrap()).unwrap();
+    let granted = token(world.reply(2, second));
+    assert!(granted > first && world.reply(3, third).is_none());
+    world.value(2, DOOR, "release", &[]);
+    assert!(token(world.reply(3, third)) > granted);
+}
+
+#[test]
+fn a_lock_of_a_client_that_is_gone_is_free_after_its_lease_and_the_late_one_is_told() {
+    let mut world = World::new(&[1, 2]);
+    world.value(1, DOOR, "acquire", &[]);
+    let waiting = world.waits(2, DOOR, "acquire", &[]);
+    world.space.pin(&[2; 16]);
+    world.expire(LEASE_MS - 1);
+    assert!(world.reply(2, waiting).is_none());
+    world.expire(1);
+    assert!(world.reply(2, waiting).unwrap().is_ok());
+    let late = world.with(1, 7, DOOR, "release", &[], Flags::default()).unwrap_err();
+    assert_eq!(late.code(), Code::SessionExpired);
+}
+
+#[test]
+fn who_gives_up_leaves_the_queue() {
+    let mut world = World::new(&[1, 2, 3]);
+    world.value(1, DOOR, "acquire", &[]);
+    let second = world.waits(2, DOOR, "acquire", &[]);
+    let third = world.waits(3, DOOR, "acquire", &[]);
+    let flags = Flags { give_up: true, ..Flags::default() };
+    let gave_up = world.with(2, second, DOOR, "acquire", &[], flags).unwrap();
+    assert!(matches!(gave_up, Called::Now(_, Ok(value)) if value == value::boolean(false)));
+    world.value(1, DOOR, "release", &[]);
+    assert!(world.reply(3, third).is_some());
+}
+
+#[test]
+fn a_queue_hands_items_over_in_order_and_holds_no_more_than_it_may() {
+    let mut world = World::new(&[1, 2]);
+    let jobs = (Type::Queue, "jobs");
+    let taker = world.waits(2, jobs, "get", &[]);
+    world.value(1, jobs, "put", &[value::int(1)]);
+    assert_eq!(world.reply(2, taker), Some(Ok(value::int(1))));
+    world.value(1, jobs, "put", &[value::int(2)]);
+    let putter = world.waits(1, jobs, "put", &[value::int(3)]);
+    assert_eq!(world.value(2, jobs, "get", &[]), value::int(2));
+    assert!(world.reply(1, putter).is_some());
+    assert_eq!(world.value(2, jobs, "get", &[]), value::int(3));
+    let joiner = world.waits(1, jobs, "join", &[]);
+    (0..3).for_each(|_| drop(world.value(2, jobs, "task_done", &[])));
+    assert_eq!(world.reply(1, joiner), Some(Ok(value::boolean(true))));
+}
+
+#[test]
+fn a_barrier_lets_all_pass_at_once_and_breaks_when_one_will_not_come() {
+    let mut world = World::new(&[1, 2, 3]);
+    let gate = (Type::Barrier, "gate");
+    let first = world.waits(1, gate, "wait", &[]);
+    assert_eq!(world.value(2, gate, "wait", &[]), value::int(1));
+    assert_eq!(world.reply(1, first), Some(Ok(value::int(0))));
+    world.waits(1, gate, "wait", &[]);
+    world.expire(LEASE_MS);
+    let moment = world.moment();
+    world.space.open([2; 16], "", LEASE_MS, moment).unwrap();
+    let broken = world.with(2, 50, gate, "wait", &[], Flags::default()).unwrap();
+    assert!(matches!(broken, Called::Now(_, Err(raised)) if raised.class.ends_with("BrokenBarrierError")));
+}
+
+#[test]
+fn a_condition_gives_the_lock_back_while_it_waits() {
+    let mut world = World::new(&[1, 2]);
+    let ready = (Type::Condition, "ready");
+    world.value(1, ready, "acquire", &[]);
+    let waiting = world.waits(1, ready, "wait", &[]);
+    world.value(2, ready, "acquire", &[]);
+    world.value(2, ready, "notify", &[]);
+    assert!(world.reply(1, waiting).is_none(), "the lock is not free yet");
+    world.value(2, ready, "release", &[]);
+    assert_eq!(world.reply(1, waiting), Some(Ok(value::boolean(true))));
+    world.value(1, ready, "release", &[]);
+}
+
+#[test]
+fn a_condition_answers_who_waited_too_long_once_it_has_the_lock() {
+    let mut world = World::new(&[1, 2]);
+    let ready = (Type::Condition, "ready");
+    world.value(1, ready, "acquire", &[]);
+    let waiting = world.waits(1, ready, "wait", &[]);
+    world.value(2, ready, "acquire", &[]);
+    let flags = Flags { give_up: true, ..Flags::default() };
+    let late = world.with(1, waiting, ready, "wait", &[], flags).unwrap();
+    assert!(matches!(late, Called::Waiting(_)));
+    world.value(2, ready, "release", &[]);
+    assert_eq!(world.reply(1, waiting), Some(Ok(value::boolean(false))));
+    world.value(1, ready, "release", &[]);
+}
+
+#[test]
+fn permits_of_a_client_that_is_gone_come_back() {
+    let mut world = World::new(&[1, 2]);
+    let permits = (Type::Semaphore, "permits");
+    world.value(1, permits, "acquire", &[]);
+    let waiting = world.waits(2, permits, "acquire", &[]);
+    world.space.pin(&[2; 16]);
+    world.expire(LEASE_MS);
+    assert_eq!(world.reply(2, waiting), Some(Ok(value::boolean(true))));
+    world.value(2, permits, "release", &[]);
+    assert_eq!(world.value(2, permits, "value", &[]), value::int(1));
+}
+
+#[test]
+fn entities_end_with_the_last_session_of_their_application_and_are_never_a_fresh_zero() {
+    let mut world = World::new(&[3]);
+    let moment = world.moment();
+    world.space.open([1; 16], "app", LEASE_MS, moment).unwrap();
+    world.space.open([2; 16], "app", LEASE_MS, moment).unwrap();
+    let Called::Now(incarnation, _) = world.call(1, HITS, "add_and_get", &[]) else { panic!() };
+    let moment = world.moment();
+    world.space.end(&[1; 16], moment);
+    assert!(world.space.holds("hits"));
+    world.space.end(&[2; 16], moment);
+    assert!(!world.space.holds("hits"));
+    let args = value::array([].into_iter());
+    let method = Type::AtomicLong.method("get").unwrap();
+    let call = Call {
+        session: [3; 16],
+        number: 1,
+        acked: 0,
+        kind: Type::AtomicLong,
+        key: "hits",
+        incarnation,
+        method,
+        args: &args,
+        new: None,
+        flags: Flags::default(),
+    };
+    assert_eq!(world.space.call(&call, moment).unwrap_err().code(), Code::ObjectLost);
+}
+
+#[test]
+fn what_raises_changes_nothing() {
+    let mut world = World::new(&[1]);
+    let words = (Type::Counter, "words");
+    let pairs = [value::text("a"), value::int(1), value::text("b"), value::text("no number")];
+    let pairs = value::array(pairs.iter().map(Vec::as_slice));
+    let called = world.call(1, words, "update", &[pairs]);
+    assert!(matches!(called, Called::Now(_, Err(raised)) if raised.class == "TypeError"));
+    assert_eq!(world.value(1, words, "len", &[]), value::int(0));
+    world.value(1, HITS, "set", &[value::int(i64::MAX)]);
+    let called = world.call(1, HITS, "add_and_get", &[]);
+    assert!(matches!(called, Called::Now(_, Err(raised)) if raised.class == "OverflowError"));
+}
+
+#[test]
+fn every_method_answers_calls_without_arguments_and_with_odd_ones() {
+    let odd = [
+        value::nil(),
+        value::int(-1),
+        value::int(i64::MAX),
+        value::text("x"),
+        value::float(f64::NAN),
+        value::array([].into_iter()),
+    ];
+    for (kind, methods) in METHODS {
+        let mut world = World::new(&[1]);
+        for method in *methods {
+            assert_eq!(kind.method(method.name).unwrap(), *method);
+            for args in std::iter::once(Vec::new()).chain(odd.iter().map(|odd| vec![odd.clone()])).chain([odd.to_vec()])
+            {
+                let before = world.space.show_one("it");
+                let called = world.call(1, (*kind, "it"), method.name, &args);
+                if let Called::Now(_, Err(raised)) = &called {
+                    assert_ne!(
+                        raised.class,
+                        "AttributeError",
+                        "{}.{} is listed and not there",
+                        kind.name(),
+                        method.name
+                    );
+                    assert!(
+                        before.is_none_or(|before| Some(before) == world.space.show_one("it")),
+                        "{}.{}",
+                        kind.name(),
+                        method.name
+                    );
+                }
+                assert!(method.waits || !matches!(called, Called::Waiting(_)), "{}.{}", kind.name(), method.name);
+            }
+        }
+    }
+}

@@ -1,0 +1,289 @@
+//! Collections: maps, sets, lists and logs.
+
+use super::{Args, Flow, Turn, done, reply, unknown};
+use crate::{
+    Raised,
+    state::{Effect, State},
+    value,
+};
+
+type Pairs<'s> = Box<dyn DoubleEndedIterator<Item = (&'s [u8], &'s [u8])> + 's>;
+
+fn keys(state: &State, sorted: bool) -> Pairs<'_> {
+    if sorted { Box::new(state.sorted(None, None)) } else { Box::new(state.inserted()) }
+}
+
+/// Keys and values by turns.
+fn flat<'s>(pairs: impl Iterator<Item = (&'s [u8], &'s [u8])>) -> Vec<u8> {
+    let all: Vec<&[u8]> = pairs.flat_map(|(key, value)| [key, value]).collect();
+    value::array(all.into_iter())
+}
+
+/// A value, or none: an array of one or no element.
+fn perhaps(found: Option<&[u8]>) -> Result<Flow, Raised> {
+    reply(value::array(found.as_slice().iter().copied()))
+}
+
+/// Keys and values by turns, as an argument.
+fn pairs<'a>(args: &Args<'a>, at: usize) -> Result<Vec<(&'a [u8], &'a [u8])>, Raised> {
+    let elements = args.elements(at)?;
+    let (pairs, rest) = elements.as_chunks::<2>();
+    if rest.is_empty() {
+        Ok(pairs.iter().map(|[key, value]| (*key, *value)).collect())
+    } else {
+        Err(Raised::new("TypeError", "a key without a value"))
+    }
+}
+
+/// Adds to the number under a key; what there is now.
+fn add(turn: &mut Turn<'_>, key: &[u8], more: &[u8]) -> Result<Vec<u8>, Raised> {
+    let now = turn.state.at(key).map_or_else(|| value::int(0), <[u8]>::to_vec);
+    let sum = match (value::as_int(&now), value::as_int(more)) {
+        (Some(now), Some(more)) => value::int(
+            now.checked_add(more).ok_or_else(|| Raised::new("OverflowError", "the number does not fit 64 bits"))?,
+        ),
+        _ => match (value::as_float(&now), value::as_float(more)) {
+            (Some(now), Some(more)) => value::float(now + more),
+            _ => return Err(Raised::new("TypeError", "only numbers are added")),
+        },
+    };
+    turn.put(key, sum.clone());
+    Ok(sum)
+}
+
+/// `Dict`.
+pub(super) fn dict(turn: &mut Turn<'_>, method: &str, args: &Args<'_>) -> Result<Flow, Raised> {
+    map(turn, method, args, false)
+}
+
+/// `SortedDict`.
+pub(super) fn sorted_dict(turn: &mut Turn<'_>, method: &str, args: &Args<'_>) -> Result<Flow, Raised> {
+    let bound = |at: usize| args.0.get(at).copied().filter(|key| !value::is_nil(key));
+    match method {
+        "range" => reply(flat(turn.state.sorted(bound(0), bound(1)))),
+        "first" => reply(flat(turn.state.sorted(None, None).take(1))),
+        "last" => reply(flat(turn.state.sorted(None, None).next_back().into_iter())),
+        _ => map(turn, method, args, true),
+    }
+}
+
+fn map(turn: &mut Turn<'_>, method: &str, args: &Args<'_>, sorted: bool) -> Result<Flow, Raised> {
+    match method {
+        "" | "update" if args.0.is_empty() => done(),
+        "" | "update" => {
+            pairs(args, 0)?.into_iter().for_each(|(key, value)| turn.put(key, value.to_vec()));
+            done()
+        }
+        "get" => perhaps(turn.state.at(args.raw(0)?)),
+        "set" => {
+            turn.put(args.raw(0)?, args.raw(1)?.to_vec());
+            done()
+        }
+        "setdefault" => {
+            let key = args.raw(0)?;
+            if let Some(value) = turn.state.at(key) {
+                return reply(value.to_vec());
+            }
+            let value = args.raw(1)?.to_vec();
+            turn.put(key, value.clone());
+            reply(value)
+        }
+        "pop" => perhaps(turn.drop_key(args.raw(0)?).as_deref()),
+        "popitem" => {
+            let Some(key) = keys(turn.state, sorted).next_back().map(|(key, _)| key.to_vec()) else {
+                return Err(Raised::new("KeyError", "popitem(): dictionary is empty"));
+            };
+            let old = turn.drop_key(&key).unwrap_or_default();
+            reply(value::array([&*key, &*old].into_iter()))
+        }
+        "add" => reply(add(turn, args.raw(0)?, args.raw(1)?)?),
+        "compare_and_set" => {
+            let (key, expected, next) = (args.raw(0)?, args.elements(1)?, args.raw(2)?);
+            let same = turn.state.at(key) == expected.first().copied();
+            if same {
+                turn.put(key, next.to_vec());
+            }
+            reply(value::boolean(same))
+        }
+        "contains" => reply(value::boolean(turn.state.at(args.raw(0)?).is_some())),
+        "len" => reply(value::count(turn.state.len())),
+        "keys" => listed(keys(turn.state, sorted).map(|(key, _)| key)),
+        "values" => listed(keys(turn.state, sorted).map(|(_, value)| value)),
+        "items" => reply(flat(keys(turn.state, sorted))),
+        "clear" => {
+            turn.clear_map();
+            done()
+        }
+        _ => unknown(method),
+    }
+}
+
+fn listed<'s>(values: impl Iterator<Item = &'s [u8]>) -> Result<Flow, Raised> {
+    let all: Vec<&[u8]> = values.collect();
+    reply(value::array(all.into_iter()))
+}
+
+/// `Counter`: how often each key was counted.
+pub(super) fn counter(turn: &mut Turn<'_>, method: &str, args: &Args<'_>) -> Result<Flow, Raised> {
+    match method {
+        "" | "update" if args.0.is_empty() => done(),
+        "" | "update" => {
+            for (key, more) in pairs(args, 0)? {
+                add(turn, key, more)?;
+            }
+            done()
+        }
+        "get" => reply(turn.state.at(args.raw(0)?).map_or_else(|| value::int(0), <[u8]>::to_vec)),
+        "add" => {
+            let one = value::int(1);
+            reply(add(turn, args.raw(0)?, args.0.get(1).copied().unwrap_or(&one))?)
+        }
+        "most_common" => {
+            let most = usize::try_from(args.int_or(0, -1)?).unwrap_or(usize::MAX);
+            let mut all: Vec<(&[u8], &[u8])> = turn.state.inserted().collect();
+            let count = |value: &[u8]| value::as_float(value).unwrap_or(0.0);
+            // The sort keeps the order of those that were counted equally often, as Python's does.
+            all.sort_by(|(_, one), (_, other)| count(other).total_cmp(&count(one)));
+            reply(flat(all.into_iter().take(most)))
+        }
+        "total" => {
+            let counts = turn.state.inserted().map(|(_, value)| value::as_int(value));
+            let total = counts.sum::<Option<i64>>();
+            let floats = || turn.state.inserted().filter_map(|(_, value)| value::as_float(value)).sum();
+            reply(total.map_or_else(|| value::float(floats()), value::int))
+        }
+        "len" => reply(value::count(turn.state.len())),
+        "items" => reply(flat(turn.state.inserted())),
+        "clear" => {
+            turn.clear_map();
+            done()
+        }
+        _ => unknown(method),
+    }
+}
+
+/// `Set`.
+pub(super) fn set(turn: &mut Turn<'_>, method: &str, args: &Args<'_>) -> Result<Flow, Raised> {
+    match method {
+        "" | "update" if args.0.is_empty() => done(),
+        "" | "update" => {
+            args.elements(0)?.into_iter().for_each(|key| turn.put(key, Vec::new()));
+            done()
+        }
+        "add" => {
+            let key = args.raw(0)?;
+            let new = turn.state.at(key).is_none();
+            if new {
+                turn.put(key, Vec::new());
+            }
+            reply(value::boolean(new))
+        }
+        "discard" => {
+            let there = turn.drop_key(args.raw(0)?).is_some();
+            reply(value::boolean(there))
+        }
+        "pop" => {
+            let Some(key) = turn.state.inserted().next().map(|(key, _)| key.to_vec()) else {
+                return Err(Raised::new("KeyError", "pop from an empty set"));
+            };
+            turn.drop_key(&key);
+            reply(key)
+        }
+        "contains" => reply(value::boolean(turn.state.at(args.raw(0)?).is_some())),
+        "len" => reply(value::count(turn.state.len())),
+        "items" => listed(turn.state.inserted().map(|(key, _)| key)),
+        "clear" => {
+            turn.clear_map();
+            done()
+        }
+        _ => unknown(method),
+    }
+}
+
+/// The place that an index names, counted from the end if it is below 0.
+fn place(state: &State, at: i64) -> Result<usize, Raised> {
+    let length = state.sequence().len() as i64;
+    let from = if at < 0 { at.saturating_add(length) } else { at };
+    let found = (0..length).contains(&from).then_some(from as usize);
+    found.ok_or_else(|| Raised::new("IndexError", format!("index {at} of {length}")))
+}
+
+/// The items from one place up to another, which count from the end if they are below 0.
+fn slice(state: &State, args: &Args<'_>) -> Result<Flow, Raised> {
+    let length = state.sequence().len() as i64;
+    let bound = |at: i64| if at < 0 { at.saturating_add(length).max(0) } else { at.min(length) };
+    let (from, to) = (bound(args.int_or(0, 0)?), bound(args.int_or(1, length)?));
+    listed(state.sequence().range(from as usize..to.max(from) as usize).map(Vec::as_slice))
+}
+
+/// `List`.
+pub(super) fn list(turn: &mut Turn<'_>, method: &str, args: &Args<'_>) -> Result<Flow, Raised> {
+    match method {
+        "" if args.0.is_empty() => done(),
+        "" | "extend" => {
+            args.elements(0)?.into_iter().for_each(|value| turn.push(value.to_vec()));
+            done()
+        }
+        "get" => reply(turn.state.sequence()[place(turn.state, args.int(0)?)?].clone()),
+        "set" => {
+            let at = place(turn.state, args.int(0)?)?;
+            turn.apply(Effect::Replace(at, args.raw(1)?.to_vec()));
+            done()
+        }
+        "append" => {
+            turn.push(args.raw(0)?.to_vec());
+            done()
+        }
+        "insert" => {
+            let (at, length) = (args.int(0)?, turn.state.sequence().len() as i64);
+            let at = if at < 0 { at.saturating_add(length).max(0) } else { at.min(length) };
+            turn.apply(Effect::Insert(at as usize, args.raw(1)?.to_vec()));
+            done()
+        }
+        "pop" => {
+            if turn.state.sequence().is_empty() {
+                return Err(Raised::new("IndexError", "pop from empty list"));
+            }
+            let at = place(turn.state, args.int_or(0, -1)?)?;
+            reply(turn.take(at).unwrap_or_else(value::nil))
+        }
+        "slice" => slice(turn.state, args),
+        "index" => {
+            let wanted = args.raw(0)?;
+            let at = turn.state.sequence().iter().position(|value| value == wanted);
+            reply(at.map_or_else(value::nil, value::count))
+        }
+        "count" => {
+            let wanted = args.raw(0)?;
+            reply(value::count(turn.state.sequence().iter().filter(|value| *value == wanted).count()))
+        }
+        "len" => reply(value::count(turn.state.sequence().len())),
+        "items" => listed(turn.state.sequence().iter().map(Vec::as_slice)),
+        "clear" => {
+            while turn.take(turn.state.sequence().len().wrapping_sub(1)).is_some() {}
+            done()
+        }
+        _ => unknown(method),
+    }
+}
+
+/// `Log`: a list that only grows, and that one can wait for.
+pub(super) fn log(turn: &mut Turn<'_>, method: &str, args: &Args<'_>) -> Result<Flow, Raised> {
+    let length = turn.state.sequence().len();
+    match method {
+        "" => done(),
+        "append" => {
+            turn.push(args.raw(0)?.to_vec());
+            super::waiting::grown(turn);
+            reply(value::count(length))
+        }
+        "get" => reply(turn.state.sequence()[place(turn.state, args.int(0)?)?].clone()),
+        "slice" => slice(turn.state, args),
+        "len" => reply(value::count(length)),
+        "wait_for" => {
+            let wanted = args.int(0)?;
+            if length as i64 >= wanted { reply(value::boolean(true)) } else { turn.wait(0, value::int(wanted)) }
+        }
+        _ => unknown(method),
+    }
+}

@@ -1,0 +1,325 @@
+//! The built-in types: what their methods do in one turn.
+
+mod collections;
+mod numbers;
+mod sync;
+mod waiting;
+
+use crate::{
+    Raised, Reply, Session,
+    space::Moment,
+    state::{Effect, State, Ticket, Waiter},
+    value,
+};
+use millrace_wire::{Code, Error, Result};
+use std::str::FromStr;
+
+/// The most bytes of one entity's state.
+pub(crate) const STATE_MAX_BYTES: usize = 256 << 20;
+/// The most calls that wait for one entity.
+pub(crate) const WAITERS_MAX: usize = 100_000;
+
+/// A method, as `spec/objects.toml` lists it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Method {
+    /// Its name.
+    pub name: &'static str,
+    /// Whether it changes nothing.
+    pub reads: bool,
+    /// Whether a call of it may wait.
+    pub waits: bool,
+}
+
+const fn read(name: &'static str) -> Method {
+    Method { name, reads: true, waits: false }
+}
+
+const fn change(name: &'static str) -> Method {
+    Method { name, reads: false, waits: false }
+}
+
+const fn wait(name: &'static str) -> Method {
+    Method { name, reads: false, waits: true }
+}
+
+macro_rules! types {
+    ($($type:ident = $run:path, [$($method:expr),* $(,)?];)*) => {
+        /// The type of an entity.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[allow(missing_docs, reason = "each is the class of this name in `spec/objects.toml`")]
+        pub enum Type { $($type),* }
+
+        /// Every type and its methods.
+        pub const METHODS: &[(Type, &[Method])] = &[$((Type::$type, &[$($method),*])),*];
+
+        impl Type {
+            /// Its name.
+            pub fn name(self) -> &'static str {
+                match self { $(Type::$type => stringify!($type)),* }
+            }
+
+            fn runner(self) -> Run {
+                match self { $(Type::$type => $run),* }
+            }
+        }
+    };
+}
+
+/// Does a call of a method in a turn.
+type Run = fn(&mut Turn<'_>, &str, &Args<'_>) -> std::result::Result<Flow, Raised>;
+
+types! {
+    AtomicInt = numbers::number, [
+        read("get"), change("set"), change("get_and_set"), change("add_and_get"), change("get_and_add"), change("multiply_and_get"),
+        change("compare_and_set"),
+    ];
+    AtomicLong = numbers::number, [
+        read("get"), change("set"), change("get_and_set"), change("add_and_get"), change("get_and_add"), change("multiply_and_get"),
+        change("compare_and_set"),
+    ];
+    AtomicBool = numbers::truth, [read("get"), change("set"), change("get_and_set"), change("compare_and_set")];
+    AtomicBytes = numbers::reference, [read("get"), change("set"), change("get_and_set"), change("compare_and_set")];
+    Counter = collections::counter, [
+        read("get"), change("add"), change("update"), read("most_common"), read("total"), read("len"), read("items"), change("clear"),
+    ];
+    Dict = collections::dict, [
+        read("get"), change("set"), change("setdefault"), change("pop"), change("popitem"), change("add"), change("compare_and_set"),
+        change("update"), read("contains"), read("len"), read("keys"), read("values"), read("items"), change("clear"),
+    ];
+    SortedDict = collections::sorted_dict, [
+        read("get"), change("set"), change("setdefault"), change("pop"), change("popitem"), change("add"), change("compare_and_set"),
+        change("update"), read("contains"), read("len"), read("keys"), read("values"), read("items"), change("clear"), read("range"),
+        read("first"), read("last"),
+    ];
+    Set = collections::set, [
+        change("add"), change("discard"), change("update"), change("pop"), read("contains"), read("len"), read("items"), change("clear"),
+    ];
+    List = collections::list, [
+        read("get"), change("set"), change("append"), change("extend"), change("insert"), change("pop"), read("slice"), read("index"),
+        read("count"), read("len"), read("items"), change("clear"),
+    ];
+    Log = collections::log, [change("append"), read("get"), read("slice"), read("len"), wait("wait_for")];
+    Queue = waiting::queue, [wait("put"), wait("get"), change("task_done"), wait("join"), read("qsize"), read("maxsize")];
+    Matrix = numbers::matrix, [
+        read("shape"), read("get"), change("set"), change("add"), read("row"), change("set_row"), change("add_row"), read("all"),
+        change("set_all"), change("add_all"),
+    ];
+    Blob = numbers::blob, [read("read"), change("write"), change("append"), change("truncate"), change("replace"), read("len")];
+    Lock = sync::lock, [wait("acquire"), change("release"), read("locked"), read("token")];
+    Semaphore = sync::semaphore, [wait("acquire"), change("release"), read("value")];
+    Event = waiting::event, [change("set"), change("clear"), read("is_set"), wait("wait")];
+    Barrier = waiting::barrier, [wait("wait"), change("reset"), change("abort"), read("parties"), read("n_waiting"), read("broken")];
+    CountDownLatch = waiting::latch, [change("count_down"), read("get_count"), wait("wait")];
+    Condition = sync::condition, [wait("acquire"), change("release"), read("locked"), wait("wait"), change("notify")];
+    Future = waiting::future, [change("set_result"), change("set_exception"), change("cancel"), read("done"), wait("result")];
+}
+
+impl Type {
+    /// The method of this name.
+    pub fn method(self, name: &str) -> Result<Method> {
+        let methods = METHODS.iter().find(|(type_, _)| *type_ == self).map(|(_, methods)| *methods);
+        let found = methods.and_then(|methods| methods.iter().find(|method| method.name == name).copied());
+        found.ok_or_else(|| {
+            Code::MethodUnknown.error(format!("'{}' is no method of {}", name.escape_debug(), self.name()))
+        })
+    }
+
+    /// The state of a new one, made with these arguments.
+    pub(crate) fn construct(self, turn: &mut Turn<'_>, args: &Args<'_>) -> std::result::Result<(), Raised> {
+        match self.runner()(turn, "", args)? {
+            Flow::Reply(_) => Ok(()),
+            Flow::Wait => Err(Raised::new("RuntimeError", "a constructor does not wait")),
+        }
+    }
+
+    /// Does a call.
+    pub(crate) fn run(self, turn: &mut Turn<'_>, method: &str, args: &Args<'_>) -> std::result::Result<Flow, Raised> {
+        self.runner()(turn, method, args)
+    }
+
+    /// A waiter's time is over: its answer, or it waits on for what it has to have whatever the time.
+    pub(crate) fn give_up(self, turn: &mut Turn<'_>, ticket: Ticket, waiter: &Waiter) -> Option<Reply> {
+        match self {
+            Type::Condition => sync::condition_gives_up(turn, ticket, waiter),
+            _ => {
+                turn.apply(Effect::Leave(ticket));
+                Some(waiting::gives_up(self, turn, waiter))
+            }
+        }
+    }
+
+    /// A session is over: what it held in this entity is free. Its waiters have left before.
+    pub(crate) fn session_ended(self, turn: &mut Turn<'_>, session: &Session, waited: bool) {
+        match self {
+            Type::Lock | Type::Condition | Type::Semaphore => sync::freed(self, turn, session),
+            Type::Barrier if waited => waiting::break_barrier(turn),
+            _ => {}
+        }
+    }
+}
+
+impl FromStr for Type {
+    type Err = Error;
+
+    fn from_str(name: &str) -> Result<Self> {
+        let found = METHODS.iter().find(|(type_, _)| type_.name() == name).map(|(type_, _)| *type_);
+        found.ok_or_else(|| Code::ObjectTypeUnknown.error(format!("'{}' is no type of objects", name.escape_debug())))
+    }
+}
+
+/// What a turn comes to.
+pub(crate) enum Flow {
+    /// The call's answer.
+    Reply(Vec<u8>),
+    /// The call waits: [`Turn::wait`] has put it into the state.
+    Wait,
+}
+
+/// One step of one entity: what it changes, and whom it answers.
+pub(crate) struct Turn<'t> {
+    pub state: &'t mut State,
+    pub moment: Moment,
+    pub session: Session,
+    pub call: u64,
+    /// What takes the changes back, the last one first.
+    pub back: Vec<Effect>,
+    /// Waiters that have their answer.
+    pub released: Vec<(Session, u64, Reply)>,
+}
+
+impl<'t> Turn<'t> {
+    pub fn new(state: &'t mut State, moment: Moment, session: Session, call: u64) -> Self {
+        Self { state, moment, session, call, back: Vec::new(), released: Vec::new() }
+    }
+
+    pub fn apply(&mut self, effect: Effect) {
+        self.back.push(self.state.apply(effect));
+    }
+
+    /// Takes everything back.
+    pub fn undo(&mut self) {
+        while let Some(back) = self.back.pop() {
+            self.state.apply(back);
+        }
+        self.released.clear();
+    }
+
+    pub fn field(&mut self, field: u8, value: Vec<u8>) {
+        self.apply(Effect::Field(field, Some(value)));
+    }
+
+    pub fn number(&mut self, field: u8, number: i64) {
+        self.field(field, value::int(number));
+    }
+
+    pub fn put(&mut self, key: &[u8], value: Vec<u8>) {
+        let at = self.state.place(key).unwrap_or_else(|| self.state.next_place());
+        self.apply(Effect::Put(key.to_vec(), Some((at, value))));
+    }
+
+    pub fn drop_key(&mut self, key: &[u8]) -> Option<Vec<u8>> {
+        let old = self.state.at(key)?.to_vec();
+        self.apply(Effect::Put(key.to_vec(), None));
+        Some(old)
+    }
+
+    pub fn clear_map(&mut self) {
+        let keys: Vec<Vec<u8>> = self.state.inserted().map(|(key, _)| key.to_vec()).collect();
+        keys.into_iter().for_each(|key| self.apply(Effect::Put(key, None)));
+    }
+
+    pub fn push(&mut self, value: Vec<u8>) {
+        self.apply(Effect::Insert(self.state.sequence().len(), value));
+    }
+
+    pub fn take(&mut self, at: usize) -> Option<Vec<u8>> {
+        let value = self.state.sequence().get(at)?.clone();
+        self.apply(Effect::Remove(at));
+        Some(value)
+    }
+
+    /// The call waits.
+    pub fn wait(&mut self, way: u8, value: Vec<u8>) -> std::result::Result<Flow, Raised> {
+        if self.state.waiters().len() >= WAITERS_MAX {
+            return Err(Raised::new("millrace.Busy", format!("{WAITERS_MAX} calls wait for it")));
+        }
+        let waiter = Waiter { session: self.session, call: self.call, way, value };
+        self.enqueue(waiter);
+        Ok(Flow::Wait)
+    }
+
+    fn enqueue(&mut self, waiter: Waiter) {
+        let ticket = self.state.waiters().last_key_value().map_or(0, |(ticket, _)| ticket + 1);
+        self.apply(Effect::Wait(ticket, waiter));
+    }
+
+    /// The waiter that came first of those that wait in one of these ways.
+    pub fn first(&self, ways: &[u8]) -> Option<(Ticket, Waiter)> {
+        self.state
+            .waiters()
+            .iter()
+            .find(|(_, waiter)| ways.contains(&waiter.way))
+            .map(|(at, waiter)| (*at, waiter.clone()))
+    }
+
+    /// A waiter has its answer.
+    pub fn release(&mut self, ticket: Ticket, waiter: &Waiter, reply: Reply) {
+        self.apply(Effect::Leave(ticket));
+        self.released.push((waiter.session, waiter.call, reply));
+    }
+
+    /// All that wait have their answer, in the order in which they came; how many they were.
+    pub fn release_all(&mut self, reply: impl Fn(usize) -> Reply) -> usize {
+        let waiters: Vec<(Ticket, Waiter)> =
+            self.state.waiters().iter().map(|(at, waiter)| (*at, waiter.clone())).collect();
+        waiters.iter().enumerate().for_each(|(place, (at, waiter))| self.release(*at, waiter, reply(place)));
+        waiters.len()
+    }
+}
+
+/// The arguments of a call.
+pub(crate) struct Args<'a>(pub Vec<&'a [u8]>);
+
+impl<'a> Args<'a> {
+    pub fn raw(&self, at: usize) -> std::result::Result<&'a [u8], Raised> {
+        self.0.get(at).copied().ok_or_else(|| Raised::new("TypeError", format!("argument {} is missing", at + 1)))
+    }
+
+    pub fn int(&self, at: usize) -> std::result::Result<i64, Raised> {
+        let value = self.raw(at)?;
+        value::as_int(value)
+            .ok_or_else(|| Raised::new("TypeError", format!("argument {} is no whole number of 64 bits", at + 1)))
+    }
+
+    pub fn int_or(&self, at: usize, otherwise: i64) -> std::result::Result<i64, Raised> {
+        if self.0.get(at).is_none_or(|value| value::is_nil(value)) { Ok(otherwise) } else { self.int(at) }
+    }
+
+    pub fn float(&self, at: usize) -> std::result::Result<f64, Raised> {
+        value::as_float(self.raw(at)?)
+            .ok_or_else(|| Raised::new("TypeError", format!("argument {} is no number", at + 1)))
+    }
+
+    pub fn bytes(&self, at: usize) -> std::result::Result<&'a [u8], Raised> {
+        value::as_bytes(self.raw(at)?)
+            .ok_or_else(|| Raised::new("TypeError", format!("argument {} is not bytes", at + 1)))
+    }
+
+    pub fn elements(&self, at: usize) -> std::result::Result<Vec<&'a [u8]>, Raised> {
+        value::elements(self.raw(at)?)
+            .map_err(|_| Raised::new("TypeError", format!("argument {} is no sequence", at + 1)))
+    }
+}
+
+fn reply(value: Vec<u8>) -> std::result::Result<Flow, Raised> {
+    Ok(Flow::Reply(value))
+}
+
+fn done() -> std::result::Result<Flow, Raised> {
+    reply(value::nil())
+}
+
+/// Its method table has no such name: the door asks that before.
+fn unknown(method: &str) -> std::result::Result<Flow, Raised> {
+    Err(Raised::new("AttributeError", method))
+}

@@ -1,0 +1,211 @@
+//! Values as they travel and as they are kept: MessagePack. The host looks into numbers, truth values, text and bytes only; what a
+//! client pickled is an extension that nobody here opens.
+
+use millrace_wire::{Code, Error, Result};
+use rmp::{Marker, decode, encode};
+
+/// How deeply arrays and maps may nest.
+const DEPTH_MAX: usize = 32;
+const INFALLIBLE: &str = "writing to memory does not fail";
+
+/// Nothing.
+pub fn nil() -> Vec<u8> {
+    vec![Marker::Null.to_u8()]
+}
+
+/// A truth value.
+pub fn boolean(value: bool) -> Vec<u8> {
+    vec![if value { Marker::True } else { Marker::False }.to_u8()]
+}
+
+/// A whole number.
+pub fn int(value: i64) -> Vec<u8> {
+    let mut out = Vec::with_capacity(9);
+    encode::write_sint(&mut out, value).expect(INFALLIBLE);
+    out
+}
+
+/// How many.
+pub fn count(value: usize) -> Vec<u8> {
+    int(i64::try_from(value).unwrap_or(i64::MAX))
+}
+
+/// A number with a fraction.
+pub fn float(value: f64) -> Vec<u8> {
+    let mut out = Vec::with_capacity(9);
+    encode::write_f64(&mut out, value).expect(INFALLIBLE);
+    out
+}
+
+/// Text.
+pub fn text(value: &str) -> Vec<u8> {
+    let mut out = Vec::with_capacity(value.len() + 5);
+    encode::write_str(&mut out, value).expect(INFALLIBLE);
+    out
+}
+
+/// Bytes.
+pub fn bytes(value: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(value.len() + 5);
+    encode::write_bin(&mut out, value).expect(INFALLIBLE);
+    out
+}
+
+/// Values that are encoded already, as one array.
+pub fn array<'v>(values: impl ExactSizeIterator<Item = &'v [u8]>) -> Vec<u8> {
+    let mut out = Vec::new();
+    encode::write_array_len(&mut out, u32::try_from(values.len()).unwrap_or(u32::MAX)).expect(INFALLIBLE);
+    values.for_each(|value| out.extend_from_slice(value));
+    out
+}
+
+/// The whole number that this is.
+pub fn as_int(value: &[u8]) -> Option<i64> {
+    let mut rest = value;
+    decode::read_int(&mut rest).ok()
+}
+
+/// The number that this is.
+pub fn as_float(value: &[u8]) -> Option<f64> {
+    let mut rest = value;
+    match decode::read_marker(&mut rest).ok()? {
+        Marker::F64 => Some(f64::from_be_bytes(rest.first_chunk().copied()?)),
+        Marker::F32 => Some(f32::from_be_bytes(rest.first_chunk().copied()?).into()),
+        _ => as_int(value).map(|whole| whole as f64),
+    }
+}
+
+/// The truth value that this is.
+pub fn as_bool(value: &[u8]) -> Option<bool> {
+    match value {
+        [marker] if *marker == Marker::True.to_u8() => Some(true),
+        [marker] if *marker == Marker::False.to_u8() => Some(false),
+        _ => None,
+    }
+}
+
+/// The bytes that this is.
+pub fn as_bytes(value: &[u8]) -> Option<&[u8]> {
+    let mut rest = value;
+    let length = decode::read_bin_len(&mut rest).ok()? as usize;
+    rest.get(..length)
+}
+
+/// Whether this is nothing.
+pub fn is_nil(value: &[u8]) -> bool {
+    value == [Marker::Null.to_u8()]
+}
+
+/// The elements of an array, or keys and values of a map, each as it is encoded; nothing else may follow.
+pub fn elements(value: &[u8]) -> Result<Vec<&[u8]>> {
+    let mut rest = value;
+    let count = match decode::read_marker(&mut rest).map_err(|_| malformed())? {
+        Marker::FixArray(count) => count as usize,
+        Marker::Array16 => taken(&mut rest, 2)?,
+        Marker::Array32 => taken(&mut rest, 4)?,
+        Marker::FixMap(count) => 2 * count as usize,
+        Marker::Map16 => 2 * taken(&mut rest, 2)?,
+        Marker::Map32 => 2 * taken(&mut rest, 4)?,
+        _ => return Err(malformed()),
+    };
+    // Each takes a byte at least: nobody makes us reserve more than was sent.
+    let mut found = Vec::with_capacity(count.min(rest.len()));
+    for _ in 0..count {
+        let length = extent(rest, DEPTH_MAX)?;
+        let (element, behind) = rest.split_at(length);
+        found.push(element);
+        rest = behind;
+    }
+    if rest.is_empty() { Ok(found) } else { Err(malformed()) }
+}
+
+fn malformed() -> Error {
+    Code::FrameMalformed.error("a value is not whole MessagePack")
+}
+
+/// A length of so many bytes, which is taken from the front.
+fn taken(rest: &mut &[u8], bytes: usize) -> Result<usize> {
+    let (length, behind) = rest.split_at_checked(bytes).ok_or_else(malformed)?;
+    *rest = behind;
+    Ok(length.iter().fold(0, |length, byte| length << 8 | usize::from(*byte)))
+}
+
+/// How many bytes the first value has.
+fn extent(bytes: &[u8], depth: usize) -> Result<usize> {
+    let mut rest = bytes;
+    let marker = decode::read_marker(&mut rest).map_err(|_| malformed())?;
+    let (skip, within) = match marker {
+        Marker::FixPos(_) | Marker::FixNeg(_) | Marker::Null | Marker::True | Marker::False => (0, 0),
+        Marker::U8 | Marker::I8 => (1, 0),
+        Marker::U16 | Marker::I16 => (2, 0),
+        Marker::U32 | Marker::I32 | Marker::F32 => (4, 0),
+        Marker::U64 | Marker::I64 | Marker::F64 => (8, 0),
+        Marker::FixStr(length) => (length as usize, 0),
+        Marker::Str8 | Marker::Bin8 => (taken(&mut rest, 1)?, 0),
+        Marker::Str16 | Marker::Bin16 => (taken(&mut rest, 2)?, 0),
+        Marker::Str32 | Marker::Bin32 => (taken(&mut rest, 4)?, 0),
+        Marker::FixExt1 => (2, 0),
+        Marker::FixExt2 => (3, 0),
+        Marker::FixExt4 => (5, 0),
+        Marker::FixExt8 => (9, 0),
+        Marker::FixExt16 => (17, 0),
+        Marker::Ext8 => (taken(&mut rest, 1)? + 1, 0),
+        Marker::Ext16 => (taken(&mut rest, 2)? + 1, 0),
+        Marker::Ext32 => (taken(&mut rest, 4)? + 1, 0),
+        Marker::FixArray(count) => (0, count as usize),
+        Marker::Array16 => (0, taken(&mut rest, 2)?),
+        Marker::Array32 => (0, taken(&mut rest, 4)?),
+        Marker::FixMap(count) => (0, 2 * count as usize),
+        Marker::Map16 => (0, 2 * taken(&mut rest, 2)?),
+        Marker::Map32 => (0, 2 * taken(&mut rest, 4)?),
+        Marker::Reserved => return Err(malformed()),
+    };
+    rest = rest.get(skip..).ok_or_else(malformed)?;
+    if within > 0 && depth == 0 {
+        return Err(Code::FrameMalformed.error(format!("a value nests deeper than {DEPTH_MAX}")));
+    }
+    for _ in 0..within {
+        rest = &rest[extent(rest, depth - 1)?..];
+    }
+    Ok(bytes.len() - rest.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_come_back_as_they_were() {
+        for number in [0, 1, -1, 127, 128, -32, -33, 65_536, i64::MAX, i64::MIN] {
+            assert_eq!(as_int(&int(number)), Some(number));
+        }
+        assert_eq!(as_float(&float(0.25)), Some(0.25));
+        assert_eq!(
+            (as_bool(&boolean(true)), as_bool(&boolean(false)), as_bool(&int(1))),
+            (Some(true), Some(false), None)
+        );
+        assert_eq!(as_bytes(&bytes(b"abc")), Some(&b"abc"[..]));
+        assert!(is_nil(&nil()) && as_int(&text("1")).is_none());
+    }
+
+    #[test]
+    fn an_array_is_taken_apart_and_nothing_may_be_missing_or_follow() {
+        let values = [int(7), text("seven"), array([&*int(1), &*nil()].into_iter()), bytes(&[0; 300]), float(0.5)];
+        let whole = array(values.iter().map(|value| &**value));
+        assert_eq!(elements(&whole).unwrap(), values);
+        for cut in 0..whole.len() {
+            assert!(elements(&whole[..cut]).is_err(), "{cut}");
+        }
+        let mut longer = whole.clone();
+        longer.push(0);
+        assert!(elements(&longer).is_err());
+    }
+
+    #[test]
+    fn hostile_lengths_and_depths_are_refused() {
+        assert!(elements(&[0xdd, 0xff, 0xff, 0xff, 0xff]).is_err(), "an array of four thousand million");
+        assert!(elements(&[&[0x91; 64][..], &[0xc0]].concat()).is_err(), "too deep");
+        assert!(elements(&[0x91, 0xc6, 0xff, 0xff, 0xff, 0xff]).is_err(), "bytes that are not there");
+        assert!(elements(&[0x91, 0xc1]).is_err(), "no marker");
+    }
+}

@@ -1,0 +1,71 @@
+//! The shared objects of a host.
+
+use super::Page;
+use millrace_node::{Door, Shown};
+use millrace_wire::{Code, Hex, Result};
+use serde::Serialize;
+
+/// A list of objects.
+#[derive(Serialize)]
+pub(super) struct Objects {
+    objects: Vec<Object>,
+    /// How many sessions are open.
+    sessions: usize,
+    /// The key to go on after, if there are more.
+    next: Option<String>,
+}
+
+/// One of them.
+#[derive(Serialize)]
+pub(super) struct Object {
+    #[serde(rename = "type")]
+    kind: &'static str,
+    key: String,
+    incarnation: String,
+    application: String,
+    bytes: usize,
+    /// How many calls wait.
+    waiting: usize,
+    /// Whose calls, the one that came first in front; at most a hundred.
+    waiters: Vec<Waiter>,
+    /// Whose the lock is, if it is one and somebody's.
+    owner: Option<String>,
+}
+
+#[derive(Serialize)]
+struct Waiter {
+    session: String,
+    call: u64,
+}
+
+/// Waiters of one object that are told of.
+const WAITERS_MAX: usize = 100;
+
+impl From<Shown> for Object {
+    fn from(shown: Shown) -> Self {
+        let waiter = |(session, call): &([u8; 16], u64)| Waiter { session: Hex(session).to_string(), call: *call };
+        Object {
+            kind: shown.kind.name(),
+            key: shown.key.into(),
+            incarnation: shown.incarnation.to_string(),
+            application: shown.application.into(),
+            bytes: shown.bytes,
+            waiting: shown.waiting.len(),
+            waiters: shown.waiting.iter().take(WAITERS_MAX).map(waiter).collect(),
+            owner: shown.owner.map(|owner| Hex(&owner).to_string()),
+        }
+    }
+}
+
+pub(super) fn list(door: &Door, page: &Page) -> Result<Objects> {
+    let (mut shown, sessions) = door.show_objects(&page.after, page.limit + 1)?;
+    let more = shown.len() > page.limit;
+    shown.truncate(page.limit);
+    let next = shown.last().filter(|_| more).map(|last| last.key.to_string());
+    Ok(Objects { objects: shown.into_iter().map(Object::from).collect(), sessions, next })
+}
+
+pub(super) fn one(door: &Door, key: &str) -> Result<Object> {
+    let found = door.show_object(key)?.map(Object::from);
+    found.ok_or_else(|| Code::ObjectNotFound.error(format!("no object '{}'", key.escape_debug())))
+}

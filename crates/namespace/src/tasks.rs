@@ -1,0 +1,87 @@
+//! Pools of workers, and the logs that their tasks go through. Only the runtime appends to these.
+
+use crate::{AppendOptions, Held, Namespace, Receipt, namespace::BATCH_RECORDS_MAX};
+use millrace_wire::{Code, LogName, Name, Result};
+
+/// How many bytes of a task name it, for its client.
+pub const ID_BYTES: usize = 24;
+/// A result: the task ended well.
+pub const RETURNED: u8 = 0;
+/// A result: the task raised.
+pub const RAISED: u8 = 1;
+/// A result: the task was given up.
+pub const FAILED: u8 = 2;
+/// How many tasks and results of a pool stay readable.
+pub const HISTORY: u64 = 1 << 16;
+/// How many bodies do.
+pub const BODIES: u64 = 1 << 12;
+
+const TASKS: &str = "_tasks/";
+
+/// The pool whose tasks stand in this log.
+pub fn pool_of(log: &str) -> Option<&str> {
+    log.strip_prefix(TASKS)
+}
+
+/// The log of a pool's tasks.
+pub fn tasks(pool: &str) -> String {
+    format!("{TASKS}{pool}")
+}
+
+/// The log of what they name.
+pub fn bodies(pool: &str) -> String {
+    format!("_bodies/{pool}")
+}
+
+/// The log of what came of them.
+pub fn results(pool: &str) -> String {
+    format!("_results/{pool}")
+}
+
+/// The function of a pool.
+pub fn function(pool: &str) -> Result<Name> {
+    format!("pool-{pool}").parse()
+}
+
+impl Namespace {
+    /// Makes the logs of a pool, unless they are there.
+    pub fn make_pool(&self, pool: &Name) -> Result<()> {
+        let logs = [(bodies(pool), BODIES), (tasks(pool), HISTORY), (results(pool), HISTORY)];
+        let committed = self.journal().commit(|tx| {
+            for (log, history) in &logs {
+                let log: LogName = log.parse()?;
+                if tx.catalog().log(&log).is_none() {
+                    tx.create_log(&log, *history)?;
+                }
+            }
+            Ok(())
+        })?;
+        self.settle(crate::Site::CreateLog, committed.end, None)
+    }
+
+    /// Has tasks run, all or none; or takes bodies that tasks name. The answer is still held at the gate.
+    pub fn invoke_held(
+        &self,
+        pool: &str,
+        are_bodies: bool,
+        tasks: &[&[u8]],
+        options: AppendOptions<'_>,
+    ) -> Result<Held<Vec<Receipt>>> {
+        if tasks.is_empty() || tasks.len() > BATCH_RECORDS_MAX {
+            let count = tasks.len();
+            return Err(Code::TaskInvalid.error(format!("{count} tasks at once; 1 to {BATCH_RECORDS_MAX} may be")));
+        }
+        if let Some(short) = tasks.iter().find(|task| !are_bodies && task.len() < ID_BYTES) {
+            return Err(
+                Code::TaskInvalid.error(format!("a task of {} bytes; its id alone has {ID_BYTES}", short.len()))
+            );
+        }
+        let log = if are_bodies { bodies(pool) } else { self::tasks(pool) };
+        let there = log.parse::<LogName>().is_ok_and(|log| self.journal().log(&log).is_ok());
+        if !there {
+            return Err(Code::PoolNotFound.error(format!("no pool '{}'", pool.escape_debug())));
+        }
+        let records: Vec<(&str, &[u8])> = tasks.iter().map(|task| (&*log, *task)).collect();
+        self.append_internal_held(&records, options)
+    }
+}

@@ -1,0 +1,138 @@
+//! Shared objects and tasks through a door.
+
+use super::Door;
+use crate::{
+    AppendOptions, Held,
+    objects::{Answered, Objects, none_here},
+};
+use millrace_access::{Principal, Resource, Right};
+use millrace_entities::{Call, Flags, SESSION_BYTES, Session, Shown, Type};
+use millrace_namespace::tasks;
+use millrace_wire::{Code, Name, Result, protocol};
+use sha2::{Digest, Sha256};
+
+/// What separates the parts of a name that belongs to a principal.
+const SEPARATOR: char = '/';
+
+impl Door {
+    /// The objects of the namespace's host.
+    pub fn objects(&self) -> Result<&Objects> {
+        self.served.inner.objects.as_ref().ok_or_else(none_here)
+    }
+
+    /// Opens a session, or takes it up again; whether it was open, and its lease.
+    pub fn open_session(&self, asked: &protocol::Session<'_>) -> Held<(bool, u32)> {
+        let open = || {
+            let session = self.own_session(asked.session)?;
+            // Nobody meets the application of another principal.
+            let application = match self.own_prefix() {
+                Some(own) if !asked.application.is_empty() => format!("{own}{SEPARATOR}{}", asked.application),
+                _ => asked.application.to_owned(),
+            };
+            self.objects()?.open(session, &application, asked.lease_ms)
+        };
+        open().map_or_else(Held::failed, Held::passed)
+    }
+
+    /// Calls a method of an object.
+    pub fn call(&self, asked: &protocol::Call<'_>) -> Result<Answered> {
+        let objects = self.objects()?;
+        let kind: Type = asked.kind.parse()?;
+        let method = kind.method(asked.method)?;
+        let name = format!("{}{SEPARATOR}{}", kind.name(), asked.key);
+        self.check(if method.reads { Right::Read } else { Right::Call }, Resource::object(&name))?;
+        if !asked.must_exist && self.caller.chain().is_some() && !objects.holds(asked.key) {
+            self.check(Right::Create, Resource::object(&name))?;
+        }
+        if asked.call == 0 {
+            return Err(Code::ObjectCallInvalid.error("calls are numbered from 1"));
+        }
+        objects.call(&Call {
+            session: self.own_session(asked.session)?,
+            number: asked.call,
+            acked: asked.acked,
+            kind,
+            key: asked.key,
+            incarnation: asked.incarnation,
+            method,
+            args: asked.arguments,
+            new: (!asked.new.is_empty()).then_some(asked.new),
+            flags: Flags { must_exist: asked.must_exist, must_create: asked.must_create, give_up: asked.give_up },
+        })
+    }
+
+    /// What leaves with an answer of an object is as safe as what it depends on.
+    pub fn told<T>(&self, answer: T) -> Held<T> {
+        match self.objects() {
+            Ok(objects) => objects.hold(answer, None),
+            Err(error) => Held::failed(error),
+        }
+    }
+
+    /// Deletes an object; whether it was there.
+    pub fn delete_object(&self, kind: &str, key: &str) -> Result<bool> {
+        let kind: Type = kind.parse()?;
+        self.check(Right::Delete, Resource::object(&format!("{}{SEPARATOR}{key}", kind.name())))?;
+        let objects = self.objects()?;
+        match objects.show_one(key) {
+            Some(shown) if shown.kind != kind => Err(Code::ObjectTypeMismatch.error(format!(
+                "'{key}' is a {}, and no {}",
+                shown.kind.name(),
+                kind.name()
+            ))),
+            Some(_) => Ok(objects.delete(key)),
+            None => Ok(false),
+        }
+    }
+
+    /// Objects that the caller may see, by key, from behind this one on.
+    pub fn show_objects(&self, above: &str, most: usize) -> Result<(Vec<Shown>, usize)> {
+        self.check(Right::Observe, Resource::NAMESPACE)?;
+        Ok(self.objects()?.show(above, most))
+    }
+
+    /// One object, if it is there.
+    pub fn show_object(&self, key: &str) -> Result<Option<Shown>> {
+        self.check(Right::Observe, Resource::NAMESPACE)?;
+        Ok(self.objects()?.show_one(key))
+    }
+
+    /// A principal's session: nobody meets that of another.
+    fn own_session(&self, id: &[u8]) -> Result<Session> {
+        let own = <[u8; SESSION_BYTES]>::try_from(id);
+        let own =
+            own.map_err(|_| Code::ObjectCallInvalid.error(format!("a session's id has {SESSION_BYTES} bytes")))?;
+        match self.caller.principal() {
+            Principal::Owner => Ok(own),
+            principal @ Principal::Holder { .. } => {
+                let digest = Sha256::new().chain_update(principal.to_string()).chain_update(own).finalize();
+                digest[..SESSION_BYTES].try_into().map_err(|_| none_here())
+            }
+        }
+    }
+
+    /// Has tasks run by a pool; the number of the first.
+    pub fn invoke(&self, invoke: &protocol::Invoke<'_>) -> Held<u64> {
+        let invoked = || {
+            let pool: Name = invoke.pool.parse()?;
+            self.check(Right::Run, Resource::function(&tasks::function(&pool)?))?;
+            let key = self.own_key(Some(invoke.key))?;
+            let tasks: Vec<&[u8]> = invoke.tasks.iter().map(|task| &***task).collect();
+            let options = AppendOptions { key: key.as_deref(), ..AppendOptions::default() };
+            let held = self.namespace().invoke_held(&pool, invoke.bodies, &tasks, options)?;
+            Ok(held.map(|receipts| receipts[0].seqno))
+        };
+        self.out(invoked(), None)
+    }
+
+    /// Ends a task that no attempt has begun of; whether that was so.
+    pub fn revoke(&self, revoke: &protocol::Revoke<'_>) -> Held<bool> {
+        let revoked = || {
+            let pool: Name = revoke.pool.parse()?;
+            self.check(Right::Run, Resource::function(&tasks::function(&pool)?))?;
+            let (cancelled, end) = millrace_dispatch::cancel_task(self.namespace(), &pool, revoke.task)?;
+            Ok(self.served.gate().hold(crate::Site::GiveUpFunction, cancelled, end, None))
+        };
+        self.out(revoked(), None)
+    }
+}

@@ -1,0 +1,213 @@
+//! Shared objects as tasks call them: the run is the session, so what an attempt did that is tried again counts once.
+
+use super::{Answered, Objects, Waiting};
+use millrace_dispatch::{Asked, Later, Objects as Callee};
+use millrace_entities::{Call, Called, Flags, Session, value};
+use millrace_wire::{Code, Error, EventId, Result};
+use rustix::event::{EventfdFlags, eventfd};
+use std::{
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    sync::Arc,
+    task::{Wake, Waker},
+    time::{Duration, Instant},
+};
+
+/// How long what a run holds is its own after an attempt that failed, and after one that ended well.
+const FAILED_LEASE_MS: u64 = 10_000;
+const WELL_LEASE_MS: u64 = 2_000;
+/// The elements of a call.
+const ELEMENTS: usize = 10;
+
+/// A bell that one can poll.
+struct Bell(OwnedFd);
+
+impl Wake for Bell {
+    fn wake(self: Arc<Self>) {
+        // Full, it is readable already.
+        let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
+    }
+}
+
+/// The answer of a task's call that waits.
+struct Pending {
+    objects: Objects,
+    waiting: Waiting,
+    bell: Arc<Bell>,
+    until: Option<Instant>,
+    run: EventId,
+    call: Vec<u8>,
+}
+
+impl Later for Pending {
+    fn fd(&self) -> BorrowedFd<'_> {
+        self.bell.0.as_fd()
+    }
+
+    fn until(&self) -> Option<Instant> {
+        self.until
+    }
+
+    fn take(&mut self) -> Option<Result<Vec<u8>>> {
+        let mut told = [0; 8];
+        let _ = rustix::io::read(&self.bell.0, &mut told[..]);
+        if let Some(answer) = self.waiting.take() {
+            return Some(answer.map(encode));
+        }
+        if self.until.is_none_or(|until| Instant::now() < until) {
+            return None;
+        }
+        // Once: what waits on is waited for without end.
+        self.until = None;
+        let call = Parsed::of(self.run, &self.call).and_then(|parsed| {
+            let call = parsed.call();
+            self.objects.call(&Call { flags: Flags { give_up: true, ..call.flags }, ..call })
+        });
+        match call {
+            Ok(Answered::Now(called)) => Some(Ok(encode(called))),
+            Ok(Answered::Later(waiting)) => {
+                waiting.wake(&Waker::from(self.bell.clone()));
+                self.waiting = waiting;
+                None
+            }
+            Err(error) => Some(Err(error)),
+        }
+    }
+}
+
+/// A call as a worker sends it.
+struct Parsed<'a> {
+    session: Session,
+    number: u64,
+    kind: &'a str,
+    key: &'a str,
+    method: &'a str,
+    arguments: &'a [u8],
+    new: &'a [u8],
+    incarnation: u64,
+    flags: i64,
+    application: &'a str,
+    /// How long it waits; none for as long as it takes.
+    wait: Option<f64>,
+}
+
+const GIVE_UP: i64 = 1;
+const MUST_EXIST: i64 = 2;
+const MUST_CREATE: i64 = 4;
+
+fn invalid() -> Error {
+    Code::ObjectCallInvalid.error("the call is not as the worker protocol has it")
+}
+
+impl<'a> Parsed<'a> {
+    fn of(run: EventId, call: &'a [u8]) -> Result<Self> {
+        let elements = value::elements(call)?;
+        let [number, kind, key, method, arguments, new, incarnation, flags, application, wait] = *elements else {
+            let told = format!("a call of {} elements; {ELEMENTS} belong there", elements.len());
+            return Err(Code::ObjectCallInvalid.error(told));
+        };
+        let bytes = |value: &'a [u8]| value::as_bytes(value).ok_or_else(invalid);
+        let text = |value: &'a [u8]| bytes(value).and_then(|bytes| std::str::from_utf8(bytes).map_err(|_| invalid()));
+        let whole = |value: &[u8]| value::as_int(value).and_then(|whole| u64::try_from(whole).ok()).ok_or_else(invalid);
+        Ok(Self {
+            session: run.get().to_le_bytes(),
+            number: whole(number)?,
+            kind: text(kind)?,
+            key: text(key)?,
+            method: text(method)?,
+            arguments: bytes(arguments)?,
+            new: bytes(new)?,
+            incarnation: whole(incarnation)?,
+            flags: value::as_int(flags).ok_or_else(invalid)?,
+            application: text(application)?,
+            wait: if value::is_nil(wait) { None } else { Some(value::as_float(wait).ok_or_else(invalid)?) },
+        })
+    }
+
+    /// The call; the type and the method were looked up before.
+    fn call(&self) -> Call<'_> {
+        let kind = self.kind.parse().unwrap_or(millrace_entities::Type::AtomicInt);
+        let nothing = millrace_entities::Method { name: "", reads: true, waits: false };
+        Call {
+            session: self.session,
+            number: self.number,
+            // It asks for no answer twice but in another attempt, which begins at the first.
+            acked: 0,
+            kind,
+            key: self.key,
+            incarnation: self.incarnation,
+            method: kind.method(self.method).unwrap_or(nothing),
+            args: self.arguments,
+            new: (!self.new.is_empty()).then_some(self.new),
+            flags: Flags {
+                give_up: self.flags & GIVE_UP != 0,
+                must_exist: self.flags & MUST_EXIST != 0,
+                must_create: self.flags & MUST_CREATE != 0,
+            },
+        }
+    }
+}
+
+/// An answer as a worker takes it: 0 and the value, or 1, the class and what it says; the incarnation before either.
+fn encode(called: Called) -> Vec<u8> {
+    match called {
+        Called::Now(incarnation, Ok(value)) => [&incarnation.to_le_bytes()[..], &[0], &value].concat(),
+        Called::Now(incarnation, Err(raised)) => {
+            [&incarnation.to_le_bytes()[..], &[1], raised.class.as_bytes(), &[0], raised.text.as_bytes()].concat()
+        }
+        Called::Waiting(incarnation) => [&incarnation.to_le_bytes()[..], &[0], &value::nil()].concat(),
+    }
+}
+
+impl Objects {
+    fn call_of(&self, run: EventId, call: &[u8]) -> Result<Asked> {
+        let parsed = Parsed::of(run, call)?;
+        let kind: millrace_entities::Type = parsed.kind.parse()?;
+        kind.method(parsed.method)?;
+        self.enter(&parsed)?;
+        match self.call(&parsed.call())? {
+            Answered::Now(called) => Ok(Asked::Now(Ok(encode(called)))),
+            Answered::Later(waiting) => {
+                let fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
+                let fd = fd.map_err(|errno| Code::HostInternal.error(format!("no event descriptor: {errno}")))?;
+                let bell = Arc::new(Bell(fd));
+                waiting.wake(&Waker::from(bell.clone()));
+                // What it may wait is told in seconds; more than a Duration holds is without end.
+                let wait = parsed.wait.and_then(|wait| Duration::try_from_secs_f64(wait.max(0.0)).ok());
+                let until = wait.and_then(|wait| Instant::now().checked_add(wait));
+                let pending = Pending { objects: self.clone(), waiting, bell, until, run, call: call.to_vec() };
+                Ok(Asked::Later(Box::new(pending)))
+            }
+        }
+    }
+
+    /// The run's session is open, and does not end while the run is in progress.
+    fn enter(&self, parsed: &Parsed<'_>) -> Result<()> {
+        let mut state = self.inner.state();
+        let moment = self.inner.moment(&mut state);
+        if !state.space.open(parsed.session, parsed.application, FAILED_LEASE_MS, moment)?
+            || !state.space.is_pinned(&parsed.session)
+        {
+            state.space.pin(&parsed.session);
+        }
+        // What the run has seen is told to whoever sees what it leaves here.
+        state.depends = state.depends.max(self.inner.namespace.journal().tail());
+        Ok(())
+    }
+}
+
+impl Callee for Objects {
+    fn call(&self, run: EventId, call: &[u8]) -> Asked {
+        self.call_of(run, call).unwrap_or_else(|error| Asked::Now(Err(error)))
+    }
+
+    fn left(&self, run: EventId, well: bool) {
+        let mut state = self.inner.state();
+        let moment = self.inner.moment(&mut state);
+        let session = run.get().to_le_bytes();
+        let lease_ms = if well { WELL_LEASE_MS } else { FAILED_LEASE_MS };
+        state.space.lease(&session, lease_ms, moment);
+        state.space.unpin(&session, moment);
+        drop(state);
+        self.inner.bell.notify_one();
+    }
+}

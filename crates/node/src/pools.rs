@@ -1,0 +1,18 @@
+//! Pools of workers: the function that runs tasks, and the logs that they go through.
+
+use crate::{Namespace, functions};
+use millrace_namespace::{FunctionSpec, Runtime, tasks};
+use millrace_wire::{Code, Name, Result};
+use std::path::Path;
+
+/// Makes a pool, or makes it anew with other settings. `spec` says how its workers are to run; `source` is their code.
+pub fn make(namespace: &Namespace, pool: &Name, spec: &FunctionSpec, source: &Path) -> Result<functions::Deployed> {
+    if spec.runtime != Runtime::Python {
+        return Err(Code::FunctionInvalid.error(format!("the workers of a pool run Python, and not {}", spec.runtime)));
+    }
+    let tasks = tasks::tasks(pool).parse()?;
+    let name = tasks::function(pool)?;
+    namespace.make_pool(pool)?;
+    let spec = FunctionSpec { name, on: vec![tasks], ..spec.clone() };
+    functions::deploy(namespace, &spec, source)
+}

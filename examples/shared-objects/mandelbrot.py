@@ -1,0 +1,50 @@
+"""Mandelbrot: `parallel_for` over the rows of a picture in a shared blob.
+
+    python mandelbrot.py [FILE]
+
+The oracle: the picture's SHA-256 is that of the same rows computed on one machine.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from pathlib import Path
+
+import millrace
+from millrace import objects
+
+WIDTH, HEIGHT, DEPTH = 240, 160, 100
+
+
+def row(y: int) -> bytes:
+    """The grey values of a row."""
+    found = bytearray()
+    for x in range(WIDTH):
+        c = complex(-2.2 + 3.2 * x / WIDTH, -1.1 + 2.2 * y / HEIGHT)
+        z, depth = 0j, 0
+        while depth < DEPTH and z.real * z.real + z.imag * z.imag <= 4:
+            z, depth = z * z + c, depth + 1
+        found.append(255 - 255 * depth // DEPTH)
+    return bytes(found)
+
+
+def main(file: str = "") -> str:
+    """The picture's SHA-256; written as PGM if a file is named."""
+    with millrace.connect() as host, host.Executor() as executor:
+        picture: objects.Blob = host.Blob("picture")
+
+        def draw(y: int) -> None:
+            picture.write(y * WIDTH, row(y))
+
+        millrace.parallel_for(executor, HEIGHT, draw, workers=4)
+        pixels = picture.read()
+    expected = hashlib.sha256(b"".join(map(row, range(HEIGHT)))).hexdigest()
+    assert hashlib.sha256(pixels).hexdigest() == expected
+    if file:
+        Path(file).write_bytes(f"P5 {WIDTH} {HEIGHT} 255\n".encode() + pixels)
+    return expected
+
+
+if __name__ == "__main__":
+    print(main(*sys.argv[1:]))

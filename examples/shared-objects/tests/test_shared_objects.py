@@ -1,0 +1,22 @@
+"""Every example ends well, which is that its oracle holds."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).resolve().parent.parent
+BINARY = Path(os.environ.get("MILLRACE_BIN") or HERE.parents[1] / "target/debug/millrace")
+
+
+@pytest.mark.parametrize("example", sorted(path.name for path in HERE.glob("*.py")))
+def test_the_oracle_holds(example: str) -> None:
+    env = {**os.environ, "MILLRACE_BIN": str(BINARY)}
+    env.pop("MILLRACE_NAMESPACE", None)
+    ran = subprocess.run([sys.executable, str(HERE / example)], env=env, capture_output=True, text=True, timeout=600, check=False)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert ran.stdout

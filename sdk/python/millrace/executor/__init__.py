@@ -1,0 +1,553 @@
+"""A `concurrent.futures.Executor` whose workers are those of a Millrace host, and what is built on it.
+
+    with millrace.Executor() as executor:
+        print(sum(executor.map(simulate, range(1000))))
+
+A task is a run of its pool's function: it is in the journal, `millrace run ls` shows it, and the end of a worker or of the host does
+not lose it. Functions travel pickled, each version once; only workers and the program that submitted a task open pickles.
+"""
+
+from __future__ import annotations
+
+import atexit
+import concurrent.futures
+import contextlib
+import hashlib
+import itertools
+import json
+import logging
+import os
+import pickle
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import BrokenExecutor, Future
+from pathlib import Path
+from typing import Any, Optional, TypeVar, Union
+
+from millrace import _open, objects
+from millrace._namespace import LocalNamespace, RemoteNamespace
+from millrace._records import _native
+from millrace._worker import Error, error_of
+from millrace.executor import _task, _threads
+from millrace.executor._threads import CloudThread, parallel_for
+from millrace.objects import _spaces, _values
+
+R = TypeVar("R")
+
+__all__ = ["CloudThread", "Connection", "Executor", "RemoteTraceback", "TaskError", "connect", "parallel_for", "register_module"]
+
+#: Tasks of one request, and about how many bytes they have together.
+_BATCH_MAX = 1024
+_BATCH_BYTES = 4 << 20
+#: How often whoever has too many tasks pending tries again.
+_PAUSE_S = 0.05
+#: The longest task, with all that it is given: one record.
+_TASK_BYTES_MAX = (16 << 20) - 4096
+#: How long a private host has to start.
+_START_S = 60.0
+
+_log = logging.getLogger("millrace")
+
+
+class TaskError(Exception):
+    """A task raised what cannot be made again here: `name` is its class, and `text` what it says."""
+
+    def __init__(self, name: str, text: str) -> None:
+        super().__init__(f"{name}: {text}")
+        self.name = name
+        self.text = text
+
+
+class RemoteTraceback(Exception):
+    """Where a task raised: the cause of the exception that its future has."""
+
+    def __init__(self, told: str) -> None:
+        super().__init__(told)
+        self.told = told
+
+    def __str__(self) -> str:
+        return f'\n"""\n{self.told}"""'
+
+
+def _cloudpickle() -> Any:
+    try:
+        import cloudpickle
+    except ImportError:
+        told = "tasks travel as cloudpickle writes them: pip install 'millrace[executor]'"
+        raise _native.error("MR6105", told) from None
+    return cloudpickle
+
+
+def register_module(module: Any) -> None:
+    """From now on functions of this module travel as they are, and need not be installed where tasks run."""
+    _cloudpickle().register_pickle_by_value(module)
+
+
+class _PrivateHost:
+    """A host that ends with this program, and its namespace in a directory that goes with it."""
+
+    def __init__(self) -> None:
+        program = os.environ.get("MILLRACE_BIN") or shutil.which("millrace")
+        if program is None:
+            raise _native.error("MR6105", "the program `millrace` is not in PATH, and MILLRACE_BIN does not name it")
+        self._folder = tempfile.TemporaryDirectory(prefix="millrace-")
+        self.directory = os.path.join(self._folder.name, "local")
+        _open.create(self.directory, durability="memory").close()
+        command = [program, "--json", "serve", "--listen", "none", "-n", self.directory, "--drain", "1s"]
+        said = os.path.join(self._folder.name, "host.log")
+        with open(said, "wb") as log:
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, text=True, preexec_fn=_die_with_parent
+            )
+        assert self._process.stdout is not None
+        started = threading.Timer(_START_S, self._process.kill)
+        started.start()
+        line = self._process.stdout.readline()
+        started.cancel()
+        if not line:
+            told = Path(said).read_text(errors="replace").strip()
+            self.close()
+            raise _native.error("MR5001", f"the private host did not start: {told[-1000:]}")
+        self.address = f"unix:{json.loads(line)['socket']}"
+        atexit.register(self.close)
+
+    def close(self) -> None:
+        """Ends it."""
+        atexit.unregister(self.close)
+        if self._process.poll() is None:
+            self._process.send_signal(signal.SIGTERM)
+            try:
+                self._process.wait(20)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+        if self._process.stdout is not None:
+            self._process.stdout.close()
+        self._folder.cleanup()
+
+
+def _die_with_parent() -> None:
+    with contextlib.suppress(ImportError, OSError, AttributeError):
+        import ctypes
+
+        ctypes.CDLL(None).prctl(1, signal.SIGTERM, 0, 0, 0)
+
+
+class Connection:
+    """A host's shared objects and workers: `with millrace.connect(...) as farm`. See `connect`."""
+
+    def __init__(self, place: Optional[_open.PathOrAddress], app: Optional[str], lease: float) -> None:
+        self._host: Optional[_PrivateHost] = None
+        self._executors: weakref.WeakSet[Executor] = weakref.WeakSet()
+        #: The namespace's directory, if that is on this machine.
+        self.directory: Optional[str] = None
+        if place is None and "MILLRACE_NAMESPACE" in os.environ:
+            place = os.environ["MILLRACE_NAMESPACE"]
+        if place is None:
+            self._host = _PrivateHost()
+            self.directory, self.address = self._host.directory, self._host.address
+        elif os.fspath(place).startswith(("mr://", "unix:")):
+            self.address = os.fspath(place)
+        else:
+            self.directory = _open._directory(os.fspath(place))
+            self.address = f"unix:{os.path.join(self.directory, 'socket')}"
+        if self.address.startswith("unix:") and self.address.endswith("/socket"):
+            self.directory = self.address[5:-7]
+        self.remote = RemoteNamespace(self.address)
+        self.space = _spaces.ClientSpace(self.remote, app, lease)
+        self._before = _spaces._default
+        _spaces.use(self.space)
+
+    def Executor(self, **settings: Any) -> Executor:
+        """An executor whose workers are this host's."""
+        return Executor(self, **settings)
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in objects.__all__ or name == "Object":
+            raise AttributeError(f"a connection has no {name!r}")
+        kind = getattr(objects, name)
+
+        def make(key: str, *args: Any, **named: Any) -> Any:
+            return kind(key, *args, space=self.space, **named)
+
+        make.__name__, make.__doc__ = name, kind.__doc__
+        return make
+
+    @property
+    def application(self) -> str:
+        """Whose objects end with the last of its connections."""
+        return self.space.application
+
+    def close(self) -> None:
+        """Ends executors, then what this program holds, then its objects."""
+        for executor in list(self._executors):
+            executor.shutdown(wait=True)
+        if _spaces._default is self.space:
+            _spaces.use(self._before)
+        self.space.close()
+        self.remote.close()
+        if self._host is not None:
+            self._host.close()
+
+    def __enter__(self) -> Connection:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<millrace.Connection {self.address!r}>"
+
+
+def connect(place: Optional[_open.PathOrAddress] = None, *, app: Optional[str] = None, lease: float = 10.0) -> Connection:
+    """Reaches a host for shared objects and executors.
+
+    `place` is a namespace that a host serves: its directory, or an address. Without one, and without MILLRACE_NAMESPACE, a host of
+    this program's own is started, and ends with it. `app` names the application whose objects these are: they go when the last
+    connection with that name has; without a name they go with this one. `lease` is for how many seconds locks stay this program's
+    after it was heard of last.
+    """
+    return Connection(place, app, lease)
+
+
+class _TaskFuture(Future):  # type: ignore[type-arg]
+    """A future that asks the host whether the task may still be cancelled."""
+
+    _executor: Executor
+    _number = 0
+
+    def cancel(self) -> bool:
+        if self.done():
+            return self.cancelled()
+        if not self._executor._revoke(self._number):
+            return False
+        cancelled = super().cancel()
+        if cancelled:
+            self.set_running_or_notify_cancel()
+        return cancelled
+
+
+class Executor(concurrent.futures.Executor):
+    """Runs calls on workers of a host. What is said of `concurrent.futures.Executor` holds.
+
+    `place` is as in `connect`. `workers` is how many run at once, `memory` how many bytes each may have, `timeout` how many seconds a
+    task may take, and `retries` how often one whose worker was lost is tried again. An exception is a result, and not tried again.
+    `network` lets tasks use the host's network. `pool` names a pool that the host has, and then none of these is said.
+    """
+
+    def __init__(
+        self,
+        place: Union[Connection, _open.PathOrAddress, None] = None,
+        *,
+        workers: Optional[int] = None,
+        memory: int = 512 << 20,
+        timeout: float = 3600.0,
+        retries: int = 3,
+        network: bool = False,
+        env: Optional[dict[str, str]] = None,
+        python: Optional[str] = None,
+        pool: Optional[str] = None,
+        initializer: Optional[Callable[..., object]] = None,
+        initargs: tuple[Any, ...] = (),
+    ) -> None:
+        self._dumps = _cloudpickle().dumps
+        _values.pickle_with(self._dumps)
+        self._own = not isinstance(place, Connection)
+        self._connection = place if isinstance(place, Connection) else connect(place)
+        try:
+            if pool is None:
+                settings = {
+                    "concurrency": workers or min(os.cpu_count() or 1, 64),
+                    "ordered": False,
+                    "memory": memory,
+                    "timeout": timeout,
+                    "retries": retries,
+                    "network": network,
+                    "env": env or {},
+                    "python": python or sys.executable or "python3",
+                }
+                pool = _make_pool(self._connection, settings)
+            self._pool = pool
+            self._initializer = (initializer, initargs)
+            self._client = os.urandom(16)
+            self._ids = itertools.count(1)
+            self._bodies: dict[bytes, int] = {}
+            self._futures: dict[bytes, _TaskFuture] = {}
+            self._lock = threading.Lock()
+            self._idle = threading.Condition(self._lock)
+            self._shut = False
+            self._broken: Optional[BaseException] = None
+            # A connection of its own: it waits for results as they are pushed.
+            self._results = RemoteNamespace(self._connection.address)
+            log = f"_results/{pool}"
+            try:
+                first = self._results.latest(log) + 1
+            except Error as error:
+                if error.code == "MR2101":
+                    raise error_of("MR7114", f"no pool '{pool}'") from None
+                raise
+            self._tail = self._results.tail(log, first)
+            self._listener = threading.Thread(target=self._listen, name="millrace-results", daemon=True)
+            self._listener.start()
+            self._connection._executors.add(self)
+        except BaseException:
+            if self._own:
+                self._connection.close()
+            raise
+
+    def _listen(self) -> None:
+        """Completes futures as results come."""
+        try:
+            for record in self._tail:
+                data = record.data
+                if data[1:17] == self._client:
+                    self._complete(data[1 : 1 + _task.ID_BYTES], data[0], data[1 + _task.ID_BYTES :])
+        except BaseException as error:
+            if not self._shut:
+                self._break(error)
+
+    def _break(self, why: BaseException) -> None:
+        with self._lock:
+            self._broken = why
+            left, self._futures = self._futures, {}
+            self._idle.notify_all()
+        for future in left.values():
+            broken = BrokenExecutor(f"results come no more: {why}")
+            broken.__cause__ = why
+            if not future.done():
+                future.set_exception(broken)
+
+    def _complete(self, id: bytes, kind: int, payload: bytes) -> None:
+        with self._lock:
+            future = self._futures.pop(id, None)
+            if not self._futures:
+                self._idle.notify_all()
+        # One that comes again, after an attempt whose end was not heard of.
+        if future is None or future.done():
+            return
+        try:
+            if kind == _task.RETURNED:
+                result = pickle.loads(payload)
+            else:
+                error = _error_of(kind, payload)
+                if isinstance(error, _task.InitializerFailed):
+                    broken = BrokenExecutor(str(error))
+                    broken.__cause__ = error.__cause__
+                    error = broken
+                future.set_exception(error)
+                return
+        except BaseException as error:
+            future.set_exception(TaskError(type(error).__name__, f"its result cannot be opened here: {error}"))
+            return
+        future.set_result(result)
+
+    def _prepare(self, fn: Callable[..., Any]) -> int:
+        """The number of a function's body, which is shipped once."""
+        initializer, initargs = self._initializer
+        pickled = self._dumps((fn, self._client, initializer, initargs))
+        digest = hashlib.sha256(pickled).digest()
+        number = self._bodies.get(digest)
+        if number is None:
+            body = _task.body(sys.version_info[:2], pickled)
+            number = self._bodies[digest] = self._invoke([body], bodies=True)
+        return number
+
+    def _invoke(self, tasks: list[bytes], bodies: bool = False) -> int:
+        longest = max(map(len, tasks))
+        if longest > _TASK_BYTES_MAX:
+            told = f"a {'function' if bodies else 'task'} of {longest} bytes; {_TASK_BYTES_MAX} is the most"
+            raise _native.error("MR7115", told)
+        # Asked again, it counts once.
+        key = f"task:{os.urandom(12).hex()}"
+        while True:
+            try:
+                return self._connection.remote.invoke(self._pool, bodies, tasks, key)
+            except Error as error:
+                if error.retry_after is None:
+                    raise
+                time.sleep(max(error.retry_after, _PAUSE_S))
+
+    def _revoke(self, number: int) -> bool:
+        return number != 0 and self._connection.remote.revoke(self._pool, number)
+
+    def _begin(self, calls: Iterable[tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]]) -> list[_TaskFuture]:
+        """Submits calls, many to a request."""
+        futures: list[_TaskFuture] = []
+        batch: list[bytes] = []
+        waiting: list[_TaskFuture] = []
+        application = self._connection.application
+        size = 0
+
+        def send() -> None:
+            nonlocal size
+            if not batch:
+                return
+            try:
+                first = self._invoke(batch)
+            except BaseException:
+                with self._lock:
+                    for future in waiting:
+                        self._futures.pop(future._id, None)
+                raise
+            for number, future in enumerate(waiting, first):
+                future._number = number
+            batch.clear()
+            waiting.clear()
+            size = 0
+
+        body: Optional[int] = None
+        of: object = None
+        for fn, args, kwargs in calls:
+            if body is None or of is not fn:
+                body, of = self._prepare(fn), fn
+            id = self._client + next(self._ids).to_bytes(8, "little")
+            task = _task.task(id, body, application, self._dumps((args, kwargs)))
+            future = _TaskFuture()
+            future._executor, future._id = self, id
+            with self._lock:
+                if self._broken is not None:
+                    raise BrokenExecutor("results come no more") from self._broken
+                if self._shut:
+                    raise RuntimeError("cannot schedule new futures after shutdown")
+                self._futures[id] = future
+            futures.append(future)
+            batch.append(task)
+            waiting.append(future)
+            size += len(task)
+            if len(batch) >= _BATCH_MAX or size >= _BATCH_BYTES:
+                send()
+        send()
+        return futures
+
+    def submit(self, fn: Callable[..., R], /, *args: Any, **kwargs: Any) -> Future[R]:
+        """Has `fn(*args, **kwargs)` run; a future of what it returns."""
+        return self._begin([(fn, args, kwargs)])[0]
+
+    def map(
+        self, fn: Callable[..., R], *iterables: Iterable[Any], timeout: Optional[float] = None, chunksize: int = 1, **_: Any
+    ) -> Iterator[R]:
+        """What `fn` returns for each, in order. Closing the iterator cancels what has not begun."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        if chunksize > 1:
+            calls = list(zip(*iterables))
+            chunks = [calls[at : at + chunksize] for at in range(0, len(calls), chunksize)]
+            futures = self._begin((_threads.chunk, (fn, chunk), {}) for chunk in chunks)
+        else:
+            futures = self._begin((fn, args, {}) for args in zip(*iterables))
+
+        def results() -> Iterator[Any]:
+            try:
+                futures.reverse()
+                while futures:
+                    left = None if deadline is None else max(0.0, deadline - time.monotonic())
+                    found = futures.pop().result(left)
+                    if chunksize > 1:
+                        yield from found
+                    else:
+                        yield found
+            finally:
+                for future in futures:
+                    future.cancel()
+
+        return results()
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Takes no more tasks; with `wait`, returns when all have ended."""
+        with self._lock:
+            if self._shut:
+                return
+            left = list(self._futures.values())
+        if cancel_futures:
+            for future in left:
+                future.cancel()
+        with self._lock:
+            while wait and self._broken is None and any(not future.done() for future in self._futures.values()):
+                self._idle.wait(0.1 if cancel_futures else None)
+            self._shut = True
+        if wait:
+            self._end()
+        else:
+            threading.Thread(target=self._end_later, name="millrace-shutdown", daemon=True).start()
+
+    def _end_later(self) -> None:
+        with self._lock:
+            while self._broken is None and any(not future.done() for future in self._futures.values()):
+                self._idle.wait(1.0)
+        self._end()
+
+    def _end(self) -> None:
+        self._tail.close()
+        self._results.close()
+        self._listener.join(10)
+        self._connection._executors.discard(self)
+        if self._own:
+            self._connection.close()
+
+    def __repr__(self) -> str:
+        return f"<millrace.Executor of pool {self._pool!r} at {self._connection.address!r}>"
+
+
+def _error_of(kind: int, payload: bytes) -> BaseException:
+    """What a future raises."""
+    if kind == _task.FAILED:
+        return error_of(payload[:6].decode(), payload[6:].decode(errors="replace"))
+    pickled, name, text, told = pickle.loads(payload)
+    error: BaseException
+    try:
+        error = pickle.loads(pickled)
+    except BaseException:
+        error = TaskError(name, text)
+    error.__cause__ = RemoteTraceback(told)
+    return error
+
+
+def _make_pool(connection: Connection, settings: dict[str, Any]) -> str:
+    """A pool with these settings, made unless it is there."""
+    if connection.directory is None:
+        told = f"'{connection.address}' is another machine's: name a pool that it has, as in Executor(..., pool='NAME')"
+        raise _native.error("MR7114", told)
+    with tempfile.TemporaryDirectory(prefix="millrace-pool-") as folder:
+        _worker_code(Path(folder))
+        spec = {"name": "pool", "handler": "task:run", **settings}
+        name = hashlib.sha256(json.dumps(spec, sort_keys=True).encode()).hexdigest()[:12]
+        with LocalNamespace(connection.directory) as namespace:
+            namespace.make_pool(name, json.dumps(spec), folder)
+    return name
+
+
+_WORKER_INIT = '''"""What a task sees of Millrace."""
+
+import sys
+
+# The worker itself has loaded it, under this name.
+_worker = sys.modules["millrace._worker"]
+
+for _name in _worker.OFFERED:
+    globals()[_name] = getattr(_worker, _name)
+
+from millrace import objects
+from millrace.objects import *
+
+__all__ = [*_worker.OFFERED, *objects.__all__]
+'''
+
+
+def _worker_code(folder: Path) -> None:
+    """What workers import: this package's part of it, and cloudpickle as it is here."""
+    ours, here = folder / "millrace", Path(__file__).parent
+    for package in ("executor", "objects"):
+        (ours / package).mkdir(parents=True)
+    (folder / "task.py").write_text("from millrace.executor._task import run\n")
+    (ours / "__init__.py").write_text(_WORKER_INIT)
+    (ours / "executor" / "__init__.py").write_text("")
+    for name in ("executor/_task.py", "executor/_threads.py", "objects/__init__.py", "objects/_spaces.py", "objects/_values.py"):
+        shutil.copyfile(here.parent / name, ours / name)
+    theirs = Path(_cloudpickle().__file__).parent
+    shutil.copytree(theirs, folder / "cloudpickle", ignore=shutil.ignore_patterns("__pycache__"))

@@ -1,0 +1,136 @@
+"""Threads and loops on an executor's workers. Workers have this file, too."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import os
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from concurrent.futures import Future
+    from typing import Any, Optional, TypeVar
+
+    from millrace.executor import Executor
+
+    R = TypeVar("R")
+
+
+def chunk(fn: Callable[..., R], calls: list[tuple[Any, ...]]) -> list[R]:
+    """Several calls of a map at once."""
+    return [fn(*args) for args in calls]
+
+
+class CloudThread:
+    """A `threading.Thread` that runs on a worker. `result` is what its target returned."""
+
+    def __init__(
+        self,
+        group: None = None,
+        target: Optional[Callable[..., Any]] = None,
+        name: Optional[str] = None,
+        args: Iterable[Any] = (),
+        kwargs: Optional[dict[str, Any]] = None,
+        *,
+        daemon: Optional[bool] = None,
+        executor: Executor,
+    ) -> None:
+        if group is not None:
+            raise ValueError("group argument must be None for now")
+        self._target, self._args, self._kwargs = target, tuple(args), dict(kwargs or {})
+        self._executor = executor
+        self._future: Optional[Future[Any]] = None
+        self.name = name or f"CloudThread-{id(self):x}"
+        self.daemon = bool(daemon)
+
+    def run(self) -> Any:
+        """What the thread does; a subclass may do something else."""
+        return self._target(*self._args, **self._kwargs) if self._target is not None else None
+
+    def start(self) -> None:
+        """Has it run, once."""
+        if self._future is not None:
+            raise RuntimeError("threads can only be started once")
+        if type(self) is CloudThread:
+            target = self._target if self._target is not None else _nothing
+            self._future = self._executor.submit(target, *self._args, **self._kwargs)
+        else:
+            self._future = self._executor.submit(_run_thread, self)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_executor": None, "_future": None}
+
+    def join(self, timeout: Optional[float] = None) -> None:
+        """Waits until it has ended, at most `timeout` seconds."""
+        if self._future is None:
+            raise RuntimeError("cannot join thread before it is started")
+        concurrent.futures.wait([self._future], timeout)
+
+    def is_alive(self) -> bool:
+        """Whether it was started and has not ended."""
+        return self._future is not None and not self._future.done()
+
+    def result(self, timeout: Optional[float] = None) -> Any:
+        """Waits for what it returned, or raises what it raised."""
+        if self._future is None:
+            raise RuntimeError("it was not started")
+        return self._future.result(timeout)
+
+
+def _nothing(*_: Any, **__: Any) -> None:
+    return None
+
+
+def _run_thread(thread: CloudThread) -> Any:
+    return thread.run()
+
+
+def parallel_for(
+    executor: Executor,
+    n: int,
+    body: Callable[[int], object],
+    *,
+    workers: int = 4,
+    schedule: str = "dynamic",
+    chunk: int = 1,
+    progress: Optional[Callable[[int, int], object]] = None,
+) -> None:
+    """Runs `body(i)` for every i below `n`, on so many workers.
+
+    With the schedule `dynamic` each takes the next `chunk` indices when it has done its last, with `static` each has an equal part from
+    the beginning. `progress` is told how many are done, of how many, whenever a worker ends. What a body raises ends the loop.
+    """
+    if schedule not in ("dynamic", "static"):
+        raise ValueError(f"the schedule {schedule!r} is neither 'dynamic' nor 'static'")
+    if n < 0 or workers < 1 or chunk < 1:
+        raise ValueError("n is at least 0, workers and chunk are at least 1")
+    parts: list[Future[int]]
+    if schedule == "static":
+        parts = [executor.submit(_part, body, range(at, n, workers)) for at in range(min(workers, n))]
+    else:
+        index = executor._connection.AtomicLong(f"parallel-for-{os.urandom(8).hex()}")
+        parts = [executor.submit(_share, body, index, n, chunk) for _ in range(min(workers, n))]
+    done = 0
+    try:
+        for part in concurrent.futures.as_completed(parts):
+            done += part.result()
+            if progress is not None:
+                progress(done, n)
+    finally:
+        for part in parts:
+            part.cancel()
+
+
+def _part(body: Callable[[int], object], indices: range) -> int:
+    for index in indices:
+        body(index)
+    return len(indices)
+
+
+def _share(body: Callable[[int], object], index: Any, n: int, chunk: int) -> int:
+    done = 0
+    while (begin := index.get_and_add(chunk)) < n:
+        for at in range(begin, min(begin + chunk, n)):
+            body(at)
+            done += 1
+    return done

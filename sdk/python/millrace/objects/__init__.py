@@ -1,0 +1,788 @@
+"""Shared objects: state that programs and tasks on many machines change together, under the names that Python's own have.
+
+    with millrace.connect("farm") as farm:
+        hits = farm.AtomicInt("hits")
+        hits.add(5)
+        with farm.Lock("door") as token:
+            ...
+
+An object has a key, and whoever names it means the same one. References travel in arguments of tasks. Each call takes place at one
+moment between its beginning and its end, and counts once, whatever connection is lost meanwhile. Objects live in the memory of
+their host, and end with the programs of the application that made them.
+"""
+
+from __future__ import annotations
+
+import pickle
+import queue
+import threading
+import time
+
+from millrace.objects import _spaces, _values
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from typing import Any, Optional, TypeVar
+
+    O = TypeVar("O", bound="Object")
+
+__all__ = [
+    "AtomicBool",
+    "AtomicBytes",
+    "AtomicInt",
+    "AtomicLong",
+    "Barrier",
+    "Blob",
+    "Condition",
+    "CountDownLatch",
+    "Counter",
+    "Dict",
+    "Event",
+    "Future",
+    "List",
+    "Lock",
+    "Log",
+    "Matrix",
+    "Object",
+    "Queue",
+    "Semaphore",
+    "Set",
+    "SortedDict",
+]
+
+_MISSING = object()
+
+
+class Object:
+    """A shared object, by its type and key."""
+
+    _space: Optional[_spaces.Space]
+
+    def __init__(self, key: str, *arguments: object, space: Optional[_spaces.Space] = None) -> None:
+        self.key = key
+        self._new = _values.array(arguments) if arguments else b""
+        self._space = space
+        self._incarnation = 0
+
+    def _call(self, method: str, *arguments: object, timeout: Optional[float] = None) -> Any:
+        space = self._space or _spaces.current()
+        target = (type(self).__name__, self.key, method)
+        self._incarnation, value = space.call(target, arguments, self._new, self._incarnation, timeout=timeout)
+        return value
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # A reference means this very object, and never another one that has its key later.
+        if not self._incarnation:
+            self._touch()
+        return _reference, (type(self), self.key, self._new, self._incarnation)
+
+    def _touch(self) -> None:
+        """Makes it, unless it is there."""
+        self._call(_TOUCH[type(self).__name__])
+
+    def __repr__(self) -> str:
+        return f"<millrace.{type(self).__name__} {self.key!r}>"
+
+
+def _reference(kind: type[O], key: str, new: bytes, incarnation: int) -> O:
+    found = kind.__new__(kind)
+    found.key, found._new, found._space, found._incarnation = key, new, None, incarnation
+    return found
+
+
+def _wait(blocking: bool, timeout: Optional[float]) -> Optional[float]:
+    """How long to wait, as `threading` has it: -1 or None is without end."""
+    if not blocking:
+        return 0.0
+    return None if timeout is None or timeout < 0 else timeout
+
+
+class _Atomic(Object):
+    def get(self) -> Any:
+        """The value."""
+        return self._call("get")
+
+    def set(self, value: Any) -> None:
+        """Puts another value there."""
+        self._call("set", value)
+
+    def get_and_set(self, value: Any) -> Any:
+        """Puts another value there; the one that was there."""
+        return self._call("get_and_set", value)
+
+    def compare_and_set(self, expected: Any, value: Any) -> bool:
+        """Puts another value there if the expected one is there; whether it was."""
+        return bool(self._call("compare_and_set", expected, value))
+
+    value = property(get, set, doc="The value.")
+
+
+class AtomicInt(_Atomic):
+    """A whole number of 64 bits. What would not fit raises `OverflowError`."""
+
+    def __init__(self, key: str, value: int = 0, *, space: Optional[_spaces.Space] = None) -> None:
+        super().__init__(key, value, space=space)
+
+    def add(self, delta: int = 1) -> int:
+        """Adds to it; the sum."""
+        return int(self._call("add_and_get", delta))
+
+    add_and_get = increment = add
+
+    def get_and_add(self, delta: int = 1) -> int:
+        """Adds to it; the number before."""
+        return int(self._call("get_and_add", delta))
+
+    def decrement(self, delta: int = 1) -> int:
+        """Takes from it; what is left."""
+        return self.add(-delta)
+
+    def multiply(self, factor: int) -> int:
+        """Multiplies it; the product."""
+        return int(self._call("multiply_and_get", factor))
+
+    def __int__(self) -> int:
+        return int(self.get())
+
+
+class AtomicLong(AtomicInt):
+    """The same as `AtomicInt`."""
+
+
+class AtomicBool(_Atomic):
+    """True or False."""
+
+    def __init__(self, key: str, value: bool = False, *, space: Optional[_spaces.Space] = None) -> None:
+        super().__init__(key, bool(value), space=space)
+
+
+class AtomicBytes(_Atomic):
+    """Whatever is put there, at first no bytes."""
+
+    def __init__(self, key: str, value: Any = b"", *, space: Optional[_spaces.Space] = None) -> None:
+        super().__init__(key, value, space=space)
+
+
+def _pairs(flat: Sequence[Any]) -> list[tuple[Any, Any]]:
+    return list(zip(flat[::2], flat[1::2]))
+
+
+def _flat(mapping: Any, named: Mapping[str, Any]) -> list[Any]:
+    items = dict(mapping, **named).items()
+    return [part for item in items for part in item]
+
+
+class Dict(Object):
+    """A `dict`. Keys are numbers, text, bytes, truth values, None and tuples of these; 1, 1.0 and True are three keys."""
+
+    def __init__(self, key: str, *, space: Optional[_spaces.Space] = None) -> None:
+        super().__init__(key, space=space)
+
+    def __getitem__(self, key: Any) -> Any:
+        found = self._call("get", key)
+        if not found:
+            raise KeyError(key)
+        return found[0]
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        """The value under a key, or the default."""
+        found = self._call("get", key)
+        return found[0] if found else default
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        self._call("set", key, value)
+
+    def __delitem__(self, key: Any) -> None:
+        self.pop(key)
+
+    def setdefault(self, key: Any, default: Any = None) -> Any:
+        """The value under a key, which is the default if there was none."""
+        return self._call("setdefault", key, default)
+
+    def pop(self, key: Any, default: Any = _MISSING) -> Any:
+        """Takes the value under a key."""
+        found = self._call("pop", key)
+        if not found and default is _MISSING:
+            raise KeyError(key)
+        return found[0] if found else default
+
+    def popitem(self) -> tuple[Any, Any]:
+        """Takes the key that came last, and its value."""
+        key, value = self._call("popitem")
+        return key, value
+
+    def add(self, key: Any, delta: Any = 1) -> Any:
+        """Adds to the number under a key, 0 if there is none; the sum."""
+        return self._call("add", key, delta)
+
+    def compare_and_set(self, key: Any, expected: Any, value: Any) -> bool:
+        """Puts a value under a key if the expected one is there; whether it was."""
+        return bool(self._call("compare_and_set", key, [expected], value))
+
+    def put_if_absent(self, key: Any, value: Any) -> bool:
+        """Puts a value under a key if nothing is there; whether that was so."""
+        return bool(self._call("compare_and_set", key, [], value))
+
+    def update(self, mapping: Any = (), /, **named: Any) -> None:
+        """Puts all of these there, at one moment."""
+        self._call("update", _flat(mapping, named))
+
+    def __contains__(self, key: Any) -> bool:
+        return bool(self._call("contains", key))
+
+    def __len__(self) -> int:
+        return int(self._call("len"))
+
+    def keys(self) -> list[Any]:
+        """The keys as of now."""
+        return list(self._call("keys"))
+
+    def values(self) -> list[Any]:
+        """The values as of now."""
+        return list(self._call("values"))
+
+    def items(self) -> list[tuple[Any, Any]]:
+        """Keys and values as of now."""
+        return _pairs(self._call("items"))
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.keys())
+
+    def clear(self) -> None:
+        """Takes everything out."""
+        self._call("clear")
+
+
+class SortedDict(Dict):
+    """A `Dict` in the order of its keys: numbers, then text, then bytes."""
+
+    def range(self, start: Any = None, stop: Any = None) -> list[tuple[Any, Any]]:
+        """Keys from `start` up to and without `stop`, with their values."""
+        return _pairs(self._call("range", start, stop))
+
+    def first(self) -> Optional[tuple[Any, Any]]:
+        """The lowest key and its value."""
+        return next(iter(_pairs(self._call("first"))), None)
+
+    def last(self) -> Optional[tuple[Any, Any]]:
+        """The highest key and its value."""
+        return next(iter(_pairs(self._call("last"))), None)
+
+
+class Counter(Object):
+    """A `collections.Counter`: how often each key was counted."""
+
+    def __init__(self, key: str, *, space: Optional[_spaces.Space] = None) -> None:
+        super().__init__(key, space=space)
+
+    def __getitem__(self, key: Any) -> Any:
+        return self._call("get", key)
+
+    def add(self, key: Any, count: Any = 1) -> Any:
+        """Counts a key; how often it was counted by now."""
+        return self._call("add", key, count)
+
+    def update(self, counts: Any = (), /, **named: Any) -> None:
+        """Counts all of these at one moment: a mapping of counts, or keys."""
+        if not hasattr(counts, "keys"):
+            found: dict[Any, int] = {}
+            for key in counts:
+                found[key] = found.get(key, 0) + 1
+            counts = found
+        self._call("update", _flat(counts, named))
+
+    def most_common(self, n: Optional[int] = None) -> list[tuple[Any, Any]]:
+        """The keys that were counted most often, with their counts."""
+        return _pairs(self._call("most_common", n))
+
+    def total(self) -> Any:
+        """The sum of all counts."""
+        return self._call("total")
+
+    def items(self) -> list[tuple[Any, Any]]:
+        """Keys and counts as of now."""
+        return _pairs(self._call("items"))
+
+    def __len__(self) -> int:
+        return int(self._call("len"))
+
+    def clear(self) -> None:
+        """Forgets all counts."""
+        self._call("clear")
+
+
+class Set(Object):
+    """A `set`. What can be in it is what can be a key of a `Dict`."""
+
+    def __init__(self, key: str, *, space: Optional[_spaces.Space] = None) -> None:
+        super().__init__(key, space=space)
+
+    def add(self, value: Any) -> bool:
+        """Puts something in; whether it was not there."""
+        return bool(self._call("add", value))
+
+    def discard(self, value: Any) -> bool:
+        """Takes something out; whether it was there."""
+        return bool(self._call("discard", value))
+
+    def remove(self, value: Any) -> None:
+        """Takes something out that must be there."""
+        if not self.discard(value):
+            raise KeyError(value)
+
+    def pop(self) -> Any:
+        """Takes something out."""
+        return self._call("pop")
+
+    def update(self, values: Iterable[Any]) -> None:
+        """Puts all of these in, at one moment."""
+        self._call("update", list(values))
+
+    def __contains__(self, value: Any) -> bool:
+        return bool(self._call("contains", value))
+
+    def __len__(self) -> int:
+        return int(self._call("len"))
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._call("items"))
+
+    def clear(self) -> None:
+        """Takes everything out."""
+        self._call("clear")
+
+
+class List(Object):
+    """A `list`."""
+
+    def __init__(self, key: str, *, space: Optional[_spaces.Space] = None) -> None:
+        super().__init__(key, space=space)
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            if index.step not in (None, 1):
+                return list(self)[index]
+            return self._call("slice", index.start, index.stop)
+        return self._call("get", index)
+
+    def __setitem__(self, index: int, value: Any) -> None:
+        self._call("set", index, value)
+
+    def __delitem__(self, index: int) -> None:
+        self.pop(index)
+
+    def append(self, value: Any) -> None:
+        """Puts something at the end."""
+        self._call("append", value)
+
+    def extend(self, values: Iterable[Any]) -> None:
+        """Puts all of these at the end, at one moment."""
+        self._call("extend", list(values))
+
+    def insert(self, index: int, value: Any) -> None:
+        """Puts something before a place."""
+        self._call("insert", index, value)
+
+    def pop(self, index: int = -1) -> Any:
+        """Takes what is at a place."""
+        return self._call("pop", index)
+
+    def index(self, value: Any) -> int:
+        """The first place of something."""
+        found = self._call("index", value)
+        if found is None:
+            raise ValueError(f"{value!r} is not in list")
+        return int(found)
+
+    def count(self, value: Any) -> int:
+        """How often something is in it."""
+        return int(self._call("count", value))
+
+    def __len__(self) -> int:
+        return int(self._call("len"))
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._call("items"))
+
+    def clear(self) -> None:
+        """Takes everything out."""
+        self._call("clear")
+
+
+class Log(Object):
+    """A list that only grows, and that one can wait for."""
+
+    def __init__(self, key: str, *, space: Optional[_spaces.Space] = None) -> None:
+        super().__init__(key, space=space)
+
+    def append(self, value: Any) -> int:
+        """Puts something at the end; its place, from 0."""
+        return int(self._call("append", value))
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return self._call("slice", index.start, index.stop)[:: index.step]
+        return self._call("get", index)
+
+    def __len__(self) -> int:
+        return int(self._call("len"))
+
+    def wait_for(self, count: int, timeout: Optional[float] = None) -> bool:
+        """Waits until so many are there; whether that happened in time."""
+        return bool(self._call("wait_for", count, timeout=timeout))
+
+
+class Queue(Object):
+    """A `queue.Queue`; `maxsize` counts for whoever makes it."""
+
+    def __init__(self, key: str, maxsize: int = 0, *, space: Optional[_spaces.Space] = None) -> None:
+        super().__init__(key, maxsize, space=space)
+
+    def put(self, item: Any, block: bool = True, timeout: Optional[float] = None) -> None:
+        """Puts an item in, once there is room."""
+        self._call("put", item, timeout=_wait(block, timeout))
+
+    def get(self, block: bool = True, timeout: Optional[float] = None) -> Any:
+        """Takes the oldest item, once there is one."""
+        return self._call("get", timeout=_wait(block, timeout))
+
+    def put_nowait(self, item: Any) -> None:
+        """Puts an item in, or raises `queue.Full`."""
+        self.put(item, block=False)
+
+    def get_nowait(self) -> Any:
+        """Takes the oldest item, or raises `queue.Empty`."""
+        return self.get(block=False)
+
+    def task_done(self) -> None:
+        """What was taken out is done."""
+        self._call("task_done")
+
+    def join(self) -> None:
+        """Waits until everything that was put in is done."""
+        self._call("join")
+
+    def qsize(self) -> int:
+        """How many items are in it."""
+        return int(self._call("qsize"))
+
+    def empty(self) -> bool:
+        """Whether none is."""
+        return self.qsize() == 0
+
+    def full(self) -> bool:
+        """Whether there is no room."""
+        most = int(self._call("maxsize"))
+        return 0 < most <= self.qsize()
+
+    Empty, Full = queue.Empty, queue.Full
+
+
+class Matrix(Object):
+    """Numbers of 64 bits in rows and columns, all 0 at first. Whole rows travel as little-endian bytes; with NumPy, as arrays."""
+
+    def __init__(self, key: str, rows: int, columns: int, *, space: Optional[_spaces.Space] = None) -> None:
+        super().__init__(key, rows, columns, space=space)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns."""
+        rows, columns = self._call("shape")
+        return rows, columns
+
+    def __getitem__(self, at: tuple[int, int]) -> float:
+        return float(self._call("get", *at))
+
+    def __setitem__(self, at: tuple[int, int], value: float) -> None:
+        self._call("set", *at, float(value))
+
+    def add(self, row: int, column: int, value: float) -> float:
+        """Adds to a number; the sum."""
+        return float(self._call("add", row, column, float(value)))
+
+    def row(self, row: int) -> bytes:
+        """The numbers of a row."""
+        return bytes(self._call("row", row))
+
+    def set_row(self, row: int, values: Any) -> None:
+        """Puts a row there."""
+        self._call("set_row", row, _doubles(values))
+
+    def add_row(self, row: int, values: Any) -> None:
+        """Adds to each number of a row, at one moment."""
+        self._call("add_row", row, _doubles(values))
+
+    def tobytes(self) -> bytes:
+        """All numbers, row by row, as of one moment."""
+        return bytes(self._call("all"))
+
+    def set_all(self, values: Any) -> None:
+        """Puts all numbers there."""
+        self._call("set_all", _doubles(values))
+
+    def add_all(self, values: Any) -> None:
+        """Adds to each number, at one moment."""
+        self._call("add_all", _doubles(values))
+
+    def to_numpy(self) -> Any:
+        """All numbers as an array of NumPy."""
+        numpy = _spaces.import_of("numpy")
+        return numpy.frombuffer(self.tobytes(), "<f8").reshape(self.shape).copy()
+
+
+def _doubles(values: Any) -> bytes:
+    if isinstance(values, (bytes, bytearray, memoryview)):
+        return bytes(values)
+    if hasattr(values, "astype"):
+        return bytes(values.astype("<f8").tobytes())
+    import struct
+
+    flat = list(values)
+    return struct.pack(f"<{len(flat)}d", *flat)
+
+
+class Blob(Object):
+    """Bytes that are read and written in parts."""
+
+    def __init__(self, key: str, data: bytes = b"", *, space: Optional[_spaces.Space] = None) -> None:
+        super().__init__(key, data, space=space)
+
+    def read(self, offset: int = 0, size: int = -1) -> bytes:
+        """So many bytes from a place on; -1 for all."""
+        return bytes(self._call("read", offset, size))
+
+    def write(self, offset: int, data: bytes) -> None:
+        """Puts bytes at a place; what is between there and the end before is 0."""
+        self._call("write", offset, bytes(data))
+
+    def append(self, data: bytes) -> int:
+        """Puts bytes at the end; where they begin."""
+        return int(self._call("append", bytes(data)))
+
+    def truncate(self, size: int) -> None:
+        """Keeps so many bytes."""
+        self._call("truncate", size)
+
+    def replace(self, data: bytes) -> None:
+        """Puts other bytes there."""
+        self._call("replace", bytes(data))
+
+    def __len__(self) -> int:
+        return int(self._call("len"))
+
+
+class Lock(Object):
+    """A `threading.Lock` among programs and tasks. Whoever holds it and is gone loses it when its lease is over.
+
+    `acquire` returns a number, the token, that is higher each time: whoever is given it with what the holder does can refuse what
+    comes from an earlier one, who does not know yet that the lock is no longer its own.
+    """
+
+    def __init__(self, key: str, *, space: Optional[_spaces.Space] = None) -> None:
+        super().__init__(key, space=space)
+
+    def acquire(self, blocking: bool = True, timeout: float = -1) -> Any:
+        """Waits for the lock: the token, or False."""
+        return self._call("acquire", timeout=_wait(blocking, timeout))
+
+    def release(self) -> None:
+        """Gives it to whoever waits longest."""
+        self._call("release")
+
+    def locked(self) -> bool:
+        """Whether anybody holds it."""
+        return bool(self._call("locked"))
+
+    def __enter__(self) -> Any:
+        return self.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+
+class Condition(Lock):
+    """A `threading.Condition` with a lock of its own."""
+
+    def wait(self, timeout: Optional[float] = None) -> bool:
+        """Gives the lock back until somebody notifies, and has it again; whether that happened in time."""
+        return bool(self._call("wait", timeout=timeout))
+
+    def wait_for(self, predicate: Callable[[], Any], timeout: Optional[float] = None) -> Any:
+        """Waits until the predicate holds; what it returned last."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        result = predicate()
+        while not result:
+            left = None if deadline is None else deadline - time.monotonic()
+            if left is not None and left <= 0:
+                break
+            self.wait(left)
+            result = predicate()
+        return result
+
+    def notify(self, n: int = 1) -> None:
+        """Wakes so many of those who wait."""
+        self._call("notify", n)
+
+    def notify_all(self) -> None:
+        """Wakes all who wait."""
+        self.notify((1 << 62) - 1)
+
+
+class Semaphore(Object):
+    """A `threading.Semaphore`; with `bound`, a bounded one. Permits of whoever is gone come back when its lease is over."""
+
+    def __init__(
+        self, key: str, value: int = 1, *, bound: Optional[int] = None, space: Optional[_spaces.Space] = None
+    ) -> None:
+        super().__init__(key, value, bound, space=space)
+
+    def acquire(self, blocking: bool = True, timeout: Optional[float] = None) -> bool:
+        """Waits for a permit; whether it has one."""
+        return bool(self._call("acquire", timeout=_wait(blocking, timeout)))
+
+    def release(self, n: int = 1) -> None:
+        """Gives permits back."""
+        self._call("release", n)
+
+    @property
+    def value(self) -> int:
+        """How many permits are free."""
+        return int(self._call("value"))
+
+    def __enter__(self) -> bool:
+        return self.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+
+class Event(Object):
+    """A `threading.Event`."""
+
+    def __init__(self, key: str, *, space: Optional[_spaces.Space] = None) -> None:
+        super().__init__(key, space=space)
+
+    def set(self) -> None:
+        """It has happened: whoever waits goes on."""
+        self._call("set")
+
+    def clear(self) -> None:
+        """It has not happened."""
+        self._call("clear")
+
+    def is_set(self) -> bool:
+        """Whether it has happened."""
+        return bool(self._call("is_set"))
+
+    def wait(self, timeout: Optional[float] = None) -> bool:
+        """Waits until it happens; whether it did in time."""
+        return bool(self._call("wait", timeout=timeout))
+
+
+class Barrier(Object):
+    """A `threading.Barrier`. It breaks when one of those who wait gives up or is gone."""
+
+    def __init__(self, key: str, parties: int, *, space: Optional[_spaces.Space] = None) -> None:
+        super().__init__(key, parties, space=space)
+
+    def wait(self, timeout: Optional[float] = None) -> int:
+        """Waits for all the others; a number from 0 that each of them has for itself."""
+        return int(self._call("wait", timeout=timeout))
+
+    def reset(self) -> None:
+        """Begins anew; whoever waits has `BrokenBarrierError`."""
+        self._call("reset")
+
+    def abort(self) -> None:
+        """Breaks it."""
+        self._call("abort")
+
+    @property
+    def parties(self) -> int:
+        """How many it takes."""
+        return int(self._call("parties"))
+
+    @property
+    def n_waiting(self) -> int:
+        """How many wait."""
+        return int(self._call("n_waiting"))
+
+    @property
+    def broken(self) -> bool:
+        """Whether it is broken."""
+        return bool(self._call("broken"))
+
+    BrokenBarrierError = threading.BrokenBarrierError
+
+
+class CountDownLatch(Object):
+    """Waits until something has happened so many times."""
+
+    def __init__(self, key: str, count: int, *, space: Optional[_spaces.Space] = None) -> None:
+        super().__init__(key, count, space=space)
+
+    def count_down(self, n: int = 1) -> int:
+        """It has happened once more; how often it still has to."""
+        return int(self._call("count_down", n))
+
+    def get_count(self) -> int:
+        """How often it still has to happen."""
+        return int(self._call("get_count"))
+
+    def wait(self, timeout: Optional[float] = None) -> bool:
+        """Waits; whether it came to pass in time."""
+        return bool(self._call("wait", timeout=timeout))
+
+
+class Future(Object):
+    """A result that somebody sets and anybody waits for."""
+
+    def __init__(self, key: str, *, space: Optional[_spaces.Space] = None) -> None:
+        super().__init__(key, space=space)
+
+    def set_result(self, result: Any) -> None:
+        """It is this."""
+        self._call("set_result", result)
+
+    def set_exception(self, exception: BaseException) -> None:
+        """It is that this was raised."""
+        self._call("set_exception", pickle.dumps(exception))
+
+    def cancel(self) -> bool:
+        """There will be none; whether that is so."""
+        return bool(self._call("cancel"))
+
+    def done(self) -> bool:
+        """Whether it is there, or never will be."""
+        return self._call("done") != 0
+
+    def cancelled(self) -> bool:
+        """Whether it never will be."""
+        return self._call("done") == 3
+
+    def result(self, timeout: Optional[float] = None) -> Any:
+        """Waits for it."""
+        from concurrent.futures import CancelledError
+
+        status, value = self._call("result", timeout=timeout)
+        if status == 3:
+            raise CancelledError
+        if status == 2:
+            raise pickle.loads(value)
+        return value
+
+
+#: A method of each type that changes nothing and needs no arguments: it makes the object.
+_TOUCH = {
+    **dict.fromkeys(("AtomicInt", "AtomicLong", "AtomicBool", "AtomicBytes"), "get"),
+    **dict.fromkeys(("Counter", "Dict", "SortedDict", "Set", "List", "Log", "Blob"), "len"),
+    **dict.fromkeys(("Lock", "Condition"), "locked"),
+    "Queue": "qsize",
+    "Matrix": "shape",
+    "Semaphore": "value",
+    "Event": "is_set",
+    "Barrier": "n_waiting",
+    "CountDownLatch": "get_count",
+    "Future": "done",
+}

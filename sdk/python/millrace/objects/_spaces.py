@@ -1,0 +1,192 @@
+"""Where calls of shared objects go: from a task to its host, from a program over its connection."""
+
+from __future__ import annotations
+
+import builtins
+import concurrent.futures
+import importlib
+import os
+import queue
+import threading
+import time
+
+from millrace.objects import _values
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any, Optional
+
+_GIVE_UP, MUST_EXIST, MUST_CREATE = 1, 2, 4
+#: How long the host has a call wait before it is asked again: so both notice that the other is gone.
+_SLICE_S = 20.0
+_LEASE_MS = 10_000
+
+_EXCEPTIONS = {
+    "queue.Empty": queue.Empty,
+    "queue.Full": queue.Full,
+    "threading.BrokenBarrierError": threading.BrokenBarrierError,
+    "concurrent.futures.InvalidStateError": concurrent.futures.InvalidStateError,
+}
+
+
+def _raised(kind: str, text: str) -> BaseException:
+    """The exception that the host names."""
+    if kind.startswith("millrace."):
+        import millrace
+
+        code = {"millrace.NotFound": "MR7106", "millrace.Busy": "MR7109"}.get(kind, "MR7117")
+        return millrace._worker.error_of(code, text)
+    found: Any = _EXCEPTIONS.get(kind) or getattr(builtins, kind, RuntimeError)
+    return found(text) if text else found()  # type: ignore[no-any-return]
+
+
+class Space:
+    """Calls objects, numbers its calls, and has each count once."""
+
+    application = ""
+
+    def call(
+        self,
+        target: tuple[str, str, str],
+        arguments: Sequence[object],
+        new: bytes,
+        incarnation: int,
+        *,
+        flags: int = 0,
+        timeout: Optional[float] = None,
+    ) -> tuple[int, Any]:
+        """Calls a method; the object's incarnation, and what it returns. `timeout` is how long it may wait, 0 for not at all."""
+        raise NotImplementedError
+
+
+class TaskSpace(Space):
+    """The objects of the host that runs this task."""
+
+    def __init__(self, context: Any, application: str) -> None:
+        self._context = context
+        self._count = 0
+        self._lock = threading.Lock()
+        self.application = application
+
+    def call(
+        self,
+        target: tuple[str, str, str],
+        arguments: Sequence[object],
+        new: bytes,
+        incarnation: int,
+        *,
+        flags: int = 0,
+        timeout: Optional[float] = None,
+    ) -> tuple[int, Any]:
+        with self._lock:
+            self._count += 1
+            number = self._count
+        flags |= _GIVE_UP if timeout is not None and timeout <= 0 else 0
+        kind, key, method = (part.encode() for part in target)
+        call = [number, kind, key, method, _values.array(arguments), new, incarnation, flags, self.application.encode(), timeout]
+        answer = self._context._call_object(_values.encode(call))
+        incarnation = int.from_bytes(answer[:8], "little")
+        if answer[8] == 0:
+            return incarnation, _values.decode(answer[9:])
+        name, _, text = answer[9:].partition(b"\0")
+        raise _raised(name.decode(), text.decode(errors="replace"))
+
+
+class ClientSpace(Space):
+    """The objects of a host, over a connection; what this program holds is its own for as long as it lives, and a lease longer."""
+
+    def __init__(self, remote: Any, application: Optional[str], lease: float = _LEASE_MS / 1e3) -> None:
+        self._remote = remote
+        self._session = os.urandom(16)
+        self._lease_ms = max(100, int(lease * 1000))
+        # Its own objects end with it, unless it says whose they are.
+        self.application = f"client-{os.urandom(8).hex()}" if application is None else application
+        self._lock = threading.Lock()
+        self._last = 0
+        self._open: set[int] = set()
+        self._closed = threading.Event()
+        remote.object_session(self._session, self.application, self._lease_ms)
+        self._renewing = threading.Thread(target=self._renew, name="millrace-lease", daemon=True)
+        self._renewing.start()
+
+    def _renew(self) -> None:
+        while not self._closed.wait(self._lease_ms / 3000):
+            try:
+                if not self._remote.object_session(self._session, self.application, self._lease_ms):
+                    # What it held is lost: calls must say so, and not begin again as if nothing had been.
+                    self._remote.object_session(self._session, self.application, 0)
+                    return
+            except Exception:
+                # A call will say what is wrong; the host may be there again the next time.
+                continue
+
+    def close(self) -> None:
+        """Ends the session: what it holds is free, and its objects go."""
+        if not self._closed.is_set():
+            self._closed.set()
+            try:
+                self._remote.object_session(self._session, self.application, 0)
+            except Exception:
+                # The lease does it.
+                pass
+
+    def call(
+        self,
+        target: tuple[str, str, str],
+        arguments: Sequence[object],
+        new: bytes,
+        incarnation: int,
+        *,
+        flags: int = 0,
+        timeout: Optional[float] = None,
+    ) -> tuple[int, Any]:
+        encoded = _values.array(arguments)
+        deadline = None if timeout is None else time.monotonic() + timeout
+        with self._lock:
+            self._last += 1
+            number = self._last
+            self._open.add(number)
+            # Every answer below has come.
+            acked = min(self._open)
+        ask = self._remote.object_call
+        try:
+            while True:
+                left = _SLICE_S if deadline is None else deadline - time.monotonic()
+                over = _GIVE_UP if left <= 0 else 0
+                wait_ms = int(min(_SLICE_S if over else left, _SLICE_S) * 1000) + 1
+                status, incarnation_now, value, text = ask(
+                    self._session, number, acked, target, encoded, new, incarnation, flags | over, wait_ms
+                )
+                if status == 0:
+                    return incarnation_now, _values.decode(value)
+                if status == 1:
+                    raise _raised(value.decode(), text)
+        except KeyboardInterrupt:
+            # Nobody waits any more.
+            ask(self._session, number, acked, target, encoded, new, incarnation, flags | _GIVE_UP, 1000)
+            raise
+        finally:
+            with self._lock:
+                self._open.discard(number)
+
+
+_default: Optional[Space] = None
+
+
+def current() -> Space:
+    """The space of this task, or of the program's last connection."""
+    if _default is None:
+        raise RuntimeError("there is no connection: `millrace.connect()` makes one")
+    return _default
+
+
+def use(space: Optional[Space]) -> None:
+    """From now on references without a connection of their own mean this space."""
+    global _default
+    _default = space
+
+
+def import_of(name: str) -> Any:
+    """A module that is only there where it was installed."""
+    return importlib.import_module(name)

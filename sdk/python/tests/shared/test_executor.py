@@ -1,0 +1,180 @@
+"""Tasks on the workers of a host."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import os
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import millrace
+from millrace.executor import RemoteTraceback
+
+pytest.importorskip("cloudpickle")
+
+
+@pytest.fixture(scope="module")
+def farm(binary: Path) -> Iterator[millrace.Connection]:
+    """A private host."""
+    os.environ["MILLRACE_BIN"] = str(binary)
+    with millrace.connect() as connection:
+        yield connection
+
+
+@pytest.fixture(scope="module")
+def executor(farm: millrace.Connection) -> Iterator[millrace.Executor]:
+    """An executor with four workers."""
+    with farm.Executor(workers=4) as executor:
+        yield executor
+
+
+def test_calls_run_elsewhere_and_their_results_come_back(executor: millrace.Executor) -> None:
+    base = 10
+
+    def add(number: int, *, more: int = 0) -> tuple[int, int]:
+        return base + number + more, os.getpid()
+
+    value, pid = executor.submit(add, 3, more=4).result(120)
+    assert value == 17 and pid != os.getpid()
+    assert list(executor.map(lambda x, y: x * y, range(5), range(5))) == [0, 1, 4, 9, 16]
+    assert list(executor.map(pow, range(10), [2] * 10, chunksize=3)) == [x * x for x in range(10)]
+    futures = [executor.submit(pow, x, 2) for x in range(20)]
+    done = {future.result() for future in concurrent.futures.as_completed(futures, 120)}
+    assert done == {x * x for x in range(20)}
+
+
+def test_an_exception_is_a_result_with_its_traceback(executor: millrace.Executor) -> None:
+    def fail() -> None:
+        raise ZeroDivisionError("no way")
+
+    with pytest.raises(ZeroDivisionError, match="no way") as raised:
+        executor.submit(fail).result(120)
+    cause = raised.value.__cause__
+    assert isinstance(cause, RemoteTraceback) and "in fail" in str(cause)
+
+    class Own(Exception):
+        def __init__(self) -> None:
+            super().__init__("own")
+            self.lock = threading.Lock()
+
+    def odd() -> None:
+        raise Own
+
+    with pytest.raises(millrace.executor.TaskError, match="own"):
+        executor.submit(odd).result(120)
+
+
+def test_a_thousand_calls_that_do_nothing(executor: millrace.Executor) -> None:
+    assert list(executor.map(abs, range(1000))) == list(range(1000))
+
+
+def test_tasks_share_objects(farm: millrace.Connection, executor: millrace.Executor) -> None:
+    total, seen = farm.AtomicLong("total"), farm.Set("seen")
+
+    def work(number: int) -> int:
+        seen.add(number)
+        return total.add(number)
+
+    list(executor.map(work, range(50)))
+    assert total.get() == sum(range(50)) and len(seen) == 50
+
+
+def test_tasks_wait_for_each_other(farm: millrace.Connection, executor: millrace.Executor) -> None:
+    barrier = farm.Barrier("all", 4)
+    places = executor.map(lambda _: barrier.wait(timeout=100), range(4))
+    assert sorted(places) == [0, 1, 2, 3]
+
+
+def test_a_worker_that_is_lost_is_replaced_and_its_calls_count_once(
+    farm: millrace.Connection, executor: millrace.Executor
+) -> None:
+    hits, attempts = farm.AtomicInt("once"), farm.Queue("attempts")
+
+    def die() -> int:
+        first = hits.add()
+        if attempts.qsize() == 0:
+            os._exit(3)
+        return first
+
+    future = executor.submit(die)
+    # The second attempt is told what the first was: 0 items. So it dies as well, until none is left.
+    with pytest.raises(millrace.Error):
+        future.result(120)
+    assert hits.get() == 1
+
+
+def test_a_task_that_has_not_begun_can_be_cancelled(farm: millrace.Connection) -> None:
+    with farm.Executor(workers=1) as one:
+        go = farm.Event("go")
+        first = one.submit(go.wait)
+        waiting = [one.submit(abs, -1) for _ in range(3)]
+        cancelled = waiting[-1].cancel()
+        go.set()
+        assert first.result(120) is True
+        if cancelled:
+            with pytest.raises(concurrent.futures.CancelledError):
+                waiting[-1].result(120)
+        assert waiting[0].result(120) == 1
+
+
+def test_what_cannot_travel_is_refused_before_it_is_sent(executor: millrace.Executor) -> None:
+    lock = threading.Lock()
+    with pytest.raises(TypeError):
+        executor.submit(lambda: lock)
+    with pytest.raises(millrace.Invalid) as long:
+        executor.submit(len, bytes(17 << 20))
+    assert long.value.code == "MR7115"
+
+
+def test_initializers_run_once_in_each_worker(farm: millrace.Connection) -> None:
+    def prepare(value: int) -> None:
+        os.environ["PREPARED"] = str(value)
+
+    with farm.Executor(workers=1, initializer=prepare, initargs=(7,)) as prepared:
+        assert prepared.submit(lambda: os.environ.get("PREPARED")).result(120) == "7"
+
+    def refuse() -> None:
+        raise RuntimeError("cannot")
+
+    with farm.Executor(workers=1, initializer=refuse) as broken:
+        with pytest.raises(concurrent.futures.BrokenExecutor, match="cannot"):
+            broken.submit(abs, 1).result(120)
+
+
+def test_threads_and_loops(farm: millrace.Connection, executor: millrace.Executor) -> None:
+    done = farm.Set("done")
+    thread = millrace.CloudThread(target=lambda x: done.add(x), args=("thread",), executor=executor)
+    thread.start()
+    thread.join(120)
+    assert not thread.is_alive() and "thread" in done
+    told: list[tuple[int, int]] = []
+    for schedule in ("dynamic", "static"):
+        squares = farm.Dict(f"squares-{schedule}")
+
+        def body(index: int, squares: Any = squares) -> None:
+            squares[index] = index * index
+
+        millrace.parallel_for(
+            executor, 23, body, workers=3, schedule=schedule, progress=lambda done, of: told.append((done, of))
+        )
+        assert dict(squares.items()) == {x: x * x for x in range(23)}
+    assert told[-1] == (23, 23)
+
+
+def test_no_task_is_taken_after_the_end(farm: millrace.Connection) -> None:
+    executor = farm.Executor(workers=1)
+    last = executor.submit(abs, -2)
+    executor.shutdown()
+    assert last.result(0) == 2
+    with pytest.raises(RuntimeError):
+        executor.submit(abs, 1)
+
+
+def test_a_pool_that_is_not_there_is_said_to_be_missing(farm: millrace.Connection) -> None:
+    with pytest.raises(millrace.NotFound) as missing:
+        farm.Executor(pool="none")
+    assert missing.value.code == "MR7114"
