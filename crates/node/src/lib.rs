@@ -13,6 +13,7 @@
 //! This is the one front door of `gateway`, `cli` and the SDKs: what they need of the crates below is exported here.
 
 pub mod changes;
+pub mod cluster;
 mod door;
 mod host;
 pub mod secrets;

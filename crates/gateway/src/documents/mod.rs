@@ -111,6 +111,8 @@ enum Asked {
     Why(String),
     Journal(journal::Part),
     Links(Page),
+    Cluster,
+    Topics(Page),
 }
 
 impl Asked {
@@ -135,6 +137,8 @@ impl Asked {
             ["why"] => Asked::Why(String::new()),
             ["why", target @ ..] => Asked::Why(target.join("/")),
             ["links"] => Asked::Links(Page::of(&mut query)?),
+            ["cluster"] => Asked::Cluster,
+            ["topics"] => Asked::Topics(Page::of(&mut query)?),
             ["journal"] => Asked::Journal(journal::Part::of(&mut query)?),
             _ => return Err(unknown(path)),
         };
@@ -144,7 +148,7 @@ impl Asked {
 
     /// Whether it takes no longer than reading a few records.
     fn is_quick(&self) -> bool {
-        matches!(self, Asked::Summary | Asked::Status | Asked::Log(_) | Asked::Function(_))
+        matches!(self, Asked::Summary | Asked::Status | Asked::Log(_) | Asked::Function(_) | Asked::Cluster)
     }
 
     /// Whether it reads the journal, all of it or much.
@@ -169,7 +173,14 @@ impl Asked {
             Asked::Run(_) | Asked::Journal(_) => {
                 door.inspect_with(Right::Read, of_namespace, |namespace| self.look(hosted, door, namespace, wanted))
             }
-            Asked::Summary | Asked::Status | Asked::Functions(_) | Asked::Runs(_) | Asked::Why(_) | Asked::Links(_) => {
+            Asked::Summary
+            | Asked::Status
+            | Asked::Functions(_)
+            | Asked::Runs(_)
+            | Asked::Why(_)
+            | Asked::Links(_)
+            | Asked::Cluster
+            | Asked::Topics(_) => {
                 door.inspect(|namespace| self.look(hosted, door, namespace, wanted))
             }
         }
@@ -191,6 +202,8 @@ impl Asked {
             Asked::Why(target) => text(&runs::why(namespace, &target)?),
             Asked::Journal(part) => text(&part.read(namespace, || wanted.check())?),
             Asked::Links(page) => text(&status::Links::of(namespace, &page)?),
+            Asked::Cluster => text(&door.of_cluster()?.stat()),
+            Asked::Topics(page) => text(&status::Topics::of(door.of_cluster()?, &page)?),
         }
     }
 }

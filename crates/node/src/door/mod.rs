@@ -11,11 +11,13 @@ mod access;
 pub(crate) mod blocked;
 pub(crate) mod limits;
 pub(crate) mod submit;
+mod topics;
 pub(crate) mod watch;
 
 use crate::{
     AppendOptions, Gate, Held, Namespace, Receipt, Record, Site,
     links::{Accepted, Inbound, Inbox, Links},
+    cluster::Cluster,
     secrets::LiveKeys,
 };
 use access::Buckets;
@@ -27,7 +29,10 @@ use millrace_wire::{
     Code, Error, Hlc, LogName, Name, NamespaceId, Result,
     protocol::{Deliver, Delivered, Link, Linked},
 };
-use std::{path::Path, sync::Arc};
+use std::{
+    path::Path,
+    sync::{Arc, OnceLock},
+};
 use submit::Submissions;
 use watch::{Growth, Watch};
 
@@ -45,6 +50,7 @@ struct Inner {
     submissions: Submissions,
     keys: LiveKeys,
     rates: Buckets,
+    cluster: OnceLock<Arc<Cluster>>,
 }
 
 impl Served {
@@ -55,8 +61,8 @@ impl Served {
             .map_err(|error| Code::HostStart.error(format!("a thread could not be started: {error}")))?;
         namespace.read_keys();
         let (watch, submissions) = (Arc::new(watch), Submissions::default());
-        let (keys, rates) = (LiveKeys::new(namespace.clone())?, Buckets::default());
-        Ok(Served { inner: Arc::new(Inner { name, namespace, watch, monitor, submissions, keys, rates }) })
+        let (keys, rates, cluster) = (LiveKeys::new(namespace.clone())?, Buckets::default(), OnceLock::new());
+        Ok(Served { inner: Arc::new(Inner { name, namespace, watch, monitor, submissions, keys, rates, cluster }) })
     }
 
     /// The name.

@@ -7,6 +7,7 @@ mod link;
 mod message;
 mod record;
 mod strict;
+mod topic;
 
 pub use frame::{
     FRAME_MAX_BYTES, FRAME_OVERHEAD_BYTES, Frame, HELLO_MAX_BYTES, Heading, Message, PREFACE, encode, split,
@@ -18,3 +19,7 @@ pub use message::{
     Tail, VERSION, Welcome,
 };
 pub use record::{Record, Records};
+pub use topic::{
+    CreateTopic, GetTopic, GroupMessage, GroupMessages, JoinCluster, LatestTopic, PublishTopic, RangeTopic, SubscribeTopic,
+    UnsubscribeTopic,
+};

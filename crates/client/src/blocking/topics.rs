@@ -1,0 +1,49 @@
+//! Topics of the cluster that a namespace belongs to.
+
+use super::{Again, Client, done};
+use crate::{Batch, Record, ask};
+use millrace_wire::{
+    EventId, Result,
+    protocol::{
+        CreateTopic, GetTopic, LatestTopic, PublishTopic, RangeTopic, Seqno, SubscribeTopic, UnsubscribeTopic,
+    },
+};
+
+impl Client {
+    /// Makes a topic; one that is there with the same history is left as it is.
+    pub fn create_topic(&self, topic: &str, history: u64) -> Result<()> {
+        self.ask(&CreateTopic { topic, history }, (0, 0, EventId::NONE), Again::May, done)
+    }
+
+    /// Publishes a record; returns its index once a majority of the group's disks have it.
+    pub fn publish(&self, topic: &str, data: &[u8]) -> Result<u64> {
+        let asked = (data.len(), 0, EventId::NONE);
+        self.ask(&PublishTopic { topic, data }, asked, Again::MayNot, |frame| Ok(ask::answer::<Seqno>(frame)?.seqno))
+    }
+
+    /// Reads one record of a topic, 0 for the newest.
+    pub fn get_topic(&self, topic: &str, index: u64) -> Result<Record> {
+        self.ask(&GetTopic { topic, index }, (0, 0, EventId::NONE), Again::May, ask::record)
+    }
+
+    /// Reads at most `count` records of a topic from `from` on: as many as fit an answer, none at its end.
+    pub fn range_topic(&self, topic: &str, from: u64, count: u32) -> Result<Batch> {
+        self.ask(&RangeTopic { topic, from, count }, (0, 0, EventId::NONE), Again::May, ask::batch)
+    }
+
+    /// The index of a topic's newest record, 0 if there is none; waits up to `wait_ms` until it is above `above`.
+    pub fn latest_topic(&self, topic: &str, above: u64, wait_ms: u32) -> Result<u64> {
+        let message = LatestTopic { topic, above, wait_ms };
+        self.ask(&message, (0, wait_ms, EventId::NONE), Again::May, |frame| Ok(ask::answer::<Seqno>(frame)?.seqno))
+    }
+
+    /// Has a function of the host that is asked run for every record of a topic from now on.
+    pub fn subscribe_topic(&self, topic: &str, function: &str) -> Result<()> {
+        self.ask(&SubscribeTopic { topic, function }, (0, 0, EventId::NONE), Again::May, done)
+    }
+
+    /// Ends that.
+    pub fn unsubscribe_topic(&self, topic: &str, function: &str) -> Result<()> {
+        self.ask(&UnsubscribeTopic { topic, function }, (0, 0, EventId::NONE), Again::MayNot, done)
+    }
+}
