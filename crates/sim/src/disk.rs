@@ -1,6 +1,6 @@
 //! A disk: what was written, and how much of it a power failure leaves.
 
-use crate::Chance;
+use crate::{Chance, Mischief};
 use millrace_group::{Command, Payloads, Place, Proposal, Recovered, State, Turn};
 use millrace_wire::{Code, Result};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -25,12 +25,17 @@ impl Disk {
         look(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Writes what a turn wants kept; where its first entry is. `forgets_state` leaves the state out.
-    pub fn write(&self, turn: &Turn, forgets_state: bool) -> Place {
+    /// Writes what a turn wants kept; where its first entry is.
+    pub fn write(&self, turn: &Turn, mischief: Option<Mischief>) -> Place {
+        let state = match mischief {
+            Some(Mischief::ForgetsVotes) => None,
+            Some(Mischief::ForgetsCommits) => turn.state.map(|state| State { commit: 0, ..state }),
+            _ => turn.state,
+        };
         self.with(|content| {
             let first = content.written.len() as u64;
             content.written.extend(turn.entries.iter().cloned().map(Written::Entry));
-            content.written.extend(turn.state.filter(|_| !forgets_state).map(Written::State));
+            content.written.extend(state.map(Written::State));
             Place(first)
         })
     }

@@ -23,6 +23,8 @@ pub enum Mischief {
     AnswersBeforeDisk,
     /// Term and vote are not kept.
     ForgetsVotes,
+    /// It is not kept how far entries are committed, changes of the replicas among them.
+    ForgetsCommits,
 }
 
 /// What is simulated.
@@ -323,7 +325,7 @@ impl World {
             if mischief == Some(Mischief::AnswersBeforeDisk) {
                 now.append(&mut turn.after_disk);
             }
-            let place = host.disk.write(&turn, mischief == Some(Mischief::ForgetsVotes));
+            let place = host.disk.write(&turn, mischief);
             let held = replica.wrote(turn, place);
             host.held.push(held);
             let id = host.id;

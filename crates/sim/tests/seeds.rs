@@ -39,8 +39,10 @@ fn a_seed_plays_the_same_again() {
 
 #[test]
 fn mistakes_that_are_made_on_purpose_are_found() {
-    for mischief in [Mischief::AnswersBeforeDisk, Mischief::ForgetsVotes] {
-        let setting = Setting { mischief: Some(mischief), ..Setting::default() };
+    for (mischief, grows) in
+        [(Mischief::AnswersBeforeDisk, false), (Mischief::ForgetsVotes, false), (Mischief::ForgetsCommits, true)]
+    {
+        let setting = Setting { grows, mischief: Some(mischief), ..Setting::default() };
         // Some show as a violated invariant, others as the library's own refusal to go on.
         let found = (0..300).any(|seed| {
             std::panic::catch_unwind(|| run(seed, setting)).map_or(true, |outcome| outcome.is_err())
