@@ -71,6 +71,41 @@ pub enum Action {
         /// The host.
         host: u64,
     },
+    /// Has the records of a host's log published to a topic.
+    Feed {
+        /// The topic.
+        topic: String,
+        /// The host.
+        host: u64,
+        /// The log, of the host's namespace.
+        log: String,
+        /// Those behind this one.
+        after: u64,
+    },
+    /// Ends that.
+    Unfeed {
+        /// The topic.
+        topic: String,
+        /// The host.
+        host: u64,
+        /// The log.
+        log: String,
+    },
+    /// Adds a record of a log that feeds a topic, which is the command's data.
+    Fed {
+        /// The topic.
+        topic: String,
+        /// The host.
+        host: u64,
+        /// The log.
+        log: String,
+        /// The entry that began the feed.
+        since: u64,
+        /// The record that comes in front of it: what comes out of turn is refused.
+        behind: u64,
+        /// The record.
+        seqno: u64,
+    },
     /// Says where a host is.
     Member(Member),
 }
@@ -155,6 +190,9 @@ mod tests {
             Action::Publish { topic: "env/raw".into() },
             Action::Subscribe { topic: "env/raw".into(), function: "smooth".into(), host: 1 },
             Action::Unsubscribe { topic: "env/raw".into(), function: "smooth".into(), host: 1 },
+            Action::Feed { topic: "t".into(), host: 1, log: "raw".into(), after: 3 },
+            Action::Unfeed { topic: "t".into(), host: 1, log: "raw".into() },
+            Action::Fed { topic: "t".into(), host: 1, log: "raw".into(), since: 9, behind: 3, seqno: 4 },
             Action::Member(member),
         ] {
             let command = Command { origin, action, data: b"21.5" };

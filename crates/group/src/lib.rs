@@ -19,4 +19,4 @@ mod topics;
 pub use command::{Action, Command, Member, Origin, TOPIC_NAME_MAX_BYTES, check_topic};
 pub use index::{Form, Payloads, Place, Proposal, State};
 pub use replica::{Completed, Envelope, Held, Options, Recovered, Replica, Role, Turn};
-pub use topics::{Subscription, Topic, Topics};
+pub use topics::{Feed, Subscription, Topic, Topics};

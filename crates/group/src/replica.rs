@@ -449,9 +449,15 @@ impl Replica {
         }
         let Ok(change) = ConfChangeV2::parse_from_bytes(&entry.data) else { return };
         // A change that does not fit what there is changes nothing, on every replica alike.
-        if self.node.apply_conf_change(&change).is_ok()
-            && let Ok(member) = rmp_serde::from_slice::<Member>(&change.context)
-        {
+        if self.node.apply_conf_change(&change).is_err() {
+            return;
+        }
+        for single in change.get_changes() {
+            if single.get_change_type() == ConfChangeType::RemoveNode {
+                self.topics.leave(single.node_id);
+            }
+        }
+        if let Ok(member) = rmp_serde::from_slice::<Member>(&change.context) {
             self.topics.enter(member);
         }
     }

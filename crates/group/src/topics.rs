@@ -22,6 +22,19 @@ pub struct Subscription {
     pub since: u64,
 }
 
+/// A log of a host whose records are published to a topic, each once and in order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Feed {
+    /// The host.
+    pub host: u64,
+    /// The log.
+    pub log: String,
+    /// Its last record that was published.
+    pub last: u64,
+    /// The entry that began the feed.
+    pub since: u64,
+}
+
 /// An append-only sequence of records.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Topic {
@@ -33,9 +46,20 @@ pub struct Topic {
     entries: VecDeque<u64>,
     /// Who runs for its records.
     pub subscriptions: Vec<Subscription>,
+    /// Logs that feed it.
+    pub feeds: Vec<Feed>,
 }
 
 impl Topic {
+    fn add(&mut self, entry: u64) -> u64 {
+        self.latest += 1;
+        self.entries.push_back(entry);
+        if self.entries.len() as u64 > self.history {
+            self.entries.pop_front();
+        }
+        self.latest
+    }
+
     /// The oldest record that can be read; one more than the newest if there is none.
     pub fn earliest(&self) -> u64 {
         self.latest + 1 - self.entries.len() as u64
@@ -97,6 +121,11 @@ impl Topics {
         self.members.insert(member.id, member);
     }
 
+    /// Takes note of a host that is no replica any more.
+    pub fn leave(&mut self, host: u64) {
+        self.members.remove(&host);
+    }
+
     /// Applies the command of an entry. A command that was applied before changes nothing and has the outcome that it had then; the
     /// outcome is a record's index in its topic, or 0.
     ///
@@ -131,12 +160,7 @@ impl Topics {
             Action::Create { topic, history } => self.create(topic, history),
             Action::Publish { topic } => {
                 let found = self.topics.get_mut(&topic).ok_or_else(|| no_topic(&topic))?;
-                found.latest += 1;
-                found.entries.push_back(entry);
-                if found.entries.len() as u64 > found.history {
-                    found.entries.pop_front();
-                }
-                Ok(found.latest)
+                Ok(found.add(entry))
             }
             Action::Subscribe { topic, function, host } => self.subscribe(entry, &topic, function, host),
             Action::Unsubscribe { topic, function, host } => {
@@ -148,6 +172,39 @@ impl Topics {
                     return Err(Code::SubscriptionNotFound.error(detail));
                 }
                 Ok(0)
+            }
+            Action::Feed { topic, host, log, after } => {
+                let found = self.topics.get_mut(&topic).ok_or_else(|| no_topic(&topic))?;
+                if found.feeds.iter().any(|known| known.host == host && known.log == log) {
+                    return Ok(0);
+                }
+                if found.feeds.len() >= SUBSCRIPTIONS_MAX {
+                    let detail = format!("{SUBSCRIPTIONS_MAX} logs feed topic '{topic}' already");
+                    return Err(Code::TopicsFull.error(detail));
+                }
+                found.feeds.push(Feed { host, log, last: after, since: entry });
+                Ok(0)
+            }
+            Action::Unfeed { topic, host, log } => {
+                let found = self.topics.get_mut(&topic).ok_or_else(|| no_topic(&topic))?;
+                let before = found.feeds.len();
+                found.feeds.retain(|known| known.host != host || known.log != log);
+                if found.feeds.len() == before { Err(no_feed(&topic, &log)) } else { Ok(0) }
+            }
+            Action::Fed { topic, host, log, since, behind, seqno } => {
+                let found = self.topics.get_mut(&topic).ok_or_else(|| no_topic(&topic))?;
+                let mut feeds = found.feeds.iter_mut();
+                let feed = feeds.find(|known| known.host == host && known.log == log && known.since == since);
+                let feed = feed.ok_or_else(|| no_feed(&topic, &log))?;
+                if seqno <= feed.last {
+                    return Ok(0);
+                }
+                if feed.last != behind {
+                    let detail = format!("record {seqno} of log '{log}' follows {behind}, and {} was the last", feed.last);
+                    return Err(Code::FeedOutOfOrder.error(detail));
+                }
+                feed.last = seqno;
+                Ok(found.add(entry))
             }
             Action::Member(member) => {
                 self.enter(member);
@@ -186,6 +243,10 @@ impl Topics {
         found.subscriptions.push(Subscription { function, host, first: found.latest + 1, since: entry });
         Ok(0)
     }
+}
+
+fn no_feed(topic: &str, log: &str) -> Error {
+    Code::SubscriptionNotFound.error(format!("log '{log}' of this host does not feed topic '{topic}'"))
 }
 
 fn no_topic(name: &str) -> Error {
@@ -250,6 +311,25 @@ mod tests {
         assert_eq!(code(5, Action::Create { topic: "v".into(), history: 0 }), Code::ValueInvalid);
         let nobody = Action::Unsubscribe { topic: "t".into(), function: "f".into(), host: 1 };
         assert_eq!(code(6, nobody), Code::SubscriptionNotFound);
+    }
+
+    #[test]
+    fn a_log_feeds_a_topic_with_each_record_once_and_in_order() {
+        let mut topics = with_topic(10);
+        apply(&mut topics, 2, 2, Action::Feed { topic: "t".into(), host: 4, log: "raw".into(), after: 7 });
+        let mut serial = 2;
+        let mut feed = |topics: &mut Topics, since, behind, seqno| {
+            serial += 1;
+            let (topic, log) = ("t".into(), "raw".into());
+            let outcome = apply(topics, serial, serial, Action::Fed { topic, host: 4, log, since, behind, seqno });
+            outcome.unwrap().map_err(|error| error.code())
+        };
+        assert_eq!(feed(&mut topics, 2, 8, 9), Err(Code::FeedOutOfOrder), "record 8 comes first");
+        assert_eq!(feed(&mut topics, 2, 7, 8), Ok(1));
+        assert_eq!(feed(&mut topics, 2, 7, 8), Ok(0), "it is there");
+        assert_eq!(feed(&mut topics, 2, 8, 12), Ok(2), "those between had left the log");
+        assert_eq!(feed(&mut topics, 1, 12, 13), Err(Code::SubscriptionNotFound), "another feed of that log");
+        assert_eq!(topics.topic("t").unwrap().latest, 2);
     }
 
     #[test]

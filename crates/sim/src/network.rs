@@ -20,6 +20,11 @@ pub struct Network {
 }
 
 impl Network {
+    /// One with these faults.
+    pub fn new(faults_permille: u64, delay_max_ms: u64) -> Self {
+        Self { faults_permille, delay_max_ms, ..Self::default() }
+    }
+
     /// Takes a message.
     pub fn send(&mut self, now_ms: u64, way: Way, message: Vec<u8>, chance: &mut Chance) {
         if self.cut.contains(&way) || chance.permille(self.faults_permille) {

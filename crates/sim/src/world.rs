@@ -105,8 +105,7 @@ pub fn run(seed: u64, setting: Setting) -> Result<Report, String> {
 impl World {
     fn new(seed: u64, setting: Setting) -> Self {
         let mut chance = Chance::new(seed);
-        let network =
-            Network { faults_permille: chance.below(100), delay_max_ms: 1 + chance.below(60), ..Network::default() };
+        let network = Network::new(chance.below(100), 1 + chance.below(60));
         let host = |id| Host {
             id,
             replica: None,

@@ -181,3 +181,61 @@ fn commands_about_topics_say_what_is_wrong() {
     assert_eq!(first.place.run(["topic", "latest", "t"]).ok().text(), "3\n");
     assert_eq!(first.place.run(["topic", "tail", "t", "--no-follow"]).ok().text(), "2  b\n3  c\n");
 }
+
+#[test]
+fn a_log_feeds_a_topic_while_hosts_come_and_go() {
+    let mut sites = three();
+    sites[0].topic(&["create", "smooth"]).ok();
+    sites[1].place.run(["log", "create", "out"]).ok();
+    sites[1].topic(&["feed", "out", "smooth"]).ok();
+    let append = |sites: &[Site; 3], number: usize| {
+        sites[1].place.run(["log", "append", "out", &format!("value {number}")]).ok();
+    };
+    (0..5).for_each(|number| append(&sites, number));
+    // Alone it can publish nothing; what is appended waits.
+    sites[0].die();
+    sites[2].die();
+    (5..10).for_each(|number| append(&sites, number));
+    sites[2].live(None);
+    let expected: Vec<String> = (0..10).map(|number| format!("value {number}")).collect();
+    let records = |site: &Site| {
+        let ended = site.topic(&["range", "smooth"]);
+        if ended.code != 0 {
+            return Vec::new();
+        }
+        let text = |record: &Value| record["data"].as_str().expect("text").to_owned();
+        ended.objects().iter().map(text).collect::<Vec<_>>()
+    };
+    eventually("all of it is published, once and in order", || records(&sites[2]).len() >= 10);
+    assert_eq!(records(&sites[2]), expected);
+    // The host that feeds dies too, and goes on behind what it had published.
+    sites[1].die();
+    sites[0].live(None);
+    sites[1].live(None);
+    append(&sites, 10);
+    eventually("it goes on", || records(&sites[0]).len() >= 11);
+    assert_eq!(records(&sites[0])[..10], expected);
+}
+
+#[test]
+fn the_lead_is_handed_over_and_a_host_is_removed() {
+    let sites = three();
+    sites[0].topic(&["create", "t"]).ok();
+    let ids: Vec<String> = sites
+        .iter()
+        .map(|site| {
+            let hosts = site.cluster()["hosts"].clone();
+            let own = hosts.as_array().expect("hosts").iter().find(|host| host["here"] == true).cloned();
+            own.expect("it knows itself")["host"].as_str().expect("an id").to_owned()
+        })
+        .collect();
+    let next = (leader(&sites) + 1) % 3;
+    let last = (next + 1) % 3;
+    sites[last].place.run(["cluster", "lead", &ids[next]]).ok();
+    assert_eq!(leader(&sites), next);
+    sites[next].place.run(["cluster", "rm", &ids[next]]).fails("MR7216", 1);
+    sites[next].place.run(["cluster", "rm", "nobody"]).fails("MR7216", 1);
+    sites[next].place.run(["cluster", "rm", &ids[last]]).ok();
+    assert_eq!(sites[next].cluster()["hosts"].as_array().expect("hosts").len(), 2);
+    sites[next].topic(&["publish", "t", "without it"]).ok();
+}

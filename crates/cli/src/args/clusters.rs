@@ -45,6 +45,19 @@ Whoever has it can become a host of the cluster and read and write all of it. On
 Examples:
   millrace cluster secret --out cluster.secret")]
     Secret(ClusterSecretArgs),
+    /// Have another host lead the group
+    #[command(after_help = "\
+Examples:
+  millrace cluster lead b")]
+    Lead(HostArg),
+    /// Remove a host from the cluster; whoever leads cannot be removed
+    #[command(after_help = "\
+The host has no part in the cluster any more, also if it comes back; what it has stays on its disk. To have another one in its place, let a \
+fresh namespace join.
+
+Examples:
+  millrace cluster rm b")]
+    Rm(HostArg),
     /// List the hosts of the cluster: where they are, who leads, how far each is
     #[command(after_help = "\
 Examples:
@@ -58,6 +71,12 @@ pub struct InitClusterArgs {
     /// The site that this host stands at
     #[arg(long, value_name = "NAME", default_value = "main")]
     pub site: millrace_node::Name,
+}
+
+#[derive(Debug, Args)]
+pub struct HostArg {
+    /// The host: its name or its id, as `millrace cluster ls` prints them
+    pub host: String,
 }
 
 #[derive(Debug, Args)]
@@ -121,6 +140,19 @@ Examples:
 Examples:
   millrace topic unsubscribe env_raw smooth")]
     Unsubscribe(SubscribeArgs),
+    /// Have every record of a log of this host published to a topic from now on
+    #[command(after_help = "\
+So functions publish: what they append to the log goes to the topic, each record once and in order. While the group cannot be reached, \
+records wait in the log, as long as its history is.
+
+Examples:
+  millrace topic feed smooth env_smooth")]
+    Feed(FeedArgs),
+    /// Publish no more of a log to a topic
+    #[command(after_help = "\
+Examples:
+  millrace topic unfeed smooth env_smooth")]
+    Unfeed(FeedArgs),
     /// List the topics, with the functions that run for them
     #[command(after_help = "\
 Examples:
@@ -189,6 +221,15 @@ pub struct TailTopicArgs {
     /// End with the newest record
     #[arg(long)]
     pub no_follow: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct FeedArgs {
+    /// The log, of the namespace of the host that is asked
+    #[arg(add = ArgValueCompleter::new(complete::logs))]
+    pub log: String,
+    /// The topic
+    pub topic: String,
 }
 
 #[derive(Debug, Args)]

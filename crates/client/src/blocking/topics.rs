@@ -5,7 +5,8 @@ use crate::{Batch, Record, ask};
 use millrace_wire::{
     EventId, Result,
     protocol::{
-        CreateTopic, GetTopic, LatestTopic, PublishTopic, RangeTopic, Seqno, SubscribeTopic, UnsubscribeTopic,
+        CreateTopic, FeedTopic, GetTopic, LatestTopic, LeadGroup, PublishTopic, RangeTopic, RemoveHost, Seqno,
+        SubscribeTopic, UnfeedTopic, UnsubscribeTopic,
     },
 };
 
@@ -40,6 +41,26 @@ impl Client {
     /// Has a function of the host that is asked run for every record of a topic from now on.
     pub fn subscribe_topic(&self, topic: &str, function: &str) -> Result<()> {
         self.ask(&SubscribeTopic { topic, function }, (0, 0, EventId::NONE), Again::May, done)
+    }
+
+    /// Has the records of a log of the host that is asked published to a topic from now on.
+    pub fn feed_topic(&self, topic: &str, log: &str) -> Result<()> {
+        self.ask(&FeedTopic { topic, log }, (0, 0, EventId::NONE), Again::May, done)
+    }
+
+    /// Ends that.
+    pub fn unfeed_topic(&self, topic: &str, log: &str) -> Result<()> {
+        self.ask(&UnfeedTopic { topic, log }, (0, 0, EventId::NONE), Again::MayNot, done)
+    }
+
+    /// Has a host lead the group.
+    pub fn lead_group(&self, host: u64) -> Result<()> {
+        self.ask(&LeadGroup { host }, (0, 0, EventId::NONE), Again::May, done)
+    }
+
+    /// Has a host leave the cluster.
+    pub fn remove_host(&self, host: u64) -> Result<()> {
+        self.ask(&RemoveHost { host }, (0, 0, EventId::NONE), Again::May, done)
     }
 
     /// Ends that.

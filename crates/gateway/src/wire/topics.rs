@@ -12,8 +12,8 @@ use millrace_node::{
 use millrace_wire::{
     Code, Result,
     protocol::{
-        CreateTopic, Frame, GetTopic, GroupMessages, JoinCluster, LatestTopic, Message, PublishTopic, RangeTopic,
-        SubscribeTopic, UnsubscribeTopic,
+        CreateTopic, FeedTopic, Frame, GetTopic, GroupMessages, JoinCluster, LatestTopic, LeadGroup, Message,
+        PublishTopic, RangeTopic, RemoveHost, SubscribeTopic, UnfeedTopic, UnsubscribeTopic,
     },
 };
 use std::{future::Future, sync::Arc, time::Duration};
@@ -33,12 +33,45 @@ impl Connection {
         match frame.kind {
             GroupMessages::TYPE => groups(door, frame)?,
             JoinCluster::TYPE => self.join_cluster(door, frame)?,
-            CreateTopic::TYPE => self.create_topic(door, frame)?,
+            CreateTopic::TYPE => {
+                let CreateTopic { topic, history } = frame.message()?;
+                let cluster = door.topics(Right::Create, topic)?;
+                self.done(frame, |reply| cluster.create(topic, history, reply))?;
+            }
             PublishTopic::TYPE => self.publish(door, frame)?,
             GetTopic::TYPE => self.get_topic(door, frame)?,
             RangeTopic::TYPE => self.range_topic(door, frame)?,
             LatestTopic::TYPE => self.latest_topic(door, frame)?,
-            SubscribeTopic::TYPE | UnsubscribeTopic::TYPE => self.subscribe(door, frame)?,
+            SubscribeTopic::TYPE => {
+                let SubscribeTopic { topic, function } = frame.message()?;
+                let cluster = door.topics_to_subscribe(topic, function)?;
+                self.done(frame, |reply| cluster.subscribe(topic, function, reply))?;
+            }
+            UnsubscribeTopic::TYPE => {
+                let UnsubscribeTopic { topic, function } = frame.message()?;
+                let cluster = door.topics_to_subscribe(topic, function)?;
+                self.done(frame, |reply| cluster.unsubscribe(topic, function, reply))?;
+            }
+            FeedTopic::TYPE => {
+                let FeedTopic { topic, log } = frame.message()?;
+                let cluster = door.topics_to_feed(topic, log)?;
+                self.done(frame, |reply| cluster.feed(topic, log, reply))?;
+            }
+            UnfeedTopic::TYPE => {
+                let UnfeedTopic { topic, log } = frame.message()?;
+                let cluster = door.topics_to_feed(topic, log)?;
+                self.done(frame, |reply| cluster.unfeed(topic, log, reply))?;
+            }
+            LeadGroup::TYPE => {
+                let LeadGroup { host } = frame.message()?;
+                let cluster = door.cluster_to_change()?;
+                self.done(frame, |reply| cluster.lead(host, reply))?;
+            }
+            RemoveHost::TYPE => {
+                let RemoveHost { host } = frame.message()?;
+                let cluster = door.cluster_to_change()?;
+                self.done(frame, |reply| cluster.remove(host, reply))?;
+            }
             _ => return Ok(false),
         }
         Ok(true)
@@ -57,11 +90,10 @@ impl Connection {
         })
     }
 
-    fn create_topic(&mut self, door: &Door, frame: &Frame<'_>) -> Result<()> {
-        let CreateTopic { topic, history } = frame.message()?;
-        let cluster = door.topics(Right::Create, topic)?;
-        let created = replied(|reply| cluster.create(topic, history, reply));
-        self.waits.add(frame.heading.request, async { created.await.map(|()| Answer::Done) })
+    /// Answers once a call of the cluster is done.
+    fn done(&mut self, frame: &Frame<'_>, call: impl FnOnce(Reply<()>)) -> Result<()> {
+        let done = replied(call);
+        self.waits.add(frame.heading.request, async { done.await.map(|()| Answer::Done) })
     }
 
     fn publish(&mut self, door: &Door, frame: &Frame<'_>) -> Result<()> {
@@ -104,23 +136,6 @@ impl Connection {
         let cluster = door.topics(Right::Read, topic)?.clone();
         let topic = topic.to_owned();
         self.waits.add(frame.heading.request, latest(cluster, topic, above, wait_ms))
-    }
-
-    fn subscribe(&mut self, door: &Door, frame: &Frame<'_>) -> Result<()> {
-        let changed = if frame.kind == SubscribeTopic::TYPE {
-            let SubscribeTopic { topic, function } = frame.message()?;
-            let cluster = door.topics_to_subscribe(topic, function)?.clone();
-            let (topic, function) = (topic.to_owned(), function.to_owned());
-            replied(move |reply| cluster.subscribe(&topic, &function, reply))
-        } else {
-            let UnsubscribeTopic { topic, function } = frame.message()?;
-            let cluster = door.topics_to_subscribe(topic, function)?.clone();
-            return {
-                let ended = replied(|reply| cluster.unsubscribe(topic, function, reply));
-                self.waits.add(frame.heading.request, async { ended.await.map(|()| Answer::Done) })
-            };
-        };
-        self.waits.add(frame.heading.request, async { changed.await.map(|()| Answer::Done) })
     }
 }
 

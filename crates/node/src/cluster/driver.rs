@@ -1,7 +1,7 @@
 //! The thread that drives a replica: it gathers what came, has it decided, writes all of it with one flush, and sends.
 
-use super::{GROUP, PATIENCE, Post, Reply, Shared, locked};
-use millrace_group::{Action, Completed, Held, Member, Turn};
+use super::{GROUP, PATIENCE, Post, Reply, Shared, locked, shown};
+use millrace_group::{Action, Completed, Held, Member, Replica, Turn};
 use millrace_journal::Position;
 use millrace_wire::{Code, Error, Result};
 use std::{
@@ -22,13 +22,55 @@ const ROOM_PAUSE: Duration = Duration::from_millis(200);
 /// Ticks between two attempts at what the group may have dropped.
 const AGAIN_TICKS: u32 = 10;
 
+/// What the replicas are to be.
+pub(super) enum Goal {
+    Added(Member),
+    Removed(u64),
+    Led(u64),
+}
+
+impl Goal {
+    /// Whether it is so.
+    fn is_met(&self, replica: &Replica) -> bool {
+        let (voters, learners) = replica.replicas();
+        let is_there = |host: &u64| voters.contains(host) || learners.contains(host);
+        match self {
+            Goal::Added(member) => is_there(&member.id),
+            Goal::Removed(host) => !is_there(host),
+            Goal::Led(host) => replica.leader() == *host,
+        }
+    }
+
+    /// Why it can never be so.
+    fn check(&self, replica: &Replica) -> Result<()> {
+        let (voters, learners) = replica.replicas();
+        let (host, can) = match self {
+            Goal::Added(_) => return Ok(()),
+            Goal::Removed(host) => {
+                (host, replica.leader() != *host && (voters.contains(host) || learners.contains(host)))
+            }
+            Goal::Led(host) => (host, voters.contains(host)),
+        };
+        if can { Ok(()) } else { Err(Code::HostNotInCluster.error(format!("host {}", shown(*host)))) }
+    }
+
+    /// Does what may bring it about. What is refused or lost is tried again.
+    fn pursue(&self, replica: &mut Replica) {
+        match self {
+            Goal::Added(member) => drop(replica.add(member)),
+            Goal::Removed(host) => drop(replica.remove(*host)),
+            Goal::Led(host) => replica.transfer(*host),
+        }
+    }
+}
+
 /// What the driver is asked for or told.
 pub(super) enum Input {
     Messages(Vec<Vec<u8>>),
     Unreachable(u64),
     Submit { action: Action, data: Vec<u8>, reply: Reply<u64> },
     Read { reply: Reply<()> },
-    Add { member: Member, reply: Reply<()> },
+    Pursue { goal: Goal, reply: Reply<()> },
     Stop,
 }
 
@@ -44,7 +86,7 @@ impl Input {
     pub(super) fn refuse(self, error: Error) {
         match self {
             Input::Submit { reply, .. } => reply(Err(error)),
-            Input::Read { reply } | Input::Add { reply, .. } => reply(Err(error)),
+            Input::Read { reply } | Input::Pursue { reply, .. } => reply(Err(error)),
             Input::Messages(_) | Input::Unreachable(_) | Input::Stop => {}
         }
     }
@@ -69,7 +111,7 @@ pub(super) struct Driver {
     received: Receiver<Input>,
     submitted: HashMap<u64, Waiting<u64>>,
     reads: HashMap<u64, Vec<Waiting<()>>>,
-    added: Vec<(Member, Waiting<()>)>,
+    goals: Vec<(Goal, Waiting<()>)>,
     ticks: u32,
     /// The command with which this host says where it is.
     announced: Option<u64>,
@@ -82,7 +124,7 @@ fn unavailable() -> Error {
 impl Driver {
     pub fn new(shared: Arc<Shared>, post: Arc<dyn Post>, tick: Duration, received: Receiver<Input>) -> Self {
         let (submitted, reads) = (HashMap::new(), HashMap::new());
-        Self { shared, post, tick, received, submitted, reads, added: Vec::new(), ticks: 0, announced: None }
+        Self { shared, post, tick, received, submitted, reads, goals: Vec::new(), ticks: 0, announced: None }
     }
 
     /// Until the host stops, or the journal takes nothing any more.
@@ -107,7 +149,7 @@ impl Driver {
         let stopping = || Code::HostStopping.error("the host takes no further part in its group");
         self.submitted.drain().for_each(|(_, waiting)| (waiting.reply)(Err(stopping())));
         self.reads.drain().flat_map(|(_, waiting)| waiting).for_each(|waiting| (waiting.reply)(Err(stopping())));
-        self.added.drain(..).for_each(|(_, waiting)| (waiting.reply)(Err(stopping())));
+        self.goals.drain(..).for_each(|(_, waiting)| (waiting.reply)(Err(stopping())));
         while let Ok(input) = self.received.try_recv() {
             input.refuse(stopping());
         }
@@ -136,16 +178,15 @@ impl Driver {
                 Err(error) => reply(Err(error)),
             },
             Input::Read { reply } => self.reads.entry(replica.read()).or_default().push(Waiting::new(reply)),
-            Input::Add { member, reply } => {
-                let (voters, learners) = replica.replicas();
-                if voters.iter().chain(&learners).any(|id| *id == member.id) {
-                    // What it is told is read from the replica.
+            Input::Pursue { goal, reply } => {
+                let begun = if goal.is_met(&replica) { Some(Ok(())) } else { goal.check(&replica).err().map(Err) };
+                if let Some(begun) = begun {
+                    // Whoever is told may look at the replica.
                     drop(replica);
-                    return reply(Ok(()));
+                    return reply(begun);
                 }
-                // Refused, it is tried again.
-                let _ = replica.add(&member);
-                self.added.push((member, Waiting::new(reply)));
+                goal.pursue(&mut replica);
+                self.goals.push((goal, Waiting::new(reply)));
             }
             Input::Stop => {}
         }
@@ -171,12 +212,12 @@ impl Driver {
         for (_, waiting) in self.reads.extract_if(|_, waiting| waiting.iter().all(|waiting| waiting.until <= now)) {
             waiting.into_iter().for_each(|waiting| (waiting.reply)(Err(unavailable())));
         }
-        for (member, waiting) in std::mem::take(&mut self.added) {
+        for (goal, waiting) in std::mem::take(&mut self.goals) {
             if waiting.until <= now {
                 (waiting.reply)(Err(unavailable()));
             } else {
-                let _ = replica.add(&member);
-                self.added.push((member, waiting));
+                goal.pursue(&mut replica);
+                self.goals.push((goal, waiting));
             }
         }
         // The others have to know where this host is.
@@ -264,14 +305,12 @@ impl Driver {
         for waiting in turn.answered.iter().filter_map(|batch| self.reads.remove(batch)).flatten() {
             (waiting.reply)(Ok(()));
         }
-        if turn.applied && !self.added.is_empty() {
-            let (voters, learners) = locked(&self.shared.replica).replicas();
-            for (member, waiting) in std::mem::take(&mut self.added) {
-                if voters.iter().chain(&learners).any(|id| *id == member.id) {
-                    (waiting.reply)(Ok(()));
-                } else {
-                    self.added.push((member, waiting));
-                }
+        for (goal, waiting) in std::mem::take(&mut self.goals) {
+            let is_met = goal.is_met(&locked(&self.shared.replica));
+            if is_met {
+                (waiting.reply)(Ok(()));
+            } else {
+                self.goals.push((goal, waiting));
             }
         }
     }

@@ -11,13 +11,14 @@
 mod deliver;
 mod driver;
 mod facts;
+mod feed;
 mod store;
 
 pub use facts::{Facts, KnownMember};
 pub use millrace_group::{Member, Role};
 
 use crate::{Namespace, Record};
-use driver::{Driver, Input};
+use driver::{Driver, Goal, Input};
 use millrace_group::{Action, Options, Replica, Topic, check_topic};
 use millrace_wire::{Code, EventId, Result};
 use serde::Serialize;
@@ -93,6 +94,8 @@ struct Shared {
     changed: (Mutex<u64>, Condvar),
     /// Why a subscription does not go on.
     troubles: Mutex<HashMap<(String, String), String>>,
+    /// Why a feed does not go on.
+    feeding: Mutex<HashMap<(String, String), String>>,
     /// How many records of a subscription had left the topic before they could be delivered.
     missed: Mutex<HashMap<(String, String), u64>>,
 }
@@ -113,6 +116,22 @@ pub struct TopicStat {
     pub latest: u64,
     /// Who runs for its records.
     pub subscriptions: Vec<SubscriptionStat>,
+    /// Logs that feed it.
+    pub feeds: Vec<FeedStat>,
+}
+
+/// A log that feeds a topic, as it is told.
+#[derive(Clone, Debug, Serialize)]
+pub struct FeedStat {
+    /// The log.
+    pub log: String,
+    /// The host that has it.
+    pub host: String,
+    /// Its last record that was published.
+    pub published: u64,
+    /// Why it does not go on; told by the host itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub trouble: Option<String>,
 }
 
 /// A subscription as it is told.
@@ -229,6 +248,7 @@ impl Cluster {
             waiters: Mutex::default(),
             changed: Default::default(),
             troubles: Mutex::default(),
+            feeding: Mutex::default(),
             missed: Mutex::default(),
         });
         let failed = |error| Code::HostStart.error(format!("a thread could not be started: {error}"));
@@ -239,6 +259,10 @@ impl Cluster {
         let builder = thread::Builder::new().name("millrace-topics".into());
         let deliver = millrace_threads::spawn(builder, move || deliver::run(&shared));
         locked(&cluster.threads).push(deliver.map_err(failed)?);
+        let of_feeds = cluster.shared.clone();
+        let builder = thread::Builder::new().name("millrace-feeds".into());
+        let feed = millrace_threads::spawn(builder, move || feed::run(&of_feeds));
+        locked(&cluster.threads).push(feed.map_err(failed)?);
         Ok(Some(cluster))
     }
 
@@ -304,6 +328,32 @@ impl Cluster {
         self.submit(exists.map(|()| Action::Subscribe { topic, function, host }), Vec::new(), done(reply));
     }
 
+    /// Has the records of a log of this host's namespace published to a topic from now on.
+    pub fn feed(&self, topic: &str, log: &str, reply: Reply<()>) {
+        let found = check_topic(topic).and_then(|()| self.shared.namespace.log(log));
+        let action = found.map(|found| {
+            let (topic, log, host) = (topic.to_owned(), log.to_owned(), self.host());
+            Action::Feed { topic, host, log, after: found.latest() }
+        });
+        self.submit(action, Vec::new(), done(reply));
+    }
+
+    /// Ends that.
+    pub fn unfeed(&self, topic: &str, log: &str, reply: Reply<()>) {
+        let (topic, log, host) = (topic.to_owned(), log.to_owned(), self.host());
+        self.submit(Ok(Action::Unfeed { topic, host, log }), Vec::new(), done(reply));
+    }
+
+    /// Has a host lead the group.
+    pub fn lead(&self, host: u64, reply: Reply<()>) {
+        self.ask(Input::Pursue { goal: Goal::Led(host), reply });
+    }
+
+    /// Has a host leave the cluster.
+    pub fn remove(&self, host: u64, reply: Reply<()>) {
+        self.ask(Input::Pursue { goal: Goal::Removed(host), reply });
+    }
+
     /// Ends that.
     pub fn unsubscribe(&self, topic: &str, function: &str, reply: Reply<()>) {
         let (topic, function, host) = (topic.to_owned(), function.to_owned(), self.host());
@@ -335,7 +385,7 @@ impl Cluster {
                 Joined { cluster: shared.facts.cluster.clone(), founders: shared.facts.founders.clone(), members }
             }));
         });
-        self.ask(Input::Add { member, reply: told });
+        self.ask(Input::Pursue { goal: Goal::Added(member), reply: told });
     }
 
     /// A record of a topic, 0 for the newest, as far as this host knows.
@@ -441,6 +491,11 @@ impl Shared {
                 trouble: here.then(|| locked(&self.troubles).get(&key).cloned()).flatten(),
             }
         };
+        let feed = |known: &millrace_group::Feed| {
+            let key = (name.to_owned(), known.log.clone());
+            let trouble = (known.host == self.facts.host).then(|| locked(&self.feeding).get(&key).cloned()).flatten();
+            FeedStat { log: known.log.clone(), host: shown(known.host), published: known.last, trouble }
+        };
         TopicStat {
             topic: name.to_owned(),
             group: GROUP,
@@ -448,6 +503,7 @@ impl Shared {
             earliest: topic.earliest(),
             latest: topic.latest,
             subscriptions: topic.subscriptions.iter().map(subscription).collect(),
+            feeds: topic.feeds.iter().map(feed).collect(),
         }
     }
 
@@ -478,6 +534,7 @@ impl Cluster {
         self.shared.stopping.store(true, Ordering::Relaxed);
         // A driver that has much to do sees the flag.
         let _ = self.shared.inputs.try_send(Input::Stop);
+        self.shared.namespace.journal().wake();
         *locked(&self.shared.changed.0) += 1;
         self.shared.changed.1.notify_all();
         for thread in locked(&self.threads).drain(..) {

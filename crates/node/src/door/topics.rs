@@ -39,6 +39,18 @@ impl Door {
         self.topics(Right::Read, topic)
     }
 
+    /// The cluster, for whoever may have a log's records published to a topic.
+    pub fn topics_to_feed(&self, topic: &str, log: &str) -> Result<&Arc<Cluster>> {
+        self.check(Right::Read, Resource::log(log))?;
+        self.topics_to_publish(topic, 0)
+    }
+
+    /// The cluster, for whoever may change its hosts.
+    pub fn cluster_to_change(&self) -> Result<&Arc<Cluster>> {
+        self.check(Right::Admin, Resource::NAMESPACE)?;
+        self.of_cluster()
+    }
+
     /// The cluster, for another host of it.
     pub fn cluster_of_peer(&self) -> Result<&Arc<Cluster>> {
         let refused = || Code::CapabilityRefused.error("only hosts of the cluster say that to each other");

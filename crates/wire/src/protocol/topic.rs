@@ -104,6 +104,46 @@ pub struct UnsubscribeTopic<'b> {
     pub function: &'b str,
 }
 
+/// Has the records of a log of this host's namespace published to a topic from now on. Answered with [`super::Done`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FeedTopic<'b> {
+    /// The topic.
+    pub topic: &'b str,
+    /// The log.
+    pub log: &'b str,
+}
+
+/// Ends that. Answered with [`super::Done`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UnfeedTopic<'b> {
+    /// The topic.
+    pub topic: &'b str,
+    /// The log.
+    pub log: &'b str,
+}
+
+/// Has a host lead the group. Answered with [`super::Done`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LeadGroup {
+    /// The identity of its namespace.
+    pub host: u64,
+}
+
+/// Has a host leave the cluster. Answered with [`super::Done`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RemoveHost {
+    /// The identity of its namespace.
+    pub host: u64,
+}
+
+impl Message for LeadGroup {
+    const TYPE: u8 = 107;
+}
+
+impl Message for RemoveHost {
+    const TYPE: u8 = 108;
+}
+
 macro_rules! numbered {
     ($($number:literal $type:ident)*) => { $(
         impl Message for $type<'_> {
@@ -122,4 +162,6 @@ numbered! {
     102 LatestTopic
     103 SubscribeTopic
     104 UnsubscribeTopic
+    105 FeedTopic
+    106 UnfeedTopic
 }

@@ -26,6 +26,18 @@ pub fn run(command: &ClusterCommand, global: &Global, out: &mut Out) -> Outcome 
         ClusterCommand::Init(args) => init(args, global, out),
         ClusterCommand::Secret(args) => secret(args, global, out),
         ClusterCommand::Ls => ls(global, out),
+        ClusterCommand::Lead(args) => {
+            let remote = host(global)?;
+            let id = id_of(&remote, &args.host)?;
+            remote.client().lead_group(id)?;
+            changed(&args.host, "leads", format!("host {} leads", args.host), out)
+        }
+        ClusterCommand::Rm(args) => {
+            let remote = host(global)?;
+            let id = id_of(&remote, &args.host)?;
+            remote.client().remove_host(id)?;
+            changed(&args.host, "removed", format!("removed host {}", args.host), out)
+        }
     }
 }
 
@@ -42,6 +54,28 @@ fn host(global: &Global) -> Result<Remote> {
             Remote::connect(&millrace_client::Place::Unix(socket), &place::remote::options())
         }
     }
+}
+
+/// The id of a host that was named by its name or its id.
+fn id_of(remote: &Remote, named: &str) -> Result<u64> {
+    let cluster: Value = remote.document("cluster")?;
+    let hosts = cluster["hosts"].as_array().into_iter().flatten();
+    let found: Vec<&str> = hosts
+        .filter(|host| host["host"] == named || host["name"] == named)
+        .filter_map(|host| host["host"].as_str())
+        .collect();
+    let id = match found.as_slice() {
+        [one] => u64::from_str_radix(one, 16).ok(),
+        _ => None,
+    };
+    id.ok_or_else(|| {
+        let named: String = named.chars().take(80).flat_map(char::escape_debug).collect();
+        Code::HostNotInCluster.error(format!("{} hosts are called '{named}'", found.len()))
+    })
+}
+
+fn changed(host: &str, change: &str, line: String, out: &mut Out) -> Outcome {
+    if out.json() { Ok(out.object(&json!({ "host": host, "change": change }))?) } else { Ok(out.line(line)?) }
 }
 
 fn init(args: &InitClusterArgs, global: &Global, out: &mut Out) -> Outcome {

@@ -63,6 +63,16 @@ pub fn run(command: &TopicCommand, global: &Global, out: &mut Out) -> Outcome {
             let line = format!("function {} no longer runs here for topic {}", args.function, args.topic);
             said(out, json!({ "topic": args.topic, "function": args.function, "change": "unsubscribed" }), line)
         }
+        TopicCommand::Feed(args) => {
+            client.feed_topic(&args.topic, &args.log)?;
+            let line = format!("what is appended to log {} here goes to topic {} from now on", args.log, args.topic);
+            said(out, json!({ "topic": args.topic, "log": args.log, "change": "fed" }), line)
+        }
+        TopicCommand::Unfeed(args) => {
+            client.unfeed_topic(&args.topic, &args.log)?;
+            let line = format!("log {} feeds topic {} no longer", args.log, args.topic);
+            said(out, json!({ "topic": args.topic, "log": args.log, "change": "unfed" }), line)
+        }
         TopicCommand::Ls => ls(&remote, out),
     }
 }
@@ -180,7 +190,7 @@ fn topics(remote: &Remote) -> Result<Vec<Value>> {
 }
 
 fn ls(remote: &Remote, out: &mut Out) -> Outcome {
-    let mut table = Table::new(&["topic", "records>", "latest>", "history>", "runs"]);
+    let mut table = Table::new(&["topic", "records>", "latest>", "history>", "runs", "fed by"]);
     for topic in topics(remote)? {
         if out.json() {
             out.object(&topic)?;
@@ -193,12 +203,18 @@ fn ls(remote: &Remote, out: &mut Out) -> Outcome {
             let trouble = known["trouble"].as_str().map(|trouble| format!(" ({trouble})")).unwrap_or_default();
             format!("{} at {}{trouble}", text("function"), text("host"))
         });
+        let feeds = topic["feeds"].as_array().into_iter().flatten().map(|known| {
+            let text = |key: &str| known[key].as_str().unwrap_or("?").to_owned();
+            let trouble = known["trouble"].as_str().map(|trouble| format!(" ({trouble})")).unwrap_or_default();
+            format!("{} at {}{trouble}", text("log"), text("host"))
+        });
         table.row(vec![
             topic["topic"].as_str().unwrap_or("?").to_owned(),
             show::grouped((number("latest") + 1).saturating_sub(number("earliest"))),
             show::grouped(number("latest")),
             topic["history"].as_u64().filter(|kept| *kept != HISTORY_ALL).map_or("all".into(), show::grouped),
             runs.collect::<Vec<_>>().join(", "),
+            feeds.collect::<Vec<_>>().join(", "),
         ]);
     }
     if out.json() {
