@@ -155,6 +155,20 @@ fn a_host_with_another_secret_is_not_let_in() {
 }
 
 #[test]
+fn a_copy_of_a_host_is_no_host() {
+    let mut first = Site::new(None);
+    first.place.run(["cluster", "init"]).ok();
+    first.live(None);
+    first.topic(&["create", "t"]).ok();
+    first.place.run(["namespace", "backup", "copy"]).ok();
+    first.place.run(["namespace", "restore", "copy", "restored"]).ok();
+    let run = |words: &[&str]| first.place.run(["-n", "restored"].iter().chain(words));
+    run(&["cluster", "init"]).fails("MR7212", 1);
+    let _host = Host::start(first.place.command(["-n", "restored", "serve", "--listen", "none"]));
+    run(&["topic", "ls"]).fails("MR7209", 1);
+}
+
+#[test]
 fn commands_about_topics_say_what_is_wrong() {
     let mut first = Site::new(None);
     first.place.run(["topic", "ls"]).fails("MR7208", 75);

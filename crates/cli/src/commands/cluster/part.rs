@@ -28,11 +28,15 @@ impl Part {
     /// Has a namespace take part in the cluster that it belongs to, or that it is to join; nothing if there is none.
     pub fn take(served: &Served, bound: &Bound, args: &ClusterArgs) -> Result<Option<Part>> {
         let namespace = served.namespace();
-        let facts = match (Facts::load(namespace)?, &args.join) {
+        let found = match Facts::load(namespace) {
+            // A copy of a host is a namespace like any other, as long as it does not want to be one.
+            Err(error) if error.code() == Code::ClusterCopied && args.join.is_none() => return Ok(None),
+            found => found?,
+        };
+        let facts = match (found, &args.join) {
             (None, None) => return Ok(None),
-            (Some(facts), None) => facts,
-            // Whoever starts a host again does so with the same words.
-            (Some(facts), Some(_)) => facts,
+            // Whoever starts a host again may do so with the same words.
+            (Some(facts), _) => facts,
             (None, Some(at)) => {
                 let own = member(served, bound, args, args.site.as_deref().unwrap_or(SITE))?;
                 enter(served, at, args.cluster_secret.as_deref(), own)?
