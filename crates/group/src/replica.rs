@@ -18,8 +18,10 @@ use std::collections::BTreeMap;
 /// Ticks between two heartbeats of a leader; an election begins after five to ten times that without one.
 const HEARTBEAT_TICKS: usize = 2;
 const ELECTION_TICKS: usize = 10;
-/// A command that is not there after so many ticks is proposed again: whoever was asked may be gone.
+/// A command that is not there after so many ticks is proposed again: whoever was asked may be gone. Each time it is given twice as long,
+/// since who is asked may just be slow.
 const RETRY_TICKS: u32 = 2 * ELECTION_TICKS as u32;
+const RETRY_MAX_TICKS: u32 = 16 * RETRY_TICKS;
 /// Most commands that are submitted here and not settled, and their bytes.
 const PENDING_MAX: usize = 4096;
 const PENDING_MAX_BYTES: usize = 64 << 20;
@@ -151,7 +153,9 @@ pub struct Held {
 
 struct Pending {
     bytes: Vec<u8>,
+    /// Since it was proposed last, and when it is proposed again.
     ticks: u32,
+    again: u32,
 }
 
 /// One replica of one group.
@@ -304,7 +308,7 @@ impl Replica {
         let bytes = Command { origin: Origin { host, boot, serial, settled }, action, data }.encode()?;
         self.serial = serial;
         self.pending_bytes += bytes.len();
-        self.pending.insert(serial, Pending { bytes, ticks: 0 });
+        self.pending.insert(serial, Pending { bytes, ticks: 0, again: RETRY_TICKS });
         self.propose(serial);
         Ok(serial)
     }
@@ -506,7 +510,9 @@ impl Replica {
 
     /// Raft draws its timeouts from the thread's randomness: here they follow from the seed alone.
     fn set_timeout(&mut self) {
-        let mut mixed = self.options.seed ^ self.options.id.rotate_left(17) ^ self.node.raft.term.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        let mut mixed = self.options.seed
+            ^ self.options.id.rotate_left(17)
+            ^ self.node.raft.term.wrapping_mul(0x9E37_79B9_7F4A_7C15);
         mixed ^= mixed >> 30;
         mixed = mixed.wrapping_mul(0xBF58_476D_1CE4_E5B9);
         mixed ^= mixed >> 27;
@@ -519,7 +525,11 @@ impl Replica {
 impl Pending {
     fn is_late(&mut self, serial: u64) -> Option<u64> {
         self.ticks += 1;
-        (self.ticks >= RETRY_TICKS).then_some(serial)
+        if self.ticks < self.again {
+            return None;
+        }
+        self.again = (2 * self.again).min(RETRY_MAX_TICKS);
+        Some(serial)
     }
 }
 

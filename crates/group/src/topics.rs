@@ -200,7 +200,8 @@ impl Topics {
                     return Ok(0);
                 }
                 if feed.last != behind {
-                    let detail = format!("record {seqno} of log '{log}' follows {behind}, and {} was the last", feed.last);
+                    let detail =
+                        format!("record {seqno} of log '{log}' follows {behind}, and {} was the last", feed.last);
                     return Err(Code::FeedOutOfOrder.error(detail));
                 }
                 feed.last = seqno;
@@ -222,7 +223,9 @@ impl Topics {
             if known.history == history {
                 return Ok(0);
             }
-            return Err(Code::TopicExists.error(format!("topic '{topic}' is there with a history of {}", known.history)));
+            return Err(
+                Code::TopicExists.error(format!("topic '{topic}' is there with a history of {}", known.history))
+            );
         }
         if self.topics.len() >= TOPICS_MAX {
             return Err(Code::TopicsFull.error(format!("the group has {TOPICS_MAX} topics already")));

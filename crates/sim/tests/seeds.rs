@@ -44,9 +44,8 @@ fn mistakes_that_are_made_on_purpose_are_found() {
     {
         let setting = Setting { grows, mischief: Some(mischief), ..Setting::default() };
         // Some show as a violated invariant, others as the library's own refusal to go on.
-        let found = (0..300).any(|seed| {
-            std::panic::catch_unwind(|| run(seed, setting)).map_or(true, |outcome| outcome.is_err())
-        });
+        let found = (0..300)
+            .any(|seed| std::panic::catch_unwind(|| run(seed, setting)).map_or(true, |outcome| outcome.is_err()));
         assert!(found, "{mischief:?} is not noticed");
     }
 }

@@ -23,7 +23,8 @@ impl Site {
     /// Serves; a host of a cluster that this one is to join is named the first time.
     fn live(&mut self, join: Option<&Site>) {
         let listen = format!("127.0.0.1:{}", self.port);
-        let mut command = self.place.command(["--json", "serve", "--name", "site", "--listen", &listen, "--election", "500ms"]);
+        let mut command =
+            self.place.command(["--json", "serve", "--name", "site", "--listen", &listen, "--election", "500ms"]);
         if let Some(first) = join {
             let at = format!("mr://127.0.0.1:{}/site", first.port);
             command.args(["--join", &at, "--cluster-secret", "cluster.secret", "--site", "lab"]);

@@ -14,7 +14,8 @@ mod tools;
 
 pub use capabilities::{CapCommand, InviteArgs, IssueArgs, JoinArgs, MergeArgs, RevokeArgs, RotateArgs, RuleArgs};
 pub use clusters::{
-    ClusterArgs, ClusterCommand, ClusterSecretArgs, InitClusterArgs, PublishArgs, RangeTopicArgs, TailTopicArgs, TopicCommand,
+    ClusterArgs, ClusterCommand, ClusterSecretArgs, InitClusterArgs, PublishArgs, RangeTopicArgs, TailTopicArgs,
+    TopicCommand,
 };
 pub use contexts::{AddContextArgs, ContextCommand, ShowContextArgs, UseContextArgs};
 pub use functions::{

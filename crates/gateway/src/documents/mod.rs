@@ -180,9 +180,7 @@ impl Asked {
             | Asked::Why(_)
             | Asked::Links(_)
             | Asked::Cluster
-            | Asked::Topics(_) => {
-                door.inspect(|namespace| self.look(hosted, door, namespace, wanted))
-            }
+            | Asked::Topics(_) => door.inspect(|namespace| self.look(hosted, door, namespace, wanted)),
         }
     }
 

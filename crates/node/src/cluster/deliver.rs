@@ -3,7 +3,7 @@
 //! A record goes into the log `_topic/FUNCTION/TOPIC` of this host's namespace, in one batch with the run that it triggers and with the
 //! cursor of the subscription. So each record triggers one run, whatever crashed in between.
 
-use super::{Shared, locked, shown};
+use super::{Shared, locked};
 use millrace_group::Place;
 use millrace_namespace::{
     admission::{Publish, Room, Stage},
@@ -66,7 +66,8 @@ pub(super) fn run(shared: &Shared) {
                 }
                 Err(error) => {
                     refused = true;
-                    tracing::debug!(target: "topics", topic = work.topic, function = work.function, code = error.code().id(), "not delivered: {}", error.detail());
+                    let (topic, function, code) = (&*work.topic, &*work.function, error.code().id());
+                    tracing::debug!(target: "topics", topic, function, code, "not delivered: {}", error.detail());
                     locked(&shared.troubles).insert(key, format!("{}: {}", error.code().id(), error.detail()));
                 }
             }
@@ -87,8 +88,8 @@ fn works(shared: &Shared) -> Vec<Work> {
     let mut works = Vec::new();
     for (name, topic) in replica.topics().all() {
         for known in topic.subscriptions.iter().filter(|known| known.host == shared.facts.host) {
-            let (topic, function) = (name.to_owned(), known.function.clone());
-            works.push(Work { topic, function, first: known.first, since: known.since, latest: replica.topics().topic(name).map_or(0, |topic| topic.latest) });
+            let (name, function, latest) = (name.to_owned(), known.function.clone(), topic.latest);
+            works.push(Work { topic: name, function, first: known.first, since: known.since, latest });
         }
     }
     works
@@ -126,7 +127,8 @@ fn deliver(shared: &Shared, work: &Work) -> Result<Progress> {
             None => tx.create_log(&log, HISTORY)?,
         };
         for data in &records {
-            let stage = Stage { cause: EventId::NONE, ordinal: 0, room: Room::Outside, named: Some(bound), ending: None };
+            let stage =
+                Stage { cause: EventId::NONE, ordinal: 0, room: Room::Outside, named: Some(bound), ending: None };
             publish.append(tx, &log, data, stage)?;
         }
         note(tx, &cursor_log, CURSOR_HISTORY, &note_of)
@@ -140,7 +142,8 @@ fn places(shared: &Shared, work: &Work, cursor: &mut Cursor) -> Result<Vec<Place
     let topic = replica.topics().topic(&work.topic)?;
     if topic.earliest() > cursor.delivered + 1 {
         let missed = topic.earliest() - cursor.delivered - 1;
-        tracing::warn!(target: "topics", topic = work.topic, function = work.function, missed, host = shown(shared.facts.host), "records had left the topic before they could be delivered");
+        let (name, function) = (&*work.topic, &*work.function);
+        tracing::warn!(target: "topics", topic = name, function, missed, "records had left the topic before they could be delivered");
         cursor.missed += missed;
         cursor.delivered += missed;
     }

@@ -287,7 +287,9 @@ impl Driver {
     fn write(&self, turn: &Turn) -> Result<(millrace_group::Place, Position)> {
         loop {
             match self.shared.store.write(turn) {
-                Err(error) if matches!(error.code(), Code::DiskFull | Code::JournalFull) && !self.shared.is_stopping() => {
+                Err(error)
+                    if matches!(error.code(), Code::DiskFull | Code::JournalFull) && !self.shared.is_stopping() =>
+                {
                     thread::sleep(ROOM_PAUSE);
                 }
                 written => return written,

@@ -82,7 +82,8 @@ fn feed(shared: &Shared, work: &Work) -> Result<bool> {
     let mut behind = work.last;
     for record in &records {
         let (topic, log) = (work.topic.clone(), work.log.clone());
-        let action = Action::Fed { topic, host: shared.facts.host, log, since: work.since, behind, seqno: record.seqno };
+        let action =
+            Action::Fed { topic, host: shared.facts.host, log, since: work.since, behind, seqno: record.seqno };
         behind = record.seqno;
         let sender = sender.clone();
         // Nobody may listen any more.

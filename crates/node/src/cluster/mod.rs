@@ -455,7 +455,13 @@ impl Cluster {
             let told = self.shared.facts.members.iter().find(|known| known.id == id).cloned().map(Member::from);
             let own = (id == own).then(|| self.shared.member.clone());
             let Member { address, name, site, .. } = own.or(known).or(told).unwrap_or_default();
-            let role = if id == leader { "leader" } else if votes { "voter" } else { "learner" };
+            let role = if id == leader {
+                "leader"
+            } else if votes {
+                "voter"
+            } else {
+                "learner"
+            };
             let behind = replica.matched(id).map(|matched| last.saturating_sub(matched));
             HostStat { host: shown(id), address, name, site, role, here: id == self.host(), behind }
         };

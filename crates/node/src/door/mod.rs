@@ -16,8 +16,8 @@ pub(crate) mod watch;
 
 use crate::{
     AppendOptions, Gate, Held, Namespace, Receipt, Record, Site,
-    links::{Accepted, Inbound, Inbox, Links},
     cluster::Cluster,
+    links::{Accepted, Inbound, Inbox, Links},
     secrets::LiveKeys,
 };
 use access::Buckets;

@@ -80,7 +80,8 @@ impl ClusterSecret {
 
     /// The secret of this text.
     pub fn from_text(text: &str) -> Result<Self> {
-        let wrong = || Code::ClusterSecretMissing.error("the file does not hold a cluster's secret, which begins with mrc1_");
+        let wrong =
+            || Code::ClusterSecretMissing.error("the file does not hold a cluster's secret, which begins with mrc1_");
         let digits = text.trim().strip_prefix(TEXT_PREFIX).filter(|digits| digits.is_ascii()).ok_or_else(wrong)?;
         if digits.len() != 2 * BYTES {
             return Err(wrong());

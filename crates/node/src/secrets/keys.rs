@@ -21,7 +21,13 @@ const OWN: u16 = 1;
 /// The keys and revocations that capabilities are verified with, as of now; `None` if the namespace never issued one.
 pub fn capability_keys(namespace: &Namespace) -> Result<Option<NamespaceKeys>> {
     let Some(authority) = Authority::load(namespace.dir())? else { return Ok(None) };
-    Ok(Some(NamespaceKeys { authority: Some(authority), revoked: revoked(namespace)?, epoch: 0, own: None, cluster: None }))
+    Ok(Some(NamespaceKeys {
+        authority: Some(authority),
+        revoked: revoked(namespace)?,
+        epoch: 0,
+        own: None,
+        cluster: None,
+    }))
 }
 
 /// The keys of a namespace, and what was revoked, as of one moment.

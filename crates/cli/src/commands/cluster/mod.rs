@@ -13,11 +13,7 @@ use crate::{
     show,
 };
 use millrace_gateway::SOCKET;
-use millrace_node::{
-    Code, Namespace, Result,
-    cluster::Facts,
-    secrets::ClusterSecret,
-};
+use millrace_node::{Code, Namespace, Result, cluster::Facts, secrets::ClusterSecret};
 use serde_json::{Value, json};
 use std::{fs::OpenOptions, io::Write, os::unix::fs::OpenOptionsExt};
 
@@ -83,7 +79,9 @@ fn init(args: &InitClusterArgs, global: &Global, out: &mut Out) -> Outcome {
     let facts = Facts::begin(&namespace, &args.site)?;
     let dir = namespace.dir().display();
     if out.json() {
-        out.object(&json!({ "cluster": facts.cluster, "host": millrace_node::cluster::shown(facts.host), "site": facts.site }))?;
+        out.object(
+            &json!({ "cluster": facts.cluster, "host": millrace_node::cluster::shown(facts.host), "site": facts.site }),
+        )?;
     } else {
         out.line(format!("{dir} is the first host of cluster {}, at site {}", facts.cluster, facts.site))?;
         out.line("`millrace cluster secret --out FILE` writes the secret with which other hosts join")?;
@@ -93,9 +91,8 @@ fn init(args: &InitClusterArgs, global: &Global, out: &mut Out) -> Outcome {
 
 fn secret(args: &ClusterSecretArgs, global: &Global, out: &mut Out) -> Outcome {
     let namespace: Namespace = place::open(global)?;
-    let secret = ClusterSecret::load(namespace.dir())?.ok_or_else(|| {
-        Code::NotInCluster.error(format!("{} is in no cluster", namespace.dir().display()))
-    })?;
+    let secret = ClusterSecret::load(namespace.dir())?
+        .ok_or_else(|| Code::NotInCluster.error(format!("{} is in no cluster", namespace.dir().display())))?;
     let failed = |error: std::io::Error| Code::Io.error(format!("'{}': {error}", args.out.display()));
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&args.out).map_err(failed)?;
     file.write_all(secret.to_text().as_bytes()).and_then(|()| file.write_all(b"\n")).map_err(failed)?;
@@ -115,7 +112,12 @@ fn ls(global: &Global, out: &mut Out) -> Outcome {
     }
     let text = |value: &Value| value.as_str().unwrap_or("-").to_owned();
     let leader = if cluster["leader"].is_null() { "nobody".into() } else { text(&cluster["leader"]) };
-    out.line(format!("cluster {}  group {}  term {}  leader {leader}", text(&cluster["cluster"]), cluster["group"], cluster["term"]))?;
+    out.line(format!(
+        "cluster {}  group {}  term {}  leader {leader}",
+        text(&cluster["cluster"]),
+        cluster["group"],
+        cluster["term"]
+    ))?;
     let mut table = Table::new(&["host", "name", "site", "address", "role", "behind>", ""]);
     for host in cluster["hosts"].as_array().into_iter().flatten() {
         table.row(vec![

@@ -43,7 +43,11 @@ impl Part {
             }
         };
         let secret = ClusterSecret::load(namespace.dir())?.ok_or_else(|| {
-            Code::ClusterSecretMissing.error(format!("{} has lost the secret of cluster {}", namespace.dir().display(), facts.cluster))
+            Code::ClusterSecretMissing.error(format!(
+                "{} has lost the secret of cluster {}",
+                namespace.dir().display(),
+                facts.cluster
+            ))
         })?;
         let Member { address, name, .. } = member(served, bound, args, &facts.site)?;
         let peers = Peers::new(facts.host, &secret)?;
@@ -91,8 +95,13 @@ fn enter(served: &Served, at: &str, secret: Option<&Path>, own: Member) -> Resul
     let namespace = served.namespace();
     secret.keep(namespace.dir())?;
     served.keys().set_cluster(Arc::new(secret));
-    let facts =
-        Facts { cluster: joined.cluster, host: own.id, site: own.site, founders: joined.founders, members: joined.members };
+    let facts = Facts {
+        cluster: joined.cluster,
+        host: own.id,
+        site: own.site,
+        founders: joined.founders,
+        members: joined.members,
+    };
     facts.note(namespace)?;
     Ok(facts)
 }

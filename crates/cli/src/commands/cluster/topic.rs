@@ -55,7 +55,8 @@ pub fn run(command: &TopicCommand, global: &Global, out: &mut Out) -> Outcome {
         TopicCommand::Tail(args) => tail(&remote, args, out),
         TopicCommand::Subscribe(args) => {
             client.subscribe_topic(&args.topic, &args.function)?;
-            let line = format!("function {} runs here for every record of topic {} from now on", args.function, args.topic);
+            let line =
+                format!("function {} runs here for every record of topic {} from now on", args.function, args.topic);
             said(out, json!({ "topic": args.topic, "function": args.function, "change": "subscribed" }), line)
         }
         TopicCommand::Unsubscribe(args) => {
@@ -144,7 +145,8 @@ fn range(remote: &Remote, args: &RangeTopicArgs, out: &mut Out) -> Outcome {
     let from = args.from.as_deref().map(index).transpose()?;
     let to = args.to.as_deref().map(index).transpose()?.unwrap_or(latest);
     if from.unwrap_or(earliest) > to && (from.is_some() || args.to.is_some()) {
-        let detail = format!("from {} to {to}; topic '{}' has {earliest} to {latest}", from.unwrap_or(earliest), args.topic);
+        let detail =
+            format!("from {} to {to}; topic '{}' has {earliest} to {latest}", from.unwrap_or(earliest), args.topic);
         return Err(Code::ValueInvalid.error(detail).into());
     }
     print_up_to(remote, &args.topic, (from.unwrap_or(earliest), to.min(latest)), out).map(drop)
