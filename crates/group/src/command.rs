@@ -52,6 +52,8 @@ pub enum Action {
     Publish {
         /// The topic.
         topic: String,
+        /// A name for the record: one that has it already is there once.
+        key: Option<String>,
     },
     /// Has a function of a host run for every record of a topic.
     Subscribe {
@@ -187,7 +189,7 @@ mod tests {
         let member = Member { id: 7, address: "[::1]:7070".into(), name: "a".into(), site: "lab".into() };
         for action in [
             Action::Create { topic: "env/raw".into(), history: 10 },
-            Action::Publish { topic: "env/raw".into() },
+            Action::Publish { topic: "env/raw".into(), key: Some("k".into()) },
             Action::Subscribe { topic: "env/raw".into(), function: "smooth".into(), host: 1 },
             Action::Unsubscribe { topic: "env/raw".into(), function: "smooth".into(), host: 1 },
             Action::Feed { topic: "t".into(), host: 1, log: "raw".into(), after: 3 },
@@ -204,7 +206,8 @@ mod tests {
 
     #[test]
     fn bytes_that_are_no_command_are_refused() {
-        let bytes = Command { origin: Origin::default(), action: Action::Publish { topic: "t".into() }, data: b"" };
+        let bytes =
+            Command { origin: Origin::default(), action: Action::Publish { topic: "t".into(), key: None }, data: b"" };
         let bytes = bytes.encode().unwrap();
         for cut in 0..bytes.len() {
             assert_eq!(Command::decode(&bytes[..cut]).unwrap_err().code(), Code::GroupLogDamaged, "cut at {cut}");

@@ -9,6 +9,9 @@ const TOPICS_MAX: usize = 100_000;
 /// Most subscriptions of one topic.
 const SUBSCRIPTIONS_MAX: usize = 256;
 
+/// Keys that each topic remembers.
+const KEYS_MAX: usize = 10_000;
+
 /// A function that runs for the records of a topic.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Subscription {
@@ -48,9 +51,26 @@ pub struct Topic {
     pub subscriptions: Vec<Subscription>,
     /// Logs that feed it.
     pub feeds: Vec<Feed>,
+    /// The newest keys and their records, and the order in which they came.
+    keys: HashMap<String, u64>,
+    keys_in_order: VecDeque<String>,
 }
 
 impl Topic {
+    fn add_keyed(&mut self, entry: u64, key: Option<String>) -> u64 {
+        let index = self.add(entry);
+        if let Some(key) = key {
+            self.keys.insert(key.clone(), index);
+            self.keys_in_order.push_back(key);
+            if self.keys_in_order.len() > KEYS_MAX
+                && let Some(oldest) = self.keys_in_order.pop_front()
+            {
+                self.keys.remove(&oldest);
+            }
+        }
+        index
+    }
+
     fn add(&mut self, entry: u64) -> u64 {
         self.latest += 1;
         self.entries.push_back(entry);
@@ -158,9 +178,10 @@ impl Topics {
     fn act(&mut self, entry: u64, action: Action) -> Result<u64> {
         match action {
             Action::Create { topic, history } => self.create(topic, history),
-            Action::Publish { topic } => {
+            Action::Publish { topic, key } => {
                 let found = self.topics.get_mut(&topic).ok_or_else(|| no_topic(&topic))?;
-                Ok(found.add(entry))
+                let known = key.as_deref().and_then(|key| found.keys.get(key)).copied();
+                Ok(known.unwrap_or_else(|| found.add_keyed(entry, key)))
             }
             Action::Subscribe { topic, function, host } => self.subscribe(entry, &topic, function, host),
             Action::Unsubscribe { topic, function, host } => {
@@ -267,7 +288,7 @@ mod tests {
     }
 
     fn publish() -> Action {
-        Action::Publish { topic: "t".into() }
+        Action::Publish { topic: "t".into(), key: None }
     }
 
     fn with_topic(history: u64) -> Topics {
@@ -305,10 +326,23 @@ mod tests {
     }
 
     #[test]
+    fn a_record_with_a_key_is_there_once() {
+        let mut topics = with_topic(10);
+        let keyed = |key: usize| Action::Publish { topic: "t".into(), key: Some(key.to_string()) };
+        assert_eq!(apply(&mut topics, 2, 2, keyed(1)), Some(Ok(1)));
+        assert_eq!(apply(&mut topics, 3, 3, publish()), Some(Ok(2)));
+        assert_eq!(apply(&mut topics, 4, 4, keyed(1)), Some(Ok(1)), "another command, the same key");
+        for serial in 0..KEYS_MAX as u64 {
+            apply(&mut topics, 5 + serial, 5 + serial, keyed(100 + serial as usize));
+        }
+        assert_eq!(apply(&mut topics, 9, 1 << 20, keyed(1)), Some(Ok(3 + KEYS_MAX as u64)), "it was forgotten");
+    }
+
+    #[test]
     fn what_is_refused_is_refused_everywhere_alike() {
         let mut topics = with_topic(10);
         let mut code = |serial, action| apply(&mut topics, serial, serial, action).unwrap().unwrap_err().code();
-        assert_eq!(code(2, Action::Publish { topic: "u".into() }), Code::TopicNotFound);
+        assert_eq!(code(2, Action::Publish { topic: "u".into(), key: None }), Code::TopicNotFound);
         assert_eq!(code(3, Action::Create { topic: "t".into(), history: 11 }), Code::TopicExists);
         assert_eq!(code(4, Action::Create { topic: "_t".into(), history: 11 }), Code::TopicNameInvalid);
         assert_eq!(code(5, Action::Create { topic: "v".into(), history: 0 }), Code::ValueInvalid);

@@ -245,7 +245,7 @@ impl World {
         if !known {
             // Whoever comes first makes it.
             let _ = replica.submit(Action::Create { topic: TOPIC.into(), history: 1 << 20 }, &[]);
-        } else if let Ok(serial) = replica.submit(Action::Publish { topic: TOPIC.into() }, &record) {
+        } else if let Ok(serial) = replica.submit(Action::Publish { topic: TOPIC.into(), key: None }, &record) {
             host.published.insert(serial, record);
         }
     }

@@ -183,6 +183,9 @@ pub struct PublishArgs {
     /// The record; - for all of standard input
     #[arg(allow_hyphen_values = true)]
     pub data: String,
+    /// A name for the record, 1 to 128 bytes: published again under it, it is there once
+    #[arg(long, value_name = "KEY")]
+    pub key: Option<String>,
 }
 
 #[derive(Debug, Args)]

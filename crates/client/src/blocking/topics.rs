@@ -16,10 +16,12 @@ impl Client {
         self.ask(&CreateTopic { topic, history }, (0, 0, EventId::NONE), Again::May, done)
     }
 
-    /// Publishes a record; returns its index once a majority of the group's disks have it.
-    pub fn publish(&self, topic: &str, data: &[u8]) -> Result<u64> {
+    /// Publishes a record; returns its index once a majority of the group's disks have it. With a key it may be published again: it is
+    /// there once.
+    pub fn publish(&self, topic: &str, data: &[u8], key: Option<&str>) -> Result<u64> {
         let asked = (data.len(), 0, EventId::NONE);
-        self.ask(&PublishTopic { topic, data }, asked, Again::MayNot, |frame| Ok(ask::answer::<Seqno>(frame)?.seqno))
+        let again = if key.is_some() { Again::May } else { Again::MayNot };
+        self.ask(&PublishTopic { topic, data, key }, asked, again, |frame| Ok(ask::answer::<Seqno>(frame)?.seqno))
     }
 
     /// Reads one record of a topic, 0 for the newest.

@@ -97,9 +97,9 @@ impl Connection {
     }
 
     fn publish(&mut self, door: &Door, frame: &Frame<'_>) -> Result<()> {
-        let PublishTopic { topic, data } = frame.message()?;
+        let PublishTopic { topic, data, key } = frame.message()?;
         let cluster = door.topics_to_publish(topic, data.len())?;
-        let published = replied(|reply| cluster.publish(topic, data, reply));
+        let published = replied(|reply| cluster.publish(topic, data, key, reply));
         self.waits.add(frame.heading.request, async { published.await.map(Answer::Seqno) })
     }
 

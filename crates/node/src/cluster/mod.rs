@@ -20,6 +20,7 @@ pub use millrace_group::{Member, Role};
 use crate::{Namespace, Record};
 use driver::{Driver, Goal, Input};
 use millrace_group::{Action, Options, Replica, Topic, check_topic};
+use millrace_namespace::keys::KEY_MAX_BYTES;
 use millrace_wire::{Code, EventId, Result};
 use serde::Serialize;
 use std::{
@@ -306,14 +307,20 @@ impl Cluster {
         self.submit(check_topic(topic).map(|()| action), Vec::new(), done(reply));
     }
 
-    /// Publishes a record: the reply has its index, once a majority of the group's disks have it.
-    pub fn publish(&self, topic: &str, data: &[u8], reply: Reply<u64>) {
+    /// Publishes a record: the reply has its index, once a majority of the group's disks have it. A record with a key that the topic
+    /// remembers is there already.
+    pub fn publish(&self, topic: &str, data: &[u8], key: Option<&str>, reply: Reply<u64>) {
         let most = self.shared.namespace.journal().record_max_bytes().saturating_sub(AROUND_MAX_BYTES);
         let action = check_topic(topic).and_then(|()| {
             if data.len() > most {
                 return Err(Code::RecordTooLong.error(format!("{} bytes; a topic takes {most} here", data.len())));
             }
-            Ok(Action::Publish { topic: topic.to_owned() })
+            if let Some(key) = key.filter(|key| key.is_empty() || key.len() > KEY_MAX_BYTES) {
+                return Err(
+                    Code::ValueInvalid.error(format!("a key of {} bytes; it has 1 to {KEY_MAX_BYTES}", key.len()))
+                );
+            }
+            Ok(Action::Publish { topic: topic.to_owned(), key: key.map(str::to_owned) })
         });
         self.submit(action, data.to_vec(), reply);
     }

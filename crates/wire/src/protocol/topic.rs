@@ -51,6 +51,9 @@ pub struct PublishTopic<'b> {
     /// The record's bytes.
     #[serde(borrow, with = "serde_bytes")]
     pub data: &'b [u8],
+    /// The idempotency key: a record with a key that the topic remembers is there already.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<&'b str>,
 }
 
 /// Reads one record of a topic. Answered with [`super::Record`], whose number is the index.

@@ -89,7 +89,7 @@ fn publish(client: &Client, args: &PublishArgs, out: &mut Out) -> Outcome {
         let read = std::io::stdin().lock().take(RECORD_MAX_BYTES + 1).read_to_end(&mut data);
         read.map_err(|error| Code::InputUnreadable.error(format!("cannot read standard input: {error}")))?;
     }
-    let index = client.publish(&args.topic, &data)?;
+    let index = client.publish(&args.topic, &data, args.key.as_deref())?;
     said(out, json!({ "topic": args.topic, "index": index }), index.to_string())
 }
 
