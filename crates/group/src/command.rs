@@ -108,6 +108,11 @@ pub enum Action {
         /// The record.
         seqno: u64,
     },
+    /// Has a host at this site lead, whenever one can; with an empty name, any host may.
+    Prefer {
+        /// The site.
+        site: String,
+    },
     /// Says where a host is.
     Member(Member),
 }
@@ -195,6 +200,7 @@ mod tests {
             Action::Feed { topic: "t".into(), host: 1, log: "raw".into(), after: 3 },
             Action::Unfeed { topic: "t".into(), host: 1, log: "raw".into() },
             Action::Fed { topic: "t".into(), host: 1, log: "raw".into(), since: 9, behind: 3, seqno: 4 },
+            Action::Prefer { site: "lab".into() },
             Action::Member(member),
         ] {
             let command = Command { origin, action, data: b"21.5" };

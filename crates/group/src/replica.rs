@@ -168,6 +168,8 @@ pub struct Replica {
     pending: BTreeMap<u64, Pending>,
     pending_bytes: usize,
     leader: u64,
+    /// Ticks that have passed.
+    age: u32,
     /// The newest turn behind whose flush every message has to wait, and the newest that is safe.
     binding: u64,
     safe: u64,
@@ -206,6 +208,7 @@ impl Replica {
             pending: BTreeMap::new(),
             pending_bytes: 0,
             leader: 0,
+            age: 0,
             binding: 0,
             safe: 0,
             gathering: (1, false),
@@ -278,6 +281,10 @@ impl Replica {
             self.ask(batch);
         }
         self.promote();
+        self.age = self.age.wrapping_add(1);
+        if self.age % ELECTION_TICKS as u32 == 0 {
+            self.hand_over();
+        }
     }
 
     /// Takes a message of another replica. One that cannot be read is passed over, like one that was lost.
@@ -505,6 +512,24 @@ impl Replica {
         if let Some(next) = learners.into_iter().find(|learner| self.matched(*learner) >= Some(committed)) {
             // Refused, it is tried again with the next tick.
             let _ = self.change(next, ConfChangeType::AddNode, Vec::new());
+        }
+    }
+
+    /// A leader elsewhere gives the lead to a host at the preferred site that has caught up.
+    fn hand_over(&mut self) {
+        let site = self.topics.preferred();
+        let is_preferred = |id: u64| self.topics.member(id).is_some_and(|member| member.site == site);
+        if self.role() != Role::Leader || site.is_empty() || is_preferred(self.options.id) {
+            return;
+        }
+        let (voters, _) = self.replicas();
+        let committed = self.node.raft.raft_log.committed;
+        let can = |id: &u64| {
+            let progress = self.node.raft.prs().get(*id);
+            is_preferred(*id) && progress.is_some_and(|known| known.recent_active && known.matched >= committed)
+        };
+        if let Some(next) = voters.into_iter().find(can) {
+            self.node.transfer_leader(next);
         }
     }
 

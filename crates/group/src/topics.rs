@@ -113,6 +113,8 @@ pub struct Topics {
     topics: BTreeMap<String, Topic>,
     members: BTreeMap<u64, Member>,
     seen: HashMap<u64, Seen>,
+    preferred: String,
+    revision: u64,
 }
 
 impl Topics {
@@ -124,6 +126,16 @@ impl Topics {
     /// Every topic, by name.
     pub fn all(&self) -> impl Iterator<Item = (&str, &Topic)> {
         self.topics.iter().map(|(name, topic)| (&**name, topic))
+    }
+
+    /// Counts what happens besides publishing: as long as it is the same, so are subscriptions and feeds.
+    pub fn revision(&self) -> u64 {
+        self.revision
+    }
+
+    /// The site whose hosts lead whenever they can; empty if any may.
+    pub fn preferred(&self) -> &str {
+        &self.preferred
     }
 
     /// The hosts that said where they are.
@@ -176,6 +188,9 @@ impl Topics {
     }
 
     fn act(&mut self, entry: u64, action: Action) -> Result<u64> {
+        if !matches!(action, Action::Publish { .. } | Action::Fed { .. }) {
+            self.revision += 1;
+        }
         match action {
             Action::Create { topic, history } => self.create(topic, history),
             Action::Publish { topic, key } => {
@@ -227,6 +242,10 @@ impl Topics {
                 }
                 feed.last = seqno;
                 Ok(found.add(entry))
+            }
+            Action::Prefer { site } => {
+                self.preferred = site;
+                Ok(0)
             }
             Action::Member(member) => {
                 self.enter(member);

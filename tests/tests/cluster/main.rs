@@ -245,6 +245,10 @@ fn the_lead_is_handed_over_and_a_host_is_removed() {
     let last = (next + 1) % 3;
     sites[last].place.run(["cluster", "lead", &ids[next]]).ok();
     eventually("the one that was named leads", || sites[next].cluster()["role"] == "leader");
+    sites[last].place.run(["cluster", "prefer", "campus"]).ok();
+    eventually("the preferred site leads", || sites[0].cluster()["role"] == "leader");
+    sites[last].place.run(["cluster", "prefer", "--any"]).ok();
+    let (next, last) = (0, 1);
     sites[next].place.run(["cluster", "rm", &ids[next]]).fails("MR7216", 1);
     sites[next].place.run(["cluster", "rm", "nobody"]).fails("MR7216", 1);
     sites[next].place.run(["cluster", "rm", &ids[last]]).ok();

@@ -50,6 +50,14 @@ Examples:
 Examples:
   millrace cluster lead b")]
     Lead(HostArg),
+    /// Have hosts at a site lead whenever they can
+    #[command(after_help = "\
+Another host leads while none of the site can; once one has caught up, the lead goes back.
+
+Examples:
+  millrace cluster prefer campus
+  millrace cluster prefer --any")]
+    Prefer(PreferArgs),
     /// Remove a host from the cluster; whoever leads cannot be removed
     #[command(after_help = "\
 The host has no part in the cluster any more, also if it comes back; what it has stays on its disk. To have another one in its place, let a \
@@ -71,6 +79,16 @@ pub struct InitClusterArgs {
     /// The site that this host stands at
     #[arg(long, value_name = "NAME", default_value = "main")]
     pub site: millrace_node::Name,
+}
+
+#[derive(Debug, Args)]
+pub struct PreferArgs {
+    /// The site
+    #[arg(required_unless_present = "any")]
+    pub site: Option<millrace_node::Name>,
+    /// Any host may lead
+    #[arg(long, conflicts_with = "site")]
+    pub any: bool,
 }
 
 #[derive(Debug, Args)]

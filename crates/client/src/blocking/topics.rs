@@ -5,8 +5,8 @@ use crate::{Batch, Record, ask};
 use millrace_wire::{
     EventId, Result,
     protocol::{
-        CreateTopic, FeedTopic, GetTopic, LatestTopic, LeadGroup, PublishTopic, RangeTopic, RemoveHost, Seqno,
-        SubscribeTopic, UnfeedTopic, UnsubscribeTopic,
+        CreateTopic, FeedTopic, GetTopic, LatestTopic, LeadGroup, PreferSite, PublishTopic, RangeTopic, RemoveHost,
+        Seqno, SubscribeTopic, UnfeedTopic, UnsubscribeTopic,
     },
 };
 
@@ -58,6 +58,11 @@ impl Client {
     /// Has a host lead the group.
     pub fn lead_group(&self, host: u64) -> Result<()> {
         self.ask(&LeadGroup { host }, (0, 0, EventId::NONE), Again::May, done)
+    }
+
+    /// Has hosts at a site lead whenever they can; with an empty name, any may.
+    pub fn prefer_site(&self, site: &str) -> Result<()> {
+        self.ask(&PreferSite { site }, (0, 0, EventId::NONE), Again::May, done)
     }
 
     /// Has a host leave the cluster.

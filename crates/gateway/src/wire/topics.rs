@@ -13,7 +13,7 @@ use millrace_wire::{
     Code, Result,
     protocol::{
         CreateTopic, FeedTopic, Frame, GetTopic, GroupMessages, JoinCluster, LatestTopic, LeadGroup, Message,
-        PublishTopic, RangeTopic, RemoveHost, SubscribeTopic, UnfeedTopic, UnsubscribeTopic,
+        PreferSite, PublishTopic, RangeTopic, RemoveHost, SubscribeTopic, UnfeedTopic, UnsubscribeTopic,
     },
 };
 use std::{future::Future, sync::Arc, time::Duration};
@@ -66,6 +66,11 @@ impl Connection {
                 let LeadGroup { host } = frame.message()?;
                 let cluster = door.cluster_to_change()?;
                 self.done(frame, |reply| cluster.lead(host, reply))?;
+            }
+            PreferSite::TYPE => {
+                let PreferSite { site } = frame.message()?;
+                let cluster = door.cluster_to_change()?;
+                self.done(frame, |reply| cluster.prefer(site, reply))?;
             }
             RemoveHost::TYPE => {
                 let RemoveHost { host } = frame.message()?;

@@ -4,7 +4,7 @@
 //! cursor of the subscription. So each record triggers one run, whatever crashed in between.
 
 use super::{Shared, locked};
-use millrace_group::Place;
+use millrace_group::{Place, Subscription};
 use millrace_namespace::{
     admission::{Publish, Room, Stage},
     named,
@@ -54,19 +54,20 @@ enum Progress {
 
 /// Delivers until the host stops.
 pub(super) fn run(shared: &Shared) {
-    let mut seen = 0;
+    let (mut seen, mut known) = (0, (0, Vec::new()));
     while !shared.is_stopping() {
         let (mut more, mut refused) = (false, false);
-        for work in works(shared) {
-            let key = (work.topic.clone(), work.function.clone());
-            match deliver(shared, &work) {
+        look(shared, &mut known);
+        for (topic, subscription) in &known.1 {
+            let key = (topic.clone(), subscription.function.clone());
+            match work(shared, topic, subscription).map_or(Ok(Progress::Done), |work| deliver(shared, &work)) {
                 Ok(progress) => {
                     more |= matches!(progress, Progress::More);
                     locked(&shared.troubles).remove(&key);
                 }
                 Err(error) => {
                     refused = true;
-                    let (topic, function, code) = (&*work.topic, &*work.function, error.code().id());
+                    let (function, code) = (&*subscription.function, error.code().id());
                     tracing::debug!(target: "topics", topic, function, code, "not delivered: {}", error.detail());
                     locked(&shared.troubles).insert(key, format!("{}: {}", error.code().id(), error.detail()));
                 }
@@ -82,17 +83,25 @@ pub(super) fn run(shared: &Shared) {
     }
 }
 
-/// The subscriptions of this host.
-fn works(shared: &Shared) -> Vec<Work> {
+/// Finds the subscriptions of this host, if they have changed.
+fn look(shared: &Shared, known: &mut (u64, Vec<(String, Subscription)>)) {
     let replica = locked(&shared.replica);
-    let mut works = Vec::new();
-    for (name, topic) in replica.topics().all() {
-        for known in topic.subscriptions.iter().filter(|known| known.host == shared.facts.host) {
-            let (name, function, latest) = (name.to_owned(), known.function.clone(), topic.latest);
-            works.push(Work { topic: name, function, first: known.first, since: known.since, latest });
-        }
+    let topics = replica.topics();
+    if known.0 == topics.revision() {
+        return;
     }
-    works
+    let own = topics.all().flat_map(|(name, topic)| {
+        let subscriptions = topic.subscriptions.iter().filter(|known| known.host == shared.facts.host);
+        subscriptions.map(move |known| (name.to_owned(), known.clone()))
+    });
+    *known = (topics.revision(), own.collect());
+}
+
+/// What there is for a subscription.
+fn work(shared: &Shared, name: &str, known: &Subscription) -> Option<Work> {
+    let latest = locked(&shared.replica).topics().topic(name).ok()?.latest;
+    let (topic, function) = (name.to_owned(), known.function.clone());
+    Some(Work { topic, function, first: known.first, since: known.since, latest })
 }
 
 fn deliver(shared: &Shared, work: &Work) -> Result<Progress> {

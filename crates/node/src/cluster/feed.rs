@@ -15,7 +15,7 @@ use std::{
 const RECORDS_MAX: u32 = 64;
 const BYTES_MAX: usize = 1 << 20;
 /// How long it rests when nothing is committed here.
-const REST: Duration = Duration::from_secs(2);
+const REST: Duration = Duration::from_secs(1);
 /// How soon it looks again at what was refused.
 const AGAIN: Duration = Duration::from_millis(RETRY_AFTER_MS as u64);
 
@@ -30,39 +30,51 @@ struct Work {
 /// Feeds until the host stops.
 pub(super) fn run(shared: &Shared) {
     let journal = shared.namespace.journal();
+    let mut known = (0, Vec::new());
     while !shared.is_stopping() {
-        let (wakes, seen) = (journal.wakes(), journal.tail());
+        let seen = journal.tail();
+        look(shared, &mut known);
         let (mut more, mut refused) = (false, false);
-        for work in works(shared) {
-            let key = (work.topic.clone(), work.log.clone());
-            match feed(shared, &work) {
+        for (topic, log) in &known.1 {
+            let key = (topic.clone(), log.clone());
+            match work(shared, topic, log).map_or(Ok(false), |work| feed(shared, &work)) {
                 Ok(some) => {
                     more |= some;
                     locked(&shared.feeding).remove(&key);
                 }
                 Err(error) => {
                     refused = true;
-                    tracing::debug!(target: "topics", topic = work.topic, log = work.log, code = error.code().id(), "not fed: {}", error.detail());
+                    tracing::debug!(target: "topics", topic, log, code = error.code().id(), "not fed: {}", error.detail());
                     locked(&shared.feeding).insert(key, format!("{}: {}", error.code().id(), error.detail()));
                 }
             }
         }
         if !more && !shared.is_stopping() {
-            journal.wait_work(seen, wakes, if refused { AGAIN } else { REST });
+            journal.wait(seen, if refused { AGAIN } else { REST });
         }
     }
 }
 
-fn works(shared: &Shared) -> Vec<Work> {
+/// Finds the feeds of this host, if they have changed.
+fn look(shared: &Shared, known: &mut (u64, Vec<(String, String)>)) {
     let replica = locked(&shared.replica);
-    let mut works = Vec::new();
-    for (name, topic) in replica.topics().all() {
-        for feed in topic.feeds.iter().filter(|feed| feed.host == shared.facts.host) {
-            let (topic, log) = (name.to_owned(), feed.log.clone());
-            works.push(Work { topic, log, since: feed.since, last: feed.last });
-        }
+    let topics = replica.topics();
+    if known.0 == topics.revision() {
+        return;
     }
-    works
+    let own = topics.all().flat_map(|(name, topic)| {
+        let feeds = topic.feeds.iter().filter(|feed| feed.host == shared.facts.host);
+        feeds.map(move |feed| (name.to_owned(), feed.log.clone()))
+    });
+    *known = (topics.revision(), own.collect());
+}
+
+/// How far a feed is; nothing if it has ended.
+fn work(shared: &Shared, topic: &str, log: &str) -> Option<Work> {
+    let replica = locked(&shared.replica);
+    let mut feeds = replica.topics().topic(topic).ok()?.feeds.iter();
+    let feed = feeds.find(|feed| feed.host == shared.facts.host && feed.log == log)?;
+    Some(Work { topic: topic.to_owned(), log: log.to_owned(), since: feed.since, last: feed.last })
 }
 
 /// Publishes what is next; whether there was anything.

@@ -181,6 +181,9 @@ pub struct ClusterStat {
     pub term: u64,
     /// Who leads it, if that is known.
     pub leader: Option<String>,
+    /// The site whose hosts lead whenever they can.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub preferred: String,
     /// What the host that was asked is.
     pub role: &'static str,
     /// The last entry that was applied here.
@@ -356,6 +359,11 @@ impl Cluster {
         self.ask(Input::Pursue { goal: Goal::Led(host), reply });
     }
 
+    /// Has hosts at a site lead whenever they can; with an empty name, any may.
+    pub fn prefer(&self, site: &str, reply: Reply<()>) {
+        self.submit(Ok(Action::Prefer { site: site.to_owned() }), Vec::new(), done(reply));
+    }
+
     /// Has a host leave the cluster.
     pub fn remove(&self, host: u64, reply: Reply<()>) {
         self.ask(Input::Pursue { goal: Goal::Removed(host), reply });
@@ -480,6 +488,7 @@ impl Cluster {
             group: GROUP,
             term: replica.term(),
             leader: (leader != 0).then(|| shown(leader)),
+            preferred: replica.topics().preferred().to_owned(),
             role: role_word(replica.role()),
             applied,
             committed,

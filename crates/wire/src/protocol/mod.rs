@@ -20,6 +20,6 @@ pub use message::{
 };
 pub use record::{Record, Records};
 pub use topic::{
-    CreateTopic, FeedTopic, GetTopic, GroupMessage, GroupMessages, JoinCluster, LatestTopic, LeadGroup, PublishTopic,
-    RangeTopic, RemoveHost, SubscribeTopic, UnfeedTopic, UnsubscribeTopic,
+    CreateTopic, FeedTopic, GetTopic, GroupMessage, GroupMessages, JoinCluster, LatestTopic, LeadGroup, PreferSite,
+    PublishTopic, RangeTopic, RemoveHost, SubscribeTopic, UnfeedTopic, UnsubscribeTopic,
 };

@@ -147,6 +147,13 @@ impl Message for RemoveHost {
     const TYPE: u8 = 108;
 }
 
+/// Has hosts at a site lead whenever they can. Answered with [`super::Done`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PreferSite<'b> {
+    /// The site; empty if any host may lead.
+    pub site: &'b str,
+}
+
 macro_rules! numbered {
     ($($number:literal $type:ident)*) => { $(
         impl Message for $type<'_> {
@@ -167,4 +174,5 @@ numbered! {
     104 UnsubscribeTopic
     105 FeedTopic
     106 UnfeedTopic
+    109 PreferSite
 }

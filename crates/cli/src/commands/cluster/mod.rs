@@ -28,6 +28,16 @@ pub fn run(command: &ClusterCommand, global: &Global, out: &mut Out) -> Outcome 
             remote.client().lead_group(id)?;
             changed(&args.host, "leads", format!("host {} leads", args.host), out)
         }
+        ClusterCommand::Prefer(args) => {
+            let site = args.site.as_deref().unwrap_or("");
+            host(global)?.client().prefer_site(site)?;
+            let line = if site.is_empty() {
+                "any host may lead".into()
+            } else {
+                format!("hosts at {site} lead whenever they can")
+            };
+            if out.json() { Ok(out.object(&json!({ "preferred": site }))?) } else { Ok(out.line(line)?) }
+        }
         ClusterCommand::Rm(args) => {
             let remote = host(global)?;
             let id = id_of(&remote, &args.host)?;
