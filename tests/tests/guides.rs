@@ -41,13 +41,13 @@ fn type_in(guide: &str) -> String {
 /// The same, with this change to what is typed.
 fn type_with(guide: &str, change: impl FnOnce(String) -> String) -> String {
     let place = Place::empty();
-    // The port of the page may be taken here.
-    let port = Port::reserve();
+    // The ports of the page may be taken here.
+    let ports = [7171, 7172, 7173].map(|told| (told, Port::reserve()));
     let mut typed = patient(&typed(guide));
-    for (address, taken) in
-        ["127.0.0.1", "127.0.0.2", "0.0.0.0"].into_iter().flat_map(|a| (7171..=7173).map(move |p| (a, p)))
-    {
-        typed = typed.replace(&format!("{address}:{taken}"), &format!("{address}:{port}"));
+    for (told, port) in &ports {
+        for address in ["127.0.0.1", "127.0.0.2", "0.0.0.0"] {
+            typed = typed.replace(&format!("{address}:{told}"), &format!("{address}:{port}"));
+        }
     }
     // Hosts must not outlive the test; those that a guide kills are expected to die.
     let typed = change(typed);
@@ -200,6 +200,12 @@ impl Drop for TwoMachines {
             let _ = Command::new("ip").args(["netns", "del", machine]).stderr(std::process::Stdio::null()).status();
         }
     }
+}
+
+#[test]
+fn clusters() {
+    let printed = type_in("cluster.md");
+    says(&printed, &["site campus", "wrote the secret", "env_raw is there", "21.7", "3  22.5"]);
 }
 
 #[test]

@@ -12,6 +12,7 @@
 //! Nothing inside imports this crate; it only calls [`millrace_node::Door`].
 
 mod admission;
+pub mod cluster;
 mod documents;
 mod hosted;
 mod http;

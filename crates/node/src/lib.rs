@@ -14,6 +14,7 @@
 
 mod audit;
 pub mod changes;
+pub mod cluster;
 mod door;
 mod host;
 mod objects;

@@ -116,7 +116,7 @@ pub fn seqno(text: &str) -> Result<u64, String> {
 }
 
 /// A history of the command line.
-fn history(text: &str) -> Result<u64, String> {
+pub(super) fn history(text: &str) -> Result<u64, String> {
     if text == "all" {
         return Ok(HISTORY_ALL);
     }

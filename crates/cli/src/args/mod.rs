@@ -1,6 +1,7 @@
 //! The command line, as clap sees it. Every command teaches by an example (a test insists on it).
 
 mod capabilities;
+mod clusters;
 mod contexts;
 mod functions;
 mod history;
@@ -13,6 +14,10 @@ mod tools;
 
 pub use capabilities::{
     AuditArgs, CapCommand, InviteArgs, IssueArgs, JoinArgs, MergeArgs, RevokeArgs, RotateArgs, RuleArgs,
+};
+pub use clusters::{
+    ClusterArgs, ClusterCommand, ClusterSecretArgs, InitClusterArgs, PublishArgs, RangeTopicArgs, TailTopicArgs,
+    TopicCommand,
 };
 pub use contexts::{AddContextArgs, ContextCommand, ShowContextArgs, UseContextArgs};
 pub use functions::{
@@ -143,6 +148,7 @@ Examples:
   millrace serve --listen 0.0.0.0:7070    for other machines, too
   millrace -n /var/lib/mill serve --listen none --drain 30s
   millrace serve farm=/var/lib/farm shop=/var/lib/shop
+  millrace serve --join mr://127.0.0.1:7070/a --cluster-secret cluster.secret --site lab
   curl http://127.0.0.1:7070/v1/namespaces")]
     Serve(ServeArgs),
     /// Logs: create, append, get, tail, trim, export, import, list, inspect, remove
@@ -307,6 +313,31 @@ Examples:
   millrace relay rm raw.kitchen"
     )]
     Relay(RelayCommand),
+    /// Clusters, hosts that keep topics together: create, list, remove hosts, choose the leader
+    #[command(
+        subcommand,
+        arg_required_else_help = true,
+        after_help = "\
+Examples:
+  millrace cluster init --site lab
+  millrace cluster secret --out cluster.secret
+  millrace cluster ls"
+    )]
+    Cluster(ClusterCommand),
+    /// Topics, replicated logs of a cluster: create, publish, get, tail, subscribe functions
+    #[command(
+        subcommand,
+        arg_required_else_help = true,
+        after_help = "\
+Every host of the cluster takes these commands; the name of the topic is enough.
+
+Examples:
+  millrace topic create env_raw
+  millrace topic publish env_raw 21.5
+  millrace topic subscribe env_raw smooth
+  millrace topic tail env_raw"
+    )]
+    Topic(TopicCommand),
     /// Outboxes, the messages to other namespaces: list, reset, remove
     #[command(
         subcommand,

@@ -1,5 +1,6 @@
 //! Arguments of the commands that serve.
 
+use super::ClusterArgs;
 use crate::logging::Levels;
 use millrace_gateway::Listen;
 use millrace_node::{Level, application::units};
@@ -12,6 +13,8 @@ pub struct ServeArgs {
     pub namespaces: Vec<String>,
     #[command(flatten)]
     pub listen: ListenArgs,
+    #[command(flatten)]
+    pub cluster: ClusterArgs,
     /// How long running functions and requests may continue after the first signal
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = units::parse_duration)]
     pub drain: Duration,

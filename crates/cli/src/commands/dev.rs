@@ -7,7 +7,7 @@ use super::{
     trouble::{Refusals, Troubles, observe},
 };
 use crate::{
-    args::{DevArgs, Global},
+    args::{ClusterArgs, DevArgs, Global},
     logging,
     out::{Out, Style},
     place, report,
@@ -47,7 +47,7 @@ pub fn run(args: &DevArgs, global: &Global, out: &mut Out) -> Outcome {
     // The host comes first: if another one holds the namespace, nothing is changed under it.
     // Runs that are given up are told by the journal, with all others.
     let (observers, troubles) = observe(false);
-    let serving = Serving::start(vec![(None, namespace.clone())], &args.listen, &observers)?;
+    let serving = Serving::start(vec![(None, namespace.clone())], &args.listen, &ClusterArgs::default(), &observers)?;
     let mut dev = Dev { live: Live::new(namespace.journal(), args.quiet), troubles, opened, looked, application };
     dev.apply(false, out)?;
     dev.announce(&serving, out)?;

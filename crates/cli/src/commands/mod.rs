@@ -2,6 +2,7 @@
 
 mod bench;
 mod cap;
+mod cluster;
 mod context;
 mod dev;
 mod function;
@@ -50,6 +51,8 @@ pub fn run(cli: &Cli, out: &mut Out) -> Outcome {
         Command::Namespace(command) => namespace::run(command, global, out),
         Command::Context(command) => context::run(command, global, out),
         Command::Relay(command) => link::relay(command, global, out),
+        Command::Cluster(command) => cluster::run(command, global, out),
+        Command::Topic(command) => cluster::topic::run(command, global, out),
         Command::Outbox(command) => link::outbox(command, global, out),
         Command::Secret(command) => secret::run(command, global, out),
         Command::Cap(command) => cap::run(command, global, out),

@@ -73,7 +73,7 @@ fn start(
     loop {
         let attempt = || {
             let namespaces = namespaces(args, global)?;
-            Ok((namespaces.clone(), Serving::start(namespaces, &args.listen, observers)?))
+            Ok((namespaces.clone(), Serving::start(namespaces, &args.listen, &args.cluster, observers)?))
         };
         match attempt() {
             Err(error) if Error::code(&error) == Code::DiskFull => {

@@ -1,7 +1,8 @@
 //! Serving namespaces: what `serve` and `dev` have in common.
 
+use super::cluster::Part;
 use crate::{
-    args::ListenArgs,
+    args::{ClusterArgs, ListenArgs},
     out::Out,
     report::{self, Outcome},
     show,
@@ -48,6 +49,7 @@ pub struct Serving {
     served: Vec<Served>,
     server: Server,
     linkers: Vec<Linker>,
+    parts: Vec<Part>,
     isolation: Arc<Isolation>,
     _tokens: Tokens,
     /// The thread that asks the others whether they are well is missed too.
@@ -116,7 +118,12 @@ pub struct Observers {
 
 impl Serving {
     /// Becomes the host of each namespace, and listens.
-    pub fn start(namespaces: Vec<Named>, args: &ListenArgs, observers: &Observers) -> Result<Serving> {
+    pub fn start(
+        namespaces: Vec<Named>,
+        args: &ListenArgs,
+        cluster: &ClusterArgs,
+        observers: &Observers,
+    ) -> Result<Serving> {
         let refused = |error| millrace_node::Code::HostStart.error(format!("no room for a thread: {error}"));
         let main = millrace_threads::watch_me().map_err(refused)?;
         let isolation = Arc::new(isolation(args)?);
@@ -148,7 +155,12 @@ impl Serving {
         // Only now: what links bring in may be asked for at once.
         let link = |served: &Served| Linker::start(served.namespace().clone(), Some(observers.links.clone()));
         let linkers = served.iter().map(link).collect::<Result<_>>()?;
-        Ok(Serving { hosts, served, server, linkers, isolation, _tokens: tokens, _main: main })
+        if cluster.join.is_some() && served.len() != 1 {
+            return Err(Code::ValueInvalid.error("a host that joins a cluster serves one namespace"));
+        }
+        let part = |served: &Served| Part::take(served, server.bound(), cluster).transpose();
+        let parts = served.iter().filter_map(part).collect::<Result<_>>()?;
+        Ok(Serving { hosts, served, server, linkers, parts, isolation, _tokens: tokens, _main: main })
     }
 
     /// Where it listens.
@@ -220,6 +232,7 @@ impl Serving {
         // One time for all of it: connections get their answers while runs end.
         let deadline = Instant::now() + drain;
         drop(self.linkers);
+        self.parts.iter().for_each(Part::stop);
         self.server.stop(drain);
         let rest = || deadline.saturating_duration_since(Instant::now());
         let stopped: Result<Vec<()>> = self.hosts.into_iter().map(|host| host.stop(rest())).collect();

@@ -68,7 +68,7 @@ struct Status {
 }
 
 /// A name as a segment of a path, or as a value of a query.
-fn segment(text: &str) -> String {
+pub fn segment(text: &str) -> String {
     let mut encoded = String::with_capacity(text.len());
     for byte in text.bytes() {
         if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
@@ -89,7 +89,12 @@ impl Remote {
         Ok(Self { client: Client::connect(place, options)? })
     }
 
-    fn document<T: DeserializeOwned>(&self, path: &str) -> Result<T> {
+    /// The connection itself.
+    pub fn client(&self) -> &Client {
+        &self.client
+    }
+
+    pub fn document<T: DeserializeOwned>(&self, path: &str) -> Result<T> {
         let text = self.client.show(path)?;
         serde_json::from_str(&text)
             .map_err(|error| Code::DocumentUnknown.error(format!("the host's document '{path}': {error}")))

@@ -8,6 +8,7 @@ mod pipeline;
 mod socket;
 mod stream;
 mod tail;
+mod topics;
 
 use crate::{
     AppendOptions, Batch, Host, Options, Place, Receipt, Record, TailOptions, Wait, ask,

@@ -114,6 +114,8 @@ enum Asked {
     Links(Page),
     Objects(Page),
     Object(String),
+    Cluster,
+    Topics(Page),
 }
 
 impl Asked {
@@ -140,6 +142,8 @@ impl Asked {
             ["links"] => Asked::Links(Page::of(&mut query)?),
             ["objects"] => Asked::Objects(Page::of(&mut query)?),
             ["objects", key @ ..] => Asked::Object(key.join("/")),
+            ["cluster"] => Asked::Cluster,
+            ["topics"] => Asked::Topics(Page::of(&mut query)?),
             ["journal"] => Asked::Journal(journal::Part::of(&mut query)?),
             _ => return Err(unknown(path)),
         };
@@ -149,7 +153,7 @@ impl Asked {
 
     /// Whether it takes no longer than reading a few records.
     fn is_quick(&self) -> bool {
-        matches!(self, Asked::Summary | Asked::Status | Asked::Log(_) | Asked::Function(_))
+        matches!(self, Asked::Summary | Asked::Status | Asked::Log(_) | Asked::Function(_) | Asked::Cluster)
     }
 
     /// Whether it reads the journal, all of it or much.
@@ -181,7 +185,9 @@ impl Asked {
             | Asked::Why(_)
             | Asked::Links(_)
             | Asked::Objects(_)
-            | Asked::Object(_) => door.inspect(|namespace| self.look(hosted, door, namespace, wanted)),
+            | Asked::Object(_)
+            | Asked::Cluster
+            | Asked::Topics(_) => door.inspect(|namespace| self.look(hosted, door, namespace, wanted)),
         }
     }
 
@@ -203,6 +209,8 @@ impl Asked {
             Asked::Links(page) => text(&status::Links::of(namespace, &page)?),
             Asked::Objects(page) => text(&objects::list(door, &page)?),
             Asked::Object(key) => text(&objects::one(door, &key)?),
+            Asked::Cluster => text(&door.of_cluster()?.stat()),
+            Asked::Topics(page) => text(&status::Topics::of(door.of_cluster()?, &page)?),
         }
     }
 }

@@ -2,7 +2,11 @@
 
 use super::Page;
 use crate::Hosted;
-use millrace_node::{Durability, HostStatus, Name, Namespace, Pin, Served, links::LinkView};
+use millrace_node::{
+    Durability, HostStatus, Name, Namespace, Pin, Served,
+    cluster::{Cluster, TopicStat},
+    links::LinkView,
+};
 use millrace_wire::Result;
 use serde::Serialize;
 
@@ -124,4 +128,20 @@ impl Links {
 pub(crate) fn host_of(hosted: &Hosted, name: &Name) -> Option<HostStatus> {
     let served = hosted.served().iter().find(|served| served.name() == name)?;
     HostStatus::of(served.namespace()).ok()?
+}
+
+/// The topics of its cluster.
+#[derive(Serialize)]
+pub(super) struct Topics {
+    topics: Vec<TopicStat>,
+    /// The topic to go on after, if there are more.
+    next: Option<String>,
+}
+
+impl Topics {
+    pub fn of(cluster: &Cluster, page: &Page) -> Result<Topics> {
+        let all = cluster.topics(&page.after, page.limit + 1);
+        let (topics, next) = page.of_list(all, |topic| &topic.topic, |topic| Ok(Some(topic.clone())))?;
+        Ok(Topics { topics, next })
+    }
 }

@@ -8,6 +8,7 @@ mod connection;
 mod requests;
 #[cfg(test)]
 pub(crate) mod tests;
+mod topics;
 mod waits;
 
 use crate::{Hosted, admission::Who, patience, server::Stream};

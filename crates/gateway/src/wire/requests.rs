@@ -181,7 +181,11 @@ impl Connection {
             Redeem::TYPE => self.redeem(&door, frame),
             Ping::TYPE => frame.message::<Ping>().map(|_| self.reply(request, Ok(Answer::Pong))),
             Pong::TYPE => return,
-            kind => Err(Code::MessageUnknown.error(format!("message of type {kind}"))),
+            kind => match self.topic_request(&door, frame) {
+                Ok(true) => return,
+                Ok(false) => Err(Code::MessageUnknown.error(format!("message of type {kind}"))),
+                Err(error) => Err(error),
+            },
         };
         if let Err(error) = outcome {
             self.reply(request, Err(error));

@@ -13,10 +13,12 @@ mod denials;
 pub(crate) mod limits;
 mod objects;
 pub(crate) mod submit;
+mod topics;
 pub(crate) mod watch;
 
 use crate::{
     AppendOptions, Gate, Held, Namespace, Objects, Receipt, Record, Site,
+    cluster::Cluster,
     links::{Accepted, Inbound, Inbox, Links},
     secrets::LiveKeys,
 };
@@ -30,7 +32,10 @@ use millrace_wire::{
     Code, Error, Hlc, LogName, Name, NamespaceId, Result,
     protocol::{Deliver, Delivered, Link, Linked},
 };
-use std::{path::Path, sync::Arc};
+use std::{
+    path::Path,
+    sync::{Arc, OnceLock},
+};
 use submit::Submissions;
 use watch::{Growth, Watch};
 
@@ -50,6 +55,7 @@ struct Inner {
     keys: LiveKeys,
     rates: Buckets,
     objects: Option<Objects>,
+    cluster: OnceLock<Arc<Cluster>>,
 }
 
 impl Served {
@@ -69,8 +75,9 @@ impl Served {
             .map_err(|error| Code::HostStart.error(format!("a thread could not be started: {error}")))?;
         namespace.read_keys();
         let watch = Arc::new(watch);
-        let (keys, rates) = (LiveKeys::new(namespace.clone())?, Buckets::default());
-        Ok(Served { inner: Arc::new(Inner { name, namespace, watch, monitor, submissions, denials, keys, rates, objects }) })
+        let (keys, rates, cluster) = (LiveKeys::new(namespace.clone())?, Buckets::default(), OnceLock::new());
+        let inner = Inner { name, namespace, watch, monitor, submissions, denials, keys, rates, objects, cluster };
+        Ok(Served { inner: Arc::new(inner) })
     }
 
     /// The name.

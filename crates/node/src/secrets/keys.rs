@@ -2,6 +2,7 @@
 
 use super::{
     authority::{Authority, random, random_id},
+    cluster::{self, ClusterSecret},
     revoked::{Revoked, revoked, version},
 };
 use millrace_namespace::Namespace;
@@ -20,7 +21,13 @@ const OWN: u16 = 1;
 /// The keys and revocations that capabilities are verified with, as of now; `None` if the namespace never issued one.
 pub fn capability_keys(namespace: &Namespace) -> Result<Option<NamespaceKeys>> {
     let Some(authority) = Authority::load(namespace.dir())? else { return Ok(None) };
-    Ok(Some(NamespaceKeys { authority: Some(authority), revoked: revoked(namespace)?, epoch: 0, own: None }))
+    Ok(Some(NamespaceKeys {
+        authority: Some(authority),
+        revoked: revoked(namespace)?,
+        epoch: 0,
+        own: None,
+        cluster: None,
+    }))
 }
 
 /// The keys of a namespace, and what was revoked, as of one moment.
@@ -29,6 +36,7 @@ pub struct NamespaceKeys {
     revoked: Revoked,
     epoch: u64,
     own: Option<Arc<Own>>,
+    cluster: Option<Arc<ClusterSecret>>,
 }
 
 impl NamespaceKeys {
@@ -42,6 +50,9 @@ impl Keys for NamespaceKeys {
     fn key(&self, authority: AuthorityId, generation: u16) -> Option<&Key> {
         if let Some(own) = self.own.as_deref().filter(|own| own.id == authority) {
             return Some(&own.key).filter(|_| generation == OWN);
+        }
+        if let Some(cluster) = self.cluster.as_deref().filter(|cluster| cluster.id() == authority) {
+            return Some(cluster.key()).filter(|_| generation == cluster::GENERATION);
         }
         self.authority.as_ref().filter(|own| own.id() == authority)?.key(generation)
     }
@@ -73,13 +84,15 @@ struct Read {
     keys: Option<Arc<NamespaceKeys>>,
     version: u64,
     epoch: u64,
+    cluster: Option<Arc<ClusterSecret>>,
 }
 
 impl LiveKeys {
-    /// Those of this namespace. Nothing is read before somebody shows a capability.
+    /// Those of this namespace. But for the cluster's, nothing is read before somebody shows a capability.
     pub fn new(namespace: Namespace) -> Result<Self> {
         let own = Arc::new(Own { id: AuthorityId(random_id()?), key: Key::new(&*random()?) });
-        Ok(Self { namespace, own, read: Mutex::new(Read { keys: None, version: 0, epoch: 0 }) })
+        let cluster = ClusterSecret::load(namespace.dir())?.map(Arc::new);
+        Ok(Self { namespace, own, read: Mutex::new(Read { keys: None, version: 0, epoch: 0, cluster }) })
     }
 
     /// The keys as they are now: read again after a rotation or a revocation.
@@ -98,9 +111,10 @@ impl LiveKeys {
             revoked: revoked(&self.namespace)?,
             epoch: read.epoch + 1,
             own: Some(self.own.clone()),
+            cluster: read.cluster.clone(),
         };
         let keys = Arc::new(keys);
-        *read = Read { keys: Some(keys.clone()), version, epoch: keys.epoch };
+        (read.keys, read.version, read.epoch) = (Some(keys.clone()), version, keys.epoch);
         Ok(keys)
     }
 
@@ -115,6 +129,17 @@ impl LiveKeys {
             ..Rules::default()
         };
         Token::issue(&self.own.key, self.own.id, OWN, &rules)
+    }
+
+    /// The secret of the cluster that the namespace belongs to.
+    pub fn cluster(&self) -> Option<Arc<ClusterSecret>> {
+        self.read.lock().unwrap_or_else(PoisonError::into_inner).cluster.clone()
+    }
+
+    /// From now on the hosts of this cluster are known.
+    pub fn set_cluster(&self, secret: Arc<ClusterSecret>) {
+        let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
+        (read.cluster, read.keys) = (Some(secret), None);
     }
 
     /// Whether this is the host's own authority, which issues nothing but the token of this machine.

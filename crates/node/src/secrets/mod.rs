@@ -4,6 +4,7 @@
 //! A host verifies with [`LiveKeys`], which follow rotations and revocations; `millrace_wire::token` says what a capability permits.
 
 mod authority;
+mod cluster;
 mod files;
 mod functions;
 mod host;
@@ -11,6 +12,7 @@ mod keys;
 mod revoked;
 
 pub use authority::{Authority, GENERATIONS_MAX, random_id};
+pub use cluster::ClusterSecret;
 pub use files::Folder;
 pub use functions::FunctionSecrets;
 pub use host::{HostKey, key_hash};

@@ -8,6 +8,7 @@ mod message;
 mod object;
 mod record;
 mod strict;
+mod topic;
 
 pub use frame::{
     FRAME_MAX_BYTES, FRAME_OVERHEAD_BYTES, Frame, HELLO_MAX_BYTES, Heading, Message, PREFACE, encode, split,
@@ -21,3 +22,7 @@ pub use message::{
 pub use object::{Call, Invoke, Invoked, Opened, Raised, Returned, Revoke, Revoked, Session};
 pub use record::{Record, Records};
 pub use serde_bytes::Bytes;
+pub use topic::{
+    CreateTopic, FeedTopic, GetTopic, GroupMessage, GroupMessages, JoinCluster, LatestTopic, LeadGroup, PreferSite,
+    PublishTopic, RangeTopic, RemoveHost, SubscribeTopic, UnfeedTopic, UnsubscribeTopic,
+};

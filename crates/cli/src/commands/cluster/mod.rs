@@ -1,0 +1,144 @@
+//! `millrace cluster …`, and how a host takes part in its cluster.
+
+mod part;
+pub mod topic;
+
+pub use part::Part;
+
+use crate::{
+    args::{ClusterCommand, ClusterSecretArgs, Global, InitClusterArgs},
+    out::{Out, Table},
+    place::{self, Place, remote::Remote},
+    report::Outcome,
+    show,
+};
+use millrace_gateway::SOCKET;
+use millrace_node::{Code, Namespace, Result, cluster::Facts, secrets::ClusterSecret};
+use serde_json::{Value, json};
+use std::{fs::OpenOptions, io::Write, os::unix::fs::OpenOptionsExt};
+
+pub fn run(command: &ClusterCommand, global: &Global, out: &mut Out) -> Outcome {
+    match command {
+        ClusterCommand::Init(args) => init(args, global, out),
+        ClusterCommand::Secret(args) => secret(args, global, out),
+        ClusterCommand::Ls => ls(global, out),
+        ClusterCommand::Lead(args) => {
+            let remote = host(global)?;
+            let id = id_of(&remote, &args.host)?;
+            remote.client().lead_group(id)?;
+            changed(&args.host, "leads", format!("host {} leads", args.host), out)
+        }
+        ClusterCommand::Prefer(args) => {
+            let site = args.site.as_deref().unwrap_or("");
+            host(global)?.client().prefer_site(site)?;
+            let line = if site.is_empty() {
+                "any host may lead".into()
+            } else {
+                format!("hosts at {site} lead whenever they can")
+            };
+            if out.json() { Ok(out.object(&json!({ "preferred": site }))?) } else { Ok(out.line(line)?) }
+        }
+        ClusterCommand::Rm(args) => {
+            let remote = host(global)?;
+            let id = id_of(&remote, &args.host)?;
+            remote.client().remove_host(id)?;
+            changed(&args.host, "removed", format!("removed host {}", args.host), out)
+        }
+    }
+}
+
+/// The host of the namespace that a command is about: for a directory, the one that serves it.
+fn host(global: &Global) -> Result<Remote> {
+    match Place::find(global)? {
+        Place::Remote(remote, _) => Ok(remote),
+        Place::Local(namespace) => {
+            let socket = namespace.dir().join(SOCKET);
+            if namespace.host()?.is_none() {
+                let detail = format!("nobody serves {}; `millrace serve` does", namespace.dir().display());
+                return Err(Code::GroupUnavailable.error(detail));
+            }
+            Remote::connect(&millrace_client::Place::Unix(socket), &place::remote::options())
+        }
+    }
+}
+
+/// The id of a host that was named by its name or its id.
+fn id_of(remote: &Remote, named: &str) -> Result<u64> {
+    let cluster: Value = remote.document("cluster")?;
+    let hosts = cluster["hosts"].as_array().into_iter().flatten();
+    let found: Vec<&str> = hosts
+        .filter(|host| host["host"] == named || host["name"] == named)
+        .filter_map(|host| host["host"].as_str())
+        .collect();
+    let id = match found.as_slice() {
+        [one] => u64::from_str_radix(one, 16).ok(),
+        _ => None,
+    };
+    id.ok_or_else(|| {
+        let named: String = named.chars().take(80).flat_map(char::escape_debug).collect();
+        Code::HostNotInCluster.error(format!("{} hosts are called '{named}'", found.len()))
+    })
+}
+
+fn changed(host: &str, change: &str, line: String, out: &mut Out) -> Outcome {
+    if out.json() { Ok(out.object(&json!({ "host": host, "change": change }))?) } else { Ok(out.line(line)?) }
+}
+
+fn init(args: &InitClusterArgs, global: &Global, out: &mut Out) -> Outcome {
+    let namespace: Namespace = place::open(global)?;
+    let facts = Facts::begin(&namespace, &args.site)?;
+    let dir = namespace.dir().display();
+    if out.json() {
+        out.object(
+            &json!({ "cluster": facts.cluster, "host": millrace_node::cluster::shown(facts.host), "site": facts.site }),
+        )?;
+    } else {
+        out.line(format!("{dir} is the first host of cluster {}, at site {}", facts.cluster, facts.site))?;
+        out.line("`millrace cluster secret --out FILE` writes the secret with which other hosts join")?;
+    }
+    Ok(())
+}
+
+fn secret(args: &ClusterSecretArgs, global: &Global, out: &mut Out) -> Outcome {
+    let namespace: Namespace = place::open(global)?;
+    let secret = ClusterSecret::load(namespace.dir())?
+        .ok_or_else(|| Code::NotInCluster.error(format!("{} is in no cluster", namespace.dir().display())))?;
+    let failed = |error: std::io::Error| Code::Io.error(format!("'{}': {error}", args.out.display()));
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&args.out).map_err(failed)?;
+    file.write_all(secret.to_text().as_bytes()).and_then(|()| file.write_all(b"\n")).map_err(failed)?;
+    file.sync_all().map_err(failed)?;
+    if out.json() {
+        out.object(&json!({ "cluster": secret.id().to_string(), "file": args.out }))?;
+    } else {
+        out.line(format!("wrote the secret of cluster {} to {}", secret.id(), args.out.display()))?;
+    }
+    Ok(())
+}
+
+fn ls(global: &Global, out: &mut Out) -> Outcome {
+    let cluster: Value = host(global)?.document("cluster")?;
+    if out.json() {
+        return Ok(out.object(&cluster)?);
+    }
+    let text = |value: &Value| value.as_str().unwrap_or("-").to_owned();
+    let leader = if cluster["leader"].is_null() { "nobody".into() } else { text(&cluster["leader"]) };
+    out.line(format!(
+        "cluster {}  group {}  term {}  leader {leader}",
+        text(&cluster["cluster"]),
+        cluster["group"],
+        cluster["term"]
+    ))?;
+    let mut table = Table::new(&["host", "name", "site", "address", "role", "behind>", ""]);
+    for host in cluster["hosts"].as_array().into_iter().flatten() {
+        table.row(vec![
+            text(&host["host"]),
+            text(&host["name"]),
+            text(&host["site"]),
+            text(&host["address"]),
+            text(&host["role"]),
+            host["behind"].as_u64().map_or("-".into(), show::grouped),
+            if host["here"] == true { "asked".into() } else { String::new() },
+        ]);
+    }
+    Ok(out.table(&table)?)
+}

@@ -1,0 +1,107 @@
+//! A host's part in its cluster while it serves.
+
+use crate::args::ClusterArgs;
+use millrace_gateway::{
+    Bound,
+    cluster::{Peers, join},
+};
+use millrace_node::{
+    Code, Result, Served,
+    cluster::{Cluster, ClusterOptions, ELECTION, Facts, Member},
+    secrets::ClusterSecret,
+};
+use std::{fs, path::Path, sync::Arc, time::Duration};
+use zeroize::Zeroizing;
+
+/// How long a host tries to join.
+const JOIN_PATIENCE: Duration = Duration::from_secs(30);
+/// The site of a host that names none.
+const SITE: &str = "main";
+
+/// What ends with the host.
+pub struct Part {
+    cluster: Arc<Cluster>,
+    peers: Arc<Peers>,
+}
+
+impl Part {
+    /// Has a namespace take part in the cluster that it belongs to, or that it is to join; nothing if there is none.
+    pub fn take(served: &Served, bound: &Bound, args: &ClusterArgs) -> Result<Option<Part>> {
+        let namespace = served.namespace();
+        let found = match Facts::load(namespace) {
+            // A copy of a host is a namespace like any other, as long as it does not want to be one.
+            Err(error) if error.code() == Code::ClusterCopied && args.join.is_none() => return Ok(None),
+            found => found?,
+        };
+        let facts = match (found, &args.join) {
+            (None, None) => return Ok(None),
+            // Whoever starts a host again may do so with the same words.
+            (Some(facts), _) => facts,
+            (None, Some(at)) => {
+                let own = member(served, bound, args, args.site.as_deref().unwrap_or(SITE))?;
+                enter(served, at, args.cluster_secret.as_deref(), own)?
+            }
+        };
+        let secret = ClusterSecret::load(namespace.dir())?.ok_or_else(|| {
+            Code::ClusterSecretMissing.error(format!(
+                "{} has lost the secret of cluster {}",
+                namespace.dir().display(),
+                facts.cluster
+            ))
+        })?;
+        let Member { address, name, .. } = member(served, bound, args, &facts.site)?;
+        let peers = Peers::new(facts.host, &secret)?;
+        let options = ClusterOptions { address, name, election: args.election.unwrap_or(ELECTION) };
+        let Some(cluster) = Cluster::start(namespace, &options, peers.clone())? else { return Ok(None) };
+        let cluster = Arc::new(cluster);
+        served.set_cluster(cluster.clone());
+        Ok(Some(Part { cluster, peers }))
+    }
+
+    /// Takes no further part.
+    pub fn stop(&self) {
+        self.cluster.stop();
+        self.peers.stop();
+    }
+}
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// What this host tells of itself.
+fn member(served: &Served, bound: &Bound, args: &ClusterArgs, site: &str) -> Result<Member> {
+    let address = match (&args.advertise, bound.addresses.first()) {
+        (Some(address), _) => address.clone(),
+        (None, Some(first)) if !first.ip().is_unspecified() => first.to_string(),
+        _ => {
+            let detail = "the other hosts must know where to reach this one: name a host and a port with --advertise";
+            return Err(Code::ValueInvalid.error(detail));
+        }
+    };
+    let id = served.namespace().journal().namespace().get();
+    Ok(Member { id, address, name: served.name().to_string(), site: site.to_owned() })
+}
+
+/// Joins: only once the cluster has taken this host in, anything is kept of it.
+fn enter(served: &Served, at: &str, secret: Option<&Path>, own: Member) -> Result<Facts> {
+    let missing = |detail: String| Code::ClusterSecretMissing.error(detail);
+    let path = secret.ok_or_else(|| missing("--cluster-secret names no file".into()))?;
+    let text = fs::read_to_string(path).map_err(|error| missing(format!("'{}': {error}", path.display())))?;
+    let secret = ClusterSecret::from_text(&Zeroizing::new(text))?;
+    let joined = join(at, &secret, &own, JOIN_PATIENCE)?;
+    let namespace = served.namespace();
+    secret.keep(namespace.dir())?;
+    served.keys().set_cluster(Arc::new(secret));
+    let facts = Facts {
+        cluster: joined.cluster,
+        host: own.id,
+        site: own.site,
+        founders: joined.founders,
+        members: joined.members,
+    };
+    facts.note(namespace)?;
+    Ok(facts)
+}

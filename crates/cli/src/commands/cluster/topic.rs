@@ -1,0 +1,229 @@
+//! `millrace topic …`
+
+use super::host;
+use crate::{
+    args::{Global, PublishArgs, RangeTopicArgs, TailTopicArgs, TopicCommand},
+    out::{Out, Table},
+    place::remote::Remote,
+    report::Outcome,
+    show,
+};
+use millrace_client::{Record, blocking::Client};
+use millrace_node::{Code, HISTORY_ALL, Result};
+use serde_json::{Value, json};
+use std::{
+    io::Read,
+    time::{Duration, Instant},
+};
+
+/// Records of one request.
+const BATCH: u32 = 1024;
+/// A wait is repeated at least so often.
+const WAIT_MAX: Duration = Duration::from_secs(5);
+/// Records that a tail begins with.
+const LAST: u64 = 10;
+/// No record is longer.
+const RECORD_MAX_BYTES: u64 = 16 << 20;
+
+pub fn run(command: &TopicCommand, global: &Global, out: &mut Out) -> Outcome {
+    let remote = host(global)?;
+    let client = remote.client();
+    match command {
+        TopicCommand::Create(args) => {
+            client.create_topic(&args.topic, args.history)?;
+            said(out, json!({ "topic": args.topic, "change": "created" }), format!("topic {} is there", args.topic))
+        }
+        TopicCommand::Publish(args) => publish(client, args, out),
+        TopicCommand::Get(args) => {
+            let index = args.index.as_deref().map(index).transpose()?.unwrap_or(0);
+            let record = client.get_topic(&args.topic, index)?;
+            if out.json() {
+                out.object(&object(&args.topic, &record))?;
+            } else if args.raw {
+                out.bytes(&record.data)?;
+            } else {
+                let text = show::whole(&record.data);
+                out.line(text.strip_suffix('\n').unwrap_or(&text))?;
+            }
+            Ok(())
+        }
+        TopicCommand::Range(args) => range(&remote, args, out),
+        TopicCommand::Latest(args) => {
+            let latest = client.latest_topic(&args.topic, 0, 0)?;
+            said(out, json!({ "topic": args.topic, "latest": latest }), latest.to_string())
+        }
+        TopicCommand::Tail(args) => tail(&remote, args, out),
+        TopicCommand::Subscribe(args) => {
+            client.subscribe_topic(&args.topic, &args.function)?;
+            let line =
+                format!("function {} runs here for every record of topic {} from now on", args.function, args.topic);
+            said(out, json!({ "topic": args.topic, "function": args.function, "change": "subscribed" }), line)
+        }
+        TopicCommand::Unsubscribe(args) => {
+            client.unsubscribe_topic(&args.topic, &args.function)?;
+            let line = format!("function {} no longer runs here for topic {}", args.function, args.topic);
+            said(out, json!({ "topic": args.topic, "function": args.function, "change": "unsubscribed" }), line)
+        }
+        TopicCommand::Feed(args) => {
+            client.feed_topic(&args.topic, &args.log)?;
+            let line = format!("what is appended to log {} here goes to topic {} from now on", args.log, args.topic);
+            said(out, json!({ "topic": args.topic, "log": args.log, "change": "fed" }), line)
+        }
+        TopicCommand::Unfeed(args) => {
+            client.unfeed_topic(&args.topic, &args.log)?;
+            let line = format!("log {} feeds topic {} no longer", args.log, args.topic);
+            said(out, json!({ "topic": args.topic, "log": args.log, "change": "unfed" }), line)
+        }
+        TopicCommand::Ls => ls(&remote, out),
+    }
+}
+
+fn said(out: &mut Out, object: Value, line: String) -> Outcome {
+    if out.json() { Ok(out.object(&object)?) } else { Ok(out.line(line)?) }
+}
+
+fn publish(client: &Client, args: &PublishArgs, out: &mut Out) -> Outcome {
+    let mut data = args.data.clone().into_bytes();
+    if args.data == "-" {
+        data.clear();
+        let read = std::io::stdin().lock().take(RECORD_MAX_BYTES + 1).read_to_end(&mut data);
+        read.map_err(|error| Code::InputUnreadable.error(format!("cannot read standard input: {error}")))?;
+    }
+    let index = client.publish(&args.topic, &data, args.key.as_deref())?;
+    said(out, json!({ "topic": args.topic, "index": index }), index.to_string())
+}
+
+fn index(text: &str) -> Result<u64> {
+    match text.parse() {
+        Ok(index) if index > 0 && text.bytes().all(|byte| byte.is_ascii_digit()) => Ok(index),
+        _ => {
+            let shown: String = text.chars().take(40).flat_map(char::escape_debug).collect();
+            Err(Code::SeqnoInvalid.error(format!("'{shown}' is not the index of a record")))
+        }
+    }
+}
+
+fn object(topic: &str, record: &Record) -> Value {
+    let mut object = json!({ "topic": topic, "index": record.seqno, "time": show::rfc3339(record.hlc) });
+    show::put_data(&mut object, &record.data);
+    object
+}
+
+fn print(topic: &str, record: &Record, out: &mut Out) -> Outcome {
+    if out.json() {
+        return Ok(out.object(&object(topic, record))?);
+    }
+    Ok(out.line(format!("{}  {}", record.seqno, show::one_line(&record.data)))?)
+}
+
+/// Prints the records from one to another; says where it came to.
+fn print_up_to(remote: &Remote, topic: &str, (mut next, last): (u64, u64), out: &mut Out) -> Outcome<u64> {
+    while next <= last {
+        let count = u32::try_from(last - next + 1).unwrap_or(BATCH).min(BATCH);
+        let batch = remote.client().range_topic(topic, next, count)?;
+        if batch.records.is_empty() {
+            break;
+        }
+        for record in &batch.records {
+            print(topic, record, out)?;
+            next = record.seqno + 1;
+        }
+    }
+    Ok(next)
+}
+
+fn stat(remote: &Remote, topic: &str) -> Result<(u64, u64)> {
+    // Asked first, so that what is told of the topic is as new as the question.
+    let latest = remote.client().latest_topic(topic, 0, 0)?;
+    let known = topics(remote)?.into_iter().find(|known| known["topic"] == topic);
+    let earliest = known.and_then(|known| known["earliest"].as_u64()).unwrap_or(1);
+    Ok((earliest.max(1), latest))
+}
+
+fn range(remote: &Remote, args: &RangeTopicArgs, out: &mut Out) -> Outcome {
+    let (earliest, latest) = stat(remote, &args.topic)?;
+    let from = args.from.as_deref().map(index).transpose()?;
+    let to = args.to.as_deref().map(index).transpose()?.unwrap_or(latest);
+    if from.unwrap_or(earliest) > to && (from.is_some() || args.to.is_some()) {
+        let detail =
+            format!("from {} to {to}; topic '{}' has {earliest} to {latest}", from.unwrap_or(earliest), args.topic);
+        return Err(Code::ValueInvalid.error(detail).into());
+    }
+    print_up_to(remote, &args.topic, (from.unwrap_or(earliest), to.min(latest)), out).map(drop)
+}
+
+fn tail(remote: &Remote, args: &TailTopicArgs, out: &mut Out) -> Outcome {
+    let (earliest, mut latest) = stat(remote, &args.topic)?;
+    let from = args.from.as_deref().map(index).transpose()?;
+    let mut next = from.unwrap_or((latest + 1).saturating_sub(LAST)).max(earliest);
+    let mut news = Instant::now();
+    loop {
+        if latest >= next {
+            next = print_up_to(remote, &args.topic, (next, latest), out)?;
+            news = Instant::now();
+        }
+        out.flush()?;
+        let left = match args.until_idle {
+            _ if args.no_follow => return Ok(()),
+            Some(idle) => match idle.checked_sub(news.elapsed()) {
+                Some(left) if !left.is_zero() => left.min(WAIT_MAX),
+                _ => return Ok(()),
+            },
+            None => WAIT_MAX,
+        };
+        let wait_ms = u32::try_from(left.as_millis()).unwrap_or(u32::MAX).max(1);
+        latest = remote.client().latest_topic(&args.topic, next - 1, wait_ms)?;
+    }
+}
+
+fn topics(remote: &Remote) -> Result<Vec<Value>> {
+    let (mut all, mut after) = (Vec::new(), String::new());
+    loop {
+        let path = format!("topics?after={}", crate::place::remote::segment(&after));
+        let mut page: Value = remote.document(&path)?;
+        if let Some(topics) = page["topics"].as_array_mut() {
+            all.append(topics);
+        }
+        match page["next"].as_str() {
+            Some(next) => after = next.to_owned(),
+            None => return Ok(all),
+        }
+    }
+}
+
+fn ls(remote: &Remote, out: &mut Out) -> Outcome {
+    let mut table = Table::new(&["topic", "records>", "latest>", "history>", "runs", "fed by"]);
+    for topic in topics(remote)? {
+        if out.json() {
+            out.object(&topic)?;
+            continue;
+        }
+        let number = |key: &str| topic[key].as_u64().unwrap_or(0);
+        let runs = topic["subscriptions"].as_array().into_iter().flatten();
+        let runs = runs.map(|known| {
+            let text = |key: &str| known[key].as_str().unwrap_or("?").to_owned();
+            let trouble = known["trouble"].as_str().map(|trouble| format!(" ({trouble})")).unwrap_or_default();
+            format!("{} at {}{trouble}", text("function"), text("host"))
+        });
+        let feeds = topic["feeds"].as_array().into_iter().flatten().map(|known| {
+            let text = |key: &str| known[key].as_str().unwrap_or("?").to_owned();
+            let trouble = known["trouble"].as_str().map(|trouble| format!(" ({trouble})")).unwrap_or_default();
+            format!("{} at {}{trouble}", text("log"), text("host"))
+        });
+        table.row(vec![
+            topic["topic"].as_str().unwrap_or("?").to_owned(),
+            show::grouped((number("latest") + 1).saturating_sub(number("earliest"))),
+            show::grouped(number("latest")),
+            topic["history"].as_u64().filter(|kept| *kept != HISTORY_ALL).map_or("all".into(), show::grouped),
+            runs.collect::<Vec<_>>().join(", "),
+            feeds.collect::<Vec<_>>().join(", "),
+        ]);
+    }
+    if out.json() {
+        return Ok(());
+    }
+    if table.is_empty() {
+        return Ok(out.line("no topics; `millrace topic create NAME` makes one")?);
+    }
+    Ok(out.table(&table)?)
+}

@@ -1,0 +1,77 @@
+//! Topics of the cluster that a namespace belongs to.
+
+use super::{Again, Client, done};
+use crate::{Batch, Record, ask};
+use millrace_wire::{
+    EventId, Result,
+    protocol::{
+        CreateTopic, FeedTopic, GetTopic, LatestTopic, LeadGroup, PreferSite, PublishTopic, RangeTopic, RemoveHost,
+        Seqno, SubscribeTopic, UnfeedTopic, UnsubscribeTopic,
+    },
+};
+
+impl Client {
+    /// Makes a topic; one that is there with the same history is left as it is.
+    pub fn create_topic(&self, topic: &str, history: u64) -> Result<()> {
+        self.ask(&CreateTopic { topic, history }, (0, 0, EventId::NONE), Again::May, done)
+    }
+
+    /// Publishes a record; returns its index once a majority of the group's disks have it. With a key it may be published again: it is
+    /// there once.
+    pub fn publish(&self, topic: &str, data: &[u8], key: Option<&str>) -> Result<u64> {
+        let asked = (data.len(), 0, EventId::NONE);
+        let again = if key.is_some() { Again::May } else { Again::MayNot };
+        self.ask(&PublishTopic { topic, data, key }, asked, again, |frame| Ok(ask::answer::<Seqno>(frame)?.seqno))
+    }
+
+    /// Reads one record of a topic, 0 for the newest.
+    pub fn get_topic(&self, topic: &str, index: u64) -> Result<Record> {
+        self.ask(&GetTopic { topic, index }, (0, 0, EventId::NONE), Again::May, ask::record)
+    }
+
+    /// Reads at most `count` records of a topic from `from` on: as many as fit an answer, none at its end.
+    pub fn range_topic(&self, topic: &str, from: u64, count: u32) -> Result<Batch> {
+        self.ask(&RangeTopic { topic, from, count }, (0, 0, EventId::NONE), Again::May, ask::batch)
+    }
+
+    /// The index of a topic's newest record, 0 if there is none; waits up to `wait_ms` until it is above `above`.
+    pub fn latest_topic(&self, topic: &str, above: u64, wait_ms: u32) -> Result<u64> {
+        let message = LatestTopic { topic, above, wait_ms };
+        self.ask(&message, (0, wait_ms, EventId::NONE), Again::May, |frame| Ok(ask::answer::<Seqno>(frame)?.seqno))
+    }
+
+    /// Has a function of the host that is asked run for every record of a topic from now on.
+    pub fn subscribe_topic(&self, topic: &str, function: &str) -> Result<()> {
+        self.ask(&SubscribeTopic { topic, function }, (0, 0, EventId::NONE), Again::May, done)
+    }
+
+    /// Has the records of a log of the host that is asked published to a topic from now on.
+    pub fn feed_topic(&self, topic: &str, log: &str) -> Result<()> {
+        self.ask(&FeedTopic { topic, log }, (0, 0, EventId::NONE), Again::May, done)
+    }
+
+    /// Ends that.
+    pub fn unfeed_topic(&self, topic: &str, log: &str) -> Result<()> {
+        self.ask(&UnfeedTopic { topic, log }, (0, 0, EventId::NONE), Again::MayNot, done)
+    }
+
+    /// Has a host lead the group.
+    pub fn lead_group(&self, host: u64) -> Result<()> {
+        self.ask(&LeadGroup { host }, (0, 0, EventId::NONE), Again::May, done)
+    }
+
+    /// Has hosts at a site lead whenever they can; with an empty name, any may.
+    pub fn prefer_site(&self, site: &str) -> Result<()> {
+        self.ask(&PreferSite { site }, (0, 0, EventId::NONE), Again::May, done)
+    }
+
+    /// Has a host leave the cluster.
+    pub fn remove_host(&self, host: u64) -> Result<()> {
+        self.ask(&RemoveHost { host }, (0, 0, EventId::NONE), Again::May, done)
+    }
+
+    /// Ends that.
+    pub fn unsubscribe_topic(&self, topic: &str, function: &str) -> Result<()> {
+        self.ask(&UnsubscribeTopic { topic, function }, (0, 0, EventId::NONE), Again::MayNot, done)
+    }
+}

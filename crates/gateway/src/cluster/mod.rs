@@ -1,0 +1,269 @@
+//! What carries the messages of groups to other hosts, and how a host joins.
+//!
+//! Each other host has a thread here with a connection and a bounded queue. What cannot be sent is dropped: groups send again whatever
+//! matters. Hosts know each other by the cluster's secret, which opens the channel.
+
+use crate::wire::SOFTWARE;
+use millrace_client::{Credentials, Options, Place, blocking::Socket};
+use millrace_node::{
+    Address,
+    cluster::{Joined, Member, Post},
+    secrets::ClusterSecret,
+};
+use millrace_wire::{
+    Code, Error, EventId, Result,
+    protocol::{Document, Failure, Frame, GroupMessage, GroupMessages, JoinCluster, Message},
+};
+use std::{
+    collections::{HashMap, VecDeque},
+    mem,
+    sync::{
+        Arc, Condvar, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
+
+/// Bytes of messages that wait for one host: beyond that the oldest are dropped.
+const QUEUE_MAX_BYTES: usize = 32 << 20;
+/// Bytes of one frame, unless one message alone has more.
+const FRAME_BYTES: usize = 1 << 20;
+/// To find a host, for each of its addresses, and for its first answer.
+const CONNECT_MS: u32 = 2_000;
+/// How long a host may take nothing before its connection is given up.
+const SEND_PATIENCE: Duration = Duration::from_secs(5);
+/// How long a host that does not answer is left alone, at first and at most.
+const PAUSE_FIRST: Duration = Duration::from_millis(50);
+const PAUSE_MOST: Duration = Duration::from_secs(1);
+const STACK_BYTES: usize = 512 << 10;
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Connections to the other hosts of a cluster. Dropping it ends them.
+pub struct Peers {
+    shared: Arc<Shared>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+struct Shared {
+    own: u64,
+    credentials: Arc<Credentials>,
+    stopping: AtomicBool,
+    lines: Mutex<HashMap<u64, Arc<Line>>>,
+}
+
+/// One other host.
+struct Line {
+    host: u64,
+    address: Mutex<Address>,
+    queue: Mutex<Queue>,
+    bell: Condvar,
+}
+
+#[derive(Default)]
+struct Queue {
+    messages: VecDeque<(u32, Vec<u8>)>,
+    bytes: usize,
+}
+
+/// Where a host is, as an address of its namespace.
+fn address_of(address: &str, name: &str) -> Result<Address> {
+    format!("mr://{address}/{name}").parse()
+}
+
+impl Peers {
+    /// For this host, which proves itself with this secret.
+    pub fn new(own: u64, secret: &ClusterSecret) -> Result<Arc<Peers>> {
+        let credentials = Arc::new(Credentials::of(secret.token()?));
+        let shared = Shared { own, credentials, stopping: AtomicBool::new(false), lines: Mutex::default() };
+        Ok(Arc::new(Peers { shared: Arc::new(shared), threads: Mutex::default() }))
+    }
+
+    /// Ends the connections.
+    pub fn stop(&self) {
+        self.shared.stopping.store(true, Ordering::Relaxed);
+        for line in locked(&self.shared.lines).values() {
+            let _queue = locked(&line.queue);
+            line.bell.notify_all();
+        }
+        for thread in locked(&self.threads).drain(..) {
+            // It only panics if there is a mistake in it, which it has printed.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Peers {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+impl Post for Peers {
+    fn send(&self, to: u64, group: u32, message: Vec<u8>) {
+        let Some(line) = locked(&self.shared.lines).get(&to).cloned() else { return };
+        let mut queue = locked(&line.queue);
+        queue.bytes += message.len();
+        queue.messages.push_back((group, message));
+        while queue.bytes > QUEUE_MAX_BYTES && queue.messages.len() > 1 {
+            queue.bytes -= queue.messages.pop_front().map_or(0, |(_, message)| message.len());
+        }
+        line.bell.notify_one();
+    }
+
+    fn members(&self, members: &[Member]) {
+        for member in members.iter().filter(|member| member.id != self.shared.own) {
+            // Who says nothing sensible is not reached.
+            let Ok(address) = address_of(&member.address, &member.name) else { continue };
+            let mut lines = locked(&self.shared.lines);
+            if let Some(line) = lines.get(&member.id) {
+                *locked(&line.address) = address;
+                continue;
+            }
+            if self.shared.stopping.load(Ordering::Relaxed) {
+                return;
+            }
+            let (address, queue, bell) = (Mutex::new(address), Mutex::default(), Condvar::new());
+            let line = Arc::new(Line { host: member.id, address, queue, bell });
+            let (shared, of_thread) = (self.shared.clone(), line.clone());
+            let builder = thread::Builder::new().name("millrace-peer".into()).stack_size(STACK_BYTES);
+            // Without a thread the host is not reached; it is tried again with the next change.
+            if let Ok(thread) = millrace_threads::spawn(builder, move || of_thread.run(&shared)) {
+                lines.insert(member.id, line);
+                locked(&self.threads).push(thread);
+            }
+        }
+    }
+}
+
+impl Shared {
+    fn options(self: &Arc<Self>) -> Options {
+        let shared = self.clone();
+        Options {
+            connect_timeout_ms: CONNECT_MS,
+            request_timeout_ms: 0, // nothing is answered
+            name: SOFTWARE.into(),
+            interrupted: Some(Arc::new(move || shared.stopping.load(Ordering::Relaxed))),
+            credentials: Some(self.credentials.clone()),
+            ..Options::default()
+        }
+    }
+}
+
+impl Line {
+    fn run(&self, shared: &Arc<Shared>) {
+        let (mut socket, mut pause): (Option<(Address, Socket)>, _) = (None, PAUSE_FIRST);
+        while let Some(messages) = self.next(shared) {
+            let address = locked(&self.address).clone();
+            if socket.as_mut().is_some_and(|(at, socket)| *at != address || !socket.seems_alive()) {
+                socket = None;
+            }
+            let connected = match socket.take() {
+                Some((_, socket)) => Ok(socket),
+                None => Socket::connect(&Place::from(&address), &shared.options()),
+            };
+            match connected.and_then(|mut socket| send(&mut socket, &messages).map(|()| socket)) {
+                Ok(sent) => (socket, pause) = (Some((address, sent)), PAUSE_FIRST),
+                Err(error) => {
+                    let (host, code) = (format!("{:016x}", self.host), error.code().id());
+                    tracing::info!(target: "topics", host, code, "not reached: {}", error.detail());
+                    self.rest(shared, pause);
+                    pause = (pause * 2).min(PAUSE_MOST);
+                }
+            }
+        }
+    }
+
+    /// What is to be sent next; nothing once this stops.
+    fn next(&self, shared: &Shared) -> Option<Vec<(u32, Vec<u8>)>> {
+        let mut queue = locked(&self.queue);
+        while queue.messages.is_empty() {
+            if shared.stopping.load(Ordering::Relaxed) {
+                return None;
+            }
+            queue = self.bell.wait(queue).unwrap_or_else(PoisonError::into_inner);
+        }
+        if shared.stopping.load(Ordering::Relaxed) {
+            return None;
+        }
+        queue.bytes = 0;
+        Some(mem::take(&mut queue.messages).into())
+    }
+
+    /// Leaves a host alone that does not answer; what is meant for it meanwhile is old by then.
+    fn rest(&self, shared: &Shared, time: Duration) {
+        let until = Instant::now() + time;
+        let mut queue = locked(&self.queue);
+        while !shared.stopping.load(Ordering::Relaxed) {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            queue = self.bell.wait_timeout(queue, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        *queue = Queue::default();
+    }
+}
+
+fn send(socket: &mut Socket, messages: &[(u32, Vec<u8>)]) -> Result<()> {
+    let mut rest = messages;
+    while !rest.is_empty() {
+        let mut bytes = 0;
+        let fits = |(_, message): &&(u32, Vec<u8>)| {
+            bytes += message.len();
+            bytes <= FRAME_BYTES
+        };
+        let count = rest.iter().take_while(fits).count().max(1);
+        let (now, later) = rest.split_at(count);
+        let bytes = now.iter().map(|(_, message)| message.len() + 16).sum();
+        let messages = now.iter().map(|(group, data)| GroupMessage { group: *group, data }).collect();
+        socket.put(&GroupMessages { messages }, bytes, EventId::NONE)?;
+        socket.flush(Some(Instant::now() + SEND_PATIENCE))?;
+        rest = later;
+    }
+    Ok(())
+}
+
+/// Has a host of the cluster take this one in. A host that does not answer is tried again for as long as `patience` lasts.
+pub fn join(at: &str, secret: &ClusterSecret, own: &Member, patience: Duration) -> Result<Joined> {
+    let until = Instant::now() + patience;
+    loop {
+        let error = match ask(at, secret, own, until) {
+            Ok(joined) => return Ok(joined),
+            Err(error) => error,
+        };
+        match error.code() {
+            Code::CapabilityRefused | Code::CapabilityDenied => {
+                return Err(Code::ClusterSecretWrong.error(format!("{at}: {}", error.detail())));
+            }
+            Code::AddressInvalid | Code::NameInvalid | Code::NotInCluster | Code::ClusterExists => return Err(error),
+            _ if Instant::now() < until => thread::sleep(PAUSE_MOST / 4),
+            _ => return Err(Code::JoinFailed.error(format!("{at}: {}: {}", error.code().id(), error.detail()))),
+        }
+    }
+}
+
+fn ask(at: &str, secret: &ClusterSecret, own: &Member, until: Instant) -> Result<Joined> {
+    let address: Address = at.parse()?;
+    let credentials = Some(Arc::new(Credentials::of(secret.token()?)));
+    let options = Options { connect_timeout_ms: CONNECT_MS, name: SOFTWARE.into(), credentials, ..Options::default() };
+    let mut socket = Socket::connect(&Place::from(&address), &options)?;
+    let Member { id, address, name, site } = own;
+    socket.put(&JoinCluster { host: *id, address, name, site }, address.len(), EventId::NONE)?;
+    socket.flush(Some(until))?;
+    let take = |frame: &Frame<'_>| {
+        if frame.kind == Failure::TYPE {
+            let told: Failure<'_> = frame.message()?;
+            let code = Code::from_id(told.code).unwrap_or(Code::HostCodeUnknown);
+            return Err(code.error(told.detail));
+        }
+        let document: Document<'_> = frame.message()?;
+        serde_json::from_str(document.json)
+            .map_err(|error| Error::from(Code::DocumentUnknown.error(format!("what joining gave: {error}"))))
+    };
+    let left = until.saturating_duration_since(Instant::now()).max(Duration::from_secs(1));
+    socket.next(left, take)?.ok_or_else(|| Code::RequestTimeout.error("the cluster did not decide in time"))
+}

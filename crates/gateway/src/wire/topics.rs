@@ -1,0 +1,170 @@
+//! Messages about clusters and topics, as calls of the cluster.
+
+use super::{
+    connection::Connection,
+    requests::{Answer, RECORDS_MAX_BYTES},
+};
+use crate::memory::{self, SMALL_BYTES};
+use millrace_node::{
+    Door, Record, Right,
+    cluster::{Cluster, Member, Reply},
+};
+use millrace_wire::{
+    Code, Result,
+    protocol::{
+        CreateTopic, FeedTopic, Frame, GetTopic, GroupMessages, JoinCluster, LatestTopic, LeadGroup, Message,
+        PreferSite, PublishTopic, RangeTopic, RemoveHost, SubscribeTopic, UnfeedTopic, UnsubscribeTopic,
+    },
+};
+use std::{future::Future, sync::Arc, time::Duration};
+use tokio::{sync::oneshot, time::timeout};
+
+/// What a call of the cluster replies, as a future.
+fn replied<T: Send + 'static>(call: impl FnOnce(Reply<T>)) -> impl Future<Output = Result<T>> + Send + 'static {
+    let (sender, receiver) = oneshot::channel();
+    // Whoever asked may be gone.
+    call(Box::new(move |outcome| drop(sender.send(outcome))));
+    async { receiver.await.unwrap_or_else(|_| Err(Code::HostStopping.error("the host is stopping"))) }
+}
+
+impl Connection {
+    /// Handles a message about topics; false if it is none.
+    pub fn topic_request(&mut self, door: &Door, frame: &Frame<'_>) -> Result<bool> {
+        match frame.kind {
+            GroupMessages::TYPE => groups(door, frame)?,
+            JoinCluster::TYPE => self.join_cluster(door, frame)?,
+            CreateTopic::TYPE => {
+                let CreateTopic { topic, history } = frame.message()?;
+                let cluster = door.topics(Right::Create, topic)?;
+                self.done(frame, |reply| cluster.create(topic, history, reply))?;
+            }
+            PublishTopic::TYPE => self.publish(door, frame)?,
+            GetTopic::TYPE => self.get_topic(door, frame)?,
+            RangeTopic::TYPE => self.range_topic(door, frame)?,
+            LatestTopic::TYPE => self.latest_topic(door, frame)?,
+            SubscribeTopic::TYPE => {
+                let SubscribeTopic { topic, function } = frame.message()?;
+                let cluster = door.topics_to_subscribe(topic, function)?;
+                self.done(frame, |reply| cluster.subscribe(topic, function, reply))?;
+            }
+            UnsubscribeTopic::TYPE => {
+                let UnsubscribeTopic { topic, function } = frame.message()?;
+                let cluster = door.topics_to_subscribe(topic, function)?;
+                self.done(frame, |reply| cluster.unsubscribe(topic, function, reply))?;
+            }
+            FeedTopic::TYPE => {
+                let FeedTopic { topic, log } = frame.message()?;
+                let cluster = door.topics_to_feed(topic, log)?;
+                self.done(frame, |reply| cluster.feed(topic, log, reply))?;
+            }
+            UnfeedTopic::TYPE => {
+                let UnfeedTopic { topic, log } = frame.message()?;
+                let cluster = door.topics_to_feed(topic, log)?;
+                self.done(frame, |reply| cluster.unfeed(topic, log, reply))?;
+            }
+            LeadGroup::TYPE => {
+                let LeadGroup { host } = frame.message()?;
+                let cluster = door.cluster_to_change()?;
+                self.done(frame, |reply| cluster.lead(host, reply))?;
+            }
+            PreferSite::TYPE => {
+                let PreferSite { site } = frame.message()?;
+                let cluster = door.cluster_to_change()?;
+                self.done(frame, |reply| cluster.prefer(site, reply))?;
+            }
+            RemoveHost::TYPE => {
+                let RemoveHost { host } = frame.message()?;
+                let cluster = door.cluster_to_change()?;
+                self.done(frame, |reply| cluster.remove(host, reply))?;
+            }
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    fn join_cluster(&mut self, door: &Door, frame: &Frame<'_>) -> Result<()> {
+        let JoinCluster { host, address, name, site } = frame.message()?;
+        let member = Member { id: host, address: address.into(), name: name.into(), site: site.into() };
+        if host == 0 || host == door.cluster_of_peer()?.host() {
+            return Err(Code::ClusterCopied.error("the host that joins has the identity of the one that it asks"));
+        }
+        let joined = replied(|reply| door.cluster_of_peer().map_or_else(drop, |cluster| cluster.join(member, reply)));
+        self.waits.add(frame.heading.request, async {
+            let document = serde_json::to_string(&joined.await?);
+            document.map(Answer::Document).map_err(|error| Code::HostInternal.error(error.to_string()))
+        })
+    }
+
+    /// Answers once a call of the cluster is done.
+    fn done(&mut self, frame: &Frame<'_>, call: impl FnOnce(Reply<()>)) -> Result<()> {
+        let done = replied(call);
+        self.waits.add(frame.heading.request, async { done.await.map(|()| Answer::Done) })
+    }
+
+    fn publish(&mut self, door: &Door, frame: &Frame<'_>) -> Result<()> {
+        let PublishTopic { topic, data, key } = frame.message()?;
+        let cluster = door.topics_to_publish(topic, data.len())?;
+        let published = replied(|reply| cluster.publish(topic, data, key, reply));
+        self.waits.add(frame.heading.request, async { published.await.map(Answer::Seqno) })
+    }
+
+    fn get_topic(&mut self, door: &Door, frame: &Frame<'_>) -> Result<()> {
+        let GetTopic { topic, index } = frame.message()?;
+        let cluster = door.topics(Right::Read, topic)?.clone();
+        let topic = topic.to_owned();
+        // A record that is here is what it always was; only that there is none, or which is the newest, has to be asked.
+        let here = if index > 0 { cluster.get(&topic, index).ok() } else { None };
+        self.waits.add(frame.heading.request, async move {
+            if let Some(record) = here {
+                return Ok(Answer::Record(record));
+            }
+            replied(|reply| cluster.fresh(reply)).await?;
+            cluster.get(&topic, index).map(Answer::Record)
+        })
+    }
+
+    fn range_topic(&mut self, door: &Door, frame: &Frame<'_>) -> Result<()> {
+        let RangeTopic { topic, from, count } = frame.message()?;
+        let cluster = door.topics(Right::Read, topic)?.clone();
+        let topic = topic.to_owned();
+        self.waits.add(frame.heading.request, async move {
+            replied(|reply| cluster.fresh(reply)).await?;
+            let bytes_max = if memory::is_short() { SMALL_BYTES / 2 } else { RECORDS_MAX_BYTES };
+            let records: Vec<Record> = cluster.range(&topic, from, count, bytes_max)?;
+            let next = records.last().map_or(from, |last| last.seqno + 1);
+            Ok(Answer::Records { incarnation: 0, records, next })
+        })
+    }
+
+    fn latest_topic(&mut self, door: &Door, frame: &Frame<'_>) -> Result<()> {
+        let LatestTopic { topic, above, wait_ms } = frame.message()?;
+        let cluster = door.topics(Right::Read, topic)?.clone();
+        let topic = topic.to_owned();
+        self.waits.add(frame.heading.request, latest(cluster, topic, above, wait_ms))
+    }
+}
+
+/// Messages of another host for its groups' replicas here.
+fn groups(door: &Door, frame: &Frame<'_>) -> Result<()> {
+    let GroupMessages { messages } = frame.message()?;
+    let cluster = door.cluster_of_peer()?;
+    let mut messages = messages.iter().peekable();
+    while let Some(first) = messages.next() {
+        let mut of_group = vec![first.data.to_vec()];
+        while let Some(more) = messages.next_if(|more| more.group == first.group) {
+            of_group.push(more.data.to_vec());
+        }
+        cluster.receive(first.group, of_group);
+    }
+    Ok(())
+}
+
+async fn latest(cluster: Arc<Cluster>, topic: String, above: u64, wait_ms: u32) -> Result<Answer> {
+    replied(|reply| cluster.fresh(reply)).await?;
+    if wait_ms > 0 && cluster.latest(&topic)? <= above {
+        // In time or not, what there is to say is said.
+        let grown = replied(|reply| cluster.growth(&topic, above, reply));
+        let _ = timeout(Duration::from_millis(wait_ms.into()), grown).await;
+    }
+    cluster.latest(&topic).map(Answer::Seqno)
+}

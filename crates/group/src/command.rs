@@ -1,0 +1,233 @@
+//! What a group agrees on: commands, in their bytes.
+//!
+//! ```text
+//!  length of the head (2, little-endian)  head (MessagePack)  data, to the end
+//! ```
+//!
+//! The data of a published record stands last and as it came, so that it is read where it stands in the group's log.
+
+use millrace_wire::{Code, LogName, Result};
+use serde::{Deserialize, Serialize};
+
+/// The longest name of a topic: it also names a log where its functions run.
+pub const TOPIC_NAME_MAX_BYTES: usize = 200;
+
+/// Who submitted a command. A command that arrives twice has the same origin, and counts once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Origin {
+    /// The host.
+    pub host: u64,
+    /// Which life of the host: each is greater than those before.
+    pub boot: u64,
+    /// The number of the command in that life.
+    pub serial: u64,
+    /// No command below this one will be submitted again.
+    pub settled: u64,
+}
+
+/// A host of the cluster.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Member {
+    /// The identity of its namespace.
+    pub id: u64,
+    /// Where the other hosts reach it: `host:port`.
+    pub address: String,
+    /// The name under which it serves its namespace.
+    pub name: String,
+    /// The site it stands at.
+    pub site: String,
+}
+
+/// What a command does.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Action {
+    /// Makes a topic that keeps its newest records readable.
+    Create {
+        /// Its name.
+        topic: String,
+        /// How many records it keeps.
+        history: u64,
+    },
+    /// Adds the command's data to a topic.
+    Publish {
+        /// The topic.
+        topic: String,
+        /// A name for the record: one that has it already is there once.
+        key: Option<String>,
+    },
+    /// Has a function of a host run for every record of a topic.
+    Subscribe {
+        /// The topic.
+        topic: String,
+        /// The function, of the host's namespace.
+        function: String,
+        /// The host.
+        host: u64,
+    },
+    /// Ends that.
+    Unsubscribe {
+        /// The topic.
+        topic: String,
+        /// The function.
+        function: String,
+        /// The host.
+        host: u64,
+    },
+    /// Has the records of a host's log published to a topic.
+    Feed {
+        /// The topic.
+        topic: String,
+        /// The host.
+        host: u64,
+        /// The log, of the host's namespace.
+        log: String,
+        /// Those behind this one.
+        after: u64,
+    },
+    /// Ends that.
+    Unfeed {
+        /// The topic.
+        topic: String,
+        /// The host.
+        host: u64,
+        /// The log.
+        log: String,
+    },
+    /// Adds a record of a log that feeds a topic, which is the command's data.
+    Fed {
+        /// The topic.
+        topic: String,
+        /// The host.
+        host: u64,
+        /// The log.
+        log: String,
+        /// The entry that began the feed.
+        since: u64,
+        /// The record that comes in front of it: what comes out of turn is refused.
+        behind: u64,
+        /// The record.
+        seqno: u64,
+    },
+    /// Has a host at this site lead, whenever one can; with an empty name, any host may.
+    Prefer {
+        /// The site.
+        site: String,
+    },
+    /// Says where a host is.
+    Member(Member),
+}
+
+/// A command as it stands in the log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Command<'b> {
+    /// Who submitted it.
+    pub origin: Origin,
+    /// What it does.
+    pub action: Action,
+    /// The record that it publishes.
+    pub data: &'b [u8],
+}
+
+#[derive(Serialize, Deserialize)]
+struct Head {
+    origin: Origin,
+    action: Action,
+}
+
+impl<'b> Command<'b> {
+    /// Its bytes.
+    pub fn encode(&self) -> Result<Vec<u8>> {
+        let head = Head { origin: self.origin, action: self.action.clone() };
+        let head = rmp_serde::to_vec(&head)
+            .map_err(|error| Code::HostInternal.error(format!("a command has no bytes: {error}")))?;
+        let length = u16::try_from(head.len())
+            .map_err(|_| Code::ValueInvalid.error(format!("the head of a command has {} bytes", head.len())))?;
+        let mut bytes = Vec::with_capacity(2 + head.len() + self.data.len());
+        bytes.extend_from_slice(&length.to_le_bytes());
+        bytes.extend_from_slice(&head);
+        bytes.extend_from_slice(self.data);
+        Ok(bytes)
+    }
+
+    /// The command of these bytes.
+    pub fn decode(bytes: &'b [u8]) -> Result<Self> {
+        let (head, data) = split(bytes).ok_or_else(|| damaged("it is cut"))?;
+        let Head { origin, action } = rmp_serde::from_slice(head).map_err(|error| damaged(&error.to_string()))?;
+        Ok(Self { origin, action, data })
+    }
+
+    /// The data of the command of these bytes.
+    pub fn data_of(bytes: &[u8]) -> Result<&[u8]> {
+        split(bytes).map(|(_, data)| data).ok_or_else(|| damaged("it is cut"))
+    }
+}
+
+fn split(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (length, rest) = bytes.split_first_chunk::<2>()?;
+    rest.split_at_checked(usize::from(u16::from_le_bytes(*length)))
+}
+
+fn damaged(why: &str) -> millrace_wire::Error {
+    Code::GroupLogDamaged.error(format!("a command of the group cannot be read: {why}"))
+}
+
+/// Refuses what cannot name a topic: it is a name as logs have them, and does not begin with `_`.
+pub fn check_topic(name: &str) -> Result<()> {
+    let shown: String = name.chars().take(80).flat_map(char::escape_debug).collect();
+    if name.len() > TOPIC_NAME_MAX_BYTES {
+        return Err(Code::TopicNameInvalid.error(format!("'{shown}…' has {} bytes", name.len())));
+    }
+    match name.parse::<LogName>() {
+        Ok(_) if !LogName::is_internal(name) => Ok(()),
+        Ok(_) => Err(Code::TopicNameInvalid.error(format!("'{shown}' begins with '_'"))),
+        Err(error) => Err(Code::TopicNameInvalid.error(error.detail().to_owned())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_is_read_as_it_was_written() {
+        let origin = Origin { host: u64::MAX, boot: 3, serial: 9, settled: 8 };
+        let member = Member { id: 7, address: "[::1]:7070".into(), name: "a".into(), site: "lab".into() };
+        for action in [
+            Action::Create { topic: "env/raw".into(), history: 10 },
+            Action::Publish { topic: "env/raw".into(), key: Some("k".into()) },
+            Action::Subscribe { topic: "env/raw".into(), function: "smooth".into(), host: 1 },
+            Action::Unsubscribe { topic: "env/raw".into(), function: "smooth".into(), host: 1 },
+            Action::Feed { topic: "t".into(), host: 1, log: "raw".into(), after: 3 },
+            Action::Unfeed { topic: "t".into(), host: 1, log: "raw".into() },
+            Action::Fed { topic: "t".into(), host: 1, log: "raw".into(), since: 9, behind: 3, seqno: 4 },
+            Action::Prefer { site: "lab".into() },
+            Action::Member(member),
+        ] {
+            let command = Command { origin, action, data: b"21.5" };
+            let bytes = command.encode().unwrap();
+            assert_eq!(Command::decode(&bytes).unwrap(), command);
+            assert_eq!(Command::data_of(&bytes).unwrap(), b"21.5");
+        }
+    }
+
+    #[test]
+    fn bytes_that_are_no_command_are_refused() {
+        let bytes =
+            Command { origin: Origin::default(), action: Action::Publish { topic: "t".into(), key: None }, data: b"" };
+        let bytes = bytes.encode().unwrap();
+        for cut in 0..bytes.len() {
+            assert_eq!(Command::decode(&bytes[..cut]).unwrap_err().code(), Code::GroupLogDamaged, "cut at {cut}");
+        }
+        assert_eq!(Command::decode(&[2, 0, 0xc1, 0xc1]).unwrap_err().code(), Code::GroupLogDamaged);
+    }
+
+    #[test]
+    fn topics_are_named_like_logs() {
+        for good in ["cpu_raw", "farm/env/raw"] {
+            check_topic(good).unwrap();
+        }
+        for bad in ["", "_x", "a//b", "a b", &"x".repeat(201)] {
+            assert_eq!(check_topic(bad).unwrap_err().code(), Code::TopicNameInvalid, "{bad}");
+        }
+    }
+}

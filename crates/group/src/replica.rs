@@ -1,0 +1,577 @@
+//! One replica of a group: Raft, what was submitted here and is not settled, and the topics.
+//!
+//! Whoever drives it ticks, steps and submits, then takes a [`Turn`]: entries and state to be written, messages to be sent before and
+//! after the disk has them. The order is Raft's: a vote and an answer to a leader leave after the flush, a leader's entries before.
+
+use crate::{
+    Action, Command, Form, Member, Origin, Payloads, Place, Proposal, State, Topics,
+    index::{Index, entry_of},
+};
+use millrace_wire::{Code, Error, Result};
+use protobuf::Message as _;
+use raft::{
+    Config, RawNode, Ready, StateRole,
+    eraftpb::{ConfChangeSingle, ConfChangeType, ConfChangeV2, Entry, EntryType, Message, MessageType},
+};
+use std::collections::BTreeMap;
+
+/// Ticks between two heartbeats of a leader; an election begins after five to ten times that without one.
+const HEARTBEAT_TICKS: usize = 2;
+const ELECTION_TICKS: usize = 10;
+/// A command that is not there after so many ticks is proposed again: whoever was asked may be gone. Each time it is given twice as long,
+/// since who is asked may just be slow.
+const RETRY_TICKS: u32 = 2 * ELECTION_TICKS as u32;
+const RETRY_MAX_TICKS: u32 = 16 * RETRY_TICKS;
+/// Most commands that are submitted here and not settled, and their bytes.
+const PENDING_MAX: usize = 4096;
+const PENDING_MAX_BYTES: usize = 64 << 20;
+/// Bytes of entries in one message, and of entries that a leader has proposed and that are not committed.
+const MESSAGE_MAX_BYTES: u64 = 1 << 20;
+const UNCOMMITTED_MAX_BYTES: u64 = 64 << 20;
+/// Bytes of entries that are applied in one turn.
+const APPLIED_MAX_BYTES: u64 = 4 << 20;
+/// Messages with entries that a follower has not answered.
+const INFLIGHT_MAX: usize = 256;
+
+/// What a replica is made with.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The host.
+    pub id: u64,
+    /// Which life of the host: greater than those before.
+    pub boot: u64,
+    /// The hosts that the group began with.
+    pub founders: Vec<u64>,
+    /// What election timeouts are drawn from.
+    pub seed: u64,
+    /// Hosts beyond this many do not vote.
+    pub voters_max: usize,
+}
+
+/// What was kept of a replica.
+pub struct Recovered {
+    index: Index,
+}
+
+impl Recovered {
+    /// Nothing yet.
+    pub fn new(founders: Vec<u64>, payloads: Box<dyn Payloads>) -> Self {
+        Self { index: Index::new(founders, payloads) }
+    }
+
+    /// An entry, in the order in which entries were written.
+    pub fn entry(&mut self, index: u64, term: u64, form: Form, place: Place) -> Result<()> {
+        if self.index.note(index, term, form, place) {
+            return Ok(());
+        }
+        let last = self.index.last();
+        Err(Code::GroupLogDamaged.error(format!("entry {index} stands behind entry {last}")))
+    }
+
+    /// The state, likewise.
+    pub fn state(&mut self, state: State) {
+        self.index.set_state(state);
+    }
+
+    fn check(&self) -> Result<()> {
+        let (commit, last) = (self.index.state().commit, self.index.last());
+        if commit > last {
+            return Err(Code::GroupLogDamaged.error(format!("entry {commit} was committed, and {last} is the last")));
+        }
+        Ok(())
+    }
+}
+
+/// What a replica is to its group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// It decides the order.
+    Leader,
+    /// It follows.
+    Follower,
+    /// It asks for votes.
+    Candidate,
+    /// It follows and does not vote.
+    Learner,
+}
+
+/// A message to another replica.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Envelope {
+    /// The host.
+    pub to: u64,
+    /// What is handed to its [`Replica::step`].
+    pub bytes: Vec<u8>,
+}
+
+/// What became of a command that was submitted here.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Completed {
+    /// The command.
+    pub serial: u64,
+    /// A record's index in its topic or 0; the same for everybody who submits the command again.
+    pub outcome: Result<u64>,
+}
+
+/// What is to be done next for a replica.
+#[derive(Default)]
+pub struct Turn {
+    ready: Option<Ready>,
+    /// To be written, in this order; each takes the place of those with its index or a higher one.
+    pub entries: Vec<Proposal>,
+    /// To be written behind them.
+    pub state: Option<State>,
+    /// To be sent at once.
+    pub before_disk: Vec<Envelope>,
+    /// To be sent once all that this turn and those before it write is on disk.
+    pub after_disk: Vec<Envelope>,
+    /// Commands submitted here that are settled: committed by a majority whose disks have them.
+    pub completed: Vec<Completed>,
+    /// Reads that may be answered from the topics now.
+    pub answered: Vec<u64>,
+    /// The topics have changed.
+    pub applied: bool,
+}
+
+impl Turn {
+    /// Whether messages, or the group's progress, wait for a flush.
+    pub fn needs_flush(&self) -> bool {
+        !self.entries.is_empty() || self.state.is_some()
+    }
+
+    fn number(&self) -> Option<u64> {
+        self.ready.as_ref().map(Ready::number)
+    }
+}
+
+/// A turn whose writes are in the journal and not yet on disk.
+pub struct Held {
+    number: u64,
+    /// To be sent behind the flush.
+    pub messages: Vec<Envelope>,
+}
+
+struct Pending {
+    bytes: Vec<u8>,
+    /// Since it was proposed last, and when it is proposed again.
+    ticks: u32,
+    again: u32,
+}
+
+/// One replica of one group.
+pub struct Replica {
+    node: RawNode<Index>,
+    topics: Topics,
+    options: Options,
+    applied: u64,
+    serial: u64,
+    pending: BTreeMap<u64, Pending>,
+    pending_bytes: usize,
+    leader: u64,
+    /// Ticks that have passed.
+    age: u32,
+    /// The newest turn behind whose flush every message has to wait, and the newest that is safe.
+    binding: u64,
+    safe: u64,
+    /// The number of the batch of reads that gathers now, and whether it has any.
+    gathering: (u64, bool),
+    /// Batches that were asked for and not answered, with their age in ticks.
+    asked: BTreeMap<u64, u32>,
+    /// Batches that wait until an entry is applied.
+    waiting: Vec<(u64, u64)>,
+}
+
+impl Replica {
+    /// A replica that goes on with what was kept of it.
+    pub fn new(options: Options, recovered: Recovered) -> Result<Self> {
+        recovered.check()?;
+        let config = Config {
+            id: options.id,
+            election_tick: ELECTION_TICKS,
+            heartbeat_tick: HEARTBEAT_TICKS,
+            check_quorum: true,
+            pre_vote: true,
+            max_size_per_msg: MESSAGE_MAX_BYTES,
+            max_inflight_msgs: INFLIGHT_MAX,
+            max_uncommitted_size: UNCOMMITTED_MAX_BYTES,
+            max_committed_size_per_ready: APPLIED_MAX_BYTES,
+            ..Config::default()
+        };
+        let logger = slog::Logger::root(slog::Discard, slog::o!());
+        let node = RawNode::new(&config, recovered.index, &logger).map_err(failed)?;
+        let mut replica = Self {
+            node,
+            topics: Topics::default(),
+            options,
+            applied: 0,
+            serial: 0,
+            pending: BTreeMap::new(),
+            pending_bytes: 0,
+            leader: 0,
+            age: 0,
+            binding: 0,
+            safe: 0,
+            gathering: (1, false),
+            asked: BTreeMap::new(),
+            waiting: Vec::new(),
+        };
+        replica.set_timeout();
+        Ok(replica)
+    }
+
+    /// The topics as of the entries that were applied here.
+    pub fn topics(&self) -> &Topics {
+        &self.topics
+    }
+
+    /// Who leads the group, as far as is known here; 0 for nobody.
+    pub fn leader(&self) -> u64 {
+        self.node.raft.leader_id
+    }
+
+    /// What this replica is.
+    pub fn role(&self) -> Role {
+        match self.node.raft.state {
+            StateRole::Leader => Role::Leader,
+            StateRole::Candidate | StateRole::PreCandidate => Role::Candidate,
+            StateRole::Follower if self.node.raft.promotable() => Role::Follower,
+            StateRole::Follower => Role::Learner,
+        }
+    }
+
+    /// The term.
+    pub fn term(&self) -> u64 {
+        self.node.raft.term
+    }
+
+    /// The last entry that was applied here, the last that is known to be committed, and the last.
+    pub fn progress(&self) -> (u64, u64, u64) {
+        (self.applied, self.node.raft.raft_log.committed, self.node.raft.raft_log.last_index())
+    }
+
+    /// Who votes, and who follows without a vote.
+    pub fn replicas(&self) -> (Vec<u64>, Vec<u64>) {
+        let state = self.node.raft.prs().conf().to_conf_state();
+        (state.voters, state.learners)
+    }
+
+    /// Up to which entry a replica has the log, as the leader knows; nothing elsewhere.
+    pub fn matched(&self, replica: u64) -> Option<u64> {
+        let leads = self.role() == Role::Leader;
+        self.node.raft.prs().get(replica).filter(|_| leads).map(|progress| progress.matched)
+    }
+
+    /// Where an entry that was applied stands.
+    pub fn place(&self, entry: u64) -> Option<Place> {
+        self.node.store().place(entry)
+    }
+
+    /// Lets one unit of time pass.
+    pub fn tick(&mut self) {
+        self.node.tick();
+        self.set_timeout();
+        let late: Vec<u64> = self.pending.iter_mut().filter_map(|(serial, pending)| pending.is_late(*serial)).collect();
+        late.into_iter().for_each(|serial| self.propose(serial));
+        let again = self.asked.iter_mut().filter_map(|(batch, ticks)| {
+            *ticks += 1;
+            // A question that came before the leader had committed anything is dropped without a word.
+            (*ticks % HEARTBEAT_TICKS as u32 == 0).then_some(*batch)
+        });
+        for batch in again.collect::<Vec<_>>() {
+            self.ask(batch);
+        }
+        self.promote();
+        self.age = self.age.wrapping_add(1);
+        if self.age % ELECTION_TICKS as u32 == 0 {
+            self.hand_over();
+        }
+    }
+
+    /// Takes a message of another replica. One that cannot be read is passed over, like one that was lost.
+    pub fn step(&mut self, bytes: &[u8]) {
+        let Ok(message) = Message::parse_from_bytes(bytes) else { return };
+        // No replica sends a snapshot: logs begin at their first entry.
+        if message.to != self.options.id || message.get_msg_type() == MessageType::MsgSnapshot {
+            return;
+        }
+        // Refused are answers of those who are no replicas any more.
+        let _ = self.node.step(message);
+        self.set_timeout();
+    }
+
+    /// Says that messages to a replica were lost.
+    pub fn unreachable(&mut self, replica: u64) {
+        self.node.report_unreachable(replica);
+    }
+
+    /// Submits a command, wherever the leader is. It is proposed again until it is settled or [`Replica::forget`] is called.
+    pub fn submit(&mut self, action: Action, data: &[u8]) -> Result<u64> {
+        if self.pending.len() >= PENDING_MAX || self.pending_bytes + data.len() > PENDING_MAX_BYTES {
+            return Err(Code::GroupBusy.error(format!("{} commands wait for the group", self.pending.len())));
+        }
+        let serial = self.serial + 1;
+        let settled = self.pending.keys().next().copied().unwrap_or(serial);
+        let Options { id: host, boot, .. } = self.options;
+        let bytes = Command { origin: Origin { host, boot, serial, settled }, action, data }.encode()?;
+        self.serial = serial;
+        self.pending_bytes += bytes.len();
+        self.pending.insert(serial, Pending { bytes, ticks: 0, again: RETRY_TICKS });
+        self.propose(serial);
+        Ok(serial)
+    }
+
+    /// Does not submit a command again. It may be settled all the same.
+    pub fn forget(&mut self, serial: u64) {
+        if let Some(pending) = self.pending.remove(&serial) {
+            self.pending_bytes -= pending.bytes.len();
+        }
+    }
+
+    /// Asks to read the topics as of now or later: the number that [`Turn::answered`] tells when they may be.
+    pub fn read(&mut self) -> u64 {
+        self.gathering.1 = true;
+        self.gathering.0
+    }
+
+    /// Has a host made a replica, without a vote at first. Nothing is said when it is done: the replicas tell.
+    pub fn add(&mut self, member: &Member) -> Result<()> {
+        let context = rmp_serde::to_vec(member).map_err(|error| Code::HostInternal.error(error.to_string()))?;
+        self.change(member.id, ConfChangeType::AddLearnerNode, context)
+    }
+
+    /// Has a replica leave the group.
+    pub fn remove(&mut self, replica: u64) -> Result<()> {
+        self.change(replica, ConfChangeType::RemoveNode, Vec::new())
+    }
+
+    /// Has another replica lead; only a leader can.
+    pub fn transfer(&mut self, replica: u64) {
+        self.node.transfer_leader(replica);
+    }
+
+    /// What is to be done next; `None` if nothing is.
+    pub fn take(&mut self) -> Option<Turn> {
+        if self.leader != self.node.raft.leader_id {
+            self.leader = self.node.raft.leader_id;
+            if self.leader != 0 {
+                for serial in self.pending.keys().copied().collect::<Vec<_>>() {
+                    self.propose(serial);
+                }
+            }
+        }
+        if self.gathering.1 {
+            let batch = self.gathering.0;
+            self.gathering = (batch + 1, false);
+            self.asked.insert(batch, 0);
+            self.ask(batch);
+        }
+        if !self.node.has_ready() {
+            return None;
+        }
+        let mut ready = self.node.ready();
+        let mut turn = Turn::default();
+        let entries = ready.take_entries();
+        let committed = ready.take_committed_entries();
+        let (state, before) = (self.state(), self.node.store().state());
+        // A replica that forgot that the others have become voters would decide alone.
+        let changes = committed.iter().any(|entry| entry.get_entry_type() != EntryType::EntryNormal);
+        let binds = changes || (state.term, state.vote) != (before.term, before.vote);
+        if binds {
+            self.binding = ready.number();
+        }
+        // How far entries are committed is otherwise known to the leader: by itself it is worth no flush.
+        turn.state = Some(state).filter(|state| binds || (!entries.is_empty() && *state != before));
+        let messages = ready.take_messages().into_iter().map(envelope);
+        let when = if self.binding > self.safe { &mut turn.after_disk } else { &mut turn.before_disk };
+        when.extend(messages);
+        turn.after_disk.extend(ready.take_persisted_messages().into_iter().map(envelope));
+        for state in ready.take_read_states() {
+            if let Some(batch) = state.request_ctx.first_chunk::<8>().map(|bytes| u64::from_le_bytes(*bytes))
+                && self.asked.remove(&batch).is_some()
+            {
+                self.waiting.push((batch, state.index));
+            }
+        }
+        for entry in committed {
+            self.apply(&entry, &mut turn);
+        }
+        let applied = self.applied;
+        self.waiting.retain(|(batch, index)| {
+            let answered = *index <= applied;
+            if answered {
+                turn.answered.push(*batch);
+            }
+            !answered
+        });
+        turn.entries = entries.into_iter().map(proposal).collect();
+        turn.ready = Some(ready);
+        Some(turn)
+    }
+
+    /// Says where the entries of a turn were written: the first at `first`, each next one place further. What is left to be done
+    /// with the turn comes back, for [`Replica::flushed`].
+    pub fn wrote(&mut self, mut turn: Turn, first: Place) -> Held {
+        let number = turn.number().unwrap_or(0);
+        let index = self.node.mut_store();
+        let mut kept = Vec::with_capacity(turn.entries.len());
+        for (at, Proposal { term, index: of, form, data }) in (first.0..).zip(turn.entries.drain(..)) {
+            index.note(of, term, form, Place(at));
+            kept.push(entry_of(term, of, form, data));
+        }
+        index.keep(&kept);
+        if let Some(state) = turn.state {
+            index.set_state(state);
+        }
+        if let Some(ready) = turn.ready.take() {
+            self.node.advance_append_async(ready);
+        }
+        self.node.advance_apply_to(self.applied);
+        self.set_timeout();
+        Held { number, messages: turn.after_disk }
+    }
+
+    /// All that a turn has written is on disk: its messages may leave.
+    pub fn flushed(&mut self, held: Held) -> Vec<Envelope> {
+        self.safe = held.number;
+        self.node.on_persist_ready(held.number);
+        self.set_timeout();
+        held.messages
+    }
+
+    fn apply(&mut self, entry: &Entry, turn: &mut Turn) {
+        self.applied = entry.index;
+        if entry.data.is_empty() && entry.get_entry_type() == EntryType::EntryNormal {
+            return; // A new leader begins its term with one.
+        }
+        turn.applied = true;
+        if entry.get_entry_type() == EntryType::EntryNormal {
+            // What nobody can read changes nothing, on every replica alike.
+            let Ok(command) = Command::decode(&entry.data) else { return };
+            let origin = command.origin;
+            let outcome = self.topics.apply(entry.index, command);
+            if (origin.host, origin.boot) == (self.options.id, self.options.boot)
+                && let Some(outcome) = outcome
+                && self.pending.contains_key(&origin.serial)
+            {
+                self.forget(origin.serial);
+                turn.completed.push(Completed { serial: origin.serial, outcome });
+            }
+            return;
+        }
+        let Ok(change) = ConfChangeV2::parse_from_bytes(&entry.data) else { return };
+        // A change that does not fit what there is changes nothing, on every replica alike.
+        if self.node.apply_conf_change(&change).is_err() {
+            return;
+        }
+        for single in change.get_changes() {
+            if single.get_change_type() == ConfChangeType::RemoveNode {
+                self.topics.leave(single.node_id);
+            }
+        }
+        if let Ok(member) = rmp_serde::from_slice::<Member>(&change.context) {
+            self.topics.enter(member);
+        }
+    }
+
+    fn state(&self) -> State {
+        let raft = &self.node.raft;
+        State { term: raft.term, vote: raft.vote, commit: raft.raft_log.committed }
+    }
+
+    fn propose(&mut self, serial: u64) {
+        if let Some(pending) = self.pending.get_mut(&serial) {
+            pending.ticks = 0;
+            // Without a leader, or while too much waits, it is dropped, and proposed again later.
+            let _ = self.node.propose(Vec::new(), pending.bytes.clone());
+        }
+    }
+
+    fn ask(&mut self, batch: u64) {
+        let context = [batch.to_le_bytes(), self.options.id.to_le_bytes(), self.options.boot.to_le_bytes()].concat();
+        self.node.read_index(context);
+    }
+
+    fn change(&mut self, replica: u64, how: ConfChangeType, context: Vec<u8>) -> Result<()> {
+        let mut single = ConfChangeSingle { node_id: replica, ..ConfChangeSingle::default() };
+        single.set_change_type(how);
+        let mut change = ConfChangeV2 { context: context.into(), ..ConfChangeV2::default() };
+        change.set_changes(vec![single].into());
+        self.node.propose_conf_change(Vec::new(), change).map_err(failed)
+    }
+
+    /// A leader gives those votes who have caught up, as long as too few vote.
+    fn promote(&mut self) {
+        if self.role() != Role::Leader || self.node.raft.has_pending_conf() {
+            return;
+        }
+        let (voters, learners) = self.replicas();
+        if voters.len() >= self.options.voters_max {
+            return;
+        }
+        let (_, committed, _) = self.progress();
+        if let Some(next) = learners.into_iter().find(|learner| self.matched(*learner) >= Some(committed)) {
+            // Refused, it is tried again with the next tick.
+            let _ = self.change(next, ConfChangeType::AddNode, Vec::new());
+        }
+    }
+
+    /// A leader elsewhere gives the lead to a host at the preferred site that has caught up.
+    fn hand_over(&mut self) {
+        let site = self.topics.preferred();
+        let is_preferred = |id: u64| self.topics.member(id).is_some_and(|member| member.site == site);
+        if self.role() != Role::Leader || site.is_empty() || is_preferred(self.options.id) {
+            return;
+        }
+        let (voters, _) = self.replicas();
+        let committed = self.node.raft.raft_log.committed;
+        let can = |id: &u64| {
+            let progress = self.node.raft.prs().get(*id);
+            is_preferred(*id) && progress.is_some_and(|known| known.recent_active && known.matched >= committed)
+        };
+        if let Some(next) = voters.into_iter().find(can) {
+            self.node.transfer_leader(next);
+        }
+    }
+
+    /// Raft draws its timeouts from the thread's randomness: here they follow from the seed alone.
+    fn set_timeout(&mut self) {
+        let mut mixed = self.options.seed
+            ^ self.options.id.rotate_left(17)
+            ^ self.node.raft.term.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        mixed ^= mixed >> 30;
+        mixed = mixed.wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        mixed ^= mixed >> 27;
+        mixed = mixed.wrapping_mul(0x94D0_49BB_1331_11EB);
+        mixed ^= mixed >> 31;
+        self.node.raft.set_randomized_election_timeout(ELECTION_TICKS + (mixed % ELECTION_TICKS as u64) as usize);
+    }
+}
+
+impl Pending {
+    fn is_late(&mut self, serial: u64) -> Option<u64> {
+        self.ticks += 1;
+        if self.ticks < self.again {
+            return None;
+        }
+        self.again = (2 * self.again).min(RETRY_MAX_TICKS);
+        Some(serial)
+    }
+}
+
+fn proposal(entry: Entry) -> Proposal {
+    let form = match entry.get_entry_type() {
+        EntryType::EntryNormal => Form::Command,
+        EntryType::EntryConfChange | EntryType::EntryConfChangeV2 => Form::Change,
+    };
+    Proposal { term: entry.term, index: entry.index, form, data: entry.data.to_vec() }
+}
+
+fn envelope(message: Message) -> Envelope {
+    let to = message.to;
+    // Memory is the one thing that a message that was made can lack.
+    Envelope { to, bytes: message.write_to_bytes().unwrap_or_default() }
+}
+
+fn failed(error: raft::Error) -> Error {
+    Code::GroupBusy.error(format!("the group refuses: {error}"))
+}

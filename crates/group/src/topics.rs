@@ -1,0 +1,401 @@
+//! What the commands of a group make: topics, subscriptions, and the hosts there are. The same on every replica.
+
+use crate::{Action, Command, Member, Origin, check_topic};
+use millrace_wire::{Code, Error, Result};
+use std::collections::{BTreeMap, HashMap, VecDeque};
+
+/// Most topics of one group.
+const TOPICS_MAX: usize = 100_000;
+/// Most subscriptions of one topic.
+const SUBSCRIPTIONS_MAX: usize = 256;
+
+/// Keys that each topic remembers.
+const KEYS_MAX: usize = 10_000;
+
+/// A function that runs for the records of a topic.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Subscription {
+    /// The function.
+    pub function: String,
+    /// The host in whose namespace it runs.
+    pub host: u64,
+    /// The first record that it runs for.
+    pub first: u64,
+    /// The entry that subscribed it: a function that is subscribed again begins anew.
+    pub since: u64,
+}
+
+/// A log of a host whose records are published to a topic, each once and in order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Feed {
+    /// The host.
+    pub host: u64,
+    /// The log.
+    pub log: String,
+    /// Its last record that was published.
+    pub last: u64,
+    /// The entry that began the feed.
+    pub since: u64,
+}
+
+/// An append-only sequence of records.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Topic {
+    /// How many of its newest records can be read.
+    pub history: u64,
+    /// The index of its newest record, 0 if there is none.
+    pub latest: u64,
+    /// The group's entries that hold its records, up to `latest`.
+    entries: VecDeque<u64>,
+    /// Who runs for its records.
+    pub subscriptions: Vec<Subscription>,
+    /// Logs that feed it.
+    pub feeds: Vec<Feed>,
+    /// The newest keys and their records, and the order in which they came.
+    keys: HashMap<String, u64>,
+    keys_in_order: VecDeque<String>,
+}
+
+impl Topic {
+    fn add_keyed(&mut self, entry: u64, key: Option<String>) -> u64 {
+        let index = self.add(entry);
+        if let Some(key) = key {
+            self.keys.insert(key.clone(), index);
+            self.keys_in_order.push_back(key);
+            if self.keys_in_order.len() > KEYS_MAX
+                && let Some(oldest) = self.keys_in_order.pop_front()
+            {
+                self.keys.remove(&oldest);
+            }
+        }
+        index
+    }
+
+    fn add(&mut self, entry: u64) -> u64 {
+        self.latest += 1;
+        self.entries.push_back(entry);
+        if self.entries.len() as u64 > self.history {
+            self.entries.pop_front();
+        }
+        self.latest
+    }
+
+    /// The oldest record that can be read; one more than the newest if there is none.
+    pub fn earliest(&self) -> u64 {
+        self.latest + 1 - self.entries.len() as u64
+    }
+
+    /// The group's entry that holds a record.
+    pub fn entry(&self, topic: &str, record: u64) -> Result<u64> {
+        let (earliest, latest) = (self.earliest(), self.latest);
+        if record < earliest {
+            let detail = format!("topic '{topic}' no longer has record {record}; the oldest is {earliest}");
+            return Err(Code::BelowHistory.error(detail));
+        }
+        let entry = self.entries.get((record - earliest) as usize).copied();
+        entry.ok_or_else(|| {
+            Code::AboveTail.error(format!("topic '{topic}' does not reach record {record}; {latest} is the newest"))
+        })
+    }
+}
+
+/// What became of the commands of one host.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Seen {
+    boot: u64,
+    settled: u64,
+    outcomes: BTreeMap<u64, Result<u64>>,
+}
+
+/// The topics of a group.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Topics {
+    topics: BTreeMap<String, Topic>,
+    members: BTreeMap<u64, Member>,
+    seen: HashMap<u64, Seen>,
+    preferred: String,
+    revision: u64,
+}
+
+impl Topics {
+    /// The topic of this name.
+    pub fn topic(&self, name: &str) -> Result<&Topic> {
+        self.topics.get(name).ok_or_else(|| no_topic(name))
+    }
+
+    /// Every topic, by name.
+    pub fn all(&self) -> impl Iterator<Item = (&str, &Topic)> {
+        self.topics.iter().map(|(name, topic)| (&**name, topic))
+    }
+
+    /// Counts what happens besides publishing: as long as it is the same, so are subscriptions and feeds.
+    pub fn revision(&self) -> u64 {
+        self.revision
+    }
+
+    /// The site whose hosts lead whenever they can; empty if any may.
+    pub fn preferred(&self) -> &str {
+        &self.preferred
+    }
+
+    /// The hosts that said where they are.
+    pub fn members(&self) -> impl Iterator<Item = &Member> {
+        self.members.values()
+    }
+
+    /// What is known of a host.
+    pub fn member(&self, id: u64) -> Option<&Member> {
+        self.members.get(&id)
+    }
+
+    /// Takes note of a host that was made a replica.
+    pub fn enter(&mut self, member: Member) {
+        self.members.insert(member.id, member);
+    }
+
+    /// Takes note of a host that is no replica any more.
+    pub fn leave(&mut self, host: u64) {
+        self.members.remove(&host);
+    }
+
+    /// Applies the command of an entry. A command that was applied before changes nothing and has the outcome that it had then; the
+    /// outcome is a record's index in its topic, or 0.
+    ///
+    /// `None`: whoever submitted it does not ask any more.
+    pub fn apply(&mut self, entry: u64, command: Command<'_>) -> Option<Result<u64>> {
+        let Origin { host, boot, serial, settled } = command.origin;
+        let seen = self.seen.entry(host).or_default();
+        if boot < seen.boot {
+            return None;
+        }
+        if boot > seen.boot {
+            *seen = Seen { boot, ..Seen::default() };
+        }
+        if serial < seen.settled {
+            return None;
+        }
+        if let Some(outcome) = seen.outcomes.get(&serial) {
+            return Some(outcome.clone());
+        }
+        let outcome = self.act(entry, command.action);
+        let seen = self.seen.entry(host).or_default();
+        seen.outcomes.insert(serial, outcome.clone());
+        if settled > seen.settled {
+            seen.settled = settled;
+            seen.outcomes = seen.outcomes.split_off(&settled);
+        }
+        Some(outcome)
+    }
+
+    fn act(&mut self, entry: u64, action: Action) -> Result<u64> {
+        if !matches!(action, Action::Publish { .. } | Action::Fed { .. }) {
+            self.revision += 1;
+        }
+        match action {
+            Action::Create { topic, history } => self.create(topic, history),
+            Action::Publish { topic, key } => {
+                let found = self.topics.get_mut(&topic).ok_or_else(|| no_topic(&topic))?;
+                let known = key.as_deref().and_then(|key| found.keys.get(key)).copied();
+                Ok(known.unwrap_or_else(|| found.add_keyed(entry, key)))
+            }
+            Action::Subscribe { topic, function, host } => self.subscribe(entry, &topic, function, host),
+            Action::Unsubscribe { topic, function, host } => {
+                let found = self.topics.get_mut(&topic).ok_or_else(|| no_topic(&topic))?;
+                let before = found.subscriptions.len();
+                found.subscriptions.retain(|known| (&*known.function, known.host) != (&*function, host));
+                if found.subscriptions.len() == before {
+                    let detail = format!("function '{function}' of this host is not subscribed to topic '{topic}'");
+                    return Err(Code::SubscriptionNotFound.error(detail));
+                }
+                Ok(0)
+            }
+            Action::Feed { topic, host, log, after } => {
+                let found = self.topics.get_mut(&topic).ok_or_else(|| no_topic(&topic))?;
+                if found.feeds.iter().any(|known| known.host == host && known.log == log) {
+                    return Ok(0);
+                }
+                if found.feeds.len() >= SUBSCRIPTIONS_MAX {
+                    let detail = format!("{SUBSCRIPTIONS_MAX} logs feed topic '{topic}' already");
+                    return Err(Code::TopicsFull.error(detail));
+                }
+                found.feeds.push(Feed { host, log, last: after, since: entry });
+                Ok(0)
+            }
+            Action::Unfeed { topic, host, log } => {
+                let found = self.topics.get_mut(&topic).ok_or_else(|| no_topic(&topic))?;
+                let before = found.feeds.len();
+                found.feeds.retain(|known| known.host != host || known.log != log);
+                if found.feeds.len() == before { Err(no_feed(&topic, &log)) } else { Ok(0) }
+            }
+            Action::Fed { topic, host, log, since, behind, seqno } => {
+                let found = self.topics.get_mut(&topic).ok_or_else(|| no_topic(&topic))?;
+                let mut feeds = found.feeds.iter_mut();
+                let feed = feeds.find(|known| known.host == host && known.log == log && known.since == since);
+                let feed = feed.ok_or_else(|| no_feed(&topic, &log))?;
+                if seqno <= feed.last {
+                    return Ok(0);
+                }
+                if feed.last != behind {
+                    let detail =
+                        format!("record {seqno} of log '{log}' follows {behind}, and {} was the last", feed.last);
+                    return Err(Code::FeedOutOfOrder.error(detail));
+                }
+                feed.last = seqno;
+                Ok(found.add(entry))
+            }
+            Action::Prefer { site } => {
+                self.preferred = site;
+                Ok(0)
+            }
+            Action::Member(member) => {
+                self.enter(member);
+                Ok(0)
+            }
+        }
+    }
+
+    fn create(&mut self, topic: String, history: u64) -> Result<u64> {
+        check_topic(&topic)?;
+        if history == 0 {
+            return Err(Code::ValueInvalid.error("a topic keeps at least one record"));
+        }
+        if let Some(known) = self.topics.get(&topic) {
+            if known.history == history {
+                return Ok(0);
+            }
+            return Err(
+                Code::TopicExists.error(format!("topic '{topic}' is there with a history of {}", known.history))
+            );
+        }
+        if self.topics.len() >= TOPICS_MAX {
+            return Err(Code::TopicsFull.error(format!("the group has {TOPICS_MAX} topics already")));
+        }
+        self.topics.insert(topic, Topic { history, ..Topic::default() });
+        Ok(0)
+    }
+
+    fn subscribe(&mut self, entry: u64, topic: &str, function: String, host: u64) -> Result<u64> {
+        let found = self.topics.get_mut(topic).ok_or_else(|| no_topic(topic))?;
+        if found.subscriptions.iter().any(|known| known.function == function && known.host == host) {
+            return Ok(0);
+        }
+        if found.subscriptions.len() >= SUBSCRIPTIONS_MAX {
+            let detail = format!("topic '{topic}' has {SUBSCRIPTIONS_MAX} subscriptions already");
+            return Err(Code::TopicsFull.error(detail));
+        }
+        found.subscriptions.push(Subscription { function, host, first: found.latest + 1, since: entry });
+        Ok(0)
+    }
+}
+
+fn no_feed(topic: &str, log: &str) -> Error {
+    Code::SubscriptionNotFound.error(format!("log '{log}' of this host does not feed topic '{topic}'"))
+}
+
+fn no_topic(name: &str) -> Error {
+    let shown: String = name.chars().take(80).flat_map(char::escape_debug).collect();
+    Code::TopicNotFound.error(format!("no topic '{shown}'"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn apply(topics: &mut Topics, entry: u64, serial: u64, action: Action) -> Option<Result<u64>> {
+        let origin = Origin { host: 1, boot: 1, serial, settled: 0 };
+        topics.apply(entry, Command { origin, action, data: b"" })
+    }
+
+    fn publish() -> Action {
+        Action::Publish { topic: "t".into(), key: None }
+    }
+
+    fn with_topic(history: u64) -> Topics {
+        let mut topics = Topics::default();
+        apply(&mut topics, 1, 1, Action::Create { topic: "t".into(), history }).unwrap().unwrap();
+        topics
+    }
+
+    #[test]
+    fn records_are_numbered_without_gaps_and_leave_the_history() {
+        let mut topics = with_topic(2);
+        for (entry, serial) in [(5, 2), (7, 3), (8, 4)] {
+            assert_eq!(apply(&mut topics, entry, serial, publish()), Some(Ok(serial - 1)));
+        }
+        let topic = topics.topic("t").unwrap();
+        assert_eq!((topic.earliest(), topic.latest), (2, 3));
+        assert_eq!(topic.entry("t", 1).unwrap_err().code(), Code::BelowHistory);
+        assert_eq!((topic.entry("t", 2), topic.entry("t", 3)), (Ok(7), Ok(8)));
+        assert_eq!(topic.entry("t", 4).unwrap_err().code(), Code::AboveTail);
+    }
+
+    #[test]
+    fn what_arrives_twice_counts_once() {
+        let mut topics = with_topic(10);
+        assert_eq!(apply(&mut topics, 2, 2, publish()), Some(Ok(1)));
+        assert_eq!(apply(&mut topics, 3, 2, publish()), Some(Ok(1)), "the outcome of the first time");
+        assert_eq!(topics.topic("t").unwrap().latest, 1);
+        let again = |topics: &mut Topics, boot, serial, settled| {
+            topics.apply(9, Command { origin: Origin { host: 1, boot, serial, settled }, action: publish(), data: b"" })
+        };
+        assert_eq!(again(&mut topics, 1, 3, 3), Some(Ok(2)));
+        assert_eq!(again(&mut topics, 1, 2, 0), None, "it was settled");
+        assert_eq!(again(&mut topics, 2, 1, 0), Some(Ok(3)), "another life of the host");
+        assert_eq!(again(&mut topics, 1, 4, 0), None, "the host has ended that life");
+    }
+
+    #[test]
+    fn a_record_with_a_key_is_there_once() {
+        let mut topics = with_topic(10);
+        let keyed = |key: usize| Action::Publish { topic: "t".into(), key: Some(key.to_string()) };
+        assert_eq!(apply(&mut topics, 2, 2, keyed(1)), Some(Ok(1)));
+        assert_eq!(apply(&mut topics, 3, 3, publish()), Some(Ok(2)));
+        assert_eq!(apply(&mut topics, 4, 4, keyed(1)), Some(Ok(1)), "another command, the same key");
+        for serial in 0..KEYS_MAX as u64 {
+            apply(&mut topics, 5 + serial, 5 + serial, keyed(100 + serial as usize));
+        }
+        assert_eq!(apply(&mut topics, 9, 1 << 20, keyed(1)), Some(Ok(3 + KEYS_MAX as u64)), "it was forgotten");
+    }
+
+    #[test]
+    fn what_is_refused_is_refused_everywhere_alike() {
+        let mut topics = with_topic(10);
+        let mut code = |serial, action| apply(&mut topics, serial, serial, action).unwrap().unwrap_err().code();
+        assert_eq!(code(2, Action::Publish { topic: "u".into(), key: None }), Code::TopicNotFound);
+        assert_eq!(code(3, Action::Create { topic: "t".into(), history: 11 }), Code::TopicExists);
+        assert_eq!(code(4, Action::Create { topic: "_t".into(), history: 11 }), Code::TopicNameInvalid);
+        assert_eq!(code(5, Action::Create { topic: "v".into(), history: 0 }), Code::ValueInvalid);
+        let nobody = Action::Unsubscribe { topic: "t".into(), function: "f".into(), host: 1 };
+        assert_eq!(code(6, nobody), Code::SubscriptionNotFound);
+    }
+
+    #[test]
+    fn a_log_feeds_a_topic_with_each_record_once_and_in_order() {
+        let mut topics = with_topic(10);
+        apply(&mut topics, 2, 2, Action::Feed { topic: "t".into(), host: 4, log: "raw".into(), after: 7 });
+        let mut serial = 2;
+        let mut feed = |topics: &mut Topics, since, behind, seqno| {
+            serial += 1;
+            let (topic, log) = ("t".into(), "raw".into());
+            let outcome = apply(topics, serial, serial, Action::Fed { topic, host: 4, log, since, behind, seqno });
+            outcome.unwrap().map_err(|error| error.code())
+        };
+        assert_eq!(feed(&mut topics, 2, 8, 9), Err(Code::FeedOutOfOrder), "record 8 comes first");
+        assert_eq!(feed(&mut topics, 2, 7, 8), Ok(1));
+        assert_eq!(feed(&mut topics, 2, 7, 8), Ok(0), "it is there");
+        assert_eq!(feed(&mut topics, 2, 8, 12), Ok(2), "those between had left the log");
+        assert_eq!(feed(&mut topics, 1, 12, 13), Err(Code::SubscriptionNotFound), "another feed of that log");
+        assert_eq!(topics.topic("t").unwrap().latest, 2);
+    }
+
+    #[test]
+    fn a_subscription_begins_behind_what_is_there() {
+        let mut topics = with_topic(10);
+        apply(&mut topics, 2, 2, publish());
+        let subscribe = || Action::Subscribe { topic: "t".into(), function: "f".into(), host: 4 };
+        apply(&mut topics, 3, 3, subscribe()).unwrap().unwrap();
+        apply(&mut topics, 4, 4, subscribe()).unwrap().unwrap();
+        let subscriptions = &topics.topic("t").unwrap().subscriptions;
+        assert_eq!(*subscriptions, [Subscription { function: "f".into(), host: 4, first: 2, since: 3 }]);
+    }
+}

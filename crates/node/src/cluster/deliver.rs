@@ -1,0 +1,176 @@
+//! Has functions run for the records of topics that they are subscribed to here.
+//!
+//! A record goes into the log `_topic/FUNCTION/TOPIC` of this host's namespace, in one batch with the run that it triggers and with the
+//! cursor of the subscription. So each record triggers one run, whatever crashed in between.
+
+use super::{Shared, locked};
+use millrace_group::{Place, Subscription};
+use millrace_namespace::{
+    admission::{Publish, Room, Stage},
+    named,
+    names::{log_name, note},
+};
+use millrace_wire::{Code, EventId, LogName, RETRY_AFTER_MS, Result};
+use serde::{Deserialize, Serialize};
+use std::{sync::PoisonError, time::Duration};
+
+/// Records of one batch, and their bytes unless the first alone has more.
+const RECORDS_MAX: u64 = 64;
+const BYTES_MAX: usize = 256 << 10;
+/// How many delivered records stay readable.
+const HISTORY: u64 = 1024;
+const CURSOR_HISTORY: u64 = 4;
+/// How long it rests when it is not told that topics have changed.
+const REST: Duration = Duration::from_secs(2);
+/// How soon it looks again at what was refused.
+const AGAIN: Duration = Duration::from_millis(RETRY_AFTER_MS as u64);
+
+/// How far a subscription is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+struct Cursor {
+    /// Which subscription: the entry that made it.
+    since: u64,
+    /// The last record that was delivered.
+    delivered: u64,
+    /// Records that had left the topic before they could be.
+    missed: u64,
+}
+
+/// One subscription of this host, and what there is for it.
+struct Work {
+    topic: String,
+    function: String,
+    first: u64,
+    since: u64,
+    latest: u64,
+}
+
+enum Progress {
+    /// There is nothing left.
+    Done,
+    /// There may be more.
+    More,
+}
+
+/// Delivers until the host stops.
+pub(super) fn run(shared: &Shared) {
+    let (mut seen, mut known) = (0, (0, Vec::new()));
+    while !shared.is_stopping() {
+        let (mut more, mut refused) = (false, false);
+        look(shared, &mut known);
+        for (topic, subscription) in &known.1 {
+            let key = (topic.clone(), subscription.function.clone());
+            match work(shared, topic, subscription).map_or(Ok(Progress::Done), |work| deliver(shared, &work)) {
+                Ok(progress) => {
+                    more |= matches!(progress, Progress::More);
+                    locked(&shared.troubles).remove(&key);
+                }
+                Err(error) => {
+                    refused = true;
+                    let (function, code) = (&*subscription.function, error.code().id());
+                    tracing::debug!(target: "topics", topic, function, code, "not delivered: {}", error.detail());
+                    locked(&shared.troubles).insert(key, format!("{}: {}", error.code().id(), error.detail()));
+                }
+            }
+        }
+        if more {
+            continue;
+        }
+        let rest = if refused { AGAIN } else { REST };
+        let changed = locked(&shared.changed.0);
+        let waited = shared.changed.1.wait_timeout_while(changed, rest, |changed| *changed == seen);
+        seen = *waited.unwrap_or_else(PoisonError::into_inner).0;
+    }
+}
+
+/// Finds the subscriptions of this host, if they have changed.
+fn look(shared: &Shared, known: &mut (u64, Vec<(String, Subscription)>)) {
+    let replica = locked(&shared.replica);
+    let topics = replica.topics();
+    if known.0 == topics.revision() {
+        return;
+    }
+    let own = topics.all().flat_map(|(name, topic)| {
+        let subscriptions = topic.subscriptions.iter().filter(|known| known.host == shared.facts.host);
+        subscriptions.map(move |known| (name.to_owned(), known.clone()))
+    });
+    *known = (topics.revision(), own.collect());
+}
+
+/// What there is for a subscription.
+fn work(shared: &Shared, name: &str, known: &Subscription) -> Option<Work> {
+    let latest = locked(&shared.replica).topics().topic(name).ok()?.latest;
+    let (topic, function) = (name.to_owned(), known.function.clone());
+    Some(Work { topic, function, first: known.first, since: known.since, latest })
+}
+
+fn deliver(shared: &Shared, work: &Work) -> Result<Progress> {
+    let namespace = &shared.namespace;
+    let cursor_log = log_name(&format!("_delivered/{}/{}", work.function, work.topic));
+    let mut cursor = cursor(shared, &cursor_log)?.filter(|cursor| cursor.since == work.since);
+    let mut cursor = cursor.take().unwrap_or(Cursor { since: work.since, delivered: work.first - 1, missed: 0 });
+    let key = (work.topic.clone(), work.function.clone());
+    locked(&shared.missed).insert(key, cursor.missed);
+    if cursor.delivered >= work.latest {
+        return Ok(Progress::Done);
+    }
+    let places = places(shared, work, &mut cursor)?;
+    let (mut records, mut bytes) = (Vec::new(), 0);
+    for place in places {
+        let (_, data) = shared.store.record(place)?;
+        bytes += data.len();
+        if bytes > BYTES_MAX && !records.is_empty() {
+            break;
+        }
+        records.push(data);
+    }
+    let log = log_name(&format!("_topic/{}/{}", work.function, work.topic));
+    cursor.delivered += records.len() as u64;
+    let note_of = serde_json::to_vec(&cursor).map_err(|error| Code::HostInternal.error(error.to_string()))?;
+    namespace.journal().commit(|tx| {
+        let catalog = tx.catalog().clone();
+        let publish = Publish::new(namespace, tx);
+        let bound = named(&catalog, publish.bindings(), &work.function)?;
+        let log = match catalog.log(&log) {
+            Some(log) => log.clone(),
+            None => tx.create_log(&log, HISTORY)?,
+        };
+        for data in &records {
+            let stage =
+                Stage { cause: EventId::NONE, ordinal: 0, room: Room::Outside, named: Some(bound), ending: None };
+            publish.append(tx, &log, data, stage)?;
+        }
+        note(tx, &cursor_log, CURSOR_HISTORY, &note_of)
+    })?;
+    Ok(if cursor.delivered < work.latest { Progress::More } else { Progress::Done })
+}
+
+/// Where the next records stand. Those that have left the topic are counted and passed over.
+fn places(shared: &Shared, work: &Work, cursor: &mut Cursor) -> Result<Vec<Place>> {
+    let replica = locked(&shared.replica);
+    let topic = replica.topics().topic(&work.topic)?;
+    if topic.earliest() > cursor.delivered + 1 {
+        let missed = topic.earliest() - cursor.delivered - 1;
+        let (name, function) = (&*work.topic, &*work.function);
+        tracing::warn!(target: "topics", topic = name, function, missed, "records had left the topic before they could be delivered");
+        cursor.missed += missed;
+        cursor.delivered += missed;
+    }
+    let next = cursor.delivered + 1..(cursor.delivered + 1 + RECORDS_MAX).min(topic.latest + 1);
+    let place = |index| {
+        let entry = topic.entry(&work.topic, index)?;
+        let damaged = || Code::GroupLogDamaged.error(format!("record {index} of topic '{}'", work.topic));
+        replica.place(entry).ok_or_else(damaged)
+    };
+    next.map(place).collect()
+}
+
+fn cursor(shared: &Shared, log: &LogName) -> Result<Option<Cursor>> {
+    let journal = shared.namespace.journal();
+    let catalog = journal.catalog()?;
+    let Some(found) = catalog.log(log).filter(|log| log.latest() > 0) else { return Ok(None) };
+    let mut payload = Vec::new();
+    journal.get(found, found.latest(), &mut payload)?;
+    let damaged = |error| Code::GroupLogDamaged.error(format!("log '{log}': {error}"));
+    serde_json::from_slice(&payload).map(Some).map_err(damaged)
+}

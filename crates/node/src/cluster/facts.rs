@@ -1,0 +1,113 @@
+//! What a host knows of its cluster before it has heard of the others: the newest record of the log `_cluster`.
+
+use crate::{
+    Namespace,
+    secrets::{ClusterSecret, random_id},
+};
+use millrace_group::Member;
+use millrace_namespace::names;
+use millrace_wire::{Code, LogName, Result};
+use serde::{Deserialize, Serialize};
+
+/// Where it stands. Each start of the host adds a record, whose number says which life of the host it is.
+const LOG: &str = "_cluster";
+/// Only the newest counts; the others tell people of earlier starts.
+const HISTORY: u64 = 16;
+
+/// The one thing that is true of a host from the day it joined.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Facts {
+    /// The cluster's id, as 16 hexadecimal digits.
+    pub cluster: String,
+    /// The namespace that joined: a copy of it has another identity.
+    pub host: u64,
+    /// The site it stands at.
+    pub site: String,
+    /// The hosts that the group began with.
+    pub founders: Vec<u64>,
+    /// The hosts that were there when this one joined.
+    pub members: Vec<KnownMember>,
+}
+
+/// A host as another one told of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KnownMember {
+    /// The identity of its namespace.
+    pub id: u64,
+    /// Where it is reached.
+    pub address: String,
+    /// The name of its namespace there.
+    pub name: String,
+    /// Its site.
+    pub site: String,
+}
+
+impl From<&Member> for KnownMember {
+    fn from(member: &Member) -> Self {
+        let Member { id, address, name, site } = member.clone();
+        Self { id, address, name, site }
+    }
+}
+
+impl From<KnownMember> for Member {
+    fn from(member: KnownMember) -> Self {
+        let KnownMember { id, address, name, site } = member;
+        Self { id, address, name, site }
+    }
+}
+
+fn log() -> LogName {
+    names::internal(LOG)
+}
+
+impl Facts {
+    /// Makes a namespace the first host of a new cluster.
+    pub fn begin(namespace: &Namespace, site: &str) -> Result<Facts> {
+        Self::check_free(namespace)?;
+        let secret = ClusterSecret::make()?;
+        let host = namespace.journal().namespace().get();
+        let (cluster, site, founders) = (secret.id().to_string(), site.to_owned(), vec![host]);
+        let facts = Facts { cluster, host, site, founders, members: Vec::new() };
+        secret.keep(namespace.dir())?;
+        facts.note(namespace)?;
+        Ok(facts)
+    }
+
+    /// Refuses a namespace that belongs to a cluster.
+    pub fn check_free(namespace: &Namespace) -> Result<()> {
+        match Self::load(namespace)? {
+            Some(facts) => Err(Code::ClusterExists.error(format!("it belongs to cluster {}", facts.cluster))),
+            None => Ok(()),
+        }
+    }
+
+    /// What a namespace knows; nothing if it belongs to no cluster.
+    pub fn load(namespace: &Namespace) -> Result<Option<Facts>> {
+        let journal = namespace.journal();
+        let catalog = journal.catalog()?;
+        let Some(found) = catalog.log(&log()).filter(|log| log.latest() > 0) else { return Ok(None) };
+        let mut payload = Vec::new();
+        journal.get(found, found.latest(), &mut payload)?;
+        let damaged = |error| Code::GroupLogDamaged.error(format!("log '{LOG}': {error}"));
+        let facts: Facts = serde_json::from_slice(&payload).map_err(damaged)?;
+        let own = journal.namespace().get();
+        if facts.host != own {
+            let detail = format!("{:016x} joined cluster {}, and this is {own:016x}", facts.host, facts.cluster);
+            return Err(Code::ClusterCopied.error(detail));
+        }
+        Ok(Some(facts))
+    }
+
+    /// Takes note of it once more; returns the number of this life of the host once that is durable.
+    pub fn note(&self, namespace: &Namespace) -> Result<u64> {
+        let payload = serde_json::to_vec(self).map_err(|error| Code::HostInternal.error(error.to_string()))?;
+        let committed = namespace.journal().commit(|tx| names::note(tx, &log(), HISTORY, &payload))?;
+        namespace.journal().sync(committed.end)?;
+        namespace.log(&log()).map(|log| log.latest())
+    }
+
+    /// What election timeouts of this host are drawn from.
+    pub fn seed() -> Result<u64> {
+        random_id().map(u64::from_le_bytes)
+    }
+}

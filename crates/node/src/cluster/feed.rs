@@ -1,0 +1,116 @@
+//! Publishes what is appended to logs of this host that feed topics.
+//!
+//! The topic knows the last record of each of its feeds, so each record is published once and in order, whatever crashed in between; while
+//! the group cannot be reached, records wait in the log, as long as its history is.
+
+use super::{Shared, driver::Input, locked};
+use millrace_group::Action;
+use millrace_wire::{Code, RETRY_AFTER_MS, Result};
+use std::{
+    sync::mpsc::{self, TrySendError},
+    time::Duration,
+};
+
+/// Records that are on their way to a topic at once, and their bytes unless the first alone has more.
+const RECORDS_MAX: u32 = 64;
+const BYTES_MAX: usize = 1 << 20;
+/// How long it rests when nothing is committed here.
+const REST: Duration = Duration::from_secs(1);
+/// How soon it looks again at what was refused.
+const AGAIN: Duration = Duration::from_millis(RETRY_AFTER_MS as u64);
+
+/// A feed of this host.
+struct Work {
+    topic: String,
+    log: String,
+    since: u64,
+    last: u64,
+}
+
+/// Feeds until the host stops.
+pub(super) fn run(shared: &Shared) {
+    let journal = shared.namespace.journal();
+    let mut known = (0, Vec::new());
+    while !shared.is_stopping() {
+        let seen = journal.tail();
+        look(shared, &mut known);
+        let (mut more, mut refused) = (false, false);
+        for (topic, log) in &known.1 {
+            let key = (topic.clone(), log.clone());
+            match work(shared, topic, log).map_or(Ok(false), |work| feed(shared, &work)) {
+                Ok(some) => {
+                    more |= some;
+                    locked(&shared.feeding).remove(&key);
+                }
+                Err(error) => {
+                    refused = true;
+                    tracing::debug!(target: "topics", topic, log, code = error.code().id(), "not fed: {}", error.detail());
+                    locked(&shared.feeding).insert(key, format!("{}: {}", error.code().id(), error.detail()));
+                }
+            }
+        }
+        if !more && !shared.is_stopping() {
+            journal.wait(seen, if refused { AGAIN } else { REST });
+        }
+    }
+}
+
+/// Finds the feeds of this host, if they have changed.
+fn look(shared: &Shared, known: &mut (u64, Vec<(String, String)>)) {
+    let replica = locked(&shared.replica);
+    let topics = replica.topics();
+    if known.0 == topics.revision() {
+        return;
+    }
+    let own = topics.all().flat_map(|(name, topic)| {
+        let feeds = topic.feeds.iter().filter(|feed| feed.host == shared.facts.host);
+        feeds.map(move |feed| (name.to_owned(), feed.log.clone()))
+    });
+    *known = (topics.revision(), own.collect());
+}
+
+/// How far a feed is; nothing if it has ended.
+fn work(shared: &Shared, topic: &str, log: &str) -> Option<Work> {
+    let replica = locked(&shared.replica);
+    let mut feeds = replica.topics().topic(topic).ok()?.feeds.iter();
+    let feed = feeds.find(|feed| feed.host == shared.facts.host && feed.log == log)?;
+    Some(Work { topic: topic.to_owned(), log: log.to_owned(), since: feed.since, last: feed.last })
+}
+
+/// Publishes what is next; whether there was anything.
+fn feed(shared: &Shared, work: &Work) -> Result<bool> {
+    let log = shared.namespace.log(&work.log).map_err(|error| Code::FeedStopped.error(error.detail().to_owned()))?;
+    if log.latest() < work.last {
+        let detail = format!("log '{}' has {} records, and {} were published", work.log, log.latest(), work.last);
+        return Err(Code::FeedStopped.error(detail));
+    }
+    let from = log.earliest().max(work.last + 1);
+    if from > log.latest() {
+        return Ok(false);
+    }
+    // They come through the gate: what this disk could still lose is not told to others.
+    let records = shared.namespace.range(&work.log, from, RECORDS_MAX, BYTES_MAX)?;
+    let (sender, receiver) = mpsc::channel();
+    let mut behind = work.last;
+    for record in &records {
+        let (topic, log) = (work.topic.clone(), work.log.clone());
+        let action =
+            Action::Fed { topic, host: shared.facts.host, log, since: work.since, behind, seqno: record.seqno };
+        behind = record.seqno;
+        let sender = sender.clone();
+        // Nobody may listen any more.
+        let reply = Box::new(move |outcome: Result<u64>| drop(sender.send(outcome)));
+        match shared.inputs.try_send(Input::Submit { action, data: record.payload.clone(), reply }) {
+            Ok(()) => {}
+            Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => break,
+        }
+    }
+    drop(sender);
+    // What was overtaken is published the next time.
+    let outcomes: Result<Vec<u64>> = receiver.iter().filter(|outcome| !is_overtaken(outcome)).collect();
+    outcomes.map(|outcomes| !outcomes.is_empty())
+}
+
+fn is_overtaken(outcome: &Result<u64>) -> bool {
+    outcome.as_ref().is_err_and(|error| error.code() == Code::FeedOutOfOrder)
+}

@@ -1,0 +1,57 @@
+//! A network: messages are late, lost, doubled and overtaken, and some ways are cut, each in one direction.
+
+use crate::Chance;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Who sends to whom.
+type Way = (u64, u64);
+
+/// Messages on their way.
+#[derive(Default)]
+pub struct Network {
+    /// By when they arrive, and the order in which they were sent.
+    underway: BTreeMap<(u64, u64), (Way, Vec<u8>)>,
+    sent: u64,
+    cut: BTreeSet<Way>,
+    /// Of a thousand messages, so many are lost, and as many arrive twice.
+    pub faults_permille: u64,
+    /// The longest way.
+    pub delay_max_ms: u64,
+}
+
+impl Network {
+    /// One with these faults.
+    pub fn new(faults_permille: u64, delay_max_ms: u64) -> Self {
+        Self { faults_permille, delay_max_ms, ..Self::default() }
+    }
+
+    /// Takes a message.
+    pub fn send(&mut self, now_ms: u64, way: Way, message: Vec<u8>, chance: &mut Chance) {
+        if self.cut.contains(&way) || chance.permille(self.faults_permille) {
+            return;
+        }
+        let copies = if chance.permille(self.faults_permille) { 2 } else { 1 };
+        for _ in 0..copies {
+            self.sent += 1;
+            let arrives_ms = now_ms + 1 + chance.below(self.delay_max_ms);
+            self.underway.insert((arrives_ms, self.sent), (way, message.clone()));
+        }
+    }
+
+    /// What arrives now.
+    pub fn arrived(&mut self, now_ms: u64) -> Vec<(Way, Vec<u8>)> {
+        let later = self.underway.split_off(&(now_ms + 1, 0));
+        std::mem::replace(&mut self.underway, later).into_values().collect()
+    }
+
+    /// Cuts one direction.
+    pub fn cut(&mut self, way: Way) {
+        self.cut.insert(way);
+    }
+
+    /// Every way is open and quick again.
+    pub fn heal(&mut self) {
+        self.cut.clear();
+        (self.faults_permille, self.delay_max_ms) = (0, 5);
+    }
+}

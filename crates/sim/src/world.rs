@@ -1,0 +1,357 @@
+//! The hosts of a group, what happens to them, and what is looked at meanwhile.
+
+use crate::{
+    Chance,
+    disk::Disk,
+    invariants::{Acknowledged, Agreement, Election, Matching},
+    network::Network,
+};
+use millrace_group::{Action, Completed, Held, Member, Options, Replica, Role};
+use std::collections::{BTreeMap, BTreeSet};
+
+const TOPIC: &str = "t";
+/// How long faults go on, and how long the group then has until all is well.
+const FAULTS_MS: u64 = 8_000;
+const HEALED_MS: u64 = 8_000;
+/// Hosts tick about so often.
+const TICK_MS: u64 = 15;
+
+/// A mistake that is made on purpose, to see that it is found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mischief {
+    /// What has to wait for the disk is sent at once.
+    AnswersBeforeDisk,
+    /// Term and vote are not kept.
+    ForgetsVotes,
+    /// It is not kept how far entries are committed, changes of the replicas among them.
+    ForgetsCommits,
+}
+
+/// What is simulated.
+#[derive(Clone, Copy, Debug)]
+pub struct Setting {
+    /// How many hosts.
+    pub hosts: u64,
+    /// The group begins with one host, and the others are added.
+    pub grows: bool,
+    /// A mistake.
+    pub mischief: Option<Mischief>,
+}
+
+impl Default for Setting {
+    fn default() -> Self {
+        Self { hosts: 3, grows: false, mischief: None }
+    }
+}
+
+/// What came of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Report {
+    /// Follows from everything that happened.
+    pub digest: u64,
+    /// Records that were acknowledged.
+    pub acknowledged: usize,
+    /// Terms that had a leader.
+    pub terms: usize,
+    /// How often a host died.
+    pub crashes: u64,
+}
+
+struct Host {
+    id: u64,
+    replica: Option<Replica>,
+    disk: Disk,
+    boot: u64,
+    /// Turns that wait for a flush, in order; the first `flushing` of them for the one that is under way.
+    held: Vec<Held>,
+    flushing: usize,
+    /// When the flush that is under way ends, and what it makes safe.
+    flush: Option<(u64, usize)>,
+    next_tick_ms: u64,
+    /// Its clock runs so fast, in thousandths.
+    pace_permille: u64,
+    back_ms: u64,
+    /// Records published here and not settled, by the number of the command.
+    published: BTreeMap<u64, Vec<u8>>,
+    shown: u64,
+}
+
+struct World {
+    setting: Setting,
+    chance: Chance,
+    now_ms: u64,
+    network: Network,
+    hosts: Vec<Host>,
+    written: u64,
+    digest: u64,
+    crashes: u64,
+    election: Election,
+    matching: Matching,
+    agreement: Agreement,
+    acknowledged: Acknowledged,
+}
+
+/// Simulates a cluster.
+///
+/// # Errors
+///
+/// An invariant was violated: what was seen, and when.
+pub fn run(seed: u64, setting: Setting) -> Result<Report, String> {
+    let mut world = World::new(seed, setting);
+    let outcome = world.go();
+    outcome.map_err(|what| format!("seed {seed}, {} ms: {what}", world.now_ms))
+}
+
+impl World {
+    fn new(seed: u64, setting: Setting) -> Self {
+        let mut chance = Chance::new(seed);
+        let network = Network::new(chance.below(100), 1 + chance.below(60));
+        let host = |id| Host {
+            id,
+            replica: None,
+            disk: Disk::default(),
+            boot: 0,
+            held: Vec::new(),
+            flushing: 0,
+            flush: None,
+            next_tick_ms: 0,
+            pace_permille: 800 + chance.below(400),
+            back_ms: 0,
+            published: BTreeMap::new(),
+            shown: 0,
+        };
+        let hosts = (1..=setting.hosts).map(host).collect();
+        Self {
+            setting,
+            chance,
+            now_ms: 0,
+            network,
+            hosts,
+            written: 0,
+            digest: 0,
+            crashes: 0,
+            election: Election::default(),
+            matching: Matching::default(),
+            agreement: Agreement::default(),
+            acknowledged: Acknowledged::default(),
+        }
+    }
+
+    fn go(&mut self) -> Result<Report, String> {
+        while self.now_ms < FAULTS_MS {
+            self.disturb();
+            self.publish();
+            self.pass()?;
+        }
+        self.network.heal();
+        self.hosts.iter_mut().for_each(|host| host.back_ms = 0);
+        let before = self.acknowledged.count();
+        while self.now_ms < FAULTS_MS + HEALED_MS {
+            self.publish();
+            self.pass()?;
+        }
+        if self.acknowledged.count() < before + 10 {
+            return Err(format!("after healing, {} records were acknowledged", self.acknowledged.count() - before));
+        }
+        // Nothing new comes, so that all can be level.
+        for _ in 0..2_000 {
+            self.pass()?;
+        }
+        for host in &self.hosts {
+            if host.shown < self.agreement.count() {
+                return Err(format!("host {} has {} of {} records", host.id, host.shown, self.agreement.count()));
+            }
+            if !host.published.is_empty() {
+                return Err(format!("host {} has {} records that are not settled", host.id, host.published.len()));
+            }
+        }
+        self.acknowledged.check(&self.agreement)?;
+        Ok(Report {
+            digest: self.digest,
+            acknowledged: self.acknowledged.count(),
+            terms: self.election.terms(),
+            crashes: self.crashes,
+        })
+    }
+
+    fn note(&mut self, what: u64) {
+        self.digest = (self.digest ^ what).wrapping_mul(0x0100_0000_01B3).rotate_left(23);
+    }
+
+    /// Something goes wrong, now and then.
+    fn disturb(&mut self) {
+        if self.chance.permille(3) {
+            let at = self.chance.below(self.hosts.len() as u64) as usize;
+            self.crash(at);
+        }
+        if self.chance.permille(3) {
+            let hosts = self.hosts.len() as u64;
+            let (from, to) = (1 + self.chance.below(hosts), 1 + self.chance.below(hosts));
+            self.network.cut((from, to));
+            if self.chance.permille(500) {
+                self.network.cut((to, from));
+            }
+        }
+        if self.chance.permille(4) {
+            let (faults, delay) = (self.chance.below(100), 1 + self.chance.below(60));
+            self.network.heal();
+            (self.network.faults_permille, self.network.delay_max_ms) = (faults, delay);
+        }
+    }
+
+    fn crash(&mut self, at: usize) {
+        let back_ms = self.now_ms + 50 + self.chance.below(1500);
+        let host = &mut self.hosts[at];
+        if host.replica.take().is_none() {
+            return;
+        }
+        host.disk.crash(&mut self.chance);
+        host.held.clear();
+        (host.flush, host.flushing, host.back_ms, host.shown) = (None, 0, back_ms, 0);
+        // Who published through it never hears; what was published may be there or not.
+        host.published.clear();
+        self.crashes += 1;
+        self.note(at as u64 ^ 0xDEAD);
+    }
+
+    fn start(&mut self, at: usize) -> Result<(), String> {
+        let founders: Vec<u64> = (1..=if self.setting.grows { 1 } else { self.setting.hosts }).collect();
+        let seed = self.chance.next();
+        let host = &mut self.hosts[at];
+        host.boot += 1;
+        let recovered = host.disk.recover(founders.clone()).map_err(|error| error.to_string())?;
+        let options = Options { id: host.id, boot: host.boot, founders, seed, voters_max: 5 };
+        host.replica = Some(Replica::new(options, recovered).map_err(|error| error.to_string())?);
+        host.next_tick_ms = self.now_ms;
+        Ok(())
+    }
+
+    fn publish(&mut self) {
+        if !self.chance.permille(60) {
+            return;
+        }
+        let at = self.chance.below(self.hosts.len() as u64) as usize;
+        self.written += 1;
+        let record = format!("record {}", self.written).into_bytes();
+        let host = &mut self.hosts[at];
+        let Some(replica) = &mut host.replica else { return };
+        if self.setting.grows && replica.role() == Role::Leader {
+            let (voters, learners) = replica.replicas();
+            let absent = (1..=self.setting.hosts).find(|id| !voters.contains(id) && !learners.contains(id));
+            // Refused, it is tried again.
+            let _ = absent.map(|id| replica.add(&Member { id, ..Member::default() }));
+        }
+        let known = replica.topics().topic(TOPIC).is_ok();
+        if !known {
+            // Whoever comes first makes it.
+            let _ = replica.submit(Action::Create { topic: TOPIC.into(), history: 1 << 20 }, &[]);
+        } else if let Ok(serial) = replica.submit(Action::Publish { topic: TOPIC.into(), key: None }, &record) {
+            host.published.insert(serial, record);
+        }
+    }
+
+    /// One millisecond.
+    fn pass(&mut self) -> Result<(), String> {
+        self.now_ms += 1;
+        let mut busy = BTreeSet::new();
+        for at in 0..self.hosts.len() {
+            if self.hosts[at].replica.is_none() && self.hosts[at].back_ms <= self.now_ms {
+                self.start(at)?;
+            }
+            let now_ms = self.now_ms;
+            let jitter = self.chance.below(4);
+            let host = &mut self.hosts[at];
+            if let Some(replica) = host.replica.as_mut().filter(|_| host.next_tick_ms <= now_ms) {
+                replica.tick();
+                host.next_tick_ms = now_ms + (TICK_MS * 1000 / host.pace_permille) + jitter;
+                busy.insert(at);
+            }
+            if host.flush.is_some_and(|(ends_ms, _)| ends_ms <= now_ms) {
+                self.flushed(at);
+                busy.insert(at);
+            }
+            if self.hosts[at].published.len() > self.hosts[at].flushing {
+                busy.insert(at);
+            }
+        }
+        for ((from, to), message) in self.network.arrived(self.now_ms) {
+            self.note(from << 32 ^ to << 16 ^ message.len() as u64);
+            let at = to as usize - 1;
+            if let Some(replica) = &mut self.hosts[at].replica {
+                replica.step(&message);
+                busy.insert(at);
+            }
+        }
+        busy.into_iter().try_for_each(|at| self.decide(at))
+    }
+
+    fn send(&mut self, from: u64, messages: Vec<millrace_group::Envelope>) {
+        for message in messages {
+            self.network.send(self.now_ms, (from, message.to), message.bytes, &mut self.chance);
+        }
+    }
+
+    fn flushed(&mut self, at: usize) {
+        let host = &mut self.hosts[at];
+        let Some((_, upto)) = host.flush.take() else { return };
+        host.disk.flushed(upto);
+        let done: Vec<Held> = host.held.drain(..host.flushing).collect();
+        host.flushing = 0;
+        let (id, mut messages) = (host.id, Vec::new());
+        if let Some(replica) = &mut host.replica {
+            done.into_iter().for_each(|held| messages.extend(replica.flushed(held)));
+        }
+        self.send(id, messages);
+    }
+
+    /// Does what a replica wants done.
+    fn decide(&mut self, at: usize) -> Result<(), String> {
+        let mischief = self.setting.mischief;
+        loop {
+            let host = &mut self.hosts[at];
+            let Some(replica) = &mut host.replica else { return Ok(()) };
+            if replica.role() == Role::Leader {
+                self.election.leads(replica.term(), host.id)?;
+            }
+            let Some(mut turn) = replica.take() else { break };
+            turn.entries.iter().try_for_each(|entry| self.matching.wrote(entry))?;
+            for Completed { serial, outcome } in std::mem::take(&mut turn.completed) {
+                if let (Some(record), Ok(index)) = (host.published.remove(&serial), outcome) {
+                    self.acknowledged.told(record, index);
+                }
+            }
+            let mut now = std::mem::take(&mut turn.before_disk);
+            if mischief == Some(Mischief::AnswersBeforeDisk) {
+                now.append(&mut turn.after_disk);
+            }
+            let place = host.disk.write(&turn, mischief);
+            let held = replica.wrote(turn, place);
+            host.held.push(held);
+            let id = host.id;
+            self.send(id, now);
+            self.show(at)?;
+        }
+        let wait_ms = self.chance.below(25);
+        let host = &mut self.hosts[at];
+        if host.flush.is_none() && !host.held.is_empty() {
+            (host.flush, host.flushing) = (Some((self.now_ms + wait_ms, host.disk.length())), host.held.len());
+        }
+        Ok(())
+    }
+
+    /// Looks at the records that a host shows and has not shown before.
+    fn show(&mut self, at: usize) -> Result<(), String> {
+        let host = &mut self.hosts[at];
+        let Some(replica) = &host.replica else { return Ok(()) };
+        let Ok(topic) = replica.topics().topic(TOPIC) else { return Ok(()) };
+        while host.shown < topic.latest {
+            let index = host.shown + 1;
+            let entry = topic.entry(TOPIC, index).map_err(|error| error.to_string())?;
+            let place = replica.place(entry).ok_or_else(|| format!("host {} does not know entry {entry}", host.id))?;
+            let record = host.disk.record(place).map_err(|error| error.to_string())?;
+            self.agreement.shows(host.id, index, &record)?;
+            host.shown = index;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,51 @@
+//! Many clusters, each by its seed. `MILLRACE_SIM_SEEDS` says how many, `MILLRACE_SIM_SEED` plays one again.
+
+use millrace_sim::{Mischief, Setting, run};
+
+fn number(variable: &str) -> Option<u64> {
+    std::env::var(variable).ok()?.parse().ok()
+}
+
+fn seeds() -> std::ops::Range<u64> {
+    match number("MILLRACE_SIM_SEED") {
+        Some(seed) => seed..seed + 1,
+        None => 0..number("MILLRACE_SIM_SEEDS").unwrap_or(60),
+    }
+}
+
+#[test]
+fn whatever_crashes_and_is_lost_a_group_keeps_what_it_acknowledged_in_one_order() {
+    let (mut crashes, mut terms, mut acknowledged) = (0, 0, 0);
+    for (hosts, grows) in [(3, false), (3, true), (5, true)] {
+        for seed in seeds() {
+            let setting = Setting { hosts, grows, mischief: None };
+            let report = run(seed, setting).unwrap_or_else(|what| panic!("{setting:?}, {what}"));
+            crashes += report.crashes;
+            terms += report.terms;
+            acknowledged += report.acknowledged;
+        }
+    }
+    println!("{crashes} crashes, {terms} terms with a leader, {acknowledged} records acknowledged");
+    assert!(crashes > 0 && terms > 0 && acknowledged > 0);
+}
+
+#[test]
+fn a_seed_plays_the_same_again() {
+    for seed in 0..5 {
+        let play = || run(seed, Setting::default()).unwrap();
+        assert_eq!(play(), play(), "seed {seed}");
+    }
+}
+
+#[test]
+fn mistakes_that_are_made_on_purpose_are_found() {
+    for (mischief, grows) in
+        [(Mischief::AnswersBeforeDisk, false), (Mischief::ForgetsVotes, false), (Mischief::ForgetsCommits, true)]
+    {
+        let setting = Setting { grows, mischief: Some(mischief), ..Setting::default() };
+        // Some show as a violated invariant, others as the library's own refusal to go on.
+        let found = (0..300)
+            .any(|seed| std::panic::catch_unwind(|| run(seed, setting)).map_or(true, |outcome| outcome.is_err()));
+        assert!(found, "{mischief:?} is not noticed");
+    }
+}

@@ -1,0 +1,178 @@
+//! What hosts of a cluster say to each other, and what anybody asks of a cluster's topics.
+
+use super::Message;
+use serde::{Deserialize, Serialize};
+
+/// Messages between replicas of groups. Has no answer: what is lost is sent again.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GroupMessages<'b> {
+    /// The messages, in order.
+    #[serde(borrow)]
+    pub messages: Vec<GroupMessage<'b>>,
+}
+
+/// A message for one replica.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GroupMessage<'b> {
+    /// The group.
+    pub group: u32,
+    /// What the replica makes of it.
+    #[serde(borrow, with = "serde_bytes")]
+    pub data: &'b [u8],
+}
+
+/// Asks to be a host of the cluster. Answered with a [`super::Document`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JoinCluster<'b> {
+    /// The identity of the namespace that joins.
+    pub host: u64,
+    /// Where the others reach it: `host:port`.
+    pub address: &'b str,
+    /// The name under which it is served there.
+    pub name: &'b str,
+    /// The site it stands at.
+    pub site: &'b str,
+}
+
+/// Makes a topic; one with the same history is left as it is. Answered with [`super::Done`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CreateTopic<'b> {
+    /// Its name.
+    pub topic: &'b str,
+    /// How many of its newest records stay readable.
+    pub history: u64,
+}
+
+/// Publishes a record. Answered with [`super::Seqno`], its index, once a majority of the group's disks have it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PublishTopic<'b> {
+    /// The topic.
+    pub topic: &'b str,
+    /// The record's bytes.
+    #[serde(borrow, with = "serde_bytes")]
+    pub data: &'b [u8],
+    /// The idempotency key: a record with a key that the topic remembers is there already.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<&'b str>,
+}
+
+/// Reads one record of a topic. Answered with [`super::Record`], whose number is the index.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GetTopic<'b> {
+    /// The topic.
+    pub topic: &'b str,
+    /// The record; 0 for the newest.
+    pub index: u64,
+}
+
+/// Reads a range of records of a topic. Answered with [`super::Records`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RangeTopic<'b> {
+    /// The topic.
+    pub topic: &'b str,
+    /// The first.
+    pub from: u64,
+    /// At most so many, and as many as fit a frame; the answer says where to go on.
+    pub count: u32,
+}
+
+/// Asks for the index of a topic's newest record, or waits until it is above one. Answered with [`super::Seqno`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LatestTopic<'b> {
+    /// The topic.
+    pub topic: &'b str,
+    /// Wait until it is above this.
+    #[serde(default)]
+    pub above: u64,
+    /// How long at most; then the answer is what it is.
+    #[serde(default)]
+    pub wait_ms: u32,
+}
+
+/// Has a function of this host's namespace run for every record of a topic from now on. Answered with [`super::Done`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SubscribeTopic<'b> {
+    /// The topic.
+    pub topic: &'b str,
+    /// The function.
+    pub function: &'b str,
+}
+
+/// Ends that. Answered with [`super::Done`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UnsubscribeTopic<'b> {
+    /// The topic.
+    pub topic: &'b str,
+    /// The function.
+    pub function: &'b str,
+}
+
+/// Has the records of a log of this host's namespace published to a topic from now on. Answered with [`super::Done`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FeedTopic<'b> {
+    /// The topic.
+    pub topic: &'b str,
+    /// The log.
+    pub log: &'b str,
+}
+
+/// Ends that. Answered with [`super::Done`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UnfeedTopic<'b> {
+    /// The topic.
+    pub topic: &'b str,
+    /// The log.
+    pub log: &'b str,
+}
+
+/// Has a host lead the group. Answered with [`super::Done`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LeadGroup {
+    /// The identity of its namespace.
+    pub host: u64,
+}
+
+/// Has a host leave the cluster. Answered with [`super::Done`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RemoveHost {
+    /// The identity of its namespace.
+    pub host: u64,
+}
+
+impl Message for LeadGroup {
+    const TYPE: u8 = 107;
+}
+
+impl Message for RemoveHost {
+    const TYPE: u8 = 108;
+}
+
+/// Has hosts at a site lead whenever they can. Answered with [`super::Done`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PreferSite<'b> {
+    /// The site; empty if any host may lead.
+    pub site: &'b str,
+}
+
+macro_rules! numbered {
+    ($($number:literal $type:ident)*) => { $(
+        impl Message for $type<'_> {
+            const TYPE: u8 = $number;
+        }
+    )* };
+}
+
+numbered! {
+    96 GroupMessages
+    97 JoinCluster
+    98 CreateTopic
+    99 PublishTopic
+    100 GetTopic
+    101 RangeTopic
+    102 LatestTopic
+    103 SubscribeTopic
+    104 UnsubscribeTopic
+    105 FeedTopic
+    106 UnfeedTopic
+    109 PreferSite
+}

@@ -1,0 +1,257 @@
+//! Three real hosts on one machine: topics that survive the one that leads.
+
+use millrace_tests::{Host, Place, Port, eventually};
+use serde_json::Value;
+use std::{collections::BTreeMap, fs};
+
+/// A host on a port that it keeps over restarts.
+struct Site {
+    place: Place,
+    port: Port,
+    host: Option<Host>,
+}
+
+impl Site {
+    fn new(secret: Option<&str>) -> Self {
+        let place = Place::new();
+        if let Some(secret) = secret {
+            place.write("cluster.secret", secret);
+        }
+        Self { place, port: Port::reserve(), host: None }
+    }
+
+    /// Serves; a host of a cluster that this one is to join is named the first time.
+    fn live(&mut self, join: Option<&Site>) {
+        let listen = format!("127.0.0.1:{}", self.port);
+        let mut command =
+            self.place.command(["--json", "serve", "--name", "site", "--listen", &listen, "--election", "500ms"]);
+        if let Some(first) = join {
+            let at = format!("mr://127.0.0.1:{}/site", first.port);
+            command.args(["--join", &at, "--cluster-secret", "cluster.secret", "--site", "lab"]);
+        }
+        self.host = Some(Host::start(command));
+    }
+
+    /// Dies as by kill -9.
+    fn die(&mut self) {
+        drop(self.host.take());
+    }
+
+    fn topic(&self, words: &[&str]) -> millrace_tests::Ended {
+        self.place.run(["--json", "topic"].iter().chain(words))
+    }
+
+    fn cluster(&self) -> Value {
+        self.place.run(["--json", "cluster", "ls"]).ok().object()
+    }
+
+    /// Publishes until it is acknowledged: with a key, so that it is there once.
+    fn publish(&self, record: &str, told: &mut BTreeMap<u64, String>) {
+        eventually("a record is acknowledged", || {
+            let ended = self.topic(&["publish", "env/raw", record, "--key", record]);
+            if ended.code == 0 {
+                told.insert(ended.object()["index"].as_u64().expect("an index"), record.to_owned());
+            }
+            ended.code == 0
+        });
+    }
+
+    fn records(&self) -> Vec<(u64, String)> {
+        let told = |record: &Value| {
+            (record["index"].as_u64().expect("an index"), record["data"].as_str().expect("text").to_owned())
+        };
+        self.topic(&["range", "env/raw"]).ok().objects().iter().map(told).collect()
+    }
+}
+
+/// Three hosts of one cluster, of which all vote.
+fn three() -> [Site; 3] {
+    let mut first = Site::new(None);
+    first.place.run(["cluster", "init", "--site", "campus"]).ok();
+    first.place.run(["cluster", "secret", "--out", "cluster.secret"]).ok();
+    let secret = fs::read_to_string(first.place.path().join("cluster.secret")).expect("the secret was written");
+    first.live(None);
+    let [mut second, mut third] = [(); 2].map(|()| Site::new(Some(&secret)));
+    second.live(Some(&first));
+    third.live(Some(&first));
+    eventually("all hosts vote", || {
+        let hosts = first.cluster()["hosts"].clone();
+        let votes = |host: &Value| host["role"] != "learner";
+        hosts.as_array().is_some_and(|hosts| hosts.len() == 3 && hosts.iter().all(votes))
+    });
+    [first, second, third]
+}
+
+/// Which of these hosts leads, once one does that all of them know.
+fn leader(sites: &[Site]) -> usize {
+    let mut found = None;
+    eventually("a host leads", || {
+        let lives = || sites.iter().enumerate().filter(|(_, site)| site.host.is_some());
+        found = lives().find(|(_, site)| site.cluster()["role"] == "leader").map(|(at, _)| at);
+        found.is_some()
+    });
+    found.expect("it was found")
+}
+
+#[test]
+fn publishing_goes_on_when_the_leader_is_killed_and_nothing_acknowledged_is_lost() {
+    let mut sites = three();
+    let mut told = BTreeMap::new();
+    sites[1].topic(&["create", "env/raw", "--history", "1000"]).ok();
+    // The function runs on the host that subscribed it, whoever leads.
+    let listener = 2;
+    sites[listener].place.write("keep.sh", "#!/bin/sh\ncat\n");
+    let deploy = ["function", "deploy", "keep", "--runtime", "oneshot", "--code", "keep.sh", "--", "./keep.sh"];
+    sites[listener].place.run(deploy).ok();
+    sites[listener].topic(&["subscribe", "env/raw", "keep"]).ok();
+    for number in 0..10 {
+        sites[number % 3].publish(&format!("before {number}"), &mut told);
+    }
+    let lost = leader(&sites);
+    sites[lost].die();
+    let others: Vec<usize> = (0..3).filter(|at| *at != lost).collect();
+    for number in 0..10 {
+        sites[others[number % 2]].publish(&format!("without {number}"), &mut told);
+    }
+    for at in &others {
+        let records = sites[*at].records();
+        assert!(records.iter().map(|(index, _)| *index).eq(1..=records.len() as u64), "no gaps: {records:?}");
+        for (index, record) in &told {
+            assert_eq!(records[*index as usize - 1].1, *record);
+        }
+    }
+    sites[lost].live(None);
+    sites[lost].publish("by the one that was away", &mut told);
+    let expected = sites[others[0]].records();
+    assert_eq!(sites[lost].records(), expected, "it has caught up");
+    // Every record ran the function once.
+    let runs = || {
+        let runs = sites[listener].place.run(["--json", "run", "ls", "-l", "1000", "--state", "done"]).ok().objects();
+        runs.iter().filter(|run| run["function"] == "keep").count()
+    };
+    eventually("the function has run for every record", || runs() >= expected.len());
+    sites[listener].place.idle();
+    assert_eq!(runs(), expected.len(), "and once for each");
+}
+
+#[test]
+fn a_host_with_another_secret_is_not_let_in() {
+    let mut first = Site::new(None);
+    first.place.run(["cluster", "init"]).ok();
+    first.live(None);
+    let stranger = Site::new(None);
+    stranger.place.run(["cluster", "init"]).ok();
+    stranger.place.run(["cluster", "secret", "--out", "other.secret"]).ok();
+    let other = fs::read_to_string(stranger.place.path().join("other.secret")).expect("the secret was written");
+    let second = Site::new(Some(&other));
+    let at = format!("mr://127.0.0.1:{}/site", first.port);
+    let join = ["serve", "--listen", "127.0.0.1:0", "--join", &at, "--cluster-secret", "cluster.secret"];
+    second.place.run(join).fails("MR7211", 1);
+    // It is as if it had never asked.
+    assert!(!second.place.namespace().join("secrets/cluster").exists());
+    second.place.run(["cluster", "secret", "--out", "none"]).fails("MR7209", 1);
+}
+
+#[test]
+fn a_copy_of_a_host_is_no_host() {
+    let mut first = Site::new(None);
+    first.place.run(["cluster", "init"]).ok();
+    first.live(None);
+    first.topic(&["create", "t"]).ok();
+    first.place.run(["namespace", "backup", "copy"]).ok();
+    first.place.run(["namespace", "restore", "copy", "restored"]).ok();
+    let run = |words: &[&str]| first.place.run(["-n", "restored"].iter().chain(words));
+    run(&["cluster", "init"]).fails("MR7212", 1);
+    let _host = Host::start(first.place.command(["-n", "restored", "serve", "--listen", "none"]));
+    run(&["topic", "ls"]).fails("MR7209", 1);
+}
+
+#[test]
+fn commands_about_topics_say_what_is_wrong() {
+    let mut first = Site::new(None);
+    first.place.run(["topic", "ls"]).fails("MR7208", 75);
+    first.live(None);
+    first.place.run(["topic", "ls"]).fails("MR7209", 1);
+    first.die();
+    first.place.run(["cluster", "init"]).ok();
+    first.place.run(["cluster", "init"]).fails("MR7210", 1);
+    first.live(None);
+    first.topic(&["create", "t", "--history", "2"]).ok();
+    let fails = |words: &[&str], code: &str, exit: i32| {
+        first.place.run(["topic"].iter().chain(words)).fails(code, exit);
+    };
+    fails(&["publish", "u", "x"], "MR7202", 1);
+    fails(&["create", "t", "--history", "3"], "MR7203", 1);
+    fails(&["create", "_t"], "MR7201", 2);
+    fails(&["get", "t"], "MR2105", 1);
+    fails(&["subscribe", "t", "nobody"], "MR3001", 1);
+    for record in ["a", "b", "c"] {
+        first.topic(&["publish", "t", record]).ok();
+    }
+    fails(&["get", "t", "1"], "MR2104", 1);
+    assert_eq!(first.place.run(["topic", "get", "t"]).ok().text(), "c\n");
+    assert_eq!(first.place.run(["topic", "latest", "t"]).ok().text(), "3\n");
+    assert_eq!(first.place.run(["topic", "tail", "t", "--no-follow"]).ok().text(), "2  b\n3  c\n");
+}
+
+#[test]
+fn a_log_feeds_a_topic_while_hosts_come_and_go() {
+    let mut sites = three();
+    sites[0].topic(&["create", "smooth"]).ok();
+    sites[1].place.run(["log", "create", "out"]).ok();
+    sites[1].topic(&["feed", "out", "smooth"]).ok();
+    let append = |sites: &[Site; 3], number: usize| {
+        sites[1].place.run(["log", "append", "out", &format!("value {number}")]).ok();
+    };
+    (0..5).for_each(|number| append(&sites, number));
+    // Alone it can publish nothing; what is appended waits.
+    sites[0].die();
+    sites[2].die();
+    (5..10).for_each(|number| append(&sites, number));
+    sites[2].live(None);
+    let expected: Vec<String> = (0..10).map(|number| format!("value {number}")).collect();
+    let records = |site: &Site| {
+        let ended = site.topic(&["range", "smooth"]);
+        if ended.code != 0 {
+            return Vec::new();
+        }
+        let text = |record: &Value| record["data"].as_str().expect("text").to_owned();
+        ended.objects().iter().map(text).collect::<Vec<_>>()
+    };
+    eventually("all of it is published, once and in order", || records(&sites[2]).len() >= 10);
+    assert_eq!(records(&sites[2]), expected);
+    // The host that feeds dies too, and goes on behind what it had published.
+    sites[1].die();
+    sites[0].live(None);
+    sites[1].live(None);
+    append(&sites, 10);
+    eventually("it goes on", || records(&sites[0]).len() >= 11);
+    assert_eq!(records(&sites[0])[..10], expected);
+}
+
+#[test]
+fn the_lead_is_handed_over_and_a_host_is_removed() {
+    let sites = three();
+    sites[0].topic(&["create", "t"]).ok();
+    let ids: Vec<String> = sites
+        .iter()
+        .map(|site| {
+            let hosts = site.cluster()["hosts"].clone();
+            let own = hosts.as_array().expect("hosts").iter().find(|host| host["here"] == true).cloned();
+            own.expect("it knows itself")["host"].as_str().expect("an id").to_owned()
+        })
+        .collect();
+    let next = (leader(&sites) + 1) % 3;
+    let last = (next + 1) % 3;
+    sites[last].place.run(["cluster", "lead", &ids[next]]).ok();
+    eventually("the one that was named leads", || sites[next].cluster()["role"] == "leader");
+    sites[last].place.run(["cluster", "prefer", "campus"]).ok();
+    eventually("the preferred site leads", || sites[0].cluster()["role"] == "leader");
+    sites[last].place.run(["cluster", "prefer", "--any"]).ok();
+    let (next, last) = (0, 1);
+    sites[next].place.run(["cluster", "rm", &ids[next]]).fails("MR7216", 1);
+    sites[next].place.run(["cluster", "rm", "nobody"]).fails("MR7216", 1);
+    sites[next].place.run(["cluster", "rm", &ids[last]]).ok();
+    assert_eq!(sites[next].cluster()["hosts"].as_array().expect("hosts").len(), 2);
+    sites[next].topic(&["publish", "t", "without it"]).ok();
+}
