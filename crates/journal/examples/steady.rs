@@ -38,6 +38,11 @@ fn main() {
     });
     let took = started.elapsed();
     let mean = nanos.iter().sum::<u64>() as f64 / appends as f64;
+    for part in nanos.chunks(appends.div_ceil(10)) {
+        let (sum, longest) = (part.iter().sum::<u64>(), part.iter().max().expect("none is empty"));
+        print!("{:.2} ({:.0}) ", sum as f64 / part.len() as f64 / 1000.0, *longest as f64 / 1000.0);
+    }
+    println!("us, mean of each tenth and its longest");
     nanos.sort_unstable();
     let at = |part: f64| nanos[((appends - 1) as f64 * part) as usize] as f64 / 1000.0;
     println!(

@@ -29,6 +29,8 @@ const CHUNK_BYTES: u64 = 1 << 20;
 const AHEAD_BYTES: u64 = 16 << 20;
 /// Where they are written through the mapping, it keeps so many segments ahead.
 const SEGMENTS_AHEAD: u64 = 2;
+/// So many if they are recycled: those take no more of the disk than they do already.
+const RECYCLED_AHEAD: u64 = 4;
 /// Pages are made present by so many bytes at a time.
 const TOUCH_BYTES: u64 = 256 << 10;
 /// The background thread looks again when the journal has grown by this.
@@ -46,6 +48,11 @@ pub(crate) fn spare_name(n: u64) -> String {
 impl Inner {
     pub(crate) fn prepare_lock(&self) -> Lock<'_> {
         Lock { word: &self.control.writer.prepare_lock, medium: &*self.medium, mark: self.mark }
+    }
+
+    /// Held by whoever lets segments go, while the manifest is replaced: two must not replace it by different ones.
+    pub(crate) fn retain_lock(&self) -> Lock<'_> {
+        Lock { word: &self.control.writer.retain_lock, medium: &*self.medium, mark: self.mark }
     }
 
     /// Makes sure that there is storage up to `end`.
@@ -171,11 +178,16 @@ impl Inner {
 
     /// How far ahead of the tail there should be room: as much as was appended since this process opened the namespace, so that a
     /// namespace at rest stays small, and a bounded amount at most.
-    fn ahead_bytes(&self, tail: u64) -> u64 {
+    fn ahead_bytes(&self, tail: u64, segments: u64) -> u64 {
         let segment_bytes = self.segments.bytes();
-        let most =
-            if self.segments.through { AHEAD_BYTES.min(segment_bytes / 4) } else { SEGMENTS_AHEAD * segment_bytes };
+        let most = if self.segments.through { AHEAD_BYTES.min(segment_bytes / 4) } else { segments * segment_bytes };
         tail.saturating_sub(self.opened_at).min(most)
+    }
+
+    /// Whether the next segment is there already, but for its name.
+    fn has_spare(&self) -> bool {
+        (0..SPARES_MAX)
+            .any(|n| self.medium.identify(&spare_name(n)).is_ok_and(|(_, bytes)| bytes == self.segments.bytes()))
     }
 
     /// Wakes the background thread now and then as the journal grows.
@@ -193,10 +205,13 @@ impl Inner {
         let tail = self.control.published.tail.load(Ordering::Acquire);
         let ready = self.control.upkeep.ready.load(Ordering::Acquire);
         let piece = CHUNK_BYTES.min(self.segments.bytes() / 4);
-        if tail + self.ahead_bytes(tail) <= ready {
+        let segments = &self.segments;
+        let is_far = |by: u64| tail + self.ahead_bytes(tail, by) <= ready;
+        if is_far(SEGMENTS_AHEAD)
+            && (segments.through || segments.offset(ready) != 0 || is_far(RECYCLED_AHEAD) || !self.has_spare())
+        {
             return false;
         }
-        let segments = &self.segments;
         let boundary = segments.start(segments.number(ready)) + segments.bytes();
         let next = (ready + piece).min(boundary);
         // A full disk shows at the append that needs the room; here there is nobody to tell.
@@ -232,7 +247,7 @@ impl Inner {
         let start = segments.start(number);
         let end = (*present + TOUCH_BYTES).min(start + segments.bytes());
         // By whole pieces only: a tail that moves on must not keep this busy page by page.
-        if end > ready.min(tail + self.ahead_bytes(tail)) {
+        if end > ready.min(tail + self.ahead_bytes(tail, SEGMENTS_AHEAD)) {
             return false;
         }
         if let Ok(region) = segments.map(number, false) {
