@@ -81,7 +81,7 @@ const LINE_BYTES: usize = 64;
 
 /// Has the processor fetch what stands at an address, so that who writes there soon need not wait for it.
 #[inline]
-fn prefetch(address: *const u8, bytes: usize) {
+pub(crate) fn prefetch(address: *const u8, bytes: usize) {
     #[cfg(target_arch = "x86_64")]
     for at in (0..bytes).step_by(LINE_BYTES) {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
@@ -154,6 +154,7 @@ impl Inner {
     /// Runs `f` under the lock and commits what it staged.
     #[inline]
     pub(crate) fn commit<R>(&self, f: impl FnOnce(&mut Transaction<'_>) -> Result<R>) -> Result<Committed<R>> {
+        self.room_first();
         let guard = self.lock()?;
         self.control.check_health()?;
         self.control.check_words()?;

@@ -3,9 +3,10 @@
 //! Live are the records that their log still has, and what pending runs need: their triggers, the records of those, the
 //! newest attempt and what came of it, and the calls of streamed runs.
 //! The oldest segments go when no more than a quarter of them, taken together, is live; as few as that is true of, and with
-//! them those behind in which nothing is live. More would cost more to copy than it frees, fewer would let one log at rest, whose records fill the oldest segments, keep all that
-//! comes after. Each of them has to be due by itself: beyond `retain_bytes`, or older than `retain_age`. So the journal takes
-//! `retain_bytes`, four times what is live in it, and some segments at most.
+//! them those behind in which nothing is live. More would cost more to copy than it frees, fewer would let one log at rest,
+//! whose records fill the oldest segments, keep all that comes after. Each of them has to be due by itself: beyond
+//! `retain_bytes`, or older than `retain_age`. So the journal takes `retain_bytes`, four times what is live in it, and some
+//! segments at most.
 //!
 //! The order makes every step safe to die after: copies are committed and flushed, and so is the beginning of what stays, then the
 //! manifest moves on, then the files are renamed or removed. Segments in which nothing is live go together, for a manifest costs two
@@ -21,7 +22,7 @@ use crate::{
         index::{Index, JOURNAL_ID},
         manifest::Manifest,
         part::{function_row, log_row},
-        segments::{self, SEGMENTS_MAX, SPARES_MAX, io_error},
+        segments::{self, FOLDER, SEGMENTS_MAX, SPARES_MAX, io_error},
     },
 };
 use millrace_wire::{Code, EventId, Result};
@@ -381,6 +382,7 @@ impl Inner {
         let kept = self.release_files(numbers);
         lock.release();
         let kept = kept?;
+        self.flushed(FOLDER, self.medium.flush_names(FOLDER))?;
         {
             // A flush that began before `first` moved on may still be at the segments; later ones begin behind them.
             let _no_flush = self.flusher.leader.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
@@ -391,8 +393,8 @@ impl Inner {
         Ok(true)
     }
 
-    /// Makes the files of segments spare ones, or removes them; tells which were kept. Their old names may come back with a power
-    /// failure: recovery removes what stands before the first segment, and who uses a spare one flushes its new name.
+    /// Makes the files of segments spare ones, or removes them; tells which were kept. Until the folder is flushed, their old names may
+    /// come back with a power failure: recovery removes what stands before the first segment, and who uses a spare one flushes as well.
     fn release_files(&self, numbers: &Range<u64>) -> Result<Vec<u64>> {
         let mut kept = Vec::new();
         for number in numbers.clone() {
