@@ -34,7 +34,7 @@ mod worker;
 
 use engine::Millis;
 pub use functions::tasks::cancel as cancel_task;
-use millrace_journal::Function;
+use millrace_journal::{Function, Maintained};
 use millrace_namespace::Namespace;
 pub use millrace_runtime::{Asked, Isolation, Later, Level, SUPERVISOR, SecretBytes, Shortcoming, supervise};
 use millrace_wire::{Error, EventId, Name, Result};
@@ -57,6 +57,8 @@ use std::{
 const STATUS_INTERVAL: Duration = Duration::from_millis(100);
 /// How often retention is looked after.
 const MAINTAIN_INTERVAL: Duration = Duration::from_secs(1);
+/// The same while segments go: those that nobody gives back in time, appends have to make anew.
+const MAINTAIN_BUSY_INTERVAL: Duration = Duration::from_millis(100);
 /// How often what nobody needs any more of code and compiled modules is removed.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(600);
 
@@ -217,15 +219,15 @@ impl Shared {
                 self.write_status();
             }
             if Instant::now() >= maintain_at {
-                maintain_at = Instant::now() + MAINTAIN_INTERVAL;
                 if let Err(error) = self.namespace.journal().check_place() {
                     return self.fail(error);
                 }
-                if let Err(error) = self.maintain()
-                    && !state::is_transient(&error)
-                {
-                    return self.fail(error);
-                }
+                let interval = match self.maintain() {
+                    Ok(maintained) if maintained.dropped > 0 => MAINTAIN_BUSY_INTERVAL,
+                    Err(error) if !state::is_transient(&error) => return self.fail(error),
+                    _ => MAINTAIN_INTERVAL,
+                };
+                maintain_at = Instant::now() + interval;
             }
             if Instant::now() >= sweep_at {
                 sweep_at = Instant::now() + SWEEP_INTERVAL;
@@ -287,7 +289,7 @@ impl Shared {
     }
 
     /// Lets the journal reclaim what neither its logs nor pending runs need.
-    fn maintain(&self) -> Result<()> {
+    fn maintain(&self) -> Result<Maintained> {
         let journal = self.namespace.journal();
         self.state().fold(journal.tail())?;
         if self.state().damaged {
@@ -305,8 +307,7 @@ impl Shared {
                     Some(fired) => state.engine.needs(function, run, fired),
                     None => state.engine.is_pending(function, run),
                 }
-        })?;
-        Ok(())
+        })
     }
 }
 

@@ -1,7 +1,7 @@
 //! What a namespace defines: its logs and functions, folded from DEFINE entries.
 
 use crate::{
-    persistent::{Keyed, Sorted, Table},
+    persistent::{Hashed, Keyed, Sorted, Table},
     store::{
         arena::{self, Arena},
         control::Control,
@@ -95,8 +95,8 @@ struct Counters {
 }
 
 impl Counters {
-    fn new(index: Index) -> Arc<Self> {
-        Arc::new(Self { index, staged: Staged::default() })
+    fn new(index: Index) -> Self {
+        Self { index, staged: Staged::default() }
     }
 
     fn enter(&self, transaction: u64) -> &Staged {
@@ -122,7 +122,7 @@ struct LogInner {
     id: u32,
     name: LogName,
     history: u64,
-    counters: Arc<Counters>,
+    counters: Counters,
     /// Where the end of the committed journal stands.
     control: Control,
     removed: AtomicBool,
@@ -253,7 +253,8 @@ impl fmt::Debug for Function {
 
 impl Function {
     pub(crate) fn new(id: u32, name: Name, attributes: String, revision: u32, index: Index) -> Self {
-        Self(Arc::new(FunctionInner { id, name, attributes, revision, counters: Counters::new(index) }))
+        let counters = Arc::new(Counters::new(index));
+        Self(Arc::new(FunctionInner { id, name, attributes, revision, counters }))
     }
 
     fn redefined(&self, attributes: String, revision: u32) -> Self {
@@ -421,6 +422,7 @@ pub struct Catalog {
     version: u64,
     next_id: u32,
     logs: Sorted<Log>,
+    logs_by_name: Hashed<Log>,
     functions: Sorted<Function>,
     pins: BTreeMap<u32, Pin>,
     by_id: Table<Subject>,
@@ -453,7 +455,7 @@ impl Catalog {
 
     /// The log of this name.
     pub fn log(&self, name: &str) -> Option<&Log> {
-        self.logs.get(name)
+        if self.logs.is_small() { self.logs.get(name) } else { self.logs_by_name.get(name) }
     }
 
     /// The function of this name.
@@ -546,6 +548,7 @@ impl Catalog {
             Definition::RemoveLog { id } => {
                 if let Some(log) = self.log_by_id(*id).cloned() {
                     self.logs.remove(log.key());
+                    self.logs_by_name.remove(log.key());
                     self.by_id.set(*id, None);
                 }
             }
@@ -569,6 +572,7 @@ impl Catalog {
     pub(crate) fn insert_log(&mut self, log: Log) {
         self.by_id.set(log.id(), Some(Subject::Log(log.clone())));
         self.next_id = self.next_id.max(log.id() + 1);
+        self.logs_by_name.insert(log.clone());
         self.logs.insert(log);
     }
 

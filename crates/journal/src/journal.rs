@@ -620,9 +620,11 @@ impl Inner {
         if self.write_lock().has_dead_owner() {
             drop(self.lock()?);
         }
-        if self.prepare_lock().has_dead_owner() {
-            self.prepare_lock().acquire();
-            self.prepare_lock().release();
+        for lock in [self.prepare_lock(), self.retain_lock()] {
+            if lock.has_dead_owner() {
+                lock.acquire();
+                lock.release();
+            }
         }
         Ok(())
     }

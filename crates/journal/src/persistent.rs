@@ -1,6 +1,10 @@
 //! Collections of which a copy shares what did not change: a copy and one change cost what a few chunks take, whatever there is.
 
-use std::{borrow::Borrow, sync::Arc};
+use std::{
+    borrow::Borrow,
+    hash::{BuildHasher, Hash, RandomState},
+    sync::Arc,
+};
 
 /// Entries of a chunk, at most.
 const CHUNK_MAX: usize = 64;
@@ -94,6 +98,92 @@ impl<T: Clone + Keyed> Sorted<T> {
     pub fn iter(&self) -> impl Iterator<Item = &T> {
         self.0.iter().flat_map(|chunk| chunk.iter())
     }
+
+    /// Whether there are so few that to compare keys takes less than to hash one.
+    pub fn is_small(&self) -> bool {
+        self.0.len() <= 1
+    }
+}
+
+/// Buckets that are copied together.
+const GROUP: usize = 32;
+/// Values of a bucket on average, at most.
+const BUCKET_MEAN: usize = 8;
+
+/// Values whose keys have one hash, modulo the number of buckets; each with the rest of its hash.
+type Bucket<T> = Arc<[(u32, T)]>;
+
+/// Values that are found by the hash of their keys. To find one of many in [`Sorted`] takes a look at a dozen others, which are
+/// all over the memory.
+#[derive(Clone)]
+pub(crate) struct Hashed<T> {
+    groups: Vec<Arc<[Bucket<T>; GROUP]>>,
+    count: usize,
+    hashes: RandomState,
+}
+
+impl<T> Default for Hashed<T> {
+    fn default() -> Self {
+        Self { groups: Vec::new(), count: 0, hashes: RandomState::new() }
+    }
+}
+
+impl<T: Clone + Keyed> Hashed<T>
+where
+    T::Key: Hash,
+{
+    /// The group and bucket of a key, and the rest of its hash.
+    #[inline]
+    fn place(&self, key: &T::Key) -> (usize, usize, u32) {
+        let hash = self.hashes.hash_one(key);
+        let bucket = hash as usize % (self.groups.len() * GROUP).max(1);
+        (bucket / GROUP, bucket % GROUP, (hash >> 32) as u32)
+    }
+
+    #[inline]
+    pub fn get(&self, key: &T::Key) -> Option<&T> {
+        let (group, bucket, rest) = self.place(key);
+        let bucket = &self.groups.get(group)?[bucket];
+        bucket.iter().find(|(other, value)| *other == rest && value.key() == key).map(|(_, value)| value)
+    }
+
+    pub fn insert(&mut self, value: T) {
+        if self.count >= self.groups.len() * GROUP * BUCKET_MEAN {
+            self.grow();
+        }
+        let (group, bucket, rest) = self.place(value.key());
+        let bucket = &mut Arc::make_mut(&mut self.groups[group])[bucket];
+        let others = bucket.iter().filter(|(_, other)| other.key() != value.key()).cloned();
+        let with: Bucket<T> = others.chain([(rest, value.clone())]).collect();
+        self.count += with.len() - bucket.len();
+        *bucket = with;
+    }
+
+    pub fn remove(&mut self, key: &T::Key) {
+        let (group, bucket, _) = self.place(key);
+        let Some(group) = self.groups.get_mut(group) else { return };
+        if group[bucket].iter().any(|(_, value)| value.key() == key) {
+            let bucket = &mut Arc::make_mut(group)[bucket];
+            *bucket = bucket.iter().filter(|(_, value)| value.key() != key).cloned().collect();
+            self.count -= 1;
+        }
+    }
+
+    fn grow(&mut self) {
+        let mut buckets: Vec<Vec<(u32, T)>> = vec![Vec::new(); (self.groups.len() * 2).max(1) * GROUP];
+        let mut grown = Self { groups: Vec::new(), count: self.count, hashes: self.hashes.clone() };
+        let empty: Arc<[Bucket<T>; GROUP]> = Arc::new(std::array::from_fn(|_| Arc::from([])));
+        grown.groups.resize(buckets.len() / GROUP, empty);
+        for (rest, value) in self.groups.iter().flat_map(|group| group.iter()).flat_map(|bucket| bucket.iter()) {
+            let (group, bucket, _) = grown.place(value.key());
+            buckets[group * GROUP + bucket].push((*rest, value.clone()));
+        }
+        let mut buckets = buckets.into_iter().map(Bucket::from);
+        for group in &mut grown.groups {
+            *group = Arc::new(std::array::from_fn(|_| buckets.next().expect("so many were made")));
+        }
+        *self = grown;
+    }
 }
 
 #[cfg(test)]
@@ -112,8 +202,9 @@ mod tests {
     }
 
     #[test]
-    fn sorted_and_table_are_what_a_map_is_and_copies_stay_what_they_were() {
+    fn each_is_what_a_map_is_and_copies_stay_what_they_were() {
         let (mut map, mut sorted, mut table) = (BTreeMap::new(), Sorted::default(), Table::default());
+        let mut hashed = Hashed::default();
         let (mut before, mut random) = (None, 7_u64);
         for step in 0..20_000_u32 {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -122,18 +213,25 @@ mod tests {
             if random >> 62 == 0 {
                 map.remove(&name);
                 sorted.remove(name.as_str());
+                hashed.remove(name.as_str());
                 table.set(id, None);
             } else {
                 map.insert(name.clone(), Named(name.clone(), step));
                 sorted.insert(Named(name.clone(), step));
+                hashed.insert(Named(name.clone(), step));
                 table.set(id, Some(step));
             }
             assert_eq!(sorted.get(name.as_str()), map.get(&name));
+            assert_eq!(hashed.get(name.as_str()), map.get(&name));
+            assert_eq!(hashed.count, map.len());
             assert_eq!(table.get(id).copied(), map.get(&name).map(|named| named.1));
             if step % 1000 == 0 {
                 assert!(sorted.iter().eq(map.values()));
-                if let Some((map, sorted)) = before.replace((map.clone(), sorted.clone())) {
+                let now = (map.clone(), sorted.clone(), hashed.clone());
+                if let Some((map, sorted, hashed)) = before.replace(now) {
                     assert!(sorted.iter().eq(map.values()), "a copy changed");
+                    assert!(map.iter().all(|(name, value)| hashed.get(name.as_str()) == Some(value)), "a copy changed");
+                    assert_eq!(hashed.count, map.len());
                 }
             }
         }

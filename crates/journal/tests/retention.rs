@@ -346,3 +346,89 @@ fn nothing_is_told_to_be_durable_before_what_was_not_flushed_is_gone() {
         assert!(opened.is_ok(), "moment {number}: {:?}", opened.err());
     }
 }
+
+/// A manifest takes two flushes; segments in which nothing is live go by one.
+#[test]
+fn segments_in_which_nothing_is_live_go_together() {
+    let disk = SimDisk::default();
+    let options = CreateOptions { retain_bytes: 3 << 20, ..sim_options(Durability::Memory) };
+    let journal = Journal::create_on(disk.process(), Path::new("sim"), &options).unwrap();
+    let (_, log) = logs(&journal);
+    fill_with_catalogs(&journal, &log, 8);
+    disk.record_moments();
+    assert_eq!(journal.maintain(&|_, _| false).unwrap().dropped, 4);
+    let mut manifests: Vec<Vec<u8>> =
+        disk.take_moments().iter().map(|moment| moment.files().remove("manifest").unwrap()).collect();
+    manifests.push(disk.files().remove("manifest").unwrap());
+    manifests.dedup();
+    assert_eq!(manifests.len(), 2, "one before and one behind");
+}
+
+/// Whoever lets segments go may have to wait for a flush that began before; whoever appends makes room all the same.
+#[test]
+fn room_is_made_while_segments_go_and_a_flush_takes_its_time() {
+    let disk = SimDisk::default();
+    let options = CreateOptions { retain_bytes: 3 << 20, ..sim_options(Durability::Memory) };
+    let journal = Journal::create_on(disk.process(), Path::new("sim"), &options).unwrap();
+    let (_, log) = logs(&journal);
+    fill_with_catalogs(&journal, &log, 6);
+    journal.sync(journal.tail()).unwrap();
+    append(&journal, &log, 20 * KIB);
+    let (first, tail) = (journal.first(), journal.tail());
+    disk.hold_flushes(true);
+    thread::scope(|scope| {
+        let flush = scope.spawn(|| journal.sync(tail).unwrap());
+        while disk.flushes_held() == 0 {
+            thread::yield_now();
+        }
+        let retention = scope.spawn(|| journal.maintain(&|_, _| false).unwrap().dropped);
+        let since = Instant::now();
+        while journal.first() == first && since.elapsed() < Duration::from_secs(120) {
+            thread::yield_now();
+        }
+        let (done, is_done) = std::sync::mpsc::channel();
+        let (of_appends, log) = (&journal, &log);
+        scope.spawn(move || {
+            (0..200).for_each(|_| append(of_appends, log, 20 * KIB));
+            done.send(()).unwrap();
+        });
+        let appended = is_done.recv_timeout(Duration::from_secs(120));
+        disk.hold_flushes(false);
+        flush.join().unwrap();
+        assert!(appended.is_ok(), "whoever appends waits for a flush");
+        assert!(retention.join().unwrap() > 0);
+    });
+}
+
+/// Records that nobody needs are passed over by their headers; one whose header lies about its length hides nothing behind it.
+#[test]
+fn a_damaged_length_hides_no_record_that_is_to_be_kept() {
+    use std::os::unix::fs::FileExt;
+    for entries in 1..4 {
+        let dir = tempfile::tempdir().unwrap();
+        let durability = Durability::Memory;
+        let options = CreateOptions { segment_bytes: SEGMENT, retain_bytes: 1 << 20, durability, ..Default::default() };
+        let journal = Journal::create(dir.path(), &options).unwrap();
+        let (keep, churn) = logs(&journal);
+        let position = |log: &Log| {
+            let latest = log.latest();
+            journal.get(log, latest, &mut Vec::new()).unwrap().position.get()
+        };
+        (0..4).for_each(|_| append(&journal, &churn, 1000));
+        let dead = position(&churn);
+        let mut ends = Vec::new();
+        for n in 0..4 {
+            append(&journal, if n == 0 { &keep } else { &churn }, 1000);
+            ends.push(position(if n == 0 { &keep } else { &churn }) - dead);
+        }
+        // It seems to reach to the beginning of another entry behind what is to be kept.
+        let segment = std::fs::OpenOptions::new().write(true).open(dir.path().join("segments/0000000000")).unwrap();
+        segment.write_all_at(&(ends[entries] as u32).to_le_bytes(), dead + 4).unwrap();
+        while journal.tail().get() < 5 * SEGMENT {
+            append(&journal, &churn, 50 * KIB);
+        }
+        let maintained = journal.maintain(&|_, _| false).unwrap();
+        assert!(maintained.dropped > 0 && journal.first().get() >= SEGMENT, "{maintained:?}");
+        journal.get(&keep, 1, &mut Vec::new()).unwrap();
+    }
+}

@@ -102,9 +102,16 @@ impl Connection {
     }
 
     fn expect(&mut self, word: &str) -> Outcome<()> {
-        self.line.clear();
-        self.answers.read_line(&mut self.line)?;
-        if self.line.starts_with(word) { Ok(()) } else { Err(format!("NATS said '{}'", self.line.trim_end()).into()) }
+        loop {
+            self.line.clear();
+            self.answers.read_line(&mut self.line)?;
+            match self.line.trim_end() {
+                line if line.starts_with(word) => return Ok(()),
+                // The server asks now and then, above all when it is slow to answer: whoever says nothing is cut off.
+                "PING" => self.stream.write_all(b"PONG\r\n")?,
+                line => return Err(format!("NATS said '{line}'").into()),
+            }
+        }
     }
 
     /// The next message.

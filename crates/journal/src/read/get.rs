@@ -196,8 +196,13 @@ impl Inner {
             let at = Position(position);
             return Err(Code::FormatVersion.error(format!("the entry at {at} is of kind {}", header.kind)));
         };
-        let mut entry = Entry::of(Position(position), &header, kind);
-        self.fill(&mut entry, &header)?;
+        self.entry_of(position, &header, kind)
+    }
+
+    /// The entry of which this is the header, which was checked.
+    pub(crate) fn entry_of(&self, position: u64, header: &Header, kind: Kind) -> Result<Entry> {
+        let mut entry = Entry::of(Position(position), header, kind);
+        self.fill(&mut entry, header)?;
         self.check_kept(position)?;
         Ok(entry)
     }

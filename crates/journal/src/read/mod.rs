@@ -6,6 +6,7 @@ mod find;
 pub(crate) mod get;
 pub(crate) mod scan;
 pub(crate) mod wait;
+pub(crate) mod walk;
 
 #[cfg(debug_assertions)]
 thread_local! {

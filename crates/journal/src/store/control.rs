@@ -86,6 +86,7 @@ pub(crate) struct Writer {
     pub poison: AtomicU32,
     pub refused: AtomicU64,
     check: AtomicU64,
+    pub retain_lock: AtomicU32,
 }
 
 /// What readers look at.
@@ -248,7 +249,8 @@ impl Control {
             self.upkeep.proof.store(0, Ordering::Relaxed);
         }
         self.birth.clean.store(0, Ordering::Relaxed);
-        for word in [&self.writer.lock, &self.writer.prepare_lock, &self.published.log_sleepers] {
+        let locks = [&self.writer.lock, &self.writer.prepare_lock, &self.writer.retain_lock];
+        for word in locks.into_iter().chain([&self.published.log_sleepers]) {
             word.store(0, Ordering::Relaxed);
         }
         self.published.for_any.reset();

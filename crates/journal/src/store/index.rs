@@ -24,7 +24,7 @@ use super::{
     ring::Ring,
     slot::{Foreign, Owner, RESERVED_END, Slot, WRONG},
 };
-use crate::write::waiters::Waiters;
+use crate::write::{commit::prefetch, waiters::Waiters};
 use millrace_wire::HISTORY_ALL;
 use std::{
     io,
@@ -241,7 +241,12 @@ impl<A: Deref<Target = Arena>> Index<A> {
         }
         // Held are those from `low` to the latest: others have places and no content yet.
         let first = if low == 0 { n } else { low.max(kept) };
-        self.ring_of(words, role).make_room(n, first, latest)?;
+        let ring = self.ring_of(words, role);
+        ring.make_room(n, first, latest)?;
+        if let Some(item) = ring.item(n) {
+            // Where there are many logs it is far from here, and the commit waits for it with the lock.
+            prefetch(item.as_ptr().cast(), size_of_val(item));
+        }
         if low == 0 || n < low {
             words[LOW].store(n, Ordering::Release);
         }

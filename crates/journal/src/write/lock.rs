@@ -6,7 +6,7 @@
 //! owner's process still lives (see [`Medium::is_alive`]); if not, it takes the lock over and is told so, because what
 //! the dead owner was doing has to be put right first. A wake-up lost with its sender costs one such interval, never a hang.
 //!
-//! Lock order: `lock` before `prepare_lock`.
+//! Lock order: `retain_lock` or `lock` before `prepare_lock`; who has `retain_lock` takes no `lock`.
 
 use crate::medium::{Medium, SLOT_MAX, Slot};
 use millrace_wire::Code;

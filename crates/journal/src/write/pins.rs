@@ -36,7 +36,7 @@ impl Journal {
             })?
             .value;
         // Who is dropping a segment now may not have seen the pin; whoever does so from now on has.
-        let lock = inner.prepare_lock();
+        let lock = inner.retain_lock();
         lock.acquire();
         pin.from = inner.control.upkeep.first.load(Ordering::Acquire);
         lock.release();

@@ -5,7 +5,7 @@
 //! `prepare_lock`; `ready` moves only after the storage is there, so a preparer's death costs nothing but doing it again. With a
 //! background thread, appends find room made before they need it.
 
-use super::lock::Lock;
+use super::{commit::lock_patience, lock::Lock};
 use crate::{
     entry::HEADER_BYTES,
     journal::Inner,
@@ -29,8 +29,12 @@ const CHUNK_BYTES: u64 = 1 << 20;
 const AHEAD_BYTES: u64 = 16 << 20;
 /// Where they are written through the mapping, it keeps so many segments ahead.
 const SEGMENTS_AHEAD: u64 = 2;
+/// So many if they are recycled: those take no more of the disk than they do already.
+const RECYCLED_AHEAD: u64 = 4;
 /// Pages are made present by so many bytes at a time.
 const TOUCH_BYTES: u64 = 256 << 10;
+/// If there is less, whoever appends makes room before it takes the journal's lock, and not with it.
+const LEAST_BYTES: u64 = 256 << 10;
 /// The background thread looks again when the journal has grown by this.
 const NUDGE_BYTES: u64 = 256 << 10;
 /// How often it looks, if nobody wakes it, while others append or the disk refuses something.
@@ -48,27 +52,59 @@ impl Inner {
         Lock { word: &self.control.writer.prepare_lock, medium: &*self.medium, mark: self.mark }
     }
 
+    /// Held by whoever lets segments go, while the manifest is replaced: two must not replace it by different ones.
+    pub(crate) fn retain_lock(&self) -> Lock<'_> {
+        Lock { word: &self.control.writer.retain_lock, medium: &*self.medium, mark: self.mark }
+    }
+
     /// Makes sure that there is storage up to `end`.
     #[inline]
     pub(crate) fn ensure_ready(&self, end: u64) -> Result<()> {
         if end <= self.control.upkeep.ready.load(Ordering::Acquire) { Ok(()) } else { self.extend_ready(end) }
     }
 
+    /// Makes room before the journal's lock is taken, if the background thread is not as fast as those who append: who is stopped, or
+    /// waits for the file system, while it does so keeps nobody from appending what there is room for.
+    #[inline]
+    pub(crate) fn room_first(&self) {
+        let tail = self.control.published.tail.load(Ordering::Acquire);
+        if tail + LEAST_BYTES.min(self.segments.bytes() / 4) > self.control.upkeep.ready.load(Ordering::Acquire) {
+            self.make_room_first(tail);
+        }
+    }
+
+    #[cold]
+    fn make_room_first(&self, tail: u64) {
+        // Not while the namespace is opened, and not where the disk refuses it: whoever needs the room is told.
+        let has_grown = self.ahead_bytes(tail, SEGMENTS_AHEAD) >= LEAST_BYTES && self.preparer.get().is_some();
+        if !has_grown || self.refuses.load(Ordering::Acquire) || self.medium.is_inherited() {
+            return;
+        }
+        let lock = self.prepare_lock();
+        if lock.acquire_within(lock_patience()).is_some() {
+            let _ = self.extend_to(tail + LEAST_BYTES.min(self.segments.bytes() / 4));
+            lock.release();
+        }
+    }
+
     #[cold]
     pub(crate) fn extend_ready(&self, end: u64) -> Result<()> {
         let lock = self.prepare_lock();
         lock.acquire(); // From a dead preparer or not: `ready` tells all there is to know.
-        let result = loop {
-            let ready = self.control.upkeep.ready.load(Ordering::Acquire);
-            if ready >= end {
-                break Ok(());
-            }
-            if let Err(error) = self.extend_once(ready, end) {
-                break Err(error);
-            }
-        };
+        let result = self.extend_to(end);
         lock.release();
         result
+    }
+
+    /// The caller holds `prepare_lock`.
+    fn extend_to(&self, end: u64) -> Result<()> {
+        loop {
+            let ready = self.control.upkeep.ready.load(Ordering::Acquire);
+            if ready >= end {
+                return Ok(());
+            }
+            self.extend_once(ready, end)?;
+        }
     }
 
     /// Prepares the next piece after `ready`, at most to the end of one segment. The caller holds `prepare_lock`.
@@ -171,11 +207,16 @@ impl Inner {
 
     /// How far ahead of the tail there should be room: as much as was appended since this process opened the namespace, so that a
     /// namespace at rest stays small, and a bounded amount at most.
-    fn ahead_bytes(&self, tail: u64) -> u64 {
+    fn ahead_bytes(&self, tail: u64, segments: u64) -> u64 {
         let segment_bytes = self.segments.bytes();
-        let most =
-            if self.segments.through { AHEAD_BYTES.min(segment_bytes / 4) } else { SEGMENTS_AHEAD * segment_bytes };
+        let most = if self.segments.through { AHEAD_BYTES.min(segment_bytes / 4) } else { segments * segment_bytes };
         tail.saturating_sub(self.opened_at).min(most)
+    }
+
+    /// Whether the next segment is there already, but for its name.
+    fn has_spare(&self) -> bool {
+        (0..SPARES_MAX)
+            .any(|n| self.medium.identify(&spare_name(n)).is_ok_and(|(_, bytes)| bytes == self.segments.bytes()))
     }
 
     /// Wakes the background thread now and then as the journal grows.
@@ -193,10 +234,13 @@ impl Inner {
         let tail = self.control.published.tail.load(Ordering::Acquire);
         let ready = self.control.upkeep.ready.load(Ordering::Acquire);
         let piece = CHUNK_BYTES.min(self.segments.bytes() / 4);
-        if tail + self.ahead_bytes(tail) <= ready {
+        let segments = &self.segments;
+        let is_far = |by: u64| tail + self.ahead_bytes(tail, by) <= ready;
+        if is_far(SEGMENTS_AHEAD)
+            && (segments.through || segments.offset(ready) != 0 || is_far(RECYCLED_AHEAD) || !self.has_spare())
+        {
             return false;
         }
-        let segments = &self.segments;
         let boundary = segments.start(segments.number(ready)) + segments.bytes();
         let next = (ready + piece).min(boundary);
         // A full disk shows at the append that needs the room; here there is nobody to tell.
@@ -232,7 +276,7 @@ impl Inner {
         let start = segments.start(number);
         let end = (*present + TOUCH_BYTES).min(start + segments.bytes());
         // By whole pieces only: a tail that moves on must not keep this busy page by page.
-        if end > ready.min(tail + self.ahead_bytes(tail)) {
+        if end > ready.min(tail + self.ahead_bytes(tail, SEGMENTS_AHEAD)) {
             return false;
         }
         if let Ok(region) = segments.map(number, false) {

@@ -2,20 +2,22 @@
 //!
 //! Live are the records that their log still has, and what pending runs need: their triggers, the records of those, the
 //! newest attempt and what came of it, and the calls of streamed runs.
-//! The oldest segments go when no more than a quarter of them, taken together, is live; as few as that is true of. More would
-//! cost more to copy than it frees, fewer would let one log at rest, whose records fill the oldest segments, keep all that
-//! comes after. Each of them has to be due by itself: beyond `retain_bytes`, or older than `retain_age`. So the journal takes
-//! `retain_bytes`, four times what is live in it, and some segments at most.
+//! The oldest segments go when no more than a quarter of them, taken together, is live; as few as that is true of, and with
+//! them those behind in which nothing is live. More would cost more to copy than it frees, fewer would let one log at rest,
+//! whose records fill the oldest segments, keep all that comes after. Each of them has to be due by itself: beyond
+//! `retain_bytes`, or older than `retain_age`. So the journal takes `retain_bytes`, four times what is live in it, and some
+//! segments at most.
 //!
 //! The order makes every step safe to die after: copies are committed and flushed, and so is the beginning of what stays, then the
-//! manifest moves on, then the file is renamed or removed.
+//! manifest moves on, then the files are renamed or removed. Segments in which nothing is live go together, for a manifest costs two
+//! flushes. All of this has a lock of its own, `retain_lock`: whoever makes room waits for renames, and never for a flush.
 
 use super::prepare::spare_name;
 use crate::{
     catalog::Catalog,
-    entry::{ALIGN_BYTES, Entry, HEADER_BYTES, Kind, Position, payload::CARRIED_MAX_BYTES},
+    entry::{ALIGN_BYTES, HEADER_BYTES, Header, Kind, Position, payload::CARRIED_MAX_BYTES},
     journal::{Inner, Journal, MANIFEST},
-    read::scan::Scan,
+    read::{scan::Scan, walk::Walk},
     store::{
         index::{Index, JOURNAL_ID},
         manifest::Manifest,
@@ -32,6 +34,8 @@ const CARRY_BATCH_BYTES: u64 = 256 << 10;
 const LIVE_PART: u64 = 4;
 /// Whatever is to be retained: so many segments, and there is room for copies and for appends.
 pub(crate) const RETAINED_MAX: u64 = SEGMENTS_MAX - 64;
+/// So many segments go by one manifest.
+const DROPPED_AT_ONCE: u64 = 8;
 /// Segments that stay are looked at again when the journal has grown by one part in this many: looking means reading.
 const GROWTH_PART: u64 = 8;
 
@@ -43,6 +47,15 @@ pub(crate) struct Held {
     live_bytes: u64,
 }
 
+/// The oldest segments, as far as they can go together.
+struct Going {
+    /// The first that stays.
+    stays: u64,
+    /// From here on nothing is live in them.
+    dead: u64,
+    live_in_first: Vec<Live>,
+}
+
 /// An entry that is to be carried forward.
 #[derive(Clone, Copy)]
 struct Live {
@@ -51,10 +64,9 @@ struct Live {
 }
 
 /// Whether a record is within its log's history, and this is where it stands.
-fn is_kept(catalog: &Catalog, entry: &Entry) -> bool {
-    catalog
-        .log_by_id(entry.subject)
-        .is_some_and(|log| entry.seqno >= log.earliest() && log.index().position(entry.seqno) == entry.position.0)
+fn is_kept(catalog: &Catalog, log: u32, seqno: u64, position: u64) -> bool {
+    let log = catalog.log_by_id(log);
+    log.is_some_and(|log| seqno >= log.earliest() && log.index().position(seqno) == position)
 }
 
 /// What [`Journal::maintain`] did.
@@ -93,7 +105,6 @@ impl Inner {
         }
         let mut done = Maintained::default();
         let mut ended = HashSet::new();
-        let lock = self.prepare_lock();
         self.remove_old_pins()?;
         loop {
             // A log that another process defined since is as live as any.
@@ -105,31 +116,34 @@ impl Inner {
             if due == first {
                 break;
             }
-            let Some((stays, live_in_first)) = self.first_to_stay(first..due, tail, needed)? else {
+            let Some(going) = self.going(first..due, tail, needed)? else {
                 done.held_by_live = true;
                 break;
             };
+            let stays = going.stays;
             // What is dropped may have the only definitions that stand in the journal.
             if self.control.upkeep.cataloged.load(Ordering::Acquire) < stays {
                 self.write_catalog()?;
             }
-            let mut live_in_first = Some(live_in_first);
+            let mut live_in_first = Some(going.live_in_first);
+            let mut from = first;
             for number in first..stays {
                 let live = match live_in_first.take() {
                     Some(live) => live,
+                    None if number >= going.dead => Vec::new(),
                     None => self.live_entries(number, needed)?.0,
                 };
-                done.carried += self.carry(&live, since, &mut ended)?;
-                let (manifest, end) = self.manifest_without(number)?;
-                lock.acquire();
-                let result = self.drop_segment(number, &manifest);
-                lock.release();
-                if !result? {
+                let carried = self.carry(&live, since, &mut ended)?;
+                done.carried += carried;
+                // What was carried takes room that its segment gives back.
+                if carried == 0 && number + 1 < stays.min(from + DROPPED_AT_ONCE) {
+                    continue;
+                }
+                if !self.drop_segments(from..number + 1)? {
                     return Ok(done);
                 }
-                // Only now is nothing left before it that was not flushed.
-                self.attest(end)?;
-                done.dropped += 1;
+                done.dropped += number + 1 - from;
+                from = number + 1;
             }
             self.forget_dropped()?;
         }
@@ -162,9 +176,8 @@ impl Inner {
         Ok(())
     }
 
-    /// The segment behind the oldest of those that are due that can go together, and what is live in the first of them;
-    /// `None` if all have to stay for now.
-    fn first_to_stay(&self, due: Range<u64>, tail: u64, needed: Needed<'_>) -> Result<Option<(u64, Vec<Live>)>> {
+    /// The oldest of those that are due that can go together; `None` if all have to stay for now.
+    fn going(&self, due: Range<u64>, tail: u64, needed: Needed<'_>) -> Result<Option<Going>> {
         let bytes = tail - self.segments.start(due.start);
         let mut held = Held { until: tail + bytes / GROWTH_PART, segments: due.start..due.start, live_bytes: 0 };
         {
@@ -186,7 +199,12 @@ impl Inner {
                     Some(live) => live,
                     None => self.live_entries(due.start, needed)?.0,
                 };
-                return Ok(Some((number + 1, live_in_first)));
+                let (dead, most) = (number + 1, due.end.min(due.start + DROPPED_AT_ONCE));
+                let mut stays = dead;
+                while stays < most && self.live_entries(stays, needed)?.0.is_empty() {
+                    stays += 1;
+                }
+                return Ok(Some(Going { stays, dead, live_in_first }));
             }
             held.segments.end = number + 1;
         }
@@ -230,44 +248,56 @@ impl Inner {
     /// The live entries of a segment and how many bytes their copies take.
     fn live_entries(&self, number: u64, needed: Needed<'_>) -> Result<(Vec<Live>, u64)> {
         let catalog = self.cached_catalog();
-        let limit = self.segments.start(number + 1);
         let (mut live, mut bytes) = (Vec::new(), 0);
         let mut take = |position: u64, kind: Kind, span: u64| {
             live.push(Live { position, kind });
             bytes += span + CARRIED_MAX_BYTES as u64 + ALIGN_BYTES;
         };
-        // The last APPEND that was passed over: id, position, span.
+        // The last APPEND that was passed over: position, span.
         let mut passed = None;
-        let mut position = self.segments.start(number);
+        let is_live = |at: u64, header: &Header| is_kept(&catalog, header.subject, header.seqno, at);
+        let mut walk = Walk::new(self, number);
         loop {
-            match self.entry_from(&mut position, limit) {
+            match walk.next(is_live) {
                 Ok(None) => return Ok((live, bytes)),
                 Ok(Some((at, header))) => {
-                    position = at + header.span();
                     let kind = header.folded();
                     let Some(kind @ (Kind::Append | Kind::Trigger | Kind::Fired | Kind::Call)) = kind else { continue };
-                    let entry = self.entry_at(at)?;
-                    let attempt = (kind == Kind::Fired).then_some(entry.id);
-                    match kind {
-                        Kind::Append if is_kept(&catalog, &entry) => take(at, kind, header.full_span()),
-                        Kind::Append => passed = Some((entry.id, at, header.full_span())),
-                        _ if !needed(entry.subject, entry.run(), attempt) => {}
-                        Kind::Trigger => {
-                            // A pending run needs its record, also when the record's log does not any more.
-                            let record = passed.take_if(|(id, ..)| *id == entry.cause);
-                            if let Some((_, at, span)) = record {
-                                take(at, Kind::Append, span);
-                            }
-                            take(at, kind, header.full_span());
+                    if kind == Kind::Append {
+                        match is_live(at, &header) {
+                            true => take(at, kind, header.full_span()),
+                            false => passed = Some((at, header.full_span())),
                         }
-                        Kind::Fired | Kind::Call => take(at, kind, header.full_span()),
-                        _ => {}
+                        continue;
                     }
+                    let entry = self.entry_of(at, &header, kind)?;
+                    let attempt = (kind == Kind::Fired).then_some(entry.id);
+                    if !needed(entry.subject, entry.run(), attempt) {
+                        continue;
+                    }
+                    // A pending run needs its record, also when the record's log does not any more.
+                    if kind == Kind::Trigger
+                        && let Some((record, span)) = passed
+                        && self.is_entry(record, entry.cause)?
+                    {
+                        take(record, Kind::Append, span);
+                        passed = None;
+                    }
+                    take(at, kind, header.full_span());
                 }
-                // There is nothing to carry, and `entry_from` stepped over it.
+                // There is nothing to carry, and the walk stepped over it.
                 Err(error) if error.code() == Code::EntryDamaged => {}
                 Err(error) => return Err(error),
             }
+        }
+    }
+
+    /// Whether the entry at a position has this id; one that is damaged has none.
+    fn is_entry(&self, position: u64, id: EventId) -> Result<bool> {
+        match self.entry_at(position) {
+            Ok(entry) => Ok(entry.id == id),
+            Err(error) if error.code() == Code::EntryDamaged => Ok(false),
+            Err(error) => Err(error),
         }
     }
 
@@ -302,7 +332,9 @@ impl Inner {
                         let catalog = transaction.catalog().clone();
                         let has_trigger = behind.first().is_some_and(|behind| behind.kind == Kind::Trigger);
                         let is_live = match next.kind {
-                            Kind::Append => has_trigger || is_kept(&catalog, &entry),
+                            Kind::Append => {
+                                has_trigger || is_kept(&catalog, entry.subject, entry.seqno, entry.position.0)
+                            }
                             _ => !ended.contains(&entry.run()),
                         };
                         if is_live {
@@ -318,38 +350,66 @@ impl Inner {
         Ok(live.len() as u64)
     }
 
-    /// Lets go of the oldest segment, unless somebody pinned it meanwhile. The caller holds `prepare_lock`.
-    fn drop_segment(&self, number: u64, manifest: &Manifest) -> Result<bool> {
-        let next = self.segments.start(number + 1);
+    /// Lets go of the oldest segments, unless somebody pinned one of them meanwhile.
+    fn drop_segments(&self, numbers: Range<u64>) -> Result<bool> {
+        let (manifest, end) = self.manifest_without(numbers.end - 1)?;
+        let lock = self.retain_lock();
+        lock.acquire(); // From a dead one or not: `first` and the manifest tell how far it came.
+        let dropped = self.drop_with(&numbers, &manifest);
+        lock.release();
+        if !dropped? {
+            return Ok(false);
+        }
+        // Only now is nothing left before it that was not flushed.
+        self.attest(end)?;
+        Ok(true)
+    }
+
+    /// The same with a manifest that names the first one that stays. The caller holds `retain_lock`.
+    fn drop_with(&self, numbers: &Range<u64>, manifest: &Manifest) -> Result<bool> {
+        let next = self.segments.start(numbers.end);
         if self.control.upkeep.first.load(Ordering::Acquire) >= next {
             return Ok(true); // Another process was faster.
         }
-        if self.first_pinned()?.is_some_and(|pinned| pinned <= number) {
+        if self.first_pinned()?.is_some_and(|pinned| pinned < numbers.end) {
             return Ok(false);
         }
-        self.check_first(number)?;
+        self.check_first(numbers.start)?;
         self.replace_manifest(manifest)?;
+        let lock = self.prepare_lock();
+        lock.acquire(); // Whoever makes room gives spare segments new names.
         self.control.upkeep.first.store(next, Ordering::Release);
-        let failed = |error: std::io::Error| io_error(segments::name(number), &error);
-        let mut spares = 0;
-        while spares < SPARES_MAX && self.medium.identify(&spare_name(spares)).is_ok() {
-            spares += 1;
-        }
-        let identity = self.medium.identify(&segments::name(number)).map_err(failed)?.0;
-        let is_kept = spares < SPARES_MAX;
-        if is_kept {
-            self.medium.rename(&segments::name(number), &spare_name(spares)).map_err(failed)?;
-        } else {
-            self.medium.remove(&segments::name(number)).map_err(failed)?;
-        }
+        let kept = self.release_files(numbers);
+        lock.release();
+        let kept = kept?;
         self.flushed(FOLDER, self.medium.flush_names(FOLDER))?;
-        // A flush that began before `first` moved on may still be at the segment; later ones begin behind it.
-        let no_flush = self.flusher.leader.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        self.segments.retire_before(number + 1, &|other| is_kept && other == identity || self.is_spare(other));
-        drop(no_flush);
-        tracing::debug!(target: "journal", segment = number, is_kept, "dropped a segment");
+        {
+            // A flush that began before `first` moved on may still be at the segments; later ones begin behind them.
+            let _no_flush = self.flusher.leader.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+            self.segments.retire_before(numbers.end, &|other| kept.contains(&other) || self.is_spare(other));
+        }
+        tracing::debug!(target: "journal", from = numbers.start, to = numbers.end, kept = kept.len(), "dropped segments");
         self.end_round(); // Somebody may have found the lead taken and be waiting for its end.
         Ok(true)
+    }
+
+    /// Makes the files of segments spare ones, or removes them; tells which were kept. Until the folder is flushed, their old names may
+    /// come back with a power failure: recovery removes what stands before the first segment, and who uses a spare one flushes as well.
+    fn release_files(&self, numbers: &Range<u64>) -> Result<Vec<u64>> {
+        let mut kept = Vec::new();
+        for number in numbers.clone() {
+            let name = segments::name(number);
+            let failed = |error: std::io::Error| io_error(&name, &error);
+            let identity = self.medium.identify(&name).map_err(failed)?.0;
+            match (0..SPARES_MAX).map(spare_name).find(|spare| self.medium.identify(spare).is_err()) {
+                Some(spare) => {
+                    self.medium.rename(&name, &spare).map_err(failed)?;
+                    kept.push(identity);
+                }
+                None => self.medium.remove(&name).map_err(failed)?,
+            }
+        }
+        Ok(kept)
     }
 
     /// Whether the manifest says as well that this segment is the oldest: a flipped bit in the control page must not drop what
@@ -357,7 +417,7 @@ impl Inner {
     fn check_first(&self, number: u64) -> Result<()> {
         let bytes = self.medium.read(MANIFEST).map_err(|error| io_error(MANIFEST, &error))?;
         let told = Manifest::decode(&bytes)?.first_segment;
-        if (number..=number + 1).contains(&told) { Ok(()) } else { Err(self.control.contradicted()) }
+        if (number..=number + DROPPED_AT_ONCE).contains(&told) { Ok(()) } else { Err(self.control.contradicted()) }
     }
 
     fn is_spare(&self, identity: u64) -> bool {
