@@ -22,7 +22,11 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("access", &["wire"]),
     ("application", &["wire", "journal", "namespace"]),
     ("dispatch", &["wire", "threads", "journal", "namespace", "runtime"]),
-    ("node", &["wire", "threads", "journal", "namespace", "access", "application", "dispatch", "links"]),
+    ("repair", &["wire", "journal", "namespace", "runtime"]),
+    (
+        "node",
+        &["wire", "threads", "journal", "namespace", "access", "application", "dispatch", "links", "repair", "runtime"],
+    ),
     ("client", &["wire"]),
     ("gateway", &["wire", "threads", "node", "client"]),
     ("cli", &["wire", "threads", "journal", "causality", "node", "client", "gateway"]),

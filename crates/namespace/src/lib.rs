@@ -11,6 +11,7 @@
 pub mod admission;
 pub mod bindings;
 pub mod definition;
+pub mod fence;
 pub mod gate;
 pub mod holder;
 pub mod holes;

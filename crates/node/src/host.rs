@@ -1,6 +1,6 @@
 //! The host: the one process that runs a namespace's functions, for as long as it holds the namespace's host lock.
 
-use crate::{HostStatus, Namespace, Observer, functions, secrets::FunctionSecrets};
+use crate::{HostStatus, Namespace, Observer, functions, repairs::Repairer, secrets::FunctionSecrets};
 use millrace_dispatch::{Dispatcher, Isolation, SecretStore, Surroundings};
 use millrace_namespace::holder::{self, HostLock};
 use millrace_wire::{Code, Error, Result};
@@ -19,6 +19,7 @@ pub struct HostOptions {
 pub struct Host {
     namespace: Namespace,
     dispatcher: Dispatcher,
+    repairer: Repairer,
     /// Held until the threads have stopped publishing.
     _lock: HostLock,
 }
@@ -36,8 +37,9 @@ impl Host {
         millrace_threads::guard().map_err(|e| Code::HostStart.error(format!("cannot start a thread: {e}")))?;
         let secrets: Arc<dyn SecretStore> = Arc::new(FunctionSecrets::of(namespace.dir()));
         let surroundings = Surroundings { isolation: options.isolation, secrets: Some(secrets) };
-        let dispatcher = Dispatcher::start(namespace.clone(), options.observer, Some(surroundings))?;
-        Ok(Host { namespace, dispatcher, _lock: lock })
+        let dispatcher = Dispatcher::start(namespace.clone(), options.observer, Some(surroundings.clone()))?;
+        let repairer = Repairer::start(namespace.clone(), surroundings)?;
+        Ok(Host { namespace, dispatcher, repairer, _lock: lock })
     }
 
     /// What it is doing.
@@ -66,6 +68,7 @@ impl Host {
     ///
     /// Runs that are still in progress then publish nothing; the next host tries them again.
     pub fn stop(mut self, drain: Duration) -> Result<()> {
+        self.repairer.stop();
         let stopped = self.dispatcher.stop(drain);
         self.remove_status();
         stopped
@@ -75,6 +78,7 @@ impl Host {
 impl Drop for Host {
     fn drop(&mut self) {
         // After `stop` this finds nothing to do; without it, nobody is there to hear of runs that go on.
+        self.repairer.stop();
         let _ = self.dispatcher.stop(Duration::ZERO);
         self.remove_status();
     }

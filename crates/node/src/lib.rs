@@ -15,6 +15,7 @@
 pub mod changes;
 mod door;
 mod host;
+pub mod repairs;
 pub mod secrets;
 pub mod upkeep;
 mod why;

@@ -57,6 +57,14 @@ fn is_kept(catalog: &Catalog, entry: &Entry) -> bool {
         .is_some_and(|log| entry.seqno >= log.earliest() && log.index().position(entry.seqno) == entry.position.0)
 }
 
+/// Whether its log has another record in its place: a repair put that there.
+fn is_replaced(catalog: &Catalog, entry: &Entry) -> bool {
+    !is_kept(catalog, entry)
+        && catalog
+            .log_by_id(entry.subject)
+            .is_some_and(|log| (log.earliest()..=log.latest()).contains(&entry.seqno))
+}
+
 /// What [`Journal::maintain`] did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Maintained {
@@ -244,12 +252,16 @@ impl Inner {
                 Ok(None) => return Ok((live, bytes)),
                 Ok(Some((at, header))) => {
                     position = at + header.span();
-                    let kind = header.folded();
+                    // What a repair wrote is live where it stands for a record.
+                    let is_shadow = header.is_shadow();
+                    let kind = Kind::from_u8(header.kind).filter(|kind| !is_shadow || *kind == Kind::Append);
                     let Some(kind @ (Kind::Append | Kind::Trigger | Kind::Fired | Kind::Call)) = kind else { continue };
                     let entry = self.entry_at(at)?;
                     let attempt = (kind == Kind::Fired).then_some(entry.id);
                     match kind {
                         Kind::Append if is_kept(&catalog, &entry) => take(at, kind, header.full_span()),
+                        // The log's own record serves a pending run; a copy of this one would take its place.
+                        Kind::Append if is_shadow || is_replaced(&catalog, &entry) => {}
                         Kind::Append => passed = Some((entry.id, at, header.full_span())),
                         _ if !needed(entry.subject, entry.run(), attempt) => {}
                         Kind::Trigger => {
@@ -302,7 +314,9 @@ impl Inner {
                         let catalog = transaction.catalog().clone();
                         let has_trigger = behind.first().is_some_and(|behind| behind.kind == Kind::Trigger);
                         let is_live = match next.kind {
-                            Kind::Append => has_trigger || is_kept(&catalog, &entry),
+                            Kind::Append => {
+                                is_kept(&catalog, &entry) || has_trigger && !is_replaced(&catalog, &entry)
+                            }
                             _ => !ended.contains(&entry.run()),
                         };
                         if is_live {
