@@ -59,7 +59,7 @@ impl<'a> Session<'a> {
         stop: &'a AtomicBool,
     ) -> Result<Self> {
         let past = Past::new(namespace.journal())?;
-        let (overlay, counts) = (Overlay::default(), Counts::default());
+        let (overlay, counts) = (Overlay::default(), repair.counts);
         let mut session =
             Self { namespace, repair: repair.repair, past, overlay, next: 0, counts, runner, stop };
         session.follow()?;

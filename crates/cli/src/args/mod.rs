@@ -18,8 +18,7 @@ pub use functions::{
     RunCommand, RunLsArgs, RunRetryArgs, RunWaitArgs, StateArg,
 };
 pub use history::{
-    GraphArgs, GraphFormat, PlanArgs, RepairArgs, RepairCommand, RepairDiffArgs, RepairRunArgs, RollbackArgs, TraceArgs,
-    WithArgs,
+    GraphArgs, GraphFormat, PlanArgs, RepairCommand, RepairDiffArgs, RepairRunArgs, TraceArgs, WithArgs,
 };
 pub use links::{AddRelayArgs, OutboxCommand, RelayCommand, ResetArgs, ResumeArgs, RmPeerArgs, RmRelayArgs};
 pub use logs::{AppendArgs, ExportArgs, Format, GetArgs, ImportArgs, LogCommand, TailArgs, TrimArgs};

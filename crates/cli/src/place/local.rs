@@ -92,6 +92,8 @@ pub fn read(
                 continue;
             }
             Err(error) if error.code() == Code::EntryDamaged => visit(next, Found::Damaged(error))?,
+            // A repair took it away.
+            Err(error) if error.code() == Code::RecordVoid => {}
             Err(error) => return Err(error.into()),
         }
         next += 1;

@@ -281,6 +281,8 @@ impl Remote {
                 Err(_) => self.still_is(log, incarnation)?,
             }
             match read {
+                // Repairs took away what there is from here on.
+                Ok(batch) if batch.records.is_empty() && self.bounds(log)?.1 >= next => return Ok(()),
                 Ok(batch) if batch.records.is_empty() => {
                     let detail = format!("record {next} of log '{log}' is not there any more");
                     return Err(Code::AboveTail.error(detail).into());
