@@ -28,7 +28,7 @@ impl Session<'_> {
         match applied {
             // Those that are in progress have not all seen it.
             Ok(at) => fence.applied(at),
-            Err(_) => fence.lift(),
+            Err(_) => fence.lower(),
         }
         applied.map(drop)
     }
@@ -53,6 +53,7 @@ impl Session<'_> {
                 if self.is_behind()? {
                     return Ok(false);
                 }
+                self.check_streaming()?;
                 let phase = repair(namespace, number)?.phase;
                 if phase != Phase::Running {
                     self_expect(phase, Phase::Applying, number)?;

@@ -37,6 +37,8 @@ pub struct Request {
     pub corrections: Vec<Correction>,
     /// Why, for people.
     pub reason: String,
+    /// Whether the runs that read the oldest of the records may be unknown.
+    pub accept_unknown: bool,
 }
 
 fn check_none_open(namespace: &Namespace) -> Result<()> {
@@ -55,7 +57,7 @@ pub fn open(namespace: &Namespace, request: Request) -> Result<u64> {
     check_public(&request.log)?;
     let journal = namespace.journal();
     let log = namespace.log(&request.log)?;
-    let Request { mut corrections, reason, log: name } = request;
+    let Request { mut corrections, reason, log: name, accept_unknown } = request;
     if corrections.is_empty() || corrections.len() > RECORDS_MAX {
         return Err(Code::CorrectionInvalid.error(format!("{} corrections", corrections.len())));
     }
@@ -80,9 +82,14 @@ pub fn open(namespace: &Namespace, request: Request) -> Result<u64> {
             }
             Err(error) => return Err(error),
         };
-        if !is_equal {
-            kept.push(correction);
+        if is_equal {
+            continue;
         }
+        if !accept_unknown && journal.entry_at(journal.position(&log, seqno))?.carried {
+            let error = format!("record {seqno} of log '{name}' is older than the complete journal");
+            return Err(Code::ReadersUnknown.error(error));
+        }
+        kept.push(correction);
     }
     if kept.is_empty() {
         return Err(Code::CorrectionInvalid.error("every correction equals what is recorded"));
@@ -142,7 +149,9 @@ pub fn undo(namespace: &Namespace, number: u64, reason: String) -> Result<u64> {
         note(tx, &Note::Run { repair: opened })?;
         Ok(opened)
     });
-    Ok(opened.inspect_err(|_| drop(journal.unpin(pin)))?.value)
+    let opened = opened.inspect_err(|_| drop(journal.unpin(pin)))?.value;
+    journal.wake();
+    Ok(opened)
 }
 
 fn expect(repair: &Repair, phases: &[Phase], what: &str) -> Result<()> {
@@ -161,6 +170,7 @@ fn step(namespace: &Namespace, number: u64, phases: &[Phase], what: &str, noted:
         note(tx, noted)?;
         Ok(found)
     })?;
+    namespace.journal().wake();
     Ok(committed.value)
 }
 

@@ -32,6 +32,11 @@ impl Overlay {
         self.logs.contains_key(&log)
     }
 
+    /// The logs of which it has slots.
+    pub fn logs(&self) -> impl Iterator<Item = u32> {
+        self.logs.keys().copied()
+    }
+
     /// Everything, by log and seqno.
     pub fn iter(&self) -> impl Iterator<Item = ((u32, u64), At)> {
         self.logs.iter().flat_map(|(log, slots)| slots.iter().map(|(seqno, at)| ((*log, *seqno), *at)))

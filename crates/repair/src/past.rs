@@ -117,6 +117,10 @@ pub struct Trigger {
 pub struct Written {
     /// The slots that it replaces.
     pub slots: HashMap<(u32, u64), At>,
+    /// Those of them that were not seen yet by whoever takes them.
+    pub fresh: Vec<((u32, u64), At)>,
+    /// The slots that it corrects: no run gives them anything else.
+    pub corrected: HashSet<(u32, u64)>,
     /// The runs that it replayed.
     pub settled: HashSet<EventId>,
     reads: HashMap<EventId, Vec<Row>>,
@@ -322,7 +326,12 @@ impl Past {
         match entry.kind {
             Kind::Append => {
                 let void = entry.replaced().is_some_and(|replaced| replaced.void);
-                written.slots.insert((entry.subject, entry.seqno), At { position: entry.position, void });
+                let (slot, at) = ((entry.subject, entry.seqno), At { position: entry.position, void });
+                written.slots.insert(slot, at);
+                written.fresh.push((slot, at));
+                if entry.cause == EventId::NONE {
+                    written.corrected.insert(slot);
+                }
             }
             Kind::Read => drop(written.reads.insert(entry.cause, rows(entry).collect())),
             Kind::Done => drop(written.settled.insert(entry.cause)),
@@ -349,6 +358,12 @@ impl Past {
             }
         }
         Ok(())
+    }
+
+    /// The attempts that are in progress and publish as they go.
+    pub fn streaming(&self) -> impl Iterator<Item = (&Trigger, &Fired)> {
+        let streamed = self.fired.iter().filter(|(_, fired)| fired.streamed);
+        streamed.filter_map(|(run, fired)| Some((self.triggers.get(run)?, fired)))
     }
 
     /// The log that had this name when an attempt began.

@@ -71,7 +71,7 @@ impl<'a> Session<'a> {
 
     /// The corrections of a repair that takes another one back: what was there before.
     fn put_back(&mut self, undone: u64) -> Result<()> {
-        let gone = || Code::RepairPhase.error(format!("what repair {undone} replaced is not in the journal any more"));
+        let gone = || Code::RepairUnsupported.error(format!("what repair {undone} replaced is not in the journal any more"));
         let applied = self.past.applied.get(&undone).ok_or_else(gone)?;
         for (slot, at) in &applied.before {
             self.overlay.insert(*slot, *at);
@@ -86,8 +86,8 @@ impl<'a> Session<'a> {
     pub(crate) fn follow(&mut self) -> Result<()> {
         self.past.follow(self.namespace.journal(), self.namespace.journal().tail())?;
         let written = self.past.written.entry(self.repair).or_default();
-        for (slot, at) in &written.slots {
-            self.overlay.insert(*slot, *at);
+        for (slot, at) in std::mem::take(&mut written.fresh) {
+            self.overlay.insert(slot, at);
         }
         Ok(())
     }
@@ -253,6 +253,8 @@ impl<'a> Session<'a> {
             places.entry(*log).or_default().push(*seqno);
         }
         let mut left = Left::new();
+        let corrected = self.past.written.get(&self.repair).map(|written| &written.corrected);
+        let is_corrected = |slot: (u32, u64)| corrected.is_some_and(|corrected| corrected.contains(&slot));
         let live = |slot: (u32, u64)| {
             let at = self.past.logs.get(&slot.0).and_then(|past| past.slots.get(&slot.1)).map(|slot| slot.at);
             at.map_or(Ok(None), |at| self.bytes_at(at))
@@ -262,12 +264,12 @@ impl<'a> Session<'a> {
                 let (run, name) = (run.trigger.run, self.name(log));
                 return Err(Code::RepairGrows.error(format!("run {run}: it leaves more records in {name} than before")));
             };
-            if live((log, seqno))?.as_ref() != Some(&bytes) {
+            if !is_corrected((log, seqno)) && live((log, seqno))?.as_ref() != Some(&bytes) {
                 left.push(((log, seqno), Some(bytes), ordinal as u16)); // bounded by the calls
             }
         }
         for (log, seqno) in places.into_iter().flat_map(|(log, seqnos)| seqnos.into_iter().map(move |seqno| (log, seqno))) {
-            if live((log, seqno))?.is_some() {
+            if !is_corrected((log, seqno)) && live((log, seqno))?.is_some() {
                 left.push(((log, seqno), None, 0));
             }
         }
@@ -299,6 +301,23 @@ impl<'a> Session<'a> {
         })?;
         drop(rows);
         self.follow()
+    }
+
+    /// An error if a run is in progress that publishes as it goes and may have used what the repair replaces: nobody could take
+    /// back what it told.
+    pub(crate) fn check_streaming(&mut self) -> Result<()> {
+        let streaming: Vec<_> = self.past.streaming().map(|(trigger, fired)| (*trigger, fired.revision)).collect();
+        for (trigger, revision) in streaming {
+            let definition = self.past.definition(trigger.function, revision)?;
+            let logs = self.overlay.logs().filter_map(|log| self.past.logs.get(&log));
+            let reads = logs.filter(|log| definition.spec.rights.check_read(&log.name).is_ok()).count() > 0;
+            if reads || self.overlay.at(trigger.log, trigger.seqno).is_some() {
+                let (run, name) = (trigger.run, &definition.spec.name);
+                let error = format!("run {run} of function '{name}' is in progress and publishes as it goes: wait for its end");
+                return Err(Code::RepairUnsupported.error(error));
+            }
+        }
+        Ok(())
     }
 
     /// How many records are replaced, and how many void.

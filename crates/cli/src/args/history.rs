@@ -121,6 +121,9 @@ pub struct RepairRunArgs {
     /// Their new values
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "void")]
     pub values: Option<PathBuf>,
+    /// Correct also records whose readers are no longer known
+    #[arg(long)]
+    pub accept_unknown: bool,
     /// Take the records away
     #[arg(long, requires = "at")]
     pub void: bool,

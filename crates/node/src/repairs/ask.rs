@@ -30,6 +30,8 @@ enum AskDoc {
         #[serde(default)]
         reason: String,
         corrections: Vec<CorrectionDoc>,
+        #[serde(default)]
+        accept_unknown: bool,
     },
     Run {
         repair: u64,
@@ -73,7 +75,7 @@ impl Ask {
         let invalid = |error: &dyn std::fmt::Display| Code::CorrectionInvalid.error(format!("the request: {error}"));
         let ask: AskDoc = serde_json::from_str(text).map_err(|error| invalid(&error))?;
         Ok(match ask {
-            AskDoc::Open { log, reason, corrections } => {
+            AskDoc::Open { log, reason, corrections, accept_unknown } => {
                 let correction = |doc: CorrectionDoc| {
                     let value = doc.value.bytes().map_err(|error| invalid(&error))?;
                     if value.is_some() == doc.void {
@@ -83,7 +85,7 @@ impl Ask {
                     Ok(Correction { seqno: doc.seqno, value })
                 };
                 let corrections = corrections.into_iter().map(correction).collect::<Result<_>>()?;
-                Ask::Open(Request { log, corrections, reason })
+                Ask::Open(Request { log, corrections, reason, accept_unknown })
             }
             AskDoc::Run { repair } => Ask::Run(repair),
             AskDoc::Apply { repair } => Ask::Apply(repair),
@@ -103,7 +105,8 @@ impl Ask {
                     None => json!({ "seqno": correction.seqno, "void": true }),
                 };
                 let corrections: Vec<Value> = request.corrections.iter().map(correction).collect();
-                json!({ "do": "open", "log": &*request.log, "reason": request.reason, "corrections": corrections })
+                let (log, reason, accept_unknown) = (&*request.log, &request.reason, request.accept_unknown);
+                json!({ "do": "open", "log": log, "reason": reason, "corrections": corrections, "accept_unknown": accept_unknown })
             }
             Ask::Run(repair) => of("run", *repair),
             Ask::Apply(repair) => of("apply", *repair),

@@ -21,7 +21,7 @@ use std::{
     time::Duration,
 };
 
-/// How long a look at an idle journal waits for news.
+/// How long a look at a journal at rest waits for news.
 const LOOK: Duration = Duration::from_secs(10);
 /// How long to wait before trying again what failed.
 const PAUSE: Duration = Duration::from_millis(500);
@@ -81,9 +81,11 @@ impl Drop for Repairer {
 fn look(namespace: &Namespace, surroundings: &Surroundings, stop: &AtomicBool) {
     let (journal, mut seen) = (namespace.journal(), None);
     while !stop.load(Ordering::Acquire) {
-        let (tail, noted) = (journal.tail(), news(namespace));
+        // Whoever asks for something wakes everybody behind it.
+        let (wakes, defined, noted) = (journal.wakes(), journal.catalog_version(), news(namespace));
         match noted {
-            Ok(noted) if seen == Some(noted) => drop(journal.wait(tail, LOOK)),
+            // It only sleeps.
+            Ok(noted) if seen == Some(noted) => drop(journal.wait_change(None, defined, wakes, LOOK)),
             Ok(noted) => {
                 let mut functions = Functions(Again::new(namespace, surroundings.clone()));
                 match drive(namespace, &mut functions, stop, &mut |_, _, _, _| {}) {

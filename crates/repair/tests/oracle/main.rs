@@ -149,7 +149,7 @@ fn play(seed: u64) -> bool {
         value: value.map(|value| value.to_string().into_bytes()),
     };
     let asked: Vec<Correction> = corrections.iter().map(correction).collect();
-    let request = Request { log: world.names[source].clone(), corrections: asked, reason: "random".into() };
+    let request = Request { log: world.names[source].clone(), corrections: asked, reason: "random".into(), accept_unknown: false };
     let number = open(&world.namespace, request).unwrap();
     work(&world.namespace, random);
     assert_eq!((logs(&world), ids(&world)), (before, before_ids.clone()), "nobody sees anything of it yet");

@@ -143,6 +143,12 @@ impl Model<'_> {
                     };
                     let claim = fired.get(&entry.cause).map(|fired| (fired.claim, fired.place));
                     place(&mut slots, places, new, claim)?;
+                    // Who corrects what a run left means it so, whatever the run leaves now.
+                    for ((log, seqno), value) in self.corrections {
+                        if let Some(slot) = slots.get_mut(log).and_then(|log| log.get_mut(seqno)) {
+                            slot.value = value.map(|value| value.to_string());
+                        }
+                    }
                 }
                 _ => {}
             }

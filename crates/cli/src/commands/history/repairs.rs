@@ -56,7 +56,8 @@ fn of_run(args: &RepairRunArgs) -> Result<Ask> {
     }
     let read = corrections::read(args.at.as_deref(), args.values.as_deref())?;
     let corrections = read.into_iter().map(|(seqno, value)| Correction { seqno, value }).collect();
-    Ok(Ask::Open(Request { log: args.log.parse()?, corrections, reason: args.reason.clone() }))
+    let (log, reason, accept_unknown) = (args.log.parse()?, args.reason.clone(), args.accept_unknown);
+    Ok(Ask::Open(Request { log, corrections, reason, accept_unknown }))
 }
 
 /// Asks for something, waits until it is done, and says what came of it.
