@@ -16,12 +16,12 @@
 //!
 //! Lock order: `Shared::state`, then the journal's. `Shared::pool` is never held together with either.
 
+mod again;
 mod engine;
 pub mod functions;
 pub mod lost;
 mod pool;
 mod publish;
-mod replay;
 mod stage;
 mod starter;
 mod state;
@@ -32,6 +32,7 @@ mod tests;
 mod warm;
 mod worker;
 
+pub use again::{Again, dead_letter};
 use engine::Millis;
 pub use functions::tasks::cancel as cancel_task;
 use millrace_journal::{Function, Maintained};

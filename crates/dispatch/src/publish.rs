@@ -7,9 +7,10 @@ use super::{
     state::{State, is_transient},
     worker::{Batch, Fired},
 };
-use millrace_journal::{End, Run, Transaction};
+use millrace_journal::{End, Outcome, Run, Transaction};
 use millrace_namespace::{
     admission::{Publish, Room, Stage as Admission},
+    fence::Verdict as Fenced,
     outbox::Letter,
     runs::Ending,
 };
@@ -69,6 +70,8 @@ enum Published {
     Stale,
     /// It relied on something that was not published as it had seen it.
     Conflict,
+    /// It has used what this repair is about to replace.
+    Waits(u64),
 }
 
 /// What the observer is to hear once the lock is free.
@@ -318,10 +321,15 @@ impl Settling<'_, '_> {
                 let run = &batch.runs[publication.ended.index];
                 let effects = effects(publication);
                 let as_seen = effects.depends.iter().all(|(log, seqno)| newest.get(&log.id()) == Some(seqno));
+                let trigger = &run.claimed.trigger;
+                let used = effects.used().chain([(trigger.log, trigger.seqno)]);
+                let fenced = shared.namespace.fence().judge(batch.snapshot, used);
                 let relies = serial || !effects.depends.is_empty();
                 published.push(if !state.engine.holds(batch.function, run.claimed.trigger.run, Some(run.fired)) {
                     Published::Stale
-                } else if !as_seen || (tainted && relies) {
+                } else if let Fenced::Waits(repair) = fenced {
+                    Published::Waits(repair)
+                } else if fenced == Fenced::Again || !as_seen || (tainted && relies) {
                     Published::Conflict
                 } else {
                     let begun = tx.next_sequence();
@@ -331,6 +339,8 @@ impl Settling<'_, '_> {
                     tx.reads(batch.function, run.claimed.trigger.as_run(), reads.cloned().unwrap_or_default())?;
                     match &publication.dead {
                         None => leave(&mut publish, tx, batch, run, effects, &mut newest)?,
+                        // Its record is none any more, so the run is none either.
+                        Some(error) if error.code() == Code::RecordVoid => {}
                         Some(error) => leave_dead_letter(&publish, tx, batch, run, error, &mut newest)?,
                     }
                     let ending = match &publication.dead {
@@ -338,7 +348,11 @@ impl Settling<'_, '_> {
                         Some(error) => Ending::dead(error, &publication.ended.output),
                     };
                     let (effects, fired) = (tx.next_sequence() - begun, run.fired.sequence());
-                    tx.done(batch.function, run.claimed.trigger.as_run(), &End { effects, fired, ..ending.to_end() })?;
+                    let mut end = End { effects, fired, ..ending.to_end() };
+                    if publication.dead.as_ref().is_some_and(|error| error.code() == Code::RecordVoid) {
+                        end.outcome = Outcome::Cancelled;
+                    }
+                    tx.done(batch.function, run.claimed.trigger.as_run(), &end)?;
                     Published::Yes
                 });
                 tainted |= published.last() != Some(&Published::Yes);
@@ -357,6 +371,10 @@ impl Settling<'_, '_> {
                 Published::Yes => self.notices.push(Notice { ended, error: dead, retry_in: None }),
                 Published::Stale => {}
                 Published::Conflict => self.release(&ended),
+                Published::Waits(repair) => {
+                    let error = Code::RepairWaits.error(format!("it waits for repair {repair}"));
+                    self.postpone(Publication { ended, dead: None }, &error);
+                }
             }
         }
     }
@@ -417,7 +435,7 @@ impl Settling<'_, '_> {
         let why = (error.clone(), dead);
         let delay_ms = self.state.engine.postpone(self.batch.function, id, fence, why, self.shared.now());
         self.waiting.push((waiting, fence));
-        let lacks_room = matches!(error.code(), Code::RoomExhausted | Code::OutboxFull);
+        let lacks_room = matches!(error.code(), Code::RoomExhausted | Code::OutboxFull | Code::RepairWaits);
         if !lacks_room && !is_transient(error) {
             let retry_in = delay_ms.map(Duration::from_millis);
             self.notices.push(Notice { ended, error: Some(error.clone()), retry_in });

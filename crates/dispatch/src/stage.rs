@@ -9,10 +9,10 @@
 //! somebody else append to such a log meanwhile, those seqnos come out otherwise; whoever relied on them is run again,
 //! which [`Stage::depends`] makes known to the publisher. The seqnos of a run's *own* appends are provisional in this sense.
 
-use super::{functions::tasks::Pool, replay::Replay, starter::Starter, streamed::Unrecorded};
+use super::{functions::tasks::Pool, starter::Starter, streamed::Unrecorded};
 use millrace_journal::{Catalog, Journal, Log, Position, Reads, What};
 use millrace_namespace::{View, definition::Rights, names::check_public};
-use millrace_runtime::{Asked, HostCalls};
+use millrace_runtime::{Asked, HostCalls, Replay};
 use millrace_wire::{Address, Code, Error, EventId, LogName, Result};
 use std::{
     cell::RefCell,
@@ -81,6 +81,11 @@ pub(super) struct Effects {
 }
 
 impl Effects {
+    /// The slots of logs that were read, or asked about.
+    pub fn used(&self) -> impl Iterator<Item = (u32, u64)> {
+        self.noted.iter().map(|(log, seqno, _)| (*log, *seqno))
+    }
+
     /// An error if what was just noted is one read too many.
     fn check_width(&self) -> Result<()> {
         if self.noted.len() + self.missed.len() > READS_MAX {
@@ -142,8 +147,8 @@ impl<'a> Stage<'a> {
                 visible.truncate(others(visible, run) as usize);
             }
         }
-        let reads = std::mem::take(&mut self.effects[run].reads);
-        self.effects[run] = Effects { reads, ..Effects::default() };
+        let Effects { reads, noted, .. } = std::mem::take(&mut self.effects[run]);
+        self.effects[run] = Effects { reads, noted, ..Effects::default() };
     }
 
     fn log(&self, name: &str) -> Result<Log> {
@@ -241,12 +246,18 @@ impl<'a> Stage<'a> {
         Ok(self.effects[of].appends[index].payload.clone())
     }
 
+    /// The newest record at the snapshot: what a repair took away is none.
+    fn newest(&self, log: &Log, base: u64) -> Result<u64> {
+        self.view.newest(log, base)
+    }
+
     fn latest(&mut self, run: usize, name: &str) -> Result<u64> {
         let log = self.log_read(run, name, 0)?;
         let (base, visible) = self.extent(run, &log)?;
         let of_others = self.visible.get(&log.id()).map_or(0, |visible| others(visible, run));
-        self.note(run, &log, base + of_others, What::Latest)?;
-        Ok(base + visible)
+        let newest = self.newest(&log, base)?;
+        self.note(run, &log, if of_others > 0 { base + of_others } else { newest }, What::Latest)?;
+        Ok(if visible > 0 { base + visible } else { newest })
     }
 }
 

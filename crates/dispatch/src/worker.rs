@@ -6,7 +6,6 @@ use super::{
     functions::tasks::Pool,
     pool::{Pool as Threads, Rest, no_thread},
     publish::{Ended, Fate},
-    replay::Replay,
     stage::{RunCalls, Stage},
     starter::Starter,
     state::is_transient,
@@ -14,7 +13,7 @@ use super::{
 };
 use millrace_journal::{Attempt, Catalog, Function, Position};
 use millrace_namespace::runs::pending::RecordOf;
-use millrace_runtime::{Call, Completion, Executor, Invocation, Outcome, Progress, Rest as Onward};
+use millrace_runtime::{Call, Completion, Executor, Invocation, Outcome, Progress, Replay, Rest as Onward};
 use millrace_wire::{Code, Error, EventId, Hlc, LogName, Name, Result};
 use std::{
     cell::{Cell, RefCell},
@@ -109,7 +108,7 @@ pub(super) struct Batch {
     pub starter: Arc<Starter>,
     pub runs: Vec<Fired>,
     pub catalog: Arc<Catalog>,
-    snapshot: Position,
+    pub snapshot: Position,
     /// A run of a serial function did not end: those behind it must not be published.
     pub broken: Cell<bool>,
     /// A run's appends were not published as others have seen them.
@@ -314,7 +313,7 @@ impl Shared {
     /// Has the executor run the first `ready` runs of the batch.
     fn call(&self, batch: &Batch, ready: usize, stage: &RefCell<Stage<'_>>, executor: &mut dyn Executor) -> Duration {
         let seed = self.namespace.journal().replay_seed();
-        let replay = |run: &Fired| Replay::new(&seed, run.claimed.trigger.run, run.claimed.attempt, run.at);
+        let replay = |run: &Fired| Replay::new(seed.bytes(), run.claimed.trigger.run, run.claimed.attempt, run.at);
         let runs = batch.runs[..ready].iter().enumerate();
         let mut answers: Vec<RunCalls<'_, '_>> = runs
             .map(|(index, run)| RunCalls {

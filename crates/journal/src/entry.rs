@@ -30,7 +30,7 @@ pub mod payload;
 
 use map::Map;
 use millrace_wire::{Code, Error, EventId, Hlc, NamespaceId, Result};
-use payload::{Attempt, EXTENSION_KEYS, End, ReadRow, Reads, Run, known_keys, split_extension};
+use payload::{Attempt, EXTENSION_KEYS, End, ReadRow, Reads, Replaced, Run, known_keys, split_extension};
 
 /// Bytes of an entry before its payload, unless it is compact. No entry, compact or not, begins with less left of its segment.
 pub const HEADER_BYTES: u64 = 64;
@@ -97,6 +97,9 @@ pub enum Kind {
     /// What an attempt at a run read: `subject` is the function, `cause` the run, `seqno` the run's number. The payload is
     /// [`Reads`].
     Read = 7,
+    /// From here on, slots of logs lead to other entries: a repair was applied or taken back. Subject and cause are zero; several
+    /// may stand in one batch.
+    Generation = 9,
     /// The records of log `subject` before `seqno` are no longer readable, whatever its history.
     Trim = 10,
     /// A call of a streamed run and its answer, for the next attempt to be told the same: `subject` is the function, `cause`
@@ -121,6 +124,7 @@ impl Kind {
             5 => Kind::Fired,
             6 => Kind::Done,
             7 => Kind::Read,
+            9 => Kind::Generation,
             10 => Kind::Trim,
             11 => Kind::Call,
             12 => Kind::Mark,
@@ -139,6 +143,7 @@ impl Kind {
             Kind::Fired => "FIRED",
             Kind::Done => "DONE",
             Kind::Read => "READ",
+            Kind::Generation => "GENERATION",
             Kind::Trim => "TRIM",
             Kind::Call => "CALL",
             Kind::Mark => "MARK",
@@ -544,6 +549,27 @@ impl Entry {
     /// What a DONE says of the end of its run.
     pub fn ending(&self) -> Option<End<'_>> {
         (self.kind == Kind::Done).then(|| End::decode(&self.payload))
+    }
+
+    /// What it says of the slot that it replaces, if a repair wrote it.
+    pub fn replaced(&self) -> Option<Replaced> {
+        payload::replaced(Map::parse(&self.extension)?)
+    }
+
+    /// The repair that wrote it, if one did.
+    pub fn repair(&self) -> Option<u64> {
+        payload::repair_of(Map::parse(&self.extension)?)
+    }
+
+    /// Which repair a GENERATION is of.
+    pub fn generation(&self) -> Option<u64> {
+        if self.kind == Kind::Generation { payload::generation_repair(&self.payload) } else { None }
+    }
+
+    /// The rows of a GENERATION: a log's id, a seqno, and where the entry stands that is to be found there.
+    pub fn generation_rows(&self) -> impl Iterator<Item = (u32, u64, Position)> {
+        let payload: &[u8] = if self.kind == Kind::Generation { &self.payload } else { &[] };
+        payload::generation_rows(payload).map(|(log, seqno, position)| (log, seqno, Position(position)))
     }
 
     /// The rows of a READ.

@@ -338,6 +338,16 @@ impl Journal {
         crate::read::get::latest_before(self, log, snapshot)
     }
 
+    /// What stands in a slot of a log instead of its first version, if a repair put something there.
+    pub fn replaced(&self, log: &Log, seqno: u64) -> Result<Option<payload::Replaced>> {
+        self.0.replaced(log, seqno)
+    }
+
+    /// The newest record of a log up to `seqno`, passing over what repairs took away; 0 if there is none.
+    pub fn newest_upto(&self, log: &Log, seqno: u64) -> Result<u64> {
+        self.0.newest(log, seqno)
+    }
+
     /// All committed entries from a position on.
     pub fn scan(&self, from: Position) -> Scan {
         Scan::new(self.0.clone(), from)

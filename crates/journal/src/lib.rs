@@ -35,7 +35,7 @@ pub use catalog::{Catalog, Function, Log, Pin};
 pub use copy::{LostRecords, Rebuilt, Salvaged, Snapshot, SnapshotSink, Workshop};
 pub use entry::{
     Entry, Kind, Position, ReplaySeed, Salt, map,
-    payload::{Attempt, End, Origin, Outcome, ReadFrom, ReadRow, Reads, Run, What, trigger_record},
+    payload::{Attempt, End, Origin, Outcome, ReadFrom, ReadRow, Reads, Replaced, Run, What, trigger_record},
 };
 pub use journal::Journal;
 pub use millrace_wire::{Durability, HISTORY_ALL, HISTORY_MAX};

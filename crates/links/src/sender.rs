@@ -397,22 +397,28 @@ impl Sender {
         let journal = self.links.namespace.journal();
         let (mut payload, mut newest) = (Vec::new(), Position::default());
         for number in batch.first..=latest {
-            let meta = match journal.get(&self.log, number, &mut payload) {
-                Ok(meta) => meta,
+            let (id, hlc, safe, taken) = match journal.get(&self.log, number, &mut payload) {
+                // What a repair wrote goes under the id of what it replaces: the stream goes on where it stood.
+                Ok(meta) => (meta.replaced.map_or(meta.id, |replaced| replaced.origin), meta.hlc, meta.safe, false),
                 Err(error) if error.code() == Code::BelowHistory => {
                     batch.items.clear();
                     return Ok(true);
                 }
+                // A repair took the record away; the peer counts its number all the same.
+                Err(error) if error.code() == Code::RecordVoid => match journal.replaced(&self.log, number)? {
+                    Some(replaced) => (replaced.origin, replaced.clock, journal.tail(), true),
+                    None => return Err(error),
+                },
                 Err(error) => return Err(error),
             };
             let full = batch.bytes.len() + payload.len() > bytes_max || batch.items.len() == BATCH_RECORDS_MAX;
             if full && !batch.items.is_empty() {
                 break;
             }
-            newest = newest.max(meta.position);
+            newest = newest.max(safe);
             let message = if self.target.is_none() { Some(message::decode(&payload)?) } else { None };
             let aside = message.and_then(|message| self.aside.iter().find(|aside| aside.log == message.log));
-            let void = self.void == Some(number) || aside.is_some_and(|aside| number < aside.from);
+            let void = taken || self.void == Some(number) || aside.is_some_and(|aside| number < aside.from);
             if let Some(aside) = aside.filter(|_| !void) {
                 self.probes.push((number, aside.log.clone()));
             }
@@ -423,7 +429,7 @@ impl Sender {
                 let Some(message) = message else {
                     batch.bytes.extend_from_slice(&payload);
                     let data = at..at + payload.len();
-                    batch.items.push(BatchItem { id: meta.id, hlc: meta.hlc, log: at..at, function: None, data, void });
+                    batch.items.push(BatchItem { id, hlc, log: at..at, function: None, data, void });
                     continue;
                 };
                 batch.bytes.extend_from_slice(message.log.as_bytes());
@@ -437,10 +443,10 @@ impl Sender {
                 batch.bytes.extend_from_slice(message.data);
                 (log, function, from..batch.bytes.len())
             };
-            batch.items.push(BatchItem { id: meta.id, hlc: meta.hlc, log, function, data, void });
+            batch.items.push(BatchItem { id, hlc, log, function, data, void });
         }
         // A gap says of records that they are lost, which is as true as what took their place.
-        if newest >= journal.durable() || batch.gap {
+        if newest > journal.durable() || batch.gap {
             // The gate: what is not safe here must not be seen there.
             self.links.namespace.settle(Site::Send, journal.tail(), None)?;
         }

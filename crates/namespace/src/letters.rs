@@ -305,6 +305,8 @@ impl Namespace {
                     seqno = log.earliest().max(seqno + 1);
                     continue;
                 }
+                // A repair took it away.
+                Err(error) if error.code() == Code::RecordVoid => {}
                 Err(error) if error.code() == Code::EntryDamaged => {
                     seqno = holes::noted(self.journal(), log.name(), seqno)?.ok_or(error)?;
                 }
@@ -364,7 +366,11 @@ impl Namespace {
     /// Where in a log the record with this id is. Ids grow along a log.
     fn find_letter(&self, log: &Log, letter: EventId) -> Option<u64> {
         let mut payload = Vec::new();
-        let mut id_of = |seqno| self.journal().get(log, seqno, &mut payload).map(|meta| meta.id);
+        // What a repair wrote has the place of what it replaces.
+        let mut id_of = |seqno| {
+            let meta = self.journal().get(log, seqno, &mut payload)?;
+            Ok::<_, Error>(meta.replaced.map_or(meta.id, |replaced| replaced.origin))
+        };
         let (mut from, mut to) = (log.earliest().max(1), log.latest());
         while from <= to {
             let seqno = from.midpoint(to);

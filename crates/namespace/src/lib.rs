@@ -12,6 +12,7 @@ pub mod admission;
 mod backfill;
 pub mod bindings;
 pub mod definition;
+pub mod fence;
 pub mod gate;
 pub mod holder;
 pub mod holes;

@@ -4,6 +4,7 @@ use crate::{
     admission::{Publish, Room, Stage},
     bindings::{Bindings, BindingsCache, Bound},
     definition::Definition,
+    fence::Fence,
     gate::{Gate, Held, Site},
     holder::{self, Holder},
     keys::Keys,
@@ -47,6 +48,7 @@ struct Inner {
     bindings: BindingsCache,
     gate: Arc<Gate>,
     keys: Keys,
+    fence: Fence,
 }
 
 /// How a record is appended.
@@ -161,7 +163,8 @@ impl Namespace {
     /// The namespace of a journal opened with other options.
     pub fn over(journal: Journal) -> Self {
         let gate = Gate::new(journal.clone());
-        Self { inner: Arc::new(Inner { journal, bindings: BindingsCache::default(), gate, keys: Keys::default() }) }
+        let (bindings, keys, fence) = (BindingsCache::default(), Keys::default(), Fence::default());
+        Self { inner: Arc::new(Inner { journal, bindings, gate, keys, fence }) }
     }
 
     /// The one gate that holds what leaves.
@@ -389,7 +392,8 @@ impl Namespace {
     /// A record, 0 for the newest, still held at the gate.
     pub fn get_held(&self, log: &str, seqno: u64, durability: Option<Durability>) -> Result<Held<Record>> {
         let log = self.log(log)?;
-        let (record, position) = self.read(&log, if seqno == 0 { log.latest().max(1) } else { seqno })?;
+        let newest = || Ok(self.journal().newest_upto(&log, log.latest())?.max(1));
+        let (record, position) = self.read(&log, if seqno == 0 { newest()? } else { seqno })?;
         Ok(self.gate().hold(Site::Get, record, position, durability))
     }
 
@@ -398,7 +402,7 @@ impl Namespace {
         let mut payload = Vec::new();
         let meta = self.journal().get(log, seqno, &mut payload)?;
         let record = Record { seqno, id: meta.id, hlc: meta.hlc, cause: meta.cause, payload };
-        Ok((record, meta.position.just_after()))
+        Ok((record, meta.safe))
     }
 
     /// At most `count` records of `log` from `from` on, and at most `bytes_max` bytes unless the first alone has more.
@@ -420,10 +424,15 @@ impl Namespace {
             return Err(Code::SeqnoInvalid.error(format!("0 names no record of log '{}'", log.name())));
         }
         log.check_exists()?;
-        let end = from.saturating_add(u64::from(count)).min(log.latest().saturating_add(1));
         let (mut records, mut bytes, mut upto) = (Vec::new(), 0, Position::default());
-        for seqno in from..end {
-            let (record, position) = self.read(log, seqno)?;
+        for seqno in from..=log.latest() {
+            if records.len() == count as usize {
+                break;
+            }
+            let (record, position) = match self.read(log, seqno) {
+                Err(error) if error.code() == Code::RecordVoid => continue,
+                read => read?,
+            };
             bytes += record.payload.len();
             if bytes > bytes_max && !records.is_empty() {
                 break;
@@ -445,7 +454,7 @@ impl Namespace {
     /// [`Namespace::latest`], still held at the gate.
     pub fn latest_held(&self, log: &str, durability: Option<Durability>) -> Result<Held<u64>> {
         let log = self.log(log)?;
-        let latest = log.latest();
+        let latest = self.journal().newest_upto(&log, log.latest())?;
         // That there is none says at least that there is such a log.
         let none = latest == 0;
         let newest = if none { self.journal().tail() } else { self.journal().position(&log, latest).just_after() };
@@ -468,6 +477,20 @@ impl Namespace {
             );
         }
         Ok(self.gate().hold(Site::Cursor, next, self.journal().tail(), durability))
+    }
+
+    /// The first seqno from `next` on that no repair made void; one behind the newest if there is none. Whoever follows a log goes on
+    /// there.
+    pub fn beyond_voids(&self, log: &Log, mut next: u64) -> Result<u64> {
+        while next <= log.latest() && self.journal().replaced(log, next)?.is_some_and(|replaced| replaced.void) {
+            next += 1;
+        }
+        Ok(next)
+    }
+
+    /// What keeps runs back that have used what a repair replaces.
+    pub fn fence(&self) -> &Fence {
+        &self.inner.fence
     }
 
     /// The log of this name.

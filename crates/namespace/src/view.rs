@@ -42,6 +42,11 @@ impl<'j> View<'j> {
         Ok(newest)
     }
 
+    /// The newest record up to `seqno`, passing over what repairs took away.
+    pub fn newest(&self, log: &Log, seqno: u64) -> Result<u64> {
+        self.journal.newest_upto(log, seqno)
+    }
+
     /// A record that the log had then: also one that has left its history since, as long as its bytes are kept.
     pub fn get(&mut self, log: &Log, seqno: u64) -> Result<Vec<u8>> {
         let newest = self.latest(log)?;

@@ -1,6 +1,6 @@
 //! The host: the one process that runs a namespace's functions, for as long as it holds the namespace's host lock.
 
-use crate::{HostStatus, Namespace, Objects, Observer, functions, secrets::FunctionSecrets};
+use crate::{HostStatus, Namespace, Objects, Observer, functions, repairs::Repairer, secrets::FunctionSecrets};
 use millrace_dispatch::{Dispatcher, Isolation, SecretStore, Surroundings};
 use millrace_namespace::holder::{self, HostLock};
 use millrace_wire::{Code, Error, Result};
@@ -20,6 +20,7 @@ pub struct Host {
     namespace: Namespace,
     dispatcher: Dispatcher,
     objects: Objects,
+    repairer: Repairer,
     /// Held until the threads have stopped publishing.
     _lock: HostLock,
 }
@@ -39,8 +40,9 @@ impl Host {
         let objects = Objects::start(namespace.clone())?;
         let callee: Arc<dyn millrace_dispatch::Objects> = Arc::new(objects.clone());
         let surroundings = Surroundings { isolation: options.isolation, secrets: Some(secrets), objects: Some(callee) };
-        let dispatcher = Dispatcher::start(namespace.clone(), options.observer, Some(surroundings))?;
-        Ok(Host { namespace, dispatcher, objects, _lock: lock })
+        let dispatcher = Dispatcher::start(namespace.clone(), options.observer, Some(surroundings.clone()))?;
+        let repairer = Repairer::start(namespace.clone(), surroundings)?;
+        Ok(Host { namespace, dispatcher, objects, repairer, _lock: lock })
     }
 
     /// The shared objects in its memory.
@@ -74,6 +76,7 @@ impl Host {
     ///
     /// Runs that are still in progress then publish nothing; the next host tries them again.
     pub fn stop(mut self, drain: Duration) -> Result<()> {
+        self.repairer.stop();
         let stopped = self.dispatcher.stop(drain);
         self.remove_status();
         stopped
@@ -83,6 +86,7 @@ impl Host {
 impl Drop for Host {
     fn drop(&mut self) {
         // After `stop` this finds nothing to do; without it, nobody is there to hear of runs that go on.
+        self.repairer.stop();
         let _ = self.dispatcher.stop(Duration::ZERO);
         self.objects.close();
         self.remove_status();

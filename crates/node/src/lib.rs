@@ -19,6 +19,7 @@ mod door;
 mod host;
 mod objects;
 pub mod pools;
+pub mod repairs;
 pub mod secrets;
 pub mod upkeep;
 mod why;

@@ -13,6 +13,7 @@ mod appends;
 mod child;
 mod oneshot;
 mod output;
+mod replay;
 mod sandbox;
 mod secrets;
 mod wasm;
@@ -20,6 +21,7 @@ mod worker;
 
 pub use millrace_wire::{Code, Error, EventId, Result};
 pub use oneshot::OneshotExecutor;
+pub use replay::Replay;
 pub use sandbox::{Defence, Isolation, Level, SUPERVISOR, Sandbox, SandboxSpec, Shortcoming, supervise};
 pub use secrets::{DiscreetExecutor, SecretBytes, SecretFiles, Secrets};
 use std::{

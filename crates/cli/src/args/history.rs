@@ -82,6 +82,77 @@ Examples:
   echo '{\"seqno\": 7, \"value\": \"21.5\"}' | millrace repair plan raw/kitchen --values -
   millrace repair plan --function smooth=functions/smooth.py --since raw/kitchen@289")]
     Plan(Box<PlanArgs>),
+    /// Replay what a correction reaches, beside the live system; changes nothing yet
+    #[command(after_help = "\
+Notes the corrections in the journal and replays each run that used one, each that used what these left, and so on. What comes of it is \
+seen by nobody before `millrace repair apply`. With the number of a repair that was stopped, goes on with it.
+
+The host does it; if there is none, this command does.
+
+Examples:
+  millrace repair run raw/kitchen --values stale-day.csv --reason 'stuck sensor'
+  millrace repair run raw/kitchen --at 289..300 --void
+  millrace repair run 7")]
+    Run(Box<RepairRunArgs>),
+    /// Show a repair, and what comes next
+    Show(RepairArgs),
+    /// List the repairs of a namespace
+    Ls,
+    /// Show what a repair changes, record by record
+    Diff(RepairDiffArgs),
+    /// Have readers see what a repair found
+    Apply(RepairArgs),
+    /// Take the last repair back that is in force
+    Rollback(RollbackArgs),
+    /// Give a repair up that is not in force
+    Abandon(RepairArgs),
+    /// Give up what it would take to take a repair back
+    Gc(RepairArgs),
+}
+
+#[derive(Debug, Args)]
+pub struct RepairRunArgs {
+    /// The log whose records are corrected, or the number of a repair that was stopped
+    #[arg(value_name = "LOG | REPAIR", add = ArgValueCompleter::new(complete::logs))]
+    pub log: String,
+    /// The records: SEQNO, or FIRST..LAST with both ends
+    #[arg(long, value_name = "SEQNO[..SEQNO]")]
+    pub at: Option<String>,
+    /// Their new values
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "void")]
+    pub values: Option<PathBuf>,
+    /// Correct also records whose readers are no longer known
+    #[arg(long)]
+    pub accept_unknown: bool,
+    /// Take the records away
+    #[arg(long, requires = "at")]
+    pub void: bool,
+    /// Why, for whoever looks later
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    pub reason: String,
+}
+
+#[derive(Debug, Args)]
+pub struct RepairArgs {
+    /// The repair's number
+    pub repair: u64,
+}
+
+#[derive(Debug, Args)]
+pub struct RollbackArgs {
+    /// The repair's number
+    pub repair: u64,
+    /// Why, for whoever looks later
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    pub reason: String,
+}
+
+#[derive(Debug, Args)]
+pub struct RepairDiffArgs {
+    /// The repair's number
+    pub repair: u64,
+    /// Only the records of this log
+    pub log: Option<String>,
 }
 
 #[derive(Debug, Args)]

@@ -24,7 +24,9 @@ pub use functions::{
     BackfillArgs, DeployArgs, FunctionCommand, FunctionLogsArgs, InvokeArgs, JournalCommand, JournalShowArgs,
     RmFunctionArgs, RunCommand, RunLsArgs, RunRetryArgs, RunWaitArgs, StateArg,
 };
-pub use history::{GraphArgs, GraphFormat, PlanArgs, RepairCommand, TraceArgs, WithArgs};
+pub use history::{
+    GraphArgs, GraphFormat, PlanArgs, RepairCommand, RepairDiffArgs, RepairRunArgs, TraceArgs, WithArgs,
+};
 pub use links::{AddRelayArgs, OutboxCommand, RelayCommand, ResetArgs, ResumeArgs, RmPeerArgs, RmRelayArgs};
 pub use logs::{AppendArgs, ExportArgs, Format, GetArgs, ImportArgs, LogCommand, TailArgs, TrimArgs};
 pub use namespaces::{BackupArgs, CheckArgs, NamespaceCommand, RestoreArgs};

@@ -340,3 +340,45 @@ mod tests {
         assert_eq!((json!(doc), doc.definition), (broken, None));
     }
 }
+
+/// What was done for a repair, and what that came to.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RepairCounts {
+    pub replayed: u64,
+    pub same: u64,
+    pub cancelled: u64,
+    pub replaced: u64,
+    pub void: u64,
+}
+
+/// A repair, and how far it is.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RepairDoc {
+    pub repair: u64,
+    pub phase: String,
+    pub reason: String,
+    pub at_us: u64,
+    pub log: Option<String>,
+    pub records: u64,
+    pub undo: Option<u64>,
+    pub counts: RepairCounts,
+    /// Why it stopped: a code, and what was wrong.
+    pub error: Option<(String, String)>,
+}
+
+impl RepairDoc {
+    /// Whether a host has something to do about it.
+    pub fn is_moving(&self) -> bool {
+        matches!(&*self.phase, "open" | "running" | "applying")
+    }
+}
+
+/// A page of what a repair changes.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ChangesDoc {
+    pub changes: Vec<Value>,
+    pub next: Option<u64>,
+}

@@ -2,10 +2,11 @@
 
 use super::{Found, Receipt, check_incarnation, docs};
 use crate::report::Outcome;
-use docs::{FunctionDoc, LinkDoc, LogDoc, RunDoc, RunPageDoc, WhyDoc};
+use docs::{ChangesDoc, FunctionDoc, LinkDoc, LogDoc, RepairDoc, RunDoc, RunPageDoc, WhyDoc};
 use millrace_node::{
     AppendOptions, Code, Error, EventId, LogName, LogStat, Namespace, NewRecord, Record, Result, RunFilter,
     links::Links,
+    repairs::{self, Ask},
 };
 use std::time::{Duration, Instant};
 
@@ -91,6 +92,8 @@ pub fn read(
                 continue;
             }
             Err(error) if error.code() == Code::EntryDamaged => visit(next, Found::Damaged(error))?,
+            // A repair took it away.
+            Err(error) if error.code() == Code::RecordVoid => {}
             Err(error) => return Err(error.into()),
         }
         next += 1;
@@ -144,6 +147,28 @@ pub fn links(namespace: &Namespace) -> Result<Vec<LinkDoc>> {
     let views = namespace.inspect(|namespace| Links::of(namespace).view())?;
     let doc = |view| serde_json::to_value(view).and_then(serde_json::from_value).unwrap_or_default();
     Ok(views.iter().map(doc).collect())
+}
+
+/// A document of what the host would answer.
+fn told<T: serde::de::DeserializeOwned>(value: &impl serde::Serialize) -> Result<T> {
+    let document = serde_json::to_value(value).and_then(serde_json::from_value);
+    document.map_err(|error| Code::DocumentUnknown.error(format!("a repair: {error}")))
+}
+
+pub fn ask_repair(namespace: &Namespace, ask: Ask) -> Result<RepairDoc> {
+    told(&namespace.inspect(|namespace| ask.ask(namespace))?)
+}
+
+pub fn repairs(namespace: &Namespace) -> Result<Vec<RepairDoc>> {
+    told(&namespace.inspect(repairs::repairs)?)
+}
+
+pub fn repair(namespace: &Namespace, number: u64) -> Result<RepairDoc> {
+    told(&namespace.inspect(|namespace| repairs::repair(namespace, number))?)
+}
+
+pub fn repair_changes(namespace: &Namespace, number: u64, log: Option<&str>, after: u64) -> Result<ChangesDoc> {
+    told(&namespace.inspect(|namespace| repairs::page(namespace, number, log, after))?)
 }
 
 pub fn why(namespace: &Namespace, target: &str) -> Result<WhyDoc> {

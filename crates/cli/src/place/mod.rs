@@ -17,13 +17,14 @@ mod target;
 pub use target::{Origin, Target, application_file};
 
 use crate::{args::Global, report::Outcome};
-use docs::{EntriesDoc, FunctionDoc, LinkDoc, LogDoc, RunDoc, RunPageDoc, WhyDoc};
+use docs::{ChangesDoc, EntriesDoc, FunctionDoc, LinkDoc, LogDoc, RepairDoc, RunDoc, RunPageDoc, WhyDoc};
 use entries::Start;
 use millrace_client::Options;
 use millrace_node::{
     Address, AppendOptions, Code, Error, EventId, HostStatus, LogName, Namespace, NewRecord, Position, Record, Result,
     RunFilter,
     application::{Application, NAMESPACE_DIR},
+    repairs::Ask,
 };
 use remote::Remote;
 use std::{
@@ -278,6 +279,36 @@ impl Place {
                 namespace.journal().wait(Position::from_bytes(tail), timeout);
             }
             Place::Remote(remote, _) => remote.pause(timeout),
+        }
+    }
+
+    /// Asks something of repairs; the repair as it is then.
+    pub fn ask_repair(&self, ask: Ask) -> Result<RepairDoc> {
+        match self {
+            Place::Local(namespace) => local::ask_repair(namespace, ask),
+            Place::Remote(remote, _) => remote.ask_repair(&ask),
+        }
+    }
+
+    pub fn repairs(&self) -> Result<Vec<RepairDoc>> {
+        match self {
+            Place::Local(namespace) => local::repairs(namespace),
+            Place::Remote(remote, _) => remote.repairs(),
+        }
+    }
+
+    pub fn repair(&self, number: u64) -> Result<RepairDoc> {
+        match self {
+            Place::Local(namespace) => local::repair(namespace, number),
+            Place::Remote(remote, _) => remote.repair(number),
+        }
+    }
+
+    /// A page of what a repair changes, behind the first `after` changes.
+    pub fn repair_changes(&self, number: u64, log: Option<&str>, after: u64) -> Result<ChangesDoc> {
+        match self {
+            Place::Local(namespace) => local::repair_changes(namespace, number, log, after),
+            Place::Remote(remote, _) => remote.repair_changes(number, log, after),
         }
     }
 

@@ -4,7 +4,9 @@
 
 use super::{
     Found, Receipt, check_incarnation,
-    docs::{EntriesDoc, FunctionDoc, LinkDoc, LogDoc, RunDoc, RunPageDoc, WhyDoc, state_word},
+    docs::{
+        ChangesDoc, EntriesDoc, FunctionDoc, LinkDoc, LogDoc, RepairDoc, RunDoc, RunPageDoc, WhyDoc, state_word,
+    },
     entries::Start,
 };
 use crate::report::Outcome;
@@ -14,6 +16,7 @@ use millrace_client::{
 };
 use millrace_node::{
     AppendOptions, Code, Error, EventId, HostStatus, NewRecord, RETRY_AFTER_MS, Record, Result, RunFilter,
+    repairs::Ask,
 };
 use serde::{Deserialize, de::DeserializeOwned};
 use std::{
@@ -60,6 +63,11 @@ struct Links {
     links: Vec<LinkDoc>,
     #[serde(default)]
     next: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Repairs {
+    repairs: Vec<RepairDoc>,
 }
 
 #[derive(Deserialize)]
@@ -119,6 +127,24 @@ impl Remote {
 
     pub fn logs(&self) -> Result<Vec<LogDoc>> {
         self.list("logs?newest=true", |list: Logs| (list.logs, list.next))
+    }
+
+    pub fn ask_repair(&self, ask: &Ask) -> Result<RepairDoc> {
+        let text = self.client.repair(&ask.text())?;
+        serde_json::from_str(&text).map_err(|error| Code::DocumentUnknown.error(format!("the host's repair: {error}")))
+    }
+
+    pub fn repairs(&self) -> Result<Vec<RepairDoc>> {
+        Ok(self.document::<Repairs>("repairs")?.repairs)
+    }
+
+    pub fn repair(&self, number: u64) -> Result<RepairDoc> {
+        self.document(&format!("repairs/{number}"))
+    }
+
+    pub fn repair_changes(&self, number: u64, log: Option<&str>, after: u64) -> Result<ChangesDoc> {
+        let of_log = log.map(|log| format!("&log={}", segment(log))).unwrap_or_default();
+        self.document(&format!("repairs/{number}/diff?after={after}{of_log}"))
     }
 
     pub fn log(&self, name: &str) -> Result<LogDoc> {
@@ -260,6 +286,8 @@ impl Remote {
                 Err(_) => self.still_is(log, incarnation)?,
             }
             match read {
+                // Repairs took away what there is from here on.
+                Ok(batch) if batch.records.is_empty() && self.bounds(log)?.1 >= next => return Ok(()),
                 Ok(batch) if batch.records.is_empty() => {
                     let detail = format!("record {next} of log '{log}' is not there any more");
                     return Err(Code::AboveTail.error(detail).into());

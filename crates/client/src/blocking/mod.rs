@@ -19,7 +19,7 @@ use millrace_wire::{
     Durability, EventId, Result,
     protocol::{
         Appended, AppendedMany, CreateLog, Document, Done, Frame, Get, Latest, Message, Ping, Pong, Range, Redeem,
-        Redeemed, RemoveLog, Seqno, Show,
+        Redeemed, RemoveLog, Repair, Seqno, Show,
     },
     token::Token,
 };
@@ -188,6 +188,12 @@ impl Client {
     pub fn show(&self, path: &str) -> Result<String> {
         let take = |frame: &Frame<'_>| Ok(ask::answer::<Document<'_>>(frame)?.json.to_owned());
         self.ask(&Show { path }, (path.len(), 0, EventId::NONE), Again::May, take)
+    }
+
+    /// Asks something of repairs; the JSON text of the repair as it is then.
+    pub fn repair(&self, json: &str) -> Result<String> {
+        let take = |frame: &Frame<'_>| Ok(ask::answer::<Document<'_>>(frame)?.json.to_owned());
+        self.ask(&Repair { json }, (json.len(), 0, EventId::NONE), Again::MayNot, take)
     }
 
     /// Exchanges the invitation that this client connected with for a capability that lasts. It is used up by that.

@@ -18,7 +18,10 @@ pub(crate) use status::host_of;
 pub(crate) use text::{RecordDoc, id_text, time_text};
 
 use crate::Hosted;
-use millrace_node::{Door, Held, Namespace, Resource, Right};
+use millrace_node::{
+    Door, Held, Namespace, Resource, Right,
+    repairs::{self, Ask},
+};
 use millrace_wire::{Code, Error, Result};
 use query::segments;
 use serde::Serialize;
@@ -116,6 +119,9 @@ enum Asked {
     Object(String),
     Cluster,
     Topics(Page),
+    Repairs,
+    Repair(u64),
+    Diff { repair: u64, log: Option<String>, after: u64 },
 }
 
 impl Asked {
@@ -144,6 +150,13 @@ impl Asked {
             ["objects", key @ ..] => Asked::Object(key.join("/")),
             ["cluster"] => Asked::Cluster,
             ["topics"] => Asked::Topics(Page::of(&mut query)?),
+            ["repairs"] => Asked::Repairs,
+            ["repairs", number] => Asked::Repair(repair_number(number)?),
+            ["repairs", number, "diff"] => Asked::Diff {
+                repair: repair_number(number)?,
+                log: query.take("log"),
+                after: query.number("after", 0, u64::MAX)?.unwrap_or(0),
+            },
             ["journal"] => Asked::Journal(journal::Part::of(&mut query)?),
             _ => return Err(unknown(path)),
         };
@@ -158,7 +171,7 @@ impl Asked {
 
     /// Whether it reads the journal, all of it or much.
     fn is_slow(&self) -> bool {
-        matches!(self, Asked::Runs(_) | Asked::Run(_) | Asked::Why(_) | Asked::Journal(_))
+        matches!(self, Asked::Runs(_) | Asked::Run(_) | Asked::Why(_) | Asked::Journal(_) | Asked::Diff { .. })
     }
 
     fn answer(self, hosted: &Hosted, door: &Door, wanted: &Wanted) -> Held<String> {
@@ -175,19 +188,10 @@ impl Asked {
                 door.inspect_with(Right::Observe, on, |namespace| self.look(hosted, door, namespace, wanted))
             }
             // These show what stands in records.
-            Asked::Run(_) | Asked::Journal(_) => {
+            Asked::Run(_) | Asked::Journal(_) | Asked::Diff { .. } => {
                 door.inspect_with(Right::Read, of_namespace, |namespace| self.look(hosted, door, namespace, wanted))
             }
-            Asked::Summary
-            | Asked::Status
-            | Asked::Functions(_)
-            | Asked::Runs(_)
-            | Asked::Why(_)
-            | Asked::Links(_)
-            | Asked::Objects(_)
-            | Asked::Object(_)
-            | Asked::Cluster
-            | Asked::Topics(_) => door.inspect(|namespace| self.look(hosted, door, namespace, wanted)),
+            _ => door.inspect(|namespace| self.look(hosted, door, namespace, wanted)),
         }
     }
 
@@ -211,8 +215,25 @@ impl Asked {
             Asked::Object(key) => text(&objects::one(door, &key)?),
             Asked::Cluster => text(&door.of_cluster()?.stat()),
             Asked::Topics(page) => text(&status::Topics::of(door.of_cluster()?, &page)?),
+            Asked::Repairs => text(&serde_json::json!({ "repairs": repairs::repairs(namespace)? })),
+            Asked::Repair(number) => text(&repairs::repair(namespace, number)?),
+            Asked::Diff { repair, log, after } => text(&repairs::page(namespace, repair, log.as_deref(), after)?),
         }
     }
+}
+
+fn repair_number(segment: &str) -> Result<u64> {
+    segment.parse().map_err(|_| Code::RepairNotFound.error(format!("no repair '{}'", segment.escape_debug())))
+}
+
+/// Asks something of repairs, on a thread that may wait; the repair as JSON text.
+pub(crate) async fn ask_repair(hosted: &Hosted, door: Door, json: &str) -> Result<String> {
+    let ask = match Ask::parse(json) {
+        Ok(ask) => ask,
+        Err(error) => return door.refuse(error, None).await,
+    };
+    let repair = hosted.define(door, move |door| door.ask_repair(ask)).await?;
+    text(&repair)
 }
 
 fn text(document: &impl Serialize) -> Result<String> {

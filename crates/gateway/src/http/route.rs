@@ -50,6 +50,10 @@ pub(super) enum Place<'p> {
         namespace: Cow<'p, str>,
         log: Cow<'p, str>,
     },
+    /// Repairs of a namespace.
+    Repairs {
+        namespace: Cow<'p, str>,
+    },
     /// Everything else below a namespace, if there is such a document.
     Document {
         namespace: Cow<'p, str>,
@@ -71,6 +75,7 @@ impl<'p> Place<'p> {
             ["metrics"] => Place::Metrics,
             ["v1", "namespaces"] => Place::Namespaces,
             ["v1", "namespaces", namespace, "batch"] => Place::Batch { namespace: segment(namespace)? },
+            ["v1", "namespaces", namespace, "repairs"] => Place::Repairs { namespace: segment(namespace)? },
             // A log's name may have slashes, escaped or not: the last segment decides what of the log is meant.
             ["v1", "namespaces", namespace, "logs", log @ .., "records"] if is_log(log) => {
                 Place::Records { namespace: segment(namespace)?, log: log_name(log)? }
@@ -97,7 +102,7 @@ impl<'p> Place<'p> {
         match self {
             Place::Batch { .. } => "POST",
             Place::Log { .. } => "GET, HEAD, PUT, DELETE",
-            Place::Records { .. } => "GET, HEAD, POST",
+            Place::Records { .. } | Place::Repairs { .. } => "GET, HEAD, POST",
             _ => "GET, HEAD",
         }
     }

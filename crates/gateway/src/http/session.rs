@@ -1,7 +1,7 @@
 //! One connection's requests: each is checked, routed and answered, whatever becomes of it.
 
 use super::{
-    api::{append, logs, metrics, pages, range, record, tail},
+    api::{append, logs, metrics, pages, range, record, repairs, tail},
     connection::{guard, watched::Activity},
     response::{self, Response},
     route::Place,
@@ -152,6 +152,10 @@ impl Session {
                 let log = utf8_percent_encode(&log, NON_ALPHANUMERIC);
                 self.document(&namespace, &format!("logs/{log}"), query).await
             }
+            Place::Repairs { namespace } if request.method() == Method::POST => {
+                repairs::ask(self, &namespace, request).await
+            }
+            Place::Repairs { namespace } => self.document(&namespace, "repairs", query).await,
             Place::Document { namespace, path } => self.document(&namespace, path, query).await,
         }
     }

@@ -16,7 +16,7 @@ use millrace_wire::{
     protocol::{
         self, Append, AppendMany, Appended, AppendedMany, Cancel, Challenge, CreateLog, Credit, Deliver, Delivered,
         Document, Done, Ended, FRAME_MAX_BYTES, FRAME_OVERHEAD_BYTES, Frame, Get, Heading, Hello, Latest, Link, Linked,
-        Message, Offer, Ping, Pong, Present, Range, Records, Redeem, Redeemed, RemoveLog, SLOTS, Seqno, Show, Tail,
+        Message, Offer, Ping, Pong, Present, Range, Records, Redeem, Redeemed, RemoveLog, Repair, SLOTS, Seqno, Show, Tail,
         VERSION, Welcome, encode,
     },
 };
@@ -179,6 +179,7 @@ impl Connection {
             protocol::Revoke::TYPE => self.commit(&door, frame, raw, commits::revoke),
             Present::TYPE => self.present(frame),
             Redeem::TYPE => self.redeem(&door, frame),
+            Repair::TYPE => self.repair(&door, frame),
             Ping::TYPE => frame.message::<Ping>().map(|_| self.reply(request, Ok(Answer::Pong))),
             Pong::TYPE => return,
             kind => match self.topic_request(&door, frame) {
@@ -270,6 +271,13 @@ impl Connection {
     }
 
     /// Exchanges an invitation for a capability that lasts, which is bound to the client's key.
+    fn repair(&mut self, door: &Door, frame: &Frame<'_>) -> Result<()> {
+        let Repair { json } = frame.message()?;
+        let (hosted, turns, door) = (self.hosted.clone(), self.waits.turns(), door.clone());
+        let repair = waits::repair(hosted, turns, door, json.to_owned());
+        self.waits.add(frame.heading.request, repair)
+    }
+
     fn redeem(&mut self, door: &Door, frame: &Frame<'_>) -> Result<()> {
         let Redeem {} = frame.message()?;
         if self.who.peer.way != Way::TlsProof {

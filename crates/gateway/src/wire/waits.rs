@@ -192,6 +192,7 @@ async fn follow(
     count: u32,
     durability: Option<Durability>,
 ) -> Result<Answer> {
+    let next = door.beyond_voids(&log, next)?;
     if log.latest() < next {
         door.growth(&log, next - 1).await;
     }
@@ -256,6 +257,12 @@ pub(super) async fn latest(
     let found = door.log(&log, durability).await?;
     let _ = timeout(Duration::from_millis(wait_ms.into()), door.growth(&found, above)).await;
     door.latest(&log, durability).await.map(Answer::Seqno)
+}
+
+/// Asks something of repairs, on a thread that may wait.
+pub(super) async fn repair(hosted: Arc<Hosted>, turns: Turns, door: Door, json: String) -> Result<Answer> {
+    let _turn = turns.acquire().await;
+    crate::documents::ask_repair(&hosted, door, &json).await.map(Answer::Document)
 }
 
 /// Defines something on another thread: that makes files, and waits for the journal's lock as long as a submission does.

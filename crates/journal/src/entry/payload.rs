@@ -5,7 +5,7 @@ use super::{
     Kind, ReplaySeed,
     map::{self, Fields, Map, push, push_varint, varint},
 };
-use millrace_wire::EventId;
+use millrace_wire::{EventId, Hlc};
 
 mod key {
     pub const OPEN_DISCARDED: u8 = 1;
@@ -33,6 +33,13 @@ mod key {
 
     pub const EXTENSION_ID: u8 = 1;
     pub const EXTENSION_POSITION: u8 = 2;
+    pub const EXTENSION_REPAIR: u8 = 3;
+    pub const EXTENSION_ORIGIN: u8 = 4;
+    pub const EXTENSION_CLOCK: u8 = 5;
+    pub const EXTENSION_VOID: u8 = 6;
+
+    pub const GENERATION_REPAIR: u8 = 1;
+    pub const GENERATION_ROWS: u8 = 2;
 }
 
 /// The keys that this version knows in the payload of a kind; `None` if the payload is no map.
@@ -41,15 +48,19 @@ pub(crate) fn known_keys(kind: Kind) -> Option<&'static [u8]> {
         Kind::Open | Kind::Trigger => Some(&[1, 2]),
         Kind::Fired => Some(&[1, 2, 3, 4, 5, 6, 7]),
         Kind::Read => Some(&[1]),
+        Kind::Generation => Some(&[1, 2]),
         Kind::Done => Some(&[1, 2, 3, 4, 5, 6]),
         _ => None,
     }
 }
 
 /// The keys that this version knows in an extension.
-pub(crate) const EXTENSION_KEYS: &[u8] = &[key::EXTENSION_ID, key::EXTENSION_POSITION];
-/// Bytes of the longest extension that this version writes by itself: its length, an id, a position.
-pub(crate) const CARRIED_MAX_BYTES: usize = 2 + (2 + 16) + (2 + 8);
+pub(crate) const EXTENSION_KEYS: &[u8] = &[1, 2, 3, 4, 5, 6];
+/// What a copy adds.
+const COPY_KEYS: [u8; 2] = [key::EXTENSION_ID, key::EXTENSION_POSITION];
+/// Bytes of the longest extension that this version writes by itself: its length, an id, a position; the repair, the origin's id, its
+/// clock, and whether it is void.
+pub(crate) const CARRIED_MAX_BYTES: usize = 2 + (2 + 16) + (2 + 8) + (2 + 8) + (2 + 16) + (2 + 8) + 2;
 
 /// What the payload of an OPEN says: how many bytes recovery discarded, and the replay seed, should the manifest be lost.
 pub(crate) fn open(discarded_bytes: u64, seed: ReplaySeed) -> Vec<u8> {
@@ -420,7 +431,7 @@ pub(crate) fn carried_extension(id: EventId, position: u64, of_original: &[u8]) 
     push(&mut extension, key::EXTENSION_ID, &id.get().to_le_bytes());
     extension.extend_from_slice(position.bytes());
     let more = Map::parse(of_original).unwrap_or_default().fields();
-    more.filter(|(key, _)| !EXTENSION_KEYS.contains(key)).for_each(|(key, value)| push(&mut extension, key, value));
+    more.filter(|(key, _)| !COPY_KEYS.contains(key)).for_each(|(key, value)| push(&mut extension, key, value));
     bytes.copy_from_slice(&(extension.len() as u16).to_le_bytes()); // It was one of at most that length, and grew by few bytes.
     bytes.extend_from_slice(&extension);
     bytes
@@ -429,9 +440,105 @@ pub(crate) fn carried_extension(id: EventId, position: u64, of_original: &[u8]) 
 /// The extension without what a copy adds.
 pub(crate) fn own_extension(extension: Map<'_>) -> Vec<u8> {
     let mut own = Vec::new();
-    let fields = extension.fields().filter(|(key, _)| !EXTENSION_KEYS.contains(key));
+    let fields = extension.fields().filter(|(key, _)| !COPY_KEYS.contains(key));
     fields.for_each(|(key, value)| push(&mut own, key, value));
     own
+}
+
+/// What an entry of a repair says of the slot of a log that it replaces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Replaced {
+    /// The repair, by its number.
+    pub repair: u64,
+    /// The id of the entry that the slot was made for.
+    pub origin: EventId,
+    /// The clock of that one.
+    pub clock: Hlc,
+    /// Whether there is no record there any more.
+    pub void: bool,
+}
+
+impl Replaced {
+    /// The extension of an APPEND that says so.
+    pub(crate) fn extension(&self) -> Vec<u8> {
+        let mut map = Fields::default().int(key::EXTENSION_REPAIR, self.repair).bytes().to_vec();
+        push(&mut map, key::EXTENSION_ORIGIN, &self.origin.get().to_le_bytes());
+        map.extend_from_slice(Fields::default().int(key::EXTENSION_CLOCK, self.clock.get()).bytes());
+        if self.void {
+            push(&mut map, key::EXTENSION_VOID, &[]);
+        }
+        with_length(&map)
+    }
+}
+
+/// The extension of what else a repair writes.
+pub(crate) fn repair_extension(repair: u64) -> Vec<u8> {
+    with_length(Fields::default().int(key::EXTENSION_REPAIR, repair).bytes())
+}
+
+fn with_length(map: &[u8]) -> Vec<u8> {
+    let mut bytes = (map.len() as u16).to_le_bytes().to_vec(); // at most some 40 bytes
+    bytes.extend_from_slice(map);
+    bytes
+}
+
+/// What an extension says of the slot that its entry replaces.
+pub(crate) fn replaced(extension: Map<'_>) -> Option<Replaced> {
+    let origin = extension.get(key::EXTENSION_ORIGIN)?.try_into().ok()?;
+    Some(Replaced {
+        repair: extension.int(key::EXTENSION_REPAIR)?,
+        origin: EventId::from_bits(u128::from_le_bytes(origin)),
+        clock: Hlc::from_bits(extension.int(key::EXTENSION_CLOCK).unwrap_or(0)),
+        void: extension.get(key::EXTENSION_VOID).is_some(),
+    })
+}
+
+/// The repair that an extension names.
+pub(crate) fn repair_of(extension: Map<'_>) -> Option<u64> {
+    extension.int(key::EXTENSION_REPAIR)
+}
+
+/// Bytes of the rows of one GENERATION, at most; it is somewhat longer.
+const GENERATION_ROWS_BYTES: usize = 64 << 10;
+
+/// The payloads of the GENERATIONs that give slots, as log, seqno and position, to a repair.
+pub(crate) fn generations(repair: u64, rows: &[(u32, u64, u64)]) -> Vec<Vec<u8>> {
+    let of_rows = |rows: &[u8]| {
+        let mut payload = Fields::default().int(key::GENERATION_REPAIR, repair).bytes().to_vec();
+        push(&mut payload, key::GENERATION_ROWS, rows);
+        payload
+    };
+    let (mut payloads, mut bytes) = (Vec::new(), Vec::new());
+    for (log, seqno, position) in rows {
+        push_varint(&mut bytes, (*log).into());
+        push_varint(&mut bytes, *seqno);
+        push_varint(&mut bytes, position / super::ALIGN_BYTES);
+        if bytes.len() >= GENERATION_ROWS_BYTES {
+            payloads.push(of_rows(&bytes));
+            bytes.clear();
+        }
+    }
+    if !bytes.is_empty() || payloads.is_empty() {
+        payloads.push(of_rows(&bytes));
+    }
+    payloads
+}
+
+/// The repair that the payload of a GENERATION names.
+pub(crate) fn generation_repair(payload: &[u8]) -> Option<u64> {
+    Map::parse(payload)?.int(key::GENERATION_REPAIR)
+}
+
+/// The rows that the payload of a GENERATION holds, up to the first that is none.
+pub(crate) fn generation_rows(payload: &[u8]) -> impl Iterator<Item = (u32, u64, u64)> {
+    let mut rest = Map::parse(payload).and_then(|map| map.get(key::GENERATION_ROWS)).unwrap_or(&[]);
+    std::iter::from_fn(move || {
+        let (log, behind) = varint(rest, 10)?;
+        let (seqno, behind) = varint(behind, 10)?;
+        let (position, behind) = varint(behind, 10)?;
+        rest = behind;
+        Some((u32::try_from(log).ok()?, seqno, position.checked_mul(super::ALIGN_BYTES)?))
+    })
 }
 
 const _: () = assert!(key::EXTENSION_ID < key::EXTENSION_POSITION && key::EXTENSION_POSITION < map::IGNORABLE);

@@ -2,7 +2,7 @@
 
 use crate::{
     catalog::Log,
-    entry::{ALIGN_BYTES, HEADER_BYTES, Header, Kind},
+    entry::{ALIGN_BYTES, HEADER_BYTES, Header, Kind, payload},
     journal::Inner,
     store::slot::{Slot, WRONG},
 };
@@ -16,6 +16,11 @@ pub(crate) fn is_record(header: &Header, log: &Log, seqno: u64) -> bool {
     header.folded() == Some(Kind::Append) && header.subject == log.id() && header.seqno == seqno
 }
 
+/// The same, also of what stands for the record and was written by a repair.
+pub(crate) fn stands_for(header: &Header, log: &Log, seqno: u64) -> bool {
+    header.kind == Kind::Append as u8 && header.subject == log.id() && header.seqno == seqno
+}
+
 impl Inner {
     /// Whether the entry at a position says that it is this record. Its checksum is not looked at.
     pub(crate) fn stands_at(&self, log: &Log, seqno: u64, position: u64) -> Result<bool> {
@@ -25,7 +30,7 @@ impl Inner {
             && segments.offset(position) >= HEADER_BYTES
             && segments.room(position) >= HEADER_BYTES
             && self.check_kept(position).is_ok()
-            && is_record(&segments.header(position)?, log, seqno))
+            && stands_for(&segments.header(position)?, log, seqno))
     }
 
     /// Looks for a record in the journal itself and corrects the index; whether the index says something else now. It reads
@@ -49,6 +54,11 @@ impl Inner {
                     if is_record(&header, log, seqno) {
                         // A later one is a copy, which outlives the original.
                         found = Some(Slot::own(at, u64::from(header.length)));
+                    }
+                    if header.folded() == Some(Kind::Generation) {
+                        let mut rows = payload::generation_rows(self.segments.payload(at, &header)?);
+                        let row = rows.find(|(id, n, to)| (*id, *n) == record && *to >= first && *to < at);
+                        found = row.map(|(id, n, to)| self.slot_of_row(id, n, to)).transpose()?.or(found);
                     }
                     position = at + header.span();
                 }

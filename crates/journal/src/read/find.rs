@@ -179,7 +179,10 @@ impl Inner {
             let known = (middle..to).find_map(|seqno| Some((seqno, self.copy_at(log.index().position(seqno))?)));
             match known {
                 Some((_, entry)) if entry.id == id => return Some(entry),
-                Some((seqno, entry)) if order(entry.id) < order(id) => from = seqno + 1,
+                // What a repair wrote has the place of what it replaces.
+                Some((seqno, entry)) if order(entry.replaced().map_or(entry.id, |it| it.origin)) < order(id) => {
+                    from = seqno + 1;
+                }
                 _ => to = middle,
             }
         }

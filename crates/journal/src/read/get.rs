@@ -1,12 +1,12 @@
 //! One record: from its log's index to its bytes.
 
-use super::correct::is_record;
+use super::correct::{is_record, stands_for};
 use crate::{
     catalog::Log,
     entry::{
         ALIGN_BYTES, Entry, HEADER_BYTES, Header, Kind, Position,
         map::Map,
-        payload::{open_without_seed, original, own_extension, split_extension},
+        payload::{Replaced, open_without_seed, original, own_extension, replaced, split_extension},
     },
     journal::{Inner, Journal},
     store::slot::{Foreign, WRONG},
@@ -25,6 +25,10 @@ pub struct RecordMeta {
     pub cause: EventId,
     /// Where it stood when it was first written.
     pub position: Position,
+    /// How far the journal must be durable before it may be told.
+    pub safe: Position,
+    /// What it stands for, if a repair wrote it.
+    pub replaced: Option<Replaced>,
 }
 
 impl Inner {
@@ -102,7 +106,8 @@ impl Inner {
                 None => Code::EntryDamaged.error(format!("the place of record {seqno} of log '{}'", log.name())),
             });
         };
-        if !slot.by_reference && !is_record(&header, log, seqno) {
+        let is_its = if slot.by_reference { stands_for } else { is_record };
+        if !is_its(&header, log, seqno) {
             return Err(damaged(
                 position,
                 format!("record {seqno} of log '{}' has another record's place", log.name()),
@@ -110,6 +115,7 @@ impl Inner {
         }
         let bytes = self.segments.payload(position, &header)?;
         let owner = self.owner_of(header.epoch);
+        let replaced = if header.is_extended() { replaced(split(bytes).0) } else { None };
         let (id, original, bytes) = split_carried(&header, header.id(owner), position, bytes);
         payload.extend_from_slice(bytes);
         // A page that was there for the checksum may have been gone for the copy.
@@ -117,7 +123,40 @@ impl Inner {
             return Err(self.damaged_at(position, format!("record {seqno} of log '{}'", log.name())));
         }
         self.check_kept(position)?;
-        Ok(RecordMeta { id, hlc: Hlc::from_bits(header.hlc), cause: header.cause(owner), position: Position(original) })
+        if replaced.is_some_and(|replaced| replaced.void) {
+            return Err(void(log, seqno));
+        }
+        let (hlc, position) = (Hlc::from_bits(header.hlc), Position(original));
+        let (hlc, safe) = match &replaced {
+            None => (hlc, position.just_after()),
+            // It is there since the GENERATION that says so, which stands behind it.
+            Some(replaced) => (replaced.clock, Position(self.tail())),
+        };
+        Ok(RecordMeta { id, hlc, cause: header.cause(owner), position, safe, replaced })
+    }
+
+    /// What stands in a slot instead of its first version, if a repair put something there.
+    pub(crate) fn replaced(&self, log: &Log, seqno: u64) -> Result<Option<Replaced>> {
+        let position = log.index().position(seqno);
+        if position == 0 || position == WRONG {
+            return Ok(None);
+        }
+        match self.valid_entry_at(position)? {
+            Some(header) if header.is_extended() && stands_for(&header, log, seqno) => {
+                let found = replaced(split(self.segments.payload(position, &header)?).0);
+                self.check_kept(position)?;
+                Ok(found)
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// The newest record up to `seqno`: what a repair took away is none. 0 if there is none.
+    pub(crate) fn newest(&self, log: &Log, mut seqno: u64) -> Result<u64> {
+        while seqno >= log.earliest().max(1) && self.replaced(log, seqno)?.is_some_and(|replaced| replaced.void) {
+            seqno -= 1;
+        }
+        Ok(seqno)
     }
 
     /// The end of the committed journal.
@@ -293,6 +332,11 @@ fn split(bytes: &[u8]) -> (Map<'_>, &[u8]) {
 
 pub(crate) fn damaged(position: u64, what: impl std::fmt::Display) -> Error {
     Code::EntryDamaged.error(format!("{what} at position {}", Position(position)))
+}
+
+#[cold]
+fn void(log: &Log, seqno: u64) -> Error {
+    Code::RecordVoid.error(format!("log '{}' has no record {seqno} any more: a repair took it away", log.name()))
 }
 
 fn above_tail(log: &Log, seqno: u64) -> Error {

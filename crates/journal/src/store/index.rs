@@ -277,6 +277,19 @@ impl<A: Deref<Target = Arena>> Index<A> {
         self.raise_latest(n);
     }
 
+    /// Has record `n`, if it is held, stand elsewhere. The caller has the lock.
+    pub fn replace(&self, n: u64, slot: Slot) {
+        let words = self.words();
+        let Some(role @ Role::Log { history }) = self.role() else { return };
+        let latest = words[LATEST].load(Ordering::Relaxed);
+        if n == 0 || n > latest || n + history <= latest {
+            return;
+        }
+        if let Some(item) = self.item(words, role, n) {
+            item[0].store(slot.pack(self.owner(n)), Ordering::Release);
+        }
+    }
+
     /// What stands in the place of record or item `n`, as a word.
     #[inline]
     pub fn word(&self, n: u64) -> u64 {

@@ -49,6 +49,11 @@ impl Slot {
         Self { position, size: u64::from(units.next_power_of_two().ilog2()).min(SIZE_MAX), by_reference: false }
     }
 
+    /// The slot of an entry that need not say whose it is.
+    pub fn by_reference(position: u64) -> Self {
+        Self { position, size: SIZE_MAX, by_reference: true }
+    }
+
     /// The position in a word, whosever it is.
     pub fn position_of(word: u64) -> u64 {
         (word & ((1 << POSITION_BITS) - 1)) * ALIGN_BYTES

@@ -21,7 +21,7 @@ use super::lock::{Acquired, Lock};
 use crate::{
     catalog::{Catalog, Definition, Function, Log, Pin, Subject, defined_history},
     entry::{
-        Entry, FLAG_CARRIED, FLAG_CLAIMED, FLAG_COMPACT, FLAG_EXTENDED, FLAG_LAST, HEADER_BYTES, Header, Kind,
+        Entry, FLAG_CARRIED, FLAG_CLAIMED, FLAG_COMPACT, FLAG_EXTENDED, FLAG_LAST, FLAG_SHADOW, HEADER_BYTES, Header, Kind,
         Position,
         compact::{self, Form, Short},
         is_sealed,
@@ -416,7 +416,7 @@ impl<'j> Transaction<'j> {
         self.inner.make_place(entry.kind, entry.subject, entry.seqno)?;
         let extension = carried_extension(entry.id, entry.written.0, &entry.extension);
         let (kind, flags) =
-            (entry.kind as u8, entry.flags & !(FLAG_LAST | FLAG_COMPACT) | FLAG_CARRIED | FLAG_EXTENDED);
+            (entry.kind as u8, entry.flags & !(FLAG_LAST | FLAG_COMPACT | FLAG_SHADOW) | FLAG_CARRIED | FLAG_EXTENDED);
         let (subject, seqno, ordinal) = (entry.subject, entry.seqno, entry.ordinal);
         let header = Header { kind, flags, subject, seqno, ordinal, hlc: entry.hlc.get(), ..Header::default() };
         self.stage(header, entry.cause, &[&extension, &entry.payload])

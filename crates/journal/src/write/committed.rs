@@ -85,6 +85,11 @@ impl Inner {
         {
             index.set(sequence_item(header.sequence), slot());
         }
+        if header.folded() == Some(Kind::Generation) {
+            // What cannot be read here is found damaged by whoever reads the journal.
+            let _ = self.lead_elsewhere(position, header);
+            return;
+        }
         use Kind::{Append, Done, Fired, Trigger, Trim};
         let Some(kind @ (Append | Trigger | Fired | Done | Trim)) = header.folded() else { return };
         let Some(index) = Index::find(&*self.arena, header.subject) else { return };
@@ -98,6 +103,30 @@ impl Inner {
             }
             _ => {}
         }
+    }
+
+    /// Has slots lead where a GENERATION says.
+    #[cold]
+    fn lead_elsewhere(&self, position: u64, header: &Header) -> Result<()> {
+        let first = self.control.upkeep.first.load(Ordering::Acquire);
+        for (log, seqno, at) in payload::generation_rows(self.segments.payload(position, header)?) {
+            // Of what retention has dropped there is a copy behind this, if it is needed.
+            if at >= first
+                && at < position
+                && let Some(index) = Index::find(&*self.arena, log)
+            {
+                index.replace(seqno, self.slot_of_row(log, seqno, at)?);
+            }
+        }
+        Ok(())
+    }
+
+    /// The slot of a row: the entry there is the record itself, or one that stands for it.
+    pub(crate) fn slot_of_row(&self, log: u32, seqno: u64, at: u64) -> Result<Slot> {
+        let target = self.segments.header(at)?;
+        self.segments.check_readable(at, HEADER_BYTES)?;
+        let is_own = target.folded() == Some(Kind::Append) && (target.subject, target.seqno) == (log, seqno);
+        Ok(if is_own { Slot::own(at, u64::from(target.length)) } else { Slot::by_reference(at) })
     }
 
     /// Makes a place for an entry in the index of its subject. Under the lock, before it is committed.

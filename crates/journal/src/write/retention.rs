@@ -69,6 +69,12 @@ fn is_kept(catalog: &Catalog, log: u32, seqno: u64, position: u64) -> bool {
     log.is_some_and(|log| seqno >= log.earliest() && log.index().position(seqno) == position)
 }
 
+/// Whether its log has another record in its place: a repair put that there.
+fn is_replaced(catalog: &Catalog, log: u32, seqno: u64, position: u64) -> bool {
+    let held = catalog.log_by_id(log).is_some_and(|log| (log.earliest()..=log.latest()).contains(&seqno));
+    held && !is_kept(catalog, log, seqno, position)
+}
+
 /// What [`Journal::maintain`] did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Maintained {
@@ -261,12 +267,16 @@ impl Inner {
             match walk.next(is_live) {
                 Ok(None) => return Ok((live, bytes)),
                 Ok(Some((at, header))) => {
-                    let kind = header.folded();
+                    // What a repair wrote is live where it stands for a record.
+                    let is_shadow = header.is_shadow();
+                    let kind = Kind::from_u8(header.kind).filter(|kind| !is_shadow || *kind == Kind::Append);
                     let Some(kind @ (Kind::Append | Kind::Trigger | Kind::Fired | Kind::Call)) = kind else { continue };
                     if kind == Kind::Append {
-                        match is_live(at, &header) {
-                            true => take(at, kind, header.full_span()),
-                            false => passed = Some((at, header.full_span())),
+                        if is_live(at, &header) {
+                            take(at, kind, header.full_span());
+                        } else if !is_shadow && !is_replaced(&catalog, header.subject, header.seqno, at) {
+                            // Of one that is replaced the log's own record serves a pending run; a copy would take its place.
+                            passed = Some((at, header.full_span()));
                         }
                         continue;
                     }
@@ -333,7 +343,8 @@ impl Inner {
                         let has_trigger = behind.first().is_some_and(|behind| behind.kind == Kind::Trigger);
                         let is_live = match next.kind {
                             Kind::Append => {
-                                has_trigger || is_kept(&catalog, entry.subject, entry.seqno, entry.position.0)
+                                let (log, seqno, at) = (entry.subject, entry.seqno, entry.position.0);
+                                is_kept(&catalog, log, seqno, at) || has_trigger && !is_replaced(&catalog, log, seqno, at)
                             }
                             _ => !ended.contains(&entry.run()),
                         };

@@ -5,7 +5,8 @@ use crate::{
     catalog::{Function, Log},
     entry::{
         Header, Kind,
-        payload::{self, Attempt, End, Origin, Outcome, Reads, Run},
+        FLAG_EXTENDED, FLAG_SHADOW, Position,
+        payload::{self, Attempt, End, Origin, Outcome, Reads, Replaced, Run},
     },
 };
 use millrace_wire::{Code, EventId, Hlc, Result};
@@ -35,6 +36,44 @@ impl Transaction<'_> {
         let header = Header { kind, subject: function, seqno: number, ordinal, ..Header::default() };
         let id = self.stage(header, cause, &[payload::trigger(log.id(), record_seqno).bytes()])?;
         Ok(Run { id, number })
+    }
+
+    /// Stages what is to stand in a slot of a log once a GENERATION says so. `cause` and `ordinal` are those of the run that leaves it.
+    pub fn shadow_append(
+        &mut self,
+        (log, seqno): (u32, u64),
+        payload: &[u8],
+        (cause, ordinal): (EventId, u16),
+        replaced: &Replaced,
+    ) -> Result<EventId> {
+        let header = Header { subject: log, seqno, ordinal, ..shadow(Kind::Append) };
+        self.stage(header, cause, &[&replaced.extension(), payload])
+    }
+
+    /// Stages what a repair's run read; nothing if that is nothing.
+    pub fn shadow_reads(&mut self, repair: u64, function: u32, run: Run, reads: Reads) -> Result<()> {
+        if !reads.is_empty() {
+            let header = Header { subject: function, seqno: run.number, ..shadow(Kind::Read) };
+            self.stage(header, run.id, &[&payload::repair_extension(repair), &reads.encode()])?;
+        }
+        Ok(())
+    }
+
+    /// Stages the end of a repair's run.
+    pub fn shadow_done(&mut self, repair: u64, function: u32, run: Run, end: &End<'_>) -> Result<()> {
+        let (numbers, texts) = end.encode();
+        let header = Header { subject: function, seqno: run.number, ..shadow(Kind::Done) };
+        self.stage(header, run.id, &[&payload::repair_extension(repair), numbers.bytes(), &texts])?;
+        Ok(())
+    }
+
+    /// Stages that slots, as log, seqno and the position of an entry before this batch, lead elsewhere from here on.
+    pub fn generation(&mut self, repair: u64, rows: &[(u32, u64, Position)]) -> Result<()> {
+        let rows: Vec<(u32, u64, u64)> = rows.iter().map(|(log, seqno, at)| (*log, *seqno, at.get())).collect();
+        for payload in payload::generations(repair, &rows) {
+            self.stage(Header { kind: Kind::Generation as u8, ..Header::default() }, EventId::NONE, &[&payload])?;
+        }
+        Ok(())
     }
 
     /// Stages the start of an attempt at a run, or that one is over and the run waits.
@@ -102,4 +141,9 @@ impl Transaction<'_> {
         }
         Ok(())
     }
+}
+
+/// The header of an entry that counts for nothing by itself, and has an extension.
+fn shadow(kind: Kind) -> Header {
+    Header { kind: kind as u8, flags: FLAG_SHADOW | FLAG_EXTENDED, ..Header::default() }
 }

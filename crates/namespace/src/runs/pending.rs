@@ -67,6 +67,11 @@ impl Namespace {
         if read.as_ref().is_ok_and(|meta| meta.id == of.cause) {
             return Ok(payload);
         }
+        // A repair may have put another record in its place, or none.
+        match journal.replaced(of.log, of.seqno) {
+            Ok(Some(replaced)) if replaced.origin == of.cause => return read.map(|_| payload),
+            _ => {}
+        }
         if let Some(payload) = self.record_kept(of)? {
             return Ok(payload);
         }

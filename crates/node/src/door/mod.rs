@@ -20,6 +20,7 @@ use crate::{
     AppendOptions, Gate, Held, Namespace, Objects, Receipt, Record, Site,
     cluster::Cluster,
     links::{Accepted, Inbound, Inbox, Links},
+    repairs::{Ask, Repair},
     secrets::LiveKeys,
 };
 use access::Buckets;
@@ -254,6 +255,24 @@ impl Door {
             self.namespace().cursor_held(log, from, durability)
         };
         self.out(cursor(), durability)
+    }
+
+    /// Asks something of repairs, which takes the right to each log that it changes.
+    pub fn ask_repair(&self, ask: Ask) -> Held<Repair> {
+        let asked = || {
+            let namespace = self.namespace();
+            for log in ask.logs(namespace)? {
+                self.check(Right::Repair, Resource::log(&log))?;
+            }
+            let repair = ask.ask(namespace)?;
+            Ok(self.served.gate().hold(Site::Inspect, repair, namespace.journal().tail(), None))
+        };
+        self.out(asked(), None)
+    }
+
+    /// The first seqno from `next` on that no repair made void: see [`Namespace::beyond_voids`].
+    pub fn beyond_voids(&self, log: &Log, next: u64) -> Result<u64> {
+        self.namespace().beyond_voids(log, next)
     }
 
     /// Resolves once the newest record of the log is above `seen`, or the log is gone. It says only that something is to be

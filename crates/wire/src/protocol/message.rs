@@ -253,6 +253,12 @@ messages! {
         path: &'b str,
     }
 
+    /// Asks something of repairs: what HTTP takes with `POST /v1/namespaces/NAME/repairs`. The answer is a [`Document`].
+    84 Repair<'b> {
+        /// The JSON text.
+        json: &'b str,
+    }
+
     /// The answer to [`Show`].
     35 Document<'b> {
         /// The same JSON text that HTTP answers.

@@ -243,6 +243,7 @@ fn logs() -> Vec<Case> {
         owned("done", heading(10, NOW, none), Done {}),
         lent!("remove-log", heading(11, NOW, none), RemoveLog { log: "raw" }),
         lent!("show", heading(12, NOW, none), Show { path: "runs?limit=10" }),
+        lent!("repair", heading(12, NOW, none), Repair { json: "{\"do\":\"apply\",\"repair\":7}" }),
         lent!("document", heading(12, NOW, none), Document { json: "{\"logs\":[]}" }),
     ]
 }

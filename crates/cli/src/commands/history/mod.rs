@@ -7,6 +7,7 @@
 mod corrections;
 mod graph;
 mod plan;
+mod repairs;
 mod sources;
 mod trace;
 
@@ -22,5 +23,6 @@ use crate::{
 pub fn repair(command: &RepairCommand, global: &Global, out: &mut Out) -> Outcome {
     match command {
         RepairCommand::Plan(args) => plan::run(args, global, out),
+        other => repairs::run(other, global, out),
     }
 }

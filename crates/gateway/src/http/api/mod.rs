@@ -6,6 +6,7 @@ pub(crate) mod metrics;
 pub(super) mod pages;
 pub(super) mod range;
 pub(super) mod record;
+pub(super) mod repairs;
 pub(super) mod tail;
 
 use crate::{

@@ -141,6 +141,7 @@ impl Follow {
 
     /// Waits until there is something, and reads it through the gate.
     async fn step(&mut self) -> Result<Option<Bytes>> {
+        self.next = self.door.beyond_voids(&self.log, self.next)?;
         if self.log.latest() < self.next {
             self.door.growth(&self.log, self.next - 1).await;
         }

@@ -1,14 +1,13 @@
 //! The clock and the random numbers of atomic runs: made from what the journal says, so that the same attempt can be run
 //! again with the same ones and neither is an entry.
 
-use millrace_journal::ReplaySeed;
 use millrace_wire::{EventId, Hlc};
 use sha2::{Digest as _, Sha256};
 
 const BLOCK_BYTES: usize = 32;
 
 /// What one attempt at a run is told of the time and of chance.
-pub(super) struct Replay {
+pub struct Replay {
     /// When the attempt began, as its FIRED says.
     at: Hlc,
     /// Seed, run and attempt; blocks of random bytes are digests of it and of their number.
@@ -20,9 +19,10 @@ pub(super) struct Replay {
 }
 
 impl Replay {
-    pub fn new(seed: &ReplaySeed, run: EventId, attempt: u32, at: Hlc) -> Self {
+    /// Of an attempt that began `at` this time, in a namespace with this replay seed.
+    pub fn new(seed: &[u8; 16], run: EventId, attempt: u32, at: Hlc) -> Self {
         let mut key = Sha256::new();
-        key.update(seed.bytes());
+        key.update(seed);
         key.update(run.get().to_le_bytes());
         key.update(attempt.to_le_bytes());
         Self { at, key, blocks: 0, block: [0; BLOCK_BYTES], left: 0 }

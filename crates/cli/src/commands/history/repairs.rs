@@ -1,0 +1,226 @@
+//! `millrace repair run`, `show`, `ls`, `diff`, `apply`, `rollback`, `abandon`, `gc`: asks a host for it, or does it where there is
+//! none.
+
+use super::corrections;
+use crate::{
+    args::{Global, RepairCommand, RepairDiffArgs, RepairRunArgs},
+    out::{Out, Style, Table},
+    place::{Place, docs::RepairDoc},
+    report::Outcome,
+    show,
+};
+use millrace_node::{
+    Code, Error, Hlc, Result,
+    repairs::{self, Ask, Correction, Request},
+};
+use serde_json::Value;
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
+
+/// How often it is asked how far a repair is.
+const ASK_EVERY: Duration = Duration::from_millis(50);
+/// How often that is told.
+const TELL_EVERY: Duration = Duration::from_secs(5);
+/// Characters of a value in a table.
+const VALUE_CHARS: usize = 40;
+/// Changes that are shown to people.
+const SHOWN_MAX: usize = 200;
+
+pub fn run(command: &RepairCommand, global: &Global, out: &mut Out) -> Outcome {
+    let place = Place::find(global)?;
+    match command {
+        RepairCommand::Plan(_) => Ok(()),
+        RepairCommand::Run(args) => {
+            let ask = of_run(args)?;
+            begin(&place, ask, out)
+        }
+        RepairCommand::Show(args) => tell(&place.repair(args.repair)?, out),
+        RepairCommand::Ls => list(&place, out),
+        RepairCommand::Diff(args) => diff(&place, args, out),
+        RepairCommand::Apply(args) => begin(&place, Ask::Apply(args.repair), out),
+        RepairCommand::Rollback(args) => begin(&place, Ask::Rollback(args.repair, args.reason.clone()), out),
+        RepairCommand::Abandon(args) => begin(&place, Ask::Abandon(args.repair), out),
+        RepairCommand::Gc(args) => begin(&place, Ask::Close(args.repair), out),
+    }
+}
+
+fn of_run(args: &RepairRunArgs) -> Result<Ask> {
+    if args.at.is_none() && args.values.is_none() {
+        let invalid = || Code::CorrectionInvalid.error("give --values, or --at with --void, or the number of a repair");
+        return Ok(Ask::Run(args.log.parse().map_err(|_| invalid())?));
+    }
+    if args.values.is_none() && !args.void {
+        return Err(Code::CorrectionInvalid.error("--at goes with --values or --void"));
+    }
+    let read = corrections::read(args.at.as_deref(), args.values.as_deref())?;
+    let corrections = read.into_iter().map(|(seqno, value)| Correction { seqno, value }).collect();
+    let (log, reason, accept_unknown) = (args.log.parse()?, args.reason.clone(), args.accept_unknown);
+    Ok(Ask::Open(Request { log, corrections, reason, accept_unknown }))
+}
+
+/// Asks for something, waits until it is done, and says what came of it.
+fn begin(place: &Place, ask: Ask, out: &mut Out) -> Outcome {
+    let asked = place.ask_repair(ask)?;
+    let done = if asked.is_moving() { wait(place, &asked)? } else { asked };
+    tell(&done, out)?;
+    match &done.error {
+        Some((code, detail)) if done.phase == "stopped" => Err(stopped(code, detail).into()),
+        _ => Ok(()),
+    }
+}
+
+fn stopped(code: &str, detail: &str) -> Error {
+    let known = [Code::RepairGrows, Code::RepairUnsupported].into_iter().find(|known| known.id() == code);
+    match known {
+        Some(known) => known.error(detail),
+        None => Code::RepairPhase.error(format!("it stopped: {code}: {detail}")),
+    }
+}
+
+fn wait(place: &Place, asked: &RepairDoc) -> Result<RepairDoc> {
+    let number = asked.repair;
+    if let Place::Local(namespace) = place
+        && namespace.host()?.is_none()
+    {
+        let mut told = Instant::now();
+        let done = repairs::here(namespace, &mut |_, counts, at, of| {
+            if told.elapsed() >= TELL_EVERY {
+                told = Instant::now();
+                eprintln!("repair {number}: {} replayed, {at} of {of} looked at", show::count(counts.replayed, "run"));
+            }
+        });
+        match done {
+            // A host was faster: then that one does it.
+            Err(error) if error.code() == Code::HostHeld => {}
+            done => done?,
+        }
+    }
+    let mut told = Instant::now();
+    loop {
+        let now = place.repair(number)?;
+        if !now.is_moving() {
+            return Ok(now);
+        }
+        if told.elapsed() >= TELL_EVERY {
+            told = Instant::now();
+            eprintln!("repair {number} is {}", now.phase);
+        }
+        thread::sleep(ASK_EVERY);
+    }
+}
+
+fn tell(repair: &RepairDoc, out: &mut Out) -> Outcome {
+    if out.json() {
+        return Ok(out.object(&serde_json::to_value(repair).unwrap_or_default())?);
+    }
+    let of = match (&repair.log, repair.undo) {
+        (_, Some(undone)) => format!("takes repair {undone} back"),
+        (Some(log), None) => format!("corrects {} of '{log}'", show::count(repair.records, "record")),
+        (None, None) => String::new(),
+    };
+    let style = if repair.phase == "stopped" { Style::Bad } else { Style::Bold };
+    let phase = out.styled(style, &repair.phase);
+    out.line(format!("repair {}: {phase}; {of}", repair.repair))?;
+    if !repair.reason.is_empty() {
+        out.line(format!("  because    {}", repair.reason))?;
+    }
+    let counts = &repair.counts;
+    if counts.replayed + counts.cancelled + counts.replaced + counts.void > 0 {
+        let same = if counts.same > 0 { format!(", {} to the same effect", counts.same) } else { String::new() };
+        out.line(format!("  replayed   {}{same}", show::count(counts.replayed, "run")))?;
+        if counts.cancelled > 0 {
+            out.line(format!("  cancelled  {}", show::count(counts.cancelled, "run")))?;
+        }
+        out.line(format!("  replaces   {}", show::count(counts.replaced, "record")))?;
+        if counts.void > 0 {
+            out.line(format!("  removes    {}", show::count(counts.void, "record")))?;
+        }
+    }
+    let number = repair.repair;
+    let next = match &*repair.phase {
+        "open" | "stopped" => Some(format!("millrace repair run {number}   or   millrace repair abandon {number}")),
+        "ready" => Some(format!("millrace repair diff {number}   then   millrace repair apply {number}")),
+        "applied" if repair.undo.is_none() => Some(format!("millrace repair rollback {number} takes it back")),
+        _ => None,
+    };
+    next.map_or(Ok(()), |next| Ok(out.line(format!("  next       {next}"))?))
+}
+
+fn list(place: &Place, out: &mut Out) -> Outcome {
+    let repairs = place.repairs()?;
+    if out.json() {
+        for repair in &repairs {
+            out.object(&serde_json::to_value(repair).unwrap_or_default())?;
+        }
+        return Ok(());
+    }
+    if repairs.is_empty() {
+        return Ok(out.line("nothing was ever repaired here")?);
+    }
+    let mut table = Table::new(&["repair>", "phase", "begun", "log", "records>", "runs>", "replaces>", "reason"]);
+    for repair in repairs {
+        let log = match repair.undo {
+            Some(undone) => format!("(takes {undone} back)"),
+            None => repair.log.unwrap_or_default(),
+        };
+        let counts = repair.counts;
+        table.row(vec![
+            repair.repair.to_string(),
+            repair.phase,
+            show::clock(Hlc::from_bits(repair.at_us << 12)),
+            log,
+            repair.records.to_string(),
+            counts.replayed.to_string(),
+            (counts.replaced + counts.void).to_string(),
+            repair.reason,
+        ]);
+    }
+    Ok(out.table(&table)?)
+}
+
+fn diff(place: &Place, args: &RepairDiffArgs, out: &mut Out) -> Outcome {
+    let (mut after, mut shown) = (0, 0);
+    let mut table = Table::new(&["log", "seqno>", "old", "new"]);
+    loop {
+        let page = place.repair_changes(args.repair, args.log.as_deref(), after)?;
+        for change in &page.changes {
+            shown += 1;
+            if out.json() {
+                out.object(change)?;
+            } else if shown <= SHOWN_MAX {
+                let log = change["log"].as_str().unwrap_or_default().to_owned();
+                table.row(vec![log, change["seqno"].to_string(), value(&change["old"]), value(&change["new"])]);
+            }
+        }
+        match page.next {
+            Some(next) if out.json() || shown < SHOWN_MAX => after = next,
+            Some(_) => {
+                out.table(&table)?;
+                return Ok(out.line(format!("… more than {SHOWN_MAX} records; --json shows all"))?);
+            }
+            None => break,
+        }
+    }
+    if out.json() {
+        return Ok(());
+    }
+    if table.is_empty() {
+        return Ok(out.line("no record differs")?);
+    }
+    out.table(&table)?;
+    if shown > SHOWN_MAX {
+        out.line(format!("… and {} more; --json shows all", shown - SHOWN_MAX))?;
+    }
+    Ok(())
+}
+
+/// A value of a change, in few characters.
+fn value(side: &Value) -> String {
+    match (side["data"].as_str(), side["base64"].as_str()) {
+        (Some(text), _) => show::brief(text.as_bytes(), VALUE_CHARS),
+        (None, Some(base64)) => show::brief(&show::from_base64(base64).unwrap_or_default(), VALUE_CHARS),
+        (None, None) => "(none)".into(),
+    }
+}

@@ -1,0 +1,91 @@
+//! Runs functions for whoever replays runs that have ended: apart from the runs of now, whose executors it does not share.
+
+use crate::{
+    publish::DeadLetter,
+    starter::{Starter, Surroundings},
+};
+use millrace_namespace::{Definition, Namespace};
+use millrace_runtime::{Call, Completion, Executor, HostCalls, Invocation, Outcome};
+use millrace_wire::{Code, Error, EventId, Result};
+use std::{collections::HashMap, path::PathBuf, sync::Arc, time::Duration};
+
+/// Executors of any definitions that a namespace has had.
+pub struct Again {
+    namespace_dir: PathBuf,
+    surroundings: Surroundings,
+    /// By what defines the function.
+    running: HashMap<String, (Starter, Box<dyn Executor>)>,
+}
+
+impl Again {
+    /// None was started yet.
+    pub fn new(namespace: &Namespace, surroundings: Surroundings) -> Self {
+        Self { namespace_dir: namespace.dir().to_owned(), surroundings, running: HashMap::new() }
+    }
+
+    /// Runs a function as this definition says. An error if its code or its secrets are not there any more.
+    pub fn run(
+        &mut self,
+        definition: &Arc<Definition>,
+        invocation: Invocation<'_>,
+        calls: &mut dyn HostCalls,
+    ) -> Result<Completion> {
+        let key = definition.to_attributes();
+        if !self.running.contains_key(&key) {
+            let starter = Starter::new(&self.namespace_dir, definition.clone(), self.surroundings.clone());
+            let cannot = |error: Error| Code::RepairUnsupported.error(format!("its function cannot be started: {error}"));
+            starter.check().map_err(cannot)?;
+            let (_, mut executor) = starter.executor().map_err(cannot)?;
+            executor.get_ready().map_err(cannot)?;
+            self.running.insert(key.clone(), (starter, executor));
+        }
+        let (starter, executor) = self.running.get_mut(&key).expect("it was just put there");
+        let mut host = WithSecrets { calls, starter };
+        let mut completion = Completion { outcome: Outcome::NotStarted, output: Vec::new(), elapsed: Duration::ZERO };
+        executor.run(&mut [Call { invocation, host: &mut host }], &mut |_: usize, ended: Completion| completion = ended);
+        Ok(completion)
+    }
+}
+
+/// The calls of a run, which asks for secrets here.
+struct WithSecrets<'a> {
+    calls: &'a mut dyn HostCalls,
+    starter: &'a Starter,
+}
+
+impl HostCalls for WithSecrets<'_> {
+    fn append(&mut self, log: &str, payload: &[u8]) -> Result<Option<u64>> {
+        self.calls.append(log, payload)
+    }
+
+    fn get(&mut self, log: &str, seqno: u64) -> Result<Vec<u8>> {
+        self.calls.get(log, seqno)
+    }
+
+    fn latest(&mut self, log: &str) -> Result<u64> {
+        self.calls.latest(log)
+    }
+
+    fn now_ns(&mut self) -> u64 {
+        self.calls.now_ns()
+    }
+
+    fn random(&mut self, bytes: &mut [u8]) {
+        self.calls.random(bytes);
+    }
+
+    fn secret(&mut self, name: &str) -> Result<Vec<u8>> {
+        self.starter.secret(name)
+    }
+}
+
+/// The dead letter of a run of this record (its log, seqno and bytes) that is given up.
+pub fn dead_letter(
+    run: EventId,
+    function: &str,
+    (log, seqno, payload): (&str, u64, &[u8]),
+    attempt: u32,
+    error: &Error,
+) -> Vec<u8> {
+    DeadLetter::new(run, function, (log, seqno, Some(payload)), attempt, error).to_bytes()
+}

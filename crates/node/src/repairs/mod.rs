@@ -1,0 +1,119 @@
+//! Repairs: the host replays and applies what is asked for, in a thread of its own; without a host, whoever asks does it here.
+
+mod ask;
+
+pub use ask::{Ask, Page, is_moving, page};
+use millrace_dispatch::{Again, Surroundings, dead_letter};
+use millrace_namespace::{Definition, Namespace, holder};
+pub use millrace_repair::{
+    Change, Correction, Counts, Phase, Repair, Request, abandon, ask_apply, ask_run, changes, close, news, open, repair,
+    repairs, undo,
+};
+use millrace_repair::{DeadLetter, Runner, drive};
+use millrace_runtime::{Completion, HostCalls, Invocation};
+use millrace_wire::{Code, Result};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread::{self, JoinHandle},
+    time::Duration,
+};
+
+/// How long a look at a journal at rest waits for news.
+const LOOK: Duration = Duration::from_secs(10);
+/// How long to wait before trying again what failed.
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// Runs the functions of a namespace again.
+struct Functions(Again);
+
+impl Runner for Functions {
+    fn run(
+        &mut self,
+        definition: &Arc<Definition>,
+        invocation: Invocation<'_>,
+        calls: &mut dyn HostCalls,
+    ) -> Result<Completion> {
+        self.0.run(definition, invocation, calls)
+    }
+
+    fn dead_letter(&self, of: DeadLetter<'_>) -> Vec<u8> {
+        dead_letter(of.run, of.function, of.record, of.attempt, of.error)
+    }
+}
+
+/// The thread that does what repairs wait for.
+pub(crate) struct Repairer {
+    namespace: Namespace,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Repairer {
+    pub fn start(namespace: Namespace, surroundings: Surroundings) -> Result<Self> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let (of_thread, stop_there) = (namespace.clone(), stop.clone());
+        let run = move || look(&of_thread, &surroundings, &stop_there);
+        let thread = millrace_threads::spawn(thread::Builder::new().name("millrace-repairs".into()), run)
+            .map_err(|error| Code::HostStart.error(format!("cannot start a thread: {error}")))?;
+        Ok(Self { namespace, stop, thread: Some(thread) })
+    }
+
+    /// Goes no further, and returns once nothing is written any more.
+    pub fn stop(&mut self) {
+        self.stop.store(true, Ordering::Release);
+        if let Some(thread) = self.thread.take() {
+            self.namespace.journal().wake();
+            // A panic there has been reported, and stopping goes on.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Repairer {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+fn look(namespace: &Namespace, surroundings: &Surroundings, stop: &AtomicBool) {
+    let (journal, mut seen) = (namespace.journal(), None);
+    while !stop.load(Ordering::Acquire) {
+        // Whoever asks for something wakes everybody behind it.
+        let (wakes, defined, noted) = (journal.wakes(), journal.catalog_version(), news(namespace));
+        match noted {
+            // It only sleeps.
+            Ok(noted) if seen == Some(noted) => drop(journal.wait_change(None, defined, wakes, LOOK)),
+            Ok(noted) => {
+                let mut functions = Functions(Again::new(namespace, surroundings.clone()));
+                match drive(namespace, &mut functions, stop, &mut |_, _, _, _| {}) {
+                    Ok(true) => {} // There may be more.
+                    Ok(false) => seen = Some(noted),
+                    Err(error) => {
+                        tracing_of(&error);
+                        thread::sleep(PAUSE);
+                    }
+                }
+            }
+            Err(_) => thread::sleep(PAUSE), // A journal that was closed ends the host.
+        }
+    }
+}
+
+fn tracing_of(error: &millrace_wire::Error) {
+    tracing::info!(target: "repairs", code = error.code().id(), "a repair waits");
+}
+
+/// Does what repairs wait for in this process, in the place of a host; an error if there is one. `progress` hears of replays: the
+/// repair, what was done, how many runs were looked at, and how many there are.
+pub fn here(namespace: &Namespace, progress: &mut dyn FnMut(u64, &Counts, usize, usize)) -> Result<()> {
+    let _lock = holder::lock(namespace.dir())?;
+    let secrets: Arc<dyn millrace_dispatch::SecretStore> = Arc::new(crate::secrets::FunctionSecrets::of(namespace.dir()));
+    let surroundings = Surroundings { isolation: None, secrets: Some(secrets) };
+    let mut functions = Functions(Again::new(namespace, surroundings));
+    let stop = AtomicBool::new(false);
+    while drive(namespace, &mut functions, &stop, progress)? {}
+    Ok(())
+}

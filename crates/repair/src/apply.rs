@@ -1,0 +1,79 @@
+//! The switch: follows what came since the replays, behind a fence, and has the slots lead to what the repair found.
+
+use crate::{
+    book::{Note, Phase, note, repair},
+    session::Session,
+};
+use millrace_journal::Position;
+use millrace_wire::{Code, Result};
+
+/// The most slots that one repair gives: all of them are in one batch.
+const SLOTS_MAX: usize = 1_000_000;
+
+impl Session<'_> {
+    /// Notes that everything was replayed that had ended when it was looked at.
+    pub(crate) fn ready(&mut self) -> Result<()> {
+        let (number, counts) = (self.repair, self.count());
+        self.namespace.journal().commit(|tx| {
+            self_expect(repair(self.namespace, number)?.phase, Phase::Running, number)?;
+            note(tx, &Note::Ready { repair: number, counts })
+        })?;
+        Ok(())
+    }
+
+    /// Applies the repair. Runs that have used what it replaces wait meanwhile, so no new ones have to be replayed in the end.
+    pub(crate) fn apply(&mut self) -> Result<()> {
+        let fence = self.namespace.fence();
+        let applied = self.switch();
+        match applied {
+            // Those that are in progress have not all seen it.
+            Ok(at) => fence.applied(at),
+            Err(_) => fence.lower(),
+        }
+        applied.map(drop)
+    }
+
+    fn switch(&mut self) -> Result<Position> {
+        let (namespace, number) = (self.namespace, self.repair);
+        loop {
+            namespace.fence().raise(number, self.overlay.slots());
+            self.follow()?;
+            self.replay(&mut |_, _, _| {})?;
+            if self.overlay.len() > SLOTS_MAX {
+                let error = format!("repair {number} replaces {} records; the most is {SLOTS_MAX}", self.overlay.len());
+                return Err(Code::RepairUnsupported.error(error));
+            }
+            let counts = self.count();
+            // What came since the overlay was made must be behind the fence as well.
+            namespace.fence().raise(number, self.overlay.slots());
+            let committed = namespace.journal().commit(|tx| {
+                if self.past.position() < tx.tail() {
+                    self.follow()?;
+                }
+                if self.is_behind()? {
+                    return Ok(false);
+                }
+                self.check_streaming()?;
+                let phase = repair(namespace, number)?.phase;
+                if phase != Phase::Running {
+                    self_expect(phase, Phase::Applying, number)?;
+                }
+                let mut rows: Vec<_> = self.overlay.iter().map(|((log, seqno), at)| (log, seqno, at.position)).collect();
+                rows.sort_unstable();
+                tx.generation(number, &rows)?;
+                note(tx, &Note::Applied { repair: number, counts })?;
+                Ok(true)
+            })?;
+            if committed.value {
+                return Ok(committed.end);
+            }
+        }
+    }
+}
+
+fn self_expect(found: Phase, expected: Phase, number: u64) -> Result<()> {
+    if found == expected {
+        return Ok(());
+    }
+    Err(Code::RepairPhase.error(format!("repair {number} is {} by now", found.as_str())))
+}

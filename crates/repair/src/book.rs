@@ -1,0 +1,230 @@
+//! What repairs there are and how far each is: notes in a log of the runtime. A repair's number is the seqno of its first note.
+
+use millrace_journal::{Kind, Log, Transaction};
+use millrace_namespace::{Namespace, found, names};
+use millrace_wire::{Code, EventId, Hlc, LogName, Result};
+use serde::{Deserialize, Serialize};
+
+/// The log.
+const LOG: &str = "_repairs";
+/// Notes that it keeps.
+const HISTORY: u64 = 100_000;
+
+/// What was done, and what that came to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counts {
+    /// Runs that were replayed.
+    pub replayed: u64,
+    /// Those of them that left what they had left.
+    pub same: u64,
+    /// Runs whose record is none any more.
+    pub cancelled: u64,
+    /// Records that have another value.
+    pub replaced: u64,
+    /// Records that are none any more.
+    pub void: u64,
+}
+
+/// One note.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "note", rename_all = "kebab-case")]
+pub(crate) enum Note {
+    /// A repair begins; its corrections follow.
+    Open {
+        reason: String,
+        /// The log that is corrected; none of one that takes another back.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        log: Option<LogName>,
+        records: u64,
+        /// The repair that this one takes back.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        undo: Option<u64>,
+        /// What keeps the past from retention.
+        pin: u32,
+    },
+    /// All corrections stand in the journal: the host is to replay.
+    Run { repair: u64 },
+    /// All that depended on them is replayed.
+    Ready { repair: u64, counts: Counts },
+    /// It cannot go on.
+    Stopped { repair: u64, code: String, error: String },
+    /// The host is to apply it.
+    Apply { repair: u64 },
+    /// It is in force, in the batch of its GENERATION.
+    Applied { repair: u64, counts: Counts },
+    /// It is given up.
+    Abandoned { repair: u64 },
+    /// What it would take to take it back is given up.
+    Closed { repair: u64 },
+}
+
+/// How far a repair is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Phase {
+    /// Its corrections are not complete: whoever opened it ended in between.
+    Open,
+    /// The host replays what depends on it.
+    Running,
+    /// It can be looked at, applied or abandoned.
+    Ready,
+    /// It cannot go on; nothing was changed.
+    Stopped,
+    /// The host follows what came since, and applies it.
+    Applying,
+    /// It is in force, and can be taken back.
+    Applied,
+    /// It was taken back.
+    RolledBack,
+    /// It was given up; nothing was changed.
+    Abandoned,
+    /// It is in force for good.
+    Closed,
+}
+
+impl Phase {
+    /// Whether there can be no other repair yet.
+    pub fn is_open(self) -> bool {
+        matches!(self, Phase::Open | Phase::Running | Phase::Ready | Phase::Stopped | Phase::Applying)
+    }
+
+    /// The word for it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Phase::Open => "open",
+            Phase::Running => "running",
+            Phase::Ready => "ready",
+            Phase::Stopped => "stopped",
+            Phase::Applying => "applying",
+            Phase::Applied => "applied",
+            Phase::RolledBack => "rolled-back",
+            Phase::Abandoned => "abandoned",
+            Phase::Closed => "closed",
+        }
+    }
+}
+
+/// A repair.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Repair {
+    /// Its number.
+    pub repair: u64,
+    /// How far it is.
+    pub phase: Phase,
+    /// Why it was begun, as whoever began it says.
+    pub reason: String,
+    /// When, in microseconds since 1970.
+    pub at_us: u64,
+    /// The log that it corrects.
+    pub log: Option<LogName>,
+    /// How many records it corrects.
+    pub records: u64,
+    /// The repair that it takes back.
+    pub undo: Option<u64>,
+    /// What was done.
+    pub counts: Counts,
+    /// Why it stopped: the code, and what was wrong.
+    pub error: Option<(String, String)>,
+    /// What keeps the past from retention.
+    #[serde(skip)]
+    pub(crate) pin: u32,
+}
+
+/// Stages a note.
+pub(crate) fn note(tx: &mut Transaction<'_>, note: &Note) -> Result<u64> {
+    let name = names::internal(LOG);
+    let log = match tx.catalog().log(&name) {
+        Some(log) => log.clone(),
+        None => tx.create_log(&name, HISTORY)?,
+    };
+    let bytes = serde_json::to_vec(note).expect("numbers and text always make JSON");
+    Ok(tx.append(&log, &bytes, EventId::NONE, 0)?.seqno)
+}
+
+/// Every repair of a namespace, the oldest first.
+pub fn repairs(namespace: &Namespace) -> Result<Vec<Repair>> {
+    let catalog = namespace.journal().catalog()?;
+    match catalog.log(LOG) {
+        Some(log) => read(namespace, log),
+        None => Ok(Vec::new()),
+    }
+}
+
+/// One repair.
+pub fn repair(namespace: &Namespace, number: u64) -> Result<Repair> {
+    let found = repairs(namespace)?.into_iter().find(|repair| repair.repair == number);
+    found.ok_or_else(|| Code::RepairNotFound.error(format!("no repair {number}")))
+}
+
+/// How many notes there are: who looks now and then sees whether there is news.
+pub fn news(namespace: &Namespace) -> Result<u64> {
+    Ok(namespace.journal().catalog()?.log(LOG).map_or(0, Log::latest))
+}
+
+/// How many corrections of a repair stand in the journal.
+pub(crate) fn corrections(namespace: &Namespace, number: u64) -> Result<u64> {
+    let journal = namespace.journal();
+    let catalog = journal.catalog()?;
+    let begun = found(catalog.log(LOG), LOG).map(|log| journal.position(log, number))?;
+    let (mut scan, mut count) = (journal.scan_all(begun), 0);
+    while let Some(entry) = scan.next()? {
+        count += u64::from(entry.shadow && entry.kind == Kind::Append && entry.repair() == Some(number));
+    }
+    Ok(count)
+}
+
+fn read(namespace: &Namespace, log: &Log) -> Result<Vec<Repair>> {
+    let mut repairs: Vec<Repair> = Vec::new();
+    let mut payload = Vec::new();
+    for seqno in log.earliest().max(1)..=log.latest() {
+        let at = match namespace.journal().get(log, seqno, &mut payload) {
+            Ok(meta) => meta.hlc,
+            Err(error) if error.code() == Code::BelowHistory => continue,
+            Err(error) => return Err(error),
+        };
+        let note: Note = serde_json::from_slice(&payload)
+            .map_err(|error| Code::FormatVersion.error(format!("note {seqno} of log '{LOG}': {error}")))?;
+        take(&mut repairs, seqno, at, note);
+    }
+    Ok(repairs)
+}
+
+fn take(repairs: &mut Vec<Repair>, seqno: u64, at: Hlc, note: Note) {
+    let of = |repairs: &mut Vec<Repair>, number: u64, change: &dyn Fn(&mut Repair)| {
+        // One whose first note has left the log is over.
+        if let Some(repair) = repairs.iter_mut().find(|repair| repair.repair == number) {
+            change(repair);
+        }
+    };
+    match note {
+        Note::Open { reason, log, records, undo, pin } => repairs.push(Repair {
+            repair: seqno,
+            phase: Phase::Open,
+            reason,
+            at_us: at.wall_us(),
+            log,
+            records,
+            undo,
+            counts: Counts::default(),
+            error: None,
+            pin,
+        }),
+        Note::Run { repair } => of(repairs, repair, &|repair| {
+            (repair.phase, repair.error) = (Phase::Running, None);
+        }),
+        Note::Ready { repair, counts } => of(repairs, repair, &|repair| {
+            (repair.phase, repair.counts) = (Phase::Ready, counts);
+        }),
+        Note::Stopped { repair, code, error } => of(repairs, repair, &|repair| {
+            (repair.phase, repair.error) = (Phase::Stopped, Some((code.clone(), error.clone())));
+        }),
+        Note::Apply { repair } => of(repairs, repair, &|repair| repair.phase = Phase::Applying),
+        Note::Applied { repair: number, counts } => {
+            of(repairs, number, &|repair| (repair.phase, repair.counts) = (Phase::Applied, counts));
+            let undone = repairs.iter().find(|repair| repair.repair == number).and_then(|repair| repair.undo);
+            undone.into_iter().for_each(|undone| of(repairs, undone, &|repair| repair.phase = Phase::RolledBack));
+        }
+        Note::Abandoned { repair } => of(repairs, repair, &|repair| repair.phase = Phase::Abandoned),
+        Note::Closed { repair } => of(repairs, repair, &|repair| repair.phase = Phase::Closed),
+    }
+}

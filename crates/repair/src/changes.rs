@@ -1,0 +1,55 @@
+//! What a repair changes, record by record.
+
+use crate::{book, overlay::Overlay, past::Past};
+use millrace_namespace::Namespace;
+use millrace_wire::{LogName, Result};
+
+/// One record: what was there, and what is there in the history that the repair makes; `None` where there is no record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Change {
+    /// The log.
+    pub log: LogName,
+    /// The record's seqno.
+    pub seqno: u64,
+    /// Its bytes before.
+    pub old: Option<Vec<u8>>,
+    /// Its bytes with the repair.
+    pub new: Option<Vec<u8>>,
+}
+
+/// Shows the changes of a repair, by log and seqno, of all logs or of one, until `visit` has seen enough.
+pub fn changes(
+    namespace: &Namespace,
+    number: u64,
+    of: Option<&str>,
+    visit: &mut dyn FnMut(Change) -> Result<bool>,
+) -> Result<()> {
+    let (journal, repair) = (namespace.journal(), book::repair(namespace, number)?);
+    let mut past = Past::new(journal)?;
+    past.follow(journal, journal.tail())?;
+    let mut new = Overlay::default();
+    let before = past.applied.get(&number).map(|applied| applied.before.as_slice());
+    // What takes another repair back has what was there before that one.
+    let put_back = repair.undo.and_then(|undone| past.applied.get(&undone)).map_or(&[][..], |applied| &applied.before);
+    put_back.iter().for_each(|(slot, at)| new.insert(*slot, *at));
+    if let Some(written) = past.written.get(&number) {
+        written.slots.iter().for_each(|(slot, at)| new.insert(*slot, *at));
+    }
+    let mut old = Overlay::default();
+    before.into_iter().flatten().for_each(|(slot, at)| old.insert(*slot, *at));
+    let mut slots: Vec<_> = new.iter().collect();
+    slots.sort_unstable_by_key(|(slot, _)| *slot);
+    let bytes = |at: crate::past::At| -> Result<Option<Vec<u8>>> {
+        if at.void { Ok(None) } else { Ok(Some(journal.entry_at(at.position)?.payload)) }
+    };
+    for ((log, seqno), now) in slots {
+        let Some(of_log) = past.logs.get(&log).filter(|log| of.is_none_or(|of| of == &*log.name)) else { continue };
+        let live = of_log.slots.get(&seqno).map(|slot| slot.at);
+        let was = old.at(log, seqno).or(live).map_or(Ok(None), bytes)?;
+        let change = Change { log: of_log.name.clone(), seqno, old: was, new: bytes(now)? };
+        if !visit(change)? {
+            break;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,61 @@
+//! Repair: corrects records of the past and replays what depended on them, beside the live system.
+//!
+//! ```text
+//!   open ── corrections, as shadow entries ──> run: each run with an input that differs is replayed, in the order in which
+//!                                              the runs had ended; what it leaves now stands in shadow entries
+//!   ready ──> apply: follow what came since, behind a fence; one GENERATION has slots of logs lead to the shadow entries
+//!   applied ──> rollback: a repair whose corrections are what the slots led to before
+//! ```
+//!
+//! All that a repair is stands in the journal: notes in a log of the runtime ([`mod@book`]) say how far it is, and shadow entries
+//! what it has found. So a process may die at any moment, and the next one goes on behind the last run that was replayed. A run's
+//! new records take the places of its old ones; where there are fewer, the rest is void, and seqnos stay.
+//!
+//! This crate runs no code and knows no host: [`Runner`] does. Who may ask is decided elsewhere.
+
+mod apply;
+mod book;
+mod calls;
+mod changes;
+mod open;
+mod overlay;
+mod past;
+mod session;
+
+pub use book::{Counts, Phase, Repair, news, repair, repairs};
+pub use changes::{Change, changes};
+pub use open::{Correction, Request, abandon, ask_apply, ask_run, close, open, undo};
+pub use session::{Session, drive};
+
+use millrace_namespace::Definition;
+use millrace_runtime::{Completion, HostCalls, Invocation};
+use millrace_wire::{Error, EventId, Result};
+use std::sync::Arc;
+
+/// What runs the code of functions.
+pub trait Runner {
+    /// Runs a function as this definition says, on one record.
+    fn run(
+        &mut self,
+        definition: &Arc<Definition>,
+        invocation: Invocation<'_>,
+        calls: &mut dyn HostCalls,
+    ) -> Result<Completion>;
+
+    /// The dead letter of a run that is given up.
+    fn dead_letter(&self, letter: DeadLetter<'_>) -> Vec<u8>;
+}
+
+/// A run that is given up.
+pub struct DeadLetter<'a> {
+    /// The run.
+    pub run: EventId,
+    /// Its function.
+    pub function: &'a str,
+    /// The log of its record, the record's seqno and bytes.
+    pub record: (&'a str, u64, &'a [u8]),
+    /// The number of the last attempt.
+    pub attempt: u32,
+    /// Why it is given up.
+    pub error: &'a Error,
+}

@@ -1,0 +1,205 @@
+//! What may be asked of repairs: to open one, to run it, to apply it, to take it back, to give it up. Any process may ask; the
+//! host, or whoever holds its place, does it.
+
+use crate::{
+    book::{self, Note, Phase, Repair, note, repair, repairs},
+    session::replaced_by,
+};
+use millrace_journal::Transaction;
+use millrace_namespace::{Namespace, names::check_public};
+use millrace_wire::{Code, EventId, LogName, Result};
+use std::time::Duration;
+
+/// How long a repair that was applied can be taken back.
+const WINDOW: Duration = Duration::from_secs(7 * 24 * 60 * 60);
+/// How much the journal may grow in that time.
+const WINDOW_BYTES: u64 = 16 << 30;
+/// Bytes of corrections that are committed at once.
+const BATCH_BYTES: usize = 128 << 10;
+/// Most corrections of one repair.
+const RECORDS_MAX: usize = 10_000_000;
+
+/// A record of the past, and what it is to be: another value, or none.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Correction {
+    /// Its seqno.
+    pub seqno: u64,
+    /// Its new value; `None` takes the record away.
+    pub value: Option<Vec<u8>>,
+}
+
+/// What is to be corrected.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// The log.
+    pub log: LogName,
+    /// Its records, each once.
+    pub corrections: Vec<Correction>,
+    /// Why, for people.
+    pub reason: String,
+    /// Whether the runs that read the oldest of the records may be unknown.
+    pub accept_unknown: bool,
+}
+
+fn check_none_open(namespace: &Namespace) -> Result<()> {
+    match repairs(namespace)?.iter().find(|repair| repair.phase.is_open()) {
+        Some(open) => {
+            let (number, phase) = (open.repair, open.phase.as_str());
+            Err(Code::RepairOpen.error(format!("repair {number} is {phase}")))
+        }
+        None => Ok(()),
+    }
+}
+
+/// Opens a repair and notes its corrections; those that change nothing are left out. Its number.
+pub fn open(namespace: &Namespace, request: Request) -> Result<u64> {
+    check_none_open(namespace)?;
+    check_public(&request.log)?;
+    let journal = namespace.journal();
+    let log = namespace.log(&request.log)?;
+    let Request { mut corrections, reason, log: name, accept_unknown } = request;
+    if corrections.is_empty() || corrections.len() > RECORDS_MAX {
+        return Err(Code::CorrectionInvalid.error(format!("{} corrections", corrections.len())));
+    }
+    corrections.sort_by_key(|correction| correction.seqno);
+    if let Some(twice) = corrections.windows(2).find(|two| two[0].seqno == two[1].seqno) {
+        return Err(Code::CorrectionInvalid.error(format!("seqno {} is corrected twice", twice[0].seqno)));
+    }
+    let mut payload = Vec::new();
+    let mut kept = Vec::with_capacity(corrections.len());
+    for correction in corrections {
+        let seqno = correction.seqno;
+        if correction.value.as_ref().is_some_and(|value| value.len() > journal.record_max_bytes()) {
+            return Err(Code::RecordTooLong.error(format!("the value for record {seqno} of log '{name}'")));
+        }
+        let is_equal = match journal.get(&log, seqno, &mut payload) {
+            Ok(_) => correction.value.as_deref() == Some(&payload),
+            Err(error) if error.code() == Code::RecordVoid => correction.value.is_none(),
+            Err(error) if error.code() == Code::BelowHistory => {
+                let earliest = log.earliest();
+                let error = format!("log '{name}' no longer has record {seqno}; the oldest is {earliest}");
+                return Err(Code::CorrectionTooOld.error(error));
+            }
+            Err(error) => return Err(error),
+        };
+        if is_equal {
+            continue;
+        }
+        if !accept_unknown && journal.entry_at(journal.position(&log, seqno))?.carried {
+            let error = format!("record {seqno} of log '{name}' is older than the complete journal");
+            return Err(Code::ReadersUnknown.error(error));
+        }
+        kept.push(correction);
+    }
+    if kept.is_empty() {
+        return Err(Code::CorrectionInvalid.error("every correction equals what is recorded"));
+    }
+    let pin = journal.pin(&format!("repair of log '{name}'"), WINDOW_BYTES, WINDOW)?.id;
+    let (records, of_log) = (kept.len() as u64, Some(name));
+    let opened = journal.commit(|tx| {
+        check_none_open(namespace)?; // Somebody else may have been faster.
+        note(tx, &Note::Open { reason, log: of_log, records, undo: None, pin })
+    });
+    let number = opened.inspect_err(|_| drop(journal.unpin(pin)))?.value;
+    let mut rest = &kept[..];
+    while !rest.is_empty() {
+        let mut bytes = 0;
+        let fits = |correction: &&Correction| {
+            let first = bytes == 0;
+            bytes += 128 + correction.value.as_ref().map_or(0, Vec::len);
+            first || bytes <= BATCH_BYTES
+        };
+        let part = rest.iter().take_while(fits).count();
+        journal.commit(|tx| rest[..part].iter().try_for_each(|correction| stage(namespace, tx, number, &log, correction)))?;
+        rest = &rest[part..];
+    }
+    ask_run(namespace, number)?;
+    Ok(number)
+}
+
+fn stage(
+    namespace: &Namespace,
+    tx: &mut Transaction<'_>,
+    repair: u64,
+    log: &millrace_journal::Log,
+    correction: &Correction,
+) -> Result<()> {
+    let replaced = replaced_by(namespace.journal(), log, correction.seqno, repair, correction.value.is_none())?;
+    let (slot, value) = ((log.id(), correction.seqno), correction.value.as_deref().unwrap_or_default());
+    tx.shadow_append(slot, value, (EventId::NONE, 0), &replaced)?;
+    Ok(())
+}
+
+/// Opens a repair that takes another one back: the last that is in force. Its number.
+pub fn undo(namespace: &Namespace, number: u64, reason: String) -> Result<u64> {
+    check_none_open(namespace)?;
+    let all = repairs(namespace)?;
+    let of = repair(namespace, number)?;
+    expect(&of, &[Phase::Applied], "taken back")?;
+    let newest = all.iter().filter(|repair| repair.phase == Phase::Applied && repair.undo.is_none()).next_back();
+    if let Some(newest) = newest.filter(|newest| newest.repair != number) {
+        let newest = newest.repair;
+        return Err(Code::RepairPhase.error(format!("repair {newest} was applied after {number}: take that back first")));
+    }
+    let (journal, records) = (namespace.journal(), of.counts.replaced + of.counts.void);
+    let pin = journal.pin(&format!("taking repair {number} back"), WINDOW_BYTES, WINDOW)?.id;
+    let opened = journal.commit(|tx| {
+        check_none_open(namespace)?;
+        let opened = note(tx, &Note::Open { reason, log: None, records, undo: Some(number), pin })?;
+        note(tx, &Note::Run { repair: opened })?;
+        Ok(opened)
+    });
+    let opened = opened.inspect_err(|_| drop(journal.unpin(pin)))?.value;
+    journal.wake();
+    Ok(opened)
+}
+
+fn expect(repair: &Repair, phases: &[Phase], what: &str) -> Result<()> {
+    if phases.contains(&repair.phase) {
+        return Ok(());
+    }
+    let (number, phase) = (repair.repair, repair.phase.as_str());
+    Err(Code::RepairPhase.error(format!("repair {number} is {phase}, and cannot be {what}")))
+}
+
+/// Notes something of a repair that is in one of these phases.
+fn step(namespace: &Namespace, number: u64, phases: &[Phase], what: &str, noted: &Note) -> Result<Repair> {
+    let committed = namespace.journal().commit(|tx| {
+        let found = repair(namespace, number)?;
+        expect(&found, phases, what)?;
+        note(tx, noted)?;
+        Ok(found)
+    })?;
+    namespace.journal().wake();
+    Ok(committed.value)
+}
+
+/// Has the host replay what depends on a repair, again if it was stopped.
+pub fn ask_run(namespace: &Namespace, number: u64) -> Result<()> {
+    let phases = [Phase::Open, Phase::Stopped];
+    let found = repair(namespace, number)?;
+    if found.phase == Phase::Open && found.undo.is_none() && book::corrections(namespace, number)? != found.records {
+        let error = format!("not all corrections of repair {number} were noted: abandon it");
+        return Err(Code::RepairPhase.error(error));
+    }
+    step(namespace, number, &phases, "run", &Note::Run { repair: number }).map(drop)
+}
+
+/// Has the host apply a repair that is ready.
+pub fn ask_apply(namespace: &Namespace, number: u64) -> Result<()> {
+    step(namespace, number, &[Phase::Ready], "applied", &Note::Apply { repair: number }).map(drop)
+}
+
+/// Gives a repair up that is not in force; nothing was changed.
+pub fn abandon(namespace: &Namespace, number: u64) -> Result<()> {
+    let phases = [Phase::Open, Phase::Running, Phase::Ready, Phase::Stopped, Phase::Applying];
+    let found = step(namespace, number, &phases, "abandoned", &Note::Abandoned { repair: number })?;
+    namespace.journal().unpin(found.pin)
+}
+
+/// Gives up what it would take to take a repair back: the journal may drop what was before.
+pub fn close(namespace: &Namespace, number: u64) -> Result<()> {
+    let phases = [Phase::Applied, Phase::RolledBack];
+    let found = step(namespace, number, &phases, "closed", &Note::Closed { repair: number })?;
+    namespace.journal().unpin(found.pin)
+}

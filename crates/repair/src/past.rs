@@ -1,0 +1,426 @@
+//! The past as a repair sees it: every slot of every log, and every run that has ended, from one scan that goes on as the journal
+//! does.
+//!
+//! A slot's *place* is that of its first version. What a run saw are the slots whose place is before its FIRED, and those that runs
+//! of the same claim before it left.
+
+use millrace_journal::{Catalog, Entry, Journal, Kind, Position, ReadFrom, Scan, What};
+use millrace_namespace::Definition;
+use millrace_wire::{Code, EventId, HISTORY_ALL, Hlc, LogName, Result};
+use serde::Deserialize;
+use std::{
+    collections::{BTreeMap, HashMap, HashSet},
+    sync::Arc,
+};
+
+/// Where the entry of a slot stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct At {
+    /// Its position.
+    pub position: Position,
+    /// Whether it says that there is no record.
+    pub void: bool,
+}
+
+/// A slot of a log.
+#[derive(Clone, Copy, Debug)]
+pub struct Slot {
+    /// The id of its first version.
+    pub origin: EventId,
+    /// The clock of its first version.
+    pub clock: Hlc,
+    /// What stands there now.
+    pub at: At,
+    /// The claim of the run that left it, and how many runs of that claim go before the run; 0 if it came from outside.
+    claim: u64,
+    place: u32,
+}
+
+/// A log.
+#[derive(Debug)]
+pub struct LogPast {
+    /// Its name.
+    pub name: LogName,
+    history: u64,
+    /// By seqno.
+    pub slots: BTreeMap<u64, Slot>,
+}
+
+/// The last attempt at a run.
+#[derive(Clone, Copy, Debug)]
+pub struct Fired {
+    /// Its number.
+    pub attempt: u32,
+    /// The revision of the function's definition.
+    pub revision: u32,
+    /// When it began.
+    pub at: Hlc,
+    /// The sequence of the FIRED.
+    pub sequence: u64,
+    claim: u64,
+    place: u32,
+    /// Whether it published as it went.
+    pub streamed: bool,
+    /// The sequence of the run's DONE.
+    done: u64,
+}
+
+/// What a run read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Row {
+    /// The log.
+    pub log: u32,
+    /// The first seqno.
+    pub from: u64,
+    /// How many.
+    pub count: u64,
+    /// What was found.
+    pub what: What,
+}
+
+/// A run that has ended.
+#[derive(Clone, Debug)]
+pub struct Run {
+    /// Its TRIGGER.
+    pub trigger: Trigger,
+    /// Its last attempt.
+    pub fired: Option<Fired>,
+    /// The sequence of its DONE.
+    pub done: u64,
+    /// What it read, in its own time and in repairs since.
+    pub reads: Vec<Row>,
+    /// The slots it left, in order.
+    pub appends: Vec<(u32, u64)>,
+}
+
+/// What a TRIGGER says.
+#[derive(Clone, Copy, Debug)]
+pub struct Trigger {
+    /// Its id: the run's.
+    pub run: EventId,
+    /// Its number among the runs of its function.
+    pub number: u64,
+    /// Its function.
+    pub function: u32,
+    /// The log of its record.
+    pub log: u32,
+    /// The record's seqno.
+    pub seqno: u64,
+    /// The record, or the dead letter that is run again.
+    pub cause: EventId,
+    /// Whether it is the latter.
+    pub is_retry: bool,
+}
+
+/// What a repair has written so far.
+#[derive(Debug, Default)]
+pub struct Written {
+    /// The slots that it replaces.
+    pub slots: HashMap<(u32, u64), At>,
+    /// Those of them that were not seen yet by whoever takes them.
+    pub fresh: Vec<((u32, u64), At)>,
+    /// The slots that it corrects: no run gives them anything else.
+    pub corrected: HashSet<(u32, u64)>,
+    /// The runs that it replayed.
+    pub settled: HashSet<EventId>,
+    reads: HashMap<EventId, Vec<Row>>,
+}
+
+/// What an applied repair put elsewhere.
+#[derive(Debug, Default)]
+pub struct Applied {
+    /// The sequence of its last GENERATION.
+    pub sequence: u64,
+    /// Where slots had led before, in the order of the rows.
+    pub before: Vec<((u32, u64), At)>,
+}
+
+/// See the module.
+pub struct Past {
+    scan: Scan,
+    /// Logs by id.
+    pub logs: HashMap<u32, LogPast>,
+    /// By name: from which sequence on which log had it, if any.
+    names: HashMap<String, Vec<(u64, Option<u32>)>>,
+    definitions: HashMap<(u32, u32), (String, String)>,
+    parsed: HashMap<(u32, u32), Arc<Definition>>,
+    /// The runs that have ended, in the order of their DONEs.
+    pub runs: Vec<Run>,
+    by_id: HashMap<EventId, usize>,
+    triggers: HashMap<EventId, Trigger>,
+    fired: HashMap<EventId, Fired>,
+    reads: HashMap<EventId, Vec<Row>>,
+    appends: HashMap<EventId, Vec<(u32, u64)>>,
+    /// By repair: what it wrote.
+    pub written: HashMap<u64, Written>,
+    /// By repair: what it replaced.
+    pub applied: HashMap<u64, Applied>,
+}
+
+/// A DEFINE, as far as it matters here.
+#[derive(Deserialize)]
+struct Define {
+    define: String,
+    id: u32,
+    #[serde(default)]
+    name: String,
+    #[serde(default)]
+    history: u64,
+    #[serde(default)]
+    attributes: String,
+    #[serde(default)]
+    revision: u32,
+}
+
+impl Past {
+    /// Knows what is defined now; nothing was read.
+    pub fn new(journal: &Journal) -> Result<Self> {
+        let mut past = Self {
+            scan: journal.scan_all(Position::default()),
+            logs: HashMap::new(),
+            names: HashMap::new(),
+            definitions: HashMap::new(),
+            parsed: HashMap::new(),
+            runs: Vec::new(),
+            by_id: HashMap::new(),
+            triggers: HashMap::new(),
+            fired: HashMap::new(),
+            reads: HashMap::new(),
+            appends: HashMap::new(),
+            written: HashMap::new(),
+            applied: HashMap::new(),
+        };
+        past.know(&*journal.catalog()?);
+        Ok(past)
+    }
+
+    /// Takes up what is defined now: the DEFINEs of some of it may be gone.
+    fn know(&mut self, catalog: &Catalog) {
+        for log in catalog.logs() {
+            self.log(log.id(), log.name(), log.history());
+            self.names.entry(log.name().to_string()).or_insert_with(|| vec![(0, Some(log.id()))]);
+        }
+        for function in catalog.functions() {
+            let attributes = (function.name().to_string(), function.attributes().to_string());
+            self.definitions.insert((function.id(), function.revision()), attributes);
+        }
+    }
+
+    fn log(&mut self, id: u32, name: &LogName, history: u64) {
+        let new = || LogPast { name: name.clone(), history, slots: BTreeMap::new() };
+        self.logs.entry(id).or_insert_with(new).history = history;
+    }
+
+    /// How far the journal was read.
+    pub fn position(&self) -> Position {
+        self.scan.position()
+    }
+
+    /// Reads on, at most up to a position.
+    pub fn follow(&mut self, journal: &Journal, upto: Position) -> Result<()> {
+        while self.scan.position() < upto {
+            let Some(entry) = self.scan.next()? else { break };
+            let entry = entry.clone();
+            self.take(journal, &entry)?;
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, journal: &Journal, entry: &Entry) -> Result<()> {
+        if entry.shadow {
+            self.take_shadow(entry);
+            return Ok(());
+        }
+        let run = entry.run();
+        match entry.kind {
+            Kind::Define => self.define(entry),
+            Kind::Append => self.append(entry),
+            Kind::Trigger => {
+                let (log, seqno) = entry.trigger_record().unwrap_or_default();
+                let (number, function, cause) = (entry.seqno, entry.subject, entry.cause);
+                let is_retry = entry.ordinal == millrace_journal::Origin::Retry as u16;
+                self.triggers.insert(run, Trigger { run, number, function, log, seqno, cause, is_retry });
+            }
+            Kind::Fired => self.fire(entry),
+            Kind::Read => {
+                let rows = rows(entry);
+                self.reads.entry(run).or_default().extend(rows);
+            }
+            Kind::Done => self.done(entry),
+            Kind::Generation => self.generation(journal, entry)?,
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn define(&mut self, entry: &Entry) {
+        // What cannot be read here is none of a log or a function.
+        let Ok(define) = serde_json::from_slice::<Define>(&entry.payload) else { return };
+        match (&*define.define, define.name.parse::<LogName>()) {
+            ("log", Ok(name)) => {
+                let history = if define.history == 0 { HISTORY_ALL } else { define.history };
+                self.log(define.id, &name, history);
+                let of_name = self.names.entry(define.name).or_default();
+                of_name.retain(|(_, id)| *id != Some(define.id));
+                of_name.push((entry.id.sequence(), Some(define.id)));
+            }
+            ("remove-log", _) => {
+                let name = self.logs.get(&define.id).map(|log| log.name.to_string());
+                let sequence = entry.id.sequence();
+                name.into_iter().for_each(|name| self.names.entry(name).or_default().push((sequence, None)));
+            }
+            ("function", _) => {
+                self.definitions.insert((define.id, define.revision), (define.name, define.attributes));
+            }
+            _ => {}
+        }
+    }
+
+    fn append(&mut self, entry: &Entry) {
+        let replaced = entry.replaced();
+        let at = At { position: entry.position, void: replaced.is_some_and(|replaced| replaced.void) };
+        let (origin, clock) = replaced.map_or((entry.id, entry.hlc), |it| (it.origin, it.clock));
+        let writer = if entry.claimed { None } else { self.fired.get(&entry.cause) };
+        let (claim, place) = writer.map_or((0, 0), |fired| (fired.claim, fired.place));
+        if !entry.carried && !entry.claimed && entry.cause != EventId::NONE {
+            self.appends.entry(entry.cause).or_default().push((entry.subject, entry.seqno));
+        }
+        let Some(log) = self.logs.get_mut(&entry.subject) else { return };
+        match log.slots.get_mut(&entry.seqno) {
+            Some(slot) => slot.at = at, // a copy
+            None => drop(log.slots.insert(entry.seqno, Slot { origin, clock, at, claim, place })),
+        }
+    }
+
+    fn fire(&mut self, entry: &Entry) {
+        let Some(told) = entry.attempt().filter(|told| !told.waits) else { return };
+        let sequence = entry.id.sequence();
+        let fired = Fired {
+            attempt: told.attempt,
+            revision: told.revision,
+            at: entry.hlc,
+            sequence,
+            claim: sequence - u64::from(told.place),
+            place: told.place,
+            streamed: told.streamed,
+            done: u64::MAX,
+        };
+        self.fired.insert(entry.cause, fired);
+        // What an attempt read before this one counts no more.
+        self.reads.remove(&entry.cause);
+    }
+
+    fn done(&mut self, entry: &Entry) {
+        let run = entry.cause;
+        let (reads, appends) = (self.reads.remove(&run), self.appends.remove(&run));
+        let (Some(trigger), fired) = (self.triggers.remove(&run), self.fired.remove(&run)) else { return };
+        let fired = fired.map(|fired| Fired { done: entry.id.sequence(), ..fired });
+        let (reads, appends) = (reads.unwrap_or_default(), appends.unwrap_or_default());
+        self.by_id.insert(run, self.runs.len());
+        self.runs.push(Run { trigger, fired, done: entry.id.sequence(), reads, appends });
+    }
+
+    fn take_shadow(&mut self, entry: &Entry) {
+        let Some(repair) = entry.repair() else { return };
+        let written = self.written.entry(repair).or_default();
+        match entry.kind {
+            Kind::Append => {
+                let void = entry.replaced().is_some_and(|replaced| replaced.void);
+                let (slot, at) = ((entry.subject, entry.seqno), At { position: entry.position, void });
+                written.slots.insert(slot, at);
+                written.fresh.push((slot, at));
+                if entry.cause == EventId::NONE {
+                    written.corrected.insert(slot);
+                }
+            }
+            Kind::Read => drop(written.reads.insert(entry.cause, rows(entry).collect())),
+            Kind::Done => drop(written.settled.insert(entry.cause)),
+            _ => {}
+        }
+    }
+
+    fn generation(&mut self, journal: &Journal, entry: &Entry) -> Result<()> {
+        let repair = entry.generation().unwrap_or_default();
+        let applied = self.applied.entry(repair).or_default();
+        applied.sequence = entry.id.sequence();
+        for (log, seqno, position) in entry.generation_rows() {
+            let slot = self.logs.get_mut(&log).and_then(|log| log.slots.get_mut(&seqno));
+            let Some(slot) = slot.filter(|_| position >= journal.first()) else { continue };
+            applied.before.push(((log, seqno), slot.at));
+            let void = journal.entry_at(position)?.replaced().is_some_and(|replaced| replaced.void);
+            slot.at = At { position, void };
+        }
+        // From here on, what a run read may be either.
+        for (run, rows) in self.written.entry(repair).or_default().reads.drain() {
+            if let Some(at) = self.by_id.get(&run) {
+                let reads = &mut self.runs[*at].reads;
+                reads.extend(rows.iter().filter(|row| !reads.contains(row)).copied().collect::<Vec<_>>());
+            }
+        }
+        Ok(())
+    }
+
+    /// The attempts that are in progress and publish as they go.
+    pub fn streaming(&self) -> impl Iterator<Item = (&Trigger, &Fired)> {
+        let streamed = self.fired.iter().filter(|(_, fired)| fired.streamed);
+        streamed.filter_map(|(run, fired)| Some((self.triggers.get(run)?, fired)))
+    }
+
+    /// The log that had this name when an attempt began.
+    pub fn log_at(&self, name: &str, fired: &Fired) -> Option<u32> {
+        let named = self.names.get(name)?;
+        named.iter().rev().find(|(from, _)| *from < fired.sequence)?.1
+    }
+
+    /// Whether an attempt saw a slot.
+    pub fn sees(&self, fired: &Fired, slot: &Slot) -> bool {
+        slot.origin.sequence() < fired.sequence || slot.claim == fired.claim && slot.place < fired.place
+    }
+
+    /// The newest slot of a log that an attempt saw, void or not; 0 if there was none.
+    pub fn newest_slot(&self, log: u32, fired: &Fired) -> u64 {
+        let Some(past) = self.logs.get(&log) else { return 0 };
+        let (Some((first, _)), Some((last, _))) = (past.slots.first_key_value(), past.slots.last_key_value()) else {
+            return 0;
+        };
+        // Places grow along a log. Slots that retention took leave gaps.
+        let (mut from, mut to) = (*first, *last + 1);
+        while from < to {
+            let middle = from.midpoint(to);
+            match past.slots.range(middle..to).next() {
+                Some((seqno, slot)) if slot.origin.sequence() < fired.sequence => from = seqno + 1,
+                _ => to = middle,
+            }
+        }
+        let base = past.slots.range(..from).next_back().map_or(0, |(seqno, _)| *seqno);
+        // Those of the same claim stand behind, few of them.
+        let of_claim = past.slots.range(base + 1..).take_while(|(_, slot)| slot.origin.sequence() < fired.done);
+        of_claim.filter(|(_, slot)| self.sees(fired, slot)).last().map_or(base, |(seqno, _)| *seqno)
+    }
+
+    /// How many records a log keeps.
+    pub fn history(&self, log: u32) -> u64 {
+        self.logs.get(&log).map_or(0, |log| log.history)
+    }
+
+    /// What an attempt ran.
+    pub fn definition(&mut self, function: u32, revision: u32) -> Result<Arc<Definition>> {
+        let key = (function, revision);
+        if let Some(definition) = self.parsed.get(&key) {
+            return Ok(definition.clone());
+        }
+        let gone = || Code::RepairUnsupported.error(format!("revision {revision} of function {function} is not known"));
+        let (name, attributes) = self.definitions.get(&key).ok_or_else(gone)?;
+        let definition = Arc::new(Definition::from_attributes(name, attributes)?);
+        self.parsed.insert(key, definition.clone());
+        Ok(definition)
+    }
+}
+
+fn rows(entry: &Entry) -> impl Iterator<Item = Row> {
+    entry.reads().filter_map(|row| match row.log {
+        ReadFrom::Log(log) => Some(Row { log, from: row.from, count: row.count, what: row.what }),
+        // There was no such log, and there still was none then.
+        ReadFrom::Name(_) => None,
+    })
+}

@@ -1,0 +1,361 @@
+//! Replays: each run that has an input that differs, in the order in which the runs had ended.
+
+use crate::{
+    DeadLetter, Runner,
+    book::{self, Counts, Note, Phase, Repair, note},
+    calls::{Calls, newest},
+    overlay::Overlay,
+    past::{At, Fired, Past, Row, Run},
+};
+use millrace_journal::{End, Journal, Kind, Log, Outcome as Ended, Reads, Replaced, Run as RunId, What};
+use millrace_namespace::{Definition, Namespace};
+use millrace_runtime::{Invocation, Outcome, Replay};
+use millrace_wire::{Code, Error, Result};
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+    time::Duration,
+};
+
+/// The longest time between two attempts at a replayed run.
+const BACKOFF_MAX: Duration = Duration::from_secs(1);
+
+/// What a repair's new entry says of the slot of a log that it replaces.
+pub(crate) fn replaced_by(journal: &Journal, log: &Log, seqno: u64, repair: u64, void: bool) -> Result<Replaced> {
+    if let Some(before) = journal.replaced(log, seqno)? {
+        return Ok(Replaced { repair, void, ..before });
+    }
+    let mut payload = Vec::new();
+    let meta = journal.get(log, seqno, &mut payload)?;
+    Ok(Replaced { repair, origin: meta.id, clock: meta.hlc, void })
+}
+
+/// A repair while it is replayed and applied.
+pub struct Session<'a> {
+    pub(crate) namespace: &'a Namespace,
+    pub(crate) repair: u64,
+    pub(crate) past: Past,
+    pub(crate) overlay: Overlay,
+    /// The next run to be looked at.
+    next: usize,
+    pub(crate) counts: Counts,
+    runner: &'a mut dyn Runner,
+    stop: &'a AtomicBool,
+}
+
+/// What a replayed run leaves: slots with their new bytes, none where there is no record any more.
+type Left = Vec<((u32, u64), Option<Vec<u8>>, u16)>;
+
+impl<'a> Session<'a> {
+    /// Takes a repair up where it was left. Once `stop` is set, it goes no further.
+    pub fn begin(
+        namespace: &'a Namespace,
+        repair: &Repair,
+        runner: &'a mut dyn Runner,
+        stop: &'a AtomicBool,
+    ) -> Result<Self> {
+        let past = Past::new(namespace.journal())?;
+        let (overlay, counts) = (Overlay::default(), repair.counts);
+        let mut session =
+            Self { namespace, repair: repair.repair, past, overlay, next: 0, counts, runner, stop };
+        session.follow()?;
+        if let Some(undone) = repair.undo {
+            session.put_back(undone)?;
+        }
+        Ok(session)
+    }
+
+    /// The corrections of a repair that takes another one back: what was there before.
+    fn put_back(&mut self, undone: u64) -> Result<()> {
+        let gone = || Code::RepairUnsupported.error(format!("what repair {undone} replaced is not in the journal any more"));
+        let applied = self.past.applied.get(&undone).ok_or_else(gone)?;
+        for (slot, at) in &applied.before {
+            self.overlay.insert(*slot, *at);
+        }
+        // What had ended before is as it was then.
+        let sequence = applied.sequence;
+        self.next = self.past.runs.partition_point(|run| run.done < sequence);
+        Ok(())
+    }
+
+    /// Reads what is new in the journal.
+    pub(crate) fn follow(&mut self) -> Result<()> {
+        self.past.follow(self.namespace.journal(), self.namespace.journal().tail())?;
+        let written = self.past.written.entry(self.repair).or_default();
+        for (slot, at) in std::mem::take(&mut written.fresh) {
+            self.overlay.insert(slot, at);
+        }
+        Ok(())
+    }
+
+    /// Whether a run that has ended has to be replayed and was not.
+    pub(crate) fn is_behind(&mut self) -> Result<bool> {
+        while self.next < self.past.runs.len() {
+            if self.is_due(self.next)? {
+                return Ok(true);
+            }
+            self.next += 1;
+        }
+        Ok(false)
+    }
+
+    /// Replays all that has to be and has ended. `progress` hears how many runs were looked at, and how many there are.
+    pub fn replay(&mut self, progress: &mut dyn FnMut(&Counts, usize, usize)) -> Result<()> {
+        while self.next < self.past.runs.len() {
+            if self.stop.load(Ordering::Acquire) {
+                return Err(Code::HostStopping.error("the host is stopping"));
+            }
+            if self.is_due(self.next)? {
+                self.settle(self.next)?;
+                progress(&self.counts, self.next, self.past.runs.len());
+            }
+            self.next += 1;
+        }
+        Ok(())
+    }
+
+    /// Whether an input of a run differs and its new effects are not known.
+    fn is_due(&self, at: usize) -> Result<bool> {
+        let run = &self.past.runs[at];
+        let is_settled = self.past.written.get(&self.repair).is_some_and(|it| it.settled.contains(&run.trigger.run));
+        Ok(!is_settled && (self.is_caused(run)? || run.reads.iter().any(|row| self.differs(run, row))))
+    }
+
+    /// Whether what caused it is replaced.
+    fn is_caused(&self, run: &Run) -> Result<bool> {
+        let trigger = &run.trigger;
+        Ok(self.overlay.at(trigger.log, trigger.seqno).is_some()
+            || self.letter(run)?.is_some_and(|(log, seqno)| self.overlay.at(log, seqno).is_some()))
+    }
+
+    /// The dead letter that a run came of.
+    fn letter(&self, run: &Run) -> Result<Option<(u32, u64)>> {
+        if !run.trigger.is_retry {
+            return Ok(None);
+        }
+        let letter = self.namespace.journal().find(run.trigger.cause)?;
+        Ok(letter.filter(|entry| entry.kind == Kind::Append).map(|entry| (entry.subject, entry.seqno)))
+    }
+
+    fn differs(&self, run: &Run, row: &Row) -> bool {
+        match (row.what, &run.fired) {
+            (What::Record | What::Refused(_), _) => self.overlay.touches(row.log, row.from, row.count),
+            (What::Latest, Some(fired)) if self.overlay.has_log(row.log) => {
+                newest(&self.past, &self.overlay, row.log, fired) != row.from
+            }
+            _ => false,
+        }
+    }
+
+    /// The bytes of a slot in the history that the repair makes; none if it is void.
+    fn bytes(&self, (log, seqno): (u32, u64)) -> Result<Option<Vec<u8>>> {
+        let live = self.past.logs.get(&log).and_then(|past| past.slots.get(&seqno)).map(|slot| slot.at);
+        match self.overlay.at(log, seqno).or(live) {
+            Some(at) => self.bytes_at(at),
+            None => Err(Code::RepairUnsupported.error(format!("record {seqno} of {} is gone", self.name(log)))),
+        }
+    }
+
+    fn bytes_at(&self, at: At) -> Result<Option<Vec<u8>>> {
+        if at.void { Ok(None) } else { Ok(Some(self.namespace.journal().entry_at(at.position)?.payload)) }
+    }
+
+    fn name(&self, log: u32) -> String {
+        self.past.logs.get(&log).map_or_else(|| format!("log {log}"), |past| format!("log '{}'", past.name))
+    }
+
+    /// Finds out what a run leaves now, and journals it.
+    fn settle(&mut self, at: usize) -> Result<()> {
+        let run = self.past.runs[at].clone();
+        let unsupported = |why: &str| Code::RepairUnsupported.error(format!("run {}: {why}", run.trigger.run));
+        let letter = self.letter(&run)?;
+        let is_cancelled = self.bytes((run.trigger.log, run.trigger.seqno))?.is_none()
+            || letter.map(|letter| self.bytes(letter)).transpose()?.is_some_and(|letter| letter.is_none());
+        let sent = |(log, _): &&(u32, u64)| self.past.logs.get(log).is_some_and(|log| log.name.starts_with('_'));
+        if run.appends.iter().any(|append| sent(&append)) {
+            return Err(unsupported("it sent messages to another namespace"));
+        }
+        if is_cancelled {
+            self.counts.cancelled += 1;
+            let left = self.placed(&run, Vec::new())?;
+            return self.publish(&run, left, Reads::default(), Ended::Cancelled, None);
+        }
+        let Some(fired) = run.fired else { return Err(unsupported("its last attempt is not known any more")) };
+        if fired.streamed {
+            return Err(unsupported("it published as it went"));
+        }
+        let definition = self.past.definition(run.trigger.function, fired.revision)?;
+        if definition.spec.network {
+            let name = &definition.spec.name;
+            return Err(unsupported(&format!("function '{name}' may use the network, and may have had effects there")));
+        }
+        self.counts.replayed += 1;
+        let (appends, reads, dead) = self.execute(&run, &fired, &definition)?;
+        let left = self.placed(&run, appends)?;
+        if left.is_empty() {
+            self.counts.same += 1;
+        }
+        let (outcome, error) = if dead.is_some() { (Ended::Dead, dead) } else { (Ended::Done, None) };
+        self.publish(&run, left, reads, outcome, error)
+    }
+
+    /// Runs a function until it ends well or has no attempt left: what it appends, what it reads, and why it is given up.
+    #[expect(clippy::type_complexity, reason = "three parts of one answer")]
+    fn execute(
+        &mut self,
+        run: &Run,
+        fired: &Fired,
+        definition: &Arc<Definition>,
+    ) -> Result<(Vec<(u32, Vec<u8>)>, Reads, Option<Error>)> {
+        let trigger = &run.trigger;
+        let payload = self.bytes((trigger.log, trigger.seqno))?.unwrap_or_default();
+        let name = self.past.logs.get(&trigger.log).map_or("", |log| &*log.name).to_string();
+        let (journal, spec) = (self.namespace.journal(), &definition.spec);
+        let seed = journal.replay_seed();
+        for tried in 0.. {
+            let attempt = fired.attempt + tried;
+            let replay = Replay::new(seed.bytes(), trigger.run, attempt, fired.at);
+            let mut calls = Calls::new(journal, (&self.past, &self.overlay), *fired, &spec.rights, replay);
+            let (log, seqno, payload) = (&*name, trigger.seqno, &*payload);
+            let invocation = Invocation { log, seqno, payload, run: trigger.run, attempt, streamed: false };
+            let completion = self.runner.run(definition, invocation, &mut calls)?;
+            let Calls { appends, reads, broken, .. } = calls;
+            if let Some(error) = broken {
+                return Err(error.within(format!("run {}", trigger.run)));
+            }
+            let error = match completion.outcome {
+                Outcome::Done => return Ok((appends, reads, None)),
+                Outcome::Failed(error) => error,
+                Outcome::CannotStart(error) => return Err(error),
+                Outcome::NotStarted => Code::HostInternal.error("its worker ended"),
+            };
+            if tried < spec.retries && !self.stop.load(Ordering::Acquire) {
+                thread::sleep(spec.backoff.min(BACKOFF_MAX));
+                continue;
+            }
+            let of = DeadLetter { run: trigger.run, function: &spec.name, record: (log, seqno, payload), attempt, error: &error };
+            let letter = self.runner.dead_letter(of);
+            let log = self.past.log_at(&spec.dead_letter, fired);
+            let grows = || Code::RepairGrows.error(format!("run {}: it fails now: {error}", trigger.run));
+            return Ok((vec![(log.ok_or_else(grows)?, letter)], reads, Some(error)));
+        }
+        unreachable!("the number of attempts has a bound")
+    }
+
+    /// Gives what a run leaves now the places of what it had left; only what differs is returned.
+    fn placed(&self, run: &Run, appends: Vec<(u32, Vec<u8>)>) -> Result<Left> {
+        let mut places: HashMap<u32, Vec<u64>> = HashMap::new();
+        for (log, seqno) in run.appends.iter().rev() {
+            places.entry(*log).or_default().push(*seqno);
+        }
+        let mut left = Left::new();
+        let corrected = self.past.written.get(&self.repair).map(|written| &written.corrected);
+        let is_corrected = |slot: (u32, u64)| corrected.is_some_and(|corrected| corrected.contains(&slot));
+        let live = |slot: (u32, u64)| {
+            let at = self.past.logs.get(&slot.0).and_then(|past| past.slots.get(&slot.1)).map(|slot| slot.at);
+            at.map_or(Ok(None), |at| self.bytes_at(at))
+        };
+        for (ordinal, (log, bytes)) in appends.into_iter().enumerate() {
+            let Some(seqno) = places.get_mut(&log).and_then(Vec::pop) else {
+                let (run, name) = (run.trigger.run, self.name(log));
+                return Err(Code::RepairGrows.error(format!("run {run}: it leaves more records in {name} than before")));
+            };
+            if !is_corrected((log, seqno)) && live((log, seqno))?.as_ref() != Some(&bytes) {
+                left.push(((log, seqno), Some(bytes), ordinal as u16)); // bounded by the calls
+            }
+        }
+        for (log, seqno) in places.into_iter().flat_map(|(log, seqnos)| seqnos.into_iter().map(move |seqno| (log, seqno))) {
+            if !is_corrected((log, seqno)) && live((log, seqno))?.is_some() {
+                left.push(((log, seqno), None, 0));
+            }
+        }
+        left.sort_by_key(|(slot, ..)| *slot);
+        Ok(left)
+    }
+
+    /// Journals what a run leaves now, and takes it up.
+    fn publish(&mut self, run: &Run, left: Left, reads: Reads, outcome: Ended, error: Option<Error>) -> Result<()> {
+        let (trigger, repair) = (&run.trigger, self.repair);
+        let id = RunId { id: trigger.run, number: trigger.number };
+        let effects = left.len() as u64 + u64::from(!reads.is_empty());
+        let fired = run.fired.map_or(0, |fired| fired.sequence);
+        let (code, detail) = error.as_ref().map_or(("", ""), |error| (error.code().id(), error.detail()));
+        let mut rows = Vec::with_capacity(left.len());
+        for (slot, bytes, ordinal) in &left {
+            let of = self.past.logs.get(&slot.0).and_then(|past| past.slots.get(&slot.1));
+            let of = of.ok_or_else(|| Code::RepairUnsupported.error(format!("record {} is gone", slot.1)))?;
+            let replaced = Replaced { repair, origin: of.origin, clock: of.clock, void: bytes.is_none() };
+            rows.push((*slot, bytes.as_deref().unwrap_or_default(), *ordinal, replaced));
+        }
+        self.namespace.journal().commit(|tx| {
+            tx.shadow_reads(repair, trigger.function, id, reads)?;
+            for (slot, bytes, ordinal, replaced) in &rows {
+                tx.shadow_append(*slot, bytes, (trigger.run, *ordinal), replaced)?;
+            }
+            let end = End { outcome, effects, fired, code, error: detail, ..End::default() };
+            tx.shadow_done(repair, trigger.function, id, &end)
+        })?;
+        drop(rows);
+        self.follow()
+    }
+
+    /// An error if a run is in progress that publishes as it goes and may have used what the repair replaces: nobody could take
+    /// back what it told.
+    pub(crate) fn check_streaming(&mut self) -> Result<()> {
+        let streaming: Vec<_> = self.past.streaming().map(|(trigger, fired)| (*trigger, fired.revision)).collect();
+        for (trigger, revision) in streaming {
+            let definition = self.past.definition(trigger.function, revision)?;
+            let logs = self.overlay.logs().filter_map(|log| self.past.logs.get(&log));
+            let reads = logs.filter(|log| definition.spec.rights.check_read(&log.name).is_ok()).count() > 0;
+            if reads || self.overlay.at(trigger.log, trigger.seqno).is_some() {
+                let (run, name) = (trigger.run, &definition.spec.name);
+                let error = format!("run {run} of function '{name}' is in progress and publishes as it goes: wait for its end");
+                return Err(Code::RepairUnsupported.error(error));
+            }
+        }
+        Ok(())
+    }
+
+    /// How many records are replaced, and how many void.
+    pub(crate) fn count(&mut self) -> Counts {
+        let void = self.overlay.iter().filter(|(_, at)| at.void).count() as u64;
+        (self.counts.void, self.counts.replaced) = (void, self.overlay.len() as u64 - void);
+        self.counts
+    }
+}
+
+/// Does what a namespace's repairs wait for, if they wait for anything; whether they did. `progress` hears of replays.
+pub fn drive(
+    namespace: &Namespace,
+    runner: &mut dyn Runner,
+    stop: &AtomicBool,
+    progress: &mut dyn FnMut(u64, &Counts, usize, usize),
+) -> Result<bool> {
+    let waiting = |repair: &Repair| matches!(repair.phase, Phase::Running | Phase::Applying);
+    let Some(repair) = book::repairs(namespace)?.into_iter().find(waiting) else { return Ok(false) };
+    let (number, applies) = (repair.repair, repair.phase == Phase::Applying || repair.undo.is_some());
+    let done = Session::begin(namespace, &repair, runner, stop).and_then(|mut session| {
+        session.replay(&mut |counts, at, of| progress(number, counts, at, of))?;
+        if applies { session.apply() } else { session.ready() }
+    });
+    match done {
+        Ok(()) => Ok(true),
+        Err(error) if matches!(error.code(), Code::HostStopping | Code::RepairPhase) => Err(error),
+        Err(error) => {
+            let (code, detail) = (error.code().id().to_owned(), error.detail().to_owned());
+            namespace.journal().commit(|tx| {
+                let is_open = book::repair(namespace, number)?.phase.is_open();
+                if is_open {
+                    note(tx, &Note::Stopped { repair: number, code, error: detail })?;
+                }
+                Ok(())
+            })?;
+            Ok(true)
+        }
+    }
+}
+

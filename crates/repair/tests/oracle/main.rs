@@ -1,0 +1,217 @@
+//! Random applications, random histories, random repairs: what comes of each is what the oracle says.
+//!
+//! `MILLRACE_REPAIR_SEED=n` plays one seed again, `MILLRACE_REPAIR_SEEDS=n` as many.
+
+mod model;
+mod program;
+mod world;
+
+use millrace_namespace::{Definition, Namespace};
+use millrace_repair::{Correction, DeadLetter, Phase, Request, Runner, abandon, ask_apply, drive, open, repair, undo};
+use millrace_runtime::{Completion, HostCalls, Invocation, Outcome};
+use millrace_wire::{Code, EventId, Result};
+use model::{Corrections, Logs, Model};
+use program::{Io, Random, Step};
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+use world::World;
+
+/// Runs programs; ends the host when it has run so many.
+struct Programs<'a> {
+    left: usize,
+    stop: &'a AtomicBool,
+}
+
+struct OfCalls<'a>(&'a mut dyn HostCalls);
+
+fn name(log: usize) -> String {
+    format!("log/{log}")
+}
+
+impl Io for OfCalls<'_> {
+    fn latest(&mut self, log: usize) -> u64 {
+        self.0.latest(&name(log)).unwrap()
+    }
+
+    fn get(&mut self, log: usize, seqno: u64) -> Option<u64> {
+        String::from_utf8(self.0.get(&name(log), seqno).ok()?).unwrap().parse().ok()
+    }
+
+    fn append(&mut self, log: usize, value: u64) {
+        assert_eq!(self.0.append(&name(log), value.to_string().as_bytes()), Ok(None));
+    }
+}
+
+impl Runner for Programs<'_> {
+    fn run(&mut self, definition: &Arc<Definition>, of: Invocation<'_>, calls: &mut dyn HostCalls) -> Result<Completion> {
+        let steps: Vec<Step> = serde_json::from_str(&definition.spec.env["STEPS"]).unwrap();
+        let input = std::str::from_utf8(of.payload).unwrap().parse().unwrap();
+        let well = program::run(&steps, input, &mut OfCalls(calls));
+        self.left = self.left.saturating_sub(1);
+        if self.left == 0 {
+            self.stop.store(true, Ordering::Release);
+        }
+        let outcome = if well { Outcome::Done } else { Outcome::Failed(Code::FunctionFailed.error("it fails")) };
+        Ok(Completion { outcome, output: Vec::new(), elapsed: Duration::ZERO })
+    }
+
+    fn dead_letter(&self, of: DeadLetter<'_>) -> Vec<u8> {
+        format!("dead {}", std::str::from_utf8(of.record.2).unwrap()).into_bytes()
+    }
+}
+
+/// What stands in the namespace.
+fn logs(world: &World) -> Logs {
+    let (journal, mut payload) = (world.namespace.journal(), Vec::new());
+    let mut logs = Logs::new();
+    let catalog = journal.catalog().unwrap();
+    for id in &world.logs {
+        let log = catalog.log_by_id(*id).unwrap();
+        for seqno in 1..=log.latest() {
+            let value = match journal.get(log, seqno, &mut payload) {
+                Ok(_) => Some(String::from_utf8(payload.clone()).unwrap()),
+                Err(error) => {
+                    assert_eq!(error.code(), Code::RecordVoid, "{error}");
+                    None
+                }
+            };
+            logs.entry(*id).or_default().insert(seqno, value);
+        }
+    }
+    logs
+}
+
+fn ids(world: &World) -> BTreeMap<(u32, u64), EventId> {
+    let (journal, mut payload) = (world.namespace.journal(), Vec::new());
+    let catalog = journal.catalog().unwrap();
+    let of_log = |id: &u32| {
+        let log = catalog.log_by_id(*id).unwrap().clone();
+        (1..=log.latest()).map(move |seqno| (log.clone(), seqno)).collect::<Vec<_>>()
+    };
+    let slots = world.logs.iter().flat_map(of_log);
+    slots.filter_map(|(log, n)| Some(((log.id(), n), journal.get(&log, n, &mut payload).ok()?.id))).collect()
+}
+
+/// Does what repairs wait for, by processes that end after some runs.
+fn work(namespace: &Namespace, random: &mut Random) {
+    loop {
+        let stop = AtomicBool::new(false);
+        let left = if random.below(3) == 0 { 1 + random.index(4) } else { usize::MAX };
+        match drive(namespace, &mut Programs { left, stop: &stop }, &stop, &mut |_, _, _, _| {}) {
+            Ok(true) => {}
+            Ok(false) => return,
+            Err(error) => assert_eq!(error.code(), Code::HostStopping, "{error}"),
+        }
+    }
+}
+
+fn expected(world: &World, corrections: &Corrections) -> Option<Logs> {
+    let model = Model { logs: &world.logs, programs: &world.programs, corrections };
+    model.history(world.namespace.journal()).ok()
+}
+
+/// Whether the repair was made: a run may leave more than before, which is refused.
+fn play(seed: u64) -> bool {
+    let random = &mut Random(seed);
+    let dir = tempfile::tempdir().unwrap();
+    let mut world = World::new(&dir.path().join("n"), random);
+    for _ in 0..60 + random.index(120) {
+        world.step(random);
+    }
+    if random.below(2) == 0 {
+        world.settle(random);
+    }
+    let none = Corrections::new();
+    assert_eq!(Some(logs(&world)), expected(&world, &none), "the world is as its journal says");
+    let (before, before_ids) = (logs(&world), ids(&world));
+    // A correction of some records of one source.
+    let source = random.index(world.sources);
+    let Some(records) = before.get(&world.logs[source]) else { return false };
+    let mut corrections = Corrections::new();
+    for _ in 0..1 + random.index(3) {
+        let seqno = 1 + random.below(records.len() as u64);
+        let value = if random.below(5) == 0 { None } else { Some(random.below(1000)) };
+        if records[&seqno] != value.map(|value| value.to_string()) {
+            corrections.insert((world.logs[source], seqno), value);
+        }
+    }
+    if corrections.is_empty() {
+        return false;
+    }
+    let correction = |((_, seqno), value): (&(u32, u64), &Option<u64>)| Correction {
+        seqno: *seqno,
+        value: value.map(|value| value.to_string().into_bytes()),
+    };
+    let asked: Vec<Correction> = corrections.iter().map(correction).collect();
+    let request = Request { log: world.names[source].clone(), corrections: asked, reason: "random".into(), accept_unknown: false };
+    let number = open(&world.namespace, request).unwrap();
+    work(&world.namespace, random);
+    assert_eq!((logs(&world), ids(&world)), (before, before_ids.clone()), "nobody sees anything of it yet");
+    // Life goes on before it is applied.
+    for _ in 0..random.index(30) {
+        world.step(random);
+    }
+    let phase = repair(&world.namespace, number).unwrap().phase;
+    if phase == Phase::Ready {
+        ask_apply(&world.namespace, number).unwrap();
+        work(&world.namespace, random);
+    }
+    let (unrepaired, live_ids) = (expected(&world, &none), ids(&world));
+    let Some(repaired) = expected(&world, &corrections) else {
+        assert_eq!(repair(&world.namespace, number).unwrap().phase, Phase::Stopped);
+        assert_eq!(Some(logs(&world)), unrepaired, "what cannot be made changes nothing");
+        abandon(&world.namespace, number).unwrap();
+        return false;
+    };
+    let found = repair(&world.namespace, number).unwrap();
+    assert_eq!(found.phase, Phase::Applied, "{found:?}");
+    assert_eq!(logs(&world), repaired, "after repair {found:?}");
+    let unchanged = before_ids.iter().filter(|((log, n), _)| {
+        unrepaired.as_ref().unwrap()[log][n] == repaired[log][n]
+    });
+    for (slot, id) in unchanged {
+        assert_eq!(live_ids.get(slot), Some(id), "an independent record stays what it was");
+    }
+    // What was in progress meanwhile is run again, and the past stays as it is.
+    for _ in 0..random.index(40) {
+        world.step(random);
+    }
+    world.settle(random);
+    assert_eq!(Some(logs(&world)), expected(&world, &corrections), "life after the repair");
+    let undone = undo(&world.namespace, number, String::new()).unwrap();
+    work(&world.namespace, random);
+    match expected(&world, &none) {
+        Some(put_back) => {
+            assert_eq!(repair(&world.namespace, undone).unwrap().phase, Phase::Applied);
+            assert_eq!(logs(&world), put_back, "taken back");
+            let same = ids(&world);
+            assert!(before_ids.iter().all(|(slot, id)| same[slot] == *id), "with the records that were there");
+        }
+        None => {
+            assert_eq!(repair(&world.namespace, undone).unwrap().phase, Phase::Stopped);
+            assert_eq!(Some(logs(&world)), expected(&world, &corrections));
+        }
+    }
+    true
+}
+
+#[test]
+fn a_repaired_history_is_what_the_oracle_says() {
+    let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().expect("a number"));
+    let one = number("MILLRACE_REPAIR_SEED");
+    let begin = one.unwrap_or(1);
+    let count = if one.is_some() { 1 } else { number("MILLRACE_REPAIR_SEEDS").unwrap_or(150) };
+    let mut made = 0;
+    for seed in begin..begin + count {
+        println!("seed {seed}");
+        made += u64::from(play(seed));
+    }
+    println!("{made} of {count} repairs were made");
+    assert!(one.is_some() || made * 5 > count, "{made} of {count} were made: too few show anything");
+}

@@ -1,0 +1,183 @@
+//! The oracle: what a history comes to if other values had come from outside, found by going through it once. It knows of the
+//! journal what everybody can read, and nothing of repairs.
+
+use crate::program::{self, Io, Step};
+use millrace_journal::{Entry, Journal, Kind, Origin, Position};
+use millrace_wire::EventId;
+use std::collections::{BTreeMap, HashMap};
+
+/// Corrections: by log and seqno, the value or none.
+pub type Corrections = BTreeMap<(u32, u64), Option<u64>>;
+/// What stands in each slot: a number, another text (a dead letter), or nothing.
+pub type Logs = BTreeMap<u32, BTreeMap<u64, Option<String>>>;
+
+/// A run would leave more than it had left: no such history is made.
+#[derive(Debug)]
+pub struct Grows;
+
+struct Slot {
+    value: Option<String>,
+    sequence: u64,
+    claim: Option<(u64, u32)>,
+}
+
+struct Fired {
+    sequence: u64,
+    claim: u64,
+    place: u32,
+}
+
+pub struct Model<'a> {
+    /// Log ids, by number in programs.
+    pub logs: &'a [u32],
+    /// By function's id.
+    pub programs: &'a HashMap<u32, Vec<Step>>,
+    pub corrections: &'a Corrections,
+}
+
+struct View<'a> {
+    logs: &'a [u32],
+    slots: &'a HashMap<u32, BTreeMap<u64, Slot>>,
+    fired: &'a Fired,
+    own: Vec<(u32, u64)>,
+}
+
+impl View<'_> {
+    fn seen(&self, log: u32) -> Vec<(u64, &Slot)> {
+        let seen = |slot: &Slot| {
+            slot.sequence < self.fired.sequence
+                || slot.claim.is_some_and(|(claim, place)| claim == self.fired.claim && place < self.fired.place)
+        };
+        let slots = self.slots.get(&log).into_iter().flatten();
+        slots.filter(|(_, slot)| seen(slot)).map(|(seqno, slot)| (*seqno, slot)).collect()
+    }
+
+    fn own(&self, log: u32) -> Vec<u64> {
+        self.own.iter().filter(|(of, _)| *of == log).map(|(_, value)| *value).collect()
+    }
+}
+
+impl Io for View<'_> {
+    fn latest(&mut self, log: usize) -> u64 {
+        let log = self.logs[log];
+        let seen = self.seen(log);
+        let own = self.own(log).len() as u64;
+        if own > 0 {
+            return seen.last().map_or(0, |(seqno, _)| *seqno) + own;
+        }
+        seen.iter().rev().find(|(_, slot)| slot.value.is_some()).map_or(0, |(seqno, _)| *seqno)
+    }
+
+    fn get(&mut self, log: usize, seqno: u64) -> Option<u64> {
+        let log = self.logs[log];
+        let seen = self.seen(log);
+        let last = seen.last().map_or(0, |(seqno, _)| *seqno);
+        if seqno > last {
+            return self.own(log).get((seqno - last - 1) as usize).copied();
+        }
+        let slot = seen.into_iter().find(|(other, _)| *other == seqno)?.1;
+        slot.value.as_ref()?.parse().ok()
+    }
+
+    fn append(&mut self, log: usize, value: u64) {
+        self.own.push((self.logs[log], value));
+    }
+}
+
+impl Model<'_> {
+    /// The history up to the journal's end.
+    pub fn history(&self, journal: &Journal) -> Result<Logs, Grows> {
+        let mut entries: Vec<Entry> = Vec::new();
+        let mut scan = journal.scan(Position::default());
+        while let Some(entry) = scan.next().unwrap() {
+            entries.push(entry.clone());
+        }
+        let mut slots: HashMap<u32, BTreeMap<u64, Slot>> = HashMap::new();
+        let mut triggers: HashMap<EventId, (u32, u32, u64, Option<EventId>)> = HashMap::new();
+        let mut fired: HashMap<EventId, Fired> = HashMap::new();
+        let mut left: HashMap<EventId, Vec<(u32, u64, u64)>> = HashMap::new();
+        let mut letters: HashMap<EventId, (u32, u64)> = HashMap::new();
+        for entry in &entries {
+            match entry.kind {
+                Kind::Append if !self.logs.contains(&entry.subject) => {}
+                Kind::Append if entry.claimed || entry.cause == EventId::NONE => {
+                    let corrected = self.corrections.get(&(entry.subject, entry.seqno));
+                    let recorded = || Some(String::from_utf8(entry.payload.clone()).unwrap());
+                    let value = corrected.map_or_else(recorded, |value| value.map(|value| value.to_string()));
+                    let slot = Slot { value, sequence: entry.id.sequence(), claim: None };
+                    slots.entry(entry.subject).or_default().insert(entry.seqno, slot);
+                }
+                Kind::Append => {
+                    letters.insert(entry.id, (entry.subject, entry.seqno));
+                    let append = (entry.subject, entry.seqno, entry.id.sequence());
+                    left.entry(entry.cause).or_default().push(append);
+                }
+                Kind::Trigger => {
+                    let (log, seqno) = entry.trigger_record().unwrap();
+                    let letter = (entry.ordinal == Origin::Retry as u16).then_some(entry.cause);
+                    triggers.insert(entry.id, (entry.subject, log, seqno, letter));
+                }
+                Kind::Fired => {
+                    let attempt = entry.attempt().unwrap();
+                    let sequence = entry.id.sequence();
+                    let claim = sequence - u64::from(attempt.place);
+                    fired.insert(entry.cause, Fired { sequence, claim, place: attempt.place });
+                }
+                Kind::Done => {
+                    let (function, log, seqno, letter) = triggers[&entry.cause];
+                    let places = left.remove(&entry.cause).unwrap_or_default();
+                    let input = slots[&log][&seqno].value.clone();
+                    let retried = letter.is_none_or(|letter| {
+                        let (log, seqno) = letters[&letter];
+                        slots[&log][&seqno].value.is_some()
+                    });
+                    let new = match input {
+                        Some(input) if retried => {
+                            let fired = &fired[&entry.cause];
+                            let mut view = View { logs: self.logs, slots: &slots, fired, own: Vec::new() };
+                            let done = program::run(&self.programs[&function], input.parse().unwrap(), &mut view);
+                            let own = view.own.into_iter().map(|(log, value)| (log, value.to_string()));
+                            if done { own.collect() } else { vec![(self.dead(), format!("dead {input}"))] }
+                        }
+                        _ => Vec::new(),
+                    };
+                    let claim = fired.get(&entry.cause).map(|fired| (fired.claim, fired.place));
+                    place(&mut slots, places, new, claim)?;
+                    // Who corrects what a run left means it so, whatever the run leaves now.
+                    for ((log, seqno), value) in self.corrections {
+                        if let Some(slot) = slots.get_mut(log).and_then(|log| log.get_mut(seqno)) {
+                            slot.value = value.map(|value| value.to_string());
+                        }
+                    }
+                }
+                _ => {}
+            }
+        }
+        let values = |of: BTreeMap<u64, Slot>| of.into_iter().map(|(seqno, slot)| (seqno, slot.value)).collect();
+        Ok(slots.into_iter().map(|(log, of)| (log, values(of))).collect())
+    }
+
+    /// The log of dead letters: the last.
+    fn dead(&self) -> u32 {
+        *self.logs.last().unwrap()
+    }
+}
+
+/// Gives what a run leaves now the places that it had: the n-th in a log the n-th there.
+fn place(
+    slots: &mut HashMap<u32, BTreeMap<u64, Slot>>,
+    places: Vec<(u32, u64, u64)>,
+    new: Vec<(u32, String)>,
+    claim: Option<(u64, u32)>,
+) -> Result<(), Grows> {
+    let mut rest = places;
+    for (log, value) in new {
+        let at = rest.iter().position(|(of, ..)| *of == log).ok_or(Grows)?;
+        let (log, seqno, sequence) = rest.remove(at);
+        slots.entry(log).or_default().insert(seqno, Slot { value: Some(value), sequence, claim });
+    }
+    for (log, seqno, sequence) in rest {
+        slots.entry(log).or_default().insert(seqno, Slot { value: None, sequence, claim });
+    }
+    Ok(())
+}

@@ -1,0 +1,301 @@
+//! A random application on a real namespace, with a small host of its own: it claims, runs and publishes as a host does, several
+//! claims at once.
+
+use crate::program::{self, Io, Random, Step};
+use millrace_journal::{Attempt, Catalog, End, Log, Outcome, Position, Reads, Run, What};
+use millrace_namespace::{
+    AppendOptions, CreateOptions, Definition, Durability, FunctionSpec, Namespace, Runtime, View,
+    admission::{Publish, Room, Stage},
+    fence::Verdict,
+    runs::pending::pending,
+};
+use millrace_wire::{EventId, LogName};
+use std::{
+    collections::{BTreeMap, HashMap},
+    path::Path,
+    sync::Arc,
+};
+
+pub struct World {
+    pub namespace: Namespace,
+    /// Ids of the logs; the last one takes dead letters.
+    pub logs: Vec<u32>,
+    pub names: Vec<LogName>,
+    pub programs: HashMap<u32, Vec<Step>>,
+    /// How many logs take records from outside.
+    pub sources: usize,
+    claims: Vec<Claim>,
+    attempts: HashMap<EventId, u32>,
+}
+
+/// Runs of one function that are in progress.
+struct Claim {
+    function: u32,
+    runs: Vec<Claimed>,
+    snapshot: Position,
+    catalog: Arc<Catalog>,
+}
+
+struct Claimed {
+    run: Run,
+    fired: EventId,
+    log: u32,
+    seqno: u64,
+    input: u64,
+}
+
+/// What one run of a claim did.
+#[derive(Default)]
+struct Did {
+    appends: Vec<(usize, u64)>,
+    reads: Reads,
+    used: Vec<(u32, u64)>,
+    depends: BTreeMap<u32, u64>,
+}
+
+impl World {
+    pub fn new(dir: &Path, random: &mut Random) -> World {
+        let options = CreateOptions { durability: Durability::Memory, segment_bytes: 1 << 20, ..CreateOptions::default() };
+        let namespace = Namespace::create(dir, &options).unwrap();
+        let count = 3 + random.index(4);
+        let sources = 1 + random.index(2);
+        let mut names: Vec<LogName> = (0..count).map(|n| format!("log/{n}").parse().unwrap()).collect();
+        names.push("dead".parse().unwrap());
+        let logs: Vec<u32> = names.iter().map(|name| namespace.create_log(name, 1 << 20).unwrap().id()).collect();
+        let mut programs = HashMap::new();
+        for n in 0..2 + random.index(4) {
+            // A function appends to logs behind those that run it, so nothing runs for ever.
+            let on = random.index(count - 1);
+            let to = |random: &mut Random| on + 1 + random.index(count - on - 1);
+            let mut steps = Vec::new();
+            for _ in 0..1 + random.index(5) {
+                steps.push(match random.below(10) {
+                    0 => Step::Latest(random.index(count)),
+                    1 | 2 => Step::Newest(random.index(count)),
+                    3 => Step::Back(random.index(count), 1 + random.below(3)),
+                    4 => Step::At(random.index(count), 1 + random.below(5)),
+                    5 => Step::Either(random.index(count), random.index(count)),
+                    6 => Step::Unless(to(random), 2 + random.below(6)),
+                    7 if random.below(3) == 0 => Step::Fail(5 + random.below(6)),
+                    _ => Step::Append(to(random)),
+                });
+            }
+            let mut spec = FunctionSpec::new(format!("f{n}").parse().unwrap(), Runtime::Process);
+            spec.command = vec!["program".into()];
+            spec.on = vec![names[on].clone()];
+            (spec.ordered, spec.concurrency, spec.retries) = (false, 4, 0);
+            spec.dead_letter = "dead".parse().unwrap();
+            spec.env.insert("STEPS".into(), serde_json::to_string(&steps).unwrap());
+            let definition =
+                Definition { spec, code: "ab".repeat(32), file: None, application: None, removing: false };
+            let (name, attributes) = (definition.spec.name.clone(), definition.to_attributes());
+            let committed = namespace.journal().commit(|tx| tx.define_function(&name, &attributes)).unwrap();
+            programs.insert(committed.value.id(), steps);
+        }
+        World { namespace, logs, names, programs, sources, claims: Vec::new(), attempts: HashMap::new() }
+    }
+
+    /// Does one thing that could happen.
+    pub fn step(&mut self, random: &mut Random) {
+        match random.below(4) {
+            0 => {
+                let log = self.names[random.index(self.sources)].clone();
+                let value = random.below(1000).to_string();
+                self.namespace.append(&log, value.as_bytes(), AppendOptions::default()).unwrap();
+            }
+            1 | 2 if self.claims.len() < 3 => self.claim(random),
+            _ if !self.claims.is_empty() => {
+                let claim = self.claims.swap_remove(random.index(self.claims.len()));
+                self.publish(claim);
+            }
+            _ => {}
+        }
+    }
+
+    /// Runs until nothing is pending.
+    pub fn settle(&mut self, random: &mut Random) {
+        loop {
+            while let Some(claim) = self.claims.pop() {
+                self.publish(claim);
+            }
+            self.claim(random);
+            if self.claims.is_empty() {
+                return;
+            }
+        }
+    }
+
+    fn is_in_progress(&self, run: EventId) -> bool {
+        self.claims.iter().any(|claim| claim.runs.iter().any(|claimed| claimed.run.id == run))
+    }
+
+    fn claim(&mut self, random: &mut Random) {
+        let journal = self.namespace.journal();
+        let catalog = journal.catalog().unwrap();
+        let functions: Vec<_> = catalog.functions().cloned().collect();
+        let most = 1 + random.index(3);
+        for at in 0..functions.len() {
+            let function = &functions[(at + random.index(functions.len())) % functions.len()];
+            let runs = pending(journal, function, 1).filter_map(|run| run.unwrap().found());
+            let runs: Vec<_> = runs.filter(|fold| !self.is_in_progress(fold.run.id)).take(most).collect();
+            if runs.is_empty() {
+                continue;
+            }
+            let committed = journal.commit(|tx| {
+                let mut fired = Vec::new();
+                for (place, fold) in runs.iter().enumerate() {
+                    let attempt = self.attempts.get(&fold.run.id).copied().unwrap_or(0) + 1;
+                    let attempt = Attempt { attempt, revision: 1, place: place as u32, ..Attempt::default() };
+                    fired.push(tx.fired(function.id(), fold.run, &attempt)?);
+                }
+                Ok((fired, tx.catalog().clone()))
+            });
+            let committed = committed.unwrap();
+            let (fired, catalog) = committed.value;
+            let mut claimed = Vec::new();
+            for (fold, fired) in runs.iter().zip(fired) {
+                *self.attempts.entry(fold.run.id).or_default() += 1;
+                let (log, seqno) = fold.record;
+                let mut payload = Vec::new();
+                let log = catalog.log_by_id(log).unwrap();
+                let Ok(_) = journal.get(log, seqno, &mut payload) else {
+                    // A repair took its record away.
+                    let end = End { outcome: Outcome::Cancelled, ..End::default() };
+                    journal.commit(|tx| tx.done(function.id(), fold.run, &end)).unwrap();
+                    continue;
+                };
+                let input = String::from_utf8(payload).unwrap().parse().unwrap();
+                claimed.push(Claimed { run: fold.run, fired, log: log.id(), seqno, input });
+            }
+            let (function, snapshot) = (function.id(), committed.end);
+            self.claims.push(Claim { function, runs: claimed, snapshot, catalog });
+            return;
+        }
+    }
+
+    fn publish(&mut self, claim: Claim) {
+        let steps = self.programs[&claim.function].clone();
+        let journal = self.namespace.journal();
+        let mut seen = Seen {
+            view: View::new(journal, claim.catalog.clone(), claim.snapshot),
+            names: &self.names,
+            visible: Vec::new(),
+            run: 0,
+            did: Did::default(),
+        };
+        let mut results = Vec::new();
+        for (run, claimed) in claim.runs.iter().enumerate() {
+            (seen.run, seen.did) = (run, Did::default());
+            let done = program::run(&steps, claimed.input, &mut seen);
+            if !done {
+                seen.visible.retain(|(of, ..)| *of != run);
+                seen.did.appends.clear();
+            }
+            results.push((std::mem::take(&mut seen.did), done));
+        }
+        drop(seen);
+        let logs = &self.logs;
+        let journal = self.namespace.journal();
+        let committed = journal.commit(|tx| {
+            let publish = Publish::new(&self.namespace, tx);
+            let catalog = tx.catalog().clone();
+            let mut newest: HashMap<u32, u64> = catalog.logs().map(|log| (log.id(), log.latest())).collect();
+            let mut tainted = false;
+            for (claimed, (did, done)) in claim.runs.iter().zip(&results) {
+                let used = did.used.iter().copied().chain([(claimed.log, claimed.seqno)]);
+                let passes = self.namespace.fence().judge(claim.snapshot, used) == Verdict::Passes;
+                let as_seen = did.depends.iter().all(|(log, seqno)| newest[log] == *seqno);
+                if !passes || !as_seen || tainted && !did.depends.is_empty() {
+                    tainted = true;
+                    continue;
+                }
+                let begun = tx.next_sequence();
+                tx.reads(claim.function, claimed.run, did.reads.clone())?;
+                let dead = [(logs.len() - 1, format!("dead {}", claimed.input))];
+                let well = did.appends.iter().map(|(log, value)| (*log, value.to_string()));
+                let appends: Vec<_> = if *done { well.collect() } else { dead.to_vec() };
+                for (ordinal, (log, value)) in appends.into_iter().enumerate() {
+                    let log = catalog.log_by_id(logs[log]).unwrap();
+                    let (cause, ending) = (claimed.run.id, Some(claim.function));
+                    let stage = Stage { cause, ordinal: ordinal as u16, room: Room::Run, named: None, ending };
+                    let appended = publish.append(tx, log, value.as_bytes(), stage)?;
+                    newest.insert(log.id(), appended.seqno);
+                }
+                let outcome = if *done { Outcome::Done } else { Outcome::Dead };
+                let (effects, fired) = (tx.next_sequence() - begun, claimed.fired.sequence());
+                tx.done(claim.function, claimed.run, &End { outcome, effects, fired, ..End::default() })?;
+            }
+            Ok(())
+        });
+        committed.unwrap();
+    }
+}
+
+/// The namespace as the runs of a claim see it.
+struct Seen<'a> {
+    view: View<'a>,
+    names: &'a [LogName],
+    /// Appends of the claim so far: run, log, value.
+    visible: Vec<(usize, usize, u64)>,
+    run: usize,
+    did: Did,
+}
+
+impl Seen<'_> {
+    fn extent(&mut self, at: usize) -> (Log, u64, u64) {
+        let log = self.view.log(&self.names[at]).unwrap();
+        let base = self.view.latest(&log).unwrap();
+        let others = self.visible.iter().filter(|(run, of, _)| *of == at && *run < self.run).count() as u64;
+        if others > 0 {
+            self.did.depends.insert(log.id(), base + others);
+        }
+        (log, base, others)
+    }
+
+    fn note(&mut self, log: &Log, seqno: u64, what: What) {
+        self.did.reads.log(log.id(), seqno, what);
+        self.did.used.push((log.id(), seqno));
+    }
+}
+
+impl Io for Seen<'_> {
+    fn latest(&mut self, at: usize) -> u64 {
+        let (log, base, others) = self.extent(at);
+        let own = self.did.appends.iter().filter(|(of, _)| *of == at).count() as u64;
+        let newest = self.view.newest(&log, base).unwrap();
+        let told = if others > 0 { base + others } else { newest };
+        self.note(&log, told, What::Latest);
+        if own > 0 { base + others + own } else { told }
+    }
+
+    fn get(&mut self, at: usize, seqno: u64) -> Option<u64> {
+        let (log, base, _) = self.extent(at);
+        if seqno <= base {
+            let read = self.view.get(&log, seqno);
+            let what = match &read {
+                Ok(_) => What::Record,
+                Err(error) => What::Refused(error.code().id()[2..].parse().unwrap()),
+            };
+            self.note(&log, seqno, what);
+            return String::from_utf8(read.ok()?).unwrap().parse().ok();
+        }
+        let of_log: Vec<_> = self.visible.iter().filter(|(_, of, _)| *of == at).copied().collect();
+        match of_log.get((seqno - base - 1) as usize) {
+            Some((run, _, value)) => {
+                if *run != self.run {
+                    self.note(&log, seqno, What::Record);
+                }
+                Some(*value)
+            }
+            None => {
+                self.note(&log, seqno, What::Absent);
+                None
+            }
+        }
+    }
+
+    fn append(&mut self, at: usize, value: u64) {
+        self.did.appends.push((at, value));
+        self.visible.push((self.run, at, value));
+    }
+}
