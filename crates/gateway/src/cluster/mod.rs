@@ -236,7 +236,7 @@ pub fn join(at: &str, secret: &ClusterSecret, own: &Member, patience: Duration) 
             Err(error) => error,
         };
         match error.code() {
-            Code::CapabilityRefused | Code::CapabilityDenied => {
+            Code::CapabilityRefused | Code::CapabilityDenied | Code::ChannelRefused => {
                 return Err(Code::ClusterSecretWrong.error(format!("{at}: {}", error.detail())));
             }
             Code::AddressInvalid | Code::NameInvalid | Code::NotInCluster | Code::ClusterExists => return Err(error),
