@@ -135,6 +135,25 @@ fn publishing_goes_on_when_the_leader_is_killed_and_nothing_acknowledged_is_lost
 }
 
 #[test]
+fn a_leader_that_was_stopped_for_a_while_answers_nothing_old() {
+    let sites = three();
+    sites[0].topic(&["create", "env/raw", "--history", "1000"]).ok();
+    let mut told = BTreeMap::new();
+    sites[0].publish("before", &mut told);
+    let stopped = leader(&sites);
+    let other = (stopped + 1) % 3;
+    let host = sites[stopped].host.as_ref().expect("it runs");
+    host.signal("STOP");
+    sites[other].publish("meanwhile", &mut told);
+    host.signal("CONT");
+    // It may believe for a moment that it leads; what it tells is asked of a majority all the same.
+    let newest = sites[stopped].topic(&["get", "env/raw"]).ok().object();
+    assert_eq!(newest["data"], "meanwhile");
+    sites[stopped].publish("after", &mut told);
+    assert_eq!(sites[other].records(), told.into_iter().collect::<Vec<_>>());
+}
+
+#[test]
 fn a_host_with_another_secret_is_not_let_in() {
     let mut first = Site::new(None);
     first.place.run(["cluster", "init"]).ok();
