@@ -120,6 +120,11 @@ fn publishing_goes_on_when_the_leader_is_killed_and_nothing_acknowledged_is_lost
             assert_eq!(records[*index as usize - 1].1, *record);
         }
     }
+    let address = format!("127.0.0.1:{}", sites[lost].port);
+    eventually("the others say whom they miss", || {
+        let why = sites[leader(&sites)].place.run(["cluster", "why"]).ok().text().to_owned();
+        why.contains(&address) && why.contains("cannot be reached")
+    });
     sites[lost].live(None);
     sites[lost].publish("by the one that was away", &mut told);
     let expected = sites[others[0]].records();
