@@ -103,6 +103,11 @@ impl Index {
         self.slots.len() as u64
     }
 
+    /// The term of the last entry, 0 if there is none.
+    pub fn last_term(&self) -> u64 {
+        self.slots.last().map_or(0, |slot| slot.term)
+    }
+
     /// Where an entry is.
     pub fn place(&self, index: u64) -> Option<Place> {
         self.slots.get(index.checked_sub(1)? as usize).map(|slot| slot.place)

@@ -73,6 +73,14 @@ impl Recovered {
         self.index.set_state(state);
     }
 
+    /// A power failure may have left entries of a term and not that it began: nobody was told anything in it.
+    fn complete(&mut self) {
+        let (state, term) = (self.index.state(), self.index.last_term());
+        if term > state.term {
+            self.index.set_state(State { term, vote: 0, ..state });
+        }
+    }
+
     fn check(&self) -> Result<()> {
         let (commit, last) = (self.index.state().commit, self.index.last());
         if commit > last {
@@ -183,7 +191,8 @@ pub struct Replica {
 
 impl Replica {
     /// A replica that goes on with what was kept of it.
-    pub fn new(options: Options, recovered: Recovered) -> Result<Self> {
+    pub fn new(options: Options, mut recovered: Recovered) -> Result<Self> {
+        recovered.complete();
         recovered.check()?;
         let config = Config {
             id: options.id,

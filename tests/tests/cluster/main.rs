@@ -120,6 +120,11 @@ fn publishing_goes_on_when_the_leader_is_killed_and_nothing_acknowledged_is_lost
             assert_eq!(records[*index as usize - 1].1, *record);
         }
     }
+    let address = format!("127.0.0.1:{}", sites[lost].port);
+    eventually("the others say whom they miss", || {
+        let why = sites[leader(&sites)].place.run(["cluster", "why"]).ok().text().to_owned();
+        why.contains(&address) && why.contains("cannot be reached")
+    });
     sites[lost].live(None);
     sites[lost].publish("by the one that was away", &mut told);
     let expected = sites[others[0]].records();
@@ -132,6 +137,25 @@ fn publishing_goes_on_when_the_leader_is_killed_and_nothing_acknowledged_is_lost
     eventually("the function has run for every record", || runs() >= expected.len());
     sites[listener].place.idle();
     assert_eq!(runs(), expected.len(), "and once for each");
+}
+
+#[test]
+fn a_leader_that_was_stopped_for_a_while_answers_nothing_old() {
+    let sites = three();
+    sites[0].topic(&["create", "env/raw", "--history", "1000"]).ok();
+    let mut told = BTreeMap::new();
+    sites[0].publish("before", &mut told);
+    let stopped = leader(&sites);
+    let other = (stopped + 1) % 3;
+    let host = sites[stopped].host.as_ref().expect("it runs");
+    host.signal("STOP");
+    sites[other].publish("meanwhile", &mut told);
+    host.signal("CONT");
+    // It may believe for a moment that it leads; what it tells is asked of a majority all the same.
+    let newest = sites[stopped].topic(&["get", "env/raw"]).ok().object();
+    assert_eq!(newest["data"], "meanwhile");
+    sites[stopped].publish("after", &mut told);
+    assert_eq!(sites[other].records(), told.into_iter().collect::<Vec<_>>());
 }
 
 #[test]

@@ -45,6 +45,11 @@ Whoever has it can become a host of the cluster and read and write all of it. On
 Examples:
   millrace cluster secret --out cluster.secret")]
     Secret(ClusterSecretArgs),
+    /// Say what is not as it should be: hosts that cannot be reached, a missing leader, functions and feeds that stand still
+    #[command(after_help = "\
+Examples:
+  millrace cluster why")]
+    Why,
     /// Have another host lead the group
     #[command(after_help = "\
 Examples:

@@ -37,6 +37,8 @@ const SEND_PATIENCE: Duration = Duration::from_secs(5);
 const PAUSE_FIRST: Duration = Duration::from_millis(50);
 const PAUSE_MOST: Duration = Duration::from_secs(1);
 const STACK_BYTES: usize = 512 << 10;
+/// How long it counts that a host could not be reached.
+const TROUBLE_COUNTS: Duration = Duration::from_secs(5);
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -60,6 +62,7 @@ struct Line {
     host: u64,
     address: Mutex<Address>,
     queue: Mutex<Queue>,
+    trouble: Mutex<Option<(Instant, String)>>,
     bell: Condvar,
 }
 
@@ -114,6 +117,13 @@ impl Post for Peers {
         line.bell.notify_one();
     }
 
+    fn trouble(&self, host: u64) -> Option<String> {
+        let line = locked(&self.shared.lines).get(&host).cloned()?;
+        let trouble = locked(&line.trouble).clone();
+        // Whom nobody has anything to tell is not tried again, and may be well.
+        trouble.filter(|(tried, _)| tried.elapsed() < TROUBLE_COUNTS).map(|(_, trouble)| trouble)
+    }
+
     fn members(&self, members: &[Member]) {
         for member in members.iter().filter(|member| member.id != self.shared.own) {
             // Who says nothing sensible is not reached.
@@ -126,8 +136,9 @@ impl Post for Peers {
             if self.shared.stopping.load(Ordering::Relaxed) {
                 return;
             }
-            let (address, queue, bell) = (Mutex::new(address), Mutex::default(), Condvar::new());
-            let line = Arc::new(Line { host: member.id, address, queue, bell });
+            let (address, queue, trouble, bell) =
+                (Mutex::new(address), Mutex::default(), Mutex::default(), Condvar::new());
+            let line = Arc::new(Line { host: member.id, address, queue, trouble, bell });
             let (shared, of_thread) = (self.shared.clone(), line.clone());
             let builder = thread::Builder::new().name("millrace-peer".into()).stack_size(STACK_BYTES);
             // Without a thread the host is not reached; it is tried again with the next change.
@@ -166,10 +177,14 @@ impl Line {
                 None => Socket::connect(&Place::from(&address), &shared.options()),
             };
             match connected.and_then(|mut socket| send(&mut socket, &messages).map(|()| socket)) {
-                Ok(sent) => (socket, pause) = (Some((address, sent)), PAUSE_FIRST),
+                Ok(sent) => {
+                    (socket, pause) = (Some((address, sent)), PAUSE_FIRST);
+                    *locked(&self.trouble) = None;
+                }
                 Err(error) => {
                     let (host, code) = (format!("{:016x}", self.host), error.code().id());
                     tracing::info!(target: "topics", host, code, "not reached: {}", error.detail());
+                    *locked(&self.trouble) = Some((Instant::now(), format!("{code}: {}", error.detail())));
                     self.rest(shared, pause);
                     pause = (pause * 2).min(PAUSE_MOST);
                 }
@@ -236,7 +251,7 @@ pub fn join(at: &str, secret: &ClusterSecret, own: &Member, patience: Duration) 
             Err(error) => error,
         };
         match error.code() {
-            Code::CapabilityRefused | Code::CapabilityDenied => {
+            Code::CapabilityRefused | Code::CapabilityDenied | Code::ChannelRefused => {
                 return Err(Code::ClusterSecretWrong.error(format!("{at}: {}", error.detail())));
             }
             Code::AddressInvalid | Code::NameInvalid | Code::NotInCluster | Code::ClusterExists => return Err(error),

@@ -344,7 +344,8 @@ impl Inner {
                         let is_live = match next.kind {
                             Kind::Append => {
                                 let (log, seqno, at) = (entry.subject, entry.seqno, entry.position.0);
-                                is_kept(&catalog, log, seqno, at) || has_trigger && !is_replaced(&catalog, log, seqno, at)
+                                is_kept(&catalog, log, seqno, at)
+                                    || has_trigger && !is_replaced(&catalog, log, seqno, at)
                             }
                             _ => !ended.contains(&entry.run()),
                         };

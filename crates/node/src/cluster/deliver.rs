@@ -95,6 +95,8 @@ fn look(shared: &Shared, known: &mut (u64, Vec<(String, Subscription)>)) {
         subscriptions.map(move |known| (name.to_owned(), known.clone()))
     });
     *known = (topics.revision(), own.collect());
+    locked(&shared.troubles).clear();
+    locked(&shared.missed).clear();
 }
 
 /// What there is for a subscription.

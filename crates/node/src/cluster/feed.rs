@@ -67,6 +67,7 @@ fn look(shared: &Shared, known: &mut (u64, Vec<(String, String)>)) {
         feeds.map(move |feed| (name.to_owned(), feed.log.clone()))
     });
     *known = (topics.revision(), own.collect());
+    locked(&shared.feeding).clear();
 }
 
 /// How far a feed is; nothing if it has ended.

@@ -37,6 +37,8 @@ use store::{AROUND_MAX_BYTES, Store};
 
 /// The one group of a cluster.
 pub const GROUP: u32 = 1;
+/// A host that lacks more entries than this is told of.
+const BEHIND_MAX: u64 = 10_000;
 /// So many hosts vote; the others follow.
 const VOTERS_MAX: usize = 3;
 /// Requests and messages that wait for the driver. Messages beyond it are lost, as on a network.
@@ -57,6 +59,8 @@ pub trait Post: Send + Sync {
     fn send(&self, to: u64, group: u32, message: Vec<u8>);
     /// Says where hosts are.
     fn members(&self, members: &[Member]);
+    /// Why a host could not be reached when it was last tried.
+    fn trouble(&self, host: u64) -> Option<String>;
 }
 
 /// How a host takes part.
@@ -84,6 +88,7 @@ struct Waiter {
 
 struct Shared {
     namespace: Namespace,
+    post: Arc<dyn Post>,
     facts: Facts,
     member: Member,
     store: Store,
@@ -168,6 +173,9 @@ pub struct HostStat {
     /// How many entries it lacks, as the leader knows.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub behind: Option<u64>,
+    /// Why the host that was asked could not reach it when it last tried.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub trouble: Option<String>,
 }
 
 /// The cluster as one host sees it.
@@ -194,6 +202,8 @@ pub struct ClusterStat {
     pub last: u64,
     /// The hosts.
     pub hosts: Vec<HostStat>,
+    /// What is not as it should be, in sentences.
+    pub why: Vec<String>,
 }
 
 /// What a host is told that joins.
@@ -243,6 +253,7 @@ impl Cluster {
         post.members(&known);
         let shared = Arc::new(Shared {
             namespace: namespace.clone(),
+            post: post.clone(),
             facts,
             member,
             store,
@@ -478,11 +489,21 @@ impl Cluster {
                 "learner"
             };
             let behind = replica.matched(id).map(|matched| last.saturating_sub(matched));
-            HostStat { host: shown(id), address, name, site, role, here: id == self.host(), behind }
+            HostStat {
+                host: shown(id),
+                address,
+                name,
+                site,
+                role,
+                here: id == self.host(),
+                behind,
+                trouble: self.shared.post.trouble(id),
+            }
         };
         let hosts = voters.iter().map(|id| host(*id, true)).chain(learners.iter().map(|id| host(*id, false)));
         let mut hosts: Vec<HostStat> = hosts.collect();
         hosts.sort_by(|a, b| a.host.cmp(&b.host));
+        let why = self.why(leader != 0, &hosts);
         ClusterStat {
             cluster: self.id().to_owned(),
             group: GROUP,
@@ -494,7 +515,44 @@ impl Cluster {
             committed,
             last,
             hosts,
+            why,
         }
+    }
+
+    /// What is not as it should be.
+    fn why(&self, is_led: bool, hosts: &[HostStat]) -> Vec<String> {
+        let mut why = Vec::new();
+        let voters = hosts.iter().filter(|host| host.role != "learner").count();
+        if !is_led {
+            let needed = voters / 2 + 1;
+            why.push(format!(
+                "the group has no leader that this host hears of: {needed} of {voters} voters are needed"
+            ));
+        }
+        for host in hosts {
+            if let Some(trouble) = &host.trouble {
+                why.push(format!("host {} at {} cannot be reached from here: {trouble}", host.name, host.address));
+            }
+            if let Some(behind) = host.behind.filter(|behind| *behind > BEHIND_MAX) {
+                why.push(format!("host {} at {} lacks {behind} entries", host.name, host.address));
+            }
+        }
+        if voters < VOTERS_MAX {
+            let lost = (voters - 1) / 2;
+            why.push(format!("{voters} hosts vote, so {lost} may be lost; {VOTERS_MAX} are as many as there can be"));
+        }
+        for ((topic, function), trouble) in &*locked(&self.shared.troubles) {
+            why.push(format!("function {function} does not run for topic {topic} here: {trouble}"));
+        }
+        for ((topic, function), missed) in locked(&self.shared.missed).iter().filter(|(_, missed)| **missed > 0) {
+            why.push(format!(
+                "{missed} records had left topic {topic} before function {function} could run for them here"
+            ));
+        }
+        for ((topic, log), trouble) in &*locked(&self.shared.feeding) {
+            why.push(format!("log {log} here does not feed topic {topic}: {trouble}"));
+        }
+        why
     }
 }
 

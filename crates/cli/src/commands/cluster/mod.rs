@@ -22,6 +22,7 @@ pub fn run(command: &ClusterCommand, global: &Global, out: &mut Out) -> Outcome 
         ClusterCommand::Init(args) => init(args, global, out),
         ClusterCommand::Secret(args) => secret(args, global, out),
         ClusterCommand::Ls => ls(global, out),
+        ClusterCommand::Why => why(global, out),
         ClusterCommand::Lead(args) => {
             let remote = host(global)?;
             let id = id_of(&remote, &args.host)?;
@@ -111,6 +112,21 @@ fn secret(args: &ClusterSecretArgs, global: &Global, out: &mut Out) -> Outcome {
         out.object(&json!({ "cluster": secret.id().to_string(), "file": args.out }))?;
     } else {
         out.line(format!("wrote the secret of cluster {} to {}", secret.id(), args.out.display()))?;
+    }
+    Ok(())
+}
+
+fn why(global: &Global, out: &mut Out) -> Outcome {
+    let cluster: Value = host(global)?.document("cluster")?;
+    let reasons: Vec<&str> = cluster["why"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    if out.json() {
+        return Ok(out.object(&json!({ "why": reasons }))?);
+    }
+    if reasons.is_empty() {
+        return Ok(out.line("all is as it should be")?);
+    }
+    for reason in reasons {
+        out.line(reason)?;
     }
     Ok(())
 }
