@@ -452,6 +452,10 @@ impl Progress for Following<'_, '_> {
         }
         if self.left { Onward::Leave } else { Onward::Run }
     }
+
+    fn over(&mut self) {
+        self.publish();
+    }
 }
 
 /// How long it is to what becomes due after it was `looked` for last; that may have passed meanwhile.

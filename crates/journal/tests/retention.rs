@@ -400,6 +400,27 @@ fn room_is_made_while_segments_go_and_a_flush_takes_its_time() {
     });
 }
 
+/// Segments that retention gave back are room further ahead than new ones would be.
+#[test]
+fn recycled_segments_are_room_ahead() {
+    let disk = SimDisk::default();
+    let options = CreateOptions { retain_bytes: 3 << 20, ..sim_options(Durability::Memory) };
+    let journal = Journal::create_on(disk.process(), Path::new("sim"), &options).unwrap();
+    let (_, log) = logs(&journal);
+    fill_with_catalogs(&journal, &log, 8);
+    assert_eq!(journal.maintain(&|_, _| false).unwrap().dropped, 4);
+    let current = (journal.tail().get() - 1) / SEGMENT;
+    let ahead = || {
+        let files = disk.files();
+        (1..).take_while(|n| files.contains_key(&format!("segments/{:010}", current + n))).count()
+    };
+    let since = Instant::now();
+    while ahead() < 4 {
+        assert!(since.elapsed() < Duration::from_secs(120), "{} segments of room", ahead());
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
 /// Records that nobody needs are passed over by their headers; one whose header lies about its length hides nothing behind it.
 #[test]
 fn a_damaged_length_hides_no_record_that_is_to_be_kept() {

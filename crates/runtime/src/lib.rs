@@ -180,6 +180,9 @@ pub trait Progress {
     fn wake(&mut self) -> Rest {
         Rest::Run
     }
+
+    /// All runs have ended, and the executor is about to give back what they used. It says so only if that takes time.
+    fn over(&mut self) {}
 }
 
 impl<F: FnMut(usize, Completion)> Progress for F {

@@ -221,6 +221,10 @@ impl Progress for Discreet<'_> {
     fn wake(&mut self) -> Rest {
         self.progress.wake()
     }
+
+    fn over(&mut self) {
+        self.progress.over();
+    }
 }
 
 #[cfg(test)]

@@ -22,6 +22,8 @@ struct Follower {
     woken: Rc<Cell<bool>>,
     flag: PathBuf,
     rest: Rest,
+    /// How many runs had ended when the executor said that all had.
+    over: Vec<usize>,
 }
 
 impl Progress for Follower {
@@ -39,10 +41,18 @@ impl Progress for Follower {
         fs::write(&self.flag, "").unwrap();
         self.rest
     }
+
+    fn over(&mut self) {
+        self.over.push(self.ends.len());
+    }
 }
 
 /// Runs three records, of which the second takes until the follower was woken. Says how they ended.
 fn follow(executor: &mut dyn Executor, flag: &Path, rest: Rest) -> Vec<Outcome> {
+    followed(executor, flag, rest).ends
+}
+
+fn followed(executor: &mut dyn Executor, flag: &Path, rest: Rest) -> Follower {
     let woken = Rc::new(Cell::new(false));
     let mut hosts = [(); 3].map(|()| Waiting(woken.clone()));
     let mut batch: Vec<Call<'_>> = hosts
@@ -53,10 +63,10 @@ fn follow(executor: &mut dyn Executor, flag: &Path, rest: Rest) -> Vec<Outcome> 
             Call { invocation: Invocation { log: "in", seqno: 1, payload, run, attempt: 1, streamed: false }, host }
         })
         .collect();
-    let mut follower = Follower { ends: Vec::new(), woken, flag: flag.to_owned(), rest };
+    let mut follower = Follower { ends: Vec::new(), woken, flag: flag.to_owned(), rest, over: Vec::new() };
     executor.run(&mut batch, &mut follower);
     assert!(follower.woken.get());
-    follower.ends
+    follower
 }
 
 /// A namespace whose log `woken` has a record once the follower was woken.
@@ -127,8 +137,11 @@ fn a_module_that_loops_lets_its_follower_wake() {
     let function = WasmEngine::new().unwrap().load(&path, &dir.path().join("cache"), "handle").unwrap();
     let mut executor = WasmExecutor::new(function, limits());
     let flag = dir.path().join("flag");
-    assert_eq!(follow(&mut executor, &flag, Rest::Run), [DONE, DONE, DONE]);
-    assert_eq!(follow(&mut executor, &flag, Rest::Leave), [DONE, DONE, LEFT]);
+    for (rest, ends) in [(Rest::Run, [DONE, DONE, DONE]), (Rest::Leave, [DONE, DONE, LEFT])] {
+        let follower = followed(&mut executor, &flag, rest);
+        assert_eq!(follower.ends, ends);
+        assert_eq!(follower.over, [3], "what ended waits for the memory of its instance to be cleared");
+    }
 }
 
 #[test]

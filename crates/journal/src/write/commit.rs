@@ -154,7 +154,6 @@ impl Inner {
     /// Runs `f` under the lock and commits what it staged.
     #[inline]
     pub(crate) fn commit<R>(&self, f: impl FnOnce(&mut Transaction<'_>) -> Result<R>) -> Result<Committed<R>> {
-        self.room_first();
         let guard = self.lock()?;
         self.control.check_health()?;
         self.control.check_words()?;

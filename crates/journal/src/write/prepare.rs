@@ -5,7 +5,7 @@
 //! `prepare_lock`; `ready` moves only after the storage is there, so a preparer's death costs nothing but doing it again. With a
 //! background thread, appends find room made before they need it.
 
-use super::{commit::lock_patience, lock::Lock};
+use super::lock::Lock;
 use crate::{
     entry::HEADER_BYTES,
     journal::Inner,
@@ -33,8 +33,6 @@ const SEGMENTS_AHEAD: u64 = 2;
 const RECYCLED_AHEAD: u64 = 4;
 /// Pages are made present by so many bytes at a time.
 const TOUCH_BYTES: u64 = 256 << 10;
-/// If there is less, whoever appends makes room before it takes the journal's lock, and not with it.
-const LEAST_BYTES: u64 = 256 << 10;
 /// The background thread looks again when the journal has grown by this.
 const NUDGE_BYTES: u64 = 256 << 10;
 /// How often it looks, if nobody wakes it, while others append or the disk refuses something.
@@ -61,30 +59,6 @@ impl Inner {
     #[inline]
     pub(crate) fn ensure_ready(&self, end: u64) -> Result<()> {
         if end <= self.control.upkeep.ready.load(Ordering::Acquire) { Ok(()) } else { self.extend_ready(end) }
-    }
-
-    /// Makes room before the journal's lock is taken, if the background thread is not as fast as those who append: who is stopped, or
-    /// waits for the file system, while it does so keeps nobody from appending what there is room for.
-    #[inline]
-    pub(crate) fn room_first(&self) {
-        let tail = self.control.published.tail.load(Ordering::Acquire);
-        if tail + LEAST_BYTES.min(self.segments.bytes() / 4) > self.control.upkeep.ready.load(Ordering::Acquire) {
-            self.make_room_first(tail);
-        }
-    }
-
-    #[cold]
-    fn make_room_first(&self, tail: u64) {
-        // Not while the namespace is opened, and not where the disk refuses it: whoever needs the room is told.
-        let has_grown = self.ahead_bytes(tail, SEGMENTS_AHEAD) >= LEAST_BYTES && self.preparer.get().is_some();
-        if !has_grown || self.refuses.load(Ordering::Acquire) || self.medium.is_inherited() {
-            return;
-        }
-        let lock = self.prepare_lock();
-        if lock.acquire_within(lock_patience()).is_some() {
-            let _ = self.extend_to(tail + LEAST_BYTES.min(self.segments.bytes() / 4));
-            lock.release();
-        }
     }
 
     #[cold]

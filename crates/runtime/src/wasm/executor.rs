@@ -4,6 +4,7 @@ use super::{
     engine::WasmFunction,
     host::State,
     lend::lend,
+    slots::Slot,
     trap::{self, Exit},
 };
 use crate::{Call, Code, Completion, Error, Executor, Limits, Outcome, Progress, Rest, output::head};
@@ -19,17 +20,24 @@ pub struct WasmExecutor {
     limits: Limits,
 }
 
+/// The instance of a run that has ended. To drop it clears its memory, for which nobody should wait.
+struct Spent<'s> {
+    _store: Store<State>,
+    /// Free once the instance is gone.
+    _slot: Slot<'s>,
+}
+
 impl WasmExecutor {
     /// An executor of the function. It holds nothing between runs.
     pub fn new(function: Arc<WasmFunction>, limits: Limits) -> Self {
         Self { function, limits }
     }
 
-    fn run_one(&self, call: &mut Call<'_>, progress: &mut dyn Progress) -> (Completion, Rest) {
-        let _slot = self.function.slots.take();
+    fn run_one(&self, call: &mut Call<'_>, progress: &mut dyn Progress) -> (Completion, Rest, Spent<'_>) {
+        let slot = self.function.slots.take();
         let begun = Instant::now();
         let _ticking = self.function.ticker.running();
-        let (outcome, output, rest) = lend(call, progress, |lent| {
+        let (outcome, output, rest, store) = lend(call, progress, |lent| {
             let mut store = Store::new(&self.function.engine, State::new(lent, self.limits));
             store.limiter(|state| &mut state.memory);
             let timeout = self.limits.timeout;
@@ -54,9 +62,9 @@ impl WasmExecutor {
                 Err(error) => Outcome::CannotStart(error),
             };
             let state = store.data_mut();
-            (outcome, state.output.take(), state.rest)
+            (outcome, state.output.take(), state.rest, store)
         });
-        (Completion { outcome, output, elapsed: begun.elapsed() }, rest)
+        (Completion { outcome, output, elapsed: begun.elapsed() }, rest, Spent { _store: store, _slot: slot })
     }
 
     /// An instance, or how the module failed as it was made.
@@ -88,16 +96,19 @@ impl WasmExecutor {
 
 impl Executor for WasmExecutor {
     fn run(&mut self, batch: &mut [Call<'_>], progress: &mut dyn Progress) {
-        let mut rest = Rest::Run;
+        let (mut rest, mut spent) = (Rest::Run, None::<Spent<'_>>);
         for (i, call) in batch.iter_mut().enumerate() {
             let completion = if rest == Rest::Run {
-                let (completion, then) = self.run_one(call, progress);
-                rest = then;
+                drop(spent.take()); // Whoever has a place and waits for another keeps others waiting.
+                let (completion, then, instance) = self.run_one(call, progress);
+                (rest, spent) = (then, Some(instance));
                 completion
             } else {
                 Completion { outcome: Outcome::NotStarted, output: Vec::new(), elapsed: Duration::ZERO }
             };
             progress.ended(i, completion);
         }
+        progress.over();
+        drop(spent);
     }
 }

@@ -51,7 +51,9 @@ pub fn lag(context: &Context) -> Outcome<Measured> {
     let note = format!(
         "One client appends 1 KiB with durability memory, another one in the same process follows the log; from before the \
          append to when the record is there, by the same clock; the next append 500 µs later. Echo: a record's bytes to a process and \
-         back, at the same pace, alternating with the appends. Ratio in the same repetition, {}.",
+         back, at the same pace, alternating with the appends: two wake-ups. Here it is three, of the loop that serves the appender, of the \
+         loop that serves the follower, and of the follower, on two processors that the appender shares; and a commit, a read through \
+         the gate and two frames lie between them. Ratio in the same repetition, {}.",
         ratio.spread()
     );
     Ok(Measured::new(p50.median(), all.count())
