@@ -1,7 +1,7 @@
 //! Arguments of the commands that serve.
 
 use crate::logging::Levels;
-use millrace_gateway::Listen;
+use millrace_gateway::{Listen, Origin};
 use millrace_node::{Level, application::units};
 use std::time::Duration;
 
@@ -39,6 +39,9 @@ pub struct ListenArgs {
     /// subjects, such as 'info,links=debug'; subjects are connections, journal, links, requests and runs
     #[arg(long, value_name = "LEVEL", default_value = "warn", env = "MILLRACE_LOG_LEVEL")]
     pub log_level: Levels,
+    /// An origin, such as https://app.example, whose pages may use this host with a capability; may be repeated
+    #[arg(long, value_name = "ORIGIN")]
+    pub cors_origin: Vec<Origin>,
     /// Most connections at once
     #[arg(long, value_name = "COUNT", default_value_t = 20_000, value_parser = units::parse_count)]
     pub connections_max: u64,
