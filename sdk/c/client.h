@@ -65,6 +65,8 @@ struct mrc_client {
 int mrc_place_parse(mrc_client *client, const char *text);
 /* A socket that is connected to the place, or a refusal. */
 int mrc_place_connect(mrc_client *client, uint64_t deadline_ms);
+/* Refuses a port whose other end is not this user's on this machine: how far it is, and once it has greeted, whose it is. */
+int mrc_place_check(mrc_client *client, bool greeted);
 
 /* remote.c: a connection to a host. */
 int mrc_remote_open(mrc_client *client);

@@ -19,6 +19,9 @@
 #include <sys/time.h>
 #include <sys/un.h>
 #include <unistd.h>
+#if defined(__linux__)
+#include <linux/netlink.h>
+#endif
 
 #define SCHEME "mr://"
 #define SOCKET_SCHEME "unix:"
@@ -201,4 +204,141 @@ static int connect_host_of(mrc_client *client, uint64_t deadline_ms) {
 
 int mrc_place_connect(mrc_client *client, uint64_t deadline_ms) {
     return client->place.kind == MRC_TCP ? connect_tcp(client, deadline_ms) : connect_host_of(client, deadline_ms);
+}
+
+/* ------------------------------------------------------------------------------- who is at the other end of a port
+
+   In clear nothing but the kernel says whose program listens: whoever had the port first may be another user of this
+   machine. Linux tells the user of either end of a connection within the machine (sock_diag(7)). */
+
+static bool is_loopback(const struct sockaddr_storage *address) {
+    static const uint8_t mapped[13] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 127};
+    if (address->ss_family == AF_INET) {
+        struct sockaddr_in v4;
+        memcpy(&v4, address, sizeof v4);
+        return (ntohl(v4.sin_addr.s_addr) >> 24) == 127;
+    }
+    if (address->ss_family == AF_INET6) {
+        struct sockaddr_in6 v6;
+        memcpy(&v6, address, sizeof v6);
+        return IN6_IS_ADDR_LOOPBACK(&v6.sin6_addr) || memcmp(v6.sin6_addr.s6_addr, mapped, sizeof mapped) == 0;
+    }
+    return false;
+}
+
+#if defined(__linux__)
+/* As the kernel writes an end: port and address in network order. */
+typedef struct end {
+    uint8_t port[2], address[16];
+} end;
+
+static end end_of(const struct sockaddr_storage *address) {
+    end it;
+    memset(&it, 0, sizeof it);
+    if (address->ss_family == AF_INET) {
+        struct sockaddr_in v4;
+        memcpy(&v4, address, sizeof v4);
+        memcpy(it.port, &v4.sin_port, sizeof it.port);
+        memcpy(it.address, &v4.sin_addr, 4);
+    } else {
+        struct sockaddr_in6 v6;
+        memcpy(&v6, address, sizeof v6);
+        memcpy(it.port, &v6.sin6_port, sizeof it.port);
+        memcpy(it.address, &v6.sin6_addr, sizeof it.address);
+    }
+    return it;
+}
+
+/* The address as a socket that takes both families has it. */
+static end mapped(end it) {
+    memmove(it.address + 12, it.address, 4);
+    memset(it.address, 0, 10);
+    memset(it.address + 10, 0xff, 2);
+    return it;
+}
+
+static void put(uint8_t *at, const void *value, size_t size) {
+    memcpy(at, value, size);
+}
+
+/* The user of the socket at `theirs` that is connected to `ours`: 1, 0 if it was closed, or -1 if the kernel does not tell. */
+static int user_of(int family, end theirs, end ours, uint32_t *user) {
+    enum { REQUEST = 72, ANSWER = 88, BY_FAMILY = 20 };
+    struct sockaddr_nl kernel;
+    uint8_t ask[REQUEST], told[512];
+    uint32_t length = REQUEST, inode;
+    uint16_t type = BY_FAMILY, flags = NLM_F_REQUEST;
+    ssize_t count = -1;
+    int fd = socket(AF_NETLINK, SOCK_DGRAM, NETLINK_SOCK_DIAG);
+    if (fd < 0) return -1;
+    fcntl(fd, F_SETFD, FD_CLOEXEC);
+    memset(&kernel, 0, sizeof kernel);
+    kernel.nl_family = AF_NETLINK;
+    memset(ask, 0, sizeof ask);
+    put(ask, &length, sizeof length);
+    put(ask + 4, &type, sizeof type);
+    put(ask + 6, &flags, sizeof flags);
+    ask[16] = (uint8_t)family;
+    ask[17] = IPPROTO_TCP;
+    memset(ask + 20, 0xff, 4); /* whatever its state */
+    put(ask + 24, theirs.port, sizeof theirs.port);
+    put(ask + 26, ours.port, sizeof ours.port);
+    put(ask + 28, theirs.address, sizeof theirs.address);
+    put(ask + 44, ours.address, sizeof ours.address);
+    memset(ask + 64, 0xff, 8); /* no cookie */
+    /* Connected, it takes messages from the kernel alone, which answers before send returns. */
+    if (connect(fd, (const struct sockaddr *)&kernel, sizeof kernel) == 0 && send(fd, ask, sizeof ask, 0) >= 0) {
+        count = recv(fd, told, sizeof told, MSG_DONTWAIT);
+    }
+    close(fd);
+    if (count < ANSWER || memcmp(told + 4, &type, sizeof type) != 0) return -1;
+    /* Without such a connection the kernel may show who listens at its address instead. */
+    if (told[16] != family) theirs = mapped(theirs), ours = mapped(ours);
+    if (memcmp(told + 20, ask + 24, 4) != 0 || memcmp(told + 24, theirs.address, 16) != 0 ||
+        memcmp(told + 40, ours.address, 16) != 0) {
+        return -1;
+    }
+    memcpy(user, told + 80, sizeof *user);
+    memcpy(&inode, told + 84, sizeof inode);
+    return inode != 0;
+}
+
+static int check_user(mrc_client *client, const struct sockaddr_storage *theirs, const struct sockaddr_storage *ours) {
+    struct sockaddr_storage still;
+    socklen_t size = sizeof still;
+    uint32_t user = 0;
+    int known = user_of(theirs->ss_family, end_of(theirs), end_of(ours), &user);
+    /* Nobody reads what is sent to a socket that was closed. */
+    if (known == 0 || (known > 0 && user == (uint32_t)geteuid())) return 0;
+    if (known > 0) {
+        return mrc_fail(client, MRC_HOST_UNKNOWN, "user %u listens at %.100s, and this is user %u", (unsigned)user,
+                        client->place.at, (unsigned)geteuid());
+    }
+    if (getpeername(client->fd, (struct sockaddr *)&still, &size) != 0) {
+        return mrc_fail(client, MRC_CONNECTION_LOST, "the connection broke: %s", strerror(errno));
+    }
+    return mrc_fail(client, MRC_HOST_UNKNOWN, "the kernel does not tell who listens at %.100s", client->place.at);
+}
+#else
+static int check_user(mrc_client *client, const struct sockaddr_storage *theirs, const struct sockaddr_storage *ours) {
+    (void)client, (void)theirs, (void)ours;
+    return 0;
+}
+#endif
+
+int mrc_place_check(mrc_client *client, bool greeted) {
+    struct sockaddr_storage theirs, ours;
+    socklen_t theirs_size = sizeof theirs, ours_size = sizeof ours;
+    if (client->place.kind != MRC_TCP) return 0;
+    memset(&theirs, 0, sizeof theirs);
+    memset(&ours, 0, sizeof ours);
+    if (getpeername(client->fd, (struct sockaddr *)&theirs, &theirs_size) != 0 ||
+        getsockname(client->fd, (struct sockaddr *)&ours, &ours_size) != 0) {
+        return mrc_fail(client, MRC_CONNECTION_LOST, "the connection broke: %s", strerror(errno));
+    }
+    if (!is_loopback(&theirs)) {
+        return mrc_fail(client, MRC_HOST_UNKNOWN, "%.100s is another machine, and this client speaks in clear", client->place.at);
+    }
+    /* The socket there has a user once the host has taken the connection. */
+    return greeted ? check_user(client, &theirs, &ours) : 0;
 }

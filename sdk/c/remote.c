@@ -394,12 +394,15 @@ static int shake_hands(mrc_client *client) {
     hello.client = text_of(client->program);
     memcpy(client->out, MRW_PREFACE, strlen(MRW_PREFACE));
     client->out_size = strlen(MRW_PREFACE);
+    status = mrc_place_check(client, false);
+    if (status < 0) return status;
     client->request_timeout_ms = client->connect_timeout_ms;
     status = mrc_remote_call(client, MRW_HELLO, &hello, NULL, 0, MRW_WELCOME, &welcome);
     client->request_timeout_ms = timeout_ms;
     if (status == MRC_REQUEST_TIMEOUT) {
         return mrc_fail(client, MRC_CONNECT_TIMEOUT, "the host does not answer the greeting");
     }
+    if (status == 0) status = mrc_place_check(client, true);
     if (status < 0) return status;
     if (welcome.version != MRW_VERSION) {
         return mrc_fail(client, MRC_VERSION_UNSUPPORTED, "the host chose version %u", welcome.version);

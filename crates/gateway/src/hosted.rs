@@ -1,6 +1,9 @@
 //! What one server serves.
 
-use crate::{http::Sample, server::Silence};
+use crate::{
+    http::{Origin, Sample},
+    server::Silence,
+};
 use millrace_node::{CLIENT_INDEX_MAX_BYTES, Caller, Definition, Door, Held, Isolation, Limits, Name, Runtime, Served};
 use millrace_wire::{Code, Result};
 use std::{
@@ -29,6 +32,8 @@ thread_local! {
 pub struct Hosted {
     served: Vec<Served>,
     isolation: Option<Arc<Isolation>>,
+    /// Origins of pages that are answered.
+    pub(crate) cors_origins: Vec<Origin>,
     started: Instant,
     draining: AtomicBool,
     /// Connections over which nothing is asked.
@@ -86,13 +91,29 @@ impl Hosted {
     pub fn new(served: Vec<Served>) -> Self {
         let (draining, silence, counters) = (AtomicBool::new(false), Silence::default(), Counters::default());
         let (slow, told) = (Arc::new(Semaphore::new(SLOW_MAX)), Mutex::default());
-        Self { served, isolation: None, started: Instant::now(), draining, silence, slow, told, counters }
+        Self {
+            served,
+            isolation: None,
+            cors_origins: Vec::new(),
+            started: Instant::now(),
+            draining,
+            silence,
+            slow,
+            told,
+            counters,
+        }
     }
 
     /// The same, whose functions are kept apart so.
     #[must_use]
     pub fn keeping_apart(self, isolation: Arc<Isolation>) -> Self {
         Self { isolation: Some(isolation), ..self }
+    }
+
+    /// The same, which answers pages of these origins.
+    #[must_use]
+    pub fn answering(self, cors_origins: Vec<Origin>) -> Self {
+        Self { cors_origins, ..self }
     }
 
     /// Whether a function in a sandbox could connect as the host's own user: it may use the network, and the kernel takes its processes

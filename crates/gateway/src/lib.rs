@@ -23,6 +23,7 @@ mod server;
 mod wire;
 
 pub use hosted::Hosted;
+pub use http::{ORIGINS_MAX, Origin};
 pub use links::Linker;
 pub use patience::set_patience;
 pub use server::{Bound, Listen, SOCKET, Server, ServerOptions};

@@ -6,6 +6,7 @@ mod audit;
 mod defences;
 mod neighbours;
 mod tls;
+mod web;
 
 use millrace_tests::{Host, Place, Port, eventually};
 use std::fs;

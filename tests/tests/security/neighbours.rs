@@ -269,6 +269,10 @@ fn squat(listener: &TcpListener, of: u32, welcome: &[u8]) -> Vec<u8> {
 
 /// What a program of this user is told that took the port of a host before it, by a command of this place.
 pub fn told_to_squatter(place: &Place, user: &str) -> (Vec<u8>, Ended) {
+    told_by(user, |address| place.command(["-n", address, "log", "append", "raw", "secret"]))
+}
+
+fn told_by(user: &str, command: impl FnOnce(&str) -> Command) -> (Vec<u8>, Ended) {
     let (theirs, host) = local(Place::new());
     // What a host answers to a greeting, for somebody to say after it.
     let welcome = {
@@ -280,7 +284,7 @@ pub fn told_to_squatter(place: &Place, user: &str) -> (Vec<u8>, Ended) {
     drop((host, theirs));
     let listener = TcpListener::bind(("127.0.0.1", port)).unwrap();
     let address = format!("mr://127.0.0.1:{port}/hub");
-    let command = place.command(["-n", &address, "log", "append", "raw", "secret"]);
+    let command = command(&address);
     let asks = thread::spawn(move || end(command, b""));
     let told = squat(&listener, user.parse().unwrap(), &welcome);
     (told, asks.join().unwrap())
@@ -298,4 +302,15 @@ fn whoever_took_the_port_before_the_host_gets_no_record() {
     let (told, ended) = told_to_squatter(&Place::empty(), "0");
     assert!(told.windows(8).any(|window| window == b"logs/raw"), "{told:?}");
     assert_ne!(ended.code, 0);
+    // The same by the client in C.
+    let (place, of_c) = (Place::empty(), |c: &Path, address: &str| {
+        let mut command = Command::new(c);
+        command.args([address, "secret"]);
+        command
+    });
+    let c = c_program(&place);
+    let (told, ended) = told_by(OTHER, |address| of_c(&c, address));
+    assert!(told.is_empty() && ended.code == 1 && ended.stderr.contains("MR6163"), "{told:?}, {ended:?}");
+    let (told, _) = told_by("0", |address| of_c(&c, address));
+    assert!(told.windows(6).any(|window| window == b"secret"), "{told:?}");
 }

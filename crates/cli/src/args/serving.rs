@@ -2,7 +2,7 @@
 
 use super::ClusterArgs;
 use crate::logging::Levels;
-use millrace_gateway::Listen;
+use millrace_gateway::{Listen, Origin};
 use millrace_node::{Level, application::units};
 use std::time::Duration;
 
@@ -42,6 +42,9 @@ pub struct ListenArgs {
     /// as 'info,links=debug'; the subjects are connections, journal, links, requests and runs
     #[arg(long, value_name = "LEVEL", default_value = "warn", env = "MILLRACE_LOG_LEVEL")]
     pub log_level: Levels,
+    /// An origin, such as https://app.example, whose pages may use this host with a capability; may be repeated
+    #[arg(long, value_name = "ORIGIN")]
+    pub cors_origin: Vec<Origin>,
     /// Maximum number of connections at once
     #[arg(long, value_name = "COUNT", default_value_t = 20_000, value_parser = units::parse_count)]
     pub connections_max: u64,

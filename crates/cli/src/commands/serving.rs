@@ -8,7 +8,7 @@ use crate::{
     show,
 };
 use millrace_client::credentials;
-use millrace_gateway::{Bound, Hosted, Linker, Listen, SOCKET, Server, ServerOptions};
+use millrace_gateway::{Bound, Hosted, Linker, Listen, ORIGINS_MAX, SOCKET, Server, ServerOptions};
 use millrace_node::{
     Code, Error, Host, HostOptions, Isolation, Level, Name, Namespace, Observer, Result, Served, application::units,
     default_name, is_local, links::LinkObserver, secrets::HostKey,
@@ -149,8 +149,13 @@ impl Serving {
             key: host_key(&served, &args.listen)?.map(Arc::new),
             ..ServerOptions::default()
         };
-        let server =
-            Server::start(Arc::new(Hosted::new(served.clone()).keeping_apart(Arc::clone(&isolation))), &options)?;
+        if args.cors_origin.len() > ORIGINS_MAX {
+            let detail = format!("{} origins; {ORIGINS_MAX} is the limit", args.cors_origin.len());
+            return Err(Code::ValueInvalid.error(detail));
+        }
+        let hosted = Hosted::new(served.clone()).keeping_apart(Arc::clone(&isolation));
+        let hosted = hosted.answering(args.cors_origin.clone());
+        let server = Server::start(Arc::new(hosted), &options)?;
         let tokens = Tokens::leave(&served, server.bound());
         // Only now: what links bring in may be asked for at once.
         let link = |served: &Served| Linker::start(served.namespace().clone(), Some(observers.links.clone()));

@@ -52,6 +52,7 @@ const LINGER_MAX_BYTES: usize = 32 << 20;
 const FAREWELL: Duration = Duration::from_secs(1);
 
 pub(crate) use api::metrics::Sample;
+pub use connection::cors::{ORIGINS_MAX, Origin};
 pub(crate) use response::raw_refusal as refusal;
 
 /// Serves one connection until either side has had enough.

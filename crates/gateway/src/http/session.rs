@@ -2,7 +2,7 @@
 
 use super::{
     api::{append, logs, metrics, pages, range, record, repairs, tail},
-    connection::{guard, watched::Activity},
+    connection::{cors, guard, watched::Activity},
     response::{self, Response},
     route::Place,
 };
@@ -103,12 +103,26 @@ impl Session {
     }
 
     async fn dispatch(&self, request: Request<Incoming>) -> Result<Response> {
-        guard::check(&request, self.who.peer.way == Way::TlsProof)?;
+        let page = cors::of(request.headers(), &self.hosted.cors_origins);
+        guard::check(&request, self.who.peer.way == Way::TlsProof, page.is_some())?;
         let bearer = bearer(request.headers())?;
-        if bearer.is_some() {
-            return Box::pin(Self { bearer, ..self.clone() }.routed(request)).await;
-        }
-        self.routed(request).await
+        let Some(origin) = page else {
+            if bearer.is_some() {
+                return Box::pin(Self { bearer, ..self.clone() }.routed(request)).await;
+            }
+            return self.routed(request).await;
+        };
+        let mut response = match cors::is_preflight(&request) {
+            true => cors::preflight(),
+            // Whose connection it is says nothing about a page.
+            false => {
+                let who = Who { owner: None, ..self.who.clone() };
+                let answered = Box::pin(Self { who, bearer, ..self.clone() }.routed(request)).await;
+                answered.unwrap_or_else(|error| response::failure(&error))
+            }
+        };
+        cors::allow(response.headers_mut(), origin);
+        Ok(response)
     }
 
     async fn routed(&self, request: Request<Incoming>) -> Result<Response> {

@@ -48,6 +48,8 @@ const REFUSING_MAX: usize = 256;
 const REFUSING_PATIENCE: Duration = Duration::from_secs(4);
 /// A handshake of TLS or of the channel takes no longer.
 const HANDSHAKE_PATIENCE: Duration = Duration::from_secs(10);
+/// So many are under way at once; of more, the one that has taken longest ends.
+pub(super) const HANDSHAKES_MAX: usize = 256;
 /// An idle TCP connection is probed after this; one whose other end is gone is noticed.
 const KEEPALIVE: Duration = Duration::from_secs(60);
 
@@ -77,6 +79,8 @@ pub(super) struct Shared {
     connections_max: AtomicUsize,
     connections_wanted: usize,
     refusing: Arc<Semaphore>,
+    /// Those who shake hands.
+    pub shaking: Silence,
     /// Those who are to be told that they are refused, and have not said in which protocol.
     refused: Silence,
     stopped: AtomicBool,
@@ -117,6 +121,7 @@ impl Shared {
             connections_max: connections_max.into(),
             connections_wanted: connections_max,
             refusing,
+            shaking: Silence::default(),
             refused: Silence::default(),
             stopped,
             waiting,
@@ -476,8 +481,8 @@ async fn serve(incoming: Incoming, shared: Arc<Shared>) -> Result<()> {
     let Some(mut first) = shared.first(&mut stream).await? else { return Ok(()) };
     if first == MAGIC {
         let opening = timeout(HANDSHAKE_PATIENCE, channel::accept(&shared.hosted, stream, &first, who));
-        let opened = shared.hosted.silence.until(opening).await;
-        let Some(Ok(Ok(Some((stream, who))))) = opened else {
+        let opened = shared.shaking.until_among(HANDSHAKES_MAX, shared.hosted.silence.until(opening)).await;
+        let Some(Some(Ok(Ok(Some((stream, who)))))) = opened else {
             shared.count_dropped();
             return Ok(());
         };
@@ -487,7 +492,8 @@ async fn serve(incoming: Incoming, shared: Arc<Shared>) -> Result<()> {
         && let Some(config) = &shared.tls
     {
         let shaking = timeout(HANDSHAKE_PATIENCE, tls::accept(config, Rewound::new(first, stream), who));
-        let Some(Ok(Ok((safe, known)))) = shared.hosted.silence.until(shaking).await else {
+        let shaken = shared.shaking.until_among(HANDSHAKES_MAX, shared.hosted.silence.until(shaking)).await;
+        let Some(Some(Ok(Ok((safe, known))))) = shaken else {
             shared.count_dropped();
             return Ok(());
         };

@@ -48,6 +48,14 @@ impl Silence {
         }
     }
 
+    /// The same among at most so many: whoever has been silent longest makes room.
+    pub async fn until_among<T>(&self, max: usize, said: impl Future<Output = T>) -> Option<T> {
+        if self.silent().ends.len() >= max {
+            self.make_room();
+        }
+        self.until(said).await
+    }
+
     /// Ends the connection that has been silent longest; whether there is one.
     pub fn make_room(&self) -> bool {
         let mut silent = self.silent();

@@ -155,6 +155,30 @@ fn who_is_silent_longest_makes_room_and_who_speaks_does_not() {
 }
 
 #[test]
+fn of_too_many_handshakes_the_one_that_has_taken_longest_ends() {
+    const MOST: usize = super::event_loop::HANDSHAKES_MAX;
+    let listen = Listen::On(vec!["127.0.0.1:0".parse().unwrap()]);
+    let options = ServerOptions { listen, loops: 2, ..ServerOptions::default() };
+    let (_dir, hosted) = hosted(Durability::Memory);
+    let server = Server::start(hosted, &options).unwrap();
+    let begins = || {
+        let mut stream = TcpStream::connect(server.bound().addresses[0]).unwrap();
+        stream.write_all(&millrace_wire::channel::MAGIC).unwrap();
+        stream
+    };
+    let shaking = |count| until("handshakes are under way", || server.shared.shaking.len() == count);
+    let mut first = begins();
+    shaking(1);
+    let others: Vec<TcpStream> = (1..MOST).map(|_| begins()).collect();
+    shaking(MOST);
+    let last = begins();
+    assert_eq!(rest(&mut first), "", "it made room");
+    shaking(MOST);
+    drop((others, last));
+    shaking(0);
+}
+
+#[test]
 fn who_is_refused_hears_so_in_its_own_protocol_however_many_are_silent() {
     let listen = Listen::On(vec!["127.0.0.1:0".parse().unwrap()]);
     let options = ServerOptions { listen, loops: 2, connections_max: 1, ..ServerOptions::default() };

@@ -14,8 +14,9 @@ const SITE: &str = "sec-fetch-site";
 
 /// Refuses what a web page of another origin could have caused.
 ///
-/// Over TLS a request may call the host by any name: there it shows a capability, which no page has.
-pub(in crate::http) fn check<B>(request: &Request<B>, over_tls: bool) -> Result<()> {
+/// Over TLS a request may call the host by any name: there it shows a capability, which no page has. A page `is_known` whose origin the
+/// host was told to answer.
+pub(in crate::http) fn check<B>(request: &Request<B>, over_tls: bool, is_known: bool) -> Result<()> {
     let headers = request.headers();
     let host = host(headers, request.uri(), request.version())?;
     if let Some(host) = host
@@ -25,7 +26,7 @@ pub(in crate::http) fn check<B>(request: &Request<B>, over_tls: bool) -> Result<
     {
         return Err(Code::HttpHostRefused.error(format!("'{}' is not a name of this machine", shown(host))));
     }
-    if !Defence::Origin.stands() {
+    if is_known || !Defence::Origin.stands() {
         return Ok(());
     }
     // Browsers say of every request where it comes from, also of those that have no Origin: a page of this host, or nobody's.
@@ -105,7 +106,7 @@ mod tests {
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
-        check(&request.body(()).unwrap(), false).err().map(|error| error.code())
+        check(&request.body(()).unwrap(), false, false).err().map(|error| error.code())
     }
 
     #[test]
@@ -130,7 +131,7 @@ mod tests {
         assert_eq!(refusal(&[]), Some(Code::HttpMalformed));
         assert_eq!(refusal(&[("host", "localhost"), ("host", "localhost")]), Some(Code::HttpMalformed));
         let absolute = Request::builder().uri("http://evil.example/").header("host", "localhost").body(()).unwrap();
-        assert_eq!(check(&absolute, false).unwrap_err().code(), Code::HttpHostRefused);
+        assert_eq!(check(&absolute, false, false).unwrap_err().code(), Code::HttpHostRefused);
     }
 
     #[test]
