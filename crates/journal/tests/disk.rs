@@ -743,3 +743,26 @@ fn what_a_failed_flush_left_in_the_cache_is_written_again_before_it_counts() {
         medium.kill();
     }
 }
+
+/// A flush that a dying process leaves behind failed for that process alone; the others go on.
+#[test]
+fn a_process_that_dies_in_a_flush_closes_the_journal_to_nobody_else() {
+    let (disk, medium, journal, _) = model::create(Durability::Memory);
+    let other = disk.process();
+    let survivor = open(&other).unwrap();
+    journal.commit(|tx| tx.create_log(&"a".parse().unwrap(), 10).map(drop)).unwrap();
+    disk.hold_flushes(true);
+    std::thread::scope(|scope| {
+        let flush = scope.spawn(|| journal.sync(journal.tail()));
+        while disk.flushes_held() == 0 {
+            std::thread::yield_now();
+        }
+        medium.kill();
+        assert!(flush.join().unwrap().is_err());
+    });
+    disk.hold_flushes(false);
+    let log = survivor.log(&"a".parse().unwrap()).unwrap();
+    survivor.commit(|tx| tx.append(&log, b"on", EventId::NONE, 0).map(drop)).unwrap();
+    survivor.sync(survivor.tail()).unwrap();
+    other.kill();
+}

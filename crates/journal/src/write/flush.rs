@@ -221,8 +221,12 @@ impl Inner {
         })
     }
 
-    /// Never tried again: the kernel may have dropped the dirty pages, and a second flush would report success.
+    /// Never tried again: the kernel may have dropped the dirty pages, and a second flush would report success. What fails in a handle
+    /// that belongs to another process, or to one that is dead, says nothing of the journal.
     pub(crate) fn close_after_failed_flush(&self) {
+        if self.medium.is_inherited() {
+            return;
+        }
         self.control.writer.poison.store(POISON_FLUSH, Ordering::SeqCst);
         self.wake();
     }
