@@ -2,6 +2,7 @@
 
 mod capabilities;
 mod contexts;
+mod entities;
 mod functions;
 mod history;
 mod links;
@@ -13,6 +14,7 @@ mod tools;
 
 pub use capabilities::{CapCommand, InviteArgs, IssueArgs, JoinArgs, MergeArgs, RevokeArgs, RotateArgs, RuleArgs};
 pub use contexts::{AddContextArgs, ContextCommand, ShowContextArgs, UseContextArgs};
+pub use entities::{EntityArgs, EntityCommand};
 pub use functions::{
     DeployArgs, FunctionCommand, FunctionLogsArgs, InvokeArgs, JournalCommand, JournalShowArgs, RmFunctionArgs,
     RunCommand, RunLsArgs, RunRetryArgs, RunWaitArgs, StateArg,
@@ -190,6 +192,16 @@ Examples:
   millrace run wait --idle --timeout 10s"
     )]
     Run(RunCommand),
+    /// Shared objects in the memory of a host: list, show who waits
+    #[command(
+        subcommand,
+        arg_required_else_help = true,
+        after_help = "\
+Examples:
+  millrace entity ls
+  millrace entity why door"
+    )]
+    Entity(EntityCommand),
     /// The journal under it all: show
     #[command(
         subcommand,

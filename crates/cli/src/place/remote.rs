@@ -4,7 +4,7 @@
 
 use super::{
     Found, Receipt, check_incarnation,
-    docs::{EntriesDoc, FunctionDoc, LinkDoc, LogDoc, RunDoc, RunPageDoc, WhyDoc, state_word},
+    docs::{EntriesDoc, FunctionDoc, LinkDoc, LogDoc, ObjectDoc, RunDoc, RunPageDoc, WhyDoc, state_word},
     entries::Start,
 };
 use crate::report::Outcome;
@@ -361,6 +361,20 @@ impl Remote {
             Err(error) if error.code() == Code::HttpPathUnknown => Ok(Vec::new()),
             Err(error) => Err(error),
         }
+    }
+
+    /// The shared objects of the host.
+    pub fn objects(&self) -> Result<Vec<ObjectDoc>> {
+        #[derive(Deserialize)]
+        struct Objects {
+            objects: Vec<ObjectDoc>,
+            next: Option<String>,
+        }
+        self.list("objects", |list: Objects| (list.objects, list.next))
+    }
+
+    pub fn object(&self, key: &str) -> Result<ObjectDoc> {
+        self.document(&format!("objects/{}", segment(key)))
     }
 
     pub fn entries(&self, start: Start) -> Result<EntriesDoc> {
