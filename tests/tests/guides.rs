@@ -158,6 +158,14 @@ fn objects() {
 #[test]
 fn executors() {
     let printed = type_in("executor.md");
-    let expected = ["332833500", "as it was raised there: division by zero", "1048576", "running: False", "went: True", "done: 10", "pool-"];
+    let expected = [
+        "332833500",
+        "as it was raised there: division by zero",
+        "1048576",
+        "running: False",
+        "went: True",
+        "done: 10",
+        "pool-",
+    ];
     says(&printed, &expected);
 }

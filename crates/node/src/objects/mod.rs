@@ -210,6 +210,11 @@ impl Objects {
         Ok((resumed, lease_ms))
     }
 
+    /// How many other sessions are open whose ids begin with the same `bytes` bytes.
+    pub(crate) fn like(&self, session: &Session, bytes: usize) -> usize {
+        self.inner.state().space.like(session, bytes)
+    }
+
     /// Whether there is an object of this key.
     pub fn holds(&self, key: &str) -> bool {
         self.inner.state().space.holds(key)
