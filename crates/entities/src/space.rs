@@ -163,9 +163,7 @@ pub struct Space {
 impl Space {
     /// Opens a session or takes it up again: whether it was there.
     pub fn open(&mut self, session: Session, application: &str, lease_ms: u64, moment: Moment) -> Result<bool> {
-        if let Some(client) = self.sessions.get_mut(&session) {
-            client.lease_ms = lease_ms;
-            client.expires_ms = moment.now_ms + lease_ms;
+        if self.renew(session, lease_ms, moment).is_ok() {
             return Ok(true);
         }
         if self.sessions.len() >= SESSIONS_MAX {
@@ -179,6 +177,16 @@ impl Space {
         }
         self.sessions.insert(session, Client::new(application.into(), lease_ms, moment.now_ms));
         Ok(false)
+    }
+
+    /// Has the lease of a session that is open begin anew.
+    pub fn renew(&mut self, session: Session, lease_ms: u64, moment: Moment) -> Result<()> {
+        let Some(client) = self.sessions.get_mut(&session) else {
+            return Err(Code::SessionExpired.error("the session is not open, or its lease has ended"));
+        };
+        client.lease_ms = lease_ms;
+        client.expires_ms = moment.now_ms + lease_ms;
+        Ok(())
     }
 
     /// Whether there is an entity of this key.

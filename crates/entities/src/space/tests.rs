@@ -157,6 +157,8 @@ fn a_lock_of_a_client_that_is_gone_is_free_after_its_lease_and_the_late_one_is_t
     assert!(world.reply(2, waiting).unwrap().is_ok());
     let late = world.with(1, 7, DOOR, "release", &[], Flags::default()).unwrap_err();
     assert_eq!(late.code(), Code::SessionExpired);
+    let moment = world.moment();
+    assert_eq!(world.space.renew([1; 16], LEASE_MS, moment).unwrap_err().code(), Code::SessionExpired);
 }
 
 #[test]

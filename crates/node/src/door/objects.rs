@@ -36,7 +36,7 @@ impl Door {
                 Some(own) if !asked.application.is_empty() => format!("{own}{SEPARATOR}{}", asked.application),
                 _ => asked.application.to_owned(),
             };
-            self.objects()?.open(session, &application, asked.lease_ms)
+            self.objects()?.open(session, &application, asked.lease_ms, asked.resume)
         };
         open().map_or_else(Held::failed, Held::passed)
     }

@@ -329,8 +329,12 @@ pub fn objects() -> Vec<Case> {
         ..Call::default()
     };
     vec![
-        lent!("session", heading(16, NOW, none), Session { session: SESSION, application: "", lease_ms: 10_000 }),
-        lent!("session.end", heading(16, NOW, none), Session { session: SESSION, application: "farm", lease_ms: 0 }),
+        lent!("session", heading(16, NOW, none), Session { session: SESSION, lease_ms: 10_000, ..Session::default() }),
+        lent!(
+            "session.end",
+            heading(16, NOW, none),
+            Session { session: SESSION, application: "farm", lease_ms: 0, resume: true }
+        ),
         owned("opened", heading(16, NOW, none), Opened { resumed: true, lease_ms: 10_000 }),
         lent!("call", heading(17, NOW, none), Call { ..call() }),
         lent!(
