@@ -14,7 +14,7 @@ mod tools;
 
 pub use capabilities::{CapCommand, InviteArgs, IssueArgs, JoinArgs, MergeArgs, RevokeArgs, RotateArgs, RuleArgs};
 pub use contexts::{AddContextArgs, ContextCommand, ShowContextArgs, UseContextArgs};
-pub use entities::{EntityArgs, EntityCommand};
+pub use entities::EntityCommand;
 pub use functions::{
     DeployArgs, FunctionCommand, FunctionLogsArgs, InvokeArgs, JournalCommand, JournalShowArgs, RmFunctionArgs,
     RunCommand, RunLsArgs, RunRetryArgs, RunWaitArgs, StateArg,

@@ -12,6 +12,7 @@ use crate::{
 };
 use millrace_gateway::SOCKET;
 use millrace_node::Result;
+use serde_json::json;
 
 pub fn run(command: &EntityCommand, global: &Global, out: &mut Out) -> Outcome {
     let host = reach(global)?;
@@ -34,7 +35,7 @@ fn reach(global: &Global) -> Result<Remote> {
 fn ls(objects: &[ObjectDoc], out: &mut Out) -> Outcome {
     if out.json() {
         for object in objects {
-            out.object(object)?;
+            out.object(&json!(object))?;
         }
         return Ok(());
     }
@@ -47,7 +48,7 @@ fn ls(objects: &[ObjectDoc], out: &mut Out) -> Outcome {
 
 fn why(object: &ObjectDoc, out: &mut Out) -> Outcome {
     if out.json() {
-        return Ok(out.object(object)?);
+        return Ok(out.object(&json!(object))?);
     }
     let ObjectDoc { kind, key, waiting, waiters, owner, .. } = object;
     if let Some(owner) = owner {
