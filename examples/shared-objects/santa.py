@@ -2,7 +2,8 @@
 
     python santa.py
 
-Everybody is a cloud thread; they meet at barriers, in queues and by futures. The oracle: 15 deliveries, each with all nine reindeer, and every elf group has three.
+Everybody is a cloud thread; they meet at barriers, in queues and by futures. The oracle: 15 deliveries, each with all nine reindeer,
+and every group of elves has three.
 """
 
 from __future__ import annotations

@@ -234,3 +234,26 @@ fn two_machines() {
     let joined = format!("joined mr://{hub}:");
     says(&printed, &["{\"status\":\"ok\",\"namespaces\":[]}", &joined, "added relay raw", "22.5"]);
 }
+
+#[test]
+fn objects() {
+    let printed = type_in("objects.md");
+    assert_eq!(printed.matches("pi is about 3.1").count(), 2, "before and after:\n{printed}");
+    let expected = ["counted [('bread', 2)]", "token int", "have it", "'till' is held by session", "got it True"];
+    says(&printed, &expected);
+}
+
+#[test]
+fn executors() {
+    let printed = type_in("executor.md");
+    let expected = [
+        "332833500",
+        "as it was raised there: division by zero",
+        "1048576",
+        "running: False",
+        "went: True",
+        "done: 10",
+        "pool-",
+    ];
+    says(&printed, &expected);
+}

@@ -12,6 +12,8 @@ pub type Application = Box<str>;
 
 /// Calls of one session whose answers it has not acknowledged.
 pub(crate) const CALLS_MAX: usize = 10_000;
+/// Bytes of these answers beyond which a session makes no further call.
+pub(crate) const ANSWERS_MAX_BYTES: usize = 64 << 20;
 
 /// A call of a session.
 #[derive(Clone, Debug)]
@@ -24,6 +26,16 @@ pub(crate) struct Asked {
     pub reply: Option<(Reply, u64)>,
 }
 
+impl Asked {
+    /// How many bytes its answer takes.
+    fn bytes(&self) -> usize {
+        match &self.reply {
+            Some((Ok(value), _)) => value.len(),
+            _ => 0,
+        }
+    }
+}
+
 #[derive(Clone, Debug)]
 pub(crate) struct Client {
     pub application: Application,
@@ -34,6 +46,8 @@ pub(crate) struct Client {
     pub calls: BTreeMap<u64, Asked>,
     /// Calls below are acknowledged.
     pub acked: u64,
+    /// Bytes of answers that it has not acknowledged.
+    pub bytes: usize,
     /// Entities in which it may hold something or wait.
     pub touched: BTreeSet<Box<str>>,
 }
@@ -41,14 +55,24 @@ pub(crate) struct Client {
 impl Client {
     pub fn new(application: Application, lease_ms: u64, now_ms: u64) -> Self {
         let (calls, touched) = (BTreeMap::new(), BTreeSet::new());
-        Self { application, lease_ms, expires_ms: now_ms + lease_ms, pinned: 0, calls, acked: 0, touched }
+        Self { application, lease_ms, expires_ms: now_ms + lease_ms, pinned: 0, calls, acked: 0, bytes: 0, touched }
+    }
+
+    /// A call has its answer.
+    pub fn answer(&mut self, number: u64, reply: Reply, now_ms: u64) -> bool {
+        let Some(asked) = self.calls.get_mut(&number) else { return false };
+        asked.reply = Some((reply, now_ms));
+        self.bytes += asked.bytes();
+        true
     }
 
     /// Forgets what it has heard.
     pub fn acknowledge(&mut self, acked: u64) {
         if acked > self.acked {
             self.acked = acked;
-            self.calls = self.calls.split_off(&acked);
+            let left = self.calls.split_off(&acked);
+            let heard = std::mem::replace(&mut self.calls, left);
+            self.bytes -= heard.values().map(Asked::bytes).sum::<usize>();
         }
     }
 }

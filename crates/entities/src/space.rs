@@ -2,7 +2,7 @@
 
 use crate::{
     Application, Raised, Reply, Session,
-    session::{Asked, CALLS_MAX, Client},
+    session::{ANSWERS_MAX_BYTES, Asked, CALLS_MAX, Client},
     state::State,
     types::{Args, Flow, Method, STATE_MAX_BYTES, Turn, Type},
     value,
@@ -20,6 +20,8 @@ const KEY_MAX_BYTES: usize = 255;
 const ENTITIES_MAX: usize = 1 << 20;
 /// The most sessions of a space.
 const SESSIONS_MAX: usize = 1 << 18;
+/// The most bytes of all entities together.
+const SPACE_MAX_BYTES: usize = 1 << 30;
 /// How soon somebody who is told that there is too much may ask again.
 const BUSY_MS: u32 = 100;
 
@@ -112,11 +114,46 @@ pub struct Shown {
     pub owner: Option<Session>,
 }
 
+/// How many bytes entities may take.
+#[derive(Clone, Copy, Debug)]
+struct Limits {
+    entity: usize,
+    space: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { entity: STATE_MAX_BYTES, space: SPACE_MAX_BYTES }
+    }
+}
+
+impl Limits {
+    /// Whether a state is within what one entity may have, beside so many bytes of the others.
+    fn check(self, state: &State, others: usize) -> Result<()> {
+        let refused = |what: &str, bytes: usize, most: usize| {
+            Err(Code::ObjectTooLarge.error(format!("{what} would take {bytes} bytes; {most} is the most")))
+        };
+        match state.bytes() {
+            bytes if bytes > self.entity => refused("it", bytes, self.entity),
+            bytes if others + bytes > self.space => refused("all objects", others + bytes, self.space),
+            _ => Ok(()),
+        }
+    }
+
+    /// The same of a step: one that makes the state smaller is always within.
+    fn check_growth(self, state: &State, others: usize, before: usize) -> Result<()> {
+        if others + state.bytes() <= before { Ok(()) } else { self.check(state, others) }
+    }
+}
+
 /// Entities and sessions in memory.
 #[derive(Debug, Default)]
 pub struct Space {
     entities: HashMap<Box<str>, Entity>,
-    sessions: HashMap<Session, Client>,
+    sessions: BTreeMap<Session, Client>,
+    /// About how many bytes the entities take.
+    bytes: usize,
+    limits: Limits,
     /// How many sessions each application has.
     applications: BTreeMap<Application, usize>,
     /// Calls that waited and have their answers now.
@@ -126,9 +163,7 @@ pub struct Space {
 impl Space {
     /// Opens a session or takes it up again: whether it was there.
     pub fn open(&mut self, session: Session, application: &str, lease_ms: u64, moment: Moment) -> Result<bool> {
-        if let Some(client) = self.sessions.get_mut(&session) {
-            client.lease_ms = lease_ms;
-            client.expires_ms = moment.now_ms + lease_ms;
+        if self.renew(session, lease_ms, moment).is_ok() {
             return Ok(true);
         }
         if self.sessions.len() >= SESSIONS_MAX {
@@ -142,6 +177,16 @@ impl Space {
         }
         self.sessions.insert(session, Client::new(application.into(), lease_ms, moment.now_ms));
         Ok(false)
+    }
+
+    /// Has the lease of a session that is open begin anew.
+    pub fn renew(&mut self, session: Session, lease_ms: u64, moment: Moment) -> Result<()> {
+        let Some(client) = self.sessions.get_mut(&session) else {
+            return Err(Code::SessionExpired.error("the session is not open, or its lease has ended"));
+        };
+        client.lease_ms = lease_ms;
+        client.expires_ms = moment.now_ms + lease_ms;
+        Ok(())
     }
 
     /// Whether there is an entity of this key.
@@ -201,6 +246,9 @@ impl Space {
         if client.calls.len() >= CALLS_MAX {
             return Err(busy(format!("{CALLS_MAX} calls of the session are not acknowledged")));
         }
+        if client.bytes > ANSWERS_MAX_BYTES {
+            return Err(busy(format!("{} bytes of answers are not acknowledged", client.bytes)));
+        }
         let application = client.application.clone();
         let incarnation = match self.find(call, application, moment)? {
             Ok(incarnation) => incarnation,
@@ -248,7 +296,8 @@ impl Space {
         if let Err(raised) = kind.construct(&mut turn, &args) {
             return Ok(Err(raised));
         }
-        too_large(&state)?;
+        self.limits.check(&state, self.bytes)?;
+        self.bytes += state.bytes();
         let entity = Entity { kind, incarnation: moment.token, application, state };
         self.entities.insert(key.into(), entity);
         Ok(Ok(moment.token))
@@ -258,15 +307,17 @@ impl Space {
     fn step(&mut self, call: &Call<'_>, incarnation: u64, moment: Moment) -> Result<Called> {
         let args = Args(value::elements(call.args)?);
         let Some(entity) = self.entities.get_mut(call.key) else { return Err(lost(call.kind, call.key, "it is gone")) };
+        let others = self.bytes - entity.state.bytes();
         let mut turn = Turn::new(&mut entity.state, moment, call.session, call.number);
         let ran = call.kind.run(&mut turn, call.method.name, &args);
         if ran.is_err() {
             turn.undo();
-        } else if let Err(error) = too_large(turn.state) {
+        } else if let Err(error) = self.limits.check_growth(turn.state, others, self.bytes) {
             turn.undo();
             return Err(error);
         }
         let released = mem::take(&mut turn.released);
+        self.bytes = others + entity.state.bytes();
         let reply = match ran {
             Ok(Flow::Wait) => None,
             Ok(Flow::Reply(reply)) => Some(Ok(reply)),
@@ -276,8 +327,10 @@ impl Space {
             && let Some(client) = self.sessions.get_mut(&call.session)
         {
             let what = call.what();
-            let reply = reply.clone().map(|reply| (reply, moment.now_ms));
-            client.calls.insert(call.number, Asked { what, incarnation, reply });
+            client.calls.insert(call.number, Asked { what, incarnation, reply: None });
+            if let Some(reply) = reply.clone() {
+                client.answer(call.number, reply, moment.now_ms);
+            }
             if call.method.waits {
                 client.touched.insert(call.key.into());
             }
@@ -315,9 +368,11 @@ impl Space {
         else {
             return Called::Now(incarnation, gone());
         };
+        let others = self.bytes - entity.state.bytes();
         let mut turn = Turn::new(&mut entity.state, moment, call.session, call.number);
         let reply = entity.kind.give_up(&mut turn, ticket, &waiter);
         let mut released = mem::take(&mut turn.released);
+        self.bytes = others + entity.state.bytes();
         released.extend(reply.map(|reply| (call.session, call.number, reply)));
         self.deliver(released, moment);
         self.answered(call).unwrap_or(Called::Waiting(incarnation))
@@ -326,8 +381,8 @@ impl Space {
     /// Hands answers to those who waited for them.
     fn deliver(&mut self, released: Vec<(Session, u64, Reply)>, moment: Moment) {
         for (session, number, reply) in released {
-            if let Some(asked) = self.sessions.get_mut(&session).and_then(|client| client.calls.get_mut(&number)) {
-                asked.reply = Some((reply, moment.now_ms));
+            let client = self.sessions.get_mut(&session);
+            if client.is_some_and(|client| client.answer(number, reply, moment.now_ms)) {
                 self.ready.push((session, number));
             }
         }
@@ -353,10 +408,12 @@ impl Space {
             let Some(entity) = self.entities.get_mut(key) else { continue };
             let waiters = entity.state.waiters().iter().filter(|(_, waiter)| waiter.session == *session);
             let waiters: Vec<u64> = waiters.map(|(ticket, _)| *ticket).collect();
+            let others = self.bytes - entity.state.bytes();
             let mut turn = Turn::new(&mut entity.state, moment, *session, 0);
             waiters.iter().for_each(|ticket| turn.apply(crate::Effect::Leave(*ticket)));
             entity.kind.session_ended(&mut turn, session, !waiters.is_empty());
             let released = mem::take(&mut turn.released);
+            self.bytes = others + entity.state.bytes();
             self.deliver(released, moment);
         }
         if let Some(left) = self.applications.get_mut(&client.application) {
@@ -375,6 +432,7 @@ impl Space {
     /// Deletes an entity; whether it was there.
     pub fn delete(&mut self, key: &str, moment: Moment) -> bool {
         let Some(entity) = self.entities.remove(key) else { return false };
+        self.bytes -= entity.state.bytes();
         let gone = format!("{} '{key}' was deleted", entity.kind.name());
         let waiters = entity.state.waiters().values();
         let released =
@@ -405,6 +463,12 @@ impl Space {
         })
     }
 
+    /// How many other sessions are open whose ids begin with the same `bytes` bytes.
+    pub fn like(&self, session: &Session, bytes: usize) -> usize {
+        let bound = |rest: u8| -> Session { std::array::from_fn(|at| if at < bytes { session[at] } else { rest }) };
+        self.sessions.range(bound(0)..=bound(u8::MAX)).filter(|(other, _)| *other != session).count()
+    }
+
     /// How many sessions are open.
     pub fn sessions(&self) -> usize {
         self.sessions.len()
@@ -417,15 +481,6 @@ fn busy(told: String) -> Error {
 
 fn lost(kind: Type, key: &str, why: &str) -> Error {
     Code::ObjectLost.error(format!("{} '{key}': {why}", kind.name()))
-}
-
-fn too_large(state: &State) -> Result<()> {
-    match state.bytes() {
-        bytes if bytes > STATE_MAX_BYTES => {
-            Err(Code::ObjectTooLarge.error(format!("it would take {bytes} bytes; {STATE_MAX_BYTES} is the most")))
-        }
-        _ => Ok(()),
-    }
 }
 
 #[cfg(test)]

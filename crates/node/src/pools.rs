@@ -1,7 +1,7 @@
 //! Pools of workers: the function that runs tasks, and the logs that they go through.
 
 use crate::{Namespace, functions};
-use millrace_namespace::{FunctionSpec, Runtime, tasks};
+use millrace_namespace::{FunctionSpec, Runtime, definition::Rights, tasks};
 use millrace_wire::{Code, Name, Result};
 use std::path::Path;
 
@@ -13,6 +13,8 @@ pub fn make(namespace: &Namespace, pool: &Name, spec: &FunctionSpec, source: &Pa
     let tasks = tasks::tasks(pool).parse()?;
     let name = tasks::function(pool)?;
     namespace.make_pool(pool)?;
-    let spec = FunctionSpec { name, on: vec![tasks], ..spec.clone() };
+    // A task reads its pool's bodies and appends its result; of the other logs it needs none.
+    let rights = Rights { reads: Some(Vec::new()), appends: Some(Vec::new()), ..Rights::default() };
+    let spec = FunctionSpec { name, on: vec![tasks], rights, ..spec.clone() };
     functions::deploy(namespace, &spec, source)
 }

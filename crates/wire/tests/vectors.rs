@@ -31,8 +31,14 @@ pub struct Case {
 
 type Check = dyn Fn(&[u8]) -> Result<(), String>;
 
-fn path() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../spec/vectors/wire.json")
+fn path(name: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../spec/vectors").join(name)
+}
+
+/// Those of shared objects and tasks, which not every client speaks, in a file of their own.
+fn of_objects() -> String {
+    let frames = cases::objects().iter().map(line).collect::<Vec<_>>().join(",\n");
+    format!("{{\n  \"about\": \"{ABOUT}\",\n  \"frames\": [\n{frames}\n  ]\n}}\n")
 }
 
 fn hex(bytes: &[u8]) -> String {
@@ -64,20 +70,21 @@ fn whole() -> String {
 
 #[test]
 fn the_file_says_what_is_written() {
-    let made = whole();
-    if std::env::var_os("MILLRACE_BLESS").is_some() {
-        fs::write(path(), &made).expect("spec/vectors is writable");
+    for (name, made) in [("wire.json", whole()), ("objects.json", of_objects())] {
+        if std::env::var_os("MILLRACE_BLESS").is_some() {
+            fs::write(path(name), &made).expect("spec/vectors is writable");
+        }
+        let file = fs::read_to_string(path(name)).unwrap_or_default();
+        for (kept, made) in file.lines().zip(made.lines()) {
+            assert_eq!(kept, made, "if the protocol was meant to change: MILLRACE_BLESS=1");
+        }
+        assert_eq!(file.len(), made.len(), "if the protocol was meant to change: MILLRACE_BLESS=1");
     }
-    let file = fs::read_to_string(path()).unwrap_or_default();
-    for (kept, made) in file.lines().zip(made.lines()) {
-        assert_eq!(kept, made, "if the protocol was meant to change: MILLRACE_BLESS=1");
-    }
-    assert_eq!(file.len(), made.len(), "if the protocol was meant to change: MILLRACE_BLESS=1");
 }
 
 #[test]
 fn what_is_written_is_read_as_it_was_wherever_it_is_cut() {
-    for case in cases::all().into_iter().chain(lies::readable()) {
+    for case in cases::all().into_iter().chain(cases::objects()).chain(lies::readable()) {
         (case.check)(&case.bytes).unwrap_or_else(|error| panic!("{}: {error}", case.name));
         for cut in 0..case.bytes.len() {
             assert_eq!(protocol::split(&case.bytes[..cut], protocol::FRAME_MAX_BYTES), Ok(None), "{}", case.name);
@@ -87,8 +94,10 @@ fn what_is_written_is_read_as_it_was_wherever_it_is_cut() {
 
 #[test]
 fn every_message_has_cases() {
-    let types: Vec<u64> = cases::all().iter().map(|case| json::Reader::new(&case.bytes[4..]).kind()).collect();
-    let known: Vec<u64> = (1..=7).chain(16..=32).chain([34, 35, 44, 45, 48, 49, 50, 51]).collect();
+    let cases = cases::all().into_iter().chain(cases::objects());
+    let types: Vec<u64> = cases.map(|case| json::Reader::new(&case.bytes[4..]).kind()).collect();
+    let known: Vec<u64> =
+        (1..=7).chain(16..=32).chain([34, 35, 44, 45, 48, 49, 50, 51]).chain((64..=68).chain(70..=73)).collect();
     for kind in known {
         assert!(types.contains(&kind), "no case has type {kind}");
     }

@@ -270,9 +270,16 @@ impl RemoteNamespace {
         )
     }
 
-    /// Opens a session of shared objects, or lets its lease begin anew; 0 ends it. Whether it was open before.
-    fn object_session(&self, py: Python<'_>, session: [u8; 16], application: &str, lease_ms: u32) -> PyResult<bool> {
-        self.ask(py, |client| Ok(client.open_session(&session, application, lease_ms)?.0))
+    /// Opens a session of shared objects, or lets its lease begin anew; 0 ends it, and with `resume` it has to be open. Whether it was.
+    fn object_session(
+        &self,
+        py: Python<'_>,
+        session: [u8; 16],
+        application: &str,
+        lease_ms: u32,
+        resume: bool,
+    ) -> PyResult<bool> {
+        self.ask(py, |client| Ok(client.open_session(&session, application, lease_ms, resume)?.0))
     }
 
     /// Calls a shared object: 0 and the value, 1 and what it raises, or 2 if the call waits.

@@ -3,6 +3,7 @@
 mod capabilities;
 mod clusters;
 mod contexts;
+mod entities;
 mod functions;
 mod history;
 mod links;
@@ -20,6 +21,7 @@ pub use clusters::{
     TopicCommand,
 };
 pub use contexts::{AddContextArgs, ContextCommand, ShowContextArgs, UseContextArgs};
+pub use entities::EntityCommand;
 pub use functions::{
     BackfillArgs, DeployArgs, FunctionCommand, FunctionLogsArgs, InvokeArgs, JournalCommand, JournalShowArgs,
     RmFunctionArgs, RunCommand, RunLsArgs, RunRetryArgs, RunWaitArgs, StateArg,
@@ -200,6 +202,16 @@ Examples:
   millrace run wait --idle --timeout 10s"
     )]
     Run(RunCommand),
+    /// Shared objects in the memory of a host: list, explain waits
+    #[command(
+        subcommand,
+        arg_required_else_help = true,
+        after_help = "\
+Examples:
+  millrace entity ls
+  millrace entity why door"
+    )]
+    Entity(EntityCommand),
     /// The journal: show its entries
     #[command(
         subcommand,

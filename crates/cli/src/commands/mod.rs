@@ -5,6 +5,7 @@ mod cap;
 mod cluster;
 mod context;
 mod dev;
+mod entity;
 mod function;
 mod history;
 mod init;
@@ -47,6 +48,7 @@ pub fn run(cli: &Cli, out: &mut Out) -> Outcome {
         Command::Log(command) => log::run(command, global, out),
         Command::Function(command) => function::run(command, global, out),
         Command::Run(command) => run::run(command, global, out),
+        Command::Entity(command) => entity::run(command, global, out),
         Command::Journal(command) => journal::run(command, global, out),
         Command::Namespace(command) => namespace::run(command, global, out),
         Command::Context(command) => context::run(command, global, out),

@@ -280,6 +280,34 @@ impl From<&Why> for WhyDoc {
     }
 }
 
+/// A shared object.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ObjectDoc {
+    #[serde(rename = "type")]
+    pub kind: String,
+    pub key: String,
+    /// Which object of the key it is.
+    pub incarnation: String,
+    /// With whose sessions it ends; empty if it stays.
+    pub application: String,
+    pub bytes: u64,
+    /// How many calls wait.
+    pub waiting: u64,
+    /// Some of them, those that came first.
+    pub waiters: Vec<WaiterDoc>,
+    /// Whose session has the lock.
+    pub owner: Option<String>,
+}
+
+/// A call that waits.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct WaiterDoc {
+    pub session: String,
+    pub call: u64,
+}
+
 /// An outbox or a relay, and how it stands.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]

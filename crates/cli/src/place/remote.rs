@@ -4,7 +4,9 @@
 
 use super::{
     Found, Receipt, check_incarnation,
-    docs::{ChangesDoc, EntriesDoc, FunctionDoc, LinkDoc, LogDoc, RepairDoc, RunDoc, RunPageDoc, WhyDoc, state_word},
+    docs::{
+        ChangesDoc, EntriesDoc, FunctionDoc, LinkDoc, LogDoc, ObjectDoc, RepairDoc, RunDoc, RunPageDoc, WhyDoc, state_word,
+    },
     entries::Start,
 };
 use crate::report::Outcome;
@@ -391,6 +393,20 @@ impl Remote {
             Err(error) if error.code() == Code::HttpPathUnknown => Ok(Vec::new()),
             Err(error) => Err(error),
         }
+    }
+
+    /// The shared objects of the host.
+    pub fn objects(&self) -> Result<Vec<ObjectDoc>> {
+        #[derive(Deserialize)]
+        struct Objects {
+            objects: Vec<ObjectDoc>,
+            next: Option<String>,
+        }
+        self.list("objects", |list: Objects| (list.objects, list.next))
+    }
+
+    pub fn object(&self, key: &str) -> Result<ObjectDoc> {
+        self.document(&format!("objects/{}", segment(key)))
     }
 
     pub fn entries(&self, start: Start) -> Result<EntriesDoc> {

@@ -64,9 +64,15 @@ impl Client {
         }
     }
 
-    /// Opens a session, or lets its lease begin anew; 0 ends it. Whether it was open, and its lease.
-    pub fn open_session(&self, session: &[u8; 16], application: &str, lease_ms: u32) -> Result<(bool, u32)> {
-        let message = Session { session, application, lease_ms };
+    /// Opens a session, or lets its lease begin anew; 0 ends it, and with `resume` it has to be open. Whether it was, and its lease.
+    pub fn open_session(
+        &self,
+        session: &[u8; 16],
+        application: &str,
+        lease_ms: u32,
+        resume: bool,
+    ) -> Result<(bool, u32)> {
+        let message = Session { session, application, lease_ms, resume };
         self.persist(&message, (application.len(), 0), |frame| {
             let Opened { resumed, lease_ms } = ask::answer(frame)?;
             Ok((resumed, lease_ms))

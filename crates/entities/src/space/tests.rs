@@ -157,6 +157,8 @@ fn a_lock_of_a_client_that_is_gone_is_free_after_its_lease_and_the_late_one_is_t
     assert!(world.reply(2, waiting).unwrap().is_ok());
     let late = world.with(1, 7, DOOR, "release", &[], Flags::default()).unwrap_err();
     assert_eq!(late.code(), Code::SessionExpired);
+    let moment = world.moment();
+    assert_eq!(world.space.renew([1; 16], LEASE_MS, moment).unwrap_err().code(), Code::SessionExpired);
 }
 
 #[test]
@@ -326,4 +328,34 @@ fn every_method_answers_calls_without_arguments_and_with_odd_ones() {
             }
         }
     }
+}
+
+#[test]
+fn what_would_take_too_much_is_refused_and_changes_nothing() {
+    let mut world = World::new(&[1]);
+    let blob = (Type::Blob, "large");
+    world.space.limits = Limits { entity: 400, space: 500 };
+    let chunk = [value::bytes(&[0; 100])];
+    for _ in 0..4 {
+        world.value(1, blob, "append", &chunk);
+    }
+    let number = world.number(1);
+    let error = world.with(1, number, blob, "append", &chunk, Flags::default()).unwrap_err();
+    assert_eq!(error.code(), Code::ObjectTooLarge);
+    assert_eq!(world.value(1, blob, "len", &[]), value::count(400));
+    let number = world.number(1);
+    let second = world.with(1, number, (Type::List, "second"), "append", &chunk, Flags::default());
+    assert_eq!(second.unwrap_err().code(), Code::ObjectTooLarge, "beside the first");
+    world.value(1, blob, "truncate", &[value::int(3)]);
+    assert_eq!(world.space.bytes, 3);
+    let moment = world.moment();
+    world.space.delete("large", moment);
+    assert_eq!(world.space.bytes, 0);
+}
+
+#[test]
+fn sessions_are_counted_by_what_their_ids_begin_with() {
+    let world = World::new(&[1, 2]);
+    let same: [u8; 16] = std::array::from_fn(|at| if at < 8 { 1 } else { 9 });
+    assert_eq!((world.space.like(&same, 8), world.space.like(&[1; 16], 8), world.space.like(&same, 9)), (1, 0, 0));
 }

@@ -13,6 +13,10 @@ use sha2::{Digest, Sha256};
 
 /// What separates the parts of a name that belongs to a principal.
 const SEPARATOR: char = '/';
+/// The part of a session's id that says which principal's it is, if that is not the owner.
+const PREFIX_BYTES: usize = 8;
+/// The most sessions of one such principal.
+const SESSIONS_MAX: usize = 1024;
 
 impl Door {
     /// The objects of the namespace's host.
@@ -24,12 +28,15 @@ impl Door {
     pub fn open_session(&self, asked: &protocol::Session<'_>) -> Held<(bool, u32)> {
         let open = || {
             let session = self.own_session(asked.session)?;
+            if self.caller.chain().is_some() && self.objects()?.like(&session, PREFIX_BYTES) >= SESSIONS_MAX {
+                return Err(Code::ObjectsBusy.error(format!("{SESSIONS_MAX} sessions of one principal are open")));
+            }
             // Nobody meets the application of another principal.
             let application = match self.own_prefix() {
                 Some(own) if !asked.application.is_empty() => format!("{own}{SEPARATOR}{}", asked.application),
                 _ => asked.application.to_owned(),
             };
-            self.objects()?.open(session, &application, asked.lease_ms)
+            self.objects()?.open(session, &application, asked.lease_ms, asked.resume)
         };
         open().map_or_else(Held::failed, Held::passed)
     }
@@ -105,8 +112,8 @@ impl Door {
         match self.caller.principal() {
             Principal::Owner => Ok(own),
             principal @ Principal::Holder { .. } => {
-                let digest = Sha256::new().chain_update(principal.to_string()).chain_update(own).finalize();
-                digest[..SESSION_BYTES].try_into().map_err(|_| none_here())
+                let (whose, which) = (Sha256::digest(principal.to_string()), Sha256::digest(own));
+                Ok(std::array::from_fn(|at| if at < PREFIX_BYTES { whose[at] } else { which[at] }))
             }
         }
     }

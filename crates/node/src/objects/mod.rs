@@ -186,8 +186,8 @@ impl Objects {
         self.inner.namespace.gate()
     }
 
-    /// Opens a session, or takes it up again; 0 ends it. Whether it was open, and its lease.
-    pub fn open(&self, session: Session, application: &str, lease_ms: u32) -> Result<(bool, u32)> {
+    /// Opens a session, or takes it up again; 0 ends it, and one that is to be resumed is not opened. Whether it was open, and its lease.
+    pub fn open(&self, session: Session, application: &str, lease_ms: u32, resume: bool) -> Result<(bool, u32)> {
         let mut state = self.inner.state();
         let moment = self.inner.moment(&mut state);
         if lease_ms == 0 {
@@ -204,10 +204,18 @@ impl Objects {
             return Ok((true, 0));
         }
         let lease_ms = lease_ms.clamp(LEASE_MIN_MS, LEASE_MAX_MS);
-        let resumed = state.space.open(session, application, lease_ms.into(), moment)?;
+        let resumed = match resume {
+            true => state.space.renew(session, lease_ms.into(), moment).map(|()| true)?,
+            false => state.space.open(session, application, lease_ms.into(), moment)?,
+        };
         drop(state);
         self.inner.bell.notify_one();
         Ok((resumed, lease_ms))
+    }
+
+    /// How many other sessions are open whose ids begin with the same `bytes` bytes.
+    pub(crate) fn like(&self, session: &Session, bytes: usize) -> usize {
+        self.inner.state().space.like(session, bytes)
     }
 
     /// Whether there is an object of this key.

@@ -30,6 +30,9 @@ messages! {
         application: &'b str,
         /// For how long it stays open when nothing is heard of it; 0 ends it now.
         lease_ms: u32,
+        /// It is not opened if it is not open: what it held is lost.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        resume: bool,
     }
 
     /// The answer to [`Session`].

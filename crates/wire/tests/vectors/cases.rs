@@ -314,3 +314,58 @@ fn lengths() -> Vec<Case> {
         lent!("array.16", heading(1, NOW, none), AppendMany { records: many(16), ..AppendMany::default() }),
     ]
 }
+
+/// Shared objects and tasks.
+pub fn objects() -> Vec<Case> {
+    let none = EventId::NONE;
+    const SESSION: &[u8] = &[7; 16];
+    let call = || Call {
+        session: SESSION,
+        call: 3,
+        acked: 2,
+        kind: "AtomicInt",
+        key: "hits",
+        method: "add_and_get",
+        arguments: &[0x91, 5],
+        ..Call::default()
+    };
+    vec![
+        lent!("session", heading(16, NOW, none), Session { session: SESSION, lease_ms: 10_000, ..Session::default() }),
+        lent!(
+            "session.end",
+            heading(16, NOW, none),
+            Session { session: SESSION, application: "farm", lease_ms: 0, resume: true }
+        ),
+        owned("opened", heading(16, NOW, none), Opened { resumed: true, lease_ms: 10_000 }),
+        lent!("call", heading(17, NOW, none), Call { ..call() }),
+        lent!(
+            "call.full",
+            heading(18, NOW, none),
+            Call {
+                new: &[0x91, 0],
+                incarnation: u64::MAX,
+                must_exist: true,
+                must_create: true,
+                give_up: true,
+                wait_ms: 20_000,
+                ..call()
+            }
+        ),
+        lent!("returned", heading(17, NOW, none), Returned { incarnation: NOW, waiting: false, value: &[5] }),
+        lent!("returned.waiting", heading(18, NOW, none), Returned { incarnation: 0, waiting: true, value: &[] }),
+        lent!("raised", heading(17, NOW, none), Raised { incarnation: 1, class: "OverflowError", text: "too large" }),
+        lent!(
+            "invoke",
+            heading(19, NOW, none),
+            Invoke { pool: "default", bodies: false, tasks: vec![Bytes::new(&[1; 25])], key: "task:1" }
+        ),
+        lent!(
+            "invoke.bodies",
+            heading(20, NOW, none),
+            Invoke { pool: "default", bodies: true, tasks: vec![Bytes::new(b"a"), Bytes::new(b"")], key: "task:2" }
+        ),
+        owned("invoked", heading(19, NOW, none), Invoked { first: 1 }),
+        lent!("revoke", heading(21, NOW, none), Revoke { pool: "default", task: 1 }),
+        owned("revoked", heading(21, NOW, none), Revoked { cancelled: true }),
+    ]
+}

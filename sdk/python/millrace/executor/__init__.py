@@ -221,6 +221,7 @@ class _TaskFuture(Future):  # type: ignore[type-arg]
     """A future that asks the host whether the task may still be cancelled."""
 
     _executor: Executor
+    _id = b""
     _number = 0
 
     def cancel(self) -> bool:

@@ -755,11 +755,11 @@ class Future(Object):
 
     def done(self) -> bool:
         """Whether it is there, or never will be."""
-        return self._call("done") != 0
+        return bool(self._call("done") != 0)
 
     def cancelled(self) -> bool:
         """Whether it never will be."""
-        return self._call("done") == 3
+        return bool(self._call("done") == 3)
 
     def result(self, timeout: Optional[float] = None) -> Any:
         """Waits for it."""

@@ -106,27 +106,26 @@ class ClientSpace(Space):
         self._last = 0
         self._open: set[int] = set()
         self._closed = threading.Event()
-        remote.object_session(self._session, self.application, self._lease_ms)
+        remote.object_session(self._session, self.application, self._lease_ms, False)
         self._renewing = threading.Thread(target=self._renew, name="millrace-lease", daemon=True)
         self._renewing.start()
 
     def _renew(self) -> None:
         while not self._closed.wait(self._lease_ms / 3000):
             try:
-                if not self._remote.object_session(self._session, self.application, self._lease_ms):
-                    # What it held is lost: calls must say so, and not begin again as if nothing had been.
-                    self._remote.object_session(self._session, self.application, 0)
+                self._remote.object_session(self._session, self.application, self._lease_ms, True)
+            except Exception as error:
+                # If what it held is lost, calls say so, and do not begin again as if nothing had been. Else the host may be there
+                # again the next time.
+                if getattr(error, "code", "") == "MR7110":
                     return
-            except Exception:
-                # A call will say what is wrong; the host may be there again the next time.
-                continue
 
     def close(self) -> None:
         """Ends the session: what it holds is free, and its objects go."""
         if not self._closed.is_set():
             self._closed.set()
             try:
-                self._remote.object_session(self._session, self.application, 0)
+                self._remote.object_session(self._session, self.application, 0, True)
             except Exception:
                 # The lease does it.
                 pass
