@@ -33,7 +33,8 @@ impl Again {
         let key = definition.to_attributes();
         if !self.running.contains_key(&key) {
             let starter = Starter::new(&self.namespace_dir, definition.clone(), self.surroundings.clone());
-            let cannot = |error: Error| Code::RepairUnsupported.error(format!("its function cannot be started: {error}"));
+            let cannot =
+                |error: Error| Code::RepairUnsupported.error(format!("its function cannot be started: {error}"));
             starter.check().map_err(cannot)?;
             let (_, mut executor) = starter.executor().map_err(cannot)?;
             executor.get_ready().map_err(cannot)?;
@@ -42,7 +43,8 @@ impl Again {
         let (starter, executor) = self.running.get_mut(&key).expect("it was just put there");
         let mut host = WithSecrets { calls, starter };
         let mut completion = Completion { outcome: Outcome::NotStarted, output: Vec::new(), elapsed: Duration::ZERO };
-        executor.run(&mut [Call { invocation, host: &mut host }], &mut |_: usize, ended: Completion| completion = ended);
+        executor
+            .run(&mut [Call { invocation, host: &mut host }], &mut |_: usize, ended: Completion| completion = ended);
         Ok(completion)
     }
 }

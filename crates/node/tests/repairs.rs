@@ -152,13 +152,15 @@ fn what_cannot_be_replayed_stops_the_repair_and_changes_nothing() {
     assert_eq!(stopped.error.unwrap().0, Code::RepairGrows.id());
     let refused = |ask: Ask| ask.ask(&fixture.namespace).unwrap_err().code();
     assert_eq!(refused(Ask::Apply(repair)), Code::RepairPhase);
-    let second = Request { log: "raw".parse().unwrap(), corrections: Vec::new(), reason: String::new(), accept_unknown: false };
+    let second =
+        Request { log: "raw".parse().unwrap(), corrections: Vec::new(), reason: String::new(), accept_unknown: false };
     assert_eq!(refused(Ask::Open(second)), Code::RepairOpen);
     assert_eq!(ask(&fixture, Ask::Abandon(repair)), Phase::Abandoned);
     assert_eq!(fixture.all("mean"), ["20.0", "25.0"]);
     assert_eq!(refused(Ask::Run(99)), Code::RepairNotFound);
     let equal = [Correction { seqno: 1, value: Some(b"20".to_vec()) }].to_vec();
-    let nothing = Request { log: "raw".parse().unwrap(), corrections: equal, reason: String::new(), accept_unknown: false };
+    let nothing =
+        Request { log: "raw".parse().unwrap(), corrections: equal, reason: String::new(), accept_unknown: false };
     assert_eq!(refused(Ask::Open(nothing)), Code::CorrectionInvalid);
     drop(host);
 }

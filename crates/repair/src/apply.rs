@@ -58,7 +58,8 @@ impl Session<'_> {
                 if phase != Phase::Running {
                     self_expect(phase, Phase::Applying, number)?;
                 }
-                let mut rows: Vec<_> = self.overlay.iter().map(|((log, seqno), at)| (log, seqno, at.position)).collect();
+                let mut rows: Vec<_> =
+                    self.overlay.iter().map(|((log, seqno), at)| (log, seqno, at.position)).collect();
                 rows.sort_unstable();
                 tx.generation(number, &rows)?;
                 note(tx, &Note::Applied { repair: number, counts })?;

@@ -110,7 +110,9 @@ pub fn open(namespace: &Namespace, request: Request) -> Result<u64> {
             first || bytes <= BATCH_BYTES
         };
         let part = rest.iter().take_while(fits).count();
-        journal.commit(|tx| rest[..part].iter().try_for_each(|correction| stage(namespace, tx, number, &log, correction)))?;
+        journal.commit(|tx| {
+            rest[..part].iter().try_for_each(|correction| stage(namespace, tx, number, &log, correction))
+        })?;
         rest = &rest[part..];
     }
     ask_run(namespace, number)?;
@@ -139,7 +141,9 @@ pub fn undo(namespace: &Namespace, number: u64, reason: String) -> Result<u64> {
     let newest = all.iter().filter(|repair| repair.phase == Phase::Applied && repair.undo.is_none()).next_back();
     if let Some(newest) = newest.filter(|newest| newest.repair != number) {
         let newest = newest.repair;
-        return Err(Code::RepairPhase.error(format!("repair {newest} was applied after {number}: take that back first")));
+        return Err(
+            Code::RepairPhase.error(format!("repair {newest} was applied after {number}: take that back first"))
+        );
     }
     let (journal, records) = (namespace.journal(), of.counts.replaced + of.counts.void);
     let pin = journal.pin(&format!("taking repair {number} back"), WINDOW_BYTES, WINDOW)?.id;

@@ -60,8 +60,7 @@ impl<'a> Session<'a> {
     ) -> Result<Self> {
         let past = Past::new(namespace.journal())?;
         let (overlay, counts) = (Overlay::default(), repair.counts);
-        let mut session =
-            Self { namespace, repair: repair.repair, past, overlay, next: 0, counts, runner, stop };
+        let mut session = Self { namespace, repair: repair.repair, past, overlay, next: 0, counts, runner, stop };
         session.follow()?;
         if let Some(undone) = repair.undo {
             session.put_back(undone)?;
@@ -71,7 +70,8 @@ impl<'a> Session<'a> {
 
     /// The corrections of a repair that takes another one back: what was there before.
     fn put_back(&mut self, undone: u64) -> Result<()> {
-        let gone = || Code::RepairUnsupported.error(format!("what repair {undone} replaced is not in the journal any more"));
+        let gone =
+            || Code::RepairUnsupported.error(format!("what repair {undone} replaced is not in the journal any more"));
         let applied = self.past.applied.get(&undone).ok_or_else(gone)?;
         for (slot, at) in &applied.before {
             self.overlay.insert(*slot, *at);
@@ -237,7 +237,13 @@ impl<'a> Session<'a> {
                 thread::sleep(spec.backoff.min(BACKOFF_MAX));
                 continue;
             }
-            let of = DeadLetter { run: trigger.run, function: &spec.name, record: (log, seqno, payload), attempt, error: &error };
+            let of = DeadLetter {
+                run: trigger.run,
+                function: &spec.name,
+                record: (log, seqno, payload),
+                attempt,
+                error: &error,
+            };
             let letter = self.runner.dead_letter(of);
             let log = self.past.log_at(&spec.dead_letter, fired);
             let grows = || Code::RepairGrows.error(format!("run {}: it fails now: {error}", trigger.run));
@@ -268,7 +274,9 @@ impl<'a> Session<'a> {
                 left.push(((log, seqno), Some(bytes), ordinal as u16)); // bounded by the calls
             }
         }
-        for (log, seqno) in places.into_iter().flat_map(|(log, seqnos)| seqnos.into_iter().map(move |seqno| (log, seqno))) {
+        for (log, seqno) in
+            places.into_iter().flat_map(|(log, seqnos)| seqnos.into_iter().map(move |seqno| (log, seqno)))
+        {
             if !is_corrected((log, seqno)) && live((log, seqno))?.is_some() {
                 left.push(((log, seqno), None, 0));
             }
@@ -314,7 +322,8 @@ impl<'a> Session<'a> {
             let reads = logs.filter(|log| definition.spec.rights.check_read(&log.name).is_ok()).count() > 0;
             if reads || self.overlay.at(trigger.log, trigger.seqno).is_some() {
                 let (run, name) = (trigger.run, &definition.spec.name);
-                let error = format!("run {run} of function '{name}' is in progress and publishes as it goes: wait for its end");
+                let error =
+                    format!("run {run} of function '{name}' is in progress and publishes as it goes: wait for its end");
                 return Err(Code::RepairUnsupported.error(error));
             }
         }
@@ -359,4 +368,3 @@ pub fn drive(
         }
     }
 }
-

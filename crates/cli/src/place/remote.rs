@@ -4,9 +4,7 @@
 
 use super::{
     Found, Receipt, check_incarnation,
-    docs::{
-        ChangesDoc, EntriesDoc, FunctionDoc, LinkDoc, LogDoc, RepairDoc, RunDoc, RunPageDoc, WhyDoc, state_word,
-    },
+    docs::{ChangesDoc, EntriesDoc, FunctionDoc, LinkDoc, LogDoc, RepairDoc, RunDoc, RunPageDoc, WhyDoc, state_word},
     entries::Start,
 };
 use crate::report::Outcome;
@@ -15,8 +13,7 @@ use millrace_client::{
     blocking::{Client, Pipeline},
 };
 use millrace_node::{
-    AppendOptions, Code, Error, EventId, HostStatus, NewRecord, RETRY_AFTER_MS, Record, Result, RunFilter,
-    repairs::Ask,
+    AppendOptions, Code, Error, EventId, HostStatus, NewRecord, RETRY_AFTER_MS, Record, Result, RunFilter, repairs::Ask,
 };
 use serde::{Deserialize, de::DeserializeOwned};
 use std::{

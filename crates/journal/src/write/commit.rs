@@ -21,8 +21,8 @@ use super::lock::{Acquired, Lock};
 use crate::{
     catalog::{Catalog, Definition, Function, Log, Pin, Subject, defined_history},
     entry::{
-        Entry, FLAG_CARRIED, FLAG_CLAIMED, FLAG_COMPACT, FLAG_EXTENDED, FLAG_LAST, FLAG_SHADOW, HEADER_BYTES, Header, Kind,
-        Position,
+        Entry, FLAG_CARRIED, FLAG_CLAIMED, FLAG_COMPACT, FLAG_EXTENDED, FLAG_LAST, FLAG_SHADOW, HEADER_BYTES, Header,
+        Kind, Position,
         compact::{self, Form, Short},
         is_sealed,
         payload::carried_extension,

@@ -60,9 +60,7 @@ fn is_kept(catalog: &Catalog, entry: &Entry) -> bool {
 /// Whether its log has another record in its place: a repair put that there.
 fn is_replaced(catalog: &Catalog, entry: &Entry) -> bool {
     !is_kept(catalog, entry)
-        && catalog
-            .log_by_id(entry.subject)
-            .is_some_and(|log| (log.earliest()..=log.latest()).contains(&entry.seqno))
+        && catalog.log_by_id(entry.subject).is_some_and(|log| (log.earliest()..=log.latest()).contains(&entry.seqno))
 }
 
 /// What [`Journal::maintain`] did.
@@ -314,9 +312,7 @@ impl Inner {
                         let catalog = transaction.catalog().clone();
                         let has_trigger = behind.first().is_some_and(|behind| behind.kind == Kind::Trigger);
                         let is_live = match next.kind {
-                            Kind::Append => {
-                                is_kept(&catalog, &entry) || has_trigger && !is_replaced(&catalog, &entry)
-                            }
+                            Kind::Append => is_kept(&catalog, &entry) || has_trigger && !is_replaced(&catalog, &entry),
                             _ => !ended.contains(&entry.run()),
                         };
                         if is_live {

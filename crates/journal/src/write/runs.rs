@@ -4,8 +4,7 @@ use super::commit::Transaction;
 use crate::{
     catalog::{Function, Log},
     entry::{
-        Header, Kind,
-        FLAG_EXTENDED, FLAG_SHADOW, Position,
+        FLAG_EXTENDED, FLAG_SHADOW, Header, Kind, Position,
         payload::{self, Attempt, End, Origin, Outcome, Reads, Replaced, Run},
     },
 };

@@ -1,6 +1,8 @@
 //! What is asked of repairs from outside, as JSON: the same over HTTP, the wire protocol and the command line.
 
-use super::{Change, Correction, Phase, Repair, Request, abandon, ask_apply, ask_run, changes, close, open, repair, undo};
+use super::{
+    Change, Correction, Phase, Repair, Request, abandon, ask_apply, ask_run, changes, close, open, repair, undo,
+};
 use crate::Namespace;
 use millrace_wire::{Code, JsonBytes, JsonBytesRead, LogName, Result};
 use serde::{Deserialize, Serialize};

@@ -6,8 +6,8 @@ pub use ask::{Ask, Page, is_moving, page};
 use millrace_dispatch::{Again, Surroundings, dead_letter};
 use millrace_namespace::{Definition, Namespace, holder};
 pub use millrace_repair::{
-    Change, Correction, Counts, Phase, Repair, Request, abandon, ask_apply, ask_run, changes, close, news, open, repair,
-    repairs, undo,
+    Change, Correction, Counts, Phase, Repair, Request, abandon, ask_apply, ask_run, changes, close, news, open,
+    repair, repairs, undo,
 };
 use millrace_repair::{DeadLetter, Runner, drive};
 use millrace_runtime::{Completion, HostCalls, Invocation};
@@ -110,7 +110,8 @@ fn tracing_of(error: &millrace_wire::Error) {
 /// repair, what was done, how many runs were looked at, and how many there are.
 pub fn here(namespace: &Namespace, progress: &mut dyn FnMut(u64, &Counts, usize, usize)) -> Result<()> {
     let _lock = holder::lock(namespace.dir())?;
-    let secrets: Arc<dyn millrace_dispatch::SecretStore> = Arc::new(crate::secrets::FunctionSecrets::of(namespace.dir()));
+    let secrets: Arc<dyn millrace_dispatch::SecretStore> =
+        Arc::new(crate::secrets::FunctionSecrets::of(namespace.dir()));
     let surroundings = Surroundings { isolation: None, secrets: Some(secrets) };
     let mut functions = Functions(Again::new(namespace, surroundings));
     let stop = AtomicBool::new(false);

@@ -49,7 +49,12 @@ impl Io for OfCalls<'_> {
 }
 
 impl Runner for Programs<'_> {
-    fn run(&mut self, definition: &Arc<Definition>, of: Invocation<'_>, calls: &mut dyn HostCalls) -> Result<Completion> {
+    fn run(
+        &mut self,
+        definition: &Arc<Definition>,
+        of: Invocation<'_>,
+        calls: &mut dyn HostCalls,
+    ) -> Result<Completion> {
         let steps: Vec<Step> = serde_json::from_str(&definition.spec.env["STEPS"]).unwrap();
         let input = std::str::from_utf8(of.payload).unwrap().parse().unwrap();
         let well = program::run(&steps, input, &mut OfCalls(calls));
@@ -162,7 +167,12 @@ fn play(seed: u64) -> bool {
         value: value.map(|value| value.to_string().into_bytes()),
     };
     let asked: Vec<Correction> = corrections.iter().map(correction).collect();
-    let request = Request { log: world.names[source].clone(), corrections: asked, reason: "random".into(), accept_unknown: false };
+    let request = Request {
+        log: world.names[source].clone(),
+        corrections: asked,
+        reason: "random".into(),
+        accept_unknown: false,
+    };
     let number = open(&world.namespace, request).unwrap();
     work(&world.namespace, random);
     assert_eq!((logs(&world), ids(&world)), (before, before_ids.clone()), "nobody sees anything of it yet");
@@ -185,9 +195,7 @@ fn play(seed: u64) -> bool {
     let found = repair(&world.namespace, number).unwrap();
     assert_eq!(found.phase, Phase::Applied, "{found:?}");
     same(&logs(&world), &repaired, "after the repair");
-    let unchanged = before_ids.iter().filter(|((log, n), _)| {
-        unrepaired.as_ref().unwrap()[log][n] == repaired[log][n]
-    });
+    let unchanged = before_ids.iter().filter(|((log, n), _)| unrepaired.as_ref().unwrap()[log][n] == repaired[log][n]);
     for (slot, id) in unchanged {
         assert_eq!(live_ids.get(slot), Some(id), "an independent record stays what it was");
     }

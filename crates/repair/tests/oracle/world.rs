@@ -55,7 +55,8 @@ struct Did {
 
 impl World {
     pub fn new(dir: &Path, random: &mut Random) -> World {
-        let options = CreateOptions { durability: Durability::Memory, segment_bytes: 1 << 20, ..CreateOptions::default() };
+        let options =
+            CreateOptions { durability: Durability::Memory, segment_bytes: 1 << 20, ..CreateOptions::default() };
         let namespace = Namespace::create(dir, &options).unwrap();
         let count = 3 + random.index(4);
         let sources = 1 + random.index(2);
@@ -86,8 +87,7 @@ impl World {
             (spec.ordered, spec.concurrency, spec.retries) = (false, 4, 0);
             spec.dead_letter = "dead".parse().unwrap();
             spec.env.insert("STEPS".into(), serde_json::to_string(&steps).unwrap());
-            let definition =
-                Definition { spec, code: "ab".repeat(32), file: None, application: None, removing: false };
+            let definition = Definition { spec, code: "ab".repeat(32), file: None, application: None, removing: false };
             let (name, attributes) = (definition.spec.name.clone(), definition.to_attributes());
             let committed = namespace.journal().commit(|tx| tx.define_function(&name, &attributes)).unwrap();
             programs.insert(committed.value.id(), steps);

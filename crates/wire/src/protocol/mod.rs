@@ -14,7 +14,7 @@ pub use frame::{
 pub use link::{Deliver, Delivered, Item, Link, Linked, PathStep, Refused};
 pub use message::{
     Append, AppendMany, Appended, AppendedMany, Cancel, Challenge, CreateLog, Credit, Document, Done, Ended, Failure,
-    Get, Hello, Latest, NewRecord, Offer, Ping, Pong, Present, Range, Redeem, Redeemed, RemoveLog, Repair, SLOTS, Seqno, Show,
-    Tail, VERSION, Welcome,
+    Get, Hello, Latest, NewRecord, Offer, Ping, Pong, Present, Range, Redeem, Redeemed, RemoveLog, Repair, SLOTS,
+    Seqno, Show, Tail, VERSION, Welcome,
 };
 pub use record::{Record, Records};
