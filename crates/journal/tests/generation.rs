@@ -121,3 +121,23 @@ fn what_stands_for_a_record_is_carried_forward_and_what_it_replaced_is_not() {
     let journal = open(dir.path());
     is_replaced(&journal, &journal.log(&"raw".parse().unwrap()).unwrap(), &ids);
 }
+
+#[test]
+fn a_salvaged_namespace_has_what_stood_for_records() {
+    let dir = tempfile::tempdir().unwrap();
+    let (from, to) = (dir.path().join("from"), dir.path().join("to"));
+    let (journal, log, ids, rows) = prepared(&from);
+    journal.commit(|tx| tx.generation(1, &rows)).unwrap();
+    append(&journal, &log, b"eleven");
+    drop((journal, log));
+    let view = Journal::view(&from).unwrap();
+    view.salvage(&to, &mut |_, _| {}, &mut |_, _, _| Ok(())).unwrap();
+    let journal = open(&to);
+    let log = journal.log(&"raw".parse().unwrap()).unwrap();
+    let mut payload = Vec::new();
+    let meta = journal.get(&log, 2, &mut payload).unwrap();
+    assert_eq!((&*payload, meta.replaced.unwrap().origin), (&b"two"[..], ids[1]));
+    assert_eq!(get(&journal, &log, 10).unwrap_err().code(), Code::RecordVoid);
+    assert_eq!(get(&journal, &log, 11).unwrap(), b"eleven");
+    assert!(journal.check(&mut |_, _| {}).unwrap().faults.is_empty());
+}

@@ -73,6 +73,11 @@ impl<'a> Session<'a> {
         let gone =
             || Code::RepairUnsupported.error(format!("what repair {undone} replaced is not in the journal any more"));
         let applied = self.past.applied.get(&undone).ok_or_else(gone)?;
+        // A record that has left its log is nobody's to put back; one that has left the journal cannot be.
+        let first = self.namespace.journal().first();
+        if applied.before.iter().any(|(_, at)| at.position < first) {
+            return Err(gone());
+        }
         for (slot, at) in &applied.before {
             self.overlay.insert(*slot, *at);
         }

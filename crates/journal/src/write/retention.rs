@@ -51,7 +51,7 @@ struct Live {
 }
 
 /// Whether a record is within its log's history, and this is where it stands.
-fn is_kept(catalog: &Catalog, entry: &Entry) -> bool {
+pub(crate) fn is_kept(catalog: &Catalog, entry: &Entry) -> bool {
     catalog
         .log_by_id(entry.subject)
         .is_some_and(|log| entry.seqno >= log.earliest() && log.index().position(entry.seqno) == entry.position.0)
