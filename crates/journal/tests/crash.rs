@@ -2,7 +2,9 @@
 
 mod model;
 
-use millrace_journal::{Attempt, Durability, End, Journal, Origin, Position, Reads, What, medium::sim::SimDisk};
+use millrace_journal::{
+    Attempt, Durability, End, Journal, Origin, Position, Reads, Replaced, What, medium::sim::SimDisk,
+};
 use millrace_wire::{Code, EventId};
 use model::{Model, Random, create, each_image, open};
 use std::{path::Path, time::Duration};
@@ -81,6 +83,24 @@ fn trim(journal: &Journal, round: u32) {
     assert_eq!(log.earliest(), before);
 }
 
+/// Has the newest record, or every other one, read otherwise: in every third round there is none any more, and then it is back.
+fn repair(journal: &Journal, round: u32) {
+    append(journal, round);
+    let log = journal.log(&"a".parse().unwrap()).unwrap();
+    let (seqno, mut payload) = (log.latest(), Vec::new());
+    let meta = journal.get(&log, seqno, &mut payload).unwrap();
+    let (origin, clock, position) = (meta.id, meta.hlc, meta.position);
+    let replaced = Replaced { repair: 1, origin, clock, void: round % 3 == 0, position };
+    let staged = journal
+        .commit(|batch| batch.shadow_append((log.id(), seqno), &[round as u8; 500], (EventId::NONE, 0), &replaced));
+    let id = staged.unwrap().value;
+    let shadow = journal.entry_of_sequence(id.sequence()).unwrap().unwrap().position;
+    journal.commit(|batch| batch.generation(1, &[(log.id(), seqno, shadow)])).unwrap();
+    if round % 3 == 0 {
+        journal.commit(|batch| batch.generation(2, &[(log.id(), seqno, position)])).unwrap();
+    }
+}
+
 /// Large enough that every third such batch moves to another segment.
 fn switch(journal: &Journal, round: u32) {
     let log = journal.commit(|batch| batch.create_log(&"big".parse().unwrap(), 2)).unwrap().value;
@@ -135,7 +155,7 @@ fn run_script(durability: Durability, script: &[(Operation, bool)], images_max: 
 #[test]
 fn every_image_of_a_small_journal_recovers() {
     let mut random = Random::new("small");
-    let script: [(Operation, bool); 10] = [
+    let script: [(Operation, bool); 13] = [
         (define, false),
         (append, true),
         (run, false),
@@ -144,6 +164,9 @@ fn every_image_of_a_small_journal_recovers() {
         (trim, false),
         (trim, true),
         (run, true),
+        (repair, false),
+        (repair, true),
+        (repair, false),
         (remove, false),
         (define, false),
     ];

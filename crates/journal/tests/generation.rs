@@ -32,13 +32,15 @@ fn prepared(dir: &Path) -> (Journal, Log, [EventId; 10], Vec<(u32, u64, Position
     let journal = Journal::create(dir, &options()).unwrap();
     let log = journal.commit(|tx| tx.create_log(&"raw".parse().unwrap(), 100)).unwrap().value;
     let ids = std::array::from_fn(|n| append(&journal, &log, format!("record {}", n + 1).as_bytes()));
-    let of = |origin: EventId, void| Replaced { repair: 1, origin, clock: Hlc::from_bits(77 << 12), void };
+    let clock = Hlc::from_bits(77 << 12);
+    let position = |origin: EventId| journal.entry_of_sequence(origin.sequence()).unwrap().unwrap().position;
+    let of = |origin, void| Replaced { repair: 1, origin, clock, void, position: position(origin) };
+    let of = [of(ids[1], false), of(ids[9], true)];
     let staged = journal.commit(|tx| {
-        let two = tx.shadow_append((log.id(), 2), b"two", (EventId::NONE, 0), &of(ids[1], false))?;
-        let ten = tx.shadow_append((log.id(), 10), b"", (EventId::NONE, 0), &of(ids[9], true))?;
+        let two = tx.shadow_append((log.id(), 2), b"two", (EventId::NONE, 0), &of[0])?;
+        let ten = tx.shadow_append((log.id(), 10), b"", (EventId::NONE, 0), &of[1])?;
         Ok([(2, two), (10, ten)])
     });
-    let position = |id: EventId| journal.entry_of_sequence(id.sequence()).unwrap().unwrap().position;
     let rows = staged.unwrap().value.map(|(seqno, id)| (log.id(), seqno, position(id))).to_vec();
     (journal, log, ids, rows)
 }
@@ -57,6 +59,14 @@ fn is_replaced(journal: &Journal, log: &Log, ids: &[EventId; 10]) {
     assert_eq!(get(journal, log, 10).unwrap_err().code(), Code::RecordVoid);
     assert_eq!((log.latest(), journal.newest_upto(log, log.latest()).unwrap()), (10, 9));
     assert_eq!(journal.latest_before(log, journal.tail()).unwrap(), 10);
+    // Who sees the namespace as of before sees as many records as there were.
+    let ninth = journal.position(log, 9);
+    if ninth < journal.replaced(log, 10).unwrap().unwrap().position {
+        assert_eq!(journal.latest_before(log, journal.replaced(log, 10).unwrap().unwrap().position).unwrap(), 9);
+        assert_eq!(journal.latest_before(log, ninth).unwrap(), 8);
+        let just_after = journal.replaced(log, 10).unwrap().unwrap().position.just_after();
+        assert_eq!(journal.latest_before(log, just_after).unwrap(), 10);
+    }
     assert!(journal.check(&mut |_, _| {}).unwrap().faults.is_empty());
 }
 
@@ -110,4 +120,24 @@ fn what_stands_for_a_record_is_carried_forward_and_what_it_replaced_is_not() {
     std::fs::remove_file(dir.path().join("index/arena")).unwrap();
     let journal = open(dir.path());
     is_replaced(&journal, &journal.log(&"raw".parse().unwrap()).unwrap(), &ids);
+}
+
+#[test]
+fn a_salvaged_namespace_has_what_stood_for_records() {
+    let dir = tempfile::tempdir().unwrap();
+    let (from, to) = (dir.path().join("from"), dir.path().join("to"));
+    let (journal, log, ids, rows) = prepared(&from);
+    journal.commit(|tx| tx.generation(1, &rows)).unwrap();
+    append(&journal, &log, b"eleven");
+    drop((journal, log));
+    let view = Journal::view(&from).unwrap();
+    view.salvage(&to, &mut |_, _| {}, &mut |_, _, _| Ok(())).unwrap();
+    let journal = open(&to);
+    let log = journal.log(&"raw".parse().unwrap()).unwrap();
+    let mut payload = Vec::new();
+    let meta = journal.get(&log, 2, &mut payload).unwrap();
+    assert_eq!((&*payload, meta.replaced.unwrap().origin), (&b"two"[..], ids[1]));
+    assert_eq!(get(&journal, &log, 10).unwrap_err().code(), Code::RecordVoid);
+    assert_eq!(get(&journal, &log, 11).unwrap(), b"eleven");
+    assert!(journal.check(&mut |_, _| {}).unwrap().faults.is_empty());
 }

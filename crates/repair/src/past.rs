@@ -29,6 +29,8 @@ pub struct Slot {
     pub origin: EventId,
     /// The clock of its first version.
     pub clock: Hlc,
+    /// Where its first version was written.
+    pub written: Position,
     /// What stands there now.
     pub at: At,
     /// The claim of the run that left it, and how many runs of that claim go before the run; 0 if it came from outside.
@@ -279,7 +281,8 @@ impl Past {
     fn append(&mut self, entry: &Entry) {
         let replaced = entry.replaced();
         let at = At { position: entry.position, void: replaced.is_some_and(|replaced| replaced.void) };
-        let (origin, clock) = replaced.map_or((entry.id, entry.hlc), |it| (it.origin, it.clock));
+        let first = (entry.id, entry.hlc, entry.written);
+        let (origin, clock, written) = replaced.map_or(first, |it| (it.origin, it.clock, it.position));
         let writer = if entry.claimed { None } else { self.fired.get(&entry.cause) };
         let (claim, place) = writer.map_or((0, 0), |fired| (fired.claim, fired.place));
         if !entry.carried && !entry.claimed && entry.cause != EventId::NONE {
@@ -288,7 +291,7 @@ impl Past {
         let Some(log) = self.logs.get_mut(&entry.subject) else { return };
         match log.slots.get_mut(&entry.seqno) {
             Some(slot) => slot.at = at, // a copy
-            None => drop(log.slots.insert(entry.seqno, Slot { origin, clock, at, claim, place })),
+            None => drop(log.slots.insert(entry.seqno, Slot { origin, clock, written, at, claim, place })),
         }
     }
 

@@ -31,7 +31,7 @@ pub(crate) fn replaced_by(journal: &Journal, log: &Log, seqno: u64, repair: u64,
     }
     let mut payload = Vec::new();
     let meta = journal.get(log, seqno, &mut payload)?;
-    Ok(Replaced { repair, origin: meta.id, clock: meta.hlc, void })
+    Ok(Replaced { repair, origin: meta.id, clock: meta.hlc, void, position: meta.position })
 }
 
 /// A repair while it is replayed and applied.
@@ -73,6 +73,11 @@ impl<'a> Session<'a> {
         let gone =
             || Code::RepairUnsupported.error(format!("what repair {undone} replaced is not in the journal any more"));
         let applied = self.past.applied.get(&undone).ok_or_else(gone)?;
+        // A record that has left its log is nobody's to put back; one that has left the journal cannot be.
+        let first = self.namespace.journal().first();
+        if applied.before.iter().any(|(_, at)| at.position < first) {
+            return Err(gone());
+        }
         for (slot, at) in &applied.before {
             self.overlay.insert(*slot, *at);
         }
@@ -296,7 +301,8 @@ impl<'a> Session<'a> {
         for (slot, bytes, ordinal) in &left {
             let of = self.past.logs.get(&slot.0).and_then(|past| past.slots.get(&slot.1));
             let of = of.ok_or_else(|| Code::RepairUnsupported.error(format!("record {} is gone", slot.1)))?;
-            let replaced = Replaced { repair, origin: of.origin, clock: of.clock, void: bytes.is_none() };
+            let (origin, clock, position) = (of.origin, of.clock, of.written);
+            let replaced = Replaced { repair, origin, clock, void: bytes.is_none(), position };
             rows.push((*slot, bytes.as_deref().unwrap_or_default(), *ordinal, replaced));
         }
         self.namespace.journal().commit(|tx| {

@@ -5,7 +5,8 @@
 use super::{
     Found, Receipt, check_incarnation,
     docs::{
-        ChangesDoc, EntriesDoc, FunctionDoc, LinkDoc, LogDoc, ObjectDoc, RepairDoc, RunDoc, RunPageDoc, WhyDoc, state_word,
+        ChangesDoc, EntriesDoc, FunctionDoc, LinkDoc, LogDoc, ObjectDoc, RepairDoc, RunDoc, RunPageDoc, WhyDoc,
+        state_word,
     },
     entries::Start,
 };

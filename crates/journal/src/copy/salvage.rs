@@ -9,6 +9,7 @@ use crate::{
     journal::{Journal, MANIFEST, random_namespace, write_first_segment},
     medium::Medium,
     store::{manifest::Ancestor, segments::io_error},
+    write::retention::is_kept,
 };
 use millrace_wire::{Code, EventId, LogName, Result};
 use std::{
@@ -105,7 +106,7 @@ impl Journal {
         let mut runs = Runs::default();
         let mut batch: Vec<Entry> = Vec::new();
         let mut bytes = 0;
-        let mut scan = self.scan(Position::default());
+        let (mut scan, catalog) = (self.scan_all(Position::default()), self.catalog()?);
         loop {
             let entry = match scan.next() {
                 Ok(Some(entry)) if entry.position < tail => entry,
@@ -113,7 +114,13 @@ impl Journal {
                 Err(error) if error.code() == Code::EntryDamaged => continue,
                 Err(error) => return Err(error),
             };
-            if matches!(entry.kind, Kind::Open | Kind::Define | Kind::Mark | Kind::Catalog) {
+            if matches!(entry.kind, Kind::Open | Kind::Define | Kind::Mark | Kind::Catalog | Kind::Generation) {
+                continue;
+            }
+            // What stands for a record is carried as that record, behind the one that it replaced; positions mean nothing there.
+            if entry.shadow
+                && !(entry.kind == Kind::Append && is_kept(&catalog, entry.subject, entry.seqno, entry.position.0))
+            {
                 continue;
             }
             runs.take(entry);

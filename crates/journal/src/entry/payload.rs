@@ -2,7 +2,7 @@
 //! stand here and in `spec/formats/journal.md`, nowhere else.
 
 use super::{
-    Kind, ReplaySeed,
+    Kind, Position, ReplaySeed,
     map::{self, Fields, Map, push, push_varint, varint},
 };
 use millrace_wire::{EventId, Hlc};
@@ -37,6 +37,7 @@ mod key {
     pub const EXTENSION_ORIGIN: u8 = 4;
     pub const EXTENSION_CLOCK: u8 = 5;
     pub const EXTENSION_VOID: u8 = 6;
+    pub const EXTENSION_PLACE: u8 = 7;
 
     pub const GENERATION_REPAIR: u8 = 1;
     pub const GENERATION_ROWS: u8 = 2;
@@ -55,12 +56,12 @@ pub(crate) fn known_keys(kind: Kind) -> Option<&'static [u8]> {
 }
 
 /// The keys that this version knows in an extension.
-pub(crate) const EXTENSION_KEYS: &[u8] = &[1, 2, 3, 4, 5, 6];
+pub(crate) const EXTENSION_KEYS: &[u8] = &[1, 2, 3, 4, 5, 6, 7];
 /// What a copy adds.
 const COPY_KEYS: [u8; 2] = [key::EXTENSION_ID, key::EXTENSION_POSITION];
 /// Bytes of the longest extension that this version writes by itself: its length, an id, a position; the repair, the origin's id, its
-/// clock, and whether it is void.
-pub(crate) const CARRIED_MAX_BYTES: usize = 2 + (2 + 16) + (2 + 8) + (2 + 8) + (2 + 16) + (2 + 8) + 2;
+/// clock, whether it is void, and the origin's position.
+pub(crate) const CARRIED_MAX_BYTES: usize = 2 + (2 + 16) + (2 + 8) + (2 + 8) + (2 + 16) + (2 + 8) + 2 + (2 + 8);
 
 /// What the payload of an OPEN says: how many bytes recovery discarded, and the replay seed, should the manifest be lost.
 pub(crate) fn open(discarded_bytes: u64, seed: ReplaySeed) -> Vec<u8> {
@@ -454,6 +455,8 @@ pub struct Replaced {
     pub origin: EventId,
     /// The clock of that one.
     pub clock: Hlc,
+    /// Where that one was written.
+    pub position: Position,
     /// Whether there is no record there any more.
     pub void: bool,
 }
@@ -467,6 +470,7 @@ impl Replaced {
         if self.void {
             push(&mut map, key::EXTENSION_VOID, &[]);
         }
+        map.extend_from_slice(Fields::default().int(key::EXTENSION_PLACE, self.position.0).bytes());
         with_length(&map)
     }
 }
@@ -490,6 +494,7 @@ pub(crate) fn replaced(extension: Map<'_>) -> Option<Replaced> {
         origin: EventId::from_bits(u128::from_le_bytes(origin)),
         clock: Hlc::from_bits(extension.int(key::EXTENSION_CLOCK).unwrap_or(0)),
         void: extension.get(key::EXTENSION_VOID).is_some(),
+        position: Position(extension.int(key::EXTENSION_PLACE).unwrap_or(0)),
     })
 }
 

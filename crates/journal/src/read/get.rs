@@ -126,7 +126,7 @@ impl Inner {
         if replaced.is_some_and(|replaced| replaced.void) {
             return Err(void(log, seqno));
         }
-        let (hlc, position) = (Hlc::from_bits(header.hlc), Position(original));
+        let (hlc, position) = (Hlc::from_bits(header.hlc), replaced.map_or(Position(original), |it| it.position));
         let (hlc, safe) = match &replaced {
             None => (hlc, position.just_after()),
             // It is there since the GENERATION that says so, which stands behind it.
@@ -205,12 +205,13 @@ impl Inner {
             if position == 0 && seqno < log.index().floor() {
                 return Ok(Some(seqno));
             }
-            // At or after the snapshot, unless it is a copy of what stood before it.
+            // At or after the snapshot, unless it is a copy of what stood before it, or stands for that.
             if let Some(header) = self.valid_entry_at(position)?
-                && header.is_carried()
+                && header.is_extended()
             {
                 let bytes = self.segments.payload(position, &header)?;
                 let (_, original, _) = split_carried(&header, EventId::NONE, position, bytes);
+                let original = replaced(split(bytes).0).map_or(original, |replaced| replaced.position.0);
                 self.segments.check_readable(position, u64::from(header.length))?;
                 if original < snapshot.0 {
                     return Ok(Some(seqno));

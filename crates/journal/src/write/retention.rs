@@ -64,7 +64,7 @@ struct Live {
 }
 
 /// Whether a record is within its log's history, and this is where it stands.
-fn is_kept(catalog: &Catalog, log: u32, seqno: u64, position: u64) -> bool {
+pub(crate) fn is_kept(catalog: &Catalog, log: u32, seqno: u64, position: u64) -> bool {
     let log = catalog.log_by_id(log);
     log.is_some_and(|log| seqno >= log.earliest() && log.index().position(seqno) == position)
 }

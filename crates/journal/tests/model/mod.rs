@@ -11,7 +11,7 @@ use millrace_journal::{
     CreateOptions, Durability, Entry, Journal, Kind, OpenOptions, Position,
     medium::{Medium, sim::SimDisk, sim::SimMedium},
 };
-use millrace_wire::{EventId, Result};
+use millrace_wire::{Code, EventId, Result};
 use std::{
     collections::{BTreeMap, HashSet},
     path::Path,
@@ -105,7 +105,7 @@ pub fn create(durability: Durability) -> (SimDisk, Arc<SimMedium>, Journal, Mode
 
 /// All entries from a position on; damage is a failure.
 pub fn entries(journal: &Journal, from: Position) -> Vec<Entry> {
-    let mut scan = journal.scan(from);
+    let mut scan = journal.scan_all(from);
     let mut entries = Vec::new();
     while let Some(entry) = scan.next().unwrap() {
         entries.push(entry.clone());
@@ -121,7 +121,7 @@ impl Model {
             if !entry.carried {
                 assert!(self.ids.insert(entry.id), "{} was given out twice", entry.id);
             }
-            if entry.kind == Kind::Append {
+            if entry.kind == Kind::Append && !entry.shadow {
                 let record = (entry.id, entry.payload.clone());
                 let known = self.records.insert((entry.subject, entry.seqno), record.clone());
                 assert!(
@@ -178,7 +178,7 @@ impl Model {
         assert!(found.last().is_none_or(|entry| entry.last), "{context}: the journal ends within a batch");
         let view = self.views.get(&tail).cloned().unwrap_or_else(|| self.view_at(tail));
         assert_eq!(View::of(journal), view, "{context}: the catalog at {tail:#x}");
-        self.verify_records(journal, context);
+        self.verify_records(journal, tail, context);
         let report = journal.check(&mut |_, _| {}).unwrap();
         assert_eq!(report.fault_count, 0, "{context}: {:?}", report.faults);
     }
@@ -190,6 +190,7 @@ impl Model {
             let log = view.logs.values_mut().find(|log| log.0 == entry.subject);
             let function = view.functions.values_mut().find(|function| function.0 == entry.subject);
             match (entry.kind, log, function) {
+                _ if entry.shadow => {}
                 (Kind::Append, Some(log), _) => {
                     log.2 = log.2.max(entry.seqno);
                     log.3 = log.3.max((log.2 + 1).saturating_sub(log.1)).max(1);
@@ -204,12 +205,25 @@ impl Model {
         view
     }
 
-    fn verify_records(&self, journal: &Journal, context: &str) {
-        let mut payload = Vec::new();
+    /// Where GENERATIONs before a position have slots lead.
+    fn replaced(&self, tail: u64) -> BTreeMap<(u32, u64), &Entry> {
+        let generations = self.entries.range(..tail).flat_map(|(_, entry)| entry.generation_rows());
+        generations.map(|(log, seqno, at)| ((log, seqno), &self.entries[&at.get()])).collect()
+    }
+
+    fn verify_records(&self, journal: &Journal, tail: u64, context: &str) {
+        let (mut payload, replaced) = (Vec::new(), self.replaced(tail));
         for log in journal.catalog().unwrap().logs() {
             for seqno in log.earliest().max(1)..=log.latest() {
-                let meta = journal.get(log, seqno, &mut payload).unwrap_or_else(|error| panic!("{context}: {error}"));
-                let (id, bytes) = &self.records[&(log.id(), seqno)];
+                let of_repair = replaced.get(&(log.id(), seqno));
+                let read = journal.get(log, seqno, &mut payload);
+                if of_repair.and_then(|entry| entry.replaced()).is_some_and(|replaced| replaced.void) {
+                    assert_eq!(read.unwrap_err().code(), Code::RecordVoid, "{context}");
+                    continue;
+                }
+                let meta = read.unwrap_or_else(|error| panic!("{context}: {error}"));
+                let recorded = || self.records[&(log.id(), seqno)].clone();
+                let (id, bytes) = &of_repair.map_or_else(recorded, |entry| (entry.id, entry.payload.clone()));
                 assert!(meta.id == *id && payload == *bytes, "{context}: record {seqno} of {log:?} changed");
             }
         }
@@ -258,7 +272,7 @@ impl Model {
             next.entries.insert(entry.position.get(), entry);
         }
         next.records = BTreeMap::new();
-        for entry in next.entries.values().filter(|entry| entry.kind == Kind::Append) {
+        for entry in next.entries.values().filter(|entry| entry.kind == Kind::Append && !entry.shadow) {
             next.records.insert((entry.subject, entry.seqno), (entry.id, entry.payload.clone()));
         }
         next.views.clear();

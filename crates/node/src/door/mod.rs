@@ -261,6 +261,10 @@ impl Door {
     pub fn ask_repair(&self, ask: Ask) -> Held<Repair> {
         let asked = || {
             let namespace = self.namespace();
+            // Who may not correct it does not have the journal read.
+            if let Some(log) = ask.corrected(namespace)? {
+                self.check(Right::Repair, Resource::log(&log))?;
+            }
             for log in ask.logs(namespace)? {
                 self.check(Right::Repair, Resource::log(&log))?;
             }

@@ -119,14 +119,26 @@ impl Ask {
         value.to_string()
     }
 
+    fn number(&self) -> Option<u64> {
+        match self {
+            Ask::Open(_) => None,
+            Ask::Run(repair) | Ask::Apply(repair) | Ask::Rollback(repair, _) => Some(*repair),
+            Ask::Abandon(repair) | Ask::Close(repair) => Some(*repair),
+        }
+    }
+
+    /// The log that is corrected, if that is one: it is found without reading the journal.
+    pub fn corrected(&self, namespace: &Namespace) -> Result<Option<LogName>> {
+        match self {
+            Ask::Open(request) => Ok(Some(request.log.clone())),
+            _ => Ok(repair(namespace, self.number().unwrap_or(0))?.log),
+        }
+    }
+
     /// The logs whose records it changes, or would change.
     pub fn logs(&self, namespace: &Namespace) -> Result<Vec<LogName>> {
-        let number = match self {
-            Ask::Open(request) => return Ok(vec![request.log.clone()]),
-            Ask::Run(repair) | Ask::Apply(repair) | Ask::Rollback(repair, _) => *repair,
-            Ask::Abandon(repair) | Ask::Close(repair) => *repair,
-        };
-        let mut logs: Vec<LogName> = repair(namespace, number)?.log.into_iter().collect();
+        let mut logs: Vec<LogName> = self.corrected(namespace)?.into_iter().collect();
+        let Some(number) = self.number() else { return Ok(logs) };
         changes(namespace, number, None, &mut |change| {
             if !logs.contains(&change.log) {
                 logs.push(change.log);

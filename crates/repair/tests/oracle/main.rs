@@ -116,6 +116,19 @@ fn work(namespace: &Namespace, random: &mut Random) {
     }
 }
 
+/// Panics with the slots in which two histories differ.
+#[track_caller]
+fn same(found: &Logs, expected: &Logs, what: &str) {
+    let slots = |logs: &Logs| -> BTreeMap<(u32, u64), Option<String>> {
+        logs.iter().flat_map(|(log, slots)| slots.iter().map(|(n, value)| ((*log, *n), value.clone()))).collect()
+    };
+    let (found, expected) = (slots(found), slots(expected));
+    let all: std::collections::BTreeSet<_> = found.keys().chain(expected.keys()).collect();
+    let differ: Vec<_> = all.into_iter().filter(|slot| found.get(slot) != expected.get(slot)).collect();
+    let shown = |slot: &&(u32, u64)| format!("{slot:?}: {:?} and not {:?}", found.get(*slot), expected.get(*slot));
+    assert!(differ.is_empty(), "{what}:\n{}", differ.iter().map(shown).collect::<Vec<_>>().join("\n"));
+}
+
 fn expected(world: &World, corrections: &Corrections) -> Option<Logs> {
     let model = Model { logs: &world.logs, programs: &world.programs, corrections };
     model.history(world.namespace.journal()).ok()
@@ -133,7 +146,7 @@ fn play(seed: u64) -> bool {
         world.settle(random);
     }
     let none = Corrections::new();
-    assert_eq!(Some(logs(&world)), expected(&world, &none), "the world is as its journal says");
+    same(&logs(&world), &expected(&world, &none).unwrap(), "the world is as its journal says");
     let (before, before_ids) = (logs(&world), ids(&world));
     // A correction of some records of one source.
     let source = random.index(world.sources);
@@ -181,7 +194,7 @@ fn play(seed: u64) -> bool {
     };
     let found = repair(&world.namespace, number).unwrap();
     assert_eq!(found.phase, Phase::Applied, "{found:?}");
-    assert_eq!(logs(&world), repaired, "after repair {found:?}");
+    same(&logs(&world), &repaired, "after the repair");
     let unchanged = before_ids.iter().filter(|((log, n), _)| unrepaired.as_ref().unwrap()[log][n] == repaired[log][n]);
     for (slot, id) in unchanged {
         assert_eq!(live_ids.get(slot), Some(id), "an independent record stays what it was");
@@ -191,13 +204,13 @@ fn play(seed: u64) -> bool {
         world.step(random);
     }
     world.settle(random);
-    assert_eq!(Some(logs(&world)), expected(&world, &corrections), "life after the repair");
+    same(&logs(&world), &expected(&world, &corrections).unwrap(), "life after the repair");
     let undone = undo(&world.namespace, number, String::new()).unwrap();
     work(&world.namespace, random);
     match expected(&world, &none) {
         Some(put_back) => {
             assert_eq!(repair(&world.namespace, undone).unwrap().phase, Phase::Applied);
-            assert_eq!(logs(&world), put_back, "taken back");
+            same(&logs(&world), &put_back, "taken back");
             let same = ids(&world);
             assert!(before_ids.iter().all(|(slot, id)| same[slot] == *id), "with the records that were there");
         }
