@@ -96,7 +96,7 @@ fn appends(place: &Place, hub: &Hub) -> bool {
 fn replayed(without: Option<Defence>) -> Option<bool> {
     let hub = hub(without);
     let token: Token = fs::read_to_string(hub.issue("one.cap", &["--append", "raw"])).unwrap().trim().parse().unwrap();
-    let mut says = |greeting: Option<Vec<u8>>| {
+    let says = |greeting: Option<Vec<u8>>| {
         let (mut session, binding) = tls::session(hub.port.number);
         let proof = token.proof(&binding);
         let offer = Offer { capability: token.body(), proof: &proof };
