@@ -57,9 +57,11 @@ fn twice_what_a_function_does_is_all_done_once_and_neighbours_notice_nothing() {
     let place = place(logs, &(function("work", "\"in\"", &env) + &function("quick", "\"other\"", "")), CODE);
     let others = Place::new();
     others.run(["log", "create", "mine", "--history", "1000"]).ok();
+    // The function waits for a file of the test's, which a sandbox would not show.
     let host = place.serve_tcp([
         format!("main={}", place.namespace().display()),
         format!("others={}", others.namespace().display()),
+        "--sandbox=none".into(),
     ]);
     let peak = Peak::of(&host);
     let namespace = Namespace::open(&place.namespace()).unwrap();
