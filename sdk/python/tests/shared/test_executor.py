@@ -77,7 +77,7 @@ def test_tasks_share_objects(farm: millrace.Connection, executor: millrace.Execu
 
     def work(number: int) -> int:
         seen.add(number)
-        return total.add(number)
+        return int(total.add(number))
 
     list(executor.map(work, range(50)))
     assert total.get() == sum(range(50)) and len(seen) == 50
@@ -95,7 +95,7 @@ def test_a_worker_that_is_lost_is_replaced_and_its_calls_count_once(
     hits, attempts = farm.AtomicInt("once"), farm.Queue("attempts")
 
     def die() -> int:
-        first = hits.add()
+        first = int(hits.add())
         if attempts.qsize() == 0:
             os._exit(3)
         return first

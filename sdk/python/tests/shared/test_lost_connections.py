@@ -74,7 +74,7 @@ def test_calls_count_once_however_often_the_connection_is_lost(
     try:
         with millrace.connect(f"mr://127.0.0.1:{cutter.port}/farm") as farm:
             hits, jobs, lock = farm.AtomicInt("hits"), farm.Queue("jobs"), farm.Lock("lock")
-            taken: list[int] = []
+            taken: list[tuple[int, int]] = []
 
             def work(number: int) -> None:
                 for turn in range(30):
