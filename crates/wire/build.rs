@@ -63,7 +63,7 @@ fn main() {
     let source = format!(
         "/// A stable error code; `spec/errors.toml` is its catalogue.\n\
          #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]\n#[non_exhaustive]\npub enum Code {{\n{variants}}}\n\n\
-         const ROWS: [Row; {}] = [\n{rows}];\n",
+         static ROWS: [Row; {}] = [\n{rows}];\n",
         codes.len()
     );
     let out = Path::new(&env::var_os("OUT_DIR").expect("cargo sets OUT_DIR")).join("codes.rs");

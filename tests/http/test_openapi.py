@@ -81,6 +81,9 @@ def test_it_describes_everything_that_is_told(host: Host) -> None:
     host.append("raw%2Fkitchen", b"x")
     host.append("raw%2Fkitchen", b"poison")
     host.idle()
+    repairs = host.url + "/v1/namespaces/farm/repairs"
+    correction = {"do": "open", "log": "out", "corrections": [{"seqno": 1, "data": "corrected"}]}
+    repair = requests.post(repairs, json=correction, timeout=PATIENCE_S).json()["repair"]
     checked = 0
     for path, item in DESCRIPTION["paths"].items():
         if "get" not in item or path.endswith("/tail"):
@@ -88,6 +91,7 @@ def test_it_describes_everything_that_is_told(host: Host) -> None:
         content = item["get"]["responses"]["200"].get("content", {})
         schema_of = content.get("application/json", {}).get("schema", {})
         names = {"namespace": "farm", "log": "out", "seqno": "1", "function": "copy", "run": "latest", "target": "copy"}
+        names["repair"] = str(repair)
         for name, value in names.items():
             path = path.replace("{%s}" % name, value)
         headers = {"accept": "application/json"}
@@ -96,7 +100,8 @@ def test_it_describes_everything_that_is_told(host: Host) -> None:
         if "$ref" in schema_of:
             described(schema_of, answer.json(), path)
             checked += 1
-    assert checked >= 17
+    assert checked >= 20
+    requests.post(repairs, json={"do": "abandon", "repair": repair}, timeout=PATIENCE_S).raise_for_status()
 
 
 def described(part: dict[str, object], value: object, where: str) -> None:

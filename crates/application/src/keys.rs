@@ -121,7 +121,8 @@ pub const FUNCTION: &[Key] = &[
         "network",
         "`true` or `false`",
         "`false`",
-        "Whether it may use the host's network, with its loopback, from inside its sandbox.",
+        "Whether it may use the host's network, with its loopback, from inside its sandbox. On a host that does not run as root, nobody is \
+         then taken for the owner at a loopback address.",
     ),
     key(
         "reads",

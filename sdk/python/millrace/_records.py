@@ -13,9 +13,9 @@ except ImportError as _why:
     raise error_of(
         "MR6101",
         f"cannot import 'millrace._native': {_why}",
-        "The package's native module is not there for this interpreter: the source tree was imported, or a wheel for"
-        " another platform.",
-        "Install the package into this interpreter: `pip install ./sdk/python`. Functions need none of it.",
+        "The package has no native module for this interpreter: the source tree was imported, or a wheel for another"
+        " platform.",
+        "Install the package into this interpreter: `pip install ./sdk/python`. Functions do not need it.",
     ) from _why
 
 if TYPE_CHECKING:

@@ -84,29 +84,60 @@ Examples:
     Plan(Box<PlanArgs>),
     /// Replay what a correction reaches, beside the live system; changes nothing yet
     #[command(after_help = "\
-Notes the corrections in the journal and replays each run that used one, each that used what these left, and so on. What comes of it is \
-seen by nobody before `millrace repair apply`. With the number of a repair that was stopped, goes on with it.
+Notes the corrections in the journal, replays each run that used a corrected record, each run that used what these rewrote, and so on. \
+Readers see nothing of it before `millrace repair apply`. The number of a stopped repair resumes it.
 
-The host does it; if there is none, this command does.
+The host replays the runs; if no host runs, this command does.
 
 Examples:
-  millrace repair run raw/kitchen --values stale-day.csv --reason 'stuck sensor'
+  millrace repair run raw/kitchen --values stale-day.csv --reason stuck-sensor
   millrace repair run raw/kitchen --at 289..300 --void
   millrace repair run 7")]
     Run(Box<RepairRunArgs>),
-    /// Show a repair, and what comes next
+    /// Show one repair, its progress and the next step
+    #[command(after_help = "\
+Examples:
+  millrace repair show 7
+  millrace repair show 7 --json")]
     Show(RepairArgs),
     /// List the repairs of a namespace
+    #[command(after_help = "\
+Examples:
+  millrace repair ls
+  millrace -n mr://127.0.0.1:7070/weather repair ls --json")]
     Ls,
     /// Show what a repair changes, record by record
+    #[command(after_help = "\
+Examples:
+  millrace repair diff 7
+  millrace repair diff 7 prediction")]
     Diff(RepairDiffArgs),
-    /// Have readers see what a repair found
+    /// Make a repair visible: its logs show the repaired records from now on
+    #[command(after_help = "\
+All logs of the repair switch at once. Runs that used an old value and have not ended run again.
+
+Examples:
+  millrace repair apply 7")]
     Apply(RepairArgs),
-    /// Take the last repair back that is in force
+    /// Undo the newest applied repair
+    #[command(after_help = "\
+This is a repair itself: the original records come back, and the runs that used repaired ones since are replayed.
+
+Examples:
+  millrace repair rollback 7
+  millrace repair rollback 7 --reason wrong-file")]
     Rollback(RollbackArgs),
-    /// Give a repair up that is not in force
+    /// Give up a repair that is not applied; nothing was changed
+    #[command(after_help = "\
+Examples:
+  millrace repair abandon 7")]
     Abandon(RepairArgs),
-    /// Give up what it would take to take a repair back
+    /// Free what an applied repair keeps for its rollback
+    #[command(after_help = "\
+The repair can no longer be rolled back afterwards.
+
+Examples:
+  millrace repair gc 7")]
     Gc(RepairArgs),
 }
 

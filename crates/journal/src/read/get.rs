@@ -171,7 +171,11 @@ impl Inner {
         if self.check_kept(position).is_err() {
             return Ok(None);
         }
-        self.segments.valid_entry(position)
+        match self.segments.valid_entry(position) {
+            // Retention has passed it meanwhile, and its file is gone.
+            Err(_) if self.check_kept(position).is_err() => Ok(None),
+            found => found,
+        }
     }
 
     /// An error if retention has passed the position: then what was read there may be something else.
@@ -231,7 +235,10 @@ impl Inner {
         }
         super::note_visit();
         self.check_kept(position)?;
-        let header = self.valid_entry_at(position)?.ok_or_else(|| self.damaged_at(position, "entry"))?;
+        let Some(header) = self.valid_entry_at(position)? else {
+            self.check_kept(position)?; // Retention may have passed it meanwhile.
+            return Err(self.damaged_at(position, "entry"));
+        };
         let Some(kind) = Kind::from_u8(header.kind) else {
             let at = Position(position);
             return Err(Code::FormatVersion.error(format!("the entry at {at} is of kind {}", header.kind)));
