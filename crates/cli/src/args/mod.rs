@@ -1,6 +1,6 @@
 //! The command line, as clap sees it. Every command teaches by an example (a test insists on it).
 
-mod capabilities;
+mod access;
 mod clusters;
 mod contexts;
 mod entities;
@@ -9,12 +9,12 @@ mod history;
 mod links;
 mod logs;
 mod namespaces;
-mod secrets;
 mod serving;
 mod tools;
 
-pub use capabilities::{
-    AuditArgs, CapCommand, InviteArgs, IssueArgs, JoinArgs, MergeArgs, RevokeArgs, RotateArgs, RuleArgs,
+pub use access::{
+    AuditArgs, CapCommand, InviteArgs, IssueArgs, JoinArgs, MergeArgs, RevokeArgs, RotateArgs, RuleArgs, SecretCommand,
+    SetSecretArgs,
 };
 pub use clusters::{
     ClusterArgs, ClusterCommand, ClusterSecretArgs, InitClusterArgs, PublishArgs, RangeTopicArgs, TailTopicArgs,
@@ -32,7 +32,6 @@ pub use history::{
 pub use links::{AddRelayArgs, OutboxCommand, RelayCommand, ResetArgs, ResumeArgs, RmPeerArgs, RmRelayArgs};
 pub use logs::{AppendArgs, ExportArgs, Format, GetArgs, ImportArgs, LogCommand, TailArgs, TrimArgs};
 pub use namespaces::{BackupArgs, CheckArgs, NamespaceCommand, RestoreArgs};
-pub use secrets::{SecretCommand, SetSecretArgs};
 pub use serving::{ListenArgs, ServeArgs};
 pub use tools::{BenchArgs, CompletionsArgs, ManArgs, ShellArg, TopArgs};
 

@@ -1,0 +1,9 @@
+//! Commands about who may do what, and about keys.
+
+mod capabilities;
+mod secrets;
+
+pub use capabilities::{
+    AuditArgs, CapCommand, InviteArgs, IssueArgs, JoinArgs, MergeArgs, RevokeArgs, RotateArgs, RuleArgs,
+};
+pub use secrets::{SecretCommand, SetSecretArgs};
