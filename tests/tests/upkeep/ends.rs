@@ -20,6 +20,7 @@ fn host(place: &Place) -> (Host, PathBuf) {
 fn host_at(place: &Place, address: &str) -> (Host, PathBuf) {
     let said = place.path().join("stderr");
     let mut command = place.command(["--json", "serve", "--listen", address, "--drain", "100s", "--name", "farm"]);
+    command.args(["--sandbox", "none"]); // Functions here wait for files of the test.
     command.stderr(File::create(&said).unwrap());
     (Host::start(command), said)
 }
@@ -72,7 +73,7 @@ fn a_stuck_function_is_left_to_the_next_start_when_the_signal_comes_again() {
     assert_eq!(served.ended(), 128 + 15);
     assert!(fs::read_to_string(&said).unwrap().contains("SIGTERM again: stopping at once"));
     place.write("go", "");
-    let _next = place.serve();
+    let _next = host(&place);
     place.idle();
     assert_eq!(place.records("out"), ["stuck"]);
 }
@@ -85,7 +86,7 @@ fn a_drain_time_that_passes_ends_the_host_all_the_same() {
     let home = format!("timeout = \"2000s\"\nenv = {{ HOME = \"{}\" }}\n", place.path().display());
     place.write("millrace.toml", &(text + &home));
     place.run(["up"]).ok();
-    let served = Host::start(place.command(["serve", "--drain", "50ms"]));
+    let served = Host::start(place.command(["serve", "--drain", "50ms", "--sandbox", "none"]));
     place.run(["log", "append", "in", "stuck"]).ok();
     eventually("it runs", || place.path().join("started").exists());
     served.signal("TERM");
