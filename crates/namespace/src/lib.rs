@@ -9,7 +9,6 @@
 //! ([`letters`]) is known here; what executes them, carries messages, or decides who may ask is not.
 
 pub mod admission;
-mod backfill;
 pub mod bindings;
 pub mod definition;
 pub mod fence;
@@ -22,10 +21,9 @@ pub mod names;
 mod namespace;
 pub mod outbox;
 pub mod runs;
-pub mod tasks;
 mod view;
 
-pub use backfill::{Backfilled, Stretch};
+pub use admission::{Backfilled, Stretch};
 pub use definition::{Definition, FunctionSpec, Runtime};
 pub use gate::{Gate, Held, Site, Watermark};
 pub use holder::Holder;
@@ -36,5 +34,6 @@ pub use namespace::{
     AppendOptions, BATCH_RECORDS_MAX, FOLDER, FunctionStat, LogStat, Namespace, NewRecord, Receipt, Record,
     check_directory, found, journal_dir, named, no_function,
 };
+pub use runs::tasks;
 pub use runs::{Attempt, Death, Ending, RecordRef, RunFilter, RunPage, RunState, RunView};
 pub use view::View;

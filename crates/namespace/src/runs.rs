@@ -11,6 +11,7 @@ pub mod call;
 pub mod fold;
 mod list;
 pub mod pending;
+pub mod tasks;
 #[cfg(test)]
 mod tests;
 

@@ -4,8 +4,10 @@
 //! from outside stop at `pending_max`, appends of runs at twice that, and dead letters at four times. A dead letter, and
 //! a run that feeds its own function, takes the place of the run that ends with it.
 
+mod backfill;
 mod publish;
 
+pub use backfill::{Backfilled, Stretch};
 pub use publish::Publish;
 
 use crate::bindings::{Bindings, Bound};
