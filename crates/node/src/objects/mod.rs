@@ -20,7 +20,7 @@ use std::{
     pin::Pin,
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak},
     task::{Context, Poll, Waker},
-    thread,
+    thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
 
@@ -43,6 +43,7 @@ struct Inner {
     start: Instant,
     state: Mutex<State>,
     bell: Condvar,
+    thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 #[derive(Default)]
@@ -172,12 +173,14 @@ impl Inner {
 impl Objects {
     /// An empty space beside this namespace, and the thread that ends leases for as long as anybody has it.
     pub fn start(namespace: Namespace) -> Result<Objects> {
-        let (start, state, bell) = (Instant::now(), Mutex::default(), Condvar::new());
-        let inner = Arc::new(Inner { namespace, start, state, bell });
+        let (start, state, bell, thread) = (Instant::now(), Mutex::default(), Condvar::new(), Mutex::default());
+        let inner = Arc::new(Inner { namespace, start, state, bell, thread });
         let weak = Arc::downgrade(&inner);
         let started =
             millrace_threads::spawn(thread::Builder::new().name("millrace-leases".into()), move || leases(&weak));
-        started.map_err(|error| Code::HostStart.error(format!("a thread could not be started: {error}")))?;
+        let started =
+            started.map_err(|error| Code::HostStart.error(format!("a thread could not be started: {error}")))?;
+        *inner.thread.lock().unwrap_or_else(PoisonError::into_inner) = Some(started);
         Ok(Objects { inner })
     }
 
@@ -275,6 +278,9 @@ impl Objects {
     pub(crate) fn close(&self) {
         self.inner.state().closed = true;
         self.inner.bell.notify_all();
+        // It has the namespace open, which is to end cleanly.
+        let thread = self.inner.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        drop(thread.map(JoinHandle::join));
     }
 }
 
