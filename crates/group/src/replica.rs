@@ -291,7 +291,7 @@ impl Replica {
         }
         self.promote();
         self.age = self.age.wrapping_add(1);
-        if self.age % ELECTION_TICKS as u32 == 0 {
+        if self.age.is_multiple_of(ELECTION_TICKS as u32) {
             self.hand_over();
         }
     }

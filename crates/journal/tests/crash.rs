@@ -90,13 +90,13 @@ fn repair(journal: &Journal, round: u32) {
     let (seqno, mut payload) = (log.latest(), Vec::new());
     let meta = journal.get(&log, seqno, &mut payload).unwrap();
     let (origin, clock, position) = (meta.id, meta.hlc, meta.position);
-    let replaced = Replaced { repair: 1, origin, clock, void: round % 3 == 0, position };
+    let replaced = Replaced { repair: 1, origin, clock, void: round.is_multiple_of(3), position };
     let staged = journal
         .commit(|batch| batch.shadow_append((log.id(), seqno), &[round as u8; 500], (EventId::NONE, 0), &replaced));
     let id = staged.unwrap().value;
     let shadow = journal.entry_of_sequence(id.sequence()).unwrap().unwrap().position;
     journal.commit(|batch| batch.generation(1, &[(log.id(), seqno, shadow)])).unwrap();
-    if round % 3 == 0 {
+    if round.is_multiple_of(3) {
         journal.commit(|batch| batch.generation(2, &[(log.id(), seqno, position)])).unwrap();
     }
 }

@@ -27,8 +27,11 @@ fn get(journal: &Journal, log: &Log, seqno: u64) -> Result<Vec<u8>> {
     Ok(payload)
 }
 
+/// What a GENERATION says of one record: log, seqno, and where it leads.
+type Row = (u32, u64, Position);
+
 /// A log of ten records; the second is to become "two" and the tenth void.
-fn prepared(dir: &Path) -> (Journal, Log, [EventId; 10], Vec<(u32, u64, Position)>) {
+fn prepared(dir: &Path) -> (Journal, Log, [EventId; 10], Vec<Row>) {
     let journal = Journal::create(dir, &options()).unwrap();
     let log = journal.commit(|tx| tx.create_log(&"raw".parse().unwrap(), 100)).unwrap().value;
     let ids = std::array::from_fn(|n| append(&journal, &log, format!("record {}", n + 1).as_bytes()));

@@ -138,7 +138,7 @@ pub fn undo(namespace: &Namespace, number: u64, reason: String) -> Result<u64> {
     let all = repairs(namespace)?;
     let of = repair(namespace, number)?;
     expect(&of, &[Phase::Applied], "taken back")?;
-    let newest = all.iter().filter(|repair| repair.phase == Phase::Applied && repair.undo.is_none()).next_back();
+    let newest = all.iter().rfind(|repair| repair.phase == Phase::Applied && repair.undo.is_none());
     if let Some(newest) = newest.filter(|newest| newest.repair != number) {
         let newest = newest.repair;
         return Err(

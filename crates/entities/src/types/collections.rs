@@ -24,8 +24,11 @@ fn perhaps(found: Option<&[u8]>) -> Result<Flow, Raised> {
     reply(value::array(found.as_slice().iter().copied()))
 }
 
+/// A key and its value.
+type Pair<'a> = (&'a [u8], &'a [u8]);
+
 /// Keys and values by turns, as an argument.
-fn pairs<'a>(args: &Args<'a>, at: usize) -> Result<Vec<(&'a [u8], &'a [u8])>, Raised> {
+fn pairs<'a>(args: &Args<'a>, at: usize) -> Result<Vec<Pair<'a>>, Raised> {
     let elements = args.elements(at)?;
     let (pairs, rest) = elements.as_chunks::<2>();
     if rest.is_empty() {
