@@ -21,6 +21,8 @@ pub use space::{Call, Called, Flags, Moment, Shown, Space};
 pub use state::{Effect, State, Ticket, Waiter};
 pub use types::{METHODS, Method, Type};
 
+use std::sync::Arc;
+
 /// What a call raises in its caller: the name of an exception, and what it says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Raised {
@@ -36,5 +38,7 @@ impl Raised {
     }
 }
 
-/// What a call is answered with: a value in MessagePack, or what it raises.
-pub type Reply = Result<Vec<u8>, Raised>;
+/// What a call is answered with: a value in MessagePack, which all that are answered with it share, or what it raises.
+pub type Reply = Result<Arc<[u8]>, Raised>;
+/// The same as a method yields it, for one call.
+pub(crate) type Outcome = Result<Vec<u8>, Raised>;

@@ -1,7 +1,10 @@
 //! Sessions: who calls, which calls were answered, and until when what it holds is its own.
 
 use crate::Reply;
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    sync::Arc,
+};
 
 /// How long a session's id is.
 pub const SESSION_BYTES: usize = 16;
@@ -14,6 +17,36 @@ pub type Application = Box<str>;
 pub(crate) const CALLS_MAX: usize = 10_000;
 /// Bytes of these answers beyond which a session makes no further call.
 pub(crate) const ANSWERS_MAX_BYTES: usize = 64 << 20;
+
+/// Answers that all sessions together keep. One that many wait for is there once.
+#[derive(Debug, Default)]
+pub(crate) struct Kept {
+    /// How many bytes they take.
+    pub bytes: usize,
+    /// By the address of its value: how many calls have the answer.
+    holders: HashMap<usize, usize>,
+}
+
+impl Kept {
+    fn keep(&mut self, value: &Arc<[u8]>) {
+        let holders = self.holders.entry(value.as_ptr().addr()).or_default();
+        *holders += 1;
+        if *holders == 1 {
+            self.bytes += value.len();
+        }
+    }
+
+    /// A call that is forgotten no longer has its answer.
+    pub fn forget(&mut self, asked: &Asked) {
+        let Some((Ok(value), _)) = &asked.reply else { return };
+        let Some(holders) = self.holders.get_mut(&value.as_ptr().addr()) else { return };
+        *holders -= 1;
+        if *holders == 0 {
+            self.holders.remove(&value.as_ptr().addr());
+            self.bytes -= value.len();
+        }
+    }
+}
 
 /// A call of a session.
 #[derive(Clone, Debug)]
@@ -59,20 +92,32 @@ impl Client {
     }
 
     /// A call has its answer.
-    pub fn answer(&mut self, number: u64, reply: Reply, now_ms: u64) -> bool {
+    pub fn answer(&mut self, number: u64, reply: Reply, now_ms: u64, kept: &mut Kept) -> bool {
         let Some(asked) = self.calls.get_mut(&number) else { return false };
+        kept.forget(asked);
+        self.bytes -= asked.bytes();
+        if let Ok(value) = &reply {
+            kept.keep(value);
+        }
         asked.reply = Some((reply, now_ms));
         self.bytes += asked.bytes();
         true
     }
 
-    /// Forgets what it has heard.
-    pub fn acknowledge(&mut self, acked: u64) {
+    /// Forgets what it has heard. A call that waits has no answer that could have been heard.
+    pub fn acknowledge(&mut self, acked: u64, kept: &mut Kept) {
         if acked > self.acked {
             self.acked = acked;
             let left = self.calls.split_off(&acked);
             let heard = std::mem::replace(&mut self.calls, left);
-            self.bytes -= heard.values().map(Asked::bytes).sum::<usize>();
+            for (number, asked) in heard {
+                if asked.reply.is_none() {
+                    self.calls.insert(number, asked);
+                    continue;
+                }
+                self.bytes -= asked.bytes();
+                kept.forget(&asked);
+            }
         }
     }
 }

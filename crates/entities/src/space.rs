@@ -2,7 +2,7 @@
 
 use crate::{
     Application, Raised, Reply, Session,
-    session::{ANSWERS_MAX_BYTES, Asked, CALLS_MAX, Client},
+    session::{ANSWERS_MAX_BYTES, Asked, CALLS_MAX, Client, Kept},
     state::State,
     types::{Args, Flow, Method, STATE_MAX_BYTES, Turn, Type},
     value,
@@ -22,6 +22,8 @@ const ENTITIES_MAX: usize = 1 << 20;
 const SESSIONS_MAX: usize = 1 << 18;
 /// The most bytes of all entities together.
 const SPACE_MAX_BYTES: usize = 1 << 30;
+/// Bytes of answers of all sessions beyond which none makes a further call.
+const SPACE_ANSWERS_MAX_BYTES: usize = 256 << 20;
 /// How soon somebody who is told that there is too much may ask again.
 const BUSY_MS: u32 = 100;
 
@@ -119,11 +121,12 @@ pub struct Shown {
 struct Limits {
     entity: usize,
     space: usize,
+    answers: usize,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { entity: STATE_MAX_BYTES, space: SPACE_MAX_BYTES }
+        Self { entity: STATE_MAX_BYTES, space: SPACE_MAX_BYTES, answers: SPACE_ANSWERS_MAX_BYTES }
     }
 }
 
@@ -153,6 +156,8 @@ pub struct Space {
     sessions: BTreeMap<Session, Client>,
     /// About how many bytes the entities take.
     bytes: usize,
+    /// Answers that have not been acknowledged.
+    kept: Kept,
     limits: Limits,
     /// How many sessions each application has.
     applications: BTreeMap<Application, usize>,
@@ -228,7 +233,7 @@ impl Space {
             return Err(Code::SessionExpired.error("the session is not open, or its lease has ended"));
         };
         client.expires_ms = client.expires_ms.max(moment.now_ms + client.lease_ms);
-        client.acknowledge(call.acked);
+        client.acknowledge(call.acked, &mut self.kept);
         if call.number < client.acked {
             return Err(Code::OutcomeUnknown.error(format!("call {} was acknowledged before", call.number)));
         }
@@ -248,6 +253,9 @@ impl Space {
         }
         if client.bytes > ANSWERS_MAX_BYTES {
             return Err(busy(format!("{} bytes of answers are not acknowledged", client.bytes)));
+        }
+        if self.kept.bytes > self.limits.answers {
+            return Err(busy(format!("{} bytes of answers of all sessions are not acknowledged", self.kept.bytes)));
         }
         let application = client.application.clone();
         let incarnation = match self.find(call, application, moment)? {
@@ -320,7 +328,7 @@ impl Space {
         self.bytes = others + entity.state.bytes();
         let reply = match ran {
             Ok(Flow::Wait) => None,
-            Ok(Flow::Reply(reply)) => Some(Ok(reply)),
+            Ok(Flow::Reply(reply)) => Some(Ok(reply.into())),
             Err(raised) => Some(Err(raised)),
         };
         if !call.method.reads
@@ -329,7 +337,7 @@ impl Space {
             let what = call.what();
             client.calls.insert(call.number, Asked { what, incarnation, reply: None });
             if let Some(reply) = reply.clone() {
-                client.answer(call.number, reply, moment.now_ms);
+                client.answer(call.number, reply, moment.now_ms, &mut self.kept);
             }
             if call.method.waits {
                 client.touched.insert(call.key.into());
@@ -373,7 +381,7 @@ impl Space {
         let reply = entity.kind.give_up(&mut turn, ticket, &waiter);
         let mut released = mem::take(&mut turn.released);
         self.bytes = others + entity.state.bytes();
-        released.extend(reply.map(|reply| (call.session, call.number, reply)));
+        released.extend(reply.map(|reply| (call.session, call.number, reply.map(Into::into))));
         self.deliver(released, moment);
         self.answered(call).unwrap_or(Called::Waiting(incarnation))
     }
@@ -382,7 +390,7 @@ impl Space {
     fn deliver(&mut self, released: Vec<(Session, u64, Reply)>, moment: Moment) {
         for (session, number, reply) in released {
             let client = self.sessions.get_mut(&session);
-            if client.is_some_and(|client| client.answer(number, reply, moment.now_ms)) {
+            if client.is_some_and(|client| client.answer(number, reply, moment.now_ms, &mut self.kept)) {
                 self.ready.push((session, number));
             }
         }
@@ -404,6 +412,7 @@ impl Space {
     /// Ends a session: what it held is free, and what belongs to its application goes with the last of that.
     pub fn end(&mut self, session: &Session, moment: Moment) {
         let Some(client) = self.sessions.remove(session) else { return };
+        client.calls.values().for_each(|asked| self.kept.forget(asked));
         for key in &client.touched {
             let Some(entity) = self.entities.get_mut(key) else { continue };
             let waiters = entity.state.waiters().iter().filter(|(_, waiter)| waiter.session == *session);

@@ -1,5 +1,6 @@
 use super::*;
-use crate::METHODS;
+use crate::{METHODS, Outcome};
+use std::sync::Arc;
 
 /// A space with clients, whose calls number themselves.
 struct World {
@@ -71,7 +72,7 @@ impl World {
 
     fn value(&mut self, client: u8, on: (Type, &str), method: &str, args: &[Vec<u8>]) -> Vec<u8> {
         match self.call(client, on, method, args) {
-            Called::Now(_, Ok(value)) => value,
+            Called::Now(_, Ok(value)) => value.to_vec(),
             other => panic!("{method}: {other:?}"),
         }
     }
@@ -82,9 +83,9 @@ impl World {
         self.calls[&client]
     }
 
-    fn reply(&self, client: u8, number: u64) -> Option<Reply> {
+    fn reply(&self, client: u8, number: u64) -> Option<Outcome> {
         match self.space.reply(&[client; 16], number)? {
-            Called::Now(_, reply) => Some(reply),
+            Called::Now(_, reply) => Some(reply.map(|value| value.to_vec())),
             Called::Waiting(_) => None,
         }
     }
@@ -104,7 +105,7 @@ fn a_call_that_is_repeated_counts_once() {
     let mut world = World::new(&[1]);
     for (number, expected) in [(1, 5), (1, 5), (2, 10), (2, 10), (1, 5)] {
         let called = world.with(1, number, HITS, "add_and_get", &[value::int(5)], Flags::default()).unwrap();
-        assert!(matches!(called, Called::Now(_, Ok(value)) if value == value::int(expected)), "call {number}");
+        assert!(matches!(called, Called::Now(_, Ok(value)) if *value == *value::int(expected)), "call {number}");
     }
     let diverged = world.with(1, 2, HITS, "set", &[value::int(5)], Flags::default()).unwrap_err();
     assert_eq!(diverged.code(), Code::CallDiverged);
@@ -115,7 +116,7 @@ fn what_was_acknowledged_is_forgotten_and_never_done_again() {
     let mut world = World::new(&[1]);
     world.value(1, HITS, "add_and_get", &[]);
     let client = world.space.sessions.get_mut(&[1; 16]).unwrap();
-    client.acknowledge(2);
+    client.acknowledge(2, &mut world.space.kept);
     assert!(client.calls.is_empty());
     let again = world.with(1, 1, HITS, "add_and_get", &[], Flags::default()).unwrap_err();
     assert_eq!(again.code(), Code::OutcomeUnknown);
@@ -138,7 +139,7 @@ fn a_lock_goes_round_in_the_order_of_asking_and_its_tokens_only_grow() {
         matches!(world.call(2, DOOR, "release", &[]), Called::Now(_, Err(raised)) if raised.class == "RuntimeError")
     );
     world.value(1, DOOR, "release", &[]);
-    let token = |reply: Option<Reply>| value::as_int(&reply.unwrap().unwrap()).unwrap();
+    let token = |reply: Option<Outcome>| value::as_int(&reply.unwrap().unwrap()).unwrap();
     let granted = token(world.reply(2, second));
     assert!(granted > first && world.reply(3, third).is_none());
     world.value(2, DOOR, "release", &[]);
@@ -169,7 +170,7 @@ fn who_gives_up_leaves_the_queue() {
     let third = world.waits(3, DOOR, "acquire", &[]);
     let flags = Flags { give_up: true, ..Flags::default() };
     let gave_up = world.with(2, second, DOOR, "acquire", &[], flags).unwrap();
-    assert!(matches!(gave_up, Called::Now(_, Ok(value)) if value == value::boolean(false)));
+    assert!(matches!(gave_up, Called::Now(_, Ok(value)) if *value == *value::boolean(false)));
     world.value(1, DOOR, "release", &[]);
     assert!(world.reply(3, third).is_some());
 }
@@ -334,7 +335,7 @@ fn every_method_answers_calls_without_arguments_and_with_odd_ones() {
 fn what_would_take_too_much_is_refused_and_changes_nothing() {
     let mut world = World::new(&[1]);
     let blob = (Type::Blob, "large");
-    world.space.limits = Limits { entity: 400, space: 500 };
+    world.space.limits = Limits { entity: 400, space: 500, ..Limits::default() };
     let chunk = [value::bytes(&[0; 100])];
     for _ in 0..4 {
         world.value(1, blob, "append", &chunk);
@@ -358,4 +359,46 @@ fn sessions_are_counted_by_what_their_ids_begin_with() {
     let world = World::new(&[1, 2]);
     let same: [u8; 16] = std::array::from_fn(|at| if at < 8 { 1 } else { 9 });
     assert_eq!((world.space.like(&same, 8), world.space.like(&[1; 16], 8), world.space.like(&same, 9)), (1, 0, 0));
+}
+
+#[test]
+fn a_result_that_many_wait_for_is_there_once_and_what_is_kept_of_all_sessions_is_bounded() {
+    let mut world = World::new(&[1, 2, 3, 4]);
+    let future = (Type::Future, "it");
+    let waiting: Vec<(u8, u64)> = [1, 2, 3].map(|client| (client, world.waits(client, future, "result", &[]))).into();
+    world.value(4, future, "set_result", &[value::bytes(&[7; 1000])]);
+    let answers = waiting.iter().map(|(client, number)| world.space.reply(&[*client; 16], *number));
+    let answers: Vec<Arc<[u8]>> = answers
+        .map(|called| match called {
+            Some(Called::Now(_, Ok(value))) => value,
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    assert!(answers.iter().all(|answer| Arc::ptr_eq(answer, &answers[0])));
+    assert!((1000..1100).contains(&world.space.kept.bytes), "{}", world.space.kept.bytes);
+    world.space.limits.answers = 500;
+    let number = world.number(4);
+    let more = world.with(4, number, (Type::AtomicInt, "n"), "add_and_get", &[value::int(1)], Flags::default());
+    assert_eq!(more.unwrap_err().code(), Code::ObjectsBusy);
+    for client in [1, 2, 3] {
+        let moment = world.moment();
+        world.space.end(&[client; 16], moment);
+    }
+    assert!(world.space.kept.bytes < 100, "{}", world.space.kept.bytes);
+    world.value(4, (Type::AtomicInt, "n"), "add_and_get", &[value::int(1)]);
+}
+
+#[test]
+fn a_call_that_waits_is_not_forgotten_by_an_acknowledgement() {
+    let mut world = World::new(&[1, 2]);
+    let event = (Type::Event, "it");
+    let number = world.waits(1, event, "wait", &[]);
+    let Some(client) = world.space.sessions.get_mut(&[1; 16]) else { panic!("it is open") };
+    client.acknowledge(number + 1, &mut world.space.kept);
+    assert_eq!(client.calls.len(), 1, "it counts");
+    world.value(2, event, "set", &[]);
+    assert_eq!(world.space.take_ready(), [([1; 16], number)]);
+    let Some(client) = world.space.sessions.get_mut(&[1; 16]) else { panic!("it is open") };
+    client.acknowledge(number + 2, &mut world.space.kept);
+    assert!(client.calls.is_empty());
 }

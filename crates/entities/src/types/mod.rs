@@ -6,13 +6,13 @@ mod sync;
 mod waiting;
 
 use crate::{
-    Raised, Reply, Session,
+    Outcome, Raised, Reply, Session,
     space::Moment,
     state::{Effect, State, Ticket, Waiter},
     value,
 };
 use millrace_wire::{Code, Error, Result};
-use std::str::FromStr;
+use std::{str::FromStr, sync::Arc};
 
 /// The most bytes of one entity's state.
 pub(crate) const STATE_MAX_BYTES: usize = 256 << 20;
@@ -138,7 +138,7 @@ impl Type {
     }
 
     /// A waiter's time is over: its answer, or it waits on for what it has to have whatever the time.
-    pub(crate) fn give_up(self, turn: &mut Turn<'_>, ticket: Ticket, waiter: &Waiter) -> Option<Reply> {
+    pub(crate) fn give_up(self, turn: &mut Turn<'_>, ticket: Ticket, waiter: &Waiter) -> Option<Outcome> {
         match self {
             Type::Condition => sync::condition_gives_up(turn, ticket, waiter),
             _ => {
@@ -263,13 +263,13 @@ impl<'t> Turn<'t> {
     }
 
     /// A waiter has its answer.
-    pub fn release(&mut self, ticket: Ticket, waiter: &Waiter, reply: Reply) {
+    pub fn release(&mut self, ticket: Ticket, waiter: &Waiter, reply: Result<impl Into<Arc<[u8]>>, Raised>) {
         self.apply(Effect::Leave(ticket));
-        self.released.push((waiter.session, waiter.call, reply));
+        self.released.push((waiter.session, waiter.call, reply.map(Into::into)));
     }
 
     /// All that wait have their answer, in the order in which they came; how many they were.
-    pub fn release_all(&mut self, reply: impl Fn(usize) -> Reply) -> usize {
+    pub fn release_all<V: Into<Arc<[u8]>>>(&mut self, reply: impl Fn(usize) -> Result<V, Raised>) -> usize {
         let waiters: Vec<(Ticket, Waiter)> =
             self.state.waiters().iter().map(|(at, waiter)| (*at, waiter.clone())).collect();
         waiters.iter().enumerate().for_each(|(place, (at, waiter))| self.release(*at, waiter, reply(place)));

@@ -2,7 +2,7 @@
 
 use super::{Args, Flow, Turn, Type, done, reply, unknown};
 use crate::{
-    Raised, Reply, Session,
+    Outcome, Raised, Session,
     state::{Effect, Ticket, Waiter},
     value,
 };
@@ -108,7 +108,7 @@ fn requeue(turn: &mut Turn<'_>, ticket: Ticket, waiter: Waiter, way: u8) {
 }
 
 /// A waiter's time is over. Whoever waited to be notified has to have the lock before it hears of that.
-pub(super) fn condition_gives_up(turn: &mut Turn<'_>, ticket: Ticket, waiter: &Waiter) -> Option<Reply> {
+pub(super) fn condition_gives_up(turn: &mut Turn<'_>, ticket: Ticket, waiter: &Waiter) -> Option<Outcome> {
     match waiter.way {
         ACQUIRE => {
             turn.apply(Effect::Leave(ticket));

@@ -2,10 +2,11 @@
 
 use super::{Args, Flow, Turn, Type, done, reply, unknown};
 use crate::{
-    Raised, Reply,
+    Outcome, Raised,
     state::{Ticket, Waiter},
     value,
 };
+use std::sync::Arc;
 
 const WAIT: u8 = 0;
 // A queue.
@@ -28,7 +29,7 @@ const EXCEPTION: i64 = 2;
 const CANCELLED: i64 = 3;
 
 /// The answer of a call whose time is over.
-pub(super) fn gives_up(kind: Type, turn: &mut Turn<'_>, waiter: &Waiter) -> Reply {
+pub(super) fn gives_up(kind: Type, turn: &mut Turn<'_>, waiter: &Waiter) -> Outcome {
     match (kind, waiter.way) {
         (Type::Queue, GET) => Err(Raised::new("queue.Empty", "")),
         (Type::Queue, PUT) => Err(Raised::new("queue.Full", "")),
@@ -165,7 +166,7 @@ fn broken() -> Raised {
 /// Somebody will not come: nobody passes any more until the barrier is reset.
 pub(super) fn break_barrier(turn: &mut Turn<'_>) {
     turn.field(BROKEN, value::boolean(true));
-    turn.release_all(|_| Err(broken()));
+    turn.release_all(|_| Outcome::Err(broken()));
 }
 
 /// `Barrier`.
@@ -187,7 +188,7 @@ pub(super) fn barrier(turn: &mut Turn<'_>, method: &str, args: &Args<'_>) -> Res
             reply(value::count(waiting))
         }
         "reset" => {
-            turn.release_all(|_| Err(broken()));
+            turn.release_all(|_| Outcome::Err(broken()));
             turn.field(BROKEN, value::boolean(false));
             done()
         }
@@ -216,7 +217,9 @@ pub(super) fn future(turn: &mut Turn<'_>, method: &str, args: &Args<'_>) -> Resu
                 (_, PENDING) => (EXCEPTION, args.raw(0)?.to_vec()),
                 _ => return Err(Raised::new("concurrent.futures.InvalidStateError", "it has an outcome already")),
             };
-            turn.release_all(|_| Ok(outcome(status, &value)));
+            // One copy, however many wait.
+            let told: Arc<[u8]> = outcome(status, &value).into();
+            turn.release_all(|_| Ok(told.clone()));
             turn.number(STATUS, status);
             turn.field(OUTCOME, value);
             reply(value::boolean(true))
