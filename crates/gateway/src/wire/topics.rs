@@ -103,8 +103,8 @@ impl Connection {
 
     fn publish(&mut self, door: &Door, frame: &Frame<'_>) -> Result<()> {
         let PublishTopic { topic, data, key } = frame.message()?;
-        let cluster = door.topics_to_publish(topic, data.len())?;
-        let published = replied(|reply| cluster.publish(topic, data, key, reply));
+        let (cluster, key) = door.topics_to_publish(topic, data.len(), key)?;
+        let published = replied(|reply| cluster.publish(topic, data, key.as_deref(), reply));
         self.waits.add(frame.heading.request, async { published.await.map(Answer::Seqno) })
     }
 

@@ -6,7 +6,9 @@ use super::{Door, Served};
 use crate::cluster::Cluster;
 use millrace_access::{Resource, Right};
 use millrace_wire::{Code, Result};
-use std::sync::Arc;
+use std::{borrow::Cow, sync::Arc};
+
+type ToPublish<'c, 'k> = (&'c Arc<Cluster>, Option<Cow<'k, str>>);
 
 impl Served {
     /// The namespace's part in its cluster, once it takes part.
@@ -27,10 +29,10 @@ impl Door {
         self.of_cluster()
     }
 
-    /// The cluster, for whoever may publish so many bytes.
-    pub fn topics_to_publish(&self, topic: &str, bytes: usize) -> Result<&Arc<Cluster>> {
+    /// The cluster, for whoever may publish so many bytes, and the key as it is kept.
+    pub fn topics_to_publish<'k>(&self, topic: &str, bytes: usize, key: Option<&'k str>) -> Result<ToPublish<'_, 'k>> {
         self.check_append(&as_log(topic), bytes, None)?;
-        self.of_cluster()
+        Ok((self.of_cluster()?, self.own_key(key)?))
     }
 
     /// The cluster, for whoever may have a function run for a topic's records.
@@ -42,7 +44,7 @@ impl Door {
     /// The cluster, for whoever may have a log's records published to a topic.
     pub fn topics_to_feed(&self, topic: &str, log: &str) -> Result<&Arc<Cluster>> {
         self.check(Right::Read, Resource::log(log))?;
-        self.topics_to_publish(topic, 0)
+        self.topics_to_publish(topic, 0, None).map(|(cluster, _)| cluster)
     }
 
     /// The cluster, for whoever may change its hosts.
@@ -83,6 +85,7 @@ mod tests {
         cluster::{ClusterOptions, ELECTION, Facts, Member, Post},
         secrets::{Authority, ClusterSecret},
     };
+    use millrace_access::Caller;
     use millrace_journal::CreateOptions;
     use millrace_wire::{
         protocol::Link,
@@ -153,5 +156,17 @@ mod tests {
         let holder = door_of(&Authority::ensure(served.namespace().dir()).unwrap().issue(&everything(2)).unwrap());
         assert!(holder.check(Right::Append, Resource::log("raw")).is_ok() && holder.sees("raw"));
         assert_eq!(holder.cluster_of_peer().err().map(|error| error.code()), Some(Code::CapabilityRefused));
+    }
+
+    #[test]
+    fn nobody_meets_the_keys_of_another_in_a_topic() {
+        let dir = tempfile::tempdir().unwrap();
+        let served = served(dir.path());
+        let authority = Authority::ensure(served.namespace().dir()).unwrap();
+        let kept = |door: &Door| door.topics_to_publish("t", 1, Some("k")).unwrap().1.unwrap().into_owned();
+        let [one, two] = [1, 2].map(|id| kept(&door(&served, &authority.issue(&everything(id)).unwrap())));
+        let peer = Peer { way: Way::Unix, address: None, key: None };
+        assert_eq!(kept(&served.door(&Arc::new(Caller::owner(peer)))), "k");
+        assert!(one != "k" && two != "k" && one != two);
     }
 }
