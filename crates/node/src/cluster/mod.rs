@@ -347,7 +347,7 @@ impl Cluster {
 
     /// Has a function of this host's namespace run for every record of a topic from now on.
     pub fn subscribe(&self, topic: &str, function: &str, reply: Reply<()>) {
-        let exists = self.shared.namespace.bindings().and_then(|_| {
+        let exists = deliver::logs(topic, function).and_then(|_| self.shared.namespace.bindings()).and_then(|_| {
             let catalog = self.shared.namespace.journal().catalog()?;
             catalog.function(function).map(drop).ok_or_else(|| millrace_namespace::no_function(function))
         });
