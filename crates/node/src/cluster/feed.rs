@@ -5,6 +5,7 @@
 
 use super::{Shared, driver::Input, locked};
 use millrace_group::Action;
+use millrace_namespace::names::check_public;
 use millrace_wire::{Code, RETRY_AFTER_MS, Result};
 use std::{sync::mpsc, time::Duration};
 
@@ -77,6 +78,8 @@ fn work(shared: &Shared, topic: &str, log: &str) -> Option<Work> {
 
 /// Publishes what is next; whether there was anything.
 fn feed(shared: &Shared, work: &Work) -> Result<bool> {
+    // Whatever the group agreed on, the runtime's own logs stay here.
+    check_public(&work.log)?;
     let log = shared.namespace.log(&work.log).map_err(|error| Code::FeedStopped.error(error.detail().to_owned()))?;
     if log.latest() < work.last {
         let detail = format!("log '{}' has {} records, and {} were published", work.log, log.latest(), work.last);

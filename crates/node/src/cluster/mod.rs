@@ -357,7 +357,8 @@ impl Cluster {
 
     /// Has the records of a log of this host's namespace published to a topic from now on.
     pub fn feed(&self, topic: &str, log: &str, reply: Reply<()>) {
-        let found = check_topic(topic).and_then(|()| self.shared.namespace.log(log));
+        let checked = check_topic(topic).and_then(|()| check_public(log));
+        let found = checked.and_then(|()| self.shared.namespace.log(log));
         let action = found.map(|found| {
             let (topic, log, host) = (topic.to_owned(), log.to_owned(), self.host());
             Action::Feed { topic, host, log, after: found.latest() }

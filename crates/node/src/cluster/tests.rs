@@ -77,6 +77,24 @@ fn whoever_waits_for_a_topic_is_told_when_the_time_is_over() {
 }
 
 #[test]
+fn the_logs_of_the_runtime_feed_no_topic() {
+    let dir = tempfile::tempdir().unwrap();
+    let cluster = alone(dir.path());
+    called(|reply| cluster.create("t", 10, reply)).unwrap();
+    assert_eq!(called(|reply| cluster.feed("t", "_cluster", reply)), Err(Code::LogInternal));
+    // Another host may have had it agreed on.
+    let (topic, log, host) = ("t".to_owned(), "_cluster".to_owned(), cluster.host());
+    let action = Action::Feed { topic, host, log, after: 0 };
+    called(|reply| cluster.submit(Ok(action), Vec::new(), reply)).unwrap();
+    let start = Instant::now();
+    while !cluster.stat().why.iter().any(|why| why.contains("_cluster") && why.contains(Code::LogInternal.id())) {
+        assert!(start.elapsed() < Duration::from_secs(60), "{:?}", cluster.stat().why);
+        thread::sleep(Duration::from_millis(5));
+    }
+    assert_eq!(cluster.latest("t"), Ok(0));
+}
+
+#[test]
 fn what_waits_for_the_group_is_bounded_by_its_bytes() {
     let dir = tempfile::tempdir().unwrap();
     let cluster = alone(dir.path());
