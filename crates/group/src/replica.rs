@@ -299,13 +299,38 @@ impl Replica {
     /// Takes a message of another replica. One that cannot be read is passed over, like one that was lost.
     pub fn step(&mut self, bytes: &[u8]) {
         let Ok(message) = Message::parse_from_bytes(bytes) else { return };
-        // No replica sends a snapshot: logs begin at their first entry.
-        if message.to != self.options.id || message.get_msg_type() == MessageType::MsgSnapshot {
+        if message.to != self.options.id || !self.is_sound(&message) {
             return;
         }
         // Refused are answers of those who are no replicas any more.
         let _ = self.node.step(message);
         self.set_timeout();
+    }
+
+    /// Whether it is a message as replicas send them: Raft ends the thread at others.
+    fn is_sound(&self, message: &Message) -> bool {
+        let log = &self.node.raft.raft_log;
+        let last = log.last_index();
+        if message.from == 0 || message.from == self.options.id {
+            return false;
+        }
+        match message.get_msg_type() {
+            // Logs begin at their first entry.
+            MessageType::MsgSnapshot => false,
+            MessageType::MsgPropose => !message.entries.is_empty(),
+            MessageType::MsgReadIndex => message.entries.len() == 1,
+            MessageType::MsgHeartbeat => message.commit <= last,
+            MessageType::MsgAppendResponse => message.index <= last && message.reject_hint <= last,
+            MessageType::MsgAppend => {
+                let follows = |(at, entry): (u64, &Entry)| {
+                    message.index.checked_add(at) == Some(entry.index)
+                        && entry.term > 0
+                        && (entry.index > log.committed || log.match_term(entry.index, entry.term))
+                };
+                (message.index == 0 || message.log_term > 0) && (1..).zip(&*message.entries).all(follows)
+            }
+            _ => true,
+        }
     }
 
     /// Says that messages to a replica were lost.
@@ -583,4 +608,101 @@ fn envelope(message: Message) -> Envelope {
 
 fn failed(error: raft::Error) -> Error {
     Code::GroupBusy.error(format!("the group refuses: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Nothing;
+
+    impl Payloads for Nothing {
+        fn read(&self, _: Place) -> Result<Vec<u8>> {
+            Ok(Vec::new())
+        }
+    }
+
+    fn message(kind: MessageType, adjust: impl FnOnce(&mut Message)) -> Vec<u8> {
+        let mut message = Message { from: 2, to: 1, term: 1, ..Message::default() };
+        message.set_msg_type(kind);
+        adjust(&mut message);
+        message.write_to_bytes().unwrap()
+    }
+
+    fn append(index: u64, log_term: u64, entries: &[(u64, u64)], commit: u64) -> Vec<u8> {
+        message(MessageType::MsgAppend, |message| {
+            (message.index, message.log_term, message.commit) = (index, log_term, commit);
+            let entry = |(index, term): &(u64, u64)| entry_of(*term, *index, Form::Command, Vec::new());
+            message.entries = entries.iter().map(entry).collect::<Vec<_>>().into();
+        })
+    }
+
+    fn turns(replica: &mut Replica) {
+        let mut place = replica.progress().2;
+        while let Some(turn) = replica.take() {
+            place += 1;
+            let held = replica.wrote(turn, Place(place));
+            replica.flushed(held);
+        }
+    }
+
+    #[test]
+    fn what_no_replica_sends_is_passed_over() {
+        let founders = vec![1, 2];
+        let options = Options { id: 1, boot: 1, founders: founders.clone(), seed: 7, voters_max: 3 };
+        let mut replica = Replica::new(options, Recovered::new(founders, Box::new(Nothing))).unwrap();
+        replica.step(&append(0, 0, &[(1, 1), (2, 1)], 2));
+        turns(&mut replica);
+        assert_eq!(replica.progress(), (2, 2, 2));
+        let one = |kind| message(kind, |message| message.entries = vec![Entry::default(); 1].into());
+        let hostile = [
+            message(MessageType::MsgHeartbeat, |message| message.commit = 9),
+            append(2, 1, &[(4, 1)], 0),
+            append(2, 1, &[(3, 1), (5, 1)], 5),
+            append(2, 1, &[(3, 0)], 3),
+            append(2, 1, &[(1, 1)], 0),
+            append(2, 1, &[(2, 2)], 0),
+            append(u64::MAX, 0, &[], 9),
+            append(9, 0, &[(10, 1)], 10),
+            message(MessageType::MsgPropose, |message| message.term = 0),
+            message(MessageType::MsgReadIndex, |message| message.term = 0),
+            message(MessageType::MsgReadIndex, |message| (message.term, message.from) = (0, 1)),
+            message(MessageType::MsgAppendResponse, |message| message.index = u64::MAX),
+            message(MessageType::MsgSnapshot, |_| ()),
+            one(MessageType::MsgRequestVoteResponse),
+        ];
+        let all = |replica: &mut Replica| {
+            for (at, bytes) in hostile.iter().enumerate() {
+                let taken = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+                    replica.step(bytes);
+                    turns(replica);
+                }));
+                assert!(taken.is_ok(), "message {at}");
+            }
+        };
+        all(&mut replica);
+        assert_eq!(replica.progress(), (2, 2, 2));
+        replica.step(&append(2, 1, &[(3, 1)], 3));
+        turns(&mut replica);
+        assert_eq!(replica.progress(), (3, 3, 3), "it goes on");
+        // Likewise one that leads.
+        while replica.role() != Role::Leader {
+            replica.tick();
+            turns(&mut replica);
+            for kind in [MessageType::MsgRequestPreVoteResponse, MessageType::MsgRequestVoteResponse] {
+                let ahead = u64::from(kind == MessageType::MsgRequestPreVoteResponse);
+                let term = replica.term() + ahead;
+                replica.step(&message(kind, |message| message.term = term));
+                turns(&mut replica);
+            }
+        }
+        let (term, last) = (replica.term(), replica.progress().2);
+        replica.step(&message(MessageType::MsgAppendResponse, |message| (message.term, message.index) = (term, last)));
+        turns(&mut replica);
+        all(&mut replica);
+        replica
+            .step(&message(MessageType::MsgAppendResponse, |message| (message.term, message.index) = (term, u64::MAX)));
+        turns(&mut replica);
+        assert_eq!((replica.role(), replica.progress().1), (Role::Leader, last));
+    }
 }

@@ -177,7 +177,7 @@ impl Topics {
         if let Some(outcome) = seen.outcomes.get(&serial) {
             return Some(outcome.clone());
         }
-        let outcome = self.act(entry, command.action);
+        let outcome = check_origin(host, &command.action).and_then(|()| self.act(entry, command.action));
         let seen = self.seen.entry(host).or_default();
         seen.outcomes.insert(serial, outcome.clone());
         if settled > seen.settled {
@@ -288,6 +288,23 @@ impl Topics {
     }
 }
 
+/// Only a host itself says where it is, what runs on it, and which of its logs feed topics.
+fn check_origin(origin: u64, action: &Action) -> Result<()> {
+    let of = match action {
+        Action::Subscribe { host, .. }
+        | Action::Unsubscribe { host, .. }
+        | Action::Feed { host, .. }
+        | Action::Unfeed { host, .. }
+        | Action::Fed { host, .. } => *host,
+        Action::Member(member) => member.id,
+        Action::Create { .. } | Action::Publish { .. } | Action::Prefer { .. } => return Ok(()),
+    };
+    if of == origin {
+        return Ok(());
+    }
+    Err(Code::ValueInvalid.error(format!("host {origin:016x} speaks for host {of:016x}")))
+}
+
 fn no_feed(topic: &str, log: &str) -> Error {
     Code::SubscriptionNotFound.error(format!("log '{log}' of this host does not feed topic '{topic}'"))
 }
@@ -367,17 +384,31 @@ mod tests {
         assert_eq!(code(5, Action::Create { topic: "v".into(), history: 0 }), Code::ValueInvalid);
         let nobody = Action::Unsubscribe { topic: "t".into(), function: "f".into(), host: 1 };
         assert_eq!(code(6, nobody), Code::SubscriptionNotFound);
+        let (t, log) = (|| "t".to_owned(), || "_keys".to_owned());
+        for (at, of_another) in [
+            Action::Subscribe { topic: t(), function: "f".into(), host: 4 },
+            Action::Unsubscribe { topic: t(), function: "f".into(), host: 4 },
+            Action::Feed { topic: t(), host: 4, log: log(), after: 0 },
+            Action::Fed { topic: t(), host: 4, log: log(), since: 1, behind: 0, seqno: 1 },
+            Action::Unfeed { topic: t(), host: 4, log: log() },
+            Action::Member(Member { id: 4, ..Member::default() }),
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            assert_eq!(code(7 + at as u64, of_another), Code::ValueInvalid, "{at}");
+        }
     }
 
     #[test]
     fn a_log_feeds_a_topic_with_each_record_once_and_in_order() {
         let mut topics = with_topic(10);
-        apply(&mut topics, 2, 2, Action::Feed { topic: "t".into(), host: 4, log: "raw".into(), after: 7 });
+        apply(&mut topics, 2, 2, Action::Feed { topic: "t".into(), host: 1, log: "raw".into(), after: 7 });
         let mut serial = 2;
         let mut feed = |topics: &mut Topics, since, behind, seqno| {
             serial += 1;
             let (topic, log) = ("t".into(), "raw".into());
-            let outcome = apply(topics, serial, serial, Action::Fed { topic, host: 4, log, since, behind, seqno });
+            let outcome = apply(topics, serial, serial, Action::Fed { topic, host: 1, log, since, behind, seqno });
             outcome.unwrap().map_err(|error| error.code())
         };
         assert_eq!(feed(&mut topics, 2, 8, 9), Err(Code::FeedOutOfOrder), "record 8 comes first");
@@ -392,10 +423,10 @@ mod tests {
     fn a_subscription_begins_behind_what_is_there() {
         let mut topics = with_topic(10);
         apply(&mut topics, 2, 2, publish());
-        let subscribe = || Action::Subscribe { topic: "t".into(), function: "f".into(), host: 4 };
+        let subscribe = || Action::Subscribe { topic: "t".into(), function: "f".into(), host: 1 };
         apply(&mut topics, 3, 3, subscribe()).unwrap().unwrap();
         apply(&mut topics, 4, 4, subscribe()).unwrap().unwrap();
         let subscriptions = &topics.topic("t").unwrap().subscriptions;
-        assert_eq!(*subscriptions, [Subscription { function: "f".into(), host: 4, first: 2, since: 3 }]);
+        assert_eq!(*subscriptions, [Subscription { function: "f".into(), host: 1, first: 2, since: 3 }]);
     }
 }

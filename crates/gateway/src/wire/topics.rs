@@ -7,7 +7,7 @@ use super::{
 use crate::memory::{self, SMALL_BYTES};
 use millrace_node::{
     Door, Record, Right,
-    cluster::{Cluster, Member, Reply},
+    cluster::{Cluster, GROWTH_MAX, Member, Reply},
 };
 use millrace_wire::{
     Code, Result,
@@ -103,8 +103,8 @@ impl Connection {
 
     fn publish(&mut self, door: &Door, frame: &Frame<'_>) -> Result<()> {
         let PublishTopic { topic, data, key } = frame.message()?;
-        let cluster = door.topics_to_publish(topic, data.len())?;
-        let published = replied(|reply| cluster.publish(topic, data, key, reply));
+        let (cluster, key) = door.topics_to_publish(topic, data.len(), key)?;
+        let published = replied(|reply| cluster.publish(topic, data, key.as_deref(), reply));
         self.waits.add(frame.heading.request, async { published.await.map(Answer::Seqno) })
     }
 
@@ -163,8 +163,11 @@ async fn latest(cluster: Arc<Cluster>, topic: String, above: u64, wait_ms: u32) 
     replied(|reply| cluster.fresh(reply)).await?;
     if wait_ms > 0 && cluster.latest(&topic)? <= above {
         // In time or not, what there is to say is said.
-        let grown = replied(|reply| cluster.growth(&topic, above, reply));
-        let _ = timeout(Duration::from_millis(wait_ms.into()), grown).await;
+        let wait = Duration::from_millis(wait_ms.into()).min(GROWTH_MAX);
+        let grown = replied(|reply| cluster.growth(&topic, above, wait, reply));
+        if let Ok(grown) = timeout(wait, grown).await {
+            grown?;
+        }
     }
     cluster.latest(&topic).map(Answer::Seqno)
 }

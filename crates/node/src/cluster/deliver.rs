@@ -8,9 +8,9 @@ use millrace_group::{Place, Subscription};
 use millrace_namespace::{
     admission::{Publish, Room, Stage},
     named,
-    names::{log_name, note},
+    names::note,
 };
-use millrace_wire::{Code, EventId, LogName, RETRY_AFTER_MS, Result};
+use millrace_wire::{Code, Error, EventId, LogName, RETRY_AFTER_MS, Result};
 use serde::{Deserialize, Serialize};
 use std::{sync::PoisonError, time::Duration};
 
@@ -106,9 +106,22 @@ fn work(shared: &Shared, name: &str, known: &Subscription) -> Option<Work> {
     Some(Work { topic, function, first: known.first, since: known.since, latest })
 }
 
+/// The logs of a subscription: its records, and how far it is. Not every topic's name leaves room for them.
+pub(super) fn logs(topic: &str, function: &str) -> Result<[LogName; 2]> {
+    let log = |kind| {
+        let name = format!("{kind}/{function}/{topic}");
+        let unfit = |error: Error| {
+            let detail = format!("no function '{function}' can run for it: log '{name}': {}", error.detail());
+            Code::TopicNameInvalid.error(detail)
+        };
+        name.parse::<LogName>().map_err(unfit)
+    };
+    Ok([log("_topic")?, log("_delivered")?])
+}
+
 fn deliver(shared: &Shared, work: &Work) -> Result<Progress> {
     let namespace = &shared.namespace;
-    let cursor_log = log_name(&format!("_delivered/{}/{}", work.function, work.topic));
+    let [log, cursor_log] = logs(&work.topic, &work.function)?;
     let mut cursor = cursor(shared, &cursor_log)?.filter(|cursor| cursor.since == work.since);
     let mut cursor = cursor.take().unwrap_or(Cursor { since: work.since, delivered: work.first - 1, missed: 0 });
     let key = (work.topic.clone(), work.function.clone());
@@ -126,7 +139,6 @@ fn deliver(shared: &Shared, work: &Work) -> Result<Progress> {
         }
         records.push(data);
     }
-    let log = log_name(&format!("_topic/{}/{}", work.function, work.topic));
     cursor.delivered += records.len() as u64;
     let note_of = serde_json::to_vec(&cursor).map_err(|error| Code::HostInternal.error(error.to_string()))?;
     namespace.journal().commit(|tx| {

@@ -8,6 +8,7 @@ use std::{
     collections::HashMap,
     sync::{
         Arc,
+        atomic::Ordering,
         mpsc::{Receiver, RecvTimeoutError},
     },
     thread,
@@ -75,9 +76,9 @@ pub(super) enum Input {
 }
 
 impl Input {
-    fn bytes(&self) -> usize {
+    pub(super) fn bytes(&self) -> usize {
         match self {
-            Input::Messages(messages) => messages.iter().map(Vec::len).sum(),
+            Input::Messages(messages) => messages.iter().map(|message| message.len() + size_of::<Vec<u8>>()).sum(),
             Input::Submit { data, .. } => data.len(),
             _ => 0,
         }
@@ -160,6 +161,7 @@ impl Driver {
         for _ in 0..GATHER_MAX {
             let Some(input) = next.take().or_else(|| self.received.try_recv().ok()) else { break };
             bytes += input.bytes();
+            self.shared.queued.fetch_sub(input.bytes(), Ordering::Relaxed);
             self.take(input);
             if bytes > GATHER_MAX_BYTES {
                 break;
@@ -200,6 +202,7 @@ impl Driver {
         if self.ticks % AGAIN_TICKS != 0 {
             return;
         }
+        shared.answer(&replica);
         let now = Instant::now();
         let late: Vec<u64> =
             self.submitted.iter().filter(|(_, waiting)| waiting.until <= now).map(|(serial, _)| *serial).collect();

@@ -5,11 +5,9 @@
 
 use super::{Shared, driver::Input, locked};
 use millrace_group::Action;
+use millrace_namespace::names::check_public;
 use millrace_wire::{Code, RETRY_AFTER_MS, Result};
-use std::{
-    sync::mpsc::{self, TrySendError},
-    time::Duration,
-};
+use std::{sync::mpsc, time::Duration};
 
 /// Records that are on their way to a topic at once, and their bytes unless the first alone has more.
 const RECORDS_MAX: u32 = 64;
@@ -80,6 +78,8 @@ fn work(shared: &Shared, topic: &str, log: &str) -> Option<Work> {
 
 /// Publishes what is next; whether there was anything.
 fn feed(shared: &Shared, work: &Work) -> Result<bool> {
+    // Whatever the group agreed on, the runtime's own logs stay here.
+    check_public(&work.log)?;
     let log = shared.namespace.log(&work.log).map_err(|error| Code::FeedStopped.error(error.detail().to_owned()))?;
     if log.latest() < work.last {
         let detail = format!("log '{}' has {} records, and {} were published", work.log, log.latest(), work.last);
@@ -101,9 +101,8 @@ fn feed(shared: &Shared, work: &Work) -> Result<bool> {
         let sender = sender.clone();
         // Nobody may listen any more.
         let reply = Box::new(move |outcome: Result<u64>| drop(sender.send(outcome)));
-        match shared.inputs.try_send(Input::Submit { action, data: record.payload.clone(), reply }) {
-            Ok(()) => {}
-            Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => break,
+        if shared.queue(Input::Submit { action, data: record.payload.clone(), reply }).is_err() {
+            break;
         }
     }
     drop(sender);

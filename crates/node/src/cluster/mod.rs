@@ -13,6 +13,8 @@ mod driver;
 mod facts;
 mod feed;
 mod store;
+#[cfg(test)]
+mod tests;
 
 pub use facts::{Facts, KnownMember};
 pub use millrace_group::{Member, Role};
@@ -20,18 +22,18 @@ pub use millrace_group::{Member, Role};
 use crate::{Namespace, Record};
 use driver::{Driver, Goal, Input};
 use millrace_group::{Action, Options, Replica, Topic, check_topic};
-use millrace_namespace::keys::KEY_MAX_BYTES;
-use millrace_wire::{Code, EventId, Result};
+use millrace_namespace::{keys::KEY_MAX_BYTES, names::check_public};
+use millrace_wire::{Code, Error, EventId, Result};
 use serde::Serialize;
 use std::{
     collections::HashMap,
     sync::{
         Arc, Condvar, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
         mpsc::{SyncSender, TrySendError, sync_channel},
     },
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 use store::{AROUND_MAX_BYTES, Store};
 
@@ -43,6 +45,11 @@ const BEHIND_MAX: u64 = 10_000;
 const VOTERS_MAX: usize = 3;
 /// Requests and messages that wait for the driver. Messages beyond it are lost, as on a network.
 const INPUTS_MAX: usize = 8192;
+/// Their bytes, unless one alone has more.
+const INPUTS_MAX_BYTES: usize = 64 << 20;
+/// Who waits for topics to grow, and for how long at most.
+const WAITERS_MAX: usize = 65_536;
+pub const GROWTH_MAX: Duration = Duration::from_secs(300);
 /// How long a group may take over a request.
 pub const PATIENCE: Duration = Duration::from_secs(10);
 /// Election timeouts are from once to twice this, unless it is said otherwise.
@@ -79,10 +86,11 @@ pub struct Cluster {
     threads: Mutex<Vec<thread::JoinHandle<()>>>,
 }
 
-/// Who waits for a topic to have more than so many records.
+/// Who waits for a topic to have more than so many records, and until when.
 struct Waiter {
     topic: String,
     above: u64,
+    until: Instant,
     reply: Reply<u64>,
 }
 
@@ -94,6 +102,8 @@ struct Shared {
     store: Store,
     replica: Mutex<Replica>,
     inputs: SyncSender<Input>,
+    /// Bytes of inputs that the driver has not taken.
+    queued: AtomicUsize,
     stopping: AtomicBool,
     waiters: Mutex<Vec<Waiter>>,
     /// How often the topics have changed.
@@ -259,6 +269,7 @@ impl Cluster {
             store,
             replica,
             inputs,
+            queued: AtomicUsize::new(0),
             stopping: AtomicBool::new(false),
             waiters: Mutex::default(),
             changed: Default::default(),
@@ -295,24 +306,19 @@ impl Cluster {
     pub fn receive(&self, group: u32, messages: Vec<Vec<u8>>) {
         if group == GROUP {
             // Whatever there is no room for is lost, and sent again.
-            let _ = self.shared.inputs.try_send(Input::Messages(messages));
+            let _ = self.shared.queue(Input::Messages(messages));
         }
     }
 
     /// Says that messages to another host were lost.
     pub fn unreachable(&self, host: u64) {
-        let _ = self.shared.inputs.try_send(Input::Unreachable(host));
+        let _ = self.shared.queue(Input::Unreachable(host));
     }
 
     fn ask(&self, input: Input) {
-        let refused = match self.shared.inputs.try_send(input) {
-            Ok(()) => return,
-            Err(TrySendError::Full(input)) => {
-                (input, Code::GroupBusy.error(format!("{INPUTS_MAX} requests wait for the group")))
-            }
-            Err(TrySendError::Disconnected(input)) => (input, Code::HostStopping.error("the host is stopping")),
-        };
-        refused.0.refuse(refused.1);
+        if let Err((input, error)) = self.shared.queue(input) {
+            input.refuse(error);
+        }
     }
 
     /// Makes a topic.
@@ -341,7 +347,7 @@ impl Cluster {
 
     /// Has a function of this host's namespace run for every record of a topic from now on.
     pub fn subscribe(&self, topic: &str, function: &str, reply: Reply<()>) {
-        let exists = self.shared.namespace.bindings().and_then(|_| {
+        let exists = deliver::logs(topic, function).and_then(|_| self.shared.namespace.bindings()).and_then(|_| {
             let catalog = self.shared.namespace.journal().catalog()?;
             catalog.function(function).map(drop).ok_or_else(|| millrace_namespace::no_function(function))
         });
@@ -351,7 +357,8 @@ impl Cluster {
 
     /// Has the records of a log of this host's namespace published to a topic from now on.
     pub fn feed(&self, topic: &str, log: &str, reply: Reply<()>) {
-        let found = check_topic(topic).and_then(|()| self.shared.namespace.log(log));
+        let checked = check_topic(topic).and_then(|()| check_public(log));
+        let found = checked.and_then(|()| self.shared.namespace.log(log));
         let action = found.map(|found| {
             let (topic, log, host) = (topic.to_owned(), log.to_owned(), self.host());
             Action::Feed { topic, host, log, after: found.latest() }
@@ -451,13 +458,17 @@ impl Cluster {
         locked(&self.shared.replica).topics().topic(topic).map(|topic| topic.latest)
     }
 
-    /// Replies once a topic has more records than `above`. Whoever stops waiting just does not listen any more.
-    pub fn growth(&self, topic: &str, above: u64, reply: Reply<u64>) {
+    /// Replies once a topic has more records than `above`, or soon after so much time: at most [`GROWTH_MAX`].
+    pub fn growth(&self, topic: &str, above: u64, within: Duration, reply: Reply<u64>) {
         let replica = locked(&self.shared.replica);
         match replica.topics().topic(topic).map(|topic| topic.latest) {
             Ok(latest) if latest <= above => {
-                let topic = topic.to_owned();
-                locked(&self.shared.waiters).push(Waiter { topic, above, reply });
+                let (topic, until) = (topic.to_owned(), Instant::now() + within.min(GROWTH_MAX));
+                let mut waiters = locked(&self.shared.waiters);
+                if waiters.len() >= WAITERS_MAX {
+                    return reply(Err(Code::GroupBusy.error(format!("{WAITERS_MAX} callers wait for topics"))));
+                }
+                waiters.push(Waiter { topic, above, until, reply });
             }
             found => reply(found),
         }
@@ -587,18 +598,42 @@ impl Shared {
         }
     }
 
-    /// The topics have changed: whoever waits for that is told.
-    fn told(&self, replica: &Replica) {
+    /// Hands something to the driver, unless too much waits for it.
+    fn queue(&self, input: Input) -> std::result::Result<(), (Input, Error)> {
+        let bytes = input.bytes();
+        let queued = self.queued.fetch_add(bytes, Ordering::Relaxed);
+        let (input, error) = if queued > 0 && queued + bytes > INPUTS_MAX_BYTES {
+            (input, Code::GroupBusy.error(format!("requests of {queued} bytes wait for the group")))
+        } else {
+            match self.inputs.try_send(input) {
+                Ok(()) => return Ok(()),
+                Err(TrySendError::Full(input)) => {
+                    (input, Code::GroupBusy.error(format!("{INPUTS_MAX} requests wait for the group")))
+                }
+                Err(TrySendError::Disconnected(input)) => (input, Code::HostStopping.error("the host is stopping")),
+            }
+        };
+        self.queued.fetch_sub(bytes, Ordering::Relaxed);
+        Err((input, error))
+    }
+
+    /// Replies to those whose topic has grown, and to those whose time is over.
+    fn answer(&self, replica: &Replica) {
+        let now = Instant::now();
         let mut waiters = locked(&self.waiters);
         let mut at = 0;
         while at < waiters.len() {
             let found = replica.topics().topic(&waiters[at].topic).map(|topic| topic.latest);
             match found {
-                Ok(latest) if latest <= waiters[at].above => at += 1,
+                Ok(latest) if latest <= waiters[at].above && now < waiters[at].until => at += 1,
                 found => (waiters.swap_remove(at).reply)(found),
             }
         }
-        drop(waiters);
+    }
+
+    /// The topics have changed: whoever waits for that is told.
+    fn told(&self, replica: &Replica) {
+        self.answer(replica);
         *locked(&self.changed.0) += 1;
         self.changed.1.notify_all();
     }

@@ -115,14 +115,33 @@ impl Door {
     }
 
     fn check_action(&self, action: &Action<'_>) -> Result<()> {
-        let inner = &self.served.inner;
-        if self.caller.chain().is_none() {
-            return check(&self.caller, &NoKeys, action, Now::unknown(), &inner.rates);
+        self.noted(action, self.permits(action, &self.served.inner.rates, false))
+    }
+
+    /// Whether the caller is a host of the cluster, and may do what only such hosts may.
+    pub(super) fn check_peer(&self) -> Result<()> {
+        let action = Action::new(Right::Link, Resource::NAMESPACE);
+        self.noted(&action, self.permits(&action, &self.served.inner.rates, true))
+    }
+
+    /// The one check. The cluster's secret issues whatever its holder likes: it entitles to what hosts of the cluster do, and to nothing
+    /// else here.
+    fn permits(&self, action: &Action<'_>, rates: &dyn Rates, as_peer: bool) -> Result<()> {
+        let Some(chain) = self.caller.chain() else {
+            return check(&self.caller, &NoKeys, action, Now::unknown(), rates);
+        };
+        let keys = self.served.inner.keys.current()?;
+        if chain.parts.iter().any(|part| keys.is_of_cluster(part.authority)) != as_peer {
+            return Err(Code::CapabilityDenied.error("a host of the cluster may do nothing else here"));
         }
-        let checked = check(&self.caller, &*inner.keys.current()?, action, Now::at(now_s()), &inner.rates);
+        check(&self.caller, &*keys, action, Now::at(now_s()), rates)
+    }
+
+    fn noted(&self, action: &Action<'_>, checked: Result<()>) -> Result<()> {
         checked.inspect_err(|error| {
-            if matches!(error.code(), Code::CapabilityDenied | Code::CapabilityRefused) {
-                inner.denials.note(&self.caller.principal(), action, error.code());
+            if self.caller.chain().is_some() && matches!(error.code(), Code::CapabilityDenied | Code::CapabilityRefused)
+            {
+                self.served.inner.denials.note(&self.caller.principal(), action, error.code());
             }
         })
     }
@@ -152,17 +171,13 @@ impl Door {
 
     /// Whether the caller has this right now. No rate counts it.
     pub(super) fn may(&self, right: Right, on: Resource<'_>) -> bool {
-        if self.caller.chain().is_none() {
-            return self.check(right, on).is_ok();
-        }
         struct Uncounted;
         impl Rates for Uncounted {
             fn take(&self, _: &[u8; 32], _: Rate) -> bool {
                 true
             }
         }
-        let keys = self.served.inner.keys.current();
-        keys.and_then(|keys| check(&self.caller, &*keys, &Action::new(right, on), Now::at(now_s()), &Uncounted)).is_ok()
+        self.permits(&Action::new(right, on), &Uncounted, false).is_ok()
     }
 
     /// What names of the caller's own begin with; nothing for the owner.

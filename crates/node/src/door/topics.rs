@@ -6,7 +6,9 @@ use super::{Door, Served};
 use crate::cluster::Cluster;
 use millrace_access::{Resource, Right};
 use millrace_wire::{Code, Result};
-use std::sync::Arc;
+use std::{borrow::Cow, sync::Arc};
+
+type ToPublish<'c, 'k> = (&'c Arc<Cluster>, Option<Cow<'k, str>>);
 
 impl Served {
     /// The namespace's part in its cluster, once it takes part.
@@ -27,10 +29,10 @@ impl Door {
         self.of_cluster()
     }
 
-    /// The cluster, for whoever may publish so many bytes.
-    pub fn topics_to_publish(&self, topic: &str, bytes: usize) -> Result<&Arc<Cluster>> {
+    /// The cluster, for whoever may publish so many bytes, and the key as it is kept.
+    pub fn topics_to_publish<'k>(&self, topic: &str, bytes: usize, key: Option<&'k str>) -> Result<ToPublish<'_, 'k>> {
         self.check_append(&as_log(topic), bytes, None)?;
-        self.of_cluster()
+        Ok((self.of_cluster()?, self.own_key(key)?))
     }
 
     /// The cluster, for whoever may have a function run for a topic's records.
@@ -42,7 +44,7 @@ impl Door {
     /// The cluster, for whoever may have a log's records published to a topic.
     pub fn topics_to_feed(&self, topic: &str, log: &str) -> Result<&Arc<Cluster>> {
         self.check(Right::Read, Resource::log(log))?;
-        self.topics_to_publish(topic, 0)
+        self.topics_to_publish(topic, 0, None).map(|(cluster, _)| cluster)
     }
 
     /// The cluster, for whoever may change its hosts.
@@ -59,7 +61,7 @@ impl Door {
         if parts.is_empty() || parts.iter().any(|part| part.authority != secret.id()) {
             return Err(refused());
         }
-        self.check(Right::Link, Resource::NAMESPACE)?;
+        self.check_peer()?;
         self.of_cluster()
     }
 
@@ -73,4 +75,98 @@ impl Door {
 
 fn as_log(topic: &str) -> String {
     format!("topics/{topic}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        Namespace,
+        cluster::{ClusterOptions, ELECTION, Facts, Member, Post},
+        secrets::{Authority, ClusterSecret},
+    };
+    use millrace_access::Caller;
+    use millrace_journal::CreateOptions;
+    use millrace_wire::{
+        protocol::Link,
+        token::{AuthorityId, Grant, Key, Peer, Proof, Rights, Rules, Token, TokenId, Way, admit},
+    };
+
+    struct Nowhere;
+
+    impl Post for Nowhere {
+        fn send(&self, _: u64, _: u32, _: Vec<u8>) {}
+        fn members(&self, _: &[Member]) {}
+        fn trouble(&self, _: u64) -> Option<String> {
+            None
+        }
+    }
+
+    fn served(dir: &std::path::Path) -> Served {
+        let namespace = Namespace::create(&dir.join("ns"), &CreateOptions::default()).unwrap();
+        Authority::ensure(namespace.dir()).unwrap();
+        Facts::begin(&namespace, "lab").unwrap();
+        let options = ClusterOptions { address: "127.0.0.1:9".into(), name: "n".into(), election: ELECTION };
+        let cluster = Cluster::start(&namespace, &options, Arc::new(Nowhere)).unwrap().unwrap();
+        let served = Served::new("n".parse().unwrap(), namespace).unwrap();
+        served.set_cluster(Arc::new(cluster));
+        served
+    }
+
+    fn door(served: &Served, token: &Token) -> Door {
+        let keys = served.keys().current().unwrap();
+        let peer = Peer { way: Way::Unix, address: None, key: None };
+        let caller = admit(&*keys, token.body(), Proof::Bearer(token.signature()), peer).unwrap();
+        served.door(&Arc::new(caller))
+    }
+
+    fn everything(id: u8) -> Rules {
+        Rules { grants: vec![Grant::namespace(Rights::ALL)], ids: vec![TokenId([id; 8])], ..Rules::default() }
+    }
+
+    #[test]
+    fn a_clusters_secret_gives_no_right_but_that_of_its_hosts() {
+        let dir = tempfile::tempdir().unwrap();
+        let served = served(dir.path());
+        served.namespace().create_log(&"raw".parse().unwrap(), 10).unwrap();
+        // Whoever has the secret has its key, and issues what it likes: here all rights.
+        let secret = ClusterSecret::load(served.namespace().dir()).unwrap().unwrap();
+        let text = secret.to_text();
+        let digits = text.strip_prefix("mrc1_").unwrap();
+        let byte = |at: usize| u8::from_str_radix(&digits[2 * at..2 * at + 2], 16).unwrap();
+        let bytes: Vec<u8> = (0..48).map(byte).collect();
+        let (id, key) = (AuthorityId(bytes[8..16].try_into().unwrap()), Key::new(bytes[16..48].try_into().unwrap()));
+        assert_eq!(id, secret.id());
+        let door_of = |token: &Token| door(&served, token);
+        for token in [Token::issue(&key, id, 1, &everything(1)).unwrap(), secret.token().unwrap()] {
+            let peer = door_of(&token);
+            for right in [Right::Read, Right::Append, Right::Admin, Right::Link, Right::Observe, Right::Grant] {
+                for on in [Resource::NAMESPACE, Resource::log("raw")] {
+                    assert_eq!(peer.check(right, on).unwrap_err().code(), Code::CapabilityDenied, "{right} {on:?}");
+                    assert!(!peer.may(right, on), "{right} {on:?}");
+                }
+            }
+            assert!(!peer.sees("raw") && !peer.sees_all());
+            let link = Link { stream: "in", namespace: 7, epoch: 1, target: None, path: Vec::new() };
+            assert_eq!(peer.link(&link).wait().err().map(|error| error.code()), Some(Code::CapabilityDenied));
+            assert_eq!(peer.topics(Right::Read, "t").err().map(|error| error.code()), Some(Code::CapabilityDenied));
+            peer.cluster_of_peer().unwrap();
+        }
+        // Those of the namespace's own authority have their rights, and are no hosts.
+        let holder = door_of(&Authority::ensure(served.namespace().dir()).unwrap().issue(&everything(2)).unwrap());
+        assert!(holder.check(Right::Append, Resource::log("raw")).is_ok() && holder.sees("raw"));
+        assert_eq!(holder.cluster_of_peer().err().map(|error| error.code()), Some(Code::CapabilityRefused));
+    }
+
+    #[test]
+    fn nobody_meets_the_keys_of_another_in_a_topic() {
+        let dir = tempfile::tempdir().unwrap();
+        let served = served(dir.path());
+        let authority = Authority::ensure(served.namespace().dir()).unwrap();
+        let kept = |door: &Door| door.topics_to_publish("t", 1, Some("k")).unwrap().1.unwrap().into_owned();
+        let [one, two] = [1, 2].map(|id| kept(&door(&served, &authority.issue(&everything(id)).unwrap())));
+        let peer = Peer { way: Way::Unix, address: None, key: None };
+        assert_eq!(kept(&served.door(&Arc::new(Caller::owner(peer)))), "k");
+        assert!(one != "k" && two != "k" && one != two);
+    }
 }

@@ -44,6 +44,11 @@ impl NamespaceKeys {
     pub fn authority(&self) -> Option<&Authority> {
         self.authority.as_ref()
     }
+
+    /// Whether this is the authority of the hosts of the namespace's cluster.
+    pub fn is_of_cluster(&self, authority: AuthorityId) -> bool {
+        self.cluster.as_deref().is_some_and(|cluster| cluster.id() == authority)
+    }
 }
 
 impl Keys for NamespaceKeys {
