@@ -75,7 +75,9 @@ impl<'a> Session<'a> {
         let applied = self.past.applied.get(&undone).ok_or_else(gone)?;
         // A record that has left its log is nobody's to put back; one that has left the journal cannot be.
         let first = self.namespace.journal().first();
-        if applied.before.iter().any(|(_, at)| at.position < first) {
+        let catalog = self.namespace.journal().catalog()?;
+        let is_held = |(log, seqno): &(u32, u64)| catalog.log_by_id(*log).is_some_and(|log| *seqno >= log.earliest());
+        if applied.before.iter().any(|(_, at)| at.position < first) || applied.lost.iter().any(is_held) {
             return Err(gone());
         }
         for (slot, at) in &applied.before {
