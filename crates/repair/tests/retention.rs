@@ -103,3 +103,17 @@ fn a_repair_is_taken_back_as_a_whole_or_not_at_all() {
     is_stopped(&namespace, undone, b"two");
     assert_eq!(repair(&namespace, number).unwrap().phase, Phase::Applied);
 }
+
+#[test]
+fn a_repair_that_waited_for_too_long_is_not_applied() {
+    let dir = tempfile::tempdir().unwrap();
+    let namespace = created(&dir.path().join("n"));
+    let from = namespace.journal().tail();
+    let number = opened(&namespace);
+    unpin(&namespace);
+    fill(&namespace, 3);
+    drop_up_to(&namespace, from, Position::from_bytes(u64::MAX));
+    ask_apply(&namespace, number).unwrap();
+    work(&namespace);
+    is_stopped(&namespace, number, b"one");
+}
