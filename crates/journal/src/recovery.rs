@@ -19,7 +19,7 @@ use self::ahead::{Ahead, reading_ahead};
 use crate::{
     catalog::{Catalog, Definition},
     copy::Rebuilt,
-    entry::{ALIGN_BYTES, HEADER_BYTES, Header, Kind, Position},
+    entry::{ALIGN_BYTES, HEADER_BYTES, Header, Kind, Position, payload},
     journal::Inner,
     store::{
         control::Remains,
@@ -165,6 +165,15 @@ impl Fold<'_> {
         }
         if let Some(kind) = kind {
             self.inner.make_place(kind, header.subject, header.seqno)?;
+        }
+        if kind == Some(Kind::Generation) {
+            // The first version of a record may be gone: it made no place then.
+            let first = self.inner.control.upkeep.first.load(Ordering::Acquire);
+            for (log, seqno, at) in payload::generation_rows(self.inner.segments.payload(position, header)?) {
+                if (first..position).contains(&at) {
+                    self.inner.make_place(Kind::Append, log, seqno)?;
+                }
+            }
         }
         self.inner.index_entry(position, header);
         self.note_ahead(kind, position, header);

@@ -125,6 +125,37 @@ fn what_stands_for_a_record_is_carried_forward_and_what_it_replaced_is_not() {
     is_replaced(&journal, &journal.log(&"raw".parse().unwrap()).unwrap(), &ids);
 }
 
+/// The GENERATION leads a slot elsewhere whose first version went with its segment: nothing else gives the slot a place.
+#[test]
+fn what_stands_for_a_record_outlives_the_segment_of_its_first_version() {
+    let dir = tempfile::tempdir().unwrap();
+    let journal = Journal::create(dir.path(), &options()).unwrap();
+    let log = |name: &str| journal.commit(|tx| tx.create_log(&name.parse().unwrap(), 10)).unwrap().value;
+    let (raw, other) = (log("raw"), log("other"));
+    let origin = append(&journal, &raw, b"one");
+    let fill = |upto: u64| {
+        while journal.tail().get() < upto {
+            append(&journal, &other, &[7; 64 << 10]);
+        }
+    };
+    fill(2 << 20);
+    let (clock, position) = (Hlc::from_bits(77 << 12), journal.position(&raw, 1));
+    let replaced = Replaced { repair: 1, origin, clock, void: false, position };
+    let shadow = journal.commit(|tx| tx.shadow_append((raw.id(), 1), b"two", (EventId::NONE, 0), &replaced)).unwrap();
+    let at = journal.entry_of_sequence(shadow.value.sequence()).unwrap().unwrap().position;
+    journal.commit(|tx| tx.generation(1, &[(raw.id(), 1, at)])).unwrap();
+    fill(7 << 19);
+    journal.maintain(&|_, _| false).unwrap();
+    assert!(journal.first() > position && journal.first() < at && journal.position(&raw, 1) == at);
+    assert_eq!(get(&journal, &raw, 1).unwrap(), b"two");
+    drop((journal, raw, other));
+    std::fs::remove_file(dir.path().join("control")).unwrap();
+    std::fs::remove_file(dir.path().join("index/arena")).unwrap();
+    let journal = open(dir.path());
+    assert!(journal.recovery().scanned);
+    assert_eq!(get(&journal, &journal.log(&"raw".parse().unwrap()).unwrap(), 1).unwrap(), b"two");
+}
+
 #[test]
 fn a_salvaged_namespace_has_what_stood_for_records() {
     let dir = tempfile::tempdir().unwrap();

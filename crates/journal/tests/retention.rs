@@ -2,7 +2,9 @@
 
 mod model;
 
-use millrace_journal::{CreateOptions, Durability, Journal, Kind, Log, OpenOptions, medium::sim::SimDisk};
+use millrace_journal::{
+    CreateOptions, Durability, Journal, Kind, Log, OpenOptions, Origin, Position, medium::sim::SimDisk,
+};
 use millrace_wire::{Code, EventId};
 use model::sim_options;
 use std::{
@@ -234,6 +236,43 @@ fn a_pin_holds_what_it_says_until_it_is_removed_or_its_time_or_its_bytes_are_ove
         assert_eq!(journal.catalog().unwrap().pins().count(), 0, "{end}: it stays for ever");
         assert_eq!(journal.check(&mut |_, _| {}).unwrap().fault_count, 0);
     }
+}
+
+/// What is carried is dropped later, or not at all: a pin may come in between. The next copy of a trigger needs its record as well.
+#[test]
+fn a_run_keeps_its_record_where_its_segment_was_carried_before_and_stayed() {
+    let options = CreateOptions { retain_bytes: 2 << 20, ..sim_options(Durability::Memory) };
+    let journal = Journal::create_on(SimDisk::default().process(), Path::new("sim"), &options).unwrap();
+    let (_, log) = logs(&journal);
+    let slow = journal.commit(|batch| batch.create_log(&"slow".parse().unwrap(), 2)).unwrap().value;
+    let function = journal.commit(|batch| batch.define_function(&"f".parse().unwrap(), "{}")).unwrap().value;
+    journal
+        .commit(|batch| {
+            let record = batch.append(&slow, b"record", EventId::NONE, 0)?;
+            batch.trigger(function.id(), record.id, &slow, record.seqno, Origin::Bound)
+        })
+        .unwrap();
+    while journal.tail().get() < 3 * SEGMENT + SEGMENT / 2 {
+        append(&journal, &log, 50 * KIB);
+    }
+    let pin = std::cell::Cell::new(None);
+    let pending = |_, _| {
+        if pin.get().is_none() {
+            pin.set(Some(journal.pin("a test", 1 << 30, Duration::from_secs(60)).unwrap().id));
+        }
+        true
+    };
+    let position = journal.position(&slow, 1);
+    assert_eq!(journal.maintain(&pending).unwrap().dropped, 0);
+    assert!(journal.position(&slow, 1) > position, "it was carried, and its segment is still there");
+    // More than stands between a record and its trigger.
+    (0..2000).for_each(|_| append(&journal, &log, 1));
+    journal.unpin(pin.get().unwrap()).unwrap();
+    assert!(journal.maintain(&|_, _| true).unwrap().dropped > 0);
+    (0..3).for_each(|_| append(&journal, &slow, 1));
+    let trigger = journal.entry_at(Position::from_bytes(function.run(1).unwrap().opened)).unwrap();
+    assert!(trigger.carried);
+    assert_eq!(journal.record_of(&trigger).unwrap().map(|record| record.payload).as_deref(), Some(&b"record"[..]));
 }
 
 /// Appends, and lets retention run, between any two pieces of a copy.

@@ -2,7 +2,7 @@
 
 use crate::{
     book::{Note, Phase, note, repair},
-    session::Session,
+    session::{Session, check_kept},
 };
 use millrace_journal::Position;
 use millrace_wire::{Code, Result};
@@ -54,10 +54,11 @@ impl Session<'_> {
                     return Ok(false);
                 }
                 self.check_streaming()?;
-                let phase = repair(namespace, number)?.phase;
-                if phase != Phase::Running {
-                    self_expect(phase, Phase::Applying, number)?;
+                let found = repair(namespace, number)?;
+                if found.phase != Phase::Running {
+                    self_expect(found.phase, Phase::Applying, number)?;
                 }
+                check_kept(namespace.journal(), &found)?;
                 let mut rows: Vec<_> =
                     self.overlay.iter().map(|((log, seqno), at)| (log, seqno, at.position)).collect();
                 rows.sort_unstable();

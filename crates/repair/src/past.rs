@@ -135,6 +135,8 @@ pub struct Applied {
     pub sequence: u64,
     /// Where slots had led before, in the order of the rows.
     pub before: Vec<((u32, u64), At)>,
+    /// The slots of which that is not known any more.
+    pub lost: Vec<(u32, u64)>,
 }
 
 /// See the module.
@@ -348,7 +350,10 @@ impl Past {
         applied.sequence = entry.id.sequence();
         for (log, seqno, position) in entry.generation_rows() {
             let slot = self.logs.get_mut(&log).and_then(|log| log.slots.get_mut(&seqno));
-            let Some(slot) = slot.filter(|_| position >= journal.first()) else { continue };
+            let Some(slot) = slot.filter(|_| position >= journal.first()) else {
+                applied.lost.push((log, seqno));
+                continue;
+            };
             applied.before.push(((log, seqno), slot.at));
             let void = journal.entry_at(position)?.replaced().is_some_and(|replaced| replaced.void);
             slot.at = At { position, void };

@@ -34,6 +34,15 @@ pub(crate) fn replaced_by(journal: &Journal, log: &Log, seqno: u64, repair: u64,
     Ok(Replaced { repair, origin: meta.id, clock: meta.hlc, void, position: meta.position })
 }
 
+/// An error if the journal need not keep any more what a repair needs of it: some of that may be gone.
+pub(crate) fn check_kept(journal: &Journal, repair: &Repair) -> Result<()> {
+    if journal.pins()?.iter().any(|pin| pin.id == repair.pin) {
+        return Ok(());
+    }
+    let number = repair.repair;
+    Err(Code::RepairUnsupported.error(format!("what repair {number} needs of the journal is not kept any more")))
+}
+
 /// A repair while it is replayed and applied.
 pub struct Session<'a> {
     pub(crate) namespace: &'a Namespace,
@@ -58,6 +67,7 @@ impl<'a> Session<'a> {
         runner: &'a mut dyn Runner,
         stop: &'a AtomicBool,
     ) -> Result<Self> {
+        check_kept(namespace.journal(), repair)?;
         let past = Past::new(namespace.journal())?;
         let (overlay, counts) = (Overlay::default(), repair.counts);
         let mut session = Self { namespace, repair: repair.repair, past, overlay, next: 0, counts, runner, stop };
@@ -75,7 +85,9 @@ impl<'a> Session<'a> {
         let applied = self.past.applied.get(&undone).ok_or_else(gone)?;
         // A record that has left its log is nobody's to put back; one that has left the journal cannot be.
         let first = self.namespace.journal().first();
-        if applied.before.iter().any(|(_, at)| at.position < first) {
+        let catalog = self.namespace.journal().catalog()?;
+        let is_held = |(log, seqno): &(u32, u64)| catalog.log_by_id(*log).is_some_and(|log| *seqno >= log.earliest());
+        if applied.before.iter().any(|(_, at)| at.position < first) || applied.lost.iter().any(is_held) {
             return Err(gone());
         }
         for (slot, at) in &applied.before {

@@ -58,7 +58,7 @@ impl Inner {
                     if header.folded() == Some(Kind::Generation) {
                         let mut rows = payload::generation_rows(self.segments.payload(at, &header)?);
                         let row = rows.find(|(id, n, to)| (*id, *n) == record && *to >= first && *to < at);
-                        found = row.map(|(id, n, to)| self.slot_of_row(id, n, to)).transpose()?.or(found);
+                        found = row.map(|(id, n, to)| self.slot_of_row(id, n, to)).or(found);
                     }
                     position = at + header.span();
                 }

@@ -115,18 +115,21 @@ impl Inner {
                 && at < position
                 && let Some(index) = Index::find(&*self.arena, log)
             {
-                index.replace(seqno, self.slot_of_row(log, seqno, at)?);
+                index.replace(seqno, self.slot_of_row(log, seqno, at));
             }
         }
         Ok(())
     }
 
-    /// The slot of a row: the entry there is the record itself, or one that stands for it.
-    pub(crate) fn slot_of_row(&self, log: u32, seqno: u64, at: u64) -> Result<Slot> {
-        let target = self.segments.header(at)?;
-        self.segments.check_readable(at, HEADER_BYTES)?;
-        let is_own = target.folded() == Some(Kind::Append) && (target.subject, target.seqno) == (log, seqno);
-        Ok(if is_own { Slot::own(at, u64::from(target.length)) } else { Slot::by_reference(at) })
+    /// The slot of a row: the entry there is the record itself, or one that stands for it. If it cannot be read, whoever reads the
+    /// record finds that out.
+    pub(crate) fn slot_of_row(&self, log: u32, seqno: u64, at: u64) -> Slot {
+        let target = self.segments.header(at);
+        let target = target.and_then(|target| self.segments.check_readable(at, HEADER_BYTES).map(|()| target));
+        let is_own =
+            |target: &Header| target.folded() == Some(Kind::Append) && (target.subject, target.seqno) == (log, seqno);
+        let own = target.ok().filter(is_own);
+        own.map_or_else(|| Slot::by_reference(at), |target| Slot::own(at, u64::from(target.length)))
     }
 
     /// Makes a place for an entry in the index of its subject. Under the lock, before it is committed.

@@ -69,12 +69,6 @@ pub(crate) fn is_kept(catalog: &Catalog, log: u32, seqno: u64, position: u64) ->
     log.is_some_and(|log| seqno >= log.earliest() && log.index().position(seqno) == position)
 }
 
-/// Whether its log has another record in its place: a repair put that there.
-fn is_replaced(catalog: &Catalog, log: u32, seqno: u64, position: u64) -> bool {
-    let held = catalog.log_by_id(log).is_some_and(|log| (log.earliest()..=log.latest()).contains(&seqno));
-    held && !is_kept(catalog, log, seqno, position)
-}
-
 /// What [`Journal::maintain`] did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Maintained {
@@ -274,7 +268,7 @@ impl Inner {
                     if kind == Kind::Append {
                         if is_live(at, &header) {
                             take(at, kind, header.full_span());
-                        } else if !is_shadow && !is_replaced(&catalog, header.subject, header.seqno, at) {
+                        } else if !is_shadow && !self.is_replaced(&catalog, header.subject, header.seqno)? {
                             // Of one that is replaced the log's own record serves a pending run; a copy would take its place.
                             passed = Some((at, header.full_span()));
                         }
@@ -300,6 +294,12 @@ impl Inner {
                 Err(error) => return Err(error),
             }
         }
+    }
+
+    /// Whether a repair put something into the place of a record that its log still has. A copy that retention made is none of that.
+    fn is_replaced(&self, catalog: &Catalog, log: u32, seqno: u64) -> Result<bool> {
+        let log = catalog.log_by_id(log).filter(|log| (log.earliest()..=log.latest()).contains(&seqno));
+        Ok(log.map(|log| self.replaced(log, seqno)).transpose()?.flatten().is_some())
     }
 
     /// Whether the entry at a position has this id; one that is damaged has none.
@@ -345,7 +345,7 @@ impl Inner {
                             Kind::Append => {
                                 let (log, seqno, at) = (entry.subject, entry.seqno, entry.position.0);
                                 is_kept(&catalog, log, seqno, at)
-                                    || has_trigger && !is_replaced(&catalog, log, seqno, at)
+                                    || has_trigger && !self.is_replaced(&catalog, log, seqno)?
                             }
                             _ => !ended.contains(&entry.run()),
                         };
