@@ -216,7 +216,7 @@ impl World {
 
     fn start(&mut self, at: usize) -> Result<(), String> {
         let founders: Vec<u64> = (1..=if self.setting.grows { 1 } else { self.setting.hosts }).collect();
-        let seed = self.chance.next();
+        let seed = self.chance.draw();
         let host = &mut self.hosts[at];
         host.boot += 1;
         let recovered = host.disk.recover(founders.clone()).map_err(|error| error.to_string())?;

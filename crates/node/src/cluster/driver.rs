@@ -199,7 +199,7 @@ impl Driver {
         let shared = self.shared.clone();
         let mut replica = locked(&shared.replica);
         replica.tick();
-        if self.ticks % AGAIN_TICKS != 0 {
+        if !self.ticks.is_multiple_of(AGAIN_TICKS) {
             return;
         }
         shared.answer(&replica);

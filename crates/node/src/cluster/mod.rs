@@ -47,8 +47,9 @@ const VOTERS_MAX: usize = 3;
 const INPUTS_MAX: usize = 8192;
 /// Their bytes, unless one alone has more.
 const INPUTS_MAX_BYTES: usize = 64 << 20;
-/// Who waits for topics to grow, and for how long at most.
+/// Requests that wait for topics to grow.
 const WAITERS_MAX: usize = 65_536;
+/// How long one of them waits at most.
 pub const GROWTH_MAX: Duration = Duration::from_secs(300);
 /// How long a group may take over a request.
 pub const PATIENCE: Duration = Duration::from_secs(10);
@@ -316,7 +317,8 @@ impl Cluster {
     }
 
     fn ask(&self, input: Input) {
-        if let Err((input, error)) = self.shared.queue(input) {
+        if let Err(refused) = self.shared.queue(input) {
+            let (input, error) = *refused;
             input.refuse(error);
         }
     }
@@ -599,7 +601,7 @@ impl Shared {
     }
 
     /// Hands something to the driver, unless too much waits for it.
-    fn queue(&self, input: Input) -> std::result::Result<(), (Input, Error)> {
+    fn queue(&self, input: Input) -> std::result::Result<(), Box<(Input, Error)>> {
         let bytes = input.bytes();
         let queued = self.queued.fetch_add(bytes, Ordering::Relaxed);
         let (input, error) = if queued > 0 && queued + bytes > INPUTS_MAX_BYTES {
@@ -614,7 +616,7 @@ impl Shared {
             }
         };
         self.queued.fetch_sub(bytes, Ordering::Relaxed);
-        Err((input, error))
+        Err(Box::new((input, error)))
     }
 
     /// Replies to those whose topic has grown, and to those whose time is over.

@@ -105,7 +105,7 @@ fn what_waits_for_the_group_is_bounded_by_its_bytes() {
     let taken = (0..16).take_while(|_| cluster.shared.queue(message()).is_ok()).count();
     // Two batches at most are in the driver's hands.
     assert!((3..=5).contains(&taken), "{taken} messages were taken");
-    assert!(cluster.shared.queue(message()).is_err_and(|(_, error)| error.code() == Code::GroupBusy));
+    assert!(cluster.shared.queue(message()).is_err_and(|refused| refused.1.code() == Code::GroupBusy));
     drop(held);
     let start = Instant::now();
     while cluster.shared.queued.load(Ordering::Relaxed) > 0 {

@@ -141,7 +141,7 @@ impl Door {
         checked.inspect_err(|error| {
             if self.caller.chain().is_some() && matches!(error.code(), Code::CapabilityDenied | Code::CapabilityRefused)
             {
-                self.served.inner.denials.note(&self.caller.principal(), action, error.code());
+                self.served.inner.denials.note(self.caller.principal(), action, error.code());
             }
         })
     }

@@ -51,17 +51,17 @@ pub fn run(steps: &[Step], input: u64, io: &mut dyn Io) -> bool {
             }
             Step::At(log, seqno) => number = mixed(number, io.get(log, seqno).unwrap_or(13)),
             Step::Either(even, odd) => {
-                let log = if number % 2 == 0 { even } else { odd };
+                let log = if number.is_multiple_of(2) { even } else { odd };
                 number = mixed(number, newest(io, log));
             }
             Step::Append(log) => io.append(log, number),
             Step::Unless(log, divisor) => {
-                if number % divisor != 0 {
+                if !number.is_multiple_of(*divisor) {
                     io.append(log, number);
                 }
             }
             Step::Fail(divisor) => {
-                if number % divisor == 0 {
+                if number.is_multiple_of(*divisor) {
                     return false;
                 }
             }
