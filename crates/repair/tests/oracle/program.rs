@@ -56,12 +56,12 @@ pub fn run(steps: &[Step], input: u64, io: &mut dyn Io) -> bool {
             }
             Step::Append(log) => io.append(log, number),
             Step::Unless(log, divisor) => {
-                if !number.is_multiple_of(*divisor) {
+                if !number.is_multiple_of(divisor) {
                     io.append(log, number);
                 }
             }
             Step::Fail(divisor) => {
-                if number.is_multiple_of(*divisor) {
+                if number.is_multiple_of(divisor) {
                     return false;
                 }
             }
