@@ -11,7 +11,7 @@ use millrace_node::{
     secrets::ClusterSecret,
 };
 use millrace_wire::{
-    Code, Error, EventId, Result,
+    Code, EventId, Result,
     protocol::{Document, Failure, Frame, GroupMessage, GroupMessages, JoinCluster, Message},
 };
 use std::{
