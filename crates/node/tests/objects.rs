@@ -6,7 +6,7 @@ use millrace_node::{
     token::{Grant, Peer, Proof, Right, Rules, TokenId, Way, admit},
 };
 use millrace_wire::{
-    protocol::{Call, Session},
+    protocol::{Call, Invoke, Session},
     token::Kind,
 };
 use std::sync::Arc;
@@ -102,4 +102,19 @@ fn an_object_is_made_with_the_right_to_and_its_type_is_not_told_to_whoever_has_n
     assert_eq!(clear(&calls, 2, "Set"), Ok(()));
     assert_eq!(clear(&calls, 3, "Counter"), Err(Code::CapabilityDenied));
     assert_eq!(clear(&owner, 2, "Counter"), Err(Code::ObjectTypeMismatch));
+}
+
+#[test]
+fn tasks_are_submitted_by_whoever_may_call_and_make_all_objects() {
+    let f = fixture();
+    let run = || on(Kind::Function, "", &[Right::Run]);
+    let submit = |grants| {
+        let invoke = Invoke { pool: "p", bodies: false, tasks: Vec::new(), key: "k" };
+        f.holder(grants, None).invoke(&invoke).wait().map_err(|error| error.code())
+    };
+    assert_eq!(submit(vec![run()]), Err(Code::CapabilityDenied));
+    let some = on(Kind::Object, "Set", &[Right::Call, Right::Create, Right::Read]);
+    assert_eq!(submit(vec![run(), some]), Err(Code::CapabilityDenied));
+    let all = on(Kind::Object, "", &[Right::Call, Right::Create, Right::Read]);
+    assert_eq!(submit(vec![run(), all]), Err(Code::TaskInvalid), "there is none");
 }

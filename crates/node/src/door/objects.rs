@@ -156,6 +156,10 @@ impl Door {
         let invoked = || {
             let pool: Name = invoke.pool.parse()?;
             self.check(Right::Run, Resource::function(&tasks::function(&pool)?))?;
+            // Tasks call every object: nobody reaches by a task what it may not reach itself.
+            for right in [Right::Read, Right::Call, Right::Create] {
+                self.check(right, Resource::object(""))?;
+            }
             let key = self.own_key(Some(invoke.key))?;
             let tasks: Vec<&[u8]> = invoke.tasks.iter().map(|task| &***task).collect();
             let options = AppendOptions { key: key.as_deref(), ..AppendOptions::default() };
