@@ -272,6 +272,8 @@ pub(super) struct RunCalls<'s, 'a> {
     pub run: usize,
     pub replay: Replay,
     pub starter: &'s Starter,
+    /// The record that it runs on.
+    pub record: &'s [u8],
     /// The run's id, if it is a task and has called shared objects.
     pub id: EventId,
     pub called: bool,
@@ -279,7 +281,11 @@ pub(super) struct RunCalls<'s, 'a> {
 
 impl HostCalls for RunCalls<'_, '_> {
     fn append(&mut self, log: &str, payload: &[u8]) -> Result<Option<u64>> {
-        self.stage.borrow_mut().append(self.run, log, payload)?;
+        let mut stage = self.stage.borrow_mut();
+        if stage.pool.as_ref().is_some_and(|pool| pool.appends(log)) {
+            Pool::check_result(self.record, payload)?;
+        }
+        stage.append(self.run, log, payload)?;
         Ok(None)
     }
 

@@ -321,6 +321,7 @@ impl Shared {
                 run: index,
                 replay: replay(run),
                 starter: &batch.starter,
+                record: run.record.as_ref().map_or(&[], |(_, payload)| payload),
                 id: run.claimed.trigger.run,
                 called: false,
             })

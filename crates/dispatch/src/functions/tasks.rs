@@ -43,6 +43,14 @@ impl Pool {
     pub fn appends(&self, log: &str) -> bool {
         log == self.results
     }
+
+    /// Refuses a result that is not of the run's own task: its client opens what it finds under the task's id.
+    pub fn check_result(task: &[u8], result: &[u8]) -> Result<()> {
+        match task.get(..tasks::ID_BYTES) {
+            Some(id) if result.get(1..=tasks::ID_BYTES) == Some(id) => Ok(()),
+            _ => Err(Code::RightMissing.error("it may not append a result of another task")),
+        }
+    }
 }
 
 /// Leaves the result of a task that is given up, so that whoever waits for it hears of it.

@@ -774,3 +774,26 @@ fn the_start_of_a_host_costs_what_is_pending_and_not_what_has_ended() {
     };
     assert_eq!((visits(1_000), visits(20_000)), (10, 10), "a TRIGGER each");
 }
+
+#[test]
+fn a_task_leaves_a_result_of_its_own_and_of_no_other() {
+    let dir = tempfile::tempdir().unwrap();
+    let namespace = namespace(dir.path());
+    namespace.make_pool(&"p".parse().unwrap()).unwrap();
+    let body = "d = record.data; ctx.append('_results/p', bytes(1) + (d[24:] if len(d) > 24 else d) + b'told')";
+    deploy(&namespace, body, |spec| {
+        (spec.on, spec.retries) = (vec!["_tasks/p".parse().unwrap()], 0);
+    });
+    let mut dispatcher = Dispatcher::start(namespace.clone(), None, None).unwrap();
+    let (own, other) = ([1; 24], [2; 24]);
+    let tasks = [&own[..], &[own, other].concat()];
+    namespace.invoke_held("p", false, &tasks, AppendOptions::default()).unwrap().wait().unwrap();
+    namespace.wait_idle(LONG).unwrap();
+    dispatcher.stop(LONG).unwrap();
+    assert_eq!(namespace.latest("_results/p").unwrap(), 2);
+    let result = |seqno| namespace.get("_results/p", seqno).unwrap().payload;
+    assert_eq!(result(1)[..], [&[0], &own[..], b"told"].concat());
+    let refused = result(2);
+    assert_eq!((refused[0], &refused[1..25]), (2, &own[..]), "it failed");
+    assert!(String::from_utf8_lossy(&refused[25..]).contains("result of another task"), "{refused:?}");
+}

@@ -8,15 +8,17 @@ use crate::{
 use millrace_access::{Principal, Resource, Right};
 use millrace_entities::{Call, Flags, SESSION_BYTES, Session, Shown, Type};
 use millrace_namespace::tasks;
-use millrace_wire::{Code, Name, Result, protocol};
+use millrace_wire::{Code, Name, Result, protocol, token::Kind};
 use sha2::{Digest, Sha256};
 
 /// What separates the parts of a name that belongs to a principal.
 const SEPARATOR: char = '/';
-/// The part of a session's id that says which principal's it is, if that is not the owner.
+/// The part of a session's id that says of which capability it is, if it is not the owner's.
 const PREFIX_BYTES: usize = 8;
-/// The most sessions of one such principal.
+/// The most sessions of one capability, whatever subjects it is given.
 const SESSIONS_MAX: usize = 1024;
+/// The longest lease of a holder: what it leaves behind is not there for long.
+const HOLDER_LEASE_MAX_MS: u32 = 60_000;
 
 impl Door {
     /// The objects of the namespace's host.
@@ -28,17 +30,34 @@ impl Door {
     pub fn open_session(&self, asked: &protocol::Session<'_>) -> Held<(bool, u32)> {
         let open = || {
             let session = self.own_session(asked.session)?;
-            if self.caller.chain().is_some() && self.objects()?.like(&session, PREFIX_BYTES) >= SESSIONS_MAX {
-                return Err(Code::ObjectsBusy.error(format!("{SESSIONS_MAX} sessions of one principal are open")));
+            let is_holder = self.caller.chain().is_some();
+            if is_holder && !self.uses_objects() {
+                self.check(Right::Call, Resource::object(""))?;
+            }
+            if is_holder && self.objects()?.like(&session, PREFIX_BYTES) >= SESSIONS_MAX {
+                return Err(Code::ObjectsBusy.error(format!("{SESSIONS_MAX} sessions of one capability are open")));
             }
             // Nobody meets the application of another principal.
             let application = match self.own_prefix() {
                 Some(own) if !asked.application.is_empty() => format!("{own}{SEPARATOR}{}", asked.application),
                 _ => asked.application.to_owned(),
             };
-            self.objects()?.open(session, &application, asked.lease_ms, asked.resume)
+            let lease_ms = if is_holder { asked.lease_ms.min(HOLDER_LEASE_MAX_MS) } else { asked.lease_ms };
+            self.objects()?.open(session, &application, lease_ms, asked.resume)
         };
         open().map_or_else(Held::failed, Held::passed)
+    }
+
+    /// Whether a holder has a right by which it calls some object.
+    fn uses_objects(&self) -> bool {
+        let Some(chain) = self.caller.chain() else { return true };
+        let links = chain.parts.iter().flat_map(|part| &*part.blocks).chain(&*chain.after);
+        let grants = links.flat_map(|link| &link.rules.grants);
+        let names =
+            grants.filter(|grant| grant.kind == Kind::Object).filter_map(|grant| str::from_utf8(&grant.name).ok());
+        // A grant on the namespace, or on all objects, names none.
+        let may = |name: &str| [Right::Read, Right::Call].iter().any(|right| self.may(*right, Resource::object(name)));
+        may("") || names.into_iter().any(may)
     }
 
     /// Calls a method of an object.
@@ -48,13 +67,12 @@ impl Door {
         let method = kind.method(asked.method)?;
         let name = format!("{}{SEPARATOR}{}", kind.name(), asked.key);
         self.check(if method.reads { Right::Read } else { Right::Call }, Resource::object(&name))?;
-        if !asked.must_exist && self.caller.chain().is_some() && !objects.holds(asked.key) {
-            self.check(Right::Create, Resource::object(&name))?;
-        }
+        // The object may go or come meanwhile: what the call itself does is what counts.
+        let may_create = asked.must_exist || self.may(Right::Create, Resource::object(&name));
         if asked.call == 0 {
             return Err(Code::ObjectCallInvalid.error("calls are numbered from 1"));
         }
-        objects.call(&Call {
+        let called = objects.call(&Call {
             session: self.own_session(asked.session)?,
             number: asked.call,
             acked: asked.acked,
@@ -64,7 +82,21 @@ impl Door {
             method,
             args: asked.arguments,
             new: (!asked.new.is_empty()).then_some(asked.new),
-            flags: Flags { must_exist: asked.must_exist, must_create: asked.must_create, give_up: asked.give_up },
+            flags: Flags {
+                must_exist: asked.must_exist || !may_create,
+                must_create: asked.must_create,
+                give_up: asked.give_up,
+            },
+        });
+        called.map_err(|error| match error.code() {
+            // Its type may be known to whoever has a right on it.
+            Code::ObjectTypeMismatch if self.caller.chain().is_some() && may_create => {
+                Code::ObjectNotFound.error(format!("{} '{}'", kind.name(), asked.key))
+            }
+            Code::ObjectTypeMismatch | Code::ObjectNotFound if !may_create => {
+                self.check(Right::Create, Resource::object(&name)).err().unwrap_or(error)
+            }
+            _ => error,
         })
     }
 
@@ -111,8 +143,9 @@ impl Door {
             own.map_err(|_| Code::ObjectCallInvalid.error(format!("a session's id has {SESSION_BYTES} bytes")))?;
         match self.caller.principal() {
             Principal::Owner => Ok(own),
-            principal @ Principal::Holder { .. } => {
-                let (whose, which) = (Sha256::digest(principal.to_string()), Sha256::digest(own));
+            principal @ Principal::Holder { id, .. } => {
+                let which = Sha256::new().chain_update(principal.to_string()).chain_update(own).finalize();
+                let whose = Sha256::digest(id.0);
                 Ok(std::array::from_fn(|at| if at < PREFIX_BYTES { whose[at] } else { which[at] }))
             }
         }
@@ -123,6 +156,10 @@ impl Door {
         let invoked = || {
             let pool: Name = invoke.pool.parse()?;
             self.check(Right::Run, Resource::function(&tasks::function(&pool)?))?;
+            // Tasks call every object: nobody reaches by a task what it may not reach itself.
+            for right in [Right::Read, Right::Call, Right::Create] {
+                self.check(right, Resource::object(""))?;
+            }
             let key = self.own_key(Some(invoke.key))?;
             let tasks: Vec<&[u8]> = invoke.tasks.iter().map(|task| &***task).collect();
             let options = AppendOptions { key: key.as_deref(), ..AppendOptions::default() };
