@@ -47,9 +47,9 @@ const VOTERS_MAX: usize = 3;
 const INPUTS_MAX: usize = 8192;
 /// Their bytes, unless one alone has more.
 const INPUTS_MAX_BYTES: usize = 64 << 20;
-/// Requests that wait for topics to grow.
+/// Most callers that wait for topics to grow.
 const WAITERS_MAX: usize = 65_536;
-/// How long one of them waits at most.
+/// The longest that one waits for a topic to grow.
 pub const GROWTH_MAX: Duration = Duration::from_secs(300);
 /// How long a group may take over a request.
 pub const PATIENCE: Duration = Duration::from_secs(10);
