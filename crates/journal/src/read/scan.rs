@@ -51,17 +51,23 @@ impl Scan {
         loop {
             let tail = self.session.control.published.tail.load(Ordering::Acquire);
             self.skip_to_kept();
-            let Some((position, header)) = self.session.entry_from(&mut self.position, tail)? else {
-                return Ok(None);
-            };
+            let before = self.position;
+            let found = self.session.entry_from(&mut self.position, tail);
+            if self.session.check_kept(before).is_err() {
+                self.position = before; // Retention overtook the scan: what stood from here on was passed over.
+                continue;
+            }
+            let Some((position, header)) = found? else { return Ok(None) };
             let kind = Kind::from_u8(header.kind).filter(|_| self.shadows || !header.is_shadow());
+            let mut filled = Ok(());
             if let Some(kind) = kind {
                 let (payload, extension) =
                     (std::mem::take(&mut self.entry.payload), std::mem::take(&mut self.entry.extension));
                 self.entry = Entry { payload, extension, ..Entry::of(Position(position), &header, kind) };
-                self.session.fill(&mut self.entry, &header)?;
+                filled = self.session.fill(&mut self.entry, &header);
             }
             if self.session.check_kept(position).is_ok() {
+                filled?;
                 self.position = position + header.span();
                 if kind.is_some() {
                     return Ok(Some(&self.entry));
