@@ -7,7 +7,7 @@ use super::{
     state::{State, is_transient},
     worker::{Batch, Fired},
 };
-use millrace_journal::{End, Outcome, Run, Transaction};
+use millrace_journal::{End, Outcome, Run, Transaction, What};
 use millrace_namespace::{
     admission::{Publish, Room, Stage as Admission},
     fence::Verdict as Fenced,
@@ -322,7 +322,7 @@ impl Settling<'_, '_> {
                 let effects = effects(publication);
                 let as_seen = effects.depends.iter().all(|(log, seqno)| newest.get(&log.id()) == Some(seqno));
                 let trigger = &run.claimed.trigger;
-                let used = effects.used().chain([(trigger.log, trigger.seqno)]);
+                let used = effects.used().chain([(trigger.log, trigger.seqno, What::Record)]);
                 let fenced = shared.namespace.fence().judge(batch.snapshot, used);
                 let relies = serial || !effects.depends.is_empty();
                 published.push(if !state.engine.holds(batch.function, run.claimed.trigger.run, Some(run.fired)) {

@@ -11,7 +11,7 @@
 
 use super::{functions::tasks::Pool, starter::Starter, streamed::Unrecorded};
 use millrace_journal::{Catalog, Journal, Log, Position, Reads, What};
-use millrace_namespace::{View, definition::Rights, names::check_public};
+use millrace_namespace::{View, definition::Rights, fence::Used, names::check_public};
 use millrace_runtime::{Asked, HostCalls, Replay};
 use millrace_wire::{Address, Code, Error, EventId, LogName, Result};
 use std::{
@@ -73,7 +73,7 @@ pub(super) struct Effects {
     pub reads: Reads,
     /// Of a streamed run: what it was told since its last append.
     pub calls: Vec<Unrecorded>,
-    noted: HashSet<(u32, u64, What)>,
+    noted: HashSet<Used>,
     /// Logs that were asked for and did not exist.
     missed: HashSet<(String, u64)>,
     /// Logs whose newest record must have this seqno when the run is published.
@@ -81,9 +81,9 @@ pub(super) struct Effects {
 }
 
 impl Effects {
-    /// The slots of logs that were read, or asked about.
-    pub fn used(&self) -> impl Iterator<Item = (u32, u64)> {
-        self.noted.iter().map(|(log, seqno, _)| (*log, *seqno))
+    /// What was read of logs, or asked about.
+    pub fn used(&self) -> impl Iterator<Item = Used> {
+        self.noted.iter().copied()
     }
 
     /// An error if what was just noted is one read too many.

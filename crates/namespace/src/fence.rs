@@ -7,9 +7,9 @@
 //! The host that applies the repair and the host that runs the functions are one process, so it stands in memory: if that
 //! process ends, so does the fence, and so do all attempts that it could have kept back.
 
-use millrace_journal::Position;
+use millrace_journal::{Position, What};
 use std::{
-    collections::HashSet,
+    collections::{HashMap, HashSet},
     sync::{
         Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
@@ -18,6 +18,36 @@ use std::{
 
 /// Slots of logs: a log's id and a seqno.
 pub type Slots = HashSet<(u32, u64)>;
+
+/// What a run used of a log: the log's id, a seqno, and what it read there.
+pub type Used = (u32, u64, What);
+
+/// The slots of a repair.
+struct Replaced {
+    slots: Slots,
+    /// By log: the newest of them.
+    newest: HashMap<u32, u64>,
+}
+
+impl Replaced {
+    fn new(slots: Slots) -> Self {
+        let mut newest = HashMap::new();
+        for (log, seqno) in &slots {
+            let newest: &mut u64 = newest.entry(*log).or_default();
+            *newest = (*newest).max(*seqno);
+        }
+        Self { slots, newest }
+    }
+
+    /// Whether a run that has used this may have used one of them.
+    fn concerns(&self, (log, seqno, what): &Used) -> bool {
+        match what {
+            // What was void behind the newest record may be void no more.
+            What::Latest => self.newest.get(log).is_some_and(|newest| newest >= seqno),
+            _ => self.slots.contains(&(*log, *seqno)),
+        }
+    }
+}
 
 /// See the module.
 #[derive(Default)]
@@ -30,9 +60,9 @@ pub struct Fence {
 #[derive(Default)]
 struct Fences {
     /// That of the repair that is being applied.
-    raised: Option<(u64, Slots)>,
+    raised: Option<(u64, Replaced)>,
     /// Those of repairs that were applied: what sees the namespace as of before has not seen them. The oldest first.
-    applied: Vec<(Position, Slots)>,
+    applied: Vec<(Position, Replaced)>,
 }
 
 /// What the fence says of a run.
@@ -56,7 +86,7 @@ impl Fence {
 
     /// Keeps runs back that have used one of these slots.
     pub fn raise(&self, repair: u64, slots: Slots) {
-        self.fences().raised = Some((repair, slots));
+        self.fences().raised = Some((repair, Replaced::new(slots)));
         self.is_raised.store(true, Ordering::Release);
     }
 
@@ -67,8 +97,9 @@ impl Fence {
             fences.applied.push((at, slots));
         }
         if fences.applied.len() > APPLIED_MAX {
-            let (_, oldest) = fences.applied.remove(0);
-            fences.applied[0].1.extend(oldest);
+            let (_, mut oldest) = fences.applied.remove(0);
+            oldest.slots.extend(fences.applied[0].1.slots.drain());
+            fences.applied[0].1 = Replaced::new(oldest.slots);
         }
     }
 
@@ -77,14 +108,13 @@ impl Fence {
         self.fences().raised = None;
     }
 
-    /// Whether a run that sees the namespace as of `snapshot` and has used these slots may be published. The caller has the journal's
-    /// lock.
-    pub fn judge(&self, snapshot: Position, used: impl Iterator<Item = (u32, u64)>) -> Verdict {
+    /// Whether a run that sees the namespace as of `snapshot` and has used this may be published. The caller has the journal's lock.
+    pub fn judge(&self, snapshot: Position, used: impl Iterator<Item = Used>) -> Verdict {
         if !self.is_raised.load(Ordering::Acquire) {
             return Verdict::Passes;
         }
         let (fences, used) = (self.fences(), used.collect::<Vec<_>>());
-        let uses = |slots: &Slots| used.iter().any(|slot| slots.contains(slot));
+        let uses = |slots: &Replaced| used.iter().any(|used| slots.concerns(used));
         match &fences.raised {
             Some((repair, slots)) if uses(slots) => Verdict::Waits(*repair),
             _ if fences.applied.iter().any(|(before, slots)| snapshot < *before && uses(slots)) => Verdict::Again,
@@ -101,7 +131,7 @@ mod tests {
     fn what_has_used_a_replaced_record_waits_and_then_runs_again() {
         let fence = Fence::default();
         let (old, new) = (Position::from_bytes(64), Position::from_bytes(128));
-        let judge = |at, slot| fence.judge(at, [slot].into_iter());
+        let judge = |at, (log, seqno)| fence.judge(at, [(log, seqno, What::Record)].into_iter());
         assert_eq!(judge(old, (1, 7)), Verdict::Passes);
         fence.raise(3, Slots::from([(1, 7)]));
         assert_eq!((judge(old, (1, 7)), judge(old, (1, 8))), (Verdict::Waits(3), Verdict::Passes));
@@ -111,5 +141,20 @@ mod tests {
         assert_eq!((judge(old, (1, 7)), judge(new, (1, 8))), (Verdict::Again, Verdict::Waits(4)));
         fence.lower();
         assert_eq!((judge(old, (1, 7)), judge(old, (1, 8))), (Verdict::Again, Verdict::Passes));
+    }
+
+    #[test]
+    fn a_record_where_there_was_none_behind_the_newest_concerns_whoever_was_told_the_newest() {
+        let fence = Fence::default();
+        let (old, new) = (Position::from_bytes(64), Position::from_bytes(128));
+        let judge = |at, log, newest| fence.judge(at, [(log, newest, What::Latest)].into_iter());
+        fence.raise(3, Slots::from([(1, 5), (1, 7)]));
+        assert_eq!(
+            [6, 7, 8].map(|newest| judge(old, 1, newest)),
+            [Verdict::Waits(3), Verdict::Waits(3), Verdict::Passes]
+        );
+        assert_eq!(judge(old, 2, 6), Verdict::Passes);
+        fence.applied(new);
+        assert_eq!((judge(old, 1, 6), judge(new, 1, 6)), (Verdict::Again, Verdict::Passes));
     }
 }

@@ -6,7 +6,7 @@ use millrace_journal::{Attempt, Catalog, End, Log, Outcome, Position, Reads, Run
 use millrace_namespace::{
     AppendOptions, CreateOptions, Definition, Durability, FunctionSpec, Namespace, Runtime, View,
     admission::{Publish, Room, Stage},
-    fence::Verdict,
+    fence::{Used, Verdict},
     runs::pending::pending,
 };
 use millrace_wire::{EventId, LogName};
@@ -49,7 +49,7 @@ struct Claimed {
 struct Did {
     appends: Vec<(usize, u64)>,
     reads: Reads,
-    used: Vec<(u32, u64)>,
+    used: Vec<Used>,
     depends: BTreeMap<u32, u64>,
 }
 
@@ -202,7 +202,7 @@ impl World {
             let mut newest: HashMap<u32, u64> = catalog.logs().map(|log| (log.id(), log.latest())).collect();
             let mut tainted = false;
             for (claimed, (did, done)) in claim.runs.iter().zip(&results) {
-                let used = did.used.iter().copied().chain([(claimed.log, claimed.seqno)]);
+                let used = did.used.iter().copied().chain([(claimed.log, claimed.seqno, What::Record)]);
                 let passes = self.namespace.fence().judge(claim.snapshot, used) == Verdict::Passes;
                 let as_seen = did.depends.iter().all(|(log, seqno)| newest[log] == *seqno);
                 if !passes || !as_seen || tainted && !did.depends.is_empty() {
@@ -254,7 +254,7 @@ impl Seen<'_> {
 
     fn note(&mut self, log: &Log, seqno: u64, what: What) {
         self.did.reads.log(log.id(), seqno, what);
-        self.did.used.push((log.id(), seqno));
+        self.did.used.push((log.id(), seqno, what));
     }
 }
 
