@@ -122,8 +122,13 @@ pub(super) fn logs(topic: &str, function: &str) -> Result<[LogName; 2]> {
 fn deliver(shared: &Shared, work: &Work) -> Result<Progress> {
     let namespace = &shared.namespace;
     let [log, cursor_log] = logs(&work.topic, &work.function)?;
-    let mut cursor = cursor(shared, &cursor_log)?.filter(|cursor| cursor.since == work.since);
-    let mut cursor = cursor.take().unwrap_or(Cursor { since: work.since, delivered: work.first - 1, missed: 0 });
+    let found = cursor(shared, &cursor_log)?;
+    if found.as_ref().is_some_and(|cursor| cursor.since > work.since) {
+        // After a start the topics are those of some time ago: the function was subscribed anew since.
+        return Ok(Progress::Done);
+    }
+    let found = found.filter(|cursor| cursor.since == work.since);
+    let mut cursor = found.unwrap_or(Cursor { since: work.since, delivered: work.first - 1, missed: 0 });
     let key = (work.topic.clone(), work.function.clone());
     locked(&shared.missed).insert(key, cursor.missed);
     if cursor.delivered >= work.latest {
