@@ -31,6 +31,8 @@ pub const LEASE_MIN_MS: u32 = 100;
 /// How often leases are looked at, at most and at least.
 const LOOK_MIN: Duration = Duration::from_millis(20);
 const LOOK_MAX: Duration = Duration::from_secs(1);
+/// The same while there is no lease: an idle host sleeps.
+const LOOK_IDLE: Duration = Duration::from_secs(60);
 
 /// The shared objects of one host.
 #[derive(Clone)]
@@ -128,6 +130,7 @@ impl Drop for Waiting {
         }
         let moment = inner.moment(&mut state);
         state.space.unpin(&self.session, moment);
+        inner.bell.notify_one();
     }
 }
 
@@ -299,8 +302,11 @@ fn leases(objects: &Weak<Inner>) {
             wakers.into_iter().for_each(Waker::wake);
             continue;
         }
-        let pause = next.map_or(LOOK_MAX, |next| Duration::from_millis(next.saturating_sub(moment.now_ms)));
-        drop(inner.bell.wait_timeout(state, pause.clamp(LOOK_MIN, LOOK_MAX)));
+        // Who opens a session or leaves one to its lease rings.
+        let pause = next.map_or(LOOK_IDLE, |next| {
+            Duration::from_millis(next.saturating_sub(moment.now_ms)).clamp(LOOK_MIN, LOOK_MAX)
+        });
+        drop(inner.bell.wait_timeout(state, pause));
     }
 }
 
