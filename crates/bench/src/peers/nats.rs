@@ -107,7 +107,7 @@ impl Connection {
             self.answers.read_line(&mut self.line)?;
             match self.line.trim_end() {
                 line if line.starts_with(word) => return Ok(()),
-                // The server asks now and then, above all when it is slow to answer: whoever says nothing is cut off.
+                // The server sends PING from time to time and closes connections that do not answer.
                 "PING" => self.stream.write_all(b"PONG\r\n")?,
                 line => return Err(format!("NATS said '{line}'").into()),
             }

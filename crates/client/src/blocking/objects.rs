@@ -64,7 +64,7 @@ impl Client {
         }
     }
 
-    /// Opens a session, or lets its lease begin anew; 0 ends it, and with `resume` it has to be open. Whether it was, and its lease.
+    /// Opens a session or renews its lease; a lease of 0 ends it. With `resume` the session must exist. Returns whether it existed, and its lease.
     pub fn open_session(
         &self,
         session: &[u8; 16],

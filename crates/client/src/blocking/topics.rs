@@ -29,7 +29,7 @@ impl Client {
         self.ask(&GetTopic { topic, index }, (0, 0, EventId::NONE), Again::May, ask::record)
     }
 
-    /// Reads at most `count` records of a topic from `from` on: as many as fit an answer, none at its end.
+    /// Reads up to `count` records of a topic, starting at `from`: as many as fit one answer, and none at the end of the topic.
     pub fn range_topic(&self, topic: &str, from: u64, count: u32) -> Result<Batch> {
         self.ask(&RangeTopic { topic, from, count }, (0, 0, EventId::NONE), Again::May, ask::batch)
     }

@@ -20,7 +20,7 @@ macro_rules! messages {
 }
 
 messages! {
-    /// Opens a session, or lets its lease begin anew.
+    /// Opens a session, or renews its lease.
     64 Session<'b> {
         /// Its id, 16 bytes that the client has chosen at random.
         #[serde(borrow, with = "serde_bytes")]

@@ -35,7 +35,7 @@ impl Part {
         };
         let facts = match (found, &args.join) {
             (None, None) => return Ok(None),
-            // Whoever starts a host again may do so with the same words.
+            // A host may be started again with the same options.
             (Some(facts), _) => facts,
             (None, Some(at)) => {
                 let own = member(served, bound, args, args.site.as_deref().unwrap_or(SITE))?;

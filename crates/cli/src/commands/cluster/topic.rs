@@ -133,7 +133,7 @@ fn print_up_to(remote: &Remote, topic: &str, (mut next, last): (u64, u64), out: 
 }
 
 fn stat(remote: &Remote, topic: &str) -> Result<(u64, u64)> {
-    // Asked first, so that what is told of the topic is as new as the question.
+    // Asked first, so that the answer about the topic is at least as new as the question.
     let latest = remote.client().latest_topic(topic, 0, 0)?;
     let known = topics(remote)?.into_iter().find(|known| known["topic"] == topic);
     let earliest = known.and_then(|known| known["earliest"].as_u64()).unwrap_or(1);

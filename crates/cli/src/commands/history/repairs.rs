@@ -21,7 +21,7 @@ use std::{
 
 /// How often it is asked how far a repair is.
 const ASK_EVERY: Duration = Duration::from_millis(50);
-/// How often that is told.
+/// How often progress is printed.
 const TELL_EVERY: Duration = Duration::from_secs(5);
 /// Characters of a value in a table.
 const VALUE_CHARS: usize = 40;
