@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import builtins
 import concurrent.futures
 import importlib
@@ -41,11 +42,12 @@ def _raised(kind: str, text: str) -> BaseException:
     return found(text) if text else found()  # type: ignore[no-any-return]
 
 
-class Space:
+class Space(abc.ABC):
     """Calls objects, numbers its calls, and has each count once."""
 
     application = ""
 
+    @abc.abstractmethod
     def call(
         self,
         target: tuple[str, str, str],
@@ -57,7 +59,6 @@ class Space:
         timeout: Optional[float] = None,
     ) -> tuple[int, Any]:
         """Calls a method; the object's incarnation, and what it returns. `timeout` is how long it may wait, 0 for not at all."""
-        raise NotImplementedError
 
 
 class TaskSpace(Space):
