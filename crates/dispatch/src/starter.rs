@@ -52,7 +52,7 @@ pub(super) struct Starter {
     namespace_dir: PathBuf,
     surroundings: Surroundings,
     live: Mutex<Live>,
-    /// Counts how often `live` was made anew: executors of an earlier one are of no use.
+    /// Counts how often `live` was recreated: executors of an earlier one are of no use.
     generation: AtomicU64,
     /// The code as it was when it was found to be what was deployed, and when it was last looked at.
     seen: Mutex<Option<(Sighting, Instant)>>,

@@ -279,7 +279,7 @@ impl Space {
                 return Err(Code::ObjectTypeMismatch.error(told));
             }
             if call.incarnation != 0 && call.incarnation != entity.incarnation {
-                return Err(lost(kind, key, "it was made anew"));
+                return Err(lost(kind, key, "it was deleted and recreated"));
             }
             if call.flags.must_create {
                 return Err(Code::ObjectExists.error(format!("{} '{key}'", kind.name())));

@@ -214,7 +214,7 @@ impl Journal {
 
     /// Looks at a namespace that nobody has open, also at a damaged one, without changing it: all that is written stays in
     /// memory. Damage is stepped over and told by [`Journal::recovery`]; what is lost of the manifest and of definitions is
-    /// made anew, as far as the segments know it. It takes no appends.
+    /// recreated, as far as the segments know it. It takes no appends.
     pub fn view(dir: &Path) -> Result<Journal> {
         Self::view_copy(dir, &[], 0)
     }

@@ -2,7 +2,7 @@
 //!
 //! One namespace, one journal. Records and events are entries; a log is an index into the journal. A batch of entries is
 //! committed by one store; after any crash the longest valid prefix of whole batches is what there is, and everything else
-//! is made anew from it.
+//! is rebuilt from it.
 //!
 //! ```text
 //!  commit --> write/lock --> write/commit --> segments (mapped) --> index

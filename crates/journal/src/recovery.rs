@@ -50,7 +50,7 @@ pub struct Recovery {
     pub tail: Position,
     /// Records behind its end, by log and seqno; only a view has any.
     pub unproven: Vec<(u32, u64)>,
-    /// What was made anew of the manifest and of definitions; only a view does that.
+    /// What was recreated of the manifest and of definitions; only a view does that.
     pub rebuilt: Option<Rebuilt>,
 }
 
@@ -410,7 +410,7 @@ fn finish_damaged_batch(fold: &mut Fold<'_>, mut chain: Chain, mut header: Heade
 }
 
 /// Removes segments behind the tail's and says how many bytes had been begun behind the tail. What is left of them is
-/// cleared before the place is used again: room is made anew from the tail on.
+/// cleared before the place is used again: room is rebuilt from the tail on.
 fn discard_rest(inner: &Inner, tail: u64) -> Result<u64> {
     let segments = &inner.segments;
     let number = segments.number(tail - 1);

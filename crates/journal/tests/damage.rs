@@ -428,7 +428,7 @@ fn without_a_manifest_all_of_a_namespace_is_saved_also_when_retention_dropped_it
         let remade = Journal::create(&dir, &CreateOptions::default()).map(drop).unwrap_err();
         assert!([Code::NamespaceIncomplete, Code::NamespaceExists].contains(&remade.code()), "{remade}");
         let view = Journal::view(&dir).unwrap();
-        let rebuilt = view.recovery().rebuilt.clone().expect("the manifest is made anew");
+        let rebuilt = view.recovery().rebuilt.clone().expect("the manifest is rebuilt");
         assert_eq!((view.namespace(), view.epoch()), (identity, epoch), "round {round}");
         assert!(rebuilt.unnamed.is_empty() && rebuilt.functions.is_empty(), "round {round}: {rebuilt:?}");
         assert_eq!(model::View::of(&view), before, "round {round}");

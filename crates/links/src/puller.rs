@@ -204,7 +204,7 @@ impl Puller {
         match self.relay.source {
             Some(known) if known == incarnation => Ok(()),
             Some(_) => {
-                let gone = Code::LinkSourceGone.error(format!("'{}' was removed and made anew", self.address));
+                let gone = Code::LinkSourceGone.error(format!("'{}' was deleted and recreated", self.address));
                 Err(self.stop(gone))
             }
             None => {

@@ -179,7 +179,7 @@ impl Sender {
         let read = if relay.leaving { &log_name(state::LOG) } else { from };
         let log = catalog.log(read).cloned().ok_or_else(|| gone("was removed"))?;
         if relay.source.is_some_and(|id| id != log.id()) && !relay.leaving {
-            return Err(gone("was removed and made anew"));
+            return Err(gone("was deleted and recreated"));
         }
         let stream = format!("relay/{}/{}", relay.id, relay.course.generation);
         let begin = relay.course.begin.unwrap_or(relay.start).max(1) - 1;

@@ -132,7 +132,7 @@ fn is_lost(code: Code) -> bool {
     matches!(code, Code::LetterWithoutRecord | Code::LogNotFound | Code::LogNameInvalid)
 }
 
-/// Where the notes of a dead-letter log are; one that is made anew has another id.
+/// Where the notes of a dead-letter log are; one that is rebuilt has another id.
 fn notes_name(log: &Log) -> LogName {
     names::internal(&format!("_retried/{}", log.id()))
 }
@@ -431,7 +431,7 @@ impl Namespace {
         }
         let mut payload = Vec::new();
         let log = self.log(&letter.log)?;
-        // Where a log of that name was made anew, its records are younger than the letter.
+        // Where a log of that name was recreated, its records are younger than the letter.
         match self.journal().get(&log, letter.seqno, &mut payload) {
             Ok(meta) if meta.hlc < *hlc => Ok(payload),
             _ => {

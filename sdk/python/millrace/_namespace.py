@@ -199,7 +199,7 @@ class Namespace(ABC):
         """The records from `start` on, and then each that comes; by default only those to come.
 
         It ends when nothing came for `timeout` seconds; without one it never ends, until Ctrl-C. To go on later where a
-        tail stood, give its `next` and its `incarnation`: then a log that was made anew meanwhile raises `Gone`.
+        tail stood, give its `next` and its `incarnation`: then a log that was recreated meanwhile raises `Gone`.
         """
         return self.records(log, self.latest(log) + 1 if start is None else start, None, timeout, incarnation)
 

@@ -323,7 +323,7 @@ impl Place {
 /// Numbers of another log say nothing of how far this one was read.
 pub fn check_incarnation(log: &str, wanted: Option<u32>, found: Option<u32>) -> Result<()> {
     if wanted.is_some() && wanted != found {
-        return Err(Code::CursorIncarnation.error(format!("log '{log}' was removed and made anew")));
+        return Err(Code::CursorIncarnation.error(format!("log '{log}' was deleted and recreated")));
     }
     Ok(())
 }

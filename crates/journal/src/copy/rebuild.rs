@@ -26,7 +26,7 @@ use std::{
     sync::Arc,
 };
 
-/// What was made anew, and what that cannot say.
+/// What was recreated, and what that cannot say.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rebuilt {
     /// What is wrong with the manifest itself, if anything is.

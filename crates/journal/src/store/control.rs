@@ -1,4 +1,4 @@
-//! The control page: what live processes share. Not part of the portable format; made anew when nobody is alive.
+//! The control page: what live processes share. Not part of the portable format; rebuilt when no process is alive.
 //!
 //! Of all its words only `last` says what is committed; the rest can be derived from it and the entries, so a process that
 //! dies between any two instructions leaves nothing that the next one cannot put right:
@@ -13,7 +13,7 @@
 //! | `refused` | not 0: from here to `intent` stands a batch that was refused, and could not be cleared | cleared |
 //! | `hlc` | at least the newest time drawn | only grows |
 //! | `defined` | position of the newest DEFINE applied | set again by applying |
-//! | `check` | a checksum of `last`, `applied`, `hlc` and `defined` while nobody has the lock | made anew by who takes the lock over |
+//! | `check` | a checksum of `last`, `applied`, `hlc` and `defined` while nobody has the lock | rebuilt by the process that takes the lock over |
 //! | `durable` | everything before it is on disk | believed only if `proof` says the same |
 //! | `proof` | the same with a checksum, for who finds the page later | a true lower bound, or seen to be none |
 //! | `marked` | what the newest mark in the journal says of `durable` | only costs a mark |

@@ -195,7 +195,7 @@ pub struct Relay {
     pub on_gap: OnGap,
     /// The first record to forward.
     pub start: u64,
-    /// Which log of its name the source is: one made anew has another number.
+    /// Which log of its name the source is: a recreated one has another number.
     pub source: Option<u32>,
     /// Records that were lost before they were forwarded.
     pub lost: u64,

@@ -5,7 +5,7 @@
 //!        level, cause, remedy         supervisor: `millrace __sandbox`
 //! ```
 //!
-//! A sandbox is made with its first process and made anew after it ended. Its supervisor ([`supervise`]) is a program of ours that
+//! A sandbox is made with its first process and recreated after it ended. Its supervisor ([`supervise`]) is a program of ours that
 //! is executed, so that nothing of the host's is in it; a warm worker talks to the host directly, as it would without.
 
 mod cgroup;

@@ -145,7 +145,7 @@ impl Files {
     fn log_of(&self, log: &str, incarnation: u32) -> Result<Log> {
         let found = self.door.log(log, None).wait()?;
         if incarnation != 0 && incarnation != found.id() {
-            let anew = Code::CursorIncarnation.error(format!("log '{log}' was made anew"));
+            let anew = Code::CursorIncarnation.error(format!("log '{log}' was deleted and recreated"));
             return self.door.refuse(anew, None).wait();
         }
         Ok(found)
