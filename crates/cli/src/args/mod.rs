@@ -262,7 +262,7 @@ a run takes what its last attempt took.
 Examples:
   millrace graph
   millrace graph --since 1h
-  millrace graph -o graph.svg             the name tells the form: svg, json, dot
+  millrace graph -o graph.svg             the extension selects the format: svg, json, dot
   millrace graph --format dot | dot -Tpdf > graph.pdf
   millrace -n edge graph --with cloud     two namespaces in one picture")]
     Graph(GraphArgs),

@@ -39,7 +39,7 @@ impl Workshop {
         let name =
             to.file_name().ok_or_else(|| Code::ValueInvalid.error(format!("'{}' names no place", to.display())))?;
         if to.read_dir().map_or(to.exists(), |mut entries| entries.next().is_some()) {
-            return Err(Code::NamespaceExists.error(format!("'{}' is there already", to.display())));
+            return Err(Code::NamespaceExists.error(format!("'{}' already exists", to.display())));
         }
         let mut partial = name.to_owned();
         partial.push(PARTIAL);

@@ -31,7 +31,7 @@ pub struct LostRecords {
     pub from: u64,
     /// The last.
     pub to: u64,
-    /// Whether their bytes are there, but behind the journal's end: begun, and never acknowledged as durable.
+    /// Whether their bytes are there, but behind the journal's end: started, and never acknowledged as durable.
     pub unproven: bool,
 }
 

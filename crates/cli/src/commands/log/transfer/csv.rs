@@ -155,7 +155,7 @@ impl<R: Read> Table<R> {
         let mut names: Vec<&str> = header.iter().collect();
         names.sort_unstable();
         if let Some(twice) = names.windows(2).find(|pair| pair[0] == pair[1]) {
-            return Err(invalid("line", 1, format!("column '{}' stands twice", twice[0].escape_debug())));
+            return Err(invalid("line", 1, format!("column '{}' occurs twice", twice[0].escape_debug())));
         }
         Ok(Self { reader, left, path, header, shape, row: StringRecord::new() })
     }
