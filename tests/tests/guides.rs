@@ -102,7 +102,7 @@ fn serverless() {
             "\"order\":5",
             "id: ",
             "MR3110",
-            "gave records up",
+            "gave up",
             "millrace_function_pending",
             "MR2107",
             "MR2101",

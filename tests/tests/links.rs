@@ -347,7 +347,7 @@ fn messages_wait_for_a_log_that_is_not_there_yet_and_everybody_is_told() {
     eventually("the connection is seen to be gone", || metric("connected") == Some(0));
     assert!(!here.run(&["why"]).ok().text().contains(&name), "an idle link holds nothing back");
     let why = here.run(&["why", &name]).ok();
-    assert!(why.text().contains("nothing to carry"), "{}", why.text());
+    assert!(why.text().contains("nothing to forward"), "{}", why.text());
 }
 
 #[test]
