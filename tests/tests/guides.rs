@@ -148,7 +148,7 @@ fn operators() {
         "ORDER 1000",
         "3 in all",
         "3 records of function 'bill' run again",
-        "3 were run again",
+        "3 were retried",
         "backup of namespace",
         "streams to other namespaces stand still",
         "sound ",
