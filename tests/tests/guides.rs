@@ -1,4 +1,4 @@
-//! The guides, typed as they stand there.
+//! The guides, typed as they are there.
 
 use millrace_tests::{PAGE, Place, Port, binary, end_within, patient};
 use std::{

@@ -184,7 +184,7 @@ impl Space {
         Ok(false)
     }
 
-    /// Has the lease of a session that is open begin anew.
+    /// Has the lease of a session that is open restart.
     pub fn renew(&mut self, session: Session, lease_ms: u64, moment: Moment) -> Result<()> {
         let Some(client) = self.sessions.get_mut(&session) else {
             return Err(Code::SessionExpired.error("the session is not open, or its lease has ended"));
@@ -219,7 +219,7 @@ impl Space {
         }
     }
 
-    /// The lease begins anew.
+    /// The lease restarts.
     pub fn unpin(&mut self, session: &Session, moment: Moment) {
         if let Some(client) = self.sessions.get_mut(session) {
             client.pinned = client.pinned.saturating_sub(1);

@@ -17,7 +17,7 @@ pub(crate) struct Who {
     pub peer: Peer,
     /// The owner, where nothing else is asked for.
     pub owner: Option<Arc<Caller>>,
-    /// Whoever has the capability that the channel was opened with, and the namespace that it is of.
+    /// Anyone who has the capability that the channel was opened with, and the namespace that it is of.
     pub holder: Option<(Served, Arc<Caller>)>,
     /// What proofs have to be bound to.
     pub binding: Option<Binding>,

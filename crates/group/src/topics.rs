@@ -21,7 +21,7 @@ pub struct Subscription {
     pub host: u64,
     /// The first record that it runs for.
     pub first: u64,
-    /// The entry that subscribed it: a function that is subscribed again begins anew.
+    /// The entry that subscribed it: a function that is subscribed again restarts.
     pub since: u64,
 }
 

@@ -43,7 +43,7 @@ pub(crate) const MANIFEST: &str = "manifest";
 pub(crate) struct Inner {
     pub medium: Arc<dyn Medium>,
     pub slot: Slot,
-    /// What stands in a lock that this process holds.
+    /// What is in a lock that this process holds.
     pub mark: u32,
     pub control: Control,
     /// The memory of indexes.
@@ -338,7 +338,7 @@ impl Journal {
         crate::read::get::latest_before(self, log, snapshot)
     }
 
-    /// What stands in a slot of a log instead of its first version, if a repair put something there.
+    /// What is in a slot of a log instead of its first version, if a repair put something there.
     pub fn replaced(&self, log: &Log, seqno: u64) -> Result<Option<payload::Replaced>> {
         self.0.replaced(log, seqno)
     }

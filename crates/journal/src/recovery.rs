@@ -315,7 +315,7 @@ fn first_chain(inner: &Inner, manifest: &Manifest, start: u64) -> Result<Chain> 
     })
 }
 
-/// What stands behind a place where the chain ends.
+/// What comes after a place where the chain ends.
 #[derive(Default)]
 struct Behind {
     /// How far the journal was once durable, as the MARKs and OPENs there say.
@@ -429,7 +429,7 @@ fn discard_rest(inner: &Inner, tail: u64) -> Result<u64> {
 }
 
 /// Clears every header between the end of what a segment holds and the segment's own end that a scan could take for that of
-/// an entry: a batch that moved on may have stood there, and its removal need not have reached the disk.
+/// an entry: a batch that moved on may have been there, and its removal need not have reached the disk.
 fn forget_entries(inner: &Inner, from: u64) -> Result<()> {
     let segments = &inner.segments;
     let start = segments.start(segments.number(from - 1));

@@ -46,7 +46,7 @@ struct DeadLetter<'a> {
 pub(super) enum Missing {
     /// It waits: nothing else does.
     Waits,
-    /// It and all others to its log stand behind those to other logs now.
+    /// It and all others to its log come after those to other logs now.
     PutAside,
     /// It has waited for too long.
     TooLong,

@@ -138,7 +138,7 @@ impl Puller {
         }
         let id = self.relay.id;
         if self.relay.course.namespace.is_none() {
-            // It need not be safe yet: what will be taken stands behind it in the same journal.
+            // It need not be safe yet: what will be taken comes after it in the same journal.
             self.links.change(|state, _| {
                 state.relay_mut(id)?.course.namespace = Some(namespace);
                 Ok(())

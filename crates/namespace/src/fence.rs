@@ -4,7 +4,7 @@
 //!   raised ── runs with an input among the slots wait ──> applied ── those FIRED before run again
 //! ```
 //!
-//! The host that applies the repair and the host that runs the functions are one process, so it stands in memory: if that
+//! The host that applies the repair and the host that runs the functions are one process, so it is in memory: if that
 //! process ends, so does the fence, and so do all attempts that it could have kept back.
 
 use millrace_journal::{Position, What};

@@ -53,7 +53,7 @@ pub fn noted(journal: &Journal, log: &str, seqno: u64) -> Result<Option<u64>> {
 /// How many runs of which function were noted, and which records of which log.
 type Notes = (BTreeMap<Name, u64>, BTreeMap<LogName, Vec<(u64, u64)>>);
 
-/// All that was noted. A note that is lost, too, tells nothing: what stood in it counts as lost.
+/// All that was noted. A note that is lost, too, tells nothing: what was in it counts as lost.
 fn notes(journal: &Journal) -> Result<Notes> {
     let (mut runs, mut known) = Notes::default();
     let (catalog, mut payload) = (journal.catalog()?, Vec::new());

@@ -1,7 +1,7 @@
 //! Dead letters: how many there are, and running their records again.
 //!
 //! A letter that is taken up again stays where it is, and so does its record: the letter triggers that run's function alone, on the
-//! record that is there, or on the copy that the letter has. A note of it stands in the same batch, in a log `_retried/ID` beside the
+//! record that is there, or on the copy that the letter has. A note of it is in the same batch, in a log `_retried/ID` beside the
 //! dead-letter log of that id. So a letter is run again at most once, however often and by however many that is asked for. The run
 //! that comes of it leaves a letter of its own if it is given up as well.
 //!
@@ -64,7 +64,7 @@ pub struct Retried {
     pub function: Name,
     /// The record's log.
     pub log: String,
-    /// Where it stands there.
+    /// Where it is there.
     pub seqno: u64,
     /// Whether it was run again before.
     pub before: bool,
@@ -246,7 +246,7 @@ impl Namespace {
     }
 
     /// Runs the records of all of a function's dead letters again that were not before, oldest first; see
-    /// [`Namespace::retry_run`]. `progress` hears of each once it is safe.
+    /// [`Namespace::retry_run`]. `progress` is called for each once it is safe.
     pub fn retry_function(
         &self,
         function: &Name,

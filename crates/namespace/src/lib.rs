@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  append --> admission --> journal: [APPEND, TRIGGER…]          to an address: outbox, in the same batch
-//!  read, and what was appended --> gate --> whoever asked
+//!  read, and what was appended --> gate --> the caller
 //! ```
 //!
 //! What functions are ([`definition`], [`bindings`]), what runs are ([`runs`]) and what is left of those that were given up

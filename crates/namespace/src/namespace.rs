@@ -60,7 +60,7 @@ pub struct AppendOptions<'a> {
     pub durability: Option<Durability>,
     /// What caused it; none from outside.
     pub cause: EventId,
-    /// The clock of whoever asks: the record is dated after it.
+    /// The clock of the caller: the record is dated after it.
     pub clock: Hlc,
     /// The idempotency key: an append with a key that was used before is answered as it was then.
     pub key: Option<&'a str>,
@@ -246,7 +246,7 @@ impl Namespace {
         Ok(self.gate().hold(site, receipts, end, options.durability))
     }
 
-    /// Appends records as they come, many to a commit; `progress` hears of each batch once it is as durable as asked.
+    /// Appends records as they come, many to a commit; `progress` is called for each batch once it is as durable as asked.
     ///
     /// When it returns an error, the records whose receipts `progress` was given are appended, and no others.
     pub fn append_many(

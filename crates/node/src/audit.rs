@@ -47,7 +47,7 @@ pub enum Act {
 }
 
 impl Act {
-    /// Its name, as it stands in the log.
+    /// Its name, as it is in the log.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Issue => "cap.issue",

@@ -80,7 +80,7 @@ impl<'a> Calls<'a> {
         Err(error)
     }
 
-    /// What stands in a slot that the run saw.
+    /// What is in a slot that the run saw.
     fn at(&self, log: u32, seqno: u64) -> Option<At> {
         let slot = self.past.logs.get(&log)?.slots.get(&seqno).filter(|slot| self.past.sees(&self.fired, slot))?;
         Some(self.overlay.at(log, seqno).unwrap_or(slot.at))

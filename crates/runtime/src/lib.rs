@@ -34,7 +34,7 @@ pub use worker::{ProcessExecutor, ProcessSpec, PythonExecutor, PythonFunction, P
 /// The record that causes a run, and what the function may know about it.
 #[derive(Clone, Copy, Debug)]
 pub struct Invocation<'a> {
-    /// The log the record stands in.
+    /// The log the record is in.
     pub log: &'a str,
     /// The record's sequence number there.
     pub seqno: u64,

@@ -584,7 +584,7 @@ mod tests {
             } else if let Some(sub) = command.find_subcommand(word) {
                 command = sub;
             } else if command.has_subcommands() && !positional && !word.starts_with('-') {
-                // A value of a global option may stand before the command.
+                // A value of a global option may be before the command.
                 positional = true;
                 if !told.contains("-n ") && !told.contains("--namespace ") {
                     return Some(format!("{word} of {}", command.get_name()));

@@ -195,7 +195,7 @@ impl Engine {
         members.iter().filter(move |member| **member != function).filter_map(|member| self.lanes.get(member))
     }
 
-    /// The claim of a run stands in the journal as this FIRED.
+    /// The claim of a run is in the journal as this FIRED.
     pub fn confirm(&mut self, function: u32, run: EventId, fired: EventId, now: Millis) {
         if let Some(lane) = self.lanes.get_mut(&function) {
             lane.confirm(run, fired, now);

@@ -1,7 +1,7 @@
 //! What a look at a namespace makes anew from the segments: the manifest, if it is lost or damaged, and logs whose
 //! definitions are.
 //!
-//! Checksums prove what stands in segments: the namespace and epoch in their headers, definitions in DEFINE and CATALOG entries,
+//! Checksums prove what is in segments: the namespace and epoch in their headers, definitions in DEFINE and CATALOG entries,
 //! and in what entries name as their cause which epochs were whose. The newest whole CATALOG has all definitions up to it, how much
 //! is kept, and what an append waits for. Where none is left, that is what it is by default, and definitions older than the
 //! oldest segment are lost: their logs get a name that says so, and their functions are told by number.
@@ -31,7 +31,7 @@ use std::{
 pub struct Rebuilt {
     /// What is wrong with the manifest itself, if anything is.
     pub manifest: Option<Error>,
-    /// Whether all that the manifest said stands in the journal as well, in a CATALOG.
+    /// Whether all that the manifest said is in the journal as well, in a CATALOG.
     pub cataloged: bool,
     /// Logs whose definitions are lost; these names are made up.
     pub unnamed: Vec<LogName>,

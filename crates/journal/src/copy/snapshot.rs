@@ -132,7 +132,7 @@ impl Snapshot {
         medium.replace(MANIFEST, &manifest.encode()).map_err(|error| io_error(MANIFEST, &error))?;
         drop((kept, medium));
         let journal = open_made(&workshop)?;
-        // Its own OPEN stands behind.
+        // Its own OPEN comes after.
         let found = journal.recovery();
         if journal.epoch() != manifest.epoch + 1 || found.discarded_bytes > 0 || found.tail.get() != self.tail {
             return Err(

@@ -118,7 +118,7 @@ impl Medium for ViewMedium {
         Ok(region)
     }
 
-    /// What stood there is not looked at: a view makes it anew.
+    /// What was there is not looked at: a view rebuilds it.
     fn map_within(&self, name: &str, reserved_bytes: u64, create: bool) -> io::Result<Arc<Region>> {
         if !create {
             return Err(io::ErrorKind::NotFound.into());
@@ -265,7 +265,7 @@ impl Medium for ViewMedium {
         since.as_micros() as u64
     }
 
-    /// Whoever opens the namespace writes to its control page.
+    /// Anyone who opens the namespace writes to its control page.
     fn is_undisturbed(&self) -> io::Result<bool> {
         let in_use = self.real.as_ref().map_or(Ok(false), Medium::has_others)?;
         Ok(!in_use && fs::read(self.dir.join(CONTROL)).unwrap_or_default() == self.control)

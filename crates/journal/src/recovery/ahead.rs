@@ -105,7 +105,7 @@ impl Shared<'_> {
     }
 }
 
-/// Whoever waits for the second thread hears that it is gone.
+/// Anyone who waits for the second thread hears that it is gone.
 struct Tells<'s, 'i>(&'i Shared<'s>);
 
 impl Drop for Tells<'_, '_> {
@@ -191,7 +191,7 @@ impl Ahead<'_> {
         Ok(())
     }
 
-    /// Whether a whole entry is known to stand there.
+    /// Whether a whole entry is known to be there.
     pub fn knows(&self, segments: &Segments, position: u64) -> bool {
         let near = self.near.borrow();
         near.get(&segments.number(position)).is_some_and(|whole| whole.has(segments.offset(position)))

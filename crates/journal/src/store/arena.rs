@@ -107,7 +107,7 @@ impl Arena {
             return None;
         }
         // SAFETY: the range has storage and lies within the mapping, which lives as long as `self`; its base is page-aligned,
-        // and words are atomics, of which every bit pattern is a value.
+        // and words are atomics, for which every bit pattern is valid.
         Some(unsafe {
             std::slice::from_raw_parts(self.region.base.add(at as usize).cast::<AtomicU64>(), count as usize)
         })
@@ -123,7 +123,7 @@ impl Arena {
     /// The word in which those sleep who wait for a log, within word `at / 8`.
     pub fn waiters(&self, at: u64) -> Option<&Waiters> {
         let word = &self.words(at, 1)?[0];
-        // SAFETY: the first four bytes of a word, an atomic of which every bit pattern is a value. Nobody uses them otherwise.
+        // SAFETY: the first four bytes of a word, an atomic for which every bit pattern is valid. Nobody uses them otherwise.
         Some(unsafe { &*word.as_ptr().cast::<Waiters>() })
     }
 

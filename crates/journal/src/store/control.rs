@@ -24,7 +24,7 @@
 //! | `cataloged` | the newest segment that a whole CATALOG begins in | only costs a CATALOG |
 //! | `first` | oldest position kept | a true bound; the manifest is older or equal |
 //!
-//! The page is memory, and memory fails: a flipped bit must not be built upon. Whoever takes the lock from somebody who
+//! The page is memory, and memory fails: a flipped bit must not be built upon. Anyone who takes the lock from somebody who
 //! released it finds `check` in agreement with the words, or closes the journal. If the owner died instead, `check` may be of the
 //! state before, and `last` counts, which the entries there prove. What is told to be durable is read with its proof.
 
@@ -304,7 +304,7 @@ impl Control {
         self.writer.check.store(self.words_check(), Ordering::Release);
     }
 
-    /// Whether the words that the lock protects are as whoever released it left them. The caller has the lock.
+    /// Whether the words that the lock protects are as the last holder left them. The caller has the lock.
     #[inline]
     pub fn check_words(&self) -> Result<()> {
         let agrees = self.writer.check.load(Ordering::Acquire) == self.words_check();

@@ -87,7 +87,7 @@ impl Inner {
     }
 
     /// A manifest with the definitions and counters of the first whole CATALOG that begins in a segment or in the next one, and
-    /// where that CATALOG ends; `None` if there is none. What stands in segments before is in it, what follows completes it.
+    /// where that CATALOG ends; `None` if there is none. What is in segments before is in it, what follows completes it.
     pub(crate) fn manifest_of_catalog(&self, first_segment: u64) -> Result<Option<(Manifest, u64)>> {
         let start = self.segments.first_entry(first_segment);
         let limit = self.tail().min(self.segments.start(first_segment + 2));

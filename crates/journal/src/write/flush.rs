@@ -1,4 +1,4 @@
-//! Durability: group commit. Whoever finds no flush under way makes everything written so far durable, for all who wait.
+//! Durability: group commit. Anyone who finds no flush under way makes everything written so far durable, for all who wait.
 
 use super::waiters::Waiters;
 use crate::{

@@ -2,7 +2,7 @@
 //!
 //! The word holds the owner's mark, and a bit that says somebody sleeps. A mark is the owner's [`Slot`] and a number that
 //! differs each time the slot is given out: a process that gets a dead owner's slot is not taken for it, and whoever saw
-//! the dead one a moment ago can't take the lock from the living. Whoever waits looks, now and then, whether the
+//! the dead one a moment ago can't take the lock from the living. Anyone who waits looks, now and then, whether the
 //! owner's process still lives (see [`Medium::is_alive`]); if not, it takes the lock over and is told so, because what
 //! the dead owner was doing has to be put right first. A wake-up lost with its sender costs one such interval, never a hang.
 //!
@@ -24,7 +24,7 @@ const SPINS_MAX: u32 = 200;
 /// How long a waiter sleeps before it looks whether the owner lives.
 const SLEEP: Duration = Duration::from_millis(3);
 
-/// Whoever waits for longer says who has the lock.
+/// Anyone who waits for longer says who has the lock.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// How the lock was had.
@@ -60,7 +60,7 @@ impl Lock<'_> {
         self.acquire_within(None).expect("without a bound it waits until it has the lock")
     }
 
-    /// Takes the lock; `None` if somebody who lives has had it for as long as `patience`, which is unbounded if absent.
+    /// Takes the lock; `None` if a live process has had it for as long as `patience`, which is unbounded if absent.
     #[inline]
     pub fn acquire_within(&self, patience: Option<Duration>) -> Option<Acquired> {
         if self.try_acquire(self.mark) { Some(Acquired::Free) } else { self.acquire_slowly(patience) }

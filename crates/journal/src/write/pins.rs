@@ -1,6 +1,6 @@
 //! Pins: a part of the journal that retention leaves alone for a while, because somebody needs all of it.
 //!
-//! A pin is a definition, so it stands in the journal, in the manifest and in each CATALOG, and every process knows it. It ends
+//! A pin is a definition, so it is in the journal, in the manifest and in each CATALOG, and every process knows it. It ends
 //! when it is removed, at its time, or when the journal has grown by too much behind it: a process that dies, or a
 //! reader that is too slow, cannot keep the disk from being given back.
 

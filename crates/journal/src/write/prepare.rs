@@ -1,7 +1,7 @@
 //! Room ahead: storage for entries that are still to come.
 //!
 //! A new file gets blocks, and zeros through the file, before anybody writes there: so a full disk is an error and never a
-//! fault, and a flush needs no allocation. A recycled segment has both, and is used as it is. Whoever prepares holds
+//! fault, and a flush needs no allocation. A recycled segment has both, and is used as it is. Anyone who prepares holds
 //! `prepare_lock`; `ready` moves only after the storage is there, so a preparer's death costs nothing but doing it again. With a
 //! background thread, appends find room made before they need it.
 

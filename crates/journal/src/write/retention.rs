@@ -121,7 +121,7 @@ impl Inner {
                 break;
             };
             let stays = going.stays;
-            // What is dropped may have the only definitions that stand in the journal.
+            // What is dropped may have the only definitions that are in the journal.
             if self.control.upkeep.cataloged.load(Ordering::Acquire) < stays {
                 self.write_catalog()?;
             }
@@ -312,7 +312,7 @@ impl Inner {
     }
 
     /// Copies entries to the end of the journal. Returns how many. A run that has ended since somebody said that it is
-    /// pending must not be begun anew by a copy of its trigger.
+    /// pending must not be restarted by a copy of its trigger.
     fn carry(&self, live: &[Live], since: &mut Scan, ended: &mut HashSet<EventId>) -> Result<u64> {
         let mut rest = live;
         let mut end = Position::default();
@@ -406,7 +406,7 @@ impl Inner {
     }
 
     /// Makes the files of segments spare ones, or removes them; tells which were kept. Until the folder is flushed, their old names may
-    /// come back with a power failure: recovery removes what stands before the first segment, and who uses a spare one flushes as well.
+    /// come back with a power failure: recovery removes what is before the first segment, and who uses a spare one flushes as well.
     fn release_files(&self, numbers: &Range<u64>) -> Result<Vec<u64>> {
         let mut kept = Vec::new();
         for number in numbers.clone() {

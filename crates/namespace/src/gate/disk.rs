@@ -1,6 +1,6 @@
 //! The disk of a namespace as a watermark: what is durable there, and one flush for all who wait for more.
 //!
-//! Whoever serves many connections calls [`Disk::turn`] before it sleeps: one flush then releases all that is held. A thread
+//! Anyone who serves many connections calls [`Disk::turn`] before it sleeps: one flush then releases all that is held. A thread
 //! flushes: nobody knows before how long a flush will take, and who does not wait for the disk must not be held up.
 
 use super::Watermark;

@@ -53,7 +53,7 @@ pub enum Site {
     RemoveRelay,
     /// That a relay goes on.
     ResumeRelay,
-    /// That an outbox begins anew.
+    /// That an outbox restarts.
     ResetOutbox,
     /// That a peer was forgotten.
     RemovePeer,

@@ -64,7 +64,7 @@ pub enum Answer {
     Bytes(Vec<u8>),
     /// A time, or a seqno.
     Number(u64),
-    /// The record that stands in the log.
+    /// The record that is in the log.
     Stored,
     /// A refusal.
     Refused(Error),
@@ -110,7 +110,7 @@ impl fmt::Display for Question {
     }
 }
 
-/// A call as it stands in the journal.
+/// A call as it is in the journal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Call {
     /// What was asked.

@@ -183,7 +183,7 @@ impl Driver {
             Input::Pursue { goal, reply } => {
                 let begun = if goal.is_met(&replica) { Some(Ok(())) } else { goal.check(&replica).err().map(Err) };
                 if let Some(begun) = begun {
-                    // Whoever is told may look at the replica.
+                    // Anyone who is told may look at the replica.
                     drop(replica);
                     return reply(begun);
                 }

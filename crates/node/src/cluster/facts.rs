@@ -21,7 +21,7 @@ pub struct Facts {
     pub cluster: String,
     /// The namespace that joined: a copy of it has another identity.
     pub host: u64,
-    /// The site it stands at.
+    /// The site it is at.
     pub site: String,
     /// The hosts that the group began with.
     pub founders: Vec<u64>,

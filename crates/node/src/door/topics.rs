@@ -129,7 +129,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let served = served(dir.path());
         served.namespace().create_log(&"raw".parse().unwrap(), 10).unwrap();
-        // Whoever has the secret has its key, and issues what it likes: here all rights.
+        // Anyone who has the secret has its key, and issues what it likes: here all rights.
         let secret = ClusterSecret::load(served.namespace().dir()).unwrap().unwrap();
         let text = secret.to_text();
         let digits = text.strip_prefix("mrc1_").unwrap();

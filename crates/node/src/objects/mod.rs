@@ -6,7 +6,7 @@
 //!  dispatch ── a task ─────┘
 //! ```
 //!
-//! A call takes its lock for as long as the method runs, which is short, and holds it for nothing else. Whoever waits is a waker.
+//! A call takes its lock for as long as the method runs, which is short, and holds it for nothing else. Anyone who waits is a waker.
 
 mod task;
 

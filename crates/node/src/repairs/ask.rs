@@ -169,7 +169,7 @@ fn with_bytes(mut object: Value, bytes: &[u8]) -> Value {
     object
 }
 
-/// Whether whoever asked has something to wait for.
+/// Whether the caller has something to wait for.
 pub fn is_moving(repair: &Repair) -> bool {
     matches!(repair.phase, Phase::Open | Phase::Running | Phase::Applying)
 }

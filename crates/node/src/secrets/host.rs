@@ -18,7 +18,7 @@ pub struct HostKey {
     pub certificate: Vec<u8>,
     /// The key, in PKCS #8.
     pub key: Zeroizing<Vec<u8>>,
-    /// The SHA-256 of the public key, as it stands in the certificate.
+    /// The SHA-256 of the public key, as it is in the certificate.
     pub pin: [u8; 32],
 }
 

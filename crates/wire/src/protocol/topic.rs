@@ -30,7 +30,7 @@ pub struct JoinCluster<'b> {
     pub address: &'b str,
     /// The name under which it is served there.
     pub name: &'b str,
-    /// The site it stands at.
+    /// The site it is at.
     pub site: &'b str,
 }
 

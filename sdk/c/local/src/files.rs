@@ -43,7 +43,7 @@ impl Files {
     pub fn open(dir: &Path) -> Result<Files> {
         let dir = namespace_in(dir);
         let served = Served::new(default_name(&dir), Namespace::open(&dir)?)?;
-        // Whoever may open the files is inside the trust domain of their owner.
+        // Anyone who may open the files is inside the trust domain of their owner.
         Ok(Files {
             door: served.door(&Arc::new(owner())),
             records: Vec::new(),
