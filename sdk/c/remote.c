@@ -1,6 +1,6 @@
 /* remote.c - a connection to a host: spec/protocol/wire.md as a client sees it.
  *
- *   mrc_remote_send --> out --> socket --> in --> take_frame --> next_answer --> the caller
+ *   mrc_remote_send --> out --> socket --> in --> take_frame --> next_answer --> whoever asked
  *                                                                    |
  *                                            PING, appends without waiting, the end of the connection
  *
@@ -305,7 +305,7 @@ static bool send_all(void *context, const void *bytes, size_t size) {
             continue;
         }
         if (sent < 0 && errno == EINTR) continue;
-        /* Why the host closed is in what it sent last: whoever waits for an answer reads it. */
+        /* Why the host closed stands in what it sent last: whoever waits for an answer reads it. */
         if (sent < 0 && (errno == EPIPE || errno == ECONNRESET)) return true;
         if (sent < 0 && errno != EAGAIN && errno != EWOULDBLOCK) {
             lost_by_system(client, "sending");

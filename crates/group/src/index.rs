@@ -79,7 +79,7 @@ impl Index {
         Self { state, founders, slots, recent, recent_bytes: 0, payloads }
     }
 
-    /// Takes note of an entry at its place. False if one is missing before it.
+    /// Takes note of an entry at its place. False if one is missing in front of it.
     pub fn note(&mut self, index: u64, term: u64, form: Form, place: Place) -> bool {
         let at = index.wrapping_sub(1) as usize;
         if index == 0 || at > self.slots.len() {

@@ -44,7 +44,7 @@ impl Session<'_> {
                 return Err(Code::RepairUnsupported.error(error));
             }
             let counts = self.count();
-            // What came since the overlay was made must be after the fence as well.
+            // What came since the overlay was made must be behind the fence as well.
             namespace.fence().raise(number, self.overlay.slots());
             let committed = namespace.journal().commit(|tx| {
                 if self.past.position() < tx.tail() {

@@ -76,7 +76,7 @@ impl Disk {
         })
     }
 
-    /// The record of a publish that is at this place.
+    /// The record of a publish that stands at this place.
     pub fn record(&self, place: Place) -> Result<Vec<u8>> {
         self.read(place).and_then(|bytes| Command::data_of(&bytes).map(<[u8]>::to_vec))
     }

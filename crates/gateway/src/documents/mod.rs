@@ -187,7 +187,7 @@ impl Asked {
                 let on = Resource::function(&name);
                 door.inspect_with(Right::Observe, on, |namespace| self.look(hosted, door, namespace, wanted))
             }
-            // These show what is in records.
+            // These show what stands in records.
             Asked::Run(_) | Asked::Journal(_) | Asked::Diff { .. } => {
                 door.inspect_with(Right::Read, of_namespace, |namespace| self.look(hosted, door, namespace, wanted))
             }

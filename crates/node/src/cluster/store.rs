@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Nothing is cut off: a follower whose end was wrong has the right one behind it. Topics point at PROPOSE records, so the bytes of a
-//! published record are in the journal once.
+//! published record stand in the journal once.
 
 use crate::Namespace;
 use millrace_group::{Command, Form, Payloads, Place, Proposal, Recovered, State, Turn};
@@ -45,7 +45,7 @@ impl Store {
         Ok(Self { namespace: namespace.clone(), log: committed.value })
     }
 
-    /// What is in it.
+    /// What stands in it.
     pub fn recover(&self, founders: Vec<u64>) -> Result<Recovered> {
         let mut recovered = Recovered::new(founders, Box::new(self.clone()));
         let mut bytes = Vec::new();
