@@ -1,8 +1,8 @@
 //! What a host says: a thread for each of its two outputs writes it, so that a reader who holds on and does not read keeps
 //! nobody waiting but that thread.
 //!
-//! A reader who is behind is waited for, but only for [`PATIENCE`] until he has caught up; what then finds no room is counted
-//! instead, and the count told where it would have stood.
+//! The host waits for a slow reader, but for at most [`PATIENCE`] until the reader has caught up. Lines that then find no room are counted,
+//! and the count is printed in their place.
 
 use crate::show;
 use millrace_node::{Code, Result};

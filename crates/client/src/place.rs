@@ -1,4 +1,4 @@
-//! Where a namespace is, for somebody who wants to connect to it.
+//! The place of a namespace, for a client that connects to it.
 
 use millrace_wire::{Address, Code, Error, Peer, Result};
 use std::{

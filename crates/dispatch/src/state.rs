@@ -1,4 +1,4 @@
-//! What the dispatcher knows: the engine, kept up with the journal, and for each function the executors that are free.
+//! The dispatcher's state: the engine, which follows the journal, and the free executors of each function.
 
 use super::{
     engine::{Engine, LaneView, Millis, Policy, Trigger},

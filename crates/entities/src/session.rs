@@ -1,4 +1,4 @@
-//! Sessions: who calls, which calls were answered, and until when what it holds is its own.
+//! Sessions: the callers, their answered calls, and the leases of their locks.
 
 use crate::Reply;
 use std::{

@@ -1,4 +1,4 @@
-//! Who is at the other end of a connection, and who asks in a request: the owner, or the holder of a capability.
+//! The caller of a connection and of a request: the owner, or the holder of a capability.
 
 use crate::Hosted;
 use millrace_client::loopback::{Holder, Loopback};

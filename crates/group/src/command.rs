@@ -1,4 +1,4 @@
-//! What a group agrees on: commands, in their bytes.
+//! The commands of a group, and their encoding.
 //!
 //! ```text
 //!  length of the head (2, little-endian)  head (MessagePack)  data, to the end

@@ -1,4 +1,4 @@
-//! What the commands of a group make: topics, subscriptions, and the hosts there are. The same on every replica.
+//! The state that a group's commands produce: topics, subscriptions, and hosts. The same on every replica.
 
 use crate::{Action, Command, Member, Origin, check_topic};
 use millrace_wire::{Code, Error, Result};

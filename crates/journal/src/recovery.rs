@@ -1,15 +1,15 @@
-//! Recovery: the longest valid prefix of the journal, and everything else made from it anew.
+//! Recovery: finds the longest valid prefix of the journal, and rebuilds everything else from it.
 //!
-//! Two moments need it. When nobody has the namespace open and the last end was not clean, [`recover`] reads all segments
-//! and rebuilds control page and indexes. When a process died with the lock while others live, the next owner runs
-//! [`Inner::repair`], which does the same for the one batch that was being written.
+//! It is needed in two cases. When no process has the namespace open and the last end was not clean, [`recover`] reads all segments and
+//! rebuilds control page and indexes. When a process died with the lock while others are alive, the next owner runs [`Inner::repair`],
+//! which does the same for the one batch that was being written.
 //!
-//! A batch counts if all its entries pass their checksums, link to the one before, number on from it, and the last one says
-//! it is the last. What follows the last such batch was never acknowledged, and is discarded and counted; with one
-//! exception: if it lies before what is proven to have been on disk, it *was* acknowledged and has been damaged since. Then
-//! the namespace is refused, with the place, and nothing of it is thrown away. Proof is the durable watermark of the control
-//! page, if one is left, and every MARK and OPEN behind the place: each says what was durable when it was written, and that
-//! stays true. A torn tail has none behind it, for what is behind it was not durable.
+//! A batch is valid if all its entries pass their checksums, link to the previous one, have the next number, and the last one is marked as
+//! the last. The bytes after the last valid batch were never acknowledged, and are discarded and counted; with one exception: if something
+//! after them proves that they were on disk, they *were* acknowledged and have been damaged since. Then the namespace is refused, with the
+//! position, and nothing is discarded. The proof is the durable watermark of the control page, if there is one, and every MARK and OPEN
+//! after the position: each records what was durable when it was written, and that stays true. A torn tail has none behind it, for what is
+//! behind it was not durable.
 //!
 //! A view ([`crate::Journal::view`]) steps over the damage instead, on a copy, and shows what remains.
 

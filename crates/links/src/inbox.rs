@@ -1,4 +1,4 @@
-//! What arrives: each delivery is committed together with the last number of it, so nothing is ever taken twice.
+//! Incoming deliveries: each is committed together with its last number, so no item is accepted twice.
 
 use super::{Links, note, state::Relay, upstream};
 use millrace_journal::{Log, Position, Transaction};

@@ -1,4 +1,5 @@
-//! What becomes of messages in an outbox: put aside, buried, dropped. They are committed by [`millrace_namespace::outbox`].
+//! Operations on messages in an outbox: deferring them, making them dead letters, dropping them. [`millrace_namespace::outbox`] commits new
+//! ones.
 
 use super::{
     Links, log_name,

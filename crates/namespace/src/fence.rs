@@ -1,4 +1,5 @@
-//! The fence of a repair: while one is applied, a run that has used what the repair replaces is not published, but run again.
+//! The fence of a repair: while a repair is applied, a run that has used a record which the repair replaces is not published, but run
+//! again.
 //!
 //! ```text
 //!   raised ── runs with an input among the slots wait ──> applied ── those FIRED before run again

@@ -1,4 +1,4 @@
-//! What a salvaged namespace lacks, noted in a log of its own: so that it can be told from what is lost later.
+//! What a salvaged namespace lacks, recorded in a log, so that it can be distinguished from later losses.
 
 use crate::names::note;
 use millrace_journal::{Journal, LostRecords};

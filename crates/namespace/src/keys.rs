@@ -1,7 +1,7 @@
-//! Idempotency keys: an append that is repeated with its key is answered as it was the first time.
+//! Idempotency keys: a repeated append with the same key gets the first answer.
 //!
-//! What was answered is in the log `_keys`, in the same batch as the records, so a key is as safe as they are. Each
-//! process remembers what it read there.
+//! The answer is recorded in the log `_keys`, in the same batch as the records, so a key is as durable as they are. Each process remembers
+//! what it read there.
 
 use crate::{holes, names, namespace::Receipt};
 use millrace_journal::{Journal, Log, Position, Transaction, lock_patience};

@@ -1,11 +1,10 @@
-//! Dead letters: how many there are, and running their records again.
+//! Dead letters: counting them, and retrying them.
 //!
-//! A letter that is taken up again stays where it is, and so does its record: the letter triggers that run's function alone, on the
-//! record that is there, or on the copy that the letter has. A note of it is in the same batch, in a log `_retried/ID` beside the
-//! dead-letter log of that id. So a letter is run again at most once, however often and by however many that is asked for. The run
-//! that comes of it leaves a letter of its own if it is given up as well.
+//! A retried letter stays where it is, and so does its record: the retry triggers only the function of the dead run, on the existing record
+//! or on the letter's copy. The same batch records this in a log `_retried/ID`, for the dead-letter log of that id. So a letter is retried
+//! at most once, however often and by however many processes. If the new run is given up as well, it leaves a letter of its own.
 //!
-//! A record of a dead-letter log that anybody else appended is no letter, whatever it says.
+//! A record that a client appended to a dead-letter log is not a letter, whatever its content.
 
 use crate::{
     Namespace,

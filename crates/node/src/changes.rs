@@ -1,4 +1,4 @@
-//! Makes a namespace hold what its application file says, and takes it away again.
+//! Applies an application file to a namespace, and removes it again.
 //!
 //! Applying is idempotent. Settings, logs and the code of every function are checked before anything is changed, and all that is
 //! wrong is reported at once. Functions are then defined in one commit, together with the removal of those that were deployed

@@ -1,4 +1,4 @@
-//! Why something is not running: every reason that applies, found by the indexes of runs and in what the host tells.
+//! Why something is not running: every reason that applies, from the indexes of runs and the host's status.
 
 use crate::{
     FunctionState, Holder, HostStatus, Letters, Level, LiveFunction, Namespace, RunFilter, RunState, RunView, Runtime,

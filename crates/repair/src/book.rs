@@ -1,4 +1,4 @@
-//! What repairs there are and how far each is: notes in a log of the runtime. A repair's number is the seqno of its first note.
+//! The repairs and their progress: records in a log of the runtime. A repair's number is the seqno of its first record.
 
 use millrace_journal::{Kind, Log, Transaction};
 use millrace_namespace::{Namespace, found, names};

@@ -1,5 +1,5 @@
-//! What may be asked of repairs: to open one, to run it, to apply it, to take it back, to give it up. Any process may ask; the
-//! host, or whoever holds its place, does it.
+//! Requests about repairs: open, run, apply, roll back, abandon. Any process may make a request; the host, or the process that holds its
+//! lock, carries it out.
 
 use crate::{
     book::{self, Note, Phase, Repair, note, repair, repairs},

@@ -1,8 +1,7 @@
 //! Runs one function: Wasm, Python or any process, within limits of time, memory and output.
 //!
-//! This crate knows no journal and no log. It is given an [`Invocation`] and asks its [`HostCalls`] for everything a
-//! function may want; what a function appends is handed over as it is called, and whoever implements the calls decides
-//! when (and whether) it becomes visible.
+//! This crate knows no journal and no log. Its input is an [`Invocation`], and it serves a function's calls through [`HostCalls`]; appends
+//! are passed on at once, and the implementation of the calls decides when (and whether) they become visible.
 //!
 //! ```text
 //! Executor::run(batch) --> a function's code --> HostCalls::{append get latest now random}

@@ -158,7 +158,7 @@ pub struct RepairRunArgs {
     /// Remove the records
     #[arg(long, requires = "at")]
     pub void: bool,
-    /// Why, for whoever looks later
+    /// The reason, a text for people
     #[arg(long, value_name = "TEXT", default_value = "")]
     pub reason: String,
 }
@@ -173,7 +173,7 @@ pub struct RepairArgs {
 pub struct RollbackArgs {
     /// The repair's number
     pub repair: u64,
-    /// Why, for whoever looks later
+    /// The reason, a text for people
     #[arg(long, value_name = "TEXT", default_value = "")]
     pub reason: String,
 }

@@ -1,4 +1,4 @@
-//! What goes wrong in a host, as it tells it: attempts that failed, functions that cannot be started, and links.
+//! Reports of a host about problems: failed attempts, functions that cannot be started, and links.
 
 use super::serving::{Named, Observers};
 use crate::{

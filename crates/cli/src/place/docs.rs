@@ -1,4 +1,4 @@
-//! What is told of logs, functions and runs: the same text for programs, here and from another host.
+//! Documents about logs, functions and runs: the same for a local namespace and for one on another host.
 
 use crate::show;
 use millrace_node::{FunctionStat, Hlc, LogStat, Reason, Record, RecordRef, RunState, RunView, Why};

@@ -1,4 +1,4 @@
-//! The one task of a connection: it writes what users left to be sent, reads, and hands answers to whom they are for.
+//! The one task of a connection: it writes what users queued, reads, and passes answers to the users that wait for them.
 
 use super::{
     state::{Shared, Waiting},

@@ -1,4 +1,4 @@
-//! Decides which runs may start now. Pure: it is told what the journal says and what time it is, and does no I/O.
+//! Decides which runs may start now. Pure: the entries of the journal and the time are its input, and it does no I/O.
 //!
 //! ```text
 //!                 trigger                claim                    done

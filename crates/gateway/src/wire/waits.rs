@@ -1,4 +1,4 @@
-//! What a connection waits for on behalf of its client: tails, blocking reads, and calls that take long.
+//! What a connection waits for, for its client: tails, blocking reads, and long calls.
 
 use super::requests::{Answer, RECORDS_MAX_BYTES, Rationed};
 use crate::{

@@ -1,10 +1,9 @@
-//! What a look at a namespace makes anew from the segments: the manifest, if it is lost or damaged, and logs whose
-//! definitions are.
+//! What a check rebuilds from the segments: the manifest, if it is lost or damaged, and logs whose definitions are.
 //!
-//! Checksums prove what is in segments: the namespace and epoch in their headers, definitions in DEFINE and CATALOG entries,
-//! and in what entries name as their cause which epochs were whose. The newest whole CATALOG has all definitions up to it, how much
-//! is kept, and what an append waits for. Where none is left, that is what it is by default, and definitions older than the
-//! oldest segment are lost: their logs get a name that says so, and their functions are told by number.
+//! Segments contain, protected by checksums, the namespace and epoch in their headers, definitions in DEFINE and CATALOG entries, and, in
+//! the causes of entries, which epochs belonged to which namespace. The newest complete CATALOG has all earlier definitions, the retention
+//! and the durability. If there is none, the defaults are used, and definitions older than the oldest segment are lost: their logs get
+//! generated names, and their functions are reported by number.
 
 use crate::{
     catalog::Definition,

@@ -1,8 +1,8 @@
 //! A consistent copy of a journal in use: a prefix of it, durable, with the manifest as of its end.
 //!
-//! Committed bytes do not change, so they are simply read; what could spoil them is retention, which gives a dropped
-//! segment's file to a new one. A pin keeps it from that. Where no pin could be written, or it has ended because the journal grew
-//! too much or the copy stood still for too long, it is seen afterwards, and then the copy goes on from what is left.
+//! Committed bytes do not change, so they are simply read. Only retention could overwrite them, because it reuses a dropped segment's file
+//! for a new one. A pin prevents this. If no pin could be written, or it ended because the journal grew too much or the copy took too long,
+//! the copy detects this afterwards and continues with what is left.
 
 use super::{Workshop, open_made};
 use crate::{

@@ -1,4 +1,4 @@
-//! Which process holds a byte of a namespace's file `lock`, so that a person can be told.
+//! Which process holds a byte of a namespace's file `lock`, for messages to people.
 
 use std::{fs, path::Path};
 

@@ -1,4 +1,4 @@
-//! What the journal stands on: files that can be mapped and flushed, and a way to tell which processes are alive.
+//! The system below the journal: files that can be mapped and flushed, and a way to find out which processes are alive.
 //!
 //! [`FileMedium`] is the real one. Nothing above this folder opens a file.
 

@@ -1,7 +1,7 @@
-//! The control page: what live processes share. Not part of the portable format; rebuilt when no process is alive.
+//! The control page: memory that live processes share. Not part of the portable format; rebuilt when no process is alive.
 //!
-//! Of all its words only `last` says what is committed; the rest can be derived from it and the entries, so a process that
-//! dies between any two instructions leaves nothing that the next one cannot put right:
+//! Only the word `last` determines what is committed; the rest can be derived from it and the entries, so whatever a process leaves that
+//! dies between two instructions, the next one can repair it:
 //!
 //! | word | meaning | after its writer's death |
 //! |---|---|---|

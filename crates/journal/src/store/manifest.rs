@@ -1,4 +1,4 @@
-//! The manifest: who the namespace is and where its journal starts.
+//! The manifest: the namespace's identity and where its journal starts.
 //!
 //! One line of text with a checksum, then JSON:
 //!

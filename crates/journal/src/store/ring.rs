@@ -1,4 +1,4 @@
-//! Numbered items of one log or function in the arena: a ring that grows with what it has to hold.
+//! Numbered items of one log or function in the arena: a ring that grows with its content.
 //!
 //! ```text
 //!  few items                    many

@@ -1,7 +1,7 @@
-//! CATALOG: each segment begins with definitions and counters as of there, soon after its first entries.
+//! CATALOG: definitions and counters, written soon after the start of each segment.
 //!
-//! The background thread writes it; retention does, if need be, before it drops a segment. It is written part by part: nobody who
-//! appends waits for longer than one part takes.
+//! The background thread writes it; if it has not, retention does before it drops a segment. It is written part by part: no append waits
+//! for longer than one part takes.
 
 use super::commit::Transaction;
 use crate::{

@@ -1,4 +1,4 @@
-//! The batch: staged behind the tail, committed by one store.
+//! The batch: staged after the tail, committed by one store.
 //!
 //! ```text
 //!   tail                                     intent

@@ -1,4 +1,4 @@
-//! What a batch says of runs: that one is to be, is tried, read something, was told something, has ended.
+//! The entries of runs: a run is created, is attempted, reads, gets an answer, ends.
 
 use super::commit::Transaction;
 use crate::{

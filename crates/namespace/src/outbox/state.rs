@@ -1,4 +1,4 @@
-//! The note of all links: every change appends the whole of it to `_links`, so its newest record is all there is to know.
+//! The state of all links: every change appends the whole state to `_links`, so the newest record is sufficient.
 
 use crate::{
     Namespace,

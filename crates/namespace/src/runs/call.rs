@@ -1,4 +1,4 @@
-//! What a CALL entry says: a call of a streamed run, and its answer.
+//! The payload of a CALL entry: a call of a streamed run, and its answer.
 //!
 //! ```text
 //!   what (1)  answer (1)  name length (2)  name (log or address)  body

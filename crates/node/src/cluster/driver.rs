@@ -1,4 +1,5 @@
-//! The thread that drives a replica: it gathers what came, has it decided, writes all of it with one flush, and sends.
+//! The thread that drives a replica: it collects requests and messages, passes them to the replica, writes the result with one flush, and
+//! sends messages.
 
 use super::{GROUP, PATIENCE, Post, Reply, Shared, locked, shown};
 use millrace_group::{Action, Completed, Held, Member, Replica, Turn};

@@ -1,4 +1,4 @@
-//! What a host knows of its cluster before it has heard of the others: the newest record of the log `_cluster`.
+//! What a host knows about its cluster before it reaches the others: the newest record of the log `_cluster`.
 
 use crate::{
     Namespace,

@@ -1,6 +1,6 @@
 //! The cluster's topics as somebody outside meets them: a topic takes the rights on the log `topics/NAME`.
 //!
-//! What is answered passes no gate: the group has it on the disks of a majority before it says anything.
+//! Answers pass no gate: the group has their content on the disks of a majority before it answers.
 
 use super::{Door, Served};
 use crate::cluster::Cluster;

@@ -1,4 +1,4 @@
-//! Shared objects of a host: one space in its memory, who waits for answers, and the thread that ends leases.
+//! Shared objects of a host: one space in its memory, the waiting calls, and the thread that ends leases.
 //!
 //! ```text
 //!  gateway ── Door::call ──┐

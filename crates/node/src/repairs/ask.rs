@@ -1,4 +1,4 @@
-//! What is asked of repairs from outside, as JSON: the same over HTTP, the wire protocol and the command line.
+//! Requests about repairs from outside, as JSON: the same over HTTP, the wire protocol and the command line.
 
 use super::{
     Change, Correction, Phase, Repair, Request, abandon, ask_apply, ask_run, changes, close, open, repair, undo,

@@ -1,7 +1,7 @@
 //! The key that a host shows over TLS, and clients to hosts: a P-256 key and a certificate for it.
 //!
-//! Nobody vouches for the certificate: who connects pins the SHA-256 of the public key, which therefore stays when a certificate is made
-//! anew. The file has the certificate and the key in DER, each behind its length.
+//! The certificate is self-signed: clients pin the SHA-256 of the public key, which therefore stays the same when the certificate is
+//! renewed. The file has the certificate and the key in DER, each behind its length.
 
 use super::files::Folder;
 use millrace_wire::{Code, Error, Result};

@@ -1,4 +1,4 @@
-//! What keeps a function from everything that is not its own: one sandbox for each function and version of its code.
+//! Isolates functions: one sandbox for each function and version of its code.
 //!
 //! ```text
 //! Isolation (of a host) --of--> Sandbox (of a function) --enter--> Inmates: zygote, workers, processes

@@ -1,4 +1,4 @@
-//! What a module can ask of the host: the imports of module `millrace`.
+//! The calls of a module to the host: the imports of module `millrace`.
 //!
 //! Pointers and lengths are offsets into the module's memory and are checked here. Wrong ones end the run; what the
 //! namespace refuses comes back as a negative number, the error's code: -2105 for MR2105.

@@ -1,4 +1,4 @@
-//! Who calls, what they want to do, and whether they may.
+//! Callers, actions, and whether a caller may do an action.
 
 use super::{
     TokenId,

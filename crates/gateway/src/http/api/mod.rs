@@ -1,4 +1,4 @@
-//! What requests do, by what they are about.
+//! The handlers of requests, by subject.
 
 pub(super) mod append;
 pub(super) mod logs;

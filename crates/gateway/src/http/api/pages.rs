@@ -1,4 +1,4 @@
-//! What the host says of itself: what it is, whether it is well, and what it can be asked.
+//! Pages about the host: its description, its health, and its OpenAPI document.
 
 use crate::{
     Hosted,
