@@ -136,7 +136,7 @@ impl Starter {
         let live = self.live();
         let value = live.secrets.as_ref().and_then(|secrets| secrets.get(name));
         let value = value
-            .ok_or_else(|| Code::RightMissing.error(format!("it is not shown secret '{}'", name.escape_debug())))?;
+            .ok_or_else(|| Code::RightMissing.error(format!("it may not read secret '{}'", name.escape_debug())))?;
         Ok(value.to_vec())
     }
 

@@ -134,7 +134,7 @@ impl Limits {
     /// Whether a state is within what one entity may have, beside so many bytes of the others.
     fn check(self, state: &State, others: usize) -> Result<()> {
         let refused = |what: &str, bytes: usize, most: usize| {
-            Err(Code::ObjectTooLarge.error(format!("{what} would take {bytes} bytes; {most} is the most")))
+            Err(Code::ObjectTooLarge.error(format!("{what} would take {bytes} bytes; the limit is {most}")))
         };
         match state.bytes() {
             bytes if bytes > self.entity => refused("it", bytes, self.entity),

@@ -367,7 +367,7 @@ impl Header {
 fn too_new(position: u64, what: &str) -> Error {
     let here = env!("CARGO_PKG_VERSION");
     Code::FormatVersion
-        .error(format!("at position {} stands {what}, which Millrace {here} does not know", Position(position)))
+        .error(format!("at position {} is {what}, which Millrace {here} does not know", Position(position)))
 }
 
 /// Bytes that an entry of this length takes.

@@ -684,7 +684,7 @@ pub fn check_directory(dir: &Path) -> Result<()> {
     let text = dir.to_string_lossy();
     if text.contains("://") || text.starts_with("mr:/") {
         let shown: String = text.chars().take(120).flat_map(char::escape_debug).collect();
-        return Err(Code::AddressInvalid.error(format!("'{shown}' is an address, where a directory belongs")));
+        return Err(Code::AddressInvalid.error(format!("'{shown}' is an address; a directory is required")));
     }
     Ok(())
 }

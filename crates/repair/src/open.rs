@@ -92,7 +92,7 @@ pub fn open(namespace: &Namespace, request: Request) -> Result<u64> {
         kept.push(correction);
     }
     if kept.is_empty() {
-        return Err(Code::CorrectionInvalid.error("every correction equals what is recorded"));
+        return Err(Code::CorrectionInvalid.error("every correction equals the recorded value"));
     }
     let pin = journal.pin(&format!("repair of log '{name}'"), WINDOW_BYTES, WINDOW)?.id;
     let (records, of_log) = (kept.len() as u64, Some(name));

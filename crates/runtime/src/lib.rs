@@ -87,7 +87,7 @@ pub trait HostCalls {
     fn random(&mut self, bytes: &mut [u8]);
     /// A secret that the function is shown. It is not journaled that it was asked for.
     fn secret(&mut self, name: &str) -> Result<Vec<u8>> {
-        Err(Code::RightMissing.error(format!("it is not shown secret '{}'", name.escape_debug())))
+        Err(Code::RightMissing.error(format!("it may not read secret '{}'", name.escape_debug())))
     }
     /// Calls a shared object. Only tasks may, and only where there are any.
     fn call(&mut self, _call: &[u8]) -> Asked {

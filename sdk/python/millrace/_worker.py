@@ -378,7 +378,7 @@ class Context:
         """
         payload = encode(data)
         if len(payload) > _RECORD_BYTES_MAX:
-            raise error_of("MR1004", f"a record of {len(payload)} bytes; {_RECORD_BYTES_MAX} is the most")
+            raise error_of("MR1004", f"a record of {len(payload)} bytes; the limit is {_RECORD_BYTES_MAX}")
         name = _log_name(log)
         frame = _HEAD.pack(len(name) + len(payload), _APPEND, 0, len(name), 0) + name + payload
         if self._streamed:
@@ -416,7 +416,7 @@ class Context:
             with open(os.path.join(folder, name), "rb") as file:
                 return os.fsdecode(file.read())
         except (FileNotFoundError, IsADirectoryError, ValueError):
-            raise error_of("MR3130", f"it is not shown secret '{name}'") from None
+            raise error_of("MR3130", f"it may not read secret '{name}'") from None
 
     def _call_object(self, call: bytes) -> bytes:
         """Calls a shared object; the answer may take its time."""
@@ -434,7 +434,7 @@ class Context:
 def _log_name(log: str) -> bytes:
     name = log.encode()
     if len(name) > _NAME_BYTES_MAX:
-        raise error_of("MR1001", f"a log name of {len(name)} bytes; {_NAME_BYTES_MAX} is the most")
+        raise error_of("MR1001", f"a log name of {len(name)} bytes; the limit is {_NAME_BYTES_MAX}")
     return name
 
 

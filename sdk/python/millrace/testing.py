@@ -62,7 +62,7 @@ class Context(_worker.Context):
     def append(self, log: str, data: object) -> Optional[int]:
         payload = _worker.encode(data)
         if len(payload) > _worker._RECORD_BYTES_MAX:
-            raise _worker.error_of("MR1004", f"a record of {len(payload)} bytes; {_worker._RECORD_BYTES_MAX} is the most")
+            raise _worker.error_of("MR1004", f"a record of {len(payload)} bytes; the limit is {_worker._RECORD_BYTES_MAX}")
         _worker._log_name(log)
         self._staged.append((log, payload))
         return None
@@ -88,7 +88,7 @@ class Context(_worker.Context):
 
     def secret(self, name: str) -> str:
         if name not in self._secrets:
-            raise _worker.error_of("MR3130", f"it is not shown secret '{name}'")
+            raise _worker.error_of("MR3130", f"it may not read secret '{name}'")
         return self._secrets[name]
 
 

@@ -231,7 +231,7 @@ impl Inner {
         let tail = self.control.published.tail.load(Ordering::Acquire);
         let aligned = position.is_multiple_of(ALIGN_BYTES);
         if position >= tail || !aligned || self.segments.offset(position) < HEADER_BYTES {
-            return Err(Code::AboveTail.error(format!("no entry stands at {}", Position(position))));
+            return Err(Code::AboveTail.error(format!("there is no entry at {}", Position(position))));
         }
         super::note_visit();
         self.check_kept(position)?;
@@ -344,7 +344,7 @@ pub(crate) fn damaged(position: u64, what: impl std::fmt::Display) -> Error {
 
 #[cold]
 fn void(log: &Log, seqno: u64) -> Error {
-    Code::RecordVoid.error(format!("log '{}' has no record {seqno} any more: a repair took it away", log.name()))
+    Code::RecordVoid.error(format!("log '{}' has no record {seqno} any more: a repair removed it", log.name()))
 }
 
 fn above_tail(log: &Log, seqno: u64) -> Error {

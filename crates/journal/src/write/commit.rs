@@ -308,7 +308,7 @@ impl<'j> Transaction<'j> {
         let bytes_max = RECORD_MAX_BYTES.min(self.inner.segments.bytes() / 4);
         if payload.len() as u64 > bytes_max {
             return Err(Code::RecordTooLong.error(format!(
-                "a record of {} bytes for log '{}'; the most here is {bytes_max}",
+                "a record of {} bytes for log '{}'; the limit is {bytes_max}",
                 payload.len(),
                 log.name()
             )));
@@ -356,7 +356,7 @@ impl<'j> Transaction<'j> {
             }
             let (existing, asked) = (history::show(log.history()), history::show(history));
             return Err(Code::LogExists
-                .error(format!("log '{name}' exists with history = {existing}; asked for was history = {asked}")));
+                .error(format!("log '{name}' exists with history = {existing}; the request has history = {asked}")));
         }
         let id = self.catalog().next_id();
         let index = self.create_index(id, Role::Log { history })?;

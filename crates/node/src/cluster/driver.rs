@@ -120,7 +120,7 @@ pub(super) struct Driver {
 }
 
 fn unavailable() -> Error {
-    Code::GroupUnavailable.error(format!("nothing was decided in {} s", PATIENCE.as_secs()))
+    Code::GroupUnavailable.error(format!("no decision within {} s", PATIENCE.as_secs()))
 }
 
 impl Driver {

@@ -55,7 +55,7 @@ impl Door {
 
     /// The cluster, for another host of it.
     pub fn cluster_of_peer(&self) -> Result<&Arc<Cluster>> {
-        let refused = || Code::CapabilityRefused.error("only hosts of the cluster say that to each other");
+        let refused = || Code::CapabilityRefused.error("only hosts of the cluster may send this message");
         let secret = self.served.keys().cluster().ok_or_else(refused)?;
         let parts = self.caller.chain().map(|chain| &*chain.parts).unwrap_or_default();
         if parts.is_empty() || parts.iter().any(|part| part.authority != secret.id()) {

@@ -312,7 +312,7 @@ fn leases(objects: &Weak<Inner>) {
 
 /// The refusal of whoever calls objects where there are none.
 pub(crate) fn none_here() -> Error {
-    Code::ObjectCallInvalid.error("nobody keeps shared objects here: no host runs the namespace's functions")
+    Code::ObjectCallInvalid.error("there are no shared objects here: no host runs the namespace's functions")
 }
 
 /// What a call returned or raised, as everybody is told it.

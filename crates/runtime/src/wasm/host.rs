@@ -263,7 +263,7 @@ fn define_secret(linker: &mut Linker<State>) -> Result<()> {
 pub(super) fn random(memory: &mut [u8], state: &mut State, at: u32, len: u32) -> crate::Result<()> {
     let bytes = slice_mut(memory, at, len)?;
     if bytes.len() > RANDOM_MAX_BYTES {
-        return Err(Code::HostCallInvalid.error(format!("{len} random bytes at once; {RANDOM_MAX_BYTES} is the most")));
+        return Err(Code::HostCallInvalid.error(format!("{len} random bytes at once; the limit is {RANDOM_MAX_BYTES}")));
     }
     state.host().random(bytes);
     Ok(())

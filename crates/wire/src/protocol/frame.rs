@@ -109,7 +109,7 @@ pub fn split(bytes: &[u8], max_bytes: usize) -> Result<Option<(Frame<'_>, usize)
     let Some((length, rest)) = bytes.split_first_chunk::<LENGTH_BYTES>() else { return Ok(None) };
     let length = u32::from_le_bytes(*length) as usize;
     if length > max_bytes {
-        return Err(Code::FrameTooLong.error(format!("a frame of {length} bytes; the most here is {max_bytes}")));
+        return Err(Code::FrameTooLong.error(format!("a frame of {length} bytes; the limit here is {max_bytes}")));
     }
     if rest.len() < length {
         return Ok(None);

@@ -61,7 +61,7 @@ fn check_encoding(headers: &HeaderMap) -> Result<()> {
     match header(headers, "content-encoding")? {
         None | Some("identity") => Ok(()),
         Some(other) => {
-            Err(Code::HttpTypeUnsupported.error(format!("content encoding '{}' is not taken", shown(other))))
+            Err(Code::HttpTypeUnsupported.error(format!("content encoding '{}' is not supported", shown(other))))
         }
     }
 }
