@@ -62,7 +62,7 @@ _OVER = "the run is over; its context cannot be used any more"
 
 
 class Error(Exception):
-    """Whatever Millrace refuses or cannot do: `code` is a stable code such as "MR2105", `detail` what was wrong here.
+    """An error of Millrace: `code` is a stable code such as "MR2105", `detail` describes this case.
 
     `cause` says why this code arises in general and `remedy` what to do about it; inside a function both are empty.
 
@@ -343,7 +343,7 @@ class Record(metaclass=abc.ABCMeta):
 
 
 class Context:
-    """What a function may ask of its namespace while it runs.
+    """The calls of a function to its namespace during a run.
 
     `attempt` is 1 for the first. A function with effects outside gives them `idempotency_key`, so that what an earlier
     attempt did already is not done twice.
@@ -551,7 +551,7 @@ def _stream(channel: _Channel, fd: int) -> io.TextIOWrapper:
 
 
 def _explain(error: BaseException) -> str:
-    """What was raised, and where; without our own frames."""
+    """The exception and its traceback, without frames of this package."""
     try:
         summary = "".join(traceback.format_exception_only(type(error), error)).strip()
         if isinstance(error, SystemExit):

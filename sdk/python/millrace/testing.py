@@ -29,7 +29,7 @@ _ADDRESS = "mr://"
 
 @dataclass(frozen=True)
 class Run:
-    """What a run did."""
+    """The effects of a run."""
 
     #: The record that it ran for.
     record: Record
@@ -140,7 +140,7 @@ class Logs:
         now: float = 1_700_000_000.0,
         secrets: Optional[Mapping[str, str]] = None,
     ) -> Run:
-        """Runs a function for a record that is there: with a higher `attempt`, as a host does after a failure."""
+        """Runs a function for an existing record: with a higher `attempt`, as a host does after a failure."""
         # An attempt at the same record with the same function is an attempt at the same run.
         key = (function, record.log, record.seqno)
         run_id = self._runs.setdefault(key, len(self._runs) + 1)
