@@ -375,7 +375,8 @@ fn read_host(place: &Place) -> Result<Table> {
     let newest = place.entries(Start::Last(1))?;
     let id = newest.entries.first().and_then(|entry| id_of(entry, "id"));
     let namespace = id.and_then(EventId::namespace);
-    let namespace = namespace.ok_or_else(|| Code::DocumentUnknown.error("the host returned no entry of its journal"))?;
+    let namespace =
+        namespace.ok_or_else(|| Code::DocumentUnknown.error("the host returned no entry of its journal"))?;
     let mut builder = Builder::new(namespace);
     place.logs()?.iter().for_each(|log| builder.name_log(log.incarnation, &log.name));
     let (mut start, tail) = (0, newest.tail);
