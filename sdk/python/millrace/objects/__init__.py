@@ -6,8 +6,8 @@
         with farm.Lock("door") as token:
             ...
 
-An object has a key, and whoever names it means the same one. References travel in arguments of tasks. Each call takes place at one
-moment between its beginning and its end, and counts once, whatever connection is lost meanwhile. Objects live in the memory of
+An object has a key; every program that names the key uses the same object. References can be passed in arguments of tasks. Each call is
+atomic and counts once, even if a connection is lost. Objects live in the memory of
 their host, and end with the programs of the application that made them.
 """
 
