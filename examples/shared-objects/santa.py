@@ -1,4 +1,4 @@
-"""The Santa Claus problem: nine reindeer and ten elves, whom Santa helps three at a time; reindeer have priority.
+"""The Santa Claus problem: nine reindeer and ten elves, of whom Santa helps three at a time; reindeer go first.
 
     python santa.py
 
@@ -59,7 +59,7 @@ def help_elves(waiting: objects.Queue, tally: objects.Counter) -> None:
 
 
 def main() -> dict[str, int]:
-    """The log of events."""
+    """What happened."""
     with millrace.connect() as host, host.Executor(workers=REINDEER + ELVES + 1) as executor:
         home, harness = host.Barrier("home", REINDEER), host.Barrier("harness", REINDEER + 1)
         wake, waiting = host.Queue("wake"), host.Queue("waiting")

@@ -91,7 +91,7 @@ impl OneshotExecutor {
 }
 
 impl Executor for OneshotExecutor {
-    /// Nothing here wakes the progress: a caller that needs this passes a batch of one run.
+    /// Nothing here wakes the progress: whoever needs that gives a batch of one run.
     fn run(&mut self, batch: &mut [Call<'_>], progress: &mut dyn Progress) {
         for (i, call) in batch.iter_mut().enumerate() {
             progress.ended(i, self.run_one(call));
