@@ -113,10 +113,10 @@ fn tests_of_functions() {
 #[test]
 fn repair() {
     let printed = type_in("repair.md");
-    says(&printed, &["repair 1: ready", "replayed   4 runs", "replaces   5 records", "rolled-back", "undoes repair 1"]);
+    says(&printed, &["repair 1: ready", "replayed   4 runs", "replaces   5 records", "rolled-back", "takes repair 1 back"]);
     let with_it = printed.split_once("repair 1: applied").expect("it was applied").1;
-    says(with_it.split_once("undoes repair 1").expect("it was taken back").0, &["20.5", "21.5"]);
-    says(with_it.split_once("undoes repair 1").expect("it was taken back").1, &["57.5", "58.5"]);
+    says(with_it.split_once("takes repair 1 back").expect("it was taken back").0, &["20.5", "21.5"]);
+    says(with_it.split_once("takes repair 1 back").expect("it was taken back").1, &["57.5", "58.5"]);
 }
 
 #[test]

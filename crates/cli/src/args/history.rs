@@ -158,7 +158,7 @@ pub struct RepairRunArgs {
     /// Remove the records
     #[arg(long, requires = "at")]
     pub void: bool,
-    /// The reason, a text for people
+    /// Why, for whoever looks later
     #[arg(long, value_name = "TEXT", default_value = "")]
     pub reason: String,
 }

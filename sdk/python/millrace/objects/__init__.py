@@ -78,7 +78,7 @@ class Object:
         return _reference, (type(self), self.key, self._new, self._incarnation)
 
     def _touch(self) -> None:
-        """Creates it if it does not exist."""
+        """Makes it, unless it is there."""
         self._call(_TOUCH[type(self).__name__])
 
     def __repr__(self) -> str:

@@ -116,7 +116,7 @@ fn tell(repair: &RepairDoc, out: &mut Out) -> Outcome {
         return Ok(out.object(&serde_json::to_value(repair).unwrap_or_default())?);
     }
     let of = match (&repair.log, repair.undo) {
-        (_, Some(undone)) => format!("undoes repair {undone}"),
+        (_, Some(undone)) => format!("takes repair {undone} back"),
         (Some(log), None) => format!("corrects {} of '{log}'", show::count(repair.records, "record")),
         (None, None) => String::new(),
     };

@@ -24,7 +24,7 @@ pub fn run(command: &OutboxCommand, global: &Global, out: &mut Out) -> Outcome {
                 .into_iter()
                 .filter(|view| view.kind == "outbox")
                 .collect();
-            list("peer", "no messages were ever sent to another namespace", &views, out)?;
+            list("peer", "nothing was ever sent to another namespace", &views, out)?;
             dead_letters(namespace, out)
         }
         OutboxCommand::Reset(args) => reset(namespace, args, out),
