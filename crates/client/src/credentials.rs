@@ -1,4 +1,4 @@
-//! What a user has to reach hosts with: capabilities, the keys that hosts are known by, and a key of the user's own.
+//! A user's credentials: capabilities, the keys of known hosts, and the user's own key.
 //!
 //! ```text
 //!  $XDG_RUNTIME_DIR/millrace/ADDRESS                    the token of a host on this machine: a line for each namespace, made by the host

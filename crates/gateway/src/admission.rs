@@ -1,4 +1,4 @@
-//! Who is at the other end of a connection, and who asks in a request: the owner, or the holder of a capability.
+//! The caller of a connection and of a request: the owner, or the holder of a capability.
 
 use crate::Hosted;
 use millrace_client::loopback::{Holder, Loopback};
@@ -17,7 +17,7 @@ pub(crate) struct Who {
     pub peer: Peer,
     /// The owner, where nothing else is asked for.
     pub owner: Option<Arc<Caller>>,
-    /// Whoever has the capability that the channel was opened with, and the namespace that it is of.
+    /// Anyone who has the capability that the channel was opened with, and the namespace that it is of.
     pub holder: Option<(Served, Arc<Caller>)>,
     /// What proofs have to be bound to.
     pub binding: Option<Binding>,

@@ -1,4 +1,4 @@
-//! What the world speaks to a host: the wire protocol, HTTP and links between hosts.
+//! The network interfaces of a host: the wire protocol, HTTP and links between hosts.
 //!
 //! ```text
 //!  TCP, Unix socket --> server   event loops; before a loop sleeps it flushes once for all that the gate holds

@@ -1,10 +1,10 @@
-//! What a group agrees on: commands, in their bytes.
+//! The commands of a group, and their encoding.
 //!
 //! ```text
 //!  length of the head (2, little-endian)  head (MessagePack)  data, to the end
 //! ```
 //!
-//! The data of a published record stands last and as it came, so that it is read where it stands in the group's log.
+//! The data of a published record stands last and as it came, so that it is read where it is in the group's log.
 
 use millrace_wire::{Code, LogName, Result};
 use serde::{Deserialize, Serialize};
@@ -34,7 +34,7 @@ pub struct Member {
     pub address: String,
     /// The name under which it serves its namespace.
     pub name: String,
-    /// The site it stands at.
+    /// The site it is at.
     pub site: String,
 }
 
@@ -103,7 +103,7 @@ pub enum Action {
         log: String,
         /// The entry that began the feed.
         since: u64,
-        /// The record that comes in front of it: what comes out of turn is refused.
+        /// The record that comes before it: what comes out of turn is refused.
         behind: u64,
         /// The record.
         seqno: u64,
@@ -117,7 +117,7 @@ pub enum Action {
     Member(Member),
 }
 
-/// A command as it stands in the log.
+/// A command as it is in the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Command<'b> {
     /// Who submitted it.

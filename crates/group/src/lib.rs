@@ -8,7 +8,7 @@
 //! ```
 //!
 //! A group is a Raft group: one ordered sequence of commands, on each of its hosts the same. Its topics are what the commands make of
-//! them, so every replica has the same topics with the same records in the same order. The Raft library stands behind [`Replica`]
+//! them, so every replica has the same topics with the same records in the same order. The Raft library is behind [`Replica`]
 //! alone; no other crate knows it.
 
 mod command;

@@ -65,7 +65,7 @@ impl Recovered {
             return Ok(());
         }
         let last = self.index.last();
-        Err(Code::GroupLogDamaged.error(format!("entry {index} stands behind entry {last}")))
+        Err(Code::GroupLogDamaged.error(format!("entry {index} comes after entry {last}")))
     }
 
     /// The state, likewise.

@@ -1,4 +1,4 @@
-//! What the commands of a group make: topics, subscriptions, and the hosts there are. The same on every replica.
+//! The state that a group's commands produce: topics, subscriptions, and hosts. The same on every replica.
 
 use crate::{Action, Command, Member, Origin, check_topic};
 use millrace_wire::{Code, Error, Result};
@@ -21,7 +21,7 @@ pub struct Subscription {
     pub host: u64,
     /// The first record that it runs for.
     pub first: u64,
-    /// The entry that subscribed it: a function that is subscribed again begins anew.
+    /// The entry that subscribed it: a function that is subscribed again restarts.
     pub since: u64,
 }
 

@@ -43,7 +43,7 @@ pub(crate) const MANIFEST: &str = "manifest";
 pub(crate) struct Inner {
     pub medium: Arc<dyn Medium>,
     pub slot: Slot,
-    /// What stands in a lock that this process holds.
+    /// What is in a lock that this process holds.
     pub mark: u32,
     pub control: Control,
     /// The memory of indexes.
@@ -216,7 +216,7 @@ impl Journal {
 
     /// Looks at a namespace that nobody has open, also at a damaged one, without changing it: all that is written stays in
     /// memory. Damage is stepped over and told by [`Journal::recovery`]; what is lost of the manifest and of definitions is
-    /// made anew, as far as the segments know it. It takes no appends.
+    /// recreated, as far as the segments know it. It takes no appends.
     pub fn view(dir: &Path) -> Result<Journal> {
         Self::view_copy(dir, &[], 0)
     }
@@ -340,7 +340,7 @@ impl Journal {
         crate::read::get::latest_before(self, log, snapshot)
     }
 
-    /// What stands in a slot of a log instead of its first version, if a repair put something there.
+    /// What is in a slot of a log instead of its first version, if a repair put something there.
     pub fn replaced(&self, log: &Log, seqno: u64) -> Result<Option<payload::Replaced>> {
         self.0.replaced(log, seqno)
     }

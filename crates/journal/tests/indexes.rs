@@ -1,4 +1,4 @@
-//! What is found through indexes is what stands in the journal: entries by their ids, runs by their numbers, records of logs that
+//! What is found through indexes is what is in the journal: entries by their ids, runs by their numbers, records of logs that
 //! are kept until they are trimmed. After a clean end, after a crash, and after retention.
 
 mod model;

@@ -1,10 +1,11 @@
-//! The fence of a repair: while one is applied, a run that has used what the repair replaces is not published, but run again.
+//! The fence of a repair: while a repair is applied, a run that has used a record which the repair replaces is not published, but run
+//! again.
 //!
 //! ```text
 //!   raised ── runs with an input among the slots wait ──> applied ── those FIRED before run again
 //! ```
 //!
-//! The host that applies the repair and the host that runs the functions are one process, so it stands in memory: if that
+//! The host that applies the repair and the host that runs the functions are one process, so it is in memory: if that
 //! process ends, so does the fence, and so do all attempts that it could have kept back.
 
 use millrace_journal::{Position, What};

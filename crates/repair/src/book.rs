@@ -1,4 +1,4 @@
-//! What repairs there are and how far each is: notes in a log of the runtime. A repair's number is the seqno of its first note.
+//! The repairs and their progress: records in a log of the runtime. A repair's number is the seqno of its first record.
 
 use millrace_journal::{Kind, Log, Transaction};
 use millrace_namespace::{Namespace, found, names};
@@ -42,7 +42,7 @@ pub(crate) enum Note {
         /// What keeps the past from retention.
         pin: u32,
     },
-    /// All corrections stand in the journal: the host is to replay.
+    /// All corrections are in the journal: the host is to replay.
     Run { repair: u64 },
     /// All that depended on them is replayed.
     Ready { repair: u64, counts: Counts },
@@ -161,7 +161,7 @@ pub fn news(namespace: &Namespace) -> Result<u64> {
     Ok(namespace.journal().catalog()?.log(LOG).map_or(0, Log::latest))
 }
 
-/// How many corrections of a repair stand in the journal.
+/// How many corrections of a repair are in the journal.
 pub(crate) fn corrections(namespace: &Namespace, number: u64) -> Result<u64> {
     let journal = namespace.journal();
     let catalog = journal.catalog()?;

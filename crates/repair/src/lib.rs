@@ -2,12 +2,12 @@
 //!
 //! ```text
 //!   open ── corrections, as shadow entries ──> run: each run with an input that differs is replayed, in the order in which
-//!                                              the runs had ended; what it leaves now stands in shadow entries
+//!                                              the runs had ended; what it leaves now is in shadow entries
 //!   ready ──> apply: follow what came since, behind a fence; one GENERATION has slots of logs lead to the shadow entries
 //!   applied ──> rollback: a repair whose corrections are what the slots led to before
 //! ```
 //!
-//! All that a repair is stands in the journal: notes in a log of the runtime ([`mod@book`]) say how far it is, and shadow entries
+//! A repair is completely in the journal: notes in a log of the runtime ([`mod@book`]) say how far it is, and shadow entries
 //! what it has found. So a process may die at any moment, and the next one goes on behind the last run that was replayed. A run's
 //! new records take the places of its old ones; where there are fewer, the rest is void, and seqnos stay.
 //!

@@ -1,5 +1,5 @@
-//! What may be asked of repairs: to open one, to run it, to apply it, to take it back, to give it up. Any process may ask; the
-//! host, or whoever holds its place, does it.
+//! Requests about repairs: open, run, apply, roll back, abandon. Any process may make a request; the host, or the process that holds its
+//! lock, carries it out.
 
 use crate::{
     book::{self, Note, Phase, Repair, note, repair, repairs},
@@ -92,7 +92,7 @@ pub fn open(namespace: &Namespace, request: Request) -> Result<u64> {
         kept.push(correction);
     }
     if kept.is_empty() {
-        return Err(Code::CorrectionInvalid.error("every correction equals what is recorded"));
+        return Err(Code::CorrectionInvalid.error("every correction equals the recorded value"));
     }
     let pin = journal.pin(&format!("repair of log '{name}'"), WINDOW_BYTES, WINDOW)?.id;
     let (records, of_log) = (kept.len() as u64, Some(name));

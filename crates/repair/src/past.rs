@@ -31,7 +31,7 @@ pub struct Slot {
     pub clock: Hlc,
     /// Where its first version was written.
     pub written: Position,
-    /// What stands there now.
+    /// What is there now.
     pub at: At,
     /// The claim of the run that left it, and how many runs of that claim go before the run; 0 if it came from outside.
     claim: u64,
@@ -401,7 +401,7 @@ impl Past {
             }
         }
         let base = past.slots.range(..from).next_back().map_or(0, |(seqno, _)| *seqno);
-        // Those of the same claim stand behind, few of them.
+        // Those of the same claim come after, few of them.
         let of_claim = past.slots.range(base + 1..).take_while(|(_, slot)| slot.origin.sequence() < fired.done);
         of_claim.filter(|(_, slot)| self.sees(fired, slot)).last().map_or(base, |(seqno, _)| *seqno)
     }

@@ -1,4 +1,4 @@
-//! The defences against those who are not let in, each by its name, so that a test can take one out and see an attack succeed.
+//! The defences against unauthorised access, by name, so that a test can remove one and see an attack succeed.
 //!
 //! Those of a sandbox have names of their own, in the runtime.
 

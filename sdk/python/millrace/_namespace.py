@@ -33,7 +33,7 @@ class Records(Protocol):
     def next(self) -> int: ...
     @property
     def incarnation(self) -> int:
-        """Which log of its name it is; 0 before anything came."""
+        """The incarnation of the log; 0 before the first record."""
         ...
 
     def batch(self, most: int) -> list[StoredRecord]:
@@ -92,7 +92,7 @@ class Namespace(ABC):
 
     @abstractmethod
     def get(self, log: str, seqno: Optional[int] = None, *, wait: float = 0.0) -> StoredRecord:
-        """The record with this number, or the newest; waits at most `wait` seconds until it is there."""
+        """Returns the record with this number, or the newest; waits for it for at most `wait` seconds."""
 
     @abstractmethod
     def latest(self, log: str) -> int:
@@ -114,7 +114,7 @@ class Namespace(ABC):
         timeout: Optional[float] = None,
         incarnation: int = 0,
     ) -> Records:
-        """What `range` and `tail` are made of."""
+        """The basis of `range` and `tail`."""
 
     @abstractmethod
     def append_batch(
@@ -126,11 +126,11 @@ class Namespace(ABC):
         key: Optional[str] = None,
         patience: float = 0.0,
     ) -> None:
-        """What `append_many` is made of."""
+        """The basis of `append_many`."""
 
     @abstractmethod
     def make_log(self, log: str, history: Optional[int]) -> None:
-        """What `create_log` is made of."""
+        """The basis of `create_log`."""
 
     @abstractmethod
     def remove_log(self, log: str) -> None:
@@ -138,7 +138,7 @@ class Namespace(ABC):
 
     @abstractmethod
     def show(self, what: str, **options: str) -> str:
-        """What `logs`, `functions`, `runs` and `why` are made of: a document as JSON."""
+        """The basis of `logs`, `functions`, `runs` and `why`: a document as JSON."""
 
     @abstractmethod
     def remove_function(self, name: str, force: bool = False) -> int:
@@ -199,7 +199,7 @@ class Namespace(ABC):
         """The records from `start` on, and then each that comes; by default only those to come.
 
         It ends when nothing came for `timeout` seconds; without one it never ends, until Ctrl-C. To go on later where a
-        tail stood, give its `next` and its `incarnation`: then a log that was made anew meanwhile raises `Gone`.
+        tail stood, give its `next` and its `incarnation`: then a log that was recreated meanwhile raises `Gone`.
         """
         return self.records(log, self.latest(log) + 1 if start is None else start, None, timeout, incarnation)
 
@@ -263,7 +263,7 @@ class Namespace(ABC):
         return _views.run(self._ask(f"runs/{id}"))
 
     def why(self, target: str = "") -> Why:
-        """Why nothing more is running: for a function, a log, a run, or (without a target) the whole namespace."""
+        """Explains why a function, a log, a run, or (without a target) anything in the namespace waits."""
         return _views.why(self._ask("why", {"target": target}))
 
     def deploy(self, handler: Handler, *, source: Optional[str] = None, **settings: Any) -> Deployed:

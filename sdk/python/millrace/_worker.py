@@ -62,7 +62,7 @@ _OVER = "the run is over; its context cannot be used any more"
 
 
 class Error(Exception):
-    """Whatever Millrace refuses or cannot do: `code` is a stable code such as "MR2105", `detail` what was wrong here.
+    """An error of Millrace: `code` is a stable code such as "MR2105", `detail` describes this case.
 
     `cause` says why this code arises in general and `remedy` what to do about it; inside a function both are empty.
 
@@ -343,7 +343,7 @@ class Record(metaclass=abc.ABCMeta):
 
 
 class Context:
-    """What a function may ask of its namespace while it runs.
+    """The calls of a function to its namespace during a run.
 
     `attempt` is 1 for the first. A function with effects outside gives them `idempotency_key`, so that what an earlier
     attempt did already is not done twice.
@@ -378,7 +378,7 @@ class Context:
         """
         payload = encode(data)
         if len(payload) > _RECORD_BYTES_MAX:
-            raise error_of("MR1004", f"a record of {len(payload)} bytes; {_RECORD_BYTES_MAX} is the most")
+            raise error_of("MR1004", f"a record of {len(payload)} bytes; the limit is {_RECORD_BYTES_MAX}")
         name = _log_name(log)
         frame = _HEAD.pack(len(name) + len(payload), _APPEND, 0, len(name), 0) + name + payload
         if self._streamed:
@@ -416,7 +416,7 @@ class Context:
             with open(os.path.join(folder, name), "rb") as file:
                 return os.fsdecode(file.read())
         except (FileNotFoundError, IsADirectoryError, ValueError):
-            raise error_of("MR3130", f"it is not shown secret '{name}'") from None
+            raise error_of("MR3130", f"it may not read secret '{name}'") from None
 
     def _call_object(self, call: bytes) -> bytes:
         """Calls a shared object; the answer may take its time."""
@@ -434,7 +434,7 @@ class Context:
 def _log_name(log: str) -> bytes:
     name = log.encode()
     if len(name) > _NAME_BYTES_MAX:
-        raise error_of("MR1001", f"a log name of {len(name)} bytes; {_NAME_BYTES_MAX} is the most")
+        raise error_of("MR1001", f"a log name of {len(name)} bytes; the limit is {_NAME_BYTES_MAX}")
     return name
 
 
@@ -551,7 +551,7 @@ def _stream(channel: _Channel, fd: int) -> io.TextIOWrapper:
 
 
 def _explain(error: BaseException) -> str:
-    """What was raised, and where; without our own frames."""
+    """The exception and its traceback, without frames of this package."""
     try:
         summary = "".join(traceback.format_exception_only(type(error), error)).strip()
         if isinstance(error, SystemExit):

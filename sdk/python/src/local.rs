@@ -274,7 +274,7 @@ impl LocalNamespace {
         self.detached(py, |namespace| views::deploy(namespace, spec, &source))
     }
 
-    /// Makes a pool of workers for tasks, or makes it anew with other settings.
+    /// Makes a pool of workers for tasks, or rebuilds it with other settings.
     fn make_pool(&self, py: Python<'_>, pool: &str, spec: &str, source: PathBuf) -> PyResult<String> {
         let pool: Name = pool.parse().or_raise(py)?;
         self.detached(py, |namespace| views::make_pool(namespace, &pool, spec, &source))

@@ -270,7 +270,7 @@ impl RemoteNamespace {
         )
     }
 
-    /// Opens a session of shared objects, or lets its lease begin anew; 0 ends it, and with `resume` it has to be open. Whether it was.
+    /// Opens a session of shared objects, or lets its lease restart; 0 ends it, and with `resume` it has to be open. Whether it was.
     fn object_session(
         &self,
         py: Python<'_>,

@@ -49,13 +49,13 @@ pub enum GraphFormat {
 
 #[derive(Debug, Args)]
 pub struct GraphArgs {
-    /// The form [default: as the name of --out ends, else text]
+    /// The format [default: from the extension of --out, else text]
     #[arg(long, value_name = "FORMAT")]
     pub format: Option<GraphFormat>,
     /// Write to this file
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub out: Option<PathBuf>,
-    /// Count only events of this long before now
+    /// Count only events of this last period
     #[arg(long, value_name = "DURATION", value_parser = units::parse_duration)]
     pub since: Option<Duration>,
     /// Show the logs of the runtime too
@@ -69,12 +69,12 @@ pub struct GraphArgs {
 pub enum RepairCommand {
     /// Show what correcting records or code in the past would replay; changes nothing
     #[command(after_help = "\
-Names the runs that used a corrected value, those that used what these rewrote, and so on; the records that would be rewritten; and \
-what would not be replayed, and why. A value that equals the recorded one is left out.
+Lists the runs that used a corrected value, the runs that used records which these would rewrite, and so on. Also lists the records that \
+would be rewritten, and the runs that would not be replayed, with the reason. A value that equals the recorded one is ignored.
 
 With --at and without --values, every record of the range counts as corrected. Values are CSV with the columns seqno and value, or \
-JSON objects with these keys, one on a line; `-` reads standard input. CSV whose only column is value goes with --at, and gives the \
-records of the range their values in order.
+JSON objects with these keys, one on a line; `-` reads standard input. With --at, CSV may have the single column value: the values of the \
+range's records, in order.
 
 Examples:
   millrace repair plan raw/kitchen --values stale-day.csv
@@ -82,10 +82,10 @@ Examples:
   echo '{\"seqno\": 7, \"value\": \"21.5\"}' | millrace repair plan raw/kitchen --values -
   millrace repair plan --function smooth=functions/smooth.py --since raw/kitchen@289")]
     Plan(Box<PlanArgs>),
-    /// Replay what a correction reaches, beside the live system; changes nothing yet
+    /// Replay the runs that a correction affects, without changing any log yet
     #[command(after_help = "\
-Notes the corrections in the journal, replays each run that used a corrected record, each run that used what these rewrote, and so on. \
-Readers see nothing of it before `millrace repair apply`. The number of a stopped repair resumes it.
+Writes the corrections to the journal, then replays each run that used a corrected record, each run that used records which these rewrote, \
+and so on. Readers see the result only after `millrace repair apply`. Give the number of a stopped repair to resume it.
 
 The host replays the runs; if no host runs, this command does.
 
@@ -152,13 +152,13 @@ pub struct RepairRunArgs {
     /// Their new values
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "void")]
     pub values: Option<PathBuf>,
-    /// Correct also records whose readers are no longer known
+    /// Also correct records whose readers are no longer known
     #[arg(long)]
     pub accept_unknown: bool,
-    /// Take the records away
+    /// Remove the records
     #[arg(long, requires = "at")]
     pub void: bool,
-    /// Why, for whoever looks later
+    /// The reason, a text for people
     #[arg(long, value_name = "TEXT", default_value = "")]
     pub reason: String,
 }
@@ -173,7 +173,7 @@ pub struct RepairArgs {
 pub struct RollbackArgs {
     /// The repair's number
     pub repair: u64,
-    /// Why, for whoever looks later
+    /// The reason, a text for people
     #[arg(long, value_name = "TEXT", default_value = "")]
     pub reason: String,
 }

@@ -1,4 +1,4 @@
-//! TLS 1.3 with a host whose public key is known. No authority vouches for it: names and times of its certificate mean nothing.
+//! TLS 1.3 with a host whose public key is known. There is no certificate authority: names and times of its certificate are ignored.
 
 use crate::credentials::{Credentials, Identity};
 use millrace_wire::{Code, Defence, Error, Result, token::Binding};

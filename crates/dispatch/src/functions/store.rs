@@ -1,4 +1,4 @@
-//! What becomes of stored code that no definition names any more, and of what else accumulates beside it.
+//! Removes stored code that no definition names any more, and other leftovers beside it.
 
 use super::{FUNCTIONS, SCRATCH};
 use millrace_namespace::Namespace;

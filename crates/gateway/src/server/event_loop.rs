@@ -43,7 +43,7 @@ const QUEUE: usize = 1024;
 const ROOM_MAKING: usize = 128;
 /// After so many connections it is looked again how many there is room for.
 const LOOK_EVERY: u64 = 64;
-/// Whoever is one too many is told so in its protocol: so many at once, each within this time.
+/// Anyone who is one too many is told so in its protocol: so many at once, each within this time.
 const REFUSING_MAX: usize = 256;
 const REFUSING_PATIENCE: Duration = Duration::from_secs(4);
 /// A handshake of TLS or of the channel takes no longer.

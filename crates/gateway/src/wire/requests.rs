@@ -127,7 +127,7 @@ fn returned(out: &mut Vec<u8>, heading: Heading, answer: &millrace_node::Answer)
     let incarnation = answer.incarnation;
     match &answer.reply {
         Some(Ok(value)) if value.len() > RECORD_MAX_BYTES => {
-            let told = format!("the answer has {} bytes; {RECORD_MAX_BYTES} is the most", value.len());
+            let told = format!("the answer has {} bytes; the limit is {RECORD_MAX_BYTES}", value.len());
             encode(out, heading, &failure(&Code::ObjectTooLarge.error(told)));
         }
         Some(Ok(value)) => encode(out, heading, &protocol::Returned { incarnation, waiting: false, value }),

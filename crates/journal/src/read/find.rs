@@ -71,7 +71,7 @@ impl Journal {
         Ok(())
     }
 
-    /// Where the `count` entries in front of the one at a position begin.
+    /// Where the `count` entries before the one at a position begin.
     pub fn in_front(&self, position: Position, count: u64) -> Result<Position> {
         self.inner().in_front(position.0, count).map(Position)
     }
@@ -86,7 +86,7 @@ impl Journal {
     }
 }
 
-/// A copy of a TRIGGER stands behind the copy of its record, with no more than so many others of that record between them.
+/// A copy of a TRIGGER comes after the copy of its record, with no more than so many others of that record between them.
 const TRIGGERS_MAX: u64 = 1024;
 
 impl Inner {

@@ -1,4 +1,5 @@
-//! The thread that drives a replica: it gathers what came, has it decided, writes all of it with one flush, and sends.
+//! The thread that drives a replica: it collects requests and messages, passes them to the replica, writes the result with one flush, and
+//! sends messages.
 
 use super::{GROUP, PATIENCE, Post, Reply, Shared, locked, shown};
 use millrace_group::{Action, Completed, Held, Member, Replica, Turn};
@@ -119,7 +120,7 @@ pub(super) struct Driver {
 }
 
 fn unavailable() -> Error {
-    Code::GroupUnavailable.error(format!("nothing was decided in {} s", PATIENCE.as_secs()))
+    Code::GroupUnavailable.error(format!("no decision within {} s", PATIENCE.as_secs()))
 }
 
 impl Driver {
@@ -183,7 +184,7 @@ impl Driver {
             Input::Pursue { goal, reply } => {
                 let begun = if goal.is_met(&replica) { Some(Ok(())) } else { goal.check(&replica).err().map(Err) };
                 if let Some(begun) = begun {
-                    // Whoever is told may look at the replica.
+                    // Anyone who is told may look at the replica.
                     drop(replica);
                     return reply(begun);
                 }

@@ -646,7 +646,7 @@ fn done(reply: Reply<()>) -> Reply<u64> {
 }
 
 impl Cluster {
-    /// Takes no further part. Whoever waits is told so.
+    /// Takes no further part. Anyone who waits is told so.
     pub fn stop(&self) {
         self.shared.stopping.store(true, Ordering::Relaxed);
         // A driver that has much to do sees the flag.

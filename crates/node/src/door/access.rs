@@ -1,4 +1,4 @@
-//! What a caller may do through a door, and what is the caller's own: keys of appends, streams, rates.
+//! The rights of a caller at a door, and what belongs to the caller: idempotency keys, streams, rates.
 
 use super::Door;
 use crate::{

@@ -1,5 +1,5 @@
-//! How much a host's clients may make a namespace allocate. Each log has an index of eight bytes for each record that it keeps;
-//! whoever works with the files themselves is not bound.
+//! How much a host's clients may make a namespace allocate. Each log has an index of eight bytes for each record that it keeps; programs
+//! that work on the files have no such limits.
 
 use super::Door;
 use millrace_journal::Catalog;

@@ -238,7 +238,7 @@ impl Door {
         self.out(found(), durability)
     }
 
-    /// Whether the log is there and has no record above `seen` yet: the host's own question, whose answer nobody is told. Whoever may
+    /// Whether the log is there and has no record above `seen` yet: the host's own question, whose answer nobody is told. Anyone who may
     /// not read the log does not wait, or the time would tell whether there is one.
     pub fn must_wait(&self, log: &str, seen: u64) -> bool {
         self.may(Right::Read, Resource::log(log)) && self.namespace().log(log).is_ok_and(|log| log.latest() <= seen)

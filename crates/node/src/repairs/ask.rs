@@ -1,4 +1,4 @@
-//! What is asked of repairs from outside, as JSON: the same over HTTP, the wire protocol and the command line.
+//! Requests about repairs from outside, as JSON: the same over HTTP, the wire protocol and the command line.
 
 use super::{
     Change, Correction, Phase, Repair, Request, abandon, ask_apply, ask_run, changes, close, open, repair, undo,
@@ -169,7 +169,7 @@ fn with_bytes(mut object: Value, bytes: &[u8]) -> Value {
     object
 }
 
-/// Whether whoever asked has something to wait for.
+/// Whether the caller has something to wait for.
 pub fn is_moving(repair: &Repair) -> bool {
     matches!(repair.phase, Phase::Open | Phase::Running | Phase::Applying)
 }

@@ -1,4 +1,4 @@
-//! Repairs: the host replays and applies what is asked for, in a thread of its own; without a host, whoever asks does it here.
+//! Repairs: the host replays and applies what is asked for, in a thread of its own; without a host, the caller does it here.
 
 mod ask;
 
@@ -81,7 +81,7 @@ impl Drop for Repairer {
 fn look(namespace: &Namespace, surroundings: &Surroundings, stop: &AtomicBool) {
     let (journal, mut seen) = (namespace.journal(), None);
     while !stop.load(Ordering::Acquire) {
-        // Whoever asks for something wakes everybody behind it.
+        // Anyone who asks for something wakes everybody behind it.
         let (wakes, defined, noted) = (journal.wakes(), journal.catalog_version(), news(namespace));
         match noted {
             // It only sleeps.

@@ -71,7 +71,7 @@ impl Runner for Programs<'_> {
     }
 }
 
-/// What stands in the namespace.
+/// What is in the namespace.
 fn logs(world: &World) -> Logs {
     let (journal, mut payload) = (world.namespace.journal(), Vec::new());
     let mut logs = Logs::new();

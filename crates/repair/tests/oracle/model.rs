@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashMap};
 
 /// Corrections: by log and seqno, the value or none.
 pub type Corrections = BTreeMap<(u32, u64), Option<u64>>;
-/// What stands in each slot: a number, another text (a dead letter), or nothing.
+/// What is in each slot: a number, another text (a dead letter), or nothing.
 pub type Logs = BTreeMap<u32, BTreeMap<u64, Option<String>>>;
 
 /// A run would leave more than it had left: no such history is made.

@@ -1,5 +1,5 @@
 //! One order everywhere: a record of a topic is the same on every host and never becomes another; no record is there twice, and none is
-//! missing in front of another.
+//! missing before another.
 
 use std::collections::HashMap;
 

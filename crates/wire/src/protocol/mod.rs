@@ -1,6 +1,6 @@
 //! The protocol between a client and a host, and between two hosts: `spec/protocol/wire.md`.
 //!
-//! [`frame`] knows how frames follow one another in a byte stream; [`message`] and [`link`] what stands in them.
+//! [`frame`] knows how frames follow one another in a byte stream; [`message`] and [`link`] what is in them.
 
 mod frame;
 mod link;

@@ -1,4 +1,4 @@
-//! What hosts of a cluster say to each other, and what anybody asks of a cluster's topics.
+//! Messages between hosts of a cluster, and requests of clients about a cluster's topics.
 
 use super::Message;
 use serde::{Deserialize, Serialize};
@@ -30,7 +30,7 @@ pub struct JoinCluster<'b> {
     pub address: &'b str,
     /// The name under which it is served there.
     pub name: &'b str,
-    /// The site it stands at.
+    /// The site it is at.
     pub site: &'b str,
 }
 

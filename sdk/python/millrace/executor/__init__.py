@@ -363,7 +363,7 @@ class Executor(concurrent.futures.Executor):
     def _invoke(self, tasks: list[bytes], bodies: bool = False) -> int:
         longest = max(map(len, tasks))
         if longest > _TASK_BYTES_MAX:
-            told = f"a {'function' if bodies else 'task'} of {longest} bytes; {_TASK_BYTES_MAX} is the most"
+            told = f"a {'function' if bodies else 'task'} of {longest} bytes; the limit is {_TASK_BYTES_MAX}"
             raise _native.error("MR7115", told)
         # Asked again, it counts once.
         key = f"task:{os.urandom(12).hex()}"

@@ -445,7 +445,7 @@ impl<'a> Plan<'a> {
             units::show_size(self.bytes(&will))
         );
         if let Some(pinned) = self.pinned() {
-            cost += &format!("; keeps {} of the journal while it can be undone", units::show_size(pinned));
+            cost += &format!("; keeps {} of the journal until it can no longer be undone", units::show_size(pinned));
         }
         line("cost", cost)?;
         for limit in self.sources.limits() {
@@ -524,8 +524,8 @@ fn runs(count: u64) -> &'static str {
 
 fn reason(kept: Kept) -> &'static str {
     match kept {
-        Kept::External => "it may use the network: what it did outside would happen twice",
-        Kept::Streamed => "it publishes as it goes; such runs are not replayed so far",
+        Kept::External => "it may use the network: its effects outside would happen twice",
+        Kept::Streamed => "it is streamed; streamed runs cannot be replayed yet",
         Kept::NoCode => "it was removed, or its code is gone",
         Kept::NoAttempt => "its attempts have left the journal",
     }

@@ -88,7 +88,7 @@ fn wait(place: &Place, asked: &RepairDoc) -> Result<RepairDoc> {
         let done = repairs::here(namespace, &mut |_, counts, at, of| {
             if told.elapsed() >= TELL_EVERY {
                 told = Instant::now();
-                eprintln!("repair {number}: {} replayed, {at} of {of} looked at", show::count(counts.replayed, "run"));
+                eprintln!("repair {number}: {} replayed, {at} of {of} examined", show::count(counts.replayed, "run"));
             }
         });
         match done {
@@ -116,7 +116,7 @@ fn tell(repair: &RepairDoc, out: &mut Out) -> Outcome {
         return Ok(out.object(&serde_json::to_value(repair).unwrap_or_default())?);
     }
     let of = match (&repair.log, repair.undo) {
-        (_, Some(undone)) => format!("takes repair {undone} back"),
+        (_, Some(undone)) => format!("undoes repair {undone}"),
         (Some(log), None) => format!("corrects {} of '{log}'", show::count(repair.records, "record")),
         (None, None) => String::new(),
     };
@@ -142,7 +142,7 @@ fn tell(repair: &RepairDoc, out: &mut Out) -> Outcome {
     let next = match &*repair.phase {
         "open" | "stopped" => Some(format!("millrace repair run {number}   or   millrace repair abandon {number}")),
         "ready" => Some(format!("millrace repair diff {number}   then   millrace repair apply {number}")),
-        "applied" if repair.undo.is_none() => Some(format!("millrace repair rollback {number} takes it back")),
+        "applied" if repair.undo.is_none() => Some(format!("millrace repair rollback {number} to undo it")),
         _ => None,
     };
     next.map_or(Ok(()), |next| Ok(out.line(format!("  next       {next}"))?))
@@ -157,7 +157,7 @@ fn list(place: &Place, out: &mut Out) -> Outcome {
         return Ok(());
     }
     if repairs.is_empty() {
-        return Ok(out.line("nothing was ever repaired here")?);
+        return Ok(out.line("no repairs")?);
     }
     let mut table = Table::new(&["repair>", "phase", "begun", "log", "records>", "runs>", "replaces>", "reason"]);
     for repair in repairs {

@@ -188,7 +188,7 @@ impl Sources {
                 format!("event {} is not later than its cause, {}", event(effect), event(cause))
             }
             Violation::ClockWentBack { before, after } => {
-                format!("the clock went back: event {} stands behind {}", event(after), event(before))
+                format!("the clock went back: event {} is after {}", event(after), event(before))
             }
             Violation::Differs { one, other } => {
                 let names = self.names();
@@ -375,7 +375,7 @@ fn read_host(place: &Place) -> Result<Table> {
     let newest = place.entries(Start::Last(1))?;
     let id = newest.entries.first().and_then(|entry| id_of(entry, "id"));
     let namespace = id.and_then(EventId::namespace);
-    let namespace = namespace.ok_or_else(|| Code::DocumentUnknown.error("the host shows no entry of its journal"))?;
+    let namespace = namespace.ok_or_else(|| Code::DocumentUnknown.error("the host returned no entry of its journal"))?;
     let mut builder = Builder::new(namespace);
     place.logs()?.iter().for_each(|log| builder.name_log(log.incarnation, &log.name));
     let (mut start, tail) = (0, newest.tail);

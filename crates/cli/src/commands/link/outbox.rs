@@ -24,7 +24,7 @@ pub fn run(command: &OutboxCommand, global: &Global, out: &mut Out) -> Outcome {
                 .into_iter()
                 .filter(|view| view.kind == "outbox")
                 .collect();
-            list("peer", "nothing was ever sent to another namespace", &views, out)?;
+            list("peer", "no messages were ever sent to another namespace", &views, out)?;
             dead_letters(namespace, out)
         }
         OutboxCommand::Reset(args) => reset(namespace, args, out),
@@ -52,7 +52,7 @@ fn reset(namespace: &Namespace, args: &ResetArgs, out: &mut Out) -> Outcome {
     }
     let what =
         if args.skip { format!("{} dropped", show::count(dropped, "message")) } else { "nothing dropped".into() };
-    Ok(out.line(format!("the stream to {} begins anew; {what}", args.peer))?)
+    Ok(out.line(format!("the stream to {} restarts; {what}", args.peer))?)
 }
 
 fn rm(namespace: &Namespace, args: &RmPeerArgs, out: &mut Out) -> Outcome {

@@ -48,7 +48,7 @@ fn add(namespace: &Namespace, args: &AddRelayArgs, out: &mut Out) -> Outcome {
     }
     out.line(format!("added relay {}: {} to {}", relay.name, relay.from, relay.to))?;
     if namespace.host()?.is_none() {
-        out.line("no host is running; `millrace serve` starts one, and with it the relay")?;
+        out.line("no host is running; `millrace serve` starts one, which runs the relay")?;
     }
     Ok(())
 }
@@ -83,7 +83,7 @@ fn rm(namespace: &Namespace, args: &RmRelayArgs, out: &mut Out) -> Outcome {
     Ok(out.line(if gone {
         format!("removed relay {name}")
     } else {
-        format!("relay {name} takes up no more records: those on their way arrive, and it is gone once the other side was told")
+        format!("relay {name} forwards no new records; it is removed once the records in flight have arrived and the other side has confirmed")
     })?)
 }
 
@@ -101,7 +101,7 @@ fn resume(namespace: &Namespace, args: &ResumeArgs, out: &mut Out) -> Outcome {
     let over = passed.map_or_else(String::new, |(records, first, last)| {
         let which = if records == 1 { first.to_string() } else { format!("{first} to {last}") };
         let why = if resumed.lost { ": no longer in the history" } else { "" };
-        format!("; {} passed over ({which}){why}", show::count(records, "record"))
+        format!("; {} skipped ({which}){why}", show::count(records, "record"))
     });
-    Ok(out.line(format!("relay {} goes on{over}", args.name))?)
+    Ok(out.line(format!("relay {} continues{over}", args.name))?)
 }
