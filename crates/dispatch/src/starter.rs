@@ -75,6 +75,15 @@ enum Loaded {
     Python(Arc<PythonFunction>),
 }
 
+/// Starts a process of the function in a sandbox, as for its first run, and ends it again. It is shown no secrets, and calls no objects.
+pub(super) fn try_start(namespace_dir: &Path, definition: &Definition, isolation: &Arc<Isolation>) -> Result<()> {
+    let mut alone = definition.clone();
+    alone.spec.rights.secrets.clear();
+    let surroundings = Surroundings { isolation: Some(isolation.clone()), ..Surroundings::default() };
+    let (_, mut executor) = Starter::new(namespace_dir, Arc::new(alone), surroundings).executor()?;
+    executor.get_ready()
+}
+
 impl Starter {
     pub fn new(namespace_dir: &Path, definition: Arc<Definition>, surroundings: Surroundings) -> Self {
         let (live, seen, generation) = (Mutex::default(), Mutex::new(None), AtomicU64::new(0));

@@ -20,6 +20,7 @@ pub(crate) use text::{RecordDoc, id_text, time_text};
 use crate::Hosted;
 use millrace_node::{
     Door, Held, Namespace, Resource, Right,
+    manage::{Order, uploads::Uploads},
     repairs::{self, Ask},
 };
 use millrace_wire::{Code, Error, Result};
@@ -234,6 +235,18 @@ pub(crate) async fn ask_repair(hosted: &Hosted, door: Door, json: &str) -> Resul
     };
     let repair = hosted.define(door, move |door| door.ask_repair(ask)).await?;
     text(&repair)
+}
+
+/// Does what is asked of functions, relays and logs, on a thread that may wait; what came of it as JSON text.
+pub(crate) async fn manage(
+    hosted: &Hosted,
+    door: Door,
+    json: &str,
+    uploads: Option<Arc<Uploads>>,
+) -> Result<String> {
+    let order = Order::parse(json)?;
+    let managed = hosted.define(door, move |door| door.manage(order, uploads.as_deref())).await?;
+    text(&managed)
 }
 
 fn text(document: &impl Serialize) -> Result<String> {

@@ -10,14 +10,16 @@
 mod access;
 pub(crate) mod blocked;
 mod denials;
+mod deploy;
 pub(crate) mod limits;
+mod manage;
 mod objects;
 pub(crate) mod submit;
 mod topics;
 pub(crate) mod watch;
 
 use crate::{
-    AppendOptions, Gate, Held, Namespace, Objects, Receipt, Record, Site,
+    AppendOptions, Gate, Held, Isolation, Namespace, Objects, Receipt, Record, Site,
     cluster::Cluster,
     links::{Accepted, Inbound, Inbox, Links},
     repairs::{Ask, Repair},
@@ -57,6 +59,7 @@ struct Inner {
     rates: Buckets,
     objects: Option<Objects>,
     cluster: OnceLock<Arc<Cluster>>,
+    isolation: OnceLock<Arc<Isolation>>,
 }
 
 impl Served {
@@ -76,8 +79,10 @@ impl Served {
             .map_err(|error| Code::HostStart.error(format!("a thread could not be started: {error}")))?;
         namespace.read_keys();
         let watch = Arc::new(watch);
-        let (keys, rates, cluster) = (LiveKeys::new(namespace.clone())?, Buckets::default(), OnceLock::new());
-        let inner = Inner { name, namespace, watch, monitor, submissions, denials, keys, rates, objects, cluster };
+        let (keys, rates) = (LiveKeys::new(namespace.clone())?, Buckets::default());
+        let (cluster, isolation) = (OnceLock::new(), OnceLock::new());
+        let inner =
+            Inner { name, namespace, watch, monitor, submissions, denials, keys, rates, objects, cluster, isolation };
         Ok(Served { inner: Arc::new(inner) })
     }
 
@@ -105,6 +110,11 @@ impl Served {
     pub fn when_blocked(&self) -> impl Fn() -> Option<Blocked> + Send + use<> {
         let inner = Arc::downgrade(&self.inner);
         move || inner.upgrade().and_then(|inner| inner.monitor.blocked())
+    }
+
+    /// Has code that is sent to the host checked in sandboxes of this kind; once.
+    pub fn keep_apart(&self, isolation: Arc<Isolation>) {
+        let _ = self.inner.isolation.set(isolation);
     }
 
     /// The keys that callers of this namespace are admitted with.
