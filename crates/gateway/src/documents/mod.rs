@@ -188,8 +188,17 @@ impl Asked {
                 let on = Resource::function(&name);
                 door.inspect_with(Right::Observe, on, |namespace| self.look(hosted, door, namespace, wanted))
             }
+            Asked::Runs(millrace_node::RunFilter { function: Some(function), .. }) => {
+                let function = function.clone();
+                let on = Resource::function(&function);
+                door.inspect_with(Right::Observe, on, |namespace| self.look(hosted, door, namespace, wanted))
+            }
+            Asked::Run(id) => {
+                let id = id.clone();
+                door.inspect_run(&id, |namespace| self.look(hosted, door, namespace, wanted))
+            }
             // These show what stands in records.
-            Asked::Run(_) | Asked::Journal(_) | Asked::Diff { .. } => {
+            Asked::Journal(_) | Asked::Diff { .. } => {
                 door.inspect_with(Right::Read, of_namespace, |namespace| self.look(hosted, door, namespace, wanted))
             }
             _ => door.inspect(|namespace| self.look(hosted, door, namespace, wanted)),

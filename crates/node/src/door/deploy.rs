@@ -288,7 +288,7 @@ impl Door {
         let sent = self.sent(&down.sending, Act::FunctionRemove, declared().map(|name| name.to_string()));
         let mut leaving = Changes::sent(&application, &sent).gone(self.namespace())?;
         leaving.extend(declared());
-        let mut needed: Vec<Needed<'_>> = removal_of(&leaving).collect();
+        let mut needed = removal_of(&leaving);
         if down.logs {
             let letters = application.functions.iter().map(|declared| &declared.spec.dead_letter);
             let logs = application.logs.iter().map(|log| &log.name).chain(letters);
@@ -311,12 +311,13 @@ impl Door {
     }
 }
 
-fn removal_of(functions: &[Name]) -> impl Iterator<Item = Needed<'static>> {
-    functions.iter().map(|name| Needed {
+fn removal_of<'n>(functions: &[Name]) -> Vec<Needed<'n>> {
+    let removal = |name: &Name| Needed {
         right: Right::Bind,
         kind: Kind::Function,
         name: name.to_string(),
         below: false,
         why: "removing a function",
-    })
+    };
+    functions.iter().map(removal).collect()
 }

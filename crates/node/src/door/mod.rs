@@ -32,7 +32,7 @@ use limits::Limits;
 use millrace_access::{Caller, Resource, Right};
 use millrace_journal::{Durability, Log};
 use millrace_wire::{
-    Code, Error, Hlc, LogName, Name, NamespaceId, Result,
+    Code, Error, EventId, Hlc, LogName, Name, NamespaceId, Result,
     protocol::{Deliver, Delivered, Link, Linked},
 };
 use std::{
@@ -339,6 +339,18 @@ impl Door {
     pub fn inspect_log<T>(&self, log: &str, look: impl FnOnce(&Namespace) -> Result<T>) -> Held<T> {
         let check = || if self.sees(log) { Ok(()) } else { self.check(Right::Observe, Resource::log(log)) };
         self.inspect_if(check, look)
+    }
+
+    /// Looks at a run: whoever may observe its function may, and whoever reads the namespace.
+    pub fn inspect_run<T>(&self, id: &str, look: impl FnOnce(&Namespace) -> Result<T>) -> Held<T> {
+        let reads_all = self.caller.chain().is_none() || self.may(Right::Read, Resource::NAMESPACE);
+        let run = id.parse::<EventId>().ok().filter(|_| !reads_all).and_then(|id| self.namespace().run(id).ok());
+        let function = run.and_then(|run| run.function);
+        match function.filter(|function| self.may(Right::Observe, Resource::function(function))) {
+            Some(function) => self.inspect_with(Right::Observe, Resource::function(&function), look),
+            // The same answer whether there is such a run.
+            None => self.inspect_with(Right::Read, Resource::NAMESPACE, look),
+        }
     }
 
     fn inspect_if<T>(&self, check: impl FnOnce() -> Result<()>, look: impl FnOnce(&Namespace) -> Result<T>) -> Held<T> {

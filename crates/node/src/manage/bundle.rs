@@ -105,7 +105,7 @@ impl Bundle {
     }
 
     /// Its files.
-    pub(super) fn files(&self) -> impl Iterator<Item = &Item> {
+    pub(crate) fn files(&self) -> impl Iterator<Item = &Item> {
         self.items.iter().filter(|item| !item.directory)
     }
 }
@@ -142,7 +142,7 @@ impl Item {
 }
 
 /// Whether all of this could be one deployment.
-pub(super) fn check_all<'b>(bundles: impl Iterator<Item = &'b Bundle>) -> Result<()> {
+pub(crate) fn check_all<'b>(bundles: impl Iterator<Item = &'b Bundle>) -> Result<()> {
     let (mut items, mut bytes) = (0, 0u64);
     for bundle in bundles {
         items += bundle.items.len();
