@@ -65,7 +65,10 @@ pub fn result(
         }
         return Ok(());
     }
-    if place.host()?.is_none() {
+    // At an address one runs; it tells how it is to those only who may know.
+    if let Place::Local(_) = place
+        && place.host()?.is_none()
+    {
         crate::feed::stderr("millrace: no host is running; waiting for one (`millrace serve`)\n");
     }
     let mut failed = false;
