@@ -229,14 +229,16 @@ impl Door {
         }
         let mut steps = Vec::new();
         let opened = Opened::there(self.namespace().clone());
-        Changes::sent(&application, &sent).apply(&opened, up.force, &mut |told| {
+        let applied = Changes::sent(&application, &sent).apply(&opened, up.force, &mut |told| {
             if let Progress::Step(step) = told {
                 steps.push(step.clone());
             }
-        })?;
+        });
+        // Applied or refused, it is over.
         if let Some(slot) = staging.as_deref_mut() {
             *slot = None;
         }
+        applied?;
         Ok(Managed::Steps(StepsDoc { steps }))
     }
 

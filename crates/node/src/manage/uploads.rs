@@ -122,9 +122,9 @@ impl Staging {
             return unexpected("the file is complete");
         }
         if offset == 0 {
-            let (open, fresh) = (OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&path), 0);
-            let file = open.map_err(|error| unwritable(&path, &error))?;
-            (arriving.have, arriving.digest, arriving.file) = (fresh, Sha256::new(), Some(file));
+            let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&path);
+            let file = file.map_err(|error| unwritable(&path, &error))?;
+            (arriving.have, arriving.digest, arriving.file) = (0, Sha256::new(), Some(file));
         }
         let Some(file) = arriving.file.as_mut().filter(|_| offset == arriving.have) else {
             return unexpected("the part does not follow the one before");
