@@ -75,13 +75,13 @@ enum Loaded {
     Python(Arc<PythonFunction>),
 }
 
-/// Starts a process of the function in a sandbox, as for its first run, and ends it again. It is shown no secrets, and calls no objects.
-pub(super) fn try_start(namespace_dir: &Path, definition: &Definition, isolation: &Arc<Isolation>) -> Result<()> {
-    let mut alone = definition.clone();
-    alone.spec.rights.secrets.clear();
+/// Imports a Python function in its sandbox, which is shown no secrets.
+pub(super) fn try_import(namespace_dir: &Path, definition: &Definition, isolation: &Arc<Isolation>) -> Result<()> {
+    let Launch::Python(spec) = Launch::of(namespace_dir, definition) else { return Ok(()) };
     let surroundings = Surroundings { isolation: Some(isolation.clone()), ..Surroundings::default() };
-    let (_, mut executor) = Starter::new(namespace_dir, Arc::new(alone), surroundings).executor()?;
-    executor.get_ready()
+    let starter = Starter::new(namespace_dir, Arc::new(definition.clone()), surroundings);
+    let sandbox = starter.sandbox(&Arc::new(Secrets::new(Vec::new())));
+    PythonFunction::within(spec, functions::limits(&definition.spec), sandbox).try_import()
 }
 
 impl Starter {

@@ -8,12 +8,8 @@ const SHOUT: &str = "#!/bin/sh\nread -r record\nprintf 'loud\\t%s!\\n' \"$record
 const APPLICATION: &str = "[logs.raw]\n[logs.loud]\n[functions.shout]\nruntime = \"oneshot\"\ncode = \"shout.sh\"\n\
     command = [\"./shout.sh\"]\non = [\"raw\"]\nreads = [\"raw\"]\nappends = [\"loud\", \"raw/\"]\n";
 /// All that deploying it takes, but for administering the namespace, which the sandbox of the machine may make necessary.
-const ENOUGH: [&str; 4] = [
-    "bind,read,append=raw/",
-    "bind,run,observe=function:shout",
-    "append,create,read=loud",
-    "append,create=dead/shout",
-];
+const ENOUGH: [&str; 4] =
+    ["bind,read,append=raw/", "bind,run,observe=function:shout", "append,create,read=loud", "append,create=dead/shout"];
 
 /// Who has a capability for the hub, in a directory of its own with an application.
 struct Deployer<'h> {
@@ -70,7 +66,8 @@ fn a_function_gets_no_right_that_its_deployer_does_not_have() {
         assert!(told.starts_with("error[MR6170]"), "{lacks}: {told}");
     }
     // What is missing is named, all of it.
-    let deployer = Deployer::new(&hub, "little.cap", &["bind,read=raw", "bind=function:shout", "create,append=dead/shout"]);
+    let deployer =
+        Deployer::new(&hub, "little.cap", &["bind,read=raw", "bind=function:shout", "create,append=dead/shout"]);
     let told = deployer.refused().unwrap_or_default();
     assert!(told.contains("function 'shout' takes append on log 'raw' and everything below it"), "{told}");
     assert!(told.contains("function 'shout' takes append on log 'loud'"), "{told}");
@@ -97,7 +94,10 @@ fn a_function_gets_no_right_that_its_deployer_does_not_have() {
             assert_eq!(Deployer::new(&hub, "admin.cap", &more).refused(), None);
         }
     }
-    assert_eq!(deployer.run(&["function", "invoke", "shout", "--data", "hello", "--wait"]).ok().text(), "loud 1  hello!\n");
+    assert_eq!(
+        deployer.run(&["function", "invoke", "shout", "--data", "hello", "--wait"]).ok().text(),
+        "loud 1  hello!\n"
+    );
     assert!(deployer.run(&["function", "logs", "shout"]).ok().text().contains("shout") || is_full(&hub));
 }
 

@@ -8,13 +8,12 @@ use super::{
 };
 use millrace_client::AppendOptions as Asked;
 use millrace_node::{
-    AppendOptions, Backfilled, Code, EventId, LogName, Name, Namespace, RETRY_AFTER_MS, Result, Retried,
-    RetriedAll, Stretch, functions,
+    AppendOptions, Backfilled, Code, EventId, LogName, Name, Namespace, RETRY_AFTER_MS, Result, Retried, RetriedAll,
+    Stretch, functions,
     links::{Links, RelayOptions},
     manage::{BackfilledDoc, Order, PassedOver, RetriedAllDoc, RetriedDoc, Stopped},
 };
 use serde::{Deserialize, de::DeserializeOwned};
-use serde_json::Value;
 use std::{
     collections::HashSet,
     thread,

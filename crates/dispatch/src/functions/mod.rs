@@ -14,7 +14,7 @@ pub(crate) use store::sweep;
 pub use store::{StoreLock, sweep_scratch};
 pub(crate) use tree::Sighting;
 
-use crate::{DeadLetter, starter::try_start};
+use crate::{DeadLetter, starter::try_import};
 use millrace_journal::{End, Function, Transaction};
 use millrace_namespace::{
     Definition, Ending, FunctionSpec, Namespace, Runtime, Site,
@@ -189,7 +189,7 @@ pub fn prepare(
     if !checked.contains(&definition) {
         match isolation {
             // Importing a module runs it.
-            Some(isolation) if definition.spec.runtime == Runtime::Python => try_start(dir, &definition, isolation),
+            Some(isolation) if definition.spec.runtime == Runtime::Python => try_import(dir, &definition, isolation),
             _ => Launch::of(dir, &definition).validate(&definition.spec, slow),
         }
         .map_err(context)?;

@@ -16,8 +16,8 @@ use millrace_wire::{
     protocol::{
         self, Append, AppendMany, Appended, AppendedMany, Cancel, Challenge, CreateLog, Credit, Deliver, Delivered,
         Document, Done, Ended, FRAME_MAX_BYTES, FRAME_OVERHEAD_BYTES, Frame, Get, Heading, Hello, InvokeFunction,
-        InvokedFunction, Latest, Link, Linked, Manage, Message, Offer, Ping, Pong, Present, Range, Records, Redeem, Redeemed, RemoveLog, Repair, SLOTS, Seqno, Show,
-        Tail, Upload, VERSION, Welcome, encode,
+        InvokedFunction, Latest, Link, Linked, Manage, Message, Offer, Ping, Pong, Present, Range, Records, Redeem,
+        Redeemed, RemoveLog, Repair, SLOTS, Seqno, Show, Tail, Upload, VERSION, Welcome, encode,
     },
 };
 

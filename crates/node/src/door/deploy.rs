@@ -18,10 +18,7 @@ use crate::{
 };
 use millrace_access::{Action, Resource, Right};
 use millrace_application::Application;
-use millrace_wire::{
-    protocol::Upload,
-    token::Kind,
-};
+use millrace_wire::{protocol::Upload, token::Kind};
 use std::{
     collections::{BTreeMap, BTreeSet},
     path::{Path, PathBuf},

@@ -36,11 +36,7 @@ fn stopped(error: &Error) -> Stopped {
 
 impl Door {
     /// Appends a record that runs this function, and says to which log.
-    pub fn invoke_function(
-        &self,
-        invoke: &InvokeFunction<'_>,
-        options: AppendOptions<'_>,
-    ) -> Held<(String, Receipt)> {
+    pub fn invoke_function(&self, invoke: &InvokeFunction<'_>, options: AppendOptions<'_>) -> Held<(String, Receipt)> {
         let invoked = || {
             self.check(Right::Run, Resource::function(invoke.function))?;
             let (log, is_bound) = self.log_to_invoke(invoke.function, invoke.log)?;

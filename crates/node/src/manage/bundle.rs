@@ -179,9 +179,21 @@ mod tests {
     fn paths_stay_below_the_code() {
         bundle(vec![file("main.py"), directory("lib"), file("lib/util.py")]).check().unwrap();
         let long = "a/".repeat(33) + "b";
-        for path in
-            ["", "/etc/passwd", "../x", "a/../b", "a/..", "..", ".", "./a", "a//b", "a/", "a\0b", &*"x".repeat(1025), &*long]
-        {
+        for path in [
+            "",
+            "/etc/passwd",
+            "../x",
+            "a/../b",
+            "a/..",
+            "..",
+            ".",
+            "./a",
+            "a//b",
+            "a/",
+            "a\0b",
+            &*"x".repeat(1025),
+            &*long,
+        ] {
             let listed = bundle(vec![directory("a"), file(path)]);
             assert_eq!(listed.check().unwrap_err().code(), Code::BundleInvalid, "{path:?}");
         }

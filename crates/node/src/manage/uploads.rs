@@ -238,7 +238,11 @@ mod tests {
         assert!(staging.missing().is_empty());
         assert_eq!(code(staging.take(&hash(), 0, b"abc")), Some(Code::UploadUnexpected), "it is complete");
         let empty = Item { path: "lib/empty".into(), ..Item::default() };
-        let items = vec![Item { executable: true, ..item("run") }, Item { path: "lib".into(), directory: true, ..Item::default() }, empty];
+        let items = vec![
+            Item { executable: true, ..item("run") },
+            Item { path: "lib".into(), directory: true, ..Item::default() },
+            empty,
+        ];
         let root = staging.assemble(&"f".parse().unwrap(), &Bundle { items, ..Bundle::default() }).unwrap();
         assert_eq!(fs::read(root.join("run")).unwrap(), b"abc");
         assert_eq!(fs::metadata(root.join("run")).unwrap().permissions().mode() & 0o777, 0o700);

@@ -192,7 +192,9 @@ impl Denied {
     fn error(self, action: &Action<'_>) -> Error {
         let (right, on) = (action.right, action.on);
         let detail = match self {
-            Denied::Grant if action.below => format!("the capability does not grant {right} on {on} and everything below it"),
+            Denied::Grant if action.below => {
+                format!("the capability does not grant {right} on {on} and everything below it")
+            }
             Denied::Grant => format!("the capability does not grant {right} on {on}"),
             Denied::Time => "the capability is not valid at this time".into(),
             Denied::Clock => "the capability depends on the time, and the clock of this machine is not set".into(),

@@ -269,7 +269,11 @@ fn manage() -> Vec<Case> {
                 key: Some("k1"),
             }
         ),
-        lent!("invoked-function", heading(15, NOW, none), InvokedFunction { log: "invoke/smooth", seqno: 7, id: id(31) }),
+        lent!(
+            "invoked-function",
+            heading(15, NOW, none),
+            InvokedFunction { log: "invoke/smooth", seqno: 7, id: id(31) }
+        ),
         lent!("upload", heading(16, NOW, none), Upload { sha256: &[7; 32], offset: 1 << 20, data: b"import" }),
     ]
 }

@@ -55,8 +55,8 @@ pub fn up(remote: &Remote, args: &UpArgs, out: &mut Out) -> Outcome {
     let mut sending = sending(&path)?;
     let mut files: BTreeMap<String, CodeItem> = BTreeMap::new();
     for declared in &application.functions {
-        let listing = list_code(&declared.source)
-            .map_err(|error| error.within(format!("function '{}'", declared.spec.name)))?;
+        let listing =
+            list_code(&declared.source).map_err(|error| error.within(format!("function '{}'", declared.spec.name)))?;
         sending.functions.insert(declared.spec.name.clone(), Bundle::of(shown(&declared.source)?, &listing));
         files.extend(listing.items.into_iter().map(|item| (item.sha256.clone(), item)));
     }
