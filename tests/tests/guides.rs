@@ -233,6 +233,11 @@ fn two_machines() {
     let hub = if machines.is_some() { TwoMachines::HUB } else { "127.0.0.2" };
     let joined = format!("joined mr://{hub}:");
     says(&printed, &["{\"status\":\"ok\",\"namespaces\":[]}", &joined, "added relay raw", "22.5"]);
+    says(&printed, &["function double would be created", "function double created", "doubled 1  42", "doubling 21"]);
+    says(
+        &printed,
+        &["2 runs of function 'double' started", "2 records of function 'double' run again", "function double removed"],
+    );
 }
 
 #[test]

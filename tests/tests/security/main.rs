@@ -4,6 +4,7 @@
 mod attacks;
 mod audit;
 mod defences;
+mod deploy;
 mod neighbours;
 mod tls;
 mod web;

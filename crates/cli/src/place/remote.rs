@@ -176,7 +176,7 @@ impl Remote {
     }
 
     /// Asks again while the host is busy and patience lasts.
-    fn patiently<T>(&self, patience: Duration, ask: impl Fn() -> Result<T>) -> Result<T> {
+    pub fn patiently<T>(&self, patience: Duration, ask: impl Fn() -> Result<T>) -> Result<T> {
         let start = Instant::now();
         loop {
             match ask() {

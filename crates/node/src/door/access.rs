@@ -114,7 +114,7 @@ impl Door {
         self.check_action(&Action::new(right, on))
     }
 
-    fn check_action(&self, action: &Action<'_>) -> Result<()> {
+    pub(super) fn check_action(&self, action: &Action<'_>) -> Result<()> {
         self.noted(action, self.permits(action, &self.served.inner.rates, false))
     }
 
@@ -171,13 +171,18 @@ impl Door {
 
     /// Whether the caller has this right now. No rate counts it.
     pub(super) fn may(&self, right: Right, on: Resource<'_>) -> bool {
+        self.may_do(&Action::new(right, on))
+    }
+
+    /// Whether the caller may do this now. No rate counts it.
+    pub(super) fn may_do(&self, action: &Action<'_>) -> bool {
         struct Uncounted;
         impl Rates for Uncounted {
             fn take(&self, _: &[u8; 32], _: Rate) -> bool {
                 true
             }
         }
-        self.permits(&Action::new(right, on), &Uncounted, false).is_ok()
+        self.permits(action, &Uncounted, false).is_ok()
     }
 
     /// What names of the caller's own begin with; nothing for the owner.
