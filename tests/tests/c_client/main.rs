@@ -24,6 +24,17 @@ fn the_codec_reads_and_writes_the_golden_frames() {
     assert_eq!(said.code, 0, "{said:#?}");
 }
 
+#[test]
+fn the_channel_is_that_of_the_golden_bytes() {
+    let mut convert = Command::new("python3");
+    convert.args([root().join("sdk/c/tests/vectors.py"), root().join("spec/vectors/capability.json")]);
+    let made = [("channel.inc", end(convert, b"").ok().text().to_owned())];
+    // The test holds crypto.c itself, to look at its parts.
+    let files = sources(&["sdk/c/wire/channel.c", "sdk/c/wire/token.c", "sdk/c/tests/channel.c"]);
+    let said = end(Command::new(sanitized("channel", &files, &root().join("sdk/c"), &made, &[])), b"");
+    assert_eq!(said.code, 0, "{said:#?}");
+}
+
 /// The catalogue's entries: number, name, cause, remedy.
 fn catalogue() -> Vec<(String, String, String, String)> {
     let text = fs::read_to_string(root().join("spec/errors.toml")).expect("the catalogue is there");
