@@ -2,6 +2,7 @@
 //! it does with hosts that are right, hosts that are wrong, and bytes that are neither.
 
 mod api;
+mod channel;
 mod conformance;
 mod fuzz;
 mod hostile;
