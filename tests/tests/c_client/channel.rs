@@ -88,8 +88,12 @@ fn capabilities_that_are_not_valid_open_no_channel() {
         path
     };
     // A character of the signature, which the host does not see: its answer shows another key.
-    let changed = format!("{}{}{}", &text[..text.len() - 5], if text.as_bytes()[text.len() - 5] == b'A' { 'B' } else { 'A' },
-        &text[text.len() - 4..]);
+    let changed = format!(
+        "{}{}{}",
+        &text[..text.len() - 5],
+        if text.as_bytes()[text.len() - 5] == b'A' { 'B' } else { 'A' },
+        &text[text.len() - 4..]
+    );
     assert_eq!(fails(&file("changed.cap", &changed, 0o600), &address(port)), "MR6139");
     assert_eq!(fails(&file("cut.cap", &text[..40], 0o600), &address(port)), "MR6130");
     assert_eq!(fails(&file("shown.cap", &text, 0o644), &address(port)), "MR6165");

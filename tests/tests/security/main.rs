@@ -5,6 +5,7 @@ mod attacks;
 mod audit;
 mod defences;
 mod neighbours;
+mod strangers;
 mod tls;
 mod web;
 

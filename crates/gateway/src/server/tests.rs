@@ -26,7 +26,8 @@ const HANG: Duration = Duration::from_secs(120);
 /// A host whose acceptors panic at the first connection: they have no loop to give it to.
 fn host_that_cannot_go_on(case: &str) {
     millrace_threads::guard().unwrap();
-    let shared = Arc::new(Shared::new(Arc::new(Hosted::new(Vec::new())), None, 10, 1));
+    let options = ServerOptions { loops: 1, connections_max: 10, ..ServerOptions::default() };
+    let shared = Arc::new(Shared::new(Arc::new(Hosted::new(Vec::new())), None, &options));
     let lonely = EventLoop::start(0, "lonely".into(), shared).unwrap();
     if case == "accept TCP" {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
