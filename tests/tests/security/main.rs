@@ -3,6 +3,7 @@
 
 mod attacks;
 mod audit;
+mod certificate;
 mod defences;
 mod neighbours;
 mod strangers;

@@ -84,7 +84,7 @@ pub(super) struct Shared {
     connections_wanted: usize,
     refusing: Arc<Semaphore>,
     /// Connections of those who are not known, and how many there may be.
-    unknown: Arc<AtomicUsize>,
+    pub unknown: Arc<AtomicUsize>,
     unknown_max: usize,
     /// Those who shake hands.
     pub shaking: Silence,
