@@ -64,7 +64,7 @@ fn load(chain: &Path, key: &Path) -> Result<CertifiedKey> {
     let certificates = certificates.map_err(|error| unusable(chain, error))?;
     let Some(first) = certificates.first() else { return Err(unusable(chain, "it holds no certificate in PEM")) };
     let (from, until) = validity(first).ok_or_else(|| unusable(chain, "the first certificate has no time"))?;
-    let now = i64::try_from(now_s()).unwrap_or(i64::MAX);
+    let now = i64::from(now_s());
     if now > until || now < from {
         let when =
             |second: i64| jiff::Timestamp::from_second(second).map_or_else(|_| second.to_string(), |at| at.to_string());
