@@ -9,7 +9,10 @@ use super::{
 use millrace_tests::raw::{LONG, framed, hello};
 use millrace_wire::{
     Defence, EventId, Hlc,
-    protocol::{Deliver, Delivered, Failure, Frame, Get, Hello, Item, Link, Linked, Message, Offer, PREFACE, split},
+    protocol::{
+        Deliver, Delivered, Failure, Frame, Get, Hello, Item, Link, Linked, Message, Offer, PREFACE, Records, Tail,
+        split,
+    },
     token::Token,
 };
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -19,6 +22,8 @@ use std::{
     io::{Read, Write},
     net::TcpStream,
     process::Command,
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
 };
 
 /// As many as a host takes who have shown nothing.
@@ -45,8 +50,17 @@ impl Session {
 
     /// Asks, and looks at the answer.
     fn ask<R>(&mut self, message: &impl Message, look: impl FnOnce(&Frame<'_>) -> R) -> R {
+        self.send(message);
+        self.next(look)
+    }
+
+    fn send(&mut self, message: &impl Message) {
         self.request += 1;
         self.stream.write_all(&framed(self.request, message)).unwrap();
+    }
+
+    /// Looks at what comes next for the last request.
+    fn next<R>(&mut self, look: impl FnOnce(&Frame<'_>) -> R) -> R {
         loop {
             if let Some((frame, used)) = split(&self.input, usize::MAX).unwrap() {
                 assert_eq!(frame.heading.request, self.request);
@@ -133,4 +147,50 @@ pub fn flood(without: Option<Defence>) -> Option<bool> {
         curl(Command::new("curl"), &["-H", "Host: localhost"], &format!("http://127.0.0.1:{}/healthz", hub.port));
     assert!(owner.text().ends_with("200"), "{}", owner.text());
     Some(!newcomer.text().contains("MR6190"))
+}
+
+/// Follows a log until the host refuses to go on: with which code. Somebody else appends all the while.
+fn tail_ends(hub: &Hub, file: &str, once_open: impl FnOnce()) -> String {
+    let mut session = Session::open(hub, file);
+    let tail = Tail { log: "raw", from: 1, credit: 1_000_000, ..Tail::default() };
+    session.send(&tail);
+    let over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                hub.place.run(["log", "append", "raw", "x"]).ok();
+            }
+        });
+        assert_eq!(session.next(|frame| frame.kind), Records::TYPE);
+        once_open();
+        let code = loop {
+            let refused =
+                |frame: &Frame<'_>| frame.message::<Failure<'_>>().ok().map(|failure| failure.code.to_string());
+            if let Some(code) = session.next(refused) {
+                break code;
+            }
+        };
+        over.store(true, Ordering::Relaxed);
+        code
+    })
+}
+
+#[test]
+fn a_tail_ends_with_the_capability_that_it_was_opened_with() {
+    let hub = Hub::new();
+    let revoked = hub.issue("revoked.cap", &["--read", "raw"]);
+    let revoke = || drop(hub.place.run(["cap", "revoke", "--file", &revoked]).ok());
+    assert_eq!(tail_ends(&hub, &revoked, revoke), "MR6131");
+    let brief = hub.issue("brief.cap", &["--read", "raw", "--expires", "2s"]);
+    assert_eq!(tail_ends(&hub, &brief, || ()), "MR6132");
+}
+
+#[test]
+fn an_older_tls_is_not_spoken() {
+    let hub = Hub::new();
+    let url = format!("https://127.0.0.1:{}/healthz", hub.port);
+    let asked = |most: &str| curl(Command::new("curl"), &["-k", "--tls-max", most], &url);
+    assert_eq!(asked("1.3").code, 0);
+    let older = asked("1.2");
+    assert!(older.code != 0 && older.text() == "000", "{older:?}");
 }
