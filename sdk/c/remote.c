@@ -497,7 +497,8 @@ static int shake_hands(mrc_client *client) {
 /* Opens the channel, if there is a capability to do so with. */
 static int make_safe(mrc_client *client) {
     uint8_t token[MRW_TOKEN_MAX];
-    int size = mrc_place_capability(client, token);
+    /* Whether there is one was settled with the memory, when the client was opened. */
+    int size = client->record_bytes == 0 ? 0 : mrc_place_capability(client, token);
     int status = size <= 0 ? size : open_channel(client, token, (size_t)size);
     mrw_wipe(token, sizeof token);
     return status;
