@@ -249,6 +249,7 @@ impl Connection {
         };
         let proof = Proof::Bound(binding, proof);
         let (served, caller) = self.hosted.admit(namespace, offer.capability, proof, self.who.peer)?;
+        self.who.has_shown();
         Ok(self.hosted.within_limits(&served, &caller))
     }
 

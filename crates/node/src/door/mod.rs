@@ -394,7 +394,8 @@ impl Door {
 
     fn receive<T>(&self, receive: impl FnOnce(&Inbox) -> Result<Accepted<T>>) -> Held<T> {
         let received = || {
-            let Accepted { value, end } = receive(&Links::of(self.namespace()).inbox_of(self.own_prefix().as_deref()))?;
+            let Accepted { value, end } =
+                receive(&Links::of(self.namespace()).inbox_of(self.own_streams().as_deref()))?;
             Ok(self.served.gate().hold(Site::Deliver, value, end, None))
         };
         self.out(received(), None)
