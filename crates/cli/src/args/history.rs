@@ -87,11 +87,16 @@ Examples:
 Notes the corrections in the journal, replays each run that used a corrected record, each run that used what these rewrote, and so on. \
 Readers see nothing of it before `millrace repair apply`. The number of a stopped repair resumes it.
 
+With --function, the past runs of a function are replayed with new code, and `millrace repair apply` deploys that code. The source is a file or a directory, as in millrace.toml; every other setting of the function stays. It takes the namespace's files: a host accepts no code from elsewhere.
+
+A run that leaves fewer records than before leaves gaps. One that leaves more stops the repair; with --append-new, the records that have no place are appended to the end of their logs when the repair is applied, and run what is bound to these logs.
+
 The host replays the runs; if no host runs, this command does.
 
 Examples:
   millrace repair run raw/kitchen --values stale-day.csv --reason stuck-sensor
   millrace repair run raw/kitchen --at 289..300 --void
+  millrace repair run --function smooth=fixed/smooth.py --since raw/kitchen@289
   millrace repair run 7")]
     Run(Box<RepairRunArgs>),
     /// Show one repair, its progress and the next step
@@ -144,8 +149,8 @@ Examples:
 #[derive(Debug, Args)]
 pub struct RepairRunArgs {
     /// The log whose records are corrected, or the number of a repair that was stopped
-    #[arg(value_name = "LOG | REPAIR", add = ArgValueCompleter::new(complete::logs))]
-    pub log: String,
+    #[arg(value_name = "LOG | REPAIR", add = ArgValueCompleter::new(complete::logs), required_unless_present = "function")]
+    pub log: Option<String>,
     /// The records: SEQNO, or FIRST..LAST with both ends
     #[arg(long, value_name = "SEQNO[..SEQNO]")]
     pub at: Option<String>,
@@ -158,6 +163,15 @@ pub struct RepairRunArgs {
     /// Take the records away
     #[arg(long, requires = "at")]
     pub void: bool,
+    /// Replay the runs of this function with other code
+    #[arg(long, value_name = "NAME=SOURCE", conflicts_with_all = ["log", "at", "values", "void", "accept_unknown"])]
+    pub function: Option<String>,
+    /// Replay only runs from this event on: LOG@SEQNO or an event id [default: all that are kept]
+    #[arg(long, value_name = "EVENT", requires = "function")]
+    pub since: Option<String>,
+    /// Append records that have no place to the end of their logs, instead of stopping
+    #[arg(long)]
+    pub append_new: bool,
     /// Why, for whoever looks later
     #[arg(long, value_name = "TEXT", default_value = "")]
     pub reason: String,

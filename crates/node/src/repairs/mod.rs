@@ -2,12 +2,12 @@
 
 mod ask;
 
-pub use ask::{Ask, Page, is_moving, page};
+pub use ask::{Ask, NewCode, Page, is_moving, page};
 use millrace_dispatch::{Again, Surroundings, dead_letter};
 use millrace_namespace::{Definition, Namespace, holder};
 pub use millrace_repair::{
-    Change, Correction, Counts, Phase, Repair, Request, abandon, ask_apply, ask_run, changes, close, news, open,
-    repair, repairs, undo,
+    Change, CodeRequest, Correction, Counts, Phase, Repair, Request, abandon, ask_apply, ask_run, changes, close, news,
+    open, open_code, repair, repairs, undo,
 };
 use millrace_repair::{DeadLetter, Runner, drive};
 use millrace_runtime::{Completion, HostCalls, Invocation};

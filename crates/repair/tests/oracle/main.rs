@@ -129,12 +129,13 @@ fn same(found: &Logs, expected: &Logs, what: &str) {
     assert!(differ.is_empty(), "{what}:\n{}", differ.iter().map(shown).collect::<Vec<_>>().join("\n"));
 }
 
-fn expected(world: &World, corrections: &Corrections) -> Option<Logs> {
-    let model = Model { logs: &world.logs, programs: &world.programs, corrections };
+/// The history that a repair makes, or the one without any.
+fn expected(world: &World, corrections: &Corrections, append_new: bool, repair: Option<u64>) -> Option<Logs> {
+    let model = Model { logs: &world.logs, programs: &world.programs, corrections, append_new, repair };
     model.history(world.namespace.journal()).ok()
 }
 
-/// Whether the repair was made: a run may leave more than before, which is refused.
+/// Whether the repair was made: a run may leave more than before, which is refused unless that is appended.
 fn play(seed: u64) -> bool {
     let random = &mut Random(seed);
     let dir = tempfile::tempdir().unwrap();
@@ -145,8 +146,9 @@ fn play(seed: u64) -> bool {
     if random.below(2) == 0 {
         world.settle(random);
     }
-    let none = Corrections::new();
-    same(&logs(&world), &expected(&world, &none).unwrap(), "the world is as its journal says");
+    let (none, append_new) = (Corrections::new(), random.below(2) == 0);
+    let without = |world: &World, undo| expected(world, &none, append_new, undo);
+    same(&logs(&world), &without(&world, None).unwrap(), "the world is as its journal says");
     let (before, before_ids) = (logs(&world), ids(&world));
     // A correction of some records of one source.
     let source = random.index(world.sources);
@@ -172,6 +174,7 @@ fn play(seed: u64) -> bool {
         corrections: asked,
         reason: "random".into(),
         accept_unknown: false,
+        append_new,
     };
     let number = open(&world.namespace, request).unwrap();
     work(&world.namespace, random);
@@ -185,8 +188,9 @@ fn play(seed: u64) -> bool {
         ask_apply(&world.namespace, number).unwrap();
         work(&world.namespace, random);
     }
-    let (unrepaired, live_ids) = (expected(&world, &none), ids(&world));
-    let Some(repaired) = expected(&world, &corrections) else {
+    let (unrepaired, live_ids) = (without(&world, None), ids(&world));
+    let with = |world: &World| expected(world, &corrections, append_new, Some(number));
+    let Some(repaired) = with(&world) else {
         assert_eq!(repair(&world.namespace, number).unwrap().phase, Phase::Stopped);
         assert_eq!(Some(logs(&world)), unrepaired, "what cannot be made changes nothing");
         abandon(&world.namespace, number).unwrap();
@@ -204,10 +208,10 @@ fn play(seed: u64) -> bool {
         world.step(random);
     }
     world.settle(random);
-    same(&logs(&world), &expected(&world, &corrections).unwrap(), "life after the repair");
+    same(&logs(&world), &with(&world).unwrap(), "life after the repair");
     let undone = undo(&world.namespace, number, String::new()).unwrap();
     work(&world.namespace, random);
-    match expected(&world, &none) {
+    match without(&world, Some(undone)) {
         Some(put_back) => {
             assert_eq!(repair(&world.namespace, undone).unwrap().phase, Phase::Applied);
             same(&logs(&world), &put_back, "taken back");
@@ -216,7 +220,7 @@ fn play(seed: u64) -> bool {
         }
         None => {
             assert_eq!(repair(&world.namespace, undone).unwrap().phase, Phase::Stopped);
-            assert_eq!(Some(logs(&world)), expected(&world, &corrections));
+            assert_eq!(Some(logs(&world)), with(&world));
         }
     }
     true

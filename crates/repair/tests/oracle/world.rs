@@ -203,7 +203,7 @@ impl World {
             let mut tainted = false;
             for (claimed, (did, done)) in claim.runs.iter().zip(&results) {
                 let used = did.used.iter().copied().chain([(claimed.log, claimed.seqno, What::Record)]);
-                let passes = self.namespace.fence().judge(claim.snapshot, used) == Verdict::Passes;
+                let passes = self.namespace.fence().judge(claim.function, claim.snapshot, used) == Verdict::Passes;
                 let as_seen = did.depends.iter().all(|(log, seqno)| newest[log] == *seqno);
                 if !passes || !as_seen || tainted && !did.depends.is_empty() {
                     tainted = true;

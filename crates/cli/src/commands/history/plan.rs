@@ -16,7 +16,6 @@ use millrace_node::{Code, Hlc, LogName, Result, application::units};
 use serde_json::{Value, json};
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
-    path::Path,
     time::Duration,
 };
 
@@ -155,15 +154,10 @@ impl<'a> Plan<'a> {
 
     /// Takes up other code for a function, given as `NAME=SOURCE`.
     fn replace(&mut self, function: &str, since: Option<&str>) -> Result<()> {
-        let Some((name, source)) = function.split_once('=').filter(|(_, source)| !source.is_empty()) else {
-            return Err(Code::CorrectionInvalid.error(format!("'{function}' is not NAME=SOURCE")));
-        };
+        let (name, source) = super::named_source(function)?;
         let table = self.table(0);
         let id = table.function(name);
         let id = id.ok_or_else(|| Code::FunctionNotFound.error(format!("no function '{name}'")))?;
-        if !Path::new(source).exists() {
-            return Err(Code::CorrectionInvalid.error(format!("there is no '{source}'")));
-        }
         let since = match since {
             Some(since) => {
                 let event = self.sources.find(since)?;
