@@ -194,7 +194,7 @@ fn open_code(fixture: &Fixture, function: &str, body: &str, since: u64, append_n
 fn code_of(fixture: &Fixture, function: &str) -> String {
     let functions = fixture.namespace.functions().unwrap();
     let stat = functions.into_iter().find(|stat| &*stat.name == function).unwrap();
-    stat.definition.unwrap().code
+    stat.definition.unwrap().code.clone()
 }
 
 #[test]

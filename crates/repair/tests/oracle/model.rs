@@ -33,6 +33,8 @@ pub struct Model<'a> {
     /// By function's id.
     pub programs: &'a HashMap<u32, Vec<Step>>,
     pub corrections: &'a Corrections,
+    /// Other code: of which function, for runs that were FIRED from which sequence on, and what it does.
+    pub code: Option<(u32, u64, &'a [Step])>,
     /// Whether a run may leave more than it had left: the rest is appended by the repair.
     pub append_new: bool,
     /// The repair that makes this history: what others appended is void in it.
@@ -160,7 +162,9 @@ impl Model<'_> {
                         Some(input) if retried => {
                             let fired = &fired[&entry.cause];
                             let mut view = View { logs: self.logs, slots: &slots, fired, own: Vec::new() };
-                            let done = program::run(&self.programs[&function], input.parse().unwrap(), &mut view);
+                            let given = self.code.filter(|(of, since, _)| *of == function && fired.sequence >= *since);
+                            let steps = given.map_or(&*self.programs[&function], |(.., steps)| steps);
+                            let done = program::run(steps, input.parse().unwrap(), &mut view);
                             dead = !done;
                             let own = view.own.into_iter().map(|(log, value)| (log, value.to_string()));
                             if done { own.collect() } else { vec![(self.dead(), format!("dead {input}"))] }

@@ -5,6 +5,7 @@
 //! ```
 
 mod corrections;
+mod diff;
 mod graph;
 mod plan;
 mod repairs;

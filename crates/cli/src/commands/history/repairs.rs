@@ -3,7 +3,7 @@
 
 use super::{corrections, sources::Sources};
 use crate::{
-    args::{Global, RepairCommand, RepairDiffArgs, RepairRunArgs, WithArgs},
+    args::{Global, RepairCommand, RepairRunArgs, WithArgs},
     out::{Out, Style, Table},
     place::{Place, docs::RepairDoc},
     report::Outcome,
@@ -13,7 +13,6 @@ use millrace_node::{
     Code, Error, Hlc, Result,
     repairs::{self, Ask, Correction, NewCode, Request},
 };
-use serde_json::Value;
 use std::{
     thread,
     time::{Duration, Instant},
@@ -23,10 +22,6 @@ use std::{
 const ASK_EVERY: Duration = Duration::from_millis(50);
 /// How often progress is printed.
 const TELL_EVERY: Duration = Duration::from_secs(5);
-/// Characters of a value in a table.
-const VALUE_CHARS: usize = 40;
-/// Changes that are shown to people.
-const SHOWN_MAX: usize = 200;
 
 pub fn run(command: &RepairCommand, global: &Global, out: &mut Out) -> Outcome {
     let place = Place::find(global)?;
@@ -38,7 +33,7 @@ pub fn run(command: &RepairCommand, global: &Global, out: &mut Out) -> Outcome {
         }
         RepairCommand::Show(args) => tell(&place.repair(args.repair)?, out),
         RepairCommand::Ls => list(&place, out),
-        RepairCommand::Diff(args) => diff(&place, args, out),
+        RepairCommand::Diff(args) => super::diff::diff(&place, args, out),
         RepairCommand::Apply(args) => begin(&place, Ask::Apply(args.repair), out),
         RepairCommand::Rollback(args) => begin(&place, Ask::Rollback(args.repair, args.reason.clone()), out),
         RepairCommand::Abandon(args) => begin(&place, Ask::Abandon(args.repair), out),
@@ -208,50 +203,4 @@ fn list(place: &Place, out: &mut Out) -> Outcome {
         ]);
     }
     Ok(out.table(&table)?)
-}
-
-fn diff(place: &Place, args: &RepairDiffArgs, out: &mut Out) -> Outcome {
-    let (mut after, mut shown) = (0, 0);
-    let mut table = Table::new(&["log", "seqno>", "old", "new"]);
-    loop {
-        let page = place.repair_changes(args.repair, args.log.as_deref(), after)?;
-        for change in &page.changes {
-            shown += 1;
-            if out.json() {
-                out.object(change)?;
-            } else if shown <= SHOWN_MAX {
-                let log = change["log"].as_str().unwrap_or_default().to_owned();
-                let seqno = change["seqno"].as_u64().map_or("at end".into(), |seqno| seqno.to_string());
-                table.row(vec![log, seqno, value(&change["old"]), value(&change["new"])]);
-            }
-        }
-        match page.next {
-            Some(next) if out.json() || shown < SHOWN_MAX => after = next,
-            Some(_) => {
-                out.table(&table)?;
-                return Ok(out.line(format!("… more than {SHOWN_MAX} records; --json shows all"))?);
-            }
-            None => break,
-        }
-    }
-    if out.json() {
-        return Ok(());
-    }
-    if table.is_empty() {
-        return Ok(out.line("no record differs")?);
-    }
-    out.table(&table)?;
-    if shown > SHOWN_MAX {
-        out.line(format!("… and {} more; --json shows all", shown - SHOWN_MAX))?;
-    }
-    Ok(())
-}
-
-/// A value of a change, in few characters.
-fn value(side: &Value) -> String {
-    match (side["data"].as_str(), side["base64"].as_str()) {
-        (Some(text), _) => show::brief(text.as_bytes(), VALUE_CHARS),
-        (None, Some(base64)) => show::brief(&show::from_base64(base64).unwrap_or_default(), VALUE_CHARS),
-        (None, None) => "(none)".into(),
-    }
 }
