@@ -98,7 +98,8 @@ impl Columns {
         for ((log, field), column) in &self.0 {
             let values = || column.rows.iter().flat_map(|(_, old, new)| [old, new]).copied().flatten();
             let (low, high) = (values().fold(f64::INFINITY, f64::min), values().fold(f64::NEG_INFINITY, f64::max));
-            if column.rows.len() < 2 || low == high {
+            let changes = column.rows.iter().any(|(_, old, new)| old != new);
+            if column.rows.len() < 2 || low == high || !changes {
                 continue;
             }
             let name = if field.is_empty() { log.clone() } else { format!("{log} {field}") };
@@ -169,7 +170,7 @@ mod tests {
     #[test]
     fn what_is_no_number_or_does_not_change_has_no_plot() {
         assert_eq!(plots(&[change(1, Some("warm"), Some("cold")), change(2, Some("NaN"), Some("inf"))]), [""; 0]);
-        assert_eq!(plots(&[change(1, Some("1"), Some("1")), change(2, Some("1"), Some("1"))]), [""; 0]);
+        assert_eq!(plots(&[change(1, Some("1"), Some("1")), change(2, Some("2"), Some("2"))]), [""; 0]);
         assert_eq!(plots(&[change(1, Some("1"), Some("2"))]), [""; 0], "one value is in the table");
     }
 
