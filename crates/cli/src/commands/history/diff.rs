@@ -73,9 +73,11 @@ fn value(side: &Value) -> String {
 /// A number of a log's records: the record itself, or a field of the JSON object that it is.
 #[derive(Default)]
 struct Column {
-    /// Seqnos with the old number and the new one.
-    rows: Vec<(u64, Option<f64>, Option<f64>)>,
+    rows: Vec<Row>,
 }
+
+/// A seqno with the old number and the new one.
+type Row = (u64, Option<f64>, Option<f64>);
 
 /// Numeric columns by log and field; the field is empty for records that are numbers.
 #[derive(Default)]
@@ -98,19 +100,20 @@ impl Columns {
         for ((log, field), column) in &self.0 {
             let values = || column.rows.iter().flat_map(|(_, old, new)| [old, new]).copied().flatten();
             let (low, high) = (values().fold(f64::INFINITY, f64::min), values().fold(f64::NEG_INFINITY, f64::max));
-            let changes = column.rows.iter().any(|(_, old, new)| old != new);
-            if column.rows.len() < 2 || low == high || !changes {
+            let (old, new) = (|row: &Row| row.1, |row: &Row| row.2);
+            let compares =
+                column.rows.iter().any(|row| old(row).is_some()) && column.rows.iter().any(|row| new(row).is_some());
+            let changes = column.rows.iter().any(|row| old(row) != new(row));
+            if column.rows.len() < 2 || low == high || !compares || !changes {
                 continue;
             }
             let name = if field.is_empty() { log.clone() } else { format!("{log} {field}") };
             let (first, last) = (column.rows[0].0, column.rows[column.rows.len() - 1].0);
-            let bars = |of: fn(&(u64, Option<f64>, Option<f64>)) -> Option<f64>| {
-                bars(&column.rows.iter().map(of).collect::<Vec<_>>(), (low, high))
-            };
+            let bars = |of: fn(&Row) -> Option<f64>| bars(&column.rows.iter().map(of).collect::<Vec<_>>(), (low, high));
             lines.push(String::new());
             lines.push(format!("{name}  @{first}..{last}  {low} to {high}"));
-            lines.push(format!("  old  {}", bars(|row| row.1)));
-            lines.push(format!("  new  {}", bars(|row| row.2)));
+            lines.push(format!("  old  {}", bars(old)));
+            lines.push(format!("  new  {}", bars(new)));
         }
         lines
     }
@@ -172,6 +175,7 @@ mod tests {
         assert_eq!(plots(&[change(1, Some("warm"), Some("cold")), change(2, Some("NaN"), Some("inf"))]), [""; 0]);
         assert_eq!(plots(&[change(1, Some("1"), Some("1")), change(2, Some("2"), Some("2"))]), [""; 0]);
         assert_eq!(plots(&[change(1, Some("1"), Some("2"))]), [""; 0], "one value is in the table");
+        assert_eq!(plots(&[change(1, Some("1"), None), change(2, Some("2"), Some("high"))]), [""; 0]);
     }
 
     #[test]

@@ -198,11 +198,23 @@ impl Sources {
         }
     }
 
-    /// The bytes of a record, if they can be read.
+    /// The bytes of a record, if they can be read: those that a repair put there, if one did. None also if a repair took it away.
     pub fn value(&self, place: Spot) -> Result<Option<Stored>> {
-        let id = self.history.id(place);
-        let near = self.history.table(place).position_near(place.row);
-        self.sources[place.table as usize].value(id, near)
+        let (id, row) = (self.history.id(place), self.history.row(place));
+        let source = &self.sources[place.table as usize];
+        if row.is(Kind::Append)
+            && let Inner::Files(namespace) = &source.inner
+            && let Some(log) = namespace.journal().catalog()?.log_by_id(row.subject)
+            && let Some(replaced) = namespace.journal().replaced(log, row.seqno)?.filter(|it| it.origin == id)
+        {
+            let mut bytes = Vec::new();
+            if replaced.void {
+                return Ok(None);
+            }
+            namespace.journal().get(log, row.seqno, &mut bytes)?;
+            return Ok(Some(Stored { bytes, cut: false }));
+        }
+        source.value(id, self.history.table(place).position_near(place.row))
     }
 
     /// An error if a process began to use a directory that was only looked at: what was read may be wrong.
