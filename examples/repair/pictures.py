@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import math
 from pathlib import Path
 
 import matplotlib
@@ -36,6 +37,10 @@ def legend(axes: plt.Axes) -> None:
     axes.legend(loc="lower left", bbox_to_anchor=(0, 1.0), ncols=4, frameon=False, borderaxespad=0.2)
 
 
+def head(figure: plt.Figure, title: str) -> None:
+    figure.suptitle(title, x=0.01, ha="left", fontsize=13, fontweight="bold")
+
+
 def save(figure: plt.Figure, path: Path) -> None:
     figure.savefig(path, dpi=110)
     plt.close(figure)
@@ -53,18 +58,19 @@ def thermometer(
     with plt.rc_context(STYLE):
         figure, (sensor, estimate, error) = plt.subplots(3, 1, figsize=(10, 8.4), layout="constrained", sharex=True)
         figure.get_layout_engine().set(h_pad=0.1)
-        figure.suptitle(title, x=0.01, ha="left", fontsize=13, fontweight="bold")
+        head(figure, title)
+        recorded = {t: v for t, v in sensors[0].items() if wrong[0] <= t <= wrong[1]}
         line(sensor, sensors[1], NEAREST, 1.4, "repaired")
-        line(sensor, sensors[0], LAST, 1.0, "as it was recorded")
-        sensor.set_ylabel("sensor, °F")
+        line(sensor, recorded, LAST, 1.4, "as it was recorded")
+        sensor.set_ylabel("sensor")
         line(estimate, truth, TRUTH, 3, "truth")
         line(estimate, predictions[0], LAST, 1.0, "estimate before the repair")
         line(estimate, predictions[1], PREDICTION, 1.4, "estimate after it")
         estimate.set_ylabel("Newark, °F")
-        for series, color, width, label in ((predictions[0], LAST, 1.0, "before"), (predictions[1], PREDICTION, 1.4, "after")):
+        for series, color, label in ((predictions[0], LAST, "before"), (predictions[1], PREDICTION, "after")):
             off = {t: abs(v - truth[t]) for t, v in series.items() if t in truth}
             mean = np.mean(list(off.values()))
-            line(error, off, color, width, f"{label}: {mean:.2f} °F in the mean")
+            line(error, off, color, 1.2, f"{label}: {mean:.2f} °F in the mean")
         error.set_ylabel("error, °F")
         span = moments(dict.fromkeys(wrong, 0.0))
         for axes in (sensor, estimate, error):
@@ -79,7 +85,7 @@ def late(path: Path, readings: tuple[Series, Series], heating: tuple[Series, Ser
     with plt.rc_context(STYLE):
         figure, (reading, total) = plt.subplots(2, 1, figsize=(10, 6.2), layout="constrained", sharex=True)
         figure.get_layout_engine().set(h_pad=0.1)
-        figure.suptitle("Interpolated readings, replaced when the real ones arrive", x=0.01, ha="left", fontsize=13, fontweight="bold")
+        head(figure, "Interpolated readings, replaced when the real ones arrive")
         line(reading, readings[1], NEAREST, 1.4, "arrived late")
         line(reading, readings[0], LAST, 1.0, "interpolated")
         reading.set_ylabel("reading, °F")
@@ -98,12 +104,13 @@ def runs(path: Path, z: tuple[list[float], list[float]], p: tuple[list[float], l
     with plt.rc_context(STYLE):
         figure, (cumulative, verdict) = plt.subplots(1, 2, figsize=(10, 4.6), layout="constrained")
         figure.get_layout_engine().set(w_pad=0.1)
-        figure.suptitle("A generator that lost every fourth value, and its repaired code", x=0.01, ha="left", fontsize=13, fontweight="bold")
+        head(figure, "A generator that lost every fourth value, and its repaired code")
         grid = np.linspace(-4, 6, 400)
-        erf = np.vectorize(__import__("math").erf)
+        erf = np.vectorize(math.erf)
         cumulative.plot(grid, (1 + erf(grid / np.sqrt(2))) / 2, color=TRUTH, lw=4, label="normal")
         for values, color, label in ((z[0], LAST, "before"), (z[1], PREDICTION, "after")):
-            cumulative.step(sorted(values), np.arange(1, len(values) + 1) / len(values), color=color, lw=1.4, where="post", label=label)
+            parts = np.arange(1, len(values) + 1) / len(values)
+            cumulative.step(sorted(values), parts, color=color, lw=1.4, where="post", label=label)
         cumulative.set_xlabel("Wald–Wolfowitz statistic")
         cumulative.set_ylabel("part of the samples below")
         for values, color, label in ((p[0], LAST, "before"), (p[1], PREDICTION, "after")):

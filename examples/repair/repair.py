@@ -37,6 +37,7 @@ HOUR_S, DAY_S = 3600, 86_400
 SENSORS = ("jfk", "lga")
 LAG_S = 6 * HOUR_S
 SEEDS = 60
+TITLES = {"stale": "A sensor repeats one reading for a day", "celsius": "A sensor reports three weeks in °C"}
 
 
 @dataclass(frozen=True)
@@ -109,7 +110,7 @@ def thermometer(days: int, wrong: range, spoil: Callable[[list[float], int], flo
     at = [k for k, t in enumerate(right.times) if (t - begin) // DAY_S in wrong]
     values = list(right.values)
     for k in at:
-        values[k] = round(spoil(right.values, k - at[0]) if name == "stale" else spoil(right.values, k), 4)
+        values[k] = round(spoil(right.values, k), 4)
     spoiled = replace(right, values=values)
     logs = ["smooth/jfk", "model", "prediction"]
     settings = Settings(sensors=SENSORS, python=sys.executable, namespace="namespace", train_s=days * DAY_S)
@@ -132,22 +133,18 @@ def thermometer(days: int, wrong: range, spoil: Callable[[list[float], int], flo
         mae = {key: error(of["prediction"], actual) for key, of in (("before", before), ("after", after))}
         pictures.thermometer(
             out / f"repair-{name}.png",
-            title={"stale": "A sensor repeats one reading for a day", "celsius": "A sensor reports three weeks in °C"}[name],
+            title=TITLES[name],
             sensors=(dict(zip(right.times, values)), raw),
             predictions=(series(before["prediction"]), series(after["prediction"])),
             truth=actual,
             wrong=(right.times[at[0]], right.times[at[-1]]),
         )
-        return report(name, host, done, after == clean and before != clean, error_before=mae["before"], error_after=mae["after"])
+        equal = after == clean and before != clean
+        return report(name, host, done, equal, error_before=mae["before"], error_after=mae["after"])
 
 
 def stale(out: Path) -> Repaired:
-    first = {}
-
-    def stuck(values: list[float], k: int) -> float:
-        return first.setdefault("at", values[2 * 24 - 1])
-
-    return thermometer(4, range(2, 3), stuck, "stale", out)
+    return thermometer(4, range(2, 3), lambda values, _: values[2 * 24 - 1], "stale", out)
 
 
 def celsius(out: Path) -> Repaired:
@@ -242,7 +239,6 @@ def runs(out: Path) -> Repaired:
             z=tuple([json.loads(row)["z"] for row in of["z"]] for of in (before, after)),
             p=tuple([json.loads(row)["p"] for row in of["verdict"]] for of in (before, after)),
         )
-        # Replayed one by one, each verdict saw the statistics in their order; a clean run is as ordered.
         equal = after == clean and verdicts == ["not random", "random"]
         return report("runs", host, done, equal, before=repr(verdicts[0]), after=repr(verdicts[1]))
 

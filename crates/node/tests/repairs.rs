@@ -382,3 +382,25 @@ fn a_source_that_cannot_be_the_functions_code_is_refused() {
     assert_ne!(of("handler.py", "def run(record ctx): pass"), Code::CorrectionInvalid);
     assert_eq!(repairs::repairs(&fixture.namespace).unwrap(), []);
 }
+
+#[test]
+fn functions_that_do_not_leave_the_same_again_are_named() {
+    let fixture = Fixture::new();
+    for log in ["in", "out"] {
+        fixture.log(log);
+    }
+    let same = "ctx.append('out', str(ctx.now()) + str(ctx.random(4)) + str(ctx.latest('out')))";
+    fixture.python("same", &["in"], same, |_| ());
+    fixture.python("odd", &["in"], "ctx.append('out', str(time.time_ns()))", |_| ());
+    let host = fixture.host();
+    for value in ["1", "2", "3"] {
+        fixture.append("in", value);
+    }
+    fixture.idle();
+    let before = fixture.records("out");
+    let found = repairs::verify(&fixture.namespace, 2).unwrap();
+    assert_eq!((found["same"].runs, found["same"].same, found["same"].differs), (2, 2, None));
+    assert_eq!((found["odd"].runs, found["odd"].same, found["odd"].differs.is_some()), (2, 0, true));
+    assert_eq!((fixture.records("out"), repairs::repairs(&fixture.namespace).unwrap()), (before, vec![]));
+    drop(host);
+}

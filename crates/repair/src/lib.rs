@@ -24,11 +24,13 @@ mod open;
 mod overlay;
 mod past;
 mod session;
+mod verify;
 
 pub use book::{Counts, Phase, Repair, news, repair, repairs};
 pub use changes::{Change, changes};
 pub use open::{CodeRequest, Correction, Request, abandon, ask_apply, ask_run, close, open, open_code, undo};
 pub use session::{Session, drive};
+pub use verify::{Verified, verify};
 
 use millrace_namespace::Definition;
 use millrace_runtime::{Completion, HostCalls, Invocation};

@@ -89,6 +89,35 @@ impl<'a> Session<'a> {
         Ok(session)
     }
 
+    /// The past as it is, with nothing repaired; it is only looked at.
+    pub(crate) fn over(namespace: &'a Namespace, past: Past, runner: &'a mut dyn Runner, stop: &'a AtomicBool) -> Self {
+        let (overlay, counts) = (Overlay::default(), Counts::default());
+        Self { namespace, repair: 0, past, overlay, next: 0, counts, code: None, append_new: true, runner, stop }
+    }
+
+    /// The function of a run that ended well, and whether the run leaves the same again; none if it cannot be replayed, or if its
+    /// function is not `wanted`. Nothing is written.
+    pub(crate) fn leaves_the_same(
+        &mut self,
+        run: &Run,
+        wanted: impl FnOnce(&str) -> bool,
+    ) -> Result<Option<(String, bool)>> {
+        let Some(fired) = run.fired.filter(|fired| !fired.streamed) else { return Ok(None) };
+        let Ok(definition) = self.past.definition_of(run, &fired) else { return Ok(None) };
+        let sent = |(log, _): &(u32, u64)| self.past.logs.get(log).is_none_or(|log| log.name.starts_with('_'));
+        if definition.spec.network || run.appends.iter().any(sent) || !wanted(&definition.spec.name) {
+            return Ok(None);
+        }
+        // One whose record is gone or was taken away has nothing to run for.
+        let Ok(Some(_)) = self.bytes((run.trigger.log, run.trigger.seqno)) else { return Ok(None) };
+        let (appends, _, dead) = match self.execute(run, &fired, &definition) {
+            Err(error) if error.code() == Code::RepairUnsupported => return Ok(None),
+            done => done?,
+        };
+        let left = self.placed(run, appends, dead.is_some())?;
+        Ok(Some((definition.spec.name.to_string(), left.is_empty())))
+    }
+
     /// The corrections of a repair that takes another one back: what was there before.
     fn put_back(&mut self, undone: u64) -> Result<()> {
         let gone =

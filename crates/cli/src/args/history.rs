@@ -76,6 +76,9 @@ With --at and without --values, every record of the range counts as corrected. V
 JSON objects with these keys, one on a line; `-` reads standard input. CSV whose only column is value goes with --at, and gives the \
 records of the range their values in order.
 
+A replay assumes that a function leaves the same when it reads the same. --verify COUNT tests that: it runs functions again on what \
+they read, in this process, and discards what they append. It takes the namespace's files.
+
 Examples:
   millrace repair plan raw/kitchen --values stale-day.csv
   millrace repair plan raw/kitchen --at 289..576
@@ -221,6 +224,9 @@ pub struct PlanArgs {
     /// Plan even if the runs that read the oldest of these records are no longer known
     #[arg(long)]
     pub accept_unknown: bool,
+    /// Also replay this many of the newest runs of each function as they were, and name functions whose output differs
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub verify: Option<u32>,
     #[command(flatten)]
     pub with: WithArgs,
 }
