@@ -54,7 +54,8 @@ class Repaired:
     def line(self) -> str:
         figures = ", ".join(f"{key} {value}" for key, value in self.figures.items())
         same = "equal to a clean run" if self.equal else "NOT equal to a clean run"
-        return f"{self.name:<8} replayed {self.replayed} of {self.runs} runs, {self.replaced} records; {same}; {figures}"
+        counts = f"replayed {self.replayed} of {self.runs} runs, {self.replaced} records"
+        return f"{self.name:<8} {counts}; {same}; {figures}"
 
 
 def main() -> int:

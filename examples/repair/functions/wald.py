@@ -1,4 +1,4 @@
-"""`sample` -> `z`: the Wald-Wolfowitz runs test. If the values are independent, the statistic is normally distributed."""
+"""`sample` -> `z`: the Wald-Wolfowitz runs test. For independent values the statistic is normally distributed."""
 
 from __future__ import annotations
 

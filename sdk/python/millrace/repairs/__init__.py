@@ -113,8 +113,8 @@ class Repair:
 
     @property
     def counts(self) -> dict[str, int]:
-        """Runs that were `replayed`, those of them with the `same` effect, and those `cancelled`; records `replaced`, `void`
-        (taken away) and `appended`."""
+        """Runs that were `replayed`, those of them with the `same` effect, and those `cancelled`; records `replaced`,
+        `void` (taken away) and `appended`."""
         return dict(self._told["counts"])
 
     @property
@@ -260,7 +260,7 @@ def _pairs(values: Any) -> list[tuple[int, Any]]:
     """Numbers and values of a mapping, or of a data frame with the columns seqno (or the index) and value."""
     if hasattr(values, "columns"):
         numbers = values["seqno"] if "seqno" in values.columns else values.index
-        return list(zip(numbers, values["value"].tolist(), strict=True))
+        return list(zip(numbers, values["value"].tolist()))
     return list(values.items())
 
 
