@@ -404,3 +404,32 @@ fn functions_that_do_not_leave_the_same_again_are_named() {
     assert_eq!((fixture.records("out"), repairs::repairs(&fixture.namespace).unwrap()), (before, vec![]));
     drop(host);
 }
+
+#[test]
+fn a_pending_run_has_the_repaired_record_also_when_its_log_has_left_it_behind() {
+    let fixture = Fixture::new();
+    fixture.namespace.create_log(&"in".parse().unwrap(), 2).unwrap();
+    fixture.log("out");
+    fixture.python("f", &["in"], "ctx.append('out', record.data)", |_| ());
+    let apply = |fixture: &Fixture, corrections: &[(u64, Option<&str>)]| {
+        let repair = open(fixture, "in", corrections);
+        repairs::here(&fixture.namespace, &mut |_, _, _, _| {}).unwrap();
+        Ask::Apply(repair).ask(&fixture.namespace).unwrap();
+        repairs::here(&fixture.namespace, &mut |_, _, _, _| {}).unwrap();
+    };
+    fixture.append("in", "1");
+    fixture.append("in", "2");
+    apply(&fixture, &[(1, Some("10")), (2, None)]);
+    for value in ["3", "4", "5"] {
+        fixture.append("in", value);
+    }
+    assert_eq!(fixture.namespace.get("in", 1).unwrap_err().code(), Code::BelowHistory);
+    let host = fixture.host();
+    fixture.idle();
+    assert_eq!(fixture.all("out"), ["10", "3", "4", "5"]);
+    assert!(
+        fixture.namespace.log("dead/f").map_or(true, |log| log.latest() == 0),
+        "the run of the void record is cancelled"
+    );
+    drop(host);
+}

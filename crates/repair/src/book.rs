@@ -6,7 +6,7 @@ use millrace_wire::{Code, EventId, Hlc, LogName, Name, Result};
 use serde::{Deserialize, Serialize};
 
 /// The log.
-pub(crate) const LOG: &str = "_repairs";
+pub(crate) const LOG: &str = names::REPAIRS;
 /// Notes that it keeps.
 const HISTORY: u64 = 100_000;
 
