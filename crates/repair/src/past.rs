@@ -322,11 +322,14 @@ impl Past {
         let (claim, place) = writer.map_or((0, 0), |fired| (fired.claim, fired.place));
         if !entry.carried && !entry.claimed && entry.cause != EventId::NONE {
             let slot = (entry.subject, entry.seqno);
+            let is_public = self.logs.get(&entry.subject).is_some_and(|log| !log.name.starts_with('_'));
             match self.by_id.get(&entry.cause) {
-                Some(run) => {
+                // A repair appends it, in the batch that applies it.
+                Some(run) if is_public => {
                     self.runs[*run].appends.push(slot);
                     self.late.push(slot);
                 }
+                Some(_) => {}
                 None => self.appends.entry(entry.cause).or_default().push(slot),
             }
         }
