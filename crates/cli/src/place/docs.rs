@@ -392,6 +392,7 @@ pub struct RepairCounts {
     pub cancelled: u64,
     pub replaced: u64,
     pub void: u64,
+    pub appended: u64,
 }
 
 /// A repair, and how far it is.
@@ -403,6 +404,7 @@ pub struct RepairDoc {
     pub reason: String,
     pub at_us: u64,
     pub log: Option<String>,
+    pub function: Option<String>,
     pub records: u64,
     pub undo: Option<u64>,
     pub counts: RepairCounts,

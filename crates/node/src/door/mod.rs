@@ -275,6 +275,9 @@ impl Door {
             if let Some(log) = ask.corrected(namespace)? {
                 self.check(Right::Repair, Resource::log(&log))?;
             }
+            if let Some(function) = ask.function(namespace)? {
+                self.check(Right::Bind, Resource::function(&function))?; // It deploys the function, or takes that back.
+            }
             for log in ask.logs(namespace)? {
                 self.check(Right::Repair, Resource::log(&log))?;
             }
