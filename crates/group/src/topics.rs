@@ -2,6 +2,7 @@
 
 use crate::{Action, Command, Member, Origin, check_topic};
 use millrace_wire::{Code, Error, Result};
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
 /// Most topics of one group.
@@ -13,7 +14,7 @@ const SUBSCRIPTIONS_MAX: usize = 256;
 const KEYS_MAX: usize = 10_000;
 
 /// A function that runs for the records of a topic.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Subscription {
     /// The function.
     pub function: String,
@@ -26,7 +27,7 @@ pub struct Subscription {
 }
 
 /// A log of a host whose records are published to a topic, each once and in order.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Feed {
     /// The host.
     pub host: u64,
@@ -39,7 +40,7 @@ pub struct Feed {
 }
 
 /// An append-only sequence of records.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Topic {
     /// How many of its newest records can be read.
     pub history: u64,
@@ -52,8 +53,9 @@ pub struct Topic {
     /// Logs that feed it.
     pub feeds: Vec<Feed>,
     /// The newest keys and their records, and the order in which they came.
+    #[serde(skip)]
     keys: HashMap<String, u64>,
-    keys_in_order: VecDeque<String>,
+    keys_in_order: VecDeque<(String, u64)>,
 }
 
 impl Topic {
@@ -61,9 +63,9 @@ impl Topic {
         let index = self.add(entry);
         if let Some(key) = key {
             self.keys.insert(key.clone(), index);
-            self.keys_in_order.push_back(key);
+            self.keys_in_order.push_back((key, index));
             if self.keys_in_order.len() > KEYS_MAX
-                && let Some(oldest) = self.keys_in_order.pop_front()
+                && let Some((oldest, _)) = self.keys_in_order.pop_front()
             {
                 self.keys.remove(&oldest);
             }
@@ -100,15 +102,16 @@ impl Topic {
 }
 
 /// What became of the commands of one host.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Seen {
     boot: u64,
     settled: u64,
+    #[serde(with = "crate::snapshot::outcomes")]
     outcomes: BTreeMap<u64, Result<u64>>,
 }
 
 /// The topics of a group.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Topics {
     topics: BTreeMap<String, Topic>,
     members: BTreeMap<u64, Member>,
@@ -126,6 +129,19 @@ impl Topics {
     /// Every topic, by name.
     pub fn all(&self) -> impl Iterator<Item = (&str, &Topic)> {
         self.topics.iter().map(|(name, topic)| (&**name, topic))
+    }
+
+    /// The entries that hold records which can be read, in no order.
+    pub fn entries(&self) -> impl Iterator<Item = u64> {
+        self.topics.values().flat_map(|topic| topic.entries.iter().copied())
+    }
+
+    /// With what a snapshot leaves out, since it follows from the rest.
+    pub(crate) fn completed(mut self) -> Self {
+        for topic in self.topics.values_mut() {
+            topic.keys = topic.keys_in_order.iter().cloned().collect();
+        }
+        self
     }
 
     /// Counts what happens besides publishing: as long as it is the same, so are subscriptions and feeds.

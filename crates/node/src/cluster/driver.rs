@@ -243,9 +243,9 @@ impl Driver {
                 changed |= turn.applied;
                 self.settle(&turn);
                 self.send(&turn.before_disk);
-                let (place, written) = if turn.needs_flush() {
+                let (place, written) = if turn.needs_flush() || turn.trim.is_some() {
                     let (place, end) = self.write(&turn)?;
-                    (place, Some(end))
+                    (place, Some(end).filter(|_| turn.needs_flush()))
                 } else {
                     (millrace_group::Place(0), None)
                 };
