@@ -10,6 +10,9 @@ const TOPICS_MAX: usize = 100_000;
 /// Most subscriptions of one topic.
 const SUBSCRIPTIONS_MAX: usize = 256;
 
+/// How many hosts can vote.
+const VOTERS: [u64; 3] = [1, 3, 5];
+
 /// Keys that each topic remembers.
 const KEYS_MAX: usize = 10_000;
 
@@ -117,6 +120,9 @@ pub struct Topics {
     members: BTreeMap<u64, Member>,
     seen: HashMap<u64, Seen>,
     preferred: String,
+    /// How many hosts are to vote; 0 if nobody said so.
+    #[serde(default)]
+    voters: u64,
     revision: u64,
 }
 
@@ -152,6 +158,11 @@ impl Topics {
     /// The site whose hosts lead whenever they can; empty if any may.
     pub fn preferred(&self) -> &str {
         &self.preferred
+    }
+
+    /// How many hosts are to vote, if that was said.
+    pub fn voters(&self) -> Option<usize> {
+        usize::try_from(self.voters).ok().filter(|count| *count > 0)
     }
 
     /// The hosts that said where they are.
@@ -263,6 +274,14 @@ impl Topics {
                 self.preferred = site;
                 Ok(0)
             }
+            Action::Voters { count } => {
+                if !VOTERS.contains(&count) {
+                    let detail = format!("{count} hosts cannot vote: 1, 3 or 5 can, of which a majority decides");
+                    return Err(Code::ValueInvalid.error(detail));
+                }
+                self.voters = count;
+                Ok(0)
+            }
             Action::Member(member) => {
                 self.enter(member);
                 Ok(0)
@@ -313,7 +332,7 @@ fn check_origin(origin: u64, action: &Action) -> Result<()> {
         | Action::Unfeed { host, .. }
         | Action::Fed { host, .. } => *host,
         Action::Member(member) => member.id,
-        Action::Create { .. } | Action::Publish { .. } | Action::Prefer { .. } => return Ok(()),
+        Action::Create { .. } | Action::Publish { .. } | Action::Prefer { .. } | Action::Voters { .. } => return Ok(()),
     };
     if of == origin {
         return Ok(());
@@ -398,6 +417,7 @@ mod tests {
         assert_eq!(code(3, Action::Create { topic: "t".into(), history: 11 }), Code::TopicExists);
         assert_eq!(code(4, Action::Create { topic: "_t".into(), history: 11 }), Code::TopicNameInvalid);
         assert_eq!(code(5, Action::Create { topic: "v".into(), history: 0 }), Code::ValueInvalid);
+        assert_eq!(code(1 << 30, Action::Voters { count: 4 }), Code::ValueInvalid);
         let nobody = Action::Unsubscribe { topic: "t".into(), function: "f".into(), host: 1 };
         assert_eq!(code(6, nobody), Code::SubscriptionNotFound);
         let (t, log) = (|| "t".to_owned(), || "_keys".to_owned());

@@ -38,6 +38,8 @@ pub struct Setting {
     pub grows: bool,
     /// Logs are trimmed after a few records already, and hosts are away for longer.
     pub trims: bool,
+    /// The number of hosts that are to vote changes.
+    pub resizes: bool,
     /// How many records the topic keeps.
     pub history: u64,
     /// A mistake.
@@ -46,7 +48,7 @@ pub struct Setting {
 
 impl Default for Setting {
     fn default() -> Self {
-        Self { hosts: 3, grows: false, trims: false, history: 1 << 20, mischief: None }
+        Self { hosts: 3, grows: false, trims: false, resizes: false, history: 1 << 20, mischief: None }
     }
 }
 
@@ -257,6 +259,10 @@ impl World {
             let absent = (1..=self.setting.hosts).find(|id| !voters.contains(id) && !learners.contains(id));
             // Refused, it is tried again.
             let _ = absent.map(|id| replica.add(&Member { id, ..Member::default() }));
+        }
+        if self.setting.resizes && self.chance.permille(30) {
+            let count = [1, 3, 5][self.chance.below(3) as usize];
+            let _ = replica.submit(Action::Voters { count }, &[]);
         }
         let known = replica.topics().topic(TOPIC).is_ok();
         if !known {

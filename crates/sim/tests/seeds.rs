@@ -34,7 +34,7 @@ fn logs_are_trimmed_and_whoever_was_away_catches_up_by_a_snapshot() {
     let (mut received, mut trimmed) = (0, 0);
     for (hosts, grows, history) in [(3, false, 20), (3, false, 1 << 20), (5, true, 20), (3, true, 1 << 20)] {
         for seed in seeds() {
-            let setting = Setting { hosts, grows, trims: true, history, mischief: None };
+            let setting = Setting { hosts, grows, trims: true, history, ..Setting::default() };
             let report = run(seed, setting).unwrap_or_else(|what| panic!("{setting:?}, {what}"));
             received += report.received;
             trimmed += report.trimmed;
@@ -42,6 +42,16 @@ fn logs_are_trimmed_and_whoever_was_away_catches_up_by_a_snapshot() {
     }
     println!("{received} snapshots received, {trimmed} writes trimmed");
     assert!(received > 0 && trimmed > 0);
+}
+
+#[test]
+fn the_number_of_voters_changes_while_hosts_come_and_go() {
+    for trims in [false, true] {
+        for seed in seeds() {
+            let setting = Setting { hosts: 6, grows: true, trims, resizes: true, ..Setting::default() };
+            run(seed, setting).unwrap_or_else(|what| panic!("{setting:?}, {what}"));
+        }
+    }
 }
 
 #[test]

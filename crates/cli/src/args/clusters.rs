@@ -63,9 +63,17 @@ Examples:
   millrace cluster prefer campus
   millrace cluster prefer --any")]
     Prefer(PreferArgs),
-    /// Remove a host from the cluster; whoever leads cannot be removed
+    /// Say how many hosts vote: 1, 3 or 5
     #[command(after_help = "\
-The host has no part in the cluster any more, also if it comes back; what it has stays on its disk. To have another one in its place, let a \
+A cluster with 3 voters goes on without one of them, one with 5 without two. Hosts that follow get votes one by one, once they have caught up; \
+when fewer are to vote, those keep theirs that have most of the log.
+
+Examples:
+  millrace cluster voters 5")]
+    Voters(VotersArgs),
+    /// Remove a host from the cluster
+    #[command(after_help = "\
+If it leads, another voter takes the lead first. If it votes and another host follows, that one gets the vote. The host has no part in the cluster any more, also if it comes back; what it has stays on its disk. To have another one in its place, let a \
 fresh namespace join.
 
 Examples:
@@ -94,6 +102,12 @@ pub struct PreferArgs {
     /// Any host may lead
     #[arg(long, conflicts_with = "site")]
     pub any: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct VotersArgs {
+    /// How many
+    pub voters: u64,
 }
 
 #[derive(Debug, Args)]

@@ -55,7 +55,7 @@ pub struct Options {
     pub founders: Vec<u64>,
     /// What election timeouts are drawn from.
     pub seed: u64,
-    /// Hosts beyond this many do not vote.
+    /// So many hosts vote, unless the group has agreed on another number.
     pub voters_max: usize,
     /// How much of the log stays.
     pub limits: Limits,
@@ -639,19 +639,30 @@ impl Replica {
         self.node.propose_conf_change(Vec::new(), change).map_err(failed)
     }
 
-    /// A leader gives those votes who have caught up, as long as too few vote.
+    /// How many hosts are to vote.
+    pub fn voters_wanted(&self) -> usize {
+        self.topics.voters().unwrap_or(self.options.voters_max)
+    }
+
+    /// A leader gives those votes who have caught up, as long as too few vote, and takes them as long as too many do: one by one, and
+    /// only if a majority of those who vote then is at hand.
     fn promote(&mut self) {
         if self.role() != Role::Leader || self.node.raft.has_pending_conf() {
             return;
         }
         let (voters, learners) = self.replicas();
-        if voters.len() >= self.options.voters_max {
-            return;
-        }
+        let wanted = self.voters_wanted();
         let (_, committed, _) = self.progress();
-        if let Some(next) = learners.into_iter().find(|learner| self.matched(*learner) >= Some(committed)) {
-            // Refused, it is tried again with the next tick.
-            let _ = self.change(next, ConfChangeType::AddNode, Vec::new());
+        // Refused, it is tried again with the next tick.
+        if voters.len() < wanted {
+            if let Some(next) = learners.into_iter().find(|learner| self.matched(*learner) >= Some(committed)) {
+                let _ = self.change(next, ConfChangeType::AddNode, Vec::new());
+            }
+        } else if voters.len() > wanted {
+            let others = voters.iter().filter(|voter| **voter != self.options.id);
+            if let Some(next) = others.min_by_key(|voter| (self.matched(**voter), **voter)) {
+                let _ = self.change(*next, ConfChangeType::AddLearnerNode, Vec::new());
+            }
         }
     }
 

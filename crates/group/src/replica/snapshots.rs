@@ -203,9 +203,14 @@ impl Replica {
         let (voters, learners) = self.replicas();
         let before = before.unwrap_or_default();
         let mark = Mark { index: self.applied, term, first, before, voters, learners };
-        let state = state.chunks(PART_MAX_BYTES).map(<[u8]>::to_vec).collect();
+        let state = state.chunks(self.part_max_bytes()).map(<[u8]>::to_vec).collect();
         let source = Source::Here { state, entries: entries.into(), is_begun: false };
         self.snapshots.intake = Some(Intake::new(mark, source));
+    }
+
+    /// So many bytes of topics stand in one part.
+    fn part_max_bytes(&self) -> usize {
+        PART_MAX_BYTES.min(self.options.limits.entry_max_bytes).max(1)
     }
 
     /// Lets followers have the topics as they are now.
@@ -312,7 +317,7 @@ impl Replica {
 
     /// A part of a snapshot arrives.
     pub(super) fn arrived(&mut self, chunk: Chunk) {
-        let most = self.options.limits.entry_max_bytes;
+        let (most, part_max_bytes) = (self.options.limits.entry_max_bytes, self.part_max_bytes());
         let Some(Intake { mark, source: Source::There(there), .. }) = &mut self.snapshots.intake else { return };
         let is_next = (chunk.from, chunk.to) == (there.from, self.options.id)
             && (chunk.index, chunk.term) == (mark.index, mark.term)
@@ -324,7 +329,7 @@ impl Replica {
         there.silent_ticks = 0;
         let state_bytes = there.state.len() + chunk.part.len();
         let fits = state_bytes <= TOPICS_MAX_BYTES
-            && chunk.part.len() <= most.min(2 * PART_MAX_BYTES)
+            && chunk.part.len() <= PART_MAX_BYTES
             && chunk.entries.iter().all(|entry| entry.index <= mark.index && entry.data.len() <= most);
         let Some(reached) = chunk.reached.filter(|_| fits) else {
             self.snapshots.intake = None;
@@ -332,9 +337,7 @@ impl Replica {
         };
         there.reached = reached;
         there.state.extend_from_slice(&chunk.part);
-        if !chunk.part.is_empty() {
-            there.incoming.push(Write::Part(chunk.part));
-        }
+        there.incoming.extend(chunk.part.chunks(part_max_bytes).map(|part| Write::Part(part.to_vec())));
         there.incoming.extend(chunk.entries.into_iter().map(|entry| Write::Kept(entry.into())));
         if !chunk.is_last {
             self.fetch();

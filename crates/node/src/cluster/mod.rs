@@ -41,7 +41,7 @@ use store::{AROUND_MAX_BYTES, PROPOSE_HEAD_BYTES, Store};
 pub const GROUP: u32 = 1;
 /// A host that lacks more entries than this is told of.
 const BEHIND_MAX: u64 = 10_000;
-/// So many hosts vote; the others follow.
+/// So many hosts vote, unless the group has agreed on another number; the others follow.
 const VOTERS_MAX: usize = 3;
 /// Requests and messages that wait for the driver. Messages beyond it are lost, as on a network.
 const INPUTS_MAX: usize = 8192;
@@ -397,6 +397,11 @@ impl Cluster {
         self.submit(Ok(Action::Prefer { site: site.to_owned() }), Vec::new(), done(reply));
     }
 
+    /// Has so many hosts vote: 1, 3 or 5.
+    pub fn set_voters(&self, count: u64, reply: Reply<()>) {
+        self.submit(Ok(Action::Voters { count }), Vec::new(), done(reply));
+    }
+
     /// Has a host leave the cluster.
     pub fn remove(&self, host: u64, reply: Reply<()>) {
         self.ask(Input::Pursue { goal: Goal::Removed(host), reply });
@@ -538,7 +543,7 @@ impl Cluster {
         let hosts = voters.iter().map(|id| host(*id, true)).chain(learners.iter().map(|id| host(*id, false)));
         let mut hosts: Vec<HostStat> = hosts.collect();
         hosts.sort_by(|a, b| a.host.cmp(&b.host));
-        let mut why = self.why(leader != 0, &hosts);
+        let mut why = self.why(leader != 0, replica.voters_wanted(), &hosts);
         let too_long = replica.too_long_bytes();
         if too_long > 0 {
             why.push(format!(
@@ -564,7 +569,7 @@ impl Cluster {
     }
 
     /// What is not as it should be.
-    fn why(&self, is_led: bool, hosts: &[HostStat]) -> Vec<String> {
+    fn why(&self, is_led: bool, wanted: usize, hosts: &[HostStat]) -> Vec<String> {
         let mut why = Vec::new();
         let voters = hosts.iter().filter(|host| host.role != "learner").count();
         if !is_led {
@@ -581,9 +586,9 @@ impl Cluster {
                 why.push(format!("host {} at {} lacks {behind} entries", host.name, host.address));
             }
         }
-        if voters < VOTERS_MAX {
-            let lost = (voters - 1) / 2;
-            why.push(format!("{voters} hosts vote, so {lost} may be lost; {VOTERS_MAX} are as many as there can be"));
+        if voters < wanted {
+            let lost = voters.saturating_sub(1) / 2;
+            why.push(format!("{voters} hosts vote, so {lost} may be lost; {wanted} are to vote"));
         }
         for ((topic, function), trouble) in &*locked(&self.shared.troubles) {
             why.push(format!("function {function} does not run for topic {topic} here: {trouble}"));
