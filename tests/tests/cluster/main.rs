@@ -369,7 +369,7 @@ fn a_host_that_is_lost_is_replaced_and_five_vote_after_three() {
         more.live(Some(&sites[0]));
         sites.push(more);
     }
-    sites[1].place.run(["cluster", "voters", "4"]).fails("MR2", 2);
+    sites[1].place.run(["cluster", "voters", "4"]).fails("MR1006", 2);
     sites[1].place.run(["cluster", "voters", "5"]).ok();
     eventually("five vote", || voters(&sites[0]) == 5);
     sites[0].publish("with five", &mut told);
