@@ -26,5 +26,5 @@ pub use record::{Record, Records};
 pub use serde_bytes::Bytes;
 pub use topic::{
     CreateTopic, FeedTopic, GetTopic, GroupMessage, GroupMessages, JoinCluster, LatestTopic, LeadGroup, PreferSite,
-    PublishTopic, RangeTopic, RemoveHost, SubscribeTopic, UnfeedTopic, UnsubscribeTopic,
+    PublishTopic, RangeTopic, RemoveHost, SetVoters, SubscribeTopic, UnfeedTopic, UnsubscribeTopic,
 };
