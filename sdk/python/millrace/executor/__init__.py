@@ -162,6 +162,7 @@ class Connection:
             self.directory = self.address[5:-7]
         self.remote = RemoteNamespace(self.address)
         self.space = _spaces.ClientSpace(self.remote, app, lease)
+        self.space.connection = self
         self._before = _spaces._default
         _spaces.use(self.space)
 
@@ -191,6 +192,7 @@ class Connection:
             executor.shutdown(wait=True)
         if _spaces._default is self.space:
             _spaces.use(self._before)
+        self.space.connection = None
         self.space.close()
         self.remote.close()
         if self._host is not None:
@@ -535,20 +537,27 @@ for _name in _worker.OFFERED:
 
 from millrace import objects
 from millrace.objects import *
+from millrace.executor._threads import CloudThread
 
-__all__ = [*_worker.OFFERED, *objects.__all__]
+__all__ = [*_worker.OFFERED, *objects.__all__, "CloudThread"]
 '''
+
+
+#: Packages that workers import, besides a part of this one.
+_SHIPPED = ("objects", "threading", "queue", "managers", "multiprocessing")
 
 
 def _worker_code(folder: Path) -> None:
     """What workers import: this package's part of it, and cloudpickle as it is here."""
     ours, here = folder / "millrace", Path(__file__).parent
-    for package in ("executor", "objects"):
+    for package in ("executor", *_SHIPPED):
         (ours / package).mkdir(parents=True)
     (folder / "task.py").write_text("from millrace.executor._task import run\n")
     (ours / "__init__.py").write_text(_WORKER_INIT)
     (ours / "executor" / "__init__.py").write_text("")
-    for name in ("executor/_task.py", "executor/_threads.py", "objects/__init__.py", "objects/_spaces.py", "objects/_values.py"):
+    names = ["executor/_task.py", "executor/_threads.py"]
+    names += [f"{package}/{file.name}" for package in _SHIPPED for file in sorted((here.parent / package).glob("*.py"))]
+    for name in names:
         shutil.copyfile(here.parent / name, ours / name)
     theirs = Path(_cloudpickle().__file__).parent
     shutil.copytree(theirs, folder / "cloudpickle", ignore=shutil.ignore_patterns("__pycache__"))
