@@ -150,7 +150,7 @@ def _of_code(typecode: Any, value: Any) -> Any:
     kind = _CODES.get(typecode) if isinstance(typecode, str) else None
     if kind is None:
         raise NotImplementedError(f"the type code {typecode!r} is not supported; the codes are {''.join(_CODES)}")
-    if kind is float:
+    if kind is float and isinstance(value, int):
         return float(value)
     if not isinstance(value, kind):
         raise TypeError(f"a value of type code {typecode!r} is {kind.__name__}, not {type(value).__name__}")
@@ -310,7 +310,7 @@ class SyncManager(BaseManager):
     def dict(self, *args: Any, **kwds: Any) -> DictProxy:
         """A shared `dict`."""
         made: DictProxy = self._on(DictProxy, _runtime.new_key("dict"))
-        initial = dict(*args, **kwds)
+        initial: Any = dict(*args, **kwds)
         if initial:
             made.update(initial)
         return made
@@ -318,7 +318,7 @@ class SyncManager(BaseManager):
     def list(self, *args: Any, **kwds: Any) -> ListProxy:
         """A shared `list`."""
         made: ListProxy = self._on(ListProxy, _runtime.new_key("list"))
-        initial = list(*args, **kwds)
+        initial: Any = list(*args, **kwds)
         if initial:
             made.extend(initial)
         return made

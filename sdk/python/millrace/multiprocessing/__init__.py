@@ -58,6 +58,18 @@ cpu_count = _os.cpu_count
 class Process(_threads.Thread):
     """A `multiprocessing.Process` that runs as a task on a worker of the host."""
 
+    def __init__(
+        self,
+        group: None = None,
+        target: Optional[Callable[..., Any]] = None,
+        name: Optional[str] = None,
+        args: Iterable[Any] = (),
+        kwargs: Mapping[str, Any] = {},
+        *,
+        daemon: Optional[bool] = None,
+    ) -> None:
+        super().__init__(group, target, name, args, kwargs, daemon=daemon)
+
     @property
     def exitcode(self) -> Optional[int]:
         """None while the process runs; then 0, the code of `SystemExit`, or 1 if the process raised an exception."""

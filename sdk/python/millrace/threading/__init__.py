@@ -145,6 +145,8 @@ class RLock(Lock):
         state["owner"], state["count"] = get_ident(), 1
         return True
 
+    __enter__ = acquire
+
     def release(self) -> None:
         """Releases the lock once; as often as it was acquired, and somebody else may have it."""
         state = self._state()
