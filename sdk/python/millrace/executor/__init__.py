@@ -353,20 +353,40 @@ class Executor(concurrent.futures.Executor):
 
     def _prepare(self, fn: Callable[..., Any]) -> int:
         """The number of a function's body, which is shipped once."""
-        initializer, initargs = self._initializer
-        pickled = self._dumps((fn, self._client, initializer, initargs))
-        digest = hashlib.sha256(pickled).digest()
+        digest, body = self._body(fn)
         number = self._bodies.get(digest)
         if number is None:
-            body = _task.body(sys.version_info[:2], pickled)
             number = self._bodies[digest] = self._invoke([body], bodies=True)
         return number
 
-    def _invoke(self, tasks: list[bytes], bodies: bool = False) -> int:
+    def _body(self, fn: Callable[..., Any]) -> tuple[bytes, bytes]:
+        """A function as it is shipped, and its digest."""
+        initializer, initargs = self._initializer
+        pickled = self._dumps((fn, self._client, initializer, initargs))
+        return hashlib.sha256(pickled).digest(), _task.body(sys.version_info[:2], pickled)
+
+    def _task(self, body: int, args: Any, kwargs: Any) -> tuple[bytes, bytes, _TaskFuture]:
+        """The id of a new task, the task as it is shipped, and the future of its result."""
+        id = self._client + next(self._ids).to_bytes(8, "little")
+        task = _task.task(id, body, self._connection.application, self._dumps((args, kwargs)))
+        future = _TaskFuture()
+        future._executor, future._id = self, id
+        with self._lock:
+            if self._broken is not None:
+                raise BrokenExecutor("results come no more") from self._broken
+            if self._shut:
+                raise RuntimeError("cannot schedule new futures after shutdown")
+            self._futures[id] = future
+        return id, task, future
+
+    def _check(self, tasks: list[bytes], bodies: bool) -> None:
         longest = max(map(len, tasks))
         if longest > _TASK_BYTES_MAX:
             told = f"a {'function' if bodies else 'task'} of {longest} bytes; {_TASK_BYTES_MAX} is the most"
             raise _native.error("MR7115", told)
+
+    def _invoke(self, tasks: list[bytes], bodies: bool = False) -> int:
+        self._check(tasks, bodies)
         # Asked again, it counts once.
         key = f"task:{os.urandom(12).hex()}"
         while True:
@@ -385,7 +405,6 @@ class Executor(concurrent.futures.Executor):
         futures: list[_TaskFuture] = []
         batch: list[bytes] = []
         waiting: list[_TaskFuture] = []
-        application = self._connection.application
         size = 0
 
         def send() -> None:
@@ -410,16 +429,7 @@ class Executor(concurrent.futures.Executor):
         for fn, args, kwargs in calls:
             if body is None or of is not fn:
                 body, of = self._prepare(fn), fn
-            id = self._client + next(self._ids).to_bytes(8, "little")
-            task = _task.task(id, body, application, self._dumps((args, kwargs)))
-            future = _TaskFuture()
-            future._executor, future._id = self, id
-            with self._lock:
-                if self._broken is not None:
-                    raise BrokenExecutor("results come no more") from self._broken
-                if self._shut:
-                    raise RuntimeError("cannot schedule new futures after shutdown")
-                self._futures[id] = future
+            _, task, future = self._task(body, args, kwargs)
             futures.append(future)
             batch.append(task)
             waiting.append(future)
