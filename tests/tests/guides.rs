@@ -113,10 +113,10 @@ fn tests_of_functions() {
 #[test]
 fn repair() {
     let printed = type_in("repair.md");
-    says(&printed, &["repair 1: ready", "replayed   4 runs", "replaces   5 records", "rolled-back", "takes repair 1 back"]);
+    says(&printed, &["repair 1: ready", "replayed   4 runs", "replaces   5 records", "rolled-back", "undoes repair 1"]);
     let with_it = printed.split_once("repair 1: applied").expect("it was applied").1;
-    says(with_it.split_once("takes repair 1 back").expect("it was taken back").0, &["20.5", "21.5"]);
-    says(with_it.split_once("takes repair 1 back").expect("it was taken back").1, &["57.5", "58.5"]);
+    says(with_it.split_once("undoes repair 1").expect("it was taken back").0, &["20.5", "21.5"]);
+    says(with_it.split_once("undoes repair 1").expect("it was taken back").1, &["57.5", "58.5"]);
 }
 
 #[test]
@@ -221,6 +221,11 @@ fn two_machines() {
     let hub = if machines.is_some() { TwoMachines::HUB } else { "127.0.0.2" };
     let joined = format!("joined mr://{hub}:");
     says(&printed, &["{\"status\":\"ok\",\"namespaces\":[]}", &joined, "added relay raw", "22.5"]);
+    says(&printed, &["function double would be created", "function double created", "doubled 1  42", "doubling 21"]);
+    says(
+        &printed,
+        &["2 runs of function 'double' started", "2 records of function 'double' run again", "function double removed"],
+    );
 }
 
 #[test]
@@ -228,7 +233,7 @@ fn objects() {
     let printed = type_in("objects.md");
     // Of so many random points, one estimate in fourteen rounds to 3.2.
     assert_eq!(printed.matches("pi is about 3.").count(), 2, "before and after:\n{printed}");
-    let expected = ["counted [('bread', 2)]", "token int", "have it", "'till' is held by session", "got it True"];
+    let expected = ["[1, 4, 9, 16]", "counted [('bread', 2)]", "token int", "have it", "'till' is held by session", "got it True"];
     says(&printed, &expected);
 }
 
@@ -238,6 +243,8 @@ fn executors() {
     let expected = [
         "332833500",
         "as it was raised there: division by zero",
+        "awaited: [1, 2, 4, 8, 16]",
+        "hits: 5",
         "1048576",
         "running: False",
         "went: True",

@@ -382,7 +382,7 @@ fn records_lost_to_history_stop_a_relay_which_says_so_and_what_it_passes_over() 
     let link = here.link("relay", "r").unwrap();
     assert_eq!((&link["state"], &link["code"]), (&json!("stopped"), &json!("MR6067")));
     let said = here.run(&["relay", "resume", "r"]).ok();
-    assert_eq!(said.text(), "relay r continues; 200 records passed over (51 to 250): no longer in the history\n");
+    assert_eq!(said.text(), "relay r continues; 200 records skipped (51 to 250): no longer in the history\n");
     eventually("the rest arrives", || there.latest("in") == 150);
     assert_eq!(there.place.records("in"), [numbers(1, 50), numbers(251, 350)].concat());
     assert_eq!(here.says(&["\"r\"", "\"lost\""])["records"], 200);

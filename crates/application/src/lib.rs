@@ -106,7 +106,7 @@ impl Application {
     }
 
     /// As [`Application::parse`]; `exists` says whether code is there.
-    fn parse_with(text: &str, path: &Path, exists: &dyn Fn(&Path) -> bool) -> Result<Application, Problems> {
+    pub fn parse_with(text: &str, path: &Path, exists: &dyn Fn(&Path) -> bool) -> Result<Application, Problems> {
         let mut problems = Collector::new(text);
         let application = match Document::parse(text) {
             Ok(document) => Some(read(document.as_table(), path, exists, &mut problems)),

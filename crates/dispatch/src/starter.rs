@@ -75,6 +75,15 @@ enum Loaded {
     Python(Arc<PythonFunction>),
 }
 
+/// Imports a Python function in its sandbox, which is shown no secrets.
+pub(super) fn try_import(namespace_dir: &Path, definition: &Definition, isolation: &Arc<Isolation>) -> Result<()> {
+    let Launch::Python(spec) = Launch::of(namespace_dir, definition) else { return Ok(()) };
+    let surroundings = Surroundings { isolation: Some(isolation.clone()), ..Surroundings::default() };
+    let starter = Starter::new(namespace_dir, Arc::new(definition.clone()), surroundings);
+    let sandbox = starter.sandbox(&Arc::new(Secrets::new(Vec::new())));
+    PythonFunction::within(spec, functions::limits(&definition.spec), sandbox).try_import()
+}
+
 impl Starter {
     pub fn new(namespace_dir: &Path, definition: Arc<Definition>, surroundings: Surroundings) -> Self {
         let (live, seen, generation) = (Mutex::default(), Mutex::new(None), AtomicU64::new(0));

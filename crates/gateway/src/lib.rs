@@ -26,4 +26,4 @@ pub use hosted::Hosted;
 pub use http::{ORIGINS_MAX, Origin};
 pub use links::Linker;
 pub use patience::set_patience;
-pub use server::{Bound, Listen, SOCKET, Server, ServerOptions};
+pub use server::{Bound, Certificate, Listen, SOCKET, Server, ServerOptions};

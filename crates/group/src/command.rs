@@ -115,6 +115,11 @@ pub enum Action {
     },
     /// Says where a host is.
     Member(Member),
+    /// Has so many hosts vote.
+    Voters {
+        /// 1, 3 or 5.
+        count: u64,
+    },
 }
 
 /// A command as it is in the log.
@@ -202,6 +207,7 @@ mod tests {
             Action::Fed { topic: "t".into(), host: 1, log: "raw".into(), since: 9, behind: 3, seqno: 4 },
             Action::Prefer { site: "lab".into() },
             Action::Member(member),
+            Action::Voters { count: 5 },
         ] {
             let command = Command { origin, action, data: b"21.5" };
             let bytes = command.encode().unwrap();

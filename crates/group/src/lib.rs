@@ -1,7 +1,7 @@
 //! A replicated group and the topics that it carries, without a file, a network or a clock.
 //!
 //! ```text
-//!  submit, step, tick ──> Replica ──take──> Turn { entries, state: to be written   before_disk, after_disk: to be sent }
+//!  submit, step, tick ──> Replica ──take──> Turn { writes, state: to be written   before_disk, after_disk: to be sent }
 //!                            │                 │ written, flushed by whoever drives it
 //!                            v                 v
 //!                          Topics <──apply── committed entries ──> outcomes of what was submitted here, reads that may be answered
@@ -14,9 +14,11 @@
 mod command;
 mod index;
 mod replica;
+mod snapshot;
 mod topics;
 
 pub use command::{Action, Command, Member, Origin, TOPIC_NAME_MAX_BYTES, check_topic};
 pub use index::{Form, Payloads, Place, Proposal, State};
-pub use replica::{Completed, Envelope, Held, Options, Recovered, Replica, Role, Turn};
+pub use replica::{Completed, Envelope, Held, Limits, Options, Recovered, Replica, Role, Turn};
+pub use snapshot::{Mark, Write};
 pub use topics::{Feed, Subscription, Topic, Topics};

@@ -6,7 +6,7 @@ use crate::{
     entry::{Entry, FLAG_LAST, HEADER_BYTES, Header, Kind, Position, ReplaySeed, Salt, payload},
     medium::{FileMedium, LockReplaced, Medium, Slot, ViewMedium},
     options::{CreateOptions, OpenOptions, Settings},
-    read::{check::CheckReport, get::RecordMeta, scan::Scan},
+    read::{check::CheckReport, find::Found, get::RecordMeta, scan::Scan},
     recovery::{self, Damage, Recovery},
     store::{
         arena::{self, Arena},
@@ -68,6 +68,8 @@ pub(crate) struct Inner {
     pub on_commit: OnceLock<Box<dyn Fn() + Send + Sync>>,
     /// Records, by log and seqno, that indexes knew and that are nowhere in the journal.
     pub lost: Mutex<HashSet<(u32, u64)>>,
+    /// Where entries were found by sequence last.
+    pub found: Found,
     /// What retention need not look at again for a while.
     pub held: Mutex<Held>,
     /// Held by who writes a CATALOG.
@@ -581,6 +583,7 @@ impl Inner {
             preparer: OnceLock::new(),
             on_commit: OnceLock::new(),
             lost: Mutex::default(),
+            found: Found::default(),
             held: Mutex::default(),
             cataloging: Mutex::default(),
             opened_at: 0,

@@ -175,6 +175,23 @@ impl Runs {
 }
 
 #[test]
+#[cfg(debug_assertions)]
+fn entries_that_are_found_one_after_the_other_cost_a_step_each() {
+    let (_medium, journal) = create(&SimDisk::default(), 1 << 20);
+    let records = log(&journal, "records", 2000);
+    let ids: Vec<EventId> = (0..1000).map(|_| append(&journal, &records, b"record")).collect();
+    let cost = |ids: &mut dyn Iterator<Item = &EventId>| {
+        let before = millrace_journal::entries_visited();
+        ids.for_each(|id| assert_eq!(journal.find(*id).unwrap().unwrap().id, *id));
+        millrace_journal::entries_visited() - before
+    };
+    // Two headers and the entry itself; from the nearest item of the index it would be a walk of 128 on average.
+    let forwards = cost(&mut ids.iter());
+    assert!(forwards < 10 * ids.len() as u64, "{forwards} entries were visited");
+    assert!(cost(&mut ids.iter().rev()) > forwards, "backwards nothing is known to be near");
+}
+
+#[test]
 fn runs_are_found_by_their_numbers_and_pending_ones_at_once() {
     let mut disk = SimDisk::default();
     let (mut medium, mut journal) = create(&disk, 1 << 20);

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Callable, Optional, Protocol, TypeVar, Union, overload
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from millrace._log import Log
     from millrace._worker import Handler
     from millrace.codecs import Codec
+    from millrace.repairs import Plan, Repair
 
 T = TypeVar("T")
 
@@ -149,6 +151,18 @@ class Namespace(ABC):
         """Returns when no run is pending; raises `TimedOut` after `timeout` seconds."""
 
     @abstractmethod
+    def ask_repair(self, request: str) -> str:
+        """What `repair` is made of: a request as JSON, and the repair as it is then."""
+
+    @abstractmethod
+    def repair_code(self, function: str, source: str, since: Optional[str], reason: str, append_new: bool) -> str:
+        """What `repair` is made of: gives a function other code."""
+
+    @abstractmethod
+    def repair_here(self) -> None:
+        """Does what repairs wait for, unless a host does it."""
+
+    @abstractmethod
     def close(self) -> None:
         """Closes it; closing twice is fine."""
 
@@ -274,6 +288,34 @@ class Namespace(ABC):
         from millrace._deploy import deploy
 
         return deploy(self, handler, source, settings)
+
+    def repair(
+        self,
+        values: Optional[Mapping[str, Any]] = None,
+        *,
+        function: Optional[Mapping[str, Union[str, os.PathLike[str]]]] = None,
+        since: Optional[str] = None,
+        reason: str = "",
+        accept_unknown: bool = False,
+        append_new: bool = False,
+    ) -> Plan:
+        """Plans other values for records of the past, or other code for a function's past runs.
+
+        `values` is `{log: {seqno: value}}`, or `{log: frame}` with a data frame that has the columns `seqno` and `value`;
+        None as a value takes the record away. `function` is `{name: source}`, with a file or a directory; it replays the
+        runs from the event `since` on ("LOG@SEQNO" or an event's id), and is only taken where the namespace's files are.
+        A run that leaves more records than before stops the repair, unless `append_new` has them appended to the end of
+        their logs. `plan.run()` replays, `apply()` makes it visible.
+        """
+        from millrace.repairs import plan
+
+        return plan(self, values, function, since, reason, accept_unknown, append_new)
+
+    def repairs(self) -> list[Repair]:
+        """Every repair of the namespace, the oldest first."""
+        from millrace.repairs import repairs
+
+        return repairs(self)
 
     def _ask(self, what: str, options: Optional[dict[str, Optional[str]]] = None) -> Any:
         given = {key: value for key, value in (options or {}).items() if value is not None}

@@ -62,9 +62,18 @@ Examples:
   millrace cluster prefer campus
   millrace cluster prefer --any")]
     Prefer(PreferArgs),
-    /// Remove a host from the cluster; the leader cannot be removed
+    /// Set how many hosts vote: 1, 3 or 5
     #[command(after_help = "\
-The host no longer belongs to the cluster, even if it comes back; its data stays on its disk. To replace it, let a new namespace join.
+A cluster with 3 voters continues without one of them, and a cluster with 5 voters without two. Other hosts become voters one by one, once \
+they have caught up. If the number is lowered, the hosts with most of the log keep their votes.
+
+Examples:
+  millrace cluster voters 5")]
+    Voters(VotersArgs),
+    /// Remove a host from the cluster
+    #[command(after_help = "\
+If the host is the leader, another voter becomes the leader first. If it is a voter, a host that does not vote gets its vote. The host no longer \
+belongs to the cluster, even if it comes back; its data stays on its disk. To replace it, let a new namespace join.
 
 Examples:
   millrace cluster rm b")]
@@ -92,6 +101,12 @@ pub struct PreferArgs {
     /// Any host may lead
     #[arg(long, conflicts_with = "site")]
     pub any: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct VotersArgs {
+    /// How many
+    pub voters: u64,
 }
 
 #[derive(Debug, Args)]

@@ -76,6 +76,9 @@ With --at and without --values, every record of the range counts as corrected. V
 JSON objects with these keys, one on a line; `-` reads standard input. With --at, CSV may have the single column value: the values of the \
 range's records, in order.
 
+A replay assumes that a function leaves the same when it reads the same. --verify COUNT tests that: it runs functions again on what \
+they read, in this process, and discards what they append. It takes the namespace's files.
+
 Examples:
   millrace repair plan raw/kitchen --values stale-day.csv
   millrace repair plan raw/kitchen --at 289..576
@@ -87,11 +90,16 @@ Examples:
 Writes the corrections to the journal, then replays each run that used a corrected record, each run that used records which these rewrote, \
 and so on. Readers see the result only after `millrace repair apply`. Give the number of a stopped repair to resume it.
 
+With --function, the past runs of a function are replayed with new code, and `millrace repair apply` deploys that code. The source is a file or a directory, as in millrace.toml; every other setting of the function stays. It takes the namespace's files: a host accepts no code from elsewhere.
+
+A run that leaves fewer records than before leaves gaps. One that leaves more stops the repair; with --append-new, the records that have no place are appended to the end of their logs when the repair is applied, and run what is bound to these logs.
+
 The host replays the runs; if no host runs, this command does.
 
 Examples:
   millrace repair run raw/kitchen --values stale-day.csv --reason stuck-sensor
   millrace repair run raw/kitchen --at 289..300 --void
+  millrace repair run --function smooth=fixed/smooth.py --since raw/kitchen@289
   millrace repair run 7")]
     Run(Box<RepairRunArgs>),
     /// Show one repair, its progress and the next step
@@ -144,8 +152,8 @@ Examples:
 #[derive(Debug, Args)]
 pub struct RepairRunArgs {
     /// The log whose records are corrected, or the number of a repair that was stopped
-    #[arg(value_name = "LOG | REPAIR", add = ArgValueCompleter::new(complete::logs))]
-    pub log: String,
+    #[arg(value_name = "LOG | REPAIR", add = ArgValueCompleter::new(complete::logs), required_unless_present = "function")]
+    pub log: Option<String>,
     /// The records: SEQNO, or FIRST..LAST with both ends
     #[arg(long, value_name = "SEQNO[..SEQNO]")]
     pub at: Option<String>,
@@ -158,7 +166,16 @@ pub struct RepairRunArgs {
     /// Remove the records
     #[arg(long, requires = "at")]
     pub void: bool,
-    /// Why, for whoever looks later
+    /// Replay the runs of this function with other code
+    #[arg(long, value_name = "NAME=SOURCE", conflicts_with_all = ["log", "at", "values", "void", "accept_unknown"])]
+    pub function: Option<String>,
+    /// Replay only runs from this event on: LOG@SEQNO or an event id [default: all that are kept]
+    #[arg(long, value_name = "EVENT", requires = "function")]
+    pub since: Option<String>,
+    /// Append records that have no place to the end of their logs, instead of stopping
+    #[arg(long)]
+    pub append_new: bool,
+    /// The reason, a text for people
     #[arg(long, value_name = "TEXT", default_value = "")]
     pub reason: String,
 }
@@ -207,6 +224,9 @@ pub struct PlanArgs {
     /// Plan even if the runs that read the oldest of these records are no longer known
     #[arg(long)]
     pub accept_unknown: bool,
+    /// Also replay this many of the newest runs of each function as they were, and name functions whose output differs
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub verify: Option<u32>,
     #[command(flatten)]
     pub with: WithArgs,
 }

@@ -11,6 +11,7 @@ pub mod contexts;
 pub mod docs;
 pub mod entries;
 mod local;
+mod manage;
 pub mod remote;
 mod target;
 
@@ -259,7 +260,7 @@ impl Place {
     /// Outboxes and relays.
     pub fn links(&self) -> Result<Vec<LinkDoc>> {
         match self {
-            Place::Local(namespace) => local::links(namespace),
+            Place::Local(namespace) => manage::local_links(namespace),
             Place::Remote(remote, _) => remote.links(),
         }
     }
@@ -337,6 +338,17 @@ pub fn require_directory(global: &Global) -> Result<()> {
     match Target::chosen(global)? {
         None | Some((Target::Directory(_), _)) => Ok(()),
         Some((target, _)) => Err(local_only(&target)),
+    }
+}
+
+/// The host of the namespace that the user chose by option or environment, if it is reached by an address.
+pub fn chosen_host(global: &Global) -> Result<Option<Remote>> {
+    match Target::chosen(global)? {
+        None | Some((Target::Directory(_), _)) => Ok(None),
+        Some((target, _)) => match Place::at(&target)? {
+            Place::Remote(remote, _) => Ok(Some(remote)),
+            Place::Local(_) => Ok(None),
+        },
     }
 }
 

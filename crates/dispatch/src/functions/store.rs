@@ -65,6 +65,9 @@ pub(crate) fn sweep(namespace: &Namespace, cache: &str, in_use: impl FnOnce() ->
     let (dir, now) = (namespace.dir(), SystemTime::now());
     remove_older(&dir.join(cache), now, CACHE_KEPT, |_| true);
     let Some(_lock) = StoreLock::alone(dir)? else { return Ok(()) };
+    if !namespace.journal().pins()?.is_empty() {
+        return Ok(()); // A repair may replay runs of the past with what they ran, or give a function other code.
+    }
     let mut needed = in_use();
     for (_, definition) in namespace.bindings()?.functions() {
         match definition {

@@ -34,6 +34,11 @@ impl LogScope {
             None => false,
         }
     }
+
+    /// The log or the root of the subtree, which is empty if it is the root of all logs; and whether it is a subtree.
+    pub fn parts(&self) -> (&str, bool) {
+        (self.name.as_deref().unwrap_or_default(), self.subtree)
+    }
 }
 
 impl From<LogName> for LogScope {
@@ -75,6 +80,13 @@ impl SendScope {
     /// Whether a message to this address is permitted.
     pub fn covers(&self, to: &Address) -> bool {
         self.peer == to.peer && to.log.as_ref().is_some_and(|log| self.logs.covers(log))
+    }
+
+    /// What a capability's grant on peers names it by, `HOST:PORT/NAMESPACE/LOG`, and whether it is a subtree.
+    pub fn parts(&self) -> (String, bool) {
+        let text = self.to_string();
+        let name = text.split_once("://").map_or(&*text, |(_, name)| name);
+        (name.trim_end_matches('/').to_owned(), self.logs.subtree)
     }
 }
 

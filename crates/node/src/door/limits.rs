@@ -85,7 +85,7 @@ impl Door {
     pub(super) fn check_stream(&self, link: &Link<'_>) -> Result<()> {
         let Some(limits) = self.limits else { return Ok(()) };
         let catalog = self.namespace().journal().catalog()?;
-        match crate::links::inbox_of(link, self.own_prefix().as_deref()) {
+        match crate::links::inbox_of(link, self.own_streams().as_deref()) {
             Ok(name) if catalog.log(&name).is_none() => limits.check(&catalog, 1, 1),
             // What is wrong with its name is told when it is opened.
             _ => Ok(()),

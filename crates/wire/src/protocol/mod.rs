@@ -4,6 +4,7 @@
 
 mod frame;
 mod link;
+mod manage;
 mod message;
 mod object;
 mod record;
@@ -14,6 +15,7 @@ pub use frame::{
     FRAME_MAX_BYTES, FRAME_OVERHEAD_BYTES, Frame, HELLO_MAX_BYTES, Heading, Message, PREFACE, encode, split,
 };
 pub use link::{Deliver, Delivered, Item, Link, Linked, PathStep, Refused};
+pub use manage::{InvokeFunction, InvokedFunction, Manage, UPLOAD_PART_MAX_BYTES, Upload};
 pub use message::{
     Append, AppendMany, Appended, AppendedMany, Cancel, Challenge, CreateLog, Credit, Document, Done, Ended, Failure,
     Get, Hello, Latest, NewRecord, Offer, Ping, Pong, Present, Range, Redeem, Redeemed, RemoveLog, Repair, SLOTS,
@@ -24,5 +26,5 @@ pub use record::{Record, Records};
 pub use serde_bytes::Bytes;
 pub use topic::{
     CreateTopic, FeedTopic, GetTopic, GroupMessage, GroupMessages, JoinCluster, LatestTopic, LeadGroup, PreferSite,
-    PublishTopic, RangeTopic, RemoveHost, SubscribeTopic, UnfeedTopic, UnsubscribeTopic,
+    PublishTopic, RangeTopic, RemoveHost, SetVoters, SubscribeTopic, UnfeedTopic, UnsubscribeTopic,
 };

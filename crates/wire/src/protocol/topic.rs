@@ -139,6 +139,17 @@ pub struct RemoveHost {
     pub host: u64,
 }
 
+/// Says how many hosts are to vote. Answered with [`super::Done`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SetVoters {
+    /// 1, 3 or 5.
+    pub voters: u64,
+}
+
+impl Message for SetVoters {
+    const TYPE: u8 = 146;
+}
+
 impl Message for LeadGroup {
     const TYPE: u8 = 107;
 }

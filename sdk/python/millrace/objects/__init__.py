@@ -6,8 +6,8 @@
         with farm.Lock("door") as token:
             ...
 
-An object has a key; every program that names the key uses the same object. References can be passed in arguments of tasks. Each call is
-atomic and counts once, even if a connection is lost. Objects live in the memory of
+An object has a key, and whoever names it means the same one. References travel in arguments of tasks. Each call takes place at one
+moment between its beginning and its end, and counts once, whatever connection is lost meanwhile. Objects live in the memory of
 their host, and end with the programs of the application that made them.
 """
 
@@ -58,6 +58,13 @@ class Object:
     """A shared object, by its type and key."""
 
     _space: Optional[_spaces.Space]
+    #: The name of the type at the host. Classes that only add methods share that of their base.
+    _type = "Object"
+
+    def __init_subclass__(cls, **named: Any) -> None:
+        super().__init_subclass__(**named)
+        if cls.__module__ == __name__:
+            cls._type = cls.__name__
 
     def __init__(self, key: str, *arguments: object, space: Optional[_spaces.Space] = None) -> None:
         self.key = key
@@ -67,7 +74,7 @@ class Object:
 
     def _call(self, method: str, *arguments: object, timeout: Optional[float] = None) -> Any:
         space = self._space or _spaces.current()
-        target = (type(self).__name__, self.key, method)
+        target = (self._type, self.key, method)
         self._incarnation, value = space.call(target, arguments, self._new, self._incarnation, timeout=timeout)
         return value
 
@@ -78,8 +85,8 @@ class Object:
         return _reference, (type(self), self.key, self._new, self._incarnation)
 
     def _touch(self) -> None:
-        """Makes it, unless it is there."""
-        self._call(_TOUCH[type(self).__name__])
+        """Creates it if it does not exist."""
+        self._call(_TOUCH[self._type])
 
     def __repr__(self) -> str:
         return f"<millrace.{type(self).__name__} {self.key!r}>"

@@ -98,7 +98,7 @@ pub fn join(args: &JoinArgs, out: &mut Out) -> Outcome {
     let mut contexts = Contexts::load()?;
     let name = args.context.clone().unwrap_or_else(|| peer.namespace.clone());
     let identity = Some(Arc::new(identity()?));
-    let credentials = Credentials { capability: Some(token), pin: Some(pin), identity };
+    let credentials = Credentials { capability: Some(token), pin: Some(pin), identity, authorities: None };
     let options = Options { credentials: Some(Arc::new(credentials)), ..remote::options() };
     let place = Place::Tcp(peer.clone());
     let capability = Client::connect(&place, &options)?.redeem()?;

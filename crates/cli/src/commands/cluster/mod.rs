@@ -39,6 +39,11 @@ pub fn run(command: &ClusterCommand, global: &Global, out: &mut Out) -> Outcome 
             };
             if out.json() { Ok(out.object(&json!({ "preferred": site }))?) } else { Ok(out.line(line)?) }
         }
+        ClusterCommand::Voters(args) => {
+            host(global)?.client().set_voters(args.voters)?;
+            let line = format!("{} hosts vote as soon as there are as many that have caught up", args.voters);
+            if out.json() { Ok(out.object(&json!({ "voters": args.voters }))?) } else { Ok(out.line(line)?) }
+        }
         ClusterCommand::Rm(args) => {
             let remote = host(global)?;
             let id = id_of(&remote, &args.host)?;

@@ -60,14 +60,9 @@ fn create(place: &Place, name: &str, history: u64, out: &mut Out) -> Outcome {
 
 fn trim(place: &Place, args: &TrimArgs, out: &mut Out) -> Outcome {
     let name: LogName = args.name.parse()?;
-    let namespace = place.files()?;
-    let log = namespace.log(&name)?;
-    let earliest = log.earliest().max(1);
-    let before = args.before.unwrap_or(log.latest() + 1);
-    namespace.trim_log(&name, before)?;
-    let dropped = before.saturating_sub(earliest);
+    let (dropped, earliest) = place.trim_log(&name, args.before)?;
     if out.json() {
-        out.object(&json!({ "log": name, "dropped": dropped, "earliest": log.earliest() }))?;
+        out.object(&json!({ "log": name, "dropped": dropped, "earliest": earliest }))?;
     } else {
         out.line(format!("dropped {} of log {name}", show::count(dropped, "record")))?;
     }
