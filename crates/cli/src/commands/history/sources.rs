@@ -230,7 +230,7 @@ impl Sources {
         match &self.sources[0].inner {
             Inner::Files(namespace) => repairs::verify(namespace, most),
             Inner::Host(..) => {
-                Err(Code::CorrectionInvalid.error("--verify takes the namespace's files, not an address"))
+                Err(Code::CorrectionInvalid.error("--verify needs the namespace's files, not an address"))
             }
         }
     }
