@@ -105,7 +105,7 @@ pub struct PreferArgs {
 
 #[derive(Debug, Args)]
 pub struct VotersArgs {
-    /// How many
+    /// The number of voters
     pub voters: u64,
 }
 
