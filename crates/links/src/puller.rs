@@ -241,7 +241,7 @@ impl Puller {
         self.links.stop(&self.key(), error)
     }
 
-    /// The newest moment known here, for whoever answers.
+    /// The newest clock known here, for answers.
     pub fn clock(&self) -> Hlc {
         self.links.namespace.journal().clock()
     }

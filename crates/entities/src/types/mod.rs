@@ -177,7 +177,7 @@ pub(crate) enum Flow {
     Wait,
 }
 
-/// One step of one entity: what it changes, and whom it answers.
+/// One step of one entity: its changes and its answers.
 pub(crate) struct Turn<'t> {
     pub state: &'t mut State,
     pub moment: Moment,

@@ -46,7 +46,7 @@ pub fn pending<'a>(
     })
 }
 
-/// The record of a run, and what the run is to be told of it.
+/// The record of a run, and the run's view of it.
 #[derive(Clone, Copy, Debug)]
 pub struct RecordOf<'a> {
     /// The run's function and its number there.
