@@ -299,7 +299,7 @@ impl Topics {
                 return Ok(0);
             }
             return Err(
-                Code::TopicExists.error(format!("topic '{topic}' is there with a history of {}", known.history))
+                Code::TopicExists.error(format!("topic '{topic}' exists with a history of {}", known.history))
             );
         }
         if self.topics.len() >= TOPICS_MAX {

@@ -163,7 +163,9 @@ impl FromStr for Type {
 
     fn from_str(name: &str) -> Result<Self> {
         let found = METHODS.iter().find(|(type_, _)| type_.name() == name).map(|(type_, _)| *type_);
-        found.ok_or_else(|| Code::ObjectTypeUnknown.error(format!("'{}' is not a type of shared objects", name.escape_debug())))
+        found.ok_or_else(|| {
+            Code::ObjectTypeUnknown.error(format!("'{}' is not a type of shared objects", name.escape_debug()))
+        })
     }
 }
 

@@ -178,7 +178,12 @@ fn logs_and_functions(samples: &mut Vec<Sample>, name: &Name, namespace: &Namesp
         let mut add = |metric, kind, help, value| samples.push((metric, kind, help, labels.clone(), value));
         let help = "Runs that records triggered.";
         add("millrace_function_triggered_total", "counter", help, function.triggered);
-        add("millrace_function_ended_total", "counter", "Runs that have ended, successfully or with a dead letter.", function.done);
+        add(
+            "millrace_function_ended_total",
+            "counter",
+            "Runs that have ended, successfully or with a dead letter.",
+            function.done,
+        );
         add("millrace_function_pending", "gauge", "Runs that have not ended.", function.pending());
         if let Ok(definition) = &function.definition {
             dead_letters.insert(definition.spec.dead_letter.clone());
@@ -186,8 +191,7 @@ fn logs_and_functions(samples: &mut Vec<Sample>, name: &Name, namespace: &Namesp
     }
     for log in logs.iter().filter(|log| dead_letters.contains(&log.name)) {
         let labels = format!("namespace=\"{name}\",log=\"{}\"", log.name);
-        let help =
-            "Dead letters of failed runs and of messages that peers permanently refused, by dead-letter log.";
+        let help = "Dead letters of failed runs and of messages that peers permanently refused, by dead-letter log.";
         samples.push(("millrace_dead_letters_total", "counter", help, labels.clone(), log.latest));
         let help = "Dead letters that have left the history of their log.";
         let gone = log.earliest.saturating_sub(1);
@@ -207,7 +211,12 @@ fn links(samples: &mut Vec<Sample>, name: &Name, namespace: &Namespace) -> Resul
         let mut add = |metric, kind, help, value| samples.push((metric, kind, help, labels.clone(), value));
         let help = "Records that a link has not yet forwarded.";
         add("millrace_link_lag_records", "gauge", help, link.lag_records);
-        add("millrace_link_lag_bytes", "gauge", "Approximate size of the records that a link has not yet forwarded.", link.lag_bytes);
+        add(
+            "millrace_link_lag_bytes",
+            "gauge",
+            "Approximate size of the records that a link has not yet forwarded.",
+            link.lag_bytes,
+        );
         let help = "Number of the last record that is durable at the receiver.";
         add("millrace_link_acked_total", "counter", help, link.acked);
         add("millrace_link_lost_total", "counter", "Records that were lost before a link forwarded them.", link.lost);
@@ -233,7 +242,13 @@ fn host(samples: &mut Vec<Sample>, hosted: &Hosted, name: &Name) {
     let labels = format!("namespace=\"{name}\"");
     let status = host_of(hosted, name);
     let running = status.as_ref().is_some_and(|status| status.failure.is_none());
-    samples.push(("millrace_host_running", "gauge", "Whether the host runs functions.", labels.clone(), running.into()));
+    samples.push((
+        "millrace_host_running",
+        "gauge",
+        "Whether the host runs functions.",
+        labels.clone(),
+        running.into(),
+    ));
     if let Some(status) = status {
         let help = "Attempts at runs since the host started, by how they ended.";
         for (outcome, count) in [("done", status.runs_done), ("failed", status.runs_failed)] {
