@@ -227,7 +227,7 @@ fn grant_logs(
     }
     if silent && own.len() > SCOPES_MAX {
         let message = format!(
-            "{} has {} logs: a function without 'reads' and 'appends' would name each, and {SCOPES_MAX} is the most; \
+            "{} has {} logs: a function without 'reads' and 'appends' would name each; the limit is {SCOPES_MAX}; \
              give it subtrees, such as reads = [\"raw/\"]",
             path.display(),
             own.len()

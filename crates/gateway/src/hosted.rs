@@ -1,4 +1,4 @@
-//! What one server serves.
+//! The namespaces that a server serves.
 
 use crate::{
     http::{Origin, Sample},

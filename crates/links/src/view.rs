@@ -1,4 +1,4 @@
-//! How each link stands, for people.
+//! The state of each link, for people.
 
 use super::{
     LinkKey, Links, LiveLink, log_name,

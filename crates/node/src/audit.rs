@@ -1,7 +1,7 @@
-//! Who was given rights, whose ended, and who was refused: the log `_audit`, bounded.
+//! The audit log `_audit`, bounded: issued and revoked capabilities, and refused requests.
 //!
-//! A line about capabilities is committed in the batch of its effect, where the effect is in the journal, and before it where it is a file. What
-//! strangers try is only counted in metrics and told in the host's log: they must not fill a journal.
+//! A line about capabilities is committed in the batch of its effect, where the effect is in the journal, and before it where it is a file.
+//! Requests without a valid capability are only counted in metrics and written to the host's log: they must not fill a journal.
 
 use millrace_journal::{Log, Transaction};
 use millrace_namespace::{Namespace, Site, names};
@@ -59,7 +59,7 @@ pub enum Act {
 }
 
 impl Act {
-    /// Its name, as it stands in the log.
+    /// Its name, as it is in the log.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Issue => "cap.issue",

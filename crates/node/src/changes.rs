@@ -1,4 +1,4 @@
-//! Makes a namespace hold what its application file says, and takes it away again.
+//! Applies an application file to a namespace, and removes it again.
 //!
 //! Applying is idempotent. Settings, logs and the code of every function are checked before anything is changed, and all that is
 //! wrong is reported at once. Functions are then defined in one commit, together with the removal of those that were deployed
@@ -324,7 +324,7 @@ impl<'a> Changes<'a> {
     }
 
     /// Makes the logs, deploys the functions, and removes those that were deployed from this file and that it no longer names;
-    /// `progress` hears of each step when it is done. Nothing is changed unless all of it can be done.
+    /// `progress` is called for each step when it is done. Nothing is changed unless all of it can be done.
     ///
     /// Pending runs of functions that are removed are given up if `force` says so, and are an error otherwise.
     pub fn apply(&self, opened: &Opened, force: bool, progress: &mut dyn FnMut(Progress<'_>)) -> Result<()> {

@@ -80,7 +80,7 @@ fn ls(place: &Place, args: &RunLsArgs, out: &mut Out) -> Outcome {
         }
         return Ok(());
     }
-    let more = unseen.map(|next| format!("older runs were not looked at; `--before {next}` does"));
+    let more = unseen.map(|next| format!("older runs were not examined; continue with `--before {next}`"));
     if runs.is_empty() {
         return Ok(out.line(more.as_deref().unwrap_or("no runs"))?);
     }

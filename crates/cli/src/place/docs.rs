@@ -1,4 +1,4 @@
-//! What is told of logs, functions and runs: the same text for programs, here and from another host.
+//! Documents about logs, functions and runs: the same for a local namespace and for one on another host.
 
 use crate::show;
 use millrace_node::{FunctionStat, Hlc, LogStat, Reason, Record, RecordRef, RunState, RunView, Why};
@@ -42,7 +42,7 @@ impl LogDoc {
     }
 }
 
-/// An error, as it stands in documents.
+/// An error, as it is in documents.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ErrorDoc {
@@ -249,7 +249,7 @@ impl From<&RunView> for RunDoc {
     }
 }
 
-/// A run's state as it stands in documents.
+/// A run's state as it is in documents.
 pub fn state_word(state: RunState) -> &'static str {
     match state {
         RunState::Pending => "pending",
@@ -392,6 +392,7 @@ pub struct RepairCounts {
     pub cancelled: u64,
     pub replaced: u64,
     pub void: u64,
+    pub appended: u64,
 }
 
 /// A repair, and how far it is.
@@ -403,6 +404,7 @@ pub struct RepairDoc {
     pub reason: String,
     pub at_us: u64,
     pub log: Option<String>,
+    pub function: Option<String>,
     pub records: u64,
     pub undo: Option<u64>,
     pub counts: RepairCounts,

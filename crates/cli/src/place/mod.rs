@@ -50,7 +50,7 @@ pub struct Receipt {
     pub id: EventId,
 }
 
-/// What stands at a place of a log.
+/// What is at a place of a log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Found {
     /// A record.
@@ -147,7 +147,7 @@ impl Place {
         }
     }
 
-    /// Appends records, many to a commit; `progress` hears of each batch once it is as durable as asked.
+    /// Appends records, many to a commit; `progress` is called for each batch once it is as durable as asked.
     ///
     /// When it returns an error, the records whose receipts `progress` was given are appended, and no others.
     pub fn append_many(
@@ -169,7 +169,7 @@ impl Place {
         }
     }
 
-    /// Reads `from` to `to`, in order; `visit` hears what stands at each place.
+    /// Reads `from` to `to`, in order; `visit` hears what is at each place.
     pub fn read(&self, log: &str, from: u64, to: u64, visit: &mut dyn FnMut(u64, Found) -> Outcome) -> Outcome {
         self.read_of(log, None, (from, to), visit)
     }
@@ -324,7 +324,7 @@ impl Place {
 /// Numbers of another log say nothing of how far this one was read.
 pub fn check_incarnation(log: &str, wanted: Option<u32>, found: Option<u32>) -> Result<()> {
     if wanted.is_some() && wanted != found {
-        return Err(Code::CursorIncarnation.error(format!("log '{log}' was removed and made anew")));
+        return Err(Code::CursorIncarnation.error(format!("log '{log}' was deleted and recreated")));
     }
     Ok(())
 }

@@ -130,7 +130,7 @@ impl Remote {
     }
 
     pub fn ask_repair(&self, ask: &Ask) -> Result<RepairDoc> {
-        let text = self.client.repair(&ask.text())?;
+        let text = self.client.repair(&ask.text()?)?;
         serde_json::from_str(&text).map_err(|error| Code::DocumentUnknown.error(format!("the host's repair: {error}")))
     }
 

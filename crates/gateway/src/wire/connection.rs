@@ -1,4 +1,4 @@
-//! One connection: bytes in, bytes out, and what is bounded in between.
+//! One connection: bytes in, bytes out, and the limits between them.
 //!
 //! A connection that has nothing to do holds no buffer: it reads into its thread's, and keeps for itself only what is not
 //! a whole frame yet, and what the other end has not taken yet. More than a little of that is counted ([`crate::memory`]).

@@ -132,7 +132,7 @@ fn returned(out: &mut Vec<u8>, heading: Heading, answer: &millrace_node::Answer)
     let incarnation = answer.incarnation;
     match &answer.reply {
         Some(Ok(value)) if value.len() > RECORD_MAX_BYTES => {
-            let told = format!("the answer has {} bytes; {RECORD_MAX_BYTES} is the most", value.len());
+            let told = format!("the answer has {} bytes; the limit is {RECORD_MAX_BYTES}", value.len());
             encode(out, heading, &failure(&Code::ObjectTooLarge.error(told)));
         }
         Some(Ok(value)) => encode(out, heading, &protocol::Returned { incarnation, waiting: false, value }),
@@ -249,6 +249,7 @@ impl Connection {
         };
         let proof = Proof::Bound(binding, proof);
         let (served, caller) = self.hosted.admit(namespace, offer.capability, proof, self.who.peer)?;
+        self.who.has_shown();
         Ok(self.hosted.within_limits(&served, &caller))
     }
 

@@ -1,4 +1,4 @@
-//! What a connection waits for on behalf of its client: tails, blocking reads, and calls that take long.
+//! What a connection waits for, for its client: tails, blocking reads, and long calls.
 
 use super::requests::{Answer, RECORDS_MAX_BYTES, Rationed};
 use crate::{
@@ -175,7 +175,7 @@ async fn begin(
 ) -> Result<Answer> {
     let log = door.log(&name, durability).await?;
     if incarnation != 0 && incarnation != log.id() {
-        let anew = Code::CursorIncarnation.error(format!("log '{name}' was made anew"));
+        let anew = Code::CursorIncarnation.error(format!("log '{name}' was deleted and recreated"));
         return door.refuse(anew, durability).await;
     }
     let next = door.cursor(&log, from, durability).await?;

@@ -1,7 +1,7 @@
-//! What a function may do: which logs it reads and appends to, where it sends, and which secrets it is shown.
+//! The rights of a function: which logs it may read and append to, where it may send, and which secrets it may read.
 //!
-//! A scope is one name, or with a `/` behind it a subtree by whole segments: `raw/` is `raw` and all below it, `/` every log.
-//! Scopes can be told to lie within each other, which patterns cannot; a grant of a capability is written the same way.
+//! A scope is one name, or with a trailing `/` a subtree by whole segments: `raw/` is `raw` and all logs below it, `/` every log. Whether
+//! one scope lies within another can be decided, unlike for patterns; a grant of a capability is written the same way.
 
 use millrace_wire::{Address, Code, Error, LogName, Name, Peer, Result};
 use serde::{Deserialize, Serialize};

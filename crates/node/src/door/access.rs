@@ -1,4 +1,4 @@
-//! What a caller may do through a door, and what is the caller's own: keys of appends, streams, rates.
+//! The rights of a caller at a door, and what belongs to the caller: idempotency keys, streams, rates.
 
 use super::Door;
 use crate::{
@@ -6,7 +6,7 @@ use crate::{
     audit::{Act, Audited},
     secrets::{Authority, now_s, random_id, revoke_as},
 };
-use millrace_access::{Action, Now, Principal, Purpose, Rates, Resource, Right, check, target};
+use millrace_access::{Action, Kind, Now, Principal, Purpose, Rates, Resource, Right, check, target};
 use millrace_namespace::keys::KEY_MAX_BYTES;
 use millrace_wire::{
     Code, Defence, Hex, NamespaceId, Result,
@@ -115,6 +115,10 @@ impl Door {
     }
 
     pub(super) fn check_action(&self, action: &Action<'_>) -> Result<()> {
+        // The right is checked before the log is looked up: a caller without it gets the same answer for any name.
+        if !Defence::Existence.stands() && action.on.kind == Kind::Log {
+            self.namespace().log(action.on.name)?;
+        }
         self.noted(action, self.permits(action, &self.served.inner.rates, false))
     }
 
@@ -194,6 +198,11 @@ impl Door {
                 Some(format!("cap-{}", Hex(&digest[..SCOPE_BYTES / 2])))
             }
         }
+    }
+
+    /// What the names of the caller's own streams begin with: nobody meets the stream of another principal.
+    pub(super) fn own_streams(&self) -> Option<String> {
+        if Defence::OwnStreams.stands() { self.own_prefix() } else { None }
     }
 
     /// The idempotency key as it is kept: nobody meets the key of another principal.

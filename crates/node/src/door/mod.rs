@@ -248,7 +248,7 @@ impl Door {
         self.out(found(), durability)
     }
 
-    /// Whether the log is there and has no record above `seen` yet: the host's own question, whose answer nobody is told. Whoever may
+    /// Whether the log is there and has no record above `seen` yet: the host's own question, whose answer nobody is told. Anyone who may
     /// not read the log does not wait, or the time would tell whether there is one.
     pub fn must_wait(&self, log: &str, seen: u64) -> bool {
         self.may(Right::Read, Resource::log(log)) && self.namespace().log(log).is_ok_and(|log| log.latest() <= seen)
@@ -274,6 +274,9 @@ impl Door {
             // Who may not correct it does not have the journal read.
             if let Some(log) = ask.corrected(namespace)? {
                 self.check(Right::Repair, Resource::log(&log))?;
+            }
+            if let Some(function) = ask.function(namespace)? {
+                self.check(Right::Bind, Resource::function(&function))?; // It deploys the function, or takes that back.
             }
             for log in ask.logs(namespace)? {
                 self.check(Right::Repair, Resource::log(&log))?;
@@ -394,7 +397,8 @@ impl Door {
 
     fn receive<T>(&self, receive: impl FnOnce(&Inbox) -> Result<Accepted<T>>) -> Held<T> {
         let received = || {
-            let Accepted { value, end } = receive(&Links::of(self.namespace()).inbox_of(self.own_prefix().as_deref()))?;
+            let Accepted { value, end } =
+                receive(&Links::of(self.namespace()).inbox_of(self.own_streams().as_deref()))?;
             Ok(self.served.gate().hold(Site::Deliver, value, end, None))
         };
         self.out(received(), None)

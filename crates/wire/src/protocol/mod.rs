@@ -1,6 +1,6 @@
 //! The protocol between a client and a host, and between two hosts: `spec/protocol/wire.md`.
 //!
-//! [`frame`] knows how frames follow one another in a byte stream; [`message`] and [`link`] what stands in them.
+//! [`frame`] knows how frames follow one another in a byte stream; [`message`] and [`link`] what is in them.
 
 mod frame;
 mod link;
@@ -26,5 +26,5 @@ pub use record::{Record, Records};
 pub use serde_bytes::Bytes;
 pub use topic::{
     CreateTopic, FeedTopic, GetTopic, GroupMessage, GroupMessages, JoinCluster, LatestTopic, LeadGroup, PreferSite,
-    PublishTopic, RangeTopic, RemoveHost, SubscribeTopic, UnfeedTopic, UnsubscribeTopic,
+    PublishTopic, RangeTopic, RemoveHost, SetVoters, SubscribeTopic, UnfeedTopic, UnsubscribeTopic,
 };

@@ -1,4 +1,4 @@
-//! Who calls, what they want to do, and whether they may.
+//! Callers, actions, and whether a caller may do an action.
 
 use super::{
     TokenId,
@@ -14,7 +14,7 @@ use std::{fmt, net::IpAddr, sync::Arc};
 pub enum Principal {
     /// The owner of the namespace.
     Owner,
-    /// Whoever holds a token: its first id, and the first subject that was added.
+    /// The principal of a token: its first id, and the first subject that was added.
     Holder {
         /// The id of the first block.
         id: TokenId,
@@ -99,7 +99,7 @@ pub trait Rates {
     fn take(&self, bucket: &[u8; 32], rate: Rate) -> bool;
 }
 
-/// Whoever makes a request.
+/// The caller that makes a request.
 #[derive(Clone, Debug)]
 pub struct Caller {
     principal: Principal,

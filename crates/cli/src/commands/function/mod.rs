@@ -95,7 +95,7 @@ fn deploy(namespace: &Namespace, args: &DeployArgs, out: &mut Out) -> Outcome {
     out.line(match deployed.change {
         Change::Created => format!("deployed function {name}; it {runs}"),
         Change::Updated => format!("replaced function {name}; it {runs}"),
-        Change::Unchanged => format!("function {name} is deployed already, the same in every respect"),
+        Change::Unchanged => format!("function {name} is deployed already; nothing changed"),
     })?;
     Ok(())
 }

@@ -16,7 +16,7 @@ pub fn run(command: &OutboxCommand, global: &Global, out: &mut Out) -> Outcome {
     match command {
         OutboxCommand::Ls => {
             let views: Vec<LinkDoc> = place.links()?.into_iter().filter(|link| link.kind == "outbox").collect();
-            list("peer", "nothing was ever sent to another namespace", &views, out)?;
+            list("peer", "no messages were ever sent to another namespace", &views, out)?;
             dead_letters(&place, out)
         }
         OutboxCommand::Reset(args) => reset(&place, args, out),
@@ -44,7 +44,7 @@ fn reset(place: &Place, args: &ResetArgs, out: &mut Out) -> Outcome {
     }
     let what =
         if args.skip { format!("{} dropped", show::count(dropped, "message")) } else { "nothing dropped".into() };
-    Ok(out.line(format!("the stream to {} begins anew; {what}", args.peer))?)
+    Ok(out.line(format!("the stream to {} restarts; {what}", args.peer))?)
 }
 
 fn rm(place: &Place, args: &RmPeerArgs, out: &mut Out) -> Outcome {

@@ -33,7 +33,7 @@ fn add(place: &Place, args: &AddRelayArgs, out: &mut Out) -> Outcome {
     if let Place::Local(namespace) = place
         && namespace.host()?.is_none()
     {
-        out.line("no host is running; `millrace serve` starts one, and with it the relay")?;
+        out.line("no host is running; `millrace serve` starts one, which runs the relay")?;
     }
     Ok(())
 }
@@ -67,7 +67,7 @@ fn rm(place: &Place, args: &RmRelayArgs, out: &mut Out) -> Outcome {
     Ok(out.line(if gone {
         format!("removed relay {name}")
     } else {
-        format!("relay {name} takes up no more records: those on their way arrive, and it is gone once the other side was told")
+        format!("relay {name} forwards no new records; it is removed once the records in flight have arrived and the other side has confirmed")
     })?)
 }
 
@@ -82,7 +82,7 @@ fn resume(place: &Place, args: &ResumeArgs, out: &mut Out) -> Outcome {
         let (first, last) = (passed.first, passed.last);
         let which = if passed.records == 1 { first.to_string() } else { format!("{first} to {last}") };
         let why = if passed.lost { ": no longer in the history" } else { "" };
-        format!("; {} passed over ({which}){why}", show::count(passed.records, "record"))
+        format!("; {} skipped ({which}){why}", show::count(passed.records, "record"))
     });
-    Ok(out.line(format!("relay {} goes on{over}", args.name))?)
+    Ok(out.line(format!("relay {} continues{over}", args.name))?)
 }

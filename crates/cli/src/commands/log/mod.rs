@@ -51,7 +51,7 @@ fn create(place: &Place, name: &str, history: u64, out: &mut Out) -> Outcome {
             &json!({ "log": name, "history": Some(history).filter(|kept| *kept != HISTORY_ALL), "change": change }),
         )?;
     } else if existed {
-        out.line(format!("log {name} is there already, with a history of {}", history::show(history)))?;
+        out.line(format!("log {name} already exists, with a history of {}", history::show(history)))?;
     } else {
         out.line(format!("created log {name} (keeps {})", kept(history)))?;
     }

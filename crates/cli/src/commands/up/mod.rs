@@ -1,4 +1,4 @@
-//! `millrace up` and `millrace down`: a namespace holds what the application file says, or no longer does.
+//! `millrace up` and `millrace down`: apply the application file to a namespace, or remove it.
 
 mod send;
 

@@ -1,4 +1,4 @@
-//! What requests do, by what they are about.
+//! The handlers of requests, by subject.
 
 pub(super) mod append;
 pub(super) mod logs;
@@ -63,7 +63,7 @@ fn check_encoding(headers: &HeaderMap) -> Result<()> {
     match header(headers, "content-encoding")? {
         None | Some("identity") => Ok(()),
         Some(other) => {
-            Err(Code::HttpTypeUnsupported.error(format!("content encoding '{}' is not taken", shown(other))))
+            Err(Code::HttpTypeUnsupported.error(format!("content encoding '{}' is not supported", shown(other))))
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Asking something of repairs. How they stand is a document like others.
+//! Requests about repairs. Their state is a document like others.
 
 use super::json;
 use crate::{
