@@ -4,6 +4,7 @@
 //! stored once. A definition appears only after its code is complete on disk. The code is verified when it is loaded; workers
 //! run in directories of their own. What no definition names any more is removed after a while.
 
+pub(crate) mod cancel;
 mod store;
 pub(crate) mod tasks;
 mod tree;
@@ -12,6 +13,7 @@ pub(crate) use store::sweep;
 pub use store::{StoreLock, sweep_scratch};
 pub(crate) use tree::Sighting;
 
+pub use self::cancel::cancel;
 use crate::DeadLetter;
 use millrace_journal::{End, Function, Transaction};
 use millrace_namespace::{

@@ -101,7 +101,7 @@ impl<'p> Place<'p> {
     pub fn allowed(&self) -> &'static str {
         match self {
             Place::Batch { .. } => "POST",
-            Place::Log { .. } => "GET, HEAD, PUT, DELETE",
+            Place::Log { .. } => "GET, HEAD, PUT, PATCH, DELETE",
             Place::Records { .. } | Place::Repairs { .. } => "GET, HEAD, POST",
             _ => "GET, HEAD",
         }

@@ -14,10 +14,7 @@ pub use frame::{
     FRAME_MAX_BYTES, FRAME_OVERHEAD_BYTES, Frame, HELLO_MAX_BYTES, Heading, Message, PREFACE, encode, split,
 };
 pub use link::{Deliver, Delivered, Item, Link, Linked, PathStep, Refused};
-pub use message::{
-    Append, AppendMany, Appended, AppendedMany, Cancel, Challenge, CreateLog, Credit, Document, Done, Ended, Failure,
-    Get, Hello, Latest, NewRecord, Offer, Ping, Pong, Present, Range, Redeem, Redeemed, RemoveLog, Repair, SLOTS,
-    Seqno, Show, Tail, VERSION, Welcome,
+pub use message::{SLOTS, VERSION, Append, AppendMany, Appended, AppendedMany, Cancel, CancelRun, Challenge, CreateLog, Credit, Document, Done, Ended, Failure, Get, Hello, Latest, NewRecord, Offer, Ping, Pong, Present, Range, Redeem, Redeemed, RemoveLog, Repair, Seqno, SetLog, Show, Tail, Welcome,
 };
 pub use object::{Call, Invoke, Invoked, Opened, Raised, Returned, Revoke, Revoked, Session};
 pub use record::{Record, Records};
