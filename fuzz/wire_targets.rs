@@ -52,7 +52,7 @@ pub fn names(input: &[u8]) {
 }
 
 /// Bytes that may be a token, or the first message of a channel: refused, or they come back as themselves, and rules that were read are
-/// written as they stood there.
+/// written as they were there.
 pub fn tokens(input: &[u8]) {
     if let Ok(Some((_, used))) = Offered::read(input) {
         assert!(used <= input.len());

@@ -36,10 +36,18 @@ static size_t send_bytes(const mrc_options *options) {
     return or_default(options == NULL ? 0 : options->send_bytes, SEND_DEFAULT, SEND_MIN);
 }
 
+/* Room for one record of the channel, with its head; 0 if there will be no channel. */
+static size_t record_bytes(const mrc_options *options) {
+    size_t otherwise = receive_bytes(options) < 65536 ? 1024 : MRW_RECORD_MAX, size;
+    if ((options == NULL || options->capability == NULL) && getenv("MILLRACE_CAPABILITY") == NULL) return 0;
+    size = or_default(options == NULL ? 0 : options->channel_bytes, otherwise, MRW_RECORD_MIN);
+    return MRW_RECORD_HEAD + (size < MRW_RECORD_MAX ? size : MRW_RECORD_MAX);
+}
+
 static size_t client_bytes(void) { return (sizeof(mrc_client) + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT; }
 
 size_t mrc_memory_bytes(const mrc_options *options) {
-    return client_bytes() + receive_bytes(options) + send_bytes(options) + ALIGNMENT;
+    return client_bytes() + receive_bytes(options) + send_bytes(options) + 2 * record_bytes(options) + ALIGNMENT;
 }
 
 static int no_memory(mrc_error *error) {
@@ -48,7 +56,7 @@ static int no_memory(mrc_error *error) {
     return MRC_C_MEMORY;
 }
 
-/* A client in its memory: the struct, then what is received, then what is sent. */
+/* A client in its memory: the struct, then what is received, what is sent, and a record on its way out. */
 static mrc_client *place_in_memory(const mrc_options *options) {
     bool provided = options != NULL && options->memory != NULL;
     size_t size = mrc_memory_bytes(options), shift;
@@ -64,8 +72,11 @@ static mrc_client *place_in_memory(const mrc_options *options) {
     client->owns_memory = !provided;
     client->in = memory + shift + client_bytes();
     client->in_capacity = receive_bytes(options);
-    client->out = client->in + client->in_capacity;
+    client->record_bytes = record_bytes(options);
+    client->in_bytes = client->in_capacity + client->record_bytes;
+    client->out = client->in + client->in_bytes;
     client->out_capacity = send_bytes(options);
+    client->sealing = client->out + client->out_capacity;
     client->fd = -1;
     return client;
 }
@@ -90,6 +101,7 @@ int mrc_open(mrc_client **opened, const char *place, const mrc_options *options,
     if (client == NULL) return no_memory(error);
     client->program = options->name != NULL && mrw_is_utf8((const uint8_t *)options->name, strlen(options->name)) &&
                       strlen(options->name) < 256 ? options->name : "c";
+    client->capability = options->capability;
     client->connect_timeout_ms = options->connect_timeout_ms == 0 ? 5000 : options->connect_timeout_ms;
     client->request_timeout_ms = options->request_timeout_ms == 0 ? 30000 : options->request_timeout_ms;
     client->window_asked = options->window == 0 ? 256 : options->window;

@@ -3,6 +3,7 @@
 #define MILLRACE_CLIENT_INTERNAL_H
 
 #include "millrace_client.h"
+#include "wire/channel.h"
 #include "wire/wire.h"
 
 /* As in spec/errors.toml. */
@@ -42,13 +43,19 @@ struct mrc_client {
     int fd; /* -1: none */
     uint64_t next_request, hlc;
     size_t frame_max; /* that the host takes */
-    /* Received: [in_begin, in_end), of which the first `held` bytes are what the last call handed out. */
+    /* Received: [in_begin, in_end), of which the first `held` bytes are what the last call handed out; behind them, to
+     * in_sealed, what is sealed. A frame has at most in_capacity bytes; the rest is for a record of the channel. */
     uint8_t *in;
-    size_t in_capacity, in_begin, in_end, held;
+    size_t in_capacity, in_bytes, in_begin, in_end, in_sealed, held;
     uint64_t skip; /* so many bytes belong to an answer that is too long */
     uint8_t *out;  /* to be sent: out_size bytes, unsent_appends frames */
     size_t out_capacity, out_size;
     uint32_t unsent_appends;
+    const char *capability; /* NULL: what the environment names */
+    bool secure;            /* whether a channel is open */
+    mrw_channel channel;
+    uint8_t *sealing; /* a record on its way out */
+    size_t record_bytes;
     uint64_t silent_ms, ping; /* how long was waited since something came; the request of a PING under way, or 0 */
 
     /* Appends without waiting: the request in slot `request % window`, or 0. */
@@ -65,6 +72,10 @@ struct mrc_client {
 int mrc_place_parse(mrc_client *client, const char *text);
 /* A socket that is connected to the place, or a refusal. */
 int mrc_place_connect(mrc_client *client, uint64_t deadline_ms);
+/* The capability that this client has for its place, as bytes: how many, 0 if it has none, or a refusal. */
+int mrc_place_capability(mrc_client *client, uint8_t token[MRW_TOKEN_MAX]);
+/* Random bytes of the system; 0, or a refusal. */
+int mrc_place_nonce(mrc_client *client, uint8_t nonce[MRW_CHANNEL_NONCE]);
 /* Refuses a port whose other end is not this user's on this machine: how far it is, and once it has greeted, whose it is. */
 int mrc_place_check(mrc_client *client, bool greeted);
 

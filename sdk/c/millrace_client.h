@@ -6,6 +6,8 @@
  *     if (mrc_append(client, "raw/kitchen", "21.5", 4, NULL, NULL) < 0) complain(mrc_error_of(client));
  *     mrc_close(client);
  *
+ * Another machine is reached with a capability, which is the key of an encrypted channel: mrc_options.capability.
+ *
  * Compile:  cc app.c sdk/c/[a-z]*.c sdk/c/wire/[a-z]*.c -Isdk/c        any namespace that a host serves
  *           or `make -C sdk/c local` and link libmillrace_local.a     also a namespace's own files
  *
@@ -84,9 +86,13 @@ typedef struct mrc_options {
     void *memory;                /* where the client lives: NULL for one malloc in mrc_open, the only one there is */
     size_t memory_bytes;
     const char *name; /* of the program, for people */
+    /* What to reach an mr:// address with: "mr1_…", kept by the program as long as the client. NULL: the text of the file
+     * that $MILLRACE_CAPABILITY names, if it names one. */
+    const char *capability;
+    size_t channel_bytes; /* longest record of the channel; default 16 KiB, 1 KiB if receive_bytes is below 64 KiB */
 } mrc_options;
 
-/* What a client with these options needs of memory. */
+/* What a client with these options needs of memory. With a capability it needs room for two records of the channel more. */
 size_t mrc_memory_bytes(const mrc_options *options);
 
 /* Opens a place: the directory of a namespace, mr://HOST[:PORT]/NAMESPACE, or unix:PATH of a host's socket. A directory

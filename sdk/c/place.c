@@ -13,6 +13,7 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -206,6 +207,64 @@ int mrc_place_connect(mrc_client *client, uint64_t deadline_ms) {
     return client->place.kind == MRC_TCP ? connect_tcp(client, deadline_ms) : connect_host_of(client, deadline_ms);
 }
 
+/* ------------------------------------------------------------------------------------------- what a channel takes */
+
+/* A file that only this user can have touched. */
+static int open_private(mrc_client *client, const char *path) {
+    struct stat about;
+    int fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+    const char *why = NULL;
+    if (fd < 0 || fstat(fd, &about) != 0) why = strerror(errno);
+    else if (!S_ISREG(about.st_mode)) why = "it is not a regular file";
+    else if (about.st_uid != geteuid()) why = "it belongs to another user";
+    else if ((about.st_mode & 077) != 0) why = "others can read or change it; its mode must be 0600";
+    if (why == NULL) return fd;
+    if (fd >= 0) close(fd);
+    return mrc_fail(client, MRC_CREDENTIALS_UNUSABLE, "'%.100s': %s", path, why);
+}
+
+int mrc_place_capability(mrc_client *client, uint8_t token[MRW_TOKEN_MAX]) {
+    /* As text it has a third more bytes, a prefix, and perhaps the end of a line. */
+    char text[MRW_TOKEN_MAX * 4 / 3 + 16];
+    const char *from = client->capability, *path = getenv("MILLRACE_CAPABILITY");
+    size_t size = 0;
+    int status;
+    if (client->place.kind != MRC_TCP) return 0;
+    if (from == NULL) {
+        ssize_t got = 1;
+        int fd;
+        if (path == NULL || path[0] == 0) return 0;
+        fd = open_private(client, path);
+        if (fd < 0) return fd;
+        while (got > 0 && size < sizeof text) {
+            got = read(fd, text + size, sizeof text - size);
+            if (got > 0) size += (size_t)got;
+        }
+        close(fd);
+        if (got < 0) return mrc_fail(client, MRC_CREDENTIALS_UNUSABLE, "'%.100s': %s", path, strerror(errno));
+        while (size > 0 && (text[size - 1] == '\n' || text[size - 1] == '\r' || text[size - 1] == ' ')) size--;
+        from = text;
+    } else {
+        size = strlen(from);
+    }
+    status = mrw_token_parse(from, size, token, MRW_TOKEN_MAX);
+    mrw_wipe(text, sizeof text);
+    return status > 0 ? status : mrc_fail(client, MRC_CAPABILITY_MALFORMED, "the text is not that of a capability");
+}
+
+int mrc_place_nonce(mrc_client *client, uint8_t nonce[MRW_CHANNEL_NONCE]) {
+    size_t made = 0;
+    ssize_t got = 1;
+    int fd = open("/dev/urandom", O_RDONLY | O_CLOEXEC);
+    while (fd >= 0 && got > 0 && made < MRW_CHANNEL_NONCE) {
+        got = read(fd, nonce + made, MRW_CHANNEL_NONCE - made);
+        if (got > 0) made += (size_t)got;
+    }
+    if (fd >= 0) close(fd);
+    if (made == MRW_CHANNEL_NONCE) return 0;
+    return mrc_fail(client, MRC_IO, "the operating system gives no random bytes: %s", strerror(errno));
+}
+
 /* ------------------------------------------------------------------------------- who is at the other end of a port
 
    In clear nothing but the kernel says whose program listens: whoever had the port first may be another user of this
@@ -329,7 +388,8 @@ static int check_user(mrc_client *client, const struct sockaddr_storage *theirs,
 int mrc_place_check(mrc_client *client, bool greeted) {
     struct sockaddr_storage theirs, ours;
     socklen_t theirs_size = sizeof theirs, ours_size = sizeof ours;
-    if (client->place.kind != MRC_TCP) return 0;
+    /* Whoever opened the channel has shown to know the capability. */
+    if (client->place.kind != MRC_TCP || client->secure) return 0;
     memset(&theirs, 0, sizeof theirs);
     memset(&ours, 0, sizeof ours);
     if (getpeername(client->fd, (struct sockaddr *)&theirs, &theirs_size) != 0 ||
@@ -337,7 +397,8 @@ int mrc_place_check(mrc_client *client, bool greeted) {
         return mrc_fail(client, MRC_CONNECTION_LOST, "the connection broke: %s", strerror(errno));
     }
     if (!is_loopback(&theirs)) {
-        return mrc_fail(client, MRC_HOST_UNKNOWN, "%.100s is another machine, and this client speaks in clear", client->place.at);
+        return mrc_fail(client, MRC_HOST_UNKNOWN, "%.100s is another machine: it is reached with a capability",
+                        client->place.at);
     }
     /* The socket there has a user once the host has taken the connection. */
     return greeted ? check_user(client, &theirs, &ours) : 0;

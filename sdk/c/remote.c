@@ -1,8 +1,8 @@
 /* remote.c - a connection to a host: spec/protocol/wire.md as a client sees it.
  *
- *   mrc_remote_send --> out --> socket --> in --> take_frame --> next_answer --> whoever asked
- *                                                                    |
- *                                            PING, appends without waiting, the end of the connection
+ *   mrc_remote_send --> out --> channel --> socket --> channel --> in --> take_frame --> next_answer --> whoever asked
+ *                                                                                         |
+ *                                                 PING, appends without waiting, the end of the connection
  *
  * One thread, no queue but the two buffers. What breaks the rules of the protocol ends the connection, with a code.
  */
@@ -44,7 +44,9 @@ int mrc_remote_lost(mrc_client *client, int number, const char *what) {
     client->fd = -1;
     client->tail.open = false;
     client->tail.batch.count = 0;
-    client->out_size = client->in_begin = client->in_end = client->held = 0;
+    client->out_size = client->in_begin = client->in_end = client->in_sealed = client->held = 0;
+    client->secure = false;
+    mrw_wipe(&client->channel, sizeof client->channel);
     client->skip = client->ping = client->unsent_appends = 0;
     if (client->pending_count > 0 && client->first_failure.number == 0) client->first_failure = client->error;
     for (i = 0; i < client->window && client->pending_count > 0; i++) {
@@ -69,21 +71,40 @@ static int not_connected(mrc_client *client) {
 
 /* ------------------------------------------------------------------------------------------------------- receiving */
 
-/* Makes room for `size` bytes from in_begin on; the buffer holds any frame that is taken. */
+/* Makes room for `size` bytes from in_begin on, and for a record behind them; the buffer holds any frame that is taken. */
 static void make_room(mrc_client *client, size_t size) {
-    if (client->in_begin == client->in_end) client->in_begin = client->in_end = 0;
-    if (client->in_capacity - client->in_begin >= size && client->in_end < client->in_capacity) return;
-    memmove(client->in, client->in + client->in_begin, client->in_end - client->in_begin);
-    client->in_end -= client->in_begin;
+    size_t begin = client->in_begin;
+    if (begin != client->in_end && client->in_capacity >= begin + size && client->in_sealed < client->in_bytes) return;
+    memmove(client->in, client->in + begin, client->in_sealed - begin);
+    client->in_end -= begin;
+    client->in_sealed -= begin;
     client->in_begin = 0;
 }
 
+/* Opens the records that are there as a whole; whether they held anything. */
+static int open_records(mrc_client *client) {
+    size_t at = client->in_end, before = client->in_end;
+    while (client->secure) {
+        size_t plain;
+        int used = mrw_channel_open(&client->channel, client->in + at, client->in_sealed - at, &plain);
+        if (used < 0) return mrc_remote_lost(client, used, "a record that is not as the host sent it");
+        if (used == 0) break;
+        memmove(client->in + client->in_end, client->in + at + MRW_RECORD_HEAD, plain);
+        client->in_end += plain;
+        at += (size_t)used;
+    }
+    if (!client->secure) at = client->in_end = client->in_sealed;
+    memmove(client->in + client->in_end, client->in + at, client->in_sealed - at);
+    client->in_sealed -= at - client->in_end;
+    return client->in_end > before;
+}
+
 static int receive(mrc_client *client, int flags) {
-    ssize_t got = recv(client->fd, client->in + client->in_end, client->in_capacity - client->in_end, flags);
+    ssize_t got = recv(client->fd, client->in + client->in_sealed, client->in_bytes - client->in_sealed, flags);
     if (got > 0) {
-        client->in_end += (size_t)got;
+        client->in_sealed += (size_t)got;
         client->silent_ms = 0;
-        return 1;
+        return open_records(client);
     }
     if (got == 0) return mrc_remote_lost(client, MRC_CONNECTION_LOST, "the host closed the connection");
     if (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR) return 0;
@@ -317,7 +338,7 @@ static bool send_all(void *context, const void *bytes, size_t size) {
             return false;
         }
         wait.fd = client->fd;
-        wait.events = client->in_end < client->in_capacity ? POLLIN | POLLOUT : POLLOUT;
+        wait.events = client->in_sealed < client->in_bytes ? POLLIN | POLLOUT : POLLOUT;
         if (poll(&wait, 1, SLICE_MS) > 0 && (wait.revents & POLLIN) != 0 && receive(client, MSG_DONTWAIT) < 0) {
             return false;
         }
@@ -325,12 +346,33 @@ static bool send_all(void *context, const void *bytes, size_t size) {
     return true;
 }
 
+/* The same through the channel, if there is one. */
+static bool send_safely(void *context, const void *bytes, size_t size) {
+    mrc_client *client = context;
+    const uint8_t *at = bytes;
+    while (client->secure && size > 0) {
+        size_t room = mrw_channel_room(&client->channel), own = client->record_bytes - MRW_RECORD_HEAD - MRW_TAG;
+        size_t part = room < own ? room : own, sealed;
+        if (size < part) part = size;
+        memcpy(client->sealing + MRW_RECORD_HEAD, at, part);
+        sealed = mrw_channel_seal(&client->channel, client->sealing, part);
+        if (sealed == 0) {
+            mrc_remote_lost(client, MRC_CHANNEL_BROKEN, "the channel has no numbers left");
+            return false;
+        }
+        if (!send_all(client, client->sealing, sealed)) return false;
+        at += part;
+        size -= part;
+    }
+    return size == 0 || send_all(client, at, size);
+}
+
 int mrc_remote_flush(mrc_client *client) {
     size_t size = client->out_size;
     if (client->fd < 0) return not_connected(client);
     client->out_size = 0;
     client->unsent_appends = 0;
-    return size == 0 || send_all(client, client->out, size) ? 0 : client->error.number;
+    return size == 0 || send_safely(client, client->out, size) ? 0 : client->error.number;
 }
 
 int mrc_remote_send(mrc_client *client, uint8_t type, uint64_t request, const mrc_id *cause, const void *message) {
@@ -353,7 +395,7 @@ int mrc_remote_send(mrc_client *client, uint8_t type, uint64_t request, const mr
     }
     if (mrc_remote_flush(client) < 0) return client->error.number;
     to.size = 0;
-    to.drain = send_all;
+    to.drain = send_safely;
     to.context = client;
     if (mrw_encode(&to, type, &heading, message) < 0) return client->error.number;
     client->out_size = to.size;
@@ -383,6 +425,34 @@ static mrw_bytes text_of(const char *text) {
     return bytes;
 }
 
+/* Opens the channel with this token. */
+static int open_channel(mrc_client *client, const uint8_t *token, size_t size) {
+    uint64_t deadline_ms = mrc_now_ms() + client->connect_timeout_ms;
+    uint8_t nonce[MRW_CHANNEL_NONCE];
+    int status = mrc_place_nonce(client, nonce);
+    if (status < 0) return status;
+    /* SEND_MIN has room for the longest. */
+    if (!send_all(client, client->out, mrw_channel_begin(&client->channel, token, size, nonce,
+                                                         (uint16_t)(client->record_bytes - MRW_RECORD_HEAD), client->out))) {
+        return client->error.number;
+    }
+    client->silent_ms = 0;
+    client->ping = client->next_request; /* nothing is asked of the host before it knows this client */
+    do {
+        status = mrw_channel_answer(&client->channel, token, size, client->in, client->in_end);
+        if (status == MRW_CHANNEL_REFUSED) return mrc_remote_lost(client, status, "the host does not accept the capability");
+        if (status < 0) return mrc_remote_lost(client, status, "the other side does not know the capability");
+        if (status > 0) break;
+        status = fill(client, deadline_ms);
+        if (status < 0) return status;
+    } while (status > 0);
+    client->ping = 0;
+    if (status == 0) return mrc_fail(client, MRC_CONNECT_TIMEOUT, "the host does not open the channel");
+    client->secure = true;
+    client->in_begin = client->in_end = (size_t)status;
+    return open_records(client) < 0 ? client->error.number : 0;
+}
+
 static int shake_hands(mrc_client *client) {
     mrw_hello hello;
     mrw_welcome welcome;
@@ -392,8 +462,11 @@ static int shake_hands(mrc_client *client) {
     hello.oldest = hello.newest = MRW_VERSION;
     hello.name = text_of(client->place.name);
     hello.client = text_of(client->program);
-    memcpy(client->out, MRW_PREFACE, strlen(MRW_PREFACE));
-    client->out_size = strlen(MRW_PREFACE);
+    /* A channel says by itself what is spoken in it. */
+    if (!client->secure) {
+        memcpy(client->out, MRW_PREFACE, strlen(MRW_PREFACE));
+        client->out_size = strlen(MRW_PREFACE);
+    }
     status = mrc_place_check(client, false);
     if (status < 0) return status;
     client->request_timeout_ms = client->connect_timeout_ms;
@@ -421,6 +494,16 @@ static int shake_hands(mrc_client *client) {
     return 0;
 }
 
+/* Opens the channel, if there is a capability to do so with. */
+static int make_safe(mrc_client *client) {
+    uint8_t token[MRW_TOKEN_MAX];
+    /* Whether there is one was settled with the memory, when the client was opened. */
+    int size = client->record_bytes == 0 ? 0 : mrc_place_capability(client, token);
+    int status = size <= 0 ? size : open_channel(client, token, (size_t)size);
+    mrw_wipe(token, sizeof token);
+    return status;
+}
+
 int mrc_remote_open(mrc_client *client) {
     int status;
     mrc_remote_close(client);
@@ -430,7 +513,8 @@ int mrc_remote_open(mrc_client *client) {
     status = mrc_place_connect(client, mrc_now_ms() + client->connect_timeout_ms);
     if (status < 0) return status;
     client->fd = status;
-    status = shake_hands(client);
+    status = make_safe(client);
+    if (status == 0) status = shake_hands(client);
     if (status < 0) {
         mrc_error why = client->error;
         mrc_remote_close(client);

@@ -224,7 +224,7 @@ pub fn end_within(patience: Duration, mut command: Command, input: &[u8]) -> End
     let mut child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
     let mut stdin = child.stdin.take().expect("piped");
     let input = input.to_vec();
-    // Whoever is not interested in its input closes it, which is no failure of ours.
+    // Anyone who is not interested in its input closes it, which is no failure of ours.
     let feeder = thread::spawn(move || drop(stdin.write_all(&input)));
     let stdout = reader(child.stdout.take().expect("piped"));
     let stderr = reader(child.stderr.take().expect("piped"));

@@ -244,7 +244,7 @@ fn dead_letters_are_counted_and_run_again_once_also_by_commands_that_are_killed(
     let others = place.run(["--json", "log", "stat", "others"]).ok().object();
     assert_eq!(others["latest"], 120, "another function of the log does not run again");
     let why = place.run(["why", "f"]).ok();
-    assert!(why.text().contains("100 were run again"), "{}", why.text());
+    assert!(why.text().contains("100 were retried"), "{}", why.text());
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! The guides, typed as they stand there.
+//! The guides, typed as they are there.
 
 use millrace_tests::{PAGE, Place, Port, binary, end_within, patient};
 use std::{
@@ -102,7 +102,7 @@ fn serverless() {
             "\"order\":5",
             "id: ",
             "MR3110",
-            "gave records up",
+            "gave up",
             "millrace_function_pending",
             "MR2107",
             "MR2101",
@@ -124,11 +124,11 @@ fn repair() {
     let printed = type_in("repair.md");
     says(
         &printed,
-        &["repair 1: ready", "replayed   4 runs", "replaces   5 records", "rolled-back", "takes repair 1 back"],
+        &["repair 1: ready", "replayed   4 runs", "replaces   5 records", "rolled-back", "undoes repair 1"],
     );
     let with_it = printed.split_once("repair 1: applied").expect("it was applied").1;
-    says(with_it.split_once("takes repair 1 back").expect("it was taken back").0, &["20.5", "21.5"]);
-    says(with_it.split_once("takes repair 1 back").expect("it was taken back").1, &["57.5", "58.5"]);
+    says(with_it.split_once("undoes repair 1").expect("it was taken back").0, &["20.5", "21.5"]);
+    says(with_it.split_once("undoes repair 1").expect("it was taken back").1, &["57.5", "58.5"]);
 }
 
 #[test]
@@ -148,7 +148,7 @@ fn operators() {
         "ORDER 1000",
         "3 in all",
         "3 records of function 'bill' run again",
-        "3 were run again",
+        "3 were retried",
         "backup of namespace",
         "streams to other namespaces stand still",
         "sound ",
@@ -233,6 +233,11 @@ fn two_machines() {
     let hub = if machines.is_some() { TwoMachines::HUB } else { "127.0.0.2" };
     let joined = format!("joined mr://{hub}:");
     says(&printed, &["{\"status\":\"ok\",\"namespaces\":[]}", &joined, "added relay raw", "22.5"]);
+    says(&printed, &["function double would be created", "function double created", "doubled 1  42", "doubling 21"]);
+    says(
+        &printed,
+        &["2 runs of function 'double' started", "2 records of function 'double' run again", "function double removed"],
+    );
 }
 
 #[test]
@@ -240,7 +245,7 @@ fn objects() {
     let printed = type_in("objects.md");
     // Of so many random points, one estimate in fourteen rounds to 3.2.
     assert_eq!(printed.matches("pi is about 3.").count(), 2, "before and after:\n{printed}");
-    let expected = ["counted [('bread', 2)]", "token int", "have it", "'till' is held by session", "got it True"];
+    let expected = ["[1, 4, 9, 16]", "counted [('bread', 2)]", "token int", "have it", "'till' is held by session", "got it True"];
     says(&printed, &expected);
 }
 
@@ -250,6 +255,8 @@ fn executors() {
     let expected = [
         "332833500",
         "as it was raised there: division by zero",
+        "awaited: [1, 2, 4, 8, 16]",
+        "hits: 5",
         "1048576",
         "running: False",
         "went: True",

@@ -328,7 +328,7 @@ fn whatever_is_not_running_is_explained() {
     assert!(why(newest).contains(oldest), "{}", why(newest));
     gate.open();
     place.idle();
-    assert!(why(newest).contains("ended well"), "{}", why(newest));
+    assert!(why(newest).contains("succeeded"), "{}", why(newest));
     assert!(why("f").contains("nothing to do"), "{}", why("f"));
     let said = place.run(["why", "nobody"]);
     assert!(said.code == 1 && said.stderr.contains("'nobody'"), "{said:#?}");

@@ -347,7 +347,7 @@ fn messages_wait_for_a_log_that_is_not_there_yet_and_everybody_is_told() {
     eventually("the connection is seen to be gone", || metric("connected") == Some(0));
     assert!(!here.run(&["why"]).ok().text().contains(&name), "an idle link holds nothing back");
     let why = here.run(&["why", &name]).ok();
-    assert!(why.text().contains("nothing to carry"), "{}", why.text());
+    assert!(why.text().contains("nothing to forward"), "{}", why.text());
 }
 
 #[test]
@@ -382,11 +382,11 @@ fn records_lost_to_history_stop_a_relay_which_says_so_and_what_it_passes_over() 
     let link = here.link("relay", "r").unwrap();
     assert_eq!((&link["state"], &link["code"]), (&json!("stopped"), &json!("MR6067")));
     let said = here.run(&["relay", "resume", "r"]).ok();
-    assert_eq!(said.text(), "relay r goes on; 200 records passed over (51 to 250): no longer in the history\n");
+    assert_eq!(said.text(), "relay r continues; 200 records skipped (51 to 250): no longer in the history\n");
     eventually("the rest arrives", || there.latest("in") == 150);
     assert_eq!(there.place.records("in"), [numbers(1, 50), numbers(251, 350)].concat());
     assert_eq!(here.says(&["\"r\"", "\"lost\""])["records"], 200);
-    assert_eq!(here.run(&["relay", "resume", "r"]).ok().text(), "relay r goes on\n");
+    assert_eq!(here.run(&["relay", "resume", "r"]).ok().text(), "relay r continues\n");
 }
 
 /// Appends to a log, many times a second, until it is dropped.
@@ -438,7 +438,7 @@ fn a_circle_that_closes_under_load_is_refused_and_a_busy_relay_can_be_removed() 
     // While records still come, a relay that is not stopped is removed.
     let (here, there) = if stopped(b) { (c, a) } else { (b, c) };
     let said = here.run(&["relay", "rm", "raw"]).ok();
-    assert!(said.text().contains("takes up no more records"), "{}", said.text());
+    assert!(said.text().contains("forwards no new records"), "{}", said.text());
     eventually("it is gone", || here.link("relay", "raw").is_none());
     let (gone, left) = (here.latest("raw"), there.latest("raw"));
     if std::ptr::eq(here, b) {

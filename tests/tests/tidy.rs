@@ -71,7 +71,7 @@ const UNSAFE_FILES: &[&str] = &[
     "threads/src/system.rs",
 ];
 
-/// Where threads and tasks may be started, each place with what stands there: whoever else wants one asks these, and so it
+/// Where threads and tasks may be started, each place with what is there: whoever else wants one asks these, and so it
 /// is missed when it ends as it should not.
 const STARTS: [(&str, &str); 11] = [
     ("crates/threads/src/lib.rs", ".spawn("), // in a table that two watchers look at
@@ -79,10 +79,10 @@ const STARTS: [(&str, &str); 11] = [
     ("crates/gateway/src/server/tasks.rs", "tokio::spawn("), // of one connection
     ("crates/client/src/connector.rs", ".spawn("), // whoever waits for it does so for a time of its own
     ("crates/client/src/session/mod.rs", "tokio::spawn("), // when it is dropped, all who wait are told
-    // Whoever opens a namespace waits for it, and hears of its panic.
+    // Anyone who opens a namespace waits for it, and hears of its panic.
     ("crates/journal/src/recovery/ahead.rs", "scope("),
     ("crates/journal/src/recovery/ahead.rs", "_scoped("),
-    // Whoever asks for something that takes long waits for it.
+    // Anyone who asks for something that takes long waits for it.
     ("crates/gateway/src/documents/mod.rs", "spawn_blocking("),
     ("crates/gateway/src/http/api/mod.rs", "spawn_blocking("),
     ("crates/gateway/src/hosted.rs", "spawn_blocking("),

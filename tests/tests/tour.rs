@@ -1,4 +1,4 @@
-//! The tour of the README, typed as it stands there.
+//! The tour of the README, typed as it is there.
 
 use millrace_tests::{PAGE, Place, Port, binary, end_within, patient};
 use std::{fs, path::Path, process::Command};

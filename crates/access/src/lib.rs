@@ -1,12 +1,12 @@
-//! The access check: the one place that decides who may do what. Nothing that comes from outside acts without it.
+//! The access check: the one place that decides which caller may do what. Every request from outside passes it.
 //!
 //! ```text
 //!  connection --admit--> Caller (on whose behalf, how connected) --check--> Action { right, resource } --> allowed, or an error
 //! ```
 //!
-//! A caller is the owner, or the holder of a capability. The owner is whoever connects to the namespace's own Unix socket as the
-//! user who runs the host. The owner may do everything except what nobody may do from outside: write logs of the runtime
-//! (`_inbox/…`), and read the log of idempotency keys, with which one could answer for another client.
+//! A caller is the owner, or the holder of a capability. The owner is the user who runs the host, when connected to the namespace's Unix
+//! socket. The owner may do everything except what nobody may do from outside: write logs of the runtime (`_inbox/…`), and read the log of
+//! idempotency keys, with which one could answer for another client.
 //!
 //! Nothing here reads a file or a clock, so every decision can be tested by itself. What a capability permits is decided in
 //! [`millrace_wire::token`].

@@ -87,7 +87,7 @@ fn read_bindings(name: &str, section: &Section<'_>, problems: &mut Collector<'_>
     let texts = section.texts("on", problems).map(|list| list.value).unwrap_or_default();
     if texts.len() > BOUND_LOGS_MAX {
         let message =
-            format!("on in {}: {} logs are listed, {BOUND_LOGS_MAX} is the most", section.label(), texts.len());
+            format!("on in {}: {} logs are listed; the limit is {BOUND_LOGS_MAX}", section.label(), texts.len());
         problems.add(section.place_of("on"), message);
     }
     for text in texts {
@@ -298,7 +298,7 @@ fn read_list<T: FromStr<Err = Error> + Ord>(
 ) -> Option<Vec<T>> {
     let texts = section.texts(key, problems)?;
     if texts.value.len() > most {
-        let message = format!("{key} in {}: {} are listed, {most} is the most", section.label(), texts.value.len());
+        let message = format!("{key} in {}: {} are listed; the limit is {most}", section.label(), texts.value.len());
         problems.add(section.place_of(key), message);
     }
     let mut values = Vec::new();

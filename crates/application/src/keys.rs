@@ -34,19 +34,22 @@ pub const NAMESPACE: &[Key] = &[
         "retain_bytes",
         "size",
         "`1GiB`",
-        "Journal kept at least, up to 4032 segments; the oldest beyond it go once no more than a quarter of them is live. Fixed at creation.",
+        "Minimum size of the journal that is kept, up to 4032 segments; beyond it, the oldest segments are dropped \
+         once at most a quarter of them is live. Fixed at creation.",
     ),
     key(
         "retain_age",
         "duration",
         "none",
-        "Segments older than this go as well, also below `retain_bytes`; beyond it they go whatever their age. Fixed at creation.",
+        "Segments older than this are dropped as well, even below `retain_bytes`. Above `retain_bytes`, segments \
+         are dropped whatever their age. Fixed at creation.",
     ),
     key(
         "durability",
         "`\"disk\"` or `\"memory\"`",
         "`\"disk\"`",
-        "What an append waits for: the disk, or only the kernel (survives the process, not the machine). Fixed at creation.",
+        "What an append waits for: the disk, or only the kernel (the record survives the end of the process, but \
+         not a power failure). Fixed at creation.",
     ),
 ];
 
@@ -55,7 +58,7 @@ pub const LOG: &[Key] = &[key(
     "history",
     "1 to 268435456, or `\"all\"`",
     "`10000`",
-    "How many of its newest records the log keeps readable; with `\"all\"` it keeps them until they are trimmed.",
+    "How many of its newest records the log keeps; `\"all\"` keeps records until they are trimmed.",
 )];
 
 /// Keys of `[functions.NAME]`.
@@ -64,7 +67,8 @@ pub const FUNCTION: &[Key] = &[
         "runtime",
         "`\"python\"`, `\"wasm\"`, `\"process\"` or `\"oneshot\"`",
         "required",
-        "What runs the code: warm Python workers, Wasm, a persistent process that speaks frames, or one process per record.",
+        "What runs the code: warm Python workers, Wasm, a persistent process that speaks the worker protocol, or \
+         one process per record.",
     ),
     key(
         "code",
@@ -94,61 +98,65 @@ pub const FUNCTION: &[Key] = &[
         "on",
         "list of logs",
         "`[]`",
-        "Logs whose every record runs the function. Without any, it runs when an append names it.",
+        "Logs whose records run the function. Without any, it runs when an append names it.",
     ),
-    key("concurrency", "1 to 64", "`1`", "Most runs at once. More than 1 needs `ordered = false`."),
+    key("concurrency", "1 to 64", "`1`", "Maximum number of runs at once. More than 1 needs `ordered = false`."),
     key(
         "ordered",
         "`true` or `false`",
         "`true`",
-        "Runs happen one at a time in the order of their records; a failing run holds those behind it until it is done or dead.",
+        "Runs happen one at a time in the order of their records; a failing run delays the runs after it until it \
+         is done or dead.",
     ),
     key(
         "monitor",
         "name",
         "none",
-        "Of all functions that share this name at most one runs at a time, in the order of their records. \
-         One that cannot be started three times in a row is passed over until it can.",
+        "At most one of the functions that share this name runs at a time, in the order of their records. A \
+         function that cannot be started three times in a row is skipped until it can be started.",
     ),
     key(
         "streamed",
         "`true` or `false`",
         "`false`",
-        "Each append is visible at once, not with the run's end; a further attempt is told the same time, randomness and \
-         records, and what was appended already is not appended again.",
+        "Each append is visible at once, not when the run ends. A further attempt gets the same time, random \
+         numbers and records, and does not append again what was already appended.",
     ),
     key(
         "network",
         "`true` or `false`",
         "`false`",
-        "Whether it may use the host's network, with its loopback, from inside its sandbox. On a host that does not run as root, nobody is \
-         then taken for the owner at a loopback address.",
+        "Whether the function may use the host's network, including loopback, from inside its sandbox. On a host \
+         that does not run as root, every caller at a loopback address then needs a capability.",
     ),
     key(
         "reads",
         "list of logs",
         "the logs of this file",
-        "Logs that it may read besides the record that it runs for; `\"raw/\"` is `raw` and all below it, `\"/\"` every log. \
-         The logs of a file are those that it declares and the dead-letter logs of its functions.",
+        "Logs that the function may read besides the record that it runs for; `\"raw/\"` is `raw` and all logs \
+         below it, `\"/\"` every log. The logs of a file are those that it declares and the dead-letter logs of its \
+         functions.",
     ),
-    key("appends", "list of logs", "the logs of this file", "Logs that it may append to, written as in `reads`."),
+    key("appends", "list of logs", "the logs of this file", "Logs that the function may append to, written as in \
+         `reads`."),
     key(
         "sends",
         "list of addresses",
         "`[]`",
-        "Where its messages may go: `\"mr://edge:7070/farm/raw\"` is one log there, with a `/` behind it all below as well, \
-         `\"mr://edge:7070/farm\"` every log of that namespace.",
+        "Addresses that the function may send messages to: `\"mr://edge:7070/farm/raw\"` is one log, with a \
+         trailing `/` also all logs below it, `\"mr://edge:7070/farm\"` every log of that namespace.",
     ),
     key(
         "secrets",
         "list of names",
         "`[]`",
-        "Secrets that it is shown (`ctx.secret(NAME)`, `/run/secrets/NAME`); see `millrace secret set`. Without one of them it does \
-         not start.",
+        "Secrets that the function may read (`ctx.secret(NAME)`, `/run/secrets/NAME`); see `millrace secret set`. \
+         If one is missing, the function does not start.",
     ),
-    key("timeout", "duration, 1 ms to 24 h", "`\"60s\"`", "Longest run; then it is stopped and counts as failed."),
-    key("memory", "size, 64 KiB to 1 TiB", "`\"256MiB\"`", "Most memory of one run or worker."),
-    key("output", "size, up to 1 MiB", "`\"64KiB\"`", "How much of what a run prints is kept."),
+    key("timeout", "duration, 1 ms to 24 h", "`\"60s\"`", "Maximum duration of a run; a longer run is stopped and \
+         counts as failed."),
+    key("memory", "size, 64 KiB to 1 TiB", "`\"256MiB\"`", "Maximum memory of one run or worker."),
+    key("output", "size, up to 1 MiB", "`\"64KiB\"`", "How much of a run's output is kept."),
     key("retries", "0 to 100", "`3`", "Attempts after the first one before the record goes to the dead-letter log."),
     key(
         "backoff",
@@ -160,13 +168,13 @@ pub const FUNCTION: &[Key] = &[
         "dead_letter",
         "log",
         "`\"dead/NAME\"`",
-        "Where records go whose every attempt failed, with the error. History 1000, or as in `[logs]`; see `millrace run retry`.",
+        "The log for records whose attempts all failed, with the error. History 1000, or as in `[logs]`; see `millrace run retry`.",
     ),
     key(
         "pending_max",
         "1 to 10000000",
         "`100000`",
-        "Pending runs beyond which appends from outside are refused as busy.",
+        "Maximum number of pending runs; beyond it, appends from outside are refused as busy.",
     ),
     key("env", "table of texts", "`{}`", "Environment variables of the function's process (python, process, oneshot)."),
 ];

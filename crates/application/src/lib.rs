@@ -106,7 +106,7 @@ impl Application {
     }
 
     /// As [`Application::parse`]; `exists` says whether code is there.
-    fn parse_with(text: &str, path: &Path, exists: &dyn Fn(&Path) -> bool) -> Result<Application, Problems> {
+    pub fn parse_with(text: &str, path: &Path, exists: &dyn Fn(&Path) -> bool) -> Result<Application, Problems> {
         let mut problems = Collector::new(text);
         let application = match Document::parse(text) {
             Ok(document) => Some(read(document.as_table(), path, exists, &mut problems)),
@@ -227,7 +227,7 @@ fn grant_logs(
     }
     if silent && own.len() > SCOPES_MAX {
         let message = format!(
-            "{} has {} logs: a function without 'reads' and 'appends' would name each, and {SCOPES_MAX} is the most; \
+            "{} has {} logs: a function without 'reads' and 'appends' would name each; the limit is {SCOPES_MAX}; \
              give it subtrees, such as reads = [\"raw/\"]",
             path.display(),
             own.len()

@@ -1,4 +1,4 @@
-//! What is wrong with an application file: every problem with its line and column, and what was probably meant.
+//! The problems of an application file, with line and column, and a suggestion.
 
 use millrace_wire::{Code, Error};
 use std::{fmt, ops::Range, path::PathBuf};

@@ -1,4 +1,4 @@
-//! How a namespace is made, as far as somebody says; and whether one was made that way.
+//! The settings for creating a namespace, and whether an existing one has them.
 
 use super::units::{show_duration, show_size};
 use millrace_journal::{CreateOptions, Durability};

@@ -10,7 +10,7 @@ use std::{
     time::Instant,
 };
 
-/// What stands at the head of the report.
+/// What is at the head of the report.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Machine {
     pub cpu: String,

@@ -1,6 +1,6 @@
 //! Which runs a change in the past reaches.
 //!
-//! One pass over the events in the order of the journal. What a run read stands in front of what it appended, so when an append is
+//! One pass over the events in the order of the journal. What a run read is before what it appended, so when an append is
 //! met, it is known whether its run was reached. A run is reached in one of two ways:
 //!
 //! * It *will* have to be replayed if a value that it used changes: its record, or a record that it read.

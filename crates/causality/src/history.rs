@@ -67,7 +67,7 @@ impl History {
     pub fn new(tables: Vec<Table>) -> Self {
         let locate = |own: usize, id: EventId| {
             let at = |at: usize| Some(Place { table: at as u32, row: tables[at].find(id)? });
-            // In its own table it can only stand behind its effect, which is reported. Of several copies, whatever the order of the
+            // In its own table it can only come after its effect, which is reported. Of several copies, whatever the order of the
             // tables, that of the smallest namespace.
             let others = (0..tables.len()).filter(|other| *other != own).filter_map(at);
             at(own).or_else(|| {
@@ -179,7 +179,7 @@ impl History {
             let place = |row| Place { table: number as u32, row };
             for row in 0..table.len() {
                 let here = place(row);
-                // Copies stand in the order of their ids.
+                // Copies are in the order of their ids.
                 if row > table.first_regular() && table.row(row - 1).hlc() >= table.row(row).hlc() {
                     note(Violation::ClockWentBack { before: place(row - 1), after: here });
                 }

@@ -16,7 +16,7 @@ pub(crate) struct LogRows {
 }
 
 impl LogRows {
-    /// Notes a record that stands in the order of the journal.
+    /// Notes a record that is in the order of the journal.
     pub fn push(&mut self, seqno: u64, row: u32) {
         if self.regular.is_empty() {
             self.base = seqno;

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! A cause is the row of another event of the table, or the number of an id in a list, if no event of the table has it. Ids are not
-//! stored: sequences are dense, so a few spans give the id of every row. What a run read stands in a list of bytes beside the rows.
+//! stored: sequences are dense, so a few spans give the id of every row. What a run read is in a list of bytes beside the rows.
 
 use crate::{
     event::Event,
@@ -394,7 +394,7 @@ impl Builder {
     }
 }
 
-/// What a link delivers stands in the journal like a record from a client that claims a cause. It is known to be more than a claim if
+/// What a link delivers is in the journal like a record from a client that claims a cause. It is known to be more than a claim if
 /// records come in from the namespace of the cause.
 fn accept_deliveries(rows: &mut [Row], foreign: &[EventId], names: &Names, own: NamespaceId) {
     let source = |name: &String| {

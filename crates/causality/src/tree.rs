@@ -186,7 +186,7 @@ impl Tree {
     pub fn causes(history: &History, event: Place, limits: TreeLimits) -> Option<Tree> {
         let root = root_of(history, event)?;
         let mut growing = Growing::new(history, root, limits);
-        // A run's reads stand behind its TRIGGER.
+        // A run's reads come after its TRIGGER.
         let order: Vec<Place> = if history.row(root).is(Kind::Trigger) {
             history.order().collect()
         } else {

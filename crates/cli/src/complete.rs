@@ -1,4 +1,4 @@
-//! What a shell may complete: names of the namespace that the command line is about.
+//! Shell completion: names of the namespace that the command line selects.
 
 use crate::{
     args::Global,

@@ -1,8 +1,8 @@
 //! What a host says: a thread for each of its two outputs writes it, so that a reader who holds on and does not read keeps
 //! nobody waiting but that thread.
 //!
-//! A reader who is behind is waited for, but only for [`PATIENCE`] until he has caught up; what then finds no room is counted
-//! instead, and the count told where it would have stood.
+//! The host waits for a slow reader, but for at most [`PATIENCE`] until the reader has caught up. Lines that then find no room are counted,
+//! and the count is printed in their place.
 
 use crate::show;
 use millrace_node::{Code, Result};
@@ -31,7 +31,7 @@ static HOST: OnceLock<[Arc<Feed>; 2]> = OnceLock::new();
 
 /// From now on this process is a host; its standard output.
 pub fn become_host(json: bool) -> Result<&'static Feed> {
-    let refused = |error: io::Error| Code::HostStart.error(format!("what the host says cannot be written: {error}"));
+    let refused = |error: io::Error| Code::HostStart.error(format!("the host's output cannot be written: {error}"));
     if HOST.get().is_none() {
         let out = Feed::start("millrace-stdout", io::stdout(), json).map_err(refused)?;
         let errors = Feed::start("millrace-stderr", io::stderr(), json).map_err(refused)?;
@@ -169,7 +169,7 @@ impl Queue {
             0 => {}
             lines if json => self.push(format!("{}\n", json!({ "event": "left_out", "lines": lines })).into()),
             lines => {
-                self.push(format!("… {} left out, which nobody read in time\n", show::count(lines, "line")).into())
+                self.push(format!("… {} dropped, because the output was not read in time\n", show::count(lines, "line")).into())
             }
         }
     }

@@ -1,4 +1,4 @@
-//! What a host notes about its own work: lines on standard error, at the level that `--log-level` names.
+//! The log of a host: lines on standard error, at the level of `--log-level`.
 
 use crate::feed;
 use std::{

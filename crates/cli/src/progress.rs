@@ -1,4 +1,4 @@
-//! How far long work is: a bar on standard error, for people who watch.
+//! Progress of long work: a bar on standard error.
 
 use crate::show;
 use indicatif::{ProgressBar, ProgressState, ProgressStyle};

@@ -1,4 +1,4 @@
-//! What is asked and how answers are read: no I/O. The async and the blocking client share it.
+//! Requests and how their answers are read: no I/O. The async and the blocking client share it.
 
 use crate::{AppendOptions, Batch, Credentials, Host, Place, Record, secure};
 use millrace_wire::{

@@ -1,19 +1,22 @@
-//! What a user has to reach hosts with: capabilities, the keys that hosts are known by, and a key of the user's own.
+//! A user's credentials: capabilities, the keys of known hosts, and the user's own key.
 //!
 //! ```text
 //!  $XDG_RUNTIME_DIR/millrace/ADDRESS                    the token of a host on this machine: a line for each namespace, made by the host
 //!  $XDG_STATE_HOME/millrace/peers/HOST:PORT/NAMESPACE   what an invitation gave: key and capability
 //!  $XDG_STATE_HOME/millrace/identity                    the key of this user
 //!  $MILLRACE_CAPABILITY                                 a file with a capability, for whatever is reached
+//!  $MILLRACE_CA                                         a file with authorities that vouch for hosts elsewhere, or `system`
 //! ```
 //!
 //! A file that anybody else could have read or written is refused.
 
+use crate::secure::tls::authorities;
 use millrace_wire::{Code, Defence, Error, Hex, Peer, Result, token::Token};
 use rustix::{
     fs::{FlockOperation, Mode, OFlags},
     process::geteuid,
 };
+use rustls::RootCertStore;
 use std::{
     env,
     fs::{self, DirBuilder, File, OpenOptions},
@@ -45,6 +48,8 @@ pub struct Credentials {
     pub capability: Option<Token>,
     /// The SHA-256 of the host's public key. With it TLS is spoken.
     pub pin: Option<[u8; 32]>,
+    /// The authorities that vouch for the host, where its key is not known. With them TLS is spoken.
+    pub authorities: Option<Arc<RootCertStore>>,
     /// The key that is shown over TLS.
     pub identity: Option<Arc<Identity>>,
 }
@@ -201,6 +206,14 @@ impl Credentials {
             found.identity = Identity::load()?.map(Arc::new);
         } else if address.ip().to_canonical().is_loopback() {
             found.capability = Self::of_machine(peer, address)?;
+        }
+        // What a host left for its user is enough to know it by.
+        if found.pin.is_none()
+            && found.capability.is_none()
+            && let Some(named) = env::var_os("MILLRACE_CA").filter(|named| !named.is_empty())
+        {
+            found.authorities = Some(authorities(Path::new(&named))?);
+            found.identity = Identity::load()?.map(Arc::new);
         }
         if let Some(capability) = Self::of_environment()? {
             found.capability = Some(capability);

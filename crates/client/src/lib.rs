@@ -1,4 +1,4 @@
-//! The Rust client: a namespace elsewhere, used as one uses a namespace here.
+//! The Rust client: uses a namespace on another host like a local one.
 //!
 //! ```text
 //!   Client (async, Clone) ──> session: one task per connection reads, writes, and finds whom an answer is for

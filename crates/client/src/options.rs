@@ -1,4 +1,4 @@
-//! What may be chosen, and what is chosen otherwise.
+//! Options and their defaults.
 
 use crate::{connector::Resolve, credentials::Credentials};
 use millrace_wire::{Durability, EventId, Peer, Result};

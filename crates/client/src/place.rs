@@ -1,4 +1,4 @@
-//! Where a namespace is, for somebody who wants to connect to it.
+//! The place of a namespace, for a client that connects to it.
 
 use millrace_wire::{Address, Code, Error, Peer, Result};
 use std::{
@@ -61,7 +61,7 @@ impl FromStr for Place {
         match address.log {
             None => Ok(Place::Tcp(address.peer)),
             Some(log) => {
-                Err(Code::AddressInvalid.error(format!("log '{log}' stands where only a namespace's address belongs")))
+                Err(Code::AddressInvalid.error(format!("log '{log}' is given where only a namespace's address is allowed")))
             }
         }
     }

@@ -1,4 +1,4 @@
-//! What comes back: answers that own what they hold.
+//! Answers, with owned data.
 
 use millrace_wire::{Durability, EventId, Hlc, protocol};
 

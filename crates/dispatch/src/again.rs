@@ -1,4 +1,4 @@
-//! Runs functions for whoever replays runs that have ended: apart from the runs of now, whose executors it does not share.
+//! Runs functions for replays of ended runs, with executors of their own.
 
 use crate::{
     publish::DeadLetter,

@@ -1,4 +1,4 @@
-//! Who waits and who works: one thread leads, asleep on the journal; one stands by; the others sleep until called.
+//! The threads: one leads and sleeps on the journal; one is on standby; the others sleep until they are called.
 //!
 //! The leader that is woken runs the function itself and leaves the journal unwatched. If it is back within
 //! [`TAKE_OVER`] nobody need ever know; if it is not, whoever stands by takes the lead. So a short run costs one wake,

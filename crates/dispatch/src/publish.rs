@@ -331,7 +331,7 @@ impl Settling<'_, '_> {
                 let as_seen = effects.depends.iter().all(|(log, seqno)| newest.get(&log.id()) == Some(seqno));
                 let trigger = &run.claimed.trigger;
                 let used = effects.used().chain([(trigger.log, trigger.seqno, What::Record)]);
-                let fenced = shared.namespace.fence().judge(batch.snapshot, used);
+                let fenced = shared.namespace.fence().judge(batch.function, batch.snapshot, used);
                 let relies = serial || !effects.depends.is_empty();
                 published.push(if !state.engine.holds(batch.function, run.claimed.trigger.run, Some(run.fired)) {
                     Published::Stale

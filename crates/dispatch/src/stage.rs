@@ -1,4 +1,5 @@
-//! What the runs of one batch see and leave: a snapshot of the namespace, and what they append, kept back until published.
+//! What the runs of one batch read and append: a snapshot of the namespace, and their appends, which stay invisible until they are
+//! published.
 //!
 //! ```text
 //!   a log as run i sees it:   [ records before the snapshot ][ appends of runs 0..i that ended well ][ its own ]

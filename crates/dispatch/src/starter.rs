@@ -52,7 +52,7 @@ pub(super) struct Starter {
     namespace_dir: PathBuf,
     surroundings: Surroundings,
     live: Mutex<Live>,
-    /// Counts how often `live` was made anew: executors of an earlier one are of no use.
+    /// Counts how often `live` was recreated: executors of an earlier one are of no use.
     generation: AtomicU64,
     /// The code as it was when it was found to be what was deployed, and when it was last looked at.
     seen: Mutex<Option<(Sighting, Instant)>>,
@@ -73,6 +73,15 @@ struct Live {
 enum Loaded {
     Wasm(Arc<WasmFunction>),
     Python(Arc<PythonFunction>),
+}
+
+/// Imports a Python function in its sandbox, which is shown no secrets.
+pub(super) fn try_import(namespace_dir: &Path, definition: &Definition, isolation: &Arc<Isolation>) -> Result<()> {
+    let Launch::Python(spec) = Launch::of(namespace_dir, definition) else { return Ok(()) };
+    let surroundings = Surroundings { isolation: Some(isolation.clone()), ..Surroundings::default() };
+    let starter = Starter::new(namespace_dir, Arc::new(definition.clone()), surroundings);
+    let sandbox = starter.sandbox(&Arc::new(Secrets::new(Vec::new())));
+    PythonFunction::within(spec, functions::limits(&definition.spec), sandbox).try_import()
 }
 
 impl Starter {
@@ -136,7 +145,7 @@ impl Starter {
         let live = self.live();
         let value = live.secrets.as_ref().and_then(|secrets| secrets.get(name));
         let value = value
-            .ok_or_else(|| Code::RightMissing.error(format!("it is not shown secret '{}'", name.escape_debug())))?;
+            .ok_or_else(|| Code::RightMissing.error(format!("it may not read secret '{}'", name.escape_debug())))?;
         Ok(value.to_vec())
     }
 

@@ -1,4 +1,4 @@
-//! What the dispatcher knows: the engine, kept up with the journal, and for each function the executors that are free.
+//! The dispatcher's state: the engine, which follows the journal, and the free executors of each function.
 
 use super::{
     engine::{Engine, LaneView, Millis, Policy, Trigger},
@@ -120,7 +120,7 @@ impl State {
             // Some are lost; or one came or went meanwhile, and a second look finds that all is well.
             self.damaged |= found != function.pending();
         }
-        // No index leads to what a streamed run was told: it stands behind the run's TRIGGER.
+        // No index leads to what a streamed run was told: it comes after the run's TRIGGER.
         let Some(from) = streamed.values().min().copied() else { return Ok(()) };
         journal.visit(from, self.scan.position(), &mut |entry| {
             if entry.kind == Kind::Call && streamed.contains_key(&entry.cause) {

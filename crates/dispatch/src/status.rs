@@ -1,4 +1,4 @@
-//! What a host is doing right now, as it tells other processes in the file `host.json`.
+//! The current activity of a host, for other processes, in the file `host.json`.
 //!
 //! The file only repeats what the host knows and the journal does not say: which runs are in progress in it, which back
 //! off after what error, which functions cannot be started. It means something only while the host's lock is held.

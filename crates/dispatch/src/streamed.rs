@@ -1,4 +1,4 @@
-//! Streamed runs: each append is published at once, and a further attempt is told what the earlier ones were told.
+//! Streamed runs: each append is published at once, and a further attempt gets the answers of the earlier ones.
 //!
 //! ```text
 //!   attempt 1:   get -> a   now -> t   append -> 7   random -> r   (the host ends)

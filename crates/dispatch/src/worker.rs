@@ -238,7 +238,7 @@ impl Shared {
     }
 
     /// Journals the claim: one FIRED for each run that nobody else has taken or ended meanwhile. None if the function was
-    /// deployed anew since it was claimed: what is FIRED behind a definition runs as that says.
+    /// deployed again since it was claimed: what is FIRED behind a definition runs as that says.
     fn fire(&self, claim: &Claim) -> Result<Option<Batch>> {
         let journal = self.namespace.journal();
         let mut state = self.state();
@@ -456,7 +456,7 @@ impl<'a, 's> Following<'a, 's> {
         self.shared.settle(self.batch, self.stage, std::mem::take(&mut self.ended));
     }
 
-    /// Whether others may run what stands behind the run in progress.
+    /// Whether others may run what comes after the run in progress.
     fn may_leave(&self) -> bool {
         let spec = &self.batch.starter.definition().spec;
         !self.left && self.current + 1 < self.ready && !spec.serial() && spec.concurrency > 1

@@ -1,4 +1,4 @@
-//! Sessions: who calls, which calls were answered, and until when what it holds is its own.
+//! Sessions: the callers, their answered calls, and the leases of their locks.
 
 use crate::Reply;
 use std::{
@@ -53,7 +53,7 @@ impl Kept {
 pub(crate) struct Asked {
     /// The entity and the method, so that another call under the number is noticed.
     pub what: u64,
-    /// Of which entity it is: one made anew under the key is another.
+    /// Of which entity it is: a recreated one under the key is another.
     pub incarnation: u64,
     /// Its answer and when it was given; none while it waits.
     pub reply: Option<(Reply, u64)>,

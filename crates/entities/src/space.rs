@@ -134,7 +134,7 @@ impl Limits {
     /// Whether a state is within what one entity may have, beside so many bytes of the others.
     fn check(self, state: &State, others: usize) -> Result<()> {
         let refused = |what: &str, bytes: usize, most: usize| {
-            Err(Code::ObjectTooLarge.error(format!("{what} would take {bytes} bytes; {most} is the most")))
+            Err(Code::ObjectTooLarge.error(format!("{what} would take {bytes} bytes; the limit is {most}")))
         };
         match state.bytes() {
             bytes if bytes > self.entity => refused("it", bytes, self.entity),
@@ -184,7 +184,7 @@ impl Space {
         Ok(false)
     }
 
-    /// Has the lease of a session that is open begin anew.
+    /// Has the lease of a session that is open restart.
     pub fn renew(&mut self, session: Session, lease_ms: u64, moment: Moment) -> Result<()> {
         let Some(client) = self.sessions.get_mut(&session) else {
             return Err(Code::SessionExpired.error("the session is not open, or its lease has ended"));
@@ -219,7 +219,7 @@ impl Space {
         }
     }
 
-    /// The lease begins anew.
+    /// The lease restarts.
     pub fn unpin(&mut self, session: &Session, moment: Moment) {
         if let Some(client) = self.sessions.get_mut(session) {
             client.pinned = client.pinned.saturating_sub(1);
@@ -279,7 +279,7 @@ impl Space {
                 return Err(Code::ObjectTypeMismatch.error(told));
             }
             if call.incarnation != 0 && call.incarnation != entity.incarnation {
-                return Err(lost(kind, key, "it was made anew"));
+                return Err(lost(kind, key, "it was deleted and recreated"));
             }
             if call.flags.must_create {
                 return Err(Code::ObjectExists.error(format!("{} '{key}'", kind.name())));

@@ -1,4 +1,4 @@
-//! Who is at the other end of a connection, and who asks in a request: the owner, or the holder of a capability.
+//! The caller of a connection and of a request: the owner, or the holder of a capability.
 
 use crate::Hosted;
 use millrace_client::loopback::{Holder, Loopback};
@@ -8,7 +8,14 @@ use millrace_node::{
     token::{Action, Binding, Now, Peer, Proof, Rate, Rates, Token, Way, admit, check},
 };
 use millrace_wire::{Code, Defence, Error, Result};
-use std::{io, net::SocketAddr, sync::Arc};
+use std::{
+    io,
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+};
 
 /// Whom a connection belongs to, as far as the connection itself says.
 #[derive(Clone)]
@@ -17,12 +24,41 @@ pub(crate) struct Who {
     pub peer: Peer,
     /// The owner, where nothing else is asked for.
     pub owner: Option<Arc<Caller>>,
-    /// Whoever has the capability that the channel was opened with, and the namespace that it is of.
+    /// Anyone who has the capability that the channel was opened with, and the namespace that it is of.
     pub holder: Option<(Served, Arc<Caller>)>,
     /// What proofs have to be bound to.
     pub binding: Option<Binding>,
     /// Why somebody at a loopback address is not the owner.
     pub stranger: Option<Stranger>,
+    /// The place among those who have not shown yet who they are.
+    pub unknown: Option<Arc<Unknown>>,
+}
+
+/// A connection of somebody unknown, counted until it is known or gone.
+pub(crate) struct Unknown {
+    count: Arc<AtomicUsize>,
+    is_known: AtomicBool,
+}
+
+impl Unknown {
+    /// One more, unless there are as many as may be.
+    pub fn enter(count: &Arc<AtomicUsize>, max: usize) -> Option<Arc<Self>> {
+        let more = |unknown: usize| (unknown < max).then_some(unknown + 1);
+        count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()?;
+        Some(Arc::new(Self { count: count.clone(), is_known: AtomicBool::new(false) }))
+    }
+
+    fn leave(&self) {
+        if !self.is_known.swap(true, Ordering::Relaxed) {
+            self.count.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Drop for Unknown {
+    fn drop(&mut self) {
+        self.leave();
+    }
 }
 
 /// Somebody at a loopback address who is not known as the owner.
@@ -64,7 +100,7 @@ impl Neighbours {
     /// Somebody who came from `theirs` to `ours`. From a loopback address the user who runs the host is the owner, as at the Unix socket.
     pub fn who(&mut self, hosted: &Hosted, theirs: SocketAddr, ours: io::Result<SocketAddr>) -> Who {
         let peer = Peer { way: Way::Channel, address: Some(theirs.ip()), key: None };
-        let nobody = Who { peer, owner: None, holder: None, binding: None, stranger: None };
+        let nobody = Who { peer, owner: None, holder: None, binding: None, stranger: None, unknown: None };
         if !is_local(theirs.ip()) {
             return nobody;
         }
@@ -99,13 +135,20 @@ impl Who {
     pub fn at_socket(user: u32, own: u32) -> Self {
         let peer = Peer { way: Way::Unix, address: None, key: None };
         let owner = is_owner(user, own).then(|| Arc::new(Caller::owner(peer)));
-        Self { peer, owner, holder: None, binding: None, stranger: None }
+        Self { peer, owner, holder: None, binding: None, stranger: None, unknown: None }
     }
 
     /// The same over TLS, where everybody needs a capability.
     pub fn over_tls(self, binding: Binding, key: Option<[u8; 32]>) -> Self {
         let peer = Peer { way: Way::TlsProof, key, ..self.peer };
-        Self { peer, owner: None, holder: None, binding: Some(binding), stranger: None }
+        Self { peer, owner: None, holder: None, binding: Some(binding), stranger: None, unknown: self.unknown }
+    }
+
+    /// The other end has shown a capability: it is counted among the unknown no longer.
+    pub fn has_shown(&self) {
+        if let Some(unknown) = &self.unknown {
+            unknown.leave();
+        }
     }
 
     /// Whether what is sent can be read on the way by nobody: it is encrypted, or does not leave this machine.
@@ -124,6 +167,10 @@ impl Hosted {
         peer: Peer,
     ) -> Result<(Served, Arc<Caller>)> {
         let asked = |served: &&Served| namespace.is_empty() || **served.name() == *namespace;
+        // Nor is anybody told which namespaces there are before a capability of one was shown.
+        if !Defence::Existence.stands() && !self.served().iter().any(|served| asked(&served)) {
+            return Err(Code::NamespaceNotServed.error("no such namespace here"));
+        }
         for served in self.served().iter().filter(asked) {
             // Keys that cannot be read admit nobody.
             let Ok(keys) = served.keys().current() else { continue };
@@ -154,6 +201,7 @@ impl Hosted {
         }
         let peer = Peer { way: Way::HttpBearer, ..who.peer };
         let (served, caller) = self.admit(namespace, token.body(), Proof::Bearer(token.signature()), peer)?;
+        who.has_shown();
         Ok(self.within_limits(&served, &caller))
     }
 }

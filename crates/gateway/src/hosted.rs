@@ -1,4 +1,4 @@
-//! What one server serves.
+//! The namespaces that a server serves.
 
 use crate::{
     http::{Origin, Sample},
@@ -107,6 +107,7 @@ impl Hosted {
     /// The same, whose functions are kept apart so.
     #[must_use]
     pub fn keeping_apart(self, isolation: Arc<Isolation>) -> Self {
+        self.served.iter().for_each(|served| served.keep_apart(isolation.clone()));
         Self { isolation: Some(isolation), ..self }
     }
 

@@ -1,4 +1,4 @@
-//! What the world speaks to a host: the wire protocol, HTTP and links between hosts.
+//! The network interfaces of a host: the wire protocol, HTTP and links between hosts.
 //!
 //! ```text
 //!  TCP, Unix socket --> server   event loops; before a loop sleeps it flushes once for all that the gate holds
@@ -26,4 +26,4 @@ pub use hosted::Hosted;
 pub use http::{ORIGINS_MAX, Origin};
 pub use links::Linker;
 pub use patience::set_patience;
-pub use server::{Bound, Listen, SOCKET, Server, ServerOptions};
+pub use server::{Bound, Certificate, Listen, SOCKET, Server, ServerOptions};

@@ -1,10 +1,10 @@
-//! What a group agrees on: commands, in their bytes.
+//! The commands of a group, and their encoding.
 //!
 //! ```text
 //!  length of the head (2, little-endian)  head (MessagePack)  data, to the end
 //! ```
 //!
-//! The data of a published record stands last and as it came, so that it is read where it stands in the group's log.
+//! The data of a published record stands last and as it came, so that it is read where it is in the group's log.
 
 use millrace_wire::{Code, LogName, Result};
 use serde::{Deserialize, Serialize};
@@ -34,7 +34,7 @@ pub struct Member {
     pub address: String,
     /// The name under which it serves its namespace.
     pub name: String,
-    /// The site it stands at.
+    /// The site it is at.
     pub site: String,
 }
 
@@ -103,7 +103,7 @@ pub enum Action {
         log: String,
         /// The entry that began the feed.
         since: u64,
-        /// The record that comes in front of it: what comes out of turn is refused.
+        /// The record that comes before it: what comes out of turn is refused.
         behind: u64,
         /// The record.
         seqno: u64,
@@ -115,9 +115,14 @@ pub enum Action {
     },
     /// Says where a host is.
     Member(Member),
+    /// Has so many hosts vote.
+    Voters {
+        /// 1, 3 or 5.
+        count: u64,
+    },
 }
 
-/// A command as it stands in the log.
+/// A command as it is in the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Command<'b> {
     /// Who submitted it.
@@ -202,6 +207,7 @@ mod tests {
             Action::Fed { topic: "t".into(), host: 1, log: "raw".into(), since: 9, behind: 3, seqno: 4 },
             Action::Prefer { site: "lab".into() },
             Action::Member(member),
+            Action::Voters { count: 5 },
         ] {
             let command = Command { origin, action, data: b"21.5" };
             let bytes = command.encode().unwrap();

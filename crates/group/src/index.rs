@@ -1,17 +1,23 @@
 //! The Raft log of a group as an index: which entry has which term, and where its bytes are.
 
+use crate::snapshot::Mark;
 use millrace_wire::Result;
 use raft::{
     Error as RaftError, GetEntriesContext, RaftState, Storage, StorageError,
     eraftpb::{ConfState, Entry, EntryType, HardState, Snapshot},
 };
-use std::collections::VecDeque;
+use std::{
+    cell::Cell,
+    collections::{HashMap, VecDeque},
+};
 
 /// Bytes of the newest entries that are kept in memory for followers that are close behind.
 const RECENT_MAX_BYTES: usize = 4 << 20;
+/// What an entry takes besides its bytes, about.
+const AROUND_BYTES: u64 = 64;
 
-/// Where the bytes of an entry are: whoever keeps the entries says what the number means.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Where the bytes of an entry are: whoever keeps the entries says what the number means. Later places are greater.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Place(pub u64);
 
 /// What the bytes of an entry are.
@@ -54,40 +60,110 @@ pub trait Payloads: Send {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Slot {
-    term: u64,
-    place: Place,
-    form: Form,
+pub struct Slot {
+    pub term: u64,
+    pub place: Place,
+    pub bytes: u32,
+    pub form: Form,
 }
 
 /// The log of one replica.
 pub struct Index {
     state: State,
-    founders: Vec<u64>,
-    /// Of index 1, 2, …
-    slots: Vec<Slot>,
+    voters: Vec<u64>,
+    learners: Vec<u64>,
+    /// The entry in front of the first one here, and its term.
+    base: u64,
+    base_term: u64,
+    /// The last entry of the newest snapshot, 0 if there is none.
+    snapshot: u64,
+    /// Of entry `base + 1`, …
+    slots: VecDeque<Slot>,
+    /// Entries in front of the first one here that topics hold.
+    kept: HashMap<u64, Slot>,
+    /// About how many bytes all that was written and not trimmed has.
+    bytes: u64,
     /// The newest entries.
     recent: VecDeque<Entry>,
     recent_bytes: usize,
     payloads: Box<dyn Payloads>,
+    /// The snapshot that a follower may have, and whether one is asked for.
+    pub offered: Option<Mark>,
+    pub wanted: Cell<bool>,
 }
 
 impl Index {
     /// A log without entries, of a group that these hosts began.
     pub fn new(founders: Vec<u64>, payloads: Box<dyn Payloads>) -> Self {
-        let (state, slots, recent) = (State::default(), Vec::new(), VecDeque::new());
-        Self { state, founders, slots, recent, recent_bytes: 0, payloads }
+        Self {
+            state: State::default(),
+            voters: founders,
+            learners: Vec::new(),
+            base: 0,
+            base_term: 0,
+            snapshot: 0,
+            slots: VecDeque::new(),
+            kept: HashMap::new(),
+            bytes: 0,
+            recent: VecDeque::new(),
+            recent_bytes: 0,
+            payloads,
+            offered: None,
+            wanted: Cell::new(false),
+        }
     }
 
     /// Takes note of an entry at its place. False if one is missing in front of it.
-    pub fn note(&mut self, index: u64, term: u64, form: Form, place: Place) -> bool {
-        let at = index.wrapping_sub(1) as usize;
-        if index == 0 || at > self.slots.len() {
+    pub fn note(&mut self, index: u64, slot: Slot) -> bool {
+        if self.slots.is_empty() && self.snapshot == 0 && index > 0 && self.base == 0 {
+            // What was in front of it was trimmed: a snapshot behind it says what that was.
+            self.base = index - 1;
+        }
+        if index <= self.base || index > self.last() + 1 {
             return false;
         }
-        self.slots.truncate(at);
-        self.slots.push(Slot { term, place, form });
+        self.slots.truncate((index - self.base - 1) as usize);
+        self.bytes += u64::from(slot.bytes) + AROUND_BYTES;
+        self.slots.push_back(slot);
         true
+    }
+
+    /// Counts what was written besides entries.
+    pub fn count(&mut self, bytes: usize) {
+        self.bytes += bytes as u64 + AROUND_BYTES;
+    }
+
+    /// Goes on behind a snapshot, with the entries that its topics hold. Entries behind it stay if they continue it. False if a later
+    /// one has trimmed what this one needs.
+    pub fn install(&mut self, mark: &Mark, kept: HashMap<u64, Slot>) -> bool {
+        // After a start it is not known at first what the entries in front of those that are left were.
+        let is_unknown = self.snapshot == 0 && self.base > 0;
+        if is_unknown && mark.index < self.base {
+            return false;
+        }
+        if (is_unknown && mark.index == self.base) || self.term_of(mark.index) == Some(mark.term) {
+            if mark.first > self.base {
+                self.slots.drain(..(mark.first - 1 - self.base) as usize);
+                (self.base, self.base_term) = (mark.first - 1, mark.before);
+            } else if mark.index == self.base {
+                self.base_term = mark.term;
+            }
+        } else {
+            self.slots.clear();
+            self.recent.clear();
+            self.recent_bytes = 0;
+            (self.base, self.base_term) = (mark.index, mark.term);
+        }
+        self.kept = kept;
+        (self.voters, self.learners) = (mark.voters.clone(), mark.learners.clone());
+        self.snapshot = mark.index;
+        self.state.commit = self.state.commit.max(mark.index);
+        true
+    }
+
+    /// What is in front of the snapshot and not needed was trimmed.
+    pub fn trimmed(&mut self) {
+        self.bytes = self.slots.iter().chain(self.kept.values()).map(|slot| u64::from(slot.bytes) + AROUND_BYTES).sum();
     }
 
     /// Takes note of what must not be forgotten.
@@ -99,18 +175,56 @@ impl Index {
         self.state
     }
 
+    /// The entry in front of the first one here.
+    pub fn base(&self) -> u64 {
+        self.base
+    }
+
+    /// The last entry of the newest snapshot, 0 if there is none.
+    pub fn snapshot_index(&self) -> u64 {
+        self.snapshot
+    }
+
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
     pub fn last(&self) -> u64 {
-        self.slots.len() as u64
+        self.base + self.slots.len() as u64
     }
 
     /// The term of the last entry, 0 if there is none.
     pub fn last_term(&self) -> u64 {
-        self.slots.last().map_or(0, |slot| slot.term)
+        self.slots.back().map_or(self.base_term, |slot| slot.term)
+    }
+
+    fn slot(&self, index: u64) -> Option<&Slot> {
+        self.slots.get(index.checked_sub(self.base + 1)? as usize)
+    }
+
+    pub fn term_of(&self, index: u64) -> Option<u64> {
+        if index == self.base { Some(self.base_term) } else { self.slot(index).map(|slot| slot.term) }
+    }
+
+    /// An entry that is here, or that a topic holds.
+    pub fn held(&self, index: u64) -> Option<Slot> {
+        self.slot(index).or_else(|| self.kept.get(&index)).copied()
     }
 
     /// Where an entry is.
     pub fn place(&self, index: u64) -> Option<Place> {
-        self.slots.get(index.checked_sub(1)? as usize).map(|slot| slot.place)
+        self.held(index).map(|slot| slot.place)
+    }
+
+    /// About how many bytes an entry takes; 0 if it is gone.
+    pub fn bytes_of(&self, index: u64) -> u64 {
+        self.held(index).map_or(0, |slot| u64::from(slot.bytes) + AROUND_BYTES)
+    }
+
+    /// Reads an entry that is here, or that a topic holds.
+    pub fn read(&self, index: u64) -> Option<Result<Proposal>> {
+        let Slot { term, place, form, .. } = self.held(index)?;
+        Some(self.payloads.read(place).map(|data| Proposal { term, index, form, data }))
     }
 
     /// Keeps entries in memory that were just written.
@@ -134,8 +248,7 @@ impl Index {
         {
             return Ok(entry.clone());
         }
-        let slot = self.slots.get(index.wrapping_sub(1) as usize);
-        let slot = slot.ok_or(RaftError::Store(StorageError::Unavailable))?;
+        let slot = self.slot(index).ok_or(RaftError::Store(StorageError::Unavailable))?;
         let data = self.payloads.read(slot.place);
         let data = data.map_err(|error| RaftError::Store(StorageError::Other(error.to_string().into())))?;
         Ok(entry_of(slot.term, index, slot.form, data))
@@ -155,7 +268,8 @@ impl Storage for Index {
     fn initial_state(&self) -> raft::Result<RaftState> {
         let State { term, vote, commit } = self.state;
         let hard_state = HardState { term, vote, commit, ..HardState::default() };
-        let conf_state = ConfState { voters: self.founders.clone(), ..ConfState::default() };
+        let (voters, learners) = (self.voters.clone(), self.learners.clone());
+        let conf_state = ConfState { voters, learners, ..ConfState::default() };
         Ok(RaftState { hard_state, conf_state })
     }
 
@@ -166,6 +280,9 @@ impl Storage for Index {
         max_size: impl Into<Option<u64>>,
         _context: GetEntriesContext,
     ) -> raft::Result<Vec<Entry>> {
+        if low <= self.base {
+            return Err(RaftError::Store(StorageError::Compacted));
+        }
         let max_bytes = max_size.into().unwrap_or(u64::MAX);
         let (mut entries, mut bytes) = (Vec::new(), 0);
         for index in low..high {
@@ -180,15 +297,14 @@ impl Storage for Index {
     }
 
     fn term(&self, index: u64) -> raft::Result<u64> {
-        if index == 0 {
-            return Ok(0);
+        if index < self.base {
+            return Err(RaftError::Store(StorageError::Compacted));
         }
-        let slot = self.slots.get(index as usize - 1);
-        slot.map(|slot| slot.term).ok_or(RaftError::Store(StorageError::Unavailable))
+        self.term_of(index).ok_or(RaftError::Store(StorageError::Unavailable))
     }
 
     fn first_index(&self) -> raft::Result<u64> {
-        Ok(1)
+        Ok(self.base + 1)
     }
 
     fn last_index(&self) -> raft::Result<u64> {
@@ -196,7 +312,11 @@ impl Storage for Index {
     }
 
     fn snapshot(&self, _request_index: u64, _to: u64) -> raft::Result<Snapshot> {
-        // The log begins at its first entry, so nobody needs one.
-        Err(RaftError::Store(StorageError::SnapshotTemporarilyUnavailable))
+        // It is made when the replica has time for it; raft asks again.
+        let Some(mark) = self.offered.as_ref().filter(|mark| mark.index >= self.base) else {
+            self.wanted.set(true);
+            return Err(RaftError::Store(StorageError::SnapshotTemporarilyUnavailable));
+        };
+        Ok(mark.as_message())
     }
 }

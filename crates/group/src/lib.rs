@@ -1,22 +1,24 @@
 //! A replicated group and the topics that it carries, without a file, a network or a clock.
 //!
 //! ```text
-//!  submit, step, tick ──> Replica ──take──> Turn { entries, state: to be written   before_disk, after_disk: to be sent }
+//!  submit, step, tick ──> Replica ──take──> Turn { writes, state: to be written   before_disk, after_disk: to be sent }
 //!                            │                 │ written, flushed by whoever drives it
 //!                            v                 v
 //!                          Topics <──apply── committed entries ──> outcomes of what was submitted here, reads that may be answered
 //! ```
 //!
 //! A group is a Raft group: one ordered sequence of commands, on each of its hosts the same. Its topics are what the commands make of
-//! them, so every replica has the same topics with the same records in the same order. The Raft library stands behind [`Replica`]
+//! them, so every replica has the same topics with the same records in the same order. The Raft library is behind [`Replica`]
 //! alone; no other crate knows it.
 
 mod command;
 mod index;
 mod replica;
+mod snapshot;
 mod topics;
 
 pub use command::{Action, Command, Member, Origin, TOPIC_NAME_MAX_BYTES, check_topic};
 pub use index::{Form, Payloads, Place, Proposal, State};
-pub use replica::{Completed, Envelope, Held, Options, Recovered, Replica, Role, Turn};
+pub use replica::{Completed, Envelope, Held, Limits, Options, Recovered, Replica, Role, Turn};
+pub use snapshot::{Mark, Write};
 pub use topics::{Feed, Subscription, Topic, Topics};

@@ -1,7 +1,8 @@
-//! What the commands of a group make: topics, subscriptions, and the hosts there are. The same on every replica.
+//! The state that a group's commands produce: topics, subscriptions, and hosts. The same on every replica.
 
 use crate::{Action, Command, Member, Origin, check_topic};
 use millrace_wire::{Code, Error, Result};
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
 /// Most topics of one group.
@@ -9,11 +10,14 @@ const TOPICS_MAX: usize = 100_000;
 /// Most subscriptions of one topic.
 const SUBSCRIPTIONS_MAX: usize = 256;
 
+/// How many hosts can vote.
+const VOTERS: [u64; 3] = [1, 3, 5];
+
 /// Keys that each topic remembers.
 const KEYS_MAX: usize = 10_000;
 
 /// A function that runs for the records of a topic.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Subscription {
     /// The function.
     pub function: String,
@@ -21,12 +25,12 @@ pub struct Subscription {
     pub host: u64,
     /// The first record that it runs for.
     pub first: u64,
-    /// The entry that subscribed it: a function that is subscribed again begins anew.
+    /// The entry that subscribed it: a function that is subscribed again restarts.
     pub since: u64,
 }
 
 /// A log of a host whose records are published to a topic, each once and in order.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Feed {
     /// The host.
     pub host: u64,
@@ -39,7 +43,7 @@ pub struct Feed {
 }
 
 /// An append-only sequence of records.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Topic {
     /// How many of its newest records can be read.
     pub history: u64,
@@ -52,8 +56,9 @@ pub struct Topic {
     /// Logs that feed it.
     pub feeds: Vec<Feed>,
     /// The newest keys and their records, and the order in which they came.
+    #[serde(skip)]
     keys: HashMap<String, u64>,
-    keys_in_order: VecDeque<String>,
+    keys_in_order: VecDeque<(String, u64)>,
 }
 
 impl Topic {
@@ -61,9 +66,9 @@ impl Topic {
         let index = self.add(entry);
         if let Some(key) = key {
             self.keys.insert(key.clone(), index);
-            self.keys_in_order.push_back(key);
+            self.keys_in_order.push_back((key, index));
             if self.keys_in_order.len() > KEYS_MAX
-                && let Some(oldest) = self.keys_in_order.pop_front()
+                && let Some((oldest, _)) = self.keys_in_order.pop_front()
             {
                 self.keys.remove(&oldest);
             }
@@ -100,20 +105,24 @@ impl Topic {
 }
 
 /// What became of the commands of one host.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Seen {
     boot: u64,
     settled: u64,
+    #[serde(with = "crate::snapshot::outcomes")]
     outcomes: BTreeMap<u64, Result<u64>>,
 }
 
 /// The topics of a group.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Topics {
     topics: BTreeMap<String, Topic>,
     members: BTreeMap<u64, Member>,
     seen: HashMap<u64, Seen>,
     preferred: String,
+    /// How many hosts are to vote; 0 if nobody said so.
+    #[serde(default)]
+    voters: u64,
     revision: u64,
 }
 
@@ -128,6 +137,19 @@ impl Topics {
         self.topics.iter().map(|(name, topic)| (&**name, topic))
     }
 
+    /// The entries that hold records which can be read, in no order.
+    pub fn entries(&self) -> impl Iterator<Item = u64> {
+        self.topics.values().flat_map(|topic| topic.entries.iter().copied())
+    }
+
+    /// With what a snapshot leaves out, since it follows from the rest.
+    pub(crate) fn completed(mut self) -> Self {
+        for topic in self.topics.values_mut() {
+            topic.keys = topic.keys_in_order.iter().cloned().collect();
+        }
+        self
+    }
+
     /// Counts what happens besides publishing: as long as it is the same, so are subscriptions and feeds.
     pub fn revision(&self) -> u64 {
         self.revision
@@ -136,6 +158,11 @@ impl Topics {
     /// The site whose hosts lead whenever they can; empty if any may.
     pub fn preferred(&self) -> &str {
         &self.preferred
+    }
+
+    /// How many hosts are to vote, if that was said.
+    pub fn voters(&self) -> Option<usize> {
+        usize::try_from(self.voters).ok().filter(|count| *count > 0)
     }
 
     /// The hosts that said where they are.
@@ -247,6 +274,14 @@ impl Topics {
                 self.preferred = site;
                 Ok(0)
             }
+            Action::Voters { count } => {
+                if !VOTERS.contains(&count) {
+                    let detail = format!("{count} hosts cannot vote: 1, 3 or 5 can, of which a majority decides");
+                    return Err(Code::ValueInvalid.error(detail));
+                }
+                self.voters = count;
+                Ok(0)
+            }
             Action::Member(member) => {
                 self.enter(member);
                 Ok(0)
@@ -297,7 +332,7 @@ fn check_origin(origin: u64, action: &Action) -> Result<()> {
         | Action::Unfeed { host, .. }
         | Action::Fed { host, .. } => *host,
         Action::Member(member) => member.id,
-        Action::Create { .. } | Action::Publish { .. } | Action::Prefer { .. } => return Ok(()),
+        Action::Create { .. } | Action::Publish { .. } | Action::Prefer { .. } | Action::Voters { .. } => return Ok(()),
     };
     if of == origin {
         return Ok(());
@@ -382,6 +417,7 @@ mod tests {
         assert_eq!(code(3, Action::Create { topic: "t".into(), history: 11 }), Code::TopicExists);
         assert_eq!(code(4, Action::Create { topic: "_t".into(), history: 11 }), Code::TopicNameInvalid);
         assert_eq!(code(5, Action::Create { topic: "v".into(), history: 0 }), Code::ValueInvalid);
+        assert_eq!(code(1 << 30, Action::Voters { count: 4 }), Code::ValueInvalid);
         let nobody = Action::Unsubscribe { topic: "t".into(), function: "f".into(), host: 1 };
         assert_eq!(code(6, nobody), Code::SubscriptionNotFound);
         let (t, log) = (|| "t".to_owned(), || "_keys".to_owned());

@@ -173,7 +173,7 @@ impl Log {
         if self.is_visible(latest) { latest } else { self.latest_slowly(latest) }
     }
 
-    /// A commit brings the index up to date before it shows the batch: what stands behind the tail is not there yet.
+    /// A commit brings the index up to date before it shows the batch: what comes after the tail is not there yet.
     fn is_visible(&self, seqno: u64) -> bool {
         let position = if seqno == 0 { 0 } else { self.index().position(seqno) };
         // A damaged slot hides no record: whoever reads it corrects it.
@@ -522,7 +522,7 @@ impl Catalog {
         Ok(catalog)
     }
 
-    /// Folds one definition that stands at `position`.
+    /// Folds one definition that is at `position`.
     pub(crate) fn apply(&mut self, definition: &Definition, position: u64, indexes: &Indexes<'_>) -> Result<()> {
         match definition {
             Definition::Log { id, name, history } => {

@@ -15,7 +15,7 @@
 //! All integers are little-endian. `spec/formats/journal.md` is normative; this file implements it.
 //!
 //! * `crc` is CRC-32C of bytes 4..length, XORed with a mask made from the namespace's secret salt and the entry's position:
-//!   bytes that stand at another place than where they were written (a recycled segment) never pass, and nobody who does not
+//!   bytes that are at another place than where they were written (a recycled segment) never pass, and nobody who does not
 //!   know the salt can make a payload that imitates an entry.
 //! * An OPEN and a MARK, which say what was durable, carry a seal of 64 bits in `cause`, made from the salt as well.
 //! * `prev` is the `crc` of the entry before: the journal is a chain, so nothing that was rolled back can be mistaken for
@@ -98,7 +98,7 @@ pub enum Kind {
     /// [`Reads`].
     Read = 7,
     /// From here on, slots of logs lead to other entries: a repair was applied or taken back. Subject and cause are zero; several
-    /// may stand in one batch.
+    /// may be in one batch.
     Generation = 9,
     /// The records of log `subject` before `seqno` are no longer readable, whatever its history.
     Trim = 10,
@@ -108,7 +108,7 @@ pub enum Kind {
     /// Everything before position `seqno` was durable when this was written.
     Mark = 12,
     /// Definitions and counters as of here: `ordinal` is how many parts follow, `seqno` the position of the first part, 0 in
-    /// that one itself. Its payload is for who makes the manifest anew; whoever reads entries gets none.
+    /// that one itself. Its payload is for rebuilding the manifest; readers of entries do not get it.
     Catalog = 128,
 }
 
@@ -158,11 +158,11 @@ pub(crate) const FLAG_LAST: u8 = 1;
 pub(crate) const FLAG_CARRIED: u8 = 2;
 /// The entry counts for nothing until something else says that it does: no ring, counter or fold knows it.
 pub(crate) const FLAG_SHADOW: u8 = 4;
-/// Its cause is what whoever appended it claims: only a run that a host ran has a cause of which it is known.
+/// Its cause is what its client claims: only a run that a host ran has a cause of which it is known.
 pub(crate) const FLAG_CLAIMED: u8 = 8;
 /// Its payload begins with an extension: a length (2) and a map of that length.
 pub(crate) const FLAG_EXTENDED: u8 = 16;
-/// Its header is a short one, and says the rest by one that stands before it in its batch.
+/// Its header is a short one, and says the rest by one that is before it in its batch.
 pub(crate) const FLAG_COMPACT: u8 = 32;
 /// What a reader must know of an entry's flags; it may ignore the other one.
 const FLAGS_CRITICAL: u8 = 0x7F;
@@ -367,7 +367,7 @@ impl Header {
 fn too_new(position: u64, what: &str) -> Error {
     let here = env!("CARGO_PKG_VERSION");
     Code::FormatVersion
-        .error(format!("at position {} stands {what}, which Millrace {here} does not know", Position(position)))
+        .error(format!("at position {} is {what}, which Millrace {here} does not know", Position(position)))
 }
 
 /// Bytes that an entry of this length takes.
@@ -500,7 +500,7 @@ pub struct Entry {
     pub last: bool,
     /// Whether it is the copy of an entry whose segment was dropped.
     pub carried: bool,
-    /// Whether its cause is only what whoever appended it claims.
+    /// Whether its cause is only what its client claims.
     pub claimed: bool,
     /// Whether it counts for nothing: see [`crate::Journal::scan_all`].
     pub shadow: bool,

@@ -6,7 +6,7 @@ use crate::{
     entry::{Entry, FLAG_LAST, HEADER_BYTES, Header, Kind, Position, ReplaySeed, Salt, payload},
     medium::{FileMedium, LockReplaced, Medium, Slot, ViewMedium},
     options::{CreateOptions, OpenOptions, Settings},
-    read::{check::CheckReport, get::RecordMeta, scan::Scan},
+    read::{check::CheckReport, find::Found, get::RecordMeta, scan::Scan},
     recovery::{self, Damage, Recovery},
     store::{
         arena::{self, Arena},
@@ -43,7 +43,7 @@ pub(crate) const MANIFEST: &str = "manifest";
 pub(crate) struct Inner {
     pub medium: Arc<dyn Medium>,
     pub slot: Slot,
-    /// What stands in a lock that this process holds.
+    /// What is in a lock that this process holds.
     pub mark: u32,
     pub control: Control,
     /// The memory of indexes.
@@ -68,6 +68,8 @@ pub(crate) struct Inner {
     pub on_commit: OnceLock<Box<dyn Fn() + Send + Sync>>,
     /// Records, by log and seqno, that indexes knew and that are nowhere in the journal.
     pub lost: Mutex<HashSet<(u32, u64)>>,
+    /// Where entries were found by sequence last.
+    pub found: Found,
     /// What retention need not look at again for a while.
     pub held: Mutex<Held>,
     /// Held by who writes a CATALOG.
@@ -214,7 +216,7 @@ impl Journal {
 
     /// Looks at a namespace that nobody has open, also at a damaged one, without changing it: all that is written stays in
     /// memory. Damage is stepped over and told by [`Journal::recovery`]; what is lost of the manifest and of definitions is
-    /// made anew, as far as the segments know it. It takes no appends.
+    /// recreated, as far as the segments know it. It takes no appends.
     pub fn view(dir: &Path) -> Result<Journal> {
         Self::view_copy(dir, &[], 0)
     }
@@ -343,7 +345,7 @@ impl Journal {
         crate::read::get::latest_before(self, log, snapshot)
     }
 
-    /// What stands in a slot of a log instead of its first version, if a repair put something there.
+    /// What is in a slot of a log instead of its first version, if a repair put something there.
     pub fn replaced(&self, log: &Log, seqno: u64) -> Result<Option<payload::Replaced>> {
         self.0.replaced(log, seqno)
     }
@@ -586,6 +588,7 @@ impl Inner {
             preparer: OnceLock::new(),
             on_commit: OnceLock::new(),
             lost: Mutex::default(),
+            found: Found::default(),
             held: Mutex::default(),
             cataloging: Mutex::default(),
             opened_at: 0,

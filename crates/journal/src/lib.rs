@@ -1,8 +1,7 @@
 //! The journal: an append-only, segmented, checksummed sequence of entries that any number of processes share.
 //!
-//! One namespace, one journal. Records and events are entries; a log is an index into the journal. A batch of entries is
-//! committed by one store; after any crash the longest valid prefix of whole batches is what there is, and everything else
-//! is made anew from it.
+//! One namespace, one journal. Records and events are entries; a log is an index into the journal. A batch of entries is committed by one
+//! store. After any crash the longest valid prefix of complete batches remains, and everything else is rebuilt from it.
 //!
 //! ```text
 //!  commit --> write/lock --> write/commit --> segments (mapped) --> index
@@ -13,8 +12,8 @@
 //!  open ----> recovery -----> index, control
 //! ```
 //!
-//! What this crate is *not*: it knows no network, no async runtime, and nothing of what a function is beyond its counters.
-//! Only `medium` opens files.
+//! What this crate does *not* do: it has no network and no async runtime, and knows only the counters of functions. Only `medium` opens
+//! files.
 
 #![deny(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! How a namespace is made, and how it is opened.
+//! Options for creating and opening a namespace.
 
 use crate::{Journal, entry::ReplaySeed};
 use millrace_wire::Durability;

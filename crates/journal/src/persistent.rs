@@ -1,4 +1,4 @@
-//! Collections of which a copy shares what did not change: a copy and one change cost what a few chunks take, whatever there is.
+//! Persistent collections: a copy shares the unchanged chunks, so a copy with one change costs a few chunks, whatever the size.
 
 use std::{
     borrow::Borrow,

@@ -1,15 +1,15 @@
-//! Recovery: the longest valid prefix of the journal, and everything else made from it anew.
+//! Recovery: finds the longest valid prefix of the journal, and rebuilds everything else from it.
 //!
-//! Two moments need it. When nobody has the namespace open and the last end was not clean, [`recover`] reads all segments
-//! and rebuilds control page and indexes. When a process died with the lock while others live, the next owner runs
-//! [`Inner::repair`], which does the same for the one batch that was being written.
+//! It is needed in two cases. When no process has the namespace open and the last end was not clean, [`recover`] reads all segments and
+//! rebuilds control page and indexes. When a process died with the lock while others are alive, the next owner runs [`Inner::repair`],
+//! which does the same for the one batch that was being written.
 //!
-//! A batch counts if all its entries pass their checksums, link to the one before, number on from it, and the last one says
-//! it is the last. What follows the last such batch was never acknowledged, and is discarded and counted; with one
-//! exception: if it lies before what is proven to have been on disk, it *was* acknowledged and has been damaged since. Then
-//! the namespace is refused, with the place, and nothing of it is thrown away. Proof is the durable watermark of the control
-//! page, if one is left, and every MARK and OPEN behind the place: each says what was durable when it was written, and that
-//! stays true. A torn tail has none behind it, for what is behind it was not durable.
+//! A batch is valid if all its entries pass their checksums, link to the previous one, have the next number, and the last one is marked as
+//! the last. The bytes after the last valid batch were never acknowledged, and are discarded and counted; with one exception: if something
+//! after them proves that they were on disk, they *were* acknowledged and have been damaged since. Then the namespace is refused, with the
+//! position, and nothing is discarded. The proof is the durable watermark of the control page, if there is one, and every MARK and OPEN
+//! after the position: each records what was durable when it was written, and that stays true. A torn tail has none behind it, for what is
+//! behind it was not durable.
 //!
 //! A view ([`crate::Journal::view`]) steps over the damage instead, on a copy, and shows what remains.
 
@@ -50,7 +50,7 @@ pub struct Recovery {
     pub tail: Position,
     /// Records behind its end, by log and seqno; only a view has any.
     pub unproven: Vec<(u32, u64)>,
-    /// What was made anew of the manifest and of definitions; only a view does that.
+    /// What was recreated of the manifest and of definitions; only a view does that.
     pub rebuilt: Option<Rebuilt>,
 }
 
@@ -315,7 +315,7 @@ fn first_chain(inner: &Inner, manifest: &Manifest, start: u64) -> Result<Chain> 
     })
 }
 
-/// What stands behind a place where the chain ends.
+/// What comes after a place where the chain ends.
 #[derive(Default)]
 struct Behind {
     /// How far the journal was once durable, as the MARKs and OPENs there say.
@@ -410,7 +410,7 @@ fn finish_damaged_batch(fold: &mut Fold<'_>, mut chain: Chain, mut header: Heade
 }
 
 /// Removes segments behind the tail's and says how many bytes had been begun behind the tail. What is left of them is
-/// cleared before the place is used again: room is made anew from the tail on.
+/// cleared before the place is used again: room is rebuilt from the tail on.
 fn discard_rest(inner: &Inner, tail: u64) -> Result<u64> {
     let segments = &inner.segments;
     let number = segments.number(tail - 1);
@@ -429,7 +429,7 @@ fn discard_rest(inner: &Inner, tail: u64) -> Result<u64> {
 }
 
 /// Clears every header between the end of what a segment holds and the segment's own end that a scan could take for that of
-/// an entry: a batch that moved on may have stood there, and its removal need not have reached the disk.
+/// an entry: a batch that moved on may have been there, and its removal need not have reached the disk.
 fn forget_entries(inner: &Inner, from: u64) -> Result<()> {
     let segments = &inner.segments;
     let start = segments.start(segments.number(from - 1));

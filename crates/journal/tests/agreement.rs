@@ -160,7 +160,7 @@ fn a_flipped_word_of_an_index_is_corrected_when_it_is_read_and_told_by_a_check()
     let report = journal.check(&mut |_, _| {}).unwrap();
     assert!(report.fault_count == 1 && report.faults[0].detail().contains("record 9"), "{:?}", report.faults);
     assert_eq!(get(&journal, &a, 9).unwrap(), [9; 300]);
-    // A clean end keeps what stands in an index.
+    // A clean end keeps what is in an index.
     flip(dir.path(), "index/arena", slot_of(dir.path(), &a, 11), 1 << 5);
     drop((journal, a));
     let journal = open(dir.path()).unwrap();

@@ -465,7 +465,7 @@ fn sleeps_through_its_own(journal: &Journal, other: &Journal, log: &Log) -> [Pos
     std::thread::scope(|scope| {
         let (tell, told) = std::sync::mpsc::channel();
         let waiter = scope.spawn(move || {
-            // Whoever has told this goes on to sleep in one place only.
+            // Anyone who has told this goes on to sleep in one place only.
             tell.send(std::fs::read_link("/proc/thread-self").unwrap()).unwrap();
             journal.wait_foreign(seen, wakes, Duration::from_secs(120))
         });

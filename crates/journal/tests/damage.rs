@@ -15,7 +15,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How far what is proven may be behind what is durable, in segments of 1 MiB: two eighths.
+/// How far what is proven may lag what is durable, in segments of 1 MiB: two eighths.
 const BEHIND_MAX: u64 = 2 * (1 << 20) / 8;
 
 fn named(name: &str) -> millrace_wire::LogName {
@@ -266,7 +266,7 @@ fn salvage_keeps_every_whole_record_tells_every_other_and_invents_none() {
                     assert!(!is_hit && payload == *expected && meta.id == *id, "{name} {seqno} came back otherwise");
                     assert!(is_lost(name, *seqno).is_none(), "{name} {seqno} is there and reported lost");
                 }
-                // The newest of its log: where it stood is told, but not that it stood there.
+                // The newest of its log: where it stood is told, but not that it was there.
                 Err(_) if is_hit && *seqno > log.latest() => {
                     let within = |(from, to): &(Position, Position)| (from.get()..to.get()).contains(at);
                     assert!(*at >= tail || salvaged.damaged.iter().any(within), "{name} {seqno}: nobody tells");
@@ -428,7 +428,7 @@ fn without_a_manifest_all_of_a_namespace_is_saved_also_when_retention_dropped_it
         let remade = Journal::create(&dir, &CreateOptions::default()).map(drop).unwrap_err();
         assert!([Code::NamespaceIncomplete, Code::NamespaceExists].contains(&remade.code()), "{remade}");
         let view = Journal::view(&dir).unwrap();
-        let rebuilt = view.recovery().rebuilt.clone().expect("the manifest is made anew");
+        let rebuilt = view.recovery().rebuilt.clone().expect("the manifest is rebuilt");
         assert_eq!((view.namespace(), view.epoch()), (identity, epoch), "round {round}");
         assert!(rebuilt.unnamed.is_empty() && rebuilt.functions.is_empty(), "round {round}: {rebuilt:?}");
         assert_eq!(model::View::of(&view), before, "round {round}");
@@ -581,7 +581,7 @@ fn mix(salt: [u64; 2], number: u64) -> u64 {
     third ^ third >> 31
 }
 
-/// A payload that stands at a position and is nothing but entries: MARKs that claim that all before `claim` was durable, and
+/// A payload that is at a position and is nothing but entries: MARKs that claim that all before `claim` was durable, and
 /// records of log `victim` with high numbers, one sequence after the other. Whoever forges it knows all but, perhaps, the salt.
 fn forged(salt: [u64; 2], position: u64, bytes: usize, claim: u64, victim: u32) -> Vec<u8> {
     let mut forged = Vec::new();

@@ -531,7 +531,7 @@ fn what_cannot_be_opened_to_be_flushed_closes_no_journal() {
     }
 }
 
-/// Who flushes entries flushes the room they stand in as well: that it was not flushed before costs time, and nothing else.
+/// Who flushes entries flushes the room they are in as well: that it was not flushed before costs time, and nothing else.
 #[test]
 fn room_that_cannot_be_opened_to_be_flushed_is_left_to_whoever_flushes_entries() {
     let disk = SimDisk::default();
@@ -565,7 +565,7 @@ fn room_that_cannot_be_opened_to_be_flushed_is_left_to_whoever_flushes_entries()
     medium.kill();
 }
 
-/// Names the namespace of a process that is started anew.
+/// Names the namespace of a process that is restarted.
 const CHILD: &str = "MILLRACE_DISK_CHILD";
 
 /// Not a test by itself: appends with one file left to open, which a new segment takes, so that its folder cannot be opened.
@@ -711,7 +711,7 @@ fn a_refused_batch_that_looks_whole_is_not_there_after_a_crash() {
     }
 }
 
-/// After a failed flush the cache may hold what the disk does not, and call it clean. Whoever opens next finds it there, and
+/// After a failed flush the cache may hold what the disk does not, and call it clean. Anyone who opens next finds it there, and
 /// writes it again before it counts: the power may fail right then.
 #[test]
 fn what_a_failed_flush_left_in_the_cache_is_written_again_before_it_counts() {

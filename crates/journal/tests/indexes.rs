@@ -1,4 +1,4 @@
-//! What is found through indexes is what stands in the journal: entries by their ids, runs by their numbers, records of logs that
+//! What is found through indexes is what is in the journal: entries by their ids, runs by their numbers, records of logs that
 //! are kept until they are trimmed. After a clean end, after a crash, and after retention.
 
 mod model;
@@ -172,6 +172,23 @@ impl Runs {
         let report = journal.check(&mut |_, _| {}).unwrap();
         assert_eq!(report.fault_count, 0, "{context}: {:?}", report.faults);
     }
+}
+
+#[test]
+#[cfg(debug_assertions)]
+fn entries_that_are_found_one_after_the_other_cost_a_step_each() {
+    let (_medium, journal) = create(&SimDisk::default(), 1 << 20);
+    let records = log(&journal, "records", 2000);
+    let ids: Vec<EventId> = (0..1000).map(|_| append(&journal, &records, b"record")).collect();
+    let cost = |ids: &mut dyn Iterator<Item = &EventId>| {
+        let before = millrace_journal::entries_visited();
+        ids.for_each(|id| assert_eq!(journal.find(*id).unwrap().unwrap().id, *id));
+        millrace_journal::entries_visited() - before
+    };
+    // Two headers and the entry itself; from the nearest item of the index it would be a walk of 128 on average.
+    let forwards = cost(&mut ids.iter());
+    assert!(forwards < 10 * ids.len() as u64, "{forwards} entries were visited");
+    assert!(cost(&mut ids.iter().rev()) > forwards, "backwards nothing is known to be near");
 }
 
 #[test]

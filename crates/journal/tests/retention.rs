@@ -13,7 +13,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Names the namespace of a process that is started anew.
+/// Names the namespace of a process that is restarted.
 const CHILD: &str = "MILLRACE_RETENTION_CHILD";
 const KIB: usize = 1 << 10;
 const SEGMENT: u64 = 1 << 20;
@@ -138,7 +138,7 @@ fn more_than_there_can_be_is_not_retained() {
     create(4032 << 20).unwrap();
 }
 
-/// Whoever has the namespace open beside the process that maintains it lets go of what that one removed.
+/// Anyone who has the namespace open beside the process that maintains it lets go of what that one removed.
 #[test]
 fn a_guest_holds_no_files_that_are_gone() {
     let dir = tempfile::tempdir().unwrap();
@@ -360,7 +360,7 @@ fn what_goes_costs_no_flush_of_what_is_new_and_leaves_no_hole() {
     }
     assert_eq!(journal.commit(|batch| batch.append(&log, b"on", EventId::NONE, 0)).unwrap().value.seqno, latest + 1);
 
-    // That it was durable stands in a mark: what is damaged of it is not taken for a torn tail.
+    // That it was durable is in a mark: what is damaged of it is not taken for a torn tail.
     let cut = disk.crash(&mut |_| 0);
     let mut files = cut.files();
     files.get_mut(&format!("segments/{:010}", first / SEGMENT)).unwrap()[100] ^= 1;
@@ -369,7 +369,7 @@ fn what_goes_costs_no_flush_of_what_is_new_and_leaves_no_hole() {
     assert_eq!(damaged.err().map(|error| error.code()), Some(Code::JournalDamaged));
 }
 
-/// Until a segment is gone, what stands in it may be lost with the power, and nothing says that it was durable.
+/// Until a segment is gone, what is in it may be lost with the power, and nothing says that it was durable.
 #[test]
 fn nothing_is_told_to_be_durable_before_what_was_not_flushed_is_gone() {
     let disk = SimDisk::default();

@@ -1,4 +1,4 @@
-//! What arrives: each delivery is committed together with the last number of it, so nothing is ever taken twice.
+//! Incoming deliveries: each is committed together with its last number, so no item is accepted twice.
 
 use super::{Links, note, state::Relay, upstream};
 use millrace_journal::{Log, Position, Transaction};
@@ -103,7 +103,7 @@ impl Inbox {
         self.link_if(link, || Ok(()))
     }
 
-    /// Opens the stream of a relay of this very namespace, unless the relay was removed or begun anew since: nobody would end
+    /// Opens the stream of a relay of this very namespace, unless the relay was removed or restarted since: nobody would end
     /// the stream any more.
     pub(super) fn link_own(&self, link: &Link<'_>, relay: u64, generation: u32) -> Result<(Inbound, Accepted<Linked>)> {
         self.link_if(link, || {
@@ -177,7 +177,7 @@ impl Inbox {
     /// Commits a delivery, or as much of it as can be: what cannot is refused with its reason.
     ///
     /// An item is there with every run that it triggers, or not at all: when one is refused, all that was staged is dropped,
-    /// for it may have been staged in part, and what stands before it is committed by itself.
+    /// for it may have been staged in part, and what is before it is committed by itself.
     ///
     /// # Errors
     ///

@@ -7,13 +7,12 @@
 //!                                     ^ relay add
 //! ```
 //!
-//! Outbox and relay are one mechanism. A record's number in a stream is its seqno in the log that the stream reads; the
-//! receiver commits the records of a delivery together with the last number of it, so whatever crashes, a stream goes on
-//! exactly where it stood. Nothing here knows a network: [`Sender`] says what to send next and takes up the answers,
-//! [`Inbox`] takes what arrives, and `gateway` carries it. What an append puts into an outbox is committed by
-//! [`millrace_namespace::outbox`].
+//! Outbox and relay are one mechanism. A record's number in a stream is its seqno in the log that the stream reads; the receiver commits
+//! the records of a delivery together with the last number of it, so whatever crashes, a stream resumes exactly where it stopped. Nothing
+//! here knows the network: [`Sender`] decides what to send next and processes the answers, [`Inbox`] accepts deliveries, and `gateway`
+//! transfers them. [`millrace_namespace::outbox`] commits the messages of an append.
 //!
-//! All of it is kept in logs whose names begin with `_`, which only the runtime writes:
+//! The state is in logs whose names begin with `_`, which only the runtime writes:
 //!
 //! | log | newest record says |
 //! |---|---|

@@ -1,4 +1,4 @@
-//! What the links of a running host are doing, as it tells other processes in the file `links.json`.
+//! The current activity of a host's links, for other processes, in the file `links.json`.
 //!
 //! The file only repeats what the host knows and no log says: which links are connected, which wait after what error. It
 //! means something only while the host's lock is held.

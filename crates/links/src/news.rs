@@ -1,4 +1,4 @@
-//! What a host says of its links: one line for each change of one, however often it is looked at.
+//! Reports of a host about its links: one line for each change of a link, however often it is polled.
 
 use super::{
     LinkKey, Links, LiveLink, Stop,

@@ -1,4 +1,5 @@
-//! What becomes of messages in an outbox: put aside, buried, dropped. They are committed by [`millrace_namespace::outbox`].
+//! Operations on messages in an outbox: deferring them, making them dead letters, dropping them. [`millrace_namespace::outbox`] commits new
+//! ones.
 
 use super::{
     Links, log_name,
@@ -46,7 +47,7 @@ struct DeadLetter<'a> {
 pub(super) enum Missing {
     /// It waits: nothing else does.
     Waits,
-    /// It and all others to its log stand behind those to other logs now.
+    /// It and all others to its log come after those to other logs now.
     PutAside,
     /// It has waited for too long.
     TooLong,

@@ -138,7 +138,7 @@ impl Puller {
         }
         let id = self.relay.id;
         if self.relay.course.namespace.is_none() {
-            // It need not be safe yet: what will be taken stands behind it in the same journal.
+            // It need not be safe yet: what will be taken comes after it in the same journal.
             self.links.change(|state, _| {
                 state.relay_mut(id)?.course.namespace = Some(namespace);
                 Ok(())
@@ -155,7 +155,7 @@ impl Puller {
     pub fn take(&mut self, epoch: u32, records: &Records<'_>) -> Result<Accepted<Delivered>> {
         let inbound = self.inbound.clone();
         let inbound =
-            inbound.ok_or_else(|| Code::LinkOutOfOrder.error("records came before it was said where they belong"))?;
+            inbound.ok_or_else(|| Code::LinkOutOfOrder.error("records came before their cursor"))?;
         self.check_source(records.incarnation)?;
         let first = records.records.first().map_or(self.next, |record| record.seqno);
         if first > self.next {
@@ -204,7 +204,7 @@ impl Puller {
         match self.relay.source {
             Some(known) if known == incarnation => Ok(()),
             Some(_) => {
-                let gone = Code::LinkSourceGone.error(format!("'{}' was removed and made anew", self.address));
+                let gone = Code::LinkSourceGone.error(format!("'{}' was deleted and recreated", self.address));
                 Err(self.stop(gone))
             }
             None => {

@@ -100,7 +100,7 @@ impl Links {
     fn relay_name(&self, state: &mut super::state::State, name: Option<Name>, from: &Endpoint) -> Result<Name> {
         if let Some(name) = name {
             return match state.relay_named(&name) {
-                Ok(_) => Err(Code::RelayExists.error(format!("a relay is named '{name}' already"))),
+                Ok(_) => Err(Code::RelayExists.error(format!("a relay with the name '{name}' exists already"))),
                 Err(_) => Ok(name),
             };
         }

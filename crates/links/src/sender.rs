@@ -179,7 +179,7 @@ impl Sender {
         let read = if relay.leaving { &log_name(state::LOG) } else { from };
         let log = catalog.log(read).cloned().ok_or_else(|| gone("was removed"))?;
         if relay.source.is_some_and(|id| id != log.id()) && !relay.leaving {
-            return Err(gone("was removed and made anew"));
+            return Err(gone("was deleted and recreated"));
         }
         let stream = format!("relay/{}/{}", relay.id, relay.course.generation);
         let begin = relay.course.begin.unwrap_or(relay.start).max(1) - 1;
@@ -264,7 +264,7 @@ impl Sender {
         Ok(Hello { stream, namespace: journal.namespace().get(), epoch: journal.epoch(), target, path })
     }
 
-    /// Opens the stream of a relay within this namespace, unless it was removed or begun anew since.
+    /// Opens the stream of a relay within this namespace, unless it was removed or restarted since.
     pub fn open_here(&self, hello: &Hello) -> Result<(Inbound, Accepted<Linked>)> {
         let LinkKey::Relay(id) = self.key else {
             return Err(Code::RelayInvalid.error(format!("stream '{}' is that of an outbox", self.stream)));
@@ -277,7 +277,7 @@ impl Sender {
         self.target.is_some() && self.links.path_version().is_ok_and(|version| version != self.path_version)
     }
 
-    /// Whether somebody has decided otherwise since: it was removed, begun anew, or stopped. Cheap enough to be asked before
+    /// Whether somebody has decided otherwise since: it was removed, restarted, or stopped. Cheap enough to be asked before
     /// each delivery.
     pub fn is_overtaken(&mut self) -> Result<bool> {
         let version = self.links.version()?;
@@ -612,7 +612,7 @@ impl Sender {
         })
     }
 
-    /// Changes what is noted of this stream; nothing of one that was begun anew since.
+    /// Changes what is noted of this stream; nothing of one that was restarted since.
     fn change(&self, change: impl FnOnce(&mut Course)) -> Result<((), Position)> {
         self.links.change_course(&self.key, |course| {
             if course.generation == self.generation {
@@ -623,7 +623,7 @@ impl Sender {
 
     /// Stops the stream until somebody decides; gives the error back.
     pub fn stop(&self, error: Error) -> Error {
-        // What is wrong with it says nothing of one that was begun anew since.
+        // What is wrong with it says nothing of one that was restarted since.
         if self.course().is_ok_and(|course| course.generation != self.generation) {
             return error;
         }

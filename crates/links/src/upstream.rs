@@ -1,4 +1,4 @@
-//! By which logs the streams that come in have passed, so that no relay leads records back to where they came from.
+//! The logs that incoming streams have passed through, so that no relay forwards records back to their source.
 //!
 //! Every relay tells its target the logs that its records may have passed, its own source included; the target refuses to
 //! be among them, remembers the rest, and tells them on. So a circle of any length is seen by the last of its relays to

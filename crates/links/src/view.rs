@@ -1,4 +1,4 @@
-//! How each link stands, for people.
+//! The state of each link, for people.
 
 use super::{
     LinkKey, Links, LiveLink, log_name,
@@ -63,6 +63,8 @@ pub struct LinkView {
     pub state: LinkState,
     /// The last number that is safe at the receiving side, as far as is known here.
     pub acked: u64,
+    /// The first record that a relay forwards; 0 of an outbox.
+    pub start: u64,
     /// Messages of an outbox that arrived there.
     pub sent: u64,
     /// Messages that the peer refused for good; each is a dead letter.
@@ -168,6 +170,7 @@ impl Links {
         let mut view = view("relay", &relay.name, &relay.course, live, is_hosted, lag);
         (view.from, view.to) = (relay.from.to_string(), relay.to.to_string());
         (view.acked, view.newest, view.lag_bytes, view.lost) = (acked, newest, lag_bytes, relay.lost);
+        view.start = relay.start;
         if relay.leaving {
             view.state = LinkState::Leaving;
         }
@@ -236,6 +239,7 @@ fn view(
         to: String::new(),
         state,
         acked: 0,
+        start: 0,
         sent: 0,
         dead: 0,
         dropped: 0,

@@ -1,7 +1,7 @@
-//! What a function is: its code, what runs it, which records it runs for, and within what limits.
+//! The definition of a function: its code, its runtime, the records that it runs for, and its limits.
 //!
-//! A [`FunctionSpec`] is what a user declares. A [`Definition`] is the same together with the deployed code; it stands as
-//! JSON in the function's DEFINE entry and is the only place a host learns about functions from.
+//! A [`FunctionSpec`] is what a user declares. A [`Definition`] is the same together with the deployed code; it is the JSON in the
+//! function's DEFINE entry, and the only source of a host about functions.
 
 mod rights;
 

@@ -1,10 +1,11 @@
-//! The fence of a repair: while one is applied, a run that has used what the repair replaces is not published, but run again.
+//! The fence of a repair: while a repair is applied, a run that has used a record which the repair replaces is not published, but run
+//! again.
 //!
 //! ```text
 //!   raised ── runs with an input among the slots wait ──> applied ── those FIRED before run again
 //! ```
 //!
-//! The host that applies the repair and the host that runs the functions are one process, so it stands in memory: if that
+//! The host that applies the repair and the host that runs the functions are one process, so it is in memory: if that
 //! process ends, so does the fence, and so do all attempts that it could have kept back.
 
 use millrace_journal::{Position, What};
@@ -22,21 +23,23 @@ pub type Slots = HashSet<(u32, u64)>;
 /// What a run used of a log: the log's id, a seqno, and what it read there.
 pub type Used = (u32, u64, What);
 
-/// The slots of a repair.
+/// What a repair replaces.
 struct Replaced {
     slots: Slots,
     /// By log: the newest of them.
     newest: HashMap<u32, u64>,
+    /// The functions that get other code.
+    functions: HashSet<u32>,
 }
 
 impl Replaced {
-    fn new(slots: Slots) -> Self {
+    fn new(slots: Slots, functions: HashSet<u32>) -> Self {
         let mut newest = HashMap::new();
         for (log, seqno) in &slots {
             let newest: &mut u64 = newest.entry(*log).or_default();
             *newest = (*newest).max(*seqno);
         }
-        Self { slots, newest }
+        Self { slots, newest, functions }
     }
 
     /// Whether a run that has used this may have used one of them.
@@ -84,9 +87,9 @@ impl Fence {
         self.fences.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Keeps runs back that have used one of these slots.
-    pub fn raise(&self, repair: u64, slots: Slots) {
-        self.fences().raised = Some((repair, Replaced::new(slots)));
+    /// Keeps runs back that have used one of these slots, and runs of the function that gets other code.
+    pub fn raise(&self, repair: u64, slots: Slots, function: Option<u32>) {
+        self.fences().raised = Some((repair, Replaced::new(slots, function.into_iter().collect())));
         self.is_raised.store(true, Ordering::Release);
     }
 
@@ -98,8 +101,10 @@ impl Fence {
         }
         if fences.applied.len() > APPLIED_MAX {
             let (_, mut oldest) = fences.applied.remove(0);
-            oldest.slots.extend(fences.applied[0].1.slots.drain());
-            fences.applied[0].1 = Replaced::new(oldest.slots);
+            let next = &mut fences.applied[0].1;
+            oldest.slots.extend(next.slots.drain());
+            oldest.functions.extend(next.functions.drain());
+            *next = Replaced::new(oldest.slots, oldest.functions);
         }
     }
 
@@ -108,13 +113,16 @@ impl Fence {
         self.fences().raised = None;
     }
 
-    /// Whether a run that sees the namespace as of `snapshot` and has used this may be published. The caller has the journal's lock.
-    pub fn judge(&self, snapshot: Position, used: impl Iterator<Item = Used>) -> Verdict {
+    /// Whether a run of a function that sees the namespace as of `snapshot` and has used this may be published. The caller has the
+    /// journal's lock.
+    pub fn judge(&self, function: u32, snapshot: Position, used: impl Iterator<Item = Used>) -> Verdict {
         if !self.is_raised.load(Ordering::Acquire) {
             return Verdict::Passes;
         }
         let (fences, used) = (self.fences(), used.collect::<Vec<_>>());
-        let uses = |slots: &Replaced| used.iter().any(|used| slots.concerns(used));
+        let uses = |replaced: &Replaced| {
+            replaced.functions.contains(&function) || used.iter().any(|used| replaced.concerns(used))
+        };
         match &fences.raised {
             Some((repair, slots)) if uses(slots) => Verdict::Waits(*repair),
             _ if fences.applied.iter().any(|(before, slots)| snapshot < *before && uses(slots)) => Verdict::Again,
@@ -131,13 +139,13 @@ mod tests {
     fn what_has_used_a_replaced_record_waits_and_then_runs_again() {
         let fence = Fence::default();
         let (old, new) = (Position::from_bytes(64), Position::from_bytes(128));
-        let judge = |at, (log, seqno)| fence.judge(at, [(log, seqno, What::Record)].into_iter());
+        let judge = |at, (log, seqno)| fence.judge(1, at, [(log, seqno, What::Record)].into_iter());
         assert_eq!(judge(old, (1, 7)), Verdict::Passes);
-        fence.raise(3, Slots::from([(1, 7)]));
+        fence.raise(3, Slots::from([(1, 7)]), None);
         assert_eq!((judge(old, (1, 7)), judge(old, (1, 8))), (Verdict::Waits(3), Verdict::Passes));
         fence.applied(new);
         assert_eq!((judge(old, (1, 7)), judge(new, (1, 7))), (Verdict::Again, Verdict::Passes));
-        fence.raise(4, Slots::from([(1, 8)]));
+        fence.raise(4, Slots::from([(1, 8)]), None);
         assert_eq!((judge(old, (1, 7)), judge(new, (1, 8))), (Verdict::Again, Verdict::Waits(4)));
         fence.lower();
         assert_eq!((judge(old, (1, 7)), judge(old, (1, 8))), (Verdict::Again, Verdict::Passes));
@@ -147,8 +155,8 @@ mod tests {
     fn a_record_where_there_was_none_behind_the_newest_concerns_whoever_was_told_the_newest() {
         let fence = Fence::default();
         let (old, new) = (Position::from_bytes(64), Position::from_bytes(128));
-        let judge = |at, log, newest| fence.judge(at, [(log, newest, What::Latest)].into_iter());
-        fence.raise(3, Slots::from([(1, 5), (1, 7)]));
+        let judge = |at, log, newest| fence.judge(1, at, [(log, newest, What::Latest)].into_iter());
+        fence.raise(3, Slots::from([(1, 5), (1, 7)]), None);
         assert_eq!(
             [6, 7, 8].map(|newest| judge(old, 1, newest)),
             [Verdict::Waits(3), Verdict::Waits(3), Verdict::Passes]
@@ -156,5 +164,16 @@ mod tests {
         assert_eq!(judge(old, 2, 6), Verdict::Passes);
         fence.applied(new);
         assert_eq!((judge(old, 1, 6), judge(new, 1, 6)), (Verdict::Again, Verdict::Passes));
+    }
+
+    #[test]
+    fn a_run_of_a_function_that_gets_other_code_waits_and_then_runs_again() {
+        let fence = Fence::default();
+        let (old, new) = (Position::from_bytes(64), Position::from_bytes(128));
+        let judge = |function, at| fence.judge(function, at, std::iter::empty());
+        fence.raise(3, Slots::new(), Some(9));
+        assert_eq!((judge(9, old), judge(8, old)), (Verdict::Waits(3), Verdict::Passes));
+        fence.applied(new);
+        assert_eq!((judge(9, old), judge(9, new), judge(8, old)), (Verdict::Again, Verdict::Passes, Verdict::Passes));
     }
 }

@@ -1,4 +1,4 @@
-//! The lock that makes a process the host of a namespace, and who holds it.
+//! The lock that makes a process the host of a namespace, and its holder.
 //!
 //! It is a lock on the file `host`, for as long as the host lives; the operating system gives it back however the host ends.
 

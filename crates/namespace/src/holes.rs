@@ -1,4 +1,4 @@
-//! What a salvaged namespace lacks, noted in a log of its own: so that it can be told from what is lost later.
+//! What a salvaged namespace lacks, recorded in a log, so that it can be distinguished from later losses.
 
 use crate::names::note;
 use millrace_journal::{Journal, LostRecords};
@@ -53,7 +53,7 @@ pub fn noted(journal: &Journal, log: &str, seqno: u64) -> Result<Option<u64>> {
 /// How many runs of which function were noted, and which records of which log.
 type Notes = (BTreeMap<Name, u64>, BTreeMap<LogName, Vec<(u64, u64)>>);
 
-/// All that was noted. A note that is lost, too, tells nothing: what stood in it counts as lost.
+/// All that was noted. A note that is lost, too, tells nothing: what was in it counts as lost.
 fn notes(journal: &Journal) -> Result<Notes> {
     let (mut runs, mut known) = Notes::default();
     let (catalog, mut payload) = (journal.catalog()?, Vec::new());

@@ -1,7 +1,7 @@
-//! Idempotency keys: an append that is repeated with its key is answered as it was the first time.
+//! Idempotency keys: a repeated append with the same key gets the first answer.
 //!
-//! What was answered stands in the log `_keys`, in the same batch as the records, so a key is as safe as they are. Each
-//! process remembers what it read there.
+//! The answer is recorded in the log `_keys`, in the same batch as the records, so a key is as durable as they are. Each process remembers
+//! what it read there.
 
 use crate::{holes, names, namespace::Receipt};
 use millrace_journal::{Journal, Log, Position, Transaction, lock_patience};
@@ -25,7 +25,7 @@ pub const KEY_MAX_BYTES: usize = 128;
 /// The log of what was answered. Nobody reads it: with the key of another client one could answer for it.
 pub const LOG: &str = "_keys";
 
-/// One keyed append, as it stands in the log.
+/// One keyed append, as it is in the log.
 #[derive(Serialize, Deserialize)]
 struct Row {
     key: Box<str>,
@@ -103,7 +103,7 @@ impl Keys {
         let mut known = match self.known.try_lock() {
             Ok(known) => known,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            // Whoever has them may wait for the journal's lock.
+            // Anyone who has them may wait for the journal's lock.
             Err(TryLockError::WouldBlock) if lock_patience().is_some_and(|patience| patience.is_zero()) => {
                 return Err(Code::JournalBlocked.error("another append with an idempotency key is being committed"));
             }

@@ -1,11 +1,10 @@
-//! Dead letters: how many there are, and running their records again.
+//! Dead letters: counting them, and retrying them.
 //!
-//! A letter that is taken up again stays where it is, and so does its record: the letter triggers that run's function alone, on the
-//! record that is there, or on the copy that the letter has. A note of it stands in the same batch, in a log `_retried/ID` beside the
-//! dead-letter log of that id. So a letter is run again at most once, however often and by however many that is asked for. The run
-//! that comes of it leaves a letter of its own if it is given up as well.
+//! A retried letter stays where it is, and so does its record: the retry triggers only the function of the dead run, on the existing record
+//! or on the letter's copy. The same batch records this in a log `_retried/ID`, for the dead-letter log of that id. So a letter is retried
+//! at most once, however often and by however many processes. If the new run is given up as well, it leaves a letter of its own.
 //!
-//! A record of a dead-letter log that anybody else appended is no letter, whatever it says.
+//! A record that a client appended to a dead-letter log is not a letter, whatever its content.
 
 use crate::{
     Namespace,
@@ -64,7 +63,7 @@ pub struct Retried {
     pub function: Name,
     /// The record's log.
     pub log: String,
-    /// Where it stands there.
+    /// Where it is there.
     pub seqno: u64,
     /// Whether it was run again before.
     pub before: bool,
@@ -132,7 +131,7 @@ fn is_lost(code: Code) -> bool {
     matches!(code, Code::LetterWithoutRecord | Code::LogNotFound | Code::LogNameInvalid)
 }
 
-/// Where the notes of a dead-letter log are; one that is made anew has another id.
+/// Where the notes of a dead-letter log are; one that is rebuilt has another id.
 fn notes_name(log: &Log) -> LogName {
     names::internal(&format!("_retried/{}", log.id()))
 }
@@ -246,7 +245,7 @@ impl Namespace {
     }
 
     /// Runs the records of all of a function's dead letters again that were not before, oldest first; see
-    /// [`Namespace::retry_run`]. `progress` hears of each once it is safe.
+    /// [`Namespace::retry_run`]. `progress` is called for each once it is safe.
     pub fn retry_function(
         &self,
         function: &Name,
@@ -431,7 +430,7 @@ impl Namespace {
         }
         let mut payload = Vec::new();
         let log = self.log(&letter.log)?;
-        // Where a log of that name was made anew, its records are younger than the letter.
+        // Where a log of that name was recreated, its records are younger than the letter.
         match self.journal().get(&log, letter.seqno, &mut payload) {
             Ok(meta) if meta.hlc < *hlc => Ok(payload),
             _ => {

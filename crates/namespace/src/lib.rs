@@ -2,11 +2,11 @@
 //!
 //! ```text
 //!  append --> admission --> journal: [APPEND, TRIGGER…]          to an address: outbox, in the same batch
-//!  read, and what was appended --> gate --> whoever asked
+//!  read, and what was appended --> gate --> the caller
 //! ```
 //!
-//! What functions are ([`definition`], [`bindings`]), what runs are ([`runs`]) and what is left of those that were given up
-//! ([`letters`]) is known here; what executes them, carries messages, or decides who may ask is not.
+//! This crate knows functions ([`definition`], [`bindings`]), runs ([`runs`]) and dead letters ([`letters`]). It does not execute
+//! functions, deliver messages, or decide about access.
 
 pub mod admission;
 pub mod bindings;

@@ -3,6 +3,9 @@
 use millrace_journal::Transaction;
 use millrace_wire::{Code, LogName, Result};
 
+/// The log with notes of how far repairs are.
+pub const REPAIRS: &str = "_repairs";
+
 /// Refuses logs that belong to the runtime.
 pub fn check_public(name: &str) -> Result<()> {
     if LogName::is_internal(name) {

@@ -63,7 +63,7 @@ pub struct AppendOptions<'a> {
     pub durability: Option<Durability>,
     /// What caused it; none from outside.
     pub cause: EventId,
-    /// The clock of whoever asks: the record is dated after it.
+    /// The clock of the caller: the record is dated after it.
     pub clock: Hlc,
     /// The idempotency key: an append with a key that was used before is answered as it was then.
     pub key: Option<&'a str>,
@@ -254,7 +254,7 @@ impl Namespace {
         Ok(self.gate().hold(site, receipts, end, options.durability))
     }
 
-    /// Appends records as they come, many to a commit; `progress` hears of each batch once it is as durable as asked.
+    /// Appends records as they come, many to a commit; `progress` is called for each batch once it is as durable as asked.
     ///
     /// When it returns an error, the records whose receipts `progress` was given are appended, and no others.
     pub fn append_many(
@@ -708,7 +708,7 @@ pub fn check_directory(dir: &Path) -> Result<()> {
     let text = dir.to_string_lossy();
     if text.contains("://") || text.starts_with("mr:/") {
         let shown: String = text.chars().take(120).flat_map(char::escape_debug).collect();
-        return Err(Code::AddressInvalid.error(format!("'{shown}' is an address, where a directory belongs")));
+        return Err(Code::AddressInvalid.error(format!("'{shown}' is an address; a directory is required")));
     }
     Ok(())
 }

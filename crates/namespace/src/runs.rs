@@ -1,11 +1,11 @@
-//! Runs as the journal tells them: which there were, what caused them, what they read and appended, how they ended.
+//! Runs from the journal: their causes, reads, appends and ends.
 //!
 //! ```text
 //!   index of the function ──> TRIGGER, last FIRED, DONE ──> fold ──> list, pending
 //! ```
 //!
-//! A run is a few entries, and the index of its function leads to them: so a question costs what its answer shows, however long the
-//! journal is. What the entries mean is said once, in [`fold`].
+//! A run is a few entries, and the index of its function points to them: so a query takes time in proportion to its answer, not to the
+//! journal. Only [`fold`] interprets the entries.
 
 pub mod call;
 pub mod fold;

@@ -22,7 +22,7 @@ pub struct View<'j> {
 }
 
 impl<'j> View<'j> {
-    /// What stands before `upto`, where the definitions are those of `catalog`.
+    /// What is before `upto`, where the definitions are those of `catalog`.
     pub fn new(journal: &'j Journal, catalog: Arc<Catalog>, upto: Position) -> Self {
         Self { journal, catalog, upto, newest: HashMap::new(), passed: HashMap::new() }
     }
@@ -69,7 +69,7 @@ impl<'j> View<'j> {
             .ok_or(error)
     }
 
-    /// The record, if it stands there.
+    /// The record, if it is there.
     fn entry(&self, log: &Log, seqno: u64, position: Position) -> Option<Vec<u8>> {
         let entry = self.journal.entry_at(position).ok()?;
         let found = (entry.kind, entry.subject, entry.seqno) == (Kind::Append, log.id(), seqno);

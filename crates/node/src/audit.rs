@@ -1,7 +1,7 @@
-//! Who was given rights, whose ended, and who was refused: the log `_audit`, bounded.
+//! The audit log `_audit`, bounded: issued and revoked capabilities, and refused requests.
 //!
-//! A line about capabilities is committed in the batch of its effect, where the effect is in the journal, and before it where it is a file. What
-//! strangers try is only counted in metrics and told in the host's log: they must not fill a journal.
+//! A line about capabilities is committed in the batch of its effect, where the effect is in the journal, and before it where it is a file.
+//! Requests without a valid capability are only counted in metrics and written to the host's log: they must not fill a journal.
 
 use millrace_journal::{Log, Transaction};
 use millrace_namespace::{Namespace, Site, names};
@@ -41,13 +41,25 @@ pub enum Act {
     /// A function's secret was removed.
     #[serde(rename = "secret.rm")]
     SecretRemove,
+    /// Functions were deployed from elsewhere, or removed by what was deployed.
+    #[serde(rename = "function.deploy")]
+    Deploy,
+    /// Functions were removed from elsewhere.
+    #[serde(rename = "function.rm")]
+    FunctionRemove,
+    /// A relay was added from elsewhere.
+    #[serde(rename = "relay.add")]
+    RelayAdd,
+    /// A relay was removed from elsewhere.
+    #[serde(rename = "relay.rm")]
+    RelayRemove,
     /// Somebody with a capability was refused.
     #[serde(rename = "denied")]
     Denied,
 }
 
 impl Act {
-    /// Its name, as it stands in the log.
+    /// Its name, as it is in the log.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Issue => "cap.issue",
@@ -58,6 +70,10 @@ impl Act {
             Self::Rotate => "cap.rotate",
             Self::SecretSet => "secret.set",
             Self::SecretRemove => "secret.rm",
+            Self::Deploy => "function.deploy",
+            Self::FunctionRemove => "function.rm",
+            Self::RelayAdd => "relay.add",
+            Self::RelayRemove => "relay.rm",
             Self::Denied => "denied",
         }
     }
@@ -88,6 +104,11 @@ impl Audited {
     /// An act of the owner's.
     pub fn by_owner(act: Act) -> Self {
         Self { act, by: OWNER.into(), ids: Vec::new(), about: None, code: None, again: None }
+    }
+
+    /// An act of somebody's.
+    pub fn by(act: Act, by: impl Into<String>) -> Self {
+        Self { by: by.into(), ..Self::by_owner(act) }
     }
 
     /// The same about capabilities.
@@ -172,6 +193,10 @@ mod tests {
             Act::Rotate,
             Act::SecretSet,
             Act::SecretRemove,
+            Act::Deploy,
+            Act::FunctionRemove,
+            Act::RelayAdd,
+            Act::RelayRemove,
             Act::Denied,
         ];
         for act in all {

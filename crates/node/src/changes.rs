@@ -1,24 +1,27 @@
-//! Makes a namespace hold what its application file says, and takes it away again.
+//! Applies an application file to a namespace, and removes it again.
 //!
 //! Applying is idempotent. Settings, logs and the code of every function are checked before anything is changed, and all that is
 //! wrong is reported at once. Functions are then defined in one commit, together with the removal of those that were deployed
 //! from the same file and that it no longer names.
 
 use crate::{
-    DEAD_LETTER_HISTORY, Definition, FunctionStat, Namespace,
+    DEAD_LETTER_HISTORY, Definition, FunctionStat, Isolation, Namespace,
+    audit::{Audited, audit},
     functions::{self, StoreLock},
 };
 use millrace_application::{Application, FunctionDeclaration};
+use millrace_journal::Transaction;
 use millrace_wire::{Code, Error, LogName, Name, Result, history};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::{
     collections::BTreeMap,
     fs,
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
 /// What a step is about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum What {
     /// A log.
@@ -28,7 +31,7 @@ pub enum What {
 }
 
 /// What a step does to it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Action {
     /// It was not there.
@@ -42,7 +45,7 @@ pub enum Action {
 }
 
 /// One step of applying or withdrawing an application.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Step {
     /// What it is about.
     pub what: What,
@@ -52,7 +55,7 @@ pub struct Step {
     #[serde(rename = "change")]
     pub action: Action,
     /// Pending runs that were given up with it.
-    #[serde(skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "is_zero")]
     pub given_up: u64,
     /// Of a log that is updated: how many records it keeps.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -119,6 +122,13 @@ pub struct Opened {
     checked: Vec<Definition>,
 }
 
+impl Opened {
+    /// One that is there already, and open.
+    pub(crate) fn there(namespace: Namespace) -> Self {
+        Self { namespace, created: false, checked: Vec::new() }
+    }
+}
+
 /// A directory that is removed in the end, with all that is in it.
 struct Scrap(PathBuf);
 
@@ -130,16 +140,35 @@ impl Drop for Scrap {
     }
 }
 
+/// What a host has to know of an application that somebody sent to it.
+pub(crate) struct Sent {
+    /// What names the application in definitions.
+    pub origin: String,
+    /// What the code of each function hashes to, as was announced.
+    pub codes: BTreeMap<Name, String>,
+    /// How code is kept apart from the host when it is checked.
+    pub isolation: Option<Arc<Isolation>>,
+    /// What the audit log is told.
+    pub line: Audited,
+}
+
 /// What an application makes of a namespace.
 #[derive(Clone, Copy)]
 pub struct Changes<'a> {
     application: &'a Application,
+    /// Set if somebody sent it from elsewhere.
+    sent: Option<&'a Sent>,
 }
 
 impl<'a> Changes<'a> {
     /// Those of this application.
     pub fn of(application: &'a Application) -> Self {
-        Self { application }
+        Self { application, sent: None }
+    }
+
+    /// Those of an application that somebody sent to the namespace's host.
+    pub(crate) fn sent(application: &'a Application, sent: &'a Sent) -> Self {
+        Self { application, sent: Some(sent) }
     }
 
     /// The namespace in `dir`, which is made if there is none and all code of the application can be started.
@@ -179,7 +208,9 @@ impl<'a> Changes<'a> {
         for declared in &self.application.functions {
             let function = &declared.spec.name;
             let slow = &mut |what: &str| progress(Progress::Slow { function, what });
-            match functions::prepare(dir, &declared.spec, &declared.source, checked, slow) {
+            let isolation = self.sent.and_then(|sent| sent.isolation.as_ref());
+            let prepared = functions::prepare(dir, &declared.spec, &declared.source, checked, isolation, slow);
+            match prepared.and_then(|definition| self.as_announced(definition)) {
                 Ok(definition) => definitions.push(definition),
                 Err(error) => errors.push(error),
             }
@@ -187,9 +218,23 @@ impl<'a> Changes<'a> {
         (definitions, errors)
     }
 
+    /// The definition, unless its code is not what was announced.
+    fn as_announced(&self, definition: Definition) -> Result<Definition> {
+        let name = &definition.spec.name;
+        let announced = self.sent.and_then(|sent| sent.codes.get(name));
+        if announced.is_some_and(|announced| *announced != definition.code) {
+            let detail = format!("function '{name}': the code hashes to {}, not as announced", definition.code);
+            return Err(Code::UploadMismatch.error(detail));
+        }
+        Ok(definition)
+    }
+
     /// What names this file in the definitions of a namespace. A file in the directory around the namespace stays the same file
     /// when that directory is moved.
     fn origin(&self, namespace: &Namespace) -> String {
+        if let Some(sent) = self.sent {
+            return sent.origin.clone();
+        }
         let absolute = |path: &Path| fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
         let (file, dir) = (absolute(&self.application.path), absolute(namespace.dir()));
         let around = dir.parent().and_then(|around| file.strip_prefix(around).ok());
@@ -204,6 +249,12 @@ impl<'a> Changes<'a> {
             Err(_) => false,
         };
         there.iter().filter(ours).collect()
+    }
+
+    /// The functions that applying would remove.
+    pub(crate) fn gone(&self, namespace: &Namespace) -> Result<Vec<Name>> {
+        let there = namespace.functions()?;
+        Ok(self.leftovers(namespace, &there).into_iter().map(|function| function.name.clone()).collect())
     }
 
     fn declares(&self, name: &Name) -> bool {
@@ -235,7 +286,13 @@ impl<'a> Changes<'a> {
     }
 
     fn same(&self, definition: &Definition, declared: &FunctionDeclaration) -> Result<bool> {
-        Ok(definition.spec == declared.spec && definition.code == functions::code_hash(&declared.source)?)
+        if definition.spec != declared.spec {
+            return Ok(false);
+        }
+        match self.sent.and_then(|sent| sent.codes.get(&declared.spec.name)) {
+            Some(code) => Ok(definition.code == *code),
+            None => Ok(definition.code == functions::code_hash(&declared.source)?),
+        }
     }
 
     /// What applying would do to the logs.
@@ -271,7 +328,7 @@ impl<'a> Changes<'a> {
     }
 
     /// Makes the logs, deploys the functions, and removes those that were deployed from this file and that it no longer names;
-    /// `progress` hears of each step when it is done. Nothing is changed unless all of it can be done.
+    /// `progress` is called for each step when it is done. Nothing is changed unless all of it can be done.
     ///
     /// Pending runs of functions that are removed are given up if `force` says so, and are an error otherwise.
     pub fn apply(&self, opened: &Opened, force: bool, progress: &mut dyn FnMut(Progress<'_>)) -> Result<()> {
@@ -303,7 +360,8 @@ impl<'a> Changes<'a> {
         let origin = self.origin(namespace);
         definitions.iter_mut().for_each(|definition| definition.application = Some(origin.clone()));
         let gone: Vec<&Name> = leftovers.iter().map(|function| &function.name).collect();
-        let (changes, left) = functions::redefine(namespace, &definitions, &gone, force)?;
+        let note = |tx: &mut Transaction<'_>| self.sent.map_or(Ok(()), |sent| sent.line.note(tx));
+        let (changes, left) = functions::redefine(namespace, &definitions, &gone, force, &note)?;
         for (definition, change) in definitions.iter().zip(changes) {
             progress(Progress::Step(&Step::new(What::Function, &definition.spec.name, change.into())));
         }
@@ -330,6 +388,9 @@ impl<'a> Changes<'a> {
         leaving.extend(self.leftovers(namespace, &there));
         if let (false, Some(error)) = (force, busy(&leaving)) {
             return Err(error);
+        }
+        if let Some(sent) = self.sent.filter(|_| !leaving.is_empty()) {
+            audit(namespace, &sent.line)?;
         }
         for function in &leaving {
             remove(namespace, &function.name, force, progress)?;

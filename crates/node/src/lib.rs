@@ -17,6 +17,7 @@ pub mod changes;
 pub mod cluster;
 mod door;
 mod host;
+pub mod manage;
 mod objects;
 pub mod pools;
 pub mod repairs;

@@ -1,4 +1,4 @@
-//! Why something is not running: every reason that applies, found by the indexes of runs and in what the host tells.
+//! Why something is not running: every reason that applies, from the indexes of runs and the host's status.
 
 use crate::{
     FunctionState, Holder, HostStatus, Letters, Level, LiveFunction, Namespace, RunFilter, RunState, RunView, Runtime,
@@ -84,7 +84,7 @@ impl fmt::Display for Reason {
             Self::NoHost => write!(f, "no host is running; start one with `millrace serve` or `millrace dev`"),
             Self::HostFailed { failure } => write!(f, "the host stopped running functions: {failure}"),
             Self::Refusing { refusal } => {
-                write!(f, "the disk takes no appends, so no run begins or ends until it does: {refusal}")
+                write!(f, "the disk refuses appends, so no run can start or end: {refusal}")
             }
             Self::NothingBound { log } => write!(f, "no function is bound to log '{log}'"),
             Self::Removing { function } => write!(f, "function '{function}' is being removed"),
@@ -107,16 +107,16 @@ impl fmt::Display for Reason {
             Self::DeadLetters { function, log, records, given_up, gone, retried, waiting } => {
                 write!(
                     f,
-                    "function '{function}' gave records up: {given_up} in all, of which log '{log}' has {records}"
+                    "function '{function}' gave up {given_up} runs; log '{log}' has {records} of their dead letters"
                 )?;
                 if *gone > 0 {
-                    write!(f, " and {gone} have left its history")?;
+                    write!(f, ", {gone} have left its history")?;
                 }
                 if *retried > 0 {
-                    write!(f, "; {retried} were run again")?;
+                    write!(f, ", {retried} were retried")?;
                 }
                 match waiting {
-                    0 => write!(f, "; none of those in the log waits to be run again"),
+                    0 => write!(f, "; none of those in the log is left to retry"),
                     _ => write!(f, "; see `millrace log tail {log}` and `millrace run retry --function {function}`"),
                 }
             }
@@ -131,7 +131,7 @@ impl fmt::Display for Reason {
                 write!(f, "monitor '{monitor}' is held by run {run} of function '{function}', for {for_ms} ms")
             }
             Self::Ordered { behind } => write!(f, "runs go in order, and run {behind} comes first"),
-            Self::ConcurrencyFull { concurrency } => write!(f, "as many runs as may run at once ({concurrency}) do"),
+            Self::ConcurrencyFull { concurrency } => write!(f, "the maximum number of runs ({concurrency}) is running"),
             Self::Queued { function, ahead } => write!(f, "{ahead} older runs of function '{function}' are pending"),
             Self::Busy { function, pending, pending_max } => write!(
                 f,
@@ -140,7 +140,7 @@ impl fmt::Display for Reason {
             Self::Starting { function, pending } => {
                 write!(
                     f,
-                    "nothing holds function '{function}' back; {pending} runs are pending and start one after the other"
+                    "function '{function}' is not blocked; {pending} runs are pending and start one after the other"
                 )
             }
             Self::Uncounted { function, counted, found } => write!(
@@ -149,17 +149,17 @@ impl fmt::Display for Reason {
                  A host that starts ends what is lost, with dead letters; `millrace namespace check` tells of the damage"
             ),
             Self::Sandbox { summary, remedies } => {
-                write!(f, "functions are not kept apart as well as they can be: sandbox {summary}")?;
+                write!(f, "functions are not fully isolated: sandbox {summary}")?;
                 remedies.iter().try_for_each(|remedy| write!(f, "; {remedy}"))
             }
-            Self::Done { run, at } => write!(f, "run {run} ended well at {at}"),
+            Self::Done { run, at } => write!(f, "run {run} succeeded at {at}"),
             Self::Dead { run, at, code, error } => write!(f, "run {run} was given up at {at}: {code}: {error}"),
             Self::Link(LinkReason { kind, link, to, state, lag_records, error, remedy }) => {
-                write!(f, "{kind} '{link}' to {to} is {state}: {lag_records} records are still to come")?;
+                write!(f, "{kind} '{link}' to {to} is {state}: {lag_records} records are waiting")?;
                 error.as_ref().map_or(Ok(()), |error| write!(f, "; {error}"))?;
                 remedy.map_or(Ok(()), |remedy| write!(f, ". {remedy}"))
             }
-            Self::LinkIdle { link } => write!(f, "link '{link}' has nothing to carry"),
+            Self::LinkIdle { link } => write!(f, "link '{link}' has nothing to forward"),
             Self::OutboxDead { log, records } => write!(
                 f,
                 "peers refused messages for good: log '{log}' has {records}; `millrace log tail {log}` says why"

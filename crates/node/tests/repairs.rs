@@ -5,14 +5,20 @@ mod common;
 use common::{Fixture, until};
 use millrace_node::{
     Code,
-    repairs::{self, Ask, Correction, Phase, Request},
+    repairs::{self, Ask, Correction, NewCode, Phase, Request},
 };
 
 fn open(fixture: &Fixture, log: &str, corrections: &[(u64, Option<&str>)]) -> u64 {
     let correction =
         |(seqno, value): &(u64, Option<&str>)| Correction { seqno: *seqno, value: value.map(|text| text.into()) };
     let corrections = corrections.iter().map(correction).collect();
-    let request = Request { log: log.parse().unwrap(), corrections, reason: "a test".into(), accept_unknown: false };
+    let request = Request {
+        log: log.parse().unwrap(),
+        corrections,
+        reason: "a test".into(),
+        accept_unknown: false,
+        append_new: false,
+    };
     Ask::Open(request).ask(&fixture.namespace).unwrap().repair
 }
 
@@ -152,15 +158,278 @@ fn what_cannot_be_replayed_stops_the_repair_and_changes_nothing() {
     assert_eq!(stopped.error.unwrap().0, Code::RepairGrows.id());
     let refused = |ask: Ask| ask.ask(&fixture.namespace).unwrap_err().code();
     assert_eq!(refused(Ask::Apply(repair)), Code::RepairPhase);
-    let second =
-        Request { log: "raw".parse().unwrap(), corrections: Vec::new(), reason: String::new(), accept_unknown: false };
+    let second = Request {
+        log: "raw".parse().unwrap(),
+        corrections: Vec::new(),
+        reason: String::new(),
+        accept_unknown: false,
+        append_new: false,
+    };
     assert_eq!(refused(Ask::Open(second)), Code::RepairOpen);
     assert_eq!(ask(&fixture, Ask::Abandon(repair)), Phase::Abandoned);
     assert_eq!(fixture.all("mean"), ["20.0", "25.0"]);
     assert_eq!(refused(Ask::Run(99)), Code::RepairNotFound);
     let equal = [Correction { seqno: 1, value: Some(b"20".to_vec()) }].to_vec();
-    let nothing =
-        Request { log: "raw".parse().unwrap(), corrections: equal, reason: String::new(), accept_unknown: false };
+    let nothing = Request {
+        log: "raw".parse().unwrap(),
+        corrections: equal,
+        reason: String::new(),
+        accept_unknown: false,
+        append_new: false,
+    };
     assert_eq!(refused(Ask::Open(nothing)), Code::CorrectionInvalid);
+    drop(host);
+}
+
+/// Opens a repair that gives a function this body.
+fn open_code(fixture: &Fixture, function: &str, body: &str, since: u64, append_new: bool) -> u64 {
+    let body: String = body.lines().map(|line| format!("    {line}\n")).collect();
+    let text = format!("import json, os, time\ndef run(record, ctx):\n{body}");
+    let source = fixture.source(&format!("new-{function}"), "handler.py", &text);
+    let function = function.parse().unwrap();
+    let code = NewCode { function, source, since, reason: "a test".into(), append_new };
+    Ask::Code(code).ask(&fixture.namespace).unwrap().repair
+}
+
+fn code_of(fixture: &Fixture, function: &str) -> String {
+    let functions = fixture.namespace.functions().unwrap();
+    let stat = functions.into_iter().find(|stat| &*stat.name == function).unwrap();
+    stat.definition.unwrap().code.clone()
+}
+
+#[test]
+fn past_runs_of_a_function_are_replayed_with_other_code_which_is_deployed() {
+    let fixture = Fixture::new();
+    for log in ["raw", "double", "sum"] {
+        fixture.log(log);
+    }
+    fixture.python("double", &["raw"], "ctx.append('double', str(3 * int(record.data)))", |_| ());
+    let sum = "before = int(ctx.get('sum', ctx.latest('sum')).data) if ctx.latest('sum') else 0\n\
+               ctx.append('sum', str(before + int(record.data)))";
+    fixture.python("sum", &["double"], sum, |_| ());
+    let wrong = code_of(&fixture, "double");
+    let host = fixture.host();
+    for value in ["1", "2", "3"] {
+        fixture.append("raw", value);
+        fixture.idle();
+    }
+    let since = fixture.namespace.get("raw", 2).unwrap().id.sequence();
+    assert_eq!(fixture.all("sum"), ["3", "9", "18"]);
+    let before = fixture.records("sum");
+    let repair = open_code(&fixture, "double", "ctx.append('double', str(2 * int(record.data)))", since, false);
+    assert_eq!(done(&fixture, repair), Phase::Ready);
+    assert_eq!(
+        (fixture.all("sum"), code_of(&fixture, "double")),
+        (["3", "9", "18"].map(String::from).to_vec(), wrong.clone())
+    );
+    // What ends meanwhile is replayed as well.
+    fixture.append("raw", "4");
+    fixture.idle();
+    assert_eq!(fixture.all("sum")[3], "30");
+    assert_eq!(ask(&fixture, Ask::Apply(repair)), Phase::Applied);
+    assert_eq!(fixture.all("double"), ["3", "4", "6", "8"]);
+    assert_eq!(fixture.all("sum"), ["3", "7", "13", "21"]);
+    assert_eq!(fixture.records("sum")[0], before[0], "what ran before the event is what it was");
+    assert_ne!(code_of(&fixture, "double"), wrong);
+    fixture.append("raw", "5");
+    fixture.idle();
+    assert_eq!(fixture.all("sum")[4], "31");
+    // A later correction has these runs replayed with the code that they have now.
+    let second = open(&fixture, "raw", &[(1, Some("10")), (3, Some("30"))]);
+    assert_eq!(done(&fixture, second), Phase::Ready);
+    assert_eq!(ask(&fixture, Ask::Apply(second)), Phase::Applied);
+    assert_eq!(fixture.all("double"), ["30", "4", "60", "8", "10"]);
+    assert_eq!(ask(&fixture, Ask::Rollback(second, String::new())), Phase::Applied);
+    assert_eq!(ask(&fixture, Ask::Rollback(repair, String::new())), Phase::Applied);
+    assert_eq!(fixture.all("double"), ["3", "6", "9", "12", "15"]);
+    assert_eq!(fixture.all("sum"), ["3", "9", "18", "30", "45"]);
+    assert_eq!(code_of(&fixture, "double"), wrong);
+    drop(host);
+}
+
+#[test]
+fn a_run_in_progress_of_a_function_that_gets_other_code_runs_again_with_that() {
+    let fixture = Fixture::new();
+    fixture.log("in");
+    fixture.log("out");
+    let (go, began) = (fixture.dir.path().join("go"), fixture.dir.path().join("began"));
+    let body = format!(
+        "open({began:?}, 'a').write('x')\nwhile not os.path.exists({go:?}): time.sleep(0.005)\nctx.append('out', b'old')"
+    );
+    fixture.python("f", &["in"], &body, |_| ());
+    let host = fixture.host();
+    fixture.append("in", "1");
+    until("it has begun", || began.exists());
+    let repair = open_code(&fixture, "f", "ctx.append('out', b'new')", 0, false);
+    assert_eq!(done(&fixture, repair), Phase::Ready);
+    assert_eq!(ask(&fixture, Ask::Apply(repair)), Phase::Applied);
+    std::fs::write(&go, "").unwrap();
+    fixture.idle();
+    assert_eq!(fixture.all("out"), ["new"]);
+    drop(host);
+}
+
+#[test]
+fn records_without_a_place_are_appended_if_that_is_asked_for() {
+    let fixture = Fixture::new();
+    two_functions(&fixture);
+    fixture.log("seen");
+    fixture.python("watch", &["alarms"], "ctx.append('seen', record.data)", |_| ());
+    let host = fixture.host();
+    for value in ["20", "30", "90"] {
+        fixture.append("raw", value);
+        fixture.idle();
+    }
+    assert_eq!((fixture.all("alarms"), fixture.all("seen")), (vec!["60.0".into()], vec!["60.0".to_string()]));
+    let body = "ctx.append('alarms', record.data)";
+    let repair = open_code(&fixture, "alarm", body, 0, false);
+    assert_eq!(done(&fixture, repair), Phase::Stopped);
+    assert_eq!(repairs::repair(&fixture.namespace, repair).unwrap().error.unwrap().0, Code::RepairGrows.id());
+    assert_eq!(ask(&fixture, Ask::Abandon(repair)), Phase::Abandoned);
+    let repair = open_code(&fixture, "alarm", body, 0, true);
+    assert_eq!(done(&fixture, repair), Phase::Ready);
+    assert_eq!(fixture.all("alarms"), ["60.0"]);
+    assert_eq!(ask(&fixture, Ask::Apply(repair)), Phase::Applied);
+    fixture.idle();
+    assert_eq!(fixture.all("alarms"), ["60.0", "20.0", "25.0"]);
+    assert_eq!(fixture.all("seen"), ["60.0", "20.0", "25.0"], "what is bound to the log runs for them");
+    assert_eq!(repairs::repair(&fixture.namespace, repair).unwrap().counts.appended, 2);
+    // Whoever replays these runs once more finds the records where they are.
+    let second = open(&fixture, "raw", &[(1, Some("22"))]);
+    assert_eq!(done(&fixture, second), Phase::Ready);
+    assert_eq!(ask(&fixture, Ask::Apply(second)), Phase::Applied);
+    assert_eq!(fixture.all("alarms"), ["60.0", "22.0", "26.0"]);
+    assert_eq!(fixture.all("seen"), ["60.0", "22.0", "26.0"]);
+    assert_eq!(ask(&fixture, Ask::Rollback(second, String::new())), Phase::Applied);
+    assert_eq!(ask(&fixture, Ask::Rollback(repair, String::new())), Phase::Applied);
+    fixture.idle();
+    let left = |log: &str| {
+        let records = fixture.namespace.range(log, 1, 10, 1000).unwrap();
+        records.into_iter().map(|record| String::from_utf8(record.payload).unwrap()).collect::<Vec<_>>()
+    };
+    assert_eq!((left("alarms"), left("seen")), (vec!["60.0".into()], vec!["60.0".to_string()]));
+    drop(host);
+}
+
+#[test]
+fn new_code_that_fails_or_does_not_end_leaves_dead_letters_once_applied() {
+    let fixture = Fixture::new();
+    fixture.log("in");
+    fixture.log("out");
+    fixture.python("f", &["in"], "ctx.append('out', record.data)", |spec| {
+        (spec.retries, spec.timeout) = (0, std::time::Duration::from_millis(500));
+    });
+    let host = fixture.host();
+    for value in ["1", "2", "3"] {
+        fixture.append("in", value);
+    }
+    fixture.idle();
+    let body = "if record.data == b'1': raise ValueError('one')\n\
+                while record.data == b'2': pass\n\
+                ctx.append('out', b'new')";
+    let repair = open_code(&fixture, "f", body, 0, false);
+    assert_eq!(done(&fixture, repair), Phase::Ready);
+    assert_eq!(fixture.namespace.latest("dead/f").unwrap(), 0, "nobody sees anything of it yet");
+    assert_eq!(ask(&fixture, Ask::Apply(repair)), Phase::Applied);
+    let records = fixture.namespace.range("out", 1, 10, 1000).unwrap();
+    assert_eq!(records.iter().map(|record| (record.seqno, &*record.payload)).collect::<Vec<_>>(), [(3, &b"new"[..])]);
+    let letters = fixture.all("dead/f");
+    assert!(letters.len() == 2 && letters[0].contains("ValueError: one"), "{letters:?}");
+    assert_eq!(ask(&fixture, Ask::Rollback(repair, String::new())), Phase::Applied);
+    assert_eq!(fixture.all("out"), ["1", "2", "3"]);
+    assert_eq!(fixture.namespace.latest("dead/f").unwrap(), 0);
+    drop(host);
+}
+
+#[test]
+fn code_that_somebody_else_deployed_meanwhile_stays() {
+    let fixture = Fixture::new();
+    fixture.log("in");
+    fixture.log("out");
+    fixture.python("f", &["in"], "ctx.append('out', b'old')", |_| ());
+    let host = fixture.host();
+    fixture.append("in", "1");
+    fixture.idle();
+    let repair = open_code(&fixture, "f", "ctx.append('out', b'new')", 0, false);
+    assert_eq!(done(&fixture, repair), Phase::Ready);
+    fixture.python("f", &["in"], "ctx.append('out', b'third')", |_| ());
+    assert_eq!(ask(&fixture, Ask::Apply(repair)), Phase::Stopped);
+    assert_eq!(repairs::repair(&fixture.namespace, repair).unwrap().error.unwrap().0, Code::RepairCodeChanged.id());
+    assert_eq!(fixture.all("out"), ["old"]);
+    assert_eq!(ask(&fixture, Ask::Abandon(repair)), Phase::Abandoned);
+    // The same when it is taken back.
+    let repair = open_code(&fixture, "f", "ctx.append('out', b'new')", 0, false);
+    assert_eq!(done(&fixture, repair), Phase::Ready);
+    assert_eq!(ask(&fixture, Ask::Apply(repair)), Phase::Applied);
+    fixture.python("f", &["in"], "ctx.append('out', b'fourth')", |_| ());
+    let refused = Ask::Rollback(repair, String::new()).ask(&fixture.namespace).unwrap_err();
+    assert_eq!(refused.code(), Code::RepairCodeChanged);
+    assert_eq!(fixture.all("out"), ["new"]);
+    drop(host);
+}
+
+#[test]
+fn a_source_that_cannot_be_the_functions_code_is_refused() {
+    let fixture = Fixture::new();
+    fixture.log("in");
+    fixture.python("f", &["in"], "pass", |_| ());
+    let of = |file: &str, text: &str| {
+        let (function, source) = ("f".parse().unwrap(), fixture.source("odd", file, text));
+        let code = NewCode { function, source, since: 0, reason: String::new(), append_new: false };
+        Ask::Code(code).ask(&fixture.namespace).unwrap_err().code()
+    };
+    assert_eq!(of("other.py", "def run(record, ctx): pass"), Code::CorrectionInvalid);
+    assert_ne!(of("handler.py", "def run(record ctx): pass"), Code::CorrectionInvalid);
+    assert_eq!(repairs::repairs(&fixture.namespace).unwrap(), []);
+}
+
+#[test]
+fn functions_that_do_not_leave_the_same_again_are_named() {
+    let fixture = Fixture::new();
+    for log in ["in", "out"] {
+        fixture.log(log);
+    }
+    let same = "ctx.append('out', str(ctx.now()) + str(ctx.random(4)) + str(ctx.latest('out')))";
+    fixture.python("same", &["in"], same, |_| ());
+    fixture.python("odd", &["in"], "ctx.append('out', str(time.time_ns()))", |_| ());
+    let host = fixture.host();
+    for value in ["1", "2", "3"] {
+        fixture.append("in", value);
+    }
+    fixture.idle();
+    let before = fixture.records("out");
+    let found = repairs::verify(&fixture.namespace, 2).unwrap();
+    assert_eq!((found["same"].runs, found["same"].same, found["same"].differs), (2, 2, None));
+    assert_eq!((found["odd"].runs, found["odd"].same, found["odd"].differs.is_some()), (2, 0, true));
+    assert_eq!((fixture.records("out"), repairs::repairs(&fixture.namespace).unwrap()), (before, vec![]));
+    drop(host);
+}
+
+#[test]
+fn a_pending_run_has_the_repaired_record_also_when_its_log_has_left_it_behind() {
+    let fixture = Fixture::new();
+    fixture.namespace.create_log(&"in".parse().unwrap(), 2).unwrap();
+    fixture.log("out");
+    fixture.python("f", &["in"], "ctx.append('out', record.data)", |_| ());
+    let apply = |fixture: &Fixture, corrections: &[(u64, Option<&str>)]| {
+        let repair = open(fixture, "in", corrections);
+        repairs::here(&fixture.namespace, &mut |_, _, _, _| {}).unwrap();
+        Ask::Apply(repair).ask(&fixture.namespace).unwrap();
+        repairs::here(&fixture.namespace, &mut |_, _, _, _| {}).unwrap();
+    };
+    fixture.append("in", "1");
+    fixture.append("in", "2");
+    apply(&fixture, &[(1, Some("10")), (2, None)]);
+    for value in ["3", "4", "5"] {
+        fixture.append("in", value);
+    }
+    assert_eq!(fixture.namespace.get("in", 1).unwrap_err().code(), Code::BelowHistory);
+    let host = fixture.host();
+    fixture.idle();
+    assert_eq!(fixture.all("out"), ["10", "3", "4", "5"]);
+    assert!(
+        fixture.namespace.log("dead/f").map_or(true, |log| log.latest() == 0),
+        "the run of the void record is cancelled"
+    );
     drop(host);
 }

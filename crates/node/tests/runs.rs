@@ -176,7 +176,7 @@ fn concurrent_runs_really_overlap_and_no_more_than_allowed() {
     f.log("in");
     let (here, go) = (f.dir.path().join("here"), f.dir.path().join("go"));
     std::fs::create_dir(&here).unwrap();
-    // Whoever is in leaves a file; nobody goes before the test has seen how many meet.
+    // Anyone who is in leaves a file; nobody goes before the test has seen how many meet.
     let body = format!(
         "mine = os.path.join({here:?}, str(record.seqno))\nopen(mine, 'w').close()\n\
          while not os.path.exists({go:?}): time.sleep(0.01)\n\
@@ -228,7 +228,7 @@ fn another_writer_of_the_same_log_confuses_nobody() {
         f.log(name);
     }
     // Each run notes which seqno it saw as newest: it must be the record just before its own, or an older one, but what
-    // it read there must be what stands there.
+    // it read there must be what is there.
     let body = "n = ctx.latest('state')\n\
                 seen = ctx.get('state', n).text() if n else ''\n\
                 ctx.append('state', f'{n}:{seen[:20]}')";
@@ -380,7 +380,7 @@ fn a_function_that_multiplies_is_bounded_and_ends() {
         waiting += i64::from(entry.kind as u8 == 4) - i64::from(entry.kind as u8 == 6);
         most = most.max(waiting);
     }
-    // Within one batch the triggers stand before the DONE that makes room for one of them.
+    // Within one batch the triggers are before the DONE that makes room for one of them.
     assert!(waiting == 0 && (5..=9).contains(&most), "{most} waited at once");
     host.stop(LONG).unwrap();
 }

@@ -2,9 +2,11 @@
 
 use crate::{
     book::{Note, Phase, note, repair},
+    open::deployed_since,
     session::{Session, check_kept},
 };
-use millrace_journal::Position;
+use millrace_journal::{Position, Transaction};
+use millrace_namespace::admission::{Publish, Room, Stage};
 use millrace_wire::{Code, Result};
 
 /// The most slots that one repair gives: all of them are in one batch.
@@ -36,7 +38,8 @@ impl Session<'_> {
     fn switch(&mut self) -> Result<Position> {
         let (namespace, number) = (self.namespace, self.repair);
         loop {
-            namespace.fence().raise(number, self.overlay.slots());
+            let function = self.code.as_ref().map(|(code, _)| code.function);
+            namespace.fence().raise(number, self.overlay.slots(), function);
             self.follow()?;
             self.replay(&mut |_, _, _| {})?;
             if self.overlay.len() > SLOTS_MAX {
@@ -45,7 +48,7 @@ impl Session<'_> {
             }
             let counts = self.count();
             // What came since the overlay was made must be behind the fence as well.
-            namespace.fence().raise(number, self.overlay.slots());
+            namespace.fence().raise(number, self.overlay.slots(), function);
             let committed = namespace.journal().commit(|tx| {
                 if self.past.position() < tx.tail() {
                     self.follow()?;
@@ -62,14 +65,41 @@ impl Session<'_> {
                 let mut rows: Vec<_> =
                     self.overlay.iter().map(|((log, seqno), at)| (log, seqno, at.position)).collect();
                 rows.sort_unstable();
+                self.append_extra(tx)?;
                 tx.generation(number, &rows)?;
-                note(tx, &Note::Applied { repair: number, counts })?;
+                let deployed = self.deploy(tx)?;
+                note(tx, &Note::Applied { repair: number, counts, deployed })?;
                 Ok(true)
             })?;
             if committed.value {
                 return Ok(committed.end);
             }
         }
+    }
+
+    /// Stages the records for which replayed runs had no place. Whatever is bound to their logs runs for them.
+    fn append_extra(&self, tx: &mut Transaction<'_>) -> Result<()> {
+        let publish = Publish::new(self.namespace, tx);
+        let written = self.past.written.get(&self.repair);
+        for extra in written.map_or(&[][..], |written| &written.extra) {
+            // Nobody reads a log that was removed since.
+            let Some(log) = tx.catalog().log_by_id(extra.log).cloned() else { continue };
+            let payload = self.namespace.journal().entry_at(extra.position)?.payload;
+            let (cause, ordinal) = (extra.run, extra.ordinal);
+            let stage = Stage { cause, ordinal, room: Room::DeadLetter, named: None, ending: None };
+            publish.append(tx, &log, &payload, stage)?;
+        }
+        Ok(())
+    }
+
+    /// Stages the definition of the function that gets other code: its new revision. So no run falls between the two.
+    fn deploy(&self, tx: &mut Transaction<'_>) -> Result<Option<u32>> {
+        let Some((code, _)) = &self.code else { return Ok(None) };
+        match tx.catalog().function_by_id(code.function) {
+            Some(function) if function.revision() == code.revision => {}
+            _ => return Err(deployed_since(&code.name, self.repair)),
+        }
+        Ok(Some(tx.define_function(&code.name, &code.attributes)?.revision()))
     }
 }
 

@@ -1,12 +1,12 @@
-//! What repairs there are and how far each is: notes in a log of the runtime. A repair's number is the seqno of its first note.
+//! The repairs and their progress: records in a log of the runtime. A repair's number is the seqno of its first record.
 
 use millrace_journal::{Kind, Log, Transaction};
 use millrace_namespace::{Namespace, found, names};
-use millrace_wire::{Code, EventId, Hlc, LogName, Result};
+use millrace_wire::{Code, EventId, Hlc, LogName, Name, Result};
 use serde::{Deserialize, Serialize};
 
 /// The log.
-const LOG: &str = "_repairs";
+pub(crate) const LOG: &str = names::REPAIRS;
 /// Notes that it keeps.
 const HISTORY: u64 = 100_000;
 
@@ -23,6 +23,26 @@ pub struct Counts {
     pub replaced: u64,
     /// Records that are none any more.
     pub void: u64,
+    /// Records that are appended when it is applied.
+    pub appended: u64,
+}
+
+/// Other code for a function's runs, in place of what they ran.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct NewCode {
+    /// The function.
+    pub function: u32,
+    pub name: Name,
+    /// The definition that its runs are replayed with, and that applies from the switch on.
+    pub attributes: String,
+    /// The definition that it replaces, and its revision: nobody else may have deployed the function since.
+    pub before: String,
+    pub revision: u32,
+    /// Runs that were FIRED at this sequence or later are replayed.
+    pub since: u64,
+    /// Only runs of this revision are replayed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub only: Option<u32>,
 }
 
 /// One note.
@@ -39,10 +59,16 @@ pub(crate) enum Note {
         /// The repair that this one takes back.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         undo: Option<u64>,
+        /// The code that it replaces.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        code: Option<NewCode>,
+        /// Whether records that replayed runs leave beyond those that they had left are appended when it is applied.
+        #[serde(default)]
+        append_new: bool,
         /// What keeps the past from retention.
         pin: u32,
     },
-    /// All corrections stand in the journal: the host is to replay.
+    /// All corrections are in the journal: the host is to replay.
     Run { repair: u64 },
     /// All that depended on them is replayed.
     Ready { repair: u64, counts: Counts },
@@ -50,8 +76,13 @@ pub(crate) enum Note {
     Stopped { repair: u64, code: String, error: String },
     /// The host is to apply it.
     Apply { repair: u64 },
-    /// It is in force, in the batch of its GENERATION.
-    Applied { repair: u64, counts: Counts },
+    /// It is in force, in the batch of its GENERATION; the revision of the function that has its code.
+    Applied {
+        repair: u64,
+        counts: Counts,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        deployed: Option<u32>,
+    },
     /// It is given up.
     Abandoned { repair: u64 },
     /// What it would take to take it back is given up.
@@ -117,6 +148,8 @@ pub struct Repair {
     pub at_us: u64,
     /// The log that it corrects.
     pub log: Option<LogName>,
+    /// The function that it gives other code.
+    pub function: Option<Name>,
     /// How many records it corrects.
     pub records: u64,
     /// The repair that it takes back.
@@ -128,6 +161,13 @@ pub struct Repair {
     /// What keeps the past from retention.
     #[serde(skip)]
     pub(crate) pin: u32,
+    #[serde(skip)]
+    pub(crate) code: Option<NewCode>,
+    #[serde(skip)]
+    pub(crate) append_new: bool,
+    /// The revision of the function that has its code.
+    #[serde(skip)]
+    pub(crate) deployed: Option<u32>,
 }
 
 /// Stages a note.
@@ -161,7 +201,7 @@ pub fn news(namespace: &Namespace) -> Result<u64> {
     Ok(namespace.journal().catalog()?.log(LOG).map_or(0, Log::latest))
 }
 
-/// How many corrections of a repair stand in the journal.
+/// How many corrections of a repair are in the journal.
 pub(crate) fn corrections(namespace: &Namespace, number: u64) -> Result<u64> {
     let journal = namespace.journal();
     let catalog = journal.catalog()?;
@@ -197,17 +237,21 @@ fn take(repairs: &mut Vec<Repair>, seqno: u64, at: Hlc, note: Note) {
         }
     };
     match note {
-        Note::Open { reason, log, records, undo, pin } => repairs.push(Repair {
+        Note::Open { reason, log, records, undo, code, append_new, pin } => repairs.push(Repair {
             repair: seqno,
             phase: Phase::Open,
             reason,
             at_us: at.wall_us(),
             log,
+            function: code.as_ref().map(|code| code.name.clone()),
             records,
             undo,
             counts: Counts::default(),
             error: None,
             pin,
+            code,
+            append_new,
+            deployed: None,
         }),
         Note::Run { repair } => of(repairs, repair, &|repair| {
             (repair.phase, repair.error) = (Phase::Running, None);
@@ -219,8 +263,10 @@ fn take(repairs: &mut Vec<Repair>, seqno: u64, at: Hlc, note: Note) {
             (repair.phase, repair.error) = (Phase::Stopped, Some((code.clone(), error.clone())));
         }),
         Note::Apply { repair } => of(repairs, repair, &|repair| repair.phase = Phase::Applying),
-        Note::Applied { repair: number, counts } => {
-            of(repairs, number, &|repair| (repair.phase, repair.counts) = (Phase::Applied, counts));
+        Note::Applied { repair: number, counts, deployed } => {
+            of(repairs, number, &|repair| {
+                (repair.phase, repair.counts, repair.deployed) = (Phase::Applied, counts, deployed);
+            });
             let undone = repairs.iter().find(|repair| repair.repair == number).and_then(|repair| repair.undo);
             undone.into_iter().for_each(|undone| of(repairs, undone, &|repair| repair.phase = Phase::RolledBack));
         }

@@ -80,7 +80,7 @@ impl<'a> Calls<'a> {
         Err(error)
     }
 
-    /// What stands in a slot that the run saw.
+    /// What is in a slot that the run saw.
     fn at(&self, log: u32, seqno: u64) -> Option<At> {
         let slot = self.past.logs.get(&log)?.slots.get(&seqno).filter(|slot| self.past.sees(&self.fired, slot))?;
         Some(self.overlay.at(log, seqno).unwrap_or(slot.at))
@@ -145,7 +145,7 @@ impl HostCalls for Calls<'_> {
             return self.refuse(whose, Code::BelowHistory.error(format!("log '{name}' no longer has record {seqno}")));
         };
         if at.void {
-            let error = format!("log '{name}' has no record {seqno} any more: a repair took it away");
+            let error = format!("log '{name}' has no record {seqno} any more: a repair removed it");
             return self.refuse(whose, Code::RecordVoid.error(error));
         }
         match self.journal.entry_at(at.position) {

@@ -9,7 +9,7 @@ use millrace_wire::{LogName, Result};
 pub struct Change {
     /// The log.
     pub log: LogName,
-    /// The record's seqno.
+    /// The record's seqno; 0 for one that is appended when the repair is applied.
     pub seqno: u64,
     /// Its bytes before.
     pub old: Option<Vec<u8>>,
@@ -48,7 +48,19 @@ pub fn changes(
         let was = old.at(log, seqno).or(live).map_or(Ok(None), bytes)?;
         let change = Change { log: of_log.name.clone(), seqno, old: was, new: bytes(now)? };
         if !visit(change)? {
-            break;
+            return Ok(());
+        }
+    }
+    let extra = past.written.get(&number).map_or(&[][..], |written| &written.extra);
+    let mut added = past.applied.get(&number).map_or(&[][..], |applied| &applied.added).iter().peekable();
+    for extra in extra {
+        let seqno = added.next_if(|(log, _)| *log == extra.log).map_or(0, |(_, seqno)| *seqno);
+        let Some(of_log) = past.logs.get(&extra.log).filter(|log| of.is_none_or(|of| of == &*log.name)) else {
+            continue;
+        };
+        let new = Some(journal.entry_at(extra.position)?.payload);
+        if !visit(Change { log: of_log.name.clone(), seqno, old: None, new })? {
+            return Ok(());
         }
     }
     Ok(())

@@ -2,14 +2,17 @@
 //!
 //! ```text
 //!   open ── corrections, as shadow entries ──> run: each run with an input that differs is replayed, in the order in which
-//!                                              the runs had ended; what it leaves now stands in shadow entries
+//!                                              the runs had ended; what it leaves now is in shadow entries
 //!   ready ──> apply: follow what came since, behind a fence; one GENERATION has slots of logs lead to the shadow entries
 //!   applied ──> rollback: a repair whose corrections are what the slots led to before
 //! ```
 //!
-//! All that a repair is stands in the journal: notes in a log of the runtime ([`mod@book`]) say how far it is, and shadow entries
+//! A repair is completely in the journal: notes in a log of the runtime ([`mod@book`]) say how far it is, and shadow entries
 //! what it has found. So a process may die at any moment, and the next one goes on behind the last run that was replayed. A run's
-//! new records take the places of its old ones; where there are fewer, the rest is void, and seqnos stay.
+//! new records take the places of its old ones; where there are fewer, the rest is void; where there are more, the repair stops, or, if
+//! it was asked to, appends the rest to their logs in the batch of its GENERATION. So seqnos stay.
+//!
+//! A repair may also give a function other code: its runs are replayed with that, and the GENERATION's batch deploys it.
 //!
 //! This crate runs no code and knows no host: [`Runner`] does. Who may ask is decided elsewhere.
 
@@ -21,11 +24,13 @@ mod open;
 mod overlay;
 mod past;
 mod session;
+mod verify;
 
 pub use book::{Counts, Phase, Repair, news, repair, repairs};
 pub use changes::{Change, changes};
-pub use open::{Correction, Request, abandon, ask_apply, ask_run, close, open, undo};
+pub use open::{CodeRequest, Correction, Request, abandon, ask_apply, ask_run, close, open, open_code, undo};
 pub use session::{Session, drive};
+pub use verify::{Verified, verify};
 
 use millrace_namespace::Definition;
 use millrace_runtime::{Completion, HostCalls, Invocation};

@@ -1,12 +1,12 @@
-//! What may be asked of repairs: to open one, to run it, to apply it, to take it back, to give it up. Any process may ask; the
-//! host, or whoever holds its place, does it.
+//! Requests about repairs: open, run, apply, roll back, abandon. Any process may make a request; the host, or the process that holds its
+//! lock, carries it out.
 
 use crate::{
-    book::{self, Note, Phase, Repair, note, repair, repairs},
+    book::{self, NewCode, Note, Phase, Repair, note, repair, repairs},
     session::replaced_by,
 };
 use millrace_journal::Transaction;
-use millrace_namespace::{Namespace, names::check_public};
+use millrace_namespace::{Definition, Namespace, names::check_public, no_function};
 use millrace_wire::{Code, EventId, LogName, Result};
 use std::time::Duration;
 
@@ -39,6 +39,21 @@ pub struct Request {
     pub reason: String,
     /// Whether the runs that read the oldest of the records may be unknown.
     pub accept_unknown: bool,
+    /// Whether records that replayed runs leave beyond those that they had left are appended when the repair is applied.
+    pub append_new: bool,
+}
+
+/// A function whose past runs are replayed with other code.
+#[derive(Clone, Debug)]
+pub struct CodeRequest {
+    /// The function as it is to be. Its code is in the namespace.
+    pub definition: Definition,
+    /// The sequence from which on its runs are replayed: that of their FIRED counts.
+    pub since: u64,
+    /// Why, for people.
+    pub reason: String,
+    /// As in [`Request`].
+    pub append_new: bool,
 }
 
 fn check_none_open(namespace: &Namespace) -> Result<()> {
@@ -57,7 +72,7 @@ pub fn open(namespace: &Namespace, request: Request) -> Result<u64> {
     check_public(&request.log)?;
     let journal = namespace.journal();
     let log = namespace.log(&request.log)?;
-    let Request { mut corrections, reason, log: name, accept_unknown } = request;
+    let Request { mut corrections, reason, log: name, accept_unknown, append_new } = request;
     if corrections.is_empty() || corrections.len() > RECORDS_MAX {
         return Err(Code::CorrectionInvalid.error(format!("{} corrections", corrections.len())));
     }
@@ -92,13 +107,13 @@ pub fn open(namespace: &Namespace, request: Request) -> Result<u64> {
         kept.push(correction);
     }
     if kept.is_empty() {
-        return Err(Code::CorrectionInvalid.error("every correction equals what is recorded"));
+        return Err(Code::CorrectionInvalid.error("every correction equals the recorded value"));
     }
     let pin = journal.pin(&format!("repair of log '{name}'"), WINDOW_BYTES, WINDOW)?.id;
     let (records, of_log) = (kept.len() as u64, Some(name));
     let opened = journal.commit(|tx| {
         check_none_open(namespace)?; // Somebody else may have been faster.
-        note(tx, &Note::Open { reason, log: of_log, records, undo: None, pin })
+        note(tx, &Note::Open { reason, log: of_log, records, undo: None, code: None, append_new, pin })
     });
     let number = opened.inspect_err(|_| drop(journal.unpin(pin)))?.value;
     let mut rest = &kept[..];
@@ -117,6 +132,37 @@ pub fn open(namespace: &Namespace, request: Request) -> Result<u64> {
     }
     ask_run(namespace, number)?;
     Ok(number)
+}
+
+/// Opens a repair that has runs of a function replayed with other code. Its number.
+pub fn open_code(namespace: &Namespace, request: CodeRequest) -> Result<u64> {
+    check_none_open(namespace)?;
+    let CodeRequest { definition, since, reason, append_new } = request;
+    let (journal, name) = (namespace.journal(), definition.spec.name.clone());
+    let attributes = definition.to_attributes();
+    let pin = journal.pin(&format!("repair of function '{name}'"), WINDOW_BYTES, WINDOW)?.id;
+    let opened = journal.commit(|tx| {
+        check_none_open(namespace)?;
+        let function = tx.catalog().function(&name).cloned().ok_or_else(|| no_function(&name))?;
+        let (before, revision) = (function.attributes().to_owned(), function.revision());
+        if before == attributes {
+            return Err(Code::CorrectionInvalid.error(format!("function '{name}' has this code already")));
+        }
+        let code =
+            NewCode { function: function.id(), name: name.clone(), attributes, before, revision, since, only: None };
+        let (log, undo, code) = (None, None, Some(code));
+        let opened = note(tx, &Note::Open { reason, log, records: 0, undo, code, append_new, pin })?;
+        note(tx, &Note::Run { repair: opened })?;
+        Ok(opened)
+    });
+    let opened = opened.inspect_err(|_| drop(journal.unpin(pin)))?.value;
+    journal.wake();
+    Ok(opened)
+}
+
+/// The refusal to give a function other code when somebody else has deployed it meanwhile.
+pub(crate) fn deployed_since(name: &str, repair: u64) -> millrace_wire::Error {
+    Code::RepairCodeChanged.error(format!("function '{name}' was deployed or removed since repair {repair}"))
 }
 
 fn stage(
@@ -145,11 +191,31 @@ pub fn undo(namespace: &Namespace, number: u64, reason: String) -> Result<u64> {
             Code::RepairPhase.error(format!("repair {newest} was applied after {number}: take that back first"))
         );
     }
-    let (journal, records) = (namespace.journal(), of.counts.replaced + of.counts.void);
+    let (journal, records) = (namespace.journal(), of.counts.replaced + of.counts.void + of.counts.appended);
+    let code = match (&of.code, of.deployed) {
+        // Its runs since are replayed with what it replaced.
+        (Some(code), Some(deployed)) => Some(NewCode {
+            attributes: code.before.clone(),
+            before: code.attributes.clone(),
+            revision: deployed,
+            since: 0,
+            only: Some(deployed),
+            ..code.clone()
+        }),
+        _ => None,
+    };
+    let append_new = of.append_new;
     let pin = journal.pin(&format!("taking repair {number} back"), WINDOW_BYTES, WINDOW)?.id;
     let opened = journal.commit(|tx| {
         check_none_open(namespace)?;
-        let opened = note(tx, &Note::Open { reason, log: None, records, undo: Some(number), pin })?;
+        if let Some(code) = &code {
+            let now = tx.catalog().function_by_id(code.function).map(millrace_journal::Function::revision);
+            if now != Some(code.revision) {
+                return Err(deployed_since(&code.name, number));
+            }
+        }
+        let undo = Some(number);
+        let opened = note(tx, &Note::Open { reason, log: None, records, undo, code, append_new, pin })?;
         note(tx, &Note::Run { repair: opened })?;
         Ok(opened)
     });

@@ -1,4 +1,4 @@
-//! What a repair puts where: the slots that differ from those that are live.
+//! The overlay of a repair: the slots that differ from the live ones.
 
 use crate::past::At;
 use millrace_namespace::fence::Slots;

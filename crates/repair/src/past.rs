@@ -4,6 +4,7 @@
 //! A slot's *place* is that of its first version. What a run saw are the slots whose place is before its FIRED, and those that runs
 //! of the same claim before it left.
 
+use crate::book::{self, NewCode, Note};
 use millrace_journal::{Catalog, Entry, Journal, Kind, Position, ReadFrom, Scan, What};
 use millrace_namespace::Definition;
 use millrace_wire::{Code, EventId, HISTORY_ALL, Hlc, LogName, Result};
@@ -31,7 +32,7 @@ pub struct Slot {
     pub clock: Hlc,
     /// Where its first version was written.
     pub written: Position,
-    /// What stands there now.
+    /// What is there now.
     pub at: At,
     /// The claim of the run that left it, and how many runs of that claim go before the run; 0 if it came from outside.
     claim: u64,
@@ -93,6 +94,28 @@ pub struct Run {
     pub reads: Vec<Row>,
     /// The slots it left, in order.
     pub appends: Vec<(u32, u64)>,
+    /// The repairs in force that gave it other code; the last one counts.
+    pub code: Vec<u64>,
+}
+
+/// A record that a repair appends when it is applied.
+#[derive(Clone, Copy, Debug)]
+pub struct Extra {
+    /// The log.
+    pub log: u32,
+    /// The run that leaves it, and which of the run's records it is.
+    pub run: EventId,
+    pub ordinal: u16,
+    /// Where its bytes stand.
+    pub position: Position,
+}
+
+impl NewCode {
+    /// Whether a run that has ended is replayed with it.
+    pub fn is_for(&self, run: &Run) -> bool {
+        let is_of = |fired: &Fired| fired.sequence >= self.since && self.only.is_none_or(|only| fired.revision == only);
+        run.trigger.function == self.function && run.fired.as_ref().is_some_and(is_of)
+    }
 }
 
 /// What a TRIGGER says.
@@ -125,6 +148,8 @@ pub struct Written {
     pub corrected: HashSet<(u32, u64)>,
     /// The runs that it replayed.
     pub settled: HashSet<EventId>,
+    /// The records that it appends when it is applied, in order.
+    pub extra: Vec<Extra>,
     reads: HashMap<EventId, Vec<Row>>,
 }
 
@@ -137,6 +162,8 @@ pub struct Applied {
     pub before: Vec<((u32, u64), At)>,
     /// The slots of which that is not known any more.
     pub lost: Vec<(u32, u64)>,
+    /// The slots that it appended.
+    pub added: Vec<(u32, u64)>,
 }
 
 /// See the module.
@@ -159,6 +186,10 @@ pub struct Past {
     pub written: HashMap<u64, Written>,
     /// By repair: what it replaced.
     pub applied: HashMap<u64, Applied>,
+    /// By repair: the code that it gives a function, and the repair that it takes back.
+    opened: HashMap<u64, (Option<NewCode>, Option<u64>)>,
+    /// Slots that runs left which had ended before: the repair whose batch this is appended them.
+    late: Vec<(u32, u64)>,
 }
 
 /// A DEFINE, as far as it matters here.
@@ -193,6 +224,8 @@ impl Past {
             appends: HashMap::new(),
             written: HashMap::new(),
             applied: HashMap::new(),
+            opened: HashMap::new(),
+            late: Vec::new(),
         };
         past.know(&*journal.catalog()?);
         Ok(past)
@@ -288,12 +321,46 @@ impl Past {
         let writer = if entry.claimed { None } else { self.fired.get(&entry.cause) };
         let (claim, place) = writer.map_or((0, 0), |fired| (fired.claim, fired.place));
         if !entry.carried && !entry.claimed && entry.cause != EventId::NONE {
-            self.appends.entry(entry.cause).or_default().push((entry.subject, entry.seqno));
+            let slot = (entry.subject, entry.seqno);
+            let is_public = self.logs.get(&entry.subject).is_some_and(|log| !log.name.starts_with('_'));
+            match self.by_id.get(&entry.cause) {
+                // A repair appends it, in the batch that applies it.
+                Some(run) if is_public => {
+                    self.runs[*run].appends.push(slot);
+                    self.late.push(slot);
+                }
+                Some(_) => {}
+                None => self.appends.entry(entry.cause).or_default().push(slot),
+            }
+        }
+        if self.logs.get(&entry.subject).is_some_and(|log| *log.name == *book::LOG) {
+            self.note(entry);
         }
         let Some(log) = self.logs.get_mut(&entry.subject) else { return };
         match log.slots.get_mut(&entry.seqno) {
             Some(slot) => slot.at = at, // a copy
             None => drop(log.slots.insert(entry.seqno, Slot { origin, clock, written, at, claim, place })),
+        }
+    }
+
+    /// Takes up what a repair gives a function, and that it is in force.
+    fn note(&mut self, entry: &Entry) {
+        // What cannot be read here is refused by whoever reads the notes.
+        match serde_json::from_slice(&entry.payload) {
+            Ok(Note::Open { code, undo, .. }) => drop(self.opened.insert(entry.seqno, (code, undo))),
+            Ok(Note::Applied { repair, .. }) if !entry.carried => {
+                let applied = self.applied.entry(repair).or_default();
+                applied.sequence = applied.sequence.max(entry.id.sequence());
+                applied.added.append(&mut self.late);
+                let Some((code, undone)) = self.opened.get(&repair) else { return };
+                for run in &mut self.runs {
+                    run.code.retain(|repair| Some(*repair) != *undone);
+                    if code.as_ref().is_some_and(|code| code.is_for(run)) {
+                        run.code.push(repair);
+                    }
+                }
+            }
+            _ => {}
         }
     }
 
@@ -322,13 +389,17 @@ impl Past {
         let fired = fired.map(|fired| Fired { done: entry.id.sequence(), ..fired });
         let (reads, appends) = (reads.unwrap_or_default(), appends.unwrap_or_default());
         self.by_id.insert(run, self.runs.len());
-        self.runs.push(Run { trigger, fired, done: entry.id.sequence(), reads, appends });
+        self.runs.push(Run { trigger, fired, done: entry.id.sequence(), reads, appends, code: Vec::new() });
     }
 
     fn take_shadow(&mut self, entry: &Entry) {
         let Some(repair) = entry.repair() else { return };
         let written = self.written.entry(repair).or_default();
         match entry.kind {
+            Kind::Append if entry.seqno == 0 => {
+                let (log, run, ordinal, position) = (entry.subject, entry.cause, entry.ordinal, entry.position);
+                written.extra.push(Extra { log, run, ordinal, position });
+            }
             Kind::Append => {
                 let void = entry.replaced().is_some_and(|replaced| replaced.void);
                 let (slot, at) = ((entry.subject, entry.seqno), At { position: entry.position, void });
@@ -401,7 +472,7 @@ impl Past {
             }
         }
         let base = past.slots.range(..from).next_back().map_or(0, |(seqno, _)| *seqno);
-        // Those of the same claim stand behind, few of them.
+        // Those of the same claim come after, few of them.
         let of_claim = past.slots.range(base + 1..).take_while(|(_, slot)| slot.origin.sequence() < fired.done);
         of_claim.filter(|(_, slot)| self.sees(fired, slot)).last().map_or(base, |(seqno, _)| *seqno)
     }
@@ -409,6 +480,15 @@ impl Past {
     /// How many records a log keeps.
     pub fn history(&self, log: u32) -> u64 {
         self.logs.get(&log).map_or(0, |log| log.history)
+    }
+
+    /// What a run is replayed with, unless the repair at hand gives it other code: what it ran, or what a repair gave it since.
+    pub fn definition_of(&mut self, run: &Run, fired: &Fired) -> Result<Arc<Definition>> {
+        let given = run.code.last().and_then(|repair| self.opened.get(repair)).and_then(|(code, _)| code.as_ref());
+        match given {
+            Some(code) => Ok(Arc::new(Definition::from_attributes(&code.name, &code.attributes)?)),
+            None => self.definition(run.trigger.function, fired.revision),
+        }
     }
 
     /// What an attempt ran.

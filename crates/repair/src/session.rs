@@ -2,15 +2,15 @@
 
 use crate::{
     DeadLetter, Runner,
-    book::{self, Counts, Note, Phase, Repair, note},
+    book::{self, Counts, NewCode, Note, Phase, Repair, note},
     calls::{Calls, newest},
     overlay::Overlay,
     past::{At, Fired, Past, Row, Run},
 };
-use millrace_journal::{End, Journal, Kind, Log, Outcome as Ended, Reads, Replaced, Run as RunId, What};
+use millrace_journal::{End, Journal, Kind, Log, Outcome as Ended, Position, Reads, Replaced, Run as RunId, What};
 use millrace_namespace::{Definition, Namespace};
 use millrace_runtime::{Invocation, Outcome, Replay};
-use millrace_wire::{Code, Error, Result};
+use millrace_wire::{Code, Error, Hlc, Result};
 use std::{
     collections::HashMap,
     sync::{
@@ -21,6 +21,8 @@ use std::{
     time::Duration,
 };
 
+/// The most records that a repair appends when it is applied: a function that feeds itself would have no end.
+const EXTRA_MAX: usize = 10_000;
 /// The longest time between two attempts at a replayed run.
 const BACKOFF_MAX: Duration = Duration::from_secs(1);
 
@@ -52,11 +54,15 @@ pub struct Session<'a> {
     /// The next run to be looked at.
     next: usize,
     pub(crate) counts: Counts,
+    /// The code that it gives a function.
+    pub(crate) code: Option<(NewCode, Arc<Definition>)>,
+    append_new: bool,
     runner: &'a mut dyn Runner,
     stop: &'a AtomicBool,
 }
 
-/// What a replayed run leaves: slots with their new bytes, none where there is no record any more.
+/// What a replayed run leaves: slots with their new bytes, none where there is no record any more. Seqno 0 is that of a record which
+/// is appended when the repair is applied.
 type Left = Vec<((u32, u64), Option<Vec<u8>>, u16)>;
 
 impl<'a> Session<'a> {
@@ -70,12 +76,46 @@ impl<'a> Session<'a> {
         check_kept(namespace.journal(), repair)?;
         let past = Past::new(namespace.journal())?;
         let (overlay, counts) = (Overlay::default(), repair.counts);
-        let mut session = Self { namespace, repair: repair.repair, past, overlay, next: 0, counts, runner, stop };
+        let parsed = |code: &NewCode| -> Result<_> {
+            Ok((code.clone(), Arc::new(Definition::from_attributes(&code.name, &code.attributes)?)))
+        };
+        let code = repair.code.as_ref().map(parsed).transpose()?;
+        let (repair, undo, append_new) = (repair.repair, repair.undo, repair.append_new);
+        let mut session = Self { namespace, repair, past, overlay, next: 0, counts, code, append_new, runner, stop };
         session.follow()?;
-        if let Some(undone) = repair.undo {
+        if let Some(undone) = undo {
             session.put_back(undone)?;
         }
         Ok(session)
+    }
+
+    /// The past as it is, with nothing repaired; it is only looked at.
+    pub(crate) fn over(namespace: &'a Namespace, past: Past, runner: &'a mut dyn Runner, stop: &'a AtomicBool) -> Self {
+        let (overlay, counts) = (Overlay::default(), Counts::default());
+        Self { namespace, repair: 0, past, overlay, next: 0, counts, code: None, append_new: true, runner, stop }
+    }
+
+    /// The function of a run that ended well, and whether the run leaves the same again; none if it cannot be replayed, or if its
+    /// function is not `wanted`. Nothing is written.
+    pub(crate) fn leaves_the_same(
+        &mut self,
+        run: &Run,
+        wanted: impl FnOnce(&str) -> bool,
+    ) -> Result<Option<(String, bool)>> {
+        let Some(fired) = run.fired.filter(|fired| !fired.streamed) else { return Ok(None) };
+        let Ok(definition) = self.past.definition_of(run, &fired) else { return Ok(None) };
+        let sent = |(log, _): &(u32, u64)| self.past.logs.get(log).is_none_or(|log| log.name.starts_with('_'));
+        if definition.spec.network || run.appends.iter().any(sent) || !wanted(&definition.spec.name) {
+            return Ok(None);
+        }
+        // One whose record is gone or was taken away has nothing to run for.
+        let Ok(Some(_)) = self.bytes((run.trigger.log, run.trigger.seqno)) else { return Ok(None) };
+        let (appends, _, dead) = match self.execute(run, &fired, &definition) {
+            Err(error) if error.code() == Code::RepairUnsupported => return Ok(None),
+            done => done?,
+        };
+        let left = self.placed(run, appends, dead.is_some())?;
+        Ok(Some((definition.spec.name.to_string(), left.is_empty())))
     }
 
     /// The corrections of a repair that takes another one back: what was there before.
@@ -93,10 +133,30 @@ impl<'a> Session<'a> {
         for (slot, at) in &applied.before {
             self.overlay.insert(*slot, *at);
         }
+        let added: Vec<_> = applied.added.iter().filter(|slot| is_held(slot)).copied().collect();
         // What had ended before is as it was then.
         let sequence = applied.sequence;
         self.next = self.past.runs.partition_point(|run| run.done < sequence);
-        Ok(())
+        self.take_away(&added)
+    }
+
+    /// Corrects records that the repair which is taken back appended: there are none.
+    fn take_away(&mut self, added: &[(u32, u64)]) -> Result<()> {
+        let journal = self.namespace.journal();
+        let catalog = journal.catalog()?;
+        let written = &self.past.written.entry(self.repair).or_default().slots;
+        let mut rows = Vec::new();
+        for (log, seqno) in added.iter().filter(|slot| !written.contains_key(slot)) {
+            let log = catalog.log_by_id(*log).expect("it holds the record");
+            rows.push(((log.id(), *seqno), replaced_by(journal, log, *seqno, self.repair, true)?));
+        }
+        if !rows.is_empty() {
+            let none = (millrace_wire::EventId::NONE, 0);
+            journal.commit(|tx| {
+                rows.iter().try_for_each(|(slot, replaced)| tx.shadow_append(*slot, b"", none, replaced).map(drop))
+            })?;
+        }
+        self.follow()
     }
 
     /// Reads what is new in the journal.
@@ -139,7 +199,9 @@ impl<'a> Session<'a> {
     fn is_due(&self, at: usize) -> Result<bool> {
         let run = &self.past.runs[at];
         let is_settled = self.past.written.get(&self.repair).is_some_and(|it| it.settled.contains(&run.trigger.run));
-        Ok(!is_settled && (self.is_caused(run)? || run.reads.iter().any(|row| self.differs(run, row))))
+        let has_other_code = self.code.as_ref().is_some_and(|(code, _)| code.is_for(run));
+        Ok(!is_settled
+            && (has_other_code || self.is_caused(run)? || run.reads.iter().any(|row| self.differs(run, row))))
     }
 
     /// Whether what caused it is replaced.
@@ -198,21 +260,24 @@ impl<'a> Session<'a> {
         }
         if is_cancelled {
             self.counts.cancelled += 1;
-            let left = self.placed(&run, Vec::new())?;
+            let left = self.placed(&run, Vec::new(), false)?;
             return self.publish(&run, left, Reads::default(), Ended::Cancelled, None);
         }
         let Some(fired) = run.fired else { return Err(unsupported("its last attempt is not known any more")) };
         if fired.streamed {
             return Err(unsupported("it published as it went"));
         }
-        let definition = self.past.definition(run.trigger.function, fired.revision)?;
+        let definition = match &self.code {
+            Some((code, definition)) if code.is_for(&run) => definition.clone(),
+            _ => self.past.definition_of(&run, &fired)?,
+        };
         if definition.spec.network {
             let name = &definition.spec.name;
             return Err(unsupported(&format!("function '{name}' may use the network, and may have had effects there")));
         }
         self.counts.replayed += 1;
         let (appends, reads, dead) = self.execute(&run, &fired, &definition)?;
-        let left = self.placed(&run, appends)?;
+        let left = self.placed(&run, appends, dead.is_some())?;
         if left.is_empty() {
             self.counts.same += 1;
         }
@@ -263,14 +328,18 @@ impl<'a> Session<'a> {
             };
             let letter = self.runner.dead_letter(of);
             let log = self.past.log_at(&spec.dead_letter, fired);
-            let grows = || Code::RepairGrows.error(format!("run {}: it fails now: {error}", trigger.run));
-            return Ok((vec![(log.ok_or_else(grows)?, letter)], reads, Some(error)));
+            let none = || {
+                let (run, log) = (trigger.run, &spec.dead_letter);
+                Code::RepairUnsupported.error(format!("run {run}: it fails now, and there was no log '{log}': {error}"))
+            };
+            return Ok((vec![(log.ok_or_else(none)?, letter)], reads, Some(error)));
         }
         unreachable!("the number of attempts has a bound")
     }
 
-    /// Gives what a run leaves now the places of what it had left; only what differs is returned.
-    fn placed(&self, run: &Run, appends: Vec<(u32, Vec<u8>)>) -> Result<Left> {
+    /// Gives what a run leaves now the places of what it had left; only what differs is returned. What has no place is appended
+    /// later, if that was asked for; a dead letter always is.
+    fn placed(&self, run: &Run, appends: Vec<(u32, Vec<u8>)>, dead: bool) -> Result<Left> {
         let mut places: HashMap<u32, Vec<u64>> = HashMap::new();
         for (log, seqno) in run.appends.iter().rev() {
             places.entry(*log).or_default().push(*seqno);
@@ -282,9 +351,18 @@ impl<'a> Session<'a> {
             let at = self.past.logs.get(&slot.0).and_then(|past| past.slots.get(&slot.1)).map(|slot| slot.at);
             at.map_or(Ok(None), |at| self.bytes_at(at))
         };
+        let extra = self.past.written.get(&self.repair).map_or(0, |written| written.extra.len());
         for (ordinal, (log, bytes)) in appends.into_iter().enumerate() {
             let Some(seqno) = places.get_mut(&log).and_then(Vec::pop) else {
                 let (run, name) = (run.trigger.run, self.name(log));
+                if dead || self.append_new {
+                    if extra + left.len() >= EXTRA_MAX {
+                        let error = format!("run {run}: the repair appends more than {EXTRA_MAX} records");
+                        return Err(Code::RepairGrows.error(error));
+                    }
+                    left.push(((log, 0), Some(bytes), ordinal as u16));
+                    continue;
+                }
                 return Err(Code::RepairGrows.error(format!("run {run}: it leaves more records in {name} than before")));
             };
             if !is_corrected((log, seqno)) && live((log, seqno))?.as_ref() != Some(&bytes) {
@@ -298,7 +376,7 @@ impl<'a> Session<'a> {
                 left.push(((log, seqno), None, 0));
             }
         }
-        left.sort_by_key(|(slot, ..)| *slot);
+        left.sort_by_key(|(slot, _, ordinal)| (*slot, *ordinal));
         Ok(left)
     }
 
@@ -311,6 +389,12 @@ impl<'a> Session<'a> {
         let (code, detail) = error.as_ref().map_or(("", ""), |error| (error.code().id(), error.detail()));
         let mut rows = Vec::with_capacity(left.len());
         for (slot, bytes, ordinal) in &left {
+            if slot.1 == 0 {
+                let (origin, clock, position) = (trigger.run, Hlc::ZERO, Position::default());
+                let replaced = Replaced { repair, origin, clock, void: false, position };
+                rows.push((*slot, bytes.as_deref().unwrap_or_default(), *ordinal, replaced));
+                continue;
+            }
             let of = self.past.logs.get(&slot.0).and_then(|past| past.slots.get(&slot.1));
             let of = of.ok_or_else(|| Code::RepairUnsupported.error(format!("record {} is gone", slot.1)))?;
             let (origin, clock, position) = (of.origin, of.clock, of.written);
@@ -334,10 +418,11 @@ impl<'a> Session<'a> {
     pub(crate) fn check_streaming(&mut self) -> Result<()> {
         let streaming: Vec<_> = self.past.streaming().map(|(trigger, fired)| (*trigger, fired.revision)).collect();
         for (trigger, revision) in streaming {
+            let has_other_code = self.code.as_ref().is_some_and(|(code, _)| code.function == trigger.function);
             let definition = self.past.definition(trigger.function, revision)?;
             let logs = self.overlay.logs().filter_map(|log| self.past.logs.get(&log));
             let reads = logs.filter(|log| definition.spec.rights.check_read(&log.name).is_ok()).count() > 0;
-            if reads || self.overlay.at(trigger.log, trigger.seqno).is_some() {
+            if has_other_code || reads || self.overlay.at(trigger.log, trigger.seqno).is_some() {
                 let (run, name) = (trigger.run, &definition.spec.name);
                 let error =
                     format!("run {run} of function '{name}' is in progress and publishes as it goes: wait for its end");
@@ -351,6 +436,7 @@ impl<'a> Session<'a> {
     pub(crate) fn count(&mut self) -> Counts {
         let void = self.overlay.iter().filter(|(_, at)| at.void).count() as u64;
         (self.counts.void, self.counts.replaced) = (void, self.overlay.len() as u64 - void);
+        self.counts.appended = self.past.written.get(&self.repair).map_or(0, |written| written.extra.len()) as u64;
         self.counts
     }
 }

@@ -54,7 +54,13 @@ fn fill(namespace: &Namespace, segments: u64) {
 
 fn opened(namespace: &Namespace) -> u64 {
     let corrections = [Correction { seqno: 1, value: Some(b"two".to_vec()) }].to_vec();
-    let request = Request { log: "raw".parse().unwrap(), corrections, reason: "a test".into(), accept_unknown: false };
+    let request = Request {
+        log: "raw".parse().unwrap(),
+        corrections,
+        reason: "a test".into(),
+        accept_unknown: false,
+        append_new: false,
+    };
     let number = open(namespace, request).unwrap();
     work(namespace);
     assert_eq!(repair(namespace, number).unwrap().phase, Phase::Ready);

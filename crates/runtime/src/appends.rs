@@ -1,4 +1,4 @@
-//! What a run appends: within its bound, and nothing after a refusal.
+//! The appends of a run: limited, and none after a refusal.
 
 use crate::{Code, Error, HostCalls, Limits, Result};
 

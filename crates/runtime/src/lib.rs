@@ -1,8 +1,7 @@
 //! Runs one function: Wasm, Python or any process, within limits of time, memory and output.
 //!
-//! This crate knows no journal and no log. It is given an [`Invocation`] and asks its [`HostCalls`] for everything a
-//! function may want; what a function appends is handed over as it is called, and whoever implements the calls decides
-//! when (and whether) it becomes visible.
+//! This crate knows no journal and no log. Its input is an [`Invocation`], and it serves a function's calls through [`HostCalls`]; appends
+//! are passed on at once, and the implementation of the calls decides when (and whether) they become visible.
 //!
 //! ```text
 //! Executor::run(batch) --> a function's code --> HostCalls::{append get latest now random}
@@ -34,7 +33,7 @@ pub use worker::{ProcessExecutor, ProcessSpec, PythonExecutor, PythonFunction, P
 /// The record that causes a run, and what the function may know about it.
 #[derive(Clone, Copy, Debug)]
 pub struct Invocation<'a> {
-    /// The log the record stands in.
+    /// The log the record is in.
     pub log: &'a str,
     /// The record's sequence number there.
     pub seqno: u64,
@@ -88,7 +87,7 @@ pub trait HostCalls {
     fn random(&mut self, bytes: &mut [u8]);
     /// A secret that the function is shown. It is not journaled that it was asked for.
     fn secret(&mut self, name: &str) -> Result<Vec<u8>> {
-        Err(Code::RightMissing.error(format!("it is not shown secret '{}'", name.escape_debug())))
+        Err(Code::RightMissing.error(format!("it may not read secret '{}'", name.escape_debug())))
     }
     /// Calls a shared object. Only tasks may, and only where there are any.
     fn call(&mut self, _call: &[u8]) -> Asked {

@@ -1,4 +1,4 @@
-//! What a run printed, bounded: the beginning is kept, the rest is counted.
+//! The output of a run, limited: the beginning is kept, the rest is counted.
 
 /// Collects at most `max_bytes`; says at the end how much was dropped.
 #[derive(Debug)]

@@ -1,4 +1,4 @@
-//! Secrets of a function: shown to its processes as files that it alone can read, and taken out of what is told of its runs.
+//! Secrets of a function: files that only its processes can read; their values are masked in everything that is reported of its runs.
 //!
 //! A value is in no argument and no variable; `MILLRACE_SECRETS` says in which directory the files are.
 

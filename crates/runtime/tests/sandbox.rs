@@ -322,7 +322,7 @@ impl Others {
         match appended.into_iter().next() {
             Some((log, said)) if log == "got" => Ok(String::from_utf8_lossy(&said).into_owned()),
             Some((_, said)) => Err(String::from_utf8_lossy(&said).into_owned()),
-            // What bounds memory in all may end whoever asks for more.
+            // What bounds memory in all may end a process that asks for more.
             None if attack.defences == [Defence::Memory] => Err(failed(&completion).1),
             None => panic!("the function of '{}' said nothing: {:?}", attack.name, completion.outcome),
         }
@@ -451,7 +451,7 @@ fn only_who_is_granted_it_has_the_network() {
             let (completion, appended) = run(&mut executor, &[b""]).remove(0);
             assert_eq!(!appended.is_empty(), network, "{level}: {:?}", completion.outcome);
         }
-        // Sockets of others' programs stand in the network's namespace by name.
+        // Sockets of others' programs are in the network's namespace by name.
         let named = "socket.socket(socket.AF_UNIX).connect('\\0nobody')";
         let (mut executor, _place) = python(isolation(level), true, named);
         let (_, detail) = failed(&run(&mut executor, &[b""]).remove(0).0);

@@ -1,19 +1,34 @@
 //! A disk: what was written, and how much of it a power failure leaves.
 
 use crate::{Chance, Mischief};
-use millrace_group::{Command, Payloads, Place, Proposal, Recovered, State, Turn};
+use millrace_group::{Command, Payloads, Place, Recovered, State, Turn, Write};
 use millrace_wire::{Code, Result};
 use std::sync::{Arc, Mutex, PoisonError};
 
 enum Written {
-    Entry(Proposal),
+    Write(Write),
     State(State),
+    /// What is in front of this place may go.
+    Trim(usize),
 }
 
 #[derive(Default)]
 struct Content {
     written: Vec<Written>,
     durable: usize,
+    /// What is in front of this is gone.
+    start: usize,
+}
+
+impl Content {
+    /// The first place that is not gone, once it was said that what is in front of it may go.
+    fn started(&self) -> usize {
+        let trims = self.written.iter().rev().filter_map(|written| match written {
+            Written::Trim(place) => Some(*place),
+            _ => None,
+        });
+        trims.max().unwrap_or(0)
+    }
 }
 
 /// The disk of one host. Clones share it.
@@ -32,10 +47,13 @@ impl Disk {
             Some(Mischief::ForgetsCommits) => turn.state.map(|state| State { commit: 0, ..state }),
             _ => turn.state,
         };
+        let more = u64::from(mischief == Some(Mischief::TrimsTooMuch));
         self.with(|content| {
             let first = content.written.len() as u64;
-            content.written.extend(turn.entries.iter().cloned().map(Written::Entry));
+            content.written.extend(turn.writes.iter().cloned().map(Written::Write));
             content.written.extend(state.map(Written::State));
+            content.written.extend(turn.trim.map(|place| Written::Trim((place.0 + more) as usize)));
+            content.start = content.started();
             Place(first)
         })
     }
@@ -56,7 +74,7 @@ impl Disk {
             let unsafe_count = (content.written.len() - content.durable) as u64;
             let kept = content.durable + chance.below(unsafe_count + 1) as usize;
             content.written.truncate(kept);
-            content.durable = kept;
+            (content.durable, content.start) = (kept, content.started());
         });
     }
 
@@ -64,16 +82,20 @@ impl Disk {
     pub fn recover(&self, founders: Vec<u64>) -> Result<Recovered> {
         let mut recovered = Recovered::new(founders, Box::new(self.clone()));
         self.with(|content| {
-            for (at, written) in content.written.iter().enumerate() {
+            for (at, written) in content.written.iter().enumerate().skip(content.start) {
                 match written {
-                    Written::Entry(entry) => {
-                        recovered.entry(entry.index, entry.term, entry.form, Place(at as u64))?;
-                    }
+                    Written::Write(write) => recovered.wrote(write.clone(), Place(at as u64), write.bytes())?,
                     Written::State(state) => recovered.state(*state),
+                    Written::Trim(_) => {}
                 }
             }
             Ok(recovered)
         })
+    }
+
+    /// How much of what was written is gone.
+    pub fn trimmed(&self) -> usize {
+        self.with(|content| content.start)
     }
 
     /// The record of a publish that stands at this place.
@@ -84,8 +106,8 @@ impl Disk {
 
 impl Payloads for Disk {
     fn read(&self, place: Place) -> Result<Vec<u8>> {
-        self.with(|content| match content.written.get(place.0 as usize) {
-            Some(Written::Entry(entry)) => Ok(entry.data.clone()),
+        self.with(|content| match content.written.get(place.0 as usize).filter(|_| place.0 >= content.start as u64) {
+            Some(Written::Write(Write::Entry(entry) | Write::Kept(entry))) => Ok(entry.data.clone()),
             _ => Err(Code::GroupLogDamaged.error(format!("no entry stands at {}", place.0))),
         })
     }

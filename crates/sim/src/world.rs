@@ -6,7 +6,7 @@ use crate::{
     invariants::{Acknowledged, Agreement, Election, Matching},
     network::Network,
 };
-use millrace_group::{Action, Completed, Held, Member, Options, Replica, Role};
+use millrace_group::{Action, Completed, Held, Limits, Member, Options, Replica, Role, Write};
 use std::collections::{BTreeMap, BTreeSet};
 
 const TOPIC: &str = "t";
@@ -25,6 +25,8 @@ pub enum Mischief {
     ForgetsVotes,
     /// It is not kept how far entries are committed, changes of the replicas among them.
     ForgetsCommits,
+    /// More of the log is trimmed than may go.
+    TrimsTooMuch,
 }
 
 /// What is simulated.
@@ -34,13 +36,19 @@ pub struct Setting {
     pub hosts: u64,
     /// The group begins with one host, and the others are added.
     pub grows: bool,
+    /// Logs are trimmed after a few records already, and hosts are away for longer.
+    pub trims: bool,
+    /// The number of hosts that are to vote changes.
+    pub resizes: bool,
+    /// How many records the topic keeps.
+    pub history: u64,
     /// A mistake.
     pub mischief: Option<Mischief>,
 }
 
 impl Default for Setting {
     fn default() -> Self {
-        Self { hosts: 3, grows: false, mischief: None }
+        Self { hosts: 3, grows: false, trims: false, resizes: false, history: 1 << 20, mischief: None }
     }
 }
 
@@ -55,6 +63,10 @@ pub struct Report {
     pub terms: usize,
     /// How often a host died.
     pub crashes: u64,
+    /// How often a host went on behind a snapshot of another one.
+    pub received: u64,
+    /// How much of what was written on all disks was trimmed in the end.
+    pub trimmed: usize,
 }
 
 struct Host {
@@ -74,6 +86,7 @@ struct Host {
     /// Records published here and not settled, by the number of the command.
     published: BTreeMap<u64, Vec<u8>>,
     shown: u64,
+    received: u64,
 }
 
 struct World {
@@ -119,6 +132,7 @@ impl World {
             back_ms: 0,
             published: BTreeMap::new(),
             shown: 0,
+            received: 0,
         };
         let hosts = (1..=setting.hosts).map(host).collect();
         Self {
@@ -132,7 +146,7 @@ impl World {
             crashes: 0,
             election: Election::default(),
             matching: Matching::default(),
-            agreement: Agreement::default(),
+            agreement: Agreement::with_gaps(setting.history != Self::default_history()),
             acknowledged: Acknowledged::default(),
         }
     }
@@ -171,6 +185,8 @@ impl World {
             acknowledged: self.acknowledged.count(),
             terms: self.election.terms(),
             crashes: self.crashes,
+            received: self.hosts.iter().map(|host| host.received).sum(),
+            trimmed: self.hosts.iter().map(|host| host.disk.trimmed()).sum(),
         })
     }
 
@@ -200,7 +216,8 @@ impl World {
     }
 
     fn crash(&mut self, at: usize) {
-        let back_ms = self.now_ms + 50 + self.chance.below(1500);
+        let away_max_ms = if self.setting.trims { 4000 } else { 1500 };
+        let back_ms = self.now_ms + 50 + self.chance.below(away_max_ms);
         let host = &mut self.hosts[at];
         if host.replica.take().is_none() {
             return;
@@ -217,10 +234,12 @@ impl World {
     fn start(&mut self, at: usize) -> Result<(), String> {
         let founders: Vec<u64> = (1..=if self.setting.grows { 1 } else { self.setting.hosts }).collect();
         let seed = self.chance.draw();
+        let short = Limits { trail_bytes: 800, spare_bytes: 2_000, ..Limits::default() };
+        let limits = if self.setting.trims { short } else { Limits::default() };
         let host = &mut self.hosts[at];
         host.boot += 1;
         let recovered = host.disk.recover(founders.clone()).map_err(|error| error.to_string())?;
-        let options = Options { id: host.id, boot: host.boot, founders, seed, voters_max: 5 };
+        let options = Options { id: host.id, boot: host.boot, founders, seed, voters_max: 5, limits };
         host.replica = Some(Replica::new(options, recovered).map_err(|error| error.to_string())?);
         host.next_tick_ms = self.now_ms;
         Ok(())
@@ -241,10 +260,14 @@ impl World {
             // Refused, it is tried again.
             let _ = absent.map(|id| replica.add(&Member { id, ..Member::default() }));
         }
+        if self.setting.resizes && self.chance.permille(30) {
+            let count = [1, 3, 5][self.chance.below(3) as usize];
+            let _ = replica.submit(Action::Voters { count }, &[]);
+        }
         let known = replica.topics().topic(TOPIC).is_ok();
         if !known {
             // Whoever comes first makes it.
-            let _ = replica.submit(Action::Create { topic: TOPIC.into(), history: 1 << 20 }, &[]);
+            let _ = replica.submit(Action::Create { topic: TOPIC.into(), history: self.setting.history }, &[]);
         } else if let Ok(serial) = replica.submit(Action::Publish { topic: TOPIC.into(), key: None }, &record) {
             host.published.insert(serial, record);
         }
@@ -313,8 +336,14 @@ impl World {
             if replica.role() == Role::Leader {
                 self.election.leads(replica.term(), host.id)?;
             }
+            let before = replica.received();
             let Some(mut turn) = replica.take() else { break };
-            turn.entries.iter().try_for_each(|entry| self.matching.wrote(entry))?;
+            host.received += replica.received() - before;
+            for write in &turn.writes {
+                if let Write::Entry(entry) = write {
+                    self.matching.wrote(entry)?;
+                }
+            }
             for Completed { serial, outcome } in std::mem::take(&mut turn.completed) {
                 if let (Some(record), Ok(index)) = (host.published.remove(&serial), outcome) {
                     self.acknowledged.told(record, index);
@@ -344,14 +373,29 @@ impl World {
         let host = &mut self.hosts[at];
         let Some(replica) = &host.replica else { return Ok(()) };
         let Ok(topic) = replica.topics().topic(TOPIC) else { return Ok(()) };
+        let before = host.shown;
+        host.shown = host.shown.max(topic.earliest() - 1);
+        if host.shown > before && self.setting.history == Self::default_history() {
+            return Err(format!("host {} lacks records up to {}", host.id, host.shown));
+        }
         while host.shown < topic.latest {
             let index = host.shown + 1;
             let entry = topic.entry(TOPIC, index).map_err(|error| error.to_string())?;
-            let place = replica.place(entry).ok_or_else(|| format!("host {} does not know entry {entry}", host.id))?;
+            let place = replica.place(entry);
+            if place.is_none() && host.received > 0 && self.setting.history != Self::default_history() {
+                // It left the topic elsewhere while this host was sent the snapshot.
+                host.shown = index;
+                continue;
+            }
+            let place = place.ok_or_else(|| format!("host {} does not know entry {entry}", host.id))?;
             let record = host.disk.record(place).map_err(|error| error.to_string())?;
             self.agreement.shows(host.id, index, &record)?;
             host.shown = index;
         }
         Ok(())
+    }
+
+    fn default_history() -> u64 {
+        Setting::default().history
     }
 }

@@ -18,7 +18,7 @@ fn whatever_crashes_and_is_lost_a_group_keeps_what_it_acknowledged_in_one_order(
     let (mut crashes, mut terms, mut acknowledged) = (0, 0, 0);
     for (hosts, grows) in [(3, false), (3, true), (5, true)] {
         for seed in seeds() {
-            let setting = Setting { hosts, grows, mischief: None };
+            let setting = Setting { hosts, grows, ..Setting::default() };
             let report = run(seed, setting).unwrap_or_else(|what| panic!("{setting:?}, {what}"));
             crashes += report.crashes;
             terms += report.terms;
@@ -30,19 +30,49 @@ fn whatever_crashes_and_is_lost_a_group_keeps_what_it_acknowledged_in_one_order(
 }
 
 #[test]
+fn logs_are_trimmed_and_whoever_was_away_catches_up_by_a_snapshot() {
+    let (mut received, mut trimmed) = (0, 0);
+    for (hosts, grows, history) in [(3, false, 20), (3, false, 1 << 20), (5, true, 20), (3, true, 1 << 20)] {
+        for seed in seeds() {
+            let setting = Setting { hosts, grows, trims: true, history, ..Setting::default() };
+            let report = run(seed, setting).unwrap_or_else(|what| panic!("{setting:?}, {what}"));
+            received += report.received;
+            trimmed += report.trimmed;
+        }
+    }
+    println!("{received} snapshots received, {trimmed} writes trimmed");
+    assert!(received > 0 && trimmed > 0);
+}
+
+#[test]
+fn the_number_of_voters_changes_while_hosts_come_and_go() {
+    for trims in [false, true] {
+        for seed in seeds() {
+            let setting = Setting { hosts: 6, grows: true, trims, resizes: true, ..Setting::default() };
+            run(seed, setting).unwrap_or_else(|what| panic!("{setting:?}, {what}"));
+        }
+    }
+}
+
+#[test]
 fn a_seed_plays_the_same_again() {
     for seed in 0..5 {
-        let play = || run(seed, Setting::default()).unwrap();
-        assert_eq!(play(), play(), "seed {seed}");
+        for trims in [false, true] {
+            let play = || run(seed, Setting { trims, ..Setting::default() }).unwrap();
+            assert_eq!(play(), play(), "seed {seed}");
+        }
     }
 }
 
 #[test]
 fn mistakes_that_are_made_on_purpose_are_found() {
-    for (mischief, grows) in
-        [(Mischief::AnswersBeforeDisk, false), (Mischief::ForgetsVotes, false), (Mischief::ForgetsCommits, true)]
-    {
-        let setting = Setting { grows, mischief: Some(mischief), ..Setting::default() };
+    for (mischief, grows, trims) in [
+        (Mischief::AnswersBeforeDisk, false, false),
+        (Mischief::ForgetsVotes, false, false),
+        (Mischief::ForgetsCommits, true, false),
+        (Mischief::TrimsTooMuch, false, true),
+    ] {
+        let setting = Setting { grows, trims, mischief: Some(mischief), ..Setting::default() };
         // Some show as a violated invariant, others as the library's own refusal to go on.
         let found = (0..300)
             .any(|seed| std::panic::catch_unwind(|| run(seed, setting)).map_or(true, |outcome| outcome.is_err()));

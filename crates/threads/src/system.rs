@@ -1,4 +1,4 @@
-//! What is asked of the kernel: who lives, and to end.
+//! Requests to the kernel: which processes are alive, and to end one.
 
 use std::{fs::File, io::Read};
 

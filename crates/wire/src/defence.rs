@@ -1,4 +1,4 @@
-//! The defences against those who are not let in, each by its name, so that a test can take one out and see an attack succeed.
+//! The defences against unauthorised access, by name, so that a test can remove one and see an attack succeed.
 //!
 //! Those of a sandbox have names of their own, in the runtime.
 
@@ -43,13 +43,19 @@ pub enum Defence {
     OwnKeys = 1 << 14,
     /// Files with secrets are refused if anybody else could have touched them.
     SecretFiles = 1 << 15,
+    /// Streams from other namespaces belong to the principal that opened them.
+    OwnStreams = 1 << 16,
+    /// A refusal does not tell whether there is what nobody may see.
+    Existence = 1 << 17,
+    /// Whoever has shown nothing leaves room for others.
+    Unknown = 1 << 18,
 }
 
 static OUT: AtomicU32 = AtomicU32::new(0);
 
 impl Defence {
     /// All of them.
-    pub const ALL: [Defence; 16] = [
+    pub const ALL: [Defence; 19] = [
         Defence::Proof,
         Defence::Grants,
         Defence::Time,
@@ -66,6 +72,9 @@ impl Defence {
         Defence::Origin,
         Defence::OwnKeys,
         Defence::SecretFiles,
+        Defence::OwnStreams,
+        Defence::Existence,
+        Defence::Unknown,
     ];
 
     /// Whether it stands. In other builds than those of tests it always does.

@@ -1,4 +1,4 @@
-//! One error type for the whole project: a stable code and what exactly was wrong.
+//! One error type for the whole project: a stable code and the details.
 //!
 //! The remedy is not carried along; it belongs to the code and is looked up when the error is shown.
 

@@ -103,7 +103,7 @@ impl EventId {
         self.0 as u64 & Self::SEQUENCE_MAX
     }
 
-    /// The id as the 128-bit number that stands in formats and frames.
+    /// The id as the 128-bit number that is in formats and frames.
     pub fn get(self) -> u128 {
         self.0
     }

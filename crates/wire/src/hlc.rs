@@ -32,7 +32,7 @@ impl Hlc {
         self.0 >> LOGICAL_BITS
     }
 
-    /// The clock as the number that stands in formats and frames.
+    /// The clock as the number that is in formats and frames.
     pub fn get(self) -> u64 {
         self.0
     }

@@ -25,7 +25,7 @@ fn segment_fault(segment: &str) -> Option<String> {
         return Some(format!("'{}' is not one of A-Z a-z 0-9 _ . -", odd.escape_debug()));
     }
     (segment.len() > SEGMENT_MAX_BYTES)
-        .then(|| format!("a segment has {} bytes, {SEGMENT_MAX_BYTES} is the most", segment.len()))
+        .then(|| format!("a segment has {} bytes; the limit is {SEGMENT_MAX_BYTES}", segment.len()))
 }
 
 /// A refused name as an error may show it: escaped, and not longer than a line.
@@ -108,7 +108,7 @@ impl FromStr for LogName {
 
     fn from_str(text: &str) -> Result<Self> {
         let fault = if text.len() > LOG_NAME_MAX_BYTES {
-            Some(format!("it has {} bytes, {LOG_NAME_MAX_BYTES} is the most", text.len()))
+            Some(format!("it has {} bytes; the limit is {LOG_NAME_MAX_BYTES}", text.len()))
         } else if text.split('/').count() > SEGMENTS_MAX {
             Some(format!("it has more than {SEGMENTS_MAX} segments"))
         } else {

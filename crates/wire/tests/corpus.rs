@@ -3,6 +3,9 @@
 #[path = "../../../fuzz/wire_targets.rs"]
 mod targets;
 
+#[path = "../../../fuzz/rules_target.rs"]
+mod rules_target;
+
 use std::{fs, path::Path};
 
 const CHANGES: u64 = 20_000;
@@ -16,6 +19,10 @@ fn step(state: &mut u64) -> u64 {
 }
 
 fn each(target: &str, run: fn(&[u8])) {
+    each_with(CHANGES, target, run);
+}
+
+fn each_with(changes: u64, target: &str, run: fn(&[u8])) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(target);
     let mut inputs = Vec::new();
     for file in fs::read_dir(&folder).expect("the corpus is part of the repository") {
@@ -28,7 +35,7 @@ fn each(target: &str, run: fn(&[u8])) {
     assert!(inputs.len() >= 5, "{} holds {} inputs", folder.display(), inputs.len());
     inputs.sort();
     let mut state = 0x9E37_79B9_7F4A_7C15;
-    for round in 0..CHANGES {
+    for round in 0..changes {
         let mut input = inputs[round as usize % inputs.len()].clone();
         for _ in 0..=step(&mut state) % 4 {
             let (at, byte) = (step(&mut state) as usize, step(&mut state) as u8);
@@ -59,6 +66,12 @@ fn names() {
 #[test]
 fn tokens() {
     each("tokens", targets::tokens);
+}
+
+#[test]
+fn chains_permit_what_all_of_their_blocks_do() {
+    // Each input is some thousand actions.
+    each_with(CHANGES / 10, "rules", rules_target::rules);
 }
 
 #[test]

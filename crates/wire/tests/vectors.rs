@@ -35,9 +35,9 @@ fn path(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../spec/vectors").join(name)
 }
 
-/// Those of shared objects and tasks, which not every client speaks, in a file of their own.
+/// Those of shared objects, of tasks and of changes, which not every client speaks, in a file of their own.
 fn of_objects() -> String {
-    let frames = cases::objects().iter().map(line).collect::<Vec<_>>().join(",\n");
+    let frames = cases::others().iter().map(line).collect::<Vec<_>>().join(",\n");
     format!("{{\n  \"about\": \"{ABOUT}\",\n  \"frames\": [\n{frames}\n  ]\n}}\n")
 }
 
@@ -84,7 +84,7 @@ fn the_file_says_what_is_written() {
 
 #[test]
 fn what_is_written_is_read_as_it_was_wherever_it_is_cut() {
-    for case in cases::all().into_iter().chain(cases::objects()).chain(lies::readable()) {
+    for case in cases::all().into_iter().chain(cases::others()).chain(lies::readable()) {
         (case.check)(&case.bytes).unwrap_or_else(|error| panic!("{}: {error}", case.name));
         for cut in 0..case.bytes.len() {
             assert_eq!(protocol::split(&case.bytes[..cut], protocol::FRAME_MAX_BYTES), Ok(None), "{}", case.name);
@@ -94,7 +94,7 @@ fn what_is_written_is_read_as_it_was_wherever_it_is_cut() {
 
 #[test]
 fn every_message_has_cases() {
-    let cases = cases::all().into_iter().chain(cases::objects());
+    let cases = cases::all().into_iter().chain(cases::others());
     let types: Vec<u64> = cases.map(|case| json::Reader::new(&case.bytes[4..]).kind()).collect();
     let known: Vec<u64> =
         (1..=7).chain(16..=32).chain([34, 35, 44, 45, 48, 49, 50, 51]).chain((64..=68).chain(70..=73)).collect();

@@ -1,6 +1,7 @@
 /* client_fuzz.c - a host that sends any bytes to a client that calls anything. For libFuzzer; takes the place of place.c.
  *
- * The first two bytes choose the client's memory, whether the host greets properly, and what is called.
+ * The first two bytes choose the client's memory, whether the host greets properly, whether it does so through a channel,
+ * whether what it says then is sealed, and what is called.
  */
 #define _POSIX_C_SOURCE 200809L
 
@@ -30,6 +31,73 @@ int mrc_place_check(mrc_client *client, bool greeted) {
 int mrc_place_connect(mrc_client *client, uint64_t deadline_ms) {
     (void)client, (void)deadline_ms;
     return dup(ends[0]);
+}
+
+static bool safe;
+
+int mrc_place_capability(mrc_client *client, uint8_t token[MRW_TOKEN_MAX]) {
+    (void)client;
+    memset(token, 7, 40); /* whose form nobody looks at here */
+    return safe ? 40 : 0;
+}
+
+int mrc_place_nonce(mrc_client *client, uint8_t nonce[MRW_CHANNEL_NONCE]) {
+    (void)client;
+    memset(nonce, 9, MRW_CHANNEL_NONCE);
+    return 0;
+}
+
+static void sum(const void *key, const void *bytes, size_t size, uint8_t into[MRW_HASH]) {
+    mrw_hmac mac;
+    mrw_hmac_begin(&mac, key, MRW_HASH);
+    mrw_hmac_add(&mac, bytes, size);
+    mrw_hmac_end(&mac, into);
+}
+
+/* What the host answers to M1, which is always the same, and the host's end of the channel. */
+static void accept_channel(uint16_t takes, uint8_t m2[MRW_M2_BYTES], mrw_channel *host) {
+    static const char info[] = "millrace channel 1\001";
+    static const uint8_t start[] = {MRW_M2_BYTES - 2, 0, 1, 128, 0};
+    uint8_t token[MRW_TOKEN_MAX], nonce[MRW_CHANNEL_NONCE], m1[MRW_M1_MAX], said[MRW_HASH], key[MRW_HASH];
+    mrw_channel client, opened;
+    mrw_direction out;
+    mrc_place_capability(NULL, token);
+    mrc_place_nonce(NULL, nonce);
+    mrw_channel_begin(&client, token, 40, nonce, takes, m1);
+    memset(m2, 5, MRW_M2_BYTES);
+    memcpy(m2, start, sizeof start);
+    opened = client;
+    mrw_sha256_add(&opened.opening.said, m2, MRW_M2_BYTES - 16);
+    mrw_sha256_end(&opened.opening.said, said);
+    sum(token + 8, "\002channel", 8, key);
+    sum(said, key, sizeof key, key);
+    sum(key, info, sizeof info - 1, key);
+    sum(key, said, sizeof said, key);
+    memcpy(m2 + MRW_M2_BYTES - 16, key, 16);
+    if (mrw_channel_answer(&client, token, 40, m2, MRW_M2_BYTES) != MRW_M2_BYTES) abort();
+    *host = client;
+    out = host->open.in;
+    host->open.in = host->open.out;
+    host->open.out = out;
+}
+
+/* Says something to the client: in a channel it is sealed, as records of different lengths. */
+static void say(mrw_channel *channel, const uint8_t *bytes, size_t size) {
+    static uint8_t record[MRW_RECORD_HEAD + MRW_RECORD_MAX];
+    while (size > 0) {
+        size_t part = size, sent;
+        if (channel == NULL) {
+            if (write(ends[1], bytes, size) < 0) abort();
+            return;
+        }
+        if (part > 1 + bytes[0] * 4u) part = 1 + bytes[0] * 4u;
+        if (part > mrw_channel_room(channel)) part = mrw_channel_room(channel);
+        memcpy(record + MRW_RECORD_HEAD, bytes, part);
+        sent = mrw_channel_seal(channel, record, part);
+        if (sent == 0 || write(ends[1], record, sent) < 0) abort();
+        bytes += part;
+        size -= part;
+    }
 }
 
 static long told;
@@ -102,7 +170,7 @@ static size_t greet(uint8_t *to, size_t capacity) {
     mrw_writer writer = {to, capacity, 0, false, NULL, NULL};
     memset(&welcome, 0, sizeof welcome);
     memset(&heading, 0, sizeof heading);
-    welcome.version = 1;
+    welcome.version = MRW_VERSION;
     welcome.host.at = "fuzz";
     welcome.host.size = 4;
     welcome.name = welcome.host;
@@ -116,6 +184,8 @@ static size_t greet(uint8_t *to, size_t capacity) {
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size) {
     static uint8_t greeting[512], memory[1 << 17];
     struct timeval slice = {1, 0};
+    uint8_t m2[MRW_M2_BYTES];
+    mrw_channel host;
     mrc_options options;
     mrc_client *client;
     mrc_error error;
@@ -128,8 +198,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size) {
     options.memory = memory + (bytes[0] & 7); /* of any alignment */
     options.memory_bytes = sizeof memory - 8;
     setsockopt(ends[0], SOL_SOCKET, SO_RCVTIMEO, &slice, sizeof slice);
-    if (bytes[0] & 1 && write(ends[1], greeting, greet(greeting, sizeof greeting)) < 0) abort();
-    if (write(ends[1], bytes + 2, size - 2) < 0) abort();
+    safe = (bytes[0] & 16) != 0;
+    options.capability = safe ? "any" : NULL;
+    options.channel_bytes = bytes[0] & 64 ? 64 : 1024;
+    if (safe) {
+        accept_channel((uint16_t)options.channel_bytes, m2, &host);
+        say(NULL, m2, sizeof m2);
+    }
+    if (bytes[0] & 1) say(safe ? &host : NULL, greeting, greet(greeting, sizeof greeting));
+    say(safe && (bytes[0] & 32) == 0 ? &host : NULL, bytes + 2, size - 2);
     shutdown(ends[1], SHUT_WR);
     told = 0;
     if (mrc_open(&client, "mr://fuzz/fuzz", &options, &error) == 0) {

@@ -1,4 +1,4 @@
-"""Turns spec/vectors/wire.json into tables for vectors.c: `vectors.py wire.json > vectors.inc`."""
+"""Turns spec/vectors into tables of C: `vectors.py wire.json > vectors.inc`, `vectors.py capability.json > channel.inc`."""
 
 import json
 import sys
@@ -19,6 +19,9 @@ def quoted(data: bytes) -> str:
 
 
 def bytes_of(data: bytes) -> str:
+    # A string of C99 need not be longer; zeros at the end of an array go without saying.
+    if len(data) > 4000:
+        return f"{{(const char[{len(data)}]){{{', '.join(map(str, data.rstrip(bytes(1))))}}}, {len(data)}}}"
     return f"{{{quoted(data)}, {len(data)}}}"
 
 
@@ -64,9 +67,52 @@ def frame(vector: dict) -> str:
             f"&(const mrw_{struct}){message}}},")
 
 
+def hexed(digits: str) -> str:
+    return bytes_of(bytes.fromhex(digits))
+
+
+def channel(at: int, of: dict) -> str:
+    """A handshake, and what is sent over it."""
+    for name, side in (("outs", "from_client"), ("ins", "from_host")):
+        records = "".join(f"    {{{hexed(one['plain'])}, {hexed(one['sent'])}}},\n" for one in of[side])
+        print(f"static const record {name}_{at}[] = {{\n{records}}};")
+    wrong = "".join(
+        f'    {{"{one["name"]}", {int(one["to"] == "host")}, {hexed(one["bytes"])}}},\n' for one in of["broken"]
+    )
+    print(f"static const broken wrongs_{at}[] = {{\n{wrong}}};")
+    return (
+        f'{{"{of["token"]}", {hexed(of["client_nonce"])}, {hexed(of["m1"])}, {hexed(of["m2"])}, {of["client_takes"]}, '
+        f"outs_{at}, ins_{at}, wrongs_{at}, {len(of['from_client'])}, {len(of['from_host'])}, {len(of['broken'])}}},"
+    )
+
+
+def capabilities(vectors: dict) -> None:
+    def table(of: str, name: str, rows: list[str]) -> None:
+        print(f"static const {of} {name}[] = {{")
+        print("\n".join(rows) + "\n};")
+
+    primitives = vectors["primitives"]
+    table("mac", "macs", [
+        f'{{"{one["name"]}", {hexed(one["key"])}, {hexed(one["data"])}, {hexed(one["mac"])}}},'
+        for one in primitives if one["primitive"] == "hmac-sha-256"
+    ])  # fmt: skip
+    table("box", "boxes", [
+        f'{{"{one["name"]}", ' + ", ".join(hexed(one[key]) for key in ("key", "nonce", "aad", "plain", "sealed", "tag")) + "},"
+        for one in primitives if one["primitive"] == "chacha20-poly1305"
+    ])  # fmt: skip
+    table("token", "tokens", [
+        f'{{"{one["name"]}", "{one["text"]}", {hexed(one["body"])}, {hexed(one["signature"])}}},' for one in vectors["tokens"]
+    ])  # fmt: skip
+    table("body", "malformed", [f'{{"{one["name"]}", {hexed(one["body"])}}},' for one in vectors["malformed"]])
+    table("shake", "shakes", [channel(at, of) for at, of in enumerate(vectors["channels"])])
+
+
 def main() -> None:
     with open(sys.argv[1], encoding="utf-8") as file:
         vectors = json.load(file)
+    if "channels" in vectors:
+        capabilities(vectors)
+        return
     for table in ("frames", "readable"):
         print(f"static const vector {table}[] = {{")
         for vector in vectors[table]:

@@ -31,14 +31,14 @@ typedef struct mrw_writer {
     void *context;
 } mrw_writer;
 
-/* All of these return false if something else stands there, or too little. The reader is then of no more use. */
+/* All of these return false if something else is there, or too little. The reader is then of no more use. */
 bool mrw_read_uint(mrw_reader *from, uint64_t *value);
 bool mrw_read_flag(mrw_reader *from, bool *value);
 bool mrw_read_text(mrw_reader *from, mrw_bytes *text); /* which is UTF-8 */
 bool mrw_read_bin(mrw_reader *from, mrw_bytes *bin);
 bool mrw_read_array(mrw_reader *from, uint32_t *count);
 bool mrw_read_map(mrw_reader *from, uint32_t *count);
-/* Takes a nil, if one stands there; else takes nothing. */
+/* Takes a nil, if one is there; else takes nothing. */
 bool mrw_take_nil(mrw_reader *from);
 /* Passes over one value, which may nest `depth_max` deep, at most MRW_DEPTH_MAX. */
 #define MRW_DEPTH_MAX 8

@@ -1,4 +1,4 @@
-/* shapes.h - how each message stands in a frame: which keys, of which type, where in its struct. */
+/* shapes.h - how each message is in a frame: which keys, of which type, where in its struct. */
 #ifndef MILLRACE_SHAPES_H
 #define MILLRACE_SHAPES_H
 

@@ -106,7 +106,7 @@ typedef struct mrw_heading {
     mrw_id cause;
 } mrw_heading;
 
-/* A frame as it stands in a buffer. */
+/* A frame as it is in a buffer. */
 typedef struct mrw_frame {
     uint8_t type;
     mrw_heading heading;

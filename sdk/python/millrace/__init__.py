@@ -43,7 +43,7 @@ from millrace._worker import (
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from millrace import codecs, objects
+    from millrace import codecs, objects, repairs
     from millrace._async import AsyncLog, AsyncNamespace, aopen
     from millrace._log import Entry, Log
     from millrace._namespace import Namespace
@@ -92,6 +92,7 @@ __all__ = [
     "open",
     "parallel_for",
     "register_module",
+    "repairs",
 ]
 
 _LATER = {
@@ -124,7 +125,7 @@ for _name in _worker.OFFERED:
 
 
 def __getattr__(name: str) -> object:
-    if name in ("codecs", "objects"):
+    if name in ("codecs", "objects", "repairs"):
         return _importlib.import_module(f"millrace.{name}")
     if name not in _LATER:
         raise AttributeError(f"module 'millrace' has no attribute {name!r}")

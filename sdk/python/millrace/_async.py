@@ -73,7 +73,7 @@ class AsyncNamespace:
 
     @property
     def durability(self) -> str:
-        """What an append waits for unless it says otherwise."""
+        """The default durability of an append."""
         return self.sync.durability
 
     async def append(
@@ -118,7 +118,7 @@ class AsyncNamespace:
         return await self._call(self.sync.append_many, records, durability=durability, key=key, patience=patience)
 
     async def get(self, log: str, seqno: Optional[int] = None, *, wait: float = 0.0) -> StoredRecord:
-        """The record with this number, or the newest; waits at most `wait` seconds until it is there."""
+        """Returns the record with this number, or the newest; waits for it for at most `wait` seconds."""
         if self._prompt and not wait:
             return self.sync.get(log, seqno)
         if self._pipeline is not None:
@@ -262,7 +262,7 @@ class AsyncLog(Generic[T]):
         return await self.namespace._call(self.sync.append_many, values, durability=durability)
 
     async def get(self, seqno: Optional[int] = None, *, wait: float = 0.0) -> Entry[T]:
-        """The entry with this number, or the newest; waits at most `wait` seconds until it is there."""
+        """Returns the entry with this number, or the newest; waits for it for at most `wait` seconds."""
         return self.sync.entry(await self.namespace.get(self.name, seqno, wait=wait))
 
     def range(self, start: Optional[int] = None, stop: Optional[int] = None) -> AsyncGenerator[Entry[T], None]:
@@ -285,7 +285,7 @@ class AsyncLog(Generic[T]):
 
 
 class _Opening(Awaitable[AsyncNamespace]):
-    """What `aopen` returns: to be awaited, or used in `async with`."""
+    """The result of `aopen`: await it, or use it in `async with`."""
 
     def __init__(self, place: Optional[PathOrAddress]) -> None:
         self._place = place

@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 class Entry(Generic[T]):
-    """A record of a log with a codec: `value` is what the codec makes of it, `record` the record itself."""
+    """A record of a log with a codec: `value` is the decoded value, `record` the record itself."""
 
     __slots__ = ("record", "value")
 
@@ -81,7 +81,7 @@ class Log(Generic[T]):
         return self.namespace.append_many(pairs, durability=durability, patience=patience)
 
     def get(self, seqno: Optional[int] = None, *, wait: float = 0.0) -> Entry[T]:
-        """The entry with this number, or the newest; waits at most `wait` seconds until it is there."""
+        """Returns the entry with this number, or the newest; waits for it for at most `wait` seconds."""
         return self.entry(self.namespace.get(self.name, seqno, wait=wait))
 
     def range(self, start: Optional[int] = None, stop: Optional[int] = None) -> Iterator[Entry[T]]:
@@ -127,7 +127,7 @@ class Log(Generic[T]):
         return [entry.value for entry in self.range(start, stop)]
 
     def _absolute(self, back: int) -> int:
-        """The number of the record that stands so far from the end."""
+        """The number of the record at this distance from the end."""
         latest = self.latest
         if latest + 1 + back < 1:
             error = _native.error("MR2105", f"log '{self.name}' has {latest} records; {back} is before the first")
@@ -170,7 +170,7 @@ class Log(Generic[T]):
             raise _native.error("MR6104", f"log '{self.name}' with {self.codec!r}: {_said(why)}") from why
 
     def entry(self, record: StoredRecord) -> Entry[T]:
-        """What the codec makes of a record."""
+        """The decoded value of a record."""
         try:
             return Entry(record, self.codec.decode(record.data))
         except Exception as why:

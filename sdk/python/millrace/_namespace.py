@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Callable, Optional, Protocol, TypeVar, Union, overload
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from millrace._log import Log
     from millrace._worker import Handler
     from millrace.codecs import Codec
+    from millrace.repairs import Plan, Repair
 
 T = TypeVar("T")
 
@@ -33,7 +35,7 @@ class Records(Protocol):
     def next(self) -> int: ...
     @property
     def incarnation(self) -> int:
-        """Which log of its name it is; 0 before anything came."""
+        """The incarnation of the log; 0 before the first record."""
         ...
 
     def batch(self, most: int) -> list[StoredRecord]:
@@ -92,7 +94,7 @@ class Namespace(ABC):
 
     @abstractmethod
     def get(self, log: str, seqno: Optional[int] = None, *, wait: float = 0.0) -> StoredRecord:
-        """The record with this number, or the newest; waits at most `wait` seconds until it is there."""
+        """Returns the record with this number, or the newest; waits for it for at most `wait` seconds."""
 
     @abstractmethod
     def latest(self, log: str) -> int:
@@ -114,7 +116,7 @@ class Namespace(ABC):
         timeout: Optional[float] = None,
         incarnation: int = 0,
     ) -> Records:
-        """What `range` and `tail` are made of."""
+        """The basis of `range` and `tail`."""
 
     @abstractmethod
     def append_batch(
@@ -126,11 +128,11 @@ class Namespace(ABC):
         key: Optional[str] = None,
         patience: float = 0.0,
     ) -> None:
-        """What `append_many` is made of."""
+        """The basis of `append_many`."""
 
     @abstractmethod
     def make_log(self, log: str, history: Optional[int]) -> None:
-        """What `create_log` is made of."""
+        """The basis of `create_log`."""
 
     @abstractmethod
     def remove_log(self, log: str) -> None:
@@ -138,7 +140,7 @@ class Namespace(ABC):
 
     @abstractmethod
     def show(self, what: str, **options: str) -> str:
-        """What `logs`, `functions`, `runs` and `why` are made of: a document as JSON."""
+        """The basis of `logs`, `functions`, `runs` and `why`: a document as JSON."""
 
     @abstractmethod
     def remove_function(self, name: str, force: bool = False) -> int:
@@ -147,6 +149,18 @@ class Namespace(ABC):
     @abstractmethod
     def wait_idle(self, timeout: float) -> None:
         """Returns when no run is pending; raises `TimedOut` after `timeout` seconds."""
+
+    @abstractmethod
+    def ask_repair(self, request: str) -> str:
+        """What `repair` is made of: a request as JSON, and the repair as it is then."""
+
+    @abstractmethod
+    def repair_code(self, function: str, source: str, since: Optional[str], reason: str, append_new: bool) -> str:
+        """What `repair` is made of: gives a function other code."""
+
+    @abstractmethod
+    def repair_here(self) -> None:
+        """Does what repairs wait for, unless a host does it."""
 
     @abstractmethod
     def close(self) -> None:
@@ -199,7 +213,7 @@ class Namespace(ABC):
         """The records from `start` on, and then each that comes; by default only those to come.
 
         It ends when nothing came for `timeout` seconds; without one it never ends, until Ctrl-C. To go on later where a
-        tail stood, give its `next` and its `incarnation`: then a log that was made anew meanwhile raises `Gone`.
+        tail stood, give its `next` and its `incarnation`: then a log that was recreated meanwhile raises `Gone`.
         """
         return self.records(log, self.latest(log) + 1 if start is None else start, None, timeout, incarnation)
 
@@ -263,7 +277,7 @@ class Namespace(ABC):
         return _views.run(self._ask(f"runs/{id}"))
 
     def why(self, target: str = "") -> Why:
-        """Why nothing more is running: for a function, a log, a run, or (without a target) the whole namespace."""
+        """Explains why a function, a log, a run, or (without a target) anything in the namespace waits."""
         return _views.why(self._ask("why", {"target": target}))
 
     def deploy(self, handler: Handler, *, source: Optional[str] = None, **settings: Any) -> Deployed:
@@ -274,6 +288,34 @@ class Namespace(ABC):
         from millrace._deploy import deploy
 
         return deploy(self, handler, source, settings)
+
+    def repair(
+        self,
+        values: Optional[Mapping[str, Any]] = None,
+        *,
+        function: Optional[Mapping[str, Union[str, os.PathLike[str]]]] = None,
+        since: Optional[str] = None,
+        reason: str = "",
+        accept_unknown: bool = False,
+        append_new: bool = False,
+    ) -> Plan:
+        """Plans other values for records of the past, or other code for a function's past runs.
+
+        `values` is `{log: {seqno: value}}`, or `{log: frame}` with a data frame that has the columns `seqno` and `value`;
+        None as a value takes the record away. `function` is `{name: source}`, with a file or a directory; it replays the
+        runs from the event `since` on ("LOG@SEQNO" or an event's id), and is only taken where the namespace's files are.
+        A run that leaves more records than before stops the repair, unless `append_new` has them appended to the end of
+        their logs. `plan.run()` replays, `apply()` makes it visible.
+        """
+        from millrace.repairs import plan
+
+        return plan(self, values, function, since, reason, accept_unknown, append_new)
+
+    def repairs(self) -> list[Repair]:
+        """Every repair of the namespace, the oldest first."""
+        from millrace.repairs import repairs
+
+        return repairs(self)
 
     def _ask(self, what: str, options: Optional[dict[str, Optional[str]]] = None) -> Any:
         given = {key: value for key, value in (options or {}).items() if value is not None}

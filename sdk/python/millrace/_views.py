@@ -1,4 +1,4 @@
-"""What a namespace tells about itself: logs, functions, runs, and why something is not running."""
+"""Views of a namespace: logs, functions, runs, and why something is not running."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ _OVER = "the run is over; its context cannot be used any more"
 
 
 class Error(Exception):
-    """Whatever Millrace refuses or cannot do: `code` is a stable code such as "MR2105", `detail` what was wrong here.
+    """An error of Millrace: `code` is a stable code such as "MR2105", `detail` describes this case.
 
     `cause` says why this code arises in general and `remedy` what to do about it; inside a function both are empty.
 
@@ -153,7 +153,7 @@ class Missing(Error, ImportError):
 # fmt: off
 _KINDS = {
     **dict.fromkeys((
-        2007, 2019, 2108, 3011, 6009, 6050, 6061, 6062, 6134, 7012, 7109, 7204, 7207,
+        2007, 2019, 2108, 3011, 6009, 6050, 6061, 6062, 6134, 6190, 7012, 7109, 7204, 7207,
     ), Busy),
     **dict.fromkeys((
         2006, 2017, 2102, 2103, 3006, 3020, 4023, 4026, 4027, 6010, 6023, 6063, 6064, 6065, 6066, 6068,
@@ -165,7 +165,7 @@ _KINDS = {
     ), Damaged),
     **dict.fromkeys((
         2005, 3130, 6011, 6021, 6022, 6043, 6044, 6131, 6132, 6138, 6140, 6141, 6142, 6143, 6144, 6162,
-        6163, 6165, 6166, 7211,
+        6163, 6165, 6166, 6194, 6196, 7211,
     ), Denied),
     **dict.fromkeys((
         3003, 3004, 3008, 3010, 3012, 3013, 3101, 3102, 3103, 3104, 3105, 3106, 3108, 3109, 3110, 3111,
@@ -179,8 +179,8 @@ _KINDS = {
         1001, 1002, 1003, 1004, 1005, 1006, 2002, 2015, 2016, 2107, 3002, 3132, 4002, 4003, 4004, 4005,
         4006, 4007, 4010, 4011, 4012, 4013, 4015, 4017, 4019, 4020, 4021, 4022, 6001, 6002, 6025, 6026,
         6042, 6045, 6046, 6047, 6048, 6051, 6052, 6075, 6102, 6103, 6104, 6106, 6107, 6110, 6111, 6113,
-        6115, 6130, 6133, 6135, 6136, 6137, 6164, 7002, 7003, 7101, 7102, 7107, 7113, 7115, 7117, 7201,
-        7214,
+        6115, 6130, 6133, 6135, 6136, 6137, 6164, 6191, 6192, 6193, 6195, 7002, 7003, 7101, 7102, 7107,
+        7113, 7115, 7117, 7201, 7214,
     ), Invalid),
     **dict.fromkeys((
         6101, 6105, 6112,
@@ -343,7 +343,7 @@ class Record(metaclass=abc.ABCMeta):
 
 
 class Context:
-    """What a function may ask of its namespace while it runs.
+    """The calls of a function to its namespace during a run.
 
     `attempt` is 1 for the first. A function with effects outside gives them `idempotency_key`, so that what an earlier
     attempt did already is not done twice.
@@ -378,7 +378,7 @@ class Context:
         """
         payload = encode(data)
         if len(payload) > _RECORD_BYTES_MAX:
-            raise error_of("MR1004", f"a record of {len(payload)} bytes; {_RECORD_BYTES_MAX} is the most")
+            raise error_of("MR1004", f"a record of {len(payload)} bytes; the limit is {_RECORD_BYTES_MAX}")
         name = _log_name(log)
         frame = _HEAD.pack(len(name) + len(payload), _APPEND, 0, len(name), 0) + name + payload
         if self._streamed:
@@ -416,7 +416,7 @@ class Context:
             with open(os.path.join(folder, name), "rb") as file:
                 return os.fsdecode(file.read())
         except (FileNotFoundError, IsADirectoryError, ValueError):
-            raise error_of("MR3130", f"it is not shown secret '{name}'") from None
+            raise error_of("MR3130", f"it may not read secret '{name}'") from None
 
     def _call_object(self, call: bytes) -> bytes:
         """Calls a shared object; the answer may take its time."""
@@ -434,7 +434,7 @@ class Context:
 def _log_name(log: str) -> bytes:
     name = log.encode()
     if len(name) > _NAME_BYTES_MAX:
-        raise error_of("MR1001", f"a log name of {len(name)} bytes; {_NAME_BYTES_MAX} is the most")
+        raise error_of("MR1001", f"a log name of {len(name)} bytes; the limit is {_NAME_BYTES_MAX}")
     return name
 
 
@@ -551,7 +551,7 @@ def _stream(channel: _Channel, fd: int) -> io.TextIOWrapper:
 
 
 def _explain(error: BaseException) -> str:
-    """What was raised, and where; without our own frames."""
+    """The exception and its traceback, without frames of this package."""
     try:
         summary = "".join(traceback.format_exception_only(type(error), error)).strip()
         if isinstance(error, SystemExit):

@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 class Codec(Protocol[T]):
-    """Turns values into a record's bytes and back. What it raises is told with the log and the record."""
+    """Turns values into a record's bytes and back. Exceptions are reported with the log and the record."""
 
     def encode(self, value: T) -> bytes: ...
     def decode(self, data: bytes) -> T: ...

@@ -29,7 +29,7 @@ _ADDRESS = "mr://"
 
 @dataclass(frozen=True)
 class Run:
-    """What a run did."""
+    """The effects of a run."""
 
     #: The record that it ran for.
     record: Record
@@ -62,7 +62,7 @@ class Context(_worker.Context):
     def append(self, log: str, data: object) -> Optional[int]:
         payload = _worker.encode(data)
         if len(payload) > _worker._RECORD_BYTES_MAX:
-            raise _worker.error_of("MR1004", f"a record of {len(payload)} bytes; {_worker._RECORD_BYTES_MAX} is the most")
+            raise _worker.error_of("MR1004", f"a record of {len(payload)} bytes; the limit is {_worker._RECORD_BYTES_MAX}")
         _worker._log_name(log)
         self._staged.append((log, payload))
         return None
@@ -88,7 +88,7 @@ class Context(_worker.Context):
 
     def secret(self, name: str) -> str:
         if name not in self._secrets:
-            raise _worker.error_of("MR3130", f"it is not shown secret '{name}'")
+            raise _worker.error_of("MR3130", f"it may not read secret '{name}'")
         return self._secrets[name]
 
 
@@ -140,7 +140,7 @@ class Logs:
         now: float = 1_700_000_000.0,
         secrets: Optional[Mapping[str, str]] = None,
     ) -> Run:
-        """Runs a function for a record that is there: with a higher `attempt`, as a host does after a failure."""
+        """Runs a function for an existing record: with a higher `attempt`, as a host does after a failure."""
         # An attempt at the same record with the same function is an attempt at the same run.
         key = (function, record.log, record.seqno)
         run_id = self._runs.setdefault(key, len(self._runs) + 1)

@@ -13,8 +13,9 @@ use crate::{
 use millrace_node::{
     AppendOptions, CreateOptions, Durability, LogName, Name, Namespace, NewRecord, Receipt, Served, default_name,
     functions, owner,
+    repairs::{self, Ask, NewCode},
 };
-use millrace_wire::{Code, HISTORY_ALL};
+use millrace_wire::{Code, EventId, HISTORY_ALL};
 use pyo3::{prelude::*, types::PyString};
 use std::{
     path::PathBuf,
@@ -274,10 +275,42 @@ impl LocalNamespace {
         self.detached(py, |namespace| views::deploy(namespace, spec, &source))
     }
 
-    /// Makes a pool of workers for tasks, or makes it anew with other settings.
+    /// Makes a pool of workers for tasks, or rebuilds it with other settings.
     fn make_pool(&self, py: Python<'_>, pool: &str, spec: &str, source: PathBuf) -> PyResult<String> {
         let pool: Name = pool.parse().or_raise(py)?;
         self.detached(py, |namespace| views::make_pool(namespace, &pool, spec, &source))
+    }
+
+    /// Asks something of repairs, as JSON, and tells the repair as it is then.
+    fn ask_repair(&self, py: Python<'_>, request: &str) -> PyResult<String> {
+        let ask = Ask::parse(request).or_raise(py)?;
+        self.detached(py, |namespace| views::repair(namespace, ask))
+    }
+
+    /// Opens a repair that gives a function other code.
+    #[pyo3(signature = (function, source, since, reason, append_new))]
+    fn repair_code(
+        &self,
+        py: Python<'_>,
+        function: &str,
+        source: PathBuf,
+        since: Option<&str>,
+        reason: String,
+        append_new: bool,
+    ) -> PyResult<String> {
+        let function: Name = function.parse().or_raise(py)?;
+        let since = since.map(|event| event.parse::<EventId>().or_raise(py)).transpose()?;
+        let since = since.map_or(0, EventId::sequence);
+        let ask = Ask::Code(NewCode { function, source, since, reason, append_new });
+        self.detached(py, |namespace| views::repair(namespace, ask))
+    }
+
+    /// Does what repairs wait for in this process, unless a host does it.
+    fn repair_here(&self, py: Python<'_>) -> PyResult<()> {
+        self.detached(py, |namespace| match repairs::here(namespace, &mut |_, _, _, _| {}) {
+            Err(error) if error.code() == Code::HostHeld => Ok(()),
+            done => done,
+        })
     }
 
     #[pyo3(signature = (name, force = false))]

@@ -67,7 +67,7 @@ impl Source {
         if now.id() == self.log.id() {
             return Ok(());
         }
-        Err(Code::LogNotFound.error(format!("log '{}' was removed, and made anew", self.log.name())))
+        Err(Code::LogNotFound.error(format!("log '{}' was deleted and recreated", self.log.name())))
     }
 }
 
@@ -82,7 +82,7 @@ impl Records {
     ) -> PyResult<Self> {
         let found = namespace.log(text(log)?).or_raise(py)?;
         if ![0, found.id()].contains(&incarnation) {
-            let detail = format!("log '{}' was removed, and made anew, since the cursor was taken", found.name());
+            let detail = format!("log '{}' was deleted and recreated since the cursor was taken", found.name());
             return Err(refuse(py, Code::CursorIncarnation, detail));
         }
         let incarnation = found.id();

@@ -21,6 +21,7 @@ use pyo3::{
 use std::{
     collections::HashMap,
     fmt::Write,
+    path::PathBuf,
     sync::{Arc, Mutex, PoisonError, RwLock},
     thread,
     time::{Duration, Instant},
@@ -270,7 +271,7 @@ impl RemoteNamespace {
         )
     }
 
-    /// Opens a session of shared objects, or lets its lease begin anew; 0 ends it, and with `resume` it has to be open. Whether it was.
+    /// Opens a session of shared objects, or lets its lease restart; 0 ends it, and with `resume` it has to be open. Whether it was.
     fn object_session(
         &self,
         py: Python<'_>,
@@ -360,6 +361,29 @@ impl RemoteNamespace {
         }
         self.ask(py, |client| client.show(&path))
     }
+
+    fn ask_repair(&self, py: Python<'_>, request: &str) -> PyResult<String> {
+        self.ask(py, |client| client.repair(request))
+    }
+
+    #[pyo3(signature = (function, source, since, reason, append_new))]
+    fn repair_code(
+        &self,
+        py: Python<'_>,
+        function: &str,
+        source: PathBuf,
+        since: Option<&str>,
+        reason: &str,
+        append_new: bool,
+    ) -> PyResult<String> {
+        let _ = (source, since, reason, append_new);
+        let detail =
+            format!("the new code of function '{}' was given to a namespace elsewhere", function.escape_debug());
+        Err(refuse(py, Code::RepairCodeRemote, detail))
+    }
+
+    /// The host does it.
+    fn repair_here(&self) {}
 
     #[pyo3(signature = (name, force = false))]
     fn remove_function(&self, py: Python<'_>, name: &str, force: bool) -> PyResult<u64> {

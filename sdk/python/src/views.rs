@@ -2,6 +2,7 @@
 
 use millrace_node::{
     Attempt, Deployed, FunctionSpec, FunctionStat, Name, Namespace, RunFilter, RunView, Runtime, functions, pools,
+    repairs::{self, Ask},
 };
 use millrace_wire::{Code, Error, EventId, Result};
 use serde_json::{Map, Value, json};
@@ -23,10 +24,31 @@ fn look(namespace: &Namespace, what: &str, options: &Options) -> Result<String> 
         }
         ("runs", "") => json!({ "runs": namespace.runs(&filter(options)?)?.iter().map(run).collect::<Value>() }),
         ("runs", id) => run(&namespace.run(id.parse()?)?),
+        ("repairs", "") => json!({ "repairs": repairs::repairs(namespace)? }),
+        ("repairs", of) => match of.strip_suffix("/diff") {
+            Some(number) => changes(namespace, repair_number(number)?, options)?,
+            None => json!(repairs::repair(namespace, repair_number(of)?)?),
+        },
         ("why", "") => why(namespace, options.get("target").map_or("", String::as_str))?,
         _ => return Err(Code::ValueInvalid.error(format!("'{}' is not a question", what.escape_debug()))),
     };
     Ok(answer.to_string())
+}
+
+fn repair_number(text: &str) -> Result<u64> {
+    text.parse().map_err(|_| Code::RepairNotFound.error(format!("no repair '{}'", text.escape_debug())))
+}
+
+/// A page of what a repair changes.
+fn changes(namespace: &Namespace, number: u64, options: &Options) -> Result<Value> {
+    let odd = || Code::ValueInvalid.error("after is how many changes to pass over");
+    let after = options.get("after").map_or(Ok(0), |after| after.parse().map_err(|_| odd()))?;
+    Ok(json!(repairs::page(namespace, number, options.get("log").map(String::as_str), after)?))
+}
+
+/// Asks something of repairs, and tells the repair as it is then.
+pub fn repair(namespace: &Namespace, ask: Ask) -> Result<String> {
+    Ok(json!(namespace.inspect(|namespace| ask.ask(namespace))?).to_string())
 }
 
 fn run(view: &RunView) -> Value {

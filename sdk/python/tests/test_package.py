@@ -1,4 +1,4 @@
-"""What is installed: it is typed, what the README says works, and a notebook shows it."""
+"""The installed package: its types, the README, and output in notebooks."""
 
 from __future__ import annotations
 

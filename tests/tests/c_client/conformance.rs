@@ -1,4 +1,4 @@
-//! The C client runs the conformance script: over TCP, over the Unix socket, and on the files themselves.
+//! The C client runs the conformance script: over TCP in clear and through the channel, over the Unix socket, and on the files themselves.
 
 use crate::support::{Driver, build_local, build_remote, hex, root};
 use millrace_tests::{Host, Place};
@@ -9,9 +9,13 @@ use std::{collections::HashMap, path::PathBuf, thread, time::Duration};
 #[derive(Clone, Copy, PartialEq)]
 enum Way {
     Tcp,
+    Channel,
     Socket,
     Files,
 }
+
+/// Every right.
+const ALL: &str = "read,append,create,delete,bind,run,call,observe,repair,link,admin,grant";
 
 /// One script, run.
 struct Run<'r> {
@@ -19,12 +23,13 @@ struct Run<'r> {
     program: PathBuf,
     address: String,
     way: Way,
+    capability: Option<PathBuf>,
     kept: HashMap<String, Value>,
 }
 
 impl Run<'_> {
     fn driver(&self) -> Driver {
-        Driver::start(&self.program, &[&self.address])
+        Driver::with(self.capability.as_deref(), &self.program, &[&self.address])
     }
 
     /// A member of a step, its variables replaced.
@@ -149,12 +154,16 @@ fn run(way: Way) {
         let place = Place::new();
         let host: Option<Host> = (way != Way::Files).then(|| place.serve_tcp(["--name", "farm"]));
         let address = match way {
-            Way::Tcp => format!("mr://127.0.0.1:{}/farm", host.as_ref().expect("it runs").port()),
+            Way::Tcp | Way::Channel => format!("mr://127.0.0.1:{}/farm", host.as_ref().expect("it runs").port()),
             Way::Socket => format!("unix:{}", place.namespace().join("socket").display()),
             Way::Files => place.path().display().to_string(),
         };
         let name = script["name"].as_str().expect("a name");
-        let mut run = Run { name, program: program.clone(), address, way, kept: HashMap::new() };
+        let capability = (way == Way::Channel).then(|| {
+            place.run(["cap", "issue", "--allow", &format!("{ALL}=namespace"), "--out", "all.cap"]).ok();
+            place.path().join("all.cap")
+        });
+        let mut run = Run { name, program: program.clone(), address, way, capability, kept: HashMap::new() };
         let mut driver = run.driver();
         for step in script["steps"].as_array().expect("a list") {
             run.step(&mut driver, step);
@@ -166,6 +175,11 @@ fn run(way: Way) {
 #[test]
 fn over_tcp() {
     run(Way::Tcp);
+}
+
+#[test]
+fn through_the_channel() {
+    run(Way::Channel);
 }
 
 #[test]
@@ -185,6 +199,7 @@ fn every_member_that_is_expected_is_compared() {
         program: PathBuf::new(),
         address: String::new(),
         way: Way::Files,
+        capability: None,
         kept: HashMap::from([("id".into(), json!("a-1-2"))]),
     };
     let differs = |expected: Value, got: Value| {

@@ -2,6 +2,7 @@
 //! it does with hosts that are right, hosts that are wrong, and bytes that are neither.
 
 mod api;
+mod channel;
 mod conformance;
 mod fuzz;
 mod hostile;
@@ -21,6 +22,17 @@ fn the_codec_reads_and_writes_the_golden_frames() {
     let files = sources(&["sdk/c/wire", "sdk/c/tests/vectors.c"]);
     let program = sanitized("vectors", &files, &root().join("sdk/c"), &made, &[]);
     let said = end(Command::new(program), b"");
+    assert_eq!(said.code, 0, "{said:#?}");
+}
+
+#[test]
+fn the_channel_is_that_of_the_golden_bytes() {
+    let mut convert = Command::new("python3");
+    convert.args([root().join("sdk/c/tests/vectors.py"), root().join("spec/vectors/capability.json")]);
+    let made = [("channel.inc", end(convert, b"").ok().text().to_owned())];
+    // The test holds crypto.c itself, to look at its parts.
+    let files = sources(&["sdk/c/wire/channel.c", "sdk/c/wire/token.c", "sdk/c/tests/channel.c"]);
+    let said = end(Command::new(sanitized("channel", &files, &root().join("sdk/c"), &made, &[])), b"");
     assert_eq!(said.code, 0, "{said:#?}");
 }
 

@@ -77,8 +77,14 @@ pub struct Driver {
 
 impl Driver {
     pub fn start(program: &Path, arguments: &[&str]) -> Self {
+        Self::with(None, program, arguments)
+    }
+
+    /// The same with the capability in this file.
+    pub fn with(capability: Option<&Path>, program: &Path, arguments: &[&str]) -> Self {
         let mut command = Command::new(program);
-        command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped());
+        command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).env_remove("MILLRACE_CAPABILITY");
+        command.envs(capability.map(|file| ("MILLRACE_CAPABILITY", file)));
         let mut child = command.spawn().expect("it starts");
         let stdout = BufReader::new(child.stdout.take().expect("piped"));
         let (sender, lines) = mpsc::channel();

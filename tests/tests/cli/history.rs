@@ -342,3 +342,53 @@ fn a_wrapped_journal_says_what_it_cannot_tell() {
     assert_eq!(plan["complete"], false);
     place.run(["repair", "plan", "much", "--at", "1"]).fails("MR7004", 1);
 }
+
+/// `alarm` with a lower limit: 30 and 35 exceed it, and one alert stood there.
+fn lower_limit(place: &Place) {
+    place.write("fixed/f.py", &FUNCTIONS.replace("> 30", "> 25"));
+}
+
+#[test]
+fn past_runs_are_replayed_with_other_code_where_the_files_are() {
+    let place = measured("");
+    lower_limit(&place);
+    let code = ["repair", "run", "--function", "alarm=fixed/f.py"];
+    place.run(code).fails("MR7010", 1);
+    let stopped = json(&place, &["repair", "show", "1"]);
+    assert_eq!((&stopped["phase"], &stopped["function"]), (&json!("stopped"), &json!("alarm")));
+    place.run(["repair", "abandon", "1"]).ok();
+    let ready = json(&place, &[&code[..], &["--append-new", "--since", "raw@1", "--reason", "limit"]].concat());
+    assert_eq!(
+        (&ready["phase"], &ready["counts"]["replayed"], &ready["counts"]["appended"]),
+        (&json!("ready"), &json!(4), &json!(1))
+    );
+    let number = ready["repair"].to_string();
+    let diff = place.run(["--json", "repair", "diff", &number]).ok().objects();
+    assert_eq!(diff, [json!({ "log": "alerts", "seqno": null, "new": { "data": "30.0" } })]);
+    assert_eq!(place.records("alerts"), ["35.0"], "nobody sees anything of it yet");
+    let host = place.serve_tcp(["--name", "farm"]);
+    let address = format!("mr://127.0.0.1:{}/farm", host.port());
+    place.run([&["-n", &*address], &code[..]].concat()).fails("MR7013", 2);
+    place.run(["-n", &*address, "repair", "apply", &number]).ok();
+    assert_eq!(place.records("alerts"), ["35.0", "30.0"]);
+    place.run(["repair", "rollback", &number]).ok();
+    assert_eq!(place.run(["--json", "log", "get", "alerts", "--all"]).ok().objects().len(), 1);
+    for odd in ["alarm", "alarm=", "alarm=none.py"] {
+        place.run(["repair", "run", "--function", odd]).fails("MR7003", 2);
+    }
+    place.run(["repair", "run", "--function", "nobody=f.py"]).fails("MR3001", 1);
+}
+
+#[test]
+fn a_trace_shows_what_a_repair_put_there_and_a_plan_verifies_functions() {
+    let place = measured("");
+    let verified = json(&place, &["repair", "plan", "raw", "--at", "2", "--verify", "2"])["verified"].take();
+    let same = |name: &str, runs: u64| json!({ "function": name, "runs": runs, "same": runs, "differs": null });
+    assert_eq!(verified, json!([same("alarm", 2), same("mean", 2)]));
+    place.feed(["repair", "run", "raw", "--values", "-"], b"{\"seqno\": 4, \"value\": \"12\"}").ok();
+    place.run(["repair", "apply", "1"]).ok();
+    let trace = json(&place, &["trace", "raw@4"]);
+    assert!(trace.to_string().contains("\"12\"") && trace.to_string().contains("\"21.0\""), "{trace}");
+    let plan = place.feed(["--json", "repair", "plan", "raw", "--values", "-"], b"{\"seqno\": 4, \"value\": \"12\"}");
+    assert_eq!(plan.ok().object()["corrects"]["equal"], json!(1), "it is right by now");
+}

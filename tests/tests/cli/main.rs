@@ -5,6 +5,7 @@ mod capabilities;
 mod contexts;
 mod history;
 mod logging;
+mod managed;
 mod reference;
 mod remote;
 mod shells;

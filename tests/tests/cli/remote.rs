@@ -100,7 +100,8 @@ fn every_refusal_is_the_same() {
         assert_eq!(here.stderr.split(']').next(), there.stderr.split(']').next(), "{args:?}: {here:?} {there:?}");
         assert_eq!((here.code, there.code), (exit, exit), "{args:?}: {here:?}");
     }
-    for args in [&["function", "rm", "shout"][..], &["namespace", "check"]] {
+    let deploy = "function deploy f --runtime oneshot --code shout.sh -- ./shout.sh";
+    for args in [&deploy.split(' ').collect::<Vec<_>>()[..], &["namespace", "check"], &["secret", "ls"]] {
         place.run(at(&address, args)).fails("MR4019", 1);
     }
     place.run(at("mr://127.0.0.1:1/farm", &["log", "ls"])).fails("MR6121", 1);

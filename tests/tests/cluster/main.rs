@@ -1,6 +1,6 @@
 //! Three real hosts on one machine: topics that survive the one that leads.
 
-use millrace_tests::{Host, Place, Port, eventually};
+use millrace_tests::{Host, Place, Port, end, eventually};
 use serde_json::Value;
 use std::{collections::BTreeMap, fs};
 
@@ -273,9 +273,116 @@ fn the_lead_is_handed_over_and_a_host_is_removed() {
     eventually("the preferred site leads", || sites[0].cluster()["role"] == "leader");
     sites[last].place.run(["cluster", "prefer", "--any"]).ok();
     let (next, last) = (0, 1);
-    sites[next].place.run(["cluster", "rm", &ids[next]]).fails("MR7216", 1);
     sites[next].place.run(["cluster", "rm", "nobody"]).fails("MR7216", 1);
     sites[next].place.run(["cluster", "rm", &ids[last]]).ok();
     assert_eq!(sites[next].cluster()["hosts"].as_array().expect("hosts").len(), 2);
     sites[next].topic(&["publish", "t", "without it"]).ok();
+    // Whoever leads hands the lead over before it leaves; the last one stays.
+    let other = 2;
+    sites[other].place.run(["cluster", "rm", &ids[next]]).ok();
+    eventually("the other one leads", || sites[other].cluster()["role"] == "leader");
+    sites[other].topic(&["publish", "t", "alone"]).ok();
+    sites[other].place.run(["cluster", "rm", &ids[other]]).fails("MR7216", 1);
+}
+
+#[test]
+fn a_host_that_was_away_while_logs_were_trimmed_catches_up_by_a_snapshot() {
+    let mut sites = three();
+    let mut told = BTreeMap::new();
+    sites[0].topic(&["create", "env/raw", "--history", "100"]).ok();
+    sites[0].topic(&["create", "pictures", "--history", "3"]).ok();
+    sites[0].publish("early", &mut told);
+    sites[2].die();
+    let picture = |number: usize| {
+        let mut bytes = number.to_string().into_bytes();
+        bytes.resize(2 << 20, b'.');
+        bytes
+    };
+    let publish = |site: &Site, number: usize| {
+        eventually("a picture is acknowledged", || {
+            let key = number.to_string();
+            let command = site.place.command(["--json", "topic", "publish", "pictures", "-", "--key", &key]);
+            end(command, &picture(number)).code == 0
+        });
+    };
+    // More than what stays of the log, twice and a third.
+    (1..=24).for_each(|number| publish(&sites[0], number));
+    for site in &sites[..2] {
+        eventually("the log is trimmed", || site.cluster()["first"].as_u64().is_some_and(|first| first > 10));
+        assert!(site.cluster()["log_bytes"].as_u64().is_some_and(|bytes| bytes < 40 << 20));
+    }
+    let newest = |site: &Site| {
+        let ended = site.topic(&["latest", "pictures"]);
+        (ended.code == 0).then(|| ended.object()["latest"].as_u64().expect("a number"))
+    };
+    let same = |site: &Site, number: usize| {
+        let record = site.place.run(["topic", "get", "pictures", &number.to_string(), "--raw"]).ok().stdout.clone();
+        record == picture(number)
+    };
+    sites[2].live(None);
+    eventually("it has caught up", || newest(&sites[2]) == Some(24));
+    assert!(sites[2].cluster()["snapshots"].as_u64().is_some_and(|received| received > 0));
+    let check = |site: &Site| {
+        assert_eq!(site.records(), [(1, "early".to_owned())], "what was published before stands in the snapshot");
+        assert!((22..=24).all(|number| same(site, number)));
+        site.topic(&["get", "pictures", "21"]).fails("MR2104", 1);
+    };
+    check(&sites[2]);
+    // What it has is its own: it starts with it, and goes on without the one that led.
+    sites.iter_mut().for_each(Site::die);
+    sites[2].live(None);
+    sites[1].live(None);
+    eventually("the two go on", || newest(&sites[2]) == Some(24));
+    check(&sites[2]);
+    check(&sites[1]);
+    sites[2].publish("late", &mut told);
+    assert_eq!(sites[1].records().len(), 2);
+}
+
+#[test]
+fn a_host_that_is_lost_is_replaced_and_five_vote_after_three() {
+    let mut sites: Vec<Site> = three().into();
+    let secret = fs::read_to_string(sites[0].place.path().join("cluster.secret")).expect("the secret was written");
+    sites[0].topic(&["create", "env/raw", "--history", "1000"]).ok();
+    let mut told = BTreeMap::new();
+    let voters = |site: &Site| {
+        let hosts = site.cluster()["hosts"].clone();
+        let votes = |host: &&Value| host["role"] == "voter" || host["role"] == "leader";
+        hosts.as_array().map_or(0, |hosts| hosts.iter().filter(votes).count())
+    };
+    let id = |site: &Site| {
+        let hosts = site.cluster()["hosts"].clone();
+        let own = hosts.as_array().expect("hosts").iter().find(|host| host["here"] == true).cloned();
+        own.expect("it knows itself")["host"].as_str().expect("an id").to_owned()
+    };
+    let lost = id(&sites[2]);
+    sites[2].die();
+    let mut fresh = Site::new(Some(&secret));
+    fresh.live(Some(&sites[0]));
+    sites[0].publish("with one that follows", &mut told);
+    assert_eq!(voters(&sites[0]), 3, "it follows while three vote");
+    sites[0].place.run(["cluster", "rm", &lost]).ok();
+    eventually("it votes in the place of the one that was lost", || voters(&sites[0]) == 3);
+    sites[2] = fresh;
+    for _ in 0..2 {
+        let mut more = Site::new(Some(&secret));
+        more.live(Some(&sites[0]));
+        sites.push(more);
+    }
+    sites[1].place.run(["cluster", "voters", "4"]).fails("MR1006", 2);
+    sites[1].place.run(["cluster", "voters", "5"]).ok();
+    eventually("five vote", || voters(&sites[0]) == 5);
+    sites[0].publish("with five", &mut told);
+    // Two of five may be lost.
+    let lost = leader(&sites);
+    sites[lost].die();
+    sites[(lost + 1) % 5].die();
+    let left = (lost + 2) % 5;
+    sites[left].publish("with three of five", &mut told);
+    sites[lost].live(None);
+    sites[(lost + 1) % 5].live(None);
+    sites[left].place.run(["cluster", "voters", "1"]).ok();
+    eventually("one votes", || voters(&sites[left]) == 1);
+    sites[left].publish("with one", &mut told);
+    assert_eq!(sites[lost].records(), told.into_iter().collect::<Vec<_>>());
 }

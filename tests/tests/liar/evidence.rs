@@ -7,7 +7,7 @@ use crate::{
 use millrace_node::{Code, Namespace, links::Links};
 use std::collections::{BTreeSet, HashMap};
 
-/// Every record of a log as it stands there now, by seqno, safe or not.
+/// Every record of a log as it is there now, by seqno, safe or not.
 pub fn all(namespace: &Namespace, log: &str) -> Vec<String> {
     let Ok(log) = namespace.log(log) else { return Vec::new() };
     let (mut payload, mut records) = (Vec::new(), Vec::new());

@@ -138,7 +138,7 @@ pub fn lies(namespace: &Namespace) -> Vec<String> {
     lies
 }
 
-/// Whether the record that the run was told stands there.
+/// Whether the record that the run was told is there.
 fn is_told(words: &[&str], raw: &[String]) -> bool {
     let seqno: usize = words[2].parse().unwrap_or(usize::MAX);
     seqno == 0 || raw.get(seqno - 1).is_some_and(|record| record.bytes().take(64).eq(words[1].bytes()))

@@ -12,7 +12,7 @@ use std::{
 /// Something that somebody was told by a namespace.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Fact {
-    /// This record stands there.
+    /// This record is there.
     Record { log: String, seqno: u64, data: Vec<u8>, id: Option<String> },
     /// The log reaches at least so far.
     Reaches { log: String, latest: u64 },
@@ -36,7 +36,7 @@ pub enum Fact {
     Run { id: String, ended: bool },
     /// The run was told these records, and published those, before anything else.
     Calls { id: String, reads: Vec<(String, u64)>, appends: Vec<(String, u64)> },
-    /// This entry stands in the journal.
+    /// This entry is in the journal.
     Entry { position: u64, id: String },
     /// The journal reaches so far.
     Tail { position: u64 },
@@ -179,7 +179,7 @@ pub fn number_of(namespace: &Namespace, log: &str) -> u64 {
     serde_json::from_str::<serde_json::Value>(&text).ok().and_then(|mark| mark["number"].as_u64()).unwrap_or(0)
 }
 
-/// The newest record of a log as it stands there now, safe or not.
+/// The newest record of a log as it is there now, safe or not.
 pub fn newest(namespace: &Namespace, log: &str) -> Option<String> {
     let (log, mut payload) = (namespace.log(log).ok()?, Vec::new());
     let newest = log.latest();

@@ -43,7 +43,7 @@ fn append_large(client: &mut Client, bytes: usize) -> u64 {
 fn clients_that_never_read_large_answers_share_one_bound_and_the_others_go_on() {
     const DEAF: usize = 90;
     let place = place(1000);
-    // Whoever waits for memory has it once others were given up.
+    // Anyone who waits for memory has it once others were given up.
     let host = place.serve_tcp(["--patience", "10s"]);
     let port = host.port();
     let mut witness = Client::connect(port);

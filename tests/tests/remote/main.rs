@@ -1,5 +1,7 @@
 //! The Rust clients against real hosts, also such as are killed meanwhile.
 
+mod uploads;
+
 use millrace_client::{
     AppendOptions, Client, Options, Place as Address, Resilient, TailOptions, Wait, blocking, blocking::Pipeline,
 };

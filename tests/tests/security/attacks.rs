@@ -158,7 +158,7 @@ fn nothing_is_spoken_in_clear_beyond_this_machine() {
     let mut command = std::process::Command::new("curl");
     command.args(["-sk", "--max-time", "100", "-H", &bearer, &url]);
     assert!(end(command, b"").text().contains("MR6131"));
-    // Whoever is not in the channel has nothing to say there.
+    // Anyone who is not in the channel has nothing to say there.
     let mut channel = stream();
     channel.write_all(b"MR/P").unwrap();
     channel.write_all(&[0; 2]).unwrap();

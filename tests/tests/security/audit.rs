@@ -53,7 +53,7 @@ fn refusals_of_holders_are_written_down_and_those_of_strangers_are_not() {
     // More of the same is counted first.
     append_with(&edge, &hub, &reads).fails("MR6132", 1);
     assert_eq!(acts(&hub), ["cap.issue", "denied"]);
-    // Whoever has no capability of this namespace leaves nothing here.
+    // Anyone who has no capability of this namespace leaves nothing here.
     let elsewhere = Hub::new();
     reads = elsewhere.issue("foreign.cap", &["--read", "raw"]);
     for _ in 0..5 {

@@ -4,7 +4,7 @@ use super::{
     Hub,
     attacks::{append_with, bearer, changed, private},
     neighbours::{self, Theirs, is_root},
-    tls,
+    strangers, tls,
 };
 use millrace_tests::{
     Place, Port, end,
@@ -44,6 +44,14 @@ fn attack(on: Defence) -> Attack {
         Defence::Origin => web_page,
         Defence::OwnKeys => foreign_key,
         Defence::SecretFiles => open_file,
+        Defence::OwnStreams => strangers::foreign_stream,
+        Defence::Existence => |without| {
+            let (logs, namespaces) = (strangers::told_of_logs(without)?, strangers::told_of_namespaces(without)?);
+            // With the defence, neither; without it, both.
+            assert_eq!(logs, namespaces);
+            Some(logs)
+        },
+        Defence::Unknown => strangers::flood,
     }
 }
 
@@ -65,7 +73,7 @@ fn every_attack_fails_and_succeeds_without_its_defence() {
     assert_eq!(replayed(None), Some(false));
 }
 
-fn hub(without: Option<Defence>) -> Hub {
+pub fn hub(without: Option<Defence>) -> Hub {
     Hub::of(place(without))
 }
 
@@ -230,7 +238,7 @@ fn function(without: Option<Defence>) -> Option<bool> {
 }
 
 /// An address of this machine that is not a loopback address.
-fn own_address() -> Option<String> {
+pub fn own_address() -> Option<String> {
     let socket = UdpSocket::bind("0.0.0.0:0").ok()?;
     // Nothing is sent.
     socket.connect("192.0.2.1:9").ok()?;

@@ -3,8 +3,11 @@
 
 mod attacks;
 mod audit;
+mod certificate;
 mod defences;
+mod deploy;
 mod neighbours;
+mod strangers;
 mod tls;
 mod web;
 

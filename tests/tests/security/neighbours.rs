@@ -240,7 +240,7 @@ fn a_function_with_the_network_is_not_taken_for_the_user_whose_host_runs_it() {
     };
     assert!(told.contains("MR6166") && !told.contains("\"logs\""), "{told}");
     let url = format!("http://127.0.0.1:{port}/v1/namespaces/hub/logs");
-    // Whoever looks the same as the function is refused as well, and has the socket.
+    // Anyone who looks the same as the function is refused as well, and has the socket.
     assert!(curl(other("curl"), &[], &url).text().contains("MR6166"));
     let socket = theirs.dir.join(".millrace/socket");
     let more = ["--unix-socket", socket.to_str().unwrap()];

@@ -159,13 +159,13 @@ pub fn check(here: &Book, there: &Book, records: u64, turns: u64) {
     same("credit", &here.numbers("credit"), &some(functions::CREDIT).collect::<Vec<_>>());
     same("debit", &here.numbers("debit"), &some(functions::DEBIT).collect::<Vec<_>>());
     check_ledger(here, &taken);
-    // Each turn stands in its place, so none before it is missing or there twice.
+    // Each turn is in its place, so none before it is missing or there twice.
     let places: Vec<u64> = here.logs.lock().unwrap()["loop"].iter().map(|record| record.seqno).collect();
     same("loop", &here.numbers("loop"), &places);
     assert_eq!(places.last(), Some(&turns), "loop");
 }
 
-/// Two functions kept one ledger: each line builds on the one before, and they stand in the order of their triggers.
+/// Two functions kept one ledger: each line builds on the one before, and they are in the order of their triggers.
 fn check_ledger(here: &Book, taken: &[u64]) {
     let logs = here.logs.lock().unwrap();
     let ledger = logs.get("ledger").map_or(&[][..], Vec::as_slice);

@@ -154,7 +154,7 @@ const CLANG: [&str; 4] = ["clang", "--target=wasm32", "-nostdlib", "-Wl,--no-ent
 /// Workers are killed all the time, and a run that its worker did not survive has failed.
 const PATIENT: &str = "retries = 100\nbackoff = \"2ms\"\ntimeout = \"60s\"\npending_max = 1000";
 
-/// Histories that are soon full, and longer than readers may be behind; nobody paces the log of the loop, so it keeps all
+/// Histories that are soon full, and longer than readers may lag; nobody paces the log of the loop, so it keeps all
 /// `turns`. Journals too are full when a third of a run is done;
 /// but a segment has to be more than four times as large as what is remembered of keyed appends, some 60 bytes for each
 /// record: as long as more of it lives, it stays, and all behind it.

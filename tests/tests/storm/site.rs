@@ -160,7 +160,7 @@ impl Site {
         let pid = state.child.as_ref()?.id();
         let tid = choose(&thread_exit::threads(pid))?;
         let name = thread_exit::name(pid, tid);
-        // Whoever waits for the child would be told of its stops as well: nobody does while the state is ours.
+        // Anyone who waits for the child would be told of its stops as well: nobody does while the state is ours.
         let ended = thread_exit::end_thread(pid, tid).unwrap_or_else(|error| panic!("ptrace: {error}"));
         if ended {
             state.doom = Some(format!("the end of its thread '{name}'"));

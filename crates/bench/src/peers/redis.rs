@@ -14,7 +14,7 @@ use std::{
 
 /// How to get it; for the note of a row that has to do without.
 pub const INSTALL: &str = "Redis is not installed (apt-get install redis-server) and left out.";
-/// What stands in the note beside its figure.
+/// What is in the note beside its figure.
 pub const SCENARIO: &str =
     "Redis 7: XADD of the same record over a Unix socket, `appendfsync always`, nothing pipelined.";
 

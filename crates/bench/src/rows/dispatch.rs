@@ -61,10 +61,7 @@ impl Bench {
         let mut host = Helper::start(host, &[text(&path)?])?;
         host.line()?; // How long its start took is another row.
         let out = namespace.log("out")?;
-        let mut bench = Self { host, namespace, out, sent_ns: Vec::new(), pace: PACE, _dir: dir };
-        // The first runs start the function.
-        bench.round(50, Then::Awaits)?;
-        Ok(bench)
+        Ok(Self { host, namespace, out, sent_ns: Vec::new(), pace: PACE, _dir: dir })
     }
 
     /// Appends `count` records; returns the times to their functions' first instructions, and to their results.

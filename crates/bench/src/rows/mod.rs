@@ -104,6 +104,8 @@ pub const ALL: &[Spec] = &[
         unit: "µs",
         run: remote::append::append,
     },
+    Spec { id: "tls.append", what: "the same through TLS, p50", unit: "µs", run: remote::secure::tls },
+    Spec { id: "channel.append", what: "the same through the channel, p50", unit: "µs", run: remote::secure::channel },
     Spec {
         id: "remote.pipelined",
         what: "append 100 bytes through a host, window 64, 1 connection",

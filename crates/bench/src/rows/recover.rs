@@ -54,7 +54,7 @@ pub fn bytes(context: &Context) -> Outcome<Measured> {
         .peer("reading the segments, from the disk", read_cold.median())
         .note(format!(
             "A namespace on disk with {entries} entries of 1 KiB, one to a batch, 1 GiB in all; its only process is killed \
-             (SIGKILL) and another opens it: every entry is verified, on two threads, and the index of its log is made anew. Value: the files are \
+             (SIGKILL) and another opens it: every entry is verified, on two threads, and the index of its log is rebuilt. Value: the files are \
              in the page cache, as after the death of a process, {}; from the disk, as after a power failure: the cache is \
              emptied of them before, {}. Reading: the segments' files with read(2), 1 MiB at a time, just before.",
             warm.spread(),

@@ -13,7 +13,7 @@ const SWEEPS: usize = 12;
 pub(super) struct Seat {
     /// The node; none for an edge on its way.
     pub node: Option<usize>,
-    /// Whose band it stands in.
+    /// Whose band it is in.
     pub band: u32,
     /// The column.
     pub column: usize,
@@ -119,7 +119,7 @@ fn columns(count: usize, graph: &Graph, forward: &[bool]) -> Vec<usize> {
             break;
         }
     }
-    // What nothing leads to stands right in front of what it leads to.
+    // What nothing leads to stands right before what it leads to.
     for at in 0..count {
         let edges = || graph.edges.iter().zip(forward).filter(|(_, forward)| **forward).map(|(edge, _)| edge);
         if !edges().any(|edge| edge.to == at)

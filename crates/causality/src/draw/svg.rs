@@ -111,7 +111,7 @@ impl Places {
         (2.0 * MARGIN + (columns - 1.0) * COLUMN_WIDTH + BOX_WIDTH, top + height + 8.0)
     }
 
-    /// The upper left corner of a seat. Columns with fewer seats than the highest one stand in the middle.
+    /// The upper left corner of a seat. Columns with fewer seats than the highest one are in the middle.
     fn corner(&self, seat: &Seat) -> (f64, f64) {
         let band = seat.band as usize;
         let fellows = self.layout.seats.iter().filter(|other| (other.band, other.column) == (seat.band, seat.column));

@@ -16,13 +16,13 @@ pub struct ClusterArgs {
     /// The file with the cluster's secret, for the first time this host joins
     #[arg(long, value_name = "FILE", env = "MILLRACE_CLUSTER_SECRET")]
     pub cluster_secret: Option<PathBuf>,
-    /// The site that this host stands at, for the first time it joins
+    /// The site of this host; used when it joins for the first time
     #[arg(long, value_name = "NAME", requires = "join")]
     pub site: Option<millrace_node::Name>,
-    /// Where the other hosts of the cluster reach this one [default: where it listens first]
+    /// The address at which the other hosts of the cluster reach this one [default: the first address of --listen]
     #[arg(long, value_name = "HOST:PORT")]
     pub advertise: Option<String>,
-    /// How long, at least, the group is without a leader before another host leads it
+    /// Minimum time without a leader before another host is elected
     #[arg(long, value_name = "DURATION", value_parser = units::parse_duration)]
     pub election: Option<Duration>,
 }
@@ -31,8 +31,7 @@ pub struct ClusterArgs {
 pub enum ClusterCommand {
     /// Make a namespace the first host of a new cluster
     #[command(after_help = "\
-The namespace is made if there is none. Its secret, which other hosts need to join, stands in its directory; `millrace cluster secret` \
-writes it to a file.
+Creates the namespace if there is none. Other hosts need its secret to join; `millrace cluster secret` writes the secret to a file.
 
 Examples:
   millrace cluster init
@@ -40,38 +39,46 @@ Examples:
     Init(InitClusterArgs),
     /// Write the secret that other hosts need to join
     #[command(after_help = "\
-Whoever has it can become a host of the cluster and read and write all of it. Only this user can read the file.
+Anyone who has the secret can join a host to the cluster and read and write all its topics. Only this user can read the file.
 
 Examples:
   millrace cluster secret --out cluster.secret")]
     Secret(ClusterSecretArgs),
-    /// Say what is not as it should be: hosts that cannot be reached, a missing leader, functions and feeds that stand still
+    /// List the cluster's problems: hosts that cannot be reached, a missing leader, functions and feeds that are stopped
     #[command(after_help = "\
 Examples:
   millrace cluster why")]
     Why,
-    /// Have another host lead the group
+    /// Make another host the leader
     #[command(after_help = "\
 Examples:
   millrace cluster lead b")]
     Lead(HostArg),
-    /// Have hosts at a site lead whenever they can
+    /// Prefer the hosts of a site as leaders
     #[command(after_help = "\
-Another host leads while none of the site can; once one has caught up, the lead goes back.
+While no host of the site can lead, another host leads. Once a host of the site has caught up, it becomes the leader again.
 
 Examples:
   millrace cluster prefer campus
   millrace cluster prefer --any")]
     Prefer(PreferArgs),
-    /// Remove a host from the cluster; whoever leads cannot be removed
+    /// Set how many hosts vote: 1, 3 or 5
     #[command(after_help = "\
-The host has no part in the cluster any more, also if it comes back; what it has stays on its disk. To have another one in its place, let a \
-fresh namespace join.
+A cluster with 3 voters continues without one of them, and a cluster with 5 voters without two. Other hosts become voters one by one, once \
+they have caught up. If the number is lowered, the hosts with most of the log keep their votes.
+
+Examples:
+  millrace cluster voters 5")]
+    Voters(VotersArgs),
+    /// Remove a host from the cluster
+    #[command(after_help = "\
+If the host is the leader, another voter becomes the leader first. If it is a voter, a host that does not vote gets its vote. The host no longer \
+belongs to the cluster, even if it comes back; its data stays on its disk. To replace it, let a new namespace join.
 
 Examples:
   millrace cluster rm b")]
     Rm(HostArg),
-    /// List the hosts of the cluster: where they are, who leads, how far each is
+    /// List the hosts of the cluster: their addresses, the leader, the progress of each
     #[command(after_help = "\
 Examples:
   millrace cluster ls
@@ -81,7 +88,7 @@ Examples:
 
 #[derive(Debug, Args)]
 pub struct InitClusterArgs {
-    /// The site that this host stands at
+    /// The site of this host
     #[arg(long, value_name = "NAME", default_value = "main")]
     pub site: millrace_node::Name,
 }
@@ -97,6 +104,12 @@ pub struct PreferArgs {
 }
 
 #[derive(Debug, Args)]
+pub struct VotersArgs {
+    /// How many
+    pub voters: u64,
+}
+
+#[derive(Debug, Args)]
 pub struct HostArg {
     /// The host: its name or its id, as `millrace cluster ls` prints them
     pub host: String,
@@ -104,20 +117,20 @@ pub struct HostArg {
 
 #[derive(Debug, Args)]
 pub struct ClusterSecretArgs {
-    /// Where it is to be written; must not be there yet
+    /// The file to write; it must not exist
     #[arg(long, value_name = "FILE")]
     pub out: PathBuf,
 }
 
 #[derive(Debug, Subcommand)]
 pub enum TopicCommand {
-    /// Make a topic, which every host of the cluster then has
+    /// Create a topic, which every host of the cluster then has
     #[command(after_help = "\
 Examples:
   millrace topic create env_raw
   millrace topic create farm/env_raw --history 100000")]
     Create(CreateTopicArgs),
-    /// Publish a record: it is there once a majority of the group's disks have it
+    /// Publish a record; acknowledged once a majority of the hosts has it on disk
     #[command(after_help = "\
 Examples:
   millrace topic publish env_raw 21.5
@@ -131,7 +144,7 @@ Examples:
   millrace topic get env_raw 17
   millrace topic get env_raw --raw > reading")]
     Get(GetTopicArgs),
-    /// Print the records from one to another
+    /// Print a range of records
     #[command(after_help = "\
 Examples:
   millrace topic range env_raw
@@ -143,17 +156,17 @@ Examples:
 Examples:
   millrace topic latest env_raw")]
     Latest(TopicArg),
-    /// Print the newest records, and those that come
+    /// Print the newest records and wait for more
     #[command(after_help = "\
 Examples:
   millrace topic tail env_raw
   millrace topic tail env_raw --from 1 --no-follow
   millrace topic tail env_raw --until-idle 5s")]
     Tail(TailTopicArgs),
-    /// Have a function of this host run for every record of a topic from now on
+    /// Run a function of this host for every record that is published to a topic from now on
     #[command(after_help = "\
-The function runs on the host that is asked, in its namespace, once for each record; while the host is away records wait in the topic, \
-as long as its history is.
+The function runs on the host that receives the command, in its namespace, once for each record. While that host is down, records wait in \
+the topic, up to the topic's history.
 
 Examples:
   millrace topic subscribe env_raw smooth")]
@@ -163,15 +176,15 @@ Examples:
 Examples:
   millrace topic unsubscribe env_raw smooth")]
     Unsubscribe(SubscribeArgs),
-    /// Have every record of a log of this host published to a topic from now on
+    /// Publish every record that is appended to a log of this host from now on to a topic
     #[command(after_help = "\
-So functions publish: what they append to the log goes to the topic, each record once and in order. While the group cannot be reached, \
-records wait in the log, as long as its history is.
+Functions publish in this way: each record that they append to the log goes to the topic, once and in order. While the group cannot be \
+reached, records wait in the log, up to the log's history.
 
 Examples:
   millrace topic feed smooth env_smooth")]
     Feed(FeedArgs),
-    /// Publish no more of a log to a topic
+    /// Stop publishing the records of a log to a topic
     #[command(after_help = "\
 Examples:
   millrace topic unfeed smooth env_smooth")]
@@ -203,10 +216,10 @@ pub struct TopicArg {
 pub struct PublishArgs {
     /// The topic
     pub topic: String,
-    /// The record; - for all of standard input
+    /// The record, or - for standard input
     #[arg(allow_hyphen_values = true)]
     pub data: String,
-    /// A name for the record, 1 to 128 bytes: published again under it, it is there once
+    /// An idempotency key, 1 to 128 bytes: if the publish is repeated with it, the record is in the topic once
     #[arg(long, value_name = "KEY")]
     pub key: Option<String>,
 }
@@ -217,7 +230,7 @@ pub struct GetTopicArgs {
     pub topic: String,
     /// The record's index [default: the newest]
     pub index: Option<String>,
-    /// Print the bytes as they are
+    /// Print the bytes of the record unchanged
     #[arg(long)]
     pub raw: bool,
 }
@@ -241,10 +254,10 @@ pub struct TailTopicArgs {
     /// The first record [default: the tenth newest]
     #[arg(long, value_name = "INDEX")]
     pub from: Option<String>,
-    /// End when nothing has come for so long
+    /// Exit after this long without a new record
     #[arg(long, value_name = "DURATION", value_parser = units::parse_duration, conflicts_with = "no_follow")]
     pub until_idle: Option<Duration>,
-    /// End with the newest record
+    /// Exit after the newest record has been printed
     #[arg(long)]
     pub no_follow: bool,
 }

@@ -10,7 +10,7 @@ Examples:
   millrace entity ls
   millrace entity ls --json | jq .key")]
     Ls,
-    /// Show what a shared object's callers wait for: who has the lock, whose calls wait
+    /// Show what a shared object's callers wait for: the holder of the lock and the waiting calls
     #[command(after_help = "\
 Sessions are clients and tasks; the session of a task is its run.
 

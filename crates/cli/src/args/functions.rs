@@ -33,10 +33,9 @@ Examples:
     /// Append a record that runs one function, and print the result
     #[command(after_help = "\
 The record goes to the log that the function is bound to, and runs whatever else is bound to it; --log chooses among several. \
-For a function that is bound to none it goes to the log invoke/FUNCTION, which is made if need be.
+For a function that is bound to no log it goes to the log invoke/FUNCTION, which is created if it does not exist.
 
-With --wait the command ends when the run has ended, and prints what it appended; if the run was given up, it prints the error \
-and ends with 1.
+With --wait the command waits for the end of the run and prints what it appended; if the run was given up, it prints the error and exits with 1.
 
 Examples:
   millrace function invoke greet --data world
@@ -243,7 +242,7 @@ Examples:
     Show(RunIdArgs),
     /// Wait until a run has ended, or until nothing is pending
     #[command(after_help = "\
-Ends with 0 when what was waited for has come, and with 1 when the time is up first, or the run is dead.
+Exits with 0 when the wait succeeds, and with 1 if the timeout expires first or the run is dead.
 
 Examples:
   millrace run wait --idle
@@ -262,12 +261,12 @@ Examples:
     Cancel(RunCancelArgs),
     /// Run the records of dead letters again
     #[command(after_help = "\
-A run whose every attempt failed leaves a dead letter. Mend the function, then retry: the letter's record is appended to its log \
-again, as caused by the dead run, and runs that function alone; other functions of the log do not run. The letter stays, and \
-each is run again once however often it is asked for, also after this command was killed in the middle. A run that is given up \
-again leaves a letter of its own. Works on the namespace's files, with or without a host.
+A run that failed in every attempt leaves a dead letter. Correct the function, then retry: the function runs again on the record in its \
+log, or on the copy in the dead letter. No record is appended, and no other function runs. The dead letter stays and is retried once, even \
+if the command is repeated or killed half-way. If the new run is given up as well, it leaves a dead letter of its own. Works on the \
+namespace's files, with or without a host.
 
-Ends with 1 if a letter does not hold its record any more: one longer than 64 KiB that has left its log's history.
+Exits with 1 if the record is gone: a dead letter does not hold a record longer than 64 KiB, and the record has left its log's history.
 
 Examples:
   millrace run retry 5f3a9c0d1e2b-0-1c

@@ -49,13 +49,13 @@ pub enum GraphFormat {
 
 #[derive(Debug, Args)]
 pub struct GraphArgs {
-    /// The form [default: as the name of --out ends, else text]
+    /// The format [default: from the extension of --out, else text]
     #[arg(long, value_name = "FORMAT")]
     pub format: Option<GraphFormat>,
     /// Write to this file
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub out: Option<PathBuf>,
-    /// Count only events of this long before now
+    /// Count only events of this last period
     #[arg(long, value_name = "DURATION", value_parser = units::parse_duration)]
     pub since: Option<Duration>,
     /// Show the logs of the runtime too
@@ -69,12 +69,15 @@ pub struct GraphArgs {
 pub enum RepairCommand {
     /// Show what correcting records or code in the past would replay; changes nothing
     #[command(after_help = "\
-Names the runs that used a corrected value, those that used what these rewrote, and so on; the records that would be rewritten; and \
-what would not be replayed, and why. A value that equals the recorded one is left out.
+Lists the runs that used a corrected value, the runs that used records which these would rewrite, and so on. Also lists the records that \
+would be rewritten, and the runs that would not be replayed, with the reason. A value that equals the recorded one is ignored.
 
 With --at and without --values, every record of the range counts as corrected. Values are CSV with the columns seqno and value, or \
-JSON objects with these keys, one on a line; `-` reads standard input. CSV whose only column is value goes with --at, and gives the \
-records of the range their values in order.
+JSON objects with these keys, one on a line; `-` reads standard input. With --at, CSV may have the single column value: the values of the \
+range's records, in order.
+
+A replay assumes that a function leaves the same when it reads the same. --verify COUNT tests that: it runs functions again on what \
+they read, in this process, and discards what they append. It takes the namespace's files.
 
 Examples:
   millrace repair plan raw/kitchen --values stale-day.csv
@@ -82,16 +85,21 @@ Examples:
   echo '{\"seqno\": 7, \"value\": \"21.5\"}' | millrace repair plan raw/kitchen --values -
   millrace repair plan --function smooth=functions/smooth.py --since raw/kitchen@289")]
     Plan(Box<PlanArgs>),
-    /// Replay what a correction reaches, beside the live system; changes nothing yet
+    /// Replay the runs that a correction affects, without changing any log yet
     #[command(after_help = "\
-Notes the corrections in the journal, replays each run that used a corrected record, each run that used what these rewrote, and so on. \
-Readers see nothing of it before `millrace repair apply`. The number of a stopped repair resumes it.
+Writes the corrections to the journal, then replays each run that used a corrected record, each run that used records which these rewrote, \
+and so on. Readers see the result only after `millrace repair apply`. Give the number of a stopped repair to resume it.
+
+With --function, the past runs of a function are replayed with new code, and `millrace repair apply` deploys that code. The source is a file or a directory, as in millrace.toml; every other setting of the function stays. It takes the namespace's files: a host accepts no code from elsewhere.
+
+A run that leaves fewer records than before leaves gaps. One that leaves more stops the repair; with --append-new, the records that have no place are appended to the end of their logs when the repair is applied, and run what is bound to these logs.
 
 The host replays the runs; if no host runs, this command does.
 
 Examples:
   millrace repair run raw/kitchen --values stale-day.csv --reason stuck-sensor
   millrace repair run raw/kitchen --at 289..300 --void
+  millrace repair run --function smooth=fixed/smooth.py --since raw/kitchen@289
   millrace repair run 7")]
     Run(Box<RepairRunArgs>),
     /// Show one repair, its progress and the next step
@@ -144,21 +152,30 @@ Examples:
 #[derive(Debug, Args)]
 pub struct RepairRunArgs {
     /// The log whose records are corrected, or the number of a repair that was stopped
-    #[arg(value_name = "LOG | REPAIR", add = ArgValueCompleter::new(complete::logs))]
-    pub log: String,
+    #[arg(value_name = "LOG | REPAIR", add = ArgValueCompleter::new(complete::logs), required_unless_present = "function")]
+    pub log: Option<String>,
     /// The records: SEQNO, or FIRST..LAST with both ends
     #[arg(long, value_name = "SEQNO[..SEQNO]")]
     pub at: Option<String>,
     /// Their new values
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "void")]
     pub values: Option<PathBuf>,
-    /// Correct also records whose readers are no longer known
+    /// Also correct records whose readers are no longer known
     #[arg(long)]
     pub accept_unknown: bool,
-    /// Take the records away
+    /// Remove the records
     #[arg(long, requires = "at")]
     pub void: bool,
-    /// Why, for whoever looks later
+    /// Replay the runs of this function with other code
+    #[arg(long, value_name = "NAME=SOURCE", conflicts_with_all = ["log", "at", "values", "void", "accept_unknown"])]
+    pub function: Option<String>,
+    /// Replay only runs from this event on: LOG@SEQNO or an event id [default: all that are kept]
+    #[arg(long, value_name = "EVENT", requires = "function")]
+    pub since: Option<String>,
+    /// Append records that have no place to the end of their logs, instead of stopping
+    #[arg(long)]
+    pub append_new: bool,
+    /// The reason, a text for people
     #[arg(long, value_name = "TEXT", default_value = "")]
     pub reason: String,
 }
@@ -173,7 +190,7 @@ pub struct RepairArgs {
 pub struct RollbackArgs {
     /// The repair's number
     pub repair: u64,
-    /// Why, for whoever looks later
+    /// The reason, a text for people
     #[arg(long, value_name = "TEXT", default_value = "")]
     pub reason: String,
 }
@@ -207,6 +224,9 @@ pub struct PlanArgs {
     /// Plan even if the runs that read the oldest of these records are no longer known
     #[arg(long)]
     pub accept_unknown: bool,
+    /// Also replay this many of the newest runs of each function as they were, and name functions whose output differs
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub verify: Option<u32>,
     #[command(flatten)]
     pub with: WithArgs,
 }

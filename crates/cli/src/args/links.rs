@@ -8,8 +8,8 @@ pub enum RelayCommand {
     /// Forward a log to another one, here or on another host
     #[command(after_help = "\
 FROM and TO are logs: one of this namespace by its name, one elsewhere as mr://HOST:PORT/NAMESPACE/LOG. Every record \
-arrives once and in order, whatever crashes; while the other side is away, records wait in the log that is read, as long \
-as its history is. The host of this namespace (`millrace serve`) does the work. Both logs have to exist.
+arrives once and in order, whatever crashes; while the other side cannot be reached, records wait in FROM, up to its history. The host of \
+this namespace (`millrace serve`) runs the relay. Both logs have to exist.
 
 Examples:
   millrace relay add raw/kitchen mr://127.0.0.1:7071/edge/raw/kitchen
@@ -31,8 +31,7 @@ Examples:
     Show(RelayNameArgs),
     /// Remove a relay; forwarded records stay
     #[command(after_help = "\
-The other side is told, so that it forgets where its records came from; a relay whose other side is away is leaving until \
-then, or goes at once with --force.
+The other side has to confirm the removal. Until it can be reached, the relay is shown as leaving; --force removes it at once.
 
 Examples:
   millrace relay rm raw.kitchen
@@ -40,7 +39,7 @@ Examples:
     Rm(RmRelayArgs),
     /// Resume a relay that has stopped
     #[command(after_help = "\
-A relay stops when going on would lose or double something without anybody knowing; `millrace relay show` says why.
+A relay stops when it could only continue by losing or repeating records; `millrace relay show` prints the reason.
 
 Examples:
   millrace relay resume raw.kitchen
@@ -123,8 +122,8 @@ Examples:
     Ls,
     /// Restart the stream to a peer that was deleted, recreated or restored
     #[command(after_help = "\
-Needed when a peer was wiped or restored from a copy: only you know whether what waits here was delivered. Messages that \
-the peer acknowledged are no longer here.
+Needed when a peer was wiped or restored from a copy: only you can find out whether the waiting messages were delivered. Messages that the \
+peer acknowledged are no longer here.
 
 Examples:
   millrace outbox reset 127.0.0.1_7071_edge --resend     send what waits
@@ -132,7 +131,7 @@ Examples:
     Reset(ResetArgs),
     /// Remove a peer that is no longer used
     #[command(after_help = "\
-A later append to its address makes it known again.
+A later append to its address adds it again.
 
 Examples:
   millrace outbox rm 127.0.0.1_7071_edge

@@ -101,14 +101,14 @@ Files that exist already are left alone, so it is safe to run twice.
 
 Examples:
   millrace init                     here
-  millrace init demo                in the directory demo, which is made if need be
+  millrace init demo                in the directory demo, which is created if it does not exist
   millrace init --bare              only the namespace, no millrace.toml
   millrace -n /var/lib/mill init --bare --durability memory")]
     Init(InitArgs),
     /// Run the application here, and apply each saved change
     #[command(after_help = "\
 Makes the namespace if there is none, applies millrace.toml, runs the functions and prints what runs. A change of \
-millrace.toml or of a function's code is applied within a second; a mistake is shown and the last good state runs on.
+millrace.toml or of a function's code is applied within a second; after a mistake, the error is printed and the last valid version keeps running.
 
 Examples:
   millrace dev
@@ -117,20 +117,23 @@ Examples:
     Dev(DevArgs),
     /// Apply millrace.toml: create logs, deploy functions, remove functions that it no longer names
     #[command(after_help = "\
-Works whether or not a host is running; a running one takes up the changes at once. Doing it twice changes nothing. \
+Works whether or not a host is running; a running host applies the changes at once. Running the command twice changes nothing more. \
 Everything is checked first: as long as anything is wrong, nothing is changed.
 
 A function that `up` or `dev` deployed from this file, and that the file no longer names, is removed. If it has pending runs, \
 nothing is changed unless --force gives them up. Logs stay, whatever the file says.
 
+With --namespace ADDRESS the file and the code of its functions go to the host there, which checks and applies them. Code that it has already is not sent again. Every right that a function gets must be yours: see `millrace cap issue`.
+
 Examples:
   millrace up
   millrace up --dry-run             print what would change
+  millrace -n mr://127.0.0.1:7070/farm up
   millrace --json up | jq .change")]
     Up(UpArgs),
     /// Remove the functions of millrace.toml; logs and data stay
     #[command(after_help = "\
-Functions that `up` or `dev` deployed from this file earlier, and that it no longer names, are removed too.
+Functions that `up` or `dev` deployed from this file earlier, and that it no longer names, are removed too. With --namespace ADDRESS those that `up` deployed there are.
 
 Examples:
   millrace down
@@ -170,8 +173,7 @@ Examples:
         subcommand,
         arg_required_else_help = true,
         after_help = "\
-A function is shown the secrets that its definition names: `secrets = [\"api-key\"]` in millrace.toml. No backup and no journal has \
-their values.
+A function can read the secrets that its definition names: `secrets = [\"api-key\"]` in millrace.toml. Their values are in no backup and not in the journal.
 
 Examples:
   millrace secret set api-key < key.txt
@@ -234,7 +236,7 @@ Examples:
     Namespace(NamespaceCommand),
     /// Explain why a function, log or run is waiting
     #[command(after_help = "\
-TARGET is a function, a log or a run's id; without one, everything that is held up is listed.
+TARGET is a function, a log or a run's id; without one, everything that waits is listed.
 
 Examples:
   millrace why
@@ -263,11 +265,11 @@ a run takes what its last attempt took.
 Examples:
   millrace graph
   millrace graph --since 1h
-  millrace graph -o graph.svg             the name tells the form: svg, json, dot
+  millrace graph -o graph.svg             the extension selects the format: svg, json, dot
   millrace graph --format dot | dot -Tpdf > graph.pdf
   millrace -n edge graph --with cloud     two namespaces in one picture")]
     Graph(GraphArgs),
-    /// Repair history: plan a correction
+    /// Repair history: plan, replay, apply and roll back corrections
     #[command(
         subcommand,
         arg_required_else_help = true,
@@ -279,8 +281,8 @@ Examples:
     Repair(RepairCommand),
     /// Watch the rates of logs and functions
     #[command(after_help = "\
-Shows appends and runs per second, what is pending, running, failing and given up, and looks again every second until \
-q or Ctrl-C. Where no terminal watches, each look is printed below the last; --json makes it one object per look.
+Shows appends and runs per second, what is pending, running, failing and given up, and updates every second until q or Ctrl-C. If the \
+output is not a terminal, each update is printed below the last; --json prints one object per update.
 
 Examples:
   millrace top
@@ -289,9 +291,8 @@ Examples:
     Top(TopArgs),
     /// Measure appends to a namespace under load
     #[command(after_help = "\
-Appends to a log that is made for it and removed afterwards; nothing else is touched. Latency is the time from when an \
-append was due until its answer. Without a host nobody clears the journal of a namespace: it grows by what is appended \
-until the next host runs.
+Appends to a log that is created for the measurement and removed afterwards; nothing else is changed. Latency is the time from when an \
+append was due until its answer. Without a host, no process trims the journal: it grows by what is appended until the next host runs.
 
 Examples:
   millrace bench                                         the namespace here, by its files
@@ -304,7 +305,7 @@ Examples:
         subcommand,
         arg_required_else_help = true,
         after_help = "\
-Wherever --namespace is taken, a context's name is, too. What names the namespace of a command, first to last: \
+A context's name can be given wherever --namespace is accepted. The namespace of a command is the first of these: \
 --namespace, MILLRACE_NAMESPACE, ./millrace.toml, ./.millrace, millrace.toml in a directory above, the context in use. A context goes before a directory of \
 the same name; write ./NAME for the directory. Contexts are kept in $XDG_CONFIG_HOME/millrace/contexts.toml, or \
 ~/.config/millrace/contexts.toml.
@@ -326,7 +327,7 @@ Examples:
   millrace relay rm raw.kitchen"
     )]
     Relay(RelayCommand),
-    /// Clusters, hosts that keep topics together: create, list, remove hosts, choose the leader
+    /// Clusters, hosts that replicate topics: create, list, remove hosts, choose the leader
     #[command(
         subcommand,
         arg_required_else_help = true,
@@ -342,7 +343,7 @@ Examples:
         subcommand,
         arg_required_else_help = true,
         after_help = "\
-Every host of the cluster takes these commands; the name of the topic is enough.
+Every host of the cluster accepts these commands; the topic's name is enough.
 
 Examples:
   millrace topic create env_raw
@@ -378,8 +379,8 @@ Examples:
     Cap(Box<CapCommand>),
     /// Invite another machine: print one line that it joins with
     #[command(after_help = "\
-The line is secret and good for one `millrace join` within 15 minutes. It says where this namespace is, by which key its host is \
-recognised, and what may be done. NAME stands for the other machine: who is invited again under it goes on where it was.
+The line is secret and valid for one `millrace join` within 15 minutes. It contains the address of this namespace, the key of its host, and \
+the permitted actions. NAME identifies the other machine: if it is invited again under this name, its streams and idempotency keys continue.
 
 The host has to listen beyond loopback: `millrace serve --listen 0.0.0.0:7070`.
 
@@ -402,7 +403,7 @@ Examples:
     #[command(after_help = "\
 Examples:
   millrace completions bash > ~/.local/share/bash-completion/completions/millrace
-  echo 'source <(millrace completions zsh)' >> ~/.zshrc       behind compinit
+  echo 'source <(millrace completions zsh)' >> ~/.zshrc       after compinit
   millrace completions fish > ~/.config/fish/completions/millrace.fish")]
     Completions(CompletionsArgs),
     /// Print the manual page, or write one for every command
@@ -415,7 +416,7 @@ Examples:
     #[command(after_help = "\
 Examples:
   millrace error MR2101
-  millrace error                    every code there is")]
+  millrace error                    every code")]
     Error(ErrorArgs),
     /// Print the version
     #[command(after_help = "\
@@ -586,7 +587,7 @@ mod tests {
             } else if let Some(sub) = command.find_subcommand(word) {
                 command = sub;
             } else if command.has_subcommands() && !positional && !word.starts_with('-') {
-                // A value of a global option may stand before the command.
+                // A value of a global option may be before the command.
                 positional = true;
                 if !told.contains("-n ") && !told.contains("--namespace ") {
                     return Some(format!("{word} of {}", command.get_name()));

@@ -7,13 +7,13 @@ use std::path::PathBuf;
 pub enum NamespaceCommand {
     /// Verify everything: manifest, journal, indexes, definitions, code
     #[command(after_help = "\
-A namespace that nobody has open is looked at without changing anything, also if it is too damaged to be opened. One that \
-is in use is verified as it stands. Ends with 1 if anything is damaged.
+A namespace that no process has open is checked without changing anything, even if it is too damaged to be opened. A namespace in use is \
+verified in its current state. The exit code is 1 if anything is damaged.
 
---salvage copies all that checksums prove into a new namespace, and tells what is lost. Logs keep their seqnos: a record \
-that is lost stays a hole, and reading it says so. A run that is lost is given up, with a dead letter. The original is left as it is.
+--salvage copies everything with a valid checksum into a new namespace, and lists what is lost. Records keep their numbers; reading a lost \
+record returns an error. A lost run is given up, with a dead letter. The original is not changed.
 
-A backup is verified and saved like a namespace, also a damaged one; nothing needs to be restored for it.
+A backup is checked and salvaged like a namespace, without restoring it first.
 
 Examples:
   millrace namespace check
@@ -23,12 +23,12 @@ Examples:
     Check(CheckArgs),
     /// Copy the namespace as it is now, while it is in use
     #[command(after_help = "\
-The copy is a directory with a checksum of every file: all that was committed when the command began, and perhaps more. \
-When the command ends it is complete and on disk, and every checksum in it was verified. It is no namespace: `millrace \
-namespace restore` makes one of it.
+The backup is a directory with a checksum of every file. It has everything that was committed when the command started, and perhaps more. \
+When the command ends, the backup is complete and on disk, and every checksum in it was verified. It cannot be opened: `millrace namespace \
+restore` creates a namespace from it.
 
-If records of the namespace are damaged, the backup is made all the same, is marked as unsound, and the command tells what is \
-lost and ends with 1 (MR2033). Such a backup is no reason to remove older ones.
+If records of the namespace are damaged, the backup is still written and marked as unsound; the command lists what is lost and exits with 1 \
+(MR2033). Keep older backups in this case.
 
 Examples:
   millrace namespace backup /backup/monday
@@ -36,9 +36,8 @@ Examples:
     Backup(BackupArgs),
     /// Create a namespace from a backup
     #[command(after_help = "\
-Every checksum is verified first. What is made is another namespace than the one that was backed up, with an identity of \
-its own, so both may run at once: pending runs run again, and streams to other namespaces stand still until `millrace \
-outbox reset` or `millrace relay resume` says how they go on.
+Every checksum is verified first. The restored namespace has a new identity, so it can run beside the original. Its pending runs run again. \
+Its links to other namespaces stay stopped until `millrace outbox reset` or `millrace relay resume` decides how they continue.
 
 Examples:
   millrace namespace restore /backup/monday restored

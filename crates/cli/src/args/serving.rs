@@ -4,7 +4,7 @@ use super::ClusterArgs;
 use crate::logging::Levels;
 use millrace_gateway::{Listen, Origin};
 use millrace_node::{Level, application::units};
-use std::time::Duration;
+use std::{path::PathBuf, time::Duration};
 
 #[derive(Debug, clap::Args)]
 pub struct ServeArgs {
@@ -42,6 +42,12 @@ pub struct ListenArgs {
     /// as 'info,links=debug'; the subjects are access, connections, journal, links, repairs, requests, runs and topics
     #[arg(long, value_name = "LEVEL", default_value = "warn", env = "MILLRACE_LOG_LEVEL")]
     pub log_level: Levels,
+    /// The host's certificate for those who know it by its name, with those of its issuers, in PEM; read again when it changes
+    #[arg(long, value_name = "FILE", requires = "tls_key", env = "MILLRACE_TLS_CERT")]
+    pub tls_cert: Option<PathBuf>,
+    /// The key of that certificate, in PEM
+    #[arg(long, value_name = "FILE", requires = "tls_cert", env = "MILLRACE_TLS_KEY")]
+    pub tls_key: Option<PathBuf>,
     /// An origin, such as https://app.example, whose pages may use this host with a capability; may be repeated
     #[arg(long, value_name = "ORIGIN")]
     pub cors_origin: Vec<Origin>,

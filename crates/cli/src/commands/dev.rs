@@ -104,7 +104,7 @@ impl Dev {
         } else {
             let name = self.application.path.display();
             out.line(format!(
-                "running {} of {name}; saves are applied, Ctrl-C stops",
+                "running {} of {name}; changes are applied when you save; Ctrl-C stops",
                 show::count(functions, "function")
             ))?;
             serving.announce(out)?;
@@ -166,7 +166,7 @@ impl Dev {
         out.flush()?;
         report::say(error, out.json());
         if !out.json() {
-            let line = out.styled(Style::Dim, "what was there runs on; correct it, and it is taken up");
+            let line = out.styled(Style::Dim, "the last valid version keeps running; correct the error and save");
             out.line(line)?;
         }
         Ok(out.flush()?)

@@ -136,7 +136,7 @@ fn report(args: &InitArgs, dir: &Path, created: bool, written: &[PathBuf], out: 
         let append = "millrace log append inbox world";
         let width = dev.len().max(append.len());
         out.line("\nNext:")?;
-        out.line(format!("  {dev:width$}  run it, and follow every save"))?;
+        out.line(format!("  {dev:width$}  run it, and apply each change"))?;
         out.line(format!("  {append:width$}  there, in another terminal; the function runs"))?;
         out.line(format!("  {:width$}  and this is what it appended", "millrace log get outbox"))?;
     }

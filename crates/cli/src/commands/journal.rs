@@ -1,4 +1,4 @@
-//! `millrace journal …`: what stands under the logs.
+//! `millrace journal …`: entries of the journal.
 
 use crate::{
     args::{Global, JournalCommand, JournalShowArgs},

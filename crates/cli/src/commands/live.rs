@@ -1,4 +1,4 @@
-//! What happens in a namespace, told while it happens: records that arrive, runs that end, what they appended or printed.
+//! Live output of a namespace: new records, ended runs, their appends and output.
 //!
 //! It is read from the journal, so it shows what other processes append as well. When more happens than can be read, the
 //! uneventful is counted and only failures are told one by one.

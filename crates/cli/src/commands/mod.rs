@@ -36,7 +36,7 @@ use crate::{
 /// Runs the command that was asked for.
 pub fn run(cli: &Cli, out: &mut Out) -> Outcome {
     let global = &cli.global;
-    if let Command::Init(_) | Command::Dev(_) | Command::Up(_) | Command::Down(_) | Command::Serve(_) = &cli.command {
+    if let Command::Init(_) | Command::Dev(_) | Command::Serve(_) = &cli.command {
         place::require_directory(global)?;
     }
     match &cli.command {

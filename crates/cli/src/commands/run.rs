@@ -10,7 +10,7 @@ use crate::{
     report::{Failure, Outcome},
     show,
 };
-use millrace_node::{Code, EventId, Hlc, Name, Namespace, Result, Retried, RunFilter, RunState};
+use millrace_node::{Code, EventId, Hlc, Name, Result, Retried, RunFilter, RunState};
 use serde_json::json;
 
 pub fn run(command: &RunCommand, global: &Global, out: &mut Out) -> Outcome {
@@ -20,7 +20,7 @@ pub fn run(command: &RunCommand, global: &Global, out: &mut Out) -> Outcome {
         RunCommand::Show(args) => show_run(&find(&place, args.id.as_deref())?, out),
         RunCommand::Wait(args) => wait(&place, args, out),
         RunCommand::Cancel(args) => cancel(&place, args, out),
-        RunCommand::Retry(args) => retry(place.files()?, args, out),
+        RunCommand::Retry(args) => retry(&place, args, out),
     }
 }
 
@@ -81,7 +81,7 @@ fn ls(place: &Place, args: &RunLsArgs, out: &mut Out) -> Outcome {
         }
         return Ok(());
     }
-    let more = unseen.map(|next| format!("older runs were not looked at; `--before {next}` does"));
+    let more = unseen.map(|next| format!("older runs were not examined; continue with `--before {next}`"));
     if runs.is_empty() {
         return Ok(out.line(more.as_deref().unwrap_or("no runs"))?);
     }
@@ -193,14 +193,14 @@ fn cancel(place: &Place, args: &RunCancelArgs, out: &mut Out) -> Outcome {
     Ok(())
 }
 
-fn retry(namespace: &Namespace, args: &RunRetryArgs, out: &mut Out) -> Outcome {
+fn retry(place: &Place, args: &RunRetryArgs, out: &mut Out) -> Outcome {
     if let Some(id) = &args.id {
-        let retried = namespace.retry_run(id.parse()?, args.busy_timeout)?;
+        let retried = place.retry(id.parse()?, args.busy_timeout)?;
         return Ok(told(&retried, out)?);
     }
     let function: Name = args.function.as_deref().unwrap_or_default().parse()?;
     let mut printed = Ok(());
-    let all = namespace.retry_function(&function, args.busy_timeout, &mut |retried| {
+    let all = place.retry_function(&function, args.busy_timeout, &mut |retried| {
         if out.json() && printed.is_ok() {
             printed = told(retried, out);
         }

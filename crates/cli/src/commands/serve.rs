@@ -49,6 +49,7 @@ pub fn run(args: &ServeArgs, global: &Global, out: &mut Out) -> Outcome {
                 if let Some(error) = serving.failure() {
                     return Err(error.into());
                 }
+                serving.refresh_certificate(out.json());
                 thread::park_timeout(HEALTH_EVERY);
             }
             // A signal, or the thread that waits for them is gone and nobody could stop us any more.

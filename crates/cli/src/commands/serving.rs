@@ -8,7 +8,7 @@ use crate::{
     show,
 };
 use millrace_client::credentials;
-use millrace_gateway::{Bound, Hosted, Linker, Listen, ORIGINS_MAX, SOCKET, Server, ServerOptions};
+use millrace_gateway::{Bound, Certificate, Hosted, Linker, Listen, ORIGINS_MAX, SOCKET, Server, ServerOptions};
 use millrace_node::{
     Code, Error, Host, HostOptions, Isolation, Level, Name, Namespace, Observer, Result, Served, application::units,
     default_name, is_local, links::LinkObserver, secrets::HostKey,
@@ -51,6 +51,7 @@ pub struct Serving {
     linkers: Vec<Linker>,
     parts: Vec<Part>,
     isolation: Arc<Isolation>,
+    certificate: Option<Arc<Certificate>>,
     _tokens: Tokens,
     /// The thread that asks the others whether they are well is missed too.
     _main: millrace_threads::Watched,
@@ -74,10 +75,10 @@ fn isolation(args: &ListenArgs) -> Result<Isolation> {
 }
 
 /// The key with which TLS is spoken: made where others can come, and used wherever there is one.
-fn host_key(served: &[Served], listen: &Listen) -> Result<Option<HostKey>> {
+fn host_key(served: &[Served], listen: &Listen, certificate: bool) -> Result<Option<HostKey>> {
     let Some(first) = served.first() else { return Ok(None) };
     let dir = first.namespace().dir();
-    if listen.is_beyond_loopback() { HostKey::ensure(dir).map(Some) } else { HostKey::load(dir) }
+    if listen.is_beyond_loopback() || certificate { HostKey::ensure(dir).map(Some) } else { HostKey::load(dir) }
 }
 
 /// The files that say to programs of this user what to open the channel with. They go with the host.
@@ -142,11 +143,14 @@ impl Serving {
             }
             served.push(Served::with_objects(name, namespace, Some(objects))?);
         }
+        let files = args.tls_cert.as_deref().zip(args.tls_key.as_deref());
+        let certificate = files.map(|(chain, key)| Certificate::open(chain, key).map(Arc::new)).transpose()?;
         let options = ServerOptions {
             listen: args.listen.clone(),
             socket: served.first().map(|served| served.namespace().dir().join(SOCKET)),
             connections_max: usize::try_from(args.connections_max).unwrap_or(usize::MAX),
-            key: host_key(&served, &args.listen)?.map(Arc::new),
+            key: host_key(&served, &args.listen, certificate.is_some())?.map(Arc::new),
+            certificate: certificate.clone(),
             ..ServerOptions::default()
         };
         if args.cors_origin.len() > ORIGINS_MAX {
@@ -165,12 +169,19 @@ impl Serving {
         }
         let part = |served: &Served| Part::take(served, server.bound(), cluster).transpose();
         let parts = served.iter().filter_map(part).collect::<Result<_>>()?;
-        Ok(Serving { hosts, served, server, linkers, parts, isolation, _tokens: tokens, _main: main })
+        Ok(Serving { hosts, served, server, linkers, parts, isolation, certificate, _tokens: tokens, _main: main })
     }
 
     /// Where it listens.
     pub fn bound(&self) -> &Bound {
         self.server.bound()
+    }
+
+    /// Reads the certificate again if its files have changed; what is wrong with them is told once.
+    pub fn refresh_certificate(&self, json: bool) {
+        if let Some(Err(error)) = self.certificate.as_ref().map(|certificate| certificate.refresh()) {
+            report::say(&error.within("the certificate from before is shown on"), json);
+        }
     }
 
     /// Why this cannot go on: a journal takes nothing any more, or a host stopped running functions.

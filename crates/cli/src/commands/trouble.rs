@@ -1,4 +1,4 @@
-//! What goes wrong in a host, as it tells it: attempts that failed, functions that cannot be started, and links.
+//! Reports of a host about problems: failed attempts, functions that cannot be started, and links.
 
 use super::serving::{Named, Observers};
 use crate::{
@@ -125,7 +125,7 @@ impl Troubles {
         match self.lost.swap(0, Ordering::Relaxed) {
             0 => {}
             lost if out.json() => out.object(&json!({ "event": "failed", "not_told": lost }))?,
-            lost => out.line(format!("… and {} not told", show::count(lost, "more trouble")))?,
+            lost => out.line(format!("… and {} not shown", show::count(lost, "more problem")))?,
         }
         if any {
             out.flush()?;
@@ -192,7 +192,7 @@ fn tell_link(news: &LinkNews, out: &mut Out) -> Outcome {
             (Style::Bad, format!("{count} refused for good; `millrace log tail {OUTBOX_DEAD_LETTERS}` says why"))
         }
         LinkChange::Lost(records) => {
-            (Style::Bad, format!("{} lost to the history, and passed over", show::count(*records, "record")))
+            (Style::Bad, format!("{} left the history before they were forwarded, and were skipped", show::count(*records, "record")))
         }
     };
     let end = if *kind == "outbox" || to.starts_with("mr:") { to } else { from };

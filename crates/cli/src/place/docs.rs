@@ -1,4 +1,4 @@
-//! What is told of logs, functions and runs: the same text for programs, here and from another host.
+//! Documents about logs, functions and runs: the same for a local namespace and for one on another host.
 
 use crate::show;
 use millrace_node::{FunctionStat, Hlc, LogStat, Reason, Record, RecordRef, RunState, RunView, Why};
@@ -42,7 +42,7 @@ impl LogDoc {
     }
 }
 
-/// An error, as it stands in documents.
+/// An error, as it is in documents.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ErrorDoc {
@@ -249,7 +249,7 @@ impl From<&RunView> for RunDoc {
     }
 }
 
-/// A run's state as it stands in documents.
+/// A run's state as it is in documents.
 pub fn state_word(state: RunState) -> &'static str {
     match state {
         RunState::Pending => "pending",
@@ -319,12 +319,26 @@ pub struct LinkDoc {
     pub to: String,
     pub state: String,
     pub acked: u64,
-    pub lag_records: u64,
-    pub lag_bytes: u64,
+    /// The first record that a relay forwards.
+    pub start: u64,
+    /// Messages of an outbox that arrived.
+    pub sent: u64,
     /// Messages that the peer refused for good.
     pub dead: u64,
+    /// Messages that somebody dropped.
+    pub dropped: u64,
+    pub newest: u64,
+    pub lag_records: u64,
+    pub lag_bytes: u64,
+    pub lost: u64,
+    /// The other namespace.
+    pub peer: Option<String>,
+    pub connected: bool,
+    pub last_contact: Option<String>,
+    pub next_try: Option<String>,
     pub code: Option<String>,
     pub error: Option<String>,
+    pub remedy: Option<String>,
 }
 
 /// Entries of the journal, in order.
@@ -378,6 +392,7 @@ pub struct RepairCounts {
     pub cancelled: u64,
     pub replaced: u64,
     pub void: u64,
+    pub appended: u64,
 }
 
 /// A repair, and how far it is.
@@ -389,6 +404,7 @@ pub struct RepairDoc {
     pub reason: String,
     pub at_us: u64,
     pub log: Option<String>,
+    pub function: Option<String>,
     pub records: u64,
     pub undo: Option<u64>,
     pub counts: RepairCounts,

@@ -2,10 +2,9 @@
 
 use super::{Found, Receipt, check_incarnation, docs};
 use crate::report::Outcome;
-use docs::{ChangesDoc, FunctionDoc, LinkDoc, LogDoc, RepairDoc, RunDoc, RunPageDoc, WhyDoc};
+use docs::{ChangesDoc, FunctionDoc, LogDoc, RepairDoc, RunDoc, RunPageDoc, WhyDoc};
 use millrace_node::{
     AppendOptions, Code, Error, EventId, LogName, LogStat, Namespace, NewRecord, Record, Result, RunFilter,
-    links::Links,
     repairs::{self, Ask},
 };
 use std::time::{Duration, Instant};
@@ -141,12 +140,6 @@ pub fn wait_run(namespace: &Namespace, id: EventId, timeout: Duration) -> Result
         }
         journal.wait(seen, left.min(Duration::from_secs(1)));
     }
-}
-
-pub fn links(namespace: &Namespace) -> Result<Vec<LinkDoc>> {
-    let views = namespace.inspect(|namespace| Links::of(namespace).view())?;
-    let doc = |view| serde_json::to_value(view).and_then(serde_json::from_value).unwrap_or_default();
-    Ok(views.iter().map(doc).collect())
 }
 
 /// A document of what the host would answer.

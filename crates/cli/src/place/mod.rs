@@ -11,6 +11,7 @@ pub mod contexts;
 pub mod docs;
 pub mod entries;
 mod local;
+mod manage;
 pub mod remote;
 mod target;
 
@@ -49,7 +50,7 @@ pub struct Receipt {
     pub id: EventId,
 }
 
-/// What stands at a place of a log.
+/// What is at a place of a log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Found {
     /// A record.
@@ -161,7 +162,7 @@ impl Place {
         }
     }
 
-    /// Appends records, many to a commit; `progress` hears of each batch once it is as durable as asked.
+    /// Appends records, many to a commit; `progress` is called for each batch once it is as durable as asked.
     ///
     /// When it returns an error, the records whose receipts `progress` was given are appended, and no others.
     pub fn append_many(
@@ -183,7 +184,7 @@ impl Place {
         }
     }
 
-    /// Reads `from` to `to`, in order; `visit` hears what stands at each place.
+    /// Reads `from` to `to`, in order; `visit` hears what is at each place.
     pub fn read(&self, log: &str, from: u64, to: u64, visit: &mut dyn FnMut(u64, Found) -> Outcome) -> Outcome {
         self.read_of(log, None, (from, to), visit)
     }
@@ -274,7 +275,7 @@ impl Place {
     /// Outboxes and relays.
     pub fn links(&self) -> Result<Vec<LinkDoc>> {
         match self {
-            Place::Local(namespace) => local::links(namespace),
+            Place::Local(namespace) => manage::local_links(namespace),
             Place::Remote(remote, _) => remote.links(),
         }
     }
@@ -338,7 +339,7 @@ impl Place {
 /// Numbers of another log say nothing of how far this one was read.
 pub fn check_incarnation(log: &str, wanted: Option<u32>, found: Option<u32>) -> Result<()> {
     if wanted.is_some() && wanted != found {
-        return Err(Code::CursorIncarnation.error(format!("log '{log}' was removed and made anew")));
+        return Err(Code::CursorIncarnation.error(format!("log '{log}' was deleted and recreated")));
     }
     Ok(())
 }
@@ -352,6 +353,17 @@ pub fn require_directory(global: &Global) -> Result<()> {
     match Target::chosen(global)? {
         None | Some((Target::Directory(_), _)) => Ok(()),
         Some((target, _)) => Err(local_only(&target)),
+    }
+}
+
+/// The host of the namespace that the user chose by option or environment, if it is reached by an address.
+pub fn chosen_host(global: &Global) -> Result<Option<Remote>> {
+    match Target::chosen(global)? {
+        None | Some((Target::Directory(_), _)) => Ok(None),
+        Some((target, _)) => match Place::at(&target)? {
+            Place::Remote(remote, _) => Ok(Some(remote)),
+            Place::Local(_) => Ok(None),
+        },
     }
 }
 

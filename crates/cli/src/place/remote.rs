@@ -130,7 +130,7 @@ impl Remote {
     }
 
     pub fn ask_repair(&self, ask: &Ask) -> Result<RepairDoc> {
-        let text = self.client.repair(&ask.text())?;
+        let text = self.client.repair(&ask.text()?)?;
         serde_json::from_str(&text).map_err(|error| Code::DocumentUnknown.error(format!("the host's repair: {error}")))
     }
 
@@ -176,7 +176,7 @@ impl Remote {
     }
 
     /// Asks again while the host is busy and patience lasts.
-    fn patiently<T>(&self, patience: Duration, ask: impl Fn() -> Result<T>) -> Result<T> {
+    pub fn patiently<T>(&self, patience: Duration, ask: impl Fn() -> Result<T>) -> Result<T> {
         let start = Instant::now();
         loop {
             match ask() {

@@ -3,6 +3,7 @@
 //! Threads may share a [`Client`]: each call takes an idle connection of its pool or opens another one. A [`Pipeline`] and
 //! a [`Tail`] have a connection to themselves.
 
+mod manage;
 mod objects;
 mod pipeline;
 mod socket;

@@ -78,8 +78,8 @@ impl Raw {
             let late = || Code::ConnectTimeout.error(format!("{place} did not answer the greeting"));
             if Instant::now() < until { Ok(()) } else { Err(late()) }
         };
-        if let Some(pin) = credentials.pin {
-            let connection = ClientConnection::new(tls::config(&credentials, pin)?, tls::name());
+        if let Some((config, name)) = tls::way(&credentials, &peer.host)? {
+            let connection = ClientConnection::new(config, name);
             let mut connection = connection.map_err(|error| tls::failed(&error))?;
             let mut raw = self;
             while connection.is_handshaking() {

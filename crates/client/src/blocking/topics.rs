@@ -5,7 +5,7 @@ use crate::{Batch, Record, ask};
 use millrace_wire::{
     EventId, Result,
     protocol::{
-        CreateTopic, FeedTopic, GetTopic, LatestTopic, LeadGroup, PreferSite, PublishTopic, RangeTopic, RemoveHost,
+        CreateTopic, FeedTopic, GetTopic, LatestTopic, LeadGroup, PreferSite, PublishTopic, RangeTopic, RemoveHost, SetVoters,
         Seqno, SubscribeTopic, UnfeedTopic, UnsubscribeTopic,
     },
 };
@@ -63,6 +63,11 @@ impl Client {
     /// Has hosts at a site lead whenever they can; with an empty name, any may.
     pub fn prefer_site(&self, site: &str) -> Result<()> {
         self.ask(&PreferSite { site }, (0, 0, EventId::NONE), Again::May, done)
+    }
+
+    /// Says how many hosts are to vote: 1, 3 or 5.
+    pub fn set_voters(&self, voters: u64) -> Result<()> {
+        self.ask(&SetVoters { voters }, (0, 0, EventId::NONE), Again::May, done)
     }
 
     /// Has a host leave the cluster.

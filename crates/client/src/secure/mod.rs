@@ -1,4 +1,4 @@
-//! What makes a connection safe: the channel that a capability is the key of, or TLS with a host whose public key is known.
+//! Secure connections: the channel, whose key is a capability, or TLS with a host whose public key is known.
 //!
 //! ```text
 //!  Unix socket         the kernel says who asks                      nothing here

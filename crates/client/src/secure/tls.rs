@@ -1,21 +1,32 @@
-//! TLS 1.3 with a host whose public key is known. No authority vouches for it: names and times of its certificate mean nothing.
+//! TLS 1.3 with a host whose public key is known, or whose certificate a trusted authority has signed. With a known key, the names
+//! and times of the certificate are ignored.
 
 use crate::credentials::{Credentials, Identity};
 use millrace_wire::{Code, Defence, Error, Result, token::Binding};
 use rustls::{
-    CertificateError, ClientConfig, ConnectionCommon, DigitallySignedStruct, SideData, SignatureScheme,
+    CertificateError, ClientConfig, ConnectionCommon, DigitallySignedStruct, RootCertStore, SideData, SignatureScheme,
     client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
     crypto::{CryptoProvider, WebPkiSupportedAlgorithms, ring, verify_tls13_signature},
-    pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName, UnixTime},
+    pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName, UnixTime, pem::PemObject},
     server::ParsedCertificate,
 };
 use sha2::{Digest, Sha256};
-use std::sync::Arc;
+use std::{path::Path, sync::Arc};
 
 /// What the protocol is called in TLS.
 pub const ALPN: &[u8] = b"millrace/2";
+/// Where systems keep the certificates of authorities, all in one file.
+const SYSTEM_AUTHORITIES: [&str; 4] = [
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/pki/tls/certs/ca-bundle.crt",
+    "/etc/ssl/ca-bundle.pem",
+    "/etc/ssl/cert.pem",
+];
 /// The binding of RFC 9266.
 const EXPORTER: &[u8] = b"EXPORTER-Channel-Binding";
+
+/// The name that a client sends to a host whose key it knows, which decides nothing.
+pub const NO_NAME: &str = "millrace.invalid";
 
 /// The library's cryptography.
 pub fn provider() -> Arc<CryptoProvider> {
@@ -40,6 +51,7 @@ pub fn failed(error: &rustls::Error) -> Error {
         rustls::Error::InvalidCertificate(CertificateError::ApplicationVerificationFailure) => {
             Code::HostKeyWrong.error("the host's public key is not the one that it is known by")
         }
+        rustls::Error::InvalidCertificate(error) => Code::HostCertificateRefused.error(error.to_string()),
         error => Code::TlsFailed.error(error.to_string()),
     }
 }
@@ -49,15 +61,27 @@ pub fn certified(certificate: &[u8], key: &[u8]) -> (Vec<CertificateDer<'static>
     (vec![CertificateDer::from(certificate.to_vec())], PrivatePkcs8KeyDer::from(key.to_vec()).into())
 }
 
-/// How to connect to a host with this key.
-pub(crate) fn config(credentials: &Credentials, pin: [u8; 32]) -> Result<Arc<ClientConfig>> {
+/// How to speak TLS with a host, and the name that it is asked for, if it is spoken: its key is known, or authorities that vouch for it.
+pub(crate) fn way(credentials: &Credentials, host: &str) -> Result<Option<(Arc<ClientConfig>, ServerName<'static>)>> {
     let provider = provider();
-    let pinned = Pinned { pin, algorithms: provider.signature_verification_algorithms };
+    let algorithms = provider.signature_verification_algorithms;
     let builder = ClientConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&rustls::version::TLS13])
-        .map_err(|error| failed(&error))?
-        .dangerous()
-        .with_custom_certificate_verifier(Arc::new(pinned));
+        .map_err(|error| failed(&error))?;
+    let (builder, name) = match (credentials.pin, &credentials.authorities) {
+        (Some(pin), _) => {
+            let pinned = Pinned { pin, algorithms };
+            let builder = builder.dangerous().with_custom_certificate_verifier(Arc::new(pinned));
+            (builder, ServerName::try_from(NO_NAME).expect("it is a name"))
+        }
+        (None, Some(authorities)) => {
+            let bare = host.trim_start_matches('[').trim_end_matches(']').to_owned();
+            let name = ServerName::try_from(bare)
+                .map_err(|_| Code::HostCertificateRefused.error(format!("no certificate can name '{host}'")))?;
+            (builder.with_root_certificates(authorities.clone()), name)
+        }
+        (None, None) => return Ok(None),
+    };
     let mut config = match credentials.identity.as_deref() {
         None => builder.with_no_client_auth(),
         Some(Identity { certificate, key }) => {
@@ -68,12 +92,31 @@ pub(crate) fn config(credentials: &Credentials, pin: [u8; 32]) -> Result<Arc<Cli
     // Nothing is resumed: each connection shows its keys.
     config.resumption = rustls::client::Resumption::disabled();
     config.alpn_protocols = vec![ALPN.to_vec()];
-    Ok(Arc::new(config))
+    Ok(Some((Arc::new(config), name)))
 }
 
-/// The name that is sent to a host, which decides nothing.
-pub(crate) fn name() -> ServerName<'static> {
-    ServerName::try_from("millrace.invalid").expect("it is a name")
+/// The certificates of the authorities in a file, or, of the name `system`, those that this machine has.
+pub(crate) fn authorities(named: &Path) -> Result<Arc<RootCertStore>> {
+    let unusable = |path: &Path, why: &dyn std::fmt::Display| {
+        Code::AuthoritiesUnusable.error(format!("'{}': {why}", path.display()))
+    };
+    let path = if named == Path::new("system") {
+        let known = SYSTEM_AUTHORITIES.into_iter().map(Path::new).find(|path| path.exists());
+        known.ok_or_else(|| unusable(named, &"this machine has none at a place that is known"))?
+    } else {
+        named
+    };
+    let text = std::fs::read(path).map_err(|error| unusable(path, &error))?;
+    let mut authorities = RootCertStore::empty();
+    for certificate in CertificateDer::pem_slice_iter(&text) {
+        let certificate = certificate.map_err(|error| unusable(path, &error))?;
+        // A system has some of forms that nobody uses; what nothing can be made of vouches for nobody.
+        let _ = authorities.add(certificate);
+    }
+    if authorities.is_empty() {
+        return Err(unusable(path, &"it holds no certificate of an authority in PEM"));
+    }
+    Ok(Arc::new(authorities))
 }
 
 /// Takes the host that has the key with this hash, and shows in the handshake that it has it.

@@ -1,4 +1,4 @@
-//! The one task of a connection: it writes what users left to be sent, reads, and hands answers to whom they are for.
+//! The one task of a connection: it writes what users queued, reads, and passes answers to the users that wait for them.
 
 use super::{
     state::{Shared, Waiting},
@@ -91,7 +91,7 @@ impl Driver {
                 let mut state = self.shared.state();
                 if state.out.is_empty() {
                     drop(state);
-                    // What was sealed or encrypted may not be sent yet. Whoever has to wait is woken.
+                    // What was sealed or encrypted may not be sent yet. Anyone who has to wait is woken.
                     return match Pin::new(&mut self.stream).poll_flush(cx) {
                         Poll::Ready(Err(error)) => Err(self.last_words(cx).unwrap_or_else(|| broken(&error))),
                         _ => Ok(()),

@@ -1,4 +1,4 @@
-//! What the users of a connection and its driver share: bytes to be sent, and who waits for what.
+//! The state that the users of a connection and its driver share: bytes to be sent, and waiting requests.
 
 use super::tail::Queue;
 use crate::{Host, Options, ask};

@@ -66,9 +66,8 @@ async fn secure(stream: Stream, place: &Place, options: &Options) -> Result<Safe
     };
     let address = stream.peer_addr().map_err(|error| broken(&error))?;
     let credentials = options.for_host(peer, address)?;
-    if let Some(pin) = credentials.pin {
-        let connector = TlsConnector::from(tls::config(&credentials, pin)?);
-        let stream = connector.connect(tls::name(), stream).await.map_err(lost)?;
+    if let Some((config, name)) = tls::way(&credentials, &peer.host)? {
+        let stream = TlsConnector::from(config).connect(name, stream).await.map_err(lost)?;
         let binding = tls::binding(stream.get_ref().1)?;
         return Ok(Safe { stream: Stream::Tls(Box::new(stream)), credentials, binding: Some(binding) });
     }

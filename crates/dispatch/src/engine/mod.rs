@@ -1,4 +1,4 @@
-//! Decides which runs may start now. Pure: it is told what the journal says and what time it is, and does no I/O.
+//! Decides which runs may start now. Pure: the entries of the journal and the time are its input, and it does no I/O.
 //!
 //! ```text
 //!                 trigger                claim                    done
@@ -197,7 +197,7 @@ impl Engine {
         members.iter().filter(move |member| **member != function).filter_map(|member| self.lanes.get(member))
     }
 
-    /// The claim of a run stands in the journal as this FIRED.
+    /// The claim of a run is in the journal as this FIRED.
     pub fn confirm(&mut self, function: u32, run: EventId, fired: EventId, now: Millis) {
         if let Some(lane) = self.lanes.get_mut(&function) {
             lane.confirm(run, fired, now);

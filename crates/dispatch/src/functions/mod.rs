@@ -5,16 +5,18 @@
 //! run in directories of their own. What no definition names any more is removed after a while.
 
 pub(crate) mod cancel;
+mod listing;
 mod store;
 pub(crate) mod tasks;
 mod tree;
 
+pub use listing::{CodeItem, CodeListing, list_code};
 pub(crate) use store::sweep;
 pub use store::{StoreLock, sweep_scratch};
 pub(crate) use tree::Sighting;
 
 pub use self::cancel::cancel;
-use crate::DeadLetter;
+use crate::{DeadLetter, starter::try_import};
 use millrace_journal::{End, Function, Transaction};
 use millrace_namespace::{
     Definition, Ending, FunctionSpec, Namespace, Runtime, Site,
@@ -26,7 +28,7 @@ use millrace_namespace::{
         pending::{Pending, RecordOf, pending},
     },
 };
-use millrace_runtime::{Limits, ProcessSpec, PythonSpec, WasmEngine};
+use millrace_runtime::{Isolation, Limits, ProcessSpec, PythonSpec, WasmEngine};
 use millrace_wire::{Code, Error, Name, Result};
 use serde::Serialize;
 use std::{
@@ -168,12 +170,14 @@ pub fn stored_codes(namespace_dir: &Path) -> Result<Vec<String>> {
 
 /// Copies a function's code into a namespace's directory and checks that it can be started. Nothing is defined.
 ///
-/// What is in `checked` with the same code and declaration was checked already. `slow` hears of a check that takes long.
+/// What is in `checked` with the same code and declaration was checked already. With `isolation` the code of the function is started in
+/// a sandbox only, as a host does it for code that somebody has sent. `slow` hears of a check that takes long.
 pub fn prepare(
     dir: &Path,
     spec: &FunctionSpec,
     source: &Path,
     checked: &[Definition],
+    isolation: Option<&Arc<Isolation>>,
     slow: &mut dyn FnMut(&str),
 ) -> Result<Definition> {
     spec.validate()?;
@@ -185,7 +189,12 @@ pub fn prepare(
         definition.file = Some(only_module(&dir.join(FUNCTIONS).join(&definition.code)).map_err(context)?);
     }
     if !checked.contains(&definition) {
-        Launch::of(dir, &definition).validate(&definition.spec, slow).map_err(context)?;
+        match isolation {
+            // Importing a module runs it.
+            Some(isolation) if definition.spec.runtime == Runtime::Python => try_import(dir, &definition, isolation),
+            _ => Launch::of(dir, &definition).validate(&definition.spec, slow),
+        }
+        .map_err(context)?;
     }
     Ok(definition)
 }
@@ -212,19 +221,21 @@ pub fn deploy_with(
 ) -> Result<Deployed> {
     // Until it is defined nothing else says that the code is needed.
     let _lock = StoreLock::shared(namespace.dir())?;
-    let definition = prepare(namespace.dir(), spec, source, &[], slow)?;
+    let definition = prepare(namespace.dir(), spec, source, &[], None, slow)?;
     let committed = namespace.journal().commit(|tx| define(tx, &definition))?;
     namespace.settle(Site::Deploy, committed.end, None)?;
     Ok(Deployed { name: spec.name.clone(), code: definition.code, change: committed.value })
 }
 
 /// Defines functions and removes others in one commit, and says what changed. Of those that are `gone` the ones that have
-/// pending runs stop taking new runs and are left to [`give_up`]; without `force` they are an error.
+/// pending runs stop taking new runs and are left to [`give_up`]; without `force` they are an error. `note` writes what is to be
+/// said of it in the same batch, if anything changes.
 pub fn redefine<'a>(
     namespace: &Namespace,
     definitions: &[Definition],
     gone: &[&'a Name],
     force: bool,
+    note: &dyn Fn(&mut Transaction<'_>) -> Result<()>,
 ) -> Result<(Vec<Change>, Vec<&'a Name>)> {
     let committed = namespace.journal().commit(|tx| {
         let mut left = Vec::new();
@@ -240,6 +251,9 @@ pub fn redefine<'a>(
             }
         }
         let changes = definitions.iter().map(|definition| define(tx, definition)).collect::<Result<Vec<_>>>()?;
+        if !gone.is_empty() || changes.iter().any(|change| *change != Change::Unchanged) {
+            note(tx)?;
+        }
         Ok((changes, left))
     })?;
     namespace.settle(Site::Deploy, committed.end, None)?;

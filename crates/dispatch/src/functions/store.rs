@@ -1,4 +1,4 @@
-//! What becomes of stored code that no definition names any more, and of what else accumulates beside it.
+//! Removes stored code that no definition names any more, and other leftovers beside it.
 
 use super::{FUNCTIONS, SCRATCH};
 use millrace_namespace::Namespace;
@@ -65,6 +65,9 @@ pub(crate) fn sweep(namespace: &Namespace, cache: &str, in_use: impl FnOnce() ->
     let (dir, now) = (namespace.dir(), SystemTime::now());
     remove_older(&dir.join(cache), now, CACHE_KEPT, |_| true);
     let Some(_lock) = StoreLock::alone(dir)? else { return Ok(()) };
+    if !namespace.journal().pins()?.is_empty() {
+        return Ok(()); // A repair may replay runs of the past with what they ran, or give a function other code.
+    }
     let mut needed = in_use();
     for (_, definition) in namespace.bindings()?.functions() {
         match definition {

@@ -28,7 +28,7 @@ pub(crate) struct Pool {
 }
 
 impl Pool {
-    /// The pool whose tasks stand in this log.
+    /// The pool whose tasks are in this log.
     pub fn of(log: &str) -> Option<Self> {
         let pool = tasks::pool_of(log)?;
         Some(Self { bodies: tasks::bodies(pool), results: tasks::results(pool) })

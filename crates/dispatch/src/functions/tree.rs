@@ -34,21 +34,21 @@ pub(super) struct Stored {
 }
 
 /// One file or directory to copy, by its path below the source.
-struct Item {
-    below: PathBuf,
-    directory: bool,
-    executable: bool,
+pub(super) struct Item {
+    pub below: PathBuf,
+    pub directory: bool,
+    pub executable: bool,
 }
 
 /// What a source consists of.
-struct Listing {
-    root: PathBuf,
-    items: Vec<Item>,
+pub(super) struct Listing {
+    pub root: PathBuf,
+    pub items: Vec<Item>,
     /// Its name, if it is a single file.
-    file: Option<String>,
+    pub file: Option<String>,
 }
 
-fn listing(source: &Path) -> Result<Listing> {
+pub(super) fn listing(source: &Path) -> Result<Listing> {
     let meta = fs::metadata(source).map_err(|e| match e.kind() {
         ErrorKind::NotFound => Code::CodeMissing.error(format!("code '{}' does not exist", source.display())),
         _ => unreadable(source, &e),

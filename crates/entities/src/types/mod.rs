@@ -120,7 +120,7 @@ impl Type {
         let methods = METHODS.iter().find(|(type_, _)| *type_ == self).map(|(_, methods)| *methods);
         let found = methods.and_then(|methods| methods.iter().find(|method| method.name == name).copied());
         found.ok_or_else(|| {
-            Code::MethodUnknown.error(format!("'{}' is no method of {}", name.escape_debug(), self.name()))
+            Code::MethodUnknown.error(format!("'{}' is not a method of {}", name.escape_debug(), self.name()))
         })
     }
 
@@ -163,7 +163,7 @@ impl FromStr for Type {
 
     fn from_str(name: &str) -> Result<Self> {
         let found = METHODS.iter().find(|(type_, _)| type_.name() == name).map(|(type_, _)| *type_);
-        found.ok_or_else(|| Code::ObjectTypeUnknown.error(format!("'{}' is no type of objects", name.escape_debug())))
+        found.ok_or_else(|| Code::ObjectTypeUnknown.error(format!("'{}' is not a type of shared objects", name.escape_debug())))
     }
 }
 

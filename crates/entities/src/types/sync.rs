@@ -1,4 +1,4 @@
-//! What somebody holds: locks, semaphores, conditions. When the holder's session ends, it is free.
+//! Types with a holder: locks, semaphores, conditions. They are released when the holder's session ends.
 
 use super::{Args, Flow, Turn, Type, done, reply, unknown};
 use crate::{

@@ -1,4 +1,4 @@
-//! What is waited for and held by nobody: queues, events, barriers, latches, futures.
+//! Types to wait for, without a holder: queues, events, barriers, latches, futures.
 
 use super::{Args, Flow, Turn, Type, done, reply, unknown};
 use crate::{

@@ -1,4 +1,4 @@
-//! What carries the messages of groups to other hosts, and how a host joins.
+//! Sends the messages of groups to other hosts, and lets a host join.
 //!
 //! Each other host has a thread here with a connection and a bounded queue. What cannot be sent is dropped: groups send again whatever
 //! matters. Hosts know each other by the cluster's secret, which opens the channel.

@@ -49,7 +49,7 @@ struct DefinitionDoc {
     code: String,
 }
 
-/// An error, as it stands in documents and in answers.
+/// An error, as it is in documents and in answers.
 #[derive(Serialize)]
 pub(crate) struct ErrorDoc {
     pub code: &'static str,

@@ -1,4 +1,4 @@
-//! What stands under the logs: entries of the journal.
+//! Entries of the journal.
 
 use super::{
     Bounded, Query,

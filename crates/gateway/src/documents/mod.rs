@@ -20,6 +20,7 @@ pub(crate) use text::{RecordDoc, id_text, time_text};
 use crate::Hosted;
 use millrace_node::{
     Door, Held, Namespace, Resource, Right,
+    manage::{Order, uploads::Uploads},
     repairs::{self, Ask},
 };
 use millrace_wire::{Code, Error, Result};
@@ -187,8 +188,17 @@ impl Asked {
                 let on = Resource::function(&name);
                 door.inspect_with(Right::Observe, on, |namespace| self.look(hosted, door, namespace, wanted))
             }
+            Asked::Runs(millrace_node::RunFilter { function: Some(function), .. }) => {
+                let function = function.clone();
+                let on = Resource::function(&function);
+                door.inspect_with(Right::Observe, on, |namespace| self.look(hosted, door, namespace, wanted))
+            }
+            Asked::Run(id) => {
+                let id = id.clone();
+                door.inspect_run(&id, |namespace| self.look(hosted, door, namespace, wanted))
+            }
             // These show what stands in records.
-            Asked::Run(_) | Asked::Journal(_) | Asked::Diff { .. } => {
+            Asked::Journal(_) | Asked::Diff { .. } => {
                 door.inspect_with(Right::Read, of_namespace, |namespace| self.look(hosted, door, namespace, wanted))
             }
             _ => door.inspect(|namespace| self.look(hosted, door, namespace, wanted)),
@@ -234,6 +244,13 @@ pub(crate) async fn ask_repair(hosted: &Hosted, door: Door, json: &str) -> Resul
     };
     let repair = hosted.define(door, move |door| door.ask_repair(ask)).await?;
     text(&repair)
+}
+
+/// Does what is asked of functions, relays and logs, on a thread that may wait; what came of it as JSON text.
+pub(crate) async fn manage(hosted: &Hosted, door: Door, json: &str, uploads: Option<Arc<Uploads>>) -> Result<String> {
+    let order = Order::parse(json)?;
+    let managed = hosted.define(door, move |door| door.manage(order, uploads.as_deref())).await?;
+    text(&managed)
 }
 
 fn text(document: &impl Serialize) -> Result<String> {

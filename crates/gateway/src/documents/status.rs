@@ -124,7 +124,7 @@ impl Links {
     }
 }
 
-/// What the host of this namespace is doing: the statuses stand in the order of the namespaces.
+/// What the host of this namespace is doing: the statuses are in the order of the namespaces.
 pub(crate) fn host_of(hosted: &Hosted, name: &Name) -> Option<HostStatus> {
     let served = hosted.served().iter().find(|served| served.name() == name)?;
     HostStatus::of(served.namespace()).ok()?

@@ -1,4 +1,4 @@
-//! Moments, ids and bytes as they stand in documents.
+//! Moments, ids and bytes as they are in documents.
 
 use jiff::Timestamp;
 use millrace_node::Record;

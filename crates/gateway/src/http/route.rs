@@ -50,6 +50,10 @@ pub(super) enum Place<'p> {
         namespace: Cow<'p, str>,
         log: Cow<'p, str>,
     },
+    /// Changes of functions, relays and logs.
+    Manage {
+        namespace: Cow<'p, str>,
+    },
     /// Repairs of a namespace.
     Repairs {
         namespace: Cow<'p, str>,
@@ -75,6 +79,7 @@ impl<'p> Place<'p> {
             ["metrics"] => Place::Metrics,
             ["v1", "namespaces"] => Place::Namespaces,
             ["v1", "namespaces", namespace, "batch"] => Place::Batch { namespace: segment(namespace)? },
+            ["v1", "namespaces", namespace, "manage"] => Place::Manage { namespace: segment(namespace)? },
             ["v1", "namespaces", namespace, "repairs"] => Place::Repairs { namespace: segment(namespace)? },
             // A log's name may have slashes, escaped or not: the last segment decides what of the log is meant.
             ["v1", "namespaces", namespace, "logs", log @ .., "records"] if is_log(log) => {
@@ -100,7 +105,7 @@ impl<'p> Place<'p> {
     /// The methods that do something here.
     pub fn allowed(&self) -> &'static str {
         match self {
-            Place::Batch { .. } => "POST",
+            Place::Batch { .. } | Place::Manage { .. } => "POST",
             Place::Log { .. } => "GET, HEAD, PUT, PATCH, DELETE",
             Place::Records { .. } | Place::Repairs { .. } => "GET, HEAD, POST",
             _ => "GET, HEAD",

@@ -121,7 +121,7 @@ fn idle(link: &Link, sender: &Sender, line: &mut Line) -> Result<()> {
     // Keeps the connection alive, and hears of its end.
     let heard = line.poll(Duration::ZERO, |_| Ok(()))?;
     if heard.is_some() {
-        return Err(Code::MessageUnexpected.error("an answer to nothing"));
+        return Err(Code::MessageUnexpected.error("an answer without a request"));
     }
     link.contact_at(line.heard());
     Ok(())

@@ -386,7 +386,7 @@ fn what_is_decided_about_a_busy_link_happens_while_it_is_busy() {
     for (place, log) in [(&a, "copy"), (&b, "raw"), (&b, "in")] {
         place.wait_for(log, 10);
     }
-    // A stream that is begun anew has a name of its own over there.
+    // A stream that is restarted has a name of its own over there.
     let peer = links.peers().unwrap()[0].clone();
     links.reset_outbox(&peer.name, false).unwrap();
     let stream = format!("outbox/{}/{}", peer.name, peer.course.generation + 1);

@@ -64,6 +64,7 @@ pub(super) async fn accept(
             First::Incomplete(again) => accepted = again,
             First::Open { caller, channel, plain, used } => {
                 let caller = known(&served, caller).map_err(broken)?;
+                who.has_shown();
                 let records = Records::new(channel, plain, received.split_off(used));
                 let who = Who { owner: None, stranger: None, holder: Some((served, caller)), ..who };
                 return Ok(Some((ChannelStream::new(stream, records), who)));

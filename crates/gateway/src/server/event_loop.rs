@@ -1,17 +1,21 @@
 //! One event loop: a thread, and the connections it was given.
 
 use super::{
-    Silence, channel,
+    ServerOptions, Silence, channel,
     stream::{Rewound, Stream},
     tasks, tls,
 };
 use crate::{
     Hosted,
-    admission::{Neighbours, Who},
+    admission::{Neighbours, Unknown, Who},
     http, patience, wire,
 };
 use millrace_threads::{Watched, watch_me};
-use millrace_wire::{Code, Error, Result, channel::MAGIC, protocol::PREFACE};
+use millrace_wire::{
+    Code, Defence, Error, Result,
+    channel::{MAGIC, refusal},
+    protocol::PREFACE,
+};
 use rustls::ServerConfig;
 use std::{
     cell::{Cell, RefCell},
@@ -43,7 +47,7 @@ const QUEUE: usize = 1024;
 const ROOM_MAKING: usize = 128;
 /// After so many connections it is looked again how many there is room for.
 const LOOK_EVERY: u64 = 64;
-/// Whoever is one too many is told so in its protocol: so many at once, each within this time.
+/// Anyone who is one too many is told so in its protocol: so many at once, each within this time.
 const REFUSING_MAX: usize = 256;
 const REFUSING_PATIENCE: Duration = Duration::from_secs(4);
 /// A handshake of TLS or of the channel takes no longer.
@@ -79,6 +83,9 @@ pub(super) struct Shared {
     connections_max: AtomicUsize,
     connections_wanted: usize,
     refusing: Arc<Semaphore>,
+    /// Connections of those who are not known, and how many there may be.
+    pub unknown: Arc<AtomicUsize>,
+    unknown_max: usize,
     /// Those who shake hands.
     pub shaking: Silence,
     /// Those who are to be told that they are refused, and have not said in which protocol.
@@ -111,10 +118,13 @@ pub(crate) fn may_wait(others: bool) -> Option<MayWait> {
 }
 
 impl Shared {
-    pub fn new(hosted: Arc<Hosted>, tls: Option<Arc<ServerConfig>>, connections_max: usize, loops: usize) -> Self {
+    pub fn new(hosted: Arc<Hosted>, tls: Option<Arc<ServerConfig>>, options: &ServerOptions) -> Self {
         let (stopping, refusing) = (Notify::new(), Arc::new(Semaphore::new(REFUSING_MAX)));
-        let (stopped, waiting, loops) = (AtomicBool::new(false), AtomicU64::new(0), loops.clamp(1, LOOPS_MAX) as u32);
+        let (stopped, waiting) = (AtomicBool::new(false), AtomicU64::new(0));
+        let (connections_max, loops) = (options.connections_max, options.loops.clamp(1, LOOPS_MAX) as u32);
         Self {
+            unknown: Arc::default(),
+            unknown_max: options.unknown_max,
             hosted,
             stopping,
             tls,
@@ -195,6 +205,13 @@ enum Incoming {
 }
 
 impl Incoming {
+    /// Who came.
+    fn who(&mut self) -> &mut Who {
+        match self {
+            Incoming::Tcp(_, who) | Incoming::Unix(_, who) => who,
+        }
+    }
+
     /// How it came.
     fn way(&self) -> &'static str {
         match self {
@@ -368,7 +385,7 @@ fn keep_alive(stream: &std::net::TcpStream) {
 }
 
 /// Gives a connection to the loop with the fewest.
-fn hand_over(incoming: Incoming, shared: &Arc<Shared>, loops: &[Handle]) {
+fn hand_over(mut incoming: Incoming, shared: &Arc<Shared>, loops: &[Handle]) {
     let counters = &shared.hosted.counters;
     counters.accepted.fetch_add(1, Ordering::Relaxed);
     // Logs come and go; now and then is often enough.
@@ -378,8 +395,18 @@ fn hand_over(incoming: Incoming, shared: &Arc<Shared>, loops: &[Handle]) {
     }
     let beyond = shared.open().checked_sub(shared.connections_max.load(Ordering::Relaxed));
     if beyond.is_some_and(|beyond| beyond >= ROOM_MAKING || !shared.hosted.silence.make_room()) {
-        shared.refuse(incoming);
+        let most = shared.connections_max.load(Ordering::Relaxed);
+        shared.refuse(incoming, Code::ConnectionsExhausted.error(format!("{most} connections are open")));
         return;
+    }
+    let who = incoming.who();
+    if who.owner.is_none() && Defence::Unknown.stands() {
+        who.unknown = Unknown::enter(&shared.unknown, shared.unknown_max);
+        if who.unknown.is_none() {
+            let detail = format!("{} connections have shown no capability yet", shared.unknown_max);
+            shared.refuse(incoming, Code::UnknownExhausted.error(detail));
+            return;
+        }
     }
     counters.connections.fetch_add(1, Ordering::Relaxed);
     tracing::debug!(target: "connections", way = incoming.way(), "accepted");
@@ -416,21 +443,19 @@ impl Shared {
         self.hosted.counters.dropped.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Says that there are too many connections, in the protocol of whoever came. Where so many are told already that this
+    /// Says why there is no room, in the protocol of whoever came. Where so many are told already that this
     /// would take memory of its own, it is said as far as that needs no waiting.
-    fn refuse(self: &Arc<Self>, incoming: Incoming) {
+    fn refuse(self: &Arc<Self>, incoming: Incoming, error: Error) {
         use std::io::Write;
         self.count_dropped();
-        let most = self.connections_max.load(Ordering::Relaxed);
-        let error = Code::ConnectionsExhausted.error(format!("{most} connections are open"));
-        tracing::warn!(target: "connections", code = error.code().id(), "refused: {most} connections are open");
+        tracing::warn!(target: "connections", code = error.code().id(), "refused: {}", error.detail());
         let permit = self.refusing.clone().try_acquire_owned();
         // The refused connection that has been silent longest is closed to make room.
         if permit.is_ok() || self.refused.make_room() {
             let shared = self.clone();
             tasks::of_connection(async move {
                 let _permit = permit;
-                let _ = timeout(REFUSING_PATIENCE, tell(incoming, &error, &shared.refused)).await;
+                let _ = timeout(REFUSING_PATIENCE, tell(incoming, &error, &shared)).await;
             });
             return;
         }
@@ -453,12 +478,29 @@ impl Shared {
 }
 
 /// Tells a refusal to who came, once it has said in which protocol.
-async fn tell(incoming: Incoming, error: &Error, refused: &Silence) -> io::Result<()> {
-    let (mut stream, _) = open(incoming)?;
+async fn tell(incoming: Incoming, error: &Error, shared: &Shared) -> io::Result<()> {
+    let (mut stream, who) = open(incoming)?;
     let mut first = [0; PREFACE.len()];
-    let Some(read) = refused.until(stream.read_exact(&mut first)).await else { return Ok(()) };
+    let Some(read) = shared.refused.until(stream.read_exact(&mut first)).await else { return Ok(()) };
     read?;
-    let refusal = if first == PREFACE { wire::refusal(error) } else { http::refusal(error) };
+    if first[0] == tls::FIRST_BYTE
+        && let Some(config) = &shared.tls
+    {
+        // Whoever speaks TLS understands nothing else.
+        let shaking = tls::accept(config, Rewound::new(first, stream), who);
+        let Some(shaken) = shared.shaking.until_among(HANDSHAKES_MAX, shared.refused.until(shaking)).await.flatten()
+        else {
+            return Ok(());
+        };
+        stream = Stream::Tls(Box::new(shaken?.0));
+        let Some(read) = shared.refused.until(stream.read_exact(&mut first)).await else { return Ok(()) };
+        read?;
+    }
+    let refusal = match first {
+        PREFACE => wire::refusal(error),
+        MAGIC => refusal().to_vec(),
+        _ => http::refusal(error),
+    };
     stream.write_all(&refusal).await?;
     wire::linger(stream).await
 }

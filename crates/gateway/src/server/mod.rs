@@ -4,6 +4,7 @@
 //! the gates hold: many answers to one flush, and no other thread is woken for it.
 
 mod allocator;
+mod certificate;
 mod channel;
 mod event_loop;
 mod listen;
@@ -14,6 +15,7 @@ mod tasks;
 mod tests;
 mod tls;
 
+pub use certificate::Certificate;
 pub(crate) use event_loop::may_wait;
 pub use listen::{Listen, SOCKET};
 pub(crate) use silence::Silence;
@@ -32,6 +34,9 @@ use std::{
     time::{Duration, Instant},
 };
 
+/// So many connections may be of somebody who is not known.
+const UNKNOWN_MAX: usize = 1024;
+
 /// How a server listens.
 #[derive(Clone)]
 pub struct ServerOptions {
@@ -41,17 +46,23 @@ pub struct ServerOptions {
     pub socket: Option<PathBuf>,
     /// The key with which TLS is spoken. Beyond loopback nothing is listened on without it.
     pub key: Option<Arc<HostKey>>,
+    /// What is shown to those who know the host by a name instead.
+    pub certificate: Option<Arc<Certificate>>,
     /// How many threads serve connections.
     pub loops: usize,
     /// How many connections may be open.
     pub connections_max: usize,
+    /// How many of them may be of somebody who is not known: neither the owner nor the holder of a capability.
+    pub unknown_max: usize,
 }
 
 impl Default for ServerOptions {
     fn default() -> Self {
         let cores = thread::available_parallelism().map_or(1, usize::from);
         // One of two may wait for the disk while the other serves.
-        Self { listen: Listen::None, socket: None, key: None, loops: cores.clamp(2, 8), connections_max: 20_000 }
+        let loops = cores.clamp(2, 8);
+        let (listen, connections_max) = (Listen::None, 20_000);
+        Self { listen, socket: None, key: None, certificate: None, loops, connections_max, unknown_max: UNKNOWN_MAX }
     }
 }
 
@@ -79,7 +90,7 @@ impl Server {
         allocator::give_large_blocks_back();
         let mut bound = Bound::default();
         let mut listeners = Vec::new();
-        let tls = options.key.as_deref().map(tls::config).transpose()?;
+        let tls = options.key.as_deref().map(|key| tls::config(key, options.certificate.clone())).transpose()?;
         if let Listen::On(addresses) = &options.listen {
             for address in addresses {
                 if !is_local(address.ip()) && tls.is_none() {
@@ -93,7 +104,7 @@ impl Server {
         }
         let unix = options.socket.as_deref().map(listen::unix).transpose()?;
         bound.socket.clone_from(&options.socket);
-        let shared = Arc::new(Shared::new(hosted, tls, options.connections_max, options.loops));
+        let shared = Arc::new(Shared::new(hosted, tls, options));
         // Who accepts serves nobody: a loop with one connection may wait for the disk, and newcomers must not wait with it.
         let names = (0..options.loops.clamp(1, event_loop::LOOPS_MAX)).map(|number| format!("millrace-loop-{number}"));
         let loops = names

@@ -1,4 +1,4 @@
-//! The tasks of the event loops. A runtime goes on without a task that panicked: so nothing is started but by one of these.
+//! The tasks of the event loops. A runtime continues without a task that panicked, so every task is started by one of these functions.
 
 use millrace_threads::Fuse;
 use std::future::Future;

@@ -7,14 +7,19 @@ use crate::{
     Hosted,
     wire::tests::{framed, hello, hosted},
 };
-use millrace_node::Durability;
+use millrace_node::{
+    Durability,
+    secrets::{Authority, HostKey},
+    token::{Grant, Rights, Rules, TokenId},
+};
+use millrace_wire::Code;
 use millrace_wire::protocol::{FRAME_MAX_BYTES, Failure, Message, PREFACE, Ping, Pong, Welcome, split};
 use std::{
     io::{Read, Write},
-    net::{TcpListener, TcpStream},
+    net::{IpAddr, TcpListener, TcpStream, UdpSocket},
     os::unix::net::{UnixListener, UnixStream},
     process::Command,
-    sync::Arc,
+    sync::{Arc, atomic::Ordering},
     thread,
     time::{Duration, Instant},
 };
@@ -26,7 +31,8 @@ const HANG: Duration = Duration::from_secs(120);
 /// A host whose acceptors panic at the first connection: they have no loop to give it to.
 fn host_that_cannot_go_on(case: &str) {
     millrace_threads::guard().unwrap();
-    let shared = Arc::new(Shared::new(Arc::new(Hosted::new(Vec::new())), None, 10, 1));
+    let options = ServerOptions { loops: 1, connections_max: 10, ..ServerOptions::default() };
+    let shared = Arc::new(Shared::new(Arc::new(Hosted::new(Vec::new())), None, &options));
     let lonely = EventLoop::start(0, "lonely".into(), shared).unwrap();
     if case == "accept TCP" {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -176,6 +182,59 @@ fn of_too_many_handshakes_the_one_that_has_taken_longest_ends() {
     shaking(MOST);
     drop((others, last));
     shaking(0);
+}
+
+/// An address of this machine that is not a loopback address, if it has one.
+fn own_address() -> Option<IpAddr> {
+    let socket = UdpSocket::bind("0.0.0.0:0").ok()?;
+    // Nothing is sent.
+    socket.connect("192.0.2.1:9").ok()?;
+    let address = socket.local_addr().ok()?.ip();
+    (!address.is_loopback() && !address.is_unspecified()).then_some(address)
+}
+
+#[test]
+fn of_too_many_who_show_nothing_the_newest_is_refused_and_the_known_are_served_on() {
+    const MOST: usize = 3;
+    let Some(own) = own_address() else { return };
+    let (_dir, hosted) = hosted(Durability::Memory);
+    let rules = Rules { grants: vec![Grant::namespace(Rights::ALL)], ids: vec![TokenId([1; 8])], ..Rules::default() };
+    let served = hosted.served()[0].clone();
+    let token = Authority::ensure(served.namespace().dir()).unwrap().issue(&rules).unwrap();
+    let options = ServerOptions {
+        listen: "0.0.0.0:0".parse().unwrap(),
+        key: Some(Arc::new(HostKey::generate().unwrap())),
+        loops: 2,
+        unknown_max: MOST,
+        ..ServerOptions::default()
+    };
+    let server = Server::start(hosted, &options).unwrap();
+    let port = server.bound().addresses[0].port();
+    let unknown = |count| until("so many are unknown", || server.shared.unknown.load(Ordering::Relaxed) == count);
+    let place = format!("mr://{own}:{port}/{}", served.name()).parse().unwrap();
+    let asks = millrace_client::Options {
+        credentials: Some(Arc::new(millrace_client::Credentials::of(token))),
+        ..millrace_client::Options::default()
+    };
+    let known = millrace_client::blocking::Client::connect(&place, &asks).unwrap();
+    // Whoever has shown a capability is not one of them.
+    unknown(0);
+    let silent: Vec<TcpStream> = (0..MOST).map(|_| TcpStream::connect((own, port)).unwrap()).collect();
+    unknown(MOST);
+    let ask = |address: IpAddr| {
+        let mut stream = TcpStream::connect((address, port)).unwrap();
+        stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
+        rest(&mut stream)
+    };
+    let told = ask(own);
+    assert!(told.starts_with("HTTP/1.1 503 ") && told.contains("\"MR6190\""), "{told}");
+    let refused = millrace_client::blocking::Client::connect(&place, &asks).map(drop).unwrap_err();
+    assert_eq!(refused.code(), Code::ChannelRefused, "the channel has no words for it");
+    assert!(ask([127, 0, 0, 1].into()).starts_with("HTTP/1.1 200 "), "the owner is known");
+    known.ping().unwrap();
+    drop(silent);
+    unknown(0);
+    assert!(!ask(own).contains("MR6190"));
 }
 
 #[test]

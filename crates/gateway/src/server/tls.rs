@@ -1,7 +1,7 @@
 //! TLS as a host speaks it: 1.3 only, with its own key. Clients may show a key; what it entitles to is for their capability to say.
 
 use crate::admission::Who;
-use millrace_client::secure::tls::{ALPN, binding, certified, failed, key_hash, provider};
+use millrace_client::secure::tls::{ALPN, NO_NAME, binding, certified, failed, key_hash, provider};
 use millrace_node::secrets::HostKey;
 use millrace_wire::Result;
 use rustls::{
@@ -9,33 +9,52 @@ use rustls::{
     client::danger::HandshakeSignatureValid,
     crypto::{WebPkiSupportedAlgorithms, verify_tls13_signature},
     pki_types::{CertificateDer, UnixTime},
-    server::danger::{ClientCertVerified, ClientCertVerifier},
+    server::{
+        ClientHello, ResolvesServerCert,
+        danger::{ClientCertVerified, ClientCertVerifier},
+    },
+    sign::CertifiedKey,
 };
 use std::{io, sync::Arc};
 use tokio_rustls::{TlsAcceptor, server::TlsStream};
 
-use super::stream::Rewound;
+use super::{certificate::Certificate, stream::Rewound};
 
 /// What a TLS connection begins with: a record of a handshake.
 pub(super) const FIRST_BYTE: u8 = 0x16;
 
-/// How a host with this key accepts.
-pub(super) fn config(key: &HostKey) -> Result<Arc<ServerConfig>> {
+/// How a host with this key accepts. Those who know it by its key are shown that, and others the certificate, if there is one.
+pub(super) fn config(key: &HostKey, certificate: Option<Arc<Certificate>>) -> Result<Arc<ServerConfig>> {
     let provider = provider();
     let anybody = Anybody { algorithms: provider.signature_verification_algorithms };
     let (chain, key) = certified(&key.certificate, &key.key);
+    let own = Arc::new(CertifiedKey::from_der(chain, key, &provider).map_err(|error| failed(&error))?);
     let mut config = ServerConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&rustls::version::TLS13])
         .map_err(|error| failed(&error))?
         .with_client_cert_verifier(Arc::new(anybody))
-        .with_single_cert(chain, key)
-        .map_err(|error| failed(&error))?;
+        .with_cert_resolver(Arc::new(Shown { own, certificate }));
     config.alpn_protocols = vec![ALPN.to_vec(), b"http/1.1".to_vec()];
     // Each connection shows its keys: nothing is resumed, and no data is taken before the handshake is over.
     config.session_storage = Arc::new(rustls::server::NoServerSessionStorage {});
     config.send_tls13_tickets = 0;
     config.max_early_data_size = 0;
     Ok(Arc::new(config))
+}
+
+/// What a host shows of itself.
+#[derive(Debug)]
+struct Shown {
+    own: Arc<CertifiedKey>,
+    certificate: Option<Arc<Certificate>>,
+}
+
+impl ResolvesServerCert for Shown {
+    fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        // Whoever has the host's key asks for no name of anybody's.
+        let certificate = self.certificate.as_ref().filter(|_| hello.server_name() != Some(NO_NAME));
+        Some(certificate.map_or_else(|| self.own.clone(), |certificate| certificate.certified()))
+    }
 }
 
 /// Shakes hands; who is at the other end is known as far as TLS says.

@@ -197,6 +197,11 @@ pub(super) fn invoke(door: &Door, frame: &Frame<'_>) -> Result<Held<Answer>> {
     Ok(door.invoke(&frame.message()?).map(Answer::Invoked))
 }
 
+pub(super) fn invoke_function(door: &Door, frame: &Frame<'_>) -> Result<Held<Answer>> {
+    let invoked = door.invoke_function(&frame.message()?, options(frame));
+    Ok(invoked.map(|(log, receipt)| Answer::InvokedFunction(log, receipt)))
+}
+
 pub(super) fn revoke(door: &Door, frame: &Frame<'_>) -> Result<Held<Answer>> {
     Ok(door.revoke(&frame.message()?).map(Answer::Revoked))
 }

@@ -1,4 +1,4 @@
-//! One connection: bytes in, bytes out, and what is bounded in between.
+//! One connection: bytes in, bytes out, and the limits between them.
 //!
 //! A connection that has nothing to do holds no buffer: it reads into its thread's, and keeps for itself only what is not
 //! a whole frame yet, and what the other end has not taken yet. More than a little of that is counted ([`crate::memory`]).
@@ -18,7 +18,7 @@ use crate::{
     memory::{self, Reservation, SMALL_BYTES},
     server::Stream,
 };
-use millrace_node::{Door, Held};
+use millrace_node::{Door, Held, manage::uploads::Uploads};
 use millrace_wire::{
     Code, Error, Hlc, Result,
     protocol::{FRAME_MAX_BYTES, HELLO_MAX_BYTES, Heading, split},
@@ -85,6 +85,8 @@ pub(super) struct Connection {
     pub waits: Waits,
     /// Streams from other namespaces, by the request that opened them, and the epoch of where they come from.
     pub inbound: HashMap<u64, commits::Stream>,
+    /// Files of a deployment that come over this connection; they go with it.
+    pub uploads: Arc<Uploads>,
     /// The other end sends no more. What it sent is answered, as far as it came whole.
     ended: bool,
     /// Nothing more is read; the connection ends when everything is answered and sent.
@@ -133,6 +135,7 @@ impl Connection {
             held_bytes: 0,
             waits: Waits::default(),
             inbound: HashMap::new(),
+            uploads: Arc::default(),
             ended: false,
             closing: false,
             parting: false,

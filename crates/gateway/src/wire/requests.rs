@@ -15,9 +15,9 @@ use millrace_wire::{
     Code, Error, Result,
     protocol::{
         self, Append, AppendMany, Appended, AppendedMany, Cancel, CancelRun, Challenge, CreateLog, Credit, Deliver, Delivered,
-        Document, Done, Ended, FRAME_MAX_BYTES, FRAME_OVERHEAD_BYTES, Frame, Get, Heading, Hello, Latest, Link, Linked,
-        Message, Offer, Ping, Pong, Present, Range, Records, Redeem, Redeemed, RemoveLog, Repair, SLOTS, Seqno, SetLog, Show,
-        Tail, VERSION, Welcome, encode,
+        Document, Done, Ended, FRAME_MAX_BYTES, FRAME_OVERHEAD_BYTES, Frame, Get, Heading, Hello, InvokeFunction,
+        InvokedFunction, Latest, Link, Linked, Manage, Message, Offer, Ping, Pong, Present, Range, Records, Redeem,
+        Redeemed, RemoveLog, Repair, SLOTS, Seqno, SetLog, Show, Tail, Upload, VERSION, Welcome, encode,
     },
 };
 use std::time::{Duration, Instant};
@@ -33,6 +33,8 @@ const RECORD_MAX_BYTES: usize = FRAME_MAX_BYTES - FRAME_OVERHEAD_BYTES;
 pub(crate) enum Answer {
     /// And when it was asked for.
     Appended(Receipt, Option<Instant>),
+    /// The log that was appended to, too.
+    InvokedFunction(String, Receipt),
     AppendedMany(Vec<Receipt>, Option<Instant>),
     Record(Record),
     Records {
@@ -112,6 +114,9 @@ impl Rationed {
 pub(super) fn answer(out: &mut Vec<u8>, heading: Heading, outcome: Result<Answer>) {
     match outcome {
         Ok(Answer::Appended(Receipt { seqno, id, .. }, _)) => encode(out, heading, &Appended { seqno, id }),
+        Ok(Answer::InvokedFunction(log, Receipt { seqno, id, .. })) => {
+            encode(out, heading, &InvokedFunction { log: &log, seqno, id });
+        }
         Ok(Answer::AppendedMany(receipts, _)) => {
             let records = receipts.iter().map(|receipt| Appended { seqno: receipt.seqno, id: receipt.id }).collect();
             encode(out, heading, &AppendedMany { records });
@@ -146,7 +151,7 @@ fn returned(out: &mut Vec<u8>, heading: Heading, answer: &millrace_node::Answer)
     let incarnation = answer.incarnation;
     match &answer.reply {
         Some(Ok(value)) if value.len() > RECORD_MAX_BYTES => {
-            let told = format!("the answer has {} bytes; {RECORD_MAX_BYTES} is the most", value.len());
+            let told = format!("the answer has {} bytes; the limit is {RECORD_MAX_BYTES}", value.len());
             encode(out, heading, &failure(&Code::ObjectTooLarge.error(told)));
         }
         Some(Ok(value)) => encode(out, heading, &protocol::Returned { incarnation, waiting: false, value }),
@@ -201,6 +206,9 @@ impl Connection {
             Present::TYPE => self.present(frame),
             Redeem::TYPE => self.redeem(&door, frame),
             Repair::TYPE => self.repair(&door, frame),
+            Manage::TYPE => self.manage(&door, frame),
+            InvokeFunction::TYPE => self.commit(&door, frame, raw, commits::invoke_function),
+            Upload::TYPE => self.upload(&door, frame),
             Ping::TYPE => frame.message::<Ping>().map(|_| self.reply(request, Ok(Answer::Pong))),
             Pong::TYPE => return,
             kind => match self.topic_request(&door, frame) {
@@ -262,6 +270,7 @@ impl Connection {
         };
         let proof = Proof::Bound(binding, proof);
         let (served, caller) = self.hosted.admit(namespace, offer.capability, proof, self.who.peer)?;
+        self.who.has_shown();
         Ok(self.hosted.within_limits(&served, &caller))
     }
 
@@ -291,7 +300,6 @@ impl Connection {
         Ok(())
     }
 
-    /// Exchanges an invitation for a capability that lasts, which is bound to the client's key.
     fn repair(&mut self, door: &Door, frame: &Frame<'_>) -> Result<()> {
         let Repair { json } = frame.message()?;
         let (hosted, turns, door) = (self.hosted.clone(), self.waits.turns(), door.clone());
@@ -299,6 +307,27 @@ impl Connection {
         self.waits.add(frame.heading.request, repair)
     }
 
+    fn manage(&mut self, door: &Door, frame: &Frame<'_>) -> Result<()> {
+        let Manage { json } = frame.message()?;
+        let reserved = Reservation::of(json.len())?;
+        let (hosted, turns, door, uploads) =
+            (self.hosted.clone(), self.waits.turns(), door.clone(), self.uploads.clone());
+        let manage = waits::manage((hosted, turns), (door, uploads), json.to_owned(), reserved);
+        self.waits.add(frame.heading.request, manage)
+    }
+
+    fn upload(&mut self, door: &Door, frame: &Frame<'_>) -> Result<()> {
+        let Upload { sha256, offset, data } = frame.message()?;
+        let reserved = Reservation::of(data.len())?;
+        let (uploads, sha256, data) = (self.uploads.clone(), sha256.to_owned(), data.to_owned());
+        let upload = waits::define(self.hosted.clone(), self.waits.turns(), door.clone(), move |door| {
+            let _reserved = reserved;
+            door.upload(&uploads, &Upload { sha256: &sha256, offset, data: &data })
+        });
+        self.waits.add(frame.heading.request, upload)
+    }
+
+    /// Exchanges an invitation for a capability that lasts, which is bound to the client's key.
     fn redeem(&mut self, door: &Door, frame: &Frame<'_>) -> Result<()> {
         let Redeem {} = frame.message()?;
         if self.who.peer.way != Way::TlsProof {

@@ -13,7 +13,7 @@ use millrace_wire::{
     Code, Result,
     protocol::{
         CreateTopic, FeedTopic, Frame, GetTopic, GroupMessages, JoinCluster, LatestTopic, LeadGroup, Message,
-        PreferSite, PublishTopic, RangeTopic, RemoveHost, SubscribeTopic, UnfeedTopic, UnsubscribeTopic,
+        PreferSite, PublishTopic, RangeTopic, RemoveHost, SetVoters, SubscribeTopic, UnfeedTopic, UnsubscribeTopic,
     },
 };
 use std::{future::Future, sync::Arc, time::Duration};
@@ -71,6 +71,11 @@ impl Connection {
                 let PreferSite { site } = frame.message()?;
                 let cluster = door.cluster_to_change()?;
                 self.done(frame, |reply| cluster.prefer(site, reply))?;
+            }
+            SetVoters::TYPE => {
+                let SetVoters { voters } = frame.message()?;
+                let cluster = door.cluster_to_change()?;
+                self.done(frame, |reply| cluster.set_voters(voters, reply))?;
             }
             RemoveHost::TYPE => {
                 let RemoveHost { host } = frame.message()?;

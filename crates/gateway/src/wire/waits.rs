@@ -1,16 +1,16 @@
-//! What a connection waits for on behalf of its client: tails, blocking reads, and calls that take long.
+//! What a connection waits for, for its client: tails, blocking reads, and long calls.
 
 use super::requests::{Answer, RECORDS_MAX_BYTES, Rationed};
 use crate::{
     Hosted,
-    memory::{self, SMALL_BYTES},
+    memory::{self, Reservation, SMALL_BYTES},
 };
 use futures_util::{
     FutureExt, StreamExt,
     future::{AbortHandle, Abortable, BoxFuture},
     stream::FuturesUnordered,
 };
-use millrace_node::{Answer as Returned, Door, Durability, Held, Log, Record, Waiting};
+use millrace_node::{Answer as Returned, Door, Durability, Held, Log, Record, Waiting, manage::uploads::Uploads};
 use millrace_wire::{Code, Result, protocol::Tail};
 use std::{
     collections::HashMap,
@@ -175,7 +175,7 @@ async fn begin(
 ) -> Result<Answer> {
     let log = door.log(&name, durability).await?;
     if incarnation != 0 && incarnation != log.id() {
-        let anew = Code::CursorIncarnation.error(format!("log '{name}' was made anew"));
+        let anew = Code::CursorIncarnation.error(format!("log '{name}' was deleted and recreated"));
         return door.refuse(anew, durability).await;
     }
     let next = door.cursor(&log, from, durability).await?;
@@ -265,13 +265,26 @@ pub(super) async fn repair(hosted: Arc<Hosted>, turns: Turns, door: Door, json: 
     crate::documents::ask_repair(&hosted, door, &json).await.map(Answer::Document)
 }
 
-/// Defines something on another thread: that makes files, and waits for the journal's lock as long as a submission does.
+/// Does what is asked of functions, relays and logs, on a thread that may wait.
+pub(super) async fn manage(
+    (hosted, turns): (Arc<Hosted>, Turns),
+    (door, uploads): (Door, Arc<Uploads>),
+    json: String,
+    reserved: Option<Reservation>,
+) -> Result<Answer> {
+    let _turn = turns.acquire().await;
+    let document = crate::documents::manage(&hosted, door, &json, Some(uploads)).await;
+    drop(reserved);
+    document.map(Answer::Document)
+}
+
 /// Redeems the invitation that a door was opened with, on a thread that may wait.
 pub(super) async fn redeem(hosted: Arc<Hosted>, turns: Turns, door: Door) -> Result<Answer> {
     let _turn = turns.acquire().await;
     hosted.define(door, Door::redeem).await.map(Answer::Capability)
 }
 
+/// Defines something on another thread: that makes files, and waits for the journal's lock as long as a submission does.
 pub(super) async fn define(
     hosted: Arc<Hosted>,
     turns: Turns,

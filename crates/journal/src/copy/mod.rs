@@ -1,5 +1,5 @@
-//! Copies of a whole journal: a consistent one of a journal in use, one made from it again, and what can be saved of a
-//! damaged one, also without its manifest. A copy that is used gets an identity of its own: two journals must never give out the same event id.
+//! Copies of a whole journal: a consistent copy of a journal in use, a journal restored from such a copy, and the intact part of a damaged
+//! journal, even without its manifest. A restored copy gets a new identity, because two journals must never assign the same event id.
 
 mod rebuild;
 mod salvage;
@@ -39,7 +39,7 @@ impl Workshop {
         let name =
             to.file_name().ok_or_else(|| Code::ValueInvalid.error(format!("'{}' names no place", to.display())))?;
         if to.read_dir().map_or(to.exists(), |mut entries| entries.next().is_some()) {
-            return Err(Code::NamespaceExists.error(format!("'{}' is there already", to.display())));
+            return Err(Code::NamespaceExists.error(format!("'{}' already exists", to.display())));
         }
         let mut partial = name.to_owned();
         partial.push(PARTIAL);

@@ -1,10 +1,9 @@
-//! What a look at a namespace makes anew from the segments: the manifest, if it is lost or damaged, and logs whose
-//! definitions are.
+//! What a check rebuilds from the segments: the manifest, if it is lost or damaged, and logs whose definitions are.
 //!
-//! Checksums prove what stands in segments: the namespace and epoch in their headers, definitions in DEFINE and CATALOG entries,
-//! and in what entries name as their cause which epochs were whose. The newest whole CATALOG has all definitions up to it, how much
-//! is kept, and what an append waits for. Where none is left, that is what it is by default, and definitions older than the
-//! oldest segment are lost: their logs get a name that says so, and their functions are told by number.
+//! Segments contain, protected by checksums, the namespace and epoch in their headers, definitions in DEFINE and CATALOG entries, and, in
+//! the causes of entries, which epochs belonged to which namespace. The newest complete CATALOG has all earlier definitions, the retention
+//! and the durability. If there is none, the defaults are used, and definitions older than the oldest segment are lost: their logs get
+//! generated names, and their functions are reported by number.
 
 use crate::{
     catalog::Definition,
@@ -26,12 +25,12 @@ use std::{
     sync::Arc,
 };
 
-/// What was made anew, and what that cannot say.
+/// What was recreated, and what that cannot say.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rebuilt {
     /// What is wrong with the manifest itself, if anything is.
     pub manifest: Option<Error>,
-    /// Whether all that the manifest said stands in the journal as well, in a CATALOG.
+    /// Whether all that the manifest said is in the journal as well, in a CATALOG.
     pub cataloged: bool,
     /// Logs whose definitions are lost; these names are made up.
     pub unnamed: Vec<LogName>,

@@ -1,7 +1,7 @@
-//! What can be saved of a damaged journal: every entry that its checksum proves, carried into a new journal.
+//! Salvage of a damaged journal: every entry with a valid checksum is copied into a new journal.
 //!
-//! The new journal's positions are above all of the old one's, and its epoch is too, so that what an entry says of others
-//! (ids, positions, seqnos) means the same there. Logs keep their seqnos; what is lost stays a hole that readers are told of.
+//! The new journal's positions are above all of the old one's, and its epoch is too, so that references between entries (ids, positions,
+//! seqnos) stay valid. Records keep their seqnos; reading a lost record returns an error.
 
 use super::{Workshop, open_made};
 use crate::{
@@ -31,7 +31,7 @@ pub struct LostRecords {
     pub from: u64,
     /// The last.
     pub to: u64,
-    /// Whether their bytes are there, but behind the journal's end: begun, and never acknowledged as durable.
+    /// Whether their bytes are there, but behind the journal's end: started, and never acknowledged as durable.
     pub unproven: bool,
 }
 

@@ -1,8 +1,8 @@
 //! A consistent copy of a journal in use: a prefix of it, durable, with the manifest as of its end.
 //!
-//! Committed bytes do not change, so they are simply read; what could spoil them is retention, which gives a dropped
-//! segment's file to a new one. A pin keeps it from that. Where no pin could be written, or it has ended because the journal grew
-//! too much or the copy stood still for too long, it is seen afterwards, and then the copy goes on from what is left.
+//! Committed bytes do not change, so they are simply read. Only retention could overwrite them, because it reuses a dropped segment's file
+//! for a new one. A pin prevents this. If no pin could be written, or it ended because the journal grew too much or the copy took too long,
+//! the copy detects this afterwards and continues with what is left.
 
 use super::{Workshop, open_made};
 use crate::{
@@ -132,7 +132,7 @@ impl Snapshot {
         medium.replace(MANIFEST, &manifest.encode()).map_err(|error| io_error(MANIFEST, &error))?;
         drop((kept, medium));
         let journal = open_made(&workshop)?;
-        // Its own OPEN stands behind.
+        // Its own OPEN comes after.
         let found = journal.recovery();
         if journal.epoch() != manifest.epoch + 1 || found.discarded_bytes > 0 || found.tail.get() != self.tail {
             return Err(

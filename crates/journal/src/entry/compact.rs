@@ -1,4 +1,4 @@
-//! The short header of an entry that stands behind another one of its batch, its *head*.
+//! The short header of an entry that comes after another one of its batch, its *head*.
 //!
 //! ```text
 //!  0        4        8        12   13    14
@@ -12,7 +12,7 @@
 //! ```
 //!
 //! `back` is how far before this entry the head stands, in units of 16; `count` is how many entries. Epoch, sequence and clock
-//! follow from the head's by `count`. What is in brackets is LEB128 and stands there if its bit is set. The `seqno` is how far it
+//! follow from the head's by `count`. What is in brackets is LEB128 and is there if its bit is set. The `seqno` is how far it
 //! is from the head's, zigzag, if the subject is the head's, else itself. The checksum covers what of the head all this is made
 //! from, so a compact entry that passes says what was written, also if the head's payload is damaged since.
 //!

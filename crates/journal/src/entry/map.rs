@@ -6,9 +6,9 @@
 //! +-----+----------------+-------+-----+--------+-------+- …
 //! ```
 //!
-//! Keys ascend, so each stands once. Integers are little-endian without zero bytes at their end, so 0 is an empty value; a flag
-//! is one too. Every length is written in as few bytes as possible. So there is one way to write a map. A reader that does not
-//! know a key ignores it if its bit 7 is set, and otherwise must not go on. Reading allocates nothing.
+//! Keys ascend, so each occurs once. Integers are little-endian without trailing zero bytes, so 0 is an empty value; so is a flag. Every
+//! length is written in as few bytes as possible. So the encoding of a map is unique. A reader that does not know a key ignores it if its
+//! bit 7 is set, and otherwise must refuse the entry. Reading allocates nothing.
 
 /// Set in keys that a reader may ignore.
 pub const IGNORABLE: u8 = 0x80;

@@ -1,4 +1,4 @@
-//! The payloads of a run's entries, and the extension that any entry may have in front of its own. Each is a [`Map`]; the keys
+//! The payloads of a run's entries, and the extension that any entry may have before its own. Each is a [`Map`]; the keys
 //! stand here and in `spec/formats/journal.md`, nowhere else.
 
 use super::{
@@ -204,7 +204,7 @@ pub enum Outcome {
 pub struct End<'b> {
     /// How it ended.
     pub outcome: Outcome,
-    /// How many entries in front of the DONE, in its batch, are what the run leaves.
+    /// How many entries before the DONE, in its batch, are what the run leaves.
     pub effects: u64,
     /// The sequence of its last FIRED; 0 if it has none.
     pub fired: u64,

@@ -1,9 +1,9 @@
-//! What SIGBUS means: a page of a mapped file that could not be read or written.
+//! SIGBUS: a page of a mapped file could not be read or written.
 //!
-//! A file that became shorter than its mapping ends the process, and so does a page of an index or of the control page. A page
-//! of a segment that the disk cannot *read* is replaced by one of zeros, which no entry's checksum passes: so the error is that
-//! of the reads of this page. Such a page is noted, and is read-only. Nobody takes its zeros for free space, and nobody writes
-//! there: what would be written would be seen by this process alone. A *write* that faults ends the process, loudly.
+//! A file that became shorter than its mapping ends the process, and so does a page of an index or of the control page. A page of a segment
+//! that the disk cannot *read* is replaced by zeros, which pass no entry's checksum: so only reads of this page fail. Such a page is
+//! recorded, and is read-only. Its zeros are never taken for free space, and nothing is written there, because only this process would see
+//! it. A *write* that faults ends the process, loudly.
 //!
 //! The handler makes system calls and touches atomics only. It and [`mend`] exclude each other by a flag.
 

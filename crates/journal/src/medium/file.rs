@@ -1,4 +1,4 @@
-//! The real medium: a directory of files, `mmap`, `fdatasync`, and open-file-description locks to tell who lives.
+//! The real medium: a directory of files, `mmap`, `fdatasync`, and open-file-description locks to tell which processes are alive.
 //!
 //! Liveness: every process holds one byte of the file `lock` for as long as it has the namespace open. The kernel gives
 //! the byte back when the process ends, however it ends, also across containers and reboots; process ids are never

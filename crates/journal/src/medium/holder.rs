@@ -1,4 +1,4 @@
-//! Which process holds a byte of a namespace's file `lock`, so that a person can be told.
+//! Which process holds a byte of a namespace's file `lock`, for messages to people.
 
 use std::{fs, path::Path};
 
@@ -46,7 +46,7 @@ fn locks(line: &str, byte: u32) -> bool {
 
 fn is_stopped(pid: u32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    // The state follows the name, which stands in parentheses and may contain anything.
+    // The state follows the name, which is in parentheses and may contain anything.
     stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with(['T', 't']))
 }
 

@@ -1,4 +1,4 @@
-//! What the journal stands on: files that can be mapped and flushed, and a way to tell which processes are alive.
+//! The system below the journal: files that can be mapped and flushed, and a way to find out which processes are alive.
 //!
 //! [`FileMedium`] is the real one. Nothing above this folder opens a file.
 
@@ -103,9 +103,9 @@ pub trait Medium: Send + Sync {
     /// how many it wrote; after an error it wrote none.
     fn write(&self, region: &Region, at: u64, bytes: &[u8]) -> io::Result<usize>;
     /// Gives the range real storage holding zeros, so that writing there needs no allocation and cannot fail for want
-    /// of room. Whatever stood there is gone.
+    /// of room. Whatever was there is gone.
     fn allocate(&self, region: &Region, from: u64, to: u64) -> io::Result<()>;
-    /// Gives the range real storage and leaves what stands there.
+    /// Gives the range real storage and leaves what is there.
     fn reserve_range(&self, region: &Region, from: u64, to: u64) -> io::Result<()>;
     /// The same for all of the file.
     fn reserve(&self, region: &Region) -> io::Result<()> {
@@ -161,7 +161,7 @@ pub trait Medium: Send + Sync {
     }
     /// Microseconds since 1970 by the wall clock.
     fn wall_us(&self) -> u64;
-    /// Whether everything read so far is still what stands there: false if it was only looked at and somebody changed it.
+    /// Whether everything read so far is still what is there: false if it was only looked at and somebody changed it.
     fn is_undisturbed(&self) -> io::Result<bool> {
         Ok(true)
     }

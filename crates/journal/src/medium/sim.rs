@@ -446,7 +446,7 @@ impl SimDisk {
     }
 
     /// Holds back every flush of a file, those under way included, until they are let go; a process that is killed meanwhile
-    /// sees its flush fail. What is flushed then is what stands there when the flush ends.
+    /// sees its flush fail. What is flushed then is what is there when the flush ends.
     pub fn hold_flushes(&self, held: bool) {
         *self.flushes.held.lock().unwrap_or_else(PoisonError::into_inner) = held;
         self.flushes.changed.notify_all();

@@ -1,8 +1,8 @@
-//! A look at a namespace's files that changes none of them: what is written stays in this process's memory.
+//! Read-only access to a namespace's files: writes stay in this process's memory.
 //!
-//! Segments are mapped privately, so a page is copied when it is written. All other files are read once and live in memory
-//! from then on. Nobody else may use the namespace meanwhile: [`ViewMedium::open`] refuses one that is in use, and
-//! [`Medium::is_undisturbed`] tells whether that is still so.
+//! Segments are mapped privately, so a page is copied when it is written. All other files are read once and live in memory from then on.
+//! Nobody else may use the namespace meanwhile: [`ViewMedium::open`] refuses one that is in use, and [`Medium::is_undisturbed`] checks that
+//! no process has opened it since.
 
 use super::{
     FileMedium, Medium, NotFlushed, Region, Slot,
@@ -118,7 +118,7 @@ impl Medium for ViewMedium {
         Ok(region)
     }
 
-    /// What stood there is not looked at: a view makes it anew.
+    /// What was there is not looked at: a view rebuilds it.
     fn map_within(&self, name: &str, reserved_bytes: u64, create: bool) -> io::Result<Arc<Region>> {
         if !create {
             return Err(io::ErrorKind::NotFound.into());
@@ -265,7 +265,7 @@ impl Medium for ViewMedium {
         since.as_micros() as u64
     }
 
-    /// Whoever opens the namespace writes to its control page.
+    /// Anyone who opens the namespace writes to its control page.
     fn is_undisturbed(&self) -> io::Result<bool> {
         let in_use = self.real.as_ref().map_or(Ok(false), Medium::has_others)?;
         Ok(!in_use && fs::read(self.dir.join(CONTROL)).unwrap_or_default() == self.control)

@@ -2,13 +2,47 @@
 
 use crate::{
     catalog::{Function, Log},
-    entry::{Entry, HEADER_BYTES, Header, Kind, Position},
+    entry::{ALIGN_BYTES, Entry, HEADER_BYTES, Header, Kind, Position},
     journal::{Inner, Journal},
     store::index::{Index, JOURNAL_ID},
     write::committed::sequence_item,
 };
 use millrace_wire::{Code, EventId, Result};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Where entries were found by their sequence last, one place for each of some stretches of the journal. Who works through a
+/// backlog finds the next one a few entries further on, instead of walking to it from the nearest item of the index.
+#[derive(Default)]
+pub struct Found([Place; FOUND]);
+
+const FOUND: usize = 16;
+
+/// Two words that are written one after the other: they belong together only if the entry at the position has the sequence.
+#[derive(Default)]
+struct Place {
+    sequence: AtomicU64,
+    position: AtomicU64,
+}
+
+impl Found {
+    fn place(&self, sequence: u64) -> &Place {
+        &self.0[sequence_item(sequence) as usize % FOUND]
+    }
+
+    fn put(&self, sequence: u64, position: u64) {
+        let place = self.place(sequence);
+        place.sequence.store(sequence, Ordering::Relaxed);
+        place.position.store(position, Ordering::Relaxed);
+    }
+
+    /// The last entry found between the item of the index before this sequence and the sequence.
+    fn before(&self, sequence: u64) -> Option<(u64, u64)> {
+        let place = self.place(sequence);
+        let known = place.sequence.load(Ordering::Relaxed);
+        let is_near = known <= sequence && known > 0 && sequence_item(known) == sequence_item(sequence);
+        is_near.then(|| (known, place.position.load(Ordering::Relaxed)))
+    }
+}
 
 impl Journal {
     /// The entry with this id, if it is kept: where it was written, or the copy that took its place. Copies are found of
@@ -37,7 +71,7 @@ impl Journal {
         Ok(())
     }
 
-    /// Where the `count` entries in front of the one at a position begin.
+    /// Where the `count` entries before the one at a position begin.
     pub fn in_front(&self, position: Position, count: u64) -> Result<Position> {
         self.inner().in_front(position.0, count).map(Position)
     }
@@ -52,7 +86,7 @@ impl Journal {
     }
 }
 
-/// A copy of a TRIGGER stands behind the copy of its record, with no more than so many others of that record between them.
+/// A copy of a TRIGGER comes after the copy of its record, with no more than so many others of that record between them.
 const TRIGGERS_MAX: u64 = 1024;
 
 impl Inner {
@@ -83,7 +117,10 @@ impl Inner {
 
     fn find_sequence(&self, sequence: u64) -> Result<Option<Entry>> {
         let tail = self.tail();
-        let mut position = self.before_sequence(sequence);
+        let mut position = match self.found_before(sequence, tail)? {
+            Some(position) => position,
+            None => self.before_sequence(sequence),
+        };
         loop {
             let Some((at, header)) = self.next_header(position, tail)? else { return Ok(None) };
             if header.sequence > sequence {
@@ -91,13 +128,32 @@ impl Inner {
             }
             if header.sequence == sequence {
                 return match self.entry_at(at) {
-                    Ok(entry) => Ok(Some(entry)),
+                    Ok(entry) => {
+                        self.found.put(sequence, at);
+                        Ok(Some(entry))
+                    }
                     Err(error) if matches!(error.code(), Code::EntryDamaged | Code::BelowHistory) => Ok(None),
                     Err(error) => Err(error),
                 };
             }
             position = at + header.span();
         }
+    }
+
+    /// The position of an entry at or shortly before a sequence that was found not long ago, if it still stands there.
+    fn found_before(&self, sequence: u64, tail: u64) -> Result<Option<u64>> {
+        let Some((known, position)) = self.found.before(sequence) else { return Ok(None) };
+        // The words may be of two entries, or the entry gone.
+        if position >= tail || !position.is_multiple_of(ALIGN_BYTES) || self.check_kept(position).is_err() {
+            return Ok(None);
+        }
+        // Like those that lead from one entry to the next, its header is not checked.
+        let room = self.segments.room(position);
+        if self.segments.offset(position) < HEADER_BYTES || room < HEADER_BYTES {
+            return Ok(None);
+        }
+        let Ok(header) = self.segments.header(position) else { return Ok(None) };
+        Ok((header.sequence == known && header.is_plausible(room)).then_some(position))
     }
 
     fn in_front(&self, position: u64, count: u64) -> Result<u64> {

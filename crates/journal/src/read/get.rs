@@ -32,7 +32,7 @@ pub struct RecordMeta {
 }
 
 impl Inner {
-    /// Reads record `seqno` into `payload`, if it stands before `snapshot`.
+    /// Reads record `seqno` into `payload`, if it is before `snapshot`.
     #[inline]
     pub(crate) fn get(&self, log: &Log, seqno: u64, snapshot: Position, payload: &mut Vec<u8>) -> Result<RecordMeta> {
         match self.get_once(log, seqno, snapshot, payload) {
@@ -129,13 +129,13 @@ impl Inner {
         let (hlc, position) = (Hlc::from_bits(header.hlc), replaced.map_or(Position(original), |it| it.position));
         let (hlc, safe) = match &replaced {
             None => (hlc, position.just_after()),
-            // It is there since the GENERATION that says so, which stands behind it.
+            // It is there since the GENERATION that says so, which comes after it.
             Some(replaced) => (replaced.clock, Position(self.tail())),
         };
         Ok(RecordMeta { id, hlc, cause: header.cause(owner), position, safe, replaced })
     }
 
-    /// What stands in a slot instead of its first version, if a repair put something there.
+    /// What is in a slot instead of its first version, if a repair put something there.
     pub(crate) fn replaced(&self, log: &Log, seqno: u64) -> Result<Option<Replaced>> {
         let position = log.index().position(seqno);
         if position == 0 || position == WRONG {
@@ -165,7 +165,7 @@ impl Inner {
         self.control.published.tail.load(Ordering::Acquire)
     }
 
-    /// The entry's header, if a whole entry with a right checksum stands at this position and is kept.
+    /// The entry's header, if a whole entry with a right checksum is at this position and is kept.
     #[inline]
     pub(crate) fn valid_entry_at(&self, position: u64) -> Result<Option<Header>> {
         if self.check_kept(position).is_err() {
@@ -209,7 +209,7 @@ impl Inner {
             if position == 0 && seqno < log.index().floor() {
                 return Ok(Some(seqno));
             }
-            // At or after the snapshot, unless it is a copy of what stood before it, or stands for that.
+            // At or after the snapshot, unless it is a copy of what was before it, or stands for that.
             if let Some(header) = self.valid_entry_at(position)?
                 && header.is_extended()
             {
@@ -231,7 +231,7 @@ impl Inner {
         let tail = self.control.published.tail.load(Ordering::Acquire);
         let aligned = position.is_multiple_of(ALIGN_BYTES);
         if position >= tail || !aligned || self.segments.offset(position) < HEADER_BYTES {
-            return Err(Code::AboveTail.error(format!("no entry stands at {}", Position(position))));
+            return Err(Code::AboveTail.error(format!("there is no entry at {}", Position(position))));
         }
         super::note_visit();
         self.check_kept(position)?;
@@ -288,7 +288,7 @@ impl Inner {
 }
 
 impl Inner {
-    /// That what stands at a position does not pass its checksum, and whether that is because the disk cannot read it.
+    /// That what is at a position does not pass its checksum, and whether that is because the disk cannot read it.
     #[cold]
     fn damaged_at(&self, position: u64, what: impl std::fmt::Display) -> Error {
         let room = self.segments.room(position);
@@ -344,7 +344,7 @@ pub(crate) fn damaged(position: u64, what: impl std::fmt::Display) -> Error {
 
 #[cold]
 fn void(log: &Log, seqno: u64) -> Error {
-    Code::RecordVoid.error(format!("log '{}' has no record {seqno} any more: a repair took it away", log.name()))
+    Code::RecordVoid.error(format!("log '{}' has no record {seqno} any more: a repair removed it", log.name()))
 }
 
 fn above_tail(log: &Log, seqno: u64) -> Error {

@@ -2,7 +2,7 @@
 
 pub(crate) mod check;
 pub(crate) mod correct;
-mod find;
+pub(crate) mod find;
 pub(crate) mod get;
 pub(crate) mod scan;
 pub(crate) mod wait;

@@ -1,7 +1,7 @@
-//! The entries of one segment for who needs few of them: the others are passed over by their headers alone.
+//! The entries of one segment for a reader that needs few of them: the others are skipped by their headers.
 //!
-//! The header of an entry that is passed over is believed once the next entry names its checksum and has the next number: then it is as
-//! long as it says. Otherwise it is read after all, and the walk goes on behind it as a scan does.
+//! The header of a skipped entry is trusted if the next entry contains its checksum and has the next number: then its length is right.
+//! Otherwise the entry is read, and the walk continues after it as a scan does.
 
 use crate::{
     entry::{HEADER_BYTES, Header, Kind},

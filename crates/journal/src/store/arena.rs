@@ -11,7 +11,7 @@
 //! Every process reserves addresses for far more than the file holds, so whoever makes the file longer makes it longer for
 //! all. Extents are powers of two from 64 bytes on. One that is given back is linked into the list of its size; a new one is
 //! taken from there, or from behind all others. Allocation happens under the journal's lock; a process that dies between any two
-//! stores of it costs at worst the extent it was about to use or to give back, until the arena is made anew.
+//! stores of it costs at worst the extent it was about to use or to give back, until the arena is rebuilt.
 //!
 //! Nothing here is truth: the whole file can be made again from the journal.
 
@@ -107,7 +107,7 @@ impl Arena {
             return None;
         }
         // SAFETY: the range has storage and lies within the mapping, which lives as long as `self`; its base is page-aligned,
-        // and words are atomics, of which every bit pattern is a value.
+        // and words are atomics, for which every bit pattern is valid.
         Some(unsafe {
             std::slice::from_raw_parts(self.region.base.add(at as usize).cast::<AtomicU64>(), count as usize)
         })
@@ -123,7 +123,7 @@ impl Arena {
     /// The word in which those sleep who wait for a log, within word `at / 8`.
     pub fn waiters(&self, at: u64) -> Option<&Waiters> {
         let word = &self.words(at, 1)?[0];
-        // SAFETY: the first four bytes of a word, an atomic of which every bit pattern is a value. Nobody uses them otherwise.
+        // SAFETY: the first four bytes of a word, an atomic for which every bit pattern is valid. Nobody uses them otherwise.
         Some(unsafe { &*word.as_ptr().cast::<Waiters>() })
     }
 
@@ -155,7 +155,7 @@ impl Arena {
                     extent.iter().for_each(|word| word.store(0, Ordering::Relaxed));
                     return Ok(head);
                 }
-                // A flipped bit: what the list held is lost until the arena is made anew.
+                // A flipped bit: what the list held is lost until the arena is rebuilt.
                 None => header[FREE + log2 as usize].store(0, Ordering::Release),
             }
         }

@@ -1,7 +1,7 @@
-//! The control page: what live processes share. Not part of the portable format; made anew when nobody is alive.
+//! The control page: memory that live processes share. Not part of the portable format; rebuilt when no process is alive.
 //!
-//! Of all its words only `last` says what is committed; the rest can be derived from it and the entries, so a process that
-//! dies between any two instructions leaves nothing that the next one cannot put right:
+//! Only the word `last` determines what is committed; the rest can be derived from it and the entries, so whatever a process leaves that
+//! dies between two instructions, the next one can repair it:
 //!
 //! | word | meaning | after its writer's death |
 //! |---|---|---|
@@ -13,7 +13,7 @@
 //! | `refused` | not 0: from here to `intent` stands a batch that was refused, and could not be cleared | cleared |
 //! | `hlc` | at least the newest time drawn | only grows |
 //! | `defined` | position of the newest DEFINE applied | set again by applying |
-//! | `check` | a checksum of `last`, `applied`, `hlc` and `defined` while nobody has the lock | made anew by who takes the lock over |
+//! | `check` | a checksum of `last`, `applied`, `hlc` and `defined` while nobody has the lock | rebuilt by the process that takes the lock over |
 //! | `durable` | everything before it is on disk | believed only if `proof` says the same |
 //! | `proof` | the same with a checksum, for who finds the page later | a true lower bound, or seen to be none |
 //! | `marked` | what the newest mark in the journal says of `durable` | only costs a mark |
@@ -24,7 +24,7 @@
 //! | `cataloged` | the newest segment that a whole CATALOG begins in | only costs a CATALOG |
 //! | `first` | oldest position kept | a true bound; the manifest is older or equal |
 //!
-//! The page is memory, and memory fails: a flipped bit must not be built upon. Whoever takes the lock from somebody who
+//! The page is memory, and memory fails: a flipped bit must not be built upon. Anyone who takes the lock from somebody who
 //! released it finds `check` in agreement with the words, or closes the journal. If the owner died instead, `check` may be of the
 //! state before, and `last` counts, which the entries there prove. What is told to be durable is read with its proof.
 
@@ -304,7 +304,7 @@ impl Control {
         self.writer.check.store(self.words_check(), Ordering::Release);
     }
 
-    /// Whether the words that the lock protects are as whoever released it left them. The caller has the lock.
+    /// Whether the words that the lock protects are as the last holder left them. The caller has the lock.
     #[inline]
     pub fn check_words(&self) -> Result<()> {
         let agrees = self.writer.check.load(Ordering::Acquire) == self.words_check();

@@ -280,7 +280,7 @@ impl<A: Deref<Target = Arena>> Index<A> {
         Ok(())
     }
 
-    /// The item's words, if it is held. For whoever has the lock.
+    /// The item's words, if it is held. For the holder of the lock.
     #[inline]
     fn item<'a>(&'a self, words: &'a [AtomicU64], role: Role, n: u64) -> Option<&'a [AtomicU64]> {
         if n < words[LOW].load(Ordering::Relaxed) {
@@ -317,7 +317,7 @@ impl<A: Deref<Target = Arena>> Index<A> {
         }
     }
 
-    /// What stands in the place of record or item `n`, as a word.
+    /// What is in the place of record or item `n`, as a word.
     #[inline]
     pub fn word(&self, n: u64) -> u64 {
         let words = self.words();
@@ -325,20 +325,20 @@ impl<A: Deref<Target = Arena>> Index<A> {
         self.ring_of(words, role).read::<1>(n).map_or(0, |[word]| word)
     }
 
-    /// Where record or item `n` stands, if that was noted; an error if something else stands there.
+    /// Where record or item `n` stands, if that was noted; an error if something else is there.
     #[inline]
     pub fn slot(&self, n: u64) -> Result<Option<Slot>, Foreign> {
         self.unpack(n, self.word(n))
     }
 
-    /// What a word that stood in the place of record or item `n` says of it.
+    /// What a word that was in the place of record or item `n` says of it.
     #[inline]
     pub fn unpack(&self, n: u64, word: u64) -> Result<Option<Slot>, Foreign> {
         let slot = Slot::unpack(word, self.owner(n))?;
         Ok(slot.filter(|slot| slot.position >= RESERVED_END))
     }
 
-    /// The position of record or item `n`: 0 if none was noted, [`WRONG`] if something else stands in its place.
+    /// The position of record or item `n`: 0 if none was noted, [`WRONG`] if something else is in its place.
     #[inline]
     pub fn position(&self, n: u64) -> u64 {
         self.slot(n).map_or(WRONG, |slot| slot.map_or(0, |slot| slot.position))
@@ -367,7 +367,7 @@ impl<A: Deref<Target = Arena>> Index<A> {
             return;
         }
         let latest = words[LATEST].load(Ordering::Relaxed);
-        // What stood there was another lap's, also in the places of numbers that are missing.
+        // What was there was another lap's, also in the places of numbers that are missing.
         for new in latest + 1..=n {
             if let Some(item) = self.item(words, Role::Function, new) {
                 (OPENED..=CLOSED).for_each(|word| item[word].store(0, Ordering::Release));
@@ -428,7 +428,7 @@ impl<A: Deref<Target = Arena>> Index<A> {
         }
     }
 
-    /// Whether item `n` is held and closed. For whoever has the lock.
+    /// Whether item `n` is held and closed. For the holder of the lock.
     pub fn is_closed(&self, n: u64) -> bool {
         let item = self.item(self.words(), Role::Function, n);
         n <= self.latest() && item.is_some_and(|item| item[CLOSED].load(Ordering::Relaxed) != 0)
@@ -565,7 +565,7 @@ impl<A: Deref<Target = Arena>> Index<A> {
         count
     }
 
-    /// Forgets items that stand before `first`, where the journal begins. The caller has the lock.
+    /// Forgets items that are before `first`, where the journal begins. The caller has the lock.
     pub fn forget_before(&self, first: u64) {
         let words = self.words();
         let Some(role) = self.role() else { return };

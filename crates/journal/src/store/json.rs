@@ -1,7 +1,6 @@
-//! JSON of which a later version may write more: definitions and the manifest.
+//! JSON that later versions may extend: definitions and the manifest.
 //!
-//! A key that ends in `?` may be ignored by who does not know it. Any other unknown key, and a value of a tag that is not known,
-//! says something that must not be ignored.
+//! An unknown key that ends in `?` may be ignored. Any other unknown key, and an unknown value of a tag, must not be ignored.
 
 use serde::de::DeserializeOwned;
 use serde_json::Value;

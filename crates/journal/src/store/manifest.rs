@@ -1,4 +1,4 @@
-//! The manifest: who the namespace is and where its journal starts.
+//! The manifest: the namespace's identity and where its journal starts.
 //!
 //! One line of text with a checksum, then JSON:
 //!
@@ -24,7 +24,7 @@ pub const FORMAT: u32 = 3;
 const MANIFEST_MAX_BYTES: usize = 64 << 20;
 const MAGIC: &str = "millrace-manifest";
 
-/// What stands in the manifest.
+/// What is in the manifest.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Manifest {

@@ -5,7 +5,7 @@
 //! | `manifest` | identity, epoch, definitions, first segment | yes; replaced atomically |
 //! | `segments/N` | the entries | yes; append-only |
 //! | `index/arena` | logs' rings of positions, functions' items and counters | no; rebuilt from the segments |
-//! | `control` | the lock and the watermarks that live processes share | no; made anew when nobody lives |
+//! | `control` | the lock and the watermarks that live processes share | no; rebuilt when no process is alive |
 
 #[allow(unsafe_code)]
 pub(crate) mod arena;

@@ -1,8 +1,8 @@
-//! What a CATALOG says: the namespace's definitions and counters as of there, in one or more parts.
+//! The content of a CATALOG: the namespace's definitions and counters as of its position, in one or more parts.
 //!
-//! The manifest says the same. A CATALOG stands in the journal, so that a namespace whose manifest is lost comes back whole,
-//! although the segments with its DEFINEs are gone. Parts of one CATALOG need not be of one moment: their rows are those of the
-//! catalog as of the first part, with counters as of each part. Both are completed by the entries behind.
+//! The manifest has the same content. A CATALOG is in the journal, so that a namespace whose manifest is lost can be rebuilt completely,
+//! although the segments with its DEFINEs are gone. The parts of one CATALOG may be written at different times: their rows are those of the
+//! catalog as of the first part, with counters as of each part. The entries after it complete both.
 
 use super::{
     json::{self, Unread},
@@ -97,7 +97,7 @@ pub(crate) fn first_part(header: &Header, position: u64) -> u64 {
 pub(crate) struct Parts(BTreeMap<u64, BTreeMap<u16, Part>>);
 
 impl Parts {
-    /// Takes what stands at a position. A part that cannot be read is missing; one that a later version wrote is an error.
+    /// Takes what is at a position. A part that cannot be read is missing; one that a later version wrote is an error.
     pub fn take(&mut self, header: &Header, position: u64, payload: &[u8]) -> Result<()> {
         match Part::decode(payload) {
             Ok(part) => drop(self.0.entry(first_part(header, position)).or_default().insert(header.ordinal, part)),

@@ -1,4 +1,4 @@
-//! Numbered items of one log or function in the arena: a ring that grows with what it has to hold.
+//! Numbered items of one log or function in the arena: a ring that grows with its content.
 //!
 //! ```text
 //!  few items                    many
@@ -113,7 +113,7 @@ impl<'a> Ring<'a> {
         Some(at + ((n & (items - 1)) << self.item_log2) * 8)
     }
 
-    /// The words of an item, for whoever has the journal's lock.
+    /// The words of an item, for the holder of the journal's lock.
     #[inline]
     pub fn item(&self, n: u64) -> Option<&'a [AtomicU64]> {
         self.arena.words(self.locate(self.word.load(Ordering::Acquire), n)?, 1 << self.item_log2)

@@ -223,7 +223,7 @@ impl Segments {
         Ok(region)
     }
 
-    /// Reads all of a segment's data through the file and notes what the disk cannot give. Whoever reads a whole segment does
+    /// Reads all of a segment's data through the file and notes what the disk cannot give. Anyone who reads a whole segment does
     /// this first.
     pub fn probe(&self, number: u64) -> Result<()> {
         self.probe_telling(number, &mut |_| {})
@@ -457,7 +457,7 @@ impl Segments {
         Ok(&self.entry_bytes(position, u64::from(header.length))?[header.begins() as usize - 4..])
     }
 
-    /// The header of the entry at a position, if a whole entry with a right checksum stands there; an error if a later version
+    /// The header of the entry at a position, if a whole entry with a right checksum is there; an error if a later version
     /// wrote in it what this one must not ignore.
     pub fn valid_entry(&self, position: u64) -> Result<Option<Header>> {
         let room = self.room(position);
@@ -477,11 +477,11 @@ impl Segments {
         };
         let is_whole = crc == header.crc;
         let is_own = || !is_sealed(header.kind) || header.cause == [self.salt.seal(position, header.seqno), 0];
-        // Whoever knows the salt wrote it: what this version does not know of it is not damage.
+        // Anyone who knows the salt wrote it: what this version does not know of it is not damage.
         Ok((is_whole && is_own() && header.admits(position, &bytes[header.begins() as usize - 4..])?).then_some(header))
     }
 
-    /// Where the next valid entry stands behind damage, or `limit`.
+    /// Where the next valid entry after damage begins, or `limit`.
     pub fn resync(&self, damaged: u64, limit: u64) -> Result<u64> {
         let mut position = (damaged + ALIGN_BYTES).next_multiple_of(ALIGN_BYTES);
         while position < limit {
@@ -563,7 +563,7 @@ impl Segments {
         Ok(())
     }
 
-    /// Writes through the file what stands there already, so that the next flush concerns it, whatever the cache believes.
+    /// Writes through the file what is there already, so that the next flush concerns it, whatever the cache believes.
     pub fn rewrite(&self, from: u64, to: u64) -> Result<()> {
         let mut at = from;
         let mut copy = Vec::new();

@@ -1,4 +1,4 @@
-//! One word of an index: where an entry stands, how long it is at most, and whose it is.
+//! One word of an index: the position of an entry, its maximum length, and its owner.
 //!
 //! ```text
 //!  63        49 48           47      44 43                  0
@@ -7,10 +7,10 @@
 //! +------------+---------------+----------+--------------------+
 //! ```
 //!
-//! Positions are multiples of 16 below 2^48. `size` says that the entry has at most 64 << `size` bytes; the largest, any number.
-//! `check` covers the other bits, the subject and the number: each single flipped bit changes it, and so does, but for one time
-//! in 2^15, another lap of the ring or another subject's slot. An entry that is indexed by its own subject and number says so
-//! itself; one that is indexed by reference need not.
+//! Positions are multiples of 16 below 2^48. `size` says that the entry has at most 64 << `size` bytes; the largest, any number. `check`
+//! covers the other bits, the subject and the number: every single flipped bit changes it, and so does, except for one time in 2^15,
+//! another lap of the ring or another subject's slot. An entry that is indexed by its own subject and number says so itself; one that is
+//! indexed by reference need not.
 
 use crate::entry::ALIGN_BYTES;
 

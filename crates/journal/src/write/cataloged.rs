@@ -1,7 +1,7 @@
-//! CATALOG: each segment begins with definitions and counters as of there, soon after its first entries.
+//! CATALOG: definitions and counters, written soon after the start of each segment.
 //!
-//! The background thread writes it; retention does, if need be, before it drops a segment. It is written part by part: nobody who
-//! appends waits for longer than one part takes.
+//! The background thread writes it; if it has not, retention does before it drops a segment. It is written part by part: no append waits
+//! for longer than one part takes.
 
 use super::commit::Transaction;
 use crate::{
@@ -87,7 +87,7 @@ impl Inner {
     }
 
     /// A manifest with the definitions and counters of the first whole CATALOG that begins in a segment or in the next one, and
-    /// where that CATALOG ends; `None` if there is none. What stands in segments before is in it, what follows completes it.
+    /// where that CATALOG ends; `None` if there is none. What is in segments before is in it, what follows completes it.
     pub(crate) fn manifest_of_catalog(&self, first_segment: u64) -> Result<Option<(Manifest, u64)>> {
         let start = self.segments.first_entry(first_segment);
         let limit = self.tail().min(self.segments.start(first_segment + 2));

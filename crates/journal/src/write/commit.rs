@@ -1,4 +1,4 @@
-//! The batch: staged behind the tail, committed by one store.
+//! The batch: staged after the tail, committed by one store.
 //!
 //! ```text
 //!   tail                                     intent
@@ -79,7 +79,7 @@ pub fn lock_patience() -> Option<Duration> {
 const PREFETCH_BYTES: u64 = 2 << 10;
 const LINE_BYTES: usize = 64;
 
-/// Has the processor fetch what stands at an address, so that who writes there soon need not wait for it.
+/// Has the processor fetch what is at an address, so that who writes there soon need not wait for it.
 #[inline]
 pub(crate) fn prefetch(address: *const u8, bytes: usize) {
     #[cfg(target_arch = "x86_64")]
@@ -289,7 +289,7 @@ impl<'j> Transaction<'j> {
         self.append_flagged(log, payload, cause, ordinal, 0)
     }
 
-    /// Stages a record whose cause is only what whoever appends it claims.
+    /// Stages a record whose cause is only what its client claims.
     #[inline]
     pub fn append_claimed(&mut self, log: &Log, payload: &[u8], cause: EventId, ordinal: u16) -> Result<Appended> {
         self.append_flagged(log, payload, cause, ordinal, FLAG_CLAIMED)
@@ -315,7 +315,7 @@ impl<'j> Transaction<'j> {
         let bytes_max = RECORD_MAX_BYTES.min(self.inner.segments.bytes() / 4);
         if payload.len() as u64 > bytes_max {
             return Err(Code::RecordTooLong.error(format!(
-                "a record of {} bytes for log '{}'; the most here is {bytes_max}",
+                "a record of {} bytes for log '{}'; the limit is {bytes_max}",
                 payload.len(),
                 log.name()
             )));
@@ -361,7 +361,7 @@ impl<'j> Transaction<'j> {
             }
             let (existing, asked) = (history::show(log.history()), history::show(history));
             return Err(Code::LogExists
-                .error(format!("log '{name}' exists with history = {existing}; asked for was history = {asked}")));
+                .error(format!("log '{name}' exists with history = {existing}; the request has history = {asked}")));
         }
         let id = self.catalog().next_id();
         let index = self.create_index(id, Role::Log { history })?;
@@ -694,7 +694,7 @@ impl<'j> Transaction<'j> {
             unsafe { std::ptr::copy_nonoverlapping(from, to, staged as usize) };
         }
         // What follows the tail in the old segment must not look like an entry to a scan: neither what a recycled segment
-        // held there, nor any of the entries that stood there until now. It may be a hole: then there is nothing to clear.
+        // held there, nor any of the entries that was there until now. It may be a hole: then there is nothing to clear.
         if segments.offset(self.tail) != 0 && segments.room(self.tail) >= HEADER_BYTES && self.start == self.tail {
             segments.scrub(self.tail, self.tail + staged.max(HEADER_BYTES))?;
         }

@@ -1,4 +1,4 @@
-//! What follows the store that commits a batch: indexes and the tail, by whoever gets to it first.
+//! The steps after the store that commits a batch: indexes and the tail, by the first process that reaches them.
 
 use crate::{
     catalog::{Definition, history_of},

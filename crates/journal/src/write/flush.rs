@@ -1,4 +1,4 @@
-//! Durability: group commit. Whoever finds no flush under way makes everything written so far durable, for all who wait.
+//! Durability: group commit. A thread that finds no flush in progress makes everything written so far durable, for all waiters.
 
 use super::waiters::Waiters;
 use crate::{

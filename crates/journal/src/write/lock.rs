@@ -1,12 +1,12 @@
 //! A lock in shared memory that survives the death of its owner.
 //!
-//! The word holds the owner's mark, and a bit that says somebody sleeps. A mark is the owner's [`Slot`] and a number that
-//! differs each time the slot is given out: a process that gets a dead owner's slot is not taken for it, and whoever saw
-//! the dead one a moment ago can't take the lock from the living. Whoever waits looks, now and then, whether the
-//! owner's process still lives (see [`Medium::is_alive`]); if not, it takes the lock over and is told so, because what
-//! the dead owner was doing has to be put right first. A wake-up lost with its sender costs one such interval, never a hang.
+//! The word holds the owner's mark, and a bit that says somebody sleeps. A mark is the owner's [`Slot`] and a number that differs each time
+//! the slot is given out: a process that gets a dead owner's slot is not mistaken for it, and a waiter that saw the dead owner a moment ago
+//! cannot take the lock from a live one. A waiter checks from time to time whether the owner's process is still alive (see
+//! [`Medium::is_alive`]); if not, it takes the lock over and is informed, because it first has to repair what the dead owner was doing. A
+//! wake-up lost with its sender costs one such interval, never a hang.
 //!
-//! Lock order: `retain_lock` or `lock` before `prepare_lock`; who has `retain_lock` takes no `lock`.
+//! Lock order: `retain_lock` or `lock` before `prepare_lock`; the holder of `retain_lock` does not take `lock`.
 
 use crate::medium::{Medium, SLOT_MAX, Slot};
 use millrace_wire::Code;
@@ -24,7 +24,7 @@ const SPINS_MAX: u32 = 200;
 /// How long a waiter sleeps before it looks whether the owner lives.
 const SLEEP: Duration = Duration::from_millis(3);
 
-/// Whoever waits for longer says who has the lock.
+/// A waiter that waits for longer reports the holder of the lock.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// How the lock was had.
@@ -60,7 +60,7 @@ impl Lock<'_> {
         self.acquire_within(None).expect("without a bound it waits until it has the lock")
     }
 
-    /// Takes the lock; `None` if somebody who lives has had it for as long as `patience`, which is unbounded if absent.
+    /// Takes the lock; `None` if a live process has had it for as long as `patience`, which is unbounded if absent.
     #[inline]
     pub fn acquire_within(&self, patience: Option<Duration>) -> Option<Acquired> {
         if self.try_acquire(self.mark) { Some(Acquired::Free) } else { self.acquire_slowly(patience) }
@@ -109,7 +109,7 @@ impl Lock<'_> {
         }
     }
 
-    /// The slot of whoever has the lock now.
+    /// The slot of the current holder of the lock.
     pub fn owner(&self) -> Option<Slot> {
         let owner = slot(self.word.load(Ordering::Relaxed));
         (owner != 0).then_some(owner)

@@ -1,8 +1,8 @@
-//! Pins: a part of the journal that retention leaves alone for a while, because somebody needs all of it.
+//! Pins: they protect a part of the journal from retention for a time, because a backup or a repair needs it.
 //!
-//! A pin is a definition, so it stands in the journal, in the manifest and in each CATALOG, and every process knows it. It ends
-//! when it is removed, at its time, or when the journal has grown by too much behind it: a process that dies, or a
-//! reader that is too slow, cannot keep the disk from being given back.
+//! A pin is a definition, so it is in the journal, in the manifest and in each CATALOG, and every process knows it. It ends when it is
+//! removed, at its time, or when the journal after it has grown by too much: so a dead process, or a reader that is too slow, cannot fill
+//! the disk.
 
 use crate::{
     catalog::Pin,

@@ -1,9 +1,9 @@
-//! Room ahead: storage for entries that are still to come.
+//! Prepared space: storage for future entries.
 //!
-//! A new file gets blocks, and zeros through the file, before anybody writes there: so a full disk is an error and never a
-//! fault, and a flush needs no allocation. A recycled segment has both, and is used as it is. Whoever prepares holds
-//! `prepare_lock`; `ready` moves only after the storage is there, so a preparer's death costs nothing but doing it again. With a
-//! background thread, appends find room made before they need it.
+//! A new file gets blocks, and zeros through the file, before an entry is written there: so a full disk is an error and never a fault, and
+//! a flush needs no allocation. A recycled segment has both, and is used as it is. Preparing needs `prepare_lock`; `ready` moves only after
+//! the storage exists, so if the preparing process dies, the work is only repeated. With a background thread, the space is prepared before
+//! appends need it.
 
 use super::lock::Lock;
 use crate::{

@@ -1,16 +1,15 @@
-//! Retention: a segment goes when nothing needs it; the few entries of it that are still live are carried forward.
+//! Retention drops segments that are no longer needed, and copies the few entries in them that are still live to the tail.
 //!
-//! Live are the records that their log still has, and what pending runs need: their triggers, the records of those, the
-//! newest attempt and what came of it, and the calls of streamed runs.
-//! The oldest segments go when no more than a quarter of them, taken together, is live; as few as that is true of, and with
-//! them those behind in which nothing is live. More would cost more to copy than it frees, fewer would let one log at rest,
-//! whose records fill the oldest segments, keep all that comes after. Each of them has to be due by itself: beyond
-//! `retain_bytes`, or older than `retain_age`. So the journal takes `retain_bytes`, four times what is live in it, and some
-//! segments at most.
+//! Live entries are the records that are still in their log's history, and what pending runs need: their triggers, the records of these,
+//! the newest attempt and its result, and the calls of streamed runs. The oldest segments are dropped when at most a quarter of them, taken
+//! together, is live: the smallest number of segments for which this is true, and the following ones in which nothing is live. Dropping
+//! more would copy more than it frees; with fewer, one idle log whose records fill the oldest segments would keep everything after them.
+//! Each dropped segment has to be beyond `retain_bytes` or older than `retain_age`. So the journal takes at most the sum of `retain_bytes`,
+//! four times its live entries, and some segments.
 //!
-//! The order makes every step safe to die after: copies are committed and flushed, and so is the beginning of what stays, then the
-//! manifest moves on, then the files are renamed or removed. Segments in which nothing is live go together, for a manifest costs two
-//! flushes. All of this has a lock of its own, `retain_lock`: whoever makes room waits for renames, and never for a flush.
+//! A process may die after any step: copies are committed and flushed, and so is the beginning of what stays; then the manifest is
+//! replaced; then the files are renamed or removed. Segments in which nothing is live are dropped together, because a manifest costs two
+//! flushes. All of this has a lock of its own, `retain_lock`: a thread that prepares space waits for renames, and never for a flush.
 
 use super::prepare::spare_name;
 use crate::{
@@ -121,7 +120,7 @@ impl Inner {
                 break;
             };
             let stays = going.stays;
-            // What is dropped may have the only definitions that stand in the journal.
+            // What is dropped may have the only definitions that are in the journal.
             if self.control.upkeep.cataloged.load(Ordering::Acquire) < stays {
                 self.write_catalog()?;
             }
@@ -312,7 +311,7 @@ impl Inner {
     }
 
     /// Copies entries to the end of the journal. Returns how many. A run that has ended since somebody said that it is
-    /// pending must not be begun anew by a copy of its trigger.
+    /// pending must not be restarted by a copy of its trigger.
     fn carry(&self, live: &[Live], since: &mut Scan, ended: &mut HashSet<EventId>) -> Result<u64> {
         let mut rest = live;
         let mut end = Position::default();
@@ -406,7 +405,7 @@ impl Inner {
     }
 
     /// Makes the files of segments spare ones, or removes them; tells which were kept. Until the folder is flushed, their old names may
-    /// come back with a power failure: recovery removes what stands before the first segment, and who uses a spare one flushes as well.
+    /// come back with a power failure: recovery removes what is before the first segment, and who uses a spare one flushes as well.
     fn release_files(&self, numbers: &Range<u64>) -> Result<Vec<u64>> {
         let mut kept = Vec::new();
         for number in numbers.clone() {

@@ -1,4 +1,4 @@
-//! What a batch says of runs: that one is to be, is tried, read something, was told something, has ended.
+//! The entries of runs: a run is created, is attempted, reads, gets an answer, ends.
 
 use super::commit::Transaction;
 use crate::{
@@ -37,7 +37,7 @@ impl Transaction<'_> {
         Ok(Run { id, number })
     }
 
-    /// Stages what is to stand in a slot of a log once a GENERATION says so. `cause` and `ordinal` are those of the run that leaves it.
+    /// Stages what is to be in a slot of a log once a GENERATION says so. `cause` and `ordinal` are those of the run that leaves it.
     pub fn shadow_append(
         &mut self,
         (log, seqno): (u32, u64),

@@ -1,4 +1,4 @@
-//! Whether appends can go on: what the disk refuses, whether the directory is still where it was, and what the clock says.
+//! Whether the journal accepts appends: refusals of the disk, the directory's place, and the clock.
 
 use super::commit::CLOCK_AHEAD_MAX;
 use crate::{
@@ -8,7 +8,7 @@ use crate::{
 use millrace_wire::{Code, Error, Hlc, Result};
 use std::{sync::atomic::Ordering, time::Duration};
 
-/// Who has the journal's lock at one moment.
+/// The holder of the journal's lock at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Writer {
     /// A thread of this process.
@@ -18,7 +18,7 @@ pub enum Writer {
 }
 
 impl Journal {
-    /// Who has the journal's lock now, if anybody does: one load.
+    /// The current holder of the journal's lock, if there is one: one load.
     pub fn writer(&self) -> Option<Writer> {
         let slot = self.inner().write_lock().owner()?;
         Some(if slot == self.inner().slot { Writer::Own } else { Writer::Other(slot) })

@@ -166,7 +166,7 @@ fn a_relay_that_fetches_goes_on_where_it_stood_and_sees_circles() {
     let b_id = (b.namespace().journal().namespace().get(), 1);
     assert_eq!(puller.begin(b_id, Some(&note), 13, None).unwrap_err().code(), Code::RelayCircle);
     assert!(a.links().relay(&back.name).unwrap().course.stopped.is_some());
-    // A source that was made anew is not the one that was read.
+    // A source that was recreated is not the one that was read.
     a.namespace().remove_log(&"log".parse().unwrap()).unwrap();
     a.create_log("log", 1000);
     assert_eq!(fetch(None).unwrap_err().code(), Code::LinkSourceGone, "also while it is empty");

@@ -36,7 +36,7 @@ pub struct Stretch {
 impl Namespace {
     /// Runs `function`, and no other function, once for each record of a stretch of `log`, oldest first, whether or not it ran for
     /// that record before. No record is appended. `patience` is how long to wait for room while too many runs of the function are
-    /// pending; `progress` hears of each batch once it is safe. When this fails, what `progress` heard of last stays: a further call
+    /// pending; `progress` is called for each batch once it is safe. When this fails, what `progress` heard of last stays: a further call
     /// continues behind it.
     pub fn backfill(
         &self,

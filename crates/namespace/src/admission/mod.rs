@@ -1,8 +1,8 @@
-//! Admission: who may still add to the runs that wait for a function.
+//! Admission: whether an append may add pending runs to a function.
 //!
-//! Room is handed out in three levels, so that work in progress can always finish and nothing waits for itself: appends
-//! from outside stop at `pending_max`, appends of runs at twice that, and dead letters at four times. A dead letter, and
-//! a run that feeds its own function, takes the place of the run that ends with it.
+//! There are three limits, so that work in progress can always finish and nothing waits for itself: appends from outside stop at
+//! `pending_max`, appends of runs at twice that, and dead letters at four times. A dead letter, and a run that feeds its own function,
+//! takes the place of the run that ends with it.
 
 mod backfill;
 mod publish;

@@ -1,7 +1,7 @@
-//! What a function may do: which logs it reads and appends to, where it sends, and which secrets it is shown.
+//! The rights of a function: which logs it may read and append to, where it may send, and which secrets it may read.
 //!
-//! A scope is one name, or with a `/` behind it a subtree by whole segments: `raw/` is `raw` and all below it, `/` every log.
-//! Scopes can be told to lie within each other, which patterns cannot; a grant of a capability is written the same way.
+//! A scope is one name, or with a trailing `/` a subtree by whole segments: `raw/` is `raw` and all logs below it, `/` every log. Whether
+//! one scope lies within another can be decided, unlike for patterns; a grant of a capability is written the same way.
 
 use millrace_wire::{Address, Code, Error, LogName, Name, Peer, Result};
 use serde::{Deserialize, Serialize};
@@ -33,6 +33,11 @@ impl LogScope {
             Some(below) => self.subtree && below.starts_with('/'),
             None => false,
         }
+    }
+
+    /// The log or the root of the subtree, which is empty if it is the root of all logs; and whether it is a subtree.
+    pub fn parts(&self) -> (&str, bool) {
+        (self.name.as_deref().unwrap_or_default(), self.subtree)
     }
 }
 
@@ -75,6 +80,13 @@ impl SendScope {
     /// Whether a message to this address is permitted.
     pub fn covers(&self, to: &Address) -> bool {
         self.peer == to.peer && to.log.as_ref().is_some_and(|log| self.logs.covers(log))
+    }
+
+    /// What a capability's grant on peers names it by, `HOST:PORT/NAMESPACE/LOG`, and whether it is a subtree.
+    pub fn parts(&self) -> (String, bool) {
+        let text = self.to_string();
+        let name = text.split_once("://").map_or(&*text, |(_, name)| name);
+        (name.trim_end_matches('/').to_owned(), self.logs.subtree)
     }
 }
 

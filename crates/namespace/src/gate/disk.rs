@@ -1,7 +1,7 @@
-//! The disk of a namespace as a watermark: what is durable there, and one flush for all who wait for more.
+//! The disk of a namespace as a watermark: what is durable there, and one flush for all waiters.
 //!
-//! Whoever serves many connections calls [`Disk::turn`] before it sleeps: one flush then releases all that is held. A thread
-//! flushes: nobody knows before how long a flush will take, and who does not wait for the disk must not be held up.
+//! A loop that serves many connections calls [`Disk::turn`] before it sleeps: one flush then releases all held values. A thread flushes,
+//! because it is not known how long a flush will take, and requests that do not wait for the disk must not be delayed.
 
 use super::Watermark;
 use millrace_journal::{Journal, Position};

@@ -1,7 +1,7 @@
-//! The gate: the one place that holds what leaves a namespace until what it depends on is safe.
+//! The gate: the one place where answers wait until everything that they depend on is safe.
 //!
-//! Inside, functions run ahead on records that are not durable yet. Whatever becomes visible outside is made into a
-//! [`Held`], whose value comes out only here. Source: external synchrony for function workflows.
+//! Inside, functions work on records that are not durable yet. Whatever becomes visible outside is made into a [`Held`], whose value is
+//! released only here. Source: external synchrony for function workflows.
 //!
 //! ```text
 //!  commit --> hold(value, upto) --> Held --await--> Watermark: reached() >= upto? --> value

@@ -1,4 +1,4 @@
-//! The places at the gate, by name, so that a test can take one out and see that what it holds is missed.
+//! The places at the gate, by name, so that a test can remove one and verify that its absence is detected.
 
 /// Where something is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,7 +53,7 @@ pub enum Site {
     RemoveRelay,
     /// That a relay goes on.
     ResumeRelay,
-    /// That an outbox begins anew.
+    /// That an outbox restarts.
     ResetOutbox,
     /// That a peer was forgotten.
     RemovePeer,

@@ -15,7 +15,7 @@ use millrace_wire::{Code, LogName, Name, Result};
 const VERSION: u8 = 1;
 const FIXED_BYTES: usize = 11;
 
-/// A message as it stands in an outbox.
+/// A message as it is in an outbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Message<'b> {
     /// Bytes of all messages up to and including this one.

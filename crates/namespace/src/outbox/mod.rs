@@ -1,11 +1,11 @@
-//! The outbox: messages to other namespaces, committed together with what caused them. Who carries them is not known here.
+//! The outbox: messages to other namespaces, committed together with their cause. Delivering them is not done here.
 //!
 //! ```text
 //!  append to mr://…, in the batch of what caused it ──> _outbox/PEER ──> (links: the sender)
 //!                                                       _links      the first message to a peer notes it
 //! ```
 //!
-//! An outbox is bounded. Appends from outside stop at half of it, so that runs which have begun find room to end.
+//! An outbox is bounded. Appends from outside stop at half of it, so that runs in progress have room to end.
 
 pub mod message;
 pub mod state;

@@ -1,4 +1,4 @@
-//! The note of all links: every change appends the whole of it to `_links`, so its newest record is all there is to know.
+//! The state of all links: every change appends the whole state to `_links`, so the newest record is sufficient.
 
 use crate::{
     Namespace,
@@ -56,11 +56,11 @@ pub struct Course {
     /// Whether the other side may know of the stream.
     #[serde(default)]
     pub opened: bool,
-    /// Counts how often the stream was begun anew: each time it has another name for the other side.
+    /// Counts how often the stream was restarted: each time it has another name for the other side.
     pub generation: u32,
     /// Nothing was acknowledged since the stream was begun or resumed: the other side may be behind.
     pub fresh: bool,
-    /// Where a relay that was begun anew or resumed goes on, unless the other side is further.
+    /// Where a relay that was restarted or resumed goes on, unless the other side is further.
     pub begin: Option<u64>,
     /// A record that takes its number and nothing else.
     pub void: Option<u64>,
@@ -88,7 +88,7 @@ impl Course {
         Self { fresh: true, ..Self::default() }
     }
 
-    /// The stream begins anew under another name, so that whatever the other side has of the old one does not matter.
+    /// The stream restarts under another name, so that whatever the other side has of the old one does not matter.
     pub fn restart(&mut self, begin: Option<u64>) {
         let aside = std::mem::take(&mut self.aside);
         *self = Self { generation: self.generation + 1, begin, aside, ..Self::new() };
@@ -108,7 +108,7 @@ pub struct Peer {
     /// Messages that it refused for good: their numbers are done, but they were not delivered.
     #[serde(default)]
     pub dead: u64,
-    /// Messages that were dropped when the stream was begun anew.
+    /// Messages that were dropped when the stream was restarted.
     #[serde(default)]
     pub dropped: u64,
 }
@@ -195,7 +195,7 @@ pub struct Relay {
     pub on_gap: OnGap,
     /// The first record to forward.
     pub start: u64,
-    /// Which log of its name the source is: one made anew has another number.
+    /// Which log of its name the source is: a recreated one has another number.
     pub source: Option<u32>,
     /// Records that were lost before they were forwarded.
     pub lost: u64,

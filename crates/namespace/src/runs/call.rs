@@ -1,4 +1,4 @@
-//! What a CALL entry says: a call of a streamed run, and its answer.
+//! The payload of a CALL entry: a call of a streamed run, and its answer.
 //!
 //! ```text
 //!   what (1)  answer (1)  name length (2)  name (log or address)  body
@@ -64,7 +64,7 @@ pub enum Answer {
     Bytes(Vec<u8>),
     /// A time, or a seqno.
     Number(u64),
-    /// The record that stands in the log.
+    /// The record that is in the log.
     Stored,
     /// A refusal.
     Refused(Error),
@@ -110,7 +110,7 @@ impl fmt::Display for Question {
     }
 }
 
-/// A call as it stands in the journal.
+/// A call as it is in the journal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Call {
     /// What was asked.

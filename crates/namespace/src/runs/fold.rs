@@ -6,7 +6,7 @@
 //! ```
 //!
 //! A [`Fold`] is told entries; where they come from is the business of whoever tells them. [`Fold::of`] finds them by the index of
-//! the run's function: the TRIGGER, the last FIRED and those that it leads back to, the DONE, and what stands in front of it.
+//! the run's function: the TRIGGER, the last FIRED and those that it leads back to, the DONE, and what is before it.
 
 use super::call;
 use millrace_journal::{Attempt, End, Entry, Function, Item, Journal, Kind, Outcome, Position, ReadFrom, Run};
@@ -262,7 +262,7 @@ impl Fold {
         (entry.kind, entry.cause) == (Kind::Fired, self.run.id)
     }
 
-    /// Tells the attempts that stand behind the TRIGGER.
+    /// Tells the attempts that come after the TRIGGER.
     fn look_for_attempts(&mut self, journal: &Journal) -> Result<()> {
         let mut left = LOOK_MAX;
         let from = self.begins(journal);
@@ -315,12 +315,12 @@ impl Fold {
         }
     }
 
-    /// Whether what it leaves stands in many places.
+    /// Whether what it leaves is in many places.
     pub fn is_streamed(&self) -> bool {
         self.newest.is_some_and(|newest| newest.told.streamed)
     }
 
-    /// Where the first of its entries may stand. A copy of the TRIGGER stands behind entries that were written after it.
+    /// Where the first of its entries may stand. A copy of the TRIGGER comes after entries that were written after it.
     pub fn begins(&self, journal: &Journal) -> Position {
         if self.trigger.carried { journal.first() } else { self.trigger.position }
     }
@@ -338,7 +338,7 @@ impl Fold {
         Ok(())
     }
 
-    /// The run of this TRIGGER, of a function that was removed and its index with it: what stands behind the TRIGGER.
+    /// The run of this TRIGGER, of a function that was removed and its index with it: what comes after the TRIGGER.
     pub fn of_removed(journal: &Journal, trigger: Entry) -> Result<Self> {
         let mut fold = Self::new(trigger);
         let (from, mut left) = (fold.begins(journal), LOOK_MAX);

@@ -1,7 +1,7 @@
 //! Pending runs, as the indexes of their functions know them: each costs the reading of its TRIGGER and of its last FIRED.
 
 use super::fold::{Fold, Found};
-use crate::Namespace;
+use crate::{Namespace, names::REPAIRS};
 use millrace_journal::{Function, Journal, Kind, Log, Position};
 use millrace_wire::{Code, EventId, Result};
 
@@ -72,6 +72,9 @@ impl Namespace {
             Ok(Some(replaced)) if replaced.origin == of.cause => return read.map(|_| payload),
             _ => {}
         }
+        if let Some(repaired) = self.record_repaired(of)? {
+            return repaired;
+        }
         if let Some(payload) = self.record_kept(of)? {
             return Ok(payload);
         }
@@ -83,6 +86,38 @@ impl Namespace {
             }
             Err(error) => Err(gone(error.to_string())),
         }
+    }
+
+    /// What the last repair that replaced the record put there, if its log has left it behind since.
+    fn record_repaired(&self, of: RecordOf<'_>) -> Result<Option<Result<Vec<u8>>>> {
+        let (journal, (function, number)) = (self.journal(), of.run);
+        let catalog = journal.catalog()?;
+        let run = catalog.function_by_id(function).and_then(|function| function.run(number));
+        let (Some(run), Some(notes)) = (run, catalog.log(REPAIRS)) else { return Ok(None) };
+        // A repair that was applied since has left a note since.
+        if notes.latest() == 0 || journal.position(notes, notes.latest()) < Position::from_bytes(run.opened) {
+            return Ok(None);
+        }
+        let (mut scan, mut found) = (journal.scan(Position::from_bytes(run.opened)), None);
+        while let Some(entry) = scan.next()? {
+            if entry.kind == Kind::Generation {
+                let its = |(log, seqno, _): &(u32, u64, Position)| (*log, *seqno) == (of.log.id(), of.seqno);
+                found = entry.generation_rows().filter(its).map(|(.., position)| position).last().or(found);
+            }
+        }
+        let Some(position) = found.filter(|position| *position >= journal.first()) else { return Ok(None) };
+        let entry = journal.entry_at(position)?;
+        Ok(match entry.replaced() {
+            Some(replaced) if replaced.origin != of.cause => None,
+            Some(replaced) if replaced.void => {
+                let error =
+                    format!("log '{}' has no record {} any more: a repair took it away", of.log.name(), of.seqno);
+                Some(Err(Code::RecordVoid.error(error)))
+            }
+            // A rollback has the slot lead to the first version again.
+            Some(_) => Some(Ok(entry.payload)),
+            None => (entry.id == of.cause).then_some(Ok(entry.payload)),
+        })
     }
 
     /// The record that is kept for the run's sake.

@@ -18,7 +18,7 @@ pub const BODIES: u64 = 1 << 12;
 
 const TASKS: &str = "_tasks/";
 
-/// The pool whose tasks stand in this log.
+/// The pool whose tasks are in this log.
 pub fn pool_of(log: &str) -> Option<&str> {
     log.strip_prefix(TASKS)
 }

@@ -355,7 +355,7 @@ impl World {
         self.namespace.journal().maintain_needed(&needed).unwrap();
     }
 
-    /// What a host finds that was killed, or that ended: the indexes are made anew, or are as they were.
+    /// What a host finds that was killed, or that ended: the indexes are rebuilt, or are as they were.
     fn open_again(&mut self, dir: &Path, killed: bool) {
         let options = Self::new(&dir.join("placeholder"), 1);
         let before = std::mem::replace(&mut self.namespace, options.namespace);

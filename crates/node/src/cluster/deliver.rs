@@ -178,8 +178,7 @@ fn places(shared: &Shared, work: &Work, cursor: &mut Cursor) -> Result<Vec<Place
     let next = cursor.delivered + 1..(cursor.delivered + 1 + RECORDS_MAX).min(topic.latest + 1);
     let place = |index| {
         let entry = topic.entry(&work.topic, index)?;
-        let damaged = || Code::GroupLogDamaged.error(format!("record {index} of topic '{}'", work.topic));
-        replica.place(entry).ok_or_else(damaged)
+        replica.place(entry).ok_or_else(|| super::is_gone(&work.topic, index))
     };
     next.map(place).collect()
 }

@@ -1,4 +1,5 @@
-//! The thread that drives a replica: it gathers what came, has it decided, writes all of it with one flush, and sends.
+//! The thread that drives a replica: it collects requests and messages, passes them to the replica, writes the result with one flush, and
+//! sends messages.
 
 use super::{GROUP, PATIENCE, Post, Reply, Shared, locked, shown};
 use millrace_group::{Action, Completed, Held, Member, Replica, Turn};
@@ -33,32 +34,41 @@ pub(super) enum Goal {
 impl Goal {
     /// Whether it is so.
     fn is_met(&self, replica: &Replica) -> bool {
-        let (voters, learners) = replica.replicas();
-        let is_there = |host: &u64| voters.contains(host) || learners.contains(host);
         match self {
-            Goal::Added(member) => is_there(&member.id),
-            Goal::Removed(host) => !is_there(host),
+            Goal::Added(member) => self.has(replica, member.id),
+            Goal::Removed(host) => !self.has(replica, *host),
             Goal::Led(host) => replica.leader() == *host,
         }
     }
 
     /// Why it can never be so.
     fn check(&self, replica: &Replica) -> Result<()> {
-        let (voters, learners) = replica.replicas();
+        let (voters, _) = replica.replicas();
         let (host, can) = match self {
             Goal::Added(_) => return Ok(()),
-            Goal::Removed(host) => {
-                (host, replica.leader() != *host && (voters.contains(host) || learners.contains(host)))
-            }
+            Goal::Removed(host) => (host, voters.iter().any(|voter| voter != host) && self.has(replica, *host)),
             Goal::Led(host) => (host, voters.contains(host)),
         };
         if can { Ok(()) } else { Err(Code::HostNotInCluster.error(format!("host {}", shown(*host)))) }
+    }
+
+    fn has(&self, replica: &Replica, host: u64) -> bool {
+        let (voters, learners) = replica.replicas();
+        voters.contains(&host) || learners.contains(&host)
     }
 
     /// Does what may bring it about. What is refused or lost is tried again.
     fn pursue(&self, replica: &mut Replica) {
         match self {
             Goal::Added(member) => drop(replica.add(member)),
+            // Whoever is to leave and leads has another voter lead first: one that has caught up, if it knows one.
+            Goal::Removed(host) if replica.leader() == *host => {
+                let (voters, _) = replica.replicas();
+                let others = voters.into_iter().filter(|voter| voter != host);
+                if let Some(next) = others.max_by_key(|voter| replica.matched(*voter)) {
+                    replica.transfer(next);
+                }
+            }
             Goal::Removed(host) => drop(replica.remove(*host)),
             Goal::Led(host) => replica.transfer(*host),
         }
@@ -121,7 +131,7 @@ pub(super) struct Driver {
 }
 
 fn unavailable() -> Error {
-    Code::GroupUnavailable.error(format!("nothing was decided in {} s", PATIENCE.as_secs()))
+    Code::GroupUnavailable.error(format!("no decision within {} s", PATIENCE.as_secs()))
 }
 
 impl Driver {
@@ -185,7 +195,7 @@ impl Driver {
             Input::Pursue { goal, reply } => {
                 let begun = if goal.is_met(&replica) { Some(Ok(())) } else { goal.check(&replica).err().map(Err) };
                 if let Some(begun) = begun {
-                    // Whoever is told may look at the replica.
+                    // Anyone who is told may look at the replica.
                     drop(replica);
                     return reply(begun);
                 }
@@ -253,9 +263,9 @@ impl Driver {
                 changed |= turn.applied;
                 self.settle(&turn);
                 self.send(&turn.before_disk);
-                let (place, written) = if turn.needs_flush() {
+                let (place, written) = if turn.needs_flush() || turn.trim.is_some() {
                     let (place, end) = self.write(&turn)?;
-                    (place, Some(end))
+                    (place, Some(end).filter(|_| turn.needs_flush()))
                 } else {
                     (millrace_group::Place(0), None)
                 };

@@ -1,4 +1,4 @@
-//! What a host knows of its cluster before it has heard of the others: the newest record of the log `_cluster`.
+//! What a host knows about its cluster before it reaches the others: the newest record of the log `_cluster`.
 
 use crate::{
     Namespace,
@@ -21,7 +21,7 @@ pub struct Facts {
     pub cluster: String,
     /// The namespace that joined: a copy of it has another identity.
     pub host: u64,
-    /// The site it stands at.
+    /// The site it is at.
     pub site: String,
     /// The hosts that the group began with.
     pub founders: Vec<u64>,

@@ -1,4 +1,4 @@
-//! Publishes what is appended to logs of this host that feed topics.
+//! Publishes the records of logs of this host that feed topics.
 //!
 //! The topic knows the last record of each of its feeds, so each record is published once and in order, whatever crashed in between; while
 //! the group cannot be reached, records wait in the log, as long as its history is.

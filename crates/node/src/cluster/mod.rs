@@ -21,7 +21,7 @@ pub use millrace_group::{Member, Role};
 
 use crate::{Namespace, Record};
 use driver::{Driver, Goal, Input};
-use millrace_group::{Action, Options, Replica, Topic, check_topic};
+use millrace_group::{Action, Limits, Options, Replica, Topic, check_topic};
 use millrace_namespace::{keys::KEY_MAX_BYTES, names::check_public};
 use millrace_wire::{Code, Error, EventId, Result};
 use serde::Serialize;
@@ -35,13 +35,13 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
-use store::{AROUND_MAX_BYTES, Store};
+use store::{AROUND_MAX_BYTES, PROPOSE_HEAD_BYTES, Store};
 
 /// The one group of a cluster.
 pub const GROUP: u32 = 1;
 /// A host that lacks more entries than this is told of.
 const BEHIND_MAX: u64 = 10_000;
-/// So many hosts vote; the others follow.
+/// So many hosts vote, unless the group has agreed on another number; the others follow.
 const VOTERS_MAX: usize = 3;
 /// Requests and messages that wait for the driver. Messages beyond it are lost, as on a network.
 const INPUTS_MAX: usize = 8192;
@@ -205,6 +205,12 @@ pub struct ClusterStat {
     pub preferred: String,
     /// What the host that was asked is.
     pub role: &'static str,
+    /// The first entry that the log of this host still has.
+    pub first: u64,
+    /// About how many bytes its log has.
+    pub log_bytes: u64,
+    /// How many times this host, since it was started, went on behind a snapshot of another one.
+    pub snapshots: u64,
     /// The last entry that was applied here.
     pub applied: u64,
     /// The last that is known here to be committed.
@@ -233,6 +239,11 @@ pub fn shown(host: u64) -> String {
     format!("{host:016x}")
 }
 
+/// A record that left its topic while this host was sent a snapshot, or that did so just now.
+fn is_gone(topic: &str, index: u64) -> Error {
+    Code::BelowHistory.error(format!("topic '{topic}' no longer has record {index}"))
+}
+
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -254,7 +265,9 @@ impl Cluster {
         let store = Store::open(namespace, GROUP)?;
         let recovered = store.recover(facts.founders.clone())?;
         let founders = facts.founders.clone();
-        let raft = Options { id: facts.host, boot, founders, seed: Facts::seed()?, voters_max: VOTERS_MAX };
+        let entry_max_bytes = namespace.journal().record_max_bytes().saturating_sub(PROPOSE_HEAD_BYTES);
+        let limits = Limits { entry_max_bytes, ..Limits::default() };
+        let raft = Options { id: facts.host, boot, founders, seed: Facts::seed()?, voters_max: VOTERS_MAX, limits };
         let replica = Mutex::new(Replica::new(raft, recovered)?);
         let (inputs, received) = sync_channel(INPUTS_MAX);
         let ClusterOptions { address, name, election } = options;
@@ -384,6 +397,11 @@ impl Cluster {
         self.submit(Ok(Action::Prefer { site: site.to_owned() }), Vec::new(), done(reply));
     }
 
+    /// Has so many hosts vote: 1, 3 or 5.
+    pub fn set_voters(&self, count: u64, reply: Reply<()>) {
+        self.submit(Ok(Action::Voters { count }), Vec::new(), done(reply));
+    }
+
     /// Has a host leave the cluster.
     pub fn remove(&self, host: u64, reply: Reply<()>) {
         self.ask(Input::Pursue { goal: Goal::Removed(host), reply });
@@ -425,16 +443,24 @@ impl Cluster {
 
     /// A record of a topic, 0 for the newest, as far as this host knows.
     pub fn get(&self, topic: &str, index: u64) -> Result<Record> {
-        let (index, place) = {
-            let replica = locked(&self.shared.replica);
-            let found = replica.topics().topic(topic)?;
-            let index = if index == 0 { found.latest.max(1) } else { index };
-            let entry = found.entry(topic, index)?;
-            (index, replica.place(entry))
-        };
-        let place = place.ok_or_else(|| Code::GroupLogDamaged.error(format!("record {index} of topic '{topic}'")))?;
-        let (meta, payload) = self.shared.store.record(place)?;
-        Ok(Record { seqno: index, id: meta.id, hlc: meta.hlc, cause: EventId::NONE, payload })
+        let mut before = None;
+        loop {
+            let (index, place) = {
+                let replica = locked(&self.shared.replica);
+                let found = replica.topics().topic(topic)?;
+                let index = if index == 0 { found.latest.max(1) } else { index };
+                let entry = found.entry(topic, index)?;
+                (index, replica.place(entry).ok_or_else(|| is_gone(topic, index))?)
+            };
+            match self.shared.store.record(place) {
+                Ok((meta, payload)) => {
+                    return Ok(Record { seqno: index, id: meta.id, hlc: meta.hlc, cause: EventId::NONE, payload });
+                }
+                // The log was trimmed just now, and the record stands elsewhere.
+                Err(error) if error.code() == Code::BelowHistory && before != Some(place) => before = Some(place),
+                Err(error) => return Err(error),
+            }
+        }
     }
 
     /// At most `count` records of a topic from `from` on, and at most `bytes_max` bytes unless the first alone has more.
@@ -487,6 +513,7 @@ impl Cluster {
     pub fn stat(&self) -> ClusterStat {
         let replica = locked(&self.shared.replica);
         let (applied, committed, last) = replica.progress();
+        let (first, log_bytes) = replica.log_size();
         let (leader, own) = (replica.leader(), self.host());
         let (voters, learners) = replica.replicas();
         let host = |id: u64, votes: bool| {
@@ -516,7 +543,13 @@ impl Cluster {
         let hosts = voters.iter().map(|id| host(*id, true)).chain(learners.iter().map(|id| host(*id, false)));
         let mut hosts: Vec<HostStat> = hosts.collect();
         hosts.sort_by(|a, b| a.host.cmp(&b.host));
-        let why = self.why(leader != 0, &hosts);
+        let mut why = self.why(leader != 0, replica.voters_wanted(), &hosts);
+        let too_long = replica.too_long_bytes();
+        if too_long > 0 {
+            why.push(format!(
+                "another host sent an entry of {too_long} bytes, and the segments of this namespace take less: it is passed over here"
+            ));
+        }
         ClusterStat {
             cluster: self.id().to_owned(),
             group: GROUP,
@@ -524,6 +557,9 @@ impl Cluster {
             leader: (leader != 0).then(|| shown(leader)),
             preferred: replica.topics().preferred().to_owned(),
             role: role_word(replica.role()),
+            first,
+            log_bytes,
+            snapshots: replica.received(),
             applied,
             committed,
             last,
@@ -533,7 +569,7 @@ impl Cluster {
     }
 
     /// What is not as it should be.
-    fn why(&self, is_led: bool, hosts: &[HostStat]) -> Vec<String> {
+    fn why(&self, is_led: bool, wanted: usize, hosts: &[HostStat]) -> Vec<String> {
         let mut why = Vec::new();
         let voters = hosts.iter().filter(|host| host.role != "learner").count();
         if !is_led {
@@ -550,9 +586,9 @@ impl Cluster {
                 why.push(format!("host {} at {} lacks {behind} entries", host.name, host.address));
             }
         }
-        if voters < VOTERS_MAX {
-            let lost = (voters - 1) / 2;
-            why.push(format!("{voters} hosts vote, so {lost} may be lost; {VOTERS_MAX} are as many as there can be"));
+        if voters < wanted {
+            let lost = voters.saturating_sub(1) / 2;
+            why.push(format!("{voters} hosts vote, so {lost} may be lost; {wanted} are to vote"));
         }
         for ((topic, function), trouble) in &*locked(&self.shared.troubles) {
             why.push(format!("function {function} does not run for topic {topic} here: {trouble}"));
@@ -646,7 +682,7 @@ fn done(reply: Reply<()>) -> Reply<u64> {
 }
 
 impl Cluster {
-    /// Takes no further part. Whoever waits is told so.
+    /// Takes no further part. Anyone who waits is told so.
     pub fn stop(&self) {
         self.shared.stopping.store(true, Ordering::Relaxed);
         // A driver that has much to do sees the flag.

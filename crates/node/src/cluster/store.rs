@@ -3,20 +3,30 @@
 //! ```text
 //!  PROPOSE  1  form (1)  index (8)  term (8)  data           takes the place of all that have its index or a higher one
 //!  STATE    2  term (8)  vote (8)  commit (8)
+//!  BEGIN    3                                                a snapshot begins: it stands for the log's beginning once it ends
+//!  PART     4  bytes of its topics
+//!  KEPT     5  form (1)  index (8)  term (8)  data           an entry that its topics hold
+//!  END      6  index (8)  term (8)  first (8)  before (8)  voters (2)  learners (2)  their ids (8 each)
 //! ```
 //!
-//! Nothing is cut off: a follower whose end was wrong has the right one behind it. Topics point at PROPOSE records, so the bytes of a
-//! published record stand in the journal once.
+//! A follower whose end was wrong has the right one behind it. Topics point at PROPOSE and KEPT records, so the bytes of a published record
+//! are read where they stand. What is in front of a snapshot, and of the first entry that is left behind it, is trimmed.
 
 use crate::Namespace;
-use millrace_group::{Command, Form, Payloads, Place, Proposal, Recovered, State, Turn};
+use millrace_group::{Command, Form, Mark, Payloads, Place, Proposal, Recovered, State, Turn, Write};
 use millrace_journal::{Log, Position, RecordMeta};
 use millrace_namespace::names;
 use millrace_wire::{Code, EventId, HISTORY_ALL, Result};
 
 const PROPOSE: u8 = 1;
 const STATE: u8 = 2;
-const PROPOSE_HEAD_BYTES: usize = 18;
+const BEGIN: u8 = 3;
+const PART: u8 = 4;
+const KEPT: u8 = 5;
+const END: u8 = 6;
+const END_HEAD_BYTES: usize = 37;
+/// What an entry has in front of its data.
+pub const PROPOSE_HEAD_BYTES: usize = 18;
 const STATE_BYTES: usize = 25;
 /// What a published record has around it, at most: the name of its topic, and who published it.
 pub const AROUND_MAX_BYTES: usize = 512;
@@ -54,10 +64,16 @@ impl Store {
             self.namespace.journal().get(&self.log, seqno, &mut bytes)?;
             let damaged = || Code::GroupLogDamaged.error(format!("record {seqno} of log '{}'", self.log.name()));
             match bytes.first() {
-                Some(&PROPOSE) => {
+                Some(&kind @ (PROPOSE | KEPT)) => {
                     let (index, term) = word(&bytes, 2).zip(word(&bytes, 10)).ok_or_else(damaged)?;
-                    recovered.entry(index, term, form(bytes[1]).ok_or_else(damaged)?, Place(seqno))?;
+                    let form = form(bytes[1]).ok_or_else(damaged)?;
+                    let entry = Proposal { term, index, form, data: Vec::new() };
+                    let write = if kind == PROPOSE { Write::Entry(entry) } else { Write::Kept(entry) };
+                    recovered.wrote(write, Place(seqno), bytes.len() - PROPOSE_HEAD_BYTES)?;
                 }
+                Some(&BEGIN) if bytes.len() == 1 => recovered.wrote(Write::Begin, Place(seqno), 0)?,
+                Some(&PART) => recovered.wrote(Write::Part(bytes.split_off(1)), Place(seqno), 0)?,
+                Some(&END) => recovered.wrote(Write::End(mark(&bytes).ok_or_else(damaged)?), Place(seqno), 0)?,
                 Some(&STATE) if bytes.len() == STATE_BYTES => {
                     let word = |at| word(&bytes, at).ok_or_else(damaged);
                     recovered.state(State { term: word(1)?, vote: word(9)?, commit: word(17)? });
@@ -70,11 +86,11 @@ impl Store {
 
     /// Writes what a turn wants kept. Where its first entry stands, and what is to be flushed.
     pub fn write(&self, turn: &Turn) -> Result<(Place, Position)> {
-        let (mut first, mut rest) = (None, &*turn.entries);
+        let (mut first, mut rest) = (None, &*turn.writes);
         loop {
             let mut bytes = 0;
-            let fits = |entry: &&Proposal| {
-                bytes += entry.data.len();
+            let fits = |write: &&Write| {
+                bytes += write.bytes();
                 bytes <= BATCH_MAX_BYTES
             };
             let count = rest.iter().take_while(fits).count().max(1).min(rest.len());
@@ -82,12 +98,15 @@ impl Store {
             let state = turn.state.filter(|_| later.is_empty());
             let committed = self.namespace.journal().commit(|tx| {
                 let mut place = None;
-                for entry in now {
-                    let seqno = tx.append(&self.log, &proposed(entry), EventId::NONE, 0)?.seqno;
+                for write in now {
+                    let seqno = tx.append(&self.log, &written(write), EventId::NONE, 0)?.seqno;
                     place = place.or(Some(seqno));
                 }
                 if let Some(state) = state {
                     tx.append(&self.log, &stated(state), EventId::NONE, 0)?;
+                }
+                if let Some(Place(before)) = turn.trim.filter(|_| later.is_empty()) {
+                    tx.trim(&self.log, before)?;
                 }
                 Ok(place)
             })?;
@@ -130,9 +149,44 @@ fn form(byte: u8) -> Option<Form> {
     }
 }
 
-fn proposed(entry: &Proposal) -> Vec<u8> {
+fn written(write: &Write) -> Vec<u8> {
+    match write {
+        Write::Entry(entry) => proposed(PROPOSE, entry),
+        Write::Kept(entry) => proposed(KEPT, entry),
+        Write::Begin => vec![BEGIN],
+        Write::Part(part) => [&[PART], &**part].concat(),
+        Write::End(mark) => ended(mark),
+    }
+}
+
+fn ended(mark: &Mark) -> Vec<u8> {
+    let mut bytes = vec![END];
+    for word in [mark.index, mark.term, mark.first, mark.before] {
+        bytes.extend_from_slice(&word.to_le_bytes());
+    }
+    for hosts in [&mark.voters, &mark.learners] {
+        // A cluster has a few.
+        bytes.extend_from_slice(&u16::try_from(hosts.len()).unwrap_or(u16::MAX).to_le_bytes());
+    }
+    for host in mark.voters.iter().chain(&mark.learners).take(2 * usize::from(u16::MAX)) {
+        bytes.extend_from_slice(&host.to_le_bytes());
+    }
+    bytes
+}
+
+fn mark(bytes: &[u8]) -> Option<Mark> {
+    let short = |at: usize| Some(usize::from(u16::from_le_bytes(*bytes.get(at..)?.first_chunk()?)));
+    let (voters, learners) = (short(33)?, short(35)?);
+    let ids = bytes.get(END_HEAD_BYTES..).filter(|ids| ids.len() == 8 * (voters + learners))?;
+    let mut ids = ids.chunks_exact(8).filter_map(|id| word(id, 0));
+    let voters = ids.by_ref().take(voters).collect();
+    let (index, term, first, before) = (word(bytes, 1)?, word(bytes, 9)?, word(bytes, 17)?, word(bytes, 25)?);
+    Some(Mark { index, term, first, before, voters, learners: ids.collect() })
+}
+
+fn proposed(kind: u8, entry: &Proposal) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(PROPOSE_HEAD_BYTES + entry.data.len());
-    bytes.extend_from_slice(&[PROPOSE, u8::from(entry.form == Form::Change)]);
+    bytes.extend_from_slice(&[kind, u8::from(entry.form == Form::Change)]);
     bytes.extend_from_slice(&entry.index.to_le_bytes());
     bytes.extend_from_slice(&entry.term.to_le_bytes());
     bytes.extend_from_slice(&entry.data);

@@ -1,4 +1,4 @@
-//! What a caller may do through a door, and what is the caller's own: keys of appends, streams, rates.
+//! The rights of a caller at a door, and what belongs to the caller: idempotency keys, streams, rates.
 
 use super::Door;
 use crate::{
@@ -6,7 +6,7 @@ use crate::{
     audit::{Act, Audited},
     secrets::{Authority, now_s, random_id, revoke_as},
 };
-use millrace_access::{Action, Now, Principal, Purpose, Rates, Resource, Right, check, target};
+use millrace_access::{Action, Kind, Now, Principal, Purpose, Rates, Resource, Right, check, target};
 use millrace_namespace::keys::KEY_MAX_BYTES;
 use millrace_wire::{
     Code, Defence, Hex, NamespaceId, Result,
@@ -114,7 +114,11 @@ impl Door {
         self.check_action(&Action::new(right, on))
     }
 
-    fn check_action(&self, action: &Action<'_>) -> Result<()> {
+    pub(super) fn check_action(&self, action: &Action<'_>) -> Result<()> {
+        // The right is checked before the log is looked up: a caller without it gets the same answer for any name.
+        if !Defence::Existence.stands() && action.on.kind == Kind::Log {
+            self.namespace().log(action.on.name)?;
+        }
         self.noted(action, self.permits(action, &self.served.inner.rates, false))
     }
 
@@ -171,13 +175,18 @@ impl Door {
 
     /// Whether the caller has this right now. No rate counts it.
     pub(super) fn may(&self, right: Right, on: Resource<'_>) -> bool {
+        self.may_do(&Action::new(right, on))
+    }
+
+    /// Whether the caller may do this now. No rate counts it.
+    pub(super) fn may_do(&self, action: &Action<'_>) -> bool {
         struct Uncounted;
         impl Rates for Uncounted {
             fn take(&self, _: &[u8; 32], _: Rate) -> bool {
                 true
             }
         }
-        self.permits(&Action::new(right, on), &Uncounted, false).is_ok()
+        self.permits(action, &Uncounted, false).is_ok()
     }
 
     /// What names of the caller's own begin with; nothing for the owner.
@@ -189,6 +198,11 @@ impl Door {
                 Some(format!("cap-{}", Hex(&digest[..SCOPE_BYTES / 2])))
             }
         }
+    }
+
+    /// What the names of the caller's own streams begin with: nobody meets the stream of another principal.
+    pub(super) fn own_streams(&self) -> Option<String> {
+        if Defence::OwnStreams.stands() { self.own_prefix() } else { None }
     }
 
     /// The idempotency key as it is kept: nobody meets the key of another principal.

@@ -1,5 +1,5 @@
-//! What keeps a journal from going on although nothing is broken: whoever has its lock does not give it back, or the disk
-//! does not answer. A look takes no lock and waits for nothing.
+//! What blocks a journal that is not broken: the holder of its lock does not release it, or the disk does not answer. A look takes no lock
+//! and waits for nothing.
 
 use crate::Gate;
 use millrace_journal::{Journal, Position, Writer, medium::Holder};

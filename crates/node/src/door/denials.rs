@@ -1,4 +1,4 @@
-//! What callers with a capability were refused, on its way into the audit log.
+//! Refusals of callers with a capability, before they are written to the audit log.
 //!
 //! The first refusal of a kind is written at once; more of the same within a minute are counted, and the count is written when the minute is
 //! over. However many there are, they make at most [`LINES_MAX`] lines a minute. A loop only takes note; a thread that may wait commits.

@@ -1,5 +1,5 @@
-//! How much a host's clients may make a namespace allocate. Each log has an index of eight bytes for each record that it keeps;
-//! whoever works with the files themselves is not bound.
+//! How much a host's clients may make a namespace allocate. Each log has an index of eight bytes for each record that it keeps; programs
+//! that work on the files have no such limits.
 
 use super::Door;
 use millrace_journal::Catalog;
@@ -96,7 +96,7 @@ impl Door {
     pub(super) fn check_stream(&self, link: &Link<'_>) -> Result<()> {
         let Some(limits) = self.limits else { return Ok(()) };
         let catalog = self.namespace().journal().catalog()?;
-        match crate::links::inbox_of(link, self.own_prefix().as_deref()) {
+        match crate::links::inbox_of(link, self.own_streams().as_deref()) {
             Ok(name) if catalog.log(&name).is_none() => limits.check(&catalog, 1, 1),
             // What is wrong with its name is told when it is opened.
             _ => Ok(()),

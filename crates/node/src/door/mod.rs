@@ -10,14 +10,16 @@
 mod access;
 pub(crate) mod blocked;
 mod denials;
+mod deploy;
 pub(crate) mod limits;
+mod manage;
 mod objects;
 pub(crate) mod submit;
 mod topics;
 pub(crate) mod watch;
 
 use crate::{
-    AppendOptions, Gate, Held, Namespace, Objects, Receipt, Record, Site,
+    AppendOptions, Gate, Held, Isolation, Namespace, Objects, Receipt, Record, Site,
     cluster::Cluster,
     links::{Accepted, Inbound, Inbox, Links},
     repairs::{Ask, Repair},
@@ -57,6 +59,7 @@ struct Inner {
     rates: Buckets,
     objects: Option<Objects>,
     cluster: OnceLock<Arc<Cluster>>,
+    isolation: OnceLock<Arc<Isolation>>,
 }
 
 impl Served {
@@ -76,8 +79,10 @@ impl Served {
             .map_err(|error| Code::HostStart.error(format!("a thread could not be started: {error}")))?;
         namespace.read_keys();
         let watch = Arc::new(watch);
-        let (keys, rates, cluster) = (LiveKeys::new(namespace.clone())?, Buckets::default(), OnceLock::new());
-        let inner = Inner { name, namespace, watch, monitor, submissions, denials, keys, rates, objects, cluster };
+        let (keys, rates) = (LiveKeys::new(namespace.clone())?, Buckets::default());
+        let (cluster, isolation) = (OnceLock::new(), OnceLock::new());
+        let inner =
+            Inner { name, namespace, watch, monitor, submissions, denials, keys, rates, objects, cluster, isolation };
         Ok(Served { inner: Arc::new(inner) })
     }
 
@@ -105,6 +110,11 @@ impl Served {
     pub fn when_blocked(&self) -> impl Fn() -> Option<Blocked> + Send + use<> {
         let inner = Arc::downgrade(&self.inner);
         move || inner.upgrade().and_then(|inner| inner.monitor.blocked())
+    }
+
+    /// Has code that is sent to the host checked in sandboxes of this kind; once.
+    pub fn keep_apart(&self, isolation: Arc<Isolation>) {
+        let _ = self.inner.isolation.set(isolation);
     }
 
     /// The keys that callers of this namespace are admitted with.
@@ -238,7 +248,7 @@ impl Door {
         self.out(found(), durability)
     }
 
-    /// Whether the log is there and has no record above `seen` yet: the host's own question, whose answer nobody is told. Whoever may
+    /// Whether the log is there and has no record above `seen` yet: the host's own question, whose answer nobody is told. Anyone who may
     /// not read the log does not wait, or the time would tell whether there is one.
     pub fn must_wait(&self, log: &str, seen: u64) -> bool {
         self.may(Right::Read, Resource::log(log)) && self.namespace().log(log).is_ok_and(|log| log.latest() <= seen)
@@ -264,6 +274,9 @@ impl Door {
             // Who may not correct it does not have the journal read.
             if let Some(log) = ask.corrected(namespace)? {
                 self.check(Right::Repair, Resource::log(&log))?;
+            }
+            if let Some(function) = ask.function(namespace)? {
+                self.check(Right::Bind, Resource::function(&function))?; // It deploys the function, or takes that back.
             }
             for log in ask.logs(namespace)? {
                 self.check(Right::Repair, Resource::log(&log))?;
@@ -363,6 +376,18 @@ impl Door {
         self.inspect_if(check, look)
     }
 
+    /// Looks at a run: whoever may observe its function may, and whoever reads the namespace.
+    pub fn inspect_run<T>(&self, id: &str, look: impl FnOnce(&Namespace) -> Result<T>) -> Held<T> {
+        let reads_all = self.caller.chain().is_none() || self.may(Right::Read, Resource::NAMESPACE);
+        let run = id.parse::<EventId>().ok().filter(|_| !reads_all).and_then(|id| self.namespace().run(id).ok());
+        let function = run.and_then(|run| run.function);
+        match function.filter(|function| self.may(Right::Observe, Resource::function(function))) {
+            Some(function) => self.inspect_with(Right::Observe, Resource::function(&function), look),
+            // The same answer whether there is such a run.
+            None => self.inspect_with(Right::Read, Resource::NAMESPACE, look),
+        }
+    }
+
     fn inspect_if<T>(&self, check: impl FnOnce() -> Result<()>, look: impl FnOnce(&Namespace) -> Result<T>) -> Held<T> {
         let inspect = || {
             check()?;
@@ -404,7 +429,8 @@ impl Door {
 
     fn receive<T>(&self, receive: impl FnOnce(&Inbox) -> Result<Accepted<T>>) -> Held<T> {
         let received = || {
-            let Accepted { value, end } = receive(&Links::of(self.namespace()).inbox_of(self.own_prefix().as_deref()))?;
+            let Accepted { value, end } =
+                receive(&Links::of(self.namespace()).inbox_of(self.own_streams().as_deref()))?;
             Ok(self.served.gate().hold(Site::Deliver, value, end, None))
         };
         self.out(received(), None)

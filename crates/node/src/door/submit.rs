@@ -1,8 +1,8 @@
 //! Commits on behalf of event loops, on a thread of their own.
 //!
-//! An event loop must not wait: whoever has the journal's lock may be stopped, and a disk may take its time. A loop commits by
-//! itself only where nobody else would have to wait with it ([`Door::now`]), and hands over everything else
-//! ([`Door::submit`]). What is handed over is committed in the order in which it came.
+//! An event loop must not wait: the holder of the journal's lock may be stopped, and a disk may be slow. A loop commits by itself only
+//! where nobody else would have to wait with it ([`Door::now`]), and hands over everything else ([`Door::submit`]). Submissions are
+//! committed in their order.
 
 use super::Door;
 use crate::{Gate, Held};

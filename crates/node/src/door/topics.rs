@@ -1,6 +1,6 @@
 //! The cluster's topics as somebody outside meets them: a topic takes the rights on the log `topics/NAME`.
 //!
-//! What is answered passes no gate: the group has it on the disks of a majority before it says anything.
+//! Answers pass no gate: the group has their content on the disks of a majority before it answers.
 
 use super::{Door, Served};
 use crate::cluster::Cluster;
@@ -55,7 +55,7 @@ impl Door {
 
     /// The cluster, for another host of it.
     pub fn cluster_of_peer(&self) -> Result<&Arc<Cluster>> {
-        let refused = || Code::CapabilityRefused.error("only hosts of the cluster say that to each other");
+        let refused = || Code::CapabilityRefused.error("only hosts of the cluster may send this message");
         let secret = self.served.keys().cluster().ok_or_else(refused)?;
         let parts = self.caller.chain().map(|chain| &*chain.parts).unwrap_or_default();
         if parts.is_empty() || parts.iter().any(|part| part.authority != secret.id()) {
@@ -129,7 +129,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let served = served(dir.path());
         served.namespace().create_log(&"raw".parse().unwrap(), 10).unwrap();
-        // Whoever has the secret has its key, and issues what it likes: here all rights.
+        // Anyone who has the secret has its key, and issues what it likes: here all rights.
         let secret = ClusterSecret::load(served.namespace().dir()).unwrap().unwrap();
         let text = secret.to_text();
         let digits = text.strip_prefix("mrc1_").unwrap();

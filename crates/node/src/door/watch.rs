@@ -1,6 +1,6 @@
-//! Who waits for a log to grow, without holding a thread each.
+//! Waiters for a log to grow, without a thread for each.
 //!
-//! Whoever commits in this process tells it ([`Journal::on_commit`]); one thread sleeps in the kernel for commits of others.
+//! Commits of this process notify it ([`Journal::on_commit`]); one thread sleeps in the kernel for commits of other processes.
 
 use super::blocked::Monitor;
 use millrace_journal::{Journal, Log};

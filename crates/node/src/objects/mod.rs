@@ -1,4 +1,4 @@
-//! Shared objects of a host: one space in its memory, who waits for answers, and the thread that ends leases.
+//! Shared objects of a host: one space in its memory, the waiting calls, and the thread that ends leases.
 //!
 //! ```text
 //!  gateway ── Door::call ──┐
@@ -6,7 +6,7 @@
 //!  dispatch ── a task ─────┘
 //! ```
 //!
-//! A call takes its lock for as long as the method runs, which is short, and holds it for nothing else. Whoever waits is a waker.
+//! A call takes its lock for as long as the method runs, which is short, and holds it for nothing else. Anyone who waits is a waker.
 
 mod task;
 
@@ -312,7 +312,7 @@ fn leases(objects: &Weak<Inner>) {
 
 /// The refusal of whoever calls objects where there are none.
 pub(crate) fn none_here() -> Error {
-    Code::ObjectCallInvalid.error("nobody keeps shared objects here: no host runs the namespace's functions")
+    Code::ObjectCallInvalid.error("there are no shared objects here: no host runs the namespace's functions")
 }
 
 /// What a call returned or raised, as everybody is told it.

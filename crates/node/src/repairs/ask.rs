@@ -1,12 +1,16 @@
-//! What is asked of repairs from outside, as JSON: the same over HTTP, the wire protocol and the command line.
+//! Requests about repairs from outside, as JSON: the same over HTTP, the wire protocol and the command line.
 
 use super::{
-    Change, Correction, Phase, Repair, Request, abandon, ask_apply, ask_run, changes, close, open, repair, undo,
+    Change, CodeRequest, Correction, Phase, Repair, Request, abandon, ask_apply, ask_run, changes, close, open,
+    open_code, repair, undo,
 };
-use crate::Namespace;
-use millrace_wire::{Code, JsonBytes, JsonBytesRead, LogName, Result};
+use crate::{Namespace, Runtime};
+use millrace_dispatch::functions;
+use millrace_namespace::{Definition, no_function};
+use millrace_wire::{Code, JsonBytes, JsonBytesRead, LogName, Name, Result};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
 
 /// Bytes of the values of one answer, about.
 const PAGE_BYTES: usize = 1 << 20;
@@ -34,6 +38,8 @@ enum AskDoc {
         corrections: Vec<CorrectionDoc>,
         #[serde(default)]
         accept_unknown: bool,
+        #[serde(default)]
+        append_new: bool,
     },
     Run {
         repair: u64,
@@ -54,11 +60,28 @@ enum AskDoc {
     },
 }
 
+/// Other code for a function, and from when on.
+#[derive(Clone, Debug)]
+pub struct NewCode {
+    /// The function.
+    pub function: Name,
+    /// The file or the directory with the code.
+    pub source: PathBuf,
+    /// The sequence of the event from which on its runs are replayed.
+    pub since: u64,
+    /// Why, for people.
+    pub reason: String,
+    /// Whether records that runs leave beyond those that they had left are appended when the repair is applied.
+    pub append_new: bool,
+}
+
 /// What is asked.
 #[derive(Clone, Debug)]
 pub enum Ask {
     /// To open a repair and replay what depends on it.
     Open(Request),
+    /// To open one that gives a function other code. Only where the namespace's files are: nobody deploys code from afar.
+    Code(NewCode),
     /// To go on with one that was stopped.
     Run(u64),
     /// To apply it.
@@ -77,7 +100,7 @@ impl Ask {
         let invalid = |error: &dyn std::fmt::Display| Code::CorrectionInvalid.error(format!("the request: {error}"));
         let ask: AskDoc = serde_json::from_str(text).map_err(|error| invalid(&error))?;
         Ok(match ask {
-            AskDoc::Open { log, reason, corrections, accept_unknown } => {
+            AskDoc::Open { log, reason, corrections, accept_unknown, append_new } => {
                 let correction = |doc: CorrectionDoc| {
                     let value = doc.value.bytes().map_err(|error| invalid(&error))?;
                     if value.is_some() == doc.void {
@@ -87,7 +110,7 @@ impl Ask {
                     Ok(Correction { seqno: doc.seqno, value })
                 };
                 let corrections = corrections.into_iter().map(correction).collect::<Result<_>>()?;
-                Ask::Open(Request { log, corrections, reason, accept_unknown })
+                Ask::Open(Request { log, corrections, reason, accept_unknown, append_new })
             }
             AskDoc::Run { repair } => Ask::Run(repair),
             AskDoc::Apply { repair } => Ask::Apply(repair),
@@ -97,8 +120,8 @@ impl Ask {
         })
     }
 
-    /// The JSON text that asks this.
-    pub fn text(&self) -> String {
+    /// The JSON text that asks this of a host. An error if it is only asked where the namespace's files are.
+    pub fn text(&self) -> Result<String> {
         let of = |what: &str, repair: u64| json!({ "do": what, "repair": repair });
         let value = match self {
             Ask::Open(request) => {
@@ -107,8 +130,16 @@ impl Ask {
                     None => json!({ "seqno": correction.seqno, "void": true }),
                 };
                 let corrections: Vec<Value> = request.corrections.iter().map(correction).collect();
-                let (log, reason, accept_unknown) = (&*request.log, &request.reason, request.accept_unknown);
-                json!({ "do": "open", "log": log, "reason": reason, "corrections": corrections, "accept_unknown": accept_unknown })
+                let (log, reason) = (&*request.log, &request.reason);
+                let (accept_unknown, append_new) = (request.accept_unknown, request.append_new);
+                json!({
+                    "do": "open", "log": log, "reason": reason, "corrections": corrections,
+                    "accept_unknown": accept_unknown, "append_new": append_new,
+                })
+            }
+            Ask::Code(code) => {
+                let error = format!("the new code of function '{}' was given to a namespace elsewhere", code.function);
+                return Err(Code::RepairCodeRemote.error(error));
             }
             Ask::Run(repair) => of("run", *repair),
             Ask::Apply(repair) => of("apply", *repair),
@@ -116,12 +147,12 @@ impl Ask {
             Ask::Abandon(repair) => of("abandon", *repair),
             Ask::Close(repair) => of("gc", *repair),
         };
-        value.to_string()
+        Ok(value.to_string())
     }
 
     fn number(&self) -> Option<u64> {
         match self {
-            Ask::Open(_) => None,
+            Ask::Open(_) | Ask::Code(_) => None,
             Ask::Run(repair) | Ask::Apply(repair) | Ask::Rollback(repair, _) => Some(*repair),
             Ask::Abandon(repair) | Ask::Close(repair) => Some(*repair),
         }
@@ -131,7 +162,17 @@ impl Ask {
     pub fn corrected(&self, namespace: &Namespace) -> Result<Option<LogName>> {
         match self {
             Ask::Open(request) => Ok(Some(request.log.clone())),
+            Ask::Code(_) => Ok(None),
             _ => Ok(repair(namespace, self.number().unwrap_or(0))?.log),
+        }
+    }
+
+    /// The function whose code it changes, or would change.
+    pub fn function(&self, namespace: &Namespace) -> Result<Option<Name>> {
+        match self {
+            Ask::Open(_) => Ok(None),
+            Ask::Code(code) => Ok(Some(code.function.clone())),
+            _ => Ok(repair(namespace, self.number().unwrap_or(0))?.function),
         }
     }
 
@@ -152,6 +193,7 @@ impl Ask {
     pub fn ask(self, namespace: &Namespace) -> Result<Repair> {
         let number = match self {
             Ask::Open(request) => open(namespace, request)?,
+            Ask::Code(code) => replace(namespace, code)?,
             Ask::Run(number) => ask_run(namespace, number).map(|()| number)?,
             Ask::Apply(number) => ask_apply(namespace, number).map(|()| number)?,
             Ask::Rollback(number, reason) => undo(namespace, number, reason)?,
@@ -162,6 +204,34 @@ impl Ask {
     }
 }
 
+/// Brings the new code of a function into the namespace, checks it, and opens the repair. Its number.
+fn replace(namespace: &Namespace, asked: NewCode) -> Result<u64> {
+    let NewCode { function: name, source, since, reason, append_new } = asked;
+    // Until a repair names it, nothing else says that the code is needed.
+    let _lock = functions::StoreLock::shared(namespace.dir())?;
+    let catalog = namespace.journal().catalog()?;
+    let function = catalog.function(&name).ok_or_else(|| no_function(&name))?;
+    let old = Definition::from_attributes(&name, function.attributes())?;
+    check_module(&old, &source)?;
+    let new = functions::prepare(namespace.dir(), &old.spec, &source, &[], &mut |_| ())?;
+    let definition = Definition { application: old.application, removing: old.removing, ..new };
+    open_code(namespace, CodeRequest { definition, since, reason, append_new })
+}
+
+/// An error if the handler of a Python function cannot be in this file, because its module has another name.
+fn check_module(definition: &Definition, source: &Path) -> Result<()> {
+    let spec = &definition.spec;
+    let Some((module, _)) = spec.python_handler().filter(|_| spec.runtime == Runtime::Python) else { return Ok(()) };
+    if source.is_dir() || source.file_stem().is_some_and(|stem| stem == module) {
+        return Ok(());
+    }
+    let (name, source) = (&spec.name, source.display());
+    Err(Code::CorrectionInvalid.error(format!(
+        "the handler of function '{name}' is '{}': give a file {module}.py, or a directory that has it; this is '{source}'",
+        spec.handler
+    )))
+}
+
 fn with_bytes(mut object: Value, bytes: &[u8]) -> Value {
     if let (Value::Object(object), Ok(Value::Object(data))) = (&mut object, serde_json::to_value(JsonBytes(bytes))) {
         object.extend(data);
@@ -169,7 +239,7 @@ fn with_bytes(mut object: Value, bytes: &[u8]) -> Value {
     object
 }
 
-/// Whether whoever asked has something to wait for.
+/// Whether the caller has something to wait for.
 pub fn is_moving(repair: &Repair) -> bool {
     matches!(repair.phase, Phase::Open | Phase::Running | Phase::Applying)
 }
@@ -198,7 +268,9 @@ pub fn page(namespace: &Namespace, number: u64, log: Option<&str>, after: u64) -
         }
         let length = |value: &Option<Vec<u8>>| value.as_ref().map_or(0, Vec::len);
         bytes += length(&change.old) + length(&change.new);
-        let mut doc = json!({ "log": &*change.log, "seqno": change.seqno });
+        // One that is appended when the repair is applied has no seqno yet.
+        let seqno = Some(change.seqno).filter(|seqno| *seqno > 0);
+        let mut doc = json!({ "log": &*change.log, "seqno": seqno });
         for (key, value) in [("old", &change.old), ("new", &change.new)] {
             if let Some(value) = value {
                 doc[key] = with_bytes(json!({}), value);

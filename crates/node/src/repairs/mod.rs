@@ -1,19 +1,19 @@
-//! Repairs: the host replays and applies what is asked for, in a thread of its own; without a host, whoever asks does it here.
+//! Repairs: the host replays and applies what is asked for, in a thread of its own; without a host, the caller does it here.
 
 mod ask;
 
-pub use ask::{Ask, Page, is_moving, page};
+pub use ask::{Ask, NewCode, Page, is_moving, page};
 use millrace_dispatch::{Again, Surroundings, dead_letter};
 use millrace_namespace::{Definition, Namespace, holder};
 pub use millrace_repair::{
-    Change, Correction, Counts, Phase, Repair, Request, abandon, ask_apply, ask_run, changes, close, news, open,
-    repair, repairs, undo,
+    Change, CodeRequest, Correction, Counts, Phase, Repair, Request, Verified, abandon, ask_apply, ask_run, changes,
+    close, news, open, open_code, repair, repairs, undo,
 };
 use millrace_repair::{DeadLetter, Runner, drive};
 use millrace_runtime::{Completion, HostCalls, Invocation};
 use millrace_wire::{Code, Result};
 use std::{
-    collections::HashMap,
+    collections::{BTreeMap, HashMap},
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -83,7 +83,7 @@ fn look(namespace: &Namespace, surroundings: &Surroundings, stop: &AtomicBool) {
     let (journal, mut seen, mut phases) = (namespace.journal(), None, HashMap::new());
     note_phases(namespace, &mut phases);
     while !stop.load(Ordering::Acquire) {
-        // Whoever asks for something wakes everybody behind it.
+        // Anyone who asks for something wakes everybody behind it.
         let (wakes, defined, noted) = (journal.wakes(), journal.catalog_version(), news(namespace));
         match noted {
             // It only sleeps.
@@ -116,6 +116,15 @@ fn note_phases(namespace: &Namespace, phases: &mut HashMap<u64, Phase>) {
 
 fn tracing_of(error: &millrace_wire::Error) {
     tracing::info!(target: "repairs", code = error.code().id(), "a repair waits");
+}
+
+/// Replays the newest runs of each function in this process, at most so many, and says by name whether they leave the same again.
+/// Nothing is written.
+pub fn verify(namespace: &Namespace, most: usize) -> Result<BTreeMap<String, Verified>> {
+    let secrets: Arc<dyn millrace_dispatch::SecretStore> =
+        Arc::new(crate::secrets::FunctionSecrets::of(namespace.dir()));
+    let surroundings = Surroundings { isolation: None, secrets: Some(secrets), objects: None };
+    millrace_repair::verify(namespace, most, &mut Functions(Again::new(namespace, surroundings)))
 }
 
 /// Does what repairs wait for in this process, in the place of a host; an error if there is one. `progress` hears of replays: the

@@ -1,4 +1,4 @@
-//! Files that hold secrets: read only if nobody else can have touched them, and replaced as a whole.
+//! Files with secrets: read only if no other user can have changed them, and replaced as a whole.
 
 use millrace_wire::{Code, Defence, Error, Result};
 use rustix::{

@@ -1,7 +1,7 @@
 //! The key that a host shows over TLS, and clients to hosts: a P-256 key and a certificate for it.
 //!
-//! Nobody vouches for the certificate: who connects pins the SHA-256 of the public key, which therefore stays when a certificate is made
-//! anew. The file has the certificate and the key in DER, each behind its length.
+//! The certificate is self-signed: clients pin the SHA-256 of the public key, which therefore stays the same when the certificate is
+//! renewed. The file has the certificate and the key in DER, each behind its length.
 
 use super::files::Folder;
 use millrace_wire::{Code, Error, Result};
@@ -18,7 +18,7 @@ pub struct HostKey {
     pub certificate: Vec<u8>,
     /// The key, in PKCS #8.
     pub key: Zeroizing<Vec<u8>>,
-    /// The SHA-256 of the public key, as it stands in the certificate.
+    /// The SHA-256 of the public key, as it is in the certificate.
     pub pin: [u8; 32],
 }
 

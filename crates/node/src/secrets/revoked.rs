@@ -20,7 +20,7 @@ const HISTORY: u64 = 2 * REVOCATIONS_MAX as u64;
 /// Records in one commit.
 const BATCH: usize = 256;
 
-/// One revocation, as it stands in the log; or the note that there are other keys from now on, for hosts to read them again.
+/// One revocation, as it is in the log; or the note that there are other keys from now on, for hosts to read them again.
 #[derive(Serialize, Deserialize)]
 struct Row {
     #[serde(default, skip_serializing_if = "Option::is_none")]

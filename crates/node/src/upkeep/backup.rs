@@ -35,7 +35,7 @@ const NAMES: &[(&str, &str)] = &[("segments", JOURNAL), ("manifest", MANIFEST)];
 /// Bytes read at once.
 const CHUNK_BYTES: usize = 1 << 20;
 
-/// What stands in the head.
+/// What is in the head.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Backup {
     /// The namespace it was made of.
@@ -158,7 +158,7 @@ fn sync_dir(path: &Path) -> Result<()> {
 /// the copy is complete and on disk, and was verified: one of a damaged namespace is made, too, and says so.
 pub fn back_up(namespace: &Namespace, to: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<BackupDone> {
     if to.exists() {
-        return Err(Code::NamespaceExists.error(format!("'{}' is there already", to.display())));
+        return Err(Code::NamespaceExists.error(format!("'{}' already exists", to.display())));
     }
     let workshop = Workshop::new(to)?;
     let dir = workshop.dir().to_owned();

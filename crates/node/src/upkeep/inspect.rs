@@ -18,7 +18,7 @@ pub struct Inspection {
     pub journal: CheckReport,
     /// What of a backup is not as it was written.
     pub files: Vec<Error>,
-    /// What stands in for what is lost of its manifest and its definitions.
+    /// What replaces the lost parts of its manifest and its definitions.
     pub rebuilt: Option<Rebuilt>,
     /// Ranges that were durable once and are lost.
     pub holes: usize,

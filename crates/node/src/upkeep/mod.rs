@@ -1,4 +1,4 @@
-//! Looking after a namespace as a whole: verifying it, saving what is left of a damaged one, copies and what becomes of them.
+//! Maintenance of a whole namespace: verification, salvage of a damaged one, backups and restored copies.
 //!
 //! ```text
 //!  Namespace ── back_up ──> directory with checksums ── restore ──> another namespace, whose outgoing streams stand still

@@ -7,7 +7,10 @@ mod program;
 mod world;
 
 use millrace_namespace::{Definition, Namespace};
-use millrace_repair::{Correction, DeadLetter, Phase, Request, Runner, abandon, ask_apply, drive, open, repair, undo};
+use millrace_repair::{
+    CodeRequest, Correction, DeadLetter, Phase, Request, Runner, abandon, ask_apply, drive, open, open_code, repair,
+    undo,
+};
 use millrace_runtime::{Completion, HostCalls, Invocation, Outcome};
 use millrace_wire::{Code, EventId, Result};
 use model::{Corrections, Logs, Model};
@@ -71,7 +74,7 @@ impl Runner for Programs<'_> {
     }
 }
 
-/// What stands in the namespace.
+/// What is in the namespace.
 fn logs(world: &World) -> Logs {
     let (journal, mut payload) = (world.namespace.journal(), Vec::new());
     let mut logs = Logs::new();
@@ -129,12 +132,70 @@ fn same(found: &Logs, expected: &Logs, what: &str) {
     assert!(differ.is_empty(), "{what}:\n{}", differ.iter().map(shown).collect::<Vec<_>>().join("\n"));
 }
 
-fn expected(world: &World, corrections: &Corrections) -> Option<Logs> {
-    let model = Model { logs: &world.logs, programs: &world.programs, corrections };
+/// What a repair changes.
+enum Repaired {
+    Records(Corrections),
+    /// The code of a function, for runs that were FIRED from a sequence on.
+    Code(u32, Definition, Vec<Step>, u64),
+}
+
+impl Repaired {
+    /// Something that makes a difference.
+    fn random(world: &World, before: &Logs, random: &mut Random) -> Option<Self> {
+        if random.below(3) == 0 {
+            let (function, definition, steps) = world.other_code(random);
+            let newest = ids(world).values().map(|id| id.sequence()).max()?;
+            let since = random.below(newest);
+            return (world.programs[&function] != steps).then_some(Repaired::Code(function, definition, steps, since));
+        }
+        // Some records of one source.
+        let source = random.index(world.sources);
+        let records = before.get(&world.logs[source])?;
+        let mut corrections = Corrections::new();
+        for _ in 0..1 + random.index(3) {
+            let seqno = 1 + random.below(records.len() as u64);
+            let value = if random.below(5) == 0 { None } else { Some(random.below(1000)) };
+            if records[&seqno] != value.map(|value| value.to_string()) {
+                corrections.insert((world.logs[source], seqno), value);
+            }
+        }
+        (!corrections.is_empty()).then_some(Repaired::Records(corrections))
+    }
+
+    fn open(&self, world: &World, append_new: bool) -> u64 {
+        let (reason, namespace) = ("random".to_owned(), &world.namespace);
+        match self {
+            Repaired::Code(_, definition, _, since) => {
+                let (definition, since) = (definition.clone(), *since);
+                open_code(namespace, CodeRequest { definition, since, reason, append_new }).unwrap()
+            }
+            Repaired::Records(corrections) => {
+                let correction = |((_, seqno), value): (&(u32, u64), &Option<u64>)| Correction {
+                    seqno: *seqno,
+                    value: value.map(|value| value.to_string().into_bytes()),
+                };
+                let (log, _) = *corrections.keys().next().unwrap();
+                let log = world.names[world.logs.iter().position(|id| *id == log).unwrap()].clone();
+                let corrections = corrections.iter().map(correction).collect();
+                open(namespace, Request { log, corrections, reason, accept_unknown: false, append_new }).unwrap()
+            }
+        }
+    }
+}
+
+/// The history that a repair makes, or the one without it: then the repair that takes it back, if there is one.
+fn expected(world: &World, repaired: Option<&Repaired>, append_new: bool, repair: Option<u64>) -> Option<Logs> {
+    let none = Corrections::new();
+    let (corrections, code) = match repaired {
+        None => (&none, None),
+        Some(Repaired::Records(corrections)) => (corrections, None),
+        Some(Repaired::Code(function, _, steps, since)) => (&none, Some((*function, *since, &**steps))),
+    };
+    let model = Model { logs: &world.logs, programs: &world.original, corrections, code, append_new, repair };
     model.history(world.namespace.journal()).ok()
 }
 
-/// Whether the repair was made: a run may leave more than before, which is refused.
+/// Whether the repair was made: a run may leave more than before, which is refused unless that is appended.
 fn play(seed: u64) -> bool {
     let random = &mut Random(seed);
     let dir = tempfile::tempdir().unwrap();
@@ -145,35 +206,12 @@ fn play(seed: u64) -> bool {
     if random.below(2) == 0 {
         world.settle(random);
     }
-    let none = Corrections::new();
-    same(&logs(&world), &expected(&world, &none).unwrap(), "the world is as its journal says");
+    let append_new = random.below(2) == 0;
+    let without = |world: &World, undo| expected(world, None, append_new, undo);
+    same(&logs(&world), &without(&world, None).unwrap(), "the world is as its journal says");
     let (before, before_ids) = (logs(&world), ids(&world));
-    // A correction of some records of one source.
-    let source = random.index(world.sources);
-    let Some(records) = before.get(&world.logs[source]) else { return false };
-    let mut corrections = Corrections::new();
-    for _ in 0..1 + random.index(3) {
-        let seqno = 1 + random.below(records.len() as u64);
-        let value = if random.below(5) == 0 { None } else { Some(random.below(1000)) };
-        if records[&seqno] != value.map(|value| value.to_string()) {
-            corrections.insert((world.logs[source], seqno), value);
-        }
-    }
-    if corrections.is_empty() {
-        return false;
-    }
-    let correction = |((_, seqno), value): (&(u32, u64), &Option<u64>)| Correction {
-        seqno: *seqno,
-        value: value.map(|value| value.to_string().into_bytes()),
-    };
-    let asked: Vec<Correction> = corrections.iter().map(correction).collect();
-    let request = Request {
-        log: world.names[source].clone(),
-        corrections: asked,
-        reason: "random".into(),
-        accept_unknown: false,
-    };
-    let number = open(&world.namespace, request).unwrap();
+    let Some(repaired) = Repaired::random(&world, &before, random) else { return false };
+    let number = repaired.open(&world, append_new);
     work(&world.namespace, random);
     assert_eq!((logs(&world), ids(&world)), (before, before_ids.clone()), "nobody sees anything of it yet");
     // Life goes on before it is applied.
@@ -185,8 +223,9 @@ fn play(seed: u64) -> bool {
         ask_apply(&world.namespace, number).unwrap();
         work(&world.namespace, random);
     }
-    let (unrepaired, live_ids) = (expected(&world, &none), ids(&world));
-    let Some(repaired) = expected(&world, &corrections) else {
+    let (unrepaired, live_ids) = (without(&world, None), ids(&world));
+    let with = |world: &World| expected(world, Some(&repaired), append_new, Some(number));
+    let Some(history) = with(&world) else {
         assert_eq!(repair(&world.namespace, number).unwrap().phase, Phase::Stopped);
         assert_eq!(Some(logs(&world)), unrepaired, "what cannot be made changes nothing");
         abandon(&world.namespace, number).unwrap();
@@ -194,20 +233,23 @@ fn play(seed: u64) -> bool {
     };
     let found = repair(&world.namespace, number).unwrap();
     assert_eq!(found.phase, Phase::Applied, "{found:?}");
-    same(&logs(&world), &repaired, "after the repair");
-    let unchanged = before_ids.iter().filter(|((log, n), _)| unrepaired.as_ref().unwrap()[log][n] == repaired[log][n]);
+    same(&logs(&world), &history, "after the repair");
+    let unchanged = before_ids.iter().filter(|((log, n), _)| unrepaired.as_ref().unwrap()[log][n] == history[log][n]);
     for (slot, id) in unchanged {
         assert_eq!(live_ids.get(slot), Some(id), "an independent record stays what it was");
+    }
+    if let Repaired::Code(function, _, steps, _) = &repaired {
+        world.programs.insert(*function, steps.clone());
     }
     // What was in progress meanwhile is run again, and the past stays as it is.
     for _ in 0..random.index(40) {
         world.step(random);
     }
     world.settle(random);
-    same(&logs(&world), &expected(&world, &corrections).unwrap(), "life after the repair");
+    same(&logs(&world), &with(&world).unwrap(), "life after the repair");
     let undone = undo(&world.namespace, number, String::new()).unwrap();
     work(&world.namespace, random);
-    match expected(&world, &none) {
+    match without(&world, Some(undone)) {
         Some(put_back) => {
             assert_eq!(repair(&world.namespace, undone).unwrap().phase, Phase::Applied);
             same(&logs(&world), &put_back, "taken back");
@@ -216,7 +258,7 @@ fn play(seed: u64) -> bool {
         }
         None => {
             assert_eq!(repair(&world.namespace, undone).unwrap().phase, Phase::Stopped);
-            assert_eq!(Some(logs(&world)), expected(&world, &corrections));
+            assert_eq!(Some(logs(&world)), with(&world));
         }
     }
     true

@@ -4,11 +4,11 @@
 use crate::program::{self, Io, Step};
 use millrace_journal::{Entry, Journal, Kind, Origin, Position};
 use millrace_wire::EventId;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// Corrections: by log and seqno, the value or none.
 pub type Corrections = BTreeMap<(u32, u64), Option<u64>>;
-/// What stands in each slot: a number, another text (a dead letter), or nothing.
+/// What is in each slot: a number, another text (a dead letter), or nothing.
 pub type Logs = BTreeMap<u32, BTreeMap<u64, Option<String>>>;
 
 /// A run would leave more than it had left: no such history is made.
@@ -33,6 +33,23 @@ pub struct Model<'a> {
     /// By function's id.
     pub programs: &'a HashMap<u32, Vec<Step>>,
     pub corrections: &'a Corrections,
+    /// Other code: of which function, for runs that were FIRED from which sequence on, and what it does.
+    pub code: Option<(u32, u64, &'a [Step])>,
+    /// Whether a run may leave more than it had left: the rest is appended by the repair.
+    pub append_new: bool,
+    /// The repair that makes this history: what others appended is void in it.
+    pub repair: Option<u64>,
+}
+
+/// Records for which runs had no place, until the repair appends them.
+#[derive(Default)]
+struct Rest(Vec<(u32, String)>);
+
+impl Rest {
+    fn take(&mut self, log: u32) -> Option<String> {
+        let at = self.0.iter().position(|(of, _)| *of == log)?;
+        Some(self.0.remove(at).1)
+    }
 }
 
 struct View<'a> {
@@ -97,13 +114,21 @@ impl Model<'_> {
         let mut fired: HashMap<EventId, Fired> = HashMap::new();
         let mut left: HashMap<EventId, Vec<(u32, u64, u64)>> = HashMap::new();
         let mut letters: HashMap<EventId, (u32, u64)> = HashMap::new();
-        for entry in &entries {
+        let (mut ended, mut rest) = (HashSet::new(), Rest::default());
+        for (at, entry) in entries.iter().enumerate() {
             match entry.kind {
                 Kind::Append if !self.logs.contains(&entry.subject) => {}
                 Kind::Append if entry.claimed || entry.cause == EventId::NONE => {
                     let corrected = self.corrections.get(&(entry.subject, entry.seqno));
                     let recorded = || Some(String::from_utf8(entry.payload.clone()).unwrap());
                     let value = corrected.map_or_else(recorded, |value| value.map(|value| value.to_string()));
+                    let slot = Slot { value, sequence: entry.id.sequence(), claim: None };
+                    slots.entry(entry.subject).or_default().insert(entry.seqno, slot);
+                }
+                Kind::Append if ended.contains(&entry.cause) => {
+                    // A repair appends it, in the batch of its GENERATION.
+                    let repair = entries[at..].iter().find_map(Entry::generation);
+                    let value = if repair == self.repair { rest.take(entry.subject) } else { None };
                     let slot = Slot { value, sequence: entry.id.sequence(), claim: None };
                     slots.entry(entry.subject).or_default().insert(entry.seqno, slot);
                 }
@@ -131,18 +156,27 @@ impl Model<'_> {
                         let (log, seqno) = letters[&letter];
                         slots[&log][&seqno].value.is_some()
                     });
+                    ended.insert(entry.cause);
+                    let mut dead = false;
                     let new = match input {
                         Some(input) if retried => {
                             let fired = &fired[&entry.cause];
                             let mut view = View { logs: self.logs, slots: &slots, fired, own: Vec::new() };
-                            let done = program::run(&self.programs[&function], input.parse().unwrap(), &mut view);
+                            let given = self.code.filter(|(of, since, _)| *of == function && fired.sequence >= *since);
+                            let steps = given.map_or(&*self.programs[&function], |(.., steps)| steps);
+                            let done = program::run(steps, input.parse().unwrap(), &mut view);
+                            dead = !done;
                             let own = view.own.into_iter().map(|(log, value)| (log, value.to_string()));
                             if done { own.collect() } else { vec![(self.dead(), format!("dead {input}"))] }
                         }
                         _ => Vec::new(),
                     };
                     let claim = fired.get(&entry.cause).map(|fired| (fired.claim, fired.place));
-                    place(&mut slots, places, new, claim)?;
+                    let over = place(&mut slots, places, new, claim);
+                    if !over.is_empty() && !dead && !self.append_new {
+                        return Err(Grows);
+                    }
+                    rest.0.extend(over);
                     // Who corrects what a run left means it so, whatever the run leaves now.
                     for ((log, seqno), value) in self.corrections {
                         if let Some(slot) = slots.get_mut(log).and_then(|log| log.get_mut(seqno)) {
@@ -163,21 +197,24 @@ impl Model<'_> {
     }
 }
 
-/// Gives what a run leaves now the places that it had: the n-th in a log the n-th there.
+/// Gives what a run leaves now the places that it had: the n-th in a log the n-th there. What has no place is returned.
 fn place(
     slots: &mut HashMap<u32, BTreeMap<u64, Slot>>,
     places: Vec<(u32, u64, u64)>,
     new: Vec<(u32, String)>,
     claim: Option<(u64, u32)>,
-) -> Result<(), Grows> {
-    let mut rest = places;
+) -> Vec<(u32, String)> {
+    let (mut rest, mut over) = (places, Vec::new());
     for (log, value) in new {
-        let at = rest.iter().position(|(of, ..)| *of == log).ok_or(Grows)?;
+        let Some(at) = rest.iter().position(|(of, ..)| *of == log) else {
+            over.push((log, value));
+            continue;
+        };
         let (log, seqno, sequence) = rest.remove(at);
         slots.entry(log).or_default().insert(seqno, Slot { value: Some(value), sequence, claim });
     }
     for (log, seqno, sequence) in rest {
         slots.entry(log).or_default().insert(seqno, Slot { value: None, sequence, claim });
     }
-    Ok(())
+    over
 }

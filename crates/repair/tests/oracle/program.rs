@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 /// A step. Logs are named by their number.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Step {
     /// Adds the newest seqno.
     Latest(usize),

@@ -22,6 +22,10 @@ pub struct World {
     pub logs: Vec<u32>,
     pub names: Vec<LogName>,
     pub programs: HashMap<u32, Vec<Step>>,
+    /// The same before any repair.
+    pub original: HashMap<u32, Vec<Step>>,
+    /// Ids of the functions, and which log each is bound to.
+    functions: Vec<(u32, usize)>,
     /// How many logs take records from outside.
     pub sources: usize,
     claims: Vec<Claim>,
@@ -34,6 +38,7 @@ struct Claim {
     runs: Vec<Claimed>,
     snapshot: Position,
     catalog: Arc<Catalog>,
+    steps: Vec<Step>,
 }
 
 struct Claimed {
@@ -63,36 +68,27 @@ impl World {
         let mut names: Vec<LogName> = (0..count).map(|n| format!("log/{n}").parse().unwrap()).collect();
         names.push("dead".parse().unwrap());
         let logs: Vec<u32> = names.iter().map(|name| namespace.create_log(name, 1 << 20).unwrap().id()).collect();
-        let mut programs = HashMap::new();
+        let (mut programs, mut functions) = (HashMap::new(), Vec::new());
         for n in 0..2 + random.index(4) {
-            // A function appends to logs behind those that run it, so nothing runs for ever.
             let on = random.index(count - 1);
-            let to = |random: &mut Random| on + 1 + random.index(count - on - 1);
-            let mut steps = Vec::new();
-            for _ in 0..1 + random.index(5) {
-                steps.push(match random.below(10) {
-                    0 => Step::Latest(random.index(count)),
-                    1 | 2 => Step::Newest(random.index(count)),
-                    3 => Step::Back(random.index(count), 1 + random.below(3)),
-                    4 => Step::At(random.index(count), 1 + random.below(5)),
-                    5 => Step::Either(random.index(count), random.index(count)),
-                    6 => Step::Unless(to(random), 2 + random.below(6)),
-                    7 if random.below(3) == 0 => Step::Fail(5 + random.below(6)),
-                    _ => Step::Append(to(random)),
-                });
-            }
-            let mut spec = FunctionSpec::new(format!("f{n}").parse().unwrap(), Runtime::Process);
-            spec.command = vec!["program".into()];
-            spec.on = vec![names[on].clone()];
-            (spec.ordered, spec.concurrency, spec.retries) = (false, 4, 0);
-            spec.dead_letter = "dead".parse().unwrap();
-            spec.env.insert("STEPS".into(), serde_json::to_string(&steps).unwrap());
-            let definition = Definition { spec, code: "ab".repeat(32), file: None, application: None, removing: false };
+            let steps = steps(random, on, count);
+            let definition = definition(n, &names[on], &steps);
             let (name, attributes) = (definition.spec.name.clone(), definition.to_attributes());
             let committed = namespace.journal().commit(|tx| tx.define_function(&name, &attributes)).unwrap();
             programs.insert(committed.value.id(), steps);
+            functions.push((committed.value.id(), on));
         }
-        World { namespace, logs, names, programs, sources, claims: Vec::new(), attempts: HashMap::new() }
+        let (claims, attempts) = (Vec::new(), HashMap::new());
+        let original = programs.clone();
+        World { namespace, logs, names, programs, original, functions, sources, claims, attempts }
+    }
+
+    /// Other code for one function: its id, its definition, and what that does.
+    pub fn other_code(&self, random: &mut Random) -> (u32, Definition, Vec<Step>) {
+        let n = random.index(self.functions.len());
+        let (function, on) = self.functions[n];
+        let steps = steps(random, on, self.logs.len() - 1);
+        (function, definition(n, &self.names[on], &steps), steps)
     }
 
     /// Does one thing that could happen.
@@ -145,7 +141,8 @@ impl World {
                 let mut fired = Vec::new();
                 for (place, fold) in runs.iter().enumerate() {
                     let attempt = self.attempts.get(&fold.run.id).copied().unwrap_or(0) + 1;
-                    let attempt = Attempt { attempt, revision: 1, place: place as u32, ..Attempt::default() };
+                    let (revision, place) = (function.revision(), place as u32);
+                    let attempt = Attempt { attempt, revision, place, ..Attempt::default() };
                     fired.push(tx.fired(function.id(), fold.run, &attempt)?);
                 }
                 Ok((fired, tx.catalog().clone()))
@@ -168,13 +165,13 @@ impl World {
                 claimed.push(Claimed { run: fold.run, fired, log: log.id(), seqno, input });
             }
             let (function, snapshot) = (function.id(), committed.end);
-            self.claims.push(Claim { function, runs: claimed, snapshot, catalog });
+            let steps = self.programs[&function].clone();
+            self.claims.push(Claim { function, runs: claimed, snapshot, catalog, steps });
             return;
         }
     }
 
     fn publish(&mut self, claim: Claim) {
-        let steps = self.programs[&claim.function].clone();
         let journal = self.namespace.journal();
         let mut seen = Seen {
             view: View::new(journal, claim.catalog.clone(), claim.snapshot),
@@ -186,7 +183,7 @@ impl World {
         let mut results = Vec::new();
         for (run, claimed) in claim.runs.iter().enumerate() {
             (seen.run, seen.did) = (run, Did::default());
-            let done = program::run(&steps, claimed.input, &mut seen);
+            let done = program::run(&claim.steps, claimed.input, &mut seen);
             if !done {
                 seen.visible.retain(|(of, ..)| *of != run);
                 seen.did.appends.clear();
@@ -203,7 +200,7 @@ impl World {
             let mut tainted = false;
             for (claimed, (did, done)) in claim.runs.iter().zip(&results) {
                 let used = did.used.iter().copied().chain([(claimed.log, claimed.seqno, What::Record)]);
-                let passes = self.namespace.fence().judge(claim.snapshot, used) == Verdict::Passes;
+                let passes = self.namespace.fence().judge(claim.function, claim.snapshot, used) == Verdict::Passes;
                 let as_seen = did.depends.iter().all(|(log, seqno)| newest[log] == *seqno);
                 if !passes || !as_seen || tainted && !did.depends.is_empty() {
                     tainted = true;
@@ -229,6 +226,35 @@ impl World {
         });
         committed.unwrap();
     }
+}
+
+/// What a function does. It appends to logs behind the one that runs it, so nothing runs for ever.
+fn steps(random: &mut Random, on: usize, count: usize) -> Vec<Step> {
+    let to = |random: &mut Random| on + 1 + random.index(count - on - 1);
+    let mut steps = Vec::new();
+    for _ in 0..1 + random.index(5) {
+        steps.push(match random.below(10) {
+            0 => Step::Latest(random.index(count)),
+            1 | 2 => Step::Newest(random.index(count)),
+            3 => Step::Back(random.index(count), 1 + random.below(3)),
+            4 => Step::At(random.index(count), 1 + random.below(5)),
+            5 => Step::Either(random.index(count), random.index(count)),
+            6 => Step::Unless(to(random), 2 + random.below(6)),
+            7 if random.below(3) == 0 => Step::Fail(5 + random.below(6)),
+            _ => Step::Append(to(random)),
+        });
+    }
+    steps
+}
+
+fn definition(n: usize, on: &LogName, steps: &[Step]) -> Definition {
+    let mut spec = FunctionSpec::new(format!("f{n}").parse().unwrap(), Runtime::Process);
+    spec.command = vec!["program".into()];
+    spec.on = vec![on.clone()];
+    (spec.ordered, spec.concurrency, spec.retries) = (false, 4, 0);
+    spec.dead_letter = "dead".parse().unwrap();
+    spec.env.insert("STEPS".into(), serde_json::to_string(steps).unwrap());
+    Definition { spec, code: "ab".repeat(32), file: None, application: None, removing: false }
 }
 
 /// The namespace as the runs of a claim see it.

@@ -1,4 +1,4 @@
-//! What a child is told: its variables and its program.
+//! The environment of a child process: its variables and its program.
 
 use crate::{Code, Result};
 use rustix::fs::Access;

@@ -125,7 +125,7 @@ pub(crate) fn pid_of(pidfd: BorrowedFd<'_>) -> Option<Pid> {
 pub(crate) fn child_of(parent: BorrowedFd<'_>, pid: Pid) -> Option<OwnedFd> {
     let pidfd = rustix::process::pidfd_open(pid, PidfdFlags::empty()).ok()?;
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).ok()?;
-    // The name, which is the process's own choice, stands in parentheses; state and parent follow.
+    // The name, which is the process's own choice, is in parentheses; state and parent follow.
     let (_, after) = stat.rsplit_once(')')?;
     let of = after.split_ascii_whitespace().nth(1)?.parse().ok().and_then(Pid::from_raw)?;
     // As long as it can be seen through its pidfd, what was read was read of it.
@@ -143,7 +143,7 @@ fn reap(pid: Pid) -> Ended {
     }
 }
 
-/// Reads what stands in a pipe that does not block, once. `false` if it has ended.
+/// Reads what is in a pipe that does not block, once. `false` if it has ended.
 pub(crate) fn read_some(pipe: &OwnedFd, mut take: impl FnMut(&[u8])) -> bool {
     let mut space = [MaybeUninit::uninit(); PIPE_BYTES];
     match rustix::io::read(pipe, &mut space) {

@@ -1,4 +1,4 @@
-//! What a function sees of the machine: a root directory in memory, and in it, to be read only, what programs need to run.
+//! The files that a function sees: a root directory in memory, with the files that programs need, read-only.
 
 use super::{
     defence::Defence,

@@ -1,4 +1,4 @@
-//! The host's end of a sandbox: what is asked of its supervisor, and the processes that it started.
+//! The host's end of a sandbox: requests to its supervisor, and the processes that it started.
 
 use super::{
     SUPERVISOR,

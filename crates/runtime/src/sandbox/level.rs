@@ -1,4 +1,4 @@
-//! How well functions are kept apart on this machine, and what is missing.
+//! How well functions are isolated on this machine, and what is missing.
 
 use super::{
     defence::Defence,

@@ -1,4 +1,4 @@
-//! What a host and the supervisor of a sandbox say to each other: one packet each, parts with their length before them.
+//! Messages between a host and the supervisor of a sandbox: one packet each, with length-prefixed parts.
 //!
 //! ```text
 //! host --> PLAN                               READY landlock | FAILED step errno

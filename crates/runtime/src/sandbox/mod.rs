@@ -1,11 +1,11 @@
-//! What keeps a function from everything that is not its own: one sandbox for each function and version of its code.
+//! Isolates functions: one sandbox for each function and version of its code.
 //!
 //! ```text
 //! Isolation (of a host) --of--> Sandbox (of a function) --enter--> Inmates: zygote, workers, processes
 //!        level, cause, remedy         supervisor: `millrace __sandbox`
 //! ```
 //!
-//! A sandbox is made with its first process and made anew after it ended. Its supervisor ([`supervise`]) is a program of ours that
+//! A sandbox is made with its first process and recreated after it ended. Its supervisor ([`supervise`]) is a program of ours that
 //! is executed, so that nothing of the host's is in it; a warm worker talks to the host directly, as it would without.
 
 mod cgroup;

@@ -1,4 +1,4 @@
-//! Which program a function is, as it is called inside its sandbox, and what must be shown for it to run.
+//! A function's program, as it is called inside its sandbox, and the files that must be visible for it to run.
 
 use super::files;
 use crate::{Code, Error, Result, child};

@@ -132,7 +132,7 @@ fn read(module: &Path) -> Result<Vec<u8>> {
     let bytes = std::fs::metadata(module).map_err(unreadable)?.len();
     if bytes > MODULE_MAX_BYTES {
         return Err(Code::WasmInvalid
-            .error(format!("'{}' has {bytes} bytes, {MODULE_MAX_BYTES} is the most", module.display())));
+            .error(format!("'{}' has {bytes} bytes; the limit is {MODULE_MAX_BYTES}", module.display())));
     }
     std::fs::read(module).map_err(unreadable)
 }

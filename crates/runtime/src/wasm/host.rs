@@ -1,4 +1,4 @@
-//! What a module can ask of the host: the imports of module `millrace`.
+//! The calls of a module to the host: the imports of module `millrace`.
 //!
 //! Pointers and lengths are offsets into the module's memory and are checked here. Wrong ones end the run; what the
 //! namespace refuses comes back as a negative number, the error's code: -2105 for MR2105.
@@ -268,7 +268,7 @@ fn define_secret(linker: &mut Linker<State>) -> Result<()> {
 pub(super) fn random(memory: &mut [u8], state: &mut State, at: u32, len: u32) -> crate::Result<()> {
     let bytes = slice_mut(memory, at, len)?;
     if bytes.len() > RANDOM_MAX_BYTES {
-        return Err(Code::HostCallInvalid.error(format!("{len} random bytes at once; {RANDOM_MAX_BYTES} is the most")));
+        return Err(Code::HostCallInvalid.error(format!("{len} random bytes at once; the limit is {RANDOM_MAX_BYTES}")));
     }
     state.host().random(bytes);
     Ok(())

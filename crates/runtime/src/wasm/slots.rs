@@ -1,4 +1,4 @@
-//! The places for instances: whoever finds none free waits for one.
+//! The slots for instances: a run that finds none free waits for one.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 

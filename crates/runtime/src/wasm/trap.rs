@@ -1,4 +1,4 @@
-//! What a module's end means: how traps and exits become coded errors.
+//! The end of a module: how traps and exits become coded errors.
 
 use crate::{Code, Error, Limits, Outcome, output::head};
 use std::fmt;

@@ -28,7 +28,7 @@ trait Launch: Send {
     fn launch(&self) -> Result<Session>;
 }
 
-/// Runs batches in one worker, which is started when there is work and started anew after it ended.
+/// Runs batches in one worker, which is started when there is work and restarted after it ended.
 struct Worker<L> {
     launch: L,
     limits: Limits,

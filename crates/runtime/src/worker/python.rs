@@ -58,6 +58,12 @@ impl PythonFunction {
         Arc::new(Self { spec, limits, sandbox, zygote: Mutex::new(None) })
     }
 
+    /// Imports the function's module where it would run, and ends the interpreter again.
+    pub fn try_import(&self) -> Result<()> {
+        let (room, within) = (Room::of(self.sandbox.as_ref())?, start_within(&self.limits));
+        Zygote::start(&self.spec, &self.limits, &room, within, &mut |_| ()).map(drop)
+    }
+
     /// Forks a worker; from a fresh zygote if the one there is cannot any more.
     fn worker(&self) -> Result<Session> {
         let within = start_within(&self.limits);

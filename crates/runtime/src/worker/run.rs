@@ -66,7 +66,7 @@ impl Run {
             Kind::Now => put_answer(outbox, Ok(&call.host.now_ns().to_le_bytes())),
             Kind::Random => {
                 if frame.number > RANDOM_MAX_BYTES {
-                    let detail = format!("{} random bytes at once; {RANDOM_MAX_BYTES} is the most", frame.number);
+                    let detail = format!("{} random bytes at once; the limit is {RANDOM_MAX_BYTES}", frame.number);
                     put_answer(outbox, Err(Code::HostCallInvalid.error(detail)));
                 } else {
                     let mut bytes = vec![0; frame.number as usize];

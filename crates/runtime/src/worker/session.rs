@@ -379,7 +379,7 @@ impl Outbox {
         self.bytes.len() - self.sent > self.max_bytes
     }
 
-    /// Whether there is an answer that was not sent, so that whoever asked cannot have it.
+    /// Whether there is an answer that was not sent, so that the caller cannot have it.
     fn holds_answer(&self) -> bool {
         self.sent < self.answered
     }

@@ -1,9 +1,8 @@
 //! A Python interpreter that has imported a function's module, and forks workers from there.
 //!
-//! Starting Python and importing a module takes 20 ms to seconds, a fork 1 ms. The zygote forks a worker on request and
-//! reaps it on request. It runs the function's imports, so it is believed in nothing: which process a worker is says the
-//! kernel, which names the sender of a channel's first bytes, and a worker is killed through its pidfd. What the zygote says is
-//! given back to it when it is to reap, and reported.
+//! Starting Python and importing a module takes 20 ms to seconds, a fork 1 ms. The zygote forks a worker on request and reaps it on
+//! request. It runs the function's imports, so it is not trusted: the kernel identifies a worker, as the sender of a channel's first bytes,
+//! and a worker is killed through its pidfd. What the zygote says is given back to it when it is to reap, and reported.
 //!
 //! An answer belongs to the last request only as long as every request was answered. A zygote that owes one is asked
 //! nothing any more: it lives on for the workers that it has, and others are forked from another zygote.

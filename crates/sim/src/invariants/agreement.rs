@@ -1,27 +1,38 @@
 //! One order everywhere: a record of a topic is the same on every host and never becomes another; no record is there twice, and none is
-//! missing in front of another.
+//! missing before another.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 /// The records of a topic that any host has shown.
 #[derive(Default)]
 pub struct Agreement {
-    records: Vec<Vec<u8>>,
+    records: BTreeMap<u64, Vec<u8>>,
+    /// The topic's history is short: some records leave it before anybody looks.
+    has_gaps: bool,
     numbers: HashMap<Vec<u8>, u64>,
 }
 
 impl Agreement {
+    /// Of a topic whose records may leave it before anybody looks.
+    pub fn with_gaps(has_gaps: bool) -> Self {
+        Self { has_gaps, ..Self::default() }
+    }
+
+    /// Whether some records may never have been seen.
+    pub fn has_gaps(&self) -> bool {
+        self.has_gaps
+    }
+
     /// A host shows a record; each host shows its records in order.
     pub fn shows(&mut self, host: u64, index: u64, record: &[u8]) -> Result<(), String> {
-        let shown = self.records.len() as u64;
-        if index > shown + 1 {
+        let shown = self.count();
+        if index > shown + 1 && !self.has_gaps {
             return Err(format!("host {host} has record {index}, and nobody ever had record {}", shown + 1));
         }
-        if index <= shown {
-            let known = &self.records[index as usize - 1];
+        if let Some(known) = self.records.get(&index) {
             return if known == record { Ok(()) } else { Err(format!("record {index} is another one on host {host}")) };
         }
-        self.records.push(record.to_vec());
+        self.records.insert(index, record.to_vec());
         match self.numbers.insert(record.to_vec(), index) {
             None => Ok(()),
             Some(first) => Err(format!("record {first} is there again as {index}")),
@@ -30,7 +41,7 @@ impl Agreement {
 
     /// How many records there are.
     pub fn count(&self) -> u64 {
-        self.records.len() as u64
+        self.records.keys().next_back().copied().unwrap_or(0)
     }
 
     /// The number of a record.

@@ -28,7 +28,7 @@ const ELEMENTS: u32 = 5;
 /// How deeply a message may nest: ours nest three deep.
 const DEPTH_MAX: usize = 8;
 
-/// What can stand in a frame.
+/// What can be in a frame.
 pub trait Message: Serialize {
     /// Its number in the protocol.
     const TYPE: u8;
@@ -47,7 +47,7 @@ pub struct Heading {
     pub slot: u8,
 }
 
-/// A frame as it stands in a buffer.
+/// A frame as it is in a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frame<'b> {
     /// [`Message::TYPE`] of what it holds.
@@ -109,7 +109,7 @@ pub fn split(bytes: &[u8], max_bytes: usize) -> Result<Option<(Frame<'_>, usize)
     let Some((length, rest)) = bytes.split_first_chunk::<LENGTH_BYTES>() else { return Ok(None) };
     let length = u32::from_le_bytes(*length) as usize;
     if length > max_bytes {
-        return Err(Code::FrameTooLong.error(format!("a frame of {length} bytes; the most here is {max_bytes}")));
+        return Err(Code::FrameTooLong.error(format!("a frame of {length} bytes; the limit here is {max_bytes}")));
     }
     if rest.len() < length {
         return Ok(None);
@@ -133,7 +133,7 @@ fn parse(bytes: &[u8]) -> Result<Frame<'_>> {
     let cause = read_cause(&mut rest)?;
     let (slot, body) = match elements {
         ELEMENTS => (0, rest),
-        // It stands behind the message, in one byte.
+        // It comes after the message, in one byte.
         _ => match rest.split_last() {
             Some((slot, body)) if (1..SLOTS as u8).contains(slot) => (*slot, body),
             _ => return Err(malformed("its slot is not from 1 to 15")),

@@ -1,4 +1,4 @@
-//! What two hosts say to each other: numbered streams of records between namespaces.
+//! Messages between two hosts: numbered streams of records between namespaces.
 //!
 //! The sender numbers; the receiver commits a delivery and the last number of it in one batch, so that a stream goes on
 //! exactly where it stood whatever crashed in between.

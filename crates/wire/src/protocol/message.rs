@@ -1,4 +1,4 @@
-//! What a client and a host say to each other. `spec/protocol/wire.md` tells the conversation.
+//! Messages between a client and a host. `spec/protocol/wire.md` describes the protocol.
 
 use super::Message;
 use crate::{Durability, EventId, Hlc};

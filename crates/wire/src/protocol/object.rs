@@ -1,4 +1,4 @@
-//! What clients and hosts say to each other of shared objects and tasks.
+//! Messages between clients and hosts about shared objects and tasks.
 
 use super::Message;
 use serde::{Deserialize, Serialize};

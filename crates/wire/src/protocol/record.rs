@@ -1,4 +1,4 @@
-//! Records as they stand in messages.
+//! Records as they are in messages.
 
 use super::Message;
 use crate::{EventId, Hlc};

@@ -1,4 +1,4 @@
-//! What hosts of a cluster say to each other, and what anybody asks of a cluster's topics.
+//! Messages between hosts of a cluster, and requests of clients about a cluster's topics.
 
 use super::Message;
 use serde::{Deserialize, Serialize};
@@ -30,7 +30,7 @@ pub struct JoinCluster<'b> {
     pub address: &'b str,
     /// The name under which it is served there.
     pub name: &'b str,
-    /// The site it stands at.
+    /// The site it is at.
     pub site: &'b str,
 }
 
@@ -137,6 +137,17 @@ pub struct LeadGroup {
 pub struct RemoveHost {
     /// The identity of its namespace.
     pub host: u64,
+}
+
+/// Says how many hosts are to vote. Answered with [`super::Done`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SetVoters {
+    /// 1, 3 or 5.
+    pub voters: u64,
+}
+
+impl Message for SetVoters {
+    const TYPE: u8 = 146;
 }
 
 impl Message for LeadGroup {

@@ -1,9 +1,9 @@
-//! Who calls, what they want to do, and whether they may.
+//! Callers, actions, and whether a caller may do an action.
 
 use super::{
     TokenId,
     chain::{Chain, Keys, Link, Part, refused},
-    rights::{Resource, Right},
+    rights::{Grant, Resource, Right},
     rules::{Rate, Way},
 };
 use crate::{Code, Defence, Error, NamespaceId, Result};
@@ -14,7 +14,7 @@ use std::{fmt, net::IpAddr, sync::Arc};
 pub enum Principal {
     /// The owner of the namespace.
     Owner,
-    /// Whoever holds a token: its first id, and the first subject that was added.
+    /// The principal of a token: its first id, and the first subject that was added.
     Holder {
         /// The id of the first block.
         id: TokenId,
@@ -82,12 +82,14 @@ pub struct Action<'a> {
     pub bytes: usize,
     /// What it is for.
     pub purpose: Purpose,
+    /// Whether it is about everything below the resource too, by whole segments: with an empty name, about all of the kind.
+    pub below: bool,
 }
 
 impl<'a> Action<'a> {
     /// A request that writes no record.
     pub fn new(right: Right, on: Resource<'a>) -> Self {
-        Self { right, on, bytes: 0, purpose: Purpose::Request }
+        Self { right, on, bytes: 0, purpose: Purpose::Request, below: false }
     }
 }
 
@@ -97,7 +99,7 @@ pub trait Rates {
     fn take(&self, bucket: &[u8; 32], rate: Rate) -> bool;
 }
 
-/// Whoever makes a request.
+/// The caller that makes a request.
 #[derive(Clone, Debug)]
 pub struct Caller {
     principal: Principal,
@@ -190,6 +192,9 @@ impl Denied {
     fn error(self, action: &Action<'_>) -> Error {
         let (right, on) = (action.right, action.on);
         let detail = match self {
+            Denied::Grant if action.below => {
+                format!("the capability does not grant {right} on {on} and everything below it")
+            }
             Denied::Grant => format!("the capability does not grant {right} on {on}"),
             Denied::Time => "the capability is not valid at this time".into(),
             Denied::Clock => "the capability depends on the time, and the clock of this machine is not set".into(),
@@ -248,7 +253,11 @@ fn permits_block(link: &Link, action: &Action<'_>, peer: &Peer, now: Now) -> std
     if let Some(max) = rules.record_max_bytes {
         deny(action.bytes as u64 > u64::from(max), Denied::Record(max))?;
     }
-    let covered = || rules.grants.iter().any(|grant| grant.covers(action.right, action.on));
+    let covers = |grant: &Grant| match action.below {
+        true => grant.covers_all_below(action.right, action.on),
+        false => grant.covers(action.right, action.on),
+    };
+    let covered = || rules.grants.iter().any(covers);
     deny(!rules.grants.is_empty() && !covered(), Denied::Grant)
 }
 

@@ -153,7 +153,7 @@ pub(super) fn union<'s>(signatures: impl Iterator<Item = &'s Signature>) -> Sign
     Signature(mac.finalize().into_bytes().into())
 }
 
-/// The blocks of one chain, as they stand in a body.
+/// The blocks of one chain, as they are in a body.
 #[derive(Clone, Copy, Default)]
 struct Blocks<'a> {
     count: usize,

@@ -269,6 +269,11 @@ impl Grant {
         self.kind == resource.kind && !internal && self.contains(resource.name.as_bytes())
     }
 
+    /// Whether the grant permits `right` on `resource` and on whatever is or will be below it.
+    pub fn covers_all_below(&self, right: Right, resource: Resource<'_>) -> bool {
+        self.covers(right, resource) && (self.subtree || self.kind == Kind::Namespace)
+    }
+
     /// Whether `name` is the grant's, or below it if the grant is of a subtree.
     pub(super) fn contains(&self, name: &[u8]) -> bool {
         match name.strip_prefix(&*self.name) {
@@ -310,6 +315,15 @@ mod tests {
         assert!(!raw.covers(Right::Append, Resource::log("raw")));
         assert!(!raw.covers(Right::Read, Resource::function("raw")));
         assert!(!grant(Kind::Log, "raw", false).covers(Right::Read, Resource::log("raw/kitchen")));
+    }
+
+    #[test]
+    fn a_subtree_is_covered_by_one_that_holds_it_and_by_no_single_name() {
+        let covers = |grant: Grant, name| grant.covers_all_below(Right::Read, Resource::log(name));
+        assert!(covers(grant(Kind::Log, "raw", true), "raw") && covers(grant(Kind::Log, "raw", true), "raw/a"));
+        assert!(covers(grant(Kind::Log, "", true), "") && covers(grant(Kind::Namespace, "", false), ""));
+        assert!(!covers(grant(Kind::Log, "raw", false), "raw"), "one log is not what is below it");
+        assert!(!covers(grant(Kind::Log, "raw/a", true), "raw") && !covers(grant(Kind::Log, "raw", true), ""));
     }
 
     #[test]

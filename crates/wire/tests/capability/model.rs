@@ -83,7 +83,7 @@ fn permitted(keys: &TestKeys, token: &Token) -> BTreeSet<Point> {
         .collect();
     let permits = |&(n, r, t, a, l, w): &Point| {
         let on = Resource { kind: NAMES[n].0, name: NAMES[n].1 };
-        let action = Action { right: RIGHTS[r], on, bytes: LENGTHS[l], purpose: Purpose::Request };
+        let action = Action { right: RIGHTS[r], on, bytes: LENGTHS[l], purpose: Purpose::Request, below: false };
         token::check(&callers[2 * w + a], &action, Now::at(TIMES[t]), &Unlimited).is_ok()
     };
     universe().filter(permits).collect()

@@ -250,6 +250,36 @@ fn logs() -> Vec<Case> {
     ]
 }
 
+/// Changes of functions, relays and logs, and code on its way.
+fn manage() -> Vec<Case> {
+    let none = EventId::NONE;
+    vec![
+        lent!("manage", heading(14, NOW, none), Manage { json: "{\"do\":\"trim-log\",\"log\":\"raw\"}" }),
+        lent!(
+            "invoke-function",
+            heading(15, NOW, none),
+            InvokeFunction { function: "smooth", data: b"21.5", ..InvokeFunction::default() }
+        ),
+        lent!(
+            "invoke-function.full",
+            heading(15, NOW, none),
+            InvokeFunction {
+                function: "smooth",
+                data: b"",
+                log: Some("raw/kitchen"),
+                durability: Some(Durability::Disk),
+                key: Some("k1"),
+            }
+        ),
+        lent!(
+            "invoked-function",
+            heading(15, NOW, none),
+            InvokedFunction { log: "invoke/smooth", seqno: 7, id: id(31) }
+        ),
+        lent!("upload", heading(16, NOW, none), Upload { sha256: &[7; 32], offset: 1 << 20, data: b"import" }),
+    ]
+}
+
 fn links() -> Vec<Case> {
     let none = EventId::NONE;
     let step = |namespace, log: &str| PathStep { namespace, log: log.into() };
@@ -318,7 +348,12 @@ fn lengths() -> Vec<Case> {
 }
 
 /// Shared objects and tasks.
-pub fn objects() -> Vec<Case> {
+/// What not every client speaks.
+pub fn others() -> Vec<Case> {
+    objects().into_iter().chain(manage()).collect()
+}
+
+fn objects() -> Vec<Case> {
     let none = EventId::NONE;
     const SESSION: &[u8] = &[7; 16];
     let call = || Call {

@@ -43,7 +43,7 @@ impl Files {
     pub fn open(dir: &Path) -> Result<Files> {
         let dir = namespace_in(dir);
         let served = Served::new(default_name(&dir), Namespace::open(&dir)?)?;
-        // Whoever may open the files is inside the trust domain of their owner.
+        // Anyone who may open the files is inside the trust domain of their owner.
         Ok(Files {
             door: served.door(&Arc::new(owner())),
             records: Vec::new(),
@@ -145,7 +145,7 @@ impl Files {
     fn log_of(&self, log: &str, incarnation: u32) -> Result<Log> {
         let found = self.door.log(log, None).wait()?;
         if incarnation != 0 && incarnation != found.id() {
-            let anew = Code::CursorIncarnation.error(format!("log '{log}' was made anew"));
+            let anew = Code::CursorIncarnation.error(format!("log '{log}' was deleted and recreated"));
             return self.door.refuse(anew, None).wait();
         }
         Ok(found)

@@ -162,6 +162,7 @@ class Connection:
             self.directory = self.address[5:-7]
         self.remote = RemoteNamespace(self.address)
         self.space = _spaces.ClientSpace(self.remote, app, lease)
+        self.space.connection = self
         self._before = _spaces._default
         _spaces.use(self.space)
 
@@ -191,6 +192,7 @@ class Connection:
             executor.shutdown(wait=True)
         if _spaces._default is self.space:
             _spaces.use(self._before)
+        self.space.connection = None
         self.space.close()
         self.remote.close()
         if self._host is not None:
@@ -351,20 +353,40 @@ class Executor(concurrent.futures.Executor):
 
     def _prepare(self, fn: Callable[..., Any]) -> int:
         """The number of a function's body, which is shipped once."""
-        initializer, initargs = self._initializer
-        pickled = self._dumps((fn, self._client, initializer, initargs))
-        digest = hashlib.sha256(pickled).digest()
+        digest, body = self._body(fn)
         number = self._bodies.get(digest)
         if number is None:
-            body = _task.body(sys.version_info[:2], pickled)
             number = self._bodies[digest] = self._invoke([body], bodies=True)
         return number
 
-    def _invoke(self, tasks: list[bytes], bodies: bool = False) -> int:
+    def _body(self, fn: Callable[..., Any]) -> tuple[bytes, bytes]:
+        """A function as it is shipped, and its digest."""
+        initializer, initargs = self._initializer
+        pickled = self._dumps((fn, self._client, initializer, initargs))
+        return hashlib.sha256(pickled).digest(), _task.body(sys.version_info[:2], pickled)
+
+    def _task(self, body: int, args: Any, kwargs: Any) -> tuple[bytes, bytes, _TaskFuture]:
+        """The id of a new task, the task as it is shipped, and the future of its result."""
+        id = self._client + next(self._ids).to_bytes(8, "little")
+        task = _task.task(id, body, self._connection.application, self._dumps((args, kwargs)))
+        future = _TaskFuture()
+        future._executor, future._id = self, id
+        with self._lock:
+            if self._broken is not None:
+                raise BrokenExecutor("results come no more") from self._broken
+            if self._shut:
+                raise RuntimeError("cannot schedule new futures after shutdown")
+            self._futures[id] = future
+        return id, task, future
+
+    def _check(self, tasks: list[bytes], bodies: bool) -> None:
         longest = max(map(len, tasks))
         if longest > _TASK_BYTES_MAX:
-            told = f"a {'function' if bodies else 'task'} of {longest} bytes; {_TASK_BYTES_MAX} is the most"
+            told = f"a {'function' if bodies else 'task'} of {longest} bytes; the limit is {_TASK_BYTES_MAX}"
             raise _native.error("MR7115", told)
+
+    def _invoke(self, tasks: list[bytes], bodies: bool = False) -> int:
+        self._check(tasks, bodies)
         # Asked again, it counts once.
         key = f"task:{os.urandom(12).hex()}"
         while True:
@@ -383,7 +405,6 @@ class Executor(concurrent.futures.Executor):
         futures: list[_TaskFuture] = []
         batch: list[bytes] = []
         waiting: list[_TaskFuture] = []
-        application = self._connection.application
         size = 0
 
         def send() -> None:
@@ -408,16 +429,7 @@ class Executor(concurrent.futures.Executor):
         for fn, args, kwargs in calls:
             if body is None or of is not fn:
                 body, of = self._prepare(fn), fn
-            id = self._client + next(self._ids).to_bytes(8, "little")
-            task = _task.task(id, body, application, self._dumps((args, kwargs)))
-            future = _TaskFuture()
-            future._executor, future._id = self, id
-            with self._lock:
-                if self._broken is not None:
-                    raise BrokenExecutor("results come no more") from self._broken
-                if self._shut:
-                    raise RuntimeError("cannot schedule new futures after shutdown")
-                self._futures[id] = future
+            _, task, future = self._task(body, args, kwargs)
             futures.append(future)
             batch.append(task)
             waiting.append(future)
@@ -535,20 +547,27 @@ for _name in _worker.OFFERED:
 
 from millrace import objects
 from millrace.objects import *
+from millrace.executor._threads import CloudThread
 
-__all__ = [*_worker.OFFERED, *objects.__all__]
+__all__ = [*_worker.OFFERED, *objects.__all__, "CloudThread"]
 '''
+
+
+#: Packages that workers import, besides a part of this one.
+_SHIPPED = ("objects", "threading", "queue", "managers", "multiprocessing")
 
 
 def _worker_code(folder: Path) -> None:
     """What workers import: this package's part of it, and cloudpickle as it is here."""
     ours, here = folder / "millrace", Path(__file__).parent
-    for package in ("executor", "objects"):
+    for package in ("executor", *_SHIPPED):
         (ours / package).mkdir(parents=True)
     (folder / "task.py").write_text("from millrace.executor._task import run\n")
     (ours / "__init__.py").write_text(_WORKER_INIT)
     (ours / "executor" / "__init__.py").write_text("")
-    for name in ("executor/_task.py", "executor/_threads.py", "objects/__init__.py", "objects/_spaces.py", "objects/_values.py"):
+    names = ["executor/_task.py", "executor/_threads.py"]
+    names += [f"{package}/{file.name}" for package in _SHIPPED for file in sorted((here.parent / package).glob("*.py"))]
+    for name in names:
         shutil.copyfile(here.parent / name, ours / name)
     theirs = Path(_cloudpickle().__file__).parent
     shutil.copytree(theirs, folder / "cloudpickle", ignore=shutil.ignore_patterns("__pycache__"))

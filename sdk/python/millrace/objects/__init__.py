@@ -58,6 +58,13 @@ class Object:
     """A shared object, by its type and key."""
 
     _space: Optional[_spaces.Space]
+    #: The name of the type at the host. Classes that only add methods share that of their base.
+    _type = "Object"
+
+    def __init_subclass__(cls, **named: Any) -> None:
+        super().__init_subclass__(**named)
+        if cls.__module__ == __name__:
+            cls._type = cls.__name__
 
     def __init__(self, key: str, *arguments: object, space: Optional[_spaces.Space] = None) -> None:
         self.key = key
@@ -67,7 +74,7 @@ class Object:
 
     def _call(self, method: str, *arguments: object, timeout: Optional[float] = None) -> Any:
         space = self._space or _spaces.current()
-        target = (type(self).__name__, self.key, method)
+        target = (self._type, self.key, method)
         self._incarnation, value = space.call(target, arguments, self._new, self._incarnation, timeout=timeout)
         return value
 
@@ -78,8 +85,8 @@ class Object:
         return _reference, (type(self), self.key, self._new, self._incarnation)
 
     def _touch(self) -> None:
-        """Makes it, unless it is there."""
-        self._call(_TOUCH[type(self).__name__])
+        """Creates it if it does not exist."""
+        self._call(_TOUCH[self._type])
 
     def __repr__(self) -> str:
         return f"<millrace.{type(self).__name__} {self.key!r}>"
@@ -112,14 +119,14 @@ class _Atomic(Object):
         return self._call("get_and_set", value)
 
     def compare_and_set(self, expected: Any, value: Any) -> bool:
-        """Puts another value there if the expected one is there; whether it was."""
+        """Sets another value if the current one is the expected one; returns whether it was."""
         return bool(self._call("compare_and_set", expected, value))
 
     value = property(get, set, doc="The value.")
 
 
 class AtomicInt(_Atomic):
-    """A whole number of 64 bits. What would not fit raises `OverflowError`."""
+    """A 64-bit integer. A result out of range raises `OverflowError`."""
 
     def __init__(self, key: str, value: int = 0, *, space: Optional[_spaces.Space] = None) -> None:
         super().__init__(key, value, space=space)
@@ -158,7 +165,7 @@ class AtomicBool(_Atomic):
 
 
 class AtomicBytes(_Atomic):
-    """Whatever is put there, at first no bytes."""
+    """A value of any bytes, initially empty."""
 
     def __init__(self, key: str, value: Any = b"", *, space: Optional[_spaces.Space] = None) -> None:
         super().__init__(key, value, space=space)
@@ -217,11 +224,11 @@ class Dict(Object):
         return self._call("add", key, delta)
 
     def compare_and_set(self, key: Any, expected: Any, value: Any) -> bool:
-        """Puts a value under a key if the expected one is there; whether it was."""
+        """Sets the value of a key if the current one is the expected one; returns whether it was."""
         return bool(self._call("compare_and_set", key, [expected], value))
 
     def put_if_absent(self, key: Any, value: Any) -> bool:
-        """Puts a value under a key if nothing is there; whether that was so."""
+        """Sets the value of a key if it has none; returns whether it had none."""
         return bool(self._call("compare_and_set", key, [], value))
 
     def update(self, mapping: Any = (), /, **named: Any) -> None:
@@ -313,7 +320,7 @@ class Counter(Object):
 
 
 class Set(Object):
-    """A `set`. What can be in it is what can be a key of a `Dict`."""
+    """A `set`. Its elements may be anything that can be a key of a `Dict`."""
 
     def __init__(self, key: str, *, space: Optional[_spaces.Space] = None) -> None:
         super().__init__(key, space=space)
@@ -429,12 +436,12 @@ class Log(Object):
         return int(self._call("len"))
 
     def wait_for(self, count: int, timeout: Optional[float] = None) -> bool:
-        """Waits until so many are there; whether that happened in time."""
+        """Waits until there are this many; returns whether that happened in time."""
         return bool(self._call("wait_for", count, timeout=timeout))
 
 
 class Queue(Object):
-    """A `queue.Queue`; `maxsize` counts for whoever makes it."""
+    """A `queue.Queue`; `maxsize` applies when the queue is created."""
 
     def __init__(self, key: str, maxsize: int = 0, *, space: Optional[_spaces.Space] = None) -> None:
         super().__init__(key, maxsize, space=space)
@@ -456,7 +463,7 @@ class Queue(Object):
         return self.get(block=False)
 
     def task_done(self) -> None:
-        """What was taken out is done."""
+        """Marks an item that was taken out as done."""
         self._call("task_done")
 
     def join(self) -> None:
@@ -480,7 +487,7 @@ class Queue(Object):
 
 
 class Matrix(Object):
-    """Numbers of 64 bits in rows and columns, all 0 at first. Whole rows travel as little-endian bytes; with NumPy, as arrays."""
+    """Numbers of 64 bits in rows and columns, all 0 at first. Whole rows are passed as little-endian bytes, or with NumPy as arrays."""
 
     def __init__(self, key: str, rows: int, columns: int, *, space: Optional[_spaces.Space] = None) -> None:
         super().__init__(key, rows, columns, space=space)
@@ -561,7 +568,7 @@ class Blob(Object):
         return int(self._call("append", bytes(data)))
 
     def truncate(self, size: int) -> None:
-        """Keeps so many bytes."""
+        """Truncates it to this many bytes."""
         self._call("truncate", size)
 
     def replace(self, data: bytes) -> None:
@@ -573,7 +580,7 @@ class Blob(Object):
 
 
 class Lock(Object):
-    """A `threading.Lock` among programs and tasks. Whoever holds it and is gone loses it when its lease is over.
+    """A `threading.Lock` among programs and tasks. A holder that is gone loses it when its lease expires.
 
     `acquire` returns a number, the token, that is higher each time: whoever is given it with what the holder does can refuse what
     comes from an earlier one, who does not know yet that the lock is no longer its own.
@@ -587,7 +594,7 @@ class Lock(Object):
         return self._call("acquire", timeout=_wait(blocking, timeout))
 
     def release(self) -> None:
-        """Gives it to whoever waits longest."""
+        """Passes it to the waiter that has waited longest."""
         self._call("release")
 
     def locked(self) -> bool:
@@ -621,16 +628,16 @@ class Condition(Lock):
         return result
 
     def notify(self, n: int = 1) -> None:
-        """Wakes so many of those who wait."""
+        """Wakes this many waiters."""
         self._call("notify", n)
 
     def notify_all(self) -> None:
-        """Wakes all who wait."""
+        """Wakes all waiters."""
         self.notify((1 << 62) - 1)
 
 
 class Semaphore(Object):
-    """A `threading.Semaphore`; with `bound`, a bounded one. Permits of whoever is gone come back when its lease is over."""
+    """A `threading.Semaphore`; with `bound`, a bounded one. Permits of a holder that is gone are released when its lease expires."""
 
     def __init__(
         self, key: str, value: int = 1, *, bound: Optional[int] = None, space: Optional[_spaces.Space] = None
@@ -664,7 +671,7 @@ class Event(Object):
         super().__init__(key, space=space)
 
     def set(self) -> None:
-        """It has happened: whoever waits goes on."""
+        """Sets the event: all waiters continue."""
         self._call("set")
 
     def clear(self) -> None:
@@ -681,7 +688,7 @@ class Event(Object):
 
 
 class Barrier(Object):
-    """A `threading.Barrier`. It breaks when one of those who wait gives up or is gone."""
+    """A `threading.Barrier`. It breaks when a waiter gives up or is gone."""
 
     def __init__(self, key: str, parties: int, *, space: Optional[_spaces.Space] = None) -> None:
         super().__init__(key, parties, space=space)
@@ -691,7 +698,7 @@ class Barrier(Object):
         return int(self._call("wait", timeout=timeout))
 
     def reset(self) -> None:
-        """Begins anew; whoever waits has `BrokenBarrierError`."""
+        """Resets the barrier; its waiters get `BrokenBarrierError`."""
         self._call("reset")
 
     def abort(self) -> None:
@@ -700,7 +707,7 @@ class Barrier(Object):
 
     @property
     def parties(self) -> int:
-        """How many it takes."""
+        """The number of parties."""
         return int(self._call("parties"))
 
     @property
@@ -717,7 +724,7 @@ class Barrier(Object):
 
 
 class CountDownLatch(Object):
-    """Waits until something has happened so many times."""
+    """Waits until something has happened a number of times."""
 
     def __init__(self, key: str, count: int, *, space: Optional[_spaces.Space] = None) -> None:
         super().__init__(key, count, space=space)
@@ -754,7 +761,7 @@ class Future(Object):
         return bool(self._call("cancel"))
 
     def done(self) -> bool:
-        """Whether it is there, or never will be."""
+        """Whether it has a result, or never will have one."""
         return bool(self._call("done") != 0)
 
     def cancelled(self) -> bool:

@@ -107,6 +107,8 @@ class ClientSpace(Space):
         self._last = 0
         self._open: set[int] = set()
         self._closed = threading.Event()
+        #: The connection that this is the space of, while it is open.
+        self.connection: Any = None
         remote.object_session(self._session, self.application, self._lease_ms, False)
         self._renewing = threading.Thread(target=self._renew, name="millrace-lease", daemon=True)
         self._renewing.start()

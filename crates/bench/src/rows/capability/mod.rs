@@ -158,8 +158,13 @@ pub fn verify_5(context: &Context) -> Outcome<Measured> {
 }
 
 fn check_us(repetitions: usize, caller: &Caller) -> Outcome<Repeated> {
-    let action =
-        Action { right: Right::Append, on: Resource::log("raw/kitchen"), bytes: 1024, purpose: Purpose::Request };
+    let action = Action {
+        right: Right::Append,
+        on: Resource::log("raw/kitchen"),
+        bytes: 1024,
+        purpose: Purpose::Request,
+        below: false,
+    };
     repeat(repetitions, || {
         mean_us(COUNT, || {
             check(black_box(caller), black_box(&action), Now::at(1_800_000_000), &Unlimited)?;

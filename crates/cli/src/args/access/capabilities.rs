@@ -212,7 +212,7 @@ pub struct RotateArgs {
 
 #[derive(Debug, Args)]
 pub struct AuditArgs {
-    /// Show at most so many of the newest lines
+    /// Maximum number of lines, newest first
     #[arg(short, long, value_name = "COUNT", default_value_t = 50)]
     pub limit: u64,
 }

@@ -7,8 +7,8 @@ use std::path::PathBuf;
 pub enum SecretCommand {
     /// Set or replace a secret
     #[command(after_help = "\
-The value is read from a file or from standard input, never from the command line, which others can see. Of standard input one \
-line end behind the value is left out. A running function gets the new value with its next run, in new processes.
+The value is read from a file or from standard input, never from the command line, which others can see. One trailing newline on standard \
+input is ignored. A running function gets the new value with its next run, in new processes.
 
 Examples:
   millrace secret set api-key < key.txt

@@ -1,4 +1,4 @@
-//! `millrace cap audit`: who was given rights, whose ended, and who was refused.
+//! `millrace cap audit`: issued and revoked capabilities, and refused requests.
 
 use crate::{
     args::{AuditArgs, Global},

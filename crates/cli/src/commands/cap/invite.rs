@@ -98,7 +98,7 @@ pub fn join(args: &JoinArgs, out: &mut Out) -> Outcome {
     let mut contexts = Contexts::load()?;
     let name = args.context.clone().unwrap_or_else(|| peer.namespace.clone());
     let identity = Some(Arc::new(identity()?));
-    let credentials = Credentials { capability: Some(token), pin: Some(pin), identity };
+    let credentials = Credentials { capability: Some(token), pin: Some(pin), identity, authorities: None };
     let options = Options { credentials: Some(Arc::new(credentials)), ..remote::options() };
     let place = Place::Tcp(peer.clone());
     let capability = Client::connect(&place, &options)?.redeem()?;
@@ -109,6 +109,6 @@ pub fn join(args: &JoinArgs, out: &mut Out) -> Outcome {
         let object = json!({ "address": peer.to_string(), "context": name, "file": file });
         return Ok(out.object(&object)?);
     }
-    out.line(format!("joined {peer}; its key is pinned"))?;
-    Ok(out.line(format!("context {name} stands for it; its capability is in {}", file.display()))?)
+    out.line(format!("joined {peer}; pinned its key"))?;
+    Ok(out.line(format!("created context {name}; the capability is in {}", file.display()))?)
 }

@@ -35,9 +35,14 @@ pub fn run(command: &ClusterCommand, global: &Global, out: &mut Out) -> Outcome 
             let line = if site.is_empty() {
                 "any host may lead".into()
             } else {
-                format!("hosts at {site} lead whenever they can")
+                format!("hosts at {site} are preferred as leaders")
             };
             if out.json() { Ok(out.object(&json!({ "preferred": site }))?) } else { Ok(out.line(line)?) }
+        }
+        ClusterCommand::Voters(args) => {
+            host(global)?.client().set_voters(args.voters)?;
+            let line = format!("{} hosts vote as soon as there are as many that have caught up", args.voters);
+            if out.json() { Ok(out.object(&json!({ "voters": args.voters }))?) } else { Ok(out.line(line)?) }
         }
         ClusterCommand::Rm(args) => {
             let remote = host(global)?;
@@ -55,7 +60,7 @@ fn host(global: &Global) -> Result<Remote> {
         Place::Local(namespace) => {
             let socket = namespace.dir().join(SOCKET);
             if namespace.host()?.is_none() {
-                let detail = format!("nobody serves {}; `millrace serve` does", namespace.dir().display());
+                let detail = format!("no host serves {}; start one with `millrace serve`", namespace.dir().display());
                 return Err(Code::GroupUnavailable.error(detail));
             }
             Remote::connect(&millrace_client::Place::Unix(socket), &place::remote::options())
@@ -77,7 +82,7 @@ fn id_of(remote: &Remote, named: &str) -> Result<u64> {
     };
     id.ok_or_else(|| {
         let named: String = named.chars().take(80).flat_map(char::escape_debug).collect();
-        Code::HostNotInCluster.error(format!("{} hosts are called '{named}'", found.len()))
+        Code::HostNotInCluster.error(format!("{} hosts have the name '{named}'", found.len()))
     })
 }
 
@@ -123,7 +128,7 @@ fn why(global: &Global, out: &mut Out) -> Outcome {
         return Ok(out.object(&json!({ "why": reasons }))?);
     }
     if reasons.is_empty() {
-        return Ok(out.line("all is as it should be")?);
+        return Ok(out.line("no problems found")?);
     }
     for reason in reasons {
         out.line(reason)?;

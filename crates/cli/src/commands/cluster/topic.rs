@@ -66,12 +66,12 @@ pub fn run(command: &TopicCommand, global: &Global, out: &mut Out) -> Outcome {
         }
         TopicCommand::Feed(args) => {
             client.feed_topic(&args.topic, &args.log)?;
-            let line = format!("what is appended to log {} here goes to topic {} from now on", args.log, args.topic);
+            let line = format!("records appended to log {} from now on are published to topic {}", args.log, args.topic);
             said(out, json!({ "topic": args.topic, "log": args.log, "change": "fed" }), line)
         }
         TopicCommand::Unfeed(args) => {
             client.unfeed_topic(&args.topic, &args.log)?;
-            let line = format!("log {} feeds topic {} no longer", args.log, args.topic);
+            let line = format!("log {} no longer feeds topic {}", args.log, args.topic);
             said(out, json!({ "topic": args.topic, "log": args.log, "change": "unfed" }), line)
         }
         TopicCommand::Ls => ls(&remote, out),

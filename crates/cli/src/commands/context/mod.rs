@@ -95,14 +95,14 @@ fn use_context(args: &UseContextArgs, global: &Global, out: &mut Out) -> Outcome
         return Ok(out.object(&json!({ "in_use": contexts.current }))?);
     }
     let Some((name, context)) = contexts.in_use() else {
-        return Ok(out.line("no context is in use any more")?);
+        return Ok(out.line("no context is selected")?);
     };
-    out.line(format!("context {name} ({}) is in use now", context.address))?;
+    out.line(format!("selected context {name} ({})", context.address))?;
     // Otherwise it would seem to have no effect.
     if let Ok((target, origin)) = Target::find(global)
         && !matches!(origin, Origin::Context(_))
     {
-        out.line(format!("but not here: commands here are about {target}, because {origin}"))?;
+        out.line(format!("but not in this directory: here the namespace is {target}, because {origin}"))?;
     }
     Ok(())
 }

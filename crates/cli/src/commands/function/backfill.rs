@@ -3,43 +3,27 @@
 use crate::{
     args::BackfillArgs,
     out::Out,
+    place::Place,
     report::{Failure, Outcome},
     show,
 };
-use millrace_node::{Backfilled, Code, Name, Namespace, Result, Stretch};
+use millrace_node::{Backfilled, Name, Stretch};
 use serde_json::json;
 
-/// The one log that a function is bound to.
-fn log_of(namespace: &Namespace, function: &Name) -> Result<String> {
-    let stat = namespace.functions()?.into_iter().find(|stat| stat.name == *function);
-    let stat = stat.ok_or_else(|| Code::FunctionNotFound.error(format!("function '{function}'")))?;
-    match stat.definition?.spec.on.as_slice() {
-        [log] => Ok(log.to_string()),
-        [] => Err(Code::UsageInvalid.error(format!("function '{function}' is bound to no log; name one with --log"))),
-        logs => {
-            let logs = logs.iter().map(|log| &**log).collect::<Vec<_>>().join(", ");
-            Err(Code::UsageInvalid.error(format!("function '{function}' is bound to {logs}; choose one with --log")))
-        }
-    }
-}
-
-pub fn run(namespace: &Namespace, args: &BackfillArgs, out: &mut Out) -> Outcome {
+pub fn run(place: &Place, args: &BackfillArgs, out: &mut Out) -> Outcome {
     let function: Name = args.name.parse()?;
-    let log = match &args.log {
-        Some(log) => log.clone(),
-        None => log_of(namespace, &function)?,
-    };
     let mut last = Backfilled::default();
     let stretch = Stretch { from: args.from, to: args.to };
-    let done = namespace.backfill(&function, &log, stretch, args.busy_timeout, &mut |done| last = done);
-    if let Err(error) = done {
+    let log = args.log.as_deref();
+    let done = place.backfill(&function, log, stretch, args.busy_timeout, &mut |done| last = done);
+    let (log, done) = done.map_err(|error| {
         if last.upto > 0 {
             let runs = show::count(last.runs, "run");
             eprintln!("millrace: {runs} started, up to record {}; continue with --from {}", last.upto, last.upto + 1);
         }
-        return Err(Failure::from(error));
-    }
-    let Backfilled { runs, upto, missing } = last;
+        Failure::from(error)
+    })?;
+    let Backfilled { runs, upto, missing } = done;
     if out.json() {
         let upto = (upto > 0).then_some(upto);
         return Ok(

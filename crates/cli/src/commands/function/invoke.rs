@@ -7,21 +7,22 @@ use crate::{
     report::{self, Failure, Outcome},
     show,
 };
-use millrace_node::{AppendOptions, Code, Error, LogName, Name, Result, RunFilter};
+use millrace_node::{Code, Error, Name, RunFilter};
 use serde_json::json;
 use std::{
     io::Read,
     time::{Duration, Instant},
 };
 
-/// History of the log that records for a function without a log are appended to.
-const HISTORY: u64 = 1000;
 /// Among so many of the log's newest runs those of the record are looked for.
 const NEWEST_MAX: usize = 1000;
 
 pub fn run(place: &Place, args: &InvokeArgs, out: &mut Out) -> Outcome {
     let name: Name = args.name.parse()?;
-    let (log, bound) = log_of(place, args)?;
+    if let Place::Local(_) = place {
+        // A function that is not there is told before anything is typed for it. A host may not tell it to everybody who may run it.
+        place.function(&name)?;
+    }
     let payload = match &args.data {
         Some(data) => data.clone().into_bytes(),
         None => {
@@ -31,8 +32,7 @@ pub fn run(place: &Place, args: &InvokeArgs, out: &mut Out) -> Outcome {
             payload
         }
     };
-    let function = (!bound).then_some(&*name);
-    let receipt = place.append(&log, &payload, AppendOptions { function, ..AppendOptions::default() })?;
+    let (log, receipt) = place.invoke(&name, args.log.as_deref(), &payload)?;
     if args.wait {
         return result(place, (&log, receipt.seqno), Some(&name), args.timeout, out);
     }
@@ -42,38 +42,6 @@ pub fn run(place: &Place, args: &InvokeArgs, out: &mut Out) -> Outcome {
         out.line(format!("function {name} runs for record {} of log {log}", receipt.seqno))?;
     }
     Ok(())
-}
-
-/// The log to append to, and whether the function is bound to it: the one that was named, or the function's only one, or one for
-/// such records if it has none.
-fn log_of(place: &Place, args: &InvokeArgs) -> Result<(String, bool)> {
-    let functions = place.functions()?;
-    let function = functions.iter().find(|function| function.name == args.name);
-    let function =
-        function.ok_or_else(|| Code::FunctionNotFound.error(format!("no function '{}'", args.name.escape_debug())))?;
-    let on = function.definition.as_ref().map(|definition| &*definition.on).unwrap_or_default();
-    match (&args.log, on) {
-        (Some(log), on) => Ok((log.clone(), on.contains(log))),
-        (None, [log]) => Ok((log.clone(), true)),
-        (None, []) => {
-            let log: LogName = format!("invoke/{}", args.name).parse()?;
-            if let Err(error) = place.log(&log) {
-                if error.code() != Code::LogNotFound {
-                    return Err(error);
-                }
-                place.create_log(&log, HISTORY)?;
-            }
-            Ok((log.to_string(), false))
-        }
-        (None, several) => {
-            let detail = format!(
-                "function '{}' runs for several logs: {}; choose one with --log",
-                args.name,
-                several.join(", ")
-            );
-            Err(Code::UsageInvalid.error(detail))
-        }
-    }
 }
 
 /// Waits for the runs of a record, of one function or of all, and prints what they appended; the error of one that is given up.
@@ -97,7 +65,10 @@ pub fn result(
         }
         return Ok(());
     }
-    if place.host()?.is_none() {
+    // At an address one runs; it tells how it is to those only who may know.
+    if let Place::Local(_) = place
+        && place.host()?.is_none()
+    {
         crate::feed::stderr("millrace: no host is running; waiting for one (`millrace serve`)\n");
     }
     let mut failed = false;

@@ -7,7 +7,7 @@ use crate::{
     report::Outcome,
     show,
 };
-use millrace_node::{Code, RunFilter};
+use millrace_node::RunFilter;
 use serde_json::json;
 use std::{collections::HashSet, time::Duration};
 
@@ -18,9 +18,7 @@ const NEWEST_MAX: usize = 1000;
 
 pub fn run(place: &Place, args: &FunctionLogsArgs, out: &mut Out) -> Outcome {
     let name: millrace_node::Name = args.name.parse()?;
-    if !place.functions()?.iter().any(|function| function.name == args.name) {
-        return Err(Code::FunctionNotFound.error(format!("no function '{name}'")).into());
-    }
+    place.function(&name)?;
     let limit = usize::try_from(args.last).unwrap_or(usize::MAX);
     let filter = |limit| RunFilter { function: Some(name.clone()), limit, ..RunFilter::default() };
     let mut runs = place.runs(&filter(limit))?;

@@ -24,9 +24,9 @@ pub fn run(command: &FunctionCommand, global: &Global, out: &mut Out) -> Outcome
         FunctionCommand::Ls => ls(&place, out),
         FunctionCommand::Show(args) => show_one(&place, &args.name, out),
         FunctionCommand::Invoke(args) => invoke::run(&place, args, out),
-        FunctionCommand::Backfill(args) => backfill::run(place.files()?, args, out),
+        FunctionCommand::Backfill(args) => backfill::run(&place, args, out),
         FunctionCommand::Logs(args) => logs::run(&place, args, out),
-        FunctionCommand::Rm(args) => rm(place.files()?, args, out),
+        FunctionCommand::Rm(args) => rm(&place, args, out),
     }
 }
 
@@ -95,17 +95,14 @@ fn deploy(namespace: &Namespace, args: &DeployArgs, out: &mut Out) -> Outcome {
     out.line(match deployed.change {
         Change::Created => format!("deployed function {name}; it {runs}"),
         Change::Updated => format!("replaced function {name}; it {runs}"),
-        Change::Unchanged => format!("function {name} is deployed already, the same in every respect"),
+        Change::Unchanged => format!("function {name} is deployed already; nothing changed"),
     })?;
     Ok(())
 }
 
-fn rm(namespace: &Namespace, args: &RmFunctionArgs, out: &mut Out) -> Outcome {
+fn rm(place: &Place, args: &RmFunctionArgs, out: &mut Out) -> Outcome {
     let name: Name = args.name.parse()?;
-    let given_up = match args.force {
-        true => functions::give_up(namespace, &name)?,
-        false => functions::remove(namespace, &name).map(|()| 0)?,
-    };
+    let given_up = place.remove_function(&name, args.force)?;
     if out.json() {
         out.object(&json!({ "function": name, "change": "removed", "given_up": given_up }))?;
     } else {
@@ -181,8 +178,7 @@ fn may(definition: &DefinitionDoc) -> String {
 }
 
 fn show_one(place: &Place, name: &str, out: &mut Out) -> Outcome {
-    let function = place.functions()?.into_iter().find(|function| function.name == name);
-    let function = function.ok_or_else(|| Code::FunctionNotFound.error(format!("no function '{name}'")))?;
+    let function = place.function(name)?;
     if out.json() {
         return Ok(out.object(&json!(function))?);
     }

@@ -43,7 +43,7 @@ pub fn read(at: Option<&str>, values: Option<&Path>) -> Result<Corrections> {
             return Err(invalid(format!("seqno {seqno} is not within {first}..{last}")));
         }
         if corrections.insert(seqno, Some(value)).is_some() {
-            return Err(invalid(format!("seqno {seqno} stands there twice")));
+            return Err(invalid(format!("seqno {seqno} occurs twice")));
         }
     }
     if corrections.is_empty() {

@@ -5,6 +5,7 @@
 //! ```
 
 mod corrections;
+mod diff;
 mod graph;
 mod plan;
 mod repairs;
@@ -19,10 +20,23 @@ use crate::{
     out::Out,
     report::Outcome,
 };
+use millrace_node::{Code, Result};
+use std::path::Path;
 
 pub fn repair(command: &RepairCommand, global: &Global, out: &mut Out) -> Outcome {
     match command {
         RepairCommand::Plan(args) => plan::run(args, global, out),
         other => repairs::run(other, global, out),
     }
+}
+
+/// A function's name and the file or directory with its new code, from `NAME=SOURCE`.
+fn named_source(function: &str) -> Result<(&str, &str)> {
+    let Some((name, source)) = function.split_once('=').filter(|(_, source)| !source.is_empty()) else {
+        return Err(Code::CorrectionInvalid.error(format!("'{function}' is not NAME=SOURCE")));
+    };
+    if !Path::new(source).exists() {
+        return Err(Code::CorrectionInvalid.error(format!("there is no '{source}'")));
+    }
+    Ok((name, source))
 }

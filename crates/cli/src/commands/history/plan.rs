@@ -12,11 +12,10 @@ use crate::{
 };
 use millrace_causality::{Changes, Class, Discovery, Kept, Place, Reason, Rewritten, Table, discover};
 use millrace_journal::RECORD_MAX_BYTES;
-use millrace_node::{Code, Hlc, LogName, Result, application::units};
+use millrace_node::{Code, Hlc, LogName, Result, application::units, repairs::Verified};
 use serde_json::{Value, json};
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
-    path::Path,
     time::Duration,
 };
 
@@ -42,6 +41,9 @@ pub fn run(args: &PlanArgs, global: &Global, out: &mut Out) -> Outcome {
         plan.replace(function, args.since.as_deref())?;
     }
     plan.discover();
+    if let Some(most) = args.verify {
+        plan.verified = Some(sources.verify(most as usize)?);
+    }
     if out.json() {
         out.object(&plan.object())?;
     } else {
@@ -82,6 +84,8 @@ struct Plan<'a> {
     /// The oldest event that is changed.
     from: Option<u32>,
     unknown_readers: bool,
+    /// By function: how many runs were replayed as they were, and how many left the same.
+    verified: Option<BTreeMap<String, Verified>>,
 }
 
 impl<'a> Plan<'a> {
@@ -97,6 +101,7 @@ impl<'a> Plan<'a> {
             replaced: Vec::new(),
             from: None,
             unknown_readers: false,
+            verified: None,
         })
     }
 
@@ -155,15 +160,10 @@ impl<'a> Plan<'a> {
 
     /// Takes up other code for a function, given as `NAME=SOURCE`.
     fn replace(&mut self, function: &str, since: Option<&str>) -> Result<()> {
-        let Some((name, source)) = function.split_once('=').filter(|(_, source)| !source.is_empty()) else {
-            return Err(Code::CorrectionInvalid.error(format!("'{function}' is not NAME=SOURCE")));
-        };
+        let (name, source) = super::named_source(function)?;
         let table = self.table(0);
         let id = table.function(name);
         let id = id.ok_or_else(|| Code::FunctionNotFound.error(format!("no function '{name}'")))?;
-        if !Path::new(source).exists() {
-            return Err(Code::CorrectionInvalid.error(format!("there is no '{source}'")));
-        }
         let since = match since {
             Some(since) => {
                 let event = self.sources.find(since)?;
@@ -428,6 +428,13 @@ impl<'a> Plan<'a> {
                 format!("{records} from outside whose client names a changed record as the cause; they stay"),
             )?;
         }
+        let mut word = "verified";
+        for (function, verified) in self.verified.iter().flatten() {
+            let (same, of) = (verified.same, show::count(verified.runs, "run"));
+            let odd =
+                verified.differs.map_or(String::new(), |run| format!("; {run} does not: a replay may differ too"));
+            line(std::mem::take(&mut word), format!("{function:<16} {same} of {of} leave the same again{odd}"))?;
+        }
         let complete = match (self.is_complete(), self.table(0).horizon()) {
             (true, None) => "yes: nothing has left the journal".into(),
             (true, Some(horizon)) => format!("yes: the journal reaches back to {}", show::rfc3339(horizon)),
@@ -445,7 +452,7 @@ impl<'a> Plan<'a> {
             units::show_size(self.bytes(&will))
         );
         if let Some(pinned) = self.pinned() {
-            cost += &format!("; keeps {} of the journal while it can be undone", units::show_size(pinned));
+            cost += &format!("; keeps {} of the journal until it can no longer be undone", units::show_size(pinned));
         }
         line("cost", cost)?;
         for limit in self.sources.limits() {
@@ -495,6 +502,7 @@ impl<'a> Plan<'a> {
             "pending": groups(self.pending()),
             "may_replay": groups(self.may()),
             "claims": self.found.iter().map(|found| found.claims.len()).sum::<usize>(),
+            "verified": self.verified.as_ref().map(|verified| verified.iter().map(verified_object).collect::<Vec<Value>>()),
             "complete": self.is_complete(),
             "estimate": {
                 "time_us": time_us, "workers": workers, "bytes": self.bytes(&will), "pinned_bytes": self.pinned(),
@@ -502,6 +510,11 @@ impl<'a> Plan<'a> {
             "limits": self.sources.limits(),
         })
     }
+}
+
+fn verified_object((function, verified): (&String, &Verified)) -> Value {
+    let differs = verified.differs.map(|run| run.to_string());
+    json!({ "function": function, "runs": verified.runs, "same": verified.same, "differs": differs })
 }
 
 fn missing(log: &str, seqno: u64, bounds: Option<(u64, u64)>) -> millrace_node::Error {
@@ -524,8 +537,8 @@ fn runs(count: u64) -> &'static str {
 
 fn reason(kept: Kept) -> &'static str {
     match kept {
-        Kept::External => "it may use the network: what it did outside would happen twice",
-        Kept::Streamed => "it publishes as it goes; such runs are not replayed so far",
+        Kept::External => "it may use the network: its effects outside would happen twice",
+        Kept::Streamed => "it is streamed; streamed runs cannot be replayed yet",
         Kept::NoCode => "it was removed, or its code is gone",
         Kept::NoAttempt => "its attempts have left the journal",
     }

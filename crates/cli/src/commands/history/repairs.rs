@@ -1,9 +1,9 @@
 //! `millrace repair run`, `show`, `ls`, `diff`, `apply`, `rollback`, `abandon`, `gc`: asks a host for it, or does it where there is
 //! none.
 
-use super::corrections;
+use super::{corrections, sources::Sources};
 use crate::{
-    args::{Global, RepairCommand, RepairDiffArgs, RepairRunArgs},
+    args::{Global, RepairCommand, RepairRunArgs, WithArgs},
     out::{Out, Style, Table},
     place::{Place, docs::RepairDoc},
     report::Outcome,
@@ -11,9 +11,8 @@ use crate::{
 };
 use millrace_node::{
     Code, Error, Hlc, Result,
-    repairs::{self, Ask, Correction, Request},
+    repairs::{self, Ask, Correction, NewCode, Request},
 };
-use serde_json::Value;
 use std::{
     thread,
     time::{Duration, Instant},
@@ -23,22 +22,18 @@ use std::{
 const ASK_EVERY: Duration = Duration::from_millis(50);
 /// How often progress is printed.
 const TELL_EVERY: Duration = Duration::from_secs(5);
-/// Characters of a value in a table.
-const VALUE_CHARS: usize = 40;
-/// Changes that are shown to people.
-const SHOWN_MAX: usize = 200;
 
 pub fn run(command: &RepairCommand, global: &Global, out: &mut Out) -> Outcome {
     let place = Place::find(global)?;
     match command {
         RepairCommand::Plan(_) => Ok(()),
         RepairCommand::Run(args) => {
-            let ask = of_run(args)?;
+            let ask = of_run(args, global)?;
             begin(&place, ask, out)
         }
         RepairCommand::Show(args) => tell(&place.repair(args.repair)?, out),
         RepairCommand::Ls => list(&place, out),
-        RepairCommand::Diff(args) => diff(&place, args, out),
+        RepairCommand::Diff(args) => super::diff::diff(&place, args, out),
         RepairCommand::Apply(args) => begin(&place, Ask::Apply(args.repair), out),
         RepairCommand::Rollback(args) => begin(&place, Ask::Rollback(args.repair, args.reason.clone()), out),
         RepairCommand::Abandon(args) => begin(&place, Ask::Abandon(args.repair), out),
@@ -46,18 +41,42 @@ pub fn run(command: &RepairCommand, global: &Global, out: &mut Out) -> Outcome {
     }
 }
 
-fn of_run(args: &RepairRunArgs) -> Result<Ask> {
+fn of_run(args: &RepairRunArgs, global: &Global) -> Result<Ask> {
+    if let Some(function) = &args.function {
+        return of_code(args, function, global);
+    }
+    let log = args.log.as_deref().unwrap_or_default();
     if args.at.is_none() && args.values.is_none() {
         let invalid = || Code::CorrectionInvalid.error("give --values, or --at with --void, or the number of a repair");
-        return Ok(Ask::Run(args.log.parse().map_err(|_| invalid())?));
+        if args.append_new {
+            return Err(Code::CorrectionInvalid.error("--append-new is said when a repair begins"));
+        }
+        return Ok(Ask::Run(log.parse().map_err(|_| invalid())?));
     }
     if args.values.is_none() && !args.void {
         return Err(Code::CorrectionInvalid.error("--at goes with --values or --void"));
     }
     let read = corrections::read(args.at.as_deref(), args.values.as_deref())?;
     let corrections = read.into_iter().map(|(seqno, value)| Correction { seqno, value }).collect();
-    let (log, reason, accept_unknown) = (args.log.parse()?, args.reason.clone(), args.accept_unknown);
-    Ok(Ask::Open(Request { log, corrections, reason, accept_unknown }))
+    let (log, reason) = (log.parse()?, args.reason.clone());
+    let (accept_unknown, append_new) = (args.accept_unknown, args.append_new);
+    Ok(Ask::Open(Request { log, corrections, reason, accept_unknown, append_new }))
+}
+
+/// Other code for a function, given as `NAME=SOURCE`.
+fn of_code(args: &RepairRunArgs, function: &str, global: &Global) -> Result<Ask> {
+    let (name, source) = super::named_source(function)?;
+    let since = match &args.since {
+        Some(since) => {
+            let sources = Sources::load(global, &WithArgs { with: Vec::new() })?;
+            let event = sources.find(since)?;
+            sources.history.table(event).id(event.row).sequence()
+        }
+        None => 0,
+    };
+    let (function, source) = (name.parse()?, source.into());
+    let (reason, append_new) = (args.reason.clone(), args.append_new);
+    Ok(Ask::Code(NewCode { function, source, since, reason, append_new }))
 }
 
 /// Asks for something, waits until it is done, and says what came of it.
@@ -72,7 +91,9 @@ fn begin(place: &Place, ask: Ask, out: &mut Out) -> Outcome {
 }
 
 fn stopped(code: &str, detail: &str) -> Error {
-    let known = [Code::RepairGrows, Code::RepairUnsupported].into_iter().find(|known| known.id() == code);
+    let known = [Code::RepairGrows, Code::RepairUnsupported, Code::RepairCodeChanged]
+        .into_iter()
+        .find(|known| known.id() == code);
     match known {
         Some(known) => known.error(detail),
         None => Code::RepairPhase.error(format!("it stopped: {code}: {detail}")),
@@ -88,7 +109,7 @@ fn wait(place: &Place, asked: &RepairDoc) -> Result<RepairDoc> {
         let done = repairs::here(namespace, &mut |_, counts, at, of| {
             if told.elapsed() >= TELL_EVERY {
                 told = Instant::now();
-                eprintln!("repair {number}: {} replayed, {at} of {of} looked at", show::count(counts.replayed, "run"));
+                eprintln!("repair {number}: {} replayed, {at} of {of} examined", show::count(counts.replayed, "run"));
             }
         });
         match done {
@@ -115,10 +136,11 @@ fn tell(repair: &RepairDoc, out: &mut Out) -> Outcome {
     if out.json() {
         return Ok(out.object(&serde_json::to_value(repair).unwrap_or_default())?);
     }
-    let of = match (&repair.log, repair.undo) {
-        (_, Some(undone)) => format!("takes repair {undone} back"),
-        (Some(log), None) => format!("corrects {} of '{log}'", show::count(repair.records, "record")),
-        (None, None) => String::new(),
+    let of = match (&repair.log, repair.undo, &repair.function) {
+        (_, Some(undone), _) => format!("undoes repair {undone}"),
+        (Some(log), None, _) => format!("corrects {} of '{log}'", show::count(repair.records, "record")),
+        (None, None, Some(function)) => format!("replaces the code of function '{function}'"),
+        (None, None, None) => String::new(),
     };
     let style = if repair.phase == "stopped" { Style::Bad } else { Style::Bold };
     let phase = out.styled(style, &repair.phase);
@@ -127,7 +149,7 @@ fn tell(repair: &RepairDoc, out: &mut Out) -> Outcome {
         out.line(format!("  because    {}", repair.reason))?;
     }
     let counts = &repair.counts;
-    if counts.replayed + counts.cancelled + counts.replaced + counts.void > 0 {
+    if counts.replayed + counts.cancelled + counts.replaced + counts.void + counts.appended > 0 {
         let same = if counts.same > 0 { format!(", {} to the same effect", counts.same) } else { String::new() };
         out.line(format!("  replayed   {}{same}", show::count(counts.replayed, "run")))?;
         if counts.cancelled > 0 {
@@ -137,12 +159,15 @@ fn tell(repair: &RepairDoc, out: &mut Out) -> Outcome {
         if counts.void > 0 {
             out.line(format!("  removes    {}", show::count(counts.void, "record")))?;
         }
+        if counts.appended > 0 {
+            out.line(format!("  appends    {}", show::count(counts.appended, "record")))?;
+        }
     }
     let number = repair.repair;
     let next = match &*repair.phase {
         "open" | "stopped" => Some(format!("millrace repair run {number}   or   millrace repair abandon {number}")),
         "ready" => Some(format!("millrace repair diff {number}   then   millrace repair apply {number}")),
-        "applied" if repair.undo.is_none() => Some(format!("millrace repair rollback {number} takes it back")),
+        "applied" if repair.undo.is_none() => Some(format!("millrace repair rollback {number} to undo it")),
         _ => None,
     };
     next.map_or(Ok(()), |next| Ok(out.line(format!("  next       {next}"))?))
@@ -157,13 +182,13 @@ fn list(place: &Place, out: &mut Out) -> Outcome {
         return Ok(());
     }
     if repairs.is_empty() {
-        return Ok(out.line("nothing was ever repaired here")?);
+        return Ok(out.line("no repairs")?);
     }
     let mut table = Table::new(&["repair>", "phase", "begun", "log", "records>", "runs>", "replaces>", "reason"]);
     for repair in repairs {
         let log = match repair.undo {
             Some(undone) => format!("(takes {undone} back)"),
-            None => repair.log.unwrap_or_default(),
+            None => repair.log.or(repair.function.map(|name| format!("(function {name})"))).unwrap_or_default(),
         };
         let counts = repair.counts;
         table.row(vec![
@@ -173,54 +198,9 @@ fn list(place: &Place, out: &mut Out) -> Outcome {
             log,
             repair.records.to_string(),
             counts.replayed.to_string(),
-            (counts.replaced + counts.void).to_string(),
+            (counts.replaced + counts.void + counts.appended).to_string(),
             repair.reason,
         ]);
     }
     Ok(out.table(&table)?)
-}
-
-fn diff(place: &Place, args: &RepairDiffArgs, out: &mut Out) -> Outcome {
-    let (mut after, mut shown) = (0, 0);
-    let mut table = Table::new(&["log", "seqno>", "old", "new"]);
-    loop {
-        let page = place.repair_changes(args.repair, args.log.as_deref(), after)?;
-        for change in &page.changes {
-            shown += 1;
-            if out.json() {
-                out.object(change)?;
-            } else if shown <= SHOWN_MAX {
-                let log = change["log"].as_str().unwrap_or_default().to_owned();
-                table.row(vec![log, change["seqno"].to_string(), value(&change["old"]), value(&change["new"])]);
-            }
-        }
-        match page.next {
-            Some(next) if out.json() || shown < SHOWN_MAX => after = next,
-            Some(_) => {
-                out.table(&table)?;
-                return Ok(out.line(format!("… more than {SHOWN_MAX} records; --json shows all"))?);
-            }
-            None => break,
-        }
-    }
-    if out.json() {
-        return Ok(());
-    }
-    if table.is_empty() {
-        return Ok(out.line("no record differs")?);
-    }
-    out.table(&table)?;
-    if shown > SHOWN_MAX {
-        out.line(format!("… and {} more; --json shows all", shown - SHOWN_MAX))?;
-    }
-    Ok(())
-}
-
-/// A value of a change, in few characters.
-fn value(side: &Value) -> String {
-    match (side["data"].as_str(), side["base64"].as_str()) {
-        (Some(text), _) => show::brief(text.as_bytes(), VALUE_CHARS),
-        (None, Some(base64)) => show::brief(&show::from_base64(base64).unwrap_or_default(), VALUE_CHARS),
-        (None, None) => "(none)".into(),
-    }
 }

@@ -7,9 +7,17 @@ use crate::{
 };
 use millrace_causality::{Builder, Event, History, Place as Spot, Table, Violation};
 use millrace_journal::Kind;
-use millrace_node::{Address, Code, EventId, FunctionStat, Hlc, Namespace, Position, Result, upkeep};
+use millrace_node::{
+    Address, Code, EventId, FunctionStat, Hlc, Namespace, Position, Result,
+    repairs::{self, Verified},
+    upkeep,
+};
 use serde_json::Value;
-use std::{cell::RefCell, collections::HashMap, path::Path};
+use std::{
+    cell::RefCell,
+    collections::{BTreeMap, HashMap},
+    path::Path,
+};
 
 /// Most entries read on from a known position to find one.
 const READ_ON_MAX: usize = 256;
@@ -188,7 +196,7 @@ impl Sources {
                 format!("event {} is not later than its cause, {}", event(effect), event(cause))
             }
             Violation::ClockWentBack { before, after } => {
-                format!("the clock went back: event {} stands behind {}", event(after), event(before))
+                format!("the clock went back: event {} is after {}", event(after), event(before))
             }
             Violation::Differs { one, other } => {
                 let names = self.names();
@@ -198,11 +206,33 @@ impl Sources {
         }
     }
 
-    /// The bytes of a record, if they can be read.
+    /// The bytes of a record, if they can be read: those that a repair put there, if one did. None also if a repair took it away.
     pub fn value(&self, place: Spot) -> Result<Option<Stored>> {
-        let id = self.history.id(place);
-        let near = self.history.table(place).position_near(place.row);
-        self.sources[place.table as usize].value(id, near)
+        let (id, row) = (self.history.id(place), self.history.row(place));
+        let source = &self.sources[place.table as usize];
+        if row.is(Kind::Append)
+            && let Inner::Files(namespace) = &source.inner
+            && let Some(log) = namespace.journal().catalog()?.log_by_id(row.subject)
+            && let Some(replaced) = namespace.journal().replaced(log, row.seqno)?.filter(|it| it.origin == id)
+        {
+            let mut bytes = Vec::new();
+            if replaced.void {
+                return Ok(None);
+            }
+            namespace.journal().get(log, row.seqno, &mut bytes)?;
+            return Ok(Some(Stored { bytes, cut: false }));
+        }
+        source.value(id, self.history.table(place).position_near(place.row))
+    }
+
+    /// Replays some runs of each function of the first namespace as they were, and says whether they leave the same.
+    pub fn verify(&self, most: usize) -> Result<BTreeMap<String, Verified>> {
+        match &self.sources[0].inner {
+            Inner::Files(namespace) => repairs::verify(namespace, most),
+            Inner::Host(..) => {
+                Err(Code::CorrectionInvalid.error("--verify takes the namespace's files, not an address"))
+            }
+        }
     }
 
     /// An error if a process began to use a directory that was only looked at: what was read may be wrong.
@@ -375,7 +405,7 @@ fn read_host(place: &Place) -> Result<Table> {
     let newest = place.entries(Start::Last(1))?;
     let id = newest.entries.first().and_then(|entry| id_of(entry, "id"));
     let namespace = id.and_then(EventId::namespace);
-    let namespace = namespace.ok_or_else(|| Code::DocumentUnknown.error("the host shows no entry of its journal"))?;
+    let namespace = namespace.ok_or_else(|| Code::DocumentUnknown.error("the host returned no entry of its journal"))?;
     let mut builder = Builder::new(namespace);
     place.logs()?.iter().for_each(|log| builder.name_log(log.incarnation, &log.name));
     let (mut start, tail) = (0, newest.tail);

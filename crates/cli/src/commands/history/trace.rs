@@ -166,7 +166,7 @@ impl<'a> Shown<'a> {
     }
 
     fn print_branch(&self, at: usize, first: &str, rest: &str, out: &mut Out) -> Outcome {
-        // As deep as causes go: a list of what is to be printed stands in for calls within calls.
+        // As deep as causes go: a list of what is to be printed replaces nested calls.
         let mut open = vec![(at, first.to_owned(), rest.to_owned())];
         while let Some((at, first, rest)) = open.pop() {
             if at == usize::MAX {
@@ -225,7 +225,7 @@ impl<'a> Shown<'a> {
 
     fn object(&self) -> Value {
         let mut objects: Vec<Option<Value>> = (0..self.tree.branches.len()).map(|at| Some(self.branch(at))).collect();
-        // Branches stand behind the one above them.
+        // Branches come after the one above them.
         for at in (0..objects.len()).rev() {
             let below = self.tree.branches[at].below.iter().filter_map(|below| objects[*below].take()).collect();
             if let Some(object) = &mut objects[at] {

@@ -8,10 +8,10 @@ pub use relay::run as relay;
 
 use crate::{
     out::{Out, Style, Table},
+    place::docs::LinkDoc,
     report::Outcome,
     show,
 };
-use millrace_node::links::{LinkState, LinkView};
 use serde_json::json;
 
 /// Columns that both kinds of link are listed with.
@@ -22,15 +22,15 @@ fn table(first: &'static str) -> Table {
     }
 }
 
-fn row(view: &LinkView, out: &Out) -> Vec<String> {
-    let state = match view.state {
-        LinkState::Stopped => out.styled(Style::Bad, view.state.name()),
-        LinkState::Waiting => out.styled(Style::Warn, view.state.name()),
-        _ => view.state.name().to_owned(),
+fn row(view: &LinkDoc, out: &Out) -> Vec<String> {
+    let state = match &*view.state {
+        "stopped" => out.styled(Style::Bad, &view.state),
+        "waiting" => out.styled(Style::Warn, &view.state),
+        state => state.to_owned(),
     };
     let contact = contact(view);
     let mut row = vec![view.name.clone(), view.from.clone(), view.to.clone(), state];
-    match view.kind {
+    match &*view.kind {
         "outbox" => row.extend([view.sent, view.dead].map(show::grouped)),
         _ => row.push(show::grouped(view.acked)),
     }
@@ -40,12 +40,13 @@ fn row(view: &LinkView, out: &Out) -> Vec<String> {
 }
 
 /// When the other side answered last; nobody keeps that from host to host.
-fn contact(view: &LinkView) -> String {
-    view.last_contact.map_or("none yet".into(), |at| show::ago(at, show::now_us()))
+fn contact(view: &LinkDoc) -> String {
+    let last = view.last_contact.as_deref().and_then(show::moment);
+    last.map_or("none yet".into(), |at| show::ago(at, show::now_us()))
 }
 
 /// What is wrong with each link that something is wrong with.
-fn troubles<'a>(views: impl IntoIterator<Item = &'a LinkView>, out: &mut Out) -> Outcome {
+fn troubles<'a>(views: impl IntoIterator<Item = &'a LinkDoc>, out: &mut Out) -> Outcome {
     for view in views {
         let Some(error) = &view.error else { continue };
         let said = match &view.code {
@@ -54,7 +55,7 @@ fn troubles<'a>(views: impl IntoIterator<Item = &'a LinkView>, out: &mut Out) ->
         };
         let said = out.styled(Style::Bad, &said);
         out.line(said)?;
-        if let Some(remedy) = view.remedy {
+        if let Some(remedy) = &view.remedy {
             out.line(format!("  {remedy}"))?;
         }
     }
@@ -62,7 +63,7 @@ fn troubles<'a>(views: impl IntoIterator<Item = &'a LinkView>, out: &mut Out) ->
 }
 
 /// Prints links as a table with what is wrong below, or one object per line.
-fn list(first: &'static str, nothing: &str, views: &[LinkView], out: &mut Out) -> Outcome {
+fn list(first: &'static str, nothing: &str, views: &[LinkDoc], out: &mut Out) -> Outcome {
     let mut table = table(first);
     for view in views {
         if out.json() {

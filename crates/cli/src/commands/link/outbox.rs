@@ -4,38 +4,30 @@ use super::list;
 use crate::{
     args::{Global, OutboxCommand, ResetArgs, RmPeerArgs},
     out::Out,
-    place::Place,
+    place::{Place, docs::LinkDoc},
     report::Outcome,
     show,
 };
-use millrace_node::{
-    Namespace,
-    links::{LinkView, Links, OUTBOX_DEAD_LETTERS},
-};
+use millrace_node::links::OUTBOX_DEAD_LETTERS;
 use serde_json::json;
 
 pub fn run(command: &OutboxCommand, global: &Global, out: &mut Out) -> Outcome {
     let place = Place::find(global)?;
-    let namespace = place.files()?;
     match command {
         OutboxCommand::Ls => {
-            let views: Vec<LinkView> = namespace
-                .inspect(|namespace| Links::of(namespace).view())?
-                .into_iter()
-                .filter(|view| view.kind == "outbox")
-                .collect();
-            list("peer", "nothing was ever sent to another namespace", &views, out)?;
-            dead_letters(namespace, out)
+            let views: Vec<LinkDoc> = place.links()?.into_iter().filter(|link| link.kind == "outbox").collect();
+            list("peer", "no messages were ever sent to another namespace", &views, out)?;
+            dead_letters(&place, out)
         }
-        OutboxCommand::Reset(args) => reset(namespace, args, out),
-        OutboxCommand::Rm(args) => rm(namespace, args, out),
+        OutboxCommand::Reset(args) => reset(&place, args, out),
+        OutboxCommand::Rm(args) => rm(&place, args, out),
     }
 }
 
 /// Messages that no peer will ever take are in a log of their own.
-fn dead_letters(namespace: &Namespace, out: &mut Out) -> Outcome {
-    let logs = namespace.inspect(Namespace::logs)?;
-    let refused = logs.iter().find(|log| &*log.name == OUTBOX_DEAD_LETTERS).filter(|log| log.latest > 0);
+fn dead_letters(place: &Place, out: &mut Out) -> Outcome {
+    let logs = place.logs()?;
+    let refused = logs.iter().find(|log| log.name == OUTBOX_DEAD_LETTERS).filter(|log| log.latest > 0);
     match refused {
         Some(log) if !out.json() => {
             let count = show::count(log.latest + 1 - log.earliest, "message");
@@ -45,18 +37,18 @@ fn dead_letters(namespace: &Namespace, out: &mut Out) -> Outcome {
     }
 }
 
-fn reset(namespace: &Namespace, args: &ResetArgs, out: &mut Out) -> Outcome {
-    let dropped = Links::of(namespace).reset_outbox(&args.peer, args.skip)?;
+fn reset(place: &Place, args: &ResetArgs, out: &mut Out) -> Outcome {
+    let dropped = place.reset_outbox(&args.peer, args.skip)?;
     if out.json() {
         return Ok(out.object(&json!({ "peer": args.peer, "dropped": dropped }))?);
     }
     let what =
         if args.skip { format!("{} dropped", show::count(dropped, "message")) } else { "nothing dropped".into() };
-    Ok(out.line(format!("the stream to {} begins anew; {what}", args.peer))?)
+    Ok(out.line(format!("the stream to {} restarts; {what}", args.peer))?)
 }
 
-fn rm(namespace: &Namespace, args: &RmPeerArgs, out: &mut Out) -> Outcome {
-    let dropped = Links::of(namespace).remove_peer(&args.peer, args.force)?;
+fn rm(place: &Place, args: &RmPeerArgs, out: &mut Out) -> Outcome {
+    let dropped = place.remove_peer(&args.peer, args.force)?;
     if out.json() {
         return Ok(out.object(&json!({ "peer": args.peer, "dropped": dropped, "change": "removed" }))?);
     }

@@ -62,7 +62,7 @@ pub fn span(place: &Place, log: &str, from: Option<&str>, to_text: Option<&str>)
     if let (Some(first), Some(last)) = (from, to_text)
         && next > to
     {
-        let detail = format!("--from {first} is behind --to {last}: a range goes from the lower number to the higher");
+        let detail = format!("--from {first} is greater than --to {last}");
         return Err(Code::ValueInvalid.error(detail).into());
     }
     if to_text.is_some() && to < earliest {

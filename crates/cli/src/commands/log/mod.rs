@@ -52,7 +52,7 @@ fn create(place: &Place, name: &str, history: u64, out: &mut Out) -> Outcome {
             &json!({ "log": name, "history": Some(history).filter(|kept| *kept != HISTORY_ALL), "change": change }),
         )?;
     } else if existed {
-        out.line(format!("log {name} is there already, with a history of {}", history::show(history)))?;
+        out.line(format!("log {name} already exists, with a history of {}", history::show(history)))?;
     } else {
         out.line(format!("created log {name} (keeps {})", kept(history)))?;
     }
@@ -79,14 +79,9 @@ fn set(global: &Global, args: &SetArgs, out: &mut Out) -> Outcome {
 
 fn trim(place: &Place, args: &TrimArgs, out: &mut Out) -> Outcome {
     let name: LogName = args.name.parse()?;
-    let namespace = place.files()?;
-    let log = namespace.log(&name)?;
-    let earliest = log.earliest().max(1);
-    let before = args.before.unwrap_or(log.latest() + 1);
-    namespace.trim_log(&name, before)?;
-    let dropped = before.saturating_sub(earliest);
+    let (dropped, earliest) = place.trim_log(&name, args.before)?;
     if out.json() {
-        out.object(&json!({ "log": name, "dropped": dropped, "earliest": log.earliest() }))?;
+        out.object(&json!({ "log": name, "dropped": dropped, "earliest": earliest }))?;
     } else {
         out.line(format!("dropped {} of log {name}", show::count(dropped, "record")))?;
     }

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 const WAIT_MAX: Duration = Duration::from_secs(5);
 
 pub fn run(place: &Place, args: &TailArgs, out: &mut Out) -> Outcome {
-    // Before its bounds: those of a log that is made anew in between are noticed.
+    // Before its bounds: those of a log that is rebuilt in between are noticed.
     let incarnation = place.incarnation(&args.log)?;
     let (earliest, mut latest) = place.bounds(&args.log)?;
     let mut next = match &args.from {

@@ -49,9 +49,9 @@ pub fn check(namespace: &Namespace, out: &mut Out) -> Outcome {
         let bytes = units::show_size(recovery.discarded_bytes);
         let what = match recovery.damaged.is_empty() {
             true => "were never acknowledged as durable",
-            false => "are left; whether they were acknowledged as durable is not known beside the damage",
+            false => "are left; because of the damage, it is not known whether they were acknowledged as durable",
         };
-        out.line(format!("recovery   {bytes} behind the end {what}"))?;
+        out.line(format!("recovery   {bytes} after the end {what}"))?;
     }
     tell_faults(&faults, out)?;
     tell_rebuilt(found.rebuilt.as_ref(), out)?;
@@ -134,7 +134,7 @@ fn runs_of(function: &Name, runs: u64) -> String {
 
 pub fn tell_lost(lost: &[LostRecords], out: &mut Out) -> Outcome {
     for lost in lost {
-        let why = if lost.unproven { "begun, and never acknowledged as durable" } else { "damaged" };
+        let why = if lost.unproven { "started, and never acknowledged as durable" } else { "damaged" };
         let line = out.styled(Style::Bad, &format!("lost       {}: {why}", records(lost)));
         out.line(line)?;
     }
@@ -149,17 +149,17 @@ fn records(LostRecords { log, from, to, .. }: &LostRecords) -> String {
 pub fn tell_rebuilt(rebuilt: Option<&Rebuilt>, out: &mut Out) -> Outcome {
     let Some(Rebuilt { manifest, cataloged, unnamed, functions, left_out }) = rebuilt else { return Ok(()) };
     if manifest.is_some() {
-        let known = if *cataloged { "with all that it said" } else { "its retention and durability are not known" };
+        let known = if *cataloged { "with all its content" } else { "its retention and durability are not known" };
         out.line(format!("rebuilt    the manifest, from the segments: {known}"))?;
     }
     for name in unnamed {
-        out.line(format!("unnamed    log '{name}' had another name, and a history, that are not known any more"))?;
+        out.line(format!("unnamed    log '{name}' had another name and a history, which are lost"))?;
     }
     for id in functions {
         out.line(format!("unknown    function {id}: its definition is lost, and its pending runs with it"))?;
     }
     for number in left_out {
-        out.line(format!("left out   segment {number}: others are missing between it and the rest"))?;
+        out.line(format!("left out   segment {number}: segments between it and the rest are missing"))?;
     }
     Ok(())
 }

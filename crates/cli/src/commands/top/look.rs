@@ -1,4 +1,4 @@
-//! What a namespace looks like at one moment, and what two moments tell of the time between them.
+//! The state of a namespace at one moment, and the rates between two moments.
 
 use crate::place::{
     Place,

@@ -105,7 +105,7 @@ impl Screen {
             Some(host) => match (&host.failure, &host.refusal) {
                 (Some(failure), _) => out.styled(Style::Bad, &format!("the host stopped: {failure}")),
                 (None, Some(refusal)) => {
-                    out.styled(Style::Bad, &format!("host {}, the disk takes no appends: {refusal}", host.pid))
+                    out.styled(Style::Bad, &format!("host {}, the disk refuses appends: {refusal}", host.pid))
                 }
                 (None, None) if host.failures_per_second > 0.0 => {
                     let failures = format!("{} attempts/s fail", per_second(host.failures_per_second));

@@ -1,4 +1,4 @@
-//! Appending: one record, which is the body as it is, or several at once in JSON.
+//! Appending: one record, which is the unchanged body, or several in JSON.
 
 use super::{RECORDS_JSON, check_encoding, durability, header, media_type};
 use crate::{

@@ -113,7 +113,7 @@ pub(in crate::http) async fn text(session: &Session, query: &str) -> Result<Resp
 fn of_server(metrics: &mut Metrics, hosted: &Hosted) {
     let counters = &hosted.counters;
     let version = concat!("version=\"", env!("CARGO_PKG_VERSION"), "\"");
-    metrics.gauge("millrace_info", "The software that runs.", version, 1);
+    metrics.gauge("millrace_info", "Version of the host.", version, 1);
     metrics.gauge(
         "millrace_uptime_seconds",
         "Time since the host started.",
@@ -121,35 +121,35 @@ fn of_server(metrics: &mut Metrics, hosted: &Hosted) {
         hosted.started().elapsed().as_secs_f64(),
     );
     let open = counters.connections.load(Relaxed);
-    metrics.gauge("millrace_connections", "Connections that are open.", "", open);
-    let help = "Connections that were accepted.";
+    metrics.gauge("millrace_connections", "Open connections.", "", open);
+    let help = "Accepted connections.";
     metrics.counter("millrace_connections_accepted_total", help, "", counters.accepted.load(Relaxed));
-    let help = "Connections that were refused, or closed for what came or did not come over them.";
+    let help = "Connections that were refused, or closed because of invalid or missing data.";
     metrics.counter("millrace_connections_dropped_total", help, "", counters.dropped.load(Relaxed));
     for (protocol, requests) in [("http", &counters.http_requests), ("wire", &counters.wire_requests)] {
         let labels = format!("protocol=\"{protocol}\"");
-        metrics.counter("millrace_requests_total", "Requests that were answered.", &labels, requests.load(Relaxed));
+        metrics.counter("millrace_requests_total", "Answered requests.", &labels, requests.load(Relaxed));
     }
     let help = "Answers that were errors.";
     metrics.counter("millrace_failures_total", help, "", counters.failures.load(Relaxed));
-    let help = "Bytes that came in over connections.";
+    let help = "Bytes received over connections.";
     metrics.counter("millrace_received_bytes_total", help, "", counters.received_bytes.load(Relaxed));
-    let help = "Bytes that went out over connections.";
+    let help = "Bytes sent over connections.";
     metrics.counter("millrace_sent_bytes_total", help, "", counters.sent_bytes.load(Relaxed));
 }
 
 /// How the disk is: says nothing of records, and so is told at once, also when nothing else can be.
 fn of_disk(metrics: &mut Metrics, served: &Served) {
     let (journal, labels) = (served.namespace().journal(), format!("namespace=\"{}\"", served.name()));
-    let help = "Whether the journal can go on.";
+    let help = "Whether the journal accepts appends.";
     metrics.gauge("millrace_journal_healthy", help, &labels, u64::from(journal.check_health().is_ok()));
-    let help = "Whether the disk takes no appends now: it is full, read-only or fails.";
+    let help = "Whether the disk refuses appends: it is full, read-only or fails.";
     metrics.gauge("millrace_journal_refusing", help, &labels, u64::from(journal.refusal().is_some()));
     let blocked = served.blocked();
     for (by, flush) in [("lock", false), ("flush", true)] {
         let time = blocked.as_ref().filter(|blocked| (blocked.by == Obstacle::Flush) == flush);
         let labels = format!("{labels},by=\"{by}\"");
-        let help = "How long the journal has waited for whoever holds its lock, or for a flush; 0 if it goes on.";
+        let help = "How long the journal has waited for the holder of its lock, or for a flush; 0 if it does not wait.";
         metrics.gauge(
             "millrace_journal_blocked_seconds",
             help,
@@ -209,15 +209,15 @@ fn journal(samples: &mut Vec<Sample>, name: &Name, namespace: &Namespace) {
 fn logs_and_functions(samples: &mut Vec<Sample>, name: &Name, namespace: &Namespace) -> Result<()> {
     let (logs, functions) = (namespace.logs()?, namespace.functions()?);
     let labels = format!("namespace=\"{name}\"");
-    samples.push(("millrace_logs", "gauge", "Logs that there are.", labels.clone(), Value::Number(logs.len() as u64)));
-    samples.push(("millrace_functions", "gauge", "Functions that there are.", labels, Value::Number(functions.len() as u64)));
+    samples.push(("millrace_logs", "gauge", "Number of logs.", labels.clone(), Value::Number(logs.len() as u64)));
+    samples.push(("millrace_functions", "gauge", "Number of functions.", labels, Value::Number(functions.len() as u64)));
     let mut dead_letters: BTreeSet<LogName> = OUTBOX_DEAD_LETTERS.parse().into_iter().collect();
     for function in functions.iter().take(SERIES_MAX) {
         let labels = format!("namespace=\"{name}\",function=\"{}\"", function.name);
         let mut add = |metric, kind, help, value| samples.push((metric, kind, help, labels.clone(), Value::Number(value)));
         let help = "Runs that records triggered.";
         add("millrace_function_triggered_total", "counter", help, function.triggered);
-        add("millrace_function_ended_total", "counter", "Runs that ended, well or as dead letters.", function.done);
+        add("millrace_function_ended_total", "counter", "Runs that have ended, successfully or with a dead letter.", function.done);
         add("millrace_function_pending", "gauge", "Runs that have not ended.", function.pending());
         if let Ok(definition) = &function.definition {
             dead_letters.insert(definition.spec.dead_letter.clone());
@@ -226,7 +226,7 @@ fn logs_and_functions(samples: &mut Vec<Sample>, name: &Name, namespace: &Namesp
     for log in logs.iter().filter(|log| dead_letters.contains(&log.name)) {
         let labels = format!("namespace=\"{name}\",log=\"{}\"", log.name);
         let help =
-            "Records whose functions gave them up, or whose peers refused them for good, by the log that they went to.";
+            "Dead letters of failed runs and of messages that peers permanently refused, by dead-letter log.";
         samples.push(("millrace_dead_letters_total", "counter", help, labels.clone(), log.latest.into()));
         let help = "Dead letters that have left the history of their log.";
         let gone = log.earliest.saturating_sub(1);
@@ -263,21 +263,21 @@ fn links(samples: &mut Vec<Sample>, name: &Name, namespace: &Namespace) -> Resul
     for link in Links::of(namespace).view()?.into_iter().take(SERIES_MAX) {
         let labels = format!("namespace=\"{name}\",kind=\"{}\",link=\"{}\"", link.kind, escaped(&link.name));
         let mut add = |metric, kind, help, value| samples.push((metric, kind, help, labels.clone(), Value::Number(value)));
-        let help = "Records that a link has still to carry.";
+        let help = "Records that a link has not yet forwarded.";
         add("millrace_link_lag_records", "gauge", help, link.lag_records);
-        add("millrace_link_lag_bytes", "gauge", "Their bytes, about.", link.lag_bytes);
-        let help = "The last number that is safe at the receiving side.";
+        add("millrace_link_lag_bytes", "gauge", "Approximate size of the records that a link has not yet forwarded.", link.lag_bytes);
+        let help = "Number of the last record that is durable at the receiver.";
         add("millrace_link_acked_total", "counter", help, link.acked);
-        add("millrace_link_lost_total", "counter", "Records lost before a link carried them.", link.lost);
-        let help = "Messages that a peer refused for good; each is a dead letter in dead/outbox.";
+        add("millrace_link_lost_total", "counter", "Records that were lost before a link forwarded them.", link.lost);
+        let help = "Messages that a peer permanently refused; each is a dead letter in dead/outbox.";
         add("millrace_link_dead_total", "counter", help, link.dead);
         let help = "Whether the other side answers. An outbox that has nothing to send needs no connection.";
         add("millrace_link_connected", "gauge", help, link.connected.into());
         let waiting = matches!(link.state, LinkState::Connecting | LinkState::Waiting | LinkState::NoHost);
-        let help = "Whether a link carries nothing now, and goes on by itself once it can.";
+        let help = "Whether a link waits; it continues by itself.";
         add("millrace_link_waiting", "gauge", help, waiting.into());
         let stopped = u64::from(link.state == LinkState::Stopped);
-        add("millrace_link_stopped", "gauge", "Whether a link stands still until somebody decides.", stopped);
+        add("millrace_link_stopped", "gauge", "Whether a link has stopped and needs a decision.", stopped);
     }
     Ok(())
 }
@@ -291,7 +291,7 @@ fn host(samples: &mut Vec<Sample>, hosted: &Hosted, name: &Name) {
     let labels = format!("namespace=\"{name}\"");
     let status = host_of(hosted, name);
     let running = status.as_ref().is_some_and(|status| status.failure.is_none());
-    samples.push(("millrace_host_running", "gauge", "Whether functions are run here.", labels.clone(), Value::Number(running.into())));
+    samples.push(("millrace_host_running", "gauge", "Whether the host runs functions.", labels.clone(), Value::Number(running.into())));
     if let Some(status) = status {
         let help = "Attempts at runs since the host started, by how they ended.";
         for (outcome, count) in [("done", status.runs_done), ("failed", status.runs_failed)] {

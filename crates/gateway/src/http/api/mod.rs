@@ -1,7 +1,8 @@
-//! What requests do, by what they are about.
+//! The handlers of requests, by subject.
 
 pub(super) mod append;
 pub(super) mod logs;
+pub(super) mod manage;
 pub(crate) mod metrics;
 pub(super) mod pages;
 pub(super) mod range;
@@ -9,12 +10,13 @@ pub(super) mod record;
 pub(super) mod repairs;
 pub(super) mod tail;
 
+use super::{connection::body, session::Session};
 use crate::{
     documents::{Query, invalid, shown},
     memory::Reservation,
 };
-use hyper::{HeaderMap, header::CONTENT_TYPE};
-use millrace_node::{Durability, Held, Record};
+use hyper::{HeaderMap, Request, body::Incoming, header::CONTENT_TYPE};
+use millrace_node::{Door, Durability, Held, Record};
 use millrace_wire::{Code, Result};
 use std::time::Duration;
 
@@ -61,9 +63,30 @@ fn check_encoding(headers: &HeaderMap) -> Result<()> {
     match header(headers, "content-encoding")? {
         None | Some("identity") => Ok(()),
         Some(other) => {
-            Err(Code::HttpTypeUnsupported.error(format!("content encoding '{}' is not taken", shown(other))))
+            Err(Code::HttpTypeUnsupported.error(format!("content encoding '{}' is not supported", shown(other))))
         }
     }
+}
+
+/// The namespace as the caller may use it, and a body that is JSON, as text of at most so many bytes.
+async fn json(
+    session: &Session,
+    namespace: &str,
+    request: Request<Incoming>,
+    bytes_max: usize,
+) -> Result<(Door, String)> {
+    let (head, body) = request.into_parts();
+    Query::parse(head.uri.query().unwrap_or(""))?.finish()?;
+    check_encoding(&head.headers)?;
+    if media_type(&head.headers)?.as_deref() != Some("application/json") {
+        let kind = media_type(&head.headers)?.unwrap_or_else(|| "nothing".into());
+        let error = format!("the body is of type '{}', not application/json", shown(&kind));
+        return Err(Code::HttpTypeUnsupported.error(error));
+    }
+    let door = session.door(namespace)?;
+    let body = body::read(body, bytes_max).await?;
+    let text = std::str::from_utf8(&body.bytes).map_err(|_| Code::HttpBodyInvalid.error("the body is not UTF-8"))?;
+    Ok((door, text.to_owned()))
 }
 
 /// Whether the client asks for this type before others.

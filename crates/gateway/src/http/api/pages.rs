@@ -1,4 +1,4 @@
-//! What the host says of itself: what it is, whether it is well, and what it can be asked.
+//! Pages about the host: its description, its health, and its OpenAPI document.
 
 use crate::{
     Hosted,
@@ -67,7 +67,7 @@ pub(in crate::http) fn ready(hosted: &Hosted, in_detail: bool, query: &str) -> R
             return Some(format!("appends are not taken: {blocked}"));
         }
         if let Some(error) = served.namespace().journal().refusal() {
-            return Some(format!("the disk takes no appends: {error}"));
+            return Some(format!("the disk refuses appends: {error}"));
         }
         match host_of(hosted, served.name()) {
             None => Some("no functions are run here".into()),

@@ -60,7 +60,7 @@ pub(in crate::http) async fn read<B>(
         let held = door.range_of(&log, from, count, RECORDS_MAX_BYTES, durability);
         let Rationed { value, reserved, .. } = rationed(held, |records| bytes_of(records)).await;
         match value {
-            // Whoever asks for the oldest gets what is the oldest by now.
+            // Anyone who asks for the oldest gets what is the oldest by now.
             Err(error) if error.code() == Code::BelowHistory && !names_from(request) => {
                 from = log.earliest().max(from + 1)
             }

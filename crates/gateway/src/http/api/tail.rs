@@ -103,7 +103,7 @@ fn resumed(cursor: &str, name: &str, log: &Log) -> Result<u64> {
         return Err(invalid(format!("'{}' in Last-Event-ID is not a cursor", shown(cursor))));
     };
     if incarnation != u64::from(log.id()) {
-        return Err(Code::CursorIncarnation.error(format!("log '{name}' was made anew")));
+        return Err(Code::CursorIncarnation.error(format!("log '{name}' was deleted and recreated")));
     }
     Ok(next)
 }

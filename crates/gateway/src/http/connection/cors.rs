@@ -27,7 +27,7 @@ impl FromStr for Origin {
         let wrong = || {
             let shown: String = text.chars().take(80).flat_map(char::escape_debug).collect();
             Code::ValueInvalid
-                .error(format!("'{shown}' is no origin, such as https://app.example or http://localhost:3000"))
+                .error(format!("'{shown}' is not an origin, such as https://app.example or http://localhost:3000"))
         };
         let (scheme, host) = text.split_once("://").ok_or_else(wrong)?;
         let is_host = !host.is_empty()

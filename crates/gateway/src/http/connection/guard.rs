@@ -1,6 +1,6 @@
-//! What keeps web pages out that are open in a browser on this machine: a page may send requests to any address that it
-//! can name, and a name may be made to point here. So a request must call this host by a name of this machine, and if it
-//! comes from a page, then from a page of this host.
+//! Refuses web pages that are open in a browser on this machine: a page may send requests to any address that it can name, and a name may
+//! be made to point here. So a request must call this host by a name of this machine, and if it comes from a page, then from a page of this
+//! host.
 
 use hyper::{
     HeaderMap, Request, Uri, Version,

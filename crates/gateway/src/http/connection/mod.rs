@@ -1,4 +1,4 @@
-//! What stands between the bytes of a connection and the requests on it.
+//! From the bytes of a connection to its requests.
 
 pub(super) mod body;
 pub(super) mod cors;

@@ -19,7 +19,7 @@ use std::{
 pub const COLUMNS_MAX: usize = 1000;
 /// Most bytes of a row: a record of quotes is twice as long, and a record in base64 a third longer.
 const ROW_MAX_BYTES: u64 = 2 * RECORD_MAX_BYTES as u64 + (64 << 10);
-/// What stands before a record's fields. A record that has such a field itself is written whole.
+/// What is before a record's fields. A record that has such a field itself is written whole.
 const META: [&str; 2] = ["_seqno", "_time"];
 /// The columns of records written whole. `base64` holds what is not text; one of the two last is empty.
 const WHOLE: [&str; 4] = ["seqno", "time", "data", "base64"];
@@ -41,7 +41,7 @@ impl Survey {
         !self.unfit
     }
 
-    /// The columns, if the records are to stand in columns.
+    /// The columns, if the records are to be in columns.
     pub fn columns(self) -> Option<Columns> {
         let names = &self.columns.names;
         let taken = |name: &String| META.contains(&name.as_str()) || name.is_empty();
@@ -155,7 +155,7 @@ impl<R: Read> Table<R> {
         let mut names: Vec<&str> = header.iter().collect();
         names.sort_unstable();
         if let Some(twice) = names.windows(2).find(|pair| pair[0] == pair[1]) {
-            return Err(invalid("line", 1, format!("column '{}' stands twice", twice[0].escape_debug())));
+            return Err(invalid("line", 1, format!("column '{}' occurs twice", twice[0].escape_debug())));
         }
         Ok(Self { reader, left, path, header, shape, row: StringRecord::new() })
     }

@@ -30,7 +30,7 @@ pub fn run(place: &Place, args: &ExportArgs, out: &mut Out) -> Outcome {
     let mut export = Export { place, args, format, from, to, records: 0, missing: 0 };
     if is_stream(&args.output) {
         if format == Format::Parquet && io::stdout().is_terminal() {
-            return Err(Code::FormatUnfit.error("Parquet on a terminal would only confuse it").into());
+            return Err(Code::FormatUnfit.error("Parquet is binary and cannot be written to a terminal").into());
         }
         // The export itself is all that is printed.
         export.write(File::from(io::stdout().as_fd().try_clone_to_owned()?))?;

@@ -1,6 +1,6 @@
 //! Records that are JSON objects, as rows of a table: a column per field, a cell per value.
 //!
-//! A cell is the value's JSON as it stood in the record, except that a text stands bare where that cannot be mistaken for
+//! A cell is the value's JSON as it was in the record, except that a text stands bare where that cannot be mistaken for
 //! other JSON. A field that is not there is an empty cell. So every value comes back exactly as it was.
 
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};

@@ -193,6 +193,6 @@ impl Import<'_> {
     /// How far it came, and how to go on.
     fn resume(&self) -> String {
         let (done, file) = (show::count(self.done, "record"), self.args.file.display());
-        format!("{file}: after {done} were imported (go on with --skip {})", self.args.skip + self.done)
+        format!("{file}: after {done} were imported (continue with --skip {})", self.args.skip + self.done)
     }
 }

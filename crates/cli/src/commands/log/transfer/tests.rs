@@ -189,7 +189,7 @@ fn bad_input_is_told_with_its_line() {
     for (file, start) in [
         (&b"a,b\n1,2\n\"x\ny\",2\n1\n"[..], "line 5: it has 1 cells where the header has 2"),
         (b"a\n\xff\n", "line 2: it is not UTF-8"),
-        (b"a,a\n", "line 1: column 'a' stands twice"),
+        (b"a,a\n", "line 1: column 'a' occurs twice"),
         (b"data,base64\nx,\ny,eA==\n", "line 3: it has both"),
         (b"base64\n!\n", "line 2: its \"base64\" is not base64"),
     ] {

@@ -1,4 +1,6 @@
-//! `millrace up` and `millrace down`: a namespace holds what the application file says, or no longer does.
+//! `millrace up` and `millrace down`: apply the application file to a namespace, or remove it.
+
+mod send;
 
 use crate::{
     args::{DownArgs, Global, UpArgs},
@@ -17,6 +19,9 @@ use serde_json::json;
 use std::{io, path::Path};
 
 pub fn up(args: &UpArgs, global: &Global, out: &mut Out) -> Outcome {
+    if let Some(remote) = place::chosen_host(global)? {
+        return send::up(&remote, args, out);
+    }
     let application = Application::load(&args.file.path())?;
     let dir = place::application_dir(global, &application);
     if args.dry_run {
@@ -44,6 +49,9 @@ pub fn open(application: &Application, dir: &Path, out: &mut Out) -> Outcome<Ope
 }
 
 pub fn down(args: &DownArgs, global: &Global, out: &mut Out) -> Outcome {
+    if let Some(remote) = place::chosen_host(global)? {
+        return send::down(&remote, args, out);
+    }
     let application = Application::load(&args.file.path())?;
     let namespace = Namespace::open(&place::application_dir(global, &application))?;
     let mut any = false;
@@ -53,6 +61,11 @@ pub fn down(args: &DownArgs, global: &Global, out: &mut Out) -> Outcome {
             progress(told);
         })
     })?;
+    nothing_there(any, out)
+}
+
+/// Says so if nothing was there to be removed.
+fn nothing_there(any: bool, out: &mut Out) -> Outcome {
     if !any && !out.json() {
         out.line("nothing of it is there")?;
     }

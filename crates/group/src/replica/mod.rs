@@ -3,17 +3,28 @@
 //! Whoever drives it ticks, steps and submits, then takes a [`Turn`]: entries and state to be written, messages to be sent before and
 //! after the disk has them. The order is Raft's: a vote and an answer to a leader leave after the flush, a leader's entries before.
 
+mod snapshots;
+#[cfg(test)]
+mod tests;
+
+pub use snapshots::Limits;
+
 use crate::{
-    Action, Command, Form, Member, Origin, Payloads, Place, Proposal, State, Topics,
-    index::{Index, entry_of},
+    Action, Command, Form, Mark, Member, Origin, Payloads, Place, Proposal, State, Topics, Write,
+    index::{Index, Slot, entry_of},
+    snapshot::{Said, decode},
 };
 use millrace_wire::{Code, Error, Result};
 use protobuf::Message as _;
+use snapshots::Snapshots;
 use raft::{
     Config, RawNode, Ready, StateRole,
     eraftpb::{ConfChangeSingle, ConfChangeType, ConfChangeV2, Entry, EntryType, Message, MessageType},
 };
-use std::collections::BTreeMap;
+use std::{
+    cmp::min,
+    collections::{BTreeMap, HashMap},
+};
 
 /// Ticks between two heartbeats of a leader; an election begins after five to ten times that without one.
 const HEARTBEAT_TICKS: usize = 2;
@@ -44,28 +55,61 @@ pub struct Options {
     pub founders: Vec<u64>,
     /// What election timeouts are drawn from.
     pub seed: u64,
-    /// Hosts beyond this many do not vote.
+    /// So many hosts vote, unless the group has agreed on another number.
     pub voters_max: usize,
+    /// How much of the log stays.
+    pub limits: Limits,
 }
 
 /// What was kept of a replica.
 pub struct Recovered {
     index: Index,
+    /// The snapshot that has begun: the bytes of its topics, and the entries that they hold.
+    begun: Option<(Vec<u8>, HashMap<u64, Slot>)>,
+    /// The newest that is whole.
+    snapshot: Option<(Mark, Vec<u8>)>,
 }
 
 impl Recovered {
     /// Nothing yet.
     pub fn new(founders: Vec<u64>, payloads: Box<dyn Payloads>) -> Self {
-        Self { index: Index::new(founders, payloads) }
+        Self { index: Index::new(founders, payloads), begun: None, snapshot: None }
     }
 
-    /// An entry, in the order in which entries were written.
-    pub fn entry(&mut self, index: u64, term: u64, form: Form, place: Place) -> Result<()> {
-        if self.index.note(index, term, form, place) {
-            return Ok(());
+    /// Something that was written, in the order in which it was, without the bytes of entries: their number is `bytes`.
+    pub fn wrote(&mut self, write: Write, place: Place, bytes: usize) -> Result<()> {
+        let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+        match write {
+            Write::Entry(Proposal { index, term, form, .. }) => {
+                if !self.index.note(index, Slot { term, place, bytes, form }) {
+                    let last = self.index.last();
+                    return Err(Code::GroupLogDamaged.error(format!("entry {index} comes after entry {last}")));
+                }
+                return Ok(());
+            }
+            Write::Begin => self.begun = Some(Default::default()),
+            Write::Part(part) => {
+                if let Some((state, _)) = &mut self.begun {
+                    state.extend_from_slice(&part);
+                }
+            }
+            Write::Kept(Proposal { index, term, form, .. }) => {
+                if let Some((_, kept)) = &mut self.begun {
+                    kept.insert(index, Slot { term, place, bytes, form });
+                }
+            }
+            Write::End(mark) => {
+                mark.check()?;
+                // The beginning of one that a later one has replaced may be gone.
+                if let Some((state, kept)) = self.begun.take()
+                    && self.index.install(&mark, kept)
+                {
+                    self.snapshot = Some((mark, state));
+                }
+            }
         }
-        let last = self.index.last();
-        Err(Code::GroupLogDamaged.error(format!("entry {index} stands behind entry {last}")))
+        self.index.count(bytes as usize);
+        Ok(())
     }
 
     /// The state, likewise.
@@ -82,9 +126,12 @@ impl Recovered {
     }
 
     fn check(&self) -> Result<()> {
-        let (commit, last) = (self.index.state().commit, self.index.last());
+        let (commit, base, last) = (self.index.state().commit, self.index.base(), self.index.last());
         if commit > last {
             return Err(Code::GroupLogDamaged.error(format!("entry {commit} was committed, and {last} is the last")));
+        }
+        if commit < base || (base > 0 && self.snapshot.is_none()) {
+            return Err(Code::GroupLogDamaged.error(format!("nothing says what the entries up to {base} were")));
         }
         Ok(())
     }
@@ -125,10 +172,12 @@ pub struct Completed {
 #[derive(Default)]
 pub struct Turn {
     ready: Option<Ready>,
-    /// To be written, in this order; each takes the place of those with its index or a higher one.
-    pub entries: Vec<Proposal>,
+    /// To be written, in this order; an entry takes the place of those with its index or a higher one.
+    pub writes: Vec<Write>,
     /// To be written behind them.
     pub state: Option<State>,
+    /// All that was written in front of this place is not needed any more.
+    pub trim: Option<Place>,
     /// To be sent at once.
     pub before_disk: Vec<Envelope>,
     /// To be sent once all that this turn and those before it write is on disk.
@@ -144,7 +193,7 @@ pub struct Turn {
 impl Turn {
     /// Whether messages, or the group's progress, wait for a flush.
     pub fn needs_flush(&self) -> bool {
-        !self.entries.is_empty() || self.state.is_some()
+        !self.writes.is_empty() || self.state.is_some()
     }
 
     fn number(&self) -> Option<u64> {
@@ -154,7 +203,7 @@ impl Turn {
 
 /// A turn whose writes are in the journal and not yet on disk.
 pub struct Held {
-    number: u64,
+    number: Option<u64>,
     /// To be sent behind the flush.
     pub messages: Vec<Envelope>,
 }
@@ -187,6 +236,8 @@ pub struct Replica {
     asked: BTreeMap<u64, u32>,
     /// Batches that wait until an entry is applied.
     waiting: Vec<(u64, u64)>,
+    snapshots: Snapshots,
+    too_long_bytes: usize,
 }
 
 impl Replica {
@@ -194,6 +245,10 @@ impl Replica {
     pub fn new(options: Options, mut recovered: Recovered) -> Result<Self> {
         recovered.complete();
         recovered.check()?;
+        let (topics, applied) = match &recovered.snapshot {
+            Some((mark, state)) => (decode(state)?, mark.index),
+            None => (Topics::default(), 0),
+        };
         let config = Config {
             id: options.id,
             election_tick: ELECTION_TICKS,
@@ -204,15 +259,16 @@ impl Replica {
             max_inflight_msgs: INFLIGHT_MAX,
             max_uncommitted_size: UNCOMMITTED_MAX_BYTES,
             max_committed_size_per_ready: APPLIED_MAX_BYTES,
+            applied,
             ..Config::default()
         };
         let logger = slog::Logger::root(slog::Discard, slog::o!());
         let node = RawNode::new(&config, recovered.index, &logger).map_err(failed)?;
         let mut replica = Self {
             node,
-            topics: Topics::default(),
+            topics,
             options,
-            applied: 0,
+            applied,
             serial: 0,
             pending: BTreeMap::new(),
             pending_bytes: 0,
@@ -223,6 +279,8 @@ impl Replica {
             gathering: (1, false),
             asked: BTreeMap::new(),
             waiting: Vec::new(),
+            snapshots: Snapshots::default(),
+            too_long_bytes: 0,
         };
         replica.set_timeout();
         Ok(replica)
@@ -290,6 +348,7 @@ impl Replica {
             self.ask(batch);
         }
         self.promote();
+        self.tick_snapshots();
         self.age = self.age.wrapping_add(1);
         if self.age.is_multiple_of(ELECTION_TICKS as u32) {
             self.hand_over();
@@ -298,9 +357,18 @@ impl Replica {
 
     /// Takes a message of another replica. One that cannot be read is passed over, like one that was lost.
     pub fn step(&mut self, bytes: &[u8]) {
-        let Ok(message) = Message::parse_from_bytes(bytes) else { return };
+        let message = match Said::parse(bytes) {
+            Some(Said::Raft(message)) => *message,
+            Some(Said::Fetch(fetch)) => return self.asked_for(&fetch),
+            Some(Said::Chunk(chunk)) => return self.arrived(chunk),
+            None => return,
+        };
         if message.to != self.options.id || !self.is_sound(&message) {
             return;
+        }
+        if message.get_msg_type() == MessageType::MsgSnapshot {
+            self.offered(message);
+            return self.set_timeout();
         }
         // Refused are answers of those who are no replicas any more.
         let _ = self.node.step(message);
@@ -308,29 +376,36 @@ impl Replica {
     }
 
     /// Whether it is a message as replicas send them: Raft ends the thread at others.
-    fn is_sound(&self, message: &Message) -> bool {
+    fn is_sound(&mut self, message: &Message) -> bool {
+        if let Some(entry) = message.entries.iter().find(|entry| entry.data.len() > self.options.limits.entry_max_bytes) {
+            self.too_long_bytes = entry.data.len();
+            return false;
+        }
         let log = &self.node.raft.raft_log;
         let last = log.last_index();
         if message.from == 0 || message.from == self.options.id {
             return false;
         }
         match message.get_msg_type() {
-            // Logs begin at their first entry.
-            MessageType::MsgSnapshot => false,
+            MessageType::MsgSnapshot => Mark::of_message(message.get_snapshot())
+                .is_some_and(|mark| mark.voters.iter().chain(&mark.learners).any(|id| *id == self.options.id)),
             MessageType::MsgPropose => !message.entries.is_empty(),
             MessageType::MsgReadIndex => message.entries.len() == 1,
             MessageType::MsgHeartbeat => message.commit <= last,
             MessageType::MsgAppendResponse => message.index <= last && message.reject_hint <= last,
             MessageType::MsgAppend => {
                 let follows = |(at, entry): (u64, &Entry)| {
-                    message.index.checked_add(at) == Some(entry.index)
-                        && entry.term > 0
-                        && (entry.index > log.committed || log.match_term(entry.index, entry.term))
+                    message.index.checked_add(at) == Some(entry.index) && entry.term > 0
                 };
                 (message.index == 0 || message.log_term > 0) && (1..).zip(&*message.entries).all(follows)
             }
             _ => true,
         }
+    }
+
+    /// How long an entry was that another replica sent and that cannot be kept here; 0 if none was.
+    pub fn too_long_bytes(&self) -> usize {
+        self.too_long_bytes
     }
 
     /// Says that messages to a replica were lost.
@@ -347,6 +422,10 @@ impl Replica {
         let settled = self.pending.keys().next().copied().unwrap_or(serial);
         let Options { id: host, boot, .. } = self.options;
         let bytes = Command { origin: Origin { host, boot, serial, settled }, action, data }.encode()?;
+        if bytes.len() > self.options.limits.entry_max_bytes {
+            let (bytes, most) = (bytes.len(), self.options.limits.entry_max_bytes);
+            return Err(Code::RecordTooLong.error(format!("a command of {bytes} bytes; the group takes {most} here")));
+        }
         self.serial = serial;
         self.pending_bytes += bytes.len();
         self.pending.insert(serial, Pending { bytes, ticks: 0, again: RETRY_TICKS });
@@ -399,17 +478,26 @@ impl Replica {
             self.asked.insert(batch, 0);
             self.ask(batch);
         }
+        let mut turn = Turn::default();
         if !self.node.has_ready() {
-            return None;
+            return self.has_snapshot_work().then(|| {
+                self.snapshot_turn(&mut turn);
+                turn
+            });
         }
         let mut ready = self.node.ready();
-        let mut turn = Turn::default();
+        self.snapshot_turn(&mut turn);
+        let restored = (ready.snapshot().get_metadata().index, ready.snapshot().get_metadata().term);
+        if restored.0 > 0 {
+            self.restore(restored.0, restored.1, &mut turn);
+        }
         let entries = ready.take_entries();
         let committed = ready.take_committed_entries();
         let (state, before) = (self.state(), self.node.store().state());
         // A replica that forgot that the others have become voters would decide alone.
         let changes = committed.iter().any(|entry| entry.get_entry_type() != EntryType::EntryNormal);
-        let binds = changes || (state.term, state.vote) != (before.term, before.vote);
+        let ends = restored.0 > 0 || turn.state.is_some();
+        let binds = changes || ends || (state.term, state.vote) != (before.term, before.vote);
         if binds {
             self.binding = ready.number();
         }
@@ -437,21 +525,26 @@ impl Replica {
             }
             !answered
         });
-        turn.entries = entries.into_iter().map(proposal).collect();
+        turn.writes.extend(entries.into_iter().map(proposal).map(Write::Entry));
         turn.ready = Some(ready);
         Some(turn)
     }
 
-    /// Says where the entries of a turn were written: the first at `first`, each next one place further. What is left to be done
+    /// Says where the writes of a turn stand: the first at `first`, each next one place further. What is left to be done
     /// with the turn comes back, for [`Replica::flushed`].
     pub fn wrote(&mut self, mut turn: Turn, first: Place) -> Held {
-        let number = turn.number().unwrap_or(0);
-        let index = self.node.mut_store();
-        let mut kept = Vec::with_capacity(turn.entries.len());
-        for (at, Proposal { term, index: of, form, data }) in (first.0..).zip(turn.entries.drain(..)) {
-            index.note(of, term, form, Place(at));
-            kept.push(entry_of(term, of, form, data));
+        let number = turn.number();
+        let mut kept = Vec::with_capacity(turn.writes.len());
+        for (place, write) in (first.0..).map(Place).zip(turn.writes.drain(..)) {
+            let Write::Entry(Proposal { term, index, form, data }) = write else {
+                self.wrote_snapshot(write, place);
+                continue;
+            };
+            let bytes = u32::try_from(data.len()).unwrap_or(u32::MAX);
+            self.node.mut_store().note(index, Slot { term, place, bytes, form });
+            kept.push(entry_of(term, index, form, data));
         }
+        let index = self.node.mut_store();
         index.keep(&kept);
         if let Some(state) = turn.state {
             index.set_state(state);
@@ -459,17 +552,30 @@ impl Replica {
         if let Some(ready) = turn.ready.take() {
             self.node.advance_append_async(ready);
         }
-        self.node.advance_apply_to(self.applied);
+        self.advance();
+        self.complete();
         self.set_timeout();
         Held { number, messages: turn.after_disk }
     }
 
     /// All that a turn has written is on disk: its messages may leave.
     pub fn flushed(&mut self, held: Held) -> Vec<Envelope> {
-        self.safe = held.number;
-        self.node.on_persist_ready(held.number);
+        if let Some(number) = held.number {
+            self.safe = number;
+            self.node.on_persist_ready(number);
+            self.advance();
+        }
         self.set_timeout();
         held.messages
+    }
+
+    /// Tells Raft how far entries are applied. Those that a snapshot stands for count once it is on disk.
+    fn advance(&mut self) {
+        let log = &self.node.raft.raft_log;
+        let applied = min(self.applied, min(log.persisted, log.committed));
+        if applied > log.applied {
+            self.node.advance_apply_to(applied);
+        }
     }
 
     fn apply(&mut self, entry: &Entry, turn: &mut Turn) {
@@ -533,19 +639,30 @@ impl Replica {
         self.node.propose_conf_change(Vec::new(), change).map_err(failed)
     }
 
-    /// A leader gives those votes who have caught up, as long as too few vote.
+    /// How many hosts are to vote.
+    pub fn voters_wanted(&self) -> usize {
+        self.topics.voters().unwrap_or(self.options.voters_max)
+    }
+
+    /// A leader gives those votes who have caught up, as long as too few vote, and takes them as long as too many do: one by one, and
+    /// only if a majority of those who vote then is at hand.
     fn promote(&mut self) {
         if self.role() != Role::Leader || self.node.raft.has_pending_conf() {
             return;
         }
         let (voters, learners) = self.replicas();
-        if voters.len() >= self.options.voters_max {
-            return;
-        }
+        let wanted = self.voters_wanted();
         let (_, committed, _) = self.progress();
-        if let Some(next) = learners.into_iter().find(|learner| self.matched(*learner) >= Some(committed)) {
-            // Refused, it is tried again with the next tick.
-            let _ = self.change(next, ConfChangeType::AddNode, Vec::new());
+        // Refused, it is tried again with the next tick.
+        if voters.len() < wanted {
+            if let Some(next) = learners.into_iter().find(|learner| self.matched(*learner) >= Some(committed)) {
+                let _ = self.change(next, ConfChangeType::AddNode, Vec::new());
+            }
+        } else if voters.len() > wanted {
+            let others = voters.iter().filter(|voter| **voter != self.options.id);
+            if let Some(next) = others.min_by_key(|voter| (self.matched(**voter), **voter)) {
+                let _ = self.change(*next, ConfChangeType::AddLearnerNode, Vec::new());
+            }
         }
     }
 
@@ -601,108 +718,9 @@ fn proposal(entry: Entry) -> Proposal {
 }
 
 fn envelope(message: Message) -> Envelope {
-    let to = message.to;
-    // Memory is the one thing that a message that was made can lack.
-    Envelope { to, bytes: message.write_to_bytes().unwrap_or_default() }
+    Envelope { to: message.to, bytes: Said::Raft(Box::new(message)).bytes() }
 }
 
 fn failed(error: raft::Error) -> Error {
     Code::GroupBusy.error(format!("the group refuses: {error}"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    struct Nothing;
-
-    impl Payloads for Nothing {
-        fn read(&self, _: Place) -> Result<Vec<u8>> {
-            Ok(Vec::new())
-        }
-    }
-
-    fn message(kind: MessageType, adjust: impl FnOnce(&mut Message)) -> Vec<u8> {
-        let mut message = Message { from: 2, to: 1, term: 1, ..Message::default() };
-        message.set_msg_type(kind);
-        adjust(&mut message);
-        message.write_to_bytes().unwrap()
-    }
-
-    fn append(index: u64, log_term: u64, entries: &[(u64, u64)], commit: u64) -> Vec<u8> {
-        message(MessageType::MsgAppend, |message| {
-            (message.index, message.log_term, message.commit) = (index, log_term, commit);
-            let entry = |(index, term): &(u64, u64)| entry_of(*term, *index, Form::Command, Vec::new());
-            message.entries = entries.iter().map(entry).collect::<Vec<_>>().into();
-        })
-    }
-
-    fn turns(replica: &mut Replica) {
-        let mut place = replica.progress().2;
-        while let Some(turn) = replica.take() {
-            place += 1;
-            let held = replica.wrote(turn, Place(place));
-            replica.flushed(held);
-        }
-    }
-
-    #[test]
-    fn what_no_replica_sends_is_passed_over() {
-        let founders = vec![1, 2];
-        let options = Options { id: 1, boot: 1, founders: founders.clone(), seed: 7, voters_max: 3 };
-        let mut replica = Replica::new(options, Recovered::new(founders, Box::new(Nothing))).unwrap();
-        replica.step(&append(0, 0, &[(1, 1), (2, 1)], 2));
-        turns(&mut replica);
-        assert_eq!(replica.progress(), (2, 2, 2));
-        let one = |kind| message(kind, |message| message.entries = vec![Entry::default(); 1].into());
-        let hostile = [
-            message(MessageType::MsgHeartbeat, |message| message.commit = 9),
-            append(2, 1, &[(4, 1)], 0),
-            append(2, 1, &[(3, 1), (5, 1)], 5),
-            append(2, 1, &[(3, 0)], 3),
-            append(2, 1, &[(1, 1)], 0),
-            append(2, 1, &[(2, 2)], 0),
-            append(u64::MAX, 0, &[], 9),
-            append(9, 0, &[(10, 1)], 10),
-            message(MessageType::MsgPropose, |message| message.term = 0),
-            message(MessageType::MsgReadIndex, |message| message.term = 0),
-            message(MessageType::MsgReadIndex, |message| (message.term, message.from) = (0, 1)),
-            message(MessageType::MsgAppendResponse, |message| message.index = u64::MAX),
-            message(MessageType::MsgSnapshot, |_| ()),
-            one(MessageType::MsgRequestVoteResponse),
-        ];
-        let all = |replica: &mut Replica| {
-            for (at, bytes) in hostile.iter().enumerate() {
-                let taken = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-                    replica.step(bytes);
-                    turns(replica);
-                }));
-                assert!(taken.is_ok(), "message {at}");
-            }
-        };
-        all(&mut replica);
-        assert_eq!(replica.progress(), (2, 2, 2));
-        replica.step(&append(2, 1, &[(3, 1)], 3));
-        turns(&mut replica);
-        assert_eq!(replica.progress(), (3, 3, 3), "it goes on");
-        // Likewise one that leads.
-        while replica.role() != Role::Leader {
-            replica.tick();
-            turns(&mut replica);
-            for kind in [MessageType::MsgRequestPreVoteResponse, MessageType::MsgRequestVoteResponse] {
-                let ahead = u64::from(kind == MessageType::MsgRequestPreVoteResponse);
-                let term = replica.term() + ahead;
-                replica.step(&message(kind, |message| message.term = term));
-                turns(&mut replica);
-            }
-        }
-        let (term, last) = (replica.term(), replica.progress().2);
-        replica.step(&message(MessageType::MsgAppendResponse, |message| (message.term, message.index) = (term, last)));
-        turns(&mut replica);
-        all(&mut replica);
-        replica
-            .step(&message(MessageType::MsgAppendResponse, |message| (message.term, message.index) = (term, u64::MAX)));
-        turns(&mut replica);
-        assert_eq!((replica.role(), replica.progress().1), (Role::Leader, last));
-    }
 }

@@ -1,0 +1,130 @@
+//! `millrace up` and `millrace down` for a namespace on another machine: the application file goes there, and what its host lacks of
+//! the code. The host checks both as it would check them here.
+
+use super::{nothing_there, report};
+use crate::{
+    args::{DownArgs, UpArgs},
+    out::Out,
+    place::remote::Remote,
+    progress::{Progress, Unit},
+    report::Outcome,
+};
+use millrace_node::{
+    Code, Result,
+    application::Application,
+    functions::{CodeItem, list_code},
+    manage::{Down, MissingDoc, Order, Sending, StepsDoc, Up, bundle::Bundle},
+};
+use millrace_wire::protocol::UPLOAD_PART_MAX_BYTES;
+use serde::Deserialize;
+use std::{
+    collections::BTreeMap,
+    fs::{self, File},
+    io::Read,
+    path::Path,
+};
+
+/// How often files are sent, at most: the second time some were lost with a connection.
+const ROUNDS_MAX: usize = 3;
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Answer {
+    Steps(StepsDoc),
+    Missing(MissingDoc),
+}
+
+/// What is sent of an application, without its code.
+fn sending(path: &Path) -> Result<Sending> {
+    let unreadable = |error| Code::ApplicationUnreadable.error(format!("cannot read {}: {error}", path.display()));
+    let text = fs::read_to_string(path).map_err(unreadable)?;
+    let origin = fs::canonicalize(path).map_err(unreadable)?.to_string_lossy().into_owned();
+    Ok(Sending { file: shown(path)?, origin, text, functions: BTreeMap::new() })
+}
+
+/// A path as text, which is how it is sent.
+fn shown(path: &Path) -> Result<String> {
+    let text = path.to_str().map(str::to_owned);
+    text.ok_or_else(|| Code::CodeRefused.error(format!("'{}' cannot be sent: it is not UTF-8", path.display())))
+}
+
+pub fn up(remote: &Remote, args: &UpArgs, out: &mut Out) -> Outcome {
+    let path = args.file.path();
+    // What is wrong with it is told before anything is sent.
+    let application = Application::load(&path)?;
+    let mut sending = sending(&path)?;
+    let mut files: BTreeMap<String, CodeItem> = BTreeMap::new();
+    for declared in &application.functions {
+        let listing =
+            list_code(&declared.source).map_err(|error| error.within(format!("function '{}'", declared.spec.name)))?;
+        sending.functions.insert(declared.spec.name.clone(), Bundle::of(shown(&declared.source)?, &listing));
+        files.extend(listing.items.into_iter().map(|item| (item.sha256.clone(), item)));
+    }
+    let order = Order::Up(Up { sending, force: args.force, dry_run: args.dry_run });
+    for _ in 0..ROUNDS_MAX {
+        match remote.manage(&order)? {
+            Answer::Steps(done) => return done.steps.iter().try_for_each(|step| Ok(report(step, args.dry_run, out)?)),
+            Answer::Missing(MissingDoc { missing }) => send(remote, &files, &missing)?,
+        }
+    }
+    Err(Code::UploadUnexpected.error("the host lacks files again that were sent to it").into())
+}
+
+/// Sends these files.
+fn send(remote: &Remote, files: &BTreeMap<String, CodeItem>, missing: &[String]) -> Result<()> {
+    let wanted = missing.iter().map(|hash| {
+        let file = files.get(hash);
+        file.ok_or_else(|| Code::UploadUnexpected.error("the host asks for a file that was not announced"))
+    });
+    let wanted = wanted.collect::<Result<Vec<&CodeItem>>>()?;
+    let (mut sent, total) = (0, wanted.iter().map(|file| file.bytes).sum());
+    let progress = Progress::new("sending", Some(total), Unit::Bytes, true);
+    let mut part = vec![0; UPLOAD_PART_MAX_BYTES];
+    for item in wanted {
+        let hash = hash_of(&item.sha256)?;
+        let unreadable = |error| Code::Io.error(format!("cannot read '{}': {error}", item.from.display()));
+        let (mut file, mut offset) = (File::open(&item.from).map_err(unreadable)?, 0);
+        loop {
+            let bytes = read_full(&mut file, &mut part).map_err(unreadable)?;
+            if bytes == 0 {
+                break;
+            }
+            remote.client().upload(&hash, offset, &part[..bytes]).map_err(|error| match error.code() {
+                Code::UploadMismatch => error.within(format!("'{}' has changed meanwhile", item.from.display())),
+                _ => error,
+            })?;
+            offset += bytes as u64;
+            sent += bytes as u64;
+            progress.set_of(sent, total);
+        }
+    }
+    Ok(())
+}
+
+fn read_full(file: &mut File, part: &mut [u8]) -> std::io::Result<usize> {
+    let mut filled = 0;
+    while filled < part.len() {
+        match file.read(&mut part[filled..])? {
+            0 => break,
+            bytes => filled += bytes,
+        }
+    }
+    Ok(filled)
+}
+
+fn hash_of(text: &str) -> Result<Vec<u8>> {
+    let byte = |at: usize| text.get(at..at + 2).and_then(|digits| u8::from_str_radix(digits, 16).ok());
+    let bytes: Option<Vec<u8>> = (0..text.len()).step_by(2).map(byte).collect();
+    bytes.ok_or_else(|| Code::UploadUnexpected.error("the host asks for a file by something that is no hash"))
+}
+
+pub fn down(remote: &Remote, args: &DownArgs, out: &mut Out) -> Outcome {
+    let path = args.file.path();
+    Application::load(&path)?;
+    let order = Order::Down(Down { sending: sending(&path)?, logs: args.logs, force: args.force });
+    let done: StepsDoc = remote.manage(&order)?;
+    for step in &done.steps {
+        report(step, false, out)?;
+    }
+    nothing_there(!done.steps.is_empty(), out)
+}

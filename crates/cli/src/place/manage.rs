@@ -1,0 +1,347 @@
+//! Functions, relays and logs, changed by a namespace's files or by its host.
+
+use super::{
+    Place, Receipt,
+    docs::{DefinitionDoc, FunctionDoc, LinkDoc},
+    local,
+    remote::{Remote, segment},
+};
+use millrace_client::AppendOptions as Asked;
+use millrace_node::{
+    AppendOptions, Backfilled, Code, EventId, LogName, Name, Namespace, RETRY_AFTER_MS, Result, Retried, RetriedAll,
+    Stretch, functions,
+    links::{Links, RelayOptions},
+    manage::{BackfilledDoc, Order, PassedOver, RetriedAllDoc, RetriedDoc, Stopped},
+};
+use serde::{Deserialize, de::DeserializeOwned};
+use std::{
+    collections::HashSet,
+    thread,
+    time::{Duration, Instant},
+};
+
+/// History of the log that records for a function without a log are appended to.
+const INVOKE_HISTORY: u64 = 1000;
+
+#[derive(Deserialize)]
+struct Trimmed {
+    dropped: u64,
+    earliest: u64,
+}
+
+#[derive(Deserialize)]
+struct Removed {
+    given_up: u64,
+}
+
+#[derive(Deserialize)]
+struct RelayLeft {
+    change: String,
+}
+
+#[derive(Deserialize)]
+struct ResumedDoc {
+    #[serde(flatten)]
+    relay: LinkDoc,
+    passed_over: Option<PassedOver>,
+}
+
+#[derive(Deserialize)]
+struct Dropped {
+    dropped: u64,
+}
+
+fn told(doc: &RetriedDoc) -> Retried {
+    let RetriedDoc { dead, run, function, log, seqno, before } = doc.clone();
+    Retried { dead, run, function, log, seqno, before }
+}
+
+/// A link as the host would tell of it.
+fn link_doc(view: &millrace_node::links::LinkView) -> Result<LinkDoc> {
+    let document = serde_json::to_value(view).and_then(serde_json::from_value);
+    document.map_err(|error| Code::DocumentUnknown.error(format!("a link: {error}")))
+}
+
+/// Waits until what a host could not go on with may be tried again; its error once patience is over.
+fn pause(stopped: &Stopped, began: Instant, patience: Duration) -> Result<()> {
+    if began.elapsed() >= patience {
+        let code = Code::from_id(&stopped.code).unwrap_or(Code::Busy);
+        return Err(code.error(stopped.detail.clone()));
+    }
+    let after_ms = stopped.retry_after_ms.unwrap_or(RETRY_AFTER_MS);
+    thread::sleep(Duration::from_millis(after_ms.into()).min(patience));
+    Ok(())
+}
+
+impl Remote {
+    /// Asks its host for a change.
+    pub fn manage<T: DeserializeOwned>(&self, order: &Order) -> Result<T> {
+        let text = self.client().manage(&order.text())?;
+        let document = serde_json::from_str(&text);
+        document.map_err(|error| Code::DocumentUnknown.error(format!("what came of the change: {error}")))
+    }
+}
+
+impl Place {
+    /// One function.
+    pub fn function(&self, name: &str) -> Result<FunctionDoc> {
+        match self {
+            Place::Local(namespace) => {
+                let found = local::functions(namespace)?.into_iter().find(|function| function.name == name);
+                found.ok_or_else(|| Code::FunctionNotFound.error(format!("no function '{}'", name.escape_debug())))
+            }
+            Place::Remote(remote, _) => remote.document(&format!("functions/{}", segment(name))),
+        }
+    }
+
+    /// Appends a record that runs a function, and says to which log.
+    pub fn invoke(&self, function: &Name, log: Option<&str>, payload: &[u8]) -> Result<(String, Receipt)> {
+        match self {
+            Place::Local(namespace) => {
+                let (log, is_bound) = log_to_invoke(namespace, function, log)?;
+                let function = (!is_bound).then_some(&**function);
+                let receipt =
+                    local::append(namespace, &log, payload, AppendOptions { function, ..AppendOptions::default() })?;
+                Ok((log, receipt))
+            }
+            Place::Remote(remote, _) => {
+                let (log, receipt) = remote.client().invoke_function(function, log, payload, Asked::default())?;
+                Ok((log, Receipt { seqno: receipt.seqno, id: receipt.id }))
+            }
+        }
+    }
+
+    /// Has a dead letter's record run again.
+    pub fn retry(&self, run: EventId, patience: Duration) -> Result<Retried> {
+        match self {
+            Place::Local(namespace) => namespace.retry_run(run, patience),
+            Place::Remote(remote, _) => {
+                let doc: RetriedDoc = remote.patiently(patience, || remote.manage(&Order::Retry { run }))?;
+                Ok(told(&doc))
+            }
+        }
+    }
+
+    /// The same for all dead letters of a function; `progress` hears of each.
+    pub fn retry_function(
+        &self,
+        function: &Name,
+        patience: Duration,
+        progress: &mut dyn FnMut(&Retried),
+    ) -> Result<RetriedAll> {
+        let remote = match self {
+            Place::Local(namespace) => return namespace.retry_function(function, patience, progress),
+            Place::Remote(remote, _) => remote,
+        };
+        let (began, mut first_before, mut heard) = (Instant::now(), None, HashSet::new());
+        loop {
+            let doc: RetriedAllDoc = remote.manage(&Order::RetryFunction { function: function.clone() })?;
+            for run in doc.runs.iter().map(told) {
+                if heard.insert(run.dead) {
+                    progress(&run);
+                }
+            }
+            // What an earlier part of this retried is not what was retried before it.
+            let before = *first_before.get_or_insert(doc.before);
+            match &doc.stopped {
+                None => return Ok(RetriedAll { retried: doc.retried, before, lost: doc.lost }),
+                Some(stopped) => pause(stopped, began, patience)?,
+            }
+        }
+    }
+
+    /// Runs a function for records that exist, and says of which log; `progress` hears how far it is.
+    pub fn backfill(
+        &self,
+        function: &Name,
+        log: Option<&str>,
+        stretch: Stretch,
+        patience: Duration,
+        progress: &mut dyn FnMut(Backfilled),
+    ) -> Result<(String, Backfilled)> {
+        let remote = match self {
+            Place::Local(namespace) => {
+                let log = match log {
+                    Some(log) => log.to_owned(),
+                    None => log_to_fill(namespace, function)?,
+                };
+                let done = namespace.backfill(function, &log, stretch, patience, progress)?;
+                return Ok((log, done));
+            }
+            Place::Remote(remote, _) => remote,
+        };
+        let (mut began, mut done) = (Instant::now(), Backfilled::default());
+        let Stretch { mut from, mut to } = stretch;
+        loop {
+            let (function, log) = (function.clone(), log.map(str::to_owned));
+            let part: BackfilledDoc = remote.manage(&Order::Backfill { function, log, from, to })?;
+            done.runs += part.runs;
+            done.missing += part.missing;
+            done.upto = done.upto.max(part.upto);
+            progress(done);
+            // Records that are appended meanwhile are not meant.
+            to = Some(part.to);
+            let Some(next) = part.next else { return Ok((part.log, done)) };
+            if part.runs > 0 {
+                began = Instant::now();
+            }
+            if let Some(stopped) = &part.stopped {
+                pause(stopped, began, patience)?;
+            }
+            from = Some(next);
+        }
+    }
+
+    /// Drops a log's records before one; how many, and the oldest that is left.
+    pub fn trim_log(&self, name: &LogName, before: Option<u64>) -> Result<(u64, u64)> {
+        match self {
+            Place::Local(namespace) => {
+                let log = namespace.log(name)?;
+                let earliest = log.earliest().max(1);
+                let before = before.unwrap_or(log.latest() + 1);
+                namespace.trim_log(name, before)?;
+                Ok((before.saturating_sub(earliest), log.earliest()))
+            }
+            Place::Remote(remote, _) => {
+                let Trimmed { dropped, earliest } = remote.manage(&Order::TrimLog { log: name.clone(), before })?;
+                Ok((dropped, earliest))
+            }
+        }
+    }
+
+    /// Removes a function; how many pending runs were given up with it.
+    pub fn remove_function(&self, name: &Name, force: bool) -> Result<u64> {
+        match self {
+            Place::Local(namespace) if force => functions::give_up(namespace, name),
+            Place::Local(namespace) => functions::remove(namespace, name).map(|()| 0),
+            Place::Remote(remote, _) => {
+                let removed: Removed = remote.manage(&Order::RemoveFunction { function: name.clone(), force })?;
+                Ok(removed.given_up)
+            }
+        }
+    }
+
+    /// The relays.
+    pub fn relays(&self) -> Result<Vec<LinkDoc>> {
+        Ok(self.links()?.into_iter().filter(|link| link.kind == "relay").collect())
+    }
+
+    /// The relay of this name.
+    pub fn relay(&self, name: &str) -> Result<LinkDoc> {
+        let found = self.relays()?.into_iter().find(|relay| relay.name == name);
+        found.ok_or_else(|| Code::RelayNotFound.error(format!("no relay '{}'", name.escape_debug())))
+    }
+
+    /// Begins to forward one log to another.
+    pub fn add_relay(&self, from: &str, to: &str, options: RelayOptions) -> Result<LinkDoc> {
+        match self {
+            Place::Local(namespace) => {
+                let name = Links::of(namespace).add_relay(from, to, &options)?.name;
+                self.relay(&name)
+            }
+            Place::Remote(remote, _) => {
+                let RelayOptions { name, start, on_gap } = options;
+                remote.manage(&Order::AddRelay { from: from.into(), to: to.into(), name, start, on_gap })
+            }
+        }
+    }
+
+    /// Stops forwarding; whether the relay is gone, or `leaving`.
+    pub fn remove_relay(&self, name: &str, force: bool) -> Result<bool> {
+        match self {
+            Place::Local(namespace) => Links::of(namespace).remove_relay(name, force),
+            Place::Remote(remote, _) => {
+                let left: RelayLeft = remote.manage(&Order::RemoveRelay { name: name.into(), force })?;
+                Ok(left.change == "removed")
+            }
+        }
+    }
+
+    /// Goes on with a relay that has stopped; what it passes over.
+    pub fn resume_relay(&self, name: &str, skip: bool, start: Option<u64>) -> Result<(LinkDoc, Option<PassedOver>)> {
+        match self {
+            Place::Local(namespace) => {
+                let resumed = Links::of(namespace).resume_relay(name, skip, start)?;
+                let (records, lost) = (resumed.records(), resumed.lost);
+                let passed = resumed.passed_over.map(|(first, last)| PassedOver { records, first, last, lost });
+                Ok((self.relay(name)?, passed))
+            }
+            Place::Remote(remote, _) => {
+                let resumed: ResumedDoc = remote.manage(&Order::ResumeRelay { name: name.into(), skip, start })?;
+                Ok((resumed.relay, resumed.passed_over))
+            }
+        }
+    }
+
+    /// Begins the stream to a peer anew; how many messages were dropped.
+    pub fn reset_outbox(&self, peer: &str, skip: bool) -> Result<u64> {
+        match self {
+            Place::Local(namespace) => Links::of(namespace).reset_outbox(peer, skip),
+            Place::Remote(remote, _) => {
+                let dropped: Dropped = remote.manage(&Order::ResetOutbox { peer: peer.into(), skip })?;
+                Ok(dropped.dropped)
+            }
+        }
+    }
+
+    /// Forgets a peer; how many messages were dropped.
+    pub fn remove_peer(&self, peer: &str, force: bool) -> Result<u64> {
+        match self {
+            Place::Local(namespace) => Links::of(namespace).remove_peer(peer, force),
+            Place::Remote(remote, _) => {
+                let dropped: Dropped = remote.manage(&Order::RemovePeer { peer: peer.into(), force })?;
+                Ok(dropped.dropped)
+            }
+        }
+    }
+}
+
+/// Links by a namespace's files, as the host would tell of them.
+pub fn local_links(namespace: &Namespace) -> Result<Vec<LinkDoc>> {
+    namespace.inspect(|namespace| Links::of(namespace).view())?.iter().map(link_doc).collect()
+}
+
+fn definition_of(namespace: &Namespace, function: &Name) -> Result<Option<DefinitionDoc>> {
+    let found = local::functions(namespace)?.into_iter().find(|there| there.name == **function);
+    let found = found.ok_or_else(|| Code::FunctionNotFound.error(format!("no function '{function}'")))?;
+    Ok(found.definition)
+}
+
+/// The log to append to, and whether the function is bound to it: the one that was named, or the function's only one, or one for
+/// such records if it has none.
+fn log_to_invoke(namespace: &Namespace, function: &Name, log: Option<&str>) -> Result<(String, bool)> {
+    let on = definition_of(namespace, function)?.map(|definition| definition.on).unwrap_or_default();
+    match (log, &*on) {
+        (Some(log), on) => Ok((log.to_owned(), on.iter().any(|bound| bound == log))),
+        (None, [log]) => Ok((log.clone(), true)),
+        (None, []) => {
+            let log: LogName = format!("invoke/{function}").parse()?;
+            if let Err(error) = namespace.log(&log) {
+                if error.code() != Code::LogNotFound {
+                    return Err(error);
+                }
+                namespace.create_log(&log, INVOKE_HISTORY)?;
+            }
+            Ok((log.to_string(), false))
+        }
+        (None, several) => {
+            let several = several.join(", ");
+            let detail = format!("function '{function}' runs for several logs: {several}; choose one with --log");
+            Err(Code::UsageInvalid.error(detail))
+        }
+    }
+}
+
+/// The one log that a function is bound to.
+fn log_to_fill(namespace: &Namespace, function: &Name) -> Result<String> {
+    let stat = namespace.functions()?.into_iter().find(|stat| stat.name == *function);
+    let stat = stat.ok_or_else(|| Code::FunctionNotFound.error(format!("function '{function}'")))?;
+    match stat.definition?.spec.on.as_slice() {
+        [log] => Ok(log.to_string()),
+        [] => Err(Code::UsageInvalid.error(format!("function '{function}' is bound to no log; name one with --log"))),
+        logs => {
+            let logs = logs.iter().map(|log| &**log).collect::<Vec<_>>().join(", ");
+            Err(Code::UsageInvalid.error(format!("function '{function}' is bound to {logs}; choose one with --log")))
+        }
+    }
+}

@@ -1,0 +1,235 @@
+//! A certificate of the operator's, such as an ACME client keeps: read from files, checked, and read again when they change.
+
+use millrace_client::secure::tls::provider;
+use millrace_node::secrets::now_s;
+use millrace_wire::{Code, Error, Result};
+use rustls::{
+    pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
+    sign::CertifiedKey,
+};
+use std::{
+    fs::{self, File},
+    io::Read,
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError},
+};
+
+/// No such file is longer.
+const FILE_MAX_BYTES: u64 = 1 << 20;
+/// Who may not have a key: everybody but its owner and, for reading, its group.
+const KEY_MODE_FORBIDDEN: u32 = 0o037;
+
+/// What tells one content of a file from the next: device, number, length and time of its last change.
+type Stamp = (u64, u64, u64, i64, i64);
+
+/// A certificate and its key, as they stand in two files.
+#[derive(Debug)]
+pub struct Certificate {
+    chain: PathBuf,
+    key: PathBuf,
+    current: Mutex<Current>,
+}
+
+#[derive(Debug)]
+struct Current {
+    certified: Arc<CertifiedKey>,
+    stamps: [Option<Stamp>; 2],
+}
+
+fn unusable(path: &Path, why: impl std::fmt::Display) -> Error {
+    Code::CertificateUnusable.error(format!("'{}': {why}", path.display()))
+}
+
+fn stamp(path: &Path) -> Option<Stamp> {
+    let about = fs::metadata(path).ok()?;
+    Some((about.dev(), about.ino(), about.len(), about.mtime(), about.mtime_nsec()))
+}
+
+fn read(path: &Path, check: impl Fn(&fs::Metadata) -> Result<()>) -> Result<Vec<u8>> {
+    let file = File::open(path).map_err(|error| unusable(path, error))?;
+    let about = file.metadata().map_err(|error| unusable(path, error))?;
+    if !about.is_file() {
+        return Err(unusable(path, "it is not a regular file"));
+    }
+    check(&about)?;
+    let mut bytes = Vec::new();
+    file.take(FILE_MAX_BYTES).read_to_end(&mut bytes).map_err(|error| unusable(path, error))?;
+    Ok(bytes)
+}
+
+fn load(chain: &Path, key: &Path) -> Result<CertifiedKey> {
+    let text = read(chain, |_| Ok(()))?;
+    let certificates: std::result::Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&text).collect();
+    let certificates = certificates.map_err(|error| unusable(chain, error))?;
+    let Some(first) = certificates.first() else { return Err(unusable(chain, "it holds no certificate in PEM")) };
+    let (from, until) = validity(first).ok_or_else(|| unusable(chain, "the first certificate has no time"))?;
+    let now = i64::from(now_s());
+    if now > until || now < from {
+        let when =
+            |second: i64| jiff::Timestamp::from_second(second).map_or_else(|_| second.to_string(), |at| at.to_string());
+        let detail = format!("'{}' is valid from {} to {}", chain.display(), when(from), when(until));
+        return Err(Code::CertificateExpired.error(detail));
+    }
+    let text = zeroize::Zeroizing::new(read(key, |about| {
+        let own = rustix::process::geteuid().as_raw();
+        if about.mode() & KEY_MODE_FORBIDDEN != 0 || !(about.uid() == own || about.uid() == 0) {
+            let (mode, user) = (about.mode() & 0o7777, about.uid());
+            let detail = format!("'{}' belongs to user {user} and has mode {mode:04o}", key.display());
+            return Err(Code::CertificateKeyExposed.error(detail));
+        }
+        Ok(())
+    })?);
+    let private = PrivateKeyDer::from_pem_slice(&text).map_err(|error| unusable(key, error))?;
+    CertifiedKey::from_der(certificates, private, &provider()).map_err(|error| match error {
+        rustls::Error::InconsistentKeys(_) => {
+            let detail =
+                format!("the key in '{}' is not that of the certificate in '{}'", key.display(), chain.display());
+            Code::CertificateKeyWrong.error(detail)
+        }
+        error => unusable(key, error),
+    })
+}
+
+impl Certificate {
+    /// The certificate chain and the key in these files, in PEM.
+    ///
+    /// # Errors
+    ///
+    /// They are not that, do not belong together, are not valid now, or the key is not kept secret.
+    pub fn open(chain: &Path, key: &Path) -> Result<Self> {
+        let stamps = [stamp(chain), stamp(key)];
+        let certified = Arc::new(load(chain, key)?);
+        let current = Mutex::new(Current { certified, stamps });
+        Ok(Self { chain: chain.to_owned(), key: key.to_owned(), current })
+    }
+
+    /// Reads the files again if they have changed; whether they had. What is wrong with them is told once, and the certificate from
+    /// before stays.
+    pub fn refresh(&self) -> Result<bool> {
+        let stamps = [stamp(&self.chain), stamp(&self.key)];
+        if self.current().stamps == stamps {
+            return Ok(false);
+        }
+        let loaded = load(&self.chain, &self.key);
+        let mut current = self.current();
+        current.stamps = stamps;
+        current.certified = Arc::new(loaded?);
+        Ok(true)
+    }
+
+    pub(super) fn certified(&self) -> Arc<CertifiedKey> {
+        self.current().certified.clone()
+    }
+
+    fn current(&self) -> std::sync::MutexGuard<'_, Current> {
+        self.current.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The next value of DER: its tag, what it holds, and what follows.
+fn value(der: &[u8]) -> Option<(u8, &[u8], &[u8])> {
+    let ([tag, first], rest) = der.split_first_chunk()?;
+    let (length, rest) = match first {
+        0..0x80 => (usize::from(*first), rest),
+        0x81 => (usize::from(*rest.first()?), &rest[1..]),
+        0x82 => (usize::from(u16::from_be_bytes(*rest.first_chunk()?)), &rest[2..]),
+        _ => return None,
+    };
+    let (held, behind) = rest.split_at_checked(length)?;
+    Some((*tag, held, behind))
+}
+
+/// From when to when a certificate is valid, in seconds since 1970 (RFC 5280, section 4.1).
+fn validity(certificate: &[u8]) -> Option<(i64, i64)> {
+    const VERSION: u8 = 0xa0;
+    let (_, certificate, _) = value(certificate)?;
+    let (_, mut fields, _) = value(certificate)?;
+    if value(fields)?.0 == VERSION {
+        fields = value(fields)?.2;
+    }
+    // Number, algorithm and issuer stand before it.
+    for _ in 0..3 {
+        fields = value(fields)?.2;
+    }
+    let (_, times, _) = value(fields)?;
+    let (tag, from, times) = value(times)?;
+    let (last_tag, until, _) = value(times)?;
+    Some((time(tag, from)?, time(last_tag, until)?))
+}
+
+/// `YYMMDDHHMMSSZ`, or the same with a year of four digits.
+fn time(tag: u8, text: &[u8]) -> Option<i64> {
+    const UTC: u8 = 0x17;
+    let text = std::str::from_utf8(text).ok()?.strip_suffix('Z')?;
+    let full = match tag {
+        UTC if text < "50" => format!("20{text}"),
+        UTC => format!("19{text}"),
+        _ => text.to_owned(),
+    };
+    let at = jiff::civil::DateTime::strptime("%Y%m%d%H%M%S", &full).ok()?;
+    Some(at.to_zoned(jiff::tz::TimeZone::UTC).ok()?.timestamp().as_second())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use millrace_node::secrets::HostKey;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn times_of_certificates_are_read() {
+        assert_eq!(time(0x17, b"700101000000Z"), Some(0));
+        assert_eq!(time(0x17, b"491231235959Z"), Some(2_524_607_999));
+        assert_eq!(time(0x18, b"20500101000000Z"), Some(2_524_608_000));
+        for text in [&b"7001010000Z"[..], b"700101000000", b"701301000000Z", b"\xff", b""] {
+            assert_eq!(time(0x17, text), None, "{text:?}");
+        }
+        let made = HostKey::generate().unwrap().certificate;
+        let (from, until) = validity(&made).unwrap();
+        assert!(from < until);
+        for cut in 0..60 {
+            assert_eq!(validity(&made[..cut]), None, "{cut}");
+        }
+    }
+
+    /// The text of a key and its certificate.
+    fn pem(label: &str, der: &[u8]) -> String {
+        use base64::{Engine, prelude::BASE64_STANDARD};
+        format!("-----BEGIN {label}-----\n{}\n-----END {label}-----\n", BASE64_STANDARD.encode(der))
+    }
+
+    #[test]
+    fn files_that_change_are_read_again_and_wrong_ones_are_told_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let (chain, key) = (dir.path().join("chain.pem"), dir.path().join("key.pem"));
+        let write = |own: &HostKey, other: &HostKey| {
+            fs::write(&chain, pem("CERTIFICATE", &own.certificate)).unwrap();
+            // Another file, so that it is noticed however coarse the clock of the file system is.
+            let next = dir.path().join("next");
+            fs::write(&next, pem("PRIVATE KEY", &other.key)).unwrap();
+            fs::set_permissions(&next, fs::Permissions::from_mode(0o640)).unwrap();
+            fs::rename(&next, &key).unwrap();
+        };
+        let (one, two) = (HostKey::generate().unwrap(), HostKey::generate().unwrap());
+        let code = |chain: &Path| Certificate::open(chain, &key).map(drop).unwrap_err().code();
+        assert_eq!(code(&chain), Code::CertificateUnusable);
+        write(&one, &two);
+        assert_eq!(code(&chain), Code::CertificateKeyWrong);
+        write(&one, &one);
+        let opened = Certificate::open(&chain, &key).unwrap();
+        let shown = || opened.certified().cert[0].to_vec();
+        assert_eq!((opened.refresh().unwrap(), shown()), (false, one.certificate.clone()));
+        write(&two, &one);
+        assert_eq!(opened.refresh().unwrap_err().code(), Code::CertificateKeyWrong);
+        assert_eq!((opened.refresh().unwrap(), shown()), (false, one.certificate.clone()), "it is told once");
+        write(&two, &two);
+        assert_eq!((opened.refresh().unwrap(), shown()), (true, two.certificate.clone()));
+        for mode in [0o644, 0o604, 0o660, 0o602] {
+            fs::set_permissions(&key, fs::Permissions::from_mode(mode)).unwrap();
+            assert_eq!(code(&chain), Code::CertificateKeyExposed, "{mode:o}");
+        }
+        fs::set_permissions(&key, fs::Permissions::from_mode(0o600)).unwrap();
+        assert_eq!(code(&key), Code::CertificateUnusable, "it is no certificate");
+    }
+}

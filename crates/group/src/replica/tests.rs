@@ -1,0 +1,167 @@
+use super::*;
+use crate::snapshot::{Chunk, Fetch, Reached};
+
+struct Nothing;
+
+impl Payloads for Nothing {
+    fn read(&self, _: Place) -> Result<Vec<u8>> {
+        Ok(Vec::new())
+    }
+}
+
+fn message(kind: MessageType, adjust: impl FnOnce(&mut Message)) -> Vec<u8> {
+    let mut message = Message { from: 2, to: 1, term: 1, ..Message::default() };
+    message.set_msg_type(kind);
+    adjust(&mut message);
+    Said::Raft(Box::new(message)).bytes()
+}
+
+fn append(index: u64, log_term: u64, entries: &[(u64, u64)], commit: u64) -> Vec<u8> {
+    message(MessageType::MsgAppend, |message| {
+        (message.index, message.log_term, message.commit) = (index, log_term, commit);
+        let entry = |(index, term): &(u64, u64)| entry_of(*term, *index, Form::Command, Vec::new());
+        message.entries = entries.iter().map(entry).collect::<Vec<_>>().into();
+    })
+}
+
+fn said(said: &Said) -> Vec<u8> {
+    said.bytes()
+}
+
+fn offer(index: u64, term: u64, voters: &[u64]) -> Vec<u8> {
+    let (first, voters) = (index + 1, voters.to_vec());
+    let mark = Mark { index, term, first, before: term, voters, learners: Vec::new() };
+    message(MessageType::MsgSnapshot, |message| message.set_snapshot(mark.as_message()))
+}
+
+fn chunk(index: u64, part: &[u8]) -> Chunk {
+    let (behind, reached) = (Reached::default(), Some(Reached { bytes: part.len() as u64, entries: 0 }));
+    let (part, entries) = (part.to_vec(), Vec::new());
+    Chunk { from: 2, to: 1, index, term: 1, behind, reached, part, entries, is_last: true }
+}
+
+fn long() -> Entry {
+    entry_of(1, 3, Form::Command, vec![0; Limits::default().entry_max_bytes + 1])
+}
+
+fn append_long() -> Vec<u8> {
+    message(MessageType::MsgAppend, |message| {
+        (message.index, message.log_term, message.entries) = (2, 1, vec![long()].into());
+    })
+}
+
+fn propose_long() -> Vec<u8> {
+    message(MessageType::MsgPropose, |message| (message.term, message.entries) = (0, vec![long()].into()))
+}
+
+fn turns(replica: &mut Replica) {
+    let mut place = replica.progress().2;
+    while let Some(turn) = replica.take() {
+        place += 1;
+        let held = replica.wrote(turn, Place(place));
+        replica.flushed(held);
+    }
+}
+
+#[test]
+fn what_no_replica_sends_is_passed_over() {
+    let founders = vec![1, 2];
+    let options = Options { id: 1, boot: 1, founders: founders.clone(), seed: 7, voters_max: 3, limits: Limits::default() };
+    let mut replica = Replica::new(options, Recovered::new(founders, Box::new(Nothing))).unwrap();
+    replica.step(&append(0, 0, &[(1, 1), (2, 1)], 2));
+    turns(&mut replica);
+    assert_eq!(replica.progress(), (2, 2, 2));
+    let one = |kind| message(kind, |message| message.entries = vec![Entry::default(); 1].into());
+    let hostile = [
+        message(MessageType::MsgHeartbeat, |message| message.commit = 9),
+        append(2, 1, &[(4, 1)], 0),
+        append(2, 1, &[(3, 1), (5, 1)], 5),
+        append(2, 1, &[(3, 0)], 3),
+        append(2, 1, &[(1, 1)], 0),
+        append(2, 1, &[(2, 2)], 0),
+        append(1, 1, &[(2, 2)], 2),
+        append(0, 0, &[(1, 2), (2, 2)], 2),
+        offer(2, 2, &[1, 2]),
+        offer(9, 1, &[2, 3]),
+        offer(9, 1, &[1, 1, 2]),
+        offer(0, 1, &[1, 2]),
+        said(&Said::Fetch(Fetch { from: 2, to: 1, index: 1, term: 1, reached: Reached { bytes: 9, entries: u64::MAX } })),
+        said(&Said::Chunk(chunk(9, b"no topics"))),
+        append_long(),
+        propose_long(),
+        vec![7, 1],
+        vec![],
+        append(u64::MAX, 0, &[], 9),
+        append(9, 0, &[(10, 1)], 10),
+        message(MessageType::MsgPropose, |message| message.term = 0),
+        message(MessageType::MsgReadIndex, |message| message.term = 0),
+        message(MessageType::MsgReadIndex, |message| (message.term, message.from) = (0, 1)),
+        message(MessageType::MsgAppendResponse, |message| message.index = u64::MAX),
+        message(MessageType::MsgSnapshot, |_| ()),
+        one(MessageType::MsgRequestVoteResponse),
+    ];
+    let all = |replica: &mut Replica| {
+        for (at, bytes) in hostile.iter().enumerate() {
+            let taken = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+                replica.step(bytes);
+                turns(replica);
+            }));
+            assert!(taken.is_ok(), "message {at}");
+        }
+    };
+    all(&mut replica);
+    assert_eq!(replica.progress(), (2, 2, 2));
+    replica.step(&append(2, 1, &[(3, 1)], 3));
+    turns(&mut replica);
+    assert_eq!(replica.progress(), (3, 3, 3), "it goes on");
+    // Likewise one that leads.
+    while replica.role() != Role::Leader {
+        replica.tick();
+        turns(&mut replica);
+        for kind in [MessageType::MsgRequestPreVoteResponse, MessageType::MsgRequestVoteResponse] {
+            let ahead = u64::from(kind == MessageType::MsgRequestPreVoteResponse);
+            let term = replica.term() + ahead;
+            replica.step(&message(kind, |message| message.term = term));
+            turns(&mut replica);
+        }
+    }
+    let (term, last) = (replica.term(), replica.progress().2);
+    replica.step(&message(MessageType::MsgAppendResponse, |message| (message.term, message.index) = (term, last)));
+    turns(&mut replica);
+    all(&mut replica);
+    replica
+        .step(&message(MessageType::MsgAppendResponse, |message| (message.term, message.index) = (term, u64::MAX)));
+    turns(&mut replica);
+    assert_eq!((replica.role(), replica.progress().1), (Role::Leader, last));
+}
+
+#[test]
+fn a_snapshot_whose_topics_cannot_be_read_is_given_up_and_another_one_is_taken() {
+    let founders = vec![1, 2];
+    let limits = Limits::default();
+    let options = Options { id: 1, boot: 1, founders: founders.clone(), seed: 7, voters_max: 3, limits };
+    let mut replica = Replica::new(options, Recovered::new(founders, Box::new(Nothing))).unwrap();
+    let all = |replica: &mut Replica, messages: &[Vec<u8>]| {
+        for message in messages {
+            replica.step(message);
+            turns(replica);
+        }
+    };
+    all(&mut replica, &[offer(9, 1, &[1, 2]), said(&Said::Chunk(chunk(9, b"no topics")))]);
+    assert_eq!((replica.progress(), replica.received()), ((0, 0, 0), 0));
+    let topics = crate::snapshot::encode(&Topics::default()).unwrap();
+    all(&mut replica, &[offer(9, 1, &[1, 2]), said(&Said::Chunk(chunk(9, &topics)))]);
+    assert_eq!((replica.progress(), replica.received()), ((9, 9, 9), 1));
+    all(&mut replica, &[append(9, 1, &[(10, 1)], 10)]);
+    assert_eq!(replica.progress(), (10, 10, 10), "the log goes on behind it");
+}
+
+#[test]
+fn a_command_that_no_record_can_hold_is_refused() {
+    let founders = vec![1];
+    let limits = Limits { entry_max_bytes: 100, ..Limits::default() };
+    let options = Options { id: 1, boot: 1, founders: founders.clone(), seed: 7, voters_max: 3, limits };
+    let mut replica = Replica::new(options, Recovered::new(founders, Box::new(Nothing))).unwrap();
+    let action = Action::Publish { topic: "t".into(), key: None };
+    assert_eq!(replica.submit(action, &[0; 100]).unwrap_err().code(), Code::RecordTooLong);
+}

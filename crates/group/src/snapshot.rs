@@ -1,0 +1,266 @@
+//! What stands for the beginning of a group's log once that is trimmed, and how a replica gets it from another one.
+//!
+//! A snapshot is the topics as of an entry, and the entries in front of the log's new beginning that those topics hold. A replica writes
+//! its own snapshots into its log; one that lacks what others have trimmed asks for theirs in chunks.
+
+use crate::{Form, Proposal, Topics};
+use millrace_wire::{Code, Error, Result};
+use raft::eraftpb::{ConfState, Snapshot};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+
+/// Bytes of topics in one part, and about how many one chunk has.
+pub const PART_MAX_BYTES: usize = 256 << 10;
+pub const CHUNK_MAX_BYTES: usize = 512 << 10;
+/// The longest that the topics of a group may be.
+pub const TOPICS_MAX_BYTES: usize = 1 << 30;
+
+/// What a snapshot stands for.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Mark {
+    /// The topics are those behind this entry.
+    pub index: u64,
+    /// Its term.
+    pub term: u64,
+    /// The log begins with this entry, at most the one behind `index`.
+    pub first: u64,
+    /// The term of the entry in front of that one.
+    pub before: u64,
+    /// Who votes behind entry `index`.
+    pub voters: Vec<u64>,
+    /// Who follows without a vote.
+    pub learners: Vec<u64>,
+}
+
+impl Mark {
+    /// As Raft has it.
+    pub fn as_message(&self) -> Snapshot {
+        let (voters, learners) = (self.voters.clone(), self.learners.clone());
+        let mut snapshot = Snapshot::default();
+        let metadata = snapshot.mut_metadata();
+        (metadata.index, metadata.term) = (self.index, self.term);
+        metadata.set_conf_state(ConfState { voters, learners, ..ConfState::default() });
+        snapshot
+    }
+
+    /// What another replica offers; nothing if no replica offers that.
+    pub fn of_message(snapshot: &Snapshot) -> Option<Self> {
+        let metadata = snapshot.get_metadata();
+        let conf = metadata.get_conf_state();
+        let (voters, learners) = (conf.voters.clone(), conf.learners.clone());
+        let distinct: BTreeSet<u64> = voters.iter().chain(&learners).copied().collect();
+        let is_plain = conf.voters_outgoing.is_empty() && conf.learners_next.is_empty() && !conf.auto_leave;
+        let is_sound = metadata.index > 0
+            && metadata.index < u64::MAX
+            && metadata.term > 0
+            && snapshot.data.is_empty()
+            && is_plain
+            && !voters.is_empty()
+            && distinct.len() == voters.len() + learners.len()
+            && !distinct.contains(&0);
+        let (index, term) = (metadata.index, metadata.term);
+        is_sound.then_some(Self { index, term, first: index + 1, before: term, voters, learners })
+    }
+
+    /// Whether it can stand in a log.
+    pub fn check(&self) -> Result<()> {
+        if self.index > 0 && self.first > 0 && self.first <= self.index + 1 && !self.voters.is_empty() {
+            return Ok(());
+        }
+        Err(Code::GroupLogDamaged.error(format!("a snapshot as of entry {} begins with {}", self.index, self.first)))
+    }
+}
+
+/// Something that is to be kept, in the order of a turn.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Write {
+    /// An entry of the log.
+    Entry(Proposal),
+    /// A snapshot begins. What one that began before and did not end has written counts no more.
+    Begin,
+    /// Some of the bytes of its topics.
+    Part(Vec<u8>),
+    /// An entry that its topics hold. It is no entry of the log, whose beginning is behind it.
+    Kept(Proposal),
+    /// It is whole, and stands for what is in front of its first entry.
+    End(Mark),
+}
+
+impl Write {
+    /// How many bytes it has, without what is around them.
+    pub fn bytes(&self) -> usize {
+        match self {
+            Write::Entry(entry) | Write::Kept(entry) => entry.data.len(),
+            Write::Part(bytes) => bytes.len(),
+            Write::Begin | Write::End(_) => 0,
+        }
+    }
+}
+
+/// How far a replica has got with the snapshot of another one: bytes of topics, then entries.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reached {
+    pub bytes: u64,
+    pub entries: u64,
+}
+
+/// A replica asks another one for a part of a snapshot.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Fetch {
+    pub from: u64,
+    pub to: u64,
+    pub index: u64,
+    pub term: u64,
+    pub reached: Reached,
+}
+
+/// An entry in a chunk.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Carried {
+    pub index: u64,
+    pub term: u64,
+    #[serde(with = "bytes")]
+    pub data: Vec<u8>,
+}
+
+impl From<Carried> for Proposal {
+    fn from(Carried { index, term, data }: Carried) -> Self {
+        // Topics hold commands only.
+        Proposal { term, index, form: Form::Command, data }
+    }
+}
+
+/// The answer: what follows.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Chunk {
+    pub from: u64,
+    pub to: u64,
+    pub index: u64,
+    pub term: u64,
+    /// Behind this.
+    pub behind: Reached,
+    /// Up to here; nothing if the snapshot is not offered any more.
+    pub reached: Option<Reached>,
+    #[serde(with = "bytes")]
+    pub part: Vec<u8>,
+    pub entries: Vec<Carried>,
+    /// It is the last one.
+    pub is_last: bool,
+}
+
+/// What a replica says to another one.
+pub enum Said {
+    Raft(Box<raft::eraftpb::Message>),
+    Fetch(Fetch),
+    Chunk(Chunk),
+}
+
+const RAFT: u8 = 0;
+const FETCH: u8 = 1;
+const CHUNK: u8 = 2;
+
+impl Said {
+    /// What these bytes say; nothing if no replica says that.
+    pub fn parse(bytes: &[u8]) -> Option<Self> {
+        use protobuf::Message as _;
+        let (kind, rest) = bytes.split_first()?;
+        match *kind {
+            RAFT => raft::eraftpb::Message::parse_from_bytes(rest).ok().map(|message| Said::Raft(Box::new(message))),
+            FETCH => rmp_serde::from_slice(rest).ok().map(Said::Fetch),
+            CHUNK => rmp_serde::from_slice(rest).ok().map(Said::Chunk),
+            _ => None,
+        }
+    }
+
+    /// Its bytes. Memory is the one thing that a message that was made can lack.
+    pub fn bytes(&self) -> Vec<u8> {
+        use protobuf::Message as _;
+        let (kind, rest) = match self {
+            Said::Raft(message) => (RAFT, message.write_to_bytes().unwrap_or_default()),
+            Said::Fetch(fetch) => (FETCH, rmp_serde::to_vec(fetch).unwrap_or_default()),
+            Said::Chunk(chunk) => (CHUNK, rmp_serde::to_vec(chunk).unwrap_or_default()),
+        };
+        let mut bytes = Vec::with_capacity(1 + rest.len());
+        bytes.push(kind);
+        bytes.extend_from_slice(&rest);
+        bytes
+    }
+}
+
+/// The bytes of topics.
+pub fn encode(topics: &Topics) -> Result<Vec<u8>> {
+    let failed = |error| Code::HostInternal.error(format!("the topics have no bytes: {error}"));
+    rmp_serde::to_vec_named(topics).map_err(failed)
+}
+
+/// The topics of these bytes.
+pub fn decode(bytes: &[u8]) -> Result<Topics> {
+    let damaged = |error| Code::GroupLogDamaged.error(format!("the topics of a snapshot: {error}"));
+    rmp_serde::from_slice(bytes).map(Topics::completed).map_err(damaged)
+}
+
+/// Bytes as bytes, which takes less than a sequence of numbers.
+mod bytes {
+    use serde::{Deserializer, Serializer, de::Visitor};
+    use std::fmt;
+
+    pub fn serialize<S: Serializer>(bytes: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_bytes(bytes)
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<u8>, D::Error> {
+        struct Bytes;
+        impl Visitor<'_> for Bytes {
+            type Value = Vec<u8>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("bytes")
+            }
+
+            fn visit_bytes<E>(self, bytes: &[u8]) -> Result<Vec<u8>, E> {
+                Ok(bytes.to_vec())
+            }
+        }
+        deserializer.deserialize_bytes(Bytes)
+    }
+}
+
+/// Outcomes, of which some are errors, as they stand in a snapshot.
+pub mod outcomes {
+    use super::{Code, Error, Result};
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+    use std::collections::BTreeMap;
+
+    #[derive(Serialize, Deserialize)]
+    enum Told {
+        Done(u64),
+        Refused(String, String),
+    }
+
+    pub fn serialize<S: Serializer>(
+        all: &BTreeMap<u64, Result<u64>>,
+        serializer: S,
+    ) -> std::result::Result<S::Ok, S::Error> {
+        let told = |outcome: &Result<u64>| match outcome {
+            Ok(done) => Told::Done(*done),
+            Err(error) => Told::Refused(error.code().id().to_owned(), error.detail().to_owned()),
+        };
+        let all: Vec<(u64, Told)> = all.iter().map(|(serial, outcome)| (*serial, told(outcome))).collect();
+        all.serialize(serializer)
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> std::result::Result<BTreeMap<u64, Result<u64>>, D::Error> {
+        let outcome = |told| match told {
+            Told::Done(done) => Ok(done),
+            Told::Refused(code, detail) => Err(refused(&code, detail)),
+        };
+        let all: Vec<(u64, Told)> = Vec::deserialize(deserializer)?;
+        Ok(all.into_iter().map(|(serial, told)| (serial, outcome(told))).collect())
+    }
+
+    fn refused(code: &str, detail: String) -> Error {
+        Code::from_id(code).unwrap_or(Code::HostCodeUnknown).error(detail)
+    }
+}

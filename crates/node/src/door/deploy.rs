@@ -1,0 +1,322 @@
+//! Applications that somebody sends: what they may make of the namespace, and what comes of their code.
+//!
+//! ```text
+//! up --> every right that a function gets is the deployer's --> files that are missing --(sent, checked)--> code --> Changes
+//! ```
+
+use super::Door;
+use crate::{
+    Code, FunctionSpec, Held, Level, Name, Result, Runtime,
+    audit::Act,
+    changes::{Changes, Opened, Progress, Sent},
+    functions,
+    manage::{
+        Down, Managed, MissingDoc, Sending, StepsDoc, Up,
+        bundle::{Bundle, check_all},
+        uploads::{Staging, Uploads},
+    },
+};
+use millrace_access::{Action, Resource, Right};
+use millrace_application::Application;
+use millrace_wire::{protocol::Upload, token::Kind};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::{Path, PathBuf},
+};
+
+/// Where the code of the functions of a namespace is, in its directory.
+const FUNCTIONS: &str = "functions";
+/// What the origin of an application that was sent begins with: no path of this machine does.
+const ORIGIN: &str = "remote:";
+/// Rights that a refusal names.
+const LACKING_SHOWN_MAX: usize = 20;
+/// Characters of the functions that a line of the audit log names.
+const ABOUT_MAX_CHARS: usize = 300;
+
+/// A right that a deployment takes, and why.
+struct Needed<'n> {
+    right: Right,
+    kind: Kind,
+    name: String,
+    below: bool,
+    /// What takes it.
+    why: &'n str,
+}
+
+impl Needed<'_> {
+    fn action(&self) -> Action<'_> {
+        Action { below: self.below, ..Action::new(self.right, Resource { kind: self.kind, name: &self.name }) }
+    }
+}
+
+/// The rights that a function has to be given by its deployer.
+fn needed_for<'n>(spec: &FunctionSpec, why: &'n str) -> Vec<Needed<'n>> {
+    let mut needed = Vec::new();
+    let mut need = |right, kind, name: &str, below| {
+        needed.push(Needed { right, kind, name: name.to_owned(), below, why });
+    };
+    need(Right::Bind, Kind::Function, &spec.name, false);
+    for log in &spec.on {
+        need(Right::Bind, Kind::Log, log, false);
+        need(Right::Read, Kind::Log, log, false);
+    }
+    need(Right::Append, Kind::Log, &spec.dead_letter, false);
+    for (right, scopes) in [(Right::Read, &spec.rights.reads), (Right::Append, &spec.rights.appends)] {
+        match scopes {
+            // It may do so with every log.
+            None => need(right, Kind::Log, "", true),
+            Some(scopes) => scopes.iter().for_each(|scope| {
+                let (name, below) = scope.parts();
+                need(right, Kind::Log, name, below);
+            }),
+        }
+    }
+    for scope in &spec.rights.sends {
+        let (name, below) = scope.parts();
+        need(Right::Append, Kind::Peer, &name, below);
+    }
+    // Neither is a resource of its own.
+    if spec.network || !spec.rights.secrets.is_empty() {
+        need(Right::Admin, Kind::Namespace, "", false);
+    }
+    needed
+}
+
+impl Sending {
+    /// The application; `exists` says whether there is what did not come along.
+    fn application(&self, exists: &dyn Fn(&Path) -> bool) -> Result<Application> {
+        let sources: BTreeSet<&Path> = self.functions.values().map(|bundle| Path::new(&bundle.source)).collect();
+        let there = |path: &Path| sources.contains(path) || exists(path);
+        Ok(Application::parse_with(&self.text, Path::new(&self.file), &there)?)
+    }
+
+    /// The code of a function that the file declares.
+    fn bundle(&self, name: &Name, source: &Path) -> Result<&Bundle> {
+        let bundle = self.functions.get(name).filter(|bundle| Path::new(&bundle.source) == source);
+        bundle.ok_or_else(|| Code::BundleInvalid.error(format!("the code of function '{name}' was not announced")))
+    }
+}
+
+impl Door {
+    /// The rights of these that the caller does not have.
+    fn lacking<'n>(&self, needed: &'n [Needed<'n>]) -> Vec<&'n Needed<'n>> {
+        needed.iter().filter(|needed| !self.may_do(&needed.action())).collect()
+    }
+
+    /// Refuses a deployment that takes a right which its deployer does not have, and says which.
+    fn check_deployer(&self, needed: &[Needed<'_>]) -> Result<()> {
+        let lacking = self.lacking(needed);
+        let Some(first) = lacking.first() else {
+            // Rates count it, once.
+            return needed.first().map_or(Ok(()), |first| self.check_action(&first.action()));
+        };
+        // It stands in the audit log like any other refusal.
+        let refused = self.check_action(&first.action());
+        let mut told: Vec<String> = Vec::new();
+        for needed in &lacking {
+            let Action { right, on, below, .. } = needed.action();
+            let on = match (on.kind, on.name, below) {
+                (Kind::Log, "", true) => "every log".to_owned(),
+                (_, _, true) => format!("{on} and everything below it"),
+                _ => on.to_string(),
+            };
+            told.push(format!("{} takes {right} on {on}", needed.why));
+        }
+        told.dedup();
+        let more = told.len().saturating_sub(LACKING_SHOWN_MAX);
+        told.truncate(LACKING_SHOWN_MAX);
+        let more = if more > 0 { format!("; and {more} more") } else { String::new() };
+        let detail = format!("the capability lacks rights: {}{more}", told.join("; "));
+        match refused {
+            Err(error) if error.code() == Code::CapabilityDenied => Err(Code::DeployerRights.error(detail)),
+            Err(error) => Err(error),
+            Ok(()) => Err(Code::DeployerRights.error(detail)),
+        }
+    }
+
+    /// What applying an application takes of its deployer.
+    fn check_application(&self, application: &Application, gone: &[Name]) -> Result<()> {
+        let whys: Vec<String> =
+            application.functions.iter().map(|declared| format!("function '{}'", declared.spec.name)).collect();
+        let functions = application.functions.iter().zip(&whys);
+        let mut needed: Vec<Needed<'_>> =
+            functions.clone().flat_map(|(declared, why)| needed_for(&declared.spec, why)).collect();
+        let dead_letters = functions.map(|(declared, why)| (&declared.spec.dead_letter, &**why));
+        let logs = application.logs.iter().map(|log| (&log.name, "the file's log"));
+        for (name, why) in logs.chain(dead_letters) {
+            // Whoever may not see a log that is there is told the same as if it were not.
+            if self.namespace().log(name).is_err() || !self.sees(name) {
+                let name = name.to_string();
+                needed.push(Needed { right: Right::Create, kind: Kind::Log, name, below: false, why });
+            }
+        }
+        needed.extend(removal_of(gone));
+        self.check_deployer(&needed)?;
+        self.check_level(application)
+    }
+
+    /// Code of somebody who does not administer the namespace runs in a full sandbox, or not at all.
+    fn check_level(&self, application: &Application) -> Result<()> {
+        let in_process = application.functions.iter().find(|declared| declared.spec.runtime != Runtime::Wasm);
+        let Some(function) = in_process.filter(|_| !self.may(Right::Admin, Resource::NAMESPACE)) else { return Ok(()) };
+        let level = self.served.inner.isolation.get().map_or(Level::None, |isolation| isolation.level());
+        if level == Level::Full {
+            return Ok(());
+        }
+        let name = &function.spec.name;
+        Err(Code::SandboxWeak.error(format!("function '{name}' would run in a sandbox of level {level}")))
+    }
+
+    fn sent(&self, sending: &Sending, act: Act, names: impl Iterator<Item = String>) -> Sent {
+        let codes = sending.functions.iter().map(|(name, bundle)| (name.clone(), bundle.code.clone())).collect();
+        let about: String = names.collect::<Vec<_>>().join(", ").chars().take(ABOUT_MAX_CHARS).collect();
+        Sent {
+            origin: format!("{ORIGIN}{}", sending.origin),
+            codes,
+            isolation: self.served.inner.isolation.get().cloned(),
+            line: self.by(act).about(about),
+        }
+    }
+
+    /// Makes the namespace hold what an application says that somebody sends, or says which files it has to be sent first.
+    pub(super) fn up(&self, up: &Up, uploads: Option<&Uploads>) -> Result<Managed> {
+        let sending = &up.sending;
+        check_all(sending.functions.values())?;
+        // Whether an interpreter is here is told to those only who may deploy.
+        let application = sending.application(&|_| true)?;
+        let declared = || application.functions.iter().map(|declared| declared.spec.name.to_string());
+        let sent = self.sent(sending, Act::Deploy, declared());
+        let gone = Changes::sent(&application, &sent).gone(self.namespace())?;
+        self.check_application(&application, &gone)?;
+        let line = self.sent(sending, Act::Deploy, declared().chain(gone.iter().map(|name| format!("-{name}")))).line;
+        let sent = Sent { line, ..sent };
+
+        // What is relative is relative to a directory of the sender's: of that, there is what came along.
+        let mut application = sending.application(&|path| path.is_absolute() && path.exists())?;
+        for log in &application.logs {
+            self.check_log(&log.name, log.history)?;
+        }
+        if up.dry_run {
+            let steps = Changes::sent(&application, &sent).plan(Some(self.namespace()))?;
+            return Ok(Managed::Steps(StepsDoc { steps }));
+        }
+        let mut to_send: BTreeMap<Name, &Bundle> = BTreeMap::new();
+        for declared in &mut application.functions {
+            let (name, bundle) = (&declared.spec.name, sending.bundle(&declared.spec.name, &declared.source)?);
+            match self.deployed(name, bundle) {
+                Some(source) => declared.source = source,
+                None => drop(to_send.insert(name.clone(), bundle)),
+            }
+        }
+        let mut staging = uploads.map(Uploads::lock);
+        if !to_send.is_empty() {
+            let Some(slot) = staging.as_deref_mut() else {
+                return Err(Code::UploadUnexpected.error("no code can be sent this way"));
+            };
+            let missing = self.missing(slot, &to_send)?;
+            if !missing.is_empty() {
+                return Ok(Managed::Missing(MissingDoc { missing }));
+            }
+            for declared in &mut application.functions {
+                let (name, here) = (&declared.spec.name, slot.as_ref());
+                if let (Some(bundle), Some(here)) = (to_send.get(name), here) {
+                    declared.source = here.assemble(name, bundle)?;
+                }
+            }
+        }
+        let mut steps = Vec::new();
+        let opened = Opened::there(self.namespace().clone());
+        let applied = Changes::sent(&application, &sent).apply(&opened, up.force, &mut |told| {
+            if let Progress::Step(step) = told {
+                steps.push(step.clone());
+            }
+        });
+        // Applied or refused, it is over.
+        if let Some(slot) = staging.as_deref_mut() {
+            *slot = None;
+        }
+        applied?;
+        Ok(Managed::Steps(StepsDoc { steps }))
+    }
+
+    /// The code of a function that is deployed already with just this code: it need not be sent.
+    fn deployed(&self, name: &Name, bundle: &Bundle) -> Option<PathBuf> {
+        let definition = self.definition_of(name).ok().filter(|definition| definition.code == bundle.code)?;
+        let dir = self.namespace().dir();
+        functions::check_code(dir, &definition.code).ok()?;
+        let stored = dir.join(FUNCTIONS).join(&definition.code);
+        Some(bundle.file.as_ref().map_or_else(|| stored.clone(), |file| stored.join(file)))
+    }
+
+    /// The files of these functions that are still to come.
+    fn missing(&self, slot: &mut Option<Staging>, to_send: &BTreeMap<Name, &Bundle>) -> Result<Vec<String>> {
+        let principal = self.caller.principal();
+        if slot.as_ref().is_some_and(|staging| staging.principal != *principal) {
+            *slot = None;
+        }
+        let staging = match slot {
+            Some(staging) => staging,
+            None => slot.insert(Staging::new(self.namespace().dir(), principal.clone())?),
+        };
+        staging.functions = to_send.keys().cloned().collect();
+        staging.expect(to_send.values().flat_map(|bundle| bundle.files()));
+        Ok(staging.missing())
+    }
+
+    /// Takes a part of a file that [`Door::manage`] said to be missing.
+    pub fn upload(&self, uploads: &Uploads, upload: &Upload<'_>) -> Held<()> {
+        self.take_upload(uploads, upload).map_or_else(Held::failed, Held::passed)
+    }
+
+    fn take_upload(&self, uploads: &Uploads, upload: &Upload<'_>) -> Result<()> {
+        let mut slot = uploads.lock();
+        let announced = slot.as_mut().filter(|staging| staging.principal == *self.caller.principal());
+        let Some(staging) = announced else {
+            return Err(Code::UploadUnexpected.error("no deployment was announced over this connection"));
+        };
+        for function in &staging.functions {
+            self.check(Right::Bind, Resource::function(function))?;
+        }
+        staging.take(upload.sha256, upload.offset, upload.data)
+    }
+
+    /// Removes what an application made.
+    pub(super) fn down(&self, down: &Down) -> Result<Managed> {
+        let application = down.sending.application(&|_| true)?;
+        let declared = || application.functions.iter().map(|declared| declared.spec.name.clone());
+        let sent = self.sent(&down.sending, Act::FunctionRemove, declared().map(|name| name.to_string()));
+        let mut leaving = Changes::sent(&application, &sent).gone(self.namespace())?;
+        leaving.extend(declared());
+        let mut needed = removal_of(&leaving);
+        if down.logs {
+            let letters = application.functions.iter().map(|declared| &declared.spec.dead_letter);
+            let logs = application.logs.iter().map(|log| &log.name).chain(letters);
+            needed.extend(logs.map(|log| Needed {
+                right: Right::Delete,
+                kind: Kind::Log,
+                name: log.to_string(),
+                below: false,
+                why: "removing the logs",
+            }));
+        }
+        self.check_deployer(&needed)?;
+        let mut steps = Vec::new();
+        Changes::sent(&application, &sent).withdraw(self.namespace(), down.logs, down.force, &mut |told| {
+            if let Progress::Step(step) = told {
+                steps.push(step.clone());
+            }
+        })?;
+        Ok(Managed::Steps(StepsDoc { steps }))
+    }
+}
+
+fn removal_of<'n>(functions: &[Name]) -> Vec<Needed<'n>> {
+    let removal = |name: &Name| Needed {
+        right: Right::Bind,
+        kind: Kind::Function,
+        name: name.to_string(),
+        below: false,
+        why: "removing a function",
+    };
+    functions.iter().map(removal).collect()
+}

@@ -1,0 +1,276 @@
+//! Functions, relays and logs, changed by whoever has the rights to them.
+
+use super::Door;
+use crate::{
+    AppendOptions, Backfilled, Held, Receipt, Site, Stretch,
+    audit::{Act, Audited, audit},
+    functions,
+    links::{Links, RelayOptions},
+    manage::{
+        BACKFILL_PART, BackfilledDoc, Managed, Order, PassedOver, RETRIED_LISTED_MAX, RetriedAllDoc, RetriedDoc,
+        Stopped, uploads::Uploads,
+    },
+};
+use millrace_access::{Resource, Right, target};
+use millrace_namespace::{Definition, Retried, no_function};
+use millrace_wire::{Address, Code, Error, EventId, LogName, Name, Result, protocol::InvokeFunction};
+use std::{sync::Arc, time::Duration};
+
+/// History of the log that records for a function without a log are appended to.
+const INVOKE_HISTORY: u64 = 1000;
+
+impl From<&Retried> for RetriedDoc {
+    fn from(retried: &Retried) -> Self {
+        let Retried { dead, run, function, log, seqno, before } = retried.clone();
+        Self { dead, run, function, log, seqno, before }
+    }
+}
+
+fn stopped(error: &Error) -> Stopped {
+    Stopped {
+        code: error.code().id().to_owned(),
+        detail: error.detail().to_owned(),
+        retry_after_ms: error.retry_after_ms(),
+    }
+}
+
+impl Door {
+    /// Appends a record that runs this function, and says to which log.
+    pub fn invoke_function(&self, invoke: &InvokeFunction<'_>, options: AppendOptions<'_>) -> Held<(String, Receipt)> {
+        let invoked = || {
+            self.check(Right::Run, Resource::function(invoke.function))?;
+            let (log, is_bound) = self.log_to_invoke(invoke.function, invoke.log)?;
+            self.check_append(&log, invoke.data.len(), None)?;
+            if self.namespace().log(&log).is_err() && invoke.log.is_none() {
+                self.check(Right::Create, Resource::log(&log))?;
+                let name: LogName = log.parse()?;
+                self.check_log(&name, INVOKE_HISTORY)?;
+                self.namespace().create_log(&name, INVOKE_HISTORY)?;
+            }
+            let key = self.own_key(invoke.key)?;
+            let function = (!is_bound).then_some(invoke.function);
+            let options = AppendOptions { function, durability: invoke.durability, key: key.as_deref(), ..options };
+            let held = self.namespace().append_held(&log, invoke.data, options)?;
+            Ok(held.map(|receipt| (log, receipt)))
+        };
+        self.out(invoked(), invoke.durability)
+    }
+
+    /// The log that is appended to, and whether the function is bound to it.
+    fn log_to_invoke(&self, function: &str, log: Option<&str>) -> Result<(String, bool)> {
+        let definition = self.definition_of(&function.parse()?)?;
+        let on = &definition.spec.on;
+        match (log, on.as_slice()) {
+            (Some(log), on) => Ok((log.to_owned(), on.iter().any(|bound| **bound == *log))),
+            (None, [log]) => Ok((log.to_string(), true)),
+            (None, []) => Ok((format!("invoke/{function}"), false)),
+            (None, several) => {
+                let several: Vec<&str> = several.iter().map(|log| &**log).collect();
+                let told = format!("function '{function}' runs for several logs: {}; choose one", several.join(", "));
+                Err(Code::ValueInvalid.error(told))
+            }
+        }
+    }
+
+    pub(super) fn definition_of(&self, function: &Name) -> Result<Arc<Definition>> {
+        let there = self.namespace().functions()?.into_iter().find(|stat| stat.name == *function);
+        there.ok_or_else(|| no_function(function))?.definition
+    }
+
+    /// Does what is asked. What was sent before over the same connection is in `uploads`.
+    pub fn manage(&self, order: Order, uploads: Option<&Uploads>) -> Held<Managed> {
+        let managed = || {
+            let done = self.managed(order, uploads)?;
+            Ok(self.served.gate().hold(Site::Inspect, done, self.namespace().journal().tail(), None))
+        };
+        self.out(managed(), None)
+    }
+
+    fn managed(&self, order: Order, uploads: Option<&Uploads>) -> Result<Managed> {
+        match order {
+            Order::Retry { run } => self.retry(run),
+            Order::RetryFunction { function } => self.retry_function(&function),
+            Order::Backfill { function, log, from, to } => self.backfill(&function, log, from, to),
+            Order::TrimLog { log, before } => self.trim_log(log, before),
+            Order::RemoveFunction { function, force } => self.remove_function(function, force),
+            Order::AddRelay { from, to, name, start, on_gap } => {
+                self.add_relay(&from, &to, &RelayOptions { name, start, on_gap })
+            }
+            Order::RemoveRelay { name, force } => self.remove_relay(name, force),
+            Order::ResumeRelay { name, skip, start } => self.resume_relay(&name, skip, start),
+            Order::ResetOutbox { peer, skip } => {
+                self.check(Right::Admin, Resource::NAMESPACE)?;
+                let dropped = Links::of(self.namespace()).reset_outbox(&peer, skip)?;
+                Ok(Managed::Dropped { peer, dropped })
+            }
+            Order::RemovePeer { peer, force } => {
+                self.check(Right::Admin, Resource::NAMESPACE)?;
+                let dropped = Links::of(self.namespace()).remove_peer(&peer, force)?;
+                Ok(Managed::Dropped { peer, dropped })
+            }
+            Order::Up(up) => self.up(&up, uploads),
+            Order::Down(down) => self.down(&down),
+        }
+    }
+
+    pub(super) fn by(&self, act: Act) -> Audited {
+        Audited::by(act, self.caller.principal().to_string())
+    }
+
+    fn retry(&self, run: EventId) -> Result<Managed> {
+        let function = self.namespace().run(run).ok().and_then(|view| view.function);
+        // Whoever may not retry it is told the same whether there is such a run.
+        match function.filter(|function| self.may(Right::Run, Resource::function(function))) {
+            Some(function) => self.check(Right::Run, Resource::function(&function))?,
+            None => self.check(Right::Run, Resource::NAMESPACE)?,
+        }
+        let retried = self.namespace().retry_run(run, Duration::ZERO)?;
+        Ok(Managed::Retried((&retried).into()))
+    }
+
+    fn retry_function(&self, function: &Name) -> Result<Managed> {
+        self.check(Right::Run, Resource::function(function))?;
+        let mut doc = RetriedAllDoc::default();
+        let done = self.namespace().retry_function(function, Duration::ZERO, &mut |retried| {
+            doc.retried += 1;
+            doc.before += u64::from(retried.before);
+            if doc.runs.len() < RETRIED_LISTED_MAX {
+                doc.runs.push(retried.into());
+            }
+        });
+        match done {
+            Ok(all) => (doc.retried, doc.before, doc.lost) = (all.retried, all.before, all.lost),
+            Err(error) if error.code() == Code::Busy => doc.stopped = Some(stopped(&error)),
+            Err(error) => return Err(error),
+        }
+        Ok(Managed::RetriedAll(doc))
+    }
+
+    fn backfill(&self, function: &Name, log: Option<String>, from: Option<u64>, to: Option<u64>) -> Result<Managed> {
+        self.check(Right::Run, Resource::function(function))?;
+        let definition = self.definition_of(function)?;
+        let log = match (log, definition.spec.on.as_slice()) {
+            (Some(log), _) => log,
+            (None, [only]) => only.to_string(),
+            (None, []) => {
+                let told = format!("function '{function}' is bound to no log; name one");
+                return Err(Code::ValueInvalid.error(told));
+            }
+            (None, several) => {
+                let several: Vec<&str> = several.iter().map(|log| &**log).collect();
+                let told = format!("function '{function}' is bound to {}; choose one", several.join(", "));
+                return Err(Code::ValueInvalid.error(told));
+            }
+        };
+        // It is shown records that its deployer did not let it have.
+        if !definition.spec.on.iter().any(|bound| **bound == *log) {
+            self.check(Right::Read, Resource::log(&log))?;
+        }
+        let there = self.namespace().log(&log)?;
+        let (first, last) = (from.unwrap_or(there.earliest()).max(1), to.unwrap_or(there.latest()));
+        let part = last.min(first.saturating_add(BACKFILL_PART - 1));
+        let mut doc = BackfilledDoc { log: log.clone(), to: last, ..BackfilledDoc::default() };
+        let mut done = Backfilled::default();
+        // Of a log without records nothing is asked for, rather than records that it does not have.
+        let stretch = if last == 0 && to.is_none() && from.is_none() {
+            Stretch::default()
+        } else {
+            Stretch { from: Some(from.unwrap_or(first)), to: Some(if part < first { last } else { part }) }
+        };
+        let result =
+            self.namespace().backfill(function, &log, stretch, Duration::ZERO, &mut |progress| done = progress);
+        doc.add(done);
+        match result {
+            Ok(_) => doc.next = (part < last).then(|| part + 1),
+            Err(error) if error.code() == Code::Busy => {
+                doc.next = Some(if done.upto > 0 { done.upto + 1 } else { first });
+                doc.stopped = Some(stopped(&error));
+            }
+            Err(error) => return Err(error),
+        }
+        Ok(Managed::Backfilled(doc))
+    }
+
+    fn trim_log(&self, name: LogName, before: Option<u64>) -> Result<Managed> {
+        self.check(Right::Delete, Resource::log(&name))?;
+        let log = self.namespace().log(&name)?;
+        let earliest = log.earliest().max(1);
+        let before = before.unwrap_or(log.latest() + 1);
+        self.namespace().trim_log(&name, before)?;
+        Ok(Managed::Trimmed { log: name, dropped: before.saturating_sub(earliest), earliest: log.earliest() })
+    }
+
+    fn remove_function(&self, function: Name, force: bool) -> Result<Managed> {
+        self.check(Right::Bind, Resource::function(&function))?;
+        self.definition_of(&function).map(drop).or_else(|error| match error.code() {
+            Code::FunctionNotFound => Err(error),
+            // What cannot be read can be removed.
+            _ => Ok(()),
+        })?;
+        audit(self.namespace(), &self.by(Act::FunctionRemove).about(format!("function '{function}'")))?;
+        let given_up = match force {
+            true => functions::give_up(self.namespace(), &function)?,
+            false => functions::remove(self.namespace(), &function).map(|()| 0)?,
+        };
+        Ok(Managed::Removed { function, change: "removed", given_up })
+    }
+
+    /// The rights that forwarding from one of these to the other takes.
+    fn rights_to_relay<'e>(from: &'e str, to: &'e str) -> impl Iterator<Item = (Right, Resource<'e>)> {
+        let bind = (!Address::claims(to)).then(|| (Right::Bind, Resource::log(to)));
+        [(Right::Read, target(from)), (Right::Append, target(to))].into_iter().chain(bind)
+    }
+
+    fn add_relay(&self, from: &str, to: &str, options: &RelayOptions) -> Result<Managed> {
+        // As they are written in one way only, so that a grant means the same place.
+        let (from, to) = (one_spelling(from)?, one_spelling(to)?);
+        for (right, on) in Self::rights_to_relay(&from, &to) {
+            self.check(right, on)?;
+        }
+        let links = Links::of(self.namespace());
+        audit(self.namespace(), &self.by(Act::RelayAdd).about(format!("{from} to {to}")))?;
+        let relay = links.add_relay(&from, &to, options)?;
+        self.relay_view(&relay.name).map(Managed::Relay)
+    }
+
+    fn relay_view(&self, name: &str) -> Result<Box<crate::links::LinkView>> {
+        let views = Links::of(self.namespace()).view()?;
+        let view = views.into_iter().find(|view| view.kind == "relay" && view.name == name);
+        view.map(Box::new).ok_or_else(|| Code::RelayNotFound.error(format!("no relay '{}'", name.escape_debug())))
+    }
+
+    /// Whoever may not change a relay is told the same whether there is one of this name.
+    fn check_relay(&self, name: &str) -> Result<()> {
+        let may = |relay: &crate::links::Relay| {
+            let (from, to) = (relay.from.to_string(), relay.to.to_string());
+            Self::rights_to_relay(&from, &to).all(|(right, on)| self.may(right, on))
+        };
+        match Links::of(self.namespace()).relay(name) {
+            Ok(relay) if may(&relay) => Ok(()),
+            _ => self.check(Right::Admin, Resource::NAMESPACE),
+        }
+    }
+
+    fn remove_relay(&self, name: String, force: bool) -> Result<Managed> {
+        self.check_relay(&name)?;
+        let links = Links::of(self.namespace());
+        links.relay(&name)?;
+        audit(self.namespace(), &self.by(Act::RelayRemove).about(format!("relay '{}'", name.escape_debug())))?;
+        let change = if links.remove_relay(&name, force)? { "removed" } else { "leaving" };
+        Ok(Managed::RelayLeft { relay: name, change })
+    }
+
+    fn resume_relay(&self, name: &str, skip: bool, start: Option<u64>) -> Result<Managed> {
+        self.check_relay(name)?;
+        let resumed = Links::of(self.namespace()).resume_relay(name, skip, start)?;
+        let records = resumed.records();
+        let passed_over =
+            resumed.passed_over.map(|(first, last)| PassedOver { records, first, last, lost: resumed.lost });
+        Ok(Managed::Resumed { relay: self.relay_view(name)?, passed_over })
+    }
+}
+
+/// An address as it is always written, with its port; a log's name as it is.
+fn one_spelling(end: &str) -> Result<String> {
+    if Address::claims(end) { end.parse::<Address>().map(|address| address.to_string()) } else { Ok(end.to_owned()) }
+}

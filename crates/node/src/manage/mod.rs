@@ -1,0 +1,333 @@
+//! What is asked of a namespace's functions, relays and logs from elsewhere, as JSON: the same over the wire protocol and HTTP. How
+//! an application and its code get to the host is in [`bundle`] and [`uploads`].
+
+pub mod bundle;
+pub mod uploads;
+
+use crate::{
+    Backfilled, Code, EventId, LogName, Name, Result,
+    changes::Step,
+    links::{LinkView, OnGap},
+};
+use bundle::Bundle;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// Records of one request to run a function for records that exist: whoever asks for more asks again.
+pub const BACKFILL_PART: u64 = 10_000;
+/// Runs that one answer names; more are only counted.
+pub const RETRIED_LISTED_MAX: usize = 10_000;
+
+/// What is asked.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(tag = "do", rename_all = "kebab-case")]
+pub enum Order {
+    /// To run a dead letter's record again.
+    Retry {
+        /// The run that was given up.
+        run: EventId,
+    },
+    /// To run the records of all dead letters of a function again.
+    RetryFunction {
+        /// The function.
+        function: Name,
+    },
+    /// To run a function for records that exist, [`BACKFILL_PART`] of them at most.
+    Backfill {
+        /// The function.
+        function: Name,
+        /// The log; by default the only one that it is bound to.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        log: Option<String>,
+        /// The first record; by default the oldest.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        from: Option<u64>,
+        /// The last record; by default the newest.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        to: Option<u64>,
+    },
+    /// To drop a log's oldest records.
+    TrimLog {
+        /// The log.
+        log: LogName,
+        /// The first record that stays; by default none does.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        before: Option<u64>,
+    },
+    /// To remove a function.
+    RemoveFunction {
+        /// The function.
+        function: Name,
+        /// Whether its pending runs are given up.
+        #[serde(default)]
+        force: bool,
+    },
+    /// To forward a log to another.
+    AddRelay {
+        /// A log here, or the address of one elsewhere.
+        from: String,
+        /// Likewise.
+        to: String,
+        /// The relay's name; by default one is made from the source's.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        name: Option<Name>,
+        /// The first record.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        start: Option<u64>,
+        /// What it does about lost records.
+        #[serde(default)]
+        on_gap: OnGap,
+    },
+    /// To stop forwarding.
+    RemoveRelay {
+        /// The relay.
+        name: String,
+        /// Whether the other side need not be told.
+        #[serde(default)]
+        force: bool,
+    },
+    /// To go on with a relay that has stopped.
+    ResumeRelay {
+        /// The relay.
+        name: String,
+        /// Whether the record that was refused is passed over.
+        #[serde(default)]
+        skip: bool,
+        /// The record to go on with.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        start: Option<u64>,
+    },
+    /// To begin the stream to a peer anew.
+    ResetOutbox {
+        /// The peer.
+        peer: String,
+        /// Whether what waits is dropped.
+        #[serde(default)]
+        skip: bool,
+    },
+    /// To forget a peer.
+    RemovePeer {
+        /// The peer.
+        peer: String,
+        /// Whether what waits for it is dropped.
+        #[serde(default)]
+        force: bool,
+    },
+    /// To make the namespace hold what an application file says.
+    Up(Up),
+    /// To take that away again.
+    Down(Down),
+}
+
+/// An application as it is sent.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Sending {
+    /// The application file as its user named it, for messages and for relative paths.
+    pub file: String,
+    /// Its absolute path there, which tells it from other applications.
+    pub origin: String,
+    /// Its text.
+    pub text: String,
+    /// The code of its functions.
+    pub functions: BTreeMap<Name, Bundle>,
+}
+
+/// See [`Order::Up`].
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Up {
+    /// The application.
+    #[serde(flatten)]
+    pub sending: Sending,
+    /// Whether pending runs of functions that the file no longer names are given up.
+    #[serde(default)]
+    pub force: bool,
+    /// Whether it is only to be told what would be done.
+    #[serde(default)]
+    pub dry_run: bool,
+}
+
+/// See [`Order::Down`].
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Down {
+    /// The application; its code need not be there.
+    #[serde(flatten)]
+    pub sending: Sending,
+    /// Whether the file's logs are removed, too.
+    #[serde(default)]
+    pub logs: bool,
+    /// Whether pending runs are given up.
+    #[serde(default)]
+    pub force: bool,
+}
+
+impl Order {
+    /// What this JSON text asks.
+    pub fn parse(text: &str) -> Result<Self> {
+        serde_json::from_str(text).map_err(|error| Code::ManageInvalid.error(format!("the request: {error}")))
+    }
+
+    /// The JSON text that asks this.
+    pub fn text(&self) -> String {
+        serde_json::to_string(self).expect("text and numbers always make JSON")
+    }
+}
+
+/// A refusal within an answer: what came before it was done.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stopped {
+    /// The code.
+    pub code: String,
+    /// What was wrong.
+    pub detail: String,
+    /// When trying again may help.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry_after_ms: Option<u32>,
+}
+
+/// A run that was given up, and the one that its record has now.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RetriedDoc {
+    /// The run that was given up.
+    pub dead: EventId,
+    /// The new one.
+    pub run: EventId,
+    /// Their function.
+    pub function: Name,
+    /// The record's log.
+    pub log: String,
+    /// The record.
+    pub seqno: u64,
+    /// Whether it was retried before.
+    pub before: bool,
+}
+
+/// What came of [`Order::RetryFunction`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RetriedAllDoc {
+    /// The first of them, at most [`RETRIED_LISTED_MAX`].
+    pub runs: Vec<RetriedDoc>,
+    /// Dead letters whose record runs again.
+    pub retried: u64,
+    /// Those of which that was true before.
+    pub before: u64,
+    /// Those without a record.
+    pub lost: u64,
+    /// Why not all were looked at.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stopped: Option<Stopped>,
+}
+
+/// What came of [`Order::Backfill`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BackfilledDoc {
+    /// The log.
+    pub log: String,
+    /// What was done.
+    pub runs: u64,
+    /// The last record that was given a run; 0 if none was.
+    pub upto: u64,
+    /// Records that were not there any more.
+    pub missing: u64,
+    /// The last record that is to be given one.
+    pub to: u64,
+    /// The record to go on with; none if this was all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<u64>,
+    /// Why it stopped before the end of its part.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stopped: Option<Stopped>,
+}
+
+impl BackfilledDoc {
+    /// Adds what a part did.
+    pub fn add(&mut self, done: Backfilled) {
+        self.runs += done.runs;
+        self.missing += done.missing;
+        self.upto = self.upto.max(done.upto);
+    }
+}
+
+/// What is answered.
+#[derive(Clone, Debug, Serialize)]
+#[serde(untagged)]
+pub enum Managed {
+    /// One record runs again.
+    Retried(RetriedDoc),
+    /// Those of a function do.
+    RetriedAll(RetriedAllDoc),
+    /// Runs were started.
+    Backfilled(BackfilledDoc),
+    /// Records were dropped.
+    Trimmed {
+        /// The log.
+        log: LogName,
+        /// How many.
+        dropped: u64,
+        /// The oldest that is left.
+        earliest: u64,
+    },
+    /// A function was removed.
+    Removed {
+        /// The function.
+        function: Name,
+        /// What happened to it.
+        change: &'static str,
+        /// Its runs that were given up.
+        given_up: u64,
+    },
+    /// A relay as it is now.
+    Relay(Box<LinkView>),
+    /// A relay was removed, or is leaving.
+    RelayLeft {
+        /// The relay.
+        relay: String,
+        /// Which of the two.
+        change: &'static str,
+    },
+    /// A relay goes on.
+    Resumed {
+        /// The relay.
+        #[serde(flatten)]
+        relay: Box<LinkView>,
+        /// What it passes over.
+        passed_over: Option<PassedOver>,
+    },
+    /// Messages were dropped.
+    Dropped {
+        /// The peer.
+        peer: String,
+        /// How many.
+        dropped: u64,
+    },
+    /// Steps of an application.
+    Steps(StepsDoc),
+    /// Files that the host needs before it does anything.
+    Missing(MissingDoc),
+}
+
+/// Records that a relay passes over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PassedOver {
+    /// How many.
+    pub records: u64,
+    /// The first.
+    pub first: u64,
+    /// The last.
+    pub last: u64,
+    /// Whether they are no longer in the history.
+    pub lost: bool,
+}
+
+/// What was done, or would be.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StepsDoc {
+    /// The steps, in order.
+    pub steps: Vec<Step>,
+}
+
+/// Files that have to be sent first.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MissingDoc {
+    /// Their SHA-256, each once.
+    pub missing: Vec<String>,
+}

@@ -1,0 +1,265 @@
+//! Files on their way to a host: each arrives in order, and counts once its content has the hash it was asked for by. They lie in a
+//! directory of their own, which goes with the connection that they came over.
+
+use super::bundle::{Bundle, Item};
+use crate::{Code, Error, Name, Result};
+use millrace_access::Principal;
+use millrace_wire::{Hex, protocol::UPLOAD_PART_MAX_BYTES};
+use sha2::{Digest, Sha256};
+use std::{
+    collections::BTreeMap,
+    fs::{self, DirBuilder, File, OpenOptions, Permissions},
+    io::{ErrorKind, Write},
+    os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt},
+    path::{Path, PathBuf},
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, AtomicUsize, Ordering},
+    },
+};
+
+/// Deployments that are on their way to one process at once.
+const UPLOADS_MAX: usize = 16;
+/// The directory of what belongs to a running process; its leftovers are removed when the next host starts.
+const SCRATCH: &str = "scratch";
+
+static OPEN: AtomicUsize = AtomicUsize::new(0);
+
+/// What was sent over one connection.
+#[derive(Default)]
+pub struct Uploads(Mutex<Option<Staging>>);
+
+/// The files of a deployment that was announced.
+pub(crate) struct Staging {
+    dir: PathBuf,
+    /// Who announced it.
+    pub principal: Principal,
+    /// The functions that are to be deployed.
+    pub functions: Vec<Name>,
+    files: BTreeMap<String, Arriving>,
+}
+
+struct Arriving {
+    bytes: u64,
+    have: u64,
+    digest: Sha256,
+    /// Open until it is complete.
+    file: Option<File>,
+}
+
+impl Arriving {
+    fn is_complete(&self) -> bool {
+        self.have == self.bytes && self.file.is_none()
+    }
+}
+
+fn unwritable(path: &Path, error: &std::io::Error) -> Error {
+    let code = match error.kind() {
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => Code::DiskFull,
+        ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => Code::ReadOnly,
+        _ => Code::Io,
+    };
+    code.error(format!("cannot write '{}': {error}", path.display()))
+}
+
+impl Uploads {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Option<Staging>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Staging {
+    /// A place for what `principal` sends to the namespace in `dir`.
+    pub fn new(dir: &Path, principal: Principal) -> Result<Self> {
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        if OPEN.fetch_add(1, Ordering::AcqRel) >= UPLOADS_MAX {
+            OPEN.fetch_sub(1, Ordering::AcqRel);
+            return Err(Code::UploadsBusy.error(format!("{UPLOADS_MAX} deployments are on their way")));
+        }
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        let dir = dir.join(SCRATCH).join(format!("{}-upload-{count}", std::process::id()));
+        let staging = Self { dir, principal, functions: Vec::new(), files: BTreeMap::new() };
+        make_dir(&staging.dir)?;
+        Ok(staging)
+    }
+
+    /// From now on these files may come, and no others. Those that are complete are kept.
+    pub fn expect<'b>(&mut self, files: impl Iterator<Item = &'b Item>) {
+        let mut wanted = BTreeMap::new();
+        for item in files.filter(|item| item.bytes > 0) {
+            let kept = self.files.remove(&item.sha256).filter(|file| file.bytes == item.bytes);
+            let new = || Arriving { bytes: item.bytes, have: 0, digest: Sha256::new(), file: None };
+            wanted.entry(item.sha256.clone()).or_insert_with(|| kept.unwrap_or_else(new));
+        }
+        for unwanted in std::mem::replace(&mut self.files, wanted).into_keys() {
+            // It goes with the directory at the latest.
+            let _ = fs::remove_file(self.dir.join(unwanted));
+        }
+    }
+
+    /// The hashes of the files that are not complete; each is begun anew.
+    pub fn missing(&mut self) -> Vec<String> {
+        let incomplete = self.files.iter_mut().filter(|(_, file)| !file.is_complete());
+        let begin_anew = |(hash, file): (&String, &mut Arriving)| {
+            (file.have, file.digest, file.file) = (0, Sha256::new(), None);
+            hash.clone()
+        };
+        incomplete.map(begin_anew).collect()
+    }
+
+    /// Takes a part of a file.
+    pub fn take(&mut self, sha256: &[u8], offset: u64, data: &[u8]) -> Result<()> {
+        let unexpected = |what: &str| Err(Code::UploadUnexpected.error(what));
+        if data.is_empty() || data.len() > UPLOAD_PART_MAX_BYTES {
+            return Err(Code::UploadUnexpected.error(format!("a part of {} bytes", data.len())));
+        }
+        let hash = Hex(sha256).to_string();
+        let path = self.dir.join(&hash);
+        let Some(arriving) = self.files.get_mut(&hash) else {
+            return unexpected("the host did not ask for a file with this hash");
+        };
+        if arriving.is_complete() {
+            return unexpected("the file is complete");
+        }
+        if offset == 0 {
+            let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&path);
+            let file = file.map_err(|error| unwritable(&path, &error))?;
+            (arriving.have, arriving.digest, arriving.file) = (0, Sha256::new(), Some(file));
+        }
+        let Some(file) = arriving.file.as_mut().filter(|_| offset == arriving.have) else {
+            return unexpected("the part does not follow the one before");
+        };
+        let end = offset.saturating_add(data.len() as u64);
+        if end > arriving.bytes {
+            (arriving.have, arriving.file) = (0, None);
+            let detail = format!("a file of {} bytes was announced, and {end} or more came", arriving.bytes);
+            return Err(Code::UploadMismatch.error(detail));
+        }
+        if let Err(error) = file.write_all(data) {
+            // How much of it is there is not known.
+            (arriving.have, arriving.file) = (0, None);
+            return Err(unwritable(&path, &error));
+        }
+        arriving.digest.update(data);
+        arriving.have = end;
+        if end == arriving.bytes {
+            arriving.file = None;
+            let found = Hex(std::mem::take(&mut arriving.digest).finalize()).to_string();
+            if found != hash {
+                arriving.have = 0;
+                return Err(Code::UploadMismatch.error(format!("the file hashes to {found}, and not to {hash}")));
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts a function's code together from complete files; where it is then.
+    pub fn assemble(&self, name: &Name, bundle: &Bundle) -> Result<PathBuf> {
+        let root = self.dir.join("code").join(&**name);
+        let made = fs::remove_dir_all(&root);
+        if let Err(error) = made.as_ref()
+            && error.kind() != ErrorKind::NotFound
+        {
+            return Err(unwritable(&root, error));
+        }
+        make_dir(&root)?;
+        for item in &bundle.items {
+            let to = root.join(&item.path);
+            if item.directory {
+                make_dir(&to)?;
+                continue;
+            }
+            if item.bytes > 0 {
+                fs::copy(self.dir.join(&item.sha256), &to).map(drop)
+            } else {
+                File::create(&to).map(drop)
+            }
+            .and_then(|()| {
+                let mode = if item.executable { 0o700 } else { 0o600 };
+                fs::set_permissions(&to, Permissions::from_mode(mode))
+            })
+            .map_err(|error| unwritable(&to, &error))?;
+        }
+        Ok(bundle.file.as_ref().map_or_else(|| root.clone(), |file| root.join(file)))
+    }
+}
+
+fn make_dir(path: &Path) -> Result<()> {
+    let made = DirBuilder::new().mode(0o700).recursive(true).create(path);
+    made.map_err(|error| unwritable(path, &error))
+}
+
+impl Drop for Staging {
+    fn drop(&mut self) {
+        // What cannot be removed is removed when the next host starts.
+        let _ = fs::remove_dir_all(&self.dir);
+        OPEN.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// SHA-256 of "abc".
+    const ABC: &str = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+
+    fn hash() -> Vec<u8> {
+        (0..32).map(|at| u8::from_str_radix(&ABC[2 * at..2 * at + 2], 16).unwrap()).collect()
+    }
+
+    fn staging(dir: &Path) -> Staging {
+        let mut staging = Staging::new(dir, Principal::Owner).unwrap();
+        staging.expect([item("a")].iter());
+        staging
+    }
+
+    fn item(path: &str) -> Item {
+        Item { path: path.into(), bytes: 3, sha256: ABC.into(), ..Item::default() }
+    }
+
+    #[test]
+    fn a_file_counts_once_it_is_what_was_announced_and_nothing_is_left_behind() {
+        let dir = tempfile::tempdir().unwrap();
+        let code = |result: Result<()>| result.err().map(|error| error.code());
+        let mut staging = staging(dir.path());
+        assert_eq!(staging.missing(), [ABC]);
+        assert_eq!(code(staging.take(&[7; 32], 0, b"abc")), Some(Code::UploadUnexpected), "not asked for");
+        assert_eq!(code(staging.take(b"short", 0, b"abc")), Some(Code::UploadUnexpected));
+        assert_eq!(code(staging.take(&hash(), 1, b"bc")), Some(Code::UploadUnexpected), "not from its beginning");
+        assert_eq!(code(staging.take(&hash(), 0, b"")), Some(Code::UploadUnexpected));
+        assert_eq!(code(staging.take(&hash(), 0, b"abd")), Some(Code::UploadMismatch), "another content");
+        assert_eq!(code(staging.take(&hash(), 0, b"abcd")), Some(Code::UploadMismatch), "longer");
+        assert_eq!(code(staging.take(&hash(), 0, b"ab")), None);
+        assert_eq!(staging.missing(), [ABC], "cut short");
+        assert_eq!(code(staging.take(&hash(), 2, b"c")), Some(Code::UploadUnexpected), "it was to begin anew");
+        assert_eq!(code(staging.take(&hash(), 0, b"a")), None);
+        assert_eq!(code(staging.take(&hash(), 1, b"bc")), None);
+        assert!(staging.missing().is_empty());
+        assert_eq!(code(staging.take(&hash(), 0, b"abc")), Some(Code::UploadUnexpected), "it is complete");
+        let empty = Item { path: "lib/empty".into(), ..Item::default() };
+        let items = vec![
+            Item { executable: true, ..item("run") },
+            Item { path: "lib".into(), directory: true, ..Item::default() },
+            empty,
+        ];
+        let root = staging.assemble(&"f".parse().unwrap(), &Bundle { items, ..Bundle::default() }).unwrap();
+        assert_eq!(fs::read(root.join("run")).unwrap(), b"abc");
+        assert_eq!(fs::metadata(root.join("run")).unwrap().permissions().mode() & 0o777, 0o700);
+        assert_eq!(fs::metadata(root.join("lib/empty")).unwrap().len(), 0);
+        drop(staging);
+        assert_eq!(fs::read_dir(dir.path().join(SCRATCH)).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn what_is_complete_is_not_asked_for_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut staging = staging(dir.path());
+        staging.take(&hash(), 0, b"abc").unwrap();
+        staging.expect([item("b"), item("c")].iter());
+        assert!(staging.missing().is_empty());
+        staging.expect([].iter());
+        staging.expect([item("b")].iter());
+        assert_eq!(staging.missing(), [ABC], "it was given up in between");
+    }
+}

@@ -1,0 +1,39 @@
+//! Whether functions leave the same again: some runs are replayed on what they saw, and nothing is written.
+
+use crate::{Runner, past::Past, session::Session};
+use millrace_namespace::Namespace;
+use millrace_wire::{EventId, Result};
+use std::{collections::BTreeMap, sync::atomic::AtomicBool};
+
+/// What came of replaying some runs of a function.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Verified {
+    /// How many runs were replayed.
+    pub runs: u64,
+    /// How many of them left what they had left.
+    pub same: u64,
+    /// One that left something else.
+    pub differs: Option<EventId>,
+}
+
+/// Replays the newest runs of each function, at most so many: by the function's name. Functions whose runs cannot be replayed are
+/// left out.
+pub fn verify(namespace: &Namespace, most: usize, runner: &mut dyn Runner) -> Result<BTreeMap<String, Verified>> {
+    let (journal, stop) = (namespace.journal(), AtomicBool::new(false));
+    let mut past = Past::new(journal)?;
+    past.follow(journal, journal.tail())?;
+    let runs = past.runs.clone();
+    let mut session = Session::over(namespace, past, runner, &stop);
+    let mut found: BTreeMap<String, Verified> = BTreeMap::new();
+    for run in runs.iter().rev() {
+        let wanted = |name: &str| found.get(name).is_none_or(|verified| verified.runs < most as u64);
+        let Some((name, same)) = session.leaves_the_same(run, wanted)? else { continue };
+        let verified = found.entry(name).or_default();
+        verified.runs += 1;
+        match same {
+            true => verified.same += 1,
+            false => verified.differs = Some(run.trigger.run),
+        }
+    }
+    Ok(found)
+}

@@ -1,0 +1,23 @@
+"""Each example repairs its history to what a clean run leaves, and draws it."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import repair
+
+
+@pytest.mark.parametrize("name", repair.EXAMPLES)
+def test_a_repaired_history_equals_a_clean_run(name: str, tmp_path: Path) -> None:
+    repaired = repair.EXAMPLES[name](tmp_path)
+    assert repaired.equal, repaired.line()
+    assert 0 < repaired.replayed < repaired.runs or name == "runs"
+    if "error_before" in repaired.figures:
+        assert repaired.figures["error_after"] < repaired.figures["error_before"]
+    picture = (tmp_path / f"repair-{name}.png").read_bytes()
+    assert picture.startswith(b"\x89PNG") and len(picture) > 20_000

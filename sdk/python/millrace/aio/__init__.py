@@ -1,0 +1,435 @@
+"""Shared objects and executors for asyncio.
+
+    import millrace.aio
+
+    async with millrace.aio.connect("farm") as farm:
+        await farm.AtomicInt("hits").add(5)
+        async with farm.Lock("door") as token:
+            ...
+        async with farm.Executor() as executor:
+            print(await executor.submit(pow, 2, 20))
+
+Objects have the methods of `millrace.objects`, to be awaited. No call takes a thread: all calls of a connection wait at the host, over one
+socket. A call that is cancelled has no effect: the lock, permit or item that it was given meanwhile goes back.
+
+A connection is to a host on this machine, through the Unix socket of its namespace. Others are refused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import copy
+import os
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
+from typing import Any, Optional
+
+from millrace import executor as _executor
+from millrace import objects as _objects
+from millrace._open import PathOrAddress
+from millrace._records import _native
+from millrace._worker import Error
+from millrace.aio import _wire
+from millrace.objects import _spaces, _values
+
+__all__ = ["Connection", "Executor", "Object", "connect"]
+
+#: Methods whose names Python keeps for operators, and what they are called here.
+_OPERATORS = {
+    "get_item": "__getitem__",
+    "set_item": "__setitem__",
+    "del_item": "__delitem__",
+    "contains": "__contains__",
+    "length": "__len__",
+}
+#: What gives back what a call was given after its caller had been cancelled.
+_UNDO = {("Lock", "acquire"), ("Condition", "acquire"), ("Semaphore", "acquire")}
+
+
+class _Ask(BaseException):
+    """A method has come to a call that was not answered yet."""
+
+    def __init__(self, arguments: tuple[Any, ...], timeout: Optional[float]) -> None:
+        super().__init__()
+        self.arguments, self.timeout = arguments, timeout
+
+
+class _Replay(_spaces.Space):
+    """Answers the first calls of a method with what the host has said, and stops the method at the next."""
+
+    def __init__(self, application: str) -> None:
+        self.application = application
+        self.answers: list[tuple[int, Any, Optional[BaseException]]] = []
+        self.at = 0
+
+    def call(
+        self,
+        target: tuple[str, str, str],
+        arguments: Any,
+        new: bytes,
+        incarnation: int,
+        *,
+        flags: int = 0,
+        timeout: Optional[float] = None,
+    ) -> tuple[int, Any]:
+        if self.at == len(self.answers):
+            raise _Ask((target, _values.array(arguments), new, incarnation, flags), timeout)
+        incarnation, value, error = self.answers[self.at]
+        self.at += 1
+        if error is not None:
+            raise error
+        return incarnation, value
+
+
+class Object:
+    """A shared object whose methods are awaited. `sync` is what travels in arguments of tasks.
+
+    `get_item`, `set_item`, `del_item`, `contains` and `length` stand for operators; properties are methods; `async for` goes over what the
+    object has as of now.
+    """
+
+    def __init__(self, sync: _objects.Object, connection: Connection) -> None:
+        self.sync = sync
+        self._connection = connection
+
+    def __getattr__(self, name: str) -> Callable[..., Coroutine[Any, Any, Any]]:
+        found = getattr(type(self.sync), _OPERATORS.get(name, name), None)
+        if name.startswith("_") or found is None or name in ("wait_for",) and type(self.sync) is _objects.Condition:
+            raise AttributeError(f"{type(self).__name__!r} of {type(self.sync).__name__} has no {name!r}")
+        method = found.__get__ if isinstance(found, property) else found
+
+        async def call(*args: Any, **named: Any) -> Any:
+            return await self._run(method, *args, **named)
+
+        call.__name__ = name
+        call.__doc__ = found.__doc__
+        return call
+
+    async def _run(self, method: Callable[..., Any], *args: Any, **named: Any) -> Any:
+        """Runs a method of the class up to its call, awaits that, and goes on: the methods are written once for both."""
+        space = _Replay(self._connection.application)
+        while True:
+            acting = copy.copy(self.sync)
+            acting._space = space
+            space.at = 0
+            try:
+                result = method(acting, *args, **named)
+            except _Ask as ask:
+                space.answers.append(await self._connection._space.answer(ask.arguments, ask.timeout))
+                self.sync._incarnation = space.answers[-1][0] or self.sync._incarnation
+                continue
+            return result
+
+    async def wait_until(self, predicate: Callable[[], Coroutine[Any, Any, Any]], timeout: Optional[float] = None) -> Any:
+        """For a condition: waits until the awaited predicate is true; returns its last value."""
+        loop = asyncio.get_running_loop()
+        deadline = None if timeout is None else loop.time() + timeout
+        while not (result := await predicate()):
+            left = None if deadline is None else deadline - loop.time()
+            if left is not None and left <= 0:
+                break
+            await self.wait(left)
+        return result
+
+    async def __aenter__(self) -> Any:
+        return await self.acquire()
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.release()
+
+    async def __aiter__(self) -> AsyncIterator[Any]:
+        for value in await self._run(lambda sync: list(sync)):
+            yield value
+
+    def __repr__(self) -> str:
+        return f"<millrace.aio.Object {self.sync!r}>"
+
+
+class _Space:
+    """Calls objects, numbers its calls, and has each count once: `objects._spaces.ClientSpace` for asyncio."""
+
+    def __init__(self, wire: _wire.Wire, application: Optional[str], lease: float) -> None:
+        self._wire = wire
+        self._session = os.urandom(16)
+        self._lease_ms = max(100, int(lease * 1000))
+        self.application = f"client-{os.urandom(8).hex()}" if application is None else application
+        self._last = 0
+        self._open: set[int] = set()
+        self._renewing: Optional[asyncio.Task[None]] = None
+
+    async def start(self) -> None:
+        await self._lease(self._lease_ms, False)
+        self._renewing = asyncio.create_task(self._renew())
+
+    async def _lease(self, lease_ms: int, resume: bool) -> None:
+        message: dict[str, Any] = {"session": self._session, "lease_ms": lease_ms}
+        if self.application:
+            message["application"] = self.application
+        if resume:
+            message["resume"] = True
+        await self._wire.insist(_wire.SESSION, message)
+
+    async def _renew(self) -> None:
+        while True:
+            await asyncio.sleep(self._lease_ms / 3000)
+            try:
+                await self._lease(self._lease_ms, True)
+            except Error as error:
+                # If what it held is lost, calls say so.
+                if error.code == "MR7110":
+                    return
+
+    async def close(self) -> None:
+        if self._renewing is not None:
+            self._renewing.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._renewing
+        with contextlib.suppress(Exception):
+            await self._lease(0, True)
+
+    async def answer(
+        self, arguments: tuple[Any, ...], timeout: Optional[float]
+    ) -> tuple[int, Any, Optional[BaseException]]:
+        """A call's incarnation and value, or what it raises. If the caller is cancelled, the call has no effect."""
+        (kind, key, method), encoded, new, incarnation, flags = arguments
+        loop = asyncio.get_running_loop()
+        deadline = None if timeout is None else loop.time() + timeout
+        self._last += 1
+        number = self._last
+        self._open.add(number)
+        message = {
+            "session": self._session,
+            "call": number,
+            "acked": min(self._open),
+            "kind": kind,
+            "key": key,
+            "method": method,
+            "arguments": encoded,
+        }
+        message |= {"new": new} if new else {}
+        message |= {"incarnation": incarnation} if incarnation else {}
+        message |= {"must_exist": True} if flags & _spaces.MUST_EXIST else {}
+        message |= {"must_create": True} if flags & _spaces.MUST_CREATE else {}
+        try:
+            while True:
+                left = _spaces._SLICE_S if deadline is None else deadline - loop.time()
+                found = await self._once(message, left)
+                if found is not None:
+                    return found
+        except asyncio.CancelledError:
+            await _unhurried(self._take_back(message))
+            raise
+        finally:
+            self._open.discard(number)
+
+    async def _once(self, message: dict[str, Any], left: float) -> Optional[tuple[int, Any, Optional[BaseException]]]:
+        """What one asking comes to; None if the call still waits."""
+        over = left <= 0
+        wait_ms = int(min(_spaces._SLICE_S if over else left, _spaces._SLICE_S) * 1000) + 1
+        asked = {**message, "wait_ms": wait_ms, **({"give_up": True} if over else {})}
+        kind, answer = await self._wire.insist(_wire.CALL, asked)
+        if kind == _wire.RAISED:
+            return answer["incarnation"], None, _spaces._raised(answer["class"], answer.get("text", ""))
+        if answer.get("waiting"):
+            return None
+        return answer["incarnation"], _values.decode(answer["value"]), None
+
+    async def _take_back(self, message: dict[str, Any]) -> None:
+        """The caller has been cancelled: the call gives up, and what it was given first goes back."""
+        found = None
+        while found is None:
+            # A condition's waiter goes on until it has the lock again, as with asyncio.
+            found = await self._once(message, 0)
+        _, value, error = found
+        if error is not None:
+            return
+        target = message["kind"], message["key"]
+        if (message["kind"], message["method"]) in _UNDO:
+            if value is not False:
+                await self.answer(((*target, "release"), _values.array([]), b"", 0, 0), None)
+        elif message["kind"] == "Queue" and message["method"] == "get":
+            await self.answer(((*target, "put"), _values.array([value]), b"", 0, 0), None)
+            await self.answer(((*target, "task_done"), _values.array([]), b"", 0, 0), None)
+
+
+async def _unhurried(work: Coroutine[Any, Any, Any]) -> None:
+    """Waits for something whatever cancels this task meanwhile."""
+    task = asyncio.ensure_future(work)
+    while not task.done():
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.wait([task])
+    if not task.cancelled() and task.exception() is not None:
+        # The lease does it.
+        return
+
+
+class Connection:
+    """A host's shared objects and workers for asyncio. See `connect`."""
+
+    def __init__(self, place: Optional[PathOrAddress], app: Optional[str], lease: float) -> None:
+        self._place, self._app, self._lease = place, app, lease
+        self._sync: Optional[_executor.Connection] = None
+
+    async def _start(self) -> Connection:
+        # Starting a private host takes a thread, once.
+        self._sync = await asyncio.to_thread(_executor.connect, self._place, app=self._app, lease=self._lease)
+        try:
+            if not self._sync.address.startswith("unix:"):
+                told = f"'{self._sync.address}' is not a Unix socket, and millrace.aio reaches no others yet; use millrace.connect"
+                raise _native.error("MR6001", told)
+            self._wire = _wire.Wire(self._sync.address[len("unix:") :])
+            await self._wire.connect()
+            self._space = _Space(self._wire, self._sync.application, self._lease)
+            await self._space.start()
+        except BaseException:
+            await asyncio.to_thread(self._sync.close)
+            raise
+        return self
+
+    def __await__(self) -> Any:
+        return self._start().__await__()
+
+    @property
+    def application(self) -> str:
+        """Whose objects end with the last of its connections."""
+        return self._space.application
+
+    @property
+    def address(self) -> str:
+        """Where the host is."""
+        assert self._sync is not None, "the connection was not awaited"
+        return self._sync.address
+
+    def Executor(self, **settings: Any) -> Executor:
+        """An executor whose workers are this host's."""
+        return Executor(self, **settings)
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in _objects.__all__ or name == "Object":
+            raise AttributeError(f"a connection has no {name!r}")
+        kind = getattr(_objects, name)
+
+        def make(key: str, *args: Any, **named: Any) -> Object:
+            return Object(kind(key, *args, **named), self)
+
+        make.__name__, make.__doc__ = name, kind.__doc__
+        return make
+
+    async def close(self) -> None:
+        """Ends what this program holds, then its objects."""
+        if self._sync is not None:
+            await self._space.close()
+            await self._wire.close()
+            sync, self._sync = self._sync, None
+            await asyncio.to_thread(sync.close)
+
+    async def __aenter__(self) -> Connection:
+        return await self._start()
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+
+def connect(place: Optional[PathOrAddress] = None, *, app: Optional[str] = None, lease: float = 10.0) -> Connection:
+    """Reaches a host: `async with millrace.aio.connect(...) as farm`, or `farm = await millrace.aio.connect(...)`.
+
+    Arguments are those of `millrace.connect`.
+    """
+    return Connection(place, app, lease)
+
+
+class Executor:
+    """A `millrace.Executor` for asyncio: `async with farm.Executor() as executor`."""
+
+    def __init__(self, connection: Connection, **settings: Any) -> None:
+        self._connection, self._settings = connection, settings
+        self._sync: Optional[_executor.Executor] = None
+        self._bodies: dict[bytes, asyncio.Future[int]] = {}
+        self._pending: dict[bytes, asyncio.Future[Any]] = {}
+        self._revoking: set[asyncio.Task[None]] = set()
+
+    async def __aenter__(self) -> Executor:
+        sync = self._connection._sync
+        assert sync is not None, "the connection was not awaited"
+        self._sync = await asyncio.to_thread(lambda: _executor.Executor(sync, **self._settings))
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.shutdown()
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> asyncio.Task[Any]:
+        """Has `fn(*args, **kwargs)` run; a task to await. Cancelling it cancels the call, if that has not begun."""
+        if self._sync is None:
+            raise RuntimeError("cannot schedule new futures after shutdown")
+        return asyncio.get_running_loop().create_task(self._run(self._sync, fn, args, kwargs))
+
+    async def map(self, fn: Callable[..., Any], *iterables: Iterable[Any]) -> AsyncIterator[Any]:
+        """What `fn` returns for each, in order. Closing the iterator cancels what has not begun."""
+        tasks = [self.submit(fn, *args) for args in zip(*iterables)]
+        try:
+            for task in tasks:
+                yield await task
+        finally:
+            for task in tasks:
+                task.cancel()
+
+    async def _run(self, sync: _executor.Executor, fn: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        loop = asyncio.get_running_loop()
+        body = await self._body(sync, fn)
+        id, task, future = sync._task(body, args, kwargs)
+        done = loop.create_future()
+
+        def wake() -> None:
+            if not done.done():
+                done.set_result(None)
+
+        def ended(_: object) -> None:
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(wake)
+
+        future.add_done_callback(ended)
+        number = 0
+        try:
+            number = await self._invoke(sync, [task], False)
+            await done
+        except BaseException:
+            with sync._lock:
+                sync._futures.pop(id, None)
+                sync._idle.notify_all()
+            if number:
+                revoking = loop.create_task(self._revoke(sync, number))
+                self._revoking.add(revoking)
+                revoking.add_done_callback(self._revoking.discard)
+            raise
+        return future.result()
+
+    async def _invoke(self, sync: _executor.Executor, tasks: list[bytes], bodies: bool) -> int:
+        sync._check(tasks, bodies)
+        message: dict[str, Any] = {"pool": sync._pool, "tasks": tasks, "key": f"task:{os.urandom(12).hex()}"}
+        message |= {"bodies": True} if bodies else {}
+        _, answer = await self._connection._wire.insist(_wire.INVOKE, message)
+        return int(answer["first"])
+
+    async def _revoke(self, sync: _executor.Executor, number: int) -> None:
+        with contextlib.suppress(Error):
+            await self._connection._wire.insist(_wire.REVOKE, {"pool": sync._pool, "task": number})
+
+    async def _body(self, sync: _executor.Executor, fn: Callable[..., Any]) -> int:
+        """The number of a function's body, which is shipped once however many calls need it."""
+        digest, body = sync._body(fn)
+        shipped = self._bodies.get(digest)
+        if shipped is None:
+            shipped = self._bodies[digest] = asyncio.ensure_future(self._invoke(sync, [body], True))
+        try:
+            return await asyncio.shield(shipped)
+        except Error:
+            self._bodies.pop(digest, None)
+            raise
+
+    async def shutdown(self, wait: bool = True) -> None:
+        """Takes no more tasks; with `wait`, returns when all have ended."""
+        sync, self._sync = self._sync, None
+        if self._revoking:
+            await asyncio.wait(self._revoking)
+        if sync is not None:
+            await asyncio.to_thread(sync.shutdown, wait)

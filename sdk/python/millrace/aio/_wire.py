@@ -1,0 +1,158 @@
+"""The wire protocol over a host's Unix socket, for asyncio: any number of requests at a time over one connection, and no threads."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import struct
+from typing import Any, Optional
+
+from millrace._records import _native
+from millrace._worker import Error
+from millrace.objects import _values
+
+HELLO, WELCOME, FAILURE, PING, PONG, CHALLENGE = 1, 2, 3, 4, 5, 6
+SESSION, CALL, RETURNED, RAISED, INVOKE, REVOKE = 64, 66, 67, 68, 70, 72
+_VERSION = 2
+#: The longest frame that a host sends, unless WELCOME says less.
+_FRAME_BYTES_MAX = 16_842_752
+#: How long a host that cannot be reached is tried again, and how often.
+_PATIENCE_S, _PAUSE_S = 15.0, 0.1
+
+
+class Lost(ConnectionError):
+    """The connection ended before the answer came."""
+
+
+class Wire:
+    """A connection that is made again when it is lost. Requests that were not answered raise `Lost`."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._writer: Optional[asyncio.StreamWriter] = None
+        self._reading: Optional[asyncio.Task[None]] = None
+        self._connecting = asyncio.Lock()
+        self._numbers = itertools.count(1)
+        self._answers: dict[int, asyncio.Queue[Any]] = {}
+        self._clock = 0
+        self._closed = False
+
+    async def connect(self) -> None:
+        """Connects unless it is connected."""
+        async with self._connecting:
+            if self._closed:
+                raise _native.error("MR6106", f"the connection to 'unix:{self._path}' is closed")
+            if self._writer is not None:
+                return
+            try:
+                reader, writer = await asyncio.open_unix_connection(self._path, limit=1 << 20)
+            except OSError as error:
+                raise _native.error("MR6121", f"'unix:{self._path}': {error}") from None
+            try:
+                writer.write(b"MR/2")
+                hello = {"oldest": _VERSION, "newest": _VERSION, "namespace": "", "client": "millrace.aio"}
+                kind = CHALLENGE
+                # Whoever is not the owner is challenged for capabilities, which this client does not have.
+                while kind == CHALLENGE:
+                    self._send(writer, HELLO, 1, hello)
+                    kind, _, answer = await self._receive(reader)
+                if kind != WELCOME:
+                    raise _native.error(answer.get("code", "MR6004"), answer.get("detail", ""))
+            except (OSError, asyncio.IncompleteReadError) as error:
+                writer.close()
+                raise _native.error("MR6123", f"'unix:{self._path}': {error}") from None
+            except BaseException:
+                writer.close()
+                raise
+            self._writer = writer
+            self._reading = asyncio.create_task(self._read(reader, writer))
+
+    def _send(self, writer: asyncio.StreamWriter, kind: int, number: int, message: dict[str, Any]) -> None:
+        body = _values.encode([kind, number, self._clock, None, message])
+        if len(body) > _FRAME_BYTES_MAX:
+            raise _native.error("MR6002", f"a request of {len(body)} bytes; {_FRAME_BYTES_MAX} is the most")
+        writer.write(struct.pack("<I", len(body)) + body)
+
+    async def _receive(self, reader: asyncio.StreamReader) -> tuple[int, int, dict[str, Any]]:
+        length = struct.unpack("<I", await reader.readexactly(4))[0]
+        if length > _FRAME_BYTES_MAX:
+            raise _native.error("MR6002", f"the host sends a frame of {length} bytes")
+        kind, number, clock, _, message = _values.decode(await reader.readexactly(length))[:5]
+        self._clock = max(self._clock, clock)
+        return kind, number, message
+
+    async def _read(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError, asyncio.IncompleteReadError, ValueError):
+            while True:
+                kind, number, message = await self._receive(reader)
+                if kind == PING:
+                    self._send(writer, PONG, number, {})
+                elif number == 0:
+                    break
+                elif number in self._answers:
+                    self._answers[number].put_nowait((kind, message))
+        if self._writer is writer:
+            self._writer = None
+        writer.close()
+        for waiting in self._answers.values():
+            waiting.put_nowait(None)
+
+    async def ask(self, kind: int, message: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+        """Sends a request and waits for its answer."""
+        await self.connect()
+        writer = self._writer
+        if writer is None:
+            raise Lost
+        number = next(self._numbers)
+        answers: asyncio.Queue[Any] = asyncio.Queue()
+        self._answers[number] = answers
+        try:
+            self._send(writer, kind, number, message)
+            await writer.drain()
+            return self._answer(await answers.get())
+        except Error:
+            # Some of them are connection errors too.
+            raise
+        except ConnectionError:
+            raise Lost from None
+        finally:
+            del self._answers[number]
+
+    @staticmethod
+    def _answer(answer: Any) -> tuple[int, dict[str, Any]]:
+        if answer is None:
+            raise Lost
+        kind, message = answer
+        if kind == FAILURE:
+            error = _native.error(message["code"], message["detail"])
+            if "retry_after_ms" in message:
+                error.retry_after = message["retry_after_ms"] / 1e3
+            raise error
+        return kind, message
+
+    async def insist(self, kind: int, message: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+        """The same for a request that counts once however often it is sent: it is sent again after a lost connection."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + _PATIENCE_S
+        while True:
+            try:
+                return await self.ask(kind, message)
+            except Lost:
+                if self._closed or loop.time() > deadline:
+                    raise _native.error("MR6123", f"'unix:{self._path}'") from None
+            except Error as error:
+                again = error.code in ("MR6121", "MR6123") and loop.time() < deadline
+                if error.retry_after is None and not again:
+                    raise
+                await asyncio.sleep(max(error.retry_after or 0, _PAUSE_S))
+
+    async def close(self) -> None:
+        """Closes the connection; requests that wait raise."""
+        self._closed = True
+        reading, writer = self._reading, self._writer
+        if writer is not None:
+            writer.close()
+        if reading is not None:
+            with contextlib.suppress(Exception):
+                await reading

@@ -1,0 +1,394 @@
+"""The names of `multiprocessing.managers`: a `SyncManager` whose objects live on a Millrace host instead of a server process.
+
+    from millrace.managers import SyncManager
+
+    with SyncManager() as manager:
+        counts = manager.dict()
+
+A manager's objects are references: they travel in arguments of tasks, and end with the manager. Each method is one call at one moment.
+Methods of `list` that the host cannot do at one moment raise `NotImplementedError`.
+"""
+
+from __future__ import annotations
+
+from millrace import objects as _objects
+from millrace import queue as _queue
+from millrace import threading as _threads
+from millrace.objects import _spaces
+from millrace.threading import _runtime
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from types import TracebackType
+    from typing import Any, NoReturn, Optional
+
+    from millrace.executor import Connection
+    from millrace.multiprocessing import Pool
+
+__all__ = ["Array", "BaseManager", "DictProxy", "ListProxy", "Namespace", "SyncManager", "Value"]
+
+_MISSING = object()
+
+
+class DictProxy(_objects.Dict):
+    """A `dict` on the host. Keys are numbers, text, bytes, truth values, None and tuples of these; 1, 1.0 and True are three keys."""
+
+    def copy(self) -> dict[Any, Any]:
+        """A plain `dict` of what it has now."""
+        return dict(self.items())
+
+    def __ior__(self, other: Any) -> DictProxy:
+        self.update(other)
+        return self
+
+    def __or__(self, other: Any) -> dict[Any, Any]:
+        return self.copy() | dict(other)
+
+
+class ListProxy(_objects.List):
+    """A `list` on the host."""
+
+    def __add__(self, other: Any) -> list[Any]:
+        return list(self) + list(other)
+
+    def __mul__(self, n: int) -> list[Any]:
+        return list(self) * n
+
+    __rmul__ = __mul__
+
+    def __iadd__(self, values: Any) -> ListProxy:
+        self.extend(values)
+        return self
+
+    def __contains__(self, value: object) -> bool:
+        return self.count(value) > 0
+
+    def __reversed__(self) -> Iterator[Any]:
+        return iter(list(self)[::-1])
+
+    def index(self, value: Any, start: int = 0, stop: Optional[int] = None) -> int:
+        """The first place of a value; raises `ValueError` if it is not there."""
+        if start == 0 and stop is None:
+            return super().index(value)
+        everything = list(self)
+        return everything.index(value, start, len(everything) if stop is None else stop)
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        if isinstance(index, slice):
+            self._refuse("assignment to a slice")
+        super().__setitem__(index, value)
+
+    def __delitem__(self, index: Any) -> None:
+        if isinstance(index, slice):
+            self._refuse("deletion of a slice")
+        super().__delitem__(index)
+
+    def __imul__(self, value: int) -> ListProxy:
+        self._refuse("*=")
+
+    def remove(self, value: Any) -> None:
+        """Refused: see `_refuse`."""
+        self._refuse("remove")
+
+    def reverse(self) -> None:
+        """Refused: see `_refuse`."""
+        self._refuse("reverse")
+
+    def sort(self, *, key: Optional[Callable[[Any], Any]] = None, reverse: bool = False) -> None:
+        """Refused: see `_refuse`."""
+        self._refuse("sort")
+
+    def _refuse(self, what: str) -> NoReturn:
+        raise NotImplementedError(
+            f"{what} of a shared list: the host cannot do it in one call, and others could change the list meanwhile; "
+            "copy it with list(...), or hold a lock and use pop and extend"
+        )
+
+
+class Namespace:
+    """A `multiprocessing.managers.Namespace`: attributes that all see."""
+
+    def __init__(self, /, **kwds: Any) -> None:
+        _runtime.ready()
+        self.__dict__["_fields"] = DictProxy(_runtime.new_key("namespace"))
+        if kwds:
+            self._fields.update(kwds)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        found = self._fields.get(name, _MISSING)
+        if found is _MISSING:
+            raise AttributeError(name)
+        return found
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name.startswith("_"):
+            self.__dict__[name] = value
+        else:
+            self._fields[name] = value
+
+    def __delattr__(self, name: str) -> None:
+        if self._fields.pop(name, _MISSING) is _MISSING:
+            raise AttributeError(name)
+
+    def __repr__(self) -> str:
+        named = ", ".join(f"{name}={value!r}" for name, value in sorted(self._fields.items()))
+        return f"Namespace({named})"
+
+
+#: Type codes of `ctypes` and `array`, and what their values are in Python.
+_CODES = {**dict.fromkeys("bBhHiIlLqQ", int), **dict.fromkeys("fd", float), "c": bytes, "u": str}
+
+
+def _of_code(typecode: Any, value: Any) -> Any:
+    """A value as its type code has it."""
+    if not isinstance(typecode, str):
+        # A type of ctypes.
+        typecode = getattr(typecode, "_type_", None)
+    kind = _CODES.get(typecode) if isinstance(typecode, str) else None
+    if kind is None:
+        raise NotImplementedError(f"the type code {typecode!r} is not supported; the codes are {''.join(_CODES)}")
+    if kind is float and isinstance(value, int):
+        return float(value)
+    if not isinstance(value, kind):
+        raise TypeError(f"a value of type code {typecode!r} is {kind.__name__}, not {type(value).__name__}")
+    return value
+
+
+class Value:
+    """A `multiprocessing.managers.Value`. `value += 1` is two calls: hold a lock around it, or use `millrace.objects.AtomicLong`."""
+
+    def __init__(self, typecode: Any, value: Any, lock: bool = True) -> None:
+        _runtime.ready()
+        self._typecode = typecode
+        self._held = _objects.AtomicBytes(_runtime.new_key("value"), self._check(value))
+
+    def _check(self, value: Any) -> Any:
+        # As in the standard library, a manager's value takes anything.
+        return value
+
+    def get(self) -> Any:
+        """The value."""
+        return self._held.get()
+
+    def set(self, value: Any) -> None:
+        """Sets the value."""
+        self._held.set(self._check(value))
+
+    value = property(get, set)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._typecode!r}, {self.get()!r})"
+
+
+class Array:
+    """A `multiprocessing.managers.Array`: a list of numbers whose length does not change."""
+
+    def __init__(self, typecode: Any, sequence: Any, lock: bool = True) -> None:
+        _runtime.ready()
+        self._typecode = typecode
+        self._items = ListProxy(_runtime.new_key("array"))
+        self._items.extend([_of_code(typecode, value) for value in sequence])
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __getitem__(self, key: Any) -> Any:
+        return self._items[key]
+
+    def __setitem__(self, key: int, value: Any) -> None:
+        self._items[key] = _of_code(self._typecode, value)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._items)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._typecode!r}, {list(self)!r})"
+
+
+class BaseManager:
+    """A connection under the names of `multiprocessing.managers.BaseManager`.
+
+    `address` is a place as in `millrace.connect`: the directory or the address of a namespace that a host serves, or None for the
+    program's current host. Rights come from the address, so that `authkey` must be None.
+    """
+
+    def __init__(
+        self,
+        address: Any = None,
+        authkey: Optional[bytes] = None,
+        serializer: str = "pickle",
+        ctx: Any = None,
+        *,
+        shutdown_timeout: float = 1.0,
+    ) -> None:
+        if authkey is not None:
+            raise NotImplementedError("authkey: a host admits callers by capabilities; put one into the address")
+        if serializer != "pickle":
+            raise NotImplementedError(f"serializer={serializer!r}: values travel as MessagePack, or pickled")
+        self._place = address
+        self._connection: Optional[Connection] = None
+        self._own = False
+
+    @property
+    def address(self) -> Any:
+        """Where the host is, once the manager has started."""
+        return self._place if self._connection is None else self._connection.address
+
+    def start(self, initializer: Optional[Callable[..., object]] = None, initargs: Any = ()) -> None:
+        """Connects to the host. There is no server process that an initializer could run in."""
+        if initializer is not None:
+            raise NotImplementedError("initializer: objects live in the memory of the host, which runs no code of the program")
+        self.connect()
+
+    def connect(self) -> None:
+        """Connects to the host."""
+        if self._connection is not None:
+            raise RuntimeError("the manager has started already")
+        if self._place is None:
+            self._connection = _runtime.connection()
+        else:
+            import millrace
+
+            self._connection, self._own = millrace.connect(self._place), True
+
+    def shutdown(self) -> None:
+        """Closes the manager's connection, if it made one; its objects end with it."""
+        connection, self._connection = self._connection, None
+        if connection is not None and self._own:
+            connection.close()
+
+    def join(self, timeout: Optional[float] = None) -> None:
+        """Returns at once: there is no server process to wait for."""
+
+    def get_server(self) -> NoReturn:
+        """Refused: the host is the server."""
+        raise NotImplementedError("get_server: the server is a host, which `millrace serve` starts")
+
+    @classmethod
+    def register(
+        cls,
+        typeid: str,
+        callable: Any = None,
+        proxytype: Any = None,
+        exposed: Any = None,
+        method_to_typeid: Any = None,
+        create_method: bool = True,
+    ) -> NoReturn:
+        """Refused: the host runs no code of the program."""
+        raise NotImplementedError(f"register({typeid!r}): objects live in the host, which runs no code of the program")
+
+    def __enter__(self) -> BaseManager:
+        if self._connection is None:
+            self.start()
+        return self
+
+    def __exit__(self, exc_type: object, exc_val: object, exc_tb: object) -> None:
+        self.shutdown()
+
+    def _on(self, make: Callable[..., Any], *args: Any, **kwds: Any) -> Any:
+        """Makes an object on this manager's host, whichever connection is the newest."""
+        if self._connection is None:
+            raise RuntimeError("the manager has not been started")
+        before = _spaces._default
+        _spaces.use(self._connection.space)
+        try:
+            made = make(*args, **kwds)
+        finally:
+            _spaces.use(before)
+        for held in (made, *vars(made).values()):
+            if isinstance(held, _objects.Object):
+                held._space = self._connection.space
+        return made
+
+
+class SyncManager(BaseManager):
+    """A `multiprocessing.managers.SyncManager`."""
+
+    def dict(self, *args: Any, **kwds: Any) -> DictProxy:
+        """A shared `dict`."""
+        made: DictProxy = self._on(DictProxy, _runtime.new_key("dict"))
+        initial: Any = dict(*args, **kwds)
+        if initial:
+            made.update(initial)
+        return made
+
+    def list(self, *args: Any, **kwds: Any) -> ListProxy:
+        """A shared `list`."""
+        made: ListProxy = self._on(ListProxy, _runtime.new_key("list"))
+        initial: Any = list(*args, **kwds)
+        if initial:
+            made.extend(initial)
+        return made
+
+    def Queue(self, *args: Any, **kwds: Any) -> _queue.Queue:
+        """A shared `queue.Queue`."""
+        made: _queue.Queue = self._on(_queue.Queue, *args, **kwds)
+        return made
+
+    JoinableQueue = Queue
+
+    def Event(self, *args: Any, **kwds: Any) -> _threads.Event:
+        """A shared `threading.Event`."""
+        made: _threads.Event = self._on(_threads.Event, *args, **kwds)
+        return made
+
+    def Lock(self, *args: Any, **kwds: Any) -> _threads.Lock:
+        """A shared `threading.Lock`."""
+        made: _threads.Lock = self._on(_threads.Lock, *args, **kwds)
+        return made
+
+    def RLock(self, *args: Any, **kwds: Any) -> _threads.RLock:
+        """A shared `threading.RLock`."""
+        made: _threads.RLock = self._on(_threads.RLock, *args, **kwds)
+        return made
+
+    def Semaphore(self, *args: Any, **kwds: Any) -> _threads.Semaphore:
+        """A shared `threading.Semaphore`."""
+        made: _threads.Semaphore = self._on(_threads.Semaphore, *args, **kwds)
+        return made
+
+    def BoundedSemaphore(self, *args: Any, **kwds: Any) -> _threads.BoundedSemaphore:
+        """A shared `threading.BoundedSemaphore`."""
+        made: _threads.BoundedSemaphore = self._on(_threads.BoundedSemaphore, *args, **kwds)
+        return made
+
+    def Condition(self, *args: Any, **kwds: Any) -> _threads.Condition:
+        """A shared `threading.Condition`."""
+        made: _threads.Condition = self._on(_threads.Condition, *args, **kwds)
+        self._on(lambda: made._lock)
+        return made
+
+    def Barrier(self, *args: Any, **kwds: Any) -> _threads.Barrier:
+        """A shared `threading.Barrier`."""
+        made: _threads.Barrier = self._on(_threads.Barrier, *args, **kwds)
+        return made
+
+    def Namespace(self, *args: Any, **kwds: Any) -> Namespace:
+        """Attributes that all see."""
+        made: Namespace = self._on(Namespace, *args, **kwds)
+        return made
+
+    def Value(self, *args: Any, **kwds: Any) -> Value:
+        """A value of any type."""
+        made: Value = self._on(Value, *args, **kwds)
+        return made
+
+    def Array(self, *args: Any, **kwds: Any) -> Array:
+        """Numbers in a list whose length does not change."""
+        made: Array = self._on(Array, *args, **kwds)
+        return made
+
+    def Pool(self, *args: Any, **kwds: Any) -> Pool:
+        """A pool of workers on the manager's host."""
+        from millrace.multiprocessing import Pool
+
+        if self._connection is None:
+            raise RuntimeError("the manager has not been started")
+        return Pool(*args, **kwds, _connection=self._connection)
+
+    def __enter__(self) -> SyncManager:
+        super().__enter__()
+        return self

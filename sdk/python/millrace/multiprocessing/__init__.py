@@ -1,0 +1,420 @@
+"""The names of `multiprocessing`: processes and pools of processes on the workers of a host.
+
+    import millrace.multiprocessing as multiprocessing
+
+What is said of `millrace.threading` holds: the host is that of the newest connection, and what processes share is created here or with
+`millrace.objects`. Pipes, shared memory and start methods belong to one machine and raise `NotImplementedError`.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures as _futures
+import itertools as _itertools
+import multiprocessing as _multiprocessing
+import os as _os
+
+from millrace import managers as _managers
+from millrace import queue as _queue
+from millrace import threading as _threads
+from millrace.threading import _runtime
+from millrace.threading import Barrier, BoundedSemaphore, Condition, Event, Lock, RLock, Semaphore
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from typing import Any, NoReturn, Optional
+
+__all__ = [
+    "Array",
+    "AsyncResult",
+    "Barrier",
+    "BoundedSemaphore",
+    "Condition",
+    "Event",
+    "JoinableQueue",
+    "Lock",
+    "Manager",
+    "Pipe",
+    "Pool",
+    "Process",
+    "Queue",
+    "RLock",
+    "Semaphore",
+    "SimpleQueue",
+    "TimeoutError",
+    "Value",
+    "active_children",
+    "cpu_count",
+    "current_process",
+    "freeze_support",
+    "get_context",
+    "set_start_method",
+]
+
+TimeoutError = _multiprocessing.TimeoutError
+cpu_count = _os.cpu_count
+
+
+class Process(_threads.Thread):
+    """A `multiprocessing.Process` that runs as a task on a worker of the host."""
+
+    def __init__(
+        self,
+        group: None = None,
+        target: Optional[Callable[..., Any]] = None,
+        name: Optional[str] = None,
+        args: Iterable[Any] = (),
+        kwargs: Mapping[str, Any] = {},
+        *,
+        daemon: Optional[bool] = None,
+    ) -> None:
+        super().__init__(group, target, name, args, kwargs, daemon=daemon)
+
+    @property
+    def exitcode(self) -> Optional[int]:
+        """None while the process runs; then 0, the code of `SystemExit`, or 1 if the process raised an exception."""
+        if self._future is None or not self._future.done():
+            return None
+        if self._future.cancelled():
+            return -15
+        error = self._future.exception()
+        if error is None:
+            return 0
+        if isinstance(error, SystemExit):
+            return error.code if isinstance(error.code, int) else int(error.code is not None)
+        return 1
+
+    @property
+    def pid(self) -> Optional[int]:
+        """The number of the process, once it was started; no process of the operating system has it."""
+        return self.ident
+
+    def terminate(self) -> None:
+        """Cancels a process that has not begun; one that runs cannot be ended."""
+        if self._future is not None and not self._future.done() and not self._future.cancel():
+            raise NotImplementedError("terminate: a task that runs goes on; give the executor a timeout, or share an Event")
+
+    kill = terminate
+
+    def close(self) -> None:
+        """Releases nothing: a process that has ended holds nothing here."""
+        if self.is_alive():
+            raise ValueError("Cannot close a process while it is still running. You should first call join() or terminate().")
+
+
+class AsyncResult:
+    """A `multiprocessing.pool.AsyncResult`."""
+
+    def __init__(
+        self,
+        futures: list[_futures.Future[Any]],
+        join: Callable[[list[Any]], Any],
+        callback: Optional[Callable[[Any], object]] = None,
+        error_callback: Optional[Callable[[BaseException], object]] = None,
+    ) -> None:
+        self._futures, self._join = futures, join
+        self._callback, self._error_callback = callback, error_callback
+        self._left = _itertools.count(1)
+        for future in futures:
+            future.add_done_callback(self._ended)
+        if not futures and callback is not None:
+            callback(join([]))
+
+    def _ended(self, _: object) -> None:
+        # `next` on a count is one step for all threads.
+        if next(self._left) < len(self._futures):
+            return
+        try:
+            value = self.get(0)
+        except BaseException as error:
+            if self._error_callback is not None:
+                self._error_callback(error)
+        else:
+            if self._callback is not None:
+                self._callback(value)
+
+    def get(self, timeout: Optional[float] = None) -> Any:
+        """Waits for the result; raises what the call raised, or `TimeoutError`."""
+        self.wait(timeout)
+        if not self.ready():
+            raise TimeoutError
+        return self._join([future.result() for future in self._futures])
+
+    def wait(self, timeout: Optional[float] = None) -> None:
+        """Waits until the result is there."""
+        _futures.wait(self._futures, timeout)
+
+    def ready(self) -> bool:
+        """Whether the result is there."""
+        return all(future.done() for future in self._futures)
+
+    def successful(self) -> bool:
+        """Whether nothing was raised."""
+        if not self.ready():
+            raise ValueError(f"{self!r} not ready")
+        return all(not future.cancelled() and future.exception() is None for future in self._futures)
+
+
+def _flat(parts: list[list[Any]]) -> list[Any]:
+    return [value for part in parts for value in part]
+
+
+def _call(func: Callable[..., Any], calls: list[tuple[Any, ...]]) -> list[Any]:
+    return [func(*args) for args in calls]
+
+
+class Pool:
+    """A `multiprocessing.Pool` on the workers of a host."""
+
+    def __init__(
+        self,
+        processes: Optional[int] = None,
+        initializer: Optional[Callable[..., object]] = None,
+        initargs: Iterable[Any] = (),
+        maxtasksperchild: Optional[int] = None,
+        **_on: Any,
+    ) -> None:
+        if maxtasksperchild is not None:
+            raise NotImplementedError("maxtasksperchild: workers are kept; the host replaces one that exceeds its memory")
+        if processes is not None and processes < 1:
+            raise ValueError("Number of processes must be at least 1")
+        at = _on.pop("_connection", None)
+        if _on:
+            raise TypeError(f"Pool() got an unexpected keyword argument {next(iter(_on))!r}")
+        self._processes = processes or _os.cpu_count() or 1
+        at = at or _runtime.connection()
+        self._executor = at.Executor(workers=self._processes, initializer=initializer, initargs=tuple(initargs))
+        self._closed = False
+
+    def _parts(self, func: Callable[..., Any], calls: Iterable[tuple[Any, ...]], chunksize: Optional[int]) -> list[Any]:
+        if self._closed:
+            raise ValueError("Pool not running")
+        everything = list(calls)
+        if chunksize is None:
+            # As in the standard library: about four parts for each worker.
+            chunksize = max(1, -(-len(everything) // (self._processes * 4)))
+        if chunksize < 1:
+            raise ValueError(f"Chunksize must be 1+, not {chunksize:n}")
+        parts = [everything[at : at + chunksize] for at in range(0, len(everything), chunksize)]
+        return self._executor._begin((_call, (func, part), {}) for part in parts)
+
+    def apply(self, func: Callable[..., Any], args: Iterable[Any] = (), kwds: Mapping[str, Any] = {}) -> Any:
+        """Calls a function on a worker; returns its result."""
+        return self.apply_async(func, args, kwds).get()
+
+    def apply_async(
+        self,
+        func: Callable[..., Any],
+        args: Iterable[Any] = (),
+        kwds: Mapping[str, Any] = {},
+        callback: Optional[Callable[[Any], object]] = None,
+        error_callback: Optional[Callable[[BaseException], object]] = None,
+    ) -> AsyncResult:
+        """Calls a function on a worker; returns a result to wait for."""
+        if self._closed:
+            raise ValueError("Pool not running")
+        future = self._executor.submit(func, *args, **kwds)
+        return AsyncResult([future], lambda results: results[0], callback, error_callback)
+
+    def map(self, func: Callable[[Any], Any], iterable: Iterable[Any], chunksize: Optional[int] = None) -> list[Any]:
+        """What the function returns for each, in order."""
+        found: list[Any] = self.map_async(func, iterable, chunksize).get()
+        return found
+
+    def map_async(
+        self,
+        func: Callable[[Any], Any],
+        iterable: Iterable[Any],
+        chunksize: Optional[int] = None,
+        callback: Optional[Callable[[Any], object]] = None,
+        error_callback: Optional[Callable[[BaseException], object]] = None,
+    ) -> AsyncResult:
+        """As `map`; returns a result to wait for."""
+        return AsyncResult(self._parts(func, zip(iterable), chunksize), _flat, callback, error_callback)
+
+    def starmap(
+        self, func: Callable[..., Any], iterable: Iterable[Iterable[Any]], chunksize: Optional[int] = None
+    ) -> list[Any]:
+        """As `map`; each element is the arguments of a call."""
+        found: list[Any] = self.starmap_async(func, iterable, chunksize).get()
+        return found
+
+    def starmap_async(
+        self,
+        func: Callable[..., Any],
+        iterable: Iterable[Iterable[Any]],
+        chunksize: Optional[int] = None,
+        callback: Optional[Callable[[Any], object]] = None,
+        error_callback: Optional[Callable[[BaseException], object]] = None,
+    ) -> AsyncResult:
+        """As `starmap`; returns a result to wait for."""
+        return AsyncResult(self._parts(func, map(tuple, iterable), chunksize), _flat, callback, error_callback)
+
+    def imap(self, func: Callable[[Any], Any], iterable: Iterable[Any], chunksize: int = 1) -> Iterator[Any]:
+        """As `map`, one result after the other."""
+        parts = self._parts(func, zip(iterable), chunksize)
+        return (value for part in parts for value in part.result())
+
+    def imap_unordered(self, func: Callable[[Any], Any], iterable: Iterable[Any], chunksize: int = 1) -> Iterator[Any]:
+        """As `imap`, in the order in which results come."""
+        parts = self._parts(func, zip(iterable), chunksize)
+        return (value for part in _futures.as_completed(parts) for value in part.result())
+
+    def close(self) -> None:
+        """Takes no more calls."""
+        self._closed = True
+
+    def terminate(self) -> None:
+        """Takes no more calls, and cancels those that have not begun."""
+        self._closed = True
+        self._executor.shutdown(wait=False, cancel_futures=True)
+
+    def join(self) -> None:
+        """Waits until all calls have ended."""
+        if not self._closed:
+            raise ValueError("Pool is still running")
+        self._executor.shutdown(wait=True)
+
+    def __enter__(self) -> Pool:
+        return self
+
+    def __exit__(self, exc_type: object, exc_val: object, exc_tb: object) -> None:
+        self.terminate()
+
+
+class Queue(_queue.Queue):
+    """A `multiprocessing.Queue`."""
+
+    def __init__(self, maxsize: int = 0) -> None:
+        super().__init__(maxsize)
+
+    def close(self) -> None:
+        """Does nothing: the host has the items."""
+
+    join_thread = cancel_join_thread = close
+
+
+class JoinableQueue(Queue):
+    """A `multiprocessing.JoinableQueue`."""
+
+
+class SimpleQueue(_queue.Queue):
+    """A `multiprocessing.SimpleQueue`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+
+
+class _Locked:
+    """What values and arrays with a lock have besides."""
+
+    _lock: Any = None
+
+    def get_lock(self) -> Any:
+        """The lock."""
+        return self._lock
+
+    def get_obj(self) -> Any:
+        """The same without its lock."""
+        return self
+
+    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
+        """Acquires the lock."""
+        return bool(self._lock.acquire(blocking, timeout))
+
+    def release(self) -> None:
+        """Releases the lock."""
+        self._lock.release()
+
+    def __enter__(self) -> bool:
+        return bool(self._lock.__enter__())
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+
+class _Value(_Locked, _managers.Value):
+    def _check(self, value: Any) -> Any:
+        return _managers._of_code(self._typecode, value)
+
+
+class _Array(_Locked, _managers.Array):
+    pass
+
+
+def _lock_of(lock: Any) -> Any:
+    if lock in (True, None):
+        return RLock()
+    if lock is False:
+        return None
+    if not hasattr(lock, "acquire"):
+        raise AttributeError(f"{lock!r} has no method 'acquire'")
+    return lock
+
+
+def Value(typecode_or_type: Any, *args: Any, lock: Any = True) -> Any:
+    """A `multiprocessing.Value` on the host."""
+    if len(args) > 1:
+        raise NotImplementedError("Value: structures of ctypes are not supported; use several values or a Namespace")
+    made = _Value(typecode_or_type, args[0] if args else _zero(typecode_or_type))
+    made._lock = _lock_of(lock)
+    return made
+
+
+def Array(typecode_or_type: Any, size_or_initializer: Any, *, lock: Any = True) -> Any:
+    """A `multiprocessing.Array` on the host."""
+    initial = size_or_initializer
+    if isinstance(initial, int):
+        initial = [_zero(typecode_or_type)] * initial
+    made = _Array(typecode_or_type, initial)
+    made._lock = _lock_of(lock)
+    return made
+
+
+def _zero(typecode: Any) -> Any:
+    code = typecode if isinstance(typecode, str) else getattr(typecode, "_type_", None)
+    kind = _managers._CODES.get(code) if isinstance(code, str) else None
+    return kind() if kind is not None else _managers._of_code(typecode, None)
+
+
+def Manager() -> _managers.SyncManager:
+    """A started `SyncManager` on the program's host."""
+    manager = _managers.SyncManager()
+    manager.start()
+    return manager
+
+
+def current_process() -> Any:
+    """The process that runs this code: in a task the `Process` that was started, in the program the local process."""
+    found = _threads.current_thread()
+    return found if isinstance(found, Process) else _multiprocessing.current_process()
+
+
+def active_children() -> list[Any]:
+    """The processes of this program that run."""
+    return [thread for thread in _threads.enumerate() if isinstance(thread, Process)]
+
+
+def freeze_support() -> None:
+    """Does nothing: workers start from the host."""
+
+
+def get_context(method: Optional[str] = None) -> Any:
+    """This module: there are no start methods."""
+    if method is not None:
+        set_start_method(method)
+    import sys
+
+    return sys.modules[__name__]
+
+
+def set_start_method(method: Optional[str], force: bool = False) -> NoReturn:
+    """Refused: workers start from the host."""
+    raise NotImplementedError(f"the start method {method!r}: the host starts workers")
+
+
+def Pipe(duplex: bool = True) -> NoReturn:
+    """Refused: a pipe belongs to one machine."""
+    raise NotImplementedError("Pipe: a pipe belongs to one machine; use two queues")
+
+

@@ -1,0 +1,300 @@
+"""Repairs: other values for records of the past, or other code for past runs, and what depended on them replayed.
+
+    plan = ns.repair({"raw": {289: "21.5"}}, reason="stuck sensor")
+    repair = plan.run()                       # replays beside the live system; nobody sees anything of it yet
+    print(repair.diff("mean").to_pandas())
+    repair.apply()                            # all logs show the repaired records from now on
+    repair.rollback()
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Callable, Optional, overload
+
+from millrace._records import _native
+from millrace._worker import encode
+from millrace.codecs import package
+
+if TYPE_CHECKING:
+    import os
+
+    import pandas
+
+    from millrace._namespace import Namespace
+
+#: How often it is asked how far a repair is, in seconds.
+_LOOK_S = 0.05
+#: In these phases there is something that a host does.
+_MOVING = ("open", "running", "applying")
+
+__all__ = ["Change", "Diff", "Plan", "Repair", "plan", "repairs"]
+
+
+@dataclass(frozen=True)
+class Change:
+    """A record that a repair changes: its bytes before and with the repair, None where there is no record."""
+
+    log: str
+    #: None for a record that is appended when the repair is applied.
+    seqno: Optional[int]
+    old: Optional[bytes]
+    new: Optional[bytes]
+
+
+class Diff(Sequence[Change]):
+    """What a repair changes, by log and number."""
+
+    def __init__(self, changes: list[Change]) -> None:
+        self._changes = changes
+
+    @overload
+    def __getitem__(self, at: int) -> Change: ...
+    @overload
+    def __getitem__(self, at: slice) -> Diff: ...
+    def __getitem__(self, at: int | slice) -> Change | Diff:
+        return Diff(self._changes[at]) if isinstance(at, slice) else self._changes[at]
+
+    def __len__(self) -> int:
+        return len(self._changes)
+
+    def __iter__(self) -> Iterator[Change]:
+        return iter(self._changes)
+
+    def __repr__(self) -> str:
+        return f"<millrace.repairs.Diff of {len(self)} records>"
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """A row for each record, with the columns log, seqno, old and new; numbers as numbers, other text as text."""
+        rows = [(one.log, one.seqno, _value(one.old), _value(one.new)) for one in self]
+        return package("pandas").DataFrame(rows, columns=["log", "seqno", "old", "new"])
+
+
+class Repair:
+    """A repair of a namespace, and how far it is."""
+
+    def __init__(self, namespace: Namespace, told: dict[str, Any]) -> None:
+        self._namespace = namespace
+        self._told = told
+
+    @property
+    def number(self) -> int:
+        """Its number in the namespace."""
+        return int(self._told["repair"])
+
+    @property
+    def phase(self) -> str:
+        """`open`, `running`, `ready`, `stopped`, `applying`, `applied`, `rolled-back`, `abandoned` or `closed`."""
+        return str(self._told["phase"])
+
+    @property
+    def reason(self) -> str:
+        """Why it was begun."""
+        return str(self._told["reason"])
+
+    @property
+    def log(self) -> Optional[str]:
+        """The log that it corrects."""
+        return self._told.get("log")
+
+    @property
+    def function(self) -> Optional[str]:
+        """The function that it gives other code."""
+        return self._told.get("function")
+
+    @property
+    def undo(self) -> Optional[int]:
+        """The repair that it takes back."""
+        return self._told.get("undo")
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Runs that were `replayed`, those of them with the `same` effect, and those `cancelled`; records `replaced`,
+        `void` (taken away) and `appended`."""
+        return dict(self._told["counts"])
+
+    @property
+    def error(self) -> Optional[tuple[str, str]]:
+        """Why it stopped, if it did: a code, and what was wrong."""
+        told = self._told.get("error")
+        return (told[0], told[1]) if told else None
+
+    def refresh(self) -> Repair:
+        """Asks how far it is."""
+        self._told = self._namespace._ask(f"repairs/{self.number}")
+        return self
+
+    def diff(self, log: Optional[str] = None) -> Diff:
+        """What it changes, in all logs or in one."""
+        changes: list[Change] = []
+        after = 0
+        while True:
+            page = self._namespace._ask(f"repairs/{self.number}/diff", {"log": log, "after": str(after)})
+            for one in page["changes"]:
+                changes.append(Change(one["log"], one["seqno"], _bytes(one.get("old")), _bytes(one.get("new"))))
+            if page.get("next") is None:
+                return Diff(changes)
+            after = page["next"]
+
+    def run(self, progress: Optional[Callable[[Repair], object]] = None, timeout: Optional[float] = None) -> Repair:
+        """Goes on with a repair that was stopped; returns when all is replayed."""
+        return self._do("run", progress, timeout)
+
+    def apply(self, progress: Optional[Callable[[Repair], object]] = None, timeout: Optional[float] = None) -> Repair:
+        """Makes it visible: all its logs switch at once. It replays first what came since."""
+        return self._do("apply", progress, timeout)
+
+    def rollback(
+        self,
+        reason: str = "",
+        progress: Optional[Callable[[Repair], object]] = None,
+        timeout: Optional[float] = None,
+    ) -> Repair:
+        """Takes it back, by a repair of its own, which is returned. The last one goes first."""
+        told = self._namespace.ask_repair(json.dumps({"do": "rollback", "repair": self.number, "reason": reason}))
+        undo = Repair(self._namespace, json.loads(told))._wait(progress, timeout)
+        self.refresh()
+        return undo
+
+    def abandon(self) -> Repair:
+        """Gives it up before it is applied; nothing was changed."""
+        return self._do("abandon", None, None)
+
+    def gc(self) -> Repair:
+        """Frees what is kept to take it back."""
+        return self._do("gc", None, None)
+
+    def _do(
+        self, what: str, progress: Optional[Callable[[Repair], object]], timeout: Optional[float]
+    ) -> Repair:
+        self._told = json.loads(self._namespace.ask_repair(json.dumps({"do": what, "repair": self.number})))
+        return self._wait(progress, timeout)
+
+    def _wait(self, progress: Optional[Callable[[Repair], object]], timeout: Optional[float]) -> Repair:
+        """Returns once there is nothing that a host does about it; without a host, this process does it."""
+        until = None if timeout is None else time.monotonic() + timeout
+        if self.phase in _MOVING:
+            self._namespace.repair_here()
+        while self.refresh().phase in _MOVING:
+            if progress is not None:
+                progress(self)
+            if until is not None and time.monotonic() > until:
+                raise _native.error("MR2106", f"repair {self.number} is {self.phase} after {timeout} s")
+            time.sleep(_LOOK_S)
+        if progress is not None:
+            progress(self)
+        if self.phase == "stopped" and self.error is not None:
+            raise _native.error(*self.error)
+        return self
+
+    def __repr__(self) -> str:
+        of = f"log {self.log!r}" if self.log else f"function {self.function!r}" if self.function else "undo"
+        return f"<millrace.repairs.Repair {self.number} of {of}: {self.phase}>"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is to be repaired. Nothing was asked yet."""
+
+    namespace: Namespace
+    #: What a host is asked; None if code is replaced.
+    request: Optional[dict[str, Any]]
+    #: The function, its new source, and the event from which on its runs are replayed.
+    code: Optional[tuple[str, str, Optional[str]]]
+    reason: str
+    append_new: bool
+
+    def run(self, progress: Optional[Callable[[Repair], object]] = None, timeout: Optional[float] = None) -> Repair:
+        """Opens the repair and returns when all that depended on it is replayed. Nobody sees anything of it before
+        `apply`. `progress` is called with the repair now and then; without `timeout` (seconds) it waits for ever.
+        """
+        if self.code is None:
+            told = self.namespace.ask_repair(json.dumps(self.request))
+        else:
+            function, source, since = self.code
+            told = self.namespace.repair_code(function, source, since, self.reason, self.append_new)
+        return Repair(self.namespace, json.loads(told))._wait(progress, timeout)
+
+
+def plan(
+    namespace: Namespace,
+    values: Optional[Mapping[str, Any]],
+    function: Optional[Mapping[str, str | os.PathLike[str]]],
+    since: Optional[str],
+    reason: str,
+    accept_unknown: bool,
+    append_new: bool,
+) -> Plan:
+    """What `Namespace.repair` answers."""
+    given = [one for one in (values, function) if one]
+    if len(given) != 1 or len(given[0]) != 1:
+        raise _native.error("MR7003", "a repair corrects the records of one log, or gives one function other code")
+    if function:
+        ((name, source),) = function.items()
+        return Plan(namespace, None, (name, str(source), _event(namespace, since)), reason, append_new)
+    if since is not None:
+        raise _native.error("MR7003", "`since` goes with `function`")
+    assert values is not None
+    ((log, new),) = values.items()
+    request = {
+        "do": "open",
+        "log": log,
+        "reason": reason,
+        "corrections": [_correction(seqno, value) for seqno, value in _pairs(new)],
+        "accept_unknown": accept_unknown,
+        "append_new": append_new,
+    }
+    return Plan(namespace, request, None, reason, append_new)
+
+
+def repairs(namespace: Namespace) -> list[Repair]:
+    """What `Namespace.repairs` answers."""
+    return [Repair(namespace, told) for told in namespace._ask("repairs")["repairs"]]
+
+
+def _pairs(values: Any) -> list[tuple[int, Any]]:
+    """Numbers and values of a mapping, or of a data frame with the columns seqno (or the index) and value."""
+    if hasattr(values, "columns"):
+        numbers = values["seqno"] if "seqno" in values.columns else values.index
+        return list(zip(numbers, values["value"].tolist()))
+    return list(values.items())
+
+
+def _correction(seqno: Any, value: Any) -> dict[str, Any]:
+    if value is None:
+        return {"seqno": int(seqno), "void": True}
+    data = encode(value)
+    try:
+        return {"seqno": int(seqno), "data": data.decode()}
+    except UnicodeDecodeError:
+        return {"seqno": int(seqno), "base64": base64.b64encode(data).decode()}
+
+
+def _event(namespace: Namespace, since: Optional[str]) -> Optional[str]:
+    """The id of an event that is given as such, or as LOG@SEQNO."""
+    log, at, seqno = (since or "").rpartition("@")
+    if not at:
+        return since
+    if not seqno.isdecimal():
+        raise _native.error("MR7003", f"{since!r} is neither LOG@SEQNO nor the id of an event")
+    return namespace.get(log, int(seqno)).id
+
+
+def _bytes(told: Optional[dict[str, str]]) -> Optional[bytes]:
+    if told is None:
+        return None
+    return told["data"].encode() if "data" in told else base64.b64decode(told["base64"])
+
+
+def _value(data: Optional[bytes]) -> Any:
+    if data is None:
+        return None
+    text = data.decode(errors="backslashreplace")
+    try:
+        return float(text)
+    except ValueError:
+        return text

@@ -1,0 +1,216 @@
+"""Shared objects and executors for asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import queue
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import Host
+
+import millrace
+import millrace.aio
+from millrace.aio import _wire
+
+pytest.importorskip("cloudpickle")
+_PATIENCE_S = 120
+
+
+@pytest.fixture(scope="module")
+def near(binary: Path) -> Iterator[millrace.Connection]:
+    """A private host."""
+    os.environ["MILLRACE_BIN"] = str(binary)
+    with millrace.connect() as connection:
+        yield connection
+
+
+def run(near: millrace.Connection, test: Callable[[millrace.aio.Connection], Awaitable[None]]) -> None:
+    """Runs a test with a connection."""
+
+    async def main() -> None:
+        async with millrace.aio.connect(near.address, lease=2) as farm:
+            await asyncio.wait_for(test(farm), _PATIENCE_S)
+
+    asyncio.run(main())
+
+
+def test_objects_have_the_methods_of_the_others(near: millrace.Connection) -> None:
+    async def test(farm: millrace.aio.Connection) -> None:
+        hits = farm.AtomicInt("hits")
+        assert await asyncio.gather(*(hits.add() for _ in range(50))) and await hits.get() == 50
+        words = farm.Dict("words")
+        await words.set_item("x", (1, {2}))
+        assert await words.get_item("x") == (1, {2}) and await words.contains("x") and await words.length() == 1
+        await words.del_item("x")
+        with pytest.raises(KeyError):
+            await words.get_item("x")
+        numbers = farm.List("numbers")
+        await numbers.extend([1, 2, 3])
+        assert [value async for value in numbers] == [1, 2, 3] and await numbers.get_item(slice(1, None)) == [2, 3]
+        jobs = farm.Queue("jobs", 1)
+        await jobs.put("a")
+        assert await jobs.full() and await jobs.get() == "a" and await jobs.empty()
+        with pytest.raises(queue.Empty):
+            await jobs.get(timeout=0.01)
+        with pytest.raises(AttributeError):
+            await jobs.nonsense()
+        with pytest.raises(OverflowError):
+            await hits.multiply(1 << 62)
+        with pytest.raises(millrace.Conflict):
+            await farm.List("hits").length()
+        assert await farm.Semaphore("permits", 3).value() == 3
+
+    run(near, test)
+
+
+def test_those_who_wait_take_no_threads(near: millrace.Connection) -> None:
+    async def test(farm: millrace.aio.Connection) -> None:
+        before = threading.active_count()
+        latch, barrier = farm.CountDownLatch("latch", 1), farm.Barrier("barrier", 300)
+        waiting = [asyncio.ensure_future(latch.wait()) for _ in range(700)]
+        meeting = [asyncio.ensure_future(barrier.wait()) for _ in range(300)]
+        assert sorted(await asyncio.gather(*meeting)) == list(range(300))
+        assert threading.active_count() == before
+        await latch.count_down()
+        assert all(await asyncio.gather(*waiting))
+
+    run(near, test)
+
+
+def test_a_cancelled_call_keeps_nothing(near: millrace.Connection) -> None:
+    async def test(farm: millrace.aio.Connection) -> None:
+        lock, permits, jobs = farm.Lock("cancel"), farm.Semaphore("cancel-permits", 1), farm.Queue("cancel-jobs")
+        for _ in range(20):
+            async with lock:
+                waiting = asyncio.ensure_future(lock.acquire())
+                await asyncio.sleep(0)
+            # The lock may be its own by now, or not.
+            waiting.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await waiting
+            assert not await lock.locked()
+            assert await permits.acquire()
+            waiting = asyncio.ensure_future(permits.acquire())
+            await asyncio.sleep(0)
+            await permits.release()
+            waiting.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await waiting
+            assert await permits.value() == 1
+            waiting = asyncio.ensure_future(jobs.get())
+            await asyncio.sleep(0)
+            await jobs.put("item")
+            waiting.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await waiting
+            assert await jobs.get(block=False) == "item"
+            await jobs.task_done()
+        await jobs.join()
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(farm.Event("never").wait(), 0.01)
+
+    run(near, test)
+
+
+def test_a_condition_has_its_lock_again_when_its_waiter_is_cancelled(near: millrace.Connection) -> None:
+    async def test(farm: millrace.aio.Connection) -> None:
+        condition, items = farm.Condition("condition"), farm.List("items")
+
+        async def take() -> Any:
+            async with condition:
+                await condition.wait_until(items.length)
+                return await items.pop()
+
+        taking = asyncio.ensure_future(take())
+        await asyncio.sleep(0)
+        async with condition:
+            await items.append(7)
+            await condition.notify()
+        assert await taking == 7
+
+        async def wait() -> None:
+            async with condition:
+                entered.set()
+                await condition.wait()
+
+        entered = asyncio.Event()
+        waiting = asyncio.ensure_future(wait())
+        await entered.wait()
+        async with condition:
+            waiting.cancel()
+            # It has to have the lock before it ends.
+            await asyncio.sleep(0.05)
+            assert not waiting.done()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        assert not await condition.locked()
+
+    run(near, test)
+
+
+def test_calls_count_once_over_lost_connections(near: millrace.Connection) -> None:
+    async def test(farm: millrace.aio.Connection) -> None:
+        hits, jobs = farm.AtomicInt("lost-hits"), farm.Queue("lost-jobs")
+        waiting = asyncio.ensure_future(jobs.get())
+        adding = [asyncio.ensure_future(hits.add()) for _ in range(200)]
+        for _ in range(10):
+            await asyncio.sleep(0.002)
+            if farm._wire._writer is not None:
+                farm._wire._writer.transport.abort()
+        assert sorted(await asyncio.gather(*adding)) == list(range(1, 201))
+        await jobs.put("there")
+        assert await waiting == "there"
+
+    run(near, test)
+
+
+def test_tasks_are_awaited(near: millrace.Connection) -> None:
+    async def test(farm: millrace.aio.Connection) -> None:
+        total, go = farm.AtomicLong("aio-total"), farm.Event("aio-go")
+        async with farm.Executor(workers=2) as executor:
+            assert await executor.submit(pow, 2, 20) == 1 << 20
+            assert [value async for value in executor.map(abs, range(-20, 0))] == list(range(20, 0, -1))
+            with pytest.raises(ZeroDivisionError) as raised:
+                await executor.submit(lambda: 1 / 0)
+            assert "Traceback" in str(raised.value.__cause__)
+            shared = total.sync
+            await asyncio.gather(*(executor.submit(lambda n: shared.add(n), n) for n in range(10)))
+            assert await total.get() == 45
+            with pytest.raises(millrace.Invalid) as long:
+                await executor.submit(len, bytes(17 << 20))
+            assert long.value.code == "MR7115"
+            event = go.sync
+            blocked = [executor.submit(lambda: event.wait()) for _ in range(2)]
+            late = executor.submit(lambda: shared.add(1000))
+            await asyncio.sleep(0.05)
+            late.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await late
+            await go.set()
+            assert await asyncio.gather(*blocked) == [True, True]
+        with pytest.raises(RuntimeError):
+            executor.submit(abs, 1)
+
+    run(near, test)
+
+
+def test_what_is_not_reached_is_refused(ns: millrace.Namespace, host: Callable[..., Host], tmp_path: Path) -> None:
+    async def missing() -> None:
+        await _wire.Wire(str(tmp_path / "none")).connect()
+
+    with pytest.raises(millrace.Unavailable) as gone:
+        asyncio.run(missing())
+    assert gone.value.code == "MR6121"
+    served = host(ns)
+
+    async def far() -> None:
+        await millrace.aio.connect(served.address)
+
+    with pytest.raises(millrace.Invalid, match="Unix socket") as refused:
+        asyncio.run(far())
+    assert refused.value.code == "MR6001"

@@ -1,0 +1,124 @@
+//! A host that shows a certificate of its operator's: whoever believes the authority reaches it by its name, and whoever was invited still by its key.
+
+use super::attacks::private;
+use base64::{Engine, prelude::BASE64_STANDARD};
+use millrace_tests::{Ended, Host, Place, Port, end, eventually};
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair, date_time_ymd};
+use std::{fs, path::Path, process::Command};
+
+/// Another machine's name for the host.
+const NAME: &str = "127.0.0.2";
+
+type Authority = CertifiedIssuer<'static, KeyPair>;
+
+fn pem(label: &str, der: &[u8]) -> String {
+    format!("-----BEGIN {label}-----\n{}\n-----END {label}-----\n", BASE64_STANDARD.encode(der))
+}
+
+fn authority() -> Authority {
+    let mut parameters = CertificateParams::new(Vec::new()).unwrap();
+    parameters.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    CertifiedIssuer::self_signed(parameters, KeyPair::generate().unwrap()).unwrap()
+}
+
+/// A certificate for this name, until this year, and its key, as an ACME client leaves them.
+fn issue(place: &Place, by: &Authority, name: &str, until: i32) {
+    let key = KeyPair::generate().unwrap();
+    let mut parameters = CertificateParams::new(vec![name.to_owned()]).unwrap();
+    parameters.not_after = date_time_ymd(until, 1, 1);
+    let certificate = parameters.signed_by(&key, by).unwrap();
+    let files =
+        [("chain.pem", pem("CERTIFICATE", certificate.der())), ("key.pem", pem("PRIVATE KEY", &key.serialize_der()))];
+    for (file, text) in files {
+        place.write("next", &text);
+        private(&place.path().join("next"));
+        fs::rename(place.path().join("next"), place.path().join(file)).unwrap();
+    }
+}
+
+fn serve(place: &Place, port: &Port) -> Command {
+    let listen = format!("0.0.0.0:{port}");
+    let files = ["--tls-cert", "chain.pem", "--tls-key", "key.pem"];
+    place.command(["serve", "--listen", &listen, "--name", "hub"].iter().chain(&files))
+}
+
+/// An append of another machine that believes this authority.
+fn append(edge: &Place, port: &Port, authority: &Path, capability: &Path) -> Ended {
+    let mut command = edge.command(["-n", &format!("mr://{NAME}:{port}/hub"), "log", "append", "raw", "x"]);
+    command.env("MILLRACE_CA", authority).env("MILLRACE_CAPABILITY", capability);
+    end(command, b"")
+}
+
+#[test]
+fn a_host_with_a_certificate_is_known_by_its_name_and_reads_it_again() {
+    let (hub, edge, port) = (Place::new(), Place::empty(), Port::reserve());
+    hub.run(["log", "create", "raw"]).ok();
+    let (first, second) = (authority(), authority());
+    for (name, authority) in [("first.pem", &first), ("second.pem", &second)] {
+        edge.write(name, &pem("CERTIFICATE", authority.der()));
+    }
+    let [first_file, second_file] = ["first.pem", "second.pem"].map(|name| edge.path().join(name));
+    issue(&hub, &first, NAME, 2100);
+    let _host = Host::start(serve(&hub, &port));
+    hub.run(["cap", "issue", "--append", "raw", "--out", "raw.cap"]).ok();
+    let capability = hub.path().join("raw.cap");
+    append(&edge, &port, &first_file, &capability).ok();
+    append(&edge, &port, &second_file, &capability).fails("MR6196", 1);
+    let curl = |authority: &Path| {
+        let mut curl = Command::new("curl");
+        curl.args(["-s", "--max-time", "100", "--cacert"]).arg(authority);
+        end(curl.arg(format!("https://{NAME}:{port}/healthz")).to_owned(), b"").code
+    };
+    assert_eq!((curl(&first_file), curl(&second_file)), (0, 60), "60: its certificate is not known");
+    // Whoever was invited knows the host by its key, which no certificate changes.
+    let address = format!("{NAME}:{port}");
+    let invited = hub.run(["invite", "edge", "--append", "raw", "--address", &address, "--served-as", "hub"]).ok();
+    edge.run(["join", invited.text().trim()]).ok();
+    edge.run(["-n", "hub", "log", "append", "raw", "x"]).ok();
+    // Renewed while the host runs, and by another authority.
+    issue(&hub, &second, NAME, 2100);
+    eventually("the host reads its certificate again", || curl(&second_file) == 0);
+    assert_eq!(curl(&first_file), 60);
+    edge.run(["-n", "hub", "log", "append", "raw", "x"]).ok();
+    // One that does not do is told, and the one from before is shown on.
+    hub.write("chain.pem", "nothing");
+    assert_eq!(curl(&second_file), 0);
+}
+
+#[test]
+fn a_certificate_for_another_name_is_refused() {
+    let (hub, edge, port) = (Place::new(), Place::empty(), Port::reserve());
+    hub.run(["log", "create", "raw"]).ok();
+    let authority = authority();
+    edge.write("authority.pem", &pem("CERTIFICATE", authority.der()));
+    issue(&hub, &authority, "127.0.0.3", 2100);
+    let _host = Host::start(serve(&hub, &port));
+    hub.run(["cap", "issue", "--append", "raw", "--out", "raw.cap"]).ok();
+    let file = edge.path().join("authority.pem");
+    append(&edge, &port, &file, &hub.path().join("raw.cap")).fails("MR6196", 1);
+    edge.write("nothing.pem", "nothing");
+    append(&edge, &port, &edge.path().join("nothing.pem"), &hub.path().join("raw.cap")).fails("MR6195", 2);
+}
+
+#[test]
+fn a_host_does_not_start_with_a_certificate_that_does_not_do() {
+    use std::os::unix::fs::PermissionsExt;
+    let (hub, port, authority) = (Place::new(), Port::reserve(), authority());
+    let refused = |code: &str, exit: i32| {
+        end(serve(&hub, &port), b"").fails(code, exit);
+    };
+    refused("MR6191", 2);
+    issue(&hub, &authority, NAME, 2001);
+    refused("MR6192", 1);
+    issue(&hub, &authority, NAME, 2100);
+    fs::rename(hub.path().join("chain.pem"), hub.path().join("other.pem")).unwrap();
+    issue(&hub, &authority, NAME, 2100);
+    fs::rename(hub.path().join("other.pem"), hub.path().join("chain.pem")).unwrap();
+    refused("MR6193", 2);
+    issue(&hub, &authority, NAME, 2100);
+    fs::set_permissions(hub.path().join("key.pem"), fs::Permissions::from_mode(0o644)).unwrap();
+    refused("MR6194", 1);
+    private(&hub.path().join("key.pem"));
+    hub.write("chain.pem", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n");
+    refused("MR6191", 2);
+}

@@ -1,0 +1,150 @@
+//! What somebody with a capability may change from elsewhere: each change takes its own right, and a function that is deployed gets no
+//! right that its deployer does not have.
+
+use super::Hub;
+use millrace_tests::{Ended, Place, end};
+
+const SHOUT: &str = "#!/bin/sh\nread -r record\nprintf 'loud\\t%s!\\n' \"$record\" >&3\n";
+const APPLICATION: &str = "[logs.raw]\n[logs.loud]\n[functions.shout]\nruntime = \"oneshot\"\ncode = \"shout.sh\"\n\
+    command = [\"./shout.sh\"]\non = [\"raw\"]\nreads = [\"raw\"]\nappends = [\"loud\", \"raw/\"]\n";
+/// All that deploying it takes, but for administering the namespace, which the sandbox of the machine may make necessary.
+const ENOUGH: [&str; 4] =
+    ["bind,read,append=raw/", "bind,run,observe=function:shout", "append,create,read=loud", "append,create=dead/shout"];
+
+/// Who has a capability for the hub, in a directory of its own with an application.
+struct Deployer<'h> {
+    hub: &'h Hub,
+    place: Place,
+    capability: String,
+}
+
+impl<'h> Deployer<'h> {
+    fn new(hub: &'h Hub, file: &str, may: &[&str]) -> Self {
+        let place = Place::empty();
+        place.write("shout.sh", SHOUT);
+        place.write("millrace.toml", APPLICATION);
+        let allowed: Vec<&str> = may.iter().flat_map(|grant| ["--allow", grant]).collect();
+        let capability = hub.issue(file, &allowed);
+        // It knows the host's key.
+        place.run(["join", &hub.invite(file, &["--append", "other"])]).ok();
+        Self { hub, place, capability }
+    }
+
+    fn run(&self, args: &[&str]) -> Ended {
+        let namespace = format!("mr://{}/hub", self.hub.authority());
+        let args: Vec<&str> = ["-n", &namespace].into_iter().chain(args.iter().copied()).collect();
+        let mut command = self.place.command(args);
+        command.env("MILLRACE_CAPABILITY", &self.capability);
+        end(command, b"")
+    }
+
+    /// Deploys, and says why that was refused; nothing if it was not. Somebody who may do all of it and does not administer the
+    /// namespace is refused where the machine gives no full sandbox, and only there.
+    fn refused(&self) -> Option<String> {
+        let said = self.run(&["up"]);
+        let sandbox = self.hub.place.run(["--json", "function", "ls"]);
+        assert_eq!(sandbox.code, 0);
+        match said.code {
+            0 => None,
+            _ => Some(said.stderr),
+        }
+    }
+}
+
+/// Whether this machine gives functions a full sandbox.
+fn is_full(hub: &Hub) -> bool {
+    !hub.place.run(["function", "ls"]).ok().text().contains("sandbox:")
+}
+
+#[test]
+fn a_function_gets_no_right_that_its_deployer_does_not_have() {
+    let hub = Hub::new();
+    for (at, lacks) in ENOUGH.iter().enumerate() {
+        let rest: Vec<&str> = ENOUGH.iter().copied().filter(|grant| grant != lacks).collect();
+        let deployer = Deployer::new(&hub, &format!("lacks-{at}.cap"), &rest);
+        let told = deployer.refused().unwrap_or_default();
+        assert!(told.starts_with("error[MR6170]"), "{lacks}: {told}");
+    }
+    // What is missing is named, all of it.
+    let deployer =
+        Deployer::new(&hub, "little.cap", &["bind,read=raw", "bind=function:shout", "create,append=dead/shout"]);
+    let told = deployer.refused().unwrap_or_default();
+    assert!(told.contains("function 'shout' takes append on log 'raw' and everything below it"), "{told}");
+    assert!(told.contains("function 'shout' takes append on log 'loud'"), "{told}");
+    assert!(told.contains("the file's log takes create on log 'loud'"), "{told}");
+    deployer.run(&["up", "--dry-run"]).fails("MR6170", 1);
+    // Neither secrets nor the network are anybody's but who administers the namespace.
+    for line in ["secrets = [\"key\"]\n", "network = true\n", "sends = [\"mr://127.0.0.1:1/other\"]\n"] {
+        let deployer = Deployer::new(&hub, &format!("{}.cap", &line[..5]), &ENOUGH);
+        deployer.place.write("millrace.toml", &format!("{APPLICATION}{line}"));
+        let told = deployer.refused().unwrap_or_default();
+        assert!(told.starts_with("error[MR6170]"), "{line}: {told}");
+    }
+    assert!(hub.place.run(["--json", "function", "ls"]).ok().objects().is_empty());
+    assert_eq!(hub.place.run(["--json", "log", "ls"]).ok().objects().len(), 2, "no log was made");
+    let audited = hub.place.run(["cap", "audit"]).ok();
+    assert!(audited.text().contains("denied"), "{audited:?}");
+
+    let deployer = Deployer::new(&hub, "enough.cap", &ENOUGH);
+    match deployer.refused() {
+        None => assert!(is_full(&hub), "code of a stranger runs in a full sandbox only"),
+        Some(told) => {
+            assert!(told.starts_with("error[MR6176]") && !is_full(&hub), "{told}");
+            let more: Vec<&str> = ENOUGH.iter().copied().chain(["admin=namespace"]).collect();
+            assert_eq!(Deployer::new(&hub, "admin.cap", &more).refused(), None);
+        }
+    }
+    assert_eq!(
+        deployer.run(&["function", "invoke", "shout", "--data", "hello", "--wait"]).ok().text(),
+        "loud 1  hello!\n"
+    );
+    assert!(deployer.run(&["function", "logs", "shout"]).ok().text().contains("shout") || is_full(&hub));
+}
+
+#[test]
+fn each_change_takes_its_right() {
+    let hub = Hub::new();
+    hub.place.write("shout.sh", SHOUT);
+    let deploy = "function deploy shout --runtime oneshot --code shout.sh --on raw --retries 0 -- ./shout.sh";
+    hub.place.run(deploy.split(' ')).ok();
+    hub.place.run(["log", "append", "raw", "x"]).ok();
+    hub.place.run(["relay", "add", "raw", "other"]).ok();
+    hub.place.idle();
+    // The new log 'loud' is not there: the one run is a dead letter.
+    let dead = hub.place.run(["--json", "run", "ls", "--state", "dead"]).ok().object();
+    let dead = dead["id"].as_str().unwrap().to_owned();
+    let changes: [(&[&str], &[&str]); 9] = [
+        (&["function", "invoke", "shout", "--data", "x"], &["run=function:shout", "append=raw"]),
+        (&["run", "retry", &dead], &["run=function:shout"]),
+        (&["run", "retry", "--function", "shout"], &["run=function:shout"]),
+        (&["function", "backfill", "shout"], &["run=function:shout"]),
+        (&["log", "trim", "raw", "--before", "1"], &["delete=raw"]),
+        (&["relay", "add", "raw", "mr://127.0.0.1:1/x/raw"], &["read=raw", "append=peer:127.0.0.1:1/x/raw"]),
+        (&["relay", "add", "raw", "raw/copy"], &["read=raw", "append=raw/copy", "bind=raw/copy"]),
+        (&["relay", "rm", "raw"], &["admin=namespace"]),
+        (&["function", "rm", "shout", "--force"], &["bind=function:shout"]),
+    ];
+    hub.place.run(["log", "create", "raw/copy"]).ok();
+    for (at, (change, takes)) in changes.iter().enumerate() {
+        for lacks in *takes {
+            let mut rest: Vec<&str> = takes.iter().copied().filter(|grant| grant != lacks).collect();
+            // Some right there is in any case.
+            rest.push("append=other");
+            let named = format!("{at}-{}.cap", lacks.replace(['=', ':', '/'], "-"));
+            Deployer::new(&hub, &named, &rest).run(change).fails("MR6132", 1);
+        }
+        let may = Deployer::new(&hub, &format!("{at}.cap"), takes);
+        may.run(change).ok();
+    }
+    // Nobody is told whether there is what they may not change.
+    let stranger = Deployer::new(&hub, "stranger.cap", &["append=other"]);
+    let told = |args: &[&str], name: &str| stranger.run(args).fails("MR6132", 1).stderr.replace(name, "NAME");
+    assert_eq!(told(&["run", "retry", &dead], &dead), told(&["run", "retry", "1-0-1"], "1-0-1"));
+    assert_eq!(told(&["relay", "rm", "raw-2"], "raw-2"), told(&["relay", "rm", "none"], "none"));
+    assert_eq!(told(&["function", "rm", "shout"], "shout"), told(&["function", "rm", "none"], "none"));
+    for args in [&["outbox", "rm", "x"][..], &["outbox", "reset", "x", "--skip"], &["relay", "resume", "raw"]] {
+        stranger.run(args).fails("MR6132", 1);
+    }
+    stranger.run(&["down"]).fails("MR6170", 1);
+    stranger.run(&["up"]).fails("MR6170", 1);
+}

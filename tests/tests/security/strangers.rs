@@ -1,0 +1,196 @@
+//! What somebody learns and does who has a capability for something else, or none.
+
+use super::{
+    Hub,
+    defences::{hub, own_address},
+    neighbours::curl,
+    tls,
+};
+use millrace_tests::raw::{LONG, framed, hello};
+use millrace_wire::{
+    Defence, EventId, Hlc,
+    protocol::{
+        Deliver, Delivered, Failure, Frame, Get, Hello, Item, Link, Linked, Message, Offer, PREFACE, Records, Tail,
+        split,
+    },
+    token::Token,
+};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustls::{ClientConnection, StreamOwned};
+use std::{
+    fs,
+    io::{Read, Write},
+    net::TcpStream,
+    process::Command,
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+};
+
+/// As many as a host takes who have shown nothing.
+const UNKNOWN_MAX: usize = 1024;
+
+/// A connection over TLS that was welcomed with a capability.
+struct Session {
+    stream: StreamOwned<ClientConnection, TcpStream>,
+    input: Vec<u8>,
+    request: u64,
+}
+
+impl Session {
+    fn open(hub: &Hub, file: &str) -> Self {
+        let token: Token = fs::read_to_string(file).unwrap().trim().parse().unwrap();
+        let (stream, binding) = tls::session(hub.port.number);
+        let proof = token.proof(&binding);
+        let offer = Offer { capability: token.body(), proof: &proof };
+        let mut session = Self { stream, input: Vec::new(), request: 0 };
+        session.stream.write_all(&PREFACE).unwrap();
+        assert_eq!(session.ask(&Hello { capabilities: vec![offer], ..hello() }, |frame| frame.kind), 2, "welcome");
+        session
+    }
+
+    /// Asks, and looks at the answer.
+    fn ask<R>(&mut self, message: &impl Message, look: impl FnOnce(&Frame<'_>) -> R) -> R {
+        self.send(message);
+        self.next(look)
+    }
+
+    fn send(&mut self, message: &impl Message) {
+        self.request += 1;
+        self.stream.write_all(&framed(self.request, message)).unwrap();
+    }
+
+    /// Looks at what comes next for the last request.
+    fn next<R>(&mut self, look: impl FnOnce(&Frame<'_>) -> R) -> R {
+        loop {
+            if let Some((frame, used)) = split(&self.input, usize::MAX).unwrap() {
+                assert_eq!(frame.heading.request, self.request);
+                let seen = look(&frame);
+                self.input.drain(..used);
+                return seen;
+            }
+            let mut bytes = [0; 4096];
+            let count = self.stream.read(&mut bytes).unwrap();
+            assert!(count > 0, "the host closed");
+            self.input.extend_from_slice(&bytes[..count]);
+        }
+    }
+}
+
+/// The stream that another holder opened: how far it is, and its next number.
+pub fn foreign_stream(without: Option<Defence>) -> Option<bool> {
+    let hub = hub(without);
+    let deliver = |file: &str| {
+        let mut session = Session::open(&hub, &hub.issue(file, &["--allow", "link=namespace", "--append", "raw"]));
+        let link = Link { stream: "in", namespace: 7, epoch: 1, target: Some("raw"), path: Vec::new() };
+        let number = session.ask(&link, |frame| frame.message::<Linked>().unwrap().number);
+        let items =
+            vec![Item { log: "raw", data: b"x", id: EventId::NONE, hlc: Hlc::default(), function: None, void: false }];
+        let items = Deliver { link: session.request, first: number + 1, gap: false, items };
+        assert_eq!(session.ask(&items, |frame| frame.message::<Delivered<'_>>().unwrap().number), number + 1);
+        number
+    };
+    assert_eq!(deliver("one.cap"), 0);
+    Some(deliver("two.cap") != 0)
+}
+
+/// Whether who may read one log learns which others there are.
+pub fn told_of_logs(without: Option<Defence>) -> Option<bool> {
+    let hub = hub(without);
+    let mut session = Session::open(&hub, &hub.issue("one.cap", &["--read", "raw"]));
+    let mut told = |log: &str| {
+        session.ask(&Get { log, seqno: 1, wait_ms: 0, durability: None }, |frame| {
+            let failure: Failure<'_> = frame.message().unwrap();
+            (failure.code.to_string(), failure.detail.replace(log, "LOG"))
+        })
+    };
+    Some(told("other") != told("none"))
+}
+
+/// Whether who has no capability of a host learns which namespaces it serves.
+pub fn told_of_namespaces(without: Option<Defence>) -> Option<bool> {
+    let (hub, elsewhere) = (hub(without), Hub::new());
+    let foreign = fs::read_to_string(elsewhere.issue("foreign.cap", &["--read", "raw"])).unwrap();
+    let bearer = format!("Authorization: Bearer {}", foreign.trim());
+    let told = |namespace: &str| {
+        let url = format!("https://127.0.0.1:{}/v1/namespaces/{namespace}/logs", hub.port);
+        curl(Command::new("curl"), &["-k", "-H", &bearer], &url).text().replace(namespace, "NAMESPACE")
+    };
+    Some(told("hub") != told("none"))
+}
+
+/// A connection that says nothing.
+fn silent(address: &str, port: u16) -> TcpStream {
+    let stream = TcpStream::connect((address, port)).unwrap();
+    stream.set_read_timeout(Some(LONG)).unwrap();
+    stream
+}
+
+/// More connections than a host takes of those who show nothing. Whoever has shown a capability before is served on.
+pub fn flood(without: Option<Defence>) -> Option<bool> {
+    let address = own_address()?;
+    let wanted = UNKNOWN_MAX as u64 + 256;
+    let limit = getrlimit(Resource::Nofile);
+    if limit.current.is_some_and(|current| current < wanted) {
+        if limit.maximum.is_some_and(|maximum| maximum < wanted) {
+            return None;
+        }
+        setrlimit(Resource::Nofile, Rlimit { current: Some(wanted), maximum: limit.maximum }).ok()?;
+    }
+    let hub = hub(without);
+    let mut known = Session::open(&hub, &hub.issue("one.cap", &["--read", "raw"]));
+    let _crowd: Vec<TcpStream> = (0..UNKNOWN_MAX).map(|_| silent(&address, hub.port.number)).collect();
+    let url = format!("https://{address}:{}/healthz", hub.port);
+    let newcomer = curl(Command::new("curl"), &["-k"], &url);
+    let answer = known.ask(&Get { log: "raw", seqno: 1, wait_ms: 0, durability: None }, |frame| frame.kind);
+    assert_eq!(answer, 3, "there is no record, and whoever may read is told so");
+    let owner =
+        curl(Command::new("curl"), &["-H", "Host: localhost"], &format!("http://127.0.0.1:{}/healthz", hub.port));
+    assert!(owner.text().ends_with("200"), "{}", owner.text());
+    Some(!newcomer.text().contains("MR6190"))
+}
+
+/// Follows a log until the host refuses to go on: with which code. Somebody else appends all the while.
+fn tail_ends(hub: &Hub, file: &str, once_open: impl FnOnce()) -> String {
+    let mut session = Session::open(hub, file);
+    let tail = Tail { log: "raw", from: 1, credit: 1_000_000, ..Tail::default() };
+    session.send(&tail);
+    let over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                hub.place.run(["log", "append", "raw", "x"]).ok();
+            }
+        });
+        assert_eq!(session.next(|frame| frame.kind), Records::TYPE);
+        once_open();
+        let code = loop {
+            let refused =
+                |frame: &Frame<'_>| frame.message::<Failure<'_>>().ok().map(|failure| failure.code.to_string());
+            if let Some(code) = session.next(refused) {
+                break code;
+            }
+        };
+        over.store(true, Ordering::Relaxed);
+        code
+    })
+}
+
+#[test]
+fn a_tail_ends_with_the_capability_that_it_was_opened_with() {
+    let hub = Hub::new();
+    let revoked = hub.issue("revoked.cap", &["--read", "raw"]);
+    let revoke = || drop(hub.place.run(["cap", "revoke", "--file", &revoked]).ok());
+    assert_eq!(tail_ends(&hub, &revoked, revoke), "MR6131");
+    let brief = hub.issue("brief.cap", &["--read", "raw", "--expires", "2s"]);
+    assert_eq!(tail_ends(&hub, &brief, || ()), "MR6132");
+}
+
+#[test]
+fn an_older_tls_is_not_spoken() {
+    let hub = Hub::new();
+    let url = format!("https://127.0.0.1:{}/healthz", hub.port);
+    let asked = |most: &str| curl(Command::new("curl"), &["-k", "--tls-max", most], &url);
+    assert_eq!(asked("1.3").code, 0);
+    let older = asked("1.2");
+    assert!(older.code != 0 && older.text() == "000", "{older:?}");
+}
