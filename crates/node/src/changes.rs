@@ -58,12 +58,12 @@ pub struct Step {
     #[serde(default, skip_serializing_if = "is_zero")]
     pub given_up: u64,
     /// Of a log that is updated: how many records it keeps.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub history: Option<HistoryChange>,
 }
 
 /// Another history of a log.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HistoryChange {
     /// What it keeps until now.
     #[serde(with = "history")]
