@@ -2,8 +2,7 @@
 
 use std::{collections::BTreeMap, env, fmt::Write, fs, path::Path};
 
-const KEYS: [&str; 9] =
-    ["name", "kind", "http", "exit", "retry_ms", "cause", "remedy", "remedy_http", "remedy_python"];
+const KEYS: [&str; 9] = ["name", "kind", "http", "exit", "retry_ms", "cause", "remedy", "remedy_http", "remedy_python"];
 
 /// Each kind as the catalogue writes it, its variant, and the status of an HTTP answer of this kind.
 const KINDS: [(&str, &str, i64); 12] = [

@@ -19,9 +19,7 @@ use crate::{
 use millrace_journal::{
     Appended, Catalog, CreateOptions, Durability, Journal, Log, OpenOptions, Position, Transaction,
 };
-use millrace_wire::{
-    Address, Code, Error, EventId, Hlc, LogName, Name, RETRY_AFTER_MS, Result, histogram::Measures,
-};
+use millrace_wire::{Address, Code, Error, EventId, Hlc, LogName, Name, RETRY_AFTER_MS, Result, histogram::Measures};
 use serde::Serialize;
 use std::{
     collections::HashMap,

@@ -19,8 +19,8 @@ use crate::{
 use millrace_wire::{
     Durability, EventId, Result,
     protocol::{
-        Appended, AppendedMany, CancelRun, CreateLog, Document, Done, Frame, Get, Latest, Message, Ping, Pong, Range, Redeem,
-        Redeemed, RemoveLog, Repair, Seqno, SetLog, Show,
+        Appended, AppendedMany, CancelRun, CreateLog, Document, Done, Frame, Get, Latest, Message, Ping, Pong, Range,
+        Redeem, Redeemed, RemoveLog, Repair, Seqno, SetLog, Show,
     },
     token::Token,
 };

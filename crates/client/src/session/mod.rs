@@ -10,8 +10,8 @@ use driver::Driver;
 use millrace_wire::{
     Durability, EventId, Result,
     protocol::{
-        AppendedMany, CancelRun, CreateLog, Document, Done, Frame, Get, Latest, Message, Ping, Pong, Range, RemoveLog, Seqno, SetLog,
-        Show, split,
+        AppendedMany, CancelRun, CreateLog, Document, Done, Frame, Get, Latest, Message, Ping, Pong, Range, RemoveLog,
+        Seqno, SetLog, Show, split,
     },
 };
 use serde::Deserialize;

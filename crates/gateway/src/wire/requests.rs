@@ -14,10 +14,11 @@ use millrace_node::{
 use millrace_wire::{
     Code, Error, Result,
     protocol::{
-        self, Append, AppendMany, Appended, AppendedMany, Cancel, CancelRun, Challenge, CreateLog, Credit, Deliver, Delivered,
-        Document, Done, Ended, FRAME_MAX_BYTES, FRAME_OVERHEAD_BYTES, Frame, Get, Heading, Hello, InvokeFunction,
-        InvokedFunction, Latest, Link, Linked, Manage, Message, Offer, Ping, Pong, Present, Range, Records, Redeem,
-        Redeemed, RemoveLog, Repair, SLOTS, Seqno, SetLog, Show, Tail, Upload, VERSION, Welcome, encode,
+        self, Append, AppendMany, Appended, AppendedMany, Cancel, CancelRun, Challenge, CreateLog, Credit, Deliver,
+        Delivered, Document, Done, Ended, FRAME_MAX_BYTES, FRAME_OVERHEAD_BYTES, Frame, Get, Heading, Hello,
+        InvokeFunction, InvokedFunction, Latest, Link, Linked, Manage, Message, Offer, Ping, Pong, Present, Range,
+        Records, Redeem, Redeemed, RemoveLog, Repair, SLOTS, Seqno, SetLog, Show, Tail, Upload, VERSION, Welcome,
+        encode,
     },
 };
 use std::time::{Duration, Instant};

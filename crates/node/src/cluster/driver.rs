@@ -240,7 +240,9 @@ impl Driver {
             self.leader = leader;
             match leader {
                 0 => tracing::info!(target: "topics", term, "the group has no leader"),
-                host => tracing::info!(target: "topics", host = format_args!("{host:012x}"), term, "the group has another leader"),
+                host => {
+                    tracing::info!(target: "topics", host = format_args!("{host:012x}"), term, "the group has another leader")
+                }
             }
         }
         // The others have to know where this host is.

@@ -82,10 +82,7 @@ async fn committed<T: Send + Unpin + 'static>(
 }
 
 /// Does something that commits: here if nobody else has to wait for it, and otherwise on the committing thread.
-async fn commit<T: Send + Unpin + 'static>(
-    door: &Door,
-    act: impl Fn(&Door) -> Held<T> + Send + 'static,
-) -> Result<T> {
+async fn commit<T: Send + Unpin + 'static>(door: &Door, act: impl Fn(&Door) -> Held<T> + Send + 'static) -> Result<T> {
     // Through a mapping nobody waits for the disk, except where all do.
     let others = door.served().namespace().journal().durability() == Durability::Memory;
     let now = server::may_wait(others).and_then(|_waiting| door.now(&act));

@@ -61,8 +61,7 @@ impl Metrics {
 
     /// The buckets of a histogram, each with those below it, their sum and their count.
     fn histogram(&mut self, name: &'static str, help: &'static str, labels: &str, buckets: &Buckets) {
-        let family =
-            self.families.entry(name).or_insert(Family { kind: "histogram", help, samples: String::new() });
+        let family = self.families.entry(name).or_insert(Family { kind: "histogram", help, samples: String::new() });
         let mut count = 0;
         for (bucket, more) in buckets.counts.iter().enumerate() {
             count += more;
@@ -210,14 +209,26 @@ fn logs_and_functions(samples: &mut Vec<Sample>, name: &Name, namespace: &Namesp
     let (logs, functions) = (namespace.logs()?, namespace.functions()?);
     let labels = format!("namespace=\"{name}\"");
     samples.push(("millrace_logs", "gauge", "Number of logs.", labels.clone(), Value::Number(logs.len() as u64)));
-    samples.push(("millrace_functions", "gauge", "Number of functions.", labels, Value::Number(functions.len() as u64)));
+    samples.push((
+        "millrace_functions",
+        "gauge",
+        "Number of functions.",
+        labels,
+        Value::Number(functions.len() as u64),
+    ));
     let mut dead_letters: BTreeSet<LogName> = OUTBOX_DEAD_LETTERS.parse().into_iter().collect();
     for function in functions.iter().take(SERIES_MAX) {
         let labels = format!("namespace=\"{name}\",function=\"{}\"", function.name);
-        let mut add = |metric, kind, help, value| samples.push((metric, kind, help, labels.clone(), Value::Number(value)));
+        let mut add =
+            |metric, kind, help, value| samples.push((metric, kind, help, labels.clone(), Value::Number(value)));
         let help = "Runs that records triggered.";
         add("millrace_function_triggered_total", "counter", help, function.triggered);
-        add("millrace_function_ended_total", "counter", "Runs that have ended, successfully or with a dead letter.", function.done);
+        add(
+            "millrace_function_ended_total",
+            "counter",
+            "Runs that have ended, successfully or with a dead letter.",
+            function.done,
+        );
         add("millrace_function_pending", "gauge", "Runs that have not ended.", function.pending());
         if let Ok(definition) = &function.definition {
             dead_letters.insert(definition.spec.dead_letter.clone());
@@ -225,8 +236,7 @@ fn logs_and_functions(samples: &mut Vec<Sample>, name: &Name, namespace: &Namesp
     }
     for log in logs.iter().filter(|log| dead_letters.contains(&log.name)) {
         let labels = format!("namespace=\"{name}\",log=\"{}\"", log.name);
-        let help =
-            "Dead letters of failed runs and of messages that peers permanently refused, by dead-letter log.";
+        let help = "Dead letters of failed runs and of messages that peers permanently refused, by dead-letter log.";
         samples.push(("millrace_dead_letters_total", "counter", help, labels.clone(), log.latest.into()));
         let help = "Dead letters that have left the history of their log.";
         let gone = log.earliest.saturating_sub(1);
@@ -235,7 +245,13 @@ fn logs_and_functions(samples: &mut Vec<Sample>, name: &Name, namespace: &Namesp
     // The runtime's own logs are as many as there are peers; those that people made are told.
     for log in logs.iter().filter(|log| !log.name.starts_with('_')).take(SERIES_MAX) {
         let labels = format!("namespace=\"{name}\",log=\"{}\"", log.name);
-        samples.push(("millrace_log_records_total", "counter", "Records ever appended to a log.", labels, log.latest.into()));
+        samples.push((
+            "millrace_log_records_total",
+            "counter",
+            "Records ever appended to a log.",
+            labels,
+            log.latest.into(),
+        ));
     }
     Ok(())
 }
@@ -243,8 +259,9 @@ fn logs_and_functions(samples: &mut Vec<Sample>, name: &Name, namespace: &Namesp
 /// How long appends, flushes and runs took in this process.
 fn times(samples: &mut Vec<Sample>, name: &Name, namespace: &Namespace) -> Result<()> {
     let labels = format!("namespace=\"{name}\"");
-    let mut add =
-        |metric, help, labels: &String, buckets: Buckets| samples.push((metric, "histogram", help, labels.clone(), buckets.into()));
+    let mut add = |metric, help, labels: &String, buckets: Buckets| {
+        samples.push((metric, "histogram", help, labels.clone(), buckets.into()))
+    };
     let help = "From a client's append to its answer, which waits for the disk if it has to.";
     add("millrace_append_duration_seconds", help, &labels, namespace.measures().append.now());
     add("millrace_flush_duration_seconds", "Flushes of the journal to disk.", &labels, namespace.journal().flushes());
@@ -262,10 +279,16 @@ fn times(samples: &mut Vec<Sample>, name: &Name, namespace: &Namespace) -> Resul
 fn links(samples: &mut Vec<Sample>, name: &Name, namespace: &Namespace) -> Result<()> {
     for link in Links::of(namespace).view()?.into_iter().take(SERIES_MAX) {
         let labels = format!("namespace=\"{name}\",kind=\"{}\",link=\"{}\"", link.kind, escaped(&link.name));
-        let mut add = |metric, kind, help, value| samples.push((metric, kind, help, labels.clone(), Value::Number(value)));
+        let mut add =
+            |metric, kind, help, value| samples.push((metric, kind, help, labels.clone(), Value::Number(value)));
         let help = "Records that a link has not yet forwarded.";
         add("millrace_link_lag_records", "gauge", help, link.lag_records);
-        add("millrace_link_lag_bytes", "gauge", "Approximate size of the records that a link has not yet forwarded.", link.lag_bytes);
+        add(
+            "millrace_link_lag_bytes",
+            "gauge",
+            "Approximate size of the records that a link has not yet forwarded.",
+            link.lag_bytes,
+        );
         let help = "Number of the last record that is durable at the receiver.";
         add("millrace_link_acked_total", "counter", help, link.acked);
         add("millrace_link_lost_total", "counter", "Records that were lost before a link forwarded them.", link.lost);
@@ -291,7 +314,13 @@ fn host(samples: &mut Vec<Sample>, hosted: &Hosted, name: &Name) {
     let labels = format!("namespace=\"{name}\"");
     let status = host_of(hosted, name);
     let running = status.as_ref().is_some_and(|status| status.failure.is_none());
-    samples.push(("millrace_host_running", "gauge", "Whether the host runs functions.", labels.clone(), Value::Number(running.into())));
+    samples.push((
+        "millrace_host_running",
+        "gauge",
+        "Whether the host runs functions.",
+        labels.clone(),
+        Value::Number(running.into()),
+    ));
     if let Some(status) = status {
         let help = "Attempts at runs since the host started, by how they ended.";
         for (outcome, count) in [("done", status.runs_done), ("failed", status.runs_failed)] {
