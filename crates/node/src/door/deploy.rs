@@ -144,6 +144,21 @@ impl Door {
         let mut needed: Vec<Needed<'_>> =
             functions.clone().flat_map(|(declared, why)| needed_for(&declared.spec, why)).collect();
         let dead_letters = functions.map(|(declared, why)| (&declared.spec.dead_letter, &**why));
+        let why = "another history of a log";
+        for log in &application.logs {
+            if let Ok(there) = self.namespace().log(&log.name)
+                && there.history() != log.history
+            {
+                let mut need = |right| {
+                    needed.push(Needed { right, kind: Kind::Log, name: log.name.to_string(), below: false, why });
+                };
+                need(Right::Create);
+                // Those beyond a shorter one are dropped.
+                if log.history < there.history() {
+                    need(Right::Delete);
+                }
+            }
+        }
         let logs = application.logs.iter().map(|log| (&log.name, "the file's log"));
         for (name, why) in logs.chain(dead_letters) {
             // Whoever may not see a log that is there is told the same as if it were not.
