@@ -90,9 +90,12 @@ Examples:
 Notes the corrections in the journal, replays each run that used a corrected record, each run that used what these rewrote, and so on. \
 Readers see nothing of it before `millrace repair apply`. The number of a stopped repair resumes it.
 
-With --function, the past runs of a function are replayed with new code, and `millrace repair apply` deploys that code. The source is a file or a directory, as in millrace.toml; every other setting of the function stays. It takes the namespace's files: a host accepts no code from elsewhere.
+With --function, the past runs of a function are replayed with new code, and `millrace repair apply` deploys that code. The source is \
+a file or a directory, as in millrace.toml; every other setting of the function stays. \
+It takes the namespace's files: a host accepts no code from elsewhere.
 
-A run that leaves fewer records than before leaves gaps. One that leaves more stops the repair; with --append-new, the records that have no place are appended to the end of their logs when the repair is applied, and run what is bound to these logs.
+A run that leaves fewer records than before leaves gaps. One that leaves more stops the repair; with --append-new, the records that \
+have no place are appended to the end of their logs when the repair is applied, and run what is bound to these logs.
 
 The host replays the runs; if no host runs, this command does.
 
