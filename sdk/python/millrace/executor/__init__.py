@@ -554,7 +554,7 @@ __all__ = [*_worker.OFFERED, *objects.__all__, "CloudThread"]
 
 
 #: Packages that workers import, besides a part of this one.
-_SHIPPED = ("objects", "threading", "queue", "managers", "multiprocessing")
+_SHIPPED = ("objects", "threading", "queue", "managers", "multiprocessing", "lithops")
 
 
 def _worker_code(folder: Path) -> None:
