@@ -19,7 +19,6 @@ import contextlib
 import io
 import logging
 import os
-import shutil
 
 from millrace import objects
 from millrace.threading import _runtime
@@ -27,7 +26,7 @@ from millrace.threading import _runtime
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from concurrent.futures import Future
-    from typing import Any, Optional, Union
+    from typing import Any, Optional
 
     from millrace.executor import Connection, Executor
     from millrace.objects import _spaces
@@ -59,6 +58,8 @@ _connections: dict[str, Connection] = {}
 
 def _connection(place: Optional[str]) -> Connection:
     """The connection of this process to a place; objects that it makes stay until the host ends."""
+    if _runtime.in_task():
+        raise NotImplementedError("millrace: a call of Lithops cannot start other calls; start them in the program")
     found = _connections.get(place or "")
     if found is None:
         import millrace
@@ -147,7 +148,7 @@ class StorageBackend:
 
     def get_object(
         self, bucket_name: str, key: str, stream: bool = False, extra_get_args: Optional[dict[str, Any]] = None
-    ) -> Union[bytes, io.BytesIO]:
+    ) -> Any:
         """Reads an object, or the bytes that `Range` names."""
         asked = str((extra_get_args or {}).get("Range", "")).removeprefix("bytes=")
         for _ in range(_ATTEMPTS_MAX):
@@ -190,9 +191,9 @@ class StorageBackend:
         target = key if file_name is None else file_name
         try:
             os.makedirs(os.path.dirname(os.path.abspath(target)), exist_ok=True)
-            data = self.get_object(bucket, key, stream=True)
+            data = self.get_object(bucket, key)
             with open(target, "wb") as file:
-                shutil.copyfileobj(data, file)  # type: ignore[misc]
+                file.write(data)
         except Exception as error:
             _log.error("download of '%s': %s", key, error)
             return False
@@ -247,6 +248,8 @@ class _Client:
 
 def run(payload: dict[str, Any]) -> None:
     """Runs calls of Lithops in a task."""
+    # Configurations that name this back end are understood in calls, too.
+    import lithops.serverless.backends.millrace
     from lithops.worker import handler, utils
 
     # The sandbox shows nothing of the machine that psutil could measure.
