@@ -127,7 +127,7 @@ def test_collections_are_those_of_python(farm: millrace.Connection) -> None:
 @pytest.mark.parametrize("key", [[1], {1: 2}, object(), frozenset([1]), (1, [2]), bytearray(b"x")])
 def test_a_key_that_could_not_be_found_again_is_refused(farm: millrace.Connection, key: Any) -> None:
     words, seen, counts = farm.Dict("refusing"), farm.Set("refusing-set"), farm.Counter("refusing-counter")
-    for call in (
+    calls: list[Callable[[], object]] = [
         lambda: words.__setitem__(key, 1),
         lambda: words.get(key),
         lambda: words.compare_and_set(key, 1, 2),
@@ -135,7 +135,8 @@ def test_a_key_that_could_not_be_found_again_is_refused(farm: millrace.Connectio
         lambda: seen.update(["a", key]),
         lambda: counts.add(key),
         lambda: farm.SortedDict("refusing-sorted").range(key, None),
-    ):
+    ]
+    for call in calls:
         with pytest.raises(TypeError, match="keys of shared objects are"):
             call()
     assert len(words) == len(seen) == len(counts) == 0
