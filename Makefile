@@ -1,7 +1,8 @@
 # make demo: the thermometer, from nothing to a picture      make test: everything that must hold
 # make check: format and lints only                          make test-all: the same with the long forms of short tests
+# make dist: a wheel, a tarball and a Debian package in target/packages
 # make bench [ONLY=id]: the numbers                          make soak [MINUTES=60] [ONLY=storm]: storms, lies and disk faults
-.PHONY: demo test test-all check bench soak setup
+.PHONY: demo test test-all check dist bench soak setup
 # Rust of rustup before Debian's, which is older; the test runner is in the virtual environment.
 export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)
 
@@ -18,6 +19,10 @@ test-all: setup
 
 check: setup
 	@.venv/bin/python scripts/test.py format lints
+
+dist:
+	@scripts/setup.sh dist
+	.venv/bin/python scripts/dist.py
 
 bench:
 	@scripts/setup.sh bench

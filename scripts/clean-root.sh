@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Runs a command in a clone of HEAD on a Debian that has nothing but its minimal system and the packages that README asks for:
-#   scripts/clean-root.sh [--fresh] [--user] [--roots DIR] bookworm|trixie COMMAND...
+#   scripts/clean-root.sh [--fresh] [--user] [--copy DIR] [--roots DIR] bookworm|trixie COMMAND...
 #   scripts/clean-root.sh --fresh trixie make demo
+# --copy takes a directory of this tree along that git does not know, such as target/packages.
 # Needs root, debootstrap, and a network. The first run for a release downloads the system and keeps it as DIR/RELEASE.tar;
 # later runs go on in the same root, with what was installed and built there, unless --fresh unpacks it again.
 # Mounts and processes belong to namespaces of this run, so both are gone when it ends, also when it is killed.
@@ -13,7 +14,7 @@ SECURITY=http://deb.debian.org/debian-security
 ROOTS=/var/tmp/millrace-roots
 # Where the tree stands in the root, and whose it is.
 USER_NAME=root TREE=/root/millrace
-fresh=
+fresh= copied=
 
 usage() { sed -n '2,/^set /{s/^# \?//;/^set /d;p}' "$0" >&2; exit 2; }
 refuse() { printf 'clean-root: %s\n' "$*" >&2; exit 1; }
@@ -58,6 +59,10 @@ clone_head() {
     else
         git clone --quiet --no-hardlinks --no-local . "$clone"
     fi
+    if [[ -n $copied ]]; then
+        mkdir -p "$clone/$copied"
+        cp -a "$copied/." "$clone/$copied/"
+    fi
     chroot "$ROOT" chown -R "$USER_NAME:" "$TREE"
 }
 
@@ -93,6 +98,7 @@ while [[ ${1:-} == --* ]]; do
     case $1 in
         --fresh) fresh=1 ;;
         --user) USER_NAME=someone TREE=/home/someone/millrace ;;
+        --copy) copied=${2:?--copy needs a directory}; shift ;;
         --roots) ROOTS=${2:?--roots needs a directory}; shift ;;
         *) usage ;;
     esac

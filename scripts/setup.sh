@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs what this machine lacks: `setup.sh demo`, `setup.sh test` (if none is named), `setup.sh bench`.
+# Installs what this machine lacks: `setup.sh demo`, `setup.sh test` (if none is named), `setup.sh dist`, `setup.sh bench`.
 # When nothing is missing it ends within a second. It never removes a package. Where only root can install something, and this
 # user may not become root, it prints the one command that root has to run.
 set -euo pipefail
@@ -20,13 +20,19 @@ TOOLS=(cc python3)
 REQUIREMENTS=(examples/thermometer/requirements.txt)
 case $GOAL in
     demo) ;;
+    dist)
+        # The static program is built with musl; `file` and `objdump` look at what was built.
+        PACKAGES+=(binutils file git musl-tools)
+        TOOLS+=(file git musl-gcc objdump)
+        REQUIREMENTS=(sdk/python/requirements-dev.txt)
+        ;;
     test | bench)
         # Functions in Wasm, sanitizers and fuzzers of the C clients; namespaces, filters and faults for the tests of networks and disks.
         PACKAGES+=(clang lld wasi-libc libclang-rt-dev libclang-rt-dev-wasm32 curl git iproute2 nftables procps strace)
         TOOLS+=(clang wasm-ld curl git)
         REQUIREMENTS=(requirements-dev.txt sdk/python/requirements-dev.txt examples/*/requirements.txt)
         ;;
-    *) printf 'setup: no goal %s; the goals are demo, test and bench\n' "$GOAL" >&2; exit 2 ;;
+    *) printf 'setup: no goal %s; the goals are demo, test, dist and bench\n' "$GOAL" >&2; exit 2 ;;
 esac
 # What the figures stand beside, and what makes the load.
 [[ $GOAL == bench ]] && PACKAGES+=(redis-server etcd-server nginx-light wrk bubblewrap)
@@ -190,8 +196,18 @@ install_nats() {
         || say "nats-server could not be built: the figures do without NATS"
 }
 
+# The static program is of another target than this machine's own.
+install_musl() {
+    local target
+    target=$(uname -m)-unknown-linux-musl
+    if has rustup; then
+        rustup target list --toolchain "$RUST" --installed | grep -qx "$target" || rustup target add --toolchain "$RUST" "$target"
+    fi
+}
+
 install_packages
 install_rust
+[[ $GOAL == dist ]] && install_musl
 install_python_packages
 [[ $GOAL == bench ]] && install_nats
 say "ready"

@@ -51,6 +51,28 @@ def test_a_record_comes_back_as_it_went(host: Host) -> None:
     assert error_of(get(log))["code"] == "MR2101"
 
 
+def test_the_history_of_a_log_can_be_changed(host: Host) -> None:
+    log = f"{host.ns}/logs/resized"
+    requests.put(log, json={"history": 5}, timeout=PATIENCE_S)
+    for n in range(8):
+        host.append("resized", b"%d" % n)
+    longer = requests.patch(log, json={"history": 50}, timeout=PATIENCE_S)
+    assert (longer.status_code, longer.json()) == (200, {"log": "resized", "history": 50, "change": "updated"})
+    for n in range(8):
+        host.append("resized", b"%d" % n)
+    told = get(log).json()
+    assert (told["history"], told["earliest"], told["latest"]) == (50, 4, 16)
+    assert requests.patch(log, json={"history": None}, timeout=PATIENCE_S).json()["history"] is None
+    assert requests.patch(log, json={"history": None}, timeout=PATIENCE_S).json()["change"] == "unchanged"
+    assert requests.patch(log, json={"history": 2}, timeout=PATIENCE_S).status_code == 200
+    assert get(log).json()["earliest"] == 15
+    assert error_of(get(f"{log}/records/14"))["code"] == "MR2104"
+    for body, code in [({}, "MR6045"), ({"history": 0}, "MR2107"), ({"history": 5, "name": "b"}, "MR6045")]:
+        assert error_of(requests.patch(log, json=body, timeout=PATIENCE_S))["code"] == code
+    assert error_of(requests.patch(f"{host.ns}/logs/none", json={"history": 5}, timeout=PATIENCE_S))["code"] == "MR2101"
+    requests.delete(log, timeout=PATIENCE_S)
+
+
 def test_large_records_are_streamed_both_ways_and_in_parts(host: Host) -> None:
     data = os.urandom(3 << 20)
 
@@ -286,13 +308,35 @@ def test_metrics_are_what_prometheus_reads(host: Host) -> None:
     assert after[("millrace_host_running", (("namespace", "farm"),))] == 1
     pending = ("millrace_function_pending", (("function", "copy"), ("namespace", "farm")))
     assert after[pending] == 0
+    # Each histogram: cumulative buckets up to all, a count and a sum.
+    labels = (("namespace", "farm"),)
+    for name in ("append", "flush"):
+        count = after[(f"millrace_{name}_duration_seconds_count", labels)]
+        assert count >= 1 and after[(f"millrace_{name}_duration_seconds_bucket", (("le", "+Inf"), *labels))] == count
+        assert after[(f"millrace_{name}_duration_seconds_sum", labels)] > 0
+        bounds = sorted(
+            (float(dict(told)["le"]), value)
+            for (metric, told), value in after.items()
+            if metric == f"millrace_{name}_duration_seconds_bucket"
+        )
+        assert len(bounds) == 17 and [value for _, value in bounds] == sorted(value for _, value in bounds)
+    appended = ("millrace_append_duration_seconds_count", labels)
+    assert after[appended] == before[appended] + 3
+
+
+def test_how_long_runs_take_and_wait_is_measured(host: Host) -> None:
+    host.append("in", b"timed")
+    host.idle()
+    after = samples(host)
+    for name in ("millrace_run_duration_seconds", "millrace_run_wait_seconds"):
+        assert after[(f"{name}_count", (("function", "copy"), ("namespace", "farm")))] >= 1
 
 
 def samples(host: Host) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
     answer = get(host.url + "/metrics")
     assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
     families = list(text_string_to_metric_families(answer.text))
-    assert len(families) > 15 and all(family.documentation and family.type in ("counter", "gauge") for family in families)
+    assert len(families) > 15 and all(family.documentation and family.type in ("counter", "gauge", "histogram") for family in families)
     return {
         (sample.name, tuple(sorted(sample.labels.items()))): sample.value
         for family in families

@@ -86,6 +86,12 @@ def test_wrong_requests_are_answered_with_their_code(
     assert refusal(raw(host, request.encode())) == (status, code)
 
 
+def test_remedies_are_for_programs(host: Host) -> None:
+    for path in ("logs/none", "logs/out/records/99", "logs/out/records/0", "runs/000000000001-0-1"):
+        error = requests.get(f"{host.ns}/{path}", timeout=PATIENCE_S).json()["error"]
+        assert "`GET /v1/" in error["remedy"] or "`wait_ms`" in error["remedy"], error
+
+
 def test_wrong_types_and_bodies_are_refused(host: Host) -> None:
     log = f"{host.ns}/logs/typed"
     for headers, body, status, code in [

@@ -151,15 +151,27 @@ fn taking_away_leaves_data_unless_asked() {
 }
 
 #[test]
-fn a_log_that_is_there_with_another_history_stops_everything() {
+fn another_history_in_the_file_changes_the_log_that_is_there() {
     let place = application();
     place.run(["init", "--bare"]).ok();
     place.run(["log", "create", "outbox", "--history", "7"]).ok();
-    for command in [vec!["up"], vec!["up", "--dry-run"]] {
-        let said = place.run(command).fails("MR2102", 1);
-        assert!(said.stderr.contains("history of 7") && said.stderr.contains("500"), "{}", said.stderr);
-    }
-    assert_eq!(place.run(["--json", "log", "ls"]).ok().objects().len(), 1, "nothing was made");
+    place.feed(["log", "append", "outbox", "--lines", "--quiet"], b"1\n2\n3\n4\n5\n6\n7\n8\n").ok();
+    let planned = place.run(["up", "--dry-run"]).ok();
+    assert!(planned.text().contains("log outbox would be updated: history 7 to 500"), "{}", planned.text());
+    assert_eq!(place.run(["--json", "log", "stat", "outbox"]).ok().object()["history"], 7, "nothing was changed");
+    let host = Host::start(place.command(["serve"]));
+    let told = place.run(["--json", "up"]).ok();
+    let outbox = told.objects().into_iter().find(|step| step["name"] == "outbox").unwrap();
+    assert_eq!((&outbox["change"], &outbox["history"]), (&json!("updated"), &json!({ "from": 7, "to": 500 })));
+    // The running host goes by it at once.
+    place.run(["log", "append", "inbox", "x"]).ok();
+    place.run(["run", "wait", "--idle"]).ok();
+    assert_eq!(place.records("outbox"), ["2", "3", "4", "5", "6", "7", "8", "hey x"]);
+    assert!(steps(&place.run(["--json", "up"]).ok()).contains(&"outbox unchanged".to_owned()));
+    drop(host);
+    place.write("millrace.toml", &APPLICATION.replace("history = 500", "history = 2"));
+    place.run(["up"]).ok();
+    assert_eq!(place.records("outbox"), ["8", "hey x"]);
 }
 
 #[test]

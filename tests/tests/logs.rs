@@ -219,6 +219,28 @@ fn a_log_keeps_all_of_its_records_until_they_are_trimmed() {
 }
 
 #[test]
+fn the_history_of_a_log_can_be_changed() {
+    let place = place_with("a");
+    place.feed(["log", "append", "a", "--lines", "--quiet"], b"1\n2\n3\n4\n5\n").ok();
+    let said = place.run(["log", "set", "a", "--history", "2"]).ok();
+    assert!(said.text().contains("keeps 2 records from now on"), "{}", said.text());
+    assert_eq!(place.records("a"), ["4", "5"]);
+    place.run(["log", "get", "a", "3"]).fails("MR2104", 1);
+    place.run(["log", "set", "a", "--history", "all"]).ok();
+    place.feed(["log", "append", "a", "--lines", "--quiet"], b"6\n7\n").ok();
+    assert_eq!(place.records("a"), ["4", "5", "6", "7"]);
+    assert!(place.run(["log", "set", "a", "--history", "all"]).ok().text().contains("already"));
+    let told = place.run(["--json", "log", "set", "a", "--history", "3"]).ok();
+    assert_eq!(told.object(), serde_json::json!({ "log": "a", "history": 3, "change": "updated" }));
+    assert_eq!(place.records("a"), ["5", "6", "7"]);
+    place.run(["namespace", "check"]).ok();
+    place.run(["log", "set", "a", "--history", "0"]).fails("MR2107", 1);
+    place.run(["log", "set", "none", "--history", "5"]).fails("MR2101", 1);
+    place.run(["log", "set", "_keys", "--history", "5"]).fails("MR6022", 1);
+    assert_eq!(place.records("a"), ["5", "6", "7"]);
+}
+
+#[test]
 fn a_record_that_is_too_long_is_refused_and_nothing_is_appended() {
     let place = place_with("a");
     place.feed(["log", "append", "a"], &vec![b'x'; (256 << 10) + 1]).fails("MR1004", 1);

@@ -13,7 +13,7 @@ use tracing_subscriber::{filter::Targets, fmt, fmt::MakeWriter, layer::Subscribe
 pub struct Levels(Targets);
 
 /// The subjects that lines have.
-const SUBJECTS: [&str; 5] = ["connections", "journal", "links", "requests", "runs"];
+const SUBJECTS: [&str; 8] = ["access", "connections", "journal", "links", "repairs", "requests", "runs", "topics"];
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 
 impl FromStr for Levels {
@@ -85,7 +85,7 @@ mod tests {
 
     #[test]
     fn levels_are_read_or_refused_with_what_they_may_be() {
-        for text in ["off", "warn", "info,links=debug", "journal=trace"] {
+        for text in ["off", "warn", "info,links=debug", "journal=trace", "warn,access=info,topics=debug"] {
             assert!(text.parse::<Levels>().is_ok(), "{text}");
         }
         for text in ["", "loud", "5", "disk=info", "links=", "links=loud", "info,,warn", "[span]=info"] {

@@ -34,7 +34,7 @@ mod worker;
 
 pub use again::{Again, dead_letter};
 use engine::Millis;
-pub use functions::tasks::cancel as cancel_task;
+pub use functions::{cancel::cancel_held as cancel_run, tasks::cancel as cancel_task};
 use millrace_journal::{Function, Maintained};
 use millrace_namespace::Namespace;
 pub use millrace_runtime::{Asked, Isolation, Later, Level, SUPERVISOR, SecretBytes, Shortcoming, supervise};

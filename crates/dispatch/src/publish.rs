@@ -159,9 +159,14 @@ impl Shared {
     /// Tells the observer.
     fn tell(&self, batch: &Batch, notices: &[Notice]) {
         let mut failed: u64 = 0;
+        let measures = self.namespace.measures().function(&batch.name);
         for Notice { ended, error, retry_in } in notices {
             let run = &batch.runs[ended.index].claimed;
             let (function, output) = (&batch.name, &*ended.output);
+            // What could not be started has taken no time.
+            if let Some(measures) = measures.as_ref().filter(|_| !ended.elapsed.is_zero()) {
+                measures.run.add(ended.elapsed);
+            }
             match error {
                 None => {
                     let (run, elapsed_us) = (run.trigger.run, ended.elapsed.as_micros() as u64);
@@ -173,7 +178,10 @@ impl Shared {
                     let (run, attempt, retry_in) = (run.trigger.run, run.attempt, *retry_in);
                     let (code, retry_ms) = (error.code().id(), retry_in.map(|pause| pause.as_millis() as u64));
                     // Without the message, which may have what the run printed.
-                    tracing::info!(target: "runs", %function, %run, attempt, code, retry_ms, "failed");
+                    match retry_in {
+                        Some(_) => tracing::info!(target: "runs", %function, %run, attempt, code, retry_ms, "failed"),
+                        None => tracing::info!(target: "runs", %function, %run, attempt, code, "given up"),
+                    }
                     self.observe(&HostEvent::Failed { function, run, attempt, error, retry_in, output });
                 }
             }

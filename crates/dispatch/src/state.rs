@@ -147,7 +147,7 @@ impl State {
                 Kind::Trigger => {
                     let (log, seqno) = entry.trigger_record().unwrap_or_default();
                     let (run, number, cause) = (entry.id, entry.seqno, entry.cause);
-                    self.engine.triggered(entry.subject, Trigger { run, number, cause, log, seqno });
+                    self.engine.triggered(entry.subject, Trigger { run, number, cause, log, seqno, at: entry.hlc });
                 }
                 Kind::Fired => {
                     let told = entry.attempt().unwrap_or_default();
@@ -238,7 +238,7 @@ impl State {
 
 fn trigger_of(fold: &Fold) -> Trigger {
     let (log, seqno) = fold.record;
-    Trigger { run: fold.run.id, number: fold.run.number, cause: fold.cause, log, seqno }
+    Trigger { run: fold.run.id, number: fold.run.number, cause: fold.cause, log, seqno, at: fold.trigger.hlc }
 }
 
 fn live_function(name: &Name, view: &LaneView<'_>, at_ms: impl Fn(Millis) -> u64) -> LiveFunction {

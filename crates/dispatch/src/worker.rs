@@ -24,6 +24,8 @@ use std::{
 
 /// Results are published together, but none waits longer than this for a run behind it to end.
 const PUBLISH_DELAY: Duration = Duration::from_millis(1);
+/// How often it is looked whether the run in progress was cancelled: a look reads one word of shared memory.
+const CANCEL_LOOK: Duration = Duration::from_millis(250);
 /// How long a run may take before those behind it in its batch are left to others, if there may be others.
 const LEAVE_AFTER: Duration = Duration::from_millis(100);
 /// How long to wait before trying again after an error that may go away, such as a full disk.
@@ -113,6 +115,38 @@ pub(super) struct Batch {
     pub broken: Cell<bool>,
     /// A run's appends were not published as others have seen them.
     pub tainted: Cell<bool>,
+}
+
+impl Batch {
+    /// Whether a run of the batch has a DONE already, which somebody else wrote: it was cancelled.
+    fn is_over(&self, index: usize) -> bool {
+        let function = self.catalog.function_by_id(self.function);
+        let number = self.runs.get(index).map(|run| run.claimed.trigger.number);
+        let item = function.zip(number).and_then(|(function, number)| function.run(number));
+        item.is_some_and(|item| item.closed != 0)
+    }
+}
+
+/// Follows one streamed run.
+struct Watching<'a> {
+    batch: &'a Batch,
+    look_at: Instant,
+    completion: Completion,
+}
+
+impl Progress for Watching<'_> {
+    fn ended(&mut self, _: usize, completion: Completion) {
+        self.completion = completion;
+    }
+
+    fn wake_at(&self) -> Option<Instant> {
+        Some(self.look_at)
+    }
+
+    fn wake(&mut self) -> Onward {
+        self.look_at = Instant::now() + CANCEL_LOOK;
+        if self.batch.is_over(0) { Onward::Stop } else { Onward::Run }
+    }
 }
 
 /// A run in a batch, with its fence and its record.
@@ -251,6 +285,12 @@ impl Shared {
         if fired.is_empty() {
             return Ok(None);
         }
+        if let Some(measures) = self.namespace.measures().function(&claim.name) {
+            for (claimed, _, at) in fired.iter().filter(|(claimed, ..)| claimed.before.is_none()) {
+                let waited_us = at.wall_us().saturating_sub(claimed.trigger.at.wall_us());
+                measures.wait.add(Duration::from_micros(waited_us));
+            }
+        }
         let record = |claimed: &Claimed| self.record(claim.function, &catalog, claimed);
         let fired = fired.into_iter().zip(told);
         let run = |((claimed, fired, at), (recorded, dead)): ((Claimed, EventId, Hlc), (bool, Option<Error>))| Fired {
@@ -345,14 +385,14 @@ impl Shared {
     fn call_streamed(&self, batch: &Batch, stage: &RefCell<Stage<'_>>, executor: &mut dyn Executor) -> Duration {
         let run = &batch.runs[0];
         let mut calls = StreamedCalls::new(self, batch, run);
-        let mut completion = Completion { outcome: Outcome::NotStarted, output: Vec::new(), elapsed: Duration::ZERO };
+        let completion = Completion { outcome: Outcome::NotStarted, output: Vec::new(), elapsed: Duration::ZERO };
+        let mut watching = Watching { batch, look_at: Instant::now() + CANCEL_LOOK, completion };
         if let (Ok((log, payload)), false) = (&run.record, calls.is_stopped()) {
             let (seqno, attempt) = (run.claimed.trigger.seqno, run.claimed.attempt);
             let invocation = Invocation { log, seqno, payload, run: run.claimed.trigger.run, attempt, streamed: true };
-            let mut ended = |_: usize, ended: Completion| completion = ended;
-            executor.run(&mut [Call { invocation, host: &mut calls }], &mut ended);
+            executor.run(&mut [Call { invocation, host: &mut calls }], &mut watching);
         }
-        let Completion { outcome, output, elapsed } = completion;
+        let Completion { outcome, output, elapsed } = watching.completion;
         let (fate, told) = calls.end(outcome);
         stage.borrow_mut().told(0, told);
         self.settle(batch, stage, vec![Ended { index: 0, fate, output, elapsed }]);
@@ -399,14 +439,16 @@ struct Following<'a, 's> {
     slowest: Duration,
     /// Which runs ended well.
     well: Vec<bool>,
+    /// When it is looked next whether the run in progress was cancelled.
+    look_at: Instant,
 }
 
 impl<'a, 's> Following<'a, 's> {
     fn new(shared: &'a Shared, batch: &'a Batch, stage: &'a RefCell<Stage<'s>>, ready: usize) -> Self {
         let (ended, began) = (Vec::with_capacity(ready), Instant::now());
         let (since, current, left, slowest) = (None, 0, false, Duration::ZERO);
-        let well = vec![false; ready];
-        Self { shared, batch, stage, ready, ended, since, current, began, left, slowest, well }
+        let (well, look_at) = (vec![false; ready], began + CANCEL_LOOK);
+        Self { shared, batch, stage, ready, ended, since, current, began, left, slowest, well, look_at }
     }
 
     fn publish(&mut self) {
@@ -433,6 +475,7 @@ impl Progress for Following<'_, '_> {
         self.well[run] = completion.outcome == Outcome::Done;
         self.ended.push(of_completion(self.stage, run, completion));
         (self.current, self.began) = (run + 1, Instant::now());
+        self.look_at = self.began + CANCEL_LOOK;
         let since = *self.since.get_or_insert(self.began);
         if since.elapsed() >= PUBLISH_DELAY {
             self.publish();
@@ -441,7 +484,8 @@ impl Progress for Following<'_, '_> {
 
     fn wake_at(&self) -> Option<Instant> {
         let publish = self.since.map(|since| since + PUBLISH_DELAY);
-        publish.into_iter().chain(self.may_leave().then(|| self.began + LEAVE_AFTER)).min()
+        let leave = self.may_leave().then(|| self.began + LEAVE_AFTER);
+        publish.into_iter().chain(leave).chain([self.look_at]).min()
     }
 
     fn wake(&mut self) -> Onward {
@@ -450,6 +494,12 @@ impl Progress for Following<'_, '_> {
         }
         if self.may_leave() && self.began.elapsed() >= LEAVE_AFTER {
             self.leave();
+        }
+        if self.look_at <= Instant::now() {
+            self.look_at = Instant::now() + CANCEL_LOOK;
+            if self.batch.is_over(self.current) {
+                return Onward::Stop;
+            }
         }
         if self.left { Onward::Leave } else { Onward::Run }
     }

@@ -28,7 +28,7 @@ pub(crate) fn defined_history(history: u64) -> u64 {
     if history == HISTORY_ALL { 0 } else { history }
 }
 
-fn history_of(defined: u64) -> u64 {
+pub(crate) fn history_of(defined: u64) -> u64 {
     if defined == 0 { HISTORY_ALL } else { defined }
 }
 
@@ -37,6 +37,7 @@ fn history_of(defined: u64) -> u64 {
 #[serde(tag = "define", rename_all = "kebab-case", deny_unknown_fields)]
 pub(crate) enum Definition {
     Log { id: u32, name: LogName, history: u64 },
+    LogHistory { id: u32, history: u64 },
     RemoveLog { id: u32 },
     Function { id: u32, name: Name, attributes: String, revision: u32 },
     RemoveFunction { id: u32 },
@@ -121,7 +122,6 @@ impl Counters {
 struct LogInner {
     id: u32,
     name: LogName,
-    history: u64,
     counters: Counters,
     /// Where the end of the committed journal stands.
     control: Control,
@@ -139,9 +139,9 @@ impl fmt::Debug for Log {
 }
 
 impl Log {
-    pub(crate) fn new(id: u32, name: LogName, history: u64, index: Index, control: Control) -> Self {
+    pub(crate) fn new(id: u32, name: LogName, index: Index, control: Control) -> Self {
         let (counters, removed) = (Counters::new(index), AtomicBool::new(false));
-        Self(Arc::new(LogInner { id, name, history, counters, control, removed }))
+        Self(Arc::new(LogInner { id, name, counters, control, removed }))
     }
 
     /// Whether it was handed out by the journal that has this control page open.
@@ -159,9 +159,11 @@ impl Log {
         &self.0.name
     }
 
-    /// How many of its newest records a log keeps; [`HISTORY_ALL`] if they are kept until they are trimmed.
+    /// How many of its newest records a log keeps; [`HISTORY_ALL`] if they are kept until they are trimmed. It may change at any
+    /// time, and every process sees the change with the commit that makes it.
+    #[inline]
     pub fn history(&self) -> u64 {
-        self.0.history
+        self.index().history()
     }
 
     /// The newest record's seqno, 0 if there is none.
@@ -529,11 +531,13 @@ impl Catalog {
                     None => {
                         let history = history_of(*history);
                         let index = indexes.index(*id, Role::Log { history })?;
-                        Log::new(*id, name.clone(), history, index, indexes.control.clone())
+                        Log::new(*id, name.clone(), index, indexes.control.clone())
                     }
                 };
                 self.insert_log(log);
             }
+            // The index has it, which every process shares: there it changes with the commit of this entry.
+            Definition::LogHistory { .. } => {}
             Definition::Function { id, name, attributes, revision } => {
                 let known = indexes.known.and_then(|known| known.function_by_id(*id));
                 let function = match self.function_by_id(*id).or(known) {

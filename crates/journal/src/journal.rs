@@ -23,7 +23,7 @@ use crate::{
         retention::{Held, RETAINED_MAX},
     },
 };
-use millrace_wire::{Code, Durability, Error, LogName, NamespaceId, Result};
+use millrace_wire::{Code, Durability, Error, LogName, NamespaceId, Result, histogram::Buckets};
 use std::{
     collections::HashSet,
     io::{self, Read as _},
@@ -284,6 +284,11 @@ impl Journal {
     /// What an append waits for, unless it says otherwise.
     pub fn durability(&self) -> Durability {
         self.0.settings.durability
+    }
+
+    /// How long flushes of entries by this process took.
+    pub fn flushes(&self) -> Buckets {
+        self.0.flusher.took.now()
     }
 
     /// What this open found.

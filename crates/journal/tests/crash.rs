@@ -3,9 +3,9 @@
 mod model;
 
 use millrace_journal::{
-    Attempt, Durability, End, Journal, Origin, Position, Reads, Replaced, What, medium::sim::SimDisk,
+    Attempt, Durability, End, Journal, Log, Origin, Position, Reads, Replaced, What, medium::sim::SimDisk,
 };
-use millrace_wire::{Code, EventId};
+use millrace_wire::{Code, EventId, HISTORY_ALL};
 use model::{Model, Random, create, each_image, open};
 use std::{path::Path, time::Duration};
 
@@ -25,8 +25,15 @@ fn define(journal: &Journal, round: u32) {
         .unwrap();
 }
 
+/// The log `a`, whatever it keeps now.
+fn log_a(journal: &Journal) -> Log {
+    let name = "a".parse().unwrap();
+    let made = || journal.commit(|batch| batch.create_log(&name, 3)).unwrap().value;
+    journal.log(&name).unwrap_or_else(|_| made())
+}
+
 fn append(journal: &Journal, round: u32) {
-    let log = journal.commit(|batch| batch.create_log(&"a".parse().unwrap(), 3)).unwrap().value;
+    let log = log_a(journal);
     let payload = vec![round as u8 + 1; 40 + 300 * (round as usize % 3)];
     journal.commit(|batch| batch.append(&log, &payload, EventId::NONE, 0)).unwrap();
 }
@@ -81,6 +88,15 @@ fn trim(journal: &Journal, round: u32) {
         })
         .unwrap();
     assert_eq!(log.earliest(), before);
+}
+
+/// Has the log keep less or more than it did.
+fn resize(journal: &Journal, round: u32) {
+    append(journal, round);
+    let log = log_a(journal);
+    let (earliest, history) = (log.earliest(), [2, 60, 9, HISTORY_ALL][round as usize % 4]);
+    journal.commit(|batch| batch.set_history(&log, history)).unwrap();
+    assert_eq!((log.history(), log.earliest()), (history, earliest.max(log.latest().saturating_sub(history) + 1)));
 }
 
 /// Has the newest record, or every other one, read otherwise: in every third round there is none any more, and then it is back.
@@ -155,7 +171,7 @@ fn run_script(durability: Durability, script: &[(Operation, bool)], images_max: 
 #[test]
 fn every_image_of_a_small_journal_recovers() {
     let mut random = Random::new("small");
-    let script: [(Operation, bool); 13] = [
+    let script: [(Operation, bool); 17] = [
         (define, false),
         (append, true),
         (run, false),
@@ -167,6 +183,10 @@ fn every_image_of_a_small_journal_recovers() {
         (repair, false),
         (repair, true),
         (repair, false),
+        (resize, false),
+        (resize, true),
+        (resize, false),
+        (resize, false),
         (remove, false),
         (define, false),
     ];
@@ -232,7 +252,7 @@ fn a_recovery_that_is_cut_short_is_recovered() {
 fn random_lives_agree_with_the_model() {
     let mut random = Random::new("lives");
     let started = std::time::Instant::now();
-    let operations: [Operation; 8] = [define, append, run, abort, trim, remove, switch, maintain];
+    let operations: [Operation; 9] = [define, append, run, abort, trim, resize, remove, switch, maintain];
     let mut lives = 0;
     while lives < 3 || started.elapsed() < Duration::from_secs(6) {
         let durability = [Durability::Disk, Durability::Memory][random.below(2)];

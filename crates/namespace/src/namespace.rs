@@ -19,7 +19,7 @@ use crate::{
 use millrace_journal::{
     Appended, Catalog, CreateOptions, Durability, Journal, Log, OpenOptions, Position, Transaction,
 };
-use millrace_wire::{Address, Code, Error, EventId, Hlc, LogName, Name, RETRY_AFTER_MS, Result};
+use millrace_wire::{Address, Code, Error, EventId, Hlc, LogName, Name, RETRY_AFTER_MS, Result, histogram::Measures};
 use serde::Serialize;
 use std::{
     collections::HashMap,
@@ -49,6 +49,7 @@ struct Inner {
     gate: Arc<Gate>,
     keys: Keys,
     fence: Fence,
+    measures: Measures,
 }
 
 /// How a record is appended.
@@ -164,12 +165,17 @@ impl Namespace {
     pub fn over(journal: Journal) -> Self {
         let gate = Gate::new(journal.clone());
         let (bindings, keys, fence) = (BindingsCache::default(), Keys::default(), Fence::default());
-        Self { inner: Arc::new(Inner { journal, bindings, gate, keys, fence }) }
+        Self { inner: Arc::new(Inner { journal, bindings, gate, keys, fence, measures: Measures::default() }) }
     }
 
     /// The one gate that holds what leaves.
     pub fn gate(&self) -> &Arc<Gate> {
         &self.inner.gate
+    }
+
+    /// How long appends and runs take in this process.
+    pub fn measures(&self) -> &Measures {
+        &self.inner.measures
     }
 
     /// The journal underneath.
@@ -507,6 +513,22 @@ impl Namespace {
     pub fn create_log_held(&self, name: &LogName, history: u64) -> Result<Held<Log>> {
         names::check_public(name)?;
         let committed = self.journal().commit(|tx| tx.create_log(name, history))?;
+        Ok(self.gate().hold(Site::CreateLog, committed.value, committed.end, None))
+    }
+
+    /// Has a log keep another number of its newest records; whether it kept a different one. See
+    /// [`millrace_journal::Transaction::set_history`].
+    pub fn set_history(&self, name: &LogName, history: u64) -> Result<bool> {
+        self.out(self.set_history_held(name, history), None)
+    }
+
+    /// [`Namespace::set_history`], still held at the gate.
+    pub fn set_history_held(&self, name: &LogName, history: u64) -> Result<Held<bool>> {
+        names::check_public(name)?;
+        let committed = self.journal().commit(|tx| {
+            let log = found(tx.catalog().log(name), name)?.clone();
+            tx.set_history(&log, history)
+        })?;
         Ok(self.gate().hold(Site::CreateLog, committed.value, committed.end, None))
     }
 

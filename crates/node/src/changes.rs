@@ -57,6 +57,20 @@ pub struct Step {
     /// Pending runs that were given up with it.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub given_up: u64,
+    /// Of a log that is updated: how many records it keeps.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub history: Option<HistoryChange>,
+}
+
+/// Another history of a log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HistoryChange {
+    /// What it keeps until now.
+    #[serde(with = "history")]
+    pub from: u64,
+    /// What it keeps from now on.
+    #[serde(with = "history")]
+    pub to: u64,
 }
 
 fn is_zero(number: &u64) -> bool {
@@ -65,7 +79,7 @@ fn is_zero(number: &u64) -> bool {
 
 impl Step {
     fn new(what: What, name: &str, action: Action) -> Self {
-        Self { what, name: name.into(), action, given_up: 0 }
+        Self { what, name: name.into(), action, given_up: 0, history: None }
     }
 
     /// A function that was removed, and how many of its pending runs were given up with it.
@@ -249,10 +263,8 @@ impl<'a> Changes<'a> {
 
     /// What applying would do to `namespace`, or to a new one. Nothing is touched.
     pub fn plan(&self, namespace: Option<&Namespace>) -> Result<Vec<Step>> {
-        let mut errors: Vec<Error> =
-            namespace.and_then(|namespace| self.application.settings.check(namespace).err()).into_iter().collect();
-        let mut steps = self.plan_logs(namespace, &mut errors)?;
-        all_of(errors)?;
+        namespace.map_or(Ok(()), |namespace| self.application.settings.check(namespace))?;
+        let mut steps = self.plan_logs(namespace)?;
         let there = namespace.map_or(Ok(Vec::new()), Namespace::functions)?;
         let deployed: BTreeMap<_, _> = there.iter().map(|function| (&*function.name, &function.definition)).collect();
         let origin = namespace.map(|namespace| self.origin(namespace));
@@ -283,8 +295,8 @@ impl<'a> Changes<'a> {
         }
     }
 
-    /// What applying would do to the logs; those that are there with another history are errors.
-    fn plan_logs(&self, namespace: Option<&Namespace>, errors: &mut Vec<Error>) -> Result<Vec<Step>> {
+    /// What applying would do to the logs.
+    fn plan_logs(&self, namespace: Option<&Namespace>) -> Result<Vec<Step>> {
         let existing = namespace.map_or(Ok(Vec::new()), Namespace::logs)?;
         let existing: BTreeMap<_, _> = existing.iter().map(|log| (&*log.name, log.history)).collect();
         let mut steps = Vec::new();
@@ -292,20 +304,12 @@ impl<'a> Changes<'a> {
             let (name, wanted) = (&log.name, log.history);
             let action = match existing.get(&**name) {
                 None => Action::Created,
-                Some(there) => {
-                    if *there != wanted {
-                        let file = self.application.path.display();
-                        let detail = format!(
-                            "log '{name}' has a history of {}, and {file} says {}; nothing was changed",
-                            history::show(*there),
-                            history::show(wanted)
-                        );
-                        errors.push(Code::LogExists.error(detail));
-                    }
-                    Action::Unchanged
-                }
+                Some(there) if *there == wanted => Action::Unchanged,
+                Some(_) => Action::Updated,
             };
-            steps.push(Step::new(What::Log, name, action));
+            let was = existing.get(&**name).filter(|_| action == Action::Updated);
+            let history = was.map(|was| HistoryChange { from: *was, to: wanted });
+            steps.push(Step { history, ..Step::new(What::Log, name, action) });
         }
         // Dead-letter logs come with their functions, whatever history they may have if they are there.
         let missing = self.dead_letters().into_iter().filter(|name| !existing.contains_key(&***name));
@@ -330,7 +334,7 @@ impl<'a> Changes<'a> {
     pub fn apply(&self, opened: &Opened, force: bool, progress: &mut dyn FnMut(Progress<'_>)) -> Result<()> {
         let namespace = &opened.namespace;
         let mut errors: Vec<Error> = self.application.settings.check(namespace).err().into_iter().collect();
-        let planned = self.plan_logs(Some(namespace), &mut errors)?;
+        let planned = self.plan_logs(Some(namespace))?;
         let there = namespace.functions()?;
         let leftovers = self.leftovers(namespace, &there);
         errors.extend(if force { None } else { busy(&leftovers) });
@@ -347,6 +351,9 @@ impl<'a> Changes<'a> {
         for step in planned {
             if let (Action::Created, Some((name, history))) = (step.action, histories.get(&*step.name)) {
                 namespace.create_log(name, *history)?;
+            }
+            if let Some(change) = step.history {
+                namespace.set_history(&step.name.parse()?, change.to)?;
             }
             progress(Progress::Step(&step));
         }

@@ -160,6 +160,13 @@ pub enum Rest {
     Run,
     /// It does not: each is reported as [`Outcome::NotStarted`].
     Leave,
+    /// It does not, and it ends the run in progress at once: that one is reported as failed with [`Code::RunCancelled`].
+    Stop,
+}
+
+/// What becomes of the run in progress when it is stopped.
+pub(crate) fn cancelled() -> Error {
+    Code::RunCancelled.error("its process was stopped")
 }
 
 /// Follows a batch while an executor runs it. A closure that takes the end of each run is one.

@@ -4,7 +4,7 @@
 //! that left running in its group is killed.
 
 use crate::{
-    Call, Code, Completion, Error, Executor, Invocation, Limits, Outcome, ProcessSpec, Progress, Result,
+    Call, Code, Completion, Error, Executor, Invocation, Limits, Outcome, ProcessSpec, Progress, Rest, Result,
     child::{self, Ended, Process, Scratch, read_some},
     output::{Output, head, tail},
     sandbox::{Room, Sandbox, Starting},
@@ -47,12 +47,13 @@ impl OneshotExecutor {
         self
     }
 
-    fn run_one(&mut self, call: &mut Call<'_>) -> Completion {
+    fn run_one(&mut self, call: &mut Call<'_>, progress: &mut dyn Progress) -> Completion {
         let begun = Instant::now();
         let mut output = Output::new(self.limits.output_max_bytes);
         let outcome = match self.start(&call.invocation) {
             Ok(process) => {
-                process.attend(call, &mut output, begun, &self.limits).map_or_else(Outcome::Failed, |()| Outcome::Done)
+                let attended = process.attend(call, progress, &mut output, begun, &self.limits);
+                attended.map_or_else(Outcome::Failed, |()| Outcome::Done)
             }
             Err(error) => Outcome::CannotStart(error),
         };
@@ -91,10 +92,11 @@ impl OneshotExecutor {
 }
 
 impl Executor for OneshotExecutor {
-    /// Nothing here wakes the progress: whoever needs that gives a batch of one run.
+    /// Only a stop is heard of: whoever has others run what is left gives a batch of one run.
     fn run(&mut self, batch: &mut [Call<'_>], progress: &mut dyn Progress) {
         for (i, call) in batch.iter_mut().enumerate() {
-            progress.ended(i, self.run_one(call));
+            let completion = self.run_one(call, progress);
+            progress.ended(i, completion);
         }
     }
 }
@@ -118,14 +120,25 @@ struct Running {
 
 impl Running {
     /// Takes what the process prints and appends until it ends or its time is over.
-    fn attend(mut self, call: &mut Call<'_>, output: &mut Output, begun: Instant, limits: &Limits) -> Result<()> {
+    fn attend(
+        mut self,
+        call: &mut Call<'_>,
+        progress: &mut dyn Progress,
+        output: &mut Output,
+        begun: Instant,
+        limits: &Limits,
+    ) -> Result<()> {
         let mut lines = Lines::new(limits.append_max_bytes);
         let deadline = begun + limits.timeout;
-        let in_time = loop {
+        let stopped = loop {
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                break false;
+                break Some(Code::RunTimeout.error(format!("stopped after {} ms", limits.timeout.as_millis())));
             }
+            if crate::wake_if_due(progress) == Rest::Stop {
+                break Some(crate::cancelled());
+            }
+            let left = progress.wake_at().map_or(left, |at| left.min(at.saturating_duration_since(Instant::now())));
             let pidfd = self.child.pidfd();
             let printed = self.printed.as_ref().map_or(pidfd, OwnedFd::as_fd);
             let appended = self.appended.as_ref().map_or(pidfd, OwnedFd::as_fd);
@@ -135,18 +148,18 @@ impl Running {
             let [_, _, ended] = fds.map(|fd| !fd.revents().is_empty());
             self.take_some(call, output, &mut lines);
             if ended {
-                break true;
+                break None;
             }
         };
         let ended = self.child.end();
         for _ in 0..LAST_READS_MAX {
             self.take_some(call, output, &mut lines);
         }
-        let verdict = match (in_time, ended) {
-            (false, _) => Err(Code::RunTimeout.error(format!("stopped after {} ms", limits.timeout.as_millis()))),
-            (true, Ended::Exited(0)) => lines.finish(call),
-            (true, Ended::Exited(_)) => Err(Code::FunctionFailed.error(format!("the process {ended}"))),
-            (true, _) => Err(Code::WorkerDied.error(format!("the process {ended}"))),
+        let verdict = match (stopped, ended) {
+            (Some(error), _) => Err(error),
+            (None, Ended::Exited(0)) => lines.finish(call),
+            (None, Ended::Exited(_)) => Err(Code::FunctionFailed.error(format!("the process {ended}"))),
+            (None, _) => Err(Code::WorkerDied.error(format!("the process {ended}"))),
         };
         verdict.map_err(|error| with_output(error, output))
     }

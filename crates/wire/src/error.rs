@@ -12,6 +12,8 @@ struct Row {
     id: &'static str,
     cause: &'static str,
     remedy: &'static str,
+    remedy_http: &'static str,
+    remedy_python: &'static str,
     kind: ErrorKind,
     http: u16,
     exit: u8,
@@ -68,6 +70,16 @@ impl Code {
     /// What the user can do about it.
     pub fn remedy(self) -> &'static str {
         self.row().remedy
+    }
+
+    /// The same for a program that speaks HTTP.
+    pub fn remedy_http(self) -> &'static str {
+        self.row().remedy_http
+    }
+
+    /// The same for a program in Python.
+    pub fn remedy_python(self) -> &'static str {
+        self.row().remedy_python
     }
 
     /// An error with this code; `detail` says what was wrong in this case, without a full stop.

@@ -9,6 +9,7 @@ mod durability;
 mod error;
 mod event;
 mod hex;
+pub mod histogram;
 pub mod history;
 mod hlc;
 mod json;

@@ -11,7 +11,7 @@ pub fn exception(py: Python<'_>, error: &Error) -> PyErr {
     let retry_after_s = error.retry_after_ms().map(|after_ms| f64::from(after_ms) / 1e3);
     let make = || {
         let make = MAKE.import(py, "millrace._worker", "error_of")?;
-        make.call1((code.id(), error.detail(), code.cause(), code.remedy(), retry_after_s))
+        make.call1((code.id(), error.detail(), code.cause(), code.remedy_python(), retry_after_s))
     };
     make().map_or_else(|failure| failure, PyErr::from_value)
 }

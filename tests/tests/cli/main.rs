@@ -1,5 +1,6 @@
 //! The command line beyond the first commands: files, contexts, shells, namespaces elsewhere, the page of commands.
 
+mod cancel;
 mod capabilities;
 mod contexts;
 mod history;

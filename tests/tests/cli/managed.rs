@@ -107,11 +107,33 @@ fn a_mistake_is_told_with_its_place_and_nothing_is_deployed() {
     machines.laptop.write("millrace.toml", &APPLICATION.replace("./shout.sh", "./none.sh"));
     let (here, there) = (machines.laptop.run(["-n", "here", "up"]), machines.at(&["up"]));
     assert_eq!((&here.stderr[..13], here.code), (&there.stderr[..13], there.code), "{here:?} {there:?}");
-    // A log that is there with another history.
-    machines.laptop.write("millrace.toml", &APPLICATION.replace("[logs.inbox]", "[logs.inbox]\nhistory = 7"));
-    machines.at(&["up"]).fails("MR2102", 1);
     assert_eq!(machines.at(&["--json", "function", "ls"]).ok().text(), before);
     assert_eq!(machines.left(), 0);
+}
+
+#[test]
+fn the_history_of_a_log_is_changed_at_an_address_by_whoever_may_drop_records() {
+    let machines = Machines::new();
+    machines.at(&["up"]).ok();
+    machines.laptop.write("millrace.toml", &APPLICATION.replace("[logs.inbox]", "[logs.inbox]\nhistory = 7"));
+    let steps = machines.at(&["--json", "up"]).ok().objects();
+    let inbox = steps.iter().find(|step| step["name"] == "inbox").unwrap();
+    assert_eq!((&inbox["change"], &inbox["history"]["to"]), (&Value::from("updated"), &Value::from(7)));
+    assert_eq!(machines.host.run(["--json", "log", "stat", "inbox"]).ok().object()["history"], 7);
+
+    // Who may create and not delete logs makes a history longer, and no shorter.
+    let cap = machines.laptop.path().join("maker.cap");
+    let issue = ["cap", "issue", "--allow", "create,read,observe=inbox", "--expires", "1h", "--out"];
+    machines.host.run(issue.iter().copied().chain([cap.to_str().unwrap()])).ok();
+    let with = |args: &[&str]| {
+        let mut command = machines.laptop.command(["-n", &machines.address].into_iter().chain(args.iter().copied()));
+        command.env("MILLRACE_CAPABILITY", &cap);
+        millrace_tests::end(command, b"")
+    };
+    with(&["log", "set", "inbox", "--history", "9"]).ok();
+    with(&["log", "set", "inbox", "--history", "8"]).fails("MR6132", 1);
+    with(&["log", "set", "loud", "--history", "20k"]).fails("MR6132", 1);
+    assert_eq!(machines.host.run(["--json", "log", "stat", "inbox"]).ok().object()["history"], 9);
 }
 
 #[test]

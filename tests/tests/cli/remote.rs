@@ -86,6 +86,9 @@ fn every_refusal_is_the_same() {
         (&["log", "tail", "nothing"], "MR2101", 1),
         (&["log", "stat", "nothing"], "MR2101", 1),
         (&["log", "create", "inbox", "--history", "7"], "MR2102", 1),
+        (&["log", "set", "nothing", "--history", "7"], "MR2101", 1),
+        (&["log", "set", "inbox", "--history", "0"], "MR2107", 1),
+        (&["run", "cancel", "1-0-1"], "MR3007", 1),
         (&["log", "rm", "inbox"], "MR2103", 1),
         (&["log", "rm", "nothing"], "MR2101", 1),
         (&["run", "show", "1-0-1"], "MR3007", 1),
@@ -123,6 +126,11 @@ fn logs_are_made_filled_followed_and_removed_from_afar() {
     remote(&["log", "import", "copy", "x.parquet", "--skip", "1000"]).ok();
     let copied = place.records("copy");
     assert_eq!((copied.len(), copied[0].as_str(), copied[1999].as_str()), (2000, "1001", "3000"));
+
+    remote(&["log", "set", "copy", "--history", "500"]).ok();
+    assert_eq!(place.records("copy").len(), 500);
+    remote(&["log", "set", &format!("{address}/copy"), "--history", "all"]).ok();
+    assert_eq!(remote(&["--json", "log", "stat", "copy"]).ok().object()["history"], serde_json::Value::Null);
 
     let follower = ["log", "tail", "new/log", "-l", "1", "--until-idle", "60s", "--raw"];
     let mut follower = place.command(at(&address, &follower)).stdout(Stdio::piped()).spawn().unwrap();

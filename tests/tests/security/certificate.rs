@@ -67,7 +67,8 @@ fn a_host_with_a_certificate_is_known_by_its_name_and_reads_it_again() {
     let curl = |authority: &Path| {
         let mut curl = Command::new("curl");
         curl.args(["-s", "--max-time", "100", "--cacert"]).arg(authority);
-        end(curl.arg(format!("https://{NAME}:{port}/healthz")).to_owned(), b"").code
+        curl.arg(format!("https://{NAME}:{port}/healthz"));
+        end(curl, b"").code
     };
     assert_eq!((curl(&first_file), curl(&second_file)), (0, 60), "60: its certificate is not known");
     // Whoever was invited knows the host by its key, which no certificate changes.

@@ -86,7 +86,7 @@ pub fn foreign_stream(without: Option<Defence>) -> Option<bool> {
         let items =
             vec![Item { log: "raw", data: b"x", id: EventId::NONE, hlc: Hlc::default(), function: None, void: false }];
         let items = Deliver { link: session.request, first: number + 1, gap: false, items };
-        assert_eq!(session.ask(&items, |frame| frame.message::<Delivered<'_>>().unwrap().number), number + 1);
+        assert_eq!(session.ask(&items, |frame| frame.message::<Delivered>().unwrap().number), number + 1);
         number
     };
     assert_eq!(deliver("one.cap"), 0);
@@ -154,11 +154,15 @@ fn tail_ends(hub: &Hub, file: &str, once_open: impl FnOnce()) -> String {
     let mut session = Session::open(hub, file);
     let tail = Tail { log: "raw", from: 1, credit: 1_000_000, ..Tail::default() };
     session.send(&tail);
-    let over = AtomicBool::new(false);
+    let (over, place) = (AtomicBool::new(false), &hub.place);
     thread::scope(|scope| {
         scope.spawn(|| {
-            while !over.load(Ordering::Relaxed) {
-                hub.place.run(["log", "append", "raw", "x"]).ok();
+            // Long after the host has noticed, also where the test fails.
+            for _ in 0..2000 {
+                if over.load(Ordering::Relaxed) {
+                    break;
+                }
+                place.run(["log", "append", "raw", "x"]).ok();
             }
         });
         assert_eq!(session.next(|frame| frame.kind), Records::TYPE);

@@ -249,6 +249,16 @@ Examples:
   millrace run wait --idle --timeout 10s
   millrace run wait 5f3a9c0d1e2b-0-1c")]
     Wait(RunWaitArgs),
+    /// Cancel a run that has not ended
+    #[command(after_help = "\
+A run that has not started never does. One in progress is stopped within a second, and nothing that it appends is published; what a \
+streamed function has published stays. The run is then `cancelled`: it is not tried again and leaves no dead letter. The other runs of \
+the record are not touched.
+
+Examples:
+  millrace run cancel 5f3a9c0d1e2b-0-1c
+  millrace run ls --state started           runs to choose from")]
+    Cancel(RunCancelArgs),
     /// Run the records of dead letters again
     #[command(after_help = "\
 A run that failed in every attempt leaves a dead letter. Correct the function, then retry: the function runs again on the record in its \
@@ -276,6 +286,13 @@ pub struct RunRetryArgs {
     /// How long to keep trying while too many runs of the function are pending
     #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = units::parse_duration)]
     pub busy_timeout: Duration,
+}
+
+#[derive(Debug, Args)]
+pub struct RunCancelArgs {
+    /// The run's id, as `run ls` prints it
+    #[arg(value_name = "RUN")]
+    pub id: String,
 }
 
 #[derive(Debug, Args)]

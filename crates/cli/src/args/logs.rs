@@ -92,6 +92,15 @@ Examples:
   millrace log stat raw/kitchen
   millrace log stat raw/kitchen --json")]
     Stat(NameArgs),
+    /// Change how many records a log keeps
+    #[command(after_help = "\
+Takes effect at once, also on a host that is running. A shorter history drops the records beyond it, and their room is used again. \
+A longer one keeps what is there now and what comes; records that have left the log's history stay gone.
+
+Examples:
+  millrace log set raw/kitchen --history 100k
+  millrace log set orders --history all             keep records until `log trim` drops them")]
+    Set(SetArgs),
     /// Drop the oldest records of a log
     #[command(after_help = "\
 What is dropped cannot be read any more, and its room is used again. Sequence numbers go on as they were.
@@ -131,6 +140,16 @@ pub struct CreateArgs {
     pub name: String,
     /// How many of the newest records to keep; `all` keeps records until `log trim` drops them
     #[arg(long, value_name = "RECORDS", default_value_t = HISTORY_DEFAULT, value_parser = history)]
+    pub history: u64,
+}
+
+#[derive(Debug, Args)]
+pub struct SetArgs {
+    /// The log's name
+    #[arg(value_name = "LOG", add = ArgValueCompleter::new(complete::logs))]
+    pub name: String,
+    /// How many of the newest records to keep; `all` keeps records until `log trim` drops them
+    #[arg(long, value_name = "RECORDS", value_parser = history)]
     pub history: u64,
 }
 

@@ -24,13 +24,13 @@ pub use contexts::{AddContextArgs, ContextCommand, ShowContextArgs, UseContextAr
 pub use entities::EntityCommand;
 pub use functions::{
     BackfillArgs, DeployArgs, FunctionCommand, FunctionLogsArgs, InvokeArgs, JournalCommand, JournalShowArgs,
-    RmFunctionArgs, RunCommand, RunLsArgs, RunRetryArgs, RunWaitArgs, StateArg,
+    RmFunctionArgs, RunCancelArgs, RunCommand, RunLsArgs, RunRetryArgs, RunWaitArgs, StateArg,
 };
 pub use history::{
     GraphArgs, GraphFormat, PlanArgs, RepairCommand, RepairDiffArgs, RepairRunArgs, TraceArgs, WithArgs,
 };
 pub use links::{AddRelayArgs, OutboxCommand, RelayCommand, ResetArgs, ResumeArgs, RmPeerArgs, RmRelayArgs};
-pub use logs::{AppendArgs, ExportArgs, Format, GetArgs, ImportArgs, LogCommand, TailArgs, TrimArgs};
+pub use logs::{AppendArgs, ExportArgs, Format, GetArgs, ImportArgs, LogCommand, SetArgs, TailArgs, TrimArgs};
 pub use namespaces::{BackupArgs, CheckArgs, NamespaceCommand, RestoreArgs};
 pub use serving::{ListenArgs, ServeArgs};
 pub use tools::{BenchArgs, CompletionsArgs, ManArgs, ShellArg, TopArgs};

@@ -39,7 +39,7 @@ pub struct ListenArgs {
     #[arg(long, value_name = "LEVEL")]
     pub require_sandbox: Option<Level>,
     /// What the host logs to standard error: off, error, warn, info, debug or trace, or levels per subject, such
-    /// as 'info,links=debug'; the subjects are connections, journal, links, requests and runs
+    /// as 'info,links=debug'; the subjects are access, connections, journal, links, repairs, requests, runs and topics
     #[arg(long, value_name = "LEVEL", default_value = "warn", env = "MILLRACE_LOG_LEVEL")]
     pub log_level: Levels,
     /// A certificate for the host's name, with those of its issuers, in PEM; read again when it changes

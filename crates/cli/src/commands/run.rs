@@ -1,7 +1,7 @@
 //! `millrace run …`
 
 use crate::{
-    args::{Global, RunCommand, RunLsArgs, RunRetryArgs, RunWaitArgs, StateArg},
+    args::{Global, RunCancelArgs, RunCommand, RunLsArgs, RunRetryArgs, RunWaitArgs, StateArg},
     out::{Out, Style, Table},
     place::{
         Place,
@@ -19,6 +19,7 @@ pub fn run(command: &RunCommand, global: &Global, out: &mut Out) -> Outcome {
         RunCommand::Ls(args) => ls(&place, args, out),
         RunCommand::Show(args) => show_run(&find(&place, args.id.as_deref())?, out),
         RunCommand::Wait(args) => wait(&place, args, out),
+        RunCommand::Cancel(args) => cancel(&place, args, out),
         RunCommand::Retry(args) => retry(&place, args, out),
     }
 }
@@ -179,6 +180,17 @@ fn wait(place: &Place, args: &RunWaitArgs, out: &mut Out) -> Outcome {
         "dead" | "cancelled" => Err(Failure::Said(1)),
         _ => Ok(()),
     }
+}
+
+fn cancel(place: &Place, args: &RunCancelArgs, out: &mut Out) -> Outcome {
+    let id: EventId = args.id.parse()?;
+    place.cancel_run(id)?;
+    if out.json() {
+        out.object(&json!({ "run": id.to_string(), "change": "cancelled" }))?;
+    } else {
+        out.line(format!("run {id} is cancelled"))?;
+    }
+    Ok(())
 }
 
 fn retry(place: &Place, args: &RunRetryArgs, out: &mut Out) -> Outcome {

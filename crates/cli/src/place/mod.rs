@@ -133,6 +133,21 @@ impl Place {
         }
     }
 
+    pub fn set_history(&self, name: &LogName, history: u64) -> Result<()> {
+        match self {
+            Place::Local(namespace) => namespace.set_history(name, history).map(drop),
+            Place::Remote(remote, _) => remote.client().set_history(name, history),
+        }
+    }
+
+    /// Cancels a run that has not ended.
+    pub fn cancel_run(&self, id: EventId) -> Result<()> {
+        match self {
+            Place::Local(namespace) => millrace_node::functions::cancel(namespace, id),
+            Place::Remote(remote, _) => remote.client().cancel_run(id),
+        }
+    }
+
     pub fn remove_log(&self, name: &LogName) -> Result<()> {
         match self {
             Place::Local(namespace) => namespace.remove_log(name),

@@ -19,8 +19,8 @@ use crate::{
 use millrace_wire::{
     Durability, EventId, Result,
     protocol::{
-        Appended, AppendedMany, CreateLog, Document, Done, Frame, Get, Latest, Message, Ping, Pong, Range, Redeem,
-        Redeemed, RemoveLog, Repair, Seqno, Show,
+        Appended, AppendedMany, CancelRun, CreateLog, Document, Done, Frame, Get, Latest, Message, Ping, Pong, Range,
+        Redeem, Redeemed, RemoveLog, Repair, Seqno, SetLog, Show,
     },
     token::Token,
 };
@@ -178,6 +178,17 @@ impl Client {
     /// Makes a log; one that is there with the same history is left as it is.
     pub fn create_log(&self, log: &str, history: u64) -> Result<()> {
         self.ask(&CreateLog { log, history }, (0, 0, EventId::NONE), Again::May, done)
+    }
+
+    /// Has a log keep another number of its newest records: those beyond a shorter history are gone at once, and what had left a
+    /// history stays gone.
+    pub fn set_history(&self, log: &str, history: u64) -> Result<()> {
+        self.ask(&SetLog { log, history }, (0, 0, EventId::NONE), Again::May, done)
+    }
+
+    /// Cancels a run that has not ended: it publishes nothing any more, and its process is stopped if it is at work.
+    pub fn cancel_run(&self, run: EventId) -> Result<()> {
+        self.ask(&CancelRun { run }, (0, 0, EventId::NONE), Again::MayNot, done)
     }
 
     /// Removes a log and its records.

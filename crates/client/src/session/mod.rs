@@ -10,8 +10,8 @@ use driver::Driver;
 use millrace_wire::{
     Durability, EventId, Result,
     protocol::{
-        AppendedMany, CreateLog, Document, Done, Frame, Get, Latest, Message, Ping, Pong, Range, RemoveLog, Seqno,
-        Show, split,
+        AppendedMany, CancelRun, CreateLog, Document, Done, Frame, Get, Latest, Message, Ping, Pong, Range, RemoveLog,
+        Seqno, SetLog, Show, split,
     },
 };
 use serde::Deserialize;
@@ -134,6 +134,17 @@ impl Client {
     /// Makes a log; one that is there with the same history is left as it is.
     pub async fn create_log(&self, log: &str, history: u64) -> Result<()> {
         self.send(&CreateLog { log, history }, 0, 0).await?.await?.message::<Done>().map(drop)
+    }
+
+    /// Has a log keep another number of its newest records: those beyond a shorter history are gone at once, and what had left a
+    /// history stays gone.
+    pub async fn set_history(&self, log: &str, history: u64) -> Result<()> {
+        self.send(&SetLog { log, history }, 0, 0).await?.await?.message::<Done>().map(drop)
+    }
+
+    /// Cancels a run that has not ended: it publishes nothing any more, and its process is stopped if it is at work.
+    pub async fn cancel_run(&self, run: EventId) -> Result<()> {
+        self.send(&CancelRun { run }, 0, 0).await?.await?.message::<Done>().map(drop)
     }
 
     /// Removes a log and its records.

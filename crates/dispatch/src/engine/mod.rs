@@ -22,7 +22,7 @@ mod tests;
 pub(crate) use lane::Stop;
 use lane::{Lane, Standing};
 use millrace_journal::{Attempt, Run};
-use millrace_wire::{Error, EventId, Name};
+use millrace_wire::{Error, EventId, Hlc, Name};
 use std::{
     collections::{BTreeMap, HashMap},
     time::Duration,
@@ -62,6 +62,8 @@ pub(crate) struct Trigger {
     pub cause: EventId,
     pub log: u32,
     pub seqno: u64,
+    /// When it was triggered.
+    pub at: Hlc,
 }
 
 impl Trigger {

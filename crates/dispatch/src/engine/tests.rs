@@ -9,7 +9,7 @@ fn id(sequence: u64) -> EventId {
 }
 
 fn trigger(sequence: u64) -> Trigger {
-    Trigger { run: id(sequence), number: sequence, cause: EventId::NONE, log: 1, seqno: sequence }
+    Trigger { run: id(sequence), number: sequence, cause: EventId::NONE, log: 1, seqno: sequence, at: Hlc::default() }
 }
 
 fn told(attempt: u32, interrupted: u32) -> Attempt {
@@ -72,7 +72,10 @@ fn a_copy_of_a_namespace_goes_on_where_its_ancestor_was() {
     engine.triggered(0, trigger(1));
     engine.fired(0, id(1), id(2), told(1, 0));
     engine.triggered(0, trigger(3));
-    engine.triggered(0, Trigger { run: copied(5), number: 4, cause: EventId::NONE, log: 1, seqno: 4 });
+    engine.triggered(
+        0,
+        Trigger { run: copied(5), number: 4, cause: EventId::NONE, log: 1, seqno: 4, at: Hlc::default() },
+    );
     // Host after host ends in the middle of the first run, until it has no attempt left.
     let most = 3 + lane::INTERRUPTIONS_MAX;
     for attempt in 2..=most {

@@ -4,6 +4,7 @@
 //! stored once. A definition appears only after its code is complete on disk. The code is verified when it is loaded; workers
 //! run in directories of their own. What no definition names any more is removed after a while.
 
+pub(crate) mod cancel;
 mod listing;
 mod store;
 pub(crate) mod tasks;
@@ -14,6 +15,7 @@ pub(crate) use store::sweep;
 pub use store::{StoreLock, sweep_scratch};
 pub(crate) use tree::Sighting;
 
+pub use self::cancel::cancel;
 use crate::{DeadLetter, starter::try_import};
 use millrace_journal::{End, Function, Transaction};
 use millrace_namespace::{

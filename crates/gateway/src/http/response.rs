@@ -144,7 +144,10 @@ struct Told<'e> {
 
 /// An error as JSON text.
 pub(super) fn failure_text(error: &Error) -> String {
-    let told = Told { error: &ErrorDoc::from(error), retry_after_ms: error.retry_after_ms() };
+    let told = Told {
+        error: &ErrorDoc { remedy: error.code().remedy_http(), ..ErrorDoc::from(error) },
+        retry_after_ms: error.retry_after_ms(),
+    };
     serde_json::to_string(&Failure { error: told }).unwrap_or_default()
 }
 

@@ -106,7 +106,7 @@ impl<'p> Place<'p> {
     pub fn allowed(&self) -> &'static str {
         match self {
             Place::Batch { .. } | Place::Manage { .. } => "POST",
-            Place::Log { .. } => "GET, HEAD, PUT, DELETE",
+            Place::Log { .. } => "GET, HEAD, PUT, PATCH, DELETE",
             Place::Records { .. } | Place::Repairs { .. } => "GET, HEAD, POST",
             _ => "GET, HEAD",
         }

@@ -159,6 +159,9 @@ impl Session {
             Place::Log { namespace, log } if request.method() == Method::PUT => {
                 logs::create(self, &namespace, &log, request).await
             }
+            Place::Log { namespace, log } if request.method() == Method::PATCH => {
+                logs::change(self, &namespace, &log, request).await
+            }
             Place::Log { namespace, log } if request.method() == Method::DELETE => {
                 logs::remove(self, &namespace, &log, query).await
             }

@@ -101,6 +101,9 @@ fn carry(link: &Link, sender: &mut Sender, line: &mut Line, opening: u64) -> Res
         let flight = flights.pop_front().expect("looked at above");
         flying -= flight.bytes;
         link.contact();
+        if let Some(refused) = &delivered.refused {
+            tracing::info!(target: "links", link = ?link.key, code = refused.code, "a delivery was refused: {}", refused.detail);
+        }
         match sender.answered(&delivered).map_err(|error| ended(link, error))? {
             Verdict::Go if delivered.refused.is_none() => link.well(flight.records, flight.bytes as u64),
             Verdict::Go | Verdict::Drain => {}

@@ -114,7 +114,7 @@ impl Connection {
         raw: &[u8],
         act: impl Fn(&Door, &Frame<'_>) -> Result<Held<Answer>> + Send + 'static,
     ) -> Result<()> {
-        let request = frame.heading.request;
+        let (request, began) = (frame.heading.request, std::time::Instant::now());
         // Through a mapping nobody waits for the disk, except where all do.
         let others = door.served().namespace().journal().durability() == Durability::Memory;
         if self.commits.is_empty()
@@ -131,7 +131,7 @@ impl Connection {
                 return Err(error);
             }
             if let Some(held) = held {
-                self.answer(request, held);
+                self.answer(request, held.map(move |answer| answer.since(began)));
                 return Ok(());
             }
         }
@@ -141,7 +141,7 @@ impl Connection {
                 Some((frame, _)) => act(door, &frame),
                 None => Err(Code::HostInternal.error("a whole frame was handed over")),
             });
-            acted.unwrap_or_else(|error| door.failed(error))
+            acted.unwrap_or_else(|error| door.failed(error)).map(move |answer| answer.since(began))
         });
         self.commits.add(request, submitted, raw.len());
         Ok(())
@@ -179,7 +179,7 @@ impl Connection {
 pub(super) fn append(door: &Door, frame: &Frame<'_>) -> Result<Held<Answer>> {
     let Append { log, data, durability, function, key } = frame.message()?;
     let options = AppendOptions { durability, function, key, ..options(frame) };
-    Ok(door.append(log, data, options).map(Answer::Appended))
+    Ok(door.append(log, data, options).map(|receipt| Answer::Appended(receipt, None)))
 }
 
 pub(super) fn append_many(door: &Door, frame: &Frame<'_>) -> Result<Held<Answer>> {
@@ -190,7 +190,7 @@ pub(super) fn append_many(door: &Door, frame: &Frame<'_>) -> Result<Held<Answer>
     }
     let records: Vec<(&str, &[u8])> = records.iter().map(|record| (record.log, record.data)).collect();
     let options = AppendOptions { durability, key, ..options(frame) };
-    Ok(door.append_many(&records, options).map(Answer::AppendedMany))
+    Ok(door.append_many(&records, options).map(|receipts| Answer::AppendedMany(receipts, None)))
 }
 
 pub(super) fn invoke(door: &Door, frame: &Frame<'_>) -> Result<Held<Answer>> {

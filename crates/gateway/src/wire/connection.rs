@@ -287,6 +287,11 @@ impl Connection {
         let clock = self.door.as_ref().map_or(Hlc::default(), Door::clock);
         let heading = Heading { request, hlc: clock.max(self.clock), ..Heading::default() };
         self.hosted.counters.wire_requests.fetch_add(1, Ordering::Relaxed);
+        if let (Ok(answer), Some(door)) = (&outcome, &self.door)
+            && let Some(took) = answer.took()
+        {
+            door.served().namespace().measures().append.add(took);
+        }
         if let Err(error) = &outcome {
             tracing::debug!(target: "requests", protocol = "wire", code = error.code().id(), "refused: {}", error.detail());
         }

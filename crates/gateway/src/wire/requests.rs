@@ -14,12 +14,14 @@ use millrace_node::{
 use millrace_wire::{
     Code, Error, Result,
     protocol::{
-        self, Append, AppendMany, Appended, AppendedMany, Cancel, Challenge, CreateLog, Credit, Deliver, Delivered,
-        Document, Done, Ended, FRAME_MAX_BYTES, FRAME_OVERHEAD_BYTES, Frame, Get, Heading, Hello, InvokeFunction,
-        InvokedFunction, Latest, Link, Linked, Manage, Message, Offer, Ping, Pong, Present, Range, Records, Redeem,
-        Redeemed, RemoveLog, Repair, SLOTS, Seqno, Show, Tail, Upload, VERSION, Welcome, encode,
+        self, Append, AppendMany, Appended, AppendedMany, Cancel, CancelRun, Challenge, CreateLog, Credit, Deliver,
+        Delivered, Document, Done, Ended, FRAME_MAX_BYTES, FRAME_OVERHEAD_BYTES, Frame, Get, Heading, Hello,
+        InvokeFunction, InvokedFunction, Latest, Link, Linked, Manage, Message, Offer, Ping, Pong, Present, Range,
+        Records, Redeem, Redeemed, RemoveLog, Repair, SLOTS, Seqno, SetLog, Show, Tail, Upload, VERSION, Welcome,
+        encode,
     },
 };
+use std::time::{Duration, Instant};
 
 /// Records of one answer, in bytes, unless the first alone is longer.
 pub(super) const RECORDS_MAX_BYTES: usize = 1 << 20;
@@ -30,10 +32,11 @@ const RECORD_MAX_BYTES: usize = FRAME_MAX_BYTES - FRAME_OVERHEAD_BYTES;
 
 /// What a request is answered with.
 pub(crate) enum Answer {
-    Appended(Receipt),
+    /// And when it was asked for.
+    Appended(Receipt, Option<Instant>),
     /// The log that was appended to, too.
     InvokedFunction(String, Receipt),
-    AppendedMany(Vec<Receipt>),
+    AppendedMany(Vec<Receipt>, Option<Instant>),
     Record(Record),
     Records {
         incarnation: u32,
@@ -57,13 +60,30 @@ pub(crate) enum Answer {
 }
 
 impl Answer {
+    /// The same, of an append that was asked for then.
+    pub(super) fn since(self, began: Instant) -> Self {
+        match self {
+            Answer::Appended(receipt, _) => Answer::Appended(receipt, Some(began)),
+            Answer::AppendedMany(receipts, _) => Answer::AppendedMany(receipts, Some(began)),
+            other => other,
+        }
+    }
+
+    /// How long ago the append was asked for that this answers.
+    pub(super) fn took(&self) -> Option<Duration> {
+        match self {
+            Answer::Appended(_, began) | Answer::AppendedMany(_, began) => began.map(|began| began.elapsed()),
+            _ => None,
+        }
+    }
+
     /// About how much memory it takes.
     fn bytes(&self) -> usize {
         match self {
             Answer::Record(record) => record.payload.len(),
             Answer::Records { records, .. } => records.iter().map(|record| record.payload.len() + 64).sum(),
             Answer::Document(json) => json.len(),
-            Answer::AppendedMany(receipts) => receipts.len() * 32,
+            Answer::AppendedMany(receipts, _) => receipts.len() * 32,
             Answer::Returned(millrace_node::Answer { reply: Some(Ok(value)), .. }) => value.len(),
             _ => 0,
         }
@@ -94,11 +114,11 @@ impl Rationed {
 /// Writes an answer or the failure in its place.
 pub(super) fn answer(out: &mut Vec<u8>, heading: Heading, outcome: Result<Answer>) {
     match outcome {
-        Ok(Answer::Appended(Receipt { seqno, id, .. })) => encode(out, heading, &Appended { seqno, id }),
+        Ok(Answer::Appended(Receipt { seqno, id, .. }, _)) => encode(out, heading, &Appended { seqno, id }),
         Ok(Answer::InvokedFunction(log, Receipt { seqno, id, .. })) => {
             encode(out, heading, &InvokedFunction { log: &log, seqno, id });
         }
-        Ok(Answer::AppendedMany(receipts)) => {
+        Ok(Answer::AppendedMany(receipts, _)) => {
             let records = receipts.iter().map(|receipt| Appended { seqno: receipt.seqno, id: receipt.id }).collect();
             encode(out, heading, &AppendedMany { records });
         }
@@ -175,6 +195,8 @@ impl Connection {
             Cancel::TYPE => self.cancel(frame),
             CreateLog::TYPE => self.create_log(&door, frame),
             RemoveLog::TYPE => self.remove_log(&door, frame),
+            SetLog::TYPE => self.set_log(&door, frame),
+            CancelRun::TYPE => self.cancel_run(&door, frame),
             Show::TYPE => self.show(&door, frame),
             Link::TYPE => self.link(&door, frame, raw),
             Deliver::TYPE => self.deliver(&door, frame, raw),
@@ -422,6 +444,20 @@ impl Connection {
         let (hosted, turns, log) = (self.hosted.clone(), self.waits.turns(), log.to_owned());
         let remove = waits::define(hosted, turns, door.clone(), move |door| door.remove_log(&log));
         self.waits.add(frame.heading.request, remove)
+    }
+
+    fn cancel_run(&mut self, door: &Door, frame: &Frame<'_>) -> Result<()> {
+        let CancelRun { run } = frame.message()?;
+        let (hosted, turns) = (self.hosted.clone(), self.waits.turns());
+        let cancel = waits::define(hosted, turns, door.clone(), move |door| door.cancel_run(run));
+        self.waits.add(frame.heading.request, cancel)
+    }
+
+    fn set_log(&mut self, door: &Door, frame: &Frame<'_>) -> Result<()> {
+        let SetLog { log, history } = frame.message()?;
+        let (hosted, turns, log) = (self.hosted.clone(), self.waits.turns(), log.to_owned());
+        let set = waits::define(hosted, turns, door.clone(), move |door| door.set_history(&log, history).map(drop));
+        self.waits.add(frame.heading.request, set)
     }
 
     fn show(&mut self, door: &Door, frame: &Frame<'_>) -> Result<()> {

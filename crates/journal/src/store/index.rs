@@ -205,6 +205,33 @@ impl<A: Deref<Target = Arena>> Index<A> {
         self.ended()
     }
 
+    /// How many of its newest records the log keeps; none once it was removed.
+    #[inline]
+    pub fn history(&self) -> u64 {
+        match Role::of(self.words()[ROLE].load(Ordering::Acquire)) {
+            Some(Role::Log { history }) => history,
+            _ => 0,
+        }
+    }
+
+    /// Has the log keep another number of records from now on, and gives back the blocks that nothing needs then. The caller has
+    /// the lock.
+    pub fn set_history(&self, history: u64) {
+        let words = self.words();
+        if !matches!(self.role(), Some(Role::Log { .. })) {
+            return;
+        }
+        let role = Role::Log { history };
+        words[ROLE].store(role.word(), Ordering::Release);
+        let (latest, low) = (self.latest(), words[LOW].load(Ordering::Relaxed));
+        // One more than the history, as everywhere.
+        let kept = latest.saturating_sub(history);
+        if low != 0 && low < kept {
+            words[LOW].store(kept, Ordering::Release);
+            self.ring_of(words, role).sweep(kept, latest, &|_| false);
+        }
+    }
+
     /// Notes that records before `before` are gone. The caller has the lock.
     pub fn trim(&self, before: u64) {
         // They existed, even if damage has taken them since: their seqnos must not be given out again.

@@ -101,6 +101,13 @@ pub struct Committed<R> {
     pub end: Position,
 }
 
+fn check_history(log: &LogName, history: u64) -> Result<()> {
+    if history != HISTORY_ALL && !(1..=HISTORY_MAX).contains(&history) {
+        return Err(Code::HistoryInvalid.error(format!("log '{log}' with a history of {history}")));
+    }
+    Ok(())
+}
+
 /// A staged record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Appended {
@@ -347,9 +354,7 @@ impl<'j> Transaction<'j> {
     /// Stages a new log, or finds the one of that name if it has the same attributes. With a history of [`HISTORY_ALL`] it keeps
     /// its records until they are trimmed.
     pub fn create_log(&mut self, name: &LogName, history: u64) -> Result<Log> {
-        if history != HISTORY_ALL && !(1..=HISTORY_MAX).contains(&history) {
-            return Err(Code::HistoryInvalid.error(format!("log '{name}' with a history of {history}")));
-        }
+        check_history(name, history)?;
         if let Some(log) = self.catalog().log(name) {
             if log.history() == history {
                 return Ok(log.clone());
@@ -360,11 +365,32 @@ impl<'j> Transaction<'j> {
         }
         let id = self.catalog().next_id();
         let index = self.create_index(id, Role::Log { history })?;
-        let log = Log::new(id, name.clone(), history, index, self.inner.control.clone());
+        let log = Log::new(id, name.clone(), index, self.inner.control.clone());
         self.created.push(log.clone());
         self.define(id, &Definition::Log { id, name: name.clone(), history: defined_history(history) })?;
         Arc::make_mut(self.catalog.as_mut().expect("just read")).insert_log(log.clone());
         Ok(log)
+    }
+
+    /// Stages another history of a log; whether it had a different one. A shorter one takes effect at once: the records beyond it
+    /// are no longer readable. A longer one keeps what is there now and what comes; what had left the history stays gone.
+    pub fn set_history(&mut self, log: &Log, history: u64) -> Result<bool> {
+        check_history(log.name(), history)?;
+        log.check_exists()?;
+        if !log.is_of(&self.inner.control) {
+            let own = self.own_log(log)?;
+            return self.set_history(&own, history);
+        }
+        if log.history() == history {
+            return Ok(false);
+        }
+        // Bytes of records that have left a shorter history are still in the journal: without a TRIM they would come back.
+        let earliest = log.earliest();
+        if earliest > 1 && log.history() < history {
+            self.trim(log, earliest)?;
+        }
+        self.define_only(log.id(), &Definition::LogHistory { id: log.id(), history: defined_history(history) })?;
+        Ok(true)
     }
 
     /// Stages the removal of a log and its records. Whether it is in use is for the caller to know.

@@ -1,6 +1,7 @@
 //! The steps after the store that commits a batch: indexes and the tail, by the first process that reaches them.
 
 use crate::{
+    catalog::{Definition, history_of},
     entry::{ALIGN_BYTES, HEADER_BYTES, Header, Kind, payload},
     journal::Inner,
     store::{
@@ -90,6 +91,10 @@ impl Inner {
             let _ = self.lead_elsewhere(position, header);
             return;
         }
+        if header.folded() == Some(Kind::Define) {
+            self.change_history(position, header);
+            return;
+        }
         use Kind::{Append, Done, Fired, Trigger, Trim};
         let Some(kind @ (Append | Trigger | Fired | Done | Trim)) = header.folded() else { return };
         let Some(index) = Index::find(&*self.arena, header.subject) else { return };
@@ -102,6 +107,18 @@ impl Inner {
                 index.close_item(header.seqno, slot(), payload::ended(header.seqno, header.ordinal));
             }
             _ => {}
+        }
+    }
+
+    /// Has a log keep as many records as a DEFINE says. One that cannot be read is found damaged by whoever reads the journal.
+    #[cold]
+    fn change_history(&self, position: u64, header: &Header) {
+        if let Some(index) = Index::find(&*self.arena, header.subject)
+            && matches!(index.role(), Some(Role::Log { .. }))
+            && let Ok(payload) = self.segments.payload(position, header)
+            && let Ok(Definition::LogHistory { history, .. }) = Definition::decode(payload)
+        {
+            index.set_history(history_of(history));
         }
     }
 

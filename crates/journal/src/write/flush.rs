@@ -7,13 +7,13 @@ use crate::{
     medium::NotFlushed,
     store::{control::POISON_FLUSH, segments::io_error},
 };
-use millrace_wire::{Code, Result};
+use millrace_wire::{Code, Result, histogram::Histogram};
 use std::{
     sync::{
         Mutex, MutexGuard, TryLockError,
         atomic::{AtomicU32, Ordering},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 /// How long a follower sleeps before it looks again by itself.
@@ -29,6 +29,8 @@ const END_BYTES: u64 = 64 << 10;
 /// This process's flushes.
 #[derive(Default)]
 pub(crate) struct Flusher {
+    /// How long flushes of entries took.
+    pub took: Histogram,
     /// Held by the one who flushes, and by whoever must not see a flush meanwhile.
     pub leader: Mutex<()>,
     /// Counts flushes.
@@ -163,11 +165,13 @@ impl Inner {
         // In this order: the end is noted before what the mark says.
         let marked = upkeep.marked.load(Ordering::Acquire);
         let mark_end = upkeep.mark_end.load(Ordering::Acquire);
+        let began = Instant::now();
         self.segments.flush(from, target).inspect_err(|error| {
             if error.code() == Code::FlushFailed {
                 self.close_after_failed_flush();
             }
         })?;
+        self.flusher.took.add(began.elapsed());
         // Another flush may have failed meanwhile, of the same pages perhaps: then this one proves nothing.
         self.control.check_health()?;
         if mark_end <= target {

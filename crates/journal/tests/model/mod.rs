@@ -57,6 +57,10 @@ impl View {
                 let (triggered, done) = self.functions.get(&text("name")).map_or((0, 0), |f| (f.2, f.3));
                 self.functions.insert(text("name"), (id, text("attributes"), triggered, done));
             }
+            "log-history" => {
+                let history = definition["history"].as_u64().unwrap();
+                self.logs.values_mut().filter(|log| log.0 == id).for_each(|log| log.1 = history);
+            }
             "remove-log" => self.logs.retain(|_, log| log.0 != id),
             "remove-function" => self.functions.retain(|_, function| function.0 != id),
             "pin" | "remove-pin" => {}

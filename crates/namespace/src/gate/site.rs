@@ -19,7 +19,7 @@ pub enum Site {
     Latest,
     /// Where a tail begins.
     Cursor,
-    /// That a log was made.
+    /// That a log was made, or has another history.
     CreateLog,
     /// That a log was removed.
     RemoveLog,

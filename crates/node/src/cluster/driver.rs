@@ -126,6 +126,8 @@ pub(super) struct Driver {
     ticks: u32,
     /// The command with which this host says where it is.
     announced: Option<u64>,
+    /// Who led the group when it was looked last, to note a change.
+    leader: u64,
 }
 
 fn unavailable() -> Error {
@@ -135,7 +137,7 @@ fn unavailable() -> Error {
 impl Driver {
     pub fn new(shared: Arc<Shared>, post: Arc<dyn Post>, tick: Duration, received: Receiver<Input>) -> Self {
         let (submitted, reads) = (HashMap::new(), HashMap::new());
-        Self { shared, post, tick, received, submitted, reads, goals: Vec::new(), ticks: 0, announced: None }
+        Self { shared, post, tick, received, submitted, reads, goals: Vec::new(), ticks: 0, announced: None, leader: 0 }
     }
 
     /// Until the host stops, or the journal takes nothing any more.
@@ -231,6 +233,16 @@ impl Driver {
             } else {
                 goal.pursue(&mut replica);
                 self.goals.push((goal, waiting));
+            }
+        }
+        let (leader, term) = (replica.leader(), replica.term());
+        if leader != self.leader {
+            self.leader = leader;
+            match leader {
+                0 => tracing::info!(target: "topics", term, "the group has no leader"),
+                host => {
+                    tracing::info!(target: "topics", host = format_args!("{host:012x}"), term, "the group has another leader")
+                }
             }
         }
         // The others have to know where this host is.

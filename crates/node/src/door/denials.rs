@@ -117,6 +117,8 @@ impl Denials {
         let name: String = action.on.name.chars().take(ABOUT_MAX_CHARS).collect();
         let about = format!("{} {}", action.right, Resource { name: &name, ..action.on });
         let kind = Kind { by: by.to_string(), about, code };
+        let (by, about) = (&kind.by, &kind.about);
+        tracing::info!(target: "access", by, about, code = code.id(), "refused");
         let mut noted = self.noted();
         noted.count(kind, Instant::now());
         self.ask(noted);

@@ -120,9 +120,11 @@ impl Door {
                 (_, _, true) => format!("{on} and everything below it"),
                 _ => on.to_string(),
             };
-            told.push(format!("{} takes {right} on {on}", needed.why));
+            let takes = format!("{} takes {right} on {on}", needed.why);
+            if !told.contains(&takes) {
+                told.push(takes);
+            }
         }
-        told.dedup();
         let more = told.len().saturating_sub(LACKING_SHOWN_MAX);
         told.truncate(LACKING_SHOWN_MAX);
         let more = if more > 0 { format!("; and {more} more") } else { String::new() };
@@ -142,6 +144,21 @@ impl Door {
         let mut needed: Vec<Needed<'_>> =
             functions.clone().flat_map(|(declared, why)| needed_for(&declared.spec, why)).collect();
         let dead_letters = functions.map(|(declared, why)| (&declared.spec.dead_letter, &**why));
+        let why = "another history of a log";
+        for log in &application.logs {
+            if let Ok(there) = self.namespace().log(&log.name)
+                && there.history() != log.history
+            {
+                let mut need = |right| {
+                    needed.push(Needed { right, kind: Kind::Log, name: log.name.to_string(), below: false, why });
+                };
+                need(Right::Create);
+                // Those beyond a shorter one are dropped.
+                if log.history < there.history() {
+                    need(Right::Delete);
+                }
+            }
+        }
         let logs = application.logs.iter().map(|log| (&log.name, "the file's log"));
         for (name, why) in logs.chain(dead_letters) {
             // Whoever may not see a log that is there is told the same as if it were not.

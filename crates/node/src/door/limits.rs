@@ -29,6 +29,11 @@ fn index_bytes(history: u64) -> u64 {
 impl Limits {
     /// Whether so many logs of this history may be made.
     fn check(self, catalog: &Catalog, logs: usize, history: u64) -> Result<()> {
+        self.check_index(catalog, logs, history, logs as u64 * index_bytes(history))
+    }
+
+    /// The same, and whether the index may take `asked` bytes more.
+    fn check_index(self, catalog: &Catalog, logs: usize, history: u64, asked: u64) -> Result<()> {
         let exhausted = |told: String| Err(Code::LogsExhausted.error(told));
         if history > HISTORY_MAX && history != HISTORY_ALL {
             return Err(Code::HistoryInvalid.error(format!("a history of {history} records")));
@@ -44,7 +49,6 @@ impl Limits {
         if count + logs > self.logs_max {
             return exhausted(format!("the namespace has {count} logs; the limit for clients is {}", self.logs_max));
         }
-        let asked = logs as u64 * index_bytes(history);
         if bytes + asked > self.index_max_bytes {
             return exhausted(format!(
                 "an index of {asked} bytes beside {bytes} of other logs; the limit for clients is {}",
@@ -66,6 +70,13 @@ impl Door {
         let Some(limits) = self.limits else { return Ok(()) };
         let catalog = self.namespace().journal().catalog()?;
         if catalog.log(name).is_some() { Ok(()) } else { limits.check(&catalog, 1, history) }
+    }
+
+    /// Whether a client may have a log keep so many records instead of what it keeps now.
+    pub(super) fn check_history(&self, before: u64, history: u64) -> Result<()> {
+        let Some(limits) = self.limits.filter(|_| history > before) else { return Ok(()) };
+        let more = index_bytes(history).saturating_sub(index_bytes(before));
+        limits.check_index(&*self.namespace().journal().catalog()?, 0, history, more)
     }
 
     /// Whether a client may append to these logs: the first message to a peer makes its outbox.

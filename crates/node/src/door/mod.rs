@@ -309,6 +309,38 @@ impl Door {
         self.out(create(), None).map(drop)
     }
 
+    /// Has a log keep another number of its newest records; whether it kept a different one. A shorter history drops records, so it
+    /// takes the right to delete as well.
+    pub fn set_history(&self, log: &str, history: u64) -> Held<bool> {
+        let set = || {
+            self.check(Right::Create, Resource::log(log))?;
+            let name = log.parse::<LogName>()?;
+            let before = self.namespace().log(log)?.history();
+            if history < before {
+                self.check(Right::Delete, Resource::log(log))?;
+            }
+            self.check_history(before, history)?;
+            self.namespace().set_history_held(&name, history)
+        };
+        self.out(set(), None)
+    }
+
+    /// Cancels a run that has not ended. It takes the right to run its function.
+    pub fn cancel_run(&self, run: EventId) -> Held<()> {
+        let cancel = || {
+            let function = self.namespace().run(run).map(|run| run.function);
+            match &function {
+                Ok(Some(function)) => self.check(Right::Run, Resource::function(function))?,
+                // Who may not see runs is not told which there are.
+                _ => self.check(Right::Observe, Resource::NAMESPACE)?,
+            }
+            function?;
+            let end = millrace_dispatch::cancel_run(self.namespace(), run)?;
+            Ok(self.served.gate().hold(Site::GiveUpFunction, (), end, None))
+        };
+        self.out(cancel(), None)
+    }
+
     /// Removes a log.
     pub fn remove_log(&self, log: &str) -> Held<()> {
         let remove = || {

@@ -13,7 +13,7 @@ use millrace_repair::{DeadLetter, Runner, drive};
 use millrace_runtime::{Completion, HostCalls, Invocation};
 use millrace_wire::{Code, Result};
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, HashMap},
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -80,7 +80,8 @@ impl Drop for Repairer {
 }
 
 fn look(namespace: &Namespace, surroundings: &Surroundings, stop: &AtomicBool) {
-    let (journal, mut seen) = (namespace.journal(), None);
+    let (journal, mut seen, mut phases) = (namespace.journal(), None, HashMap::new());
+    note_phases(namespace, &mut phases);
     while !stop.load(Ordering::Acquire) {
         // Anyone who asks for something wakes everybody behind it.
         let (wakes, defined, noted) = (journal.wakes(), journal.catalog_version(), news(namespace));
@@ -90,7 +91,7 @@ fn look(namespace: &Namespace, surroundings: &Surroundings, stop: &AtomicBool) {
             Ok(noted) => {
                 let mut functions = Functions(Again::new(namespace, surroundings.clone()));
                 match drive(namespace, &mut functions, stop, &mut |_, _, _, _| {}) {
-                    Ok(true) => {} // There may be more.
+                    Ok(true) => note_phases(namespace, &mut phases), // There may be more.
                     Ok(false) => seen = Some(noted),
                     Err(error) => {
                         tracing_of(&error);
@@ -99,6 +100,16 @@ fn look(namespace: &Namespace, surroundings: &Surroundings, stop: &AtomicBool) {
                 }
             }
             Err(_) => thread::sleep(PAUSE), // A journal that was closed ends the host.
+        }
+    }
+}
+
+/// Notes which repairs are in another phase than when this was called last.
+fn note_phases(namespace: &Namespace, phases: &mut HashMap<u64, Phase>) {
+    let Ok(all) = repairs(namespace) else { return };
+    for Repair { repair, phase, .. } in all {
+        if phases.insert(repair, phase) != Some(phase) {
+            tracing::info!(target: "repairs", repair, phase = phase.as_str(), "another phase");
         }
     }
 }

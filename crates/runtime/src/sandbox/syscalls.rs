@@ -40,7 +40,7 @@ fn program(network: bool, own: bool) -> Result<BpfProgram, Failure> {
     let one = |condition: Condition| Rule::new(vec![condition]);
     rules.insert(libc::SYS_clone, vec![one(dword(0, Compare::MaskedEq(NAMESPACES), 0)?)?]);
     // What puts characters into a terminal's input.
-    let terminal = vec![dword(1, Compare::Ne, libc::TIOCSTI)?, dword(1, Compare::Ne, TIOCLINUX)?];
+    let terminal = vec![dword(1, Compare::Ne, TIOCSTI)?, dword(1, Compare::Ne, TIOCLINUX)?];
     rules.insert(libc::SYS_ioctl, vec![Rule::new(terminal)?]);
     let mut domains = Vec::new();
     if network {
@@ -62,6 +62,8 @@ fn program(network: bool, own: bool) -> Result<BpfProgram, Failure> {
 }
 
 const TIOCLINUX: u64 = 0x541c;
+/// Its type depends on the C library.
+const TIOCSTI: u64 = libc::TIOCSTI as u32 as u64;
 
 /// Calls of every architecture.
 const COMMON: &[i64] = &[

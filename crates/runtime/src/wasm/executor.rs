@@ -46,7 +46,7 @@ impl WasmExecutor {
                 if begun.elapsed() >= timeout {
                     return Err(Trap::Interrupt.into());
                 }
-                store.data_mut().tick();
+                store.data_mut().tick().map_err(wasmtime::Error::new)?;
                 Ok(UpdateDeadline::Continue(1))
             });
             let outcome = match self.instantiate(&mut store) {

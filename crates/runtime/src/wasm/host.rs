@@ -68,10 +68,15 @@ impl State {
         }
     }
 
-    /// Time has passed while the run goes on.
-    pub(super) fn tick(&mut self) {
-        if crate::wake_if_due(self.lent.progress()) == Rest::Leave {
-            self.rest = Rest::Leave;
+    /// Time has passed while the run goes on. An error if it is to end at once.
+    pub(super) fn tick(&mut self) -> crate::Result<()> {
+        match crate::wake_if_due(self.lent.progress()) {
+            Rest::Run => Ok(()),
+            Rest::Leave => {
+                self.rest = Rest::Leave;
+                Ok(())
+            }
+            Rest::Stop => Err(crate::cancelled()),
         }
     }
 

@@ -92,7 +92,7 @@ impl Session {
     pub(super) fn run(&mut self, batch: &mut [Call<'_>], limits: &Limits, progress: &mut dyn Progress) -> Ended {
         let (mut sent, mut under_way_bytes, mut rest) = (0, 0, Rest::Run);
         for current in 0..batch.len() {
-            if rest == Rest::Leave {
+            if rest != Rest::Run {
                 self.serial += sent as u64;
                 return Ended::Left { reported: current, sent };
             }
@@ -113,8 +113,14 @@ impl Session {
                     sent += 1;
                 }
                 match self.wires.step(&mut run, &mut batch[current], limits, progress.wake_at()) {
-                    Ok(None) if rest == Rest::Run => rest = crate::wake_if_due(progress),
-                    Ok(None) => drop(crate::wake_if_due(progress)),
+                    Ok(None) => match crate::wake_if_due(progress) {
+                        Rest::Run => {}
+                        Rest::Leave => rest = Rest::Leave,
+                        Rest::Stop => {
+                            let stop = Fault::Error(crate::cancelled());
+                            break Err(self.wires.explain(stop, &mut run.output, Code::WorkerDied));
+                        }
+                    },
                     Ok(Some(outcome)) => break Ok(outcome),
                     Err(error) => break Err(self.wires.explain(error, &mut run.output, Code::WorkerDied)),
                 }

@@ -237,6 +237,20 @@ messages! {
         log: &'b str,
     }
 
+    /// Changes the settings of a log. The answer is [`Done`].
+    140 SetLog<'b> {
+        /// Its name.
+        log: &'b str,
+        /// How many of its newest records stay readable from now on.
+        history: u64,
+    }
+
+    /// Cancels a run that has not ended. The answer is [`Done`].
+    141 CancelRun {
+        /// The run's id.
+        run: EventId,
+    }
+
     /// Exchanges the capability that asks, which permits nothing else and this once, for one that lasts.
     44 Redeem {}
 

@@ -17,9 +17,9 @@ pub use frame::{
 pub use link::{Deliver, Delivered, Item, Link, Linked, PathStep, Refused};
 pub use manage::{InvokeFunction, InvokedFunction, Manage, UPLOAD_PART_MAX_BYTES, Upload};
 pub use message::{
-    Append, AppendMany, Appended, AppendedMany, Cancel, Challenge, CreateLog, Credit, Document, Done, Ended, Failure,
-    Get, Hello, Latest, NewRecord, Offer, Ping, Pong, Present, Range, Redeem, Redeemed, RemoveLog, Repair, SLOTS,
-    Seqno, Show, Tail, VERSION, Welcome,
+    Append, AppendMany, Appended, AppendedMany, Cancel, CancelRun, Challenge, CreateLog, Credit, Document, Done, Ended,
+    Failure, Get, Hello, Latest, NewRecord, Offer, Ping, Pong, Present, Range, Redeem, Redeemed, RemoveLog, Repair,
+    SLOTS, Seqno, SetLog, Show, Tail, VERSION, Welcome,
 };
 pub use object::{Call, Invoke, Invoked, Opened, Raised, Returned, Revoke, Revoked, Session};
 pub use record::{Record, Records};

@@ -242,6 +242,8 @@ fn logs() -> Vec<Case> {
         lent!("create-log.longest", heading(10, NOW, none), CreateLog { log: "a", history: u64::MAX }),
         owned("done", heading(10, NOW, none), Done {}),
         lent!("remove-log", heading(11, NOW, none), RemoveLog { log: "raw" }),
+        lent!("set-log", heading(11, NOW, none), SetLog { log: "raw", history: 1 << 62 }),
+        owned("cancel-run", heading(11, NOW, none), CancelRun { run: id(5) }),
         lent!("show", heading(12, NOW, none), Show { path: "runs?limit=10" }),
         lent!("repair", heading(12, NOW, none), Repair { json: "{\"do\":\"apply\",\"repair\":7}" }),
         lent!("document", heading(12, NOW, none), Document { json: "{\"logs\":[]}" }),

@@ -8,7 +8,7 @@ mod transfer;
 pub use append::{RECORD_MAX_BYTES, durability};
 
 use crate::{
-    args::{GetArgs, Global, LogCommand, TailArgs, TrimArgs},
+    args::{GetArgs, Global, LogCommand, SetArgs, TailArgs, TrimArgs},
     out::{Out, Table},
     place::{Place, docs::LogDoc},
     report::Outcome,
@@ -37,6 +37,7 @@ pub fn run(command: &LogCommand, global: &Global, out: &mut Out) -> Outcome {
             let (place, log) = Place::of_log(global, &args.name)?;
             stat(&place, &log, out)
         }
+        LogCommand::Set(args) => set(global, args, out),
         LogCommand::Trim(args) => trim(&here()?, args, out),
         LogCommand::Rm(args) => rm(&here()?, &args.name, out),
     }
@@ -54,6 +55,24 @@ fn create(place: &Place, name: &str, history: u64, out: &mut Out) -> Outcome {
         out.line(format!("log {name} already exists, with a history of {}", history::show(history)))?;
     } else {
         out.line(format!("created log {name} (keeps {})", kept(history)))?;
+    }
+    Ok(())
+}
+
+fn set(global: &Global, args: &SetArgs, out: &mut Out) -> Outcome {
+    let (place, name) = Place::of_log(global, &args.name)?;
+    let (name, history): (LogName, u64) = (name.parse()?, args.history);
+    let before = place.log(&name)?.history;
+    place.set_history(&name, history)?;
+    if out.json() {
+        let change = if before == history { "unchanged" } else { "updated" };
+        out.object(
+            &json!({ "log": name, "history": Some(history).filter(|kept| *kept != HISTORY_ALL), "change": change }),
+        )?;
+    } else if before == history {
+        out.line(format!("log {name} keeps {} already", kept(history)))?;
+    } else {
+        out.line(format!("log {name} keeps {} from now on; before it kept {}", kept(history), kept(before)))?;
     }
     Ok(())
 }

@@ -13,6 +13,7 @@ use millrace_node::{
     Code, Name, Namespace,
     application::Application,
     changes::{Action, Changes, Opened, Progress, Step, What},
+    history,
 };
 use serde_json::json;
 use std::{io, path::Path};
@@ -119,6 +120,9 @@ fn report(step: &Step, planned: bool, out: &mut Out) -> io::Result<()> {
         (runs, true) => format!("; it has {}", show::count(runs, "pending run")),
         (runs, false) => show::given_up(runs),
     };
-    let line = out.styled(style, &format!("{mark} {what} {} {word}{runs}", step.name));
+    let history = step.history.map_or(String::new(), |change| {
+        format!(": history {} to {}", history::show(change.from), history::show(change.to))
+    });
+    let line = out.styled(style, &format!("{mark} {what} {} {word}{history}{runs}", step.name));
     out.line(line)
 }

@@ -24,7 +24,7 @@ use serde::{
     de::{IgnoredAny, SeqAccess, Visitor},
 };
 use serde_json::value::RawValue;
-use std::{borrow::Cow, fmt, sync::Arc};
+use std::{borrow::Cow, fmt, sync::Arc, time::Instant};
 use tokio::time::timeout;
 
 /// Most bytes of several records in JSON: base64 makes a third more of them.
@@ -70,11 +70,19 @@ pub(in crate::http) async fn one(
     Ok(created(&path, &committed(&door, append).await?))
 }
 
-/// Does something that commits: here if nobody else has to wait for it, and otherwise on the committing thread.
+/// Appends, and notes how long it took.
 async fn committed<T: Send + Unpin + 'static>(
     door: &Door,
     act: impl Fn(&Door) -> Held<T> + Send + 'static,
 ) -> Result<T> {
+    let began = Instant::now();
+    let answer = commit(door, act).await?;
+    door.served().namespace().measures().append.add(began.elapsed());
+    Ok(answer)
+}
+
+/// Does something that commits: here if nobody else has to wait for it, and otherwise on the committing thread.
+async fn commit<T: Send + Unpin + 'static>(door: &Door, act: impl Fn(&Door) -> Held<T> + Send + 'static) -> Result<T> {
     // Through a mapping nobody waits for the disk, except where all do.
     let others = door.served().namespace().journal().durability() == Durability::Memory;
     let now = server::may_wait(others).and_then(|_waiting| door.now(&act));

@@ -1,4 +1,4 @@
-//! Making and removing logs.
+//! Making, changing and removing logs.
 
 use super::{check_encoding, media_type};
 use crate::{
@@ -11,7 +11,7 @@ use crate::{
 };
 use hyper::{HeaderMap, Request, StatusCode, body::Incoming};
 use millrace_wire::{Code, HISTORY_DEFAULT, Result, history};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 /// A description of a log is no longer than this.
 const BODY_MAX_BYTES: usize = 4 << 10;
@@ -29,6 +29,14 @@ impl Default for NewLog {
     }
 }
 
+/// What can be changed of a log.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Settings {
+    #[serde(with = "history")]
+    history: u64,
+}
+
 #[derive(Serialize)]
 struct Kept {
     #[serde(with = "history")]
@@ -44,9 +52,10 @@ struct Change<'l> {
 }
 
 fn description(headers: &HeaderMap, body: &[u8]) -> Result<NewLog> {
-    if body.is_empty() {
-        return Ok(NewLog::default());
-    }
+    if body.is_empty() { Ok(NewLog::default()) } else { described(headers, body) }
+}
+
+fn described<T: DeserializeOwned>(headers: &HeaderMap, body: &[u8]) -> Result<T> {
     match media_type(headers)?.as_deref() {
         Some("application/json") => serde_json::from_slice(body).map_err(|error| {
             let error = error.to_string().replace("expected u64", "expected a whole number of records");
@@ -78,6 +87,25 @@ pub(in crate::http) async fn create(
     session.hosted.define(door, move |door| door.create_log(&name, history)).await?;
     let (status, change) = if existed { (StatusCode::OK, "unchanged") } else { (StatusCode::CREATED, "created") };
     Ok(response::document(status, &Change { log, history: Some(Kept { history }), change }))
+}
+
+/// Changes what a log keeps.
+pub(in crate::http) async fn change(
+    session: &Session,
+    namespace: &str,
+    log: &str,
+    request: Request<Incoming>,
+) -> Result<Response> {
+    let (head, body) = request.into_parts();
+    Query::parse(head.uri.query().unwrap_or(""))?.finish()?;
+    check_encoding(&head.headers)?;
+    let door = session.door(namespace)?;
+    let body = body::read(body, BODY_MAX_BYTES).await?;
+    let Settings { history } = described(&head.headers, &body.bytes)?;
+    let name = log.to_owned();
+    let changed = session.hosted.define(door, move |door| door.set_history(&name, history)).await?;
+    let change = if changed { "updated" } else { "unchanged" };
+    Ok(response::document(StatusCode::OK, &Change { log, history: Some(Kept { history }), change }))
 }
 
 /// Removes a log that nothing needs.

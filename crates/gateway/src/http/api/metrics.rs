@@ -1,5 +1,5 @@
 //! Numbers for Prometheus, in its text format. Written by hand: while the disk stalls, the samples that were reported last are
-//! repeated, which a registry of live counters cannot do.
+//! repeated, which a registry of live counters cannot do. A histogram is one sample, of all of its buckets.
 
 use crate::{
     Hosted,
@@ -14,7 +14,10 @@ use millrace_node::{
     Door, Held, LogName, Name, Namespace, Obstacle, Served,
     links::{LinkState, Links, OUTBOX_DEAD_LETTERS},
 };
-use millrace_wire::Result;
+use millrace_wire::{
+    Result,
+    histogram::{BOUNDS_US, Buckets},
+};
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt::{Display, Write},
@@ -56,6 +59,19 @@ impl Metrics {
         self.add(name, "gauge", help, labels, value);
     }
 
+    /// The buckets of a histogram, each with those below it, their sum and their count.
+    fn histogram(&mut self, name: &'static str, help: &'static str, labels: &str, buckets: &Buckets) {
+        let family = self.families.entry(name).or_insert(Family { kind: "histogram", help, samples: String::new() });
+        let mut count = 0;
+        for (bucket, more) in buckets.counts.iter().enumerate() {
+            count += more;
+            let bound = BOUNDS_US.get(bucket).map_or("+Inf".into(), |bound| (*bound as f64 / 1e6).to_string());
+            let _ = writeln!(family.samples, "{name}_bucket{{{labels},le=\"{bound}\"}} {count}");
+        }
+        let _ = writeln!(family.samples, "{name}_sum{{{labels}}} {}", buckets.sum_us as f64 / 1e6);
+        let _ = writeln!(family.samples, "{name}_count{{{labels}}} {count}");
+    }
+
     fn text(self) -> String {
         self.families.into_iter().fold(String::new(), |mut text, (name, family)| {
             let Family { kind, help, samples } = family;
@@ -83,7 +99,10 @@ pub(in crate::http) async fn text(session: &Session, query: &str) -> Result<Resp
             Err(_late) => session.hosted.last_told(served.name()),
         };
         for (name, kind, help, labels, value) in samples.iter() {
-            metrics.add(name, kind, help, labels, value);
+            match value {
+                Value::Number(number) => metrics.add(name, kind, help, labels, number),
+                Value::Histogram(buckets) => metrics.histogram(name, help, labels, buckets),
+            }
         }
     }
     let kind = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
@@ -140,7 +159,25 @@ fn of_disk(metrics: &mut Metrics, served: &Served) {
 }
 
 /// Name, kind, help, labels and value.
-pub(crate) type Sample = (&'static str, &'static str, &'static str, String, u64);
+pub(crate) type Sample = (&'static str, &'static str, &'static str, String, Value);
+
+/// What a sample says.
+pub(crate) enum Value {
+    Number(u64),
+    Histogram(Box<Buckets>),
+}
+
+impl From<u64> for Value {
+    fn from(number: u64) -> Self {
+        Value::Number(number)
+    }
+}
+
+impl From<Buckets> for Value {
+    fn from(buckets: Buckets) -> Self {
+        Value::Histogram(Box::new(buckets))
+    }
+}
 
 fn of_namespace(hosted: &Hosted, door: &Door) -> Held<Vec<Sample>> {
     door.inspect(|namespace| {
@@ -149,6 +186,7 @@ fn of_namespace(hosted: &Hosted, door: &Door) -> Held<Vec<Sample>> {
         journal(&mut samples, name, namespace);
         logs_and_functions(&mut samples, name, namespace)?;
         links(&mut samples, name, namespace)?;
+        times(&mut samples, name, namespace)?;
         host(&mut samples, hosted, name);
         Ok(samples)
     })
@@ -157,25 +195,32 @@ fn of_namespace(hosted: &Hosted, door: &Door) -> Held<Vec<Sample>> {
 fn journal(samples: &mut Vec<Sample>, name: &Name, namespace: &Namespace) {
     let journal = namespace.journal();
     let labels = format!("namespace=\"{name}\"");
-    let mut gauge = |metric, help, value| samples.push((metric, "gauge", help, labels.clone(), value));
+    let mut gauge = |metric, help, value| samples.push((metric, "gauge", help, labels.clone(), Value::Number(value)));
     let (tail, durable, first) = (journal.tail().get(), journal.durable().get(), journal.first().get());
     gauge("millrace_journal_kept_bytes", "Bytes from the oldest entry to the newest.", tail.saturating_sub(first));
     let lag = tail.saturating_sub(durable);
     gauge("millrace_journal_durable_lag_bytes", "Bytes at the journal's end that may not be on disk yet.", lag);
     gauge("millrace_journal_epoch", "How often the journal was opened after a crash.", journal.epoch().into());
     let help = "Bytes ever written to the journal.";
-    samples.push(("millrace_journal_written_bytes_total", "counter", help, labels, tail));
+    samples.push(("millrace_journal_written_bytes_total", "counter", help, labels, tail.into()));
 }
 
 fn logs_and_functions(samples: &mut Vec<Sample>, name: &Name, namespace: &Namespace) -> Result<()> {
     let (logs, functions) = (namespace.logs()?, namespace.functions()?);
     let labels = format!("namespace=\"{name}\"");
-    samples.push(("millrace_logs", "gauge", "Number of logs.", labels.clone(), logs.len() as u64));
-    samples.push(("millrace_functions", "gauge", "Number of functions.", labels, functions.len() as u64));
+    samples.push(("millrace_logs", "gauge", "Number of logs.", labels.clone(), Value::Number(logs.len() as u64)));
+    samples.push((
+        "millrace_functions",
+        "gauge",
+        "Number of functions.",
+        labels,
+        Value::Number(functions.len() as u64),
+    ));
     let mut dead_letters: BTreeSet<LogName> = OUTBOX_DEAD_LETTERS.parse().into_iter().collect();
     for function in functions.iter().take(SERIES_MAX) {
         let labels = format!("namespace=\"{name}\",function=\"{}\"", function.name);
-        let mut add = |metric, kind, help, value| samples.push((metric, kind, help, labels.clone(), value));
+        let mut add =
+            |metric, kind, help, value| samples.push((metric, kind, help, labels.clone(), Value::Number(value)));
         let help = "Runs that records triggered.";
         add("millrace_function_triggered_total", "counter", help, function.triggered);
         add(
@@ -192,15 +237,41 @@ fn logs_and_functions(samples: &mut Vec<Sample>, name: &Name, namespace: &Namesp
     for log in logs.iter().filter(|log| dead_letters.contains(&log.name)) {
         let labels = format!("namespace=\"{name}\",log=\"{}\"", log.name);
         let help = "Dead letters of failed runs and of messages that peers permanently refused, by dead-letter log.";
-        samples.push(("millrace_dead_letters_total", "counter", help, labels.clone(), log.latest));
+        samples.push(("millrace_dead_letters_total", "counter", help, labels.clone(), log.latest.into()));
         let help = "Dead letters that have left the history of their log.";
         let gone = log.earliest.saturating_sub(1);
-        samples.push(("millrace_dead_letters_gone_total", "counter", help, labels, gone));
+        samples.push(("millrace_dead_letters_gone_total", "counter", help, labels, gone.into()));
     }
     // The runtime's own logs are as many as there are peers; those that people made are told.
     for log in logs.iter().filter(|log| !log.name.starts_with('_')).take(SERIES_MAX) {
         let labels = format!("namespace=\"{name}\",log=\"{}\"", log.name);
-        samples.push(("millrace_log_records_total", "counter", "Records ever appended to a log.", labels, log.latest));
+        samples.push((
+            "millrace_log_records_total",
+            "counter",
+            "Records ever appended to a log.",
+            labels,
+            log.latest.into(),
+        ));
+    }
+    Ok(())
+}
+
+/// How long appends, flushes and runs took in this process.
+fn times(samples: &mut Vec<Sample>, name: &Name, namespace: &Namespace) -> Result<()> {
+    let labels = format!("namespace=\"{name}\"");
+    let mut add = |metric, help, labels: &String, buckets: Buckets| {
+        samples.push((metric, "histogram", help, labels.clone(), buckets.into()))
+    };
+    let help = "From a client's append to its answer, which waits for the disk if it has to.";
+    add("millrace_append_duration_seconds", help, &labels, namespace.measures().append.now());
+    add("millrace_flush_duration_seconds", "Flushes of the journal to disk.", &labels, namespace.journal().flushes());
+    let catalog = namespace.journal().catalog()?;
+    for (function, measures) in namespace.measures().functions(|name| catalog.function(name).is_some()) {
+        let labels = format!("{labels},function=\"{function}\"");
+        let help = "Attempts at runs, however they ended.";
+        add("millrace_run_duration_seconds", help, &labels, measures.run.now());
+        let help = "From the trigger of a run to its first attempt.";
+        add("millrace_run_wait_seconds", help, &labels, measures.wait.now());
     }
     Ok(())
 }
@@ -208,7 +279,8 @@ fn logs_and_functions(samples: &mut Vec<Sample>, name: &Name, namespace: &Namesp
 fn links(samples: &mut Vec<Sample>, name: &Name, namespace: &Namespace) -> Result<()> {
     for link in Links::of(namespace).view()?.into_iter().take(SERIES_MAX) {
         let labels = format!("namespace=\"{name}\",kind=\"{}\",link=\"{}\"", link.kind, escaped(&link.name));
-        let mut add = |metric, kind, help, value| samples.push((metric, kind, help, labels.clone(), value));
+        let mut add =
+            |metric, kind, help, value| samples.push((metric, kind, help, labels.clone(), Value::Number(value)));
         let help = "Records that a link has not yet forwarded.";
         add("millrace_link_lag_records", "gauge", help, link.lag_records);
         add(
@@ -247,13 +319,13 @@ fn host(samples: &mut Vec<Sample>, hosted: &Hosted, name: &Name) {
         "gauge",
         "Whether the host runs functions.",
         labels.clone(),
-        running.into(),
+        Value::Number(running.into()),
     ));
     if let Some(status) = status {
         let help = "Attempts at runs since the host started, by how they ended.";
         for (outcome, count) in [("done", status.runs_done), ("failed", status.runs_failed)] {
             let labels = format!("{labels},outcome=\"{outcome}\"");
-            samples.push(("millrace_attempts_total", "counter", help, labels, count));
+            samples.push(("millrace_attempts_total", "counter", help, labels, count.into()));
         }
     }
 }

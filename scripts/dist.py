@@ -1,0 +1,248 @@
+#!/usr/bin/env python3
+"""Builds what people install, in target/packages: a wheel with the program in it, a tarball with a static program, a Debian package.
+
+    scripts/dist.py                 all of it
+    scripts/dist.py wheel deb       some of it: wheel, tarball, deb
+    scripts/dist.py --built         from what is in target/ already
+
+`scripts/try-dist.sh` installs each in a Debian that has nothing. SHA256SUMS names each file. Where a package was made of the same
+commit with the same tools, it has the same bytes: all dates are those of the commit.
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import gzip
+import hashlib
+import io
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGES = ROOT / "target" / "packages"
+# The folder of the profile `dist` under target/.
+PROFILE = "dist"
+MACHINE = platform.machine()
+DEBIAN = {"x86_64": "amd64", "aarch64": "arm64"}
+KINDS = ["wheel", "tarball", "deb"]
+
+DESCRIPTION = "Logs that run functions: an appended record runs each function bound to its log, exactly once"
+
+
+def fail(what: str) -> None:
+    sys.exit(f"dist: {what}")
+
+
+def run(*command: str | Path, **options: object) -> str:
+    """Runs a command and returns what it printed."""
+    ended = subprocess.run([str(word) for word in command], cwd=ROOT, check=False, text=True, stdout=subprocess.PIPE, **options)  # type: ignore[call-overload]
+    if ended.returncode != 0:
+        fail(f"`{' '.join(str(word) for word in command)}` failed with {ended.returncode}")
+    return str(ended.stdout)
+
+
+def version() -> str:
+    found = re.search(r'^\[workspace\.package\]\nversion = "(.+)"', (ROOT / "Cargo.toml").read_text(), re.M)
+    assert found, "Cargo.toml has a version"
+    return found[1]
+
+
+def epoch() -> int:
+    """When the commit was made."""
+    return int(os.environ.get("SOURCE_DATE_EPOCH") or run("git", "log", "-1", "--format=%ct"))
+
+
+def libc_needed(binary: Path) -> tuple[int, int]:
+    """The newest version of the C library that a dynamic binary needs."""
+    symbols = run("objdump", "-T", binary)
+    return max((int(a), int(b)) for a, b in re.findall(r"GLIBC_(\d+)\.(\d+)", symbols))
+
+
+def build(kinds: list[str]) -> None:
+    cargo = ["cargo", "build", "--locked", "--profile", PROFILE, "-p", "millrace-cli"]
+    if "wheel" in kinds or "deb" in kinds:
+        run(*cargo)
+    if "tarball" in kinds:
+        run(*cargo, "--target", f"{MACHINE}-unknown-linux-musl")
+
+
+def program(static: bool) -> Path:
+    folder = f"{MACHINE}-unknown-linux-musl/{PROFILE}" if static else PROFILE
+    path = ROOT / "target" / folder / "millrace"
+    if not path.is_file():
+        fail(f"{path.relative_to(ROOT)} is not there; run scripts/dist.py without --built")
+    if run(path, "version").strip() != f"millrace {version()}":
+        fail(f"{path.relative_to(ROOT)} is of another version than {version()}")
+    return path
+
+
+def wheel(built: bool) -> Path:
+    """The wheel of the Python package, and the program among its scripts."""
+    made = ROOT / "target" / "wheels-dist"
+    if not built:
+        shutil.rmtree(made, ignore_errors=True)
+        maturin = ROOT / ".venv" / "bin" / "maturin"
+        run(maturin, "build", "--quiet", "--locked", "--profile", PROFILE, "--manifest-path", "sdk/python/Cargo.toml",
+            "--interpreter", ROOT / ".venv" / "bin" / "python", "--compatibility", "linux", "--out", made)
+    found = sorted(made.glob("millrace-*.whl"))
+    if len(found) != 1:
+        fail(f"{made.relative_to(ROOT)} does not hold one wheel")
+    binary = program(static=False)
+    with zipfile.ZipFile(found[0]) as source:
+        native = next(name for name in source.namelist() if name.endswith(".so"))
+        with tempfile.TemporaryDirectory() as scratch:
+            needed = max(libc_needed(binary), libc_needed(Path(source.extract(native, scratch))))
+        name, number = "millrace", version()
+        tag = f"cp310-abi3-manylinux_{needed[0]}_{needed[1]}_{MACHINE}"
+        into = PACKAGES / f"{name}-{number}-{tag}.whl"
+        info = f"{name}-{number}.dist-info"
+        files = {entry: source.read(entry) for entry in source.namelist() if not entry.endswith("/RECORD")}
+    files[f"{name}-{number}.data/scripts/millrace"] = binary.read_bytes()
+    files[f"{info}/WHEEL"] = re.sub(rb"(?m)^Tag: .*$", f"Tag: {tag}".encode(), files[f"{info}/WHEEL"])
+    rows = []
+    for path, data in files.items():
+        digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
+        rows.append(f"{path},sha256={digest},{len(data)}\n")
+    files[f"{info}/RECORD"] = "".join([*rows, f"{info}/RECORD,,\n"]).encode()
+    with zipfile.ZipFile(into, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as out:
+        for path, data in files.items():
+            entry = zipfile.ZipInfo(path, (1980, 1, 1, 0, 0, 0))
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            entry.external_attr = (0o100755 if path.endswith("/scripts/millrace") else 0o100644) << 16
+            out.writestr(entry, data)
+    return into
+
+
+def shared(binary: Path) -> Iterator[tuple[str, bytes]]:
+    """What goes under share/ and include/: manual pages and completions, made by the program, and the headers."""
+    with tempfile.TemporaryDirectory() as scratch:
+        run(binary, "man", scratch)
+        for page in sorted(Path(scratch).iterdir()):
+            yield f"share/man/man1/{page.name}.gz", gzip.compress(page.read_bytes(), 9, mtime=0)
+    for shell, path in [
+        ("bash", "share/bash-completion/completions/millrace"),
+        ("zsh", "share/zsh/vendor-completions/_millrace"),
+        ("fish", "share/fish/vendor_completions.d/millrace.fish"),
+    ]:
+        yield path, run(binary, "completions", shell).encode()
+    for header in ["millrace.h", "millrace_client.h"]:
+        yield f"include/{header}", (ROOT / "sdk" / "c" / header).read_bytes()
+    yield "share/doc/millrace/copyright", (ROOT / "LICENSE").read_bytes()
+    yield "share/doc/millrace/changelog.gz", gzip.compress((ROOT / "CHANGELOG.md").read_bytes(), 9, mtime=0)
+    yield "share/doc/millrace/examples/millrace.service", unit()
+
+
+def unit() -> bytes:
+    """The unit of docs/operating/systemd.md, for the program where packages put it."""
+    text = (ROOT / "docs" / "operating" / "systemd.md").read_text()
+    inside = text.split("```ini\n", 1)[1].split("```", 1)[0]
+    return inside.replace("/usr/local/bin/millrace", "/usr/bin/millrace").encode()
+
+
+def add(archive: tarfile.TarFile, path: str, data: bytes | None, mode: int, when: int) -> None:
+    entry = tarfile.TarInfo(path)
+    entry.mode, entry.mtime, entry.uname, entry.gname = mode, when, "root", "root"
+    if data is None:
+        entry.type = tarfile.DIRTYPE
+        archive.addfile(entry)
+    else:
+        entry.size = len(data)
+        archive.addfile(entry, io.BytesIO(data))
+
+
+def tree(prefix: str, files: dict[str, bytes], when: int) -> bytes:
+    """A tar archive of files and the directories that they are in; what is in a `bin` is a program."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w", format=tarfile.GNU_FORMAT) as archive:
+        seen: set[str] = set()
+        for path in sorted(files):
+            parents = [str(parent) for parent in reversed(Path(path).parents) if str(parent) != "."]
+            for parent in ["", *parents]:
+                if parent not in seen:
+                    seen.add(parent)
+                    add(archive, f"{prefix}{parent}".rstrip("/") + "/", None, 0o755, when)
+            add(archive, prefix + path, files[path], 0o755 if "bin" in parents or "usr/bin" in parents else 0o644, when)
+    return buffer.getvalue()
+
+
+def tarball() -> Path:
+    binary = program(static=True)
+    if "statically linked" not in run("file", binary) and "static-pie linked" not in run("file", binary):
+        fail(f"{binary.relative_to(ROOT)} is not static")
+    name = f"millrace-{version()}-linux-{MACHINE}"
+    files = {"bin/millrace": binary.read_bytes(), **dict(shared(binary))}
+    files["README.md"] = (ROOT / "README.md").read_bytes()
+    files["LICENSE"] = (ROOT / "LICENSE").read_bytes()
+    into = PACKAGES / f"{name}.tar.gz"
+    into.write_bytes(gzip.compress(tree(f"{name}/", files, epoch()), 9, mtime=0))
+    return into
+
+
+def deb() -> Path:
+    binary, when = program(static=False), epoch()
+    files = {"usr/bin/millrace": binary.read_bytes(), **{f"usr/{path}": data for path, data in shared(binary)}}
+    libc = ".".join(map(str, libc_needed(binary)))
+    size = sum(len(data) for data in files.values()) // 1024
+    control = f"""Package: millrace
+Version: {version()}
+Architecture: {DEBIAN.get(MACHINE, MACHINE)}
+Maintainer: The Millrace project <packages@millrace.invalid>
+Installed-Size: {size}
+Depends: libc6 (>= {libc}), libgcc-s1
+Recommends: python3 (>= 3.10), ca-certificates
+Section: database
+Priority: optional
+Description: {DESCRIPTION}
+ Millrace keeps state in append-only logs and runs functions in WebAssembly,
+ Python or any program for each record that is appended. This package has the
+ program millrace with its manual pages and completions, and the headers for C.
+"""
+    sums = "".join(f"{hashlib.md5(data).hexdigest()}  {path}\n" for path, data in sorted(files.items()))
+    parts = {
+        "debian-binary": b"2.0\n",
+        "control.tar.gz": gzip.compress(tree("./", {"control": control.encode(), "md5sums": sums.encode()}, when), 9, mtime=0),
+        "data.tar.gz": gzip.compress(tree("./", files, when), 9, mtime=0),
+    }
+    out = bytearray(b"!<arch>\n")
+    for name, data in parts.items():
+        out += f"{name:<16}{when:<12}{0:<6}{0:<6}{'100644':<8}{len(data):<10}`\n".encode() + data
+        out += b"\n" * (len(data) % 2)
+    into = PACKAGES / f"millrace_{version()}_{DEBIAN.get(MACHINE, MACHINE)}.deb"
+    into.write_bytes(bytes(out))
+    return into
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--built", action="store_true", help="take what is in target/ already")
+    parser.add_argument("kinds", nargs="*", help="wheel, tarball, deb; all of them if none is named")
+    asked = parser.parse_args()
+    kinds = asked.kinds or KINDS
+    if unknown := set(kinds) - set(KINDS):
+        fail(f"no kind {' '.join(sorted(unknown))}; the kinds are {', '.join(KINDS)}")
+    if not asked.built:
+        build(kinds)
+    PACKAGES.mkdir(parents=True, exist_ok=True)
+    make = {"wheel": lambda: wheel(asked.built), "tarball": tarball, "deb": deb}
+    for old in PACKAGES.iterdir():
+        if any(old.name.endswith(end) for kind, end in [("wheel", ".whl"), ("tarball", ".gz"), ("deb", ".deb")] if kind in kinds):
+            old.unlink()
+    for kind in kinds:
+        print(f"dist: {make[kind]().relative_to(ROOT)}", flush=True)
+    files = sorted(path for path in PACKAGES.iterdir() if path.name != "SHA256SUMS")
+    lines = [f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in files]
+    (PACKAGES / "SHA256SUMS").write_text("".join(lines))
+
+
+if __name__ == "__main__":
+    main()

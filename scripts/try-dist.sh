@@ -1,0 +1,69 @@
+#!/usr/bin/env bash
+# Installs each package of target/packages in a Debian that has nothing but its minimal system, and types the first commands of the
+# README's tour there:
+#   scripts/try-dist.sh [--roots DIR] bookworm|trixie [wheel|tarball|deb]...
+# Needs what scripts/clean-root.sh needs.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+refuse() { printf 'try-dist: %s\n' "$*" >&2; exit 1; }
+
+# In the root: installs one package and types the tour.
+inside() {
+    local packages=$PWD/target/packages place
+    place=$(mktemp -d)
+    case $1 in
+        wheel)
+            apt-get install -y -q --no-install-recommends python3-venv >/dev/null 2>&1
+            python3 -m venv "$place/venv"
+            "$place/venv/bin/pip" install --quiet --disable-pip-version-check --no-index "$packages"/millrace-*.whl
+            export PATH=$place/venv/bin:$PATH
+            python3 - <<'PYTHON'
+import millrace, tempfile
+namespace = millrace.create(tempfile.mkdtemp() + "/farm")
+namespace.create_log("a", history=10)
+assert namespace.get("a", namespace.append("a", "x")).text() == "x"
+PYTHON
+            ;;
+        tarball)
+            tar -C "$place" -xzf "$packages"/millrace-*-linux-*.tar.gz
+            PATH=$(echo "$place"/millrace-*/bin):$PATH
+            export PATH
+            ;;
+        deb) apt-get install -y -q --no-install-recommends "$packages"/millrace_*.deb >/dev/null 2>&1 ;;
+    esac
+    millrace version
+    millrace log append --help >/dev/null 2>&1
+    # The second and third block of the tour; the third has functions, of which one is in Python.
+    apt-get install -y -q --no-install-recommends python3 >/dev/null 2>&1
+    mkdir "$place/tour"
+    {
+        echo "set -me; trap 'kill -9 \$(jobs -p) 2>/dev/null || true' EXIT; cd '$place/tour'"
+        awk '/^## A tour$/ { tour = 1 } tour && /^```$/ { inside = 0 } inside && n > 1 && n < 4 { print } tour && /^```sh$/ { inside = 1; n++ }' README.md
+        echo 'test "$(millrace log get double 1)" = 47; test "$(millrace log get mean 1)" = 22.33; millrace namespace check'
+    } >"$place/typed"
+    grep -q 'millrace run wait --idle' "$place/typed" || refuse "the tour is not where it was in README.md"
+    # Any free port: the network is that of the machine.
+    MILLRACE_LISTEN=127.0.0.1:0 bash "$place/typed" >"$place/told" 2>&1 || { tail -n 20 "$place/told" >&2; refuse "the tour failed with the $1"; }
+    [[ $1 == deb ]] && apt-get remove -y -q millrace >/dev/null 2>&1
+    printf 'try-dist: %s is sound on %s\n' "$1" "$(. /etc/os-release; echo "$PRETTY_NAME")"
+}
+
+if [[ ${1:-} == --inside ]]; then
+    shift
+    apt-get update -q >/dev/null 2>&1
+    for kind in "$@"; do inside "$kind"; done
+    exit
+fi
+
+ROOTS=()
+if [[ ${1:-} == --roots ]]; then
+    ROOTS=(--roots "${2:?--roots needs a directory}")
+    shift 2
+fi
+RELEASE=${1:-}
+[[ $RELEASE == bookworm || $RELEASE == trixie ]] || { sed -n '2,/^set /{s/^# \?//;/^set /d;p}' "$0" >&2; exit 2; }
+shift
+(( $# > 0 )) || set -- wheel tarball deb
+(cd target/packages && sha256sum --check --quiet SHA256SUMS) || refuse "run scripts/dist.py first"
+exec scripts/clean-root.sh --fresh --copy target/packages "${ROOTS[@]}" "$RELEASE" scripts/try-dist.sh --inside "$@"
