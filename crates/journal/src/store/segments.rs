@@ -18,6 +18,7 @@ use crate::{
         is_sealed,
     },
     medium::{Medium, Region, bus},
+    write::commit::prefetch,
 };
 use millrace_wire::{Code, Error, Result};
 use std::{
@@ -39,6 +40,8 @@ pub(crate) const SEGMENT_HEADER_BYTES: u64 = 64;
 const MAGIC: u64 = 0x0003_0047_4553_524d; // "MRSEG" and the format's version
 
 const PAGE_BYTES: u64 = 4096;
+/// So much of an entry is fetched before it is read: the rest follows while this is looked at.
+const FETCH_BYTES: u64 = 1 << 10;
 /// Bytes that are read at once.
 const PROBE_BYTES: u64 = 256 << 10;
 const HEADER_WORDS: usize = HEADER_BYTES as usize / 8;
@@ -197,6 +200,18 @@ impl Segments {
         };
         // SAFETY: the offset is below the segment's size, and every region is that large.
         Ok(unsafe { base.add(self.offset(position) as usize) })
+    }
+
+    /// Has the processor fetch the start of an entry of about so many bytes, which is about to be read, where its segment is mapped:
+    /// its header and its payload come together instead of one after the other.
+    #[inline]
+    pub fn fetch(&self, position: u64, bytes: u64) {
+        let number = self.number(position);
+        let slot = &self.table[(number % SEGMENTS_MAX) as usize];
+        if slot.tag.load(Ordering::Acquire) == number + 1 {
+            let start = slot.base.load(Ordering::Acquire).wrapping_add(self.offset(position) as usize);
+            prefetch(start, bytes.min(FETCH_BYTES).min(self.room(position)) as usize);
+        }
     }
 
     /// The region of a segment, mapping it if need be; `create` makes the file.

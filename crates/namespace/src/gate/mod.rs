@@ -154,6 +154,17 @@ impl<T> Held<T> {
         self.watermark.as_ref().is_some_and(|watermark| watermark.reached() < self.upto)
     }
 
+    /// Has `waker` woken once the value may leave, or it is known that it never may; false if that is so now.
+    pub fn wake_when_over(&self, waker: &Waker) -> bool {
+        let Some(watermark) = &self.watermark else { return false };
+        if watermark.reached() >= self.upto || watermark.check().is_err() {
+            return false;
+        }
+        watermark.wake(self.upto, waker);
+        // It may have been released just before.
+        watermark.reached() < self.upto
+    }
+
     /// Blocks until the value may leave.
     ///
     /// # Errors

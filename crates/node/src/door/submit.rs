@@ -220,10 +220,17 @@ impl Door {
                 Err(_) => Held::failed(Code::HostInternal.error("the request could not be answered")),
             };
             let needs_flush = held.needs_flush();
-            match mem::replace(&mut *locked(&of_job), State::Done(held)) {
-                State::Queued(waker) | State::Running(waker) => Finished { waker, needs_flush },
-                State::Done(_) | State::Over => Finished { waker: None, needs_flush },
-            }
+            let mut state = locked(&of_job);
+            let waker = match mem::replace(&mut *state, State::Done(held)) {
+                State::Queued(waker) | State::Running(waker) => waker,
+                State::Done(_) | State::Over => None,
+            };
+            // Whoever waits could do nothing with it before the flush, and is woken once.
+            let is_early = |waker: &Waker| match &*state {
+                State::Done(held) => held.wake_when_over(waker),
+                _ => false,
+            };
+            Finished { waker: waker.filter(|waker| !is_early(waker)), needs_flush }
         };
         if !self.served.inner.submissions.add(self.served.gate(), Box::new(job)) {
             let full = format!("{SUBMISSIONS_MAX} appends wait for the journal");
