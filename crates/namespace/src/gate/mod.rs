@@ -22,7 +22,7 @@ use std::{
     future::Future,
     pin::Pin,
     sync::Arc,
-    task::{Context, Poll},
+    task::{Context, Poll, Waker},
 };
 
 /// Whether an error tells of nothing that has to be true later: of the request alone, of a moment that is over when it is
