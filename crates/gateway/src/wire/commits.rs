@@ -64,7 +64,7 @@ impl Commits {
         self.bytes += bytes;
         // What follows may have to wait for less.
         if let Some(before) = self.submitted.back() {
-            before.answer.is_followed();
+            before.answer.be_followed();
         }
         self.submitted.push_back(Submission { request, answer, bytes, due });
     }

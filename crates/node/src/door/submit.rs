@@ -162,7 +162,7 @@ fn locked<T>(state: &Mutex<State<T>>) -> MutexGuard<'_, State<T>> {
 impl<T> Submitted<T> {
     /// Others wait behind it, which may leave before: whoever waits is woken as soon as it is done. What was done before is seen by
     /// the next look.
-    pub fn is_followed(&self) {
+    pub fn be_followed(&self) {
         self.is_followed.store(true, Ordering::SeqCst);
     }
 
