@@ -1,9 +1,9 @@
 //! Segments read and verified ahead of the one that recovery follows the chain through, by two threads.
 //!
 //! Recovery follows one chain from entry to entry; reading the files and verifying checksums needs no order. Whichever of the two
-//! threads has nothing to do takes the next segment: it reads it through the file, which shows what the disk cannot give, and
-//! verifies its entries while they are in the processor's cache. What that finds is a hint: an entry that is not known to be
-//! whole is verified when the chain comes to it.
+//! threads has nothing to do takes the next segment: it has the kernel read it into the mapping, piece by piece, which says what the
+//! disk cannot give, and verifies its entries. What that finds is a hint: an entry that is not known to be whole is verified when
+//! the chain comes to it.
 
 use crate::{
     entry::{ALIGN_BYTES, HEADER_BYTES},
