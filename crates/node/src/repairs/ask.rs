@@ -213,7 +213,7 @@ fn replace(namespace: &Namespace, asked: NewCode) -> Result<u64> {
     let function = catalog.function(&name).ok_or_else(|| no_function(&name))?;
     let old = Definition::from_attributes(&name, function.attributes())?;
     check_module(&old, &source)?;
-    let new = functions::prepare(namespace.dir(), &old.spec, &source, &[], &mut |_| ())?;
+    let new = functions::prepare(namespace.dir(), &old.spec, &source, &[], None, &mut |_| ())?;
     let definition = Definition { application: old.application, removing: old.removing, ..new };
     open_code(namespace, CodeRequest { definition, since, reason, append_new })
 }
