@@ -325,7 +325,7 @@ def test_metrics_are_what_prometheus_reads(host: Host) -> None:
 
 
 def test_how_long_runs_take_and_wait_is_measured(host: Host) -> None:
-    host.append("in", b"timed")
+    host.append("raw/kitchen".replace("/", "%2F"), b"timed")
     host.idle()
     after = samples(host)
     for name in ("millrace_run_duration_seconds", "millrace_run_wait_seconds"):
