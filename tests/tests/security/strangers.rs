@@ -86,7 +86,11 @@ pub fn foreign_stream(without: Option<Defence>) -> Option<bool> {
         let items =
             vec![Item { log: "raw", data: b"x", id: EventId::NONE, hlc: Hlc::default(), function: None, void: false }];
         let items = Deliver { link: session.request, first: number + 1, gap: false, items };
-        assert_eq!(session.ask(&items, |frame| frame.message::<Delivered>().unwrap().number), number + 1);
+        let delivered = session.ask(&items, |frame| {
+            let refused = || frame.message::<Failure<'_>>().map(|failure| failure.detail.to_string());
+            frame.message::<Delivered>().map_err(|_| refused()).map(|delivered| delivered.number)
+        });
+        assert_eq!(delivered, Ok(number + 1));
         number
     };
     assert_eq!(deliver("one.cap"), 0);
