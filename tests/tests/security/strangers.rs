@@ -122,12 +122,9 @@ pub fn told_of_namespaces(without: Option<Defence>) -> Option<bool> {
 }
 
 /// Opens so many connections and says nothing over them.
-const CROWD: &str = "import resource, socket, sys
-hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-resource.setrlimit(resource.RLIMIT_NOFILE, (hard if 0 <= hard < 4096 else 4096, hard))
-crowd = [socket.create_connection(('127.0.0.1', int(sys.argv[1]))) for _ in range(int(sys.argv[2]))]
-print('open', flush=True)
-sys.stdin.read()";
+const CROWD: &str = "ulimit -n 4096 || exit
+for at in $(seq $2); do exec {one}<>/dev/tcp/127.0.0.1/$1 || exit; done
+echo open; cat";
 
 /// More connections of another user than a host takes of those who show nothing. Whoever has shown a capability before is served on.
 pub fn flood(without: Option<Defence>) -> Option<bool> {
@@ -136,8 +133,8 @@ pub fn flood(without: Option<Defence>) -> Option<bool> {
     }
     let hub = hub(without);
     let mut known = Session::open(&hub, &hub.issue("one.cap", &["--read", "raw"]));
-    let mut crowd = other("python3");
-    crowd.args(["-c", CROWD, &hub.port.to_string(), &UNKNOWN_MAX.to_string()]);
+    let mut crowd = other("bash");
+    crowd.args(["-c", CROWD, "crowd", &hub.port.to_string(), &UNKNOWN_MAX.to_string()]);
     let mut crowd = crowd.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let mut line = String::new();
     BufReader::new(crowd.stdout.take().unwrap()).read_line(&mut line).unwrap();
