@@ -3,7 +3,7 @@
 use super::attacks::private;
 use base64::{Engine, prelude::BASE64_STANDARD};
 use millrace_tests::{Ended, Host, Place, Port, end, eventually};
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair, date_time_ymd};
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, date_time_ymd};
 use std::{fs, path::Path, process::Command};
 
 /// Another machine's name for the host.
@@ -17,6 +17,8 @@ fn pem(label: &str, der: &[u8]) -> String {
 
 fn authority() -> Authority {
     let mut parameters = CertificateParams::new(Vec::new()).unwrap();
+    // Otherwise it has the name of what it issues, which would then seem to vouch for itself.
+    parameters.distinguished_name.push(DnType::CommonName, "an authority");
     parameters.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     CertifiedIssuer::self_signed(parameters, KeyPair::generate().unwrap()).unwrap()
 }
