@@ -227,6 +227,11 @@ impl Ring {
         self.fingers.len()
     }
 
+    /// Says which groups there may be besides: whoever knows nobody in the ring asks one of them.
+    pub fn hear_of(&mut self, known: Vec<Entry>) {
+        self.known = known.into_iter().filter(|entry| entry.group != self.own.group).collect();
+    }
+
     /// Says that the hosts of this group have changed.
     pub fn set_hosts(&mut self, hosts: Vec<u64>) {
         self.own.hosts = hosts;
@@ -290,6 +295,10 @@ impl Ring {
             // It is forgotten once it has answered.
             self.lost.push_back(back);
         }
+        if self.age.is_multiple_of(options.lost_ticks) {
+            // A ring that was cut in two is found out by whoever knows a group of the other one.
+            self.look_for_others();
+        }
         self.ask_again();
         self.pass_again();
     }
@@ -327,7 +336,7 @@ impl Ring {
         self.output.envelopes.push(Envelope { to: to.group, host, message });
     }
 
-    /// A group that is alone asks those that it was told of, and those that it lost.
+    /// Asks a group that it was told of, or that it lost, who is behind this one.
     fn look_for_others(&mut self) {
         if self.asked.values().any(|asked| asked.purpose == Purpose::Join) {
             return;
@@ -336,7 +345,7 @@ impl Ring {
         if others.is_empty() {
             return;
         }
-        let (at, id) = ((self.age / self.options.heartbeat_ticks) as usize % others.len(), self.own.id.after(0));
+        let (at, id) = (self.next_ask as usize % others.len(), self.own.id.after(0));
         let ask = self.note(id, Purpose::Join);
         let asker = self.own.clone();
         self.send(&others[at], self.age as usize, Message::Find { id, asker, ask, hops: 1 });

@@ -50,6 +50,8 @@ struct Group {
     alive: [bool; HOSTS as usize],
     leader: usize,
     asked: HashMap<Ask, Id>,
+    /// The groups that its hosts have heard of.
+    known: Vec<Entry>,
 }
 
 impl Group {
@@ -117,6 +119,7 @@ impl World {
             self.loss_permille = 20;
             for _ in 0..FAULTS_TICKS {
                 self.disturb(setting.groups);
+                self.tell();
                 self.pass();
             }
             self.loss_permille = 0;
@@ -124,11 +127,12 @@ impl World {
                 group.alive = [true; HOSTS as usize];
             }
             for _ in 0..HEALED_TICKS {
+                self.tell();
                 self.pass();
             }
         } else {
-            // Until everybody has looked at all fingers a few times.
-            for _ in 0..400 {
+            // Until everybody has looked at all fingers twice.
+            for _ in 0..160 {
                 self.pass();
             }
         }
@@ -174,8 +178,8 @@ impl World {
     }
 
     fn enter(&mut self, entry: Entry, successors: Vec<Entry>, known: Vec<Entry>) {
-        let ring = Ring::resume(entry.clone(), successors, known, Options::default());
-        let group = Group { entry, ring, alive: [true; HOSTS as usize], leader: 0, asked: HashMap::new() };
+        let ring = Ring::resume(entry.clone(), successors, known.clone(), Options::default());
+        let group = Group { entry, ring, alive: [true; HOSTS as usize], leader: 0, asked: HashMap::new(), known };
         self.groups.insert(group.entry.group, group);
     }
 
@@ -193,6 +197,16 @@ impl World {
         if let Some(group) = self.groups.get_mut(&at).filter(|group| group.works()) {
             let ask = group.ring.lookup(id);
             group.asked.insert(ask, id);
+        }
+    }
+
+    /// Hosts hear of groups in other ways too: one of them does.
+    fn tell(&mut self) {
+        let at = self.any();
+        let known: Vec<Entry> = (0..3).map(|_| entry(self.any())).collect();
+        if let Some(group) = self.groups.get_mut(&at) {
+            group.ring.hear_of(known.clone());
+            group.known = known;
         }
     }
 
@@ -237,7 +251,8 @@ impl World {
             group.leader = next;
             self.report.leaders += 1;
             let successors = group.ring.successors().to_vec();
-            group.ring = Ring::resume(group.entry.clone(), successors, Vec::new(), Options::default());
+            let known = group.known.clone();
+            group.ring = Ring::resume(group.entry.clone(), successors, known, Options::default());
             self.report.unanswered += group.asked.drain().count() as u64;
         }
     }

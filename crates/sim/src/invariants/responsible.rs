@@ -33,7 +33,7 @@ impl Responsible {
         let behind: Vec<u64> = self.behind(own.id).take(SUCCESSORS).collect();
         let known: Vec<u64> = ring.successors().iter().map(|entry| entry.group).collect();
         if known != behind {
-            return Err(format!("group {} has {known:?} behind it and knows {behind:?}", own.group));
+            return Err(format!("group {} has {behind:?} behind it and knows {known:?}", own.group));
         }
         let front = self.places.range(..own.id).next_back().or_else(|| self.places.last_key_value());
         let front = front.map(|(_, group)| *group).filter(|group| *group != own.group);
