@@ -39,7 +39,8 @@ DEFAULTS = {
     "runtime": "python",
     "runtime_memory": 1024,
     "runtime_timeout": 600,
-    "max_workers": max(2, os.cpu_count() or 2),
+    # More than processors: a call may wait for the result of another one, and has its worker meanwhile.
+    "max_workers": min(64, max(16, os.cpu_count() or 1)),
     "invoke_pool_threads": 4,
     "worker_processes": 1,
     "storage_bucket": "lithops",
