@@ -96,3 +96,52 @@ pub(super) async fn woken_together(work: impl Future<Output = ()>) {
     })
     .await;
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    #[derive(Default)]
+    struct Counts(AtomicUsize);
+
+    impl Wake for Counts {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    fn counted() -> (Arc<Counts>, Waker) {
+        let counts = Arc::<Counts>::default();
+        (counts.clone(), counts.into())
+    }
+
+    fn rung(counts: &Counts) -> usize {
+        counts.0.load(Ordering::SeqCst)
+    }
+
+    #[test]
+    fn many_tasks_are_woken_with_one_ring_and_none_is_lost() {
+        let bell = Arc::<Bell>::default();
+        let ((rings, listener), tasks) = (counted(), [(); 3].map(|()| counted()));
+        let mut context = Context::from_waker(&listener);
+        let early = Waker::from(Arc::new(Rouser { bell: bell.clone(), task: tasks[0].1.clone() }));
+        early.wake_by_ref(); // Before anybody listens.
+        assert!(pin!(bell.answer()).poll(&mut context).is_ready());
+        assert!(pin!(bell.answer()).poll(&mut context).is_pending());
+        assert_eq!((rung(&tasks[0].0), rung(&rings)), (1, 0));
+        for (_, task) in &tasks {
+            Waker::from(Arc::new(Rouser { bell: bell.clone(), task: task.clone() })).wake();
+        }
+        assert_eq!(rung(&rings), 1, "one ring for three");
+        assert!(pin!(bell.answer()).poll(&mut context).is_ready());
+        assert!(pin!(bell.answer()).poll(&mut context).is_pending());
+        assert_eq!(tasks.each_ref().map(|(counts, _)| rung(counts)), [2, 1, 1]);
+        early.wake();
+        assert_eq!(rung(&rings), 2, "it is rung again");
+        // On the loop's own thread nobody rings.
+        bell.hang();
+        Waker::from(Arc::new(Rouser { bell: bell.clone(), task: tasks[1].1.clone() })).wake();
+        assert_eq!((rung(&tasks[1].0), rung(&rings)), (2, 2));
+    }
+}

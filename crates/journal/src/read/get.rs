@@ -61,9 +61,10 @@ impl Inner {
 
     fn get_once(&self, log: &Log, seqno: u64, snapshot: Position, payload: &mut Vec<u8>) -> Result<RecordMeta> {
         payload.clear();
-        // Whether the newest records are visible yet, the one that is asked for tells: a place behind the tail is none.
-        let newest = log.index().latest();
-        if seqno == 0 || seqno > newest || seqno < log.earliest_at(newest) {
+        // Whether the newest records are visible yet, the one that is asked for tells: a place behind the tail is none. The oldest is
+        // there until they are.
+        let is_out = |latest: u64| seqno == 0 || seqno > latest || seqno < log.earliest_at(latest);
+        if is_out(log.index().latest()) && is_out(log.latest()) {
             return Err(out_of_range(log, seqno));
         }
         match self.read_record(log, seqno, log.index().word(seqno), payload) {
