@@ -53,7 +53,9 @@ fn holds(journal: &Journal, log: &Log, (earliest, latest): (u64, u64), context: 
 /// A copy of the namespace as it is while it is open: what a crash of the machine's processes leaves.
 fn crashed(dir: &Path) -> tempfile::TempDir {
     let copy = tempfile::tempdir().unwrap();
-    fs::create_dir(copy.path().join("segments")).unwrap();
+    for folder in ["segments", "index"] {
+        fs::create_dir(copy.path().join(folder)).unwrap();
+    }
     for file in fs::read_dir(dir.join("segments")).unwrap() {
         let file = file.unwrap();
         fs::copy(file.path(), copy.path().join("segments").join(file.file_name())).unwrap();
