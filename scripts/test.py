@@ -49,7 +49,7 @@ STEPS: dict[str, list[str]] = {
     "lints": ["cargo", "clippy", "--quiet", "--locked", "--workspace", "--all-targets", "--", "-D", "warnings"],
     "examples": pytest("examples", *SPREAD, "examples"),
     "http": pytest("http", "tests/http"),
-    "python": pytest("python", *SPREAD, "-c", "sdk/python/pyproject.toml", "sdk/python/tests"),
+    "python": pytest("python", *SPREAD, "-c", "sdk/python/pyproject.toml", "sdk/python/tests", "sdk/lithops/tests"),
     "rust": [str(BIN / "cargo-nextest"), "nextest", "run", "--locked", "--workspace", "--all-targets"],
 }
 # These wait more than they work, or work without waiting: they run side by side.

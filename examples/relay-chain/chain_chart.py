@@ -1,4 +1,4 @@
-"""Draws how the copies catch up: how many readings each has, and how old the newest one is that it got."""
+"""Plots how the copies catch up: the number of readings of each, and the age of its newest one."""
 
 from __future__ import annotations
 

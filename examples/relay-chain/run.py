@@ -35,7 +35,7 @@ OUTAGES = (("cloud", 0.2, 0.45), ("edge", 0.6, 0.8))  # who is away, and from wh
 
 
 class Failed(Exception):
-    """Something did not do what it has to; the message says what."""
+    """A check failed; the message says which."""
 
 
 def find_millrace() -> str:
@@ -92,7 +92,7 @@ class Station:
             raise Failed(f"{self.name}: the host did not start")
 
     def kill(self) -> None:
-        """As a power cut takes it."""
+        """Kills the host, like a power failure."""
         self.process.kill()
         self.process.communicate()
 

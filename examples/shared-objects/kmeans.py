@@ -1,4 +1,4 @@
-"""k-means: tasks assign their points to the nearest centre, and add them up in one shared matrix; a barrier parts the rounds.
+"""k-means: tasks assign their points to the nearest centre, and add them up in one shared matrix; a barrier separates the rounds.
 
     python kmeans.py
 
@@ -24,7 +24,7 @@ def points() -> np.ndarray:
 
 
 def sums(data: np.ndarray, centres: np.ndarray) -> np.ndarray:
-    """For each centre the sum of its points, and how many they are."""
+    """The sum and the number of points of each centre."""
     nearest = ((data[:, None, :] - centres[None]) ** 2).sum(2).argmin(1)
     found = np.zeros((CENTRES, DIMENSIONS + 1))
     np.add.at(found, nearest, np.hstack([data, np.ones((len(data), 1))]))

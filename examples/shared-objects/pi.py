@@ -15,14 +15,14 @@ import millrace
 
 
 def throw(points: int, hits: millrace.objects.AtomicLong) -> int:
-    """Throws so many points; how many of them hit."""
+    """Throws random points; returns how many of them hit."""
     hit = sum(random.random() ** 2 + random.random() ** 2 <= 1 for _ in range(points))
     hits.add(hit)
     return hit
 
 
 def main(tasks: int = 16, points: int = 20_000) -> float:
-    """The estimate of so many tasks."""
+    """The estimate from all tasks."""
     with millrace.connect() as host, host.Executor() as executor:
         hits = host.AtomicLong("hits")
         returned = sum(executor.map(throw, [points] * tasks, [hits] * tasks))

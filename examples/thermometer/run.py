@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Estimates the temperature where there is no thermometer, from thermometers elsewhere, and says how well.
+"""Estimates the temperature where there is no thermometer, from thermometers elsewhere, and reports the errors.
 
 Without arguments: a year of hourly readings at New York's airports; Newark is estimated from Kennedy and LaGuardia.
 With your own: one --sensor for each instrument, and --truth, a file that tells for some time what should be estimated.

@@ -16,16 +16,16 @@
  * operations round twice) and no reading of a NaN's payload. C99, no allocation; include it in one source file, the
  * one that defines `handle`.
  *
- * handle returns 0 when it is done. Then, and only then, what it appended becomes visible, all at once. Any other
- * value fails the run, which is tried again.
+ * handle returns 0 on success. Then, and only then, its appends become visible, all at once. Any other value fails the
+ * run, which is retried.
  *
- * In a function that is deployed with `streamed = true` each append is visible at once instead. When such a run is cut
- * short, the next attempt goes through what was done again: every mr_ call is answered as it was, and what was appended
- * is not appended again. So what it does may depend on the record and on mr_ calls, and on nothing else: not on
- * record->attempt, a clock, a file or an environment variable.
+ * In a function that is deployed with `streamed = true` each append is visible at once instead. When such a run is
+ * interrupted, the next attempt runs the function again: every mr_ call gets the same answer, and what was appended is
+ * not appended again. So the function may depend only on the record and on mr_ calls, and not on record->attempt, a
+ * clock, a file or an environment variable.
  *
- * A function with effects elsewhere (it calls somebody's API) gives them mr_idempotency_key, so that what an earlier
- * attempt did already is not done twice.
+ * A function with effects outside (it calls another service's API) passes mr_idempotency_key along, so that the
+ * service can recognise what an earlier attempt has already done.
  */
 #ifndef MILLRACE_H
 #define MILLRACE_H
@@ -59,10 +59,10 @@ typedef struct mr_record {
     uint64_t seqno;
     const unsigned char *data; /* of this run only */
     size_t size;
-    uint32_t attempt; /* 1 for the first; the run, and its idempotency key, stay the same */
+    uint32_t attempt; /* from 1; all attempts have the same run and idempotency key */
 } mr_record;
 
-/* Yours. */
+/* Defined by you. */
 int handle(const mr_record *record);
 
 /* Appends a record. 0, or a refusal; a refused append fails the run whatever handle returns. In an atomic run a native
@@ -94,7 +94,7 @@ void mr_print(const char *text);
 /* Writes the run's id, the cause of all it appends, as text that ends in zero. */
 void mr_run_id(char buffer[MR_RUN_ID_MAX + 1]);
 
-/* The same text, as the key under which effects elsewhere count once: it is this run's alone, and the same in every
+/* The same text, as the idempotency key of effects outside: it is different for every run, and the same in every
  * attempt and after every restart. */
 void mr_idempotency_key(char buffer[MR_RUN_ID_MAX + 1]);
 

@@ -11,9 +11,9 @@
  * Compile:  cc app.c sdk/c/[a-z]*.c sdk/c/wire/[a-z]*.c -Isdk/c        any namespace that a host serves
  *           or `make -C sdk/c local` and link libmillrace_local.a     also a namespace's own files
  *
- * Rules. What fails returns a negative number, -2101 for MR2101 (errors.h names them all), and mrc_error_of says what
- * was wrong; what succeeds returns 0 or more. A client belongs to one thread at a time; threads open one each. What a
- * call points into the client's memory (a record's data, an error's text) stays until the next call with that client.
+ * Rules. A call that fails returns a negative number, -2101 for MR2101 (errors.h names them all), and mrc_error_of has
+ * the details; a call that succeeds returns 0 or more. A client belongs to one thread at a time; open one for each
+ * thread. Results that point into the client's memory (a record's data, an error's text) are valid until its next call.
  * `how` may be NULL everywhere. Text ends in zero. This header is not the one for functions: that is millrace.h.
  */
 #ifndef MILLRACE_CLIENT_H
@@ -29,7 +29,7 @@
 extern "C" {
 #endif
 
-/* Smaller ones, defined alike for all sources, spare a small machine memory. */
+/* Smaller values, the same for all sources, save memory on small machines. */
 #ifndef MRC_BATCH_MAX
 #define MRC_BATCH_MAX 1024 /* records of one mrc_append_many; 32 bytes of stack each */
 #endif
@@ -42,7 +42,7 @@ extern "C" {
 typedef struct mrc_client mrc_client;
 
 typedef enum mrc_durability {
-    MRC_AS_NAMESPACE, /* as the namespace says; the default of the default is disk */
+    MRC_AS_NAMESPACE, /* the namespace's durability, by default disk */
     MRC_MEMORY,       /* survives the death of every process */
     MRC_DISK          /* survives a power failure */
 } mrc_durability;
@@ -56,8 +56,8 @@ typedef struct mrc_error {
     int number;              /* as it was returned: -2101 */
     char code[8];            /* "MR2101" */
     bool may_retry;          /* the same call may succeed later, ... */
-    uint32_t retry_after_ms; /* ... after so long */
-    char detail[240];        /* what was wrong this time, without control characters; cut if it is longer */
+    uint32_t retry_after_ms; /* ... after this time */
+    char detail[240];        /* the details, without control characters; truncated if longer */
 } mrc_error;
 
 typedef struct mrc_record {
@@ -79,9 +79,9 @@ typedef struct mrc_receipt {
 /* Zero means the default. */
 typedef struct mrc_options {
     size_t receive_bytes;        /* longest answer, default 16 MiB + 64 KiB, at least 4 KiB; only touched as needed */
-    size_t send_bytes;           /* how much is sent at once, default 64 KiB, at least 1 KiB; limits no record */
+    size_t send_bytes;           /* send buffer, default 64 KiB, at least 1 KiB; does not limit records */
     uint32_t connect_timeout_ms; /* default 5000 */
-    uint32_t request_timeout_ms; /* default 30000, besides what the request itself waits */
+    uint32_t request_timeout_ms; /* default 30000, in addition to the request's own wait */
     uint32_t window;             /* appends without waiting that may be unanswered, default 256 */
     void *memory;                /* where the client lives: NULL for one malloc in mrc_open, the only one there is */
     size_t memory_bytes;
@@ -101,10 +101,10 @@ size_t mrc_memory_bytes(const mrc_options *options);
 int mrc_open(mrc_client **client, const char *place, const mrc_options *options, mrc_error *error);
 
 /* Whether the client can be used. A refusal such as MRC_CONNECTION_LOST, MRC_PEER_SILENT or MRC_REQUEST_TIMEOUT ends
- * the connection, because nothing is known of what was under way: it may or may not have happened. */
+ * the connection, because the outcome of requests in progress is unknown. */
 bool mrc_connected(const mrc_client *client);
 
-/* Connects again. Appends with a key can then be repeated without being done twice. */
+/* Connects again. Appends with a key can then be repeated safely. */
 int mrc_reconnect(mrc_client *client);
 
 /* Closes and frees; NULL is allowed. Drain first what must not be lost. */
@@ -132,9 +132,9 @@ const char *mrc_remedy(const char *code);
 /* ------------------------------------------------------------------------------------------------------ appending */
 
 typedef struct mrc_append_options {
-    mrc_durability durability; /* the call returns when the record is so safe */
+    mrc_durability durability; /* the call returns when the record has it */
     const char *function;      /* one more function to run, besides those bound to the log */
-    const char *key;           /* idempotency: the same key and content again are answered as before; 1 to 128 bytes */
+    const char *key;           /* idempotency key, 1 to 128 bytes: a repeated append gets the first answer */
     mrc_id cause;
 } mrc_append_options;
 
@@ -167,8 +167,8 @@ void mrc_on_appended(mrc_client *client, mrc_appended *call, void *context);
 /* -------------------------------------------------------------------------------------------------------- reading */
 
 typedef struct mrc_reading {
-    uint32_t wait_ms;          /* wait for what is not there yet, at most so long */
-    mrc_durability durability; /* what is read must be so safe */
+    uint32_t wait_ms;          /* how long to wait for a record that is not there yet */
+    mrc_durability durability; /* that the records must have */
 } mrc_reading;
 
 /* Reads one record; seqno 0 is the newest. */
@@ -176,8 +176,8 @@ int mrc_get(mrc_client *client, const char *log, uint64_t seqno, const mrc_readi
 
 /* Records in order, to be taken by mrc_next. */
 typedef struct mrc_records {
-    uint32_t incarnation; /* of the log: one that was removed and made again has another */
-    uint64_t next;        /* where to go on */
+    uint32_t incarnation; /* of the log: a recreated log has another one */
+    uint64_t next;        /* the `from` of the next call */
     uint32_t count;       /* not taken yet */
     const mrc_record *list; /* private, as is the rest */
     const void *packed;
@@ -206,7 +206,7 @@ int mrc_tail(mrc_client *client, const char *log, mrc_cursor from, const mrc_rea
 /* 1 and the next record, 0 if none came within `wait_ms`, or a refusal, which ends the tail. */
 int mrc_tail_next(mrc_client *client, uint32_t wait_ms, mrc_record *record);
 
-/* The cursor behind the last record that was taken: keep it, and a tail goes on there, also on another day. */
+/* The cursor after the last record that was taken. Store it to resume the tail there later. */
 mrc_cursor mrc_tail_cursor(const mrc_client *client);
 
 int mrc_tail_end(mrc_client *client);

@@ -294,7 +294,7 @@ fn development_takes_up_code_that_was_missing_when_the_file_named_it() {
     let dev = Host::start(place.command(["dev"]));
     let more = APPLICATION.replace("[functions.shout]", "[functions.late]").replace("shout.sh", "late.sh");
     place.write("millrace.toml", &format!("{APPLICATION}\n{}", &more[more.find("[functions.late]").unwrap()..]));
-    dev.line_with(&["what was there runs on"]);
+    dev.line_with(&["the last valid version keeps running"]);
     place.write("late.sh", &shout("late "));
     dev.line_with(&["function late created"]);
 }
@@ -376,7 +376,7 @@ fn development_survives_mistakes_and_follows_saves() {
     check("1", "hey 1");
     // A mistake is told, and what was there runs on.
     place.write("millrace.toml", &APPLICATION.replace("history", "hitory"));
-    dev.line_with(&["what was there runs on"]);
+    dev.line_with(&["the last valid version keeps running"]);
     check("2", "hey 2");
     // Correcting it, with a second function and without the first, is taken up.
     place.write("more.sh", &shout("more "));

@@ -97,16 +97,7 @@ fn serverless() {
     let printed = type_in("serverless.md");
     says(
         &printed,
-        &[
-            "\"sum\":17",
-            "\"order\":5",
-            "id: ",
-            "MR3110",
-            "gave up",
-            "millrace_function_pending",
-            "MR2107",
-            "MR2101",
-        ],
+        &["\"sum\":17", "\"order\":5", "id: ", "MR3110", "gave up", "millrace_function_pending", "MR2107", "MR2101"],
     );
     let answers: Vec<&str> = printed.lines().filter(|line| line.contains("\"seqno\":3")).collect();
     assert_eq!(answers.len(), 2, "the same record twice:\n{printed}");
@@ -122,10 +113,7 @@ fn tests_of_functions() {
 #[test]
 fn repair() {
     let printed = type_in("repair.md");
-    says(
-        &printed,
-        &["repair 1: ready", "replayed   4 runs", "replaces   5 records", "rolled-back", "undoes repair 1"],
-    );
+    says(&printed, &["repair 1: ready", "replayed   4 runs", "replaces   5 records", "rolled-back", "undoes repair 1"]);
     let with_it = printed.split_once("repair 1: applied").expect("it was applied").1;
     says(with_it.split_once("undoes repair 1").expect("it was taken back").0, &["20.5", "21.5"]);
     says(with_it.split_once("undoes repair 1").expect("it was taken back").1, &["57.5", "58.5"]);

@@ -137,8 +137,13 @@ pub const FUNCTION: &[Key] = &[
          below it, `\"/\"` every log. The logs of a file are those that it declares and the dead-letter logs of its \
          functions.",
     ),
-    key("appends", "list of logs", "the logs of this file", "Logs that the function may append to, written as in \
-         `reads`."),
+    key(
+        "appends",
+        "list of logs",
+        "the logs of this file",
+        "Logs that the function may append to, written as in \
+         `reads`.",
+    ),
     key(
         "sends",
         "list of addresses",
@@ -153,8 +158,13 @@ pub const FUNCTION: &[Key] = &[
         "Secrets that the function may read (`ctx.secret(NAME)`, `/run/secrets/NAME`); see `millrace secret set`. \
          If one is missing, the function does not start.",
     ),
-    key("timeout", "duration, 1 ms to 24 h", "`\"60s\"`", "Maximum duration of a run; a longer run is stopped and \
-         counts as failed."),
+    key(
+        "timeout",
+        "duration, 1 ms to 24 h",
+        "`\"60s\"`",
+        "Maximum duration of a run; a longer run is stopped and \
+         counts as failed.",
+    ),
     key("memory", "size, 64 KiB to 1 TiB", "`\"256MiB\"`", "Maximum memory of one run or worker."),
     key("output", "size, up to 1 MiB", "`\"64KiB\"`", "How much of a run's output is kept."),
     key("retries", "0 to 100", "`3`", "Attempts after the first one before the record goes to the dead-letter log."),

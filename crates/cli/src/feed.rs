@@ -168,9 +168,9 @@ impl Queue {
         match std::mem::take(&mut self.left_out) {
             0 => {}
             lines if json => self.push(format!("{}\n", json!({ "event": "left_out", "lines": lines })).into()),
-            lines => {
-                self.push(format!("… {} dropped, because the output was not read in time\n", show::count(lines, "line")).into())
-            }
+            lines => self.push(
+                format!("… {} dropped, because the output was not read in time\n", show::count(lines, "line")).into(),
+            ),
         }
     }
 }

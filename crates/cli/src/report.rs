@@ -13,7 +13,7 @@ pub const USAGE: u8 = 2;
 pub enum Failure {
     /// An error to be reported.
     Coded(Error),
-    /// Whoever read our output has had enough; that is no error.
+    /// The reader has closed our output; this is not an error.
     BrokenPipe,
     /// Everything was said already.
     Said(u8),

@@ -28,7 +28,7 @@ pub struct Greeting<'g> {
 pub enum Answered {
     /// It is not all there.
     Incomplete,
-    /// It wants to be told more: these bytes. So many were its question.
+    /// It needs more data: these bytes. Its question had this many.
     Asked(Vec<u8>, usize),
     /// What the host says of itself, its clock, and how many bytes that took.
     Welcome(Box<Host>, Hlc, usize),

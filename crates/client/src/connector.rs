@@ -65,7 +65,7 @@ fn begin<T: 'static>(
     thread::Builder::new().name("millrace-connect".into()).stack_size(STACK_BYTES).spawn(work).map(drop)
 }
 
-/// Waits for `work` on a thread of its own, at most so long, and no longer than `check` lets it; it is asked every `tick`.
+/// Waits for `work` on a thread of its own, for at most this time, and only while `check` succeeds; it is called every `tick`.
 fn wait<T: Send + 'static>(
     work: impl FnOnce() -> io::Result<T> + Send + 'static,
     (patience, tick): (Duration, Duration),
@@ -93,7 +93,7 @@ fn resolving(resolve: Option<Resolve>, host: &str, port: u16) -> impl FnOnce() -
     }
 }
 
-/// Waits for the addresses of a host, at most so long, and no longer than `check` lets it; it is asked every `tick`.
+/// Waits for the addresses of a host, for at most this time, and only while `check` succeeds; it is called every `tick`.
 pub fn look_up(
     resolve: Option<Resolve>,
     (host, port): (&str, u16),
@@ -119,7 +119,7 @@ pub fn connect(
     Err(last)
 }
 
-/// The same for a task, which is cut short by whoever drops it.
+/// The same for a task; dropping it cancels it.
 pub async fn look_up_async(resolve: Option<Resolve>, host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
     if let Some(found) = literal(host, port) {
         return Ok(found);

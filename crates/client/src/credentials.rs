@@ -189,9 +189,9 @@ impl Credentials {
         text.trim().parse().map(Some).map_err(|error: Error| error.within(path.display()))
     }
 
-    /// What is kept for a namespace at this address.
-    pub(crate) fn find(peer: &Peer, address: SocketAddr) -> Result<Self> {
-        let mut found = Self::default();
+    /// What is kept for a namespace at this address, and whether that is only what a host of this machine left there.
+    pub(crate) fn find(peer: &Peer, address: SocketAddr) -> Result<(Self, bool)> {
+        let (mut found, mut is_left) = (Self::default(), false);
         if let Some(path) = peer_file(peer)
             && let Some(text) = text(&path)?
         {
@@ -206,6 +206,7 @@ impl Credentials {
             found.identity = Identity::load()?.map(Arc::new);
         } else if address.ip().to_canonical().is_loopback() {
             found.capability = Self::of_machine(peer, address)?;
+            is_left = found.capability.is_some();
         }
         // What a host left for its user is enough to know it by.
         if found.pin.is_none()
@@ -216,9 +217,9 @@ impl Credentials {
             found.identity = Identity::load()?.map(Arc::new);
         }
         if let Some(capability) = Self::of_environment()? {
-            found.capability = Some(capability);
+            (found.capability, is_left) = (Some(capability), false);
         }
-        Ok(found)
+        Ok((found, is_left))
     }
 
     /// The token that the host at this address of this machine left for its user.

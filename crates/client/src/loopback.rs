@@ -9,7 +9,7 @@
 //! So a host knows its own user at a loopback address as it does at the Unix socket, and a client does not take another user's
 //! program for the host because that had the port first.
 
-use millrace_wire::{Code, Defence, Result};
+use millrace_wire::{Code, Defence, Error, Result};
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, connect,
     netlink::{SOCK_DIAG, SocketAddrNetlink},
@@ -161,6 +161,20 @@ impl Loopback {
         }
         Ok(Holder::Unknown)
     }
+}
+
+/// How a host of this machine is spoken to that left a token for its user.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Near {
+    /// In clear: the kernel tells both ends whose the other is, and keeps everybody else from what passes between them.
+    InClear,
+    /// Through the channel that the token opens.
+    ByToken,
+}
+
+/// Whether the kernel did not say to the host, or to this client, that both are one user's. A token may say it.
+pub(crate) fn is_unknown(error: &Error) -> bool {
+    matches!(error.code(), Code::LoopbackRefused | Code::HostUnknown)
 }
 
 /// Checks that the host at the other end of a connection in clear is one of this user: nothing else tells who it is. `ends` are where

@@ -1,6 +1,6 @@
 //! Options and their defaults.
 
-use crate::{connector::Resolve, credentials::Credentials};
+use crate::{connector::Resolve, credentials::Credentials, loopback::Near};
 use millrace_wire::{Durability, EventId, Peer, Result};
 use std::{fmt, net::SocketAddr, sync::Arc, time::Duration};
 
@@ -60,12 +60,15 @@ impl fmt::Debug for Options {
 }
 
 impl Options {
-    /// What to reach this host with, whose address was found.
-    pub(crate) fn for_host(&self, peer: &Peer, address: SocketAddr) -> Result<Credentials> {
-        match &self.credentials {
-            Some(credentials) => Ok(Credentials::clone(credentials)),
-            None => Credentials::find(peer, address),
-        }
+    /// What to reach this host with, whose address was found, and whether there is a token besides: a host of this machine is
+    /// spoken to without the one that it left, unless `near` says otherwise.
+    pub(crate) fn for_host(&self, peer: &Peer, address: SocketAddr, near: Near) -> Result<(Credentials, bool)> {
+        let (credentials, is_left) = match &self.credentials {
+            Some(credentials) => (Credentials::clone(credentials), false),
+            None => Credentials::find(peer, address)?,
+        };
+        let without = is_left && near == Near::InClear;
+        Ok((if without { Credentials::default() } else { credentials }, without))
     }
 
     /// What to reach a host with through its Unix socket, should it ask.

@@ -61,7 +61,8 @@ impl FromStr for Place {
         match address.log {
             None => Ok(Place::Tcp(address.peer)),
             Some(log) => {
-                Err(Code::AddressInvalid.error(format!("log '{log}' is given where only a namespace's address is allowed")))
+                Err(Code::AddressInvalid
+                    .error(format!("log '{log}' is given where only a namespace's address is allowed")))
             }
         }
     }

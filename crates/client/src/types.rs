@@ -30,7 +30,7 @@ impl From<&protocol::Record<'_>> for Record {
 /// Where to go on reading a log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cursor {
-    /// Which log of its name it is; 0 if that was never told.
+    /// The incarnation of the log; 0 if unknown.
     pub incarnation: u32,
     /// The next record's sequence number.
     pub next: u64,

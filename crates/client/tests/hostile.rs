@@ -3,15 +3,23 @@
 mod fake;
 
 use fake::{Peer, framed, host, welcome};
-use millrace_client::{AppendOptions, Client, Options, Place, TailOptions, Wait, blocking};
+use millrace_client::{
+    AppendOptions, Client, Options, Place, TailOptions, Wait, blocking,
+    credentials::{Left, machine_file},
+};
 use millrace_wire::{
     Code, EventId, Result,
-    protocol::{Appended, Done, Failure, Ping, Pong, Record, Records, Seqno, Welcome},
+    channel::MAGIC,
+    protocol::{Appended, Done, Failure, PREFACE, Ping, Pong, Record, Records, Seqno, Welcome},
+    token::{AuthorityId, Grant, Key, Rights, Rules, Token, TokenId},
 };
 use std::{
+    env,
     future::Future,
+    net::SocketAddr,
+    process::Command,
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicUsize, Ordering},
     },
     time::Duration,
@@ -425,4 +433,56 @@ fn a_host_that_stops_is_heard_and_another_takes_its_place() {
     count.store(0, Ordering::SeqCst);
     let resilient = millrace_client::Resilient::new(place, Options { reconnect_ms: 120_000, ..quick() });
     runtime().block_on(resilient.append("raw", b"x", AppendOptions::default())).unwrap();
+}
+
+/// A host of this machine that takes connections in clear or refuses them, and what the two clients began each connection with.
+fn near(refuses: bool, has_token: bool) -> ([Option<Code>; 2], Vec<[u8; 4]>) {
+    let begun: Arc<Mutex<Vec<[u8; 4]>>> = Arc::default();
+    let of_host = begun.clone();
+    let place = host(move |mut peer| {
+        let first = peer.first();
+        of_host.lock().unwrap().push(first);
+        if first != PREFACE {
+            return; // It has no key for the channel.
+        }
+        let request = peer.greeting();
+        if refuses {
+            peer.send(0, &Failure { code: Code::LoopbackRefused.id(), detail: "", retry_after_ms: None });
+        } else {
+            peer.send(request, &welcome());
+            peer.serve();
+        }
+    });
+    let Place::Tcp(peer) = &place else { panic!("{place} is a port") };
+    let file = machine_file(SocketAddr::from(([127, 0, 0, 1], peer.port))).unwrap();
+    let (grants, ids) = (vec![Grant::namespace(Rights::ALL)], vec![TokenId([1; 8])]);
+    let rules = Rules { grants, ids, ..Rules::default() };
+    let token = Token::issue(&Key::new(&[7; 32]), AuthorityId([2; 8]), 1, &rules).unwrap();
+    let _left = has_token.then(|| Left::leave(file, &format!("farm {}\n", *token.to_text())).unwrap());
+    let ended = append_with_both(&place, &quick());
+    let begun = begun.lock().unwrap().clone();
+    (ended, begun)
+}
+
+#[test]
+fn the_token_that_a_host_left_is_used_where_nobody_vouches_for_both_ends() {
+    const NAME: &str = "the_token_that_a_host_left_is_used_where_nobody_vouches_for_both_ends";
+    const INSIDE: &str = "MILLRACE_TEST_INSIDE";
+    if env::var_os(INSIDE).is_none() {
+        // The environment says where tokens are left, and is of the whole process.
+        let dir = tempfile::tempdir().unwrap();
+        let mut again = Command::new(env::current_exe().unwrap());
+        again.args(["--exact", NAME]).env(INSIDE, "1").env_remove("MILLRACE_CAPABILITY");
+        again.env("XDG_RUNTIME_DIR", dir.path()).env("XDG_STATE_HOME", dir.path());
+        assert!(again.status().unwrap().success());
+        return;
+    }
+    // The kernel names this user to both: nothing is encrypted.
+    assert_eq!(near(false, true), ([None; 2], vec![PREFACE; 2]));
+    // The host does not take the kernel's word: the channel is opened, which this one has no key for.
+    let (ended, begun) = near(true, true);
+    assert_eq!(begun, [PREFACE, MAGIC, PREFACE, MAGIC]);
+    assert_eq!(ended, [Some(Code::ConnectionLost); 2]);
+    // There is nothing else to show.
+    assert_eq!(near(true, false), ([Some(Code::LoopbackRefused); 2], vec![PREFACE; 2]));
 }

@@ -123,7 +123,7 @@ impl Trace {
 
 /// Ends every run that is counted and not there; `told` hears of each. `traces` is the journal that lost them.
 ///
-/// Whoever calls this is the only one: a host, or who makes a copy. Others may append meanwhile.
+/// There is only one caller: a host, or a process that makes a copy. Others may append meanwhile.
 pub fn settle(
     namespace: &Namespace,
     damaged: &Journal,

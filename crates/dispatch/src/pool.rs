@@ -111,7 +111,7 @@ impl Pool {
             if crew.stopping {
                 return Rest::End;
             }
-            // Whoever began just now will probably be back at once, and then watches the journal itself.
+            // A thread that started just now will probably return at once, and then watches the journal itself.
             let back_soon = crew.executing.iter().any(|began| began.elapsed() < TAKE_OVER);
             if !crew.led && !back_soon {
                 crew.led = true;

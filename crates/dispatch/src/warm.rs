@@ -12,7 +12,7 @@ const THREADS: usize = 4;
 /// Functions to be loaded, the first to be loaded last.
 type Queue = Mutex<Vec<(u32, Arc<Starter>)>>;
 
-/// Starts loading these functions. Nobody need wait for it: whoever needs a function before loads it too, or waits for what
+/// Starts loading these functions. Nothing has to wait for it: a run that needs a function before loads it too, or waits for what
 /// its executors share.
 pub(super) fn start(shared: &Arc<Shared>, mut functions: Vec<(u32, Arc<Starter>)>) {
     functions.reverse();
@@ -33,7 +33,7 @@ fn load(queue: &Queue, shared: &Weak<Shared>) {
         if shared.upgrade().is_none_or(|shared| shared.stopping()) {
             return;
         }
-        // What is wrong is found again, and told, by whoever runs the function.
+        // Running the function finds and reports the same error.
         let Ok((generation, mut executor)) = starter.check().and_then(|()| starter.executor()) else { continue };
         // Nothing of the namespace is held meanwhile: it can be closed although an import hangs.
         if executor.get_ready().is_err() {

@@ -17,7 +17,7 @@ use std::{
     },
 };
 
-/// Whom a connection belongs to, as far as the connection itself says.
+/// The caller of a connection, as far as the connection itself determines it.
 #[derive(Clone)]
 pub(crate) struct Who {
     /// How it came here.
@@ -125,7 +125,7 @@ impl Rates for Uncounted {
     }
 }
 
-/// The refusal of whoever shows nothing that entitles here. It is the same for every reason, and whether the namespace exists or not.
+/// The refusal of a caller without a valid capability. It is the same for every reason, and whether the namespace exists or not.
 pub(crate) fn refused() -> Error {
     Code::CapabilityRefused.error("the capability is not valid here")
 }
@@ -210,7 +210,7 @@ impl Hosted {
 pub(crate) fn known(served: &Served, caller: Caller) -> Result<Arc<Caller>> {
     let of_machine = caller.chain().is_some_and(|chain| {
         let [part] = &*chain.parts else { return false };
-        // Whoever made it narrower has what is left.
+        // The narrower capability has what is left.
         served.keys().is_own(part.authority) && part.blocks.len() == 1 && chain.after.is_empty()
     });
     if !of_machine {

@@ -99,7 +99,7 @@ impl Reservation {
         let more = to.saturating_sub(self.large);
         let taken = LARGE_BYTES.fetch_add(more, Ordering::Relaxed);
         self.large += more;
-        // What is too much is given back by whoever drops this.
+        // Dropping this returns the excess.
         if taken + more > LARGE_MAX_BYTES {
             return Err(Code::HttpMemoryShort.error(format!("{} MiB are in use", taken >> 20)));
         }

@@ -188,7 +188,7 @@ impl Topics {
     /// Applies the command of an entry. A command that was applied before changes nothing and has the outcome that it had then; the
     /// outcome is a record's index in its topic, or 0.
     ///
-    /// `None`: whoever submitted it does not ask any more.
+    /// `None`: the submitter does not ask any more.
     pub fn apply(&mut self, entry: u64, command: Command<'_>) -> Option<Result<u64>> {
         let Origin { host, boot, serial, settled } = command.origin;
         let seen = self.seen.entry(host).or_default();
@@ -298,9 +298,7 @@ impl Topics {
             if known.history == history {
                 return Ok(0);
             }
-            return Err(
-                Code::TopicExists.error(format!("topic '{topic}' is there with a history of {}", known.history))
-            );
+            return Err(Code::TopicExists.error(format!("topic '{topic}' exists with a history of {}", known.history)));
         }
         if self.topics.len() >= TOPICS_MAX {
             return Err(Code::TopicsFull.error(format!("the group has {TOPICS_MAX} topics already")));

@@ -376,7 +376,7 @@ pub(crate) const fn span(length: u64) -> u64 {
 }
 
 /// A namespace's secret: two words from the operating system. Copies of the journal keep it, for its entries are made with
-/// it; whoever cannot read the namespace's files cannot make bytes that pass for an entry.
+/// it; without reading the namespace's files, nobody can make bytes that pass for an entry.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Salt(pub(crate) [u64; 2]);
 

@@ -93,7 +93,7 @@ impl Told {
         self.changes <= CHANGES_MAX
     }
 
-    /// What is to be told of a link that stands so.
+    /// The report about a link in this state.
     fn changes(
         &mut self,
         course: &Course,

@@ -154,8 +154,7 @@ impl Puller {
     /// Commits what was fetched. The answer says how far it came, and why not further.
     pub fn take(&mut self, epoch: u32, records: &Records<'_>) -> Result<Accepted<Delivered>> {
         let inbound = self.inbound.clone();
-        let inbound =
-            inbound.ok_or_else(|| Code::LinkOutOfOrder.error("records came before their cursor"))?;
+        let inbound = inbound.ok_or_else(|| Code::LinkOutOfOrder.error("records came before their cursor"))?;
         self.check_source(records.incarnation)?;
         let first = records.records.first().map_or(self.next, |record| record.seqno);
         if first > self.next {
@@ -242,7 +241,7 @@ impl Puller {
         self.links.stop(&self.key(), error)
     }
 
-    /// The newest moment known here, for whoever answers.
+    /// The newest clock known here, for answers.
     pub fn clock(&self) -> Hlc {
         self.links.namespace.journal().clock()
     }

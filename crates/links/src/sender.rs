@@ -43,7 +43,7 @@ pub struct Sender {
     log: Log,
     /// The relay's own bounds.
     on_gap: OnGap,
-    /// It was removed: the other side is only to be told.
+    /// It was removed: only the other side has to be notified.
     leaving: bool,
     /// Which of the streams that were begun one after the other.
     generation: u32,
@@ -175,7 +175,7 @@ impl Sender {
             links.stop(&LinkKey::Relay(relay.id), Code::LinkSourceGone.error(format!("log '{from}' {what}")))
         };
         let catalog = links.namespace.journal().catalog()?;
-        // Whoever only says that it is gone reads nothing: its own log need not be there any more.
+        // A removal reads nothing: the log need not exist any more.
         let read = if relay.leaving { &log_name(state::LOG) } else { from };
         let log = catalog.log(read).cloned().ok_or_else(|| gone("was removed"))?;
         if relay.source.is_some_and(|id| id != log.id()) && !relay.leaving {

@@ -27,7 +27,7 @@ pub enum LinkState {
     Waiting,
     /// The other side answers, and has everything.
     Idle,
-    /// It was removed; the other side is still to be told.
+    /// It was removed; the other side still has to be notified.
     Leaving,
     /// It stands still until somebody decides.
     Stopped,

@@ -234,7 +234,7 @@ fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// The key of [`Definition::application`]: whoever does not know it may ignore it.
+/// The key of [`Definition::application`]: a reader that does not know it may ignore it.
 const APPLICATION: &str = "application?";
 
 /// A function as it is deployed in a namespace.

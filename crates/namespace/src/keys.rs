@@ -44,7 +44,7 @@ enum Told {
     Batch(Batch),
 }
 
-/// Whoever repeats a batch brings its logs along. In each, its records have numbers that follow each other; the ids of the
+/// A repeated batch contains its logs. In each, its records have numbers that follow each other; the ids of the
 /// whole follow each other as well, but for the runs that records begin, which are as many for each record of a log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Batch {

@@ -258,7 +258,7 @@ impl Namespace {
         let Ok(log) = self.log(&definition.spec.dead_letter) else { return Ok(all) };
         let (mut notes, mut unsettled, mut upto) = (Notes::default(), Vec::new(), Position::default());
         let mut settle = |unsettled: &mut Vec<Retried>, upto| -> Result<()> {
-            // Also if all was done before: whoever did it may have been killed before the disk had it.
+            // Even if all was done before: the process that did it may have been killed before it was on disk.
             self.settle(Site::AppendBatch, upto, None)?;
             unsettled.drain(..).for_each(|retried| progress(&retried));
             Ok(())

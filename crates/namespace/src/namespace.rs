@@ -355,11 +355,12 @@ impl Namespace {
 
     /// Tries again while there is no room and `patience` lasts.
     pub fn with_patience<R>(&self, patience: Duration, mut attempt: impl FnMut() -> Result<R>) -> Result<R> {
-        let (start, journal) = (Instant::now(), self.journal());
+        let journal = self.journal();
+        let mut refused: Option<Instant> = None; // An append that finds room does not look at the clock.
         loop {
             let seen = journal.tail();
             match attempt() {
-                Err(error) if lacks_room(&error) && start.elapsed() < patience => {
+                Err(error) if lacks_room(&error) && refused.get_or_insert_with(Instant::now).elapsed() < patience => {
                     // Any commit since then may have made room, so wait for one rather than for the clock.
                     journal.wait(seen, Duration::from_millis(RETRY_AFTER_MS.into()).min(patience));
                 }

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 const LOG: &str = "_audit";
 /// Lines that are kept.
 pub const AUDIT_HISTORY: u64 = 10_000;
-/// Whoever works with the namespace's files.
+/// A process that works on the namespace's files.
 pub const OWNER: &str = "owner";
 
 /// What was done or refused.

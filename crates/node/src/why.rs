@@ -354,7 +354,7 @@ impl Asked<'_> {
 
     fn letters(&self, function: &Name, log: &LogName) -> Option<Reason> {
         let letters = Letters::of(self.catalog, log);
-        // What cannot be read of them is told by whoever runs them again.
+        // A retry reports the ones that cannot be read.
         let waiting = self.namespace.letters_waiting(log).unwrap_or(letters.kept);
         (letters.given_up > 0).then(|| Reason::DeadLetters {
             function: function.clone(),

@@ -93,7 +93,7 @@ pub(crate) enum Note {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Phase {
-    /// Its corrections are not complete: whoever opened it ended in between.
+    /// Its corrections are not complete: the process that opened it ended in between.
     Open,
     /// The host replays what depends on it.
     Running,
@@ -142,7 +142,7 @@ pub struct Repair {
     pub repair: u64,
     /// How far it is.
     pub phase: Phase,
-    /// Why it was begun, as whoever began it says.
+    /// The reason that was given when it was opened.
     pub reason: String,
     /// When, in microseconds since 1970.
     pub at_us: u64,

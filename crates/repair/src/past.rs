@@ -345,7 +345,7 @@ impl Past {
 
     /// Takes up what a repair gives a function, and that it is in force.
     fn note(&mut self, entry: &Entry) {
-        // What cannot be read here is refused by whoever reads the notes.
+        // Reading the notes refuses what cannot be read here.
         match serde_json::from_slice(&entry.payload) {
             Ok(Note::Open { code, undo, .. }) => drop(self.opened.insert(entry.seqno, (code, undo))),
             Ok(Note::Applied { repair, .. }) if !entry.carried => {

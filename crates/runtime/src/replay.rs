@@ -6,7 +6,7 @@ use sha2::{Digest as _, Sha256};
 
 const BLOCK_BYTES: usize = 32;
 
-/// What one attempt at a run is told of the time and of chance.
+/// The time and the random numbers of one attempt at a run.
 pub struct Replay {
     /// When the attempt began, as its FIRED says.
     at: Hlc,

@@ -28,7 +28,7 @@ pub(crate) const VARIABLE: &str = "MILLRACE_SECRETS";
 const MODE: u32 = 0o400;
 /// No longer list is taken from a host.
 const LIST_MAX_BYTES: u64 = 4 << 20;
-/// A part of a value that is so long is masked as well: what is told may have been cut in the middle of a value.
+/// A part of a value of this length is masked as well, because output may have been cut in the middle of a value.
 const PART_BYTES: usize = 8;
 const MASK: &[u8] = b"***";
 

@@ -11,6 +11,7 @@ mod chance;
 mod disk;
 pub mod invariants;
 mod network;
+pub mod ring;
 mod world;
 
 pub use chance::Chance;

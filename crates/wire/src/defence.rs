@@ -11,7 +11,7 @@ use std::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Defence {
-    /// Whoever shows a capability proves to have its signature, on this connection.
+    /// A client proves, on this connection, that it has the signature of its capability.
     Proof = 1,
     /// A capability permits what it grants.
     Grants = 1 << 1,

@@ -20,7 +20,7 @@ struct Row {
     retry_ms: Option<u32>,
 }
 
-/// What sort of error a code is, for whoever handles several alike; in Python each is a class of exceptions.
+/// The class of an error code, to handle several codes alike; in Python each is a class of exceptions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ErrorKind {
     /// What was asked for cannot be, as it was asked.
@@ -113,7 +113,7 @@ impl Code {
     }
 }
 
-/// How long whoever finds no room is told to wait, at least, before it tries again.
+/// Minimum retry time of a refusal for lack of room.
 pub const RETRY_AFTER_MS: u32 = 100;
 /// Every code with its id, cause and remedy, in the order of their ids.
 pub fn catalogue() -> impl Iterator<Item = (Code, &'static str, &'static str, &'static str)> {
@@ -152,7 +152,7 @@ impl Error {
         Error { retry_after_ms: NonZeroU32::new(after_ms), ..self }
     }
 
-    /// When it makes sense to try again, if waiting alone may help: as whoever refused said, or as is usual for the code.
+    /// The time after which to retry, if waiting alone may help: from the refusal, or the default of the code.
     pub fn retry_after_ms(&self) -> Option<u32> {
         self.retry_after_ms.map(NonZeroU32::get).or(self.code.retry_after_ms())
     }

@@ -13,7 +13,7 @@ const LOGICAL_BITS: u32 = 12;
 pub struct Hlc(u64);
 
 impl Hlc {
-    /// Before every event: the clock of whoever has none.
+    /// Before every event: the clock of a sender without one.
     pub const ZERO: Hlc = Hlc(0);
 
     /// The earliest moment that `wall_us` microseconds since 1970 can name.

@@ -1,4 +1,4 @@
-"""What `run.py` is made of: readings -> application -> host -> report (score, chart)."""
+"""The parts of `run.py`: readings -> application -> host -> report (score, chart)."""
 
 from importlib.util import find_spec
 

@@ -17,7 +17,7 @@ SMOOTH = ("python", "wasm", "native")
 
 @dataclass(frozen=True)
 class Settings:
-    """What the functions are told."""
+    """The settings of the functions."""
 
     sensors: tuple[str, ...]
     step_s: int = 3600

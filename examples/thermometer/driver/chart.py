@@ -1,4 +1,4 @@
-"""Draws what was predicted, and how far off it was: one page, as PNG and SVG."""
+"""Plots the predictions and their errors: one page, as PNG and SVG."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ SPANS_S = [60, 120, 300, 600, 1200, 1800, *(3600 * n for n in (1, 2, 3, 6, 12)),
 
 @dataclass(frozen=True)
 class Picture:
-    """What is to be drawn; the errors are the prediction's, the nearest sensor's and the last known truth's."""
+    """The data of the plot; the errors are the prediction's, the nearest sensor's and the last known truth's."""
 
     title: str
     unit: str

@@ -1,4 +1,4 @@
-"""Tells on the terminal how far it has come; where nobody watches, only what took how long."""
+"""Shows progress on a terminal; otherwise prints only the durations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads files of readings: tolerant of what instruments do, strict about what makes no sense.
+"""Reads files of readings: tolerant of the quirks of instruments, strict about invalid rows.
 
 Tolerated, and counted: gaps, rows twice, rows out of order, missing readings (`NA`, nothing). Refused, with file and
 line: rows that are no reading at all. A file with even one such row is not used, because whoever misreads a column
@@ -33,7 +33,7 @@ ROUND_S = [
 
 
 class Refused(Exception):
-    """Input that was not used; the message says where and why, a line for each problem."""
+    """Invalid input; the message lists the problems, one per line."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Says how good the predictions were, and has them drawn."""
+"""Reports the errors of the predictions, and plots them."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def report(settings: Settings, logs: dict[str, list[dict]], lag_s: int, title: s
 
 
 def account_of_steps(settings: Settings, smooth: dict[str, score.Series], prediction: score.Series, models: int) -> str:
-    """What became of every step."""
+    """The outcome of every step."""
     complete = set.intersection(*(set(one) for one in smooth.values()))
     some = set.union(*(set(one) for one in smooth.values()))
     first = min(prediction, default=max(some) + 1)

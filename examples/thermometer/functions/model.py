@@ -35,7 +35,7 @@ def terms(t: int, step: dict[str, Sample]) -> dict[str, float]:
 
 
 def known_at(ctx: Context, t: int) -> dict | None:
-    """The newest model that was there at time `t`, fitted to nothing as late as that; with its seqno."""
+    """The newest model that existed at time `t`, fitted only to earlier data; with its seqno."""
     for seqno in range(ctx.latest("model"), 0, -1):
         model = ctx.get("model", seqno).json()
         if model["at"] <= t and model["until"] < t:

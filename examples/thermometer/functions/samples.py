@@ -1,4 +1,4 @@
-"""What the functions have in common: samples, and walks along logs of samples.
+"""Shared by the functions: samples, and walks along logs of samples.
 
 A sample is a record such as `{"t":1357020000,"v":39.02}`: at second `t` (since 1970) the value was `v`. One that became
 known later than it was measured says so: `{"t":1357020000,"v":39.02,"at":1357041600}`. Smoothed samples always do.

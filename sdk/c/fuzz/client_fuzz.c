@@ -81,23 +81,24 @@ static void accept_channel(uint16_t takes, uint8_t m2[MRW_M2_BYTES], mrw_channel
     host->open.out = out;
 }
 
-/* Says something to the client: in a channel it is sealed, as records of different lengths. */
+/* Says something to the client: in a channel it is sealed, as records of different lengths. It is written at once: a socket
+ * has no room for thousands of pieces. */
 static void say(mrw_channel *channel, const uint8_t *bytes, size_t size) {
-    static uint8_t record[MRW_RECORD_HEAD + MRW_RECORD_MAX];
-    while (size > 0) {
-        size_t part = size, sent;
-        if (channel == NULL) {
-            if (write(ends[1], bytes, size) < 0) abort();
-            return;
-        }
+    static uint8_t records[1 << 17];
+    size_t made = 0;
+    while (channel != NULL && size > 0) {
+        size_t part = size, room = mrw_channel_room(channel), sent;
         if (part > 1 + bytes[0] * 4u) part = 1 + bytes[0] * 4u;
-        if (part > mrw_channel_room(channel)) part = mrw_channel_room(channel);
-        memcpy(record + MRW_RECORD_HEAD, bytes, part);
-        sent = mrw_channel_seal(channel, record, part);
-        if (sent == 0 || write(ends[1], record, sent) < 0) abort();
+        if (part > room) part = room;
+        if (made + part + MRW_RECORD_HEAD + MRW_TAG > sizeof records) return;
+        memcpy(records + made + MRW_RECORD_HEAD, bytes, part);
+        sent = mrw_channel_seal(channel, records + made, part);
+        if (sent == 0) abort();
+        made += sent;
         bytes += part;
         size -= part;
     }
+    if (channel == NULL ? write(ends[1], bytes, size) < 0 : write(ends[1], records, made) < 0) abort();
 }
 
 static long told;

@@ -44,6 +44,8 @@ struct Source {
 
 enum Step {
     Record(millrace_node::Record),
+    /// A repair took the record away.
+    Void,
     Nothing,
     End,
 }
@@ -57,7 +59,10 @@ impl Source {
         if next > self.log.latest() {
             return Ok(if self.stop.is_some() { Step::End } else { Step::Nothing });
         }
-        self.namespace.get(self.log.name(), next).map(Step::Record)
+        match self.namespace.get(self.log.name(), next) {
+            Err(error) if error.code() == Code::RecordVoid => Ok(Step::Void),
+            read => read.map(Step::Record),
+        }
     }
 
     /// Waits a little for record `next`.
@@ -114,6 +119,10 @@ impl Records {
                     self.next.store(next + 1, Ordering::Relaxed);
                     let meta = Meta { seqno: record.seqno, id: record.id, hlc: record.hlc, cause: record.cause };
                     return Ok(Some(Record::of(self.name.bind(py), meta, &record.payload)));
+                }
+                Step::Void => {
+                    self.next.store(next + 1, Ordering::Relaxed);
+                    continue;
                 }
                 Step::End => return Ok(None),
                 Step::Nothing if !may_wait => return Ok(None),

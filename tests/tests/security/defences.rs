@@ -238,7 +238,7 @@ fn function(without: Option<Defence>) -> Option<bool> {
 }
 
 /// An address of this machine that is not a loopback address.
-pub fn own_address() -> Option<String> {
+fn own_address() -> Option<String> {
     let socket = UdpSocket::bind("0.0.0.0:0").ok()?;
     // Nothing is sent.
     socket.connect("192.0.2.1:9").ok()?;

@@ -2,11 +2,11 @@
 
 use super::{
     Hub,
-    defences::{hub, own_address},
-    neighbours::curl,
+    defences::hub,
+    neighbours::{curl, is_root, other},
     tls,
 };
-use millrace_tests::raw::{LONG, framed, hello};
+use millrace_tests::raw::{framed, hello};
 use millrace_wire::{
     Defence, EventId, Hlc,
     protocol::{
@@ -15,13 +15,12 @@ use millrace_wire::{
     },
     token::Token,
 };
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustls::{ClientConnection, StreamOwned};
 use std::{
     fs,
-    io::{Read, Write},
+    io::{BufRead, BufReader, Read, Write},
     net::TcpStream,
-    process::Command,
+    process::{Command, Stdio},
     sync::atomic::{AtomicBool, Ordering},
     thread,
 };
@@ -81,12 +80,16 @@ pub fn foreign_stream(without: Option<Defence>) -> Option<bool> {
     let hub = hub(without);
     let deliver = |file: &str| {
         let mut session = Session::open(&hub, &hub.issue(file, &["--allow", "link=namespace", "--append", "raw"]));
-        let link = Link { stream: "in", namespace: 7, epoch: 1, target: Some("raw"), path: Vec::new() };
+        let link = Link { stream: "in", namespace: 7, epoch: 1, target: None, path: Vec::new() };
         let number = session.ask(&link, |frame| frame.message::<Linked>().unwrap().number);
         let items =
             vec![Item { log: "raw", data: b"x", id: EventId::NONE, hlc: Hlc::default(), function: None, void: false }];
         let items = Deliver { link: session.request, first: number + 1, gap: false, items };
-        assert_eq!(session.ask(&items, |frame| frame.message::<Delivered<'_>>().unwrap().number), number + 1);
+        let delivered = session.ask(&items, |frame| {
+            let refused = || frame.message::<Failure<'_>>().map(|failure| failure.detail.to_string());
+            frame.message::<Delivered>().map_err(|_| refused()).map(|delivered| delivered.number)
+        });
+        assert_eq!(delivered, Ok(number + 1));
         number
     };
     assert_eq!(deliver("one.cap"), 0);
@@ -118,34 +121,31 @@ pub fn told_of_namespaces(without: Option<Defence>) -> Option<bool> {
     Some(told("hub") != told("none"))
 }
 
-/// A connection that says nothing.
-fn silent(address: &str, port: u16) -> TcpStream {
-    let stream = TcpStream::connect((address, port)).unwrap();
-    stream.set_read_timeout(Some(LONG)).unwrap();
-    stream
-}
+/// Opens so many connections and says nothing over them.
+const CROWD: &str = "ulimit -n 4096 || exit
+for at in $(seq $2); do exec {one}<>/dev/tcp/127.0.0.1/$1 || exit; done
+echo open; cat";
 
-/// More connections than a host takes of those who show nothing. Whoever has shown a capability before is served on.
+/// More connections of another user than a host takes of those who show nothing. Whoever has shown a capability before is served on.
 pub fn flood(without: Option<Defence>) -> Option<bool> {
-    let address = own_address()?;
-    let wanted = UNKNOWN_MAX as u64 + 256;
-    let limit = getrlimit(Resource::Nofile);
-    if limit.current.is_some_and(|current| current < wanted) {
-        if limit.maximum.is_some_and(|maximum| maximum < wanted) {
-            return None;
-        }
-        setrlimit(Resource::Nofile, Rlimit { current: Some(wanted), maximum: limit.maximum }).ok()?;
+    if !is_root() {
+        return None;
     }
     let hub = hub(without);
     let mut known = Session::open(&hub, &hub.issue("one.cap", &["--read", "raw"]));
-    let _crowd: Vec<TcpStream> = (0..UNKNOWN_MAX).map(|_| silent(&address, hub.port.number)).collect();
-    let url = format!("https://{address}:{}/healthz", hub.port);
-    let newcomer = curl(Command::new("curl"), &["-k"], &url);
+    let mut crowd = other("bash");
+    crowd.args(["-c", CROWD, "crowd", &hub.port.to_string(), &UNKNOWN_MAX.to_string()]);
+    let mut crowd = crowd.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(crowd.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    assert_eq!(line, "open\n", "another user may have as many files open");
+    let newcomer = curl(other("curl"), &["-k"], &format!("https://127.0.0.1:{}/healthz", hub.port));
     let answer = known.ask(&Get { log: "raw", seqno: 1, wait_ms: 0, durability: None }, |frame| frame.kind);
-    assert_eq!(answer, 3, "there is no record, and whoever may read is told so");
-    let owner =
-        curl(Command::new("curl"), &["-H", "Host: localhost"], &format!("http://127.0.0.1:{}/healthz", hub.port));
+    assert_eq!(answer, Failure::TYPE, "there is no record, and whoever may read is told so");
+    let owner = curl(Command::new("curl"), &[], &format!("http://127.0.0.1:{}/healthz", hub.port));
     assert!(owner.text().ends_with("200"), "{}", owner.text());
+    drop(crowd.stdin.take());
+    crowd.wait().unwrap();
     Some(!newcomer.text().contains("MR6190"))
 }
 
@@ -154,11 +154,15 @@ fn tail_ends(hub: &Hub, file: &str, once_open: impl FnOnce()) -> String {
     let mut session = Session::open(hub, file);
     let tail = Tail { log: "raw", from: 1, credit: 1_000_000, ..Tail::default() };
     session.send(&tail);
-    let over = AtomicBool::new(false);
+    let (over, place) = (AtomicBool::new(false), &hub.place);
     thread::scope(|scope| {
         scope.spawn(|| {
-            while !over.load(Ordering::Relaxed) {
-                hub.place.run(["log", "append", "raw", "x"]).ok();
+            // Long after the host has noticed, also where the test fails.
+            for _ in 0..2000 {
+                if over.load(Ordering::Relaxed) {
+                    break;
+                }
+                place.run(["log", "append", "raw", "x"]).ok();
             }
         });
         assert_eq!(session.next(|frame| frame.kind), Records::TYPE);

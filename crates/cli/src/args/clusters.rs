@@ -62,7 +62,7 @@ Examples:
   millrace cluster prefer campus
   millrace cluster prefer --any")]
     Prefer(PreferArgs),
-    /// Set how many hosts vote: 1, 3 or 5
+    /// Set the number of voters: 1, 3 or 5
     #[command(after_help = "\
 A cluster with 3 voters continues without one of them, and a cluster with 5 voters without two. Other hosts become voters one by one, once \
 they have caught up. If the number is lowered, the hosts with most of the log keep their votes.
@@ -105,7 +105,7 @@ pub struct PreferArgs {
 
 #[derive(Debug, Args)]
 pub struct VotersArgs {
-    /// How many
+    /// The number of voters
     pub voters: u64,
 }
 

@@ -252,8 +252,7 @@ Examples:
     /// Cancel a run that has not ended
     #[command(after_help = "\
 A run that has not started never does. One in progress is stopped within a second, and nothing that it appends is published; what a \
-streamed function has published stays. The run is then `cancelled`: it is not tried again and leaves no dead letter. The other runs of \
-the record are not touched.
+streamed function has published stays. The run is then `cancelled`: it is not retried and leaves no dead letter. Other runs of the record are not affected.
 
 Examples:
   millrace run cancel 5f3a9c0d1e2b-0-1c

@@ -76,8 +76,8 @@ With --at and without --values, every record of the range counts as corrected. V
 JSON objects with these keys, one on a line; `-` reads standard input. With --at, CSV may have the single column value: the values of the \
 range's records, in order.
 
-A replay assumes that a function leaves the same when it reads the same. --verify COUNT tests that: it runs functions again on what \
-they read, in this process, and discards what they append. It takes the namespace's files.
+A replay assumes that a function appends the same when it reads the same. --verify COUNT tests that: it runs functions again on what \
+they read, in this process, and discards what they append. It needs the namespace's files.
 
 Examples:
   millrace repair plan raw/kitchen --values stale-day.csv
@@ -90,9 +90,12 @@ Examples:
 Writes the corrections to the journal, then replays each run that used a corrected record, each run that used records which these rewrote, \
 and so on. Readers see the result only after `millrace repair apply`. Give the number of a stopped repair to resume it.
 
-With --function, the past runs of a function are replayed with new code, and `millrace repair apply` deploys that code. The source is a file or a directory, as in millrace.toml; every other setting of the function stays. It takes the namespace's files: a host accepts no code from elsewhere.
+With --function, the past runs of a function are replayed with new code, and `millrace repair apply` deploys that code. The source is a \
+file or a directory, as in millrace.toml; every other setting of the function stays. This needs the namespace's files: a host accepts no \
+code from elsewhere.
 
-A run that leaves fewer records than before leaves gaps. One that leaves more stops the repair; with --append-new, the records that have no place are appended to the end of their logs when the repair is applied, and run what is bound to these logs.
+A run that appends fewer records than before leaves gaps. A run that appends more stops the repair; with --append-new, the additional \
+records are appended to the end of their logs when the repair is applied, and run the functions of these logs.
 
 The host replays the runs; if no host runs, this command does.
 
@@ -172,7 +175,7 @@ pub struct RepairRunArgs {
     /// Replay only runs from this event on: LOG@SEQNO or an event id [default: all that are kept]
     #[arg(long, value_name = "EVENT", requires = "function")]
     pub since: Option<String>,
-    /// Append records that have no place to the end of their logs, instead of stopping
+    /// Append additional records to the end of their logs, instead of stopping
     #[arg(long)]
     pub append_new: bool,
     /// The reason, a text for people
@@ -224,7 +227,7 @@ pub struct PlanArgs {
     /// Plan even if the runs that read the oldest of these records are no longer known
     #[arg(long)]
     pub accept_unknown: bool,
-    /// Also replay this many of the newest runs of each function as they were, and name functions whose output differs
+    /// Also replay this many of the newest runs of each function unchanged, and name the functions whose output differs
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub verify: Option<u32>,
     #[command(flatten)]

@@ -94,8 +94,8 @@ Examples:
     Stat(NameArgs),
     /// Change how many records a log keeps
     #[command(after_help = "\
-Takes effect at once, also on a host that is running. A shorter history drops the records beyond it, and their room is used again. \
-A longer one keeps what is there now and what comes; records that have left the log's history stay gone.
+Takes effect at once, even while a host is running. A shorter history drops the records beyond it. A longer history keeps the current and \
+later records; records that have left the history do not come back.
 
 Examples:
   millrace log set raw/kitchen --history 100k

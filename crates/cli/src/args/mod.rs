@@ -123,7 +123,8 @@ Everything is checked first: as long as anything is wrong, nothing is changed.
 A function that `up` or `dev` deployed from this file, and that the file no longer names, is removed. If it has pending runs, \
 nothing is changed unless --force gives them up. Logs stay, whatever the file says.
 
-With --namespace ADDRESS the file and the code of its functions go to the host there, which checks and applies them. Code that it has already is not sent again. Every right that a function gets must be yours: see `millrace cap issue`.
+With --namespace ADDRESS, the file and the code of its functions are sent to that host, which checks and applies them. Code that the host \
+already has is not sent again. A function gets only rights that you have: see `millrace cap issue`.
 
 Examples:
   millrace up
@@ -133,7 +134,8 @@ Examples:
     Up(UpArgs),
     /// Remove the functions of millrace.toml; logs and data stay
     #[command(after_help = "\
-Functions that `up` or `dev` deployed from this file earlier, and that it no longer names, are removed too. With --namespace ADDRESS those that `up` deployed there are.
+Functions that `up` or `dev` deployed from this file earlier, and that it no longer names, are removed too. With --namespace ADDRESS, this \
+applies to the functions that `up` deployed there.
 
 Examples:
   millrace down

@@ -42,7 +42,7 @@ pub struct ListenArgs {
     /// as 'info,links=debug'; the subjects are access, connections, journal, links, repairs, requests, runs and topics
     #[arg(long, value_name = "LEVEL", default_value = "warn", env = "MILLRACE_LOG_LEVEL")]
     pub log_level: Levels,
-    /// The host's certificate for those who know it by its name, with those of its issuers, in PEM; read again when it changes
+    /// A certificate for the host's name, with those of its issuers, in PEM; read again when it changes
     #[arg(long, value_name = "FILE", requires = "tls_key", env = "MILLRACE_TLS_CERT")]
     pub tls_cert: Option<PathBuf>,
     /// The key of that certificate, in PEM

@@ -153,7 +153,7 @@ pub fn on_signals(drain: Option<Duration>) -> Result<Receiver<()>> {
                 let what = format!("stopping; what is in progress may take {drain} to end; again to stop at once");
                 feed::stderr_soon(format!("{name}: {what}\n").as_bytes());
             }
-            // Whoever listened may have ended meanwhile for a reason of its own.
+            // The reader may have ended meanwhile for a reason of its own.
             let _ = sender.send(());
             caller.unpark();
         }

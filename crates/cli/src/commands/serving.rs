@@ -180,7 +180,7 @@ impl Serving {
     /// Reads the certificate again if its files have changed; what is wrong with them is told once.
     pub fn refresh_certificate(&self, json: bool) {
         if let Some(Err(error)) = self.certificate.as_ref().map(|certificate| certificate.refresh()) {
-            report::say(&error.within("the certificate from before is shown on"), json);
+            report::say(&error.within("the previous certificate stays in use"), json);
         }
     }
 

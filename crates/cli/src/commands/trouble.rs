@@ -191,9 +191,13 @@ fn tell_link(news: &LinkNews, out: &mut Out) -> Outcome {
             let count = show::count(*records, "message");
             (Style::Bad, format!("{count} refused for good; `millrace log tail {OUTBOX_DEAD_LETTERS}` says why"))
         }
-        LinkChange::Lost(records) => {
-            (Style::Bad, format!("{} left the history before they were forwarded, and were skipped", show::count(*records, "record")))
-        }
+        LinkChange::Lost(records) => (
+            Style::Bad,
+            format!(
+                "{} left the history before they were forwarded, and were skipped",
+                show::count(*records, "record")
+            ),
+        ),
     };
     let end = if *kind == "outbox" || to.starts_with("mr:") { to } else { from };
     let now = show::clock(millrace_node::Hlc::from_wall_us(show::now_us()));

@@ -78,7 +78,7 @@ impl Remote {
     pub fn manage<T: DeserializeOwned>(&self, order: &Order) -> Result<T> {
         let text = self.client().manage(&order.text())?;
         let document = serde_json::from_str(&text);
-        document.map_err(|error| Code::DocumentUnknown.error(format!("what came of the change: {error}")))
+        document.map_err(|error| Code::DocumentUnknown.error(format!("the result of the change: {error}")))
     }
 }
 

@@ -124,7 +124,7 @@ impl Target {
         if let Some(chosen) = Self::chosen(global)? {
             return Ok(chosen);
         }
-        // What is in this directory goes before the context in use: whoever works on an application means that one.
+        // What is in this directory goes before the context in use: a user in an application's directory means that one.
         let here = Path::new(NAMESPACE_DIR);
         if here.is_dir() && !Path::new(FILE_NAME).exists() {
             return Ok((Target::Directory(here.into()), Origin::Here));

@@ -5,7 +5,7 @@ use crate::{AppendOptions, Receipt, ask};
 use millrace_wire::{EventId, Result};
 use std::{collections::VecDeque, time::Instant};
 
-/// Appends are sent together once they are so many bytes.
+/// Appends are sent together once they have this many bytes.
 const SEND_BYTES: usize = 32 << 10;
 
 /// Appends that are sent without waiting for the answers before.

@@ -1,10 +1,11 @@
 //! A connection that the caller's own thread writes and reads.
 
-use super::stream::{HangUp, Raw, Stream};
+use super::stream::{HangUp, Raw, Safe, Stream};
 use crate::{
     Host, Options, Place,
     ask::{self, Answered, Greeting},
     connector,
+    loopback::{self, Near},
     session::{broken, closed, refused},
 };
 use millrace_wire::{
@@ -54,13 +55,22 @@ impl Dialled {
         self.stream.hang_up()
     }
 
-    /// Shakes hands.
+    /// Shakes hands, over this connection and no other.
     pub fn greet(self) -> Result<Socket> {
+        let until = Instant::now() + self.options.connect_timeout();
+        let (safe, place, options) = self.secure(Near::ByToken, until)?;
+        Self::greet_over(safe, &place, &options, until)
+    }
+
+    fn secure(self, near: Near, until: Instant) -> Result<(Safe, Place, Options)> {
         let Dialled { stream, place, options } = self;
-        let until = Instant::now() + options.connect_timeout();
         let check = || if is_interrupted(&options) { Err(interrupted()) } else { Ok(()) };
-        let (stream, credentials, binding) = stream.secure(&place, &options, until, check)?;
-        let mut greeting = Greeting::new(&place, &options.name, &credentials, binding);
+        Ok((stream.secure(&place, &options, near, until, check)?, place, options))
+    }
+
+    fn greet_over(safe: Safe, place: &Place, options: &Options, until: Instant) -> Result<Socket> {
+        let Safe { stream, credentials, binding, .. } = safe;
+        let mut greeting = Greeting::new(place, &options.name, &credentials, binding);
         let mut socket = Socket {
             out: greeting.first(!stream.is_channel()),
             stream,
@@ -84,7 +94,7 @@ impl Dialled {
             greeted: false,
             options: options.clone(),
         };
-        socket.greet(&place, &mut greeting, until)?;
+        socket.greet(place, &mut greeting, until)?;
         socket.greeted = true;
         Ok(socket)
     }
@@ -114,7 +124,13 @@ pub struct Socket {
 impl Socket {
     /// Connects and shakes hands.
     pub fn connect(place: &Place, options: &Options) -> Result<Socket> {
-        Dialled::dial(place, options)?.greet()
+        let until = Instant::now() + options.connect_timeout();
+        let (safe, ..) = Dialled::dial(place, options)?.secure(Near::InClear, until)?;
+        let has_token = safe.has_token;
+        match Dialled::greet_over(safe, place, options, until) {
+            Err(error) if has_token && loopback::is_unknown(&error) => Dialled::dial(place, options)?.greet(),
+            greeted => greeted,
+        }
     }
 
     fn greet(&mut self, place: &Place, greeting: &mut Greeting<'_>, until: Instant) -> Result<()> {

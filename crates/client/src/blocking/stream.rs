@@ -2,7 +2,8 @@
 
 use super::socket::is_pause;
 use crate::{
-    Credentials, Options, Place, loopback,
+    Credentials, Options, Place,
+    loopback::{self, Near},
     secure::{self, Records, tls},
     session::{broken, closed},
 };
@@ -61,15 +62,17 @@ impl Raw {
         self,
         place: &Place,
         options: &Options,
+        near: Near,
         until: Instant,
         check: impl Fn() -> Result<()>,
-    ) -> Result<(Stream, Credentials, Option<Binding>)> {
+    ) -> Result<Safe> {
         let plain = |raw| Stream { raw, layer: Layer::None };
         let (Raw::Tcp(stream), Place::Tcp(peer)) = (&self, place) else {
-            return Ok((plain(self), options.for_socket()?, None));
+            let (stream, credentials) = (plain(self), options.for_socket()?);
+            return Ok(Safe { stream, credentials, binding: None, has_token: false });
         };
         let address = stream.peer_addr().map_err(|error| broken(&error))?;
-        let credentials = options.for_host(peer, address)?;
+        let (credentials, has_token) = options.for_host(peer, address, near)?;
         let wait = |error: &io::Error| -> Result<()> {
             if !is_pause(error) {
                 return Err(secure::failed(error));
@@ -88,11 +91,12 @@ impl Raw {
                 }
             }
             let binding = tls::binding(&connection)?;
-            return Ok((Stream { raw, layer: Layer::Tls(Box::new(connection)) }, credentials, Some(binding)));
+            let stream = Stream { raw, layer: Layer::Tls(Box::new(connection)) };
+            return Ok(Safe { stream, credentials, binding: Some(binding), has_token });
         }
         let Some(connecting) = secure::begin(&credentials)? else {
             loopback::check_near(address)?;
-            return Ok((plain(self), credentials, None));
+            return Ok(Safe { stream: plain(self), credentials, binding: None, has_token });
         };
         let (mut raw, mut sent, mut received) = (self, 0, Vec::new());
         while sent < connecting.m1().len() {
@@ -104,7 +108,8 @@ impl Raw {
         loop {
             if let Some((channel, used)) = connecting.receive(&received)? {
                 let records = Records::new(channel, Vec::new(), received.split_off(used));
-                return Ok((Stream { raw, layer: Layer::Channel(Box::new(records)) }, credentials, None));
+                let stream = Stream { raw, layer: Layer::Channel(Box::new(records)) };
+                return Ok(Safe { stream, credentials, binding: None, has_token });
             }
             let mut bytes = [0; 256];
             match raw.read(&mut bytes) {
@@ -136,6 +141,15 @@ enum Layer {
     None,
     Channel(Box<Records>),
     Tls(Box<ClientConnection>),
+}
+
+/// A connection over which one may greet.
+pub struct Safe {
+    pub stream: Stream,
+    pub credentials: Credentials,
+    pub binding: Option<Binding>,
+    /// Whether there is a token that was not used.
+    pub has_token: bool,
 }
 
 /// A connection over which one may speak. What was written is sent by the time a flush is over.

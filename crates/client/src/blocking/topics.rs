@@ -5,8 +5,8 @@ use crate::{Batch, Record, ask};
 use millrace_wire::{
     EventId, Result,
     protocol::{
-        CreateTopic, FeedTopic, GetTopic, LatestTopic, LeadGroup, PreferSite, PublishTopic, RangeTopic, RemoveHost, SetVoters,
-        Seqno, SubscribeTopic, UnfeedTopic, UnsubscribeTopic,
+        CreateTopic, FeedTopic, GetTopic, LatestTopic, LeadGroup, PreferSite, PublishTopic, RangeTopic, RemoveHost,
+        Seqno, SetVoters, SubscribeTopic, UnfeedTopic, UnsubscribeTopic,
     },
 };
 

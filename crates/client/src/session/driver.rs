@@ -26,7 +26,7 @@ use tokio::{
 const READ_BYTES: usize = 64 << 10;
 /// Tails that hold more than this keep the connection from being read.
 const HELD_MAX_BYTES: usize = 64 << 20;
-/// After so many reads in a row others of the runtime get their turn.
+/// After this many reads in a row, other tasks of the runtime run.
 const READS_MAX: u32 = 16;
 
 pub struct Driver {

@@ -22,7 +22,7 @@ use tokio::sync::{Notify, oneshot};
 /// A frame, or why there is none.
 pub type Arrival = Result<Bytes>;
 
-/// Who waits for the answers to a request.
+/// The waiter for the answers to a request.
 pub enum Waiting {
     /// Somebody, for one answer.
     One { sender: oneshot::Sender<Arrival>, due: Option<Instant>, bytes: usize },
@@ -159,7 +159,7 @@ impl Shared {
         Some(waiting)
     }
 
-    /// Nobody waits for this request any more; the host is told so if it may be waiting too.
+    /// Nobody waits for this request any more; if the host may be waiting too, it is notified.
     pub fn abandon(&self, request: u64, cancel: bool) {
         let mut state = self.state();
         let Some(waiting) = state.waiting.get_mut(&request) else { return };
@@ -172,7 +172,7 @@ impl Shared {
         }
     }
 
-    /// A tail that nobody takes from any more: the host is told so, unless it has ended.
+    /// A tail that nobody reads any more: the host is notified, unless the tail has ended.
     pub fn forget_tail(&self, request: u64) {
         let mut state = self.state();
         let Some(Waiting::Tail(queue)) = state.waiting.get(&request) else { return };
@@ -246,7 +246,7 @@ impl State {
     }
 }
 
-/// When an answer is due that may take so long.
+/// The deadline of an answer that may take this long.
 pub fn due(patience: Option<Duration>) -> Option<Instant> {
     patience.map(|patience| Instant::now() + patience)
 }

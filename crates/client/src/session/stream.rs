@@ -3,7 +3,8 @@
 use crate::{
     Credentials, Host, Options, Place,
     ask::{Answered, Greeting},
-    connector, loopback,
+    connector,
+    loopback::{self, Near},
     secure::{self, ChannelStream, Records, tls},
 };
 use bytes::BytesMut;
@@ -44,8 +45,15 @@ pub async fn connect(place: &Place, options: &Options) -> Result<Greeted> {
     let stream = timeout(options.connect_timeout(), open(place, options)).await.map_err(late)?;
     let stream = stream.map_err(|error| refused(place, &error))?;
     let shake = async {
-        let safe = secure(stream, place, options).await?;
-        greet(safe, place, options).await
+        let safe = secure(stream, place, options, Near::InClear).await?;
+        let has_token = safe.has_token;
+        match greet(safe, place, options).await {
+            Err(error) if has_token && loopback::is_unknown(&error) => {
+                let stream = open(place, options).await.map_err(|error| refused(place, &error))?;
+                greet(secure(stream, place, options, Near::ByToken).await?, place, options).await
+            }
+            greeted => greeted,
+        }
     };
     timeout(options.connect_timeout(), shake).await.map_err(late)?
 }
@@ -55,25 +63,29 @@ struct Safe {
     stream: Stream,
     credentials: Credentials,
     binding: Option<Binding>,
+    /// Whether there is a token that was not used.
+    has_token: bool,
 }
 
 /// Makes a connection safe that leads to a port, with what this user has for it.
-async fn secure(stream: Stream, place: &Place, options: &Options) -> Result<Safe> {
+async fn secure(stream: Stream, place: &Place, options: &Options, near: Near) -> Result<Safe> {
     let lost = |error: io::Error| secure::failed(&error);
     let (mut stream, peer) = match (stream, place) {
         (Stream::Tcp(stream), Place::Tcp(peer)) => (stream, peer),
-        (stream, _) => return Ok(Safe { stream, credentials: options.for_socket()?, binding: None }),
+        (stream, _) => {
+            return Ok(Safe { stream, credentials: options.for_socket()?, binding: None, has_token: false });
+        }
     };
     let address = stream.peer_addr().map_err(|error| broken(&error))?;
-    let credentials = options.for_host(peer, address)?;
+    let (credentials, has_token) = options.for_host(peer, address, near)?;
     if let Some((config, name)) = tls::way(&credentials, &peer.host)? {
         let stream = TlsConnector::from(config).connect(name, stream).await.map_err(lost)?;
         let binding = tls::binding(stream.get_ref().1)?;
-        return Ok(Safe { stream: Stream::Tls(Box::new(stream)), credentials, binding: Some(binding) });
+        return Ok(Safe { stream: Stream::Tls(Box::new(stream)), credentials, binding: Some(binding), has_token });
     }
     let Some(connecting) = secure::begin(&credentials)? else {
         loopback::check_near(address)?;
-        return Ok(Safe { stream: Stream::Tcp(stream), credentials, binding: None });
+        return Ok(Safe { stream: Stream::Tcp(stream), credentials, binding: None, has_token });
     };
     stream.write_all(connecting.m1()).await.map_err(|error| broken(&error))?;
     let mut received = Vec::with_capacity(256);
@@ -81,7 +93,7 @@ async fn secure(stream: Stream, place: &Place, options: &Options) -> Result<Safe
         if let Some((channel, used)) = connecting.receive(&received)? {
             let records = Records::new(channel, Vec::new(), received.split_off(used));
             let stream = Stream::Channel(Box::new(ChannelStream::new(stream, records)));
-            return Ok(Safe { stream, credentials, binding: None });
+            return Ok(Safe { stream, credentials, binding: None, has_token });
         }
         if stream.read_buf(&mut received).await.map_err(|error| broken(&error))? == 0 {
             return Err(closed());
@@ -117,7 +129,7 @@ async fn open(place: &Place, options: &Options) -> io::Result<Stream> {
 }
 
 async fn greet(safe: Safe, place: &Place, options: &Options) -> Result<Greeted> {
-    let Safe { mut stream, credentials, binding } = safe;
+    let Safe { mut stream, credentials, binding, .. } = safe;
     let mut greeting = Greeting::new(place, &options.name, &credentials, binding);
     let preface = !matches!(stream, Stream::Channel(_));
     let mut out = greeting.first(preface);

@@ -83,11 +83,21 @@ impl Peer {
         }
     }
 
+    /// The first bytes, which say what is spoken.
+    pub fn first(&mut self) -> [u8; 4] {
+        let mut first = [0; 4];
+        self.stream.read_exact(&mut first).unwrap();
+        first
+    }
+
     /// Takes the client's greeting.
     pub fn hello(&mut self) -> u64 {
-        let mut preface = [0; 4];
-        self.stream.read_exact(&mut preface).unwrap();
-        assert_eq!(preface, PREFACE);
+        assert_eq!(self.first(), PREFACE);
+        self.greeting()
+    }
+
+    /// Takes the client's greeting behind its first bytes.
+    pub fn greeting(&mut self) -> u64 {
         let (kind, request, _) = self.next().expect("a greeting");
         assert_eq!(kind, Hello::TYPE);
         request

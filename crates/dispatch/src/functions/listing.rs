@@ -1,4 +1,4 @@
-//! What a function's code consists of, for whoever sends it to another machine.
+//! The list of a function's code, for sending it to another machine.
 
 use super::tree;
 use millrace_wire::{Code, Hex, Result};

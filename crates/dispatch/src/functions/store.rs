@@ -11,7 +11,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-/// The file that is locked by whoever needs stored code to stay.
+/// The file that a process locks while it needs the stored code.
 const LOCK: &str = "functions.lock";
 /// Code that no definition names is kept for so long after it was last deployed, and so is what a deployment left unfinished.
 const CODE_KEPT: Duration = Duration::from_secs(24 * 60 * 60);

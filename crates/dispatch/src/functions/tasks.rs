@@ -53,7 +53,7 @@ impl Pool {
     }
 }
 
-/// Leaves the result of a task that is given up, so that whoever waits for it hears of it.
+/// Leaves the result of a task that is given up, so that waiters get it.
 pub(crate) fn leave_failure(
     publish: &Publish<'_>,
     tx: &mut Transaction<'_>,

@@ -163,7 +163,9 @@ impl FromStr for Type {
 
     fn from_str(name: &str) -> Result<Self> {
         let found = METHODS.iter().find(|(type_, _)| type_.name() == name).map(|(type_, _)| *type_);
-        found.ok_or_else(|| Code::ObjectTypeUnknown.error(format!("'{}' is not a type of shared objects", name.escape_debug())))
+        found.ok_or_else(|| {
+            Code::ObjectTypeUnknown.error(format!("'{}' is not a type of shared objects", name.escape_debug()))
+        })
     }
 }
 
@@ -175,7 +177,7 @@ pub(crate) enum Flow {
     Wait,
 }
 
-/// One step of one entity: what it changes, and whom it answers.
+/// One step of one entity: its changes and its answers.
 pub(crate) struct Turn<'t> {
     pub state: &'t mut State,
     pub moment: Moment,

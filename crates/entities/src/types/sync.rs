@@ -107,7 +107,7 @@ fn requeue(turn: &mut Turn<'_>, ticket: Ticket, waiter: Waiter, way: u8) {
     turn.enqueue(Waiter { way, ..waiter });
 }
 
-/// A waiter's time is over. Whoever waited to be notified has to have the lock before it hears of that.
+/// A waiter's time is over. A waiter for a notification has to acquire the lock before it gets the answer.
 pub(super) fn condition_gives_up(turn: &mut Turn<'_>, ticket: Ticket, waiter: &Waiter) -> Option<Outcome> {
     match waiter.way {
         ACQUIRE => {

@@ -89,7 +89,7 @@ pub(super) fn queue(turn: &mut Turn<'_>, method: &str, args: &Args<'_>) -> Resul
     }
 }
 
-/// An item enters the queue, or goes to whoever waits for one.
+/// An item enters the queue, or goes to a waiter.
 fn enter(turn: &mut Turn<'_>, item: Vec<u8>) {
     let unfinished = turn.state.number(UNFINISHED) + 1;
     turn.number(UNFINISHED, unfinished);

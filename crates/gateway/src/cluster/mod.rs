@@ -120,7 +120,7 @@ impl Post for Peers {
     fn trouble(&self, host: u64) -> Option<String> {
         let line = locked(&self.shared.lines).get(&host).cloned()?;
         let trouble = locked(&line.trouble).clone();
-        // Whom nobody has anything to tell is not tried again, and may be well.
+        // A host without pending messages is not tried again, and may be well.
         trouble.filter(|(tried, _)| tried.elapsed() < TROUBLE_COUNTS).map(|(_, trouble)| trouble)
     }
 

@@ -128,7 +128,7 @@ impl Supervisor {
         // Before any link runs: what it loses from now on is news.
         self.say(&mut watch, &[]);
         loop {
-            // Whoever stops this says so first, and then wakes it.
+            // A stop sets the flag first, and then wakes this.
             let wakes = self.links.wakes();
             if self.shared.is_stopping() {
                 break;

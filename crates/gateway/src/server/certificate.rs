@@ -131,7 +131,7 @@ impl Certificate {
 fn value(der: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     let ([tag, first], rest) = der.split_first_chunk()?;
     let (length, rest) = match first {
-        0..0x80 => (usize::from(*first), rest),
+        0..=0x7f => (usize::from(*first), rest),
         0x81 => (usize::from(*rest.first()?), &rest[1..]),
         0x82 => (usize::from(u16::from_be_bytes(*rest.first_chunk()?)), &rest[2..]),
         _ => return None,

@@ -1,7 +1,9 @@
 //! One event loop: a thread, and the connections it was given.
 
 use super::{
-    ServerOptions, Silence, channel,
+    ServerOptions, Silence,
+    bell::Bell,
+    channel,
     stream::{Rewound, Stream},
     tasks, tls,
 };
@@ -258,8 +260,10 @@ impl EventLoop {
         let here = (shared.clone(), number, handle.load.clone());
         let thread = millrace_threads::spawn(builder, move || {
             HERE.set(Some(here));
+            let bell = Arc::<Bell>::default();
+            bell.hang();
             shared_.hosted.turn(); // From now on the gates are driven.
-            runtime.block_on(run(queue, shared_, stop_, load));
+            runtime.block_on(run(queue, shared_, stop_, load, &bell));
             runtime.shutdown_background();
         })?;
         Ok(EventLoop { handle, runtime: entry, stop, shared, thread: Some(thread) })
@@ -302,10 +306,17 @@ impl EventLoop {
     }
 }
 
-async fn run(mut queue: mpsc::Receiver<Incoming>, shared: Arc<Shared>, stop: Arc<Notify>, load: Arc<AtomicUsize>) {
+async fn run(
+    mut queue: mpsc::Receiver<Incoming>,
+    shared: Arc<Shared>,
+    stop: Arc<Notify>,
+    load: Arc<AtomicUsize>,
+    bell: &Bell,
+) {
     loop {
         let incoming = tokio::select! {
             () = stop.notified() => return,
+            () = bell.answer() => continue,
             incoming = queue.recv() => incoming,
         };
         let Some(incoming) = incoming else { return };

@@ -4,6 +4,7 @@
 //! the gates hold: many answers to one flush, and no other thread is woken for it.
 
 mod allocator;
+mod bell;
 mod certificate;
 mod channel;
 mod event_loop;

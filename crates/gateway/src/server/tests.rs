@@ -124,7 +124,7 @@ fn who_is_silent_longest_makes_room_and_who_speaks_does_not() {
         assert!(rest(stream).starts_with("HTTP/1.1 200 "));
     }
     wait_for_open(0);
-    // Those who have spoken the wire protocol keep their place: now it is whoever comes that is refused, and told so.
+    // Those who have spoken the wire protocol keep their place: now the newcomer is refused, with an error.
     let greeted = || {
         let mut stream = connect();
         stream.write_all(&[PREFACE.to_vec(), hello()].concat()).unwrap();
@@ -217,7 +217,7 @@ fn of_too_many_who_show_nothing_the_newest_is_refused_and_the_known_are_served_o
         ..millrace_client::Options::default()
     };
     let known = millrace_client::blocking::Client::connect(&place, &asks).unwrap();
-    // Whoever has shown a capability is not one of them.
+    // Holders of a capability do not count.
     unknown(0);
     let silent: Vec<TcpStream> = (0..MOST).map(|_| TcpStream::connect((own, port)).unwrap()).collect();
     unknown(MOST);

@@ -51,7 +51,7 @@ struct Shown {
 
 impl ResolvesServerCert for Shown {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        // Whoever has the host's key asks for no name of anybody's.
+        // A client that has pinned the host's key asks for the reserved name.
         let certificate = self.certificate.as_ref().filter(|_| hello.server_name() != Some(NO_NAME));
         Some(certificate.map_or_else(|| self.own.clone(), |certificate| certificate.certified()))
     }

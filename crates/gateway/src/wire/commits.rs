@@ -62,6 +62,10 @@ impl Commits {
     fn add(&mut self, request: u64, answer: Submitted<Answer>, bytes: usize) {
         let due = Instant::now() + SUBMISSION_PATIENCE;
         self.bytes += bytes;
+        // What follows may have to wait for less.
+        if let Some(before) = self.submitted.back() {
+            before.answer.be_followed();
+        }
         self.submitted.push_back(Submission { request, answer, bytes, due });
     }
 

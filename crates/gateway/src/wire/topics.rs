@@ -22,7 +22,7 @@ use tokio::{sync::oneshot, time::timeout};
 /// What a call of the cluster replies, as a future.
 fn replied<T: Send + 'static>(call: impl FnOnce(Reply<T>)) -> impl Future<Output = Result<T>> + Send + 'static {
     let (sender, receiver) = oneshot::channel();
-    // Whoever asked may be gone.
+    // The client may be gone.
     call(Box::new(move |outcome| drop(sender.send(outcome))));
     async { receiver.await.unwrap_or_else(|_| Err(Code::HostStopping.error("the host is stopping"))) }
 }

@@ -16,11 +16,11 @@ use crate::{
 };
 use millrace_wire::{Code, Error, Result};
 use protobuf::Message as _;
-use snapshots::Snapshots;
 use raft::{
     Config, RawNode, Ready, StateRole,
     eraftpb::{ConfChangeSingle, ConfChangeType, ConfChangeV2, Entry, EntryType, Message, MessageType},
 };
+use snapshots::Snapshots;
 use std::{
     cmp::min,
     collections::{BTreeMap, HashMap},
@@ -377,7 +377,8 @@ impl Replica {
 
     /// Whether it is a message as replicas send them: Raft ends the thread at others.
     fn is_sound(&mut self, message: &Message) -> bool {
-        if let Some(entry) = message.entries.iter().find(|entry| entry.data.len() > self.options.limits.entry_max_bytes) {
+        if let Some(entry) = message.entries.iter().find(|entry| entry.data.len() > self.options.limits.entry_max_bytes)
+        {
             self.too_long_bytes = entry.data.len();
             return false;
         }
@@ -394,9 +395,8 @@ impl Replica {
             MessageType::MsgHeartbeat => message.commit <= last,
             MessageType::MsgAppendResponse => message.index <= last && message.reject_hint <= last,
             MessageType::MsgAppend => {
-                let follows = |(at, entry): (u64, &Entry)| {
-                    message.index.checked_add(at) == Some(entry.index) && entry.term > 0
-                };
+                let follows =
+                    |(at, entry): (u64, &Entry)| message.index.checked_add(at) == Some(entry.index) && entry.term > 0;
                 (message.index == 0 || message.log_term > 0) && (1..).zip(&*message.entries).all(follows)
             }
             _ => true,

@@ -66,7 +66,8 @@ fn turns(replica: &mut Replica) {
 #[test]
 fn what_no_replica_sends_is_passed_over() {
     let founders = vec![1, 2];
-    let options = Options { id: 1, boot: 1, founders: founders.clone(), seed: 7, voters_max: 3, limits: Limits::default() };
+    let options =
+        Options { id: 1, boot: 1, founders: founders.clone(), seed: 7, voters_max: 3, limits: Limits::default() };
     let mut replica = Replica::new(options, Recovered::new(founders, Box::new(Nothing))).unwrap();
     replica.step(&append(0, 0, &[(1, 1), (2, 1)], 2));
     turns(&mut replica);
@@ -85,7 +86,13 @@ fn what_no_replica_sends_is_passed_over() {
         offer(9, 1, &[2, 3]),
         offer(9, 1, &[1, 1, 2]),
         offer(0, 1, &[1, 2]),
-        said(&Said::Fetch(Fetch { from: 2, to: 1, index: 1, term: 1, reached: Reached { bytes: 9, entries: u64::MAX } })),
+        said(&Said::Fetch(Fetch {
+            from: 2,
+            to: 1,
+            index: 1,
+            term: 1,
+            reached: Reached { bytes: 9, entries: u64::MAX },
+        })),
         said(&Said::Chunk(chunk(9, b"no topics"))),
         append_long(),
         propose_long(),
@@ -129,8 +136,7 @@ fn what_no_replica_sends_is_passed_over() {
     replica.step(&message(MessageType::MsgAppendResponse, |message| (message.term, message.index) = (term, last)));
     turns(&mut replica);
     all(&mut replica);
-    replica
-        .step(&message(MessageType::MsgAppendResponse, |message| (message.term, message.index) = (term, u64::MAX)));
+    replica.step(&message(MessageType::MsgAppendResponse, |message| (message.term, message.index) = (term, u64::MAX)));
     turns(&mut replica);
     assert_eq!((replica.role(), replica.progress().1), (Role::Leader, last));
 }

@@ -100,7 +100,7 @@ pub enum Origin {
     /// Its function is bound to the record's log.
     #[default]
     Bound = 0,
-    /// Whoever appended the record named the function.
+    /// The append of the record named the function.
     Named = 1,
     /// A dead letter is run again; the cause is the letter's APPEND.
     Retry = 2,

@@ -210,7 +210,7 @@ extern "C" fn on_bus_error(signal: i32, info: *mut libc::siginfo_t, context: *mu
             if !reaches(range, address) {
                 end(TRUNCATED);
             }
-            // SAFETY: the place of this thread's error number, which whoever was interrupted may be about to read.
+            // SAFETY: the place of this thread's error number, which the interrupted code may be about to read.
             let errno = unsafe { &mut *libc::__errno_location() };
             let before = *errno;
             let is_read = code == libc::BUS_ADRERR && range.is_segment.load(Ordering::Relaxed) && !is_write(context);
@@ -223,7 +223,7 @@ extern "C" fn on_bus_error(signal: i32, info: *mut libc::siginfo_t, context: *mu
     }
     // SAFETY: `signal` is async-signal-safe, and the other handler is what was installed before ours.
     unsafe {
-        // Not ours: whoever was asked before us decides, or the fault comes again and takes its usual course.
+        // Not ours: the previous handler decides, or the fault occurs again and takes its usual course.
         match OLD_HANDLER.load(Ordering::Acquire) {
             libc::SIG_DFL | libc::SIG_IGN => drop(libc::signal(signal, libc::SIG_DFL)),
             old => std::mem::transmute::<usize, Handler>(old)(signal, info, context),

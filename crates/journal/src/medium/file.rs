@@ -26,6 +26,8 @@ const LOCK: &str = "lock";
 const ENDING: Duration = Duration::from_secs(3);
 /// Bytes written at once when a range is filled with zeros.
 const ZERO_CHUNK_BYTES: usize = 1 << 20;
+/// So much is read from the disk ahead of what a mapping is to show.
+const AHEAD_BYTES: u64 = 1 << 20;
 /// Fewer addresses than this are not worth a try.
 const RESERVED_MIN_BYTES: u64 = 256 << 20;
 static ZEROS: [u8; ZERO_CHUNK_BYTES] = [0; ZERO_CHUNK_BYTES];
@@ -272,6 +274,24 @@ impl Medium for FileMedium {
                 libc::madvise(region.base.add(from as usize).cast(), (to - from) as usize, libc::MADV_POPULATE_WRITE)
             };
         }
+    }
+
+    fn read_in(&self, region: &Region, from: u64, to: u64) -> bool {
+        let (start, end) = (from & !4095, to.min(region.bytes).next_multiple_of(4096));
+        if start >= end || end > region.bytes {
+            return false;
+        }
+        // What is read through a mapping is hardly read ahead. With what is there already this does nothing.
+        if start.is_multiple_of(AHEAD_BYTES) {
+            // SAFETY: plain system call on an open descriptor.
+            unsafe { libc::readahead(region.fd.load(Ordering::Relaxed), start as i64, 2 * AHEAD_BYTES as usize) };
+        }
+        // SAFETY: the range lies within the mapping. What would be a fault to whoever looks there is an error of this call; kernels
+        // before 5.14 refuse it.
+        let populated = unsafe {
+            libc::madvise(region.base.add(start as usize).cast(), (end - start) as usize, libc::MADV_POPULATE_READ)
+        };
+        populated == 0
     }
 
     fn next_data(&self, region: &Region, from: u64) -> (u64, u64) {
@@ -589,4 +609,22 @@ fn install_handlers() {
         unsafe { libc::pthread_atfork(None, None, Some(in_forked_child)) };
         bus::install();
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_file_does_not_give_is_told_and_is_no_fault() {
+        let (dir, bytes) = (tempfile::tempdir().unwrap(), 4 * AHEAD_BYTES);
+        let medium = FileMedium::open(dir.path(), true).unwrap();
+        let region = medium.map("segments/0000000000", bytes, true).unwrap();
+        assert!(medium.read_in(&region, 0, bytes));
+        // Behind the end of a file the kernel does what it does where a disk fails.
+        let file = fs::OpenOptions::new().write(true).open(dir.path().join("segments/0000000000")).unwrap();
+        file.set_len(8192).unwrap();
+        assert!(medium.read_in(&region, 0, 8192));
+        assert!(!medium.read_in(&region, 4096, bytes) && !medium.read_in(&region, AHEAD_BYTES, bytes));
+    }
 }

@@ -113,6 +113,11 @@ pub trait Medium: Send + Sync {
     }
     /// Makes the pages of the range present in this process, if the platform can; a hint.
     fn prefault(&self, region: &Region, from: u64, to: u64);
+    /// Reads the pages of the range into the mapping, without a copy. False if the platform cannot, or if the disk did not give
+    /// all of them: which, [`Medium::read_at`] tells.
+    fn read_in(&self, _region: &Region, _from: u64, _to: u64) -> bool {
+        false
+    }
     /// The next range at or behind `from` that may hold something else than zeros, up to the end of the file. Looking at
     /// what lies between, which has no storage, would ask for some.
     fn next_data(&self, region: &Region, from: u64) -> (u64, u64) {

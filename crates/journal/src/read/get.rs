@@ -61,8 +61,10 @@ impl Inner {
 
     fn get_once(&self, log: &Log, seqno: u64, snapshot: Position, payload: &mut Vec<u8>) -> Result<RecordMeta> {
         payload.clear();
-        let latest = log.latest();
-        if seqno == 0 || seqno > latest || seqno < log.earliest_at(latest) {
+        // Whether the newest records are visible yet, the one that is asked for tells: a place behind the tail is none. The oldest is
+        // there until they are.
+        let is_out = |latest: u64| seqno == 0 || seqno > latest || seqno < log.earliest_at(latest);
+        if is_out(log.index().latest()) && is_out(log.latest()) {
             return Err(out_of_range(log, seqno));
         }
         match self.read_record(log, seqno, log.index().word(seqno), payload) {
@@ -75,7 +77,8 @@ impl Inner {
                 payload.clear();
                 // The record may have left the history while it was read; then that is what happened.
                 log.check_exists()?;
-                Err(if seqno < log.earliest() { out_of_range(log, seqno) } else { error })
+                let is_kept = (log.earliest()..=log.latest()).contains(&seqno);
+                Err(if is_kept { error } else { out_of_range(log, seqno) })
             }
         }
     }
@@ -92,6 +95,9 @@ impl Inner {
             }
             Err(Foreign) => (WRONG, None),
         };
+        if let Some(slot) = slot {
+            self.segments.fetch(position, slot.bytes_max());
+        }
         // What has no right checksum may point anywhere.
         let found = if position < self.tail() { self.valid_entry_at(position)? } else { None };
         let admitted = |header: &Header| slot.is_some_and(|slot| slot.admits(u64::from(header.length)));

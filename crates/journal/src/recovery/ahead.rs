@@ -1,8 +1,9 @@
 //! Segments read and verified ahead of the one that recovery follows the chain through, by two threads.
 //!
-//! Recovery follows one chain from entry to entry; reading the files and verifying checksums needs no order. An idle thread of the two
-//! takes the next segment: it reads it through the file, which shows which parts the disk cannot read, and verifies its entries while they
-//! are in the processor's cache. The result is a hint: an entry that is not known to be intact is verified when recovery reaches it.
+//! Recovery follows one chain from entry to entry; reading the files and verifying checksums needs no order. Whichever of the two
+//! threads has nothing to do takes the next segment: it has the kernel read it into the mapping, piece by piece, which says what the
+//! disk cannot give, and verifies its entries. What that finds is a hint: an entry that is not known to be whole is verified when
+//! the chain comes to it.
 
 use crate::{
     entry::{ALIGN_BYTES, HEADER_BYTES},
@@ -104,7 +105,7 @@ impl Shared<'_> {
     }
 }
 
-/// Anyone who waits for the second thread hears that it is gone.
+/// Whoever waits for the second thread hears that it is gone.
 struct Tells<'s, 'i>(&'i Shared<'s>);
 
 impl Drop for Tells<'_, '_> {
@@ -190,7 +191,7 @@ impl Ahead<'_> {
         Ok(())
     }
 
-    /// Whether a whole entry is known to be there.
+    /// Whether a whole entry is known to stand there.
     pub fn knows(&self, segments: &Segments, position: u64) -> bool {
         let near = self.near.borrow();
         near.get(&segments.number(position)).is_some_and(|whole| whole.has(segments.offset(position)))

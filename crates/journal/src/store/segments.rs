@@ -18,6 +18,7 @@ use crate::{
         is_sealed,
     },
     medium::{Medium, Region, bus},
+    write::commit::prefetch,
 };
 use millrace_wire::{Code, Error, Result};
 use std::{
@@ -39,6 +40,8 @@ pub(crate) const SEGMENT_HEADER_BYTES: u64 = 64;
 const MAGIC: u64 = 0x0003_0047_4553_524d; // "MRSEG" and the format's version
 
 const PAGE_BYTES: u64 = 4096;
+/// So much of an entry is fetched before it is read: the rest follows while this is looked at.
+const FETCH_BYTES: u64 = 1 << 10;
 /// Bytes that are read at once.
 const PROBE_BYTES: u64 = 256 << 10;
 const HEADER_WORDS: usize = HEADER_BYTES as usize / 8;
@@ -199,6 +202,18 @@ impl Segments {
         Ok(unsafe { base.add(self.offset(position) as usize) })
     }
 
+    /// Has the processor fetch the start of an entry of about so many bytes, which is about to be read, where its segment is mapped:
+    /// its header and its payload come together instead of one after the other.
+    #[inline]
+    pub fn fetch(&self, position: u64, bytes: u64) {
+        let number = self.number(position);
+        let slot = &self.table[(number % SEGMENTS_MAX) as usize];
+        if slot.tag.load(Ordering::Acquire) == number + 1 {
+            let start = slot.base.load(Ordering::Acquire).wrapping_add(self.offset(position) as usize);
+            prefetch(start, bytes.min(FETCH_BYTES).min(self.room(position)) as usize);
+        }
+    }
+
     /// The region of a segment, mapping it if need be; `create` makes the file.
     #[cold]
     pub fn map(&self, number: u64, create: bool) -> Result<Arc<Region>> {
@@ -223,7 +238,7 @@ impl Segments {
         Ok(region)
     }
 
-    /// Reads all of a segment's data through the file and notes what the disk cannot give. Anyone who reads a whole segment does
+    /// Reads all of a segment's data and notes what the disk cannot give. Whoever reads a whole segment does
     /// this first.
     pub fn probe(&self, number: u64) -> Result<()> {
         self.probe_telling(number, &mut |_| {})
@@ -238,7 +253,10 @@ impl Segments {
             let (data, hole) = self.medium.next_data(&region, at);
             for from in (data / PAGE_BYTES * PAGE_BYTES..hole.min(region.bytes)).step_by(PROBE_BYTES as usize) {
                 let piece = PROBE_BYTES.min(region.bytes - from);
-                if self.is_given(&region, from, &mut bytes[..piece as usize])? {
+                // A page of zeros in the place of one that faulted is there as well.
+                if (!bus::has_faults() && self.medium.read_in(&region, from, from + piece))
+                    || self.is_given(&region, from, &mut bytes[..piece as usize])?
+                {
                     done(from + piece);
                     continue;
                 }
@@ -457,7 +475,7 @@ impl Segments {
         Ok(&self.entry_bytes(position, u64::from(header.length))?[header.begins() as usize - 4..])
     }
 
-    /// The header of the entry at a position, if a whole entry with a right checksum is there; an error if a later version
+    /// The header of the entry at a position, if a whole entry with a right checksum stands there; an error if a later version
     /// wrote in it what this one must not ignore.
     pub fn valid_entry(&self, position: u64) -> Result<Option<Header>> {
         let room = self.room(position);
@@ -477,11 +495,11 @@ impl Segments {
         };
         let is_whole = crc == header.crc;
         let is_own = || !is_sealed(header.kind) || header.cause == [self.salt.seal(position, header.seqno), 0];
-        // Anyone who knows the salt wrote it: what this version does not know of it is not damage.
+        // Whoever knows the salt wrote it: what this version does not know of it is not damage.
         Ok((is_whole && is_own() && header.admits(position, &bytes[header.begins() as usize - 4..])?).then_some(header))
     }
 
-    /// Where the next valid entry after damage begins, or `limit`.
+    /// Where the next valid entry stands behind damage, or `limit`.
     pub fn resync(&self, damaged: u64, limit: u64) -> Result<u64> {
         let mut position = (damaged + ALIGN_BYTES).next_multiple_of(ALIGN_BYTES);
         while position < limit {
@@ -563,7 +581,7 @@ impl Segments {
         Ok(())
     }
 
-    /// Writes through the file what is there already, so that the next flush concerns it, whatever the cache believes.
+    /// Writes through the file what stands there already, so that the next flush concerns it, whatever the cache believes.
     pub fn rewrite(&self, from: u64, to: u64) -> Result<()> {
         let mut at = from;
         let mut copy = Vec::new();

@@ -61,7 +61,13 @@ impl Slot {
 
     /// Whether the entry may be so long.
     pub fn admits(self, length: u64) -> bool {
-        self.size == SIZE_MAX || length <= 64 << self.size
+        self.size == SIZE_MAX || length <= self.bytes_max()
+    }
+
+    /// The most bytes of an entry of its size class; of the largest, so many at least.
+    #[inline]
+    pub fn bytes_max(self) -> u64 {
+        64 << self.size
     }
 
     /// The word that says this of an owner.

@@ -35,7 +35,7 @@ impl Journal {
                 })
             })?
             .value;
-        // Who is dropping a segment now may not have seen the pin; whoever does so from now on has.
+        // A process that is dropping a segment now may not have seen the pin; a later one has.
         let lock = inner.retain_lock();
         lock.acquire();
         pin.from = inner.control.upkeep.first.load(Ordering::Acquire);

@@ -50,7 +50,7 @@ impl Inner {
         Lock { word: &self.control.writer.prepare_lock, medium: &*self.medium, mark: self.mark }
     }
 
-    /// Held by whoever lets segments go, while the manifest is replaced: two must not replace it by different ones.
+    /// Held while the manifest is replaced to drop segments: two processes must not replace it by different ones.
     pub(crate) fn retain_lock(&self) -> Lock<'_> {
         Lock { word: &self.control.writer.retain_lock, medium: &*self.medium, mark: self.mark }
     }
@@ -225,7 +225,7 @@ impl Inner {
             // Room gets its blocks by a flush of its own, without a lock: a slow disk must not hold up who needs the room.
             let name = segments::name(segments.number(next - 1));
             match self.medium.flush_beside(&name) {
-                // Retention was faster, or there are no files to be had: whoever flushes the entries there flushes their room.
+                // Retention was faster, or there are no files to be had: the flush of the entries there flushes their space too.
                 Err(NotFlushed::Unopened(_)) => {}
                 // A failure closes the journal: those who wait hear of it there.
                 result => drop(self.flushed(&name, result)),
@@ -276,7 +276,7 @@ impl Preparer {
             let (mut present, mut pause, mut seen) = (0, LOOK, 0);
             let mut refused: Option<Instant> = None;
             while !stop_there.load(Ordering::Relaxed) {
-                // Not at once: a refusal stands long enough for whoever looks now and then to see it.
+                // Not at once: a refusal lasts long enough to be seen by periodic checks.
                 match (inner_there.refuses.load(Ordering::Acquire), refused) {
                     (false, _) => refused = None,
                     (true, None) => refused = Some(Instant::now()),

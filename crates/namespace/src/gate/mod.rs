@@ -22,7 +22,7 @@ use std::{
     future::Future,
     pin::Pin,
     sync::Arc,
-    task::{Context, Poll},
+    task::{Context, Poll, Waker},
 };
 
 /// Whether an error tells of nothing that has to be true later: of the request alone, of a moment that is over when it is
@@ -152,6 +152,17 @@ impl<T> Held<T> {
     /// Whether it waits for a flush.
     pub fn needs_flush(&self) -> bool {
         self.watermark.as_ref().is_some_and(|watermark| watermark.reached() < self.upto)
+    }
+
+    /// Has `waker` woken once the value may leave, or it is known that it never may; false if that is so now.
+    pub fn wake_when_over(&self, waker: &Waker) -> bool {
+        let Some(watermark) = &self.watermark else { return false };
+        if watermark.reached() >= self.upto || watermark.check().is_err() {
+            return false;
+        }
+        watermark.wake(self.upto, waker);
+        // It may have been released just before.
+        watermark.reached() < self.upto
     }
 
     /// Blocks until the value may leave.

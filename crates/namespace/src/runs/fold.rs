@@ -5,7 +5,7 @@
 //!   pending     started    waiting            started                          done, dead, cancelled
 //! ```
 //!
-//! A [`Fold`] is told entries; where they come from is the business of whoever tells them. [`Fold::of`] finds them by the index of
+//! The caller passes entries to a [`Fold`], from wherever they come. [`Fold::of`] finds them by the index of
 //! the run's function: the TRIGGER, the last FIRED and those that it leads back to, the DONE, and what is before it.
 
 use super::call;

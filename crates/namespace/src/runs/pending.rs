@@ -46,7 +46,7 @@ pub fn pending<'a>(
     })
 }
 
-/// The record of a run, and what the run is to be told of it.
+/// The record of a run, and the run's view of it.
 #[derive(Clone, Copy, Debug)]
 pub struct RecordOf<'a> {
     /// The run's function and its number there.
@@ -67,9 +67,11 @@ impl Namespace {
         if read.as_ref().is_ok_and(|meta| meta.id == of.cause) {
             return Ok(payload);
         }
-        // A repair may have put another record in its place, or none.
+        // A repair may have put another record in its place, or none. The slot is still known for some time after the log has left it
+        // behind.
+        let is_held = read.as_ref().err().is_none_or(|error| error.code() != Code::BelowHistory);
         match journal.replaced(of.log, of.seqno) {
-            Ok(Some(replaced)) if replaced.origin == of.cause => return read.map(|_| payload),
+            Ok(Some(replaced)) if is_held && replaced.origin == of.cause => return read.map(|_| payload),
             _ => {}
         }
         if let Some(repaired) = self.record_repaired(of)? {

@@ -137,7 +137,7 @@ impl Dice {
     }
 }
 
-/// A run as whoever works on it knows it.
+/// A run as its worker knows it.
 #[derive(Clone, Copy)]
 struct Work {
     function: usize,

@@ -6,7 +6,7 @@
 //!                 └── get, range: journal          └──> deliver: one thread   records and their runs, in one batch with the cursor
 //! ```
 //!
-//! The network is whoever implements [`Post`]. What the others send is handed to [`Cluster::receive`].
+//! The network is an implementation of [`Post`]. Messages of other hosts go to [`Cluster::receive`].
 
 mod deliver;
 mod driver;
@@ -669,7 +669,7 @@ impl Shared {
         }
     }
 
-    /// The topics have changed: whoever waits for that is told.
+    /// The topics have changed: wakes the waiters.
     fn told(&self, replica: &Replica) {
         self.answer(replica);
         *locked(&self.changed.0) += 1;
@@ -682,7 +682,7 @@ fn done(reply: Reply<()>) -> Reply<u64> {
 }
 
 impl Cluster {
-    /// Takes no further part. Anyone who waits is told so.
+    /// Takes no further part. Waiters get an error.
     pub fn stop(&self) {
         self.shared.stopping.store(true, Ordering::Relaxed);
         // A driver that has much to do sees the flag.

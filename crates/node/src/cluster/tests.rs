@@ -73,7 +73,7 @@ fn whoever_waits_for_a_topic_is_told_when_the_time_is_over() {
     }
     assert_eq!(called(|reply| cluster.growth("t", 0, Duration::MAX, reply)), Err(Code::GroupBusy));
     called(|reply| cluster.publish("t", b"x", None, reply)).unwrap();
-    // Whoever published hears of it first.
+    // The publisher gets the answer first.
     while !locked(&cluster.shared.waiters).is_empty() {
         thread::sleep(Duration::from_millis(5));
     }

@@ -27,7 +27,7 @@ const SCOPE_BYTES: usize = 16;
 /// The rights by which a log is seen in lists.
 const SHOWS: [Right; 6] = [Right::Observe, Right::Read, Right::Append, Right::Create, Right::Delete, Right::Bind];
 
-/// For the owner, whom no key admits.
+/// For the owner, who needs no key.
 struct NoKeys;
 
 impl Keys for NoKeys {

@@ -120,9 +120,11 @@ impl Door {
                 (_, _, true) => format!("{on} and everything below it"),
                 _ => on.to_string(),
             };
-            told.push(format!("{} takes {right} on {on}", needed.why));
+            let takes = format!("{} takes {right} on {on}", needed.why);
+            if !told.contains(&takes) {
+                told.push(takes);
+            }
         }
-        told.dedup();
         let more = told.len().saturating_sub(LACKING_SHOWN_MAX);
         told.truncate(LACKING_SHOWN_MAX);
         let more = if more > 0 { format!("; and {more} more") } else { String::new() };

@@ -1,4 +1,4 @@
-//! Functions, relays and logs, changed by whoever has the rights to them.
+//! Changes of functions, relays and logs, for callers with the rights to them.
 
 use super::Door;
 use crate::{
@@ -119,7 +119,7 @@ impl Door {
 
     fn retry(&self, run: EventId) -> Result<Managed> {
         let function = self.namespace().run(run).ok().and_then(|view| view.function);
-        // Whoever may not retry it is told the same whether there is such a run.
+        // A caller without the right gets the same answer whether or not there is such a run.
         match function.filter(|function| self.may(Right::Run, Resource::function(function))) {
             Some(function) => self.check(Right::Run, Resource::function(&function))?,
             None => self.check(Right::Run, Resource::NAMESPACE)?,
@@ -239,7 +239,7 @@ impl Door {
         view.map(Box::new).ok_or_else(|| Code::RelayNotFound.error(format!("no relay '{}'", name.escape_debug())))
     }
 
-    /// Whoever may not change a relay is told the same whether there is one of this name.
+    /// A caller without the right gets the same answer whether or not there is a relay of this name.
     fn check_relay(&self, name: &str) -> Result<()> {
         let may = |relay: &crate::links::Relay| {
             let (from, to) = (relay.from.to_string(), relay.to.to_string());

@@ -89,7 +89,7 @@ impl Door {
             },
         });
         called.map_err(|error| match error.code() {
-            // Its type may be known to whoever has a right on it.
+            // Callers with a right on it may know its type.
             Code::ObjectTypeMismatch if self.caller.chain().is_some() && may_create => {
                 Code::ObjectNotFound.error(format!("{} '{}'", kind.name(), asked.key))
             }

@@ -14,7 +14,10 @@ use std::{
     mem,
     panic::{AssertUnwindSafe, catch_unwind},
     pin::Pin,
-    sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError},
+    sync::{
+        Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     task::{Context, Poll, Waker},
     thread,
     time::{Duration, Instant},
@@ -137,9 +140,11 @@ fn commit(queue: &Queue, gate: &Gate) {
     }
 }
 
-/// Something that was submitted: resolves to what the call returned, which is still held at the gate.
+/// Something that was submitted: resolves to what the call returned, which is still held at the gate. Whoever waits is woken when it
+/// leaves there.
 pub struct Submitted<T> {
     state: Arc<Mutex<State<T>>>,
+    is_followed: Arc<AtomicBool>,
 }
 
 enum State<T> {
@@ -155,6 +160,12 @@ fn locked<T>(state: &Mutex<State<T>>) -> MutexGuard<'_, State<T>> {
 }
 
 impl<T> Submitted<T> {
+    /// Others wait behind it, which may leave before: whoever waits is woken as soon as it is done. What was done before is seen by
+    /// the next look.
+    pub fn be_followed(&self) {
+        self.is_followed.store(true, Ordering::SeqCst);
+    }
+
     /// Takes it back; false if it has begun. What was taken back is never done.
     pub fn cancel(&mut self) -> bool {
         let mut state = locked(&self.state);
@@ -202,6 +213,8 @@ impl Door {
     /// most [`SUBMISSION_PATIENCE`].
     pub fn submit<T: Send + 'static>(&self, act: impl FnOnce(&Door) -> Held<T> + Send + 'static) -> Submitted<T> {
         let state = Arc::new(Mutex::new(State::Queued(None)));
+        let is_followed = Arc::<AtomicBool>::default();
+        let followed = is_followed.clone();
         let (door, of_job, deadline) = (self.clone(), state.clone(), Instant::now() + SUBMISSION_PATIENCE);
         let job = move || {
             let begun = {
@@ -220,16 +233,23 @@ impl Door {
                 Err(_) => Held::failed(Code::HostInternal.error("the request could not be answered")),
             };
             let needs_flush = held.needs_flush();
-            match mem::replace(&mut *locked(&of_job), State::Done(held)) {
-                State::Queued(waker) | State::Running(waker) => Finished { waker, needs_flush },
-                State::Done(_) | State::Over => Finished { waker: None, needs_flush },
-            }
+            let mut state = locked(&of_job);
+            let waker = match mem::replace(&mut *state, State::Done(held)) {
+                State::Queued(waker) | State::Running(waker) => waker,
+                State::Done(_) | State::Over => None,
+            };
+            // Whoever waits for this alone could do nothing with it before the flush, and is woken once.
+            let is_early = |waker: &Waker| match &*state {
+                State::Done(held) => !followed.load(Ordering::SeqCst) && held.wake_when_over(waker),
+                _ => false,
+            };
+            Finished { waker: waker.filter(|waker| !is_early(waker)), needs_flush }
         };
         if !self.served.inner.submissions.add(self.served.gate(), Box::new(job)) {
             let full = format!("{SUBMISSIONS_MAX} appends wait for the journal");
             *locked(&state) = State::Done(Held::failed(Code::JournalBlocked.error(full)));
         }
-        Submitted { state }
+        Submitted { state, is_followed }
     }
 
     /// A refusal that concerns the request alone, and waits for nothing.

@@ -23,31 +23,31 @@ impl Served {
 }
 
 impl Door {
-    /// The cluster, for whoever has this right on a topic.
+    /// The cluster, for a caller with this right on a topic.
     pub fn topics(&self, right: Right, topic: &str) -> Result<&Arc<Cluster>> {
         self.check(right, Resource::log(&as_log(topic)))?;
         self.of_cluster()
     }
 
-    /// The cluster, for whoever may publish so many bytes, and the key as it is kept.
+    /// The cluster, for a caller that may publish this many bytes, and the key as it is stored.
     pub fn topics_to_publish<'k>(&self, topic: &str, bytes: usize, key: Option<&'k str>) -> Result<ToPublish<'_, 'k>> {
         self.check_append(&as_log(topic), bytes, None)?;
         Ok((self.of_cluster()?, self.own_key(key)?))
     }
 
-    /// The cluster, for whoever may have a function run for a topic's records.
+    /// The cluster, for a caller that may subscribe a function to a topic.
     pub fn topics_to_subscribe(&self, topic: &str, function: &str) -> Result<&Arc<Cluster>> {
         self.check(Right::Run, Resource::function(function))?;
         self.topics(Right::Read, topic)
     }
 
-    /// The cluster, for whoever may have a log's records published to a topic.
+    /// The cluster, for a caller that may let a log feed a topic.
     pub fn topics_to_feed(&self, topic: &str, log: &str) -> Result<&Arc<Cluster>> {
         self.check(Right::Read, Resource::log(log))?;
         self.topics_to_publish(topic, 0, None).map(|(cluster, _)| cluster)
     }
 
-    /// The cluster, for whoever may change its hosts.
+    /// The cluster, for a caller that may change its hosts.
     pub fn cluster_to_change(&self) -> Result<&Arc<Cluster>> {
         self.check(Right::Admin, Resource::NAMESPACE)?;
         self.of_cluster()

@@ -13,7 +13,7 @@ use bundle::Bundle;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Records of one request to run a function for records that exist: whoever asks for more asks again.
+/// Maximum number of records of one backfill request; the client repeats the request for more.
 pub const BACKFILL_PART: u64 = 10_000;
 /// Runs that one answer names; more are only counted.
 pub const RETRIED_LISTED_MAX: usize = 10_000;

@@ -157,7 +157,7 @@ impl Inner {
         u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// Hands out what has come, and returns whom to wake once the lock is free.
+    /// Distributes answers, and returns the wakers to call once the lock is free.
     fn hand_out(state: &mut State) -> Vec<Waker> {
         let mut wakers = Vec::new();
         for (session, number) in state.space.take_ready() {
@@ -310,7 +310,7 @@ fn leases(objects: &Weak<Inner>) {
     }
 }
 
-/// The refusal of whoever calls objects where there are none.
+/// The refusal of a call where there are no shared objects.
 pub(crate) fn none_here() -> Error {
     Code::ObjectCallInvalid.error("there are no shared objects here: no host runs the namespace's functions")
 }

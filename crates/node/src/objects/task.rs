@@ -189,7 +189,7 @@ impl Objects {
         {
             state.space.pin(&parsed.session);
         }
-        // What the run has seen is told to whoever sees what it leaves here.
+        // Readers of the run's effects here depend on what the run has seen.
         state.depends = state.depends.max(self.inner.namespace.journal().tail());
         Ok(())
     }

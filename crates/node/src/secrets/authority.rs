@@ -112,7 +112,7 @@ impl Authority {
         self.issue_as(self.generation(), rules)
     }
 
-    /// Issues a capability of an older generation, for whoever has one already: it ends with that generation.
+    /// Issues a capability of an older generation, for a holder of such a capability: it ends with that generation.
     pub fn issue_as(&self, generation: u16, rules: &Rules) -> Result<Token> {
         let key = self.key(generation).ok_or_else(|| {
             Code::CapabilityRefused.error(format!("generation {generation} of the authority's keys was retired"))

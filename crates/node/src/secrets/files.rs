@@ -181,7 +181,7 @@ impl Folder {
         Ok(Some(bytes))
     }
 
-    /// Replaces a file: whoever reads it, and whatever happens, it is the old one or the new one.
+    /// Replaces a file atomically.
     pub fn replace(&self, name: &str, bytes: &[u8]) -> Result<()> {
         let (path, new) = (self.path.join(name), format!("{name}.new"));
         let fail = |error| failed(&path, error);

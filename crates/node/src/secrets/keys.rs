@@ -123,7 +123,7 @@ impl LiveKeys {
         Ok(keys)
     }
 
-    /// A token that makes whoever has it the owner, over connections from this machine, for as long as this host runs.
+    /// A token that makes its holder the owner, over connections from this machine, for as long as this host runs.
     pub fn of_machine(&self) -> Result<Token> {
         let local = [(IpAddr::from(Ipv4Addr::LOCALHOST), 8), (IpAddr::from(Ipv6Addr::LOCALHOST), 128)];
         let rules = Rules {

@@ -105,7 +105,7 @@ fn append(namespace: &Namespace, rows: &[Row], line: Option<&Audited>) -> Result
         }
         line.map_or(Ok(()), |line| line.note(tx))
     })?;
-    // Whoever asked may rely on it: it is on disk, whatever the namespace says of its records.
+    // The caller may rely on it: it is on disk, whatever the namespace's durability.
     namespace.settle(Site::AppendBatch, committed.end, Some(Durability::Disk))
 }
 
@@ -147,7 +147,7 @@ pub(crate) fn revoke_as(namespace: &Namespace, ids: &[TokenId], until: Option<u3
         return Err(Code::RevocationsFull.error(detail));
     }
     if new.is_empty() {
-        // Whoever revoked them may not have waited for the disk yet.
+        // The process that revoked them may not have waited for the disk yet.
         namespace.settle(Site::AppendBatch, namespace.journal().tail(), Some(Durability::Disk))?;
         return Ok(0);
     }

@@ -21,7 +21,7 @@ const PIPE_BYTES: usize = 64 << 10;
 pub(crate) enum Ended {
     Exited(i32),
     Killed(i32),
-    /// Whoever would know is gone.
+    /// The process that would know is gone.
     Unknown,
 }
 

@@ -64,7 +64,7 @@ impl Cache {
         (Sha256::digest(&artifact)[..] == checksum[..]).then_some(artifact)
     }
 
-    /// Stores the artifact; whoever reads sees all of it or nothing.
+    /// Stores the artifact atomically.
     pub(super) fn put(path: &Path, artifact: &[u8]) -> io::Result<()> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let temporary = path.with_extension(format!("{}-{}", process::id(), NEXT.fetch_add(1, Relaxed)));

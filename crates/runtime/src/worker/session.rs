@@ -54,7 +54,7 @@ pub(crate) struct Session {
 pub(super) enum Ended {
     /// All of it was run and reported.
     All,
-    /// The rest was to be left: so many runs were reported, and so many sent to the worker.
+    /// The rest was abandoned: this many runs were reported, and this many sent to the worker.
     Left { reported: usize, sent: usize },
     /// This run, which was not reported, cut it short. The session is of no more use.
     Broken { run: usize, completion: Completion },

@@ -184,7 +184,7 @@ pub enum First {
     Incomplete(Accepted),
     /// The channel is open.
     Open {
-        /// Who is at the other end.
+        /// The peer.
         caller: Caller,
         /// The channel.
         channel: Channel,

@@ -164,7 +164,7 @@ messages! {
         log: &'b str,
         /// The first; what lies below the log's history is an error.
         from: u64,
-        /// At most so many records, and as many as fit a frame; the answer says where to go on.
+        /// Maximum number of records; the answer has as many as fit a frame, and where to continue.
         count: u32,
         /// What must be safe before the answer leaves; by default as the namespace says.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -198,7 +198,7 @@ messages! {
         log: &'b str,
         /// The first record wanted; 0 for those appended from now on.
         from: u64,
-        /// The incarnation that the cursor belongs to; 0 if it was never told.
+        /// The incarnation that the cursor belongs to; 0 if unknown.
         #[serde(default)]
         incarnation: u32,
         /// How many records the host may send before it is given more credit.

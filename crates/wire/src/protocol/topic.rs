@@ -72,7 +72,7 @@ pub struct RangeTopic<'b> {
     pub topic: &'b str,
     /// The first.
     pub from: u64,
-    /// At most so many, and as many as fit a frame; the answer says where to go on.
+    /// Maximum number of records; the answer has as many as fit a frame, and where to continue.
     pub count: u32,
 }
 

@@ -93,7 +93,7 @@ impl<'a> Action<'a> {
     }
 }
 
-/// Counts requests. Whoever implements it bounds its memory.
+/// Counts requests. An implementation must bound its memory.
 pub trait Rates {
     /// Takes one request from a bucket that fills at this rate; false if it is empty.
     fn take(&self, bucket: &[u8; 32], rate: Rate) -> bool;

@@ -47,7 +47,7 @@ impl Key {
         Self { bytes: *bytes, keyed }
     }
 
-    /// The bytes, for whoever keeps the key on disk.
+    /// The bytes, for storing the key on disk.
     pub fn bytes(&self) -> &[u8; 32] {
         &self.bytes
     }
@@ -71,7 +71,7 @@ impl fmt::Debug for Key {
     }
 }
 
-/// The last HMAC of a chain: a key that whoever holds the token shares with the host. It is compared in constant time only.
+/// The last HMAC of a chain: a key that the token's holder shares with the host. It is compared in constant time only.
 #[derive(Clone)]
 pub struct Signature([u8; 32]);
 
@@ -194,7 +194,7 @@ fn take_length(bytes: &mut &[u8]) -> Result<usize> {
     Ok(usize::from(u16::from_le_bytes([length[0], length[1]])))
 }
 
-/// Takes so many blocks, which must be all there is.
+/// Takes this many blocks, which must be all of the rest.
 fn take_blocks<'a>(bytes: &mut &'a [u8], least: usize) -> Result<Blocks<'a>> {
     let count = usize::from(take(bytes, 1)?[0]);
     if !(least..=BLOCKS_MAX).contains(&count) {
@@ -438,7 +438,7 @@ impl Recovered {
     }
 }
 
-/// Who calls: whoever shows this body and proves to have its signature.
+/// The caller: the client that presents this body and proves to have its signature.
 pub fn admit(keys: &dyn Keys, body: &[u8], proof: Proof<'_>, peer: Peer) -> Result<Caller> {
     recover(keys, body)?.admit(keys, proof, peer)
 }

@@ -27,7 +27,7 @@ pub struct Invitation {
 }
 
 impl Invitation {
-    /// The invitation as text. It is secret: whoever has it first can redeem it.
+    /// The invitation as text. It is secret: the first one who uses it redeems it.
     pub fn to_text(&self) -> Zeroizing<String> {
         let address = format!("{}/{}", self.peer.authority(), self.peer.namespace);
         let mut bytes = Zeroizing::new(Vec::with_capacity(1500));

@@ -359,16 +359,24 @@ class Executor(concurrent.futures.Executor):
             number = self._bodies[digest] = self._invoke([body], bodies=True)
         return number
 
+    def _pickle(self, what: str, value: object) -> bytes:
+        try:
+            return bytes(self._dumps(value))
+        except Exception as error:
+            if hasattr(error, "add_note"):
+                error.add_note(f"{what} of a task cannot be pickled, or something that it refers to; create that in the task instead")
+            raise
+
     def _body(self, fn: Callable[..., Any]) -> tuple[bytes, bytes]:
         """A function as it is shipped, and its digest."""
         initializer, initargs = self._initializer
-        pickled = self._dumps((fn, self._client, initializer, initargs))
+        pickled = self._pickle(f"the function {getattr(fn, '__qualname__', fn)!r}", (fn, self._client, initializer, initargs))
         return hashlib.sha256(pickled).digest(), _task.body(sys.version_info[:2], pickled)
 
     def _task(self, body: int, args: Any, kwargs: Any) -> tuple[bytes, bytes, _TaskFuture]:
         """The id of a new task, the task as it is shipped, and the future of its result."""
         id = self._client + next(self._ids).to_bytes(8, "little")
-        task = _task.task(id, body, self._connection.application, self._dumps((args, kwargs)))
+        task = _task.task(id, body, self._connection.application, self._pickle("the arguments", (args, kwargs)))
         future = _TaskFuture()
         future._executor, future._id = self, id
         with self._lock:
@@ -554,7 +562,7 @@ __all__ = [*_worker.OFFERED, *objects.__all__, "CloudThread"]
 
 
 #: Packages that workers import, besides a part of this one.
-_SHIPPED = ("objects", "threading", "queue", "managers", "multiprocessing")
+_SHIPPED = ("objects", "threading", "queue", "managers", "multiprocessing", "lithops")
 
 
 def _worker_code(folder: Path) -> None:

@@ -59,12 +59,12 @@ class Object:
 
     _space: Optional[_spaces.Space]
     #: The name of the type at the host. Classes that only add methods share that of their base.
-    _type = "Object"
+    _type, _keys = "Object", 0
 
     def __init_subclass__(cls, **named: Any) -> None:
         super().__init_subclass__(**named)
         if cls.__module__ == __name__:
-            cls._type = cls.__name__
+            cls._type, cls._keys = cls.__name__, _values.KEYED.get(cls.__name__, 0)
 
     def __init__(self, key: str, *arguments: object, space: Optional[_spaces.Space] = None) -> None:
         self.key = key
@@ -74,6 +74,8 @@ class Object:
 
     def _call(self, method: str, *arguments: object, timeout: Optional[float] = None) -> Any:
         space = self._space or _spaces.current()
+        if self._keys and arguments:
+            _values.check_keys(method, arguments[0], self._keys)
         target = (self._type, self.key, method)
         self._incarnation, value = space.call(target, arguments, self._new, self._incarnation, timeout=timeout)
         return value

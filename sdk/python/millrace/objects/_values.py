@@ -39,6 +39,25 @@ def array(values: Sequence[object]) -> bytes:
     return encode(list(values))
 
 
+#: Types whose methods take a key first; `update` takes many, and each how many elements begins with a key.
+KEYED = {"Dict": 2, "SortedDict": 2, "Counter": 2, "Set": 1}
+
+
+def check_keys(method: str, first: Any, each: int) -> None:
+    """Refuses keys that the host could not find again: it compares bytes, and equal objects may have others once they are pickled."""
+    for key in first[::each] if method == "update" else (first,):
+        _check_key(key)
+
+
+def _check_key(key: Any) -> None:
+    if type(key) is tuple:
+        for element in key:
+            _check_key(element)
+    elif key is not None and type(key) not in (bool, int, float, str, bytes):
+        kind = type(key).__name__
+        raise TypeError(f"keys of shared objects are numbers, text, bytes, truth values, None and tuples of these, not {kind!r}")
+
+
 def _head(put: Callable[[bytes], None], count: int, fixed: int, most: int, words: Sequence[int]) -> None:
     """A marker and a length. `words` are the markers for lengths of 1, 2 and 4 bytes; 0 where there is none."""
     if count < most:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import os
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 
 import millrace
-from millrace.executor import RemoteTraceback
+from millrace.executor import RemoteTraceback, _task
 
 pytest.importorskip("cloudpickle")
 
@@ -123,11 +124,25 @@ def test_a_task_that_has_not_begun_can_be_cancelled(farm: millrace.Connection) -
 
 def test_what_cannot_travel_is_refused_before_it_is_sent(executor: millrace.Executor) -> None:
     lock = threading.Lock()
-    with pytest.raises(TypeError):
+    with pytest.raises(TypeError) as unpicklable:
         executor.submit(lambda: lock)
+    if sys.version_info >= (3, 11):
+        assert "the function" in unpicklable.value.__notes__[0] and "<lambda>" in unpicklable.value.__notes__[0]
+    with pytest.raises(TypeError):
+        executor.submit(len, lock)
     with pytest.raises(millrace.Invalid) as long:
         executor.submit(len, bytes(17 << 20))
     assert long.value.code == "MR7115"
+
+
+def test_another_version_of_python_is_refused_before_anything_is_opened(
+    farm: millrace.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A body that no pickle could be: whoever opened it would raise something else.
+    monkeypatch.setattr(_task, "body", lambda version, pickled: bytes((3, 1)) + b"no pickle")
+    with farm.Executor(workers=1) as old:
+        with pytest.raises(_task.PythonSkew, match="the program runs Python 3.1, and the pool's workers"):
+            old.submit(abs, 1).result(120)
 
 
 def test_initializers_run_once_in_each_worker(farm: millrace.Connection) -> None:

@@ -124,6 +124,26 @@ def test_collections_are_those_of_python(farm: millrace.Connection) -> None:
         matrix[2, 0]
 
 
+@pytest.mark.parametrize("key", [[1], {1: 2}, object(), frozenset([1]), (1, [2]), bytearray(b"x")])
+def test_a_key_that_could_not_be_found_again_is_refused(farm: millrace.Connection, key: Any) -> None:
+    words, seen, counts = farm.Dict("refusing"), farm.Set("refusing-set"), farm.Counter("refusing-counter")
+    calls: list[Callable[[], object]] = [
+        lambda: words.__setitem__(key, 1),
+        lambda: words.get(key),
+        lambda: words.compare_and_set(key, 1, 2),
+        lambda: seen.add(key),
+        lambda: seen.update(["a", key]),
+        lambda: counts.add(key),
+        lambda: farm.SortedDict("refusing-sorted").range(key, None),
+    ]
+    for call in calls:
+        with pytest.raises(TypeError, match="keys of shared objects are"):
+            call()
+    assert len(words) == len(seen) == len(counts) == 0
+    words.update({"list": [1], "dict": {}})
+    assert words.items() == [("list", [1]), ("dict", {})]
+
+
 def test_a_lock_lets_one_in_and_its_tokens_only_grow(farm: millrace.Connection) -> None:
     lock, inside, tokens = farm.Lock("door"), farm.AtomicInt("inside"), []
 

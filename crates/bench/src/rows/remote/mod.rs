@@ -1,4 +1,5 @@
-//! remote.*, tls.append, channel.append, tail.lag, conns.10k, http.append, held.load, gate.cost, links: a namespace used through its host, over TCP on the loopback interface.
+//! remote.*, tls.append, channel.append, tail.lag, conns.10k, http.append, held.load, gate.cost, links: a namespace used through its host,
+//! over TCP on the loopback interface.
 //!
 //! The host is the shipped build (profile `dist`) of `millrace serve`, in a process of its own, on the same two cores as the load.
 

@@ -44,12 +44,16 @@ pub fn list(context: &Context) -> Outcome<Measured> {
         .also("`why f`", why.ms.median(), "ms")
         .also("`journal show --last 20`", last.ms.median(), "ms")
         .also("`run ls`, nobody else has it open", alone.ms.median(), "ms")
-        .also("resident memory, the most of these", rss, "MB")
+        .also("resident memory, the most of the three", rss, "MB")
+        .also("resident memory of `run ls`", list.rss_mb, "MB")
+        .also("resident memory of `run show`", show.rss_mb, "MB")
+        .also("resident memory of `why f`", why.rss_mb, "MB")
         .also("resident memory of `--version`", version.rss_mb, "MB");
     Ok(measured.note(format!(
         "{count} runs that have ended, each APPEND, TRIGGER, FIRED, DONE, and ten that are pending. Each figure is a whole process \
          from its start to its end, the median, {}; resident memory is what the kernel says was the most, pages of files \
-         included.",
+         included. `why` counts the pending runs by one word of each block of 32 KiB of their index, to see that none is lost; for \
+         each look the kernel maps 64 KiB of what is in its cache, so all of the index counts.",
         list.ms.spread()
     )))
 }

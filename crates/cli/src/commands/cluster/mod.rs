@@ -41,7 +41,7 @@ pub fn run(command: &ClusterCommand, global: &Global, out: &mut Out) -> Outcome 
         }
         ClusterCommand::Voters(args) => {
             host(global)?.client().set_voters(args.voters)?;
-            let line = format!("{} hosts vote as soon as there are as many that have caught up", args.voters);
+            let line = format!("{} hosts vote, once this many have caught up", args.voters);
             if out.json() { Ok(out.object(&json!({ "voters": args.voters }))?) } else { Ok(out.line(line)?) }
         }
         ClusterCommand::Rm(args) => {

@@ -77,7 +77,8 @@ fn member(served: &Served, bound: &Bound, args: &ClusterArgs, site: &str) -> Res
         (Some(address), _) => address.clone(),
         (None, Some(first)) if !first.ip().is_unspecified() => first.to_string(),
         _ => {
-            let detail = "the other hosts need an address at which they can reach this host: give HOST:PORT with --advertise";
+            let detail =
+                "the other hosts need an address at which they can reach this host: give HOST:PORT with --advertise";
             return Err(Code::ValueInvalid.error(detail));
         }
     };

@@ -66,7 +66,8 @@ pub fn run(command: &TopicCommand, global: &Global, out: &mut Out) -> Outcome {
         }
         TopicCommand::Feed(args) => {
             client.feed_topic(&args.topic, &args.log)?;
-            let line = format!("records appended to log {} from now on are published to topic {}", args.log, args.topic);
+            let line =
+                format!("records appended to log {} from now on are published to topic {}", args.log, args.topic);
             said(out, json!({ "topic": args.topic, "log": args.log, "change": "fed" }), line)
         }
         TopicCommand::Unfeed(args) => {

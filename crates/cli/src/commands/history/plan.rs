@@ -432,8 +432,8 @@ impl<'a> Plan<'a> {
         for (function, verified) in self.verified.iter().flatten() {
             let (same, of) = (verified.same, show::count(verified.runs, "run"));
             let odd =
-                verified.differs.map_or(String::new(), |run| format!("; {run} does not: a replay may differ too"));
-            line(std::mem::take(&mut word), format!("{function:<16} {same} of {of} leave the same again{odd}"))?;
+                verified.differs.map_or(String::new(), |run| format!("; {run} does not: its replay may differ too"));
+            line(std::mem::take(&mut word), format!("{function:<16} {same} of {of} append the same again{odd}"))?;
         }
         let complete = match (self.is_complete(), self.table(0).horizon()) {
             (true, None) => "yes: nothing has left the journal".into(),

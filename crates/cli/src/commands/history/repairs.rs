@@ -49,7 +49,7 @@ fn of_run(args: &RepairRunArgs, global: &Global) -> Result<Ask> {
     if args.at.is_none() && args.values.is_none() {
         let invalid = || Code::CorrectionInvalid.error("give --values, or --at with --void, or the number of a repair");
         if args.append_new {
-            return Err(Code::CorrectionInvalid.error("--append-new is said when a repair begins"));
+            return Err(Code::CorrectionInvalid.error("--append-new can be given only when a repair is opened"));
         }
         return Ok(Ask::Run(log.parse().map_err(|_| invalid())?));
     }

@@ -230,7 +230,7 @@ impl Sources {
         match &self.sources[0].inner {
             Inner::Files(namespace) => repairs::verify(namespace, most),
             Inner::Host(..) => {
-                Err(Code::CorrectionInvalid.error("--verify takes the namespace's files, not an address"))
+                Err(Code::CorrectionInvalid.error("--verify needs the namespace's files, not an address"))
             }
         }
     }
@@ -405,7 +405,8 @@ fn read_host(place: &Place) -> Result<Table> {
     let newest = place.entries(Start::Last(1))?;
     let id = newest.entries.first().and_then(|entry| id_of(entry, "id"));
     let namespace = id.and_then(EventId::namespace);
-    let namespace = namespace.ok_or_else(|| Code::DocumentUnknown.error("the host returned no entry of its journal"))?;
+    let namespace =
+        namespace.ok_or_else(|| Code::DocumentUnknown.error("the host returned no entry of its journal"))?;
     let mut builder = Builder::new(namespace);
     place.logs()?.iter().for_each(|log| builder.name_log(log.incarnation, &log.name));
     let (mut start, tail) = (0, newest.tail);

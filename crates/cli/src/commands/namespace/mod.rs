@@ -78,7 +78,7 @@ fn salvage(dir: &Path, to: &Path, out: &mut Out) -> Outcome {
     for run in uncertain {
         out.line(format!("uncertain  run {run} may have ended already; it runs again"))?;
     }
-    Ok(out.line("the original is as it was; streams to other namespaces stand still (millrace outbox ls)")?)
+    Ok(out.line("the original is unchanged; links to other namespaces are stopped (millrace outbox ls)")?)
 }
 
 fn backup(args: &BackupArgs, global: &Global, out: &mut Out) -> Outcome {

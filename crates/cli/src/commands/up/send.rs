@@ -67,14 +67,14 @@ pub fn up(remote: &Remote, args: &UpArgs, out: &mut Out) -> Outcome {
             Answer::Missing(MissingDoc { missing }) => send(remote, &files, &missing)?,
         }
     }
-    Err(Code::UploadUnexpected.error("the host lacks files again that were sent to it").into())
+    Err(Code::UploadUnexpected.error("the host again lacks files that were sent to it").into())
 }
 
 /// Sends these files.
 fn send(remote: &Remote, files: &BTreeMap<String, CodeItem>, missing: &[String]) -> Result<()> {
     let wanted = missing.iter().map(|hash| {
         let file = files.get(hash);
-        file.ok_or_else(|| Code::UploadUnexpected.error("the host asks for a file that was not announced"))
+        file.ok_or_else(|| Code::UploadUnexpected.error("the host requests a file that was not announced"))
     });
     let wanted = wanted.collect::<Result<Vec<&CodeItem>>>()?;
     let (mut sent, total) = (0, wanted.iter().map(|file| file.bytes).sum());
@@ -115,7 +115,7 @@ fn read_full(file: &mut File, part: &mut [u8]) -> std::io::Result<usize> {
 fn hash_of(text: &str) -> Result<Vec<u8>> {
     let byte = |at: usize| text.get(at..at + 2).and_then(|digits| u8::from_str_radix(digits, 16).ok());
     let bytes: Option<Vec<u8>> = (0..text.len()).step_by(2).map(byte).collect();
-    bytes.ok_or_else(|| Code::UploadUnexpected.error("the host asks for a file by something that is no hash"))
+    bytes.ok_or_else(|| Code::UploadUnexpected.error("the host requests a file with an invalid hash"))
 }
 
 pub fn down(remote: &Remote, args: &DownArgs, out: &mut Out) -> Outcome {

@@ -123,7 +123,7 @@ fn only_appends_wait(address: SocketAddr, by: &str, says: &str) {
         metrics.lines().find(|line| line.contains(&format!("blocked_seconds{{namespace=\"farm\",by=\"{by}\"}}")));
     assert!(line.is_some_and(|line| !line.ends_with(" 0")), "{metrics}");
     assert!(get(address, "/v1/namespaces/farm/logs/a/records/1").starts_with("HTTP/1.1 200 "));
-    // Who waits for a lock in vain is told so; what the disk has begun to take is not given up.
+    // A waiter for the lock gets an error after the limit; a write that the disk has begun is not abandoned.
     if by == "lock" && says.contains("process") {
         assert_eq!(next(&mut waits), 2);
         for append in appends {

@@ -1,0 +1,147 @@
+//! Wakes the tasks of a loop from other threads: many of them with one system call.
+//!
+//! The runtime makes a system call for each task that another thread wakes. One flush releases the answers of many connections, and
+//! one commit may have news for many. So whoever wakes such a task leaves word with its loop, and rings only if nobody has since the
+//! loop looked.
+
+use futures_util::task::AtomicWaker;
+use std::{
+    cell::RefCell,
+    future::{Future, poll_fn},
+    mem,
+    pin::pin,
+    sync::{Arc, Mutex, PoisonError},
+    task::{Context, Poll, Wake, Waker},
+};
+
+thread_local! {
+    /// Of this thread's loop.
+    static OWN: RefCell<Option<Arc<Bell>>> = const { RefCell::new(None) };
+}
+
+/// The tasks of one loop that others have woken since it looked.
+#[derive(Default)]
+pub(super) struct Bell {
+    woken: Mutex<Vec<Waker>>,
+    listener: AtomicWaker,
+}
+
+impl Bell {
+    /// This is the bell of the tasks that this thread serves from now on.
+    pub fn hang(self: &Arc<Self>) {
+        OWN.set(Some(self.clone()));
+    }
+
+    /// Wakes the tasks that others have woken, once there are any. The loop does this all the time.
+    pub async fn answer(&self) {
+        poll_fn(|context| {
+            self.listener.register(context.waker());
+            let woken = mem::take(&mut *self.woken.lock().unwrap_or_else(PoisonError::into_inner));
+            if woken.is_empty() {
+                return Poll::Pending;
+            }
+            woken.into_iter().for_each(Waker::wake);
+            Poll::Ready(())
+        })
+        .await;
+    }
+
+    fn ring(&self, task: &Waker) {
+        let mut woken = self.woken.lock().unwrap_or_else(PoisonError::into_inner);
+        let first = woken.is_empty();
+        woken.push(task.clone());
+        drop(woken);
+        if first {
+            self.listener.wake();
+        }
+    }
+}
+
+/// Wakes a task of the loop with this bell.
+struct Rouser {
+    bell: Arc<Bell>,
+    task: Waker,
+}
+
+impl Wake for Rouser {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        // On its own thread the task needs nobody else; a thread that ends has no loop any more.
+        let is_here = OWN.try_with(|own| own.borrow().as_ref().is_some_and(|own| Arc::ptr_eq(own, &self.bell)));
+        match is_here {
+            Ok(true) => self.task.wake_by_ref(),
+            _ => self.bell.ring(&self.task),
+        }
+    }
+}
+
+/// The same work, woken with other tasks of this thread's loop.
+pub(super) async fn woken_together(work: impl Future<Output = ()>) {
+    let Some(bell) = OWN.with_borrow(Clone::clone) else { return work.await };
+    let mut work = pin!(work);
+    let mut own: Option<(Waker, Waker)> = None;
+    poll_fn(move |context| {
+        let (_, rouser) = match &mut own {
+            Some(own) if own.0.will_wake(context.waker()) => own,
+            own => {
+                let task = context.waker().clone();
+                let rouser = Waker::from(Arc::new(Rouser { bell: bell.clone(), task: task.clone() }));
+                own.insert((task, rouser))
+            }
+        };
+        work.as_mut().poll(&mut Context::from_waker(rouser))
+    })
+    .await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    #[derive(Default)]
+    struct Counts(AtomicUsize);
+
+    impl Wake for Counts {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    fn counted() -> (Arc<Counts>, Waker) {
+        let counts = Arc::<Counts>::default();
+        (counts.clone(), counts.into())
+    }
+
+    fn rung(counts: &Counts) -> usize {
+        counts.0.load(Ordering::SeqCst)
+    }
+
+    #[test]
+    fn many_tasks_are_woken_with_one_ring_and_none_is_lost() {
+        let bell = Arc::<Bell>::default();
+        let ((rings, listener), tasks) = (counted(), [(); 3].map(|()| counted()));
+        let mut context = Context::from_waker(&listener);
+        let early = Waker::from(Arc::new(Rouser { bell: bell.clone(), task: tasks[0].1.clone() }));
+        early.wake_by_ref(); // Before anybody listens.
+        assert!(pin!(bell.answer()).poll(&mut context).is_ready());
+        assert!(pin!(bell.answer()).poll(&mut context).is_pending());
+        assert_eq!((rung(&tasks[0].0), rung(&rings)), (1, 0));
+        for (_, task) in &tasks {
+            Waker::from(Arc::new(Rouser { bell: bell.clone(), task: task.clone() })).wake();
+        }
+        assert_eq!(rung(&rings), 1, "one ring for three");
+        assert!(pin!(bell.answer()).poll(&mut context).is_ready());
+        assert!(pin!(bell.answer()).poll(&mut context).is_pending());
+        assert_eq!(tasks.each_ref().map(|(counts, _)| rung(counts)), [2, 1, 1]);
+        early.wake();
+        assert_eq!(rung(&rings), 2, "it is rung again");
+        // On the loop's own thread nobody rings.
+        bell.hang();
+        Waker::from(Arc::new(Rouser { bell: bell.clone(), task: tasks[1].1.clone() })).wake();
+        assert_eq!((rung(&tasks[1].0), rung(&rings)), (2, 2));
+    }
+}

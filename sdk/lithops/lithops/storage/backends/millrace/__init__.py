@@ -1,0 +1,5 @@
+"""Millrace as storage back end."""
+
+from millrace.lithops import StorageBackend
+
+__all__ = ["StorageBackend"]
