@@ -53,14 +53,16 @@ fn holds(journal: &Journal, log: &Log, (earliest, latest): (u64, u64), context: 
 /// A copy of the namespace as it is while it is open: what a crash of the machine's processes leaves.
 fn crashed(dir: &Path) -> tempfile::TempDir {
     let copy = tempfile::tempdir().unwrap();
-    for part in ["segments"] {
-        fs::create_dir(copy.path().join(part)).unwrap();
-        for file in fs::read_dir(dir.join(part)).unwrap() {
-            let file = file.unwrap();
-            fs::copy(file.path(), copy.path().join(part).join(file.file_name())).unwrap();
-        }
+    for folder in ["segments", "index"] {
+        fs::create_dir(copy.path().join(folder)).unwrap();
     }
-    fs::copy(dir.join("manifest"), copy.path().join("manifest")).unwrap();
+    for file in fs::read_dir(dir.join("segments")).unwrap() {
+        let file = file.unwrap();
+        fs::copy(file.path(), copy.path().join("segments").join(file.file_name())).unwrap();
+    }
+    for file in ["manifest", "lock"] {
+        fs::copy(dir.join(file), copy.path().join(file)).unwrap();
+    }
     copy
 }
 

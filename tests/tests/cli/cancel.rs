@@ -52,7 +52,7 @@ fn process(place: &Place, file: &str) -> String {
 
 /// Functions without a sandbox have their process ids in the namespace of the host.
 fn serve(place: &Place) -> Host {
-    Host::start(place.command(["serve", "--sandbox", "none", "--listen", "127.0.0.1:0", "--name", "farm"]))
+    Host::start(place.command(["--json", "serve", "--sandbox", "none", "--listen", "127.0.0.1:0", "--name", "farm"]))
 }
 
 #[test]

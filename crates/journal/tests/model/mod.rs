@@ -11,7 +11,7 @@ use millrace_journal::{
     CreateOptions, Durability, Entry, Journal, Kind, OpenOptions, Position,
     medium::{Medium, sim::SimDisk, sim::SimMedium},
 };
-use millrace_wire::{Code, EventId, Result};
+use millrace_wire::{Code, EventId, HISTORY_ALL, Result};
 use std::{
     collections::{BTreeMap, HashSet},
     path::Path,
@@ -58,8 +58,13 @@ impl View {
                 self.functions.insert(text("name"), (id, text("attributes"), triggered, done));
             }
             "log-history" => {
-                let history = definition["history"].as_u64().unwrap();
-                self.logs.values_mut().filter(|log| log.0 == id).for_each(|log| log.1 = history);
+                let history = match definition["history"].as_u64().unwrap() {
+                    0 => HISTORY_ALL,
+                    history => history,
+                };
+                for log in self.logs.values_mut().filter(|log| log.0 == id) {
+                    (log.1, log.3) = (history, log.3.max((log.2 + 1).saturating_sub(history)));
+                }
             }
             "remove-log" => self.logs.retain(|_, log| log.0 != id),
             "remove-function" => self.functions.retain(|_, function| function.0 != id),
