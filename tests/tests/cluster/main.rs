@@ -295,7 +295,7 @@ fn a_host_that_was_away_while_logs_were_trimmed_catches_up_by_a_snapshot() {
     sites[2].die();
     let picture = |number: usize| {
         let mut bytes = number.to_string().into_bytes();
-        bytes.resize(2 << 20, b'.');
+        bytes.resize(200 << 10, b'.');
         bytes
     };
     let publish = |site: &Site, number: usize| {
@@ -305,8 +305,8 @@ fn a_host_that_was_away_while_logs_were_trimmed_catches_up_by_a_snapshot() {
             end(command, &picture(number)).code == 0
         });
     };
-    // More than what stays of the log, twice and a third.
-    (1..=24).for_each(|number| publish(&sites[0], number));
+    // More than twice what stays of the log, and 16 MiB.
+    (1..=190).for_each(|number| publish(&sites[0], number));
     for site in &sites[..2] {
         eventually("the log is trimmed", || site.cluster()["first"].as_u64().is_some_and(|first| first > 10));
         assert!(site.cluster()["log_bytes"].as_u64().is_some_and(|bytes| bytes < 40 << 20));
@@ -320,19 +320,19 @@ fn a_host_that_was_away_while_logs_were_trimmed_catches_up_by_a_snapshot() {
         record == picture(number)
     };
     sites[2].live(None);
-    eventually("it has caught up", || newest(&sites[2]) == Some(24));
+    eventually("it has caught up", || newest(&sites[2]) == Some(190));
     assert!(sites[2].cluster()["snapshots"].as_u64().is_some_and(|received| received > 0));
     let check = |site: &Site| {
         assert_eq!(site.records(), [(1, "early".to_owned())], "what was published before stands in the snapshot");
-        assert!((22..=24).all(|number| same(site, number)));
-        site.topic(&["get", "pictures", "21"]).fails("MR2104", 1);
+        assert!((188..=190).all(|number| same(site, number)));
+        site.topic(&["get", "pictures", "187"]).fails("MR2104", 1);
     };
     check(&sites[2]);
     // What it has is its own: it starts with it, and goes on without the one that led.
     sites.iter_mut().for_each(Site::die);
     sites[2].live(None);
     sites[1].live(None);
-    eventually("the two go on", || newest(&sites[2]) == Some(24));
+    eventually("the two go on", || newest(&sites[2]) == Some(190));
     check(&sites[2]);
     check(&sites[1]);
     sites[2].publish("late", &mut told);

@@ -73,8 +73,8 @@ Examples:
     Voters(VotersArgs),
     /// Remove a host from the cluster
     #[command(after_help = "\
-If it leads, another voter takes the lead first. If it votes and another host follows, that one gets the vote. The host has no part in the cluster any more, also if it comes back; what it has stays on its disk. To have another one in its place, let a \
-fresh namespace join.
+If it leads, another voter takes the lead first. If it votes and another host follows, that one gets the vote. The host has no part in the \
+cluster any more, also if it comes back; what it has stays on its disk. To have another one in its place, let a fresh namespace join.
 
 Examples:
   millrace cluster rm b")]
