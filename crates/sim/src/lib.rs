@@ -11,7 +11,6 @@ mod chance;
 mod disk;
 pub mod invariants;
 mod network;
-pub mod ring;
 mod world;
 
 pub use chance::Chance;

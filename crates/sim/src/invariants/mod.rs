@@ -4,10 +4,8 @@ mod acknowledged;
 mod agreement;
 mod election;
 mod matching;
-mod responsible;
 
 pub use acknowledged::Acknowledged;
 pub use agreement::Agreement;
 pub use election::Election;
 pub use matching::Matching;
-pub use responsible::Responsible;
