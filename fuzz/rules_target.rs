@@ -155,7 +155,7 @@ pub fn rules(input: &[u8]) {
     let squashed = squash(&chain).ok().and_then(|rules| Token::issue(&keys.0, AUTHORITY, 1, &rules).ok());
     let squashed = squashed.map(|token| admitted(&token));
     for (right, kind, name, bytes, purpose) in actions(&rules, bytes.into()) {
-        let action = Action { right, on: Resource { kind, name: &name }, bytes, purpose };
+        let action = Action { below: false, right, on: Resource { kind, name: &name }, bytes, purpose };
         let permitted = |caller: &Caller| check(caller, &action, Now::at(now), &Unlimited).is_ok();
         let mut all = true;
         for (caller, block) in callers.iter().zip(&raw) {

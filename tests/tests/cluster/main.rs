@@ -1,6 +1,6 @@
 //! Three real hosts on one machine: topics that survive the one that leads.
 
-use millrace_tests::{Host, Place, Port, eventually};
+use millrace_tests::{Host, Place, Port, end, eventually};
 use serde_json::Value;
 use std::{collections::BTreeMap, fs};
 
@@ -283,6 +283,60 @@ fn the_lead_is_handed_over_and_a_host_is_removed() {
     eventually("the other one leads", || sites[other].cluster()["role"] == "leader");
     sites[other].topic(&["publish", "t", "alone"]).ok();
     sites[other].place.run(["cluster", "rm", &ids[other]]).fails("MR7216", 1);
+}
+
+#[test]
+fn a_host_that_was_away_while_logs_were_trimmed_catches_up_by_a_snapshot() {
+    let mut sites = three();
+    let mut told = BTreeMap::new();
+    sites[0].topic(&["create", "env/raw", "--history", "100"]).ok();
+    sites[0].topic(&["create", "pictures", "--history", "3"]).ok();
+    sites[0].publish("early", &mut told);
+    sites[2].die();
+    let picture = |number: usize| {
+        let mut bytes = number.to_string().into_bytes();
+        bytes.resize(200 << 10, b'.');
+        bytes
+    };
+    let publish = |site: &Site, number: usize| {
+        eventually("a picture is acknowledged", || {
+            let key = number.to_string();
+            let command = site.place.command(["--json", "topic", "publish", "pictures", "-", "--key", &key]);
+            end(command, &picture(number)).code == 0
+        });
+    };
+    // More than twice what stays of the log, and 16 MiB.
+    (1..=190).for_each(|number| publish(&sites[0], number));
+    for site in &sites[..2] {
+        eventually("the log is trimmed", || site.cluster()["first"].as_u64().is_some_and(|first| first > 10));
+        assert!(site.cluster()["log_bytes"].as_u64().is_some_and(|bytes| bytes < 40 << 20));
+    }
+    let newest = |site: &Site| {
+        let ended = site.topic(&["latest", "pictures"]);
+        (ended.code == 0).then(|| ended.object()["latest"].as_u64().expect("a number"))
+    };
+    let same = |site: &Site, number: usize| {
+        let record = site.place.run(["topic", "get", "pictures", &number.to_string(), "--raw"]).ok().stdout.clone();
+        record == picture(number)
+    };
+    sites[2].live(None);
+    eventually("it has caught up", || newest(&sites[2]) == Some(190));
+    assert!(sites[2].cluster()["snapshots"].as_u64().is_some_and(|received| received > 0));
+    let check = |site: &Site| {
+        assert_eq!(site.records(), [(1, "early".to_owned())], "what was published before stands in the snapshot");
+        assert!((188..=190).all(|number| same(site, number)));
+        site.topic(&["get", "pictures", "187"]).fails("MR2104", 1);
+    };
+    check(&sites[2]);
+    // What it has is its own: it starts with it, and goes on without the one that led.
+    sites.iter_mut().for_each(Site::die);
+    sites[2].live(None);
+    sites[1].live(None);
+    eventually("the two go on", || newest(&sites[2]) == Some(190));
+    check(&sites[2]);
+    check(&sites[1]);
+    sites[2].publish("late", &mut told);
+    assert_eq!(sites[1].records().len(), 2);
 }
 
 #[test]
