@@ -99,7 +99,7 @@ def test_a_notebook_shows_logs_and_errors(tmp_path: Path, monkeypatch: pytest.Mo
     assert "<caption>log raw: 3 records</caption>" in outputs[1][0].data["text/html"]
     assert "<td>raw</td><td>3</td>" in outputs[2][0].data["text/html"]
     assert "3" in outputs[3][0].data["text/plain"] and outputs[4][0].data["text/plain"] == "[0, 1, 2]"
-    assert "millrace log ls" in outputs[5][0].text
+    assert "ns.logs()" in outputs[5][0].text
 
 
 def test_the_benchmark_prints_its_rows() -> None:
