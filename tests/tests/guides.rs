@@ -134,7 +134,7 @@ fn operators() {
     let expected = [
         "orders: 1000 records, 1 to 1000",
         "ORDER 1000",
-        "3 in all",
+        "gave up 3 runs",
         "3 records of function 'bill' run again",
         "3 were retried",
         "backup of namespace",

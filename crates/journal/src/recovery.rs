@@ -148,7 +148,8 @@ impl Fold<'_> {
         state.tail = position + header.span();
         state.hlc = state.hlc.max(header.hlc);
         let kind = header.folded();
-        if kind == Some(Kind::Define) && position > state.catalog.version() {
+        let is_known = kind == Some(Kind::Define) && position <= state.catalog.version();
+        if kind == Some(Kind::Define) && !is_known {
             let definition = Definition::decode(self.inner.segments.payload(position, header)?)?;
             if let Definition::RemoveLog { id } | Definition::RemoveFunction { id } = &definition
                 && let Some(subject) = state.catalog.subject(*id)
@@ -175,7 +176,12 @@ impl Fold<'_> {
                 }
             }
         }
-        self.inner.index_entry(position, header);
+        if is_known {
+            // The manifest has its result. An older history of a log would leave records without a place that a later one keeps.
+            self.inner.index_sequence(position, header);
+        } else {
+            self.inner.index_entry(position, header);
+        }
         self.note_ahead(kind, position, header);
         Ok(())
     }

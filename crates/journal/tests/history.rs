@@ -111,6 +111,21 @@ fn a_shorter_history_drops_records_and_a_longer_one_does_not_bring_them_back() {
 }
 
 #[test]
+fn records_that_were_appended_under_a_shorter_history_survive_a_crash() {
+    let dir = tempfile::tempdir().unwrap();
+    let journal = create(dir.path());
+    let a = journal.commit(|batch| batch.create_log(&"a".parse().unwrap(), 100)).unwrap().value;
+    append(&journal, &a, 140);
+    assert!(set(&journal, &a, 10).unwrap());
+    append(&journal, &a, 10);
+    assert!(set(&journal, &a, 1000).unwrap());
+    append(&journal, &a, 200);
+    // The manifest that the next open writes has the long history, and the journal still has the short one.
+    let journal = everywhere(dir.path(), journal, (141, 350), 1000, "longer, and filled");
+    everywhere(dir.path(), journal, (141, 350), 1000, "opened again");
+}
+
+#[test]
 fn large_logs_change_their_history_too_and_keep_it_through_retention() {
     let dir = tempfile::tempdir().unwrap();
     let journal = create(dir.path());

@@ -325,7 +325,7 @@ fn a_host_that_was_away_while_logs_were_trimmed_catches_up_by_a_snapshot() {
     let check = |site: &Site| {
         assert_eq!(site.records(), [(1, "early".to_owned())], "what was published before stands in the snapshot");
         assert!((188..=190).all(|number| same(site, number)));
-        site.topic(&["get", "pictures", "187"]).fails("MR2104", 1);
+        site.place.run(["topic", "get", "pictures", "187"]).fails("MR2104", 1);
     };
     check(&sites[2]);
     // What it has is its own: it starts with it, and goes on without the one that led.

@@ -14,7 +14,7 @@ use std::{
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     thread::{self, JoinHandle},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 /// A file system of its own, in memory, as small as asked.
@@ -118,6 +118,12 @@ impl Injected {
 impl Drop for Injected {
     fn drop(&mut self) {
         let _ = Command::new("kill").args(["-INT", &self.tracer.id().to_string()]).status();
+        // It waits for ever for a process that came into being while it let go of the others.
+        let patience = Instant::now() + Duration::from_secs(10);
+        while matches!(self.tracer.try_wait(), Ok(None)) && Instant::now() < patience {
+            thread::sleep(Duration::from_millis(20));
+        }
+        let _ = self.tracer.kill();
         let _ = self.tracer.wait();
     }
 }

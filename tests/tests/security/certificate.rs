@@ -72,7 +72,8 @@ fn a_host_with_a_certificate_is_known_by_its_name_and_reads_it_again() {
         curl.arg(format!("https://{NAME}:{port}/healthz"));
         end(curl, b"").code
     };
-    assert_eq!((curl(&first_file), curl(&second_file)), (0, 60), "60: its certificate is not known");
+    assert_eq!(curl(&first_file), 0);
+    assert!([35, 60].contains(&curl(&second_file)), "its certificate is not known");
     // Whoever was invited knows the host by its key, which no certificate changes.
     let address = format!("{NAME}:{port}");
     let invited = hub.run(["invite", "edge", "--append", "raw", "--address", &address, "--served-as", "hub"]).ok();
@@ -81,7 +82,7 @@ fn a_host_with_a_certificate_is_known_by_its_name_and_reads_it_again() {
     // Renewed while the host runs, and by another authority.
     issue(&hub, &second, NAME, 2100);
     eventually("the host reads its certificate again", || curl(&second_file) == 0);
-    assert_eq!(curl(&first_file), 60);
+    assert!([35, 60].contains(&curl(&first_file)));
     edge.run(["-n", "hub", "log", "append", "raw", "x"]).ok();
     // One that does not do is told, and the one from before is shown on.
     hub.write("chain.pem", "nothing");

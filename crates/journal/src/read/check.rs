@@ -180,7 +180,7 @@ impl Inner {
         let _guard = self.lock()?;
         let found = position() == at;
         if !found {
-            self.index_entry(at, header);
+            self.index_sequence(at, header);
         }
         Ok(found)
     }

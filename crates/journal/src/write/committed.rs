@@ -80,12 +80,8 @@ impl Inner {
     /// The same of the indexes alone. All of it has a place there, made before the entry was committed.
     #[inline]
     pub(crate) fn index_entry(&self, position: u64, header: &Header) {
+        self.index_sequence(position, header);
         let slot = || Slot::own(position, u64::from(header.length));
-        if header.sequence.is_multiple_of(SEQUENCE_STEP)
-            && let Some(index) = Index::find(&*self.arena, JOURNAL_ID)
-        {
-            index.set(sequence_item(header.sequence), slot());
-        }
         if header.folded() == Some(Kind::Generation) {
             // What cannot be read here is found damaged by whoever reads the journal.
             let _ = self.lead_elsewhere(position, header);
@@ -107,6 +103,16 @@ impl Inner {
                 index.close_item(header.seqno, slot(), payload::ended(header.seqno, header.ordinal));
             }
             _ => {}
+        }
+    }
+
+    /// The same of the journal's own index alone, which leads from sequences to positions.
+    #[inline]
+    pub(crate) fn index_sequence(&self, position: u64, header: &Header) {
+        if header.sequence.is_multiple_of(SEQUENCE_STEP)
+            && let Some(index) = Index::find(&*self.arena, JOURNAL_ID)
+        {
+            index.set(sequence_item(header.sequence), Slot::own(position, u64::from(header.length)));
         }
     }
 
