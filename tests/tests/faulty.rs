@@ -217,7 +217,11 @@ fn dead_letters_are_counted_and_run_again_once_also_by_commands_that_are_killed(
     let counts = |f: &serde_json::Value| ["dead", "dead_kept", "dead_retried"].map(|key| f[key].as_u64().unwrap());
     assert_eq!(counts(&function_f(&place)), [120, 100, 0]);
     let why = place.run(["why", "f"]).ok();
-    assert!(why.text().contains("gave up 120 runs") && why.text().contains("20 have left its history"), "{}", why.text());
+    assert!(
+        why.text().contains("gave up 120 runs") && why.text().contains("20 have left its history"),
+        "{}",
+        why.text()
+    );
     assert!(place.run(["function", "ls"]).ok().text().contains("120 (20 gone)"));
     mend(&place);
     // With no host they wait for room in the middle of their work, and are killed there.
