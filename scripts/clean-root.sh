@@ -116,7 +116,7 @@ make_tarball
 make_root
 clone_head
 # What README asks for is tried as well.
-PREREQUISITES=$(grep -m 1 '^apt-get ' README.md) || refuse "README.md has no line 'apt-get …' with the prerequisites"
+PREREQUISITES=$(grep -m 1 '^apt-get .*\bmake\b' README.md) || refuse "README.md has no line 'apt-get … make' with the prerequisites"
 printf 'clean-root: %s at %s on %s, as %s\n' "${*@Q}" "$(git rev-parse --short HEAD)" "$RELEASE" "$USER_NAME"
 export ROOT USER_NAME TREE PREREQUISITES
 export -f inside refuse
