@@ -66,7 +66,7 @@ fn an_application_is_deployed_at_an_address_with_its_code() {
     // The same again changes nothing; another version of the code replaces it.
     let again = changes(&machines.at(&["--json", "up"]).ok());
     assert!(again.iter().all(|change| change.ends_with("unchanged")), "{again:?}");
-    machines.laptop.write("code/shout.sh", &SHOUT.replace('!', "?"));
+    machines.laptop.write("code/shout.sh", &SHOUT.replace("%s!", "%s?"));
     let planned = changes(&machines.at(&["--json", "up", "--dry-run"]).ok());
     assert!(planned.contains(&"shout updated".to_owned()), "{planned:?}");
     assert!(changes(&machines.at(&["--json", "up"]).ok()).contains(&"shout updated".to_owned()));
@@ -74,7 +74,8 @@ fn an_application_is_deployed_at_an_address_with_its_code() {
 
     // A function that the file does not name any more goes, and none of another application.
     machines.host.write("own.sh", "#!/bin/sh\n");
-    let deploy = "function deploy own --runtime oneshot --code own.sh --on inbox -- ./own.sh";
+    machines.host.run(["log", "create", "kept"]).ok();
+    let deploy = "function deploy own --runtime oneshot --code own.sh --on kept -- ./own.sh";
     machines.host.run(deploy.split(' ')).ok();
     machines.laptop.write("millrace.toml", &APPLICATION.replace("functions.shout", "functions.call"));
     let steps = changes(&machines.at(&["--json", "up"]).ok());
@@ -205,7 +206,7 @@ fn relays_and_outboxes_are_managed_at_an_address() {
     assert!(machines.at(&["relay", "show", "from"]).ok().text().contains("first record  1"));
     assert_eq!(machines.at(&["relay", "resume", "from"]).ok().text(), "relay from continues\n");
     assert_eq!(machines.at(&["relay", "rm", "from"]).ok().text(), "removed relay from\n");
-    machines.at(&["relay", "rm", "from"]).fails("MR6061", 1);
+    machines.at(&["relay", "rm", "from"]).fails("MR6070", 1);
     assert!(machines.at(&["outbox", "ls"]).ok().text().starts_with("no messages were ever sent"));
     let peer = "mr://127.0.0.1:1/none";
     machines.at(&["log", "append", &format!("{peer}/raw"), "x"]).ok();

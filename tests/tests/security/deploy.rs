@@ -81,7 +81,8 @@ fn a_function_gets_no_right_that_its_deployer_does_not_have() {
         assert!(told.starts_with("error[MR6170]"), "{line}: {told}");
     }
     assert!(hub.place.run(["--json", "function", "ls"]).ok().objects().is_empty());
-    let logs = hub.place.run(["--json", "log", "ls"]).ok().objects();
+    let mut logs = hub.place.run(["--json", "log", "ls"]).ok().objects();
+    logs.retain(|log| !log["name"].as_str().is_some_and(|name| name.starts_with('_')));
     assert_eq!(logs.len(), 2, "no log was made: {logs:?}");
     let audited = hub.place.run(["cap", "audit"]).ok();
     assert!(audited.text().contains("denied"), "{audited:?}");
