@@ -120,9 +120,15 @@ fn records_that_were_appended_under_a_shorter_history_survive_a_crash() {
     append(&journal, &a, 10);
     assert!(set(&journal, &a, 1000).unwrap());
     append(&journal, &a, 200);
-    // The manifest that the next open writes has the long history, and the journal still has the short one.
     let journal = everywhere(dir.path(), journal, (141, 350), 1000, "longer, and filled");
-    everywhere(dir.path(), journal, (141, 350), 1000, "opened again");
+    // The manifest that a recovery writes has the long history and the newest record, and the journal still has the short one.
+    let once = crashed(dir.path());
+    let recovered = open(once.path());
+    let twice = crashed(once.path());
+    let again = open(twice.path());
+    assert!(again.recovery().scanned);
+    holds(&again, &log(&again), (141, 350), "after two crashes");
+    drop((journal, recovered));
 }
 
 #[test]
