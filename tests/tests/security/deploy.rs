@@ -148,3 +148,32 @@ fn each_change_takes_its_right() {
     stranger.run(&["down"]).fails("MR6170", 1);
     stranger.run(&["up"]).fails("MR6170", 1);
 }
+
+#[test]
+fn removing_logs_takes_the_right_to_the_dead_letters_of_deployed_functions() {
+    let hub = Hub::new();
+    hub.place.write("shout.sh", SHOUT);
+    hub.place.run(["log", "create", "orders/failed"]).ok();
+    let deploy =
+        "function deploy shout --runtime oneshot --code shout.sh --on raw --dead-letter orders/failed -- ./shout.sh";
+    hub.place.run(deploy.split(' ')).ok();
+    hub.place.run(["log", "append", "orders/failed", "x"]).ok();
+    // The file that is sent names another log of dead letters.
+    let down = |file: &str, may: &[&str]| {
+        let deployer = Deployer::new(&hub, file, may);
+        let functions = APPLICATION.split_once("[functions.").unwrap().1.replace("on = [\"raw\"]\n", "on = []\n");
+        deployer.place.write("millrace.toml", &format!("[functions.{functions}"));
+        deployer.run(&["down", "--logs", "--force"])
+    };
+    let some = ["bind=function:shout", "delete=dead/shout"];
+    let told = down("some.cap", &some).fails("MR6170", 1).stderr;
+    assert!(told.contains("removing the logs takes delete on log 'orders/failed'"), "{told}");
+    assert_eq!(hub.place.records("orders/failed"), ["x"]);
+    // Callers without the right to the function are not told of it.
+    let told = down("none.cap", &["delete=dead/shout"]).fails("MR6170", 1).stderr;
+    assert!(!told.contains("orders"), "{told}");
+    down("all.cap", &["bind=function:shout", "delete=dead/shout", "delete=orders/failed"]).ok();
+    let logs = hub.place.run(["--json", "log", "ls"]).ok().objects();
+    assert!(logs.iter().all(|log| log["name"] != "orders/failed"), "{logs:?}");
+    assert!(hub.place.run(["cap", "audit"]).ok().text().contains("orders/failed"));
+}

@@ -7,8 +7,8 @@
 use super::Door;
 use crate::{
     Code, FunctionSpec, Held, Level, Name, Result, Runtime,
-    audit::Act,
-    changes::{Changes, Opened, Progress, Sent},
+    audit::{Act, Audited},
+    changes::{Changes, Opened, Progress, Sent, Withdrawal},
     functions,
     manage::{
         Down, Managed, MissingDoc, Sending, StepsDoc, Up,
@@ -186,13 +186,19 @@ impl Door {
 
     fn sent(&self, sending: &Sending, act: Act, names: impl Iterator<Item = String>) -> Sent {
         let codes = sending.functions.iter().map(|(name, bundle)| (name.clone(), bundle.code.clone())).collect();
-        let about: String = names.collect::<Vec<_>>().join(", ").chars().take(ABOUT_MAX_CHARS).collect();
         Sent {
             origin: format!("{ORIGIN}{}", sending.origin),
             codes,
             isolation: self.served.inner.isolation.get().cloned(),
-            line: self.by(act).about(about),
+            line: self.line(act, names),
+            logs: BTreeSet::new(),
         }
+    }
+
+    /// What the audit log is told of a change of these.
+    fn line(&self, act: Act, names: impl Iterator<Item = String>) -> Audited {
+        let about: String = names.collect::<Vec<_>>().join(", ").chars().take(ABOUT_MAX_CHARS).collect();
+        self.by(act).about(about)
     }
 
     /// Makes the namespace hold what an application says that somebody sends, or says which files it has to be sent first.
@@ -205,7 +211,7 @@ impl Door {
         let sent = self.sent(sending, Act::Deploy, declared());
         let gone = Changes::sent(&application, &sent).gone(self.namespace())?;
         self.check_application(&application, &gone)?;
-        let line = self.sent(sending, Act::Deploy, declared().chain(gone.iter().map(|name| format!("-{name}")))).line;
+        let line = self.line(Act::Deploy, declared().chain(gone.iter().map(|name| format!("-{name}"))));
         let sent = Sent { line, ..sent };
 
         // What is relative is relative to a directory of the sender's: of that, there is what came along.
@@ -300,23 +306,26 @@ impl Door {
     /// Removes what an application made.
     pub(super) fn down(&self, down: &Down) -> Result<Managed> {
         let application = down.sending.application(&|_| true)?;
-        let declared = || application.functions.iter().map(|declared| declared.spec.name.clone());
-        let sent = self.sent(&down.sending, Act::FunctionRemove, declared().map(|name| name.to_string()));
-        let mut leaving = Changes::sent(&application, &sent).gone(self.namespace())?;
-        leaving.extend(declared());
+        let declared = application.functions.iter().map(|declared| declared.spec.name.clone());
+        let mut sent = self.sent(&down.sending, Act::FunctionRemove, std::iter::empty());
+        let Withdrawal { functions, logs } = Changes::sent(&application, &sent).withdrawal(self.namespace())?;
+        let leaving: BTreeSet<Name> = functions.into_iter().map(|function| function.name).chain(declared).collect();
         let mut needed = removal_of(&leaving);
-        if down.logs {
-            let letters = application.functions.iter().map(|declared| &declared.spec.dead_letter);
-            let logs = application.logs.iter().map(|log| &log.name).chain(letters);
-            needed.extend(logs.map(|log| Needed {
+        // Callers without the right to a function are not told where its dead letters are.
+        if down.logs && self.lacking(&needed).is_empty() {
+            needed.extend(logs.iter().map(|log| Needed {
                 right: Right::Delete,
                 kind: Kind::Log,
                 name: log.to_string(),
                 below: false,
                 why: "removing the logs",
             }));
+            sent.logs.extend(logs);
         }
         self.check_deployer(&needed)?;
+        let logs = sent.logs.iter().map(|log| format!("log '{log}'"));
+        let names = leaving.iter().map(Name::to_string).chain(logs);
+        let sent = Sent { line: self.line(Act::FunctionRemove, names), ..sent };
         let mut steps = Vec::new();
         Changes::sent(&application, &sent).withdraw(self.namespace(), down.logs, down.force, &mut |told| {
             if let Progress::Step(step) = told {
@@ -327,7 +336,7 @@ impl Door {
     }
 }
 
-fn removal_of<'n>(functions: &[Name]) -> Vec<Needed<'n>> {
+fn removal_of<'f, 'n>(functions: impl IntoIterator<Item = &'f Name>) -> Vec<Needed<'n>> {
     let removal = |name: &Name| Needed {
         right: Right::Bind,
         kind: Kind::Function,
@@ -335,5 +344,5 @@ fn removal_of<'n>(functions: &[Name]) -> Vec<Needed<'n>> {
         below: false,
         why: "removing a function",
     };
-    functions.iter().map(removal).collect()
+    functions.into_iter().map(removal).collect()
 }
