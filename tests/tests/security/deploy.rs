@@ -177,3 +177,14 @@ fn removing_logs_takes_the_right_to_the_dead_letters_of_deployed_functions() {
     assert!(logs.iter().all(|log| log["name"] != "orders/failed"), "{logs:?}");
     assert!(hub.place.run(["cap", "audit"]).ok().text().contains("orders/failed"));
 }
+
+#[test]
+fn of_many_rights_that_a_deployer_lacks_some_are_named() {
+    let hub = Hub::new();
+    let stranger = Deployer::new(&hub, "stranger.cap", &["append=other"]);
+    // As many logs as a file may have, none of which the sender may make.
+    let logs: String = (0..10_000).map(|at| format!("[logs.a{at}]\n")).collect();
+    stranger.place.write("millrace.toml", &logs);
+    let told = stranger.run(&["up"]).fails("MR6170", 1).stderr;
+    assert!(told.contains("on log 'a19'; and more") && !told.contains("'a20'"), "{told}");
+}

@@ -17,7 +17,7 @@ use crate::{
     },
 };
 use millrace_access::{Action, Resource, Right};
-use millrace_application::Application;
+use millrace_application::{Application, FILE_MAX_BYTES};
 use millrace_wire::{protocol::Upload, token::Kind};
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -85,6 +85,10 @@ fn needed_for<'n>(spec: &FunctionSpec, why: &'n str) -> Vec<Needed<'n>> {
 impl Sending {
     /// The application; `exists` says whether there is what did not come along.
     fn application(&self, exists: &dyn Fn(&Path) -> bool) -> Result<Application> {
+        if self.text.len() as u64 > FILE_MAX_BYTES {
+            let told = format!("an application file of {} bytes; the limit is {FILE_MAX_BYTES}", self.text.len());
+            return Err(Code::ManageInvalid.error(told));
+        }
         let sources: BTreeSet<&Path> = self.functions.values().map(|bundle| Path::new(&bundle.source)).collect();
         let there = |path: &Path| sources.contains(path) || exists(path);
         Ok(Application::parse_with(&self.text, Path::new(&self.file), &there)?)
@@ -99,21 +103,22 @@ impl Sending {
 
 impl Door {
     /// The rights of these that the caller does not have.
-    fn lacking<'n>(&self, needed: &'n [Needed<'n>]) -> Vec<&'n Needed<'n>> {
-        needed.iter().filter(|needed| !self.may_do(&needed.action())).collect()
+    fn lacking<'n>(&self, needed: &'n [Needed<'n>]) -> impl Iterator<Item = &'n Needed<'n>> {
+        needed.iter().filter(|needed| !self.may_do(&needed.action()))
     }
 
     /// Refuses a deployment that takes a right which its deployer does not have, and says which.
     fn check_deployer(&self, needed: &[Needed<'_>]) -> Result<()> {
-        let lacking = self.lacking(needed);
-        let Some(first) = lacking.first() else {
+        let mut lacking = self.lacking(needed).peekable();
+        let Some(first) = lacking.peek() else {
             // Rates count it, once.
             return needed.first().map_or(Ok(()), |first| self.check_action(&first.action()));
         };
         // It stands in the audit log like any other refusal.
         let refused = self.check_action(&first.action());
         let mut told: Vec<String> = Vec::new();
-        for needed in &lacking {
+        let mut more = "";
+        for needed in lacking {
             let Action { right, on, below, .. } = needed.action();
             let on = match (on.kind, on.name, below) {
                 (Kind::Log, "", true) => "every log".to_owned(),
@@ -121,13 +126,16 @@ impl Door {
                 _ => on.to_string(),
             };
             let takes = format!("{} takes {right} on {on}", needed.why);
-            if !told.contains(&takes) {
-                told.push(takes);
+            if told.contains(&takes) {
+                continue;
             }
+            // The rest is not looked for: a file may take any number of rights.
+            if told.len() == LACKING_SHOWN_MAX {
+                more = "; and more";
+                break;
+            }
+            told.push(takes);
         }
-        let more = told.len().saturating_sub(LACKING_SHOWN_MAX);
-        told.truncate(LACKING_SHOWN_MAX);
-        let more = if more > 0 { format!("; and {more} more") } else { String::new() };
         let detail = format!("the capability lacks rights: {}{more}", told.join("; "));
         match refused {
             Err(error) if error.code() == Code::CapabilityDenied => Err(Code::DeployerRights.error(detail)),
@@ -312,7 +320,7 @@ impl Door {
         let leaving: BTreeSet<Name> = functions.into_iter().map(|function| function.name).chain(declared).collect();
         let mut needed = removal_of(&leaving);
         // Callers without the right to a function are not told where its dead letters are.
-        if down.logs && self.lacking(&needed).is_empty() {
+        if down.logs && self.lacking(&needed).next().is_none() {
             needed.extend(logs.iter().map(|log| Needed {
                 right: Right::Delete,
                 kind: Kind::Log,
