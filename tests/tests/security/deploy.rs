@@ -140,6 +140,7 @@ fn each_change_takes_its_right() {
     let stranger = Deployer::new(&hub, "stranger.cap", &["append=other"]);
     let told = |args: &[&str], name: &str| stranger.run(args).fails("MR6132", 1).stderr.replace(name, "NAME");
     assert_eq!(told(&["run", "retry", &dead], &dead), told(&["run", "retry", "1-0-1"], "1-0-1"));
+    assert_eq!(told(&["run", "cancel", &dead], &dead), told(&["run", "cancel", "1-0-1"], "1-0-1"));
     assert_eq!(told(&["relay", "rm", "raw-2"], "raw-2"), told(&["relay", "rm", "none"], "none"));
     assert_eq!(told(&["function", "rm", "shout"], "shout"), told(&["function", "rm", "none"], "none"));
     for args in [&["outbox", "rm", "x"][..], &["outbox", "reset", "x", "--skip"], &["relay", "resume", "raw"]] {
