@@ -328,7 +328,7 @@ impl<'a> Changes<'a> {
     }
 
     /// Dead-letter logs of the functions that the file does not declare itself, each once.
-    fn dead_letters(&self) -> Vec<&LogName> {
+    pub(crate) fn dead_letters(&self) -> Vec<&'a LogName> {
         let mut names: Vec<&LogName> =
             self.application.functions.iter().map(|declared| &declared.spec.dead_letter).collect();
         names.sort();

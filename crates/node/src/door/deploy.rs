@@ -224,9 +224,8 @@ impl Door {
 
         // What is relative is relative to a directory of the sender's: of that, there is what came along.
         let mut application = sending.application(&|path| path.is_absolute() && path.exists())?;
-        for log in &application.logs {
-            self.check_log(&log.name, log.history)?;
-        }
+        let letters = Changes::sent(&application, &sent).dead_letters();
+        self.check_logs(application.logs.iter().map(|log| (&log.name, log.history)), letters.into_iter())?;
         if up.dry_run {
             let steps = Changes::sent(&application, &sent).plan(Some(self.namespace()))?;
             return Ok(Managed::Steps(StepsDoc { steps }));
