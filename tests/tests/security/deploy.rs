@@ -189,3 +189,26 @@ fn of_many_rights_that_a_deployer_lacks_some_are_named() {
     let told = stranger.run(&["up"]).fails("MR6170", 1).stderr;
     assert!(told.contains("on log 'a19'; and more") && !told.contains("'a20'"), "{told}");
 }
+
+#[test]
+fn other_code_of_a_function_takes_the_right_to_the_logs_that_it_is_bound_to() {
+    let hub = Hub::new();
+    hub.place.write("shout.sh", SHOUT);
+    let deploy = "function deploy shout --runtime oneshot --code shout.sh --on other -- ./shout.sh";
+    hub.place.run(deploy.split(' ')).ok();
+    // Bound to nothing, it would still get the records of pending runs.
+    let enough = ["bind,run=function:shout", "append,create=dead/shout", "append=raw"];
+    let up = |file: &str, may: &[&str]| {
+        let deployer = Deployer::new(&hub, file, may);
+        let file = "[functions.shout]\nruntime = \"oneshot\"\ncode = \"shout.sh\"\ncommand = [\"./shout.sh\"]\n\
+            on = []\nreads = []\nappends = [\"raw\"]\n";
+        deployer.place.write("millrace.toml", file);
+        deployer.run(&["up", "--dry-run"])
+    };
+    let told = up("enough.cap", &enough).fails("MR6170", 1).stderr;
+    assert!(told.contains("function 'shout' takes read on log 'other'"), "{told}");
+    let stranger = up("stranger.cap", &["append=raw"]).fails("MR6170", 1).stderr;
+    assert!(!stranger.contains("log 'other'"), "{stranger}");
+    let more: Vec<&str> = enough.iter().copied().chain(["read=other", "admin=namespace"]).collect();
+    up("more.cap", &more).ok();
+}

@@ -151,6 +151,9 @@ impl Door {
         let functions = application.functions.iter().zip(&whys);
         let mut needed: Vec<Needed<'_>> =
             functions.clone().flat_map(|(declared, why)| needed_for(&declared.spec, why)).collect();
+        for (declared, why) in functions.clone() {
+            needed.extend(self.needed_for_pending(&declared.spec.name, why)?);
+        }
         let dead_letters = functions.map(|(declared, why)| (&declared.spec.dead_letter, &**why));
         let why = "another history of a log";
         for log in &application.logs {
@@ -178,6 +181,22 @@ impl Door {
         needed.extend(removal_of(gone));
         self.check_deployer(&needed)?;
         self.check_level(application)
+    }
+
+    /// The rights that other code of a function takes: its pending runs, and dead letters that are tried again, have records of the logs
+    /// that it is bound to until now. Callers without the right to the function are not told of these.
+    fn needed_for_pending<'n>(&self, function: &Name, why: &'n str) -> Result<Vec<Needed<'n>>> {
+        let reads =
+            |name: &str, below| Needed { right: Right::Read, kind: Kind::Log, name: name.to_owned(), below, why };
+        if !self.may(Right::Bind, Resource::function(function)) {
+            return Ok(Vec::new());
+        }
+        match self.definition_of(function) {
+            Ok(definition) => Ok(definition.spec.on.iter().map(|log| reads(log, false)).collect()),
+            Err(error) if error.code() == Code::FunctionNotFound => Ok(Vec::new()),
+            // What it is bound to cannot be read.
+            Err(_) => Ok(vec![reads("", true)]),
+        }
     }
 
     /// Code of somebody who does not administer the namespace runs in a full sandbox, or not at all.
