@@ -363,7 +363,7 @@ impl<'a> Changes<'a> {
                 namespace.create_log(name, *history)?;
             }
             if let Some(change) = step.history {
-                namespace.set_history(&step.name.parse()?, change.to)?;
+                namespace.set_history_held(&step.name.parse()?, Some(change.from), change.to)?.wait()?;
             }
             progress(Progress::Step(&step));
         }

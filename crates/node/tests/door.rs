@@ -438,6 +438,19 @@ fn an_application_that_a_client_sends_makes_no_more_than_the_client_may() {
 }
 
 #[test]
+fn another_history_is_refused_if_the_log_does_not_keep_what_it_kept() {
+    let namespace = simulated(&SimDisk::default());
+    let log = "raw".parse().unwrap();
+    namespace.create_log(&log, 10).unwrap();
+    namespace.set_history(&log, 1000).unwrap();
+    // Allowed while the log kept 10, it would drop records now.
+    let refused = namespace.set_history_held(&log, Some(10), 100).map(drop).unwrap_err();
+    assert_eq!(refused.code(), Code::Busy);
+    assert_eq!(namespace.log("raw").unwrap().history(), 1000);
+    assert!(namespace.set_history_held(&log, Some(1000), 100).is_ok());
+}
+
+#[test]
 fn nobody_meets_the_stream_of_another() {
     let dir = tempfile::tempdir().unwrap();
     let namespace = Namespace::create(&dir.path().join("ns"), &CreateOptions::default()).unwrap();

@@ -320,7 +320,7 @@ impl Door {
                 self.check(Right::Delete, Resource::log(log))?;
             }
             self.check_history(before, history)?;
-            self.namespace().set_history_held(&name, history)
+            self.namespace().set_history_held(&name, Some(before), history)
         };
         self.out(set(), None)
     }
