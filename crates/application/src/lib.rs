@@ -43,7 +43,11 @@ pub const FILE_NAME: &str = "millrace.toml";
 /// The namespace's usual directory.
 pub const NAMESPACE_DIR: &str = ".millrace";
 /// The longest application file; a longer one is something else.
-const FILE_MAX_BYTES: u64 = 4 << 20;
+pub const FILE_MAX_BYTES: u64 = 4 << 20;
+/// Most logs of an application file.
+const LOGS_MAX: usize = 10_000;
+/// Most functions of an application file.
+const FUNCTIONS_MAX: usize = 1000;
 
 /// What an application file says.
 #[derive(Debug)]
@@ -109,6 +113,8 @@ impl Application {
     pub fn parse_with(text: &str, path: &Path, exists: &dyn Fn(&Path) -> bool) -> Result<Application, Problems> {
         let mut problems = Collector::new(text);
         let application = match Document::parse(text) {
+            // Of a file with more of them, nothing else is looked at: a host reads files of its clients.
+            Ok(document) if has_too_many(document.as_table(), &mut problems) => None,
             Ok(document) => Some(read(document.as_table(), path, exists, &mut problems)),
             Err(error) => {
                 problems.add(error.span(), explain_syntax(text, &error));
@@ -141,6 +147,19 @@ impl Application {
         let dir = document.as_ref().and_then(|document| document.get("namespace")?.get("path")?.as_str());
         Some(base_of(path).join(dir.filter(|dir| !dir.is_empty()).unwrap_or(NAMESPACE_DIR)))
     }
+}
+
+/// Whether there are more logs or functions than a file may have, which is a problem then.
+fn has_too_many(root: &dyn TableLike, problems: &mut Collector<'_>) -> bool {
+    let mut has = false;
+    for (section, max) in [("logs", LOGS_MAX), ("functions", FUNCTIONS_MAX)] {
+        let count = root.get(section).and_then(Item::as_table_like).map_or(0, |table| table.len());
+        if count > max {
+            problems.add(None, format!("the file has {count} {section}; the limit is {max}"));
+            has = true;
+        }
+    }
+    has
 }
 
 fn base_of(path: &Path) -> &Path {
@@ -197,7 +216,7 @@ fn read(
     known.extend(bindings.iter().filter_map(|b| b.dead_letter.as_deref()));
     known.extend(entries_quiet(root, "logs"));
     for bound in bindings.iter().flat_map(|b| &b.on) {
-        if !known.contains(&*bound.value) {
+        if !known.contains(&*bound.value) && !problems.is_full() {
             let mut hint = suggestion(&bound.value, known.iter().copied());
             if hint.is_empty() {
                 hint = format!("; declare it with [logs.\"{}\"]", bound.value);

@@ -5,6 +5,8 @@ use std::{fmt, ops::Range, path::PathBuf};
 
 /// Problems shown of one file; a file with more has one cause, not that many.
 const SHOWN_MAX: usize = 50;
+/// Problems noted of one file: to find the place of each, the file is read once.
+const NOTED_MAX: usize = 100;
 
 /// One thing wrong in an application file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,7 +36,8 @@ impl fmt::Display for Problems {
             write!(f, "{separator}{}:{line}:{column}: {message}", self.path.display())?;
         }
         if self.list.len() > SHOWN_MAX {
-            write!(f, "\nand {} more", self.list.len() - SHOWN_MAX)?;
+            let least = if self.list.len() < NOTED_MAX { "" } else { "at least " };
+            write!(f, "\nand {least}{} more", self.list.len() - SHOWN_MAX)?;
         }
         Ok(())
     }
@@ -70,9 +73,17 @@ impl<'a> Collector<'a> {
 
     /// Notes a problem at a span; without one it belongs to the whole file.
     pub(super) fn add(&mut self, span: Option<Range<usize>>, message: impl Into<String>) {
+        if self.is_full() {
+            return;
+        }
         let offset = span.map_or(0, |span| span.start);
         let (line, column) = place(self.text, offset);
         self.list.push((offset, Problem { line, column, message: message.into() }));
+    }
+
+    /// Whether no further problem is noted.
+    pub(super) fn is_full(&self) -> bool {
+        self.list.len() >= NOTED_MAX
     }
 
     /// The problems in the order of the file, or `None` if there are none.

@@ -96,6 +96,19 @@ fn everything_it_says_is_read() {
 }
 
 #[test]
+fn a_file_has_no_more_than_so_many_logs_and_functions() {
+    let many = |section: &str, count: usize| (0..count).map(|at| format!("[{section}.a{at}]\n")).collect::<String>();
+    assert_eq!(parse_there(&many("logs", LOGS_MAX)).unwrap().logs.len(), LOGS_MAX);
+    let told = problem(&many("logs", LOGS_MAX + 1));
+    assert!(told.ends_with("the file has 10001 logs; the limit is 10000"), "{told}");
+    let told = problem(&many("functions", FUNCTIONS_MAX + 1));
+    assert!(told.ends_with("the file has 1001 functions; the limit is 1000"), "{told}");
+    // Of many problems some are noted.
+    let told = parse_there(&many("functions", FUNCTIONS_MAX)).unwrap_err().to_string();
+    assert!(told.ends_with("and at least 50 more"), "{told}");
+}
+
+#[test]
 fn a_function_that_says_nothing_else_may_use_the_logs_of_its_file_and_sends_nowhere() {
     let rights = |lines: &str| {
         let logs = "[logs.raw]\n[logs.\"raw/a\"]\n";

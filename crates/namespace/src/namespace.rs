@@ -520,14 +520,18 @@ impl Namespace {
     /// Has a log keep another number of its newest records; whether it kept a different one. See
     /// [`millrace_journal::Transaction::set_history`].
     pub fn set_history(&self, name: &LogName, history: u64) -> Result<bool> {
-        self.out(self.set_history_held(name, history), None)
+        self.out(self.set_history_held(name, None, history), None)
     }
 
-    /// [`Namespace::set_history`], still held at the gate.
-    pub fn set_history_held(&self, name: &LogName, history: u64) -> Result<Held<bool>> {
+    /// [`Namespace::set_history`], still held at the gate. It is refused if the log does not keep `from` records any more, which is what
+    /// the caller decided by.
+    pub fn set_history_held(&self, name: &LogName, from: Option<u64>, history: u64) -> Result<Held<bool>> {
         names::check_public(name)?;
         let committed = self.journal().commit(|tx| {
             let log = found(tx.catalog().log(name), name)?.clone();
+            if from.is_some_and(|from| from != log.history()) {
+                return Err(Code::Busy.error(format!("the history of log '{name}' was changed meanwhile")));
+            }
             tx.set_history(&log, history)
         })?;
         Ok(self.gate().hold(Site::CreateLog, committed.value, committed.end, None))

@@ -14,7 +14,7 @@ use millrace_journal::Transaction;
 use millrace_wire::{Code, Error, LogName, Name, Result, history};
 use serde::{Deserialize, Serialize};
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fs,
     path::{Path, PathBuf},
     sync::Arc,
@@ -150,6 +150,16 @@ pub(crate) struct Sent {
     pub isolation: Option<Arc<Isolation>>,
     /// What the audit log is told.
     pub line: Audited,
+    /// The logs that the sender may have removed.
+    pub logs: BTreeSet<LogName>,
+}
+
+/// What withdrawing an application removes.
+pub(crate) struct Withdrawal {
+    /// The functions that are there.
+    pub functions: Vec<FunctionStat>,
+    /// The logs, whether they are there or not.
+    pub logs: Vec<LogName>,
 }
 
 /// What an application makes of a namespace.
@@ -318,7 +328,7 @@ impl<'a> Changes<'a> {
     }
 
     /// Dead-letter logs of the functions that the file does not declare itself, each once.
-    fn dead_letters(&self) -> Vec<&LogName> {
+    pub(crate) fn dead_letters(&self) -> Vec<&'a LogName> {
         let mut names: Vec<&LogName> =
             self.application.functions.iter().map(|declared| &declared.spec.dead_letter).collect();
         names.sort();
@@ -353,7 +363,7 @@ impl<'a> Changes<'a> {
                 namespace.create_log(name, *history)?;
             }
             if let Some(change) = step.history {
-                namespace.set_history(&step.name.parse()?, change.to)?;
+                namespace.set_history_held(&step.name.parse()?, Some(change.from), change.to)?.wait()?;
             }
             progress(Progress::Step(&step));
         }
@@ -372,6 +382,22 @@ impl<'a> Changes<'a> {
         Ok(())
     }
 
+    /// What withdrawing would remove: the functions that are there, and the logs of the file and of dead letters, those of the functions
+    /// as they are deployed too.
+    pub(crate) fn withdrawal(&self, namespace: &Namespace) -> Result<Withdrawal> {
+        let there = namespace.functions()?;
+        let left: BTreeSet<Name> =
+            self.leftovers(namespace, &there).into_iter().map(|function| function.name.clone()).collect();
+        let (mut functions, others): (Vec<FunctionStat>, Vec<FunctionStat>) =
+            there.into_iter().partition(|function| self.declares(&function.name));
+        functions.extend(others.into_iter().filter(|function| left.contains(&function.name)));
+        let letters_of = |function: &FunctionStat| Some(function.definition.as_ref().ok()?.spec.dead_letter.clone());
+        let named =
+            self.application.logs.iter().map(|log| log.name.clone()).chain(self.dead_letters().into_iter().cloned());
+        let logs = named.chain(functions.iter().filter_map(letters_of)).collect();
+        Ok(Withdrawal { functions, logs })
+    }
+
     /// Removes the functions, also those that were deployed from this file and that it no longer names, and the logs with their
     /// records if `logs` says so; what is not there is passed over.
     ///
@@ -383,9 +409,8 @@ impl<'a> Changes<'a> {
         force: bool,
         progress: &mut dyn FnMut(Progress<'_>),
     ) -> Result<()> {
-        let there = namespace.functions()?;
-        let mut leaving: Vec<&FunctionStat> = there.iter().filter(|function| self.declares(&function.name)).collect();
-        leaving.extend(self.leftovers(namespace, &there));
+        let Withdrawal { functions: leaving, logs: names } = self.withdrawal(namespace)?;
+        let leaving: Vec<&FunctionStat> = leaving.iter().collect();
         if let (false, Some(error)) = (force, busy(&leaving)) {
             return Err(error);
         }
@@ -395,10 +420,8 @@ impl<'a> Changes<'a> {
         for function in &leaving {
             remove(namespace, &function.name, force, progress)?;
         }
-        let letters_of = |function: &&FunctionStat| Some(function.definition.as_ref().ok()?.spec.dead_letter.clone());
-        let names =
-            self.application.logs.iter().map(|log| log.name.clone()).chain(self.dead_letters().into_iter().cloned());
-        for name in names.chain(leaving.iter().filter_map(letters_of)).filter(|_| logs) {
+        let may_go = |name: &LogName| self.sent.is_none_or(|sent| sent.logs.contains(name));
+        for name in names.into_iter().filter(|name| logs && may_go(name)) {
             match namespace.remove_log(&name) {
                 Ok(()) => progress(Progress::Step(&Step::new(What::Log, &name, Action::Removed))),
                 Err(error) if error.code() == Code::LogNotFound => {}

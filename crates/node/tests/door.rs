@@ -4,6 +4,7 @@ use millrace_journal::medium::sim::SimDisk;
 use millrace_node::{
     AppendOptions, CLIENT_HISTORY_MAX, Caller, Code, CreateOptions, Door, Durability, HISTORY_ALL, Held, Hlc, Journal,
     Limits, Namespace, OpenOptions, Served, functions,
+    manage::{Order, Sending, Up},
     token::{Peer, Way},
 };
 use millrace_node::{
@@ -409,6 +410,44 @@ fn clients_make_a_namespace_allocate_no_more_than_they_may() {
     assert!(client.append(&to("one"), b"y", DISK).wait().is_ok() && client.append("a", b"y", DISK).wait().is_ok());
     assert_eq!(code(owner.create_log("more", 1)), Ok(()));
     assert!(owner.link(&link).wait().is_ok());
+}
+
+#[test]
+fn an_application_that_a_client_sends_makes_no_more_than_the_client_may() {
+    let disk = SimDisk::default();
+    let namespace = simulated(&disk);
+    namespace.create_log(&"there".parse().unwrap(), 10).unwrap();
+    let before = namespace.logs().unwrap().len();
+    let client = door_to(namespace).within(Limits { logs_max: before + 3, index_max_bytes: 1 << 20 });
+    let up = |text: String| {
+        let sending = Sending { file: "millrace.toml".into(), text, ..Sending::default() };
+        let up = Up { sending, dry_run: true, ..Up::default() };
+        client.manage(Order::Up(up), None).wait().map(drop).map_err(|error| error.code())
+    };
+    let logs = |count: usize, history: u64| -> String {
+        (0..count).map(|at| format!("[logs.a{at}]\nhistory = {history}\n")).collect()
+    };
+    assert_eq!(up(logs(3, 10)), Ok(()));
+    assert_eq!(up(logs(4, 10)), Err(Code::LogsExhausted), "each alone could be made");
+    assert_eq!(up(logs(1, 60_000)), Ok(()));
+    assert_eq!(up(logs(3, 60_000)), Err(Code::LogsExhausted), "their indexes together take too much");
+    let there = |history: u64| up(format!("[logs.there]\nhistory = {history}\n"));
+    assert_eq!(there(1000), Ok(()));
+    assert_eq!(there(1 << 20), Err(Code::LogsExhausted), "a log that is there");
+    assert_eq!(there(CLIENT_HISTORY_MAX + 1), Err(Code::LogsExhausted));
+}
+
+#[test]
+fn another_history_is_refused_if_the_log_does_not_keep_what_it_kept() {
+    let namespace = simulated(&SimDisk::default());
+    let log = "raw".parse().unwrap();
+    namespace.create_log(&log, 10).unwrap();
+    namespace.set_history(&log, 1000).unwrap();
+    // Allowed while the log kept 10, it would drop records now.
+    let refused = namespace.set_history_held(&log, Some(10), 100).map(drop).unwrap_err();
+    assert_eq!(refused.code(), Code::Busy);
+    assert_eq!(namespace.log("raw").unwrap().history(), 1000);
+    assert!(namespace.set_history_held(&log, Some(1000), 100).is_ok());
 }
 
 #[test]

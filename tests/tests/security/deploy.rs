@@ -142,6 +142,7 @@ fn each_change_takes_its_right() {
     let stranger = Deployer::new(&hub, "stranger.cap", &["append=other"]);
     let told = |args: &[&str], name: &str| stranger.run(args).fails("MR6132", 1).stderr.replace(name, "NAME");
     assert_eq!(told(&["run", "retry", &dead], &dead), told(&["run", "retry", "1-0-1"], "1-0-1"));
+    assert_eq!(told(&["run", "cancel", &dead], &dead), told(&["run", "cancel", "1-0-1"], "1-0-1"));
     assert_eq!(told(&["relay", "rm", "raw-2"], "raw-2"), told(&["relay", "rm", "none"], "none"));
     assert_eq!(told(&["function", "rm", "shout"], "shout"), told(&["function", "rm", "none"], "none"));
     for args in [&["outbox", "rm", "x"][..], &["outbox", "reset", "x", "--skip"], &["relay", "resume", "raw"]] {
@@ -149,4 +150,67 @@ fn each_change_takes_its_right() {
     }
     stranger.run(&["down"]).fails("MR6170", 1);
     stranger.run(&["up"]).fails("MR6170", 1);
+}
+
+#[test]
+fn removing_logs_takes_the_right_to_the_dead_letters_of_deployed_functions() {
+    let hub = Hub::new();
+    hub.place.write("shout.sh", SHOUT);
+    hub.place.run(["log", "create", "orders/failed"]).ok();
+    let deploy =
+        "function deploy shout --runtime oneshot --code shout.sh --on raw --dead-letter orders/failed -- ./shout.sh";
+    hub.place.run(deploy.split(' ')).ok();
+    hub.place.run(["log", "append", "orders/failed", "x"]).ok();
+    // The file that is sent names another log of dead letters.
+    let down = |file: &str, may: &[&str]| {
+        let deployer = Deployer::new(&hub, file, may);
+        let functions = APPLICATION.split_once("[functions.").unwrap().1.replace("on = [\"raw\"]\n", "on = []\n");
+        deployer.place.write("millrace.toml", &format!("[functions.{functions}"));
+        deployer.run(&["down", "--logs", "--force"])
+    };
+    let some = ["bind=function:shout", "delete=dead/shout"];
+    let told = down("some.cap", &some).fails("MR6170", 1).stderr;
+    assert!(told.contains("removing the logs takes delete on log 'orders/failed'"), "{told}");
+    assert_eq!(hub.place.records("orders/failed"), ["x"]);
+    // Callers without the right to the function are not told of it.
+    let told = down("none.cap", &["delete=dead/shout"]).fails("MR6170", 1).stderr;
+    assert!(!told.contains("orders"), "{told}");
+    down("all.cap", &["bind=function:shout", "delete=dead/shout", "delete=orders/failed"]).ok();
+    let logs = hub.place.run(["--json", "log", "ls"]).ok().objects();
+    assert!(logs.iter().all(|log| log["name"] != "orders/failed"), "{logs:?}");
+    assert!(hub.place.run(["cap", "audit"]).ok().text().contains("orders/failed"));
+}
+
+#[test]
+fn of_many_rights_that_a_deployer_lacks_some_are_named() {
+    let hub = Hub::new();
+    let stranger = Deployer::new(&hub, "stranger.cap", &["append=other"]);
+    // As many logs as a file may have, none of which the sender may make.
+    let logs: String = (0..10_000).map(|at| format!("[logs.a{at}]\n")).collect();
+    stranger.place.write("millrace.toml", &logs);
+    let told = stranger.run(&["up"]).fails("MR6170", 1).stderr;
+    assert!(told.contains("on log 'a19'; and more") && !told.contains("'a20'"), "{told}");
+}
+
+#[test]
+fn other_code_of_a_function_takes_the_right_to_the_logs_that_it_is_bound_to() {
+    let hub = Hub::new();
+    hub.place.write("shout.sh", SHOUT);
+    let deploy = "function deploy shout --runtime oneshot --code shout.sh --on other -- ./shout.sh";
+    hub.place.run(deploy.split(' ')).ok();
+    // Bound to nothing, it would still get the records of pending runs.
+    let enough = ["bind,run=function:shout", "append,create=dead/shout", "append=raw"];
+    let up = |file: &str, may: &[&str]| {
+        let deployer = Deployer::new(&hub, file, may);
+        let file = "[functions.shout]\nruntime = \"oneshot\"\ncode = \"shout.sh\"\ncommand = [\"./shout.sh\"]\n\
+            on = []\nreads = []\nappends = [\"raw\"]\n";
+        deployer.place.write("millrace.toml", file);
+        deployer.run(&["up", "--dry-run"])
+    };
+    let told = up("enough.cap", &enough).fails("MR6170", 1).stderr;
+    assert!(told.contains("function 'shout' takes read on log 'other'"), "{told}");
+    let stranger = up("stranger.cap", &["append=raw"]).fails("MR6170", 1).stderr;
+    assert!(!stranger.contains("log 'other'"), "{stranger}");
+    let more: Vec<&str> = enough.iter().copied().chain(["read=other", "admin=namespace"]).collect();
+    up("more.cap", &more).ok();
 }

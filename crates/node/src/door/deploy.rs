@@ -7,8 +7,8 @@
 use super::Door;
 use crate::{
     Code, FunctionSpec, Held, Level, Name, Result, Runtime,
-    audit::Act,
-    changes::{Changes, Opened, Progress, Sent},
+    audit::{Act, Audited},
+    changes::{Changes, Opened, Progress, Sent, Withdrawal},
     functions,
     manage::{
         Down, Managed, MissingDoc, Sending, StepsDoc, Up,
@@ -17,7 +17,7 @@ use crate::{
     },
 };
 use millrace_access::{Action, Resource, Right};
-use millrace_application::Application;
+use millrace_application::{Application, FILE_MAX_BYTES};
 use millrace_wire::{protocol::Upload, token::Kind};
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -85,6 +85,10 @@ fn needed_for<'n>(spec: &FunctionSpec, why: &'n str) -> Vec<Needed<'n>> {
 impl Sending {
     /// The application; `exists` says whether there is what did not come along.
     fn application(&self, exists: &dyn Fn(&Path) -> bool) -> Result<Application> {
+        if self.text.len() as u64 > FILE_MAX_BYTES {
+            let told = format!("an application file of {} bytes; the limit is {FILE_MAX_BYTES}", self.text.len());
+            return Err(Code::ManageInvalid.error(told));
+        }
         let sources: BTreeSet<&Path> = self.functions.values().map(|bundle| Path::new(&bundle.source)).collect();
         let there = |path: &Path| sources.contains(path) || exists(path);
         Ok(Application::parse_with(&self.text, Path::new(&self.file), &there)?)
@@ -99,21 +103,22 @@ impl Sending {
 
 impl Door {
     /// The rights of these that the caller does not have.
-    fn lacking<'n>(&self, needed: &'n [Needed<'n>]) -> Vec<&'n Needed<'n>> {
-        needed.iter().filter(|needed| !self.may_do(&needed.action())).collect()
+    fn lacking<'n>(&self, needed: &'n [Needed<'n>]) -> impl Iterator<Item = &'n Needed<'n>> {
+        needed.iter().filter(|needed| !self.may_do(&needed.action()))
     }
 
     /// Refuses a deployment that takes a right which its deployer does not have, and says which.
     fn check_deployer(&self, needed: &[Needed<'_>]) -> Result<()> {
-        let lacking = self.lacking(needed);
-        let Some(first) = lacking.first() else {
+        let mut lacking = self.lacking(needed).peekable();
+        let Some(first) = lacking.peek() else {
             // Rates count it, once.
             return needed.first().map_or(Ok(()), |first| self.check_action(&first.action()));
         };
         // It stands in the audit log like any other refusal.
         let refused = self.check_action(&first.action());
         let mut told: Vec<String> = Vec::new();
-        for needed in &lacking {
+        let mut more = "";
+        for needed in lacking {
             let Action { right, on, below, .. } = needed.action();
             let on = match (on.kind, on.name, below) {
                 (Kind::Log, "", true) => "every log".to_owned(),
@@ -121,13 +126,16 @@ impl Door {
                 _ => on.to_string(),
             };
             let takes = format!("{} takes {right} on {on}", needed.why);
-            if !told.contains(&takes) {
-                told.push(takes);
+            if told.contains(&takes) {
+                continue;
             }
+            // The rest is not looked for: a file may take any number of rights.
+            if told.len() == LACKING_SHOWN_MAX {
+                more = "; and more";
+                break;
+            }
+            told.push(takes);
         }
-        let more = told.len().saturating_sub(LACKING_SHOWN_MAX);
-        told.truncate(LACKING_SHOWN_MAX);
-        let more = if more > 0 { format!("; and {more} more") } else { String::new() };
         let detail = format!("the capability lacks rights: {}{more}", told.join("; "));
         match refused {
             Err(error) if error.code() == Code::CapabilityDenied => Err(Code::DeployerRights.error(detail)),
@@ -143,6 +151,9 @@ impl Door {
         let functions = application.functions.iter().zip(&whys);
         let mut needed: Vec<Needed<'_>> =
             functions.clone().flat_map(|(declared, why)| needed_for(&declared.spec, why)).collect();
+        for (declared, why) in functions.clone() {
+            needed.extend(self.needed_for_pending(&declared.spec.name, why)?);
+        }
         let dead_letters = functions.map(|(declared, why)| (&declared.spec.dead_letter, &**why));
         let why = "another history of a log";
         for log in &application.logs {
@@ -172,6 +183,22 @@ impl Door {
         self.check_level(application)
     }
 
+    /// The rights that other code of a function takes: its pending runs, and dead letters that are tried again, have records of the logs
+    /// that it is bound to until now. Callers without the right to the function are not told of these.
+    fn needed_for_pending<'n>(&self, function: &Name, why: &'n str) -> Result<Vec<Needed<'n>>> {
+        let reads =
+            |name: &str, below| Needed { right: Right::Read, kind: Kind::Log, name: name.to_owned(), below, why };
+        if !self.may(Right::Bind, Resource::function(function)) {
+            return Ok(Vec::new());
+        }
+        match self.definition_of(function) {
+            Ok(definition) => Ok(definition.spec.on.iter().map(|log| reads(log, false)).collect()),
+            Err(error) if error.code() == Code::FunctionNotFound => Ok(Vec::new()),
+            // What it is bound to cannot be read.
+            Err(_) => Ok(vec![reads("", true)]),
+        }
+    }
+
     /// Code of somebody who does not administer the namespace runs in a full sandbox, or not at all.
     fn check_level(&self, application: &Application) -> Result<()> {
         let in_process = application.functions.iter().find(|declared| declared.spec.runtime != Runtime::Wasm);
@@ -186,13 +213,19 @@ impl Door {
 
     fn sent(&self, sending: &Sending, act: Act, names: impl Iterator<Item = String>) -> Sent {
         let codes = sending.functions.iter().map(|(name, bundle)| (name.clone(), bundle.code.clone())).collect();
-        let about: String = names.collect::<Vec<_>>().join(", ").chars().take(ABOUT_MAX_CHARS).collect();
         Sent {
             origin: format!("{ORIGIN}{}", sending.origin),
             codes,
             isolation: self.served.inner.isolation.get().cloned(),
-            line: self.by(act).about(about),
+            line: self.line(act, names),
+            logs: BTreeSet::new(),
         }
+    }
+
+    /// What the audit log is told of a change of these.
+    fn line(&self, act: Act, names: impl Iterator<Item = String>) -> Audited {
+        let about: String = names.collect::<Vec<_>>().join(", ").chars().take(ABOUT_MAX_CHARS).collect();
+        self.by(act).about(about)
     }
 
     /// Makes the namespace hold what an application says that somebody sends, or says which files it has to be sent first.
@@ -205,14 +238,13 @@ impl Door {
         let sent = self.sent(sending, Act::Deploy, declared());
         let gone = Changes::sent(&application, &sent).gone(self.namespace())?;
         self.check_application(&application, &gone)?;
-        let line = self.sent(sending, Act::Deploy, declared().chain(gone.iter().map(|name| format!("-{name}")))).line;
+        let line = self.line(Act::Deploy, declared().chain(gone.iter().map(|name| format!("-{name}"))));
         let sent = Sent { line, ..sent };
 
         // What is relative is relative to a directory of the sender's: of that, there is what came along.
         let mut application = sending.application(&|path| path.is_absolute() && path.exists())?;
-        for log in &application.logs {
-            self.check_log(&log.name, log.history)?;
-        }
+        let letters = Changes::sent(&application, &sent).dead_letters();
+        self.check_logs(application.logs.iter().map(|log| (&log.name, log.history)), letters.into_iter())?;
         if up.dry_run {
             let steps = Changes::sent(&application, &sent).plan(Some(self.namespace()))?;
             return Ok(Managed::Steps(StepsDoc { steps }));
@@ -300,23 +332,26 @@ impl Door {
     /// Removes what an application made.
     pub(super) fn down(&self, down: &Down) -> Result<Managed> {
         let application = down.sending.application(&|_| true)?;
-        let declared = || application.functions.iter().map(|declared| declared.spec.name.clone());
-        let sent = self.sent(&down.sending, Act::FunctionRemove, declared().map(|name| name.to_string()));
-        let mut leaving = Changes::sent(&application, &sent).gone(self.namespace())?;
-        leaving.extend(declared());
+        let declared = application.functions.iter().map(|declared| declared.spec.name.clone());
+        let mut sent = self.sent(&down.sending, Act::FunctionRemove, std::iter::empty());
+        let Withdrawal { functions, logs } = Changes::sent(&application, &sent).withdrawal(self.namespace())?;
+        let leaving: BTreeSet<Name> = functions.into_iter().map(|function| function.name).chain(declared).collect();
         let mut needed = removal_of(&leaving);
-        if down.logs {
-            let letters = application.functions.iter().map(|declared| &declared.spec.dead_letter);
-            let logs = application.logs.iter().map(|log| &log.name).chain(letters);
-            needed.extend(logs.map(|log| Needed {
+        // Callers without the right to a function are not told where its dead letters are.
+        if down.logs && self.lacking(&needed).next().is_none() {
+            needed.extend(logs.iter().map(|log| Needed {
                 right: Right::Delete,
                 kind: Kind::Log,
                 name: log.to_string(),
                 below: false,
                 why: "removing the logs",
             }));
+            sent.logs.extend(logs);
         }
         self.check_deployer(&needed)?;
+        let logs = sent.logs.iter().map(|log| format!("log '{log}'"));
+        let names = leaving.iter().map(Name::to_string).chain(logs);
+        let sent = Sent { line: self.line(Act::FunctionRemove, names), ..sent };
         let mut steps = Vec::new();
         Changes::sent(&application, &sent).withdraw(self.namespace(), down.logs, down.force, &mut |told| {
             if let Progress::Step(step) = told {
@@ -327,7 +362,7 @@ impl Door {
     }
 }
 
-fn removal_of<'n>(functions: &[Name]) -> Vec<Needed<'n>> {
+fn removal_of<'f, 'n>(functions: impl IntoIterator<Item = &'f Name>) -> Vec<Needed<'n>> {
     let removal = |name: &Name| Needed {
         right: Right::Bind,
         kind: Kind::Function,
@@ -335,5 +370,5 @@ fn removal_of<'n>(functions: &[Name]) -> Vec<Needed<'n>> {
         below: false,
         why: "removing a function",
     };
-    functions.iter().map(removal).collect()
+    functions.into_iter().map(removal).collect()
 }

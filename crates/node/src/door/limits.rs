@@ -2,6 +2,7 @@
 //! that work on the files have no such limits.
 
 use super::Door;
+use crate::DEAD_LETTER_HISTORY;
 use millrace_journal::Catalog;
 use millrace_namespace::outbox::{OUTBOX_RECORDS_MAX, outbox_of};
 use millrace_wire::{Address, Code, HISTORY_ALL, HISTORY_MAX, LogName, Result, protocol::Link};
@@ -26,6 +27,18 @@ fn index_bytes(history: u64) -> u64 {
     8 * (history.min(CLIENT_HISTORY_MAX) + 1).next_power_of_two()
 }
 
+/// Whether a client may ask for this history at all.
+fn check_longest(history: u64) -> Result<()> {
+    if history > HISTORY_MAX && history != HISTORY_ALL {
+        return Err(Code::HistoryInvalid.error(format!("a history of {history} records")));
+    }
+    if history > CLIENT_HISTORY_MAX && history != HISTORY_ALL {
+        let told = format!("a history of {history} records; the limit for clients is {CLIENT_HISTORY_MAX}");
+        return Err(Code::LogsExhausted.error(told));
+    }
+    Ok(())
+}
+
 impl Limits {
     /// Whether so many logs of this history may be made.
     fn check(self, catalog: &Catalog, logs: usize, history: u64) -> Result<()> {
@@ -35,12 +48,7 @@ impl Limits {
     /// The same, and whether the index may take `asked` bytes more.
     fn check_index(self, catalog: &Catalog, logs: usize, history: u64, asked: u64) -> Result<()> {
         let exhausted = |told: String| Err(Code::LogsExhausted.error(told));
-        if history > HISTORY_MAX && history != HISTORY_ALL {
-            return Err(Code::HistoryInvalid.error(format!("a history of {history} records")));
-        }
-        if history > CLIENT_HISTORY_MAX && history != HISTORY_ALL {
-            return exhausted(format!("a history of {history} records; the limit for clients is {CLIENT_HISTORY_MAX}"));
-        }
+        check_longest(history)?;
         let (mut count, mut bytes) = (0, 0);
         for log in catalog.logs() {
             count += 1;
@@ -77,6 +85,32 @@ impl Door {
         let Some(limits) = self.limits.filter(|_| history > before) else { return Ok(()) };
         let more = index_bytes(history).saturating_sub(index_bytes(before));
         limits.check_index(&*self.namespace().journal().catalog()?, 0, history, more)
+    }
+
+    /// Whether a client may make these logs, all of them together, and have those that are there keep as many records as this says. A log
+    /// of dead letters keeps what it keeps if it is there.
+    pub(super) fn check_logs<'a>(
+        &self,
+        logs: impl Iterator<Item = (&'a LogName, u64)>,
+        dead_letters: impl Iterator<Item = &'a LogName>,
+    ) -> Result<()> {
+        let Some(limits) = self.limits else { return Ok(()) };
+        let catalog = self.namespace().journal().catalog()?;
+        let (mut made, mut asked) = (0, 0);
+        for (name, history) in logs {
+            let before = catalog.log(name).map(|log| log.history());
+            if before.is_some_and(|before| history <= before) {
+                continue;
+            }
+            check_longest(history)?;
+            made += usize::from(before.is_none());
+            asked += index_bytes(history).saturating_sub(before.map_or(0, index_bytes));
+        }
+        let new = dead_letters.filter(|name| catalog.log(name).is_none()).count();
+        made += new;
+        asked += new as u64 * index_bytes(DEAD_LETTER_HISTORY);
+        // What changes nothing is permitted in a namespace that has too much already.
+        if asked == 0 { Ok(()) } else { limits.check_index(&catalog, made, 1, asked) }
     }
 
     /// Whether a client may append to these logs: the first message to a peer makes its outbox.

@@ -41,6 +41,7 @@ impl Door {
             self.check(Right::Run, Resource::function(invoke.function))?;
             let (log, is_bound) = self.log_to_invoke(invoke.function, invoke.log)?;
             self.check_append(&log, invoke.data.len(), None)?;
+            self.check_outboxes([&*log].into_iter())?;
             if self.namespace().log(&log).is_err() && invoke.log.is_none() {
                 self.check(Right::Create, Resource::log(&log))?;
                 let name: LogName = log.parse()?;

@@ -320,7 +320,7 @@ impl Door {
                 self.check(Right::Delete, Resource::log(log))?;
             }
             self.check_history(before, history)?;
-            self.namespace().set_history_held(&name, history)
+            self.namespace().set_history_held(&name, Some(before), history)
         };
         self.out(set(), None)
     }
@@ -329,10 +329,12 @@ impl Door {
     pub fn cancel_run(&self, run: EventId) -> Held<()> {
         let cancel = || {
             let function = self.namespace().run(run).map(|run| run.function);
-            match &function {
-                Ok(Some(function)) => self.check(Right::Run, Resource::function(function))?,
-                // Who may not see runs is not told which there are.
-                _ => self.check(Right::Observe, Resource::NAMESPACE)?,
+            // A caller without the right gets the same answer whether or not there is such a run.
+            match function.as_ref().ok().and_then(Option::as_ref) {
+                Some(function) if self.may(Right::Run, Resource::function(function)) => {
+                    self.check(Right::Run, Resource::function(function))?;
+                }
+                _ => self.check(Right::Run, Resource::NAMESPACE)?,
             }
             function?;
             let end = millrace_dispatch::cancel_run(self.namespace(), run)?;
