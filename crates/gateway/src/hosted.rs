@@ -253,3 +253,32 @@ impl Hosted {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{documents, wire::tests::hosted};
+    use millrace_node::{
+        Durability,
+        token::{Peer, Way},
+    };
+    use tokio::{runtime::Builder, time::timeout};
+
+    #[test]
+    fn deployments_and_other_slow_work_do_not_wait_for_each_other() {
+        let (_dir, hosted) = hosted(Durability::Memory);
+        let peer = Peer { way: Way::Unix, address: None, key: None };
+        let door = || hosted.door("", &Arc::new(Caller::owner(peer))).unwrap();
+        let up = r#"{"do":"up","file":"millrace.toml","origin":"/x/millrace.toml","text":"nonsense","functions":{}}"#;
+        let remove = r#"{"do":"remove-function","function":"f"}"#;
+        Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+            for (taken, all, order) in [(&hosted.slow, SLOW_MAX, up), (&hosted.deploying, DEPLOYING_MAX, remove)] {
+                let _taken = taken.clone().acquire_many_owned(all as u32).await.unwrap(); // a few
+                let answer = documents::manage(&hosted, door(), order, None);
+                // Nothing here takes this long unless it hangs.
+                let answer = timeout(Duration::from_secs(120), answer).await.expect("it is answered");
+                assert!(matches!(answer.unwrap_err().code(), Code::ApplicationInvalid | Code::FunctionNotFound));
+            }
+        });
+    }
+}
