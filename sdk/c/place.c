@@ -367,8 +367,9 @@ static int check_user(mrc_client *client, const struct sockaddr_storage *theirs,
     socklen_t size = sizeof still;
     uint32_t user = 0;
     int known = user_of(theirs->ss_family, end_of(theirs), end_of(ours), &user);
-    /* Nobody reads what is sent to a socket that was closed. */
-    if (known == 0 || (known > 0 && user == (uint32_t)geteuid())) return 0;
+    if (known > 0 && user == (uint32_t)geteuid()) return 0;
+    /* Answers of another user's program may have come with the greeting. */
+    if (known == 0) return mrc_fail(client, MRC_CONNECTION_LOST, "the host closed the connection");
     if (known > 0) {
         return mrc_fail(client, MRC_HOST_UNKNOWN, "user %u listens at %.100s, and this is user %u", (unsigned)user,
                         client->place.at, (unsigned)geteuid());

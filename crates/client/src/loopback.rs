@@ -48,7 +48,7 @@ const ASKED_MAX: u32 = 3;
 pub enum Holder {
     /// This user made its socket.
     User(u32),
-    /// It was closed: nobody reads what is sent there.
+    /// It was closed. The kernel does not tell whose it was, and so who wrote what came from there.
     Nobody,
     /// The kernel does not tell, or this machine has no such socket.
     Unknown,
@@ -184,8 +184,10 @@ pub(crate) fn check(ends: impl Fn() -> io::Result<(SocketAddr, SocketAddr)>) -> 
     let (theirs, ours) = ends().map_err(broken)?;
     let own = rustix::process::geteuid().as_raw();
     match Loopback::new().map_or(Holder::Unknown, |mut kernel| kernel.holder(theirs, ours)) {
-        Holder::User(user) if user == own || !Defence::HostUser.stands() => Ok(()),
-        Holder::Nobody => Ok(()),
+        Holder::User(user) if user == own => Ok(()),
+        Holder::User(_) | Holder::Nobody if !Defence::HostUser.stands() => Ok(()),
+        // Answers of another user's program may have come with the greeting.
+        Holder::Nobody => Err(Code::ConnectionLost.error("the host closed the connection")),
         Holder::User(user) => {
             Err(Code::HostUnknown.error(format!("user {user} listens at {theirs}, and this is user {own}")))
         }
@@ -244,6 +246,8 @@ mod tests {
         let mut kernel = Loopback::new().unwrap();
         drop(client);
         assert_eq!(kernel.holder(theirs, ours), Holder::Nobody);
+        // It could be anybody's.
+        assert_eq!(check(|| Ok((theirs, ours))).unwrap_err().code(), Code::ConnectionLost);
         drop(host);
         // The listener has the address of the first, and is another socket.
         let elsewhere = SocketAddr::from(([127, 0, 0, 1], 1));

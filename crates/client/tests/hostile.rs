@@ -19,8 +19,8 @@ use std::{
     net::SocketAddr,
     process::Command,
     sync::{
-        Arc, Mutex,
-        atomic::{AtomicUsize, Ordering},
+        Arc, Barrier, Mutex,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -51,6 +51,51 @@ fn both_fail(script: impl Fn(Peer) + Send + Sync + 'static, options: &Options, c
 #[test]
 fn a_host_that_behaves_is_understood() {
     assert_eq!(append_with_both(&host(|peer| peer.greeted().serve()), &quick()), [None; 2]);
+}
+
+#[test]
+fn what_was_sent_before_the_host_closed_answers_nothing() {
+    let (greets, both) = (Arc::new(AtomicBool::new(false)), Arc::new(Barrier::new(2)));
+    let (of_host, of_client) = ((greets.clone(), both.clone()), (greets, both));
+    let place = host(move |mut peer| {
+        let (greets, both) = &of_host;
+        let request = peer.hello();
+        greets.store(true, Ordering::SeqCst);
+        both.wait();
+        let appended = framed(request + 1, &Appended { seqno: 7, id: EventId::NONE });
+        peer.bytes(&[framed(request, &welcome()), appended].concat());
+        drop(peer);
+        both.wait();
+    });
+    // Once the client has greeted, it looks at nothing until the host has closed.
+    let wait = Arc::new(move || {
+        let (greets, both) = &of_client;
+        let waits = greets.swap(false, Ordering::SeqCst);
+        if waits {
+            both.wait();
+            both.wait();
+        }
+        waits
+    });
+    let waits = wait.clone();
+    let interrupted = move || {
+        waits();
+        false
+    };
+    let options = Options { interrupted: Some(Arc::new(interrupted)), silence_max_ms: 4000, ..quick() };
+    let blocking = blocking::Client::connect(&place, &options)
+        .and_then(|client| client.append("raw", b"x", AppendOptions::default()));
+    assert_eq!(blocking.unwrap_err().code(), Code::ConnectionLost);
+    let runtime = runtime();
+    runtime.spawn(async move {
+        while !wait() {
+            tokio::task::yield_now().await;
+        }
+    });
+    let waited: Result<millrace_client::Receipt> = runtime.block_on(async {
+        Client::connect(&place, &quick()).await?.append("raw", b"x", AppendOptions::default()).await
+    });
+    assert_eq!(waited.unwrap_err().code(), Code::ConnectionLost);
 }
 
 #[test]

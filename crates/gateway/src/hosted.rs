@@ -41,6 +41,8 @@ pub struct Hosted {
     /// Work that may take very long, such as reading the whole journal or waiting for its lock. Fewer of it run at once than a
     /// loop has threads, so that what is quick always finds one.
     pub(crate) slow: Arc<Semaphore>,
+    /// Deployments, which check code as long as that takes: they keep back each other, and no other slow work.
+    deploying: Arc<Semaphore>,
     /// What was last told of each namespace.
     told: Mutex<HashMap<Name, Arc<Vec<Sample>>>>,
     /// What is counted, for metrics.
@@ -64,6 +66,8 @@ fn files_max() -> usize {
 
 /// Slow work that runs at once.
 const SLOW_MAX: usize = 4;
+/// Deployments, and parts of files for them, that are worked on at once.
+const DEPLOYING_MAX: usize = 2;
 
 /// Counted since the host started.
 #[derive(Debug, Default)]
@@ -91,6 +95,7 @@ impl Hosted {
     pub fn new(served: Vec<Served>) -> Self {
         let (draining, silence, counters) = (AtomicBool::new(false), Silence::default(), Counters::default());
         let (slow, told) = (Arc::new(Semaphore::new(SLOW_MAX)), Mutex::default());
+        let deploying = Arc::new(Semaphore::new(DEPLOYING_MAX));
         Self {
             served,
             isolation: None,
@@ -99,6 +104,7 @@ impl Hosted {
             draining,
             silence,
             slow,
+            deploying,
             told,
             counters,
         }
@@ -162,9 +168,26 @@ impl Hosted {
         door: Door,
         act: impl FnOnce(&Door) -> Held<T> + Send + 'static,
     ) -> Result<T> {
-        let slow = self.slow.clone().acquire_owned().await;
+        Self::work(self.slow.clone(), door, act).await
+    }
+
+    /// The same for what deploys.
+    pub(crate) async fn deploy<T: Send + Unpin + 'static>(
+        &self,
+        door: Door,
+        act: impl FnOnce(&Door) -> Held<T> + Send + 'static,
+    ) -> Result<T> {
+        Self::work(self.deploying.clone(), door, act).await
+    }
+
+    async fn work<T: Send + Unpin + 'static>(
+        among: Arc<Semaphore>,
+        door: Door,
+        act: impl FnOnce(&Door) -> Held<T> + Send + 'static,
+    ) -> Result<T> {
+        let permit = among.acquire_owned().await;
         let work = move || {
-            let _slow = slow;
+            let _permit = permit;
             door.patiently(act)
         };
         match tokio::task::spawn_blocking(work).await {
@@ -228,5 +251,34 @@ impl Hosted {
                 self.turn();
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{documents, wire::tests::hosted};
+    use millrace_node::{
+        Durability,
+        token::{Peer, Way},
+    };
+    use tokio::{runtime::Builder, time::timeout};
+
+    #[test]
+    fn deployments_and_other_slow_work_do_not_wait_for_each_other() {
+        let (_dir, hosted) = hosted(Durability::Memory);
+        let peer = Peer { way: Way::Unix, address: None, key: None };
+        let door = || hosted.door("", &Arc::new(Caller::owner(peer))).unwrap();
+        let up = r#"{"do":"up","file":"millrace.toml","origin":"/x/millrace.toml","text":"nonsense","functions":{}}"#;
+        let remove = r#"{"do":"remove-function","function":"f"}"#;
+        Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+            for (taken, all, order) in [(&hosted.slow, SLOW_MAX, up), (&hosted.deploying, DEPLOYING_MAX, remove)] {
+                let _taken = taken.clone().acquire_many_owned(all as u32).await.unwrap(); // a few
+                let answer = documents::manage(&hosted, door(), order, None);
+                // Nothing here takes this long unless it hangs.
+                let answer = timeout(Duration::from_secs(120), answer).await.expect("it is answered");
+                assert!(matches!(answer.unwrap_err().code(), Code::ApplicationInvalid | Code::FunctionNotFound));
+            }
+        });
     }
 }

@@ -1,7 +1,7 @@
 //! Hosts that lie, fall silent, vanish and flood: the client ends each call in time, with a code, and stays usable.
 
 use crate::support::{Driver, build_remote, hex};
-use millrace_tests::PATIENCE;
+use millrace_tests::{PATIENCE, eventually};
 use millrace_wire::{
     Durability, EventId, Hlc, NamespaceId,
     protocol::{
@@ -9,8 +9,10 @@ use millrace_wire::{
         Welcome, encode, split,
     },
 };
+use rustix::process::{Signal, kill_process};
 use serde_json::{Value, json};
 use std::{
+    fs,
     io::{Read, Write},
     net::{TcpListener, TcpStream},
     path::PathBuf,
@@ -167,6 +169,27 @@ fn greetings_that_are_none_are_refused() {
     greeted_with(framed(1, &Failure { code: "none", detail: "no", retry_after_ms: None }), "MR6003");
     greeted_with(framed(1, &welcome())[..20].to_vec(), "MR6122");
     greeted_with(Vec::new(), "MR6122");
+}
+
+#[test]
+fn what_was_sent_before_the_host_closed_answers_nothing() {
+    let (told, driver) = mpsc::channel();
+    let host = move |listener: TcpListener| {
+        let mut host = Host::accept(&listener);
+        let request = host.request(Hello::TYPE);
+        let driver = driver.recv_timeout(PATIENCE).expect("the driver runs");
+        // It looks at nothing until the host has closed.
+        kill_process(driver, Signal::STOP).expect("it is there");
+        let status = format!("/proc/{}/stat", driver.as_raw_nonzero());
+        eventually("the driver stops", || fs::read_to_string(&status).expect("it is there").contains(") T "));
+        host.send(&[framed(request, &welcome()), framed(request + 1, &Seqno { seqno: 7 })].concat());
+        drop(host);
+        kill_process(driver, Signal::CONT).expect("it is there");
+    };
+    meet(host, PLAIN, |driver| {
+        told.send(driver.pid()).expect("the host waits");
+        fails(&driver.answer(), "MR6123");
+    });
 }
 
 #[test]

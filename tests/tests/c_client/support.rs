@@ -1,6 +1,7 @@
 //! Compiling C for a test, with everything a compiler can find switched on.
 
 use millrace_tests::{PATIENCE, built, sanitized, wait};
+use rustix::process::Pid;
 use serde_json::Value;
 use std::{
     fs,
@@ -91,6 +92,11 @@ impl Driver {
         thread::spawn(move || stdout.lines().map_while(Result::ok).try_for_each(|line| sender.send(line)));
         let input = child.stdin.take();
         Self { child, input, lines }
+    }
+
+    /// Its process.
+    pub fn pid(&self) -> Pid {
+        Pid::from_child(&self.child)
     }
 
     /// Tells it to do something.

@@ -249,7 +249,9 @@ pub(crate) async fn ask_repair(hosted: &Hosted, door: Door, json: &str) -> Resul
 /// Does what is asked of functions, relays and logs, on a thread that may wait; what came of it as JSON text.
 pub(crate) async fn manage(hosted: &Hosted, door: Door, json: &str, uploads: Option<Arc<Uploads>>) -> Result<String> {
     let order = Order::parse(json)?;
-    let managed = hosted.define(door, move |door| door.manage(order, uploads.as_deref())).await?;
+    let deploys = matches!(order, Order::Up(_) | Order::Down(_));
+    let act = move |door: &Door| door.manage(order, uploads.as_deref());
+    let managed = if deploys { hosted.deploy(door, act).await? } else { hosted.define(door, act).await? };
     text(&managed)
 }
 

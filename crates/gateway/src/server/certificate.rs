@@ -13,6 +13,7 @@ use std::{
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
 };
 
 /// No such file is longer.
@@ -20,8 +21,12 @@ const FILE_MAX_BYTES: u64 = 1 << 20;
 /// Who may not have a key: everybody but its owner and, for reading, its group.
 const KEY_MODE_FORBIDDEN: u32 = 0o037;
 
-/// What tells one content of a file from the next: device, number, length and time of its last change.
-type Stamp = (u64, u64, u64, i64, i64);
+/// How often files that were wrong are read again although they seem unchanged: a certificate becomes valid, a disk answers.
+const RETRY_EVERY: Duration = Duration::from_secs(60);
+
+/// What tells one state of a file from the next: device, number and length, the times at which its content and anything about it last
+/// changed, its owner and its mode.
+type Stamp = ([u64; 3], [i64; 4], [u32; 2]);
 
 /// A certificate and its key, as they stand in two files.
 #[derive(Debug)]
@@ -35,6 +40,14 @@ pub struct Certificate {
 struct Current {
     certified: Arc<CertifiedKey>,
     stamps: [Option<Stamp>; 2],
+    /// What was wrong when the files were last read.
+    failed: Option<Failed>,
+}
+
+#[derive(Debug)]
+struct Failed {
+    at: Instant,
+    told: (Code, String),
 }
 
 fn unusable(path: &Path, why: impl std::fmt::Display) -> Error {
@@ -43,7 +56,8 @@ fn unusable(path: &Path, why: impl std::fmt::Display) -> Error {
 
 fn stamp(path: &Path) -> Option<Stamp> {
     let about = fs::metadata(path).ok()?;
-    Some((about.dev(), about.ino(), about.len(), about.mtime(), about.mtime_nsec()))
+    let times = [about.mtime(), about.mtime_nsec(), about.ctime(), about.ctime_nsec()];
+    Some(([about.dev(), about.ino(), about.len()], times, [about.uid(), about.mode()]))
 }
 
 fn read(path: &Path, check: impl Fn(&fs::Metadata) -> Result<()>) -> Result<Vec<u8>> {
@@ -100,22 +114,37 @@ impl Certificate {
     pub fn open(chain: &Path, key: &Path) -> Result<Self> {
         let stamps = [stamp(chain), stamp(key)];
         let certified = Arc::new(load(chain, key)?);
-        let current = Mutex::new(Current { certified, stamps });
+        let current = Mutex::new(Current { certified, stamps, failed: None });
         Ok(Self { chain: chain.to_owned(), key: key.to_owned(), current })
     }
 
-    /// Reads the files again if they have changed; whether they had. What is wrong with them is told once, and the certificate from
-    /// before stays.
+    /// Reads the files again if they have changed, or now and then while they are wrong; whether they are in use now. What is wrong
+    /// with them is told once, and the certificate from before stays.
     pub fn refresh(&self) -> Result<bool> {
+        self.refresh_after(RETRY_EVERY)
+    }
+
+    fn refresh_after(&self, retry: Duration) -> Result<bool> {
         let stamps = [stamp(&self.chain), stamp(&self.key)];
-        if self.current().stamps == stamps {
+        let is_current = |current: &Current| {
+            current.stamps == stamps && current.failed.as_ref().is_none_or(|failed| failed.at.elapsed() < retry)
+        };
+        if is_current(&self.current()) {
             return Ok(false);
         }
         let loaded = load(&self.chain, &self.key);
         let mut current = self.current();
         current.stamps = stamps;
-        current.certified = Arc::new(loaded?);
-        Ok(true)
+        let error = match loaded {
+            Ok(certified) => {
+                (current.certified, current.failed) = (Arc::new(certified), None);
+                return Ok(true);
+            }
+            Err(error) => error,
+        };
+        let told = (error.code(), error.detail().to_owned());
+        let before = current.failed.replace(Failed { at: Instant::now(), told: told.clone() });
+        if before.is_some_and(|before| before.told == told) { Ok(false) } else { Err(error) }
     }
 
     pub(super) fn certified(&self) -> Arc<CertifiedKey> {
@@ -225,6 +254,22 @@ mod tests {
         assert_eq!((opened.refresh().unwrap(), shown()), (false, one.certificate.clone()), "it is told once");
         write(&two, &two);
         assert_eq!((opened.refresh().unwrap(), shown()), (true, two.certificate.clone()));
+        // What the remedy says is noticed, although the content stays.
+        let chmod = |mode| fs::set_permissions(&key, fs::Permissions::from_mode(mode)).unwrap();
+        write(&one, &one);
+        chmod(0o644);
+        assert_eq!(opened.refresh().unwrap_err().code(), Code::CertificateKeyExposed);
+        chmod(0o600);
+        assert_eq!((opened.refresh().unwrap(), shown()), (true, one.certificate.clone()));
+        // What was wrong for another reason than the files' is tried again after a while, and told once.
+        write(&two, &one);
+        assert_eq!(opened.refresh().unwrap_err().code(), Code::CertificateKeyWrong);
+        assert!(!opened.refresh_after(Duration::ZERO).unwrap());
+        write(&two, &two);
+        opened.current().stamps = [stamp(&chain), stamp(&key)];
+        assert_eq!((opened.refresh().unwrap(), shown()), (false, one.certificate.clone()));
+        assert_eq!((opened.refresh_after(Duration::ZERO).unwrap(), shown()), (true, two.certificate.clone()));
+        assert!(!opened.refresh_after(Duration::ZERO).unwrap(), "it is right");
         for mode in [0o644, 0o604, 0o660, 0o602] {
             fs::set_permissions(&key, fs::Permissions::from_mode(mode)).unwrap();
             assert_eq!(code(&chain), Code::CertificateKeyExposed, "{mode:o}");

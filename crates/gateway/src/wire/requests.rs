@@ -321,7 +321,7 @@ impl Connection {
         let Upload { sha256, offset, data } = frame.message()?;
         let reserved = Reservation::of(data.len())?;
         let (uploads, sha256, data) = (self.uploads.clone(), sha256.to_owned(), data.to_owned());
-        let upload = waits::define(self.hosted.clone(), self.waits.turns(), door.clone(), move |door| {
+        let upload = waits::upload(self.hosted.clone(), self.waits.turns(), door.clone(), move |door| {
             let _reserved = reserved;
             door.upload(&uploads, &Upload { sha256: &sha256, offset, data: &data })
         });
