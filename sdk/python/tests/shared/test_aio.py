@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import queue
+import struct
 import threading
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
@@ -16,6 +17,7 @@ from conftest import Host
 import millrace
 import millrace.aio
 from millrace.aio import _wire
+from millrace.objects import _values
 
 pytest.importorskip("cloudpickle")
 _PATIENCE_S = 120
@@ -167,6 +169,27 @@ def test_calls_count_once_over_lost_connections(near: millrace.Connection) -> No
         assert await waiting == "there"
 
     run(near, test)
+
+
+def test_a_frame_that_cannot_be_read_ends_the_requests_that_wait(tmp_path: Path) -> None:
+    async def main() -> None:
+        async def host(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.readexactly(4)
+            await reader.readexactly(struct.unpack("<I", await reader.readexactly(4))[0])
+            body = _values.encode([_wire.WELCOME, 1, 0, None, {}])
+            writer.write(struct.pack("<I", len(body)) + body)
+            await reader.readexactly(4)
+            writer.write(frame)
+
+        for frame in (struct.pack("<I", (1 << 32) - 1), struct.pack("<I", 1) + _values.encode(7)):
+            path = str(tmp_path / "s")
+            async with await asyncio.start_unix_server(host, path):
+                wire = _wire.Wire(path)
+                with pytest.raises(_wire.Lost):
+                    await asyncio.wait_for(wire.ask(_wire.PING, {}), _PATIENCE_S)
+                await wire.close()
+
+    asyncio.run(main())
 
 
 def test_tasks_are_awaited(near: millrace.Connection) -> None:
