@@ -388,18 +388,18 @@ class Executor:
                 loop.call_soon_threadsafe(wake)
 
         future.add_done_callback(ended)
-        number = 0
+        invoking = asyncio.ensure_future(self._invoke(sync, [task], False))
         try:
-            number = await self._invoke(sync, [task], False)
+            # The host may have the task already when the caller is cancelled: its number is needed to revoke it.
+            await asyncio.shield(invoking)
             await done
         except BaseException:
             with sync._lock:
                 sync._futures.pop(id, None)
                 sync._idle.notify_all()
-            if number:
-                revoking = loop.create_task(self._revoke(sync, number))
-                self._revoking.add(revoking)
-                revoking.add_done_callback(self._revoking.discard)
+            revoking = loop.create_task(self._revoke(sync, invoking))
+            self._revoking.add(revoking)
+            revoking.add_done_callback(self._revoking.discard)
             raise
         return future.result()
 
@@ -410,8 +410,9 @@ class Executor:
         _, answer = await self._connection._wire.insist(_wire.INVOKE, message)
         return int(answer["first"])
 
-    async def _revoke(self, sync: _executor.Executor, number: int) -> None:
+    async def _revoke(self, sync: _executor.Executor, invoking: asyncio.Future[int]) -> None:
         with contextlib.suppress(Error):
+            number = await invoking
             await self._connection._wire.insist(_wire.REVOKE, {"pool": sync._pool, "task": number})
 
     async def _body(self, sync: _executor.Executor, fn: Callable[..., Any]) -> int:
