@@ -10,7 +10,8 @@
             print(await executor.submit(pow, 2, 20))
 
 Objects have the methods of `millrace.objects`, to be awaited. No call takes a thread: all calls of a connection wait at the host, over one
-socket. A call that is cancelled has no effect: the lock, permit or item that it was given meanwhile goes back.
+socket. A call that is cancelled gives back the lock or permit that it was given meanwhile, and puts an item at the end of its queue once
+there is room. Everything else that the host has done by then stays.
 
 A connection is to a host on this machine, through the Unix socket of its namespace. Others are refused.
 """
@@ -190,7 +191,7 @@ class _Space:
     async def answer(
         self, arguments: tuple[Any, ...], timeout: Optional[float]
     ) -> tuple[int, Any, Optional[BaseException]]:
-        """A call's incarnation and value, or what it raises. If the caller is cancelled, the call has no effect."""
+        """A call's incarnation and value, or what it raises. If the caller is cancelled, what it was given goes back."""
         (kind, key, method), encoded, new, incarnation, flags = arguments
         loop = asyncio.get_running_loop()
         deadline = None if timeout is None else loop.time() + timeout
