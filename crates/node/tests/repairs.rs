@@ -4,8 +4,8 @@ mod common;
 
 use common::{Fixture, until};
 use millrace_node::{
-    Code,
-    repairs::{self, Ask, Correction, NewCode, Phase, Request},
+    Code, Definition,
+    repairs::{self, Ask, CodeRequest, Correction, NewCode, Phase, Request},
 };
 
 fn open(fixture: &Fixture, log: &str, corrections: &[(u64, Option<&str>)]) -> u64 {
@@ -365,6 +365,46 @@ fn code_that_somebody_else_deployed_meanwhile_stays() {
     let refused = Ask::Rollback(repair, String::new()).ask(&fixture.namespace).unwrap_err();
     assert_eq!(refused.code(), Code::RepairCodeChanged);
     assert_eq!(fixture.all("out"), ["new"]);
+    drop(host);
+}
+
+#[test]
+fn what_is_deployed_while_new_code_is_checked_stays() {
+    let fixture = Fixture::new();
+    fixture.log("in");
+    fixture.python("f", &["in"], "pass", |_| ());
+    let catalog = fixture.namespace.journal().catalog().unwrap();
+    let function = catalog.function("f").unwrap();
+    let definition = Definition::from_attributes("f", function.attributes()).unwrap();
+    let definition = Definition { code: "ab".repeat(32), ..definition };
+    let revision = function.revision();
+    fixture.python("f", &["in"], "pass", |spec| spec.retries = 7);
+    let request = CodeRequest { definition, revision, since: 0, reason: "a test".into(), append_new: false };
+    assert_eq!(repairs::open_code(&fixture.namespace, request).unwrap_err().code(), Code::RepairCodeChanged);
+    assert_eq!(repairs::repairs(&fixture.namespace).unwrap(), []);
+    assert!(fixture.namespace.journal().pins().unwrap().is_empty());
+}
+
+#[test]
+fn code_that_is_gone_is_not_deployed_again() {
+    let fixture = Fixture::new();
+    fixture.log("in");
+    fixture.log("out");
+    fixture.python("f", &["in"], "ctx.append('out', b'old')", |_| ());
+    let old = code_of(&fixture, "f");
+    let host = fixture.host();
+    let repair = open_code(&fixture, "f", "ctx.append('out', b'new')", 0, false);
+    assert_eq!(done(&fixture, repair), Phase::Ready);
+    assert_eq!(ask(&fixture, Ask::Apply(repair)), Phase::Applied);
+    let new = code_of(&fixture, "f");
+    std::fs::remove_dir_all(fixture.namespace.dir().join("functions").join(&old)).unwrap();
+    let refused = Ask::Rollback(repair, String::new()).ask(&fixture.namespace).unwrap_err();
+    assert_eq!(refused.code(), Code::CodeMissing);
+    assert_eq!(repairs::repair(&fixture.namespace, repair).unwrap().phase, Phase::Applied);
+    assert_eq!(repairs::repairs(&fixture.namespace).unwrap().len(), 1);
+    fixture.append("in", "1");
+    fixture.idle();
+    assert_eq!((fixture.all("out"), code_of(&fixture, "f")), (vec!["new".to_owned()], new));
     drop(host);
 }
 

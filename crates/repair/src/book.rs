@@ -1,7 +1,7 @@
 //! The repairs and their progress: records in a log of the runtime. A repair's number is the seqno of its first record.
 
 use millrace_journal::{Kind, Log, Transaction};
-use millrace_namespace::{Namespace, found, names};
+use millrace_namespace::{Definition, Namespace, found, names};
 use millrace_wire::{Code, EventId, Hlc, LogName, Name, Result};
 use serde::{Deserialize, Serialize};
 
@@ -168,6 +168,14 @@ pub struct Repair {
     /// The revision of the function that has its code.
     #[serde(skip)]
     pub(crate) deployed: Option<u32>,
+}
+
+impl Repair {
+    /// The function as it was before this repair gave it other code, if the repair did that.
+    pub fn replaced(&self) -> Result<Option<Definition>> {
+        let code = self.code.as_ref().filter(|_| self.deployed.is_some());
+        code.map(|code| Definition::from_attributes(&code.name, &code.before)).transpose()
+    }
 }
 
 /// Stages a note.

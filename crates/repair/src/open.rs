@@ -48,6 +48,8 @@ pub struct Request {
 pub struct CodeRequest {
     /// The function as it is to be. Its code is in the namespace.
     pub definition: Definition,
+    /// The revision of the function that the definition was made from.
+    pub revision: u32,
     /// The sequence from which on its runs are replayed: that of their FIRED counts.
     pub since: u64,
     /// Why, for people.
@@ -137,14 +139,18 @@ pub fn open(namespace: &Namespace, request: Request) -> Result<u64> {
 /// Opens a repair that has runs of a function replayed with other code. Its number.
 pub fn open_code(namespace: &Namespace, request: CodeRequest) -> Result<u64> {
     check_none_open(namespace)?;
-    let CodeRequest { definition, since, reason, append_new } = request;
+    let CodeRequest { definition, revision, since, reason, append_new } = request;
     let (journal, name) = (namespace.journal(), definition.spec.name.clone());
     let attributes = definition.to_attributes();
     let pin = journal.pin(&format!("repair of function '{name}'"), WINDOW_BYTES, WINDOW)?.id;
     let opened = journal.commit(|tx| {
         check_none_open(namespace)?;
         let function = tx.catalog().function(&name).cloned().ok_or_else(|| no_function(&name))?;
-        let (before, revision) = (function.attributes().to_owned(), function.revision());
+        if function.revision() != revision {
+            let error = format!("function '{name}' was deployed while its new code was checked");
+            return Err(Code::RepairCodeChanged.error(error));
+        }
+        let before = function.attributes().to_owned();
         if before == attributes {
             return Err(Code::CorrectionInvalid.error(format!("function '{name}' has this code already")));
         }

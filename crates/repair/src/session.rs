@@ -351,15 +351,16 @@ impl<'a> Session<'a> {
             let at = self.past.logs.get(&slot.0).and_then(|past| past.slots.get(&slot.1)).map(|slot| slot.at);
             at.map_or(Ok(None), |at| self.bytes_at(at))
         };
-        let extra = self.past.written.get(&self.repair).map_or(0, |written| written.extra.len());
+        let mut extra = self.past.written.get(&self.repair).map_or(0, |written| written.extra.len());
         for (ordinal, (log, bytes)) in appends.into_iter().enumerate() {
             let Some(seqno) = places.get_mut(&log).and_then(Vec::pop) else {
                 let (run, name) = (run.trigger.run, self.name(log));
                 if dead || self.append_new {
-                    if extra + left.len() >= EXTRA_MAX {
+                    if extra >= EXTRA_MAX {
                         let error = format!("run {run}: the repair appends more than {EXTRA_MAX} records");
                         return Err(Code::RepairGrows.error(error));
                     }
+                    extra += 1; // What takes the place of another record is not appended.
                     left.push(((log, 0), Some(bytes), ordinal as u16));
                     continue;
                 }

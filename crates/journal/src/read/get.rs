@@ -41,7 +41,8 @@ impl Inner {
         }
     }
 
-    /// Whether a record that could not be read is to be looked for once more: a commit was cut short, or the index was wrong.
+    /// Whether a record that could not be read is to be looked for once more: it was about to be committed and is by now, a commit was
+    /// cut short, or the index was wrong.
     #[cold]
     fn look_again(&self, log: &Log, seqno: u64, code: Code) -> Result<bool> {
         let is_known = (log.earliest()..=log.index().latest()).contains(&seqno);
@@ -53,7 +54,11 @@ impl Inner {
             return Ok(true);
         }
         let position = log.index().position(seqno);
-        if !self.write_lock().is_free() && position >= self.tail() && position != WRONG {
+        let is_below = position < self.tail();
+        if is_below && code == Code::AboveTail {
+            return Ok(true); // Committed since it was looked for.
+        }
+        if !self.write_lock().is_free() && !is_below && position != WRONG {
             return Ok(false); // About to be committed.
         }
         self.correct_index(log, seqno)
@@ -98,8 +103,12 @@ impl Inner {
         if let Some(slot) = slot {
             self.segments.fetch(position, slot.bytes_max());
         }
+        let is_below = position < self.tail();
+        if slot.is_some() && !is_below {
+            return Err(above_tail(log, seqno)); // About to be committed: nothing is there yet that could be damaged.
+        }
         // What has no right checksum may point anywhere.
-        let found = if position < self.tail() { self.valid_entry_at(position)? } else { None };
+        let found = if is_below { self.valid_entry_at(position)? } else { None };
         let admitted = |header: &Header| slot.is_some_and(|slot| slot.admits(u64::from(header.length)));
         let Some((header, slot)) = found.filter(admitted).zip(slot) else {
             // Moved by retention between index and here?
@@ -370,4 +379,29 @@ fn out_of_range(log: &Log, seqno: u64) -> Error {
     }
     let earliest = log.earliest();
     Code::BelowHistory.error(format!("log '{}' no longer has record {seqno}; the oldest is {earliest}", log.name()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{CreateOptions, Durability, store::slot::Slot};
+
+    #[test]
+    fn a_record_that_is_being_committed_is_not_there_yet_and_not_damaged() {
+        let dir = tempfile::tempdir().unwrap();
+        let options = CreateOptions { segment_bytes: 1 << 20, durability: Durability::Memory, ..Default::default() };
+        let journal = Journal::create(dir.path(), &options).unwrap();
+        let log = journal.commit(|batch| batch.create_log(&"a".parse().unwrap(), 10)).unwrap().value;
+        journal.commit(|batch| batch.append(&log, b"one", EventId::NONE, 0)).unwrap();
+        let (inner, mut payload) = (&journal.0, Vec::new());
+        log.index().make_room(2).unwrap();
+        // A commit notes the place before it moves the tail behind it.
+        log.index().set(2, Slot::own(inner.tail(), 64));
+        let read = inner.read_record(&log, 2, log.index().word(2), &mut payload);
+        assert_eq!(read.unwrap_err().code(), Code::AboveTail);
+        // By now the tail is behind it: nothing has to be corrected, and it is read once more.
+        assert!(inner.look_again(&log, 1, Code::AboveTail).unwrap());
+        inner.get(&log, 1, Position(inner.tail()), &mut payload).unwrap();
+        assert_eq!(payload, b"one");
+    }
 }

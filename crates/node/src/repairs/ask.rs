@@ -196,7 +196,7 @@ impl Ask {
             Ask::Code(code) => replace(namespace, code)?,
             Ask::Run(number) => ask_run(namespace, number).map(|()| number)?,
             Ask::Apply(number) => ask_apply(namespace, number).map(|()| number)?,
-            Ask::Rollback(number, reason) => undo(namespace, number, reason)?,
+            Ask::Rollback(number, reason) => take_back(namespace, number, reason)?,
             Ask::Abandon(number) => abandon(namespace, number).map(|()| number)?,
             Ask::Close(number) => close(namespace, number).map(|()| number)?,
         };
@@ -215,7 +215,22 @@ fn replace(namespace: &Namespace, asked: NewCode) -> Result<u64> {
     check_module(&old, &source)?;
     let new = functions::prepare(namespace.dir(), &old.spec, &source, &[], None, &mut |_| ())?;
     let definition = Definition { application: old.application, removing: old.removing, ..new };
-    open_code(namespace, CodeRequest { definition, since, reason, append_new })
+    // The check of the code has taken a while; what was deployed meanwhile is not replaced.
+    let revision = function.revision();
+    open_code(namespace, CodeRequest { definition, revision, since, reason, append_new })
+}
+
+/// Opens the repair that takes another one back, if the code that the function gets again is there. Its number.
+fn take_back(namespace: &Namespace, number: u64, reason: String) -> Result<u64> {
+    let applied = repair(namespace, number)?;
+    let Some(before) = applied.replaced()?.filter(|_| applied.phase == Phase::Applied) else {
+        return undo(namespace, number, reason);
+    };
+    // Until the other repair is open, nothing else keeps the code: a definition does not name it any more.
+    let _lock = functions::StoreLock::shared(namespace.dir())?;
+    functions::check_code(namespace.dir(), &before.code)
+        .map_err(|error| error.within(format!("the code of function '{}' before repair {number}", before.spec.name)))?;
+    undo(namespace, number, reason)
 }
 
 /// An error if the handler of a Python function cannot be in this file, because its module has another name.

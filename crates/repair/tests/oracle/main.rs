@@ -167,7 +167,9 @@ impl Repaired {
         match self {
             Repaired::Code(_, definition, _, since) => {
                 let (definition, since) = (definition.clone(), *since);
-                open_code(namespace, CodeRequest { definition, since, reason, append_new }).unwrap()
+                let catalog = namespace.journal().catalog().unwrap();
+                let revision = catalog.function(&definition.spec.name).unwrap().revision();
+                open_code(namespace, CodeRequest { definition, revision, since, reason, append_new }).unwrap()
             }
             Repaired::Records(corrections) => {
                 let correction = |((_, seqno), value): (&(u32, u64), &Option<u64>)| Correction {

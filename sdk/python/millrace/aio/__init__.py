@@ -10,7 +10,8 @@
             print(await executor.submit(pow, 2, 20))
 
 Objects have the methods of `millrace.objects`, to be awaited. No call takes a thread: all calls of a connection wait at the host, over one
-socket. A call that is cancelled has no effect: the lock, permit or item that it was given meanwhile goes back.
+socket. A call that is cancelled gives back the lock or permit that it was given meanwhile, and puts an item at the end of its queue once
+there is room. Everything else that the host has done by then stays.
 
 A connection is to a host on this machine, through the Unix socket of its namespace. Others are refused.
 """
@@ -190,7 +191,7 @@ class _Space:
     async def answer(
         self, arguments: tuple[Any, ...], timeout: Optional[float]
     ) -> tuple[int, Any, Optional[BaseException]]:
-        """A call's incarnation and value, or what it raises. If the caller is cancelled, the call has no effect."""
+        """A call's incarnation and value, or what it raises. If the caller is cancelled, what it was given goes back."""
         (kind, key, method), encoded, new, incarnation, flags = arguments
         loop = asyncio.get_running_loop()
         deadline = None if timeout is None else loop.time() + timeout
@@ -388,18 +389,18 @@ class Executor:
                 loop.call_soon_threadsafe(wake)
 
         future.add_done_callback(ended)
-        number = 0
+        invoking = asyncio.ensure_future(self._invoke(sync, [task], False))
         try:
-            number = await self._invoke(sync, [task], False)
+            # The host may have the task already when the caller is cancelled: its number is needed to revoke it.
+            await asyncio.shield(invoking)
             await done
         except BaseException:
             with sync._lock:
                 sync._futures.pop(id, None)
                 sync._idle.notify_all()
-            if number:
-                revoking = loop.create_task(self._revoke(sync, number))
-                self._revoking.add(revoking)
-                revoking.add_done_callback(self._revoking.discard)
+            revoking = loop.create_task(self._revoke(sync, invoking))
+            self._revoking.add(revoking)
+            revoking.add_done_callback(self._revoking.discard)
             raise
         return future.result()
 
@@ -410,8 +411,9 @@ class Executor:
         _, answer = await self._connection._wire.insist(_wire.INVOKE, message)
         return int(answer["first"])
 
-    async def _revoke(self, sync: _executor.Executor, number: int) -> None:
+    async def _revoke(self, sync: _executor.Executor, invoking: asyncio.Future[int]) -> None:
         with contextlib.suppress(Error):
+            number = await invoking
             await self._connection._wire.insist(_wire.REVOKE, {"pool": sync._pool, "task": number})
 
     async def _body(self, sync: _executor.Executor, fn: Callable[..., Any]) -> int:

@@ -83,7 +83,7 @@ class Wire:
         return kind, number, message
 
     async def _read(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(OSError, asyncio.IncompleteReadError, ValueError):
+        try:
             while True:
                 kind, number, message = await self._receive(reader)
                 if kind == PING:
@@ -92,11 +92,15 @@ class Wire:
                     break
                 elif number in self._answers:
                     self._answers[number].put_nowait((kind, message))
-        if self._writer is writer:
-            self._writer = None
-        writer.close()
-        for waiting in self._answers.values():
-            waiting.put_nowait(None)
+        except Exception:
+            # The connection has ended, or what came cannot be read, and then nothing behind it can be.
+            pass
+        finally:
+            if self._writer is writer:
+                self._writer = None
+            writer.close()
+            for waiting in self._answers.values():
+                waiting.put_nowait(None)
 
     async def ask(self, kind: int, message: dict[str, Any]) -> tuple[int, dict[str, Any]]:
         """Sends a request and waits for its answer."""

@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 import os
 import queue
+import struct
 import threading
 from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import Future
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,6 +19,7 @@ from conftest import Host
 import millrace
 import millrace.aio
 from millrace.aio import _wire
+from millrace.objects import _values
 
 pytest.importorskip("cloudpickle")
 _PATIENCE_S = 120
@@ -167,6 +171,64 @@ def test_calls_count_once_over_lost_connections(near: millrace.Connection) -> No
         assert await waiting == "there"
 
     run(near, test)
+
+
+def test_a_call_that_is_cancelled_while_it_is_sent_is_revoked() -> None:
+    async def main() -> None:
+        sent, answered, revoked = asyncio.Event(), asyncio.Event(), []
+
+        async def insist(kind: int, message: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+            if kind == _wire.REVOKE:
+                revoked.append(message["task"])
+                return kind, {}
+            sent.set()
+            await answered.wait()
+            return kind, {"first": 7}
+
+        wire = SimpleNamespace(insist=insist)
+        executor = millrace.aio.Executor(SimpleNamespace(_wire=wire))  # type: ignore[arg-type]
+        sync: Any = SimpleNamespace(
+            _pool="pool",
+            _lock=threading.Lock(),
+            _idle=SimpleNamespace(notify_all=lambda: None),
+            _futures={},
+            _check=lambda *_: None,
+            _body=lambda fn: (b"digest", b"body"),
+            _task=lambda *_: (b"id", b"task", Future()),
+        )
+        body = asyncio.get_running_loop().create_future()
+        body.set_result(1)
+        executor._bodies[b"digest"] = body
+        call = asyncio.create_task(executor._run(sync, pow, (), {}))
+        await sent.wait()
+        call.cancel()
+        await asyncio.wait([call])
+        answered.set()
+        await asyncio.wait_for(executor.shutdown(), _PATIENCE_S)
+        assert call.cancelled() and revoked == [7]
+
+    asyncio.run(main())
+
+
+def test_a_frame_that_cannot_be_read_ends_the_requests_that_wait(tmp_path: Path) -> None:
+    async def main() -> None:
+        async def host(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.readexactly(4)
+            await reader.readexactly(struct.unpack("<I", await reader.readexactly(4))[0])
+            body = _values.encode([_wire.WELCOME, 1, 0, None, {}])
+            writer.write(struct.pack("<I", len(body)) + body)
+            await reader.readexactly(4)
+            writer.write(frame)
+
+        for frame in (struct.pack("<I", (1 << 32) - 1), struct.pack("<I", 1) + _values.encode(7)):
+            path = str(tmp_path / "s")
+            async with await asyncio.start_unix_server(host, path):
+                wire = _wire.Wire(path)
+                with pytest.raises(_wire.Lost):
+                    await asyncio.wait_for(wire.ask(_wire.PING, {}), _PATIENCE_S)
+                await wire.close()
+
+    asyncio.run(main())
 
 
 def test_tasks_are_awaited(near: millrace.Connection) -> None:
