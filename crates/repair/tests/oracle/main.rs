@@ -136,7 +136,7 @@ fn same(found: &Logs, expected: &Logs, what: &str) {
 enum Repaired {
     Records(Corrections),
     /// The code of a function, for runs that were FIRED from a sequence on.
-    Code(u32, Definition, Vec<Step>, u64),
+    Code(u32, Box<Definition>, Vec<Step>, u64),
 }
 
 impl Repaired {
@@ -146,7 +146,12 @@ impl Repaired {
             let (function, definition, steps) = world.other_code(random);
             let newest = ids(world).values().map(|id| id.sequence()).max()?;
             let since = random.below(newest);
-            return (world.programs[&function] != steps).then_some(Repaired::Code(function, definition, steps, since));
+            return (world.programs[&function] != steps).then_some(Repaired::Code(
+                function,
+                Box::new(definition),
+                steps,
+                since,
+            ));
         }
         // Some records of one source.
         let source = random.index(world.sources);
@@ -166,7 +171,7 @@ impl Repaired {
         let (reason, namespace) = ("random".to_owned(), &world.namespace);
         match self {
             Repaired::Code(_, definition, _, since) => {
-                let (definition, since) = (definition.clone(), *since);
+                let (definition, since) = (Definition::clone(definition), *since);
                 let catalog = namespace.journal().catalog().unwrap();
                 let revision = catalog.function(&definition.spec.name).unwrap().revision();
                 open_code(namespace, CodeRequest { definition, revision, since, reason, append_new }).unwrap()

@@ -219,6 +219,10 @@ def test_a_frame_that_cannot_be_read_ends_the_requests_that_wait(tmp_path: Path)
             writer.write(struct.pack("<I", len(body)) + body)
             await reader.readexactly(4)
             writer.write(frame)
+            try:
+                await reader.read()
+            finally:
+                writer.close()
 
         for frame in (struct.pack("<I", (1 << 32) - 1), struct.pack("<I", 1) + _values.encode(7)):
             path = str(tmp_path / "s")
