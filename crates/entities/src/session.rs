@@ -53,7 +53,7 @@ impl Kept {
 pub(crate) struct Asked {
     /// The entity and the method, so that another call under the number is noticed.
     pub what: u64,
-    /// Of which entity it is: a recreated one under the key is another.
+    /// The incarnation of the entity: an entity that is created again under the same key has another one.
     pub incarnation: u64,
     /// Its answer and when it was given; none while it waits.
     pub reply: Option<(Reply, u64)>,

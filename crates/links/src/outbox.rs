@@ -180,7 +180,7 @@ impl Links {
         self.namespace.settle(Site::Bury, end, None)
     }
 
-    /// Begins the stream to a peer anew, whatever the peer says it has: `skip` drops what waits, otherwise it is sent
+    /// Restarts the stream to a peer, whatever the peer says it has: `skip` drops what waits, otherwise it is sent
     /// again. Returns how many messages were dropped.
     pub fn reset_outbox(&self, peer: &str, skip: bool) -> Result<u64> {
         let name = self.peer(peer)?.name;

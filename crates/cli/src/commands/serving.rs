@@ -177,7 +177,7 @@ impl Serving {
         self.server.bound()
     }
 
-    /// Reads the certificate again if its files have changed; what is wrong with them is told once.
+    /// Reads the certificate again if its files have changed; an error in them is reported once.
     pub fn refresh_certificate(&self, json: bool) {
         if let Some(Err(error)) = self.certificate.as_ref().map(|certificate| certificate.refresh()) {
             report::say(&error.within("the previous certificate stays in use"), json);

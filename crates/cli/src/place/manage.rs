@@ -273,7 +273,7 @@ impl Place {
         }
     }
 
-    /// Begins the stream to a peer anew; how many messages were dropped.
+    /// Restarts the stream to a peer. Returns how many messages were dropped.
     pub fn reset_outbox(&self, peer: &str, skip: bool) -> Result<u64> {
         match self {
             Place::Local(namespace) => Links::of(namespace).reset_outbox(peer, skip),

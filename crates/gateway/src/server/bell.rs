@@ -1,8 +1,8 @@
 //! Wakes the tasks of a loop from other threads: many of them with one system call.
 //!
 //! The runtime makes a system call for each task that another thread wakes. One flush releases the answers of many connections, and
-//! one commit may have news for many. So whoever wakes such a task leaves word with its loop, and rings only if nobody has since the
-//! loop looked.
+//! one commit may concern many of them. So a thread that wakes such a task adds it to a list of its loop, and wakes the loop only if no
+//! other thread has done so since the loop last read the list.
 
 use futures_util::task::AtomicWaker;
 use std::{

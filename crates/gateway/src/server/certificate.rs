@@ -28,7 +28,7 @@ const RETRY_EVERY: Duration = Duration::from_secs(60);
 /// changed, its owner and its mode.
 type Stamp = ([u64; 3], [i64; 4], [u32; 2]);
 
-/// A certificate and its key, as they stand in two files.
+/// A certificate and its key, from two files.
 #[derive(Debug)]
 pub struct Certificate {
     chain: PathBuf,
@@ -118,8 +118,8 @@ impl Certificate {
         Ok(Self { chain: chain.to_owned(), key: key.to_owned(), current })
     }
 
-    /// Reads the files again if they have changed, or now and then while they are wrong; whether they are in use now. What is wrong
-    /// with them is told once, and the certificate from before stays.
+    /// Reads the files again if they have changed, or now and then while they have errors. Returns whether the new files are in use. An
+    /// error is reported once, and the previous certificate stays in use.
     pub fn refresh(&self) -> Result<bool> {
         self.refresh_after(RETRY_EVERY)
     }

@@ -97,7 +97,7 @@ impl Staging {
         }
     }
 
-    /// The hashes of the files that are not complete; each is begun anew.
+    /// The hashes of the files that are not complete; each starts again at its beginning.
     pub fn missing(&mut self) -> Vec<String> {
         let incomplete = self.files.iter_mut().filter(|(_, file)| !file.is_complete());
         let begin_anew = |(hash, file): (&String, &mut Arriving)| {

@@ -20,7 +20,7 @@ const NEWEST_MAX: usize = 1000;
 pub fn run(place: &Place, args: &InvokeArgs, out: &mut Out) -> Outcome {
     let name: Name = args.name.parse()?;
     if let Place::Local(_) = place {
-        // A function that is not there is told before anything is typed for it. A host may not tell it to everybody who may run it.
+        // A missing function is reported before the user types its input. A host does not report it to every caller that may run it.
         place.function(&name)?;
     }
     let payload = match &args.data {

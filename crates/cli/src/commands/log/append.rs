@@ -37,7 +37,7 @@ pub fn run(place: &Place, args: &AppendArgs, out: &mut Out) -> Outcome {
         return Stream::new(args, out).run(place, options);
     }
     let log = args.log.as_deref().unwrap_or_default();
-    // A log that is not there is told before anything is typed for it.
+    // A missing log is reported before the user types a record for it.
     if !Address::claims(log) {
         place.bounds(log)?;
     }

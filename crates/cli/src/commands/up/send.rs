@@ -50,7 +50,7 @@ fn shown(path: &Path) -> Result<String> {
 
 pub fn up(remote: &Remote, args: &UpArgs, out: &mut Out) -> Outcome {
     let path = args.file.path();
-    // What is wrong with it is told before anything is sent.
+    // Errors in it are reported before anything is sent.
     let application = Application::load(&path)?;
     let mut sending = sending(&path)?;
     let mut files: BTreeMap<String, CodeItem> = BTreeMap::new();

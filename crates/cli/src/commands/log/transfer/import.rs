@@ -31,7 +31,7 @@ const BUFFER_BYTES: usize = 256 << 10;
 
 pub fn run(place: &Place, args: &ImportArgs, out: &mut Out) -> Outcome {
     let format = format_of(args.format, &args.file)?;
-    // A log that is not there is told before anything is read for it.
+    // A missing log is reported before any input is read.
     place.bounds(&args.log)?;
     let Input { mut source, size, read } = Input::open(&args.file, format)?;
     let (total, unit) = match size {
