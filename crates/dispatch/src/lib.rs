@@ -321,6 +321,8 @@ impl Dispatcher {
         shared.state().recover(&shared.namespace)?;
         shared.settle_lost()?;
         worker::spawn(&shared)?;
+        // A client that sees the host serve finds its status.
+        shared.write_status();
         let of_keeper = shared.clone();
         let builder = thread::Builder::new().name("millrace-keeper".into());
         let keeper = millrace_threads::spawn(builder, move || of_keeper.keep());

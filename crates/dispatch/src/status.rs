@@ -114,9 +114,8 @@ impl HostStatus {
         let Some(Holder { pid, .. }) = namespace.host()? else { return Ok(None) };
         let refusal = namespace.journal().refusal_anywhere().map(|error| error.to_string());
         let told = Self::read(namespace.dir())?.filter(|status| status.pid == pid);
-        // On a full disk the file may never have been written.
-        let told = told.or_else(|| refusal.is_some().then(|| Self { pid, ..Self::default() }));
-        Ok(told.map(|status| Self { refusal, ..status }))
+        // A host that is starting has not written the file yet, and on a full disk it cannot.
+        Ok(Some(Self { refusal, ..told.unwrap_or_else(|| Self { pid, ..Self::default() }) }))
     }
 
     /// Replaces the file, whole.

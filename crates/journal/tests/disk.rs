@@ -638,6 +638,29 @@ fn a_refusal_is_shown_until_the_disk_takes_appends_again() {
     }
 }
 
+/// The indexes need room of their own: what they are refused is shown too, while the segments still have room.
+#[test]
+fn a_refusal_of_room_for_the_indexes_is_shown_until_there_is_some() {
+    let disk = SimDisk::default();
+    let journal = Journal::create_on(disk.process(), Path::new("sim"), &sim_options(Durability::Memory)).unwrap();
+    disk.set_room(Some(0));
+    let create = |n: u32| {
+        let name = format!("log{n}").parse().unwrap();
+        journal.commit(|batch| batch.create_log(&name, 100_000))
+    };
+    let (refused, error) = (0..).find_map(|n| create(n).err().map(|error| (n, error))).unwrap();
+    assert!(error.code() == Code::DiskFull && error.detail().contains("index/arena"), "{error}");
+    std::thread::sleep(Duration::from_millis(500)); // It is tried meanwhile, and nothing has changed.
+    assert_eq!(journal.refusal().map(|error| error.code()), Some(Code::DiskFull));
+    disk.set_room(None);
+    let start = Instant::now();
+    while journal.refusal().is_some() {
+        assert!(start.elapsed() < Duration::from_secs(120), "nobody noticed the room");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    create(refused).unwrap();
+}
+
 /// Appends that do not wait for the disk do not: not for the flush of others, and not for the flush of room.
 #[test]
 fn a_disk_that_stalls_holds_up_only_those_who_wait_for_it() {

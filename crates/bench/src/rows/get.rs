@@ -8,6 +8,7 @@ use crate::{
     peers::{cspot, raw, wake},
 };
 use millrace_journal::{Durability, Journal, Log};
+use millrace_wire::Code;
 use std::{
     fs::{self, File},
     hint::black_box,
@@ -38,7 +39,15 @@ impl Reader {
 
     fn random(&mut self) -> Outcome<()> {
         self.random = self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        self.hot(self.log.latest() - (self.random >> 33) % WINDOW)
+        // A writer beside may write a lap while this thread does not run.
+        loop {
+            match self.journal.get(&self.log, self.log.latest() - (self.random >> 33) % WINDOW, &mut self.buffer) {
+                Err(error) if error.code() == Code::BelowHistory => {}
+                read => break read.map(|_| ())?,
+            }
+        }
+        black_box(&self.buffer);
+        Ok(())
     }
 }
 

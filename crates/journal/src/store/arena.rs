@@ -22,7 +22,7 @@ use crate::{
 use std::{
     io,
     sync::{
-        Arc,
+        Arc, Mutex, MutexGuard,
         atomic::{AtomicU64, Ordering},
     },
 };
@@ -62,6 +62,8 @@ pub(crate) struct Arena {
     region: Arc<Region>,
     /// Up to here there is storage, as far as this process has looked.
     known: AtomicU64,
+    /// What the disk refused last: the end that was asked for, and why. Until it has been had.
+    refused: Mutex<Option<(u64, i32)>>,
 }
 
 impl Arena {
@@ -70,7 +72,8 @@ impl Arena {
         medium.remove(NAME)?;
         let region = medium.map_within(NAME, RESERVED_BYTES, true)?;
         medium.extend(&region, 0, HEADER_BYTES)?;
-        let arena = Self { medium: medium.clone(), region, known: AtomicU64::new(HEADER_BYTES) };
+        let arena =
+            Self { medium: medium.clone(), region, known: AtomicU64::new(HEADER_BYTES), refused: Mutex::default() };
         let header = arena.header();
         header[READY].store(HEADER_BYTES, Ordering::Relaxed);
         header[BUMP].store(HEADER_BYTES, Ordering::Relaxed);
@@ -86,7 +89,8 @@ impl Arena {
             return Err(damaged());
         }
         let region = medium.map_within(NAME, RESERVED_BYTES, false)?;
-        let arena = Self { medium: medium.clone(), region, known: AtomicU64::new(HEADER_BYTES) };
+        let arena =
+            Self { medium: medium.clone(), region, known: AtomicU64::new(HEADER_BYTES), refused: Mutex::default() };
         let header = arena.header();
         let (ready, bump) = (header[READY].load(Ordering::Acquire), header[BUMP].load(Ordering::Acquire));
         // Another process may have made it longer since its length was asked for.
@@ -176,6 +180,25 @@ impl Arena {
         head.store(at, Ordering::Release);
     }
 
+    fn refused(&self) -> MutexGuard<'_, Option<(u64, i32)>> {
+        self.refused.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// Why the disk refused storage, if it has not given it since.
+    pub fn refusal(&self) -> Option<io::Error> {
+        self.refused().map(|(_, errno)| io::Error::from_raw_os_error(errno))
+    }
+
+    /// Asks once more for the storage that the disk refused. The caller has the journal's lock.
+    pub fn ask_again(&self) -> io::Result<()> {
+        let refused = *self.refused();
+        refused.map_or(Ok(()), |(end, _)| {
+            self.grow(end)?;
+            *self.refused() = None; // Another process may have had it meanwhile.
+            Ok(())
+        })
+    }
+
     /// Makes sure that there is storage up to `end`.
     fn grow(&self, end: u64) -> io::Result<()> {
         let ready = &self.header()[READY];
@@ -192,8 +215,11 @@ impl Arena {
         let to = match self.medium.extend(&self.region, from, far) {
             Ok(()) => far,
             // A disk that is nearly full may still have what is needed now.
-            Err(_) => self.medium.extend(&self.region, from, near).map(|()| near)?,
+            Err(_) => self.medium.extend(&self.region, from, near).map(|()| near).inspect_err(|error| {
+                *self.refused() = Some((end, error.raw_os_error().unwrap_or(libc::EIO)));
+            })?,
         };
+        *self.refused() = None;
         ready.store(to, Ordering::Release);
         self.known.fetch_max(to, Ordering::Relaxed);
         Ok(())
@@ -302,8 +328,11 @@ mod tests {
         let (disk, _medium, arena) = arena();
         disk.set_room(Some(0));
         assert_eq!(arena.allocate(17).unwrap_err().raw_os_error(), Some(libc::ENOSPC));
+        assert_eq!(arena.refusal().and_then(|error| error.raw_os_error()), Some(libc::ENOSPC));
+        assert!(arena.ask_again().is_err());
         disk.set_room(Some(8 << 10));
         let at = arena.allocate(12).unwrap();
+        assert!(arena.refusal().is_none() && arena.ask_again().is_ok());
         arena.words(at, 512).unwrap()[511].store(1, Ordering::Relaxed);
         disk.observe();
     }

@@ -10,7 +10,10 @@ use crate::{
     entry::HEADER_BYTES,
     journal::Inner,
     medium::NotFlushed,
-    store::segments::{self, FOLDER, SEGMENTS_MAX, SPARES_MAX, io_error},
+    store::{
+        arena,
+        segments::{self, FOLDER, SEGMENTS_MAX, SPARES_MAX, io_error},
+    },
 };
 use millrace_wire::{Code, Error, Result};
 use std::{
@@ -161,6 +164,7 @@ impl Inner {
         let tried = || -> Result<()> {
             let _guard = self.lock()?; // Clears what was left of a batch that was refused.
             self.extend_ready(needed)?;
+            self.arena.ask_again().map_err(|error| io_error(arena::NAME, &error))?;
             let tail = self.control.published.tail.load(Ordering::Acquire);
             let segments = &self.segments;
             if segments.offset(tail) != 0 && tail + HEADER_BYTES <= self.control.upkeep.ready.load(Ordering::Acquire) {
