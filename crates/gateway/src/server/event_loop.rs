@@ -529,24 +529,20 @@ fn open(incoming: Incoming) -> io::Result<(Stream, Who)> {
 }
 
 /// Serves one connection: the first bytes say whether it is encrypted, and then in which of the two protocols it speaks.
+///
+/// What only some connections need is boxed, so that the others do not take memory for it.
 async fn serve(incoming: Incoming, shared: Arc<Shared>) -> Result<()> {
     let (mut stream, mut who) = open(incoming).map_err(broken)?;
     let Some(mut first) = shared.first(&mut stream).await? else { return Ok(()) };
     if first == MAGIC {
-        let opening = timeout(HANDSHAKE_PATIENCE, channel::accept(&shared.hosted, stream, &first, who));
-        let opened = shared.shaking.until_among(HANDSHAKES_MAX, shared.hosted.silence.until(opening)).await;
-        let Some(Some(Ok(Ok(Some((stream, who)))))) = opened else {
-            shared.count_dropped();
-            return Ok(());
-        };
-        return wire::serve(Stream::Channel(Box::new(stream)), who, shared.hosted.clone(), &shared.stopping).await;
+        return Box::pin(serve_channel(stream, first, who, shared)).await;
     }
     if first[0] == tls::FIRST_BYTE
         && let Some(config) = &shared.tls
     {
         let shaking = timeout(HANDSHAKE_PATIENCE, tls::accept(config, Rewound::new(first, stream), who));
-        let shaken = shared.shaking.until_among(HANDSHAKES_MAX, shared.hosted.silence.until(shaking)).await;
-        let Some(Some(Ok(Ok((safe, known))))) = shaken else {
+        let shaken = shared.shaking.until_among(HANDSHAKES_MAX, shared.hosted.silence.until(shaking));
+        let Some(Some(Ok(Ok((safe, known))))) = Box::pin(shaken).await else {
             shared.count_dropped();
             return Ok(());
         };
@@ -563,13 +559,23 @@ async fn serve(incoming: Incoming, shared: Arc<Shared>) -> Result<()> {
             stream.write_all(&refusal).await?;
             wire::linger(stream).await
         });
-        let _ = told.await;
+        let _ = Box::pin(told).await;
         return Ok(());
     }
     if first == PREFACE {
         wire::serve(stream, who, shared.hosted.clone(), &shared.stopping).await
     } else {
-        http::serve(Rewound::new(first, stream), who, shared.hosted.clone(), &shared.stopping).await;
+        Box::pin(http::serve(Rewound::new(first, stream), who, shared.hosted.clone(), &shared.stopping)).await;
         Ok(())
     }
+}
+
+async fn serve_channel(stream: Stream, first: [u8; PREFACE.len()], who: Who, shared: Arc<Shared>) -> Result<()> {
+    let opening = timeout(HANDSHAKE_PATIENCE, channel::accept(&shared.hosted, stream, &first, who));
+    let opened = shared.shaking.until_among(HANDSHAKES_MAX, shared.hosted.silence.until(opening)).await;
+    let Some(Some(Ok(Ok(Some((stream, who)))))) = opened else {
+        shared.count_dropped();
+        return Ok(());
+    };
+    wire::serve(Stream::Channel(Box::new(stream)), who, shared.hosted.clone(), &shared.stopping).await
 }
