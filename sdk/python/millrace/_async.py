@@ -171,6 +171,10 @@ class AsyncNamespace:
         """
         await self._call(self.sync.create_log, name, history)
 
+    async def set_history(self, name: str, history: Optional[int]) -> None:
+        """Changes how many of its newest records the log keeps. See `Namespace.set_history`."""
+        await self._call(self.sync.set_history, name, history)
+
     async def remove_log(self, name: str) -> None:
         """Removes a log that no function is bound to and no pending run was caused by."""
         await self._call(self.sync.remove_log, name)
@@ -200,6 +204,10 @@ class AsyncNamespace:
     async def run(self, id: str) -> Run:
         """One run: what caused it, what it read and appended, how it ended."""
         return await self._call(self.sync.run, id)
+
+    async def cancel_run(self, id: str) -> None:
+        """Cancels a run that has not ended. See `Namespace.cancel_run`."""
+        await self._call(self.sync.cancel_run, id)
 
     async def why(self, target: str = "") -> Why:
         """Why nothing more is running. See `Namespace.why`."""

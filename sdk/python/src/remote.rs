@@ -344,6 +344,15 @@ impl RemoteNamespace {
         self.ask(py, |client| client.create_log(log, history.unwrap_or(HISTORY_ALL)))
     }
 
+    fn set_history(&self, py: Python<'_>, log: &str, history: Option<u64>) -> PyResult<()> {
+        self.ask(py, |client| client.set_history(log, history.unwrap_or(HISTORY_ALL)))
+    }
+
+    fn cancel_run(&self, py: Python<'_>, id: &str) -> PyResult<()> {
+        let run = id.parse().or_raise(py)?;
+        self.ask(py, |client| client.cancel_run(run))
+    }
+
     fn remove_log(&self, py: Python<'_>, log: &str) -> PyResult<()> {
         self.ask(py, |client| client.remove_log(log))
     }

@@ -40,6 +40,8 @@ def test_every_method_answers(place: str) -> None:
         assert [record.seqno async for record in ns.range("raw", 2)] == [2, 3]
         await ns.create_log("other")
         assert [log.name for log in await ns.logs()] == ["other", "raw"]
+        await ns.set_history("other", None)
+        assert (await ns.log("other")).sync.history is None
         await ns.remove_log("other")
         assert await ns.functions() == [] == await ns.runs() and (await ns.why()).reasons
         await ns.wait_idle(5)
@@ -47,6 +49,8 @@ def test_every_method_answers(place: str) -> None:
             await ns.append("missing", b"")
         with pytest.raises(millrace.NotFound, match="MR3007"):
             await ns.run("1-1-1")
+        with pytest.raises(millrace.NotFound, match="MR3007"):
+            await ns.cancel_run("1-1-1")
         assert await ns.append("raw", b"4", key="k") == 4 == await ns.append("raw", b"4", key="k")
 
     run(place, test)
