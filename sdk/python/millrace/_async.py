@@ -218,7 +218,7 @@ class AsyncNamespace:
         return await self._call(self.sync.deploy, handler, source=source, **settings)
 
     async def remove_function(self, name: str, force: bool = False) -> int:
-        """Removes a function. With `force` its pending runs are given up, each with a dead letter; their number."""
+        """Removes a function. With `force` its pending runs become dead letters; their number."""
         return await self._call(self.sync.remove_function, name, force)
 
     async def wait_idle(self, timeout: float) -> None:

@@ -159,7 +159,7 @@ class Namespace(ABC):
 
     @abstractmethod
     def remove_function(self, name: str, force: bool = False) -> int:
-        """Removes a function. With `force` its pending runs are given up, each with a dead letter; their number."""
+        """Removes a function. With `force` its pending runs become dead letters; their number."""
 
     @abstractmethod
     def wait_idle(self, timeout: float) -> None:
