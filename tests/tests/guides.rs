@@ -61,7 +61,7 @@ fn type_with(guide: &str, change: impl FnOnce(String) -> String) -> String {
         Some(python) => format!("{bin}:{python}:{path}"),
         None => format!("{bin}:{path}"),
     };
-    shell.args(["-c", &script]).current_dir(place.path()).env("PATH", path).env("MILLRACE_REPOSITORY", root());
+    shell.args(["-c", &script]).current_dir(place.path()).env("PATH", path).env("MILLRACE_C", root().join("sdk/c"));
     shell
         .env_remove("MILLRACE_NAMESPACE")
         .env("XDG_CONFIG_HOME", place.path().join("config"))

@@ -113,7 +113,7 @@ impl fmt::Display for Reason {
                 write!(f, "function '{function}' cannot be started; next try in {retry_in_ms} ms: {error}")
             }
             Self::Idle { function, done } => {
-                write!(f, "function '{function}' has nothing to do: all of its {done} runs have ended")
+                write!(f, "function '{function}' has no pending runs; {} ended", counted(*done, "run"))
             }
             Self::DeadLetters { function, log, records, given_up, gone, retried, waiting } => {
                 write!(
@@ -126,7 +126,7 @@ impl fmt::Display for Reason {
                     write!(f, ", {gone} left its history")?;
                 }
                 if *retried > 0 {
-                    write!(f, ", {retried} were retried")?;
+                    write!(f, ", {retried} {} retried", if *retried == 1 { "was" } else { "were" })?;
                 }
                 match waiting {
                     0 => write!(f, "; no dead letter in the log is left to retry"),

@@ -94,6 +94,18 @@ def test_a_tail_ends_at_its_timeout_and_when_it_is_cancelled(place: str) -> None
         else:
             raise AssertionError("a tail ended before it had brought what was there")
 
+        tail = ns.tail("raw", 1, timeout=90)
+        assert [(await anext(tail)).seqno for _ in range(3)] == [1, 2, 3]
+        await tail.aclose()
+        assert [record async for record in tail] == []
+        assert tail.next == 4 and tail.incarnation > 0
+        again = ns.tail("raw", tail.next, timeout=90, incarnation=tail.incarnation)
+        assert (await anext(again)).seqno == 4
+        await ns.remove_log("raw")
+        await ns.create_log("raw")
+        with pytest.raises(millrace.Gone):
+            await anext(ns.tail("raw", again.next, timeout=90, incarnation=again.incarnation))
+
         async def forever() -> None:
             async for _ in ns.tail("raw"):
                 pass
