@@ -13,7 +13,7 @@ use millrace_client::{
     AppendOptions, Options, Place, Wait,
     blocking::{Answer, Asked, Client},
 };
-use millrace_wire::{Code, Durability, Error, HISTORY_ALL, LogName, NamespaceId, Result};
+use millrace_wire::{Code, Durability, Error, EventId, HISTORY_ALL, LogName, NamespaceId, Result};
 use pyo3::{
     prelude::*,
     types::{PyBytes, PyString},
@@ -349,7 +349,7 @@ impl RemoteNamespace {
     }
 
     fn cancel_run(&self, py: Python<'_>, id: &str) -> PyResult<()> {
-        let run = id.parse().or_raise(py)?;
+        let run: EventId = id.parse().or_raise(py)?;
         self.ask(py, |client| client.cancel_run(run))
     }
 

@@ -97,7 +97,7 @@ pub struct Global {
 pub enum Command {
     /// Start an application: millrace.toml, a first function and the namespace
     #[command(after_help = "\
-Files that exist already are left alone, so it is safe to run twice.
+Existing files are not changed, so it is safe to run twice.
 
 Examples:
   millrace init                     here

@@ -7,7 +7,7 @@ use crate::{
     report::Outcome,
     show,
 };
-use millrace_journal::{Attempt, End, Outcome, ReadFrom, ReadRow, Reads, What, trigger_record};
+use millrace_journal::{Attempt, End, Outcome as Ended, ReadFrom, ReadRow, Reads, What, trigger_record};
 use serde_json::Value;
 use std::{borrow::Cow, collections::HashMap, time::Duration};
 
@@ -96,10 +96,10 @@ fn read(row: &ReadRow<'_>, logs: &mut Logs) -> String {
 fn end(end: &End<'_>) -> String {
     let first = |text: &str| show::brief(text.lines().next().unwrap_or_default().as_bytes(), PAYLOAD_CHARS_MAX);
     match end.outcome {
-        Outcome::Done if end.output.is_empty() => "done".into(),
-        Outcome::Done => format!("done, printed {}", first(end.output)),
-        Outcome::Dead => format!("failed: {} {}", end.code, first(end.error)),
-        Outcome::Cancelled => "cancelled".into(),
+        Ended::Done if end.output.is_empty() => "done".into(),
+        Ended::Done => format!("done, printed {}", first(end.output)),
+        Ended::Dead => format!("failed: {} {}", end.code, first(end.error)),
+        Ended::Cancelled => "cancelled".into(),
     }
 }
 
