@@ -209,7 +209,8 @@ Priority: optional
 Description: {DESCRIPTION}
  Millrace keeps state in append-only logs and runs functions in WebAssembly,
  Python or any program for each record that is appended. This package has the
- program millrace with its manual pages and completions, and the headers for C.
+ program millrace with its manual pages and completions, millrace.h for functions
+ in C, and the sources of the client in C.
 """
     sums = "".join(f"{hashlib.md5(data).hexdigest()}  {path}\n" for path, data in sorted(files.items()))
     parts = {
