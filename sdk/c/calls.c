@@ -152,8 +152,7 @@ int64_t mrc_append_nowait(mrc_client *client, const char *log, const void *data,
     client->pending_count++;
     client->unsent_appends++;
     if (client->unsent_appends >= UNSENT_MAX(client->window)) {
-        /* That the connection is lost is told to whom all of its appends are told, so also to the one of this
-         * ticket. */
+        /* If the connection is lost, every append in flight is reported as failed, this one included. */
         mrc_remote_flush(client);
     }
     return (int64_t)request;

@@ -153,7 +153,7 @@ int mrc_append_many(mrc_client *client, const mrc_new_record *records, size_t co
                     mrc_receipt *receipts);
 
 /* Appends without waiting for the answer, unless as many as the window allows are unanswered. Returns a ticket, or a
- * refusal of this one. How each ended is told to what mrc_on_appended named. Every other call may come in between. */
+ * refusal of this one. The callback of mrc_on_appended gets the outcome of each. Other calls may come in between. */
 int64_t mrc_append_nowait(mrc_client *client, const char *log, const void *data, size_t size,
                           const mrc_append_options *how);
 

@@ -120,7 +120,7 @@ typedef struct mrw_frame {
  * do, once at least MRW_LENGTH_BYTES are there. Negative: what comes is no frame, or longer than `max_bytes`. */
 int mrw_split(const void *bytes, size_t size, size_t max_bytes, mrw_frame *frame, size_t *used);
 
-/* Reads as much of a frame's heading as decides whom it is for, from its first `size` bytes. 0, or a refusal. */
+/* Reads as much of a frame's heading as names the request, from its first `size` bytes. 0, or a refusal. */
 int mrw_peek(const void *bytes, size_t size, mrw_frame *frame);
 
 /* Reads the message, which must be of this type and fill the frame. 0, or a refusal. */
