@@ -169,7 +169,7 @@ fn show_run(run: &RunDoc, out: &mut Out) -> Outcome {
 
 fn wait(place: &Place, args: &RunWaitArgs, out: &mut Out) -> Outcome {
     let Some(id) = &args.id else {
-        wait_idle(place, args.timeout)?;
+        wait_idle(place, args.timeout, out.json())?;
         if out.json() {
             out.object(&json!({ "idle": true }))?;
         }
@@ -190,13 +190,11 @@ fn wait(place: &Place, args: &RunWaitArgs, out: &mut Out) -> Outcome {
 }
 
 /// Waits until no run is pending, and shows how many there are.
-fn wait_idle(place: &Place, timeout: Duration) -> Result<()> {
+fn wait_idle(place: &Place, timeout: Duration, json: bool) -> Result<()> {
     let pending = || Ok::<u64, millrace_node::Error>(place.functions()?.iter().map(|function| function.pending).sum());
     // At an address there is a host.
-    if let Place::Local(_) = place
-        && place.host()?.is_none()
-        && pending()? > 0
-    {
+    let no_host = || Ok::<bool, millrace_node::Error>(matches!(place, Place::Local(_)) && place.host()?.is_none());
+    if !json && no_host()? && pending()? > 0 {
         crate::feed::stderr("millrace: no host is running; waiting for one (`millrace serve`)\n");
     }
     let start = Instant::now();
@@ -209,8 +207,11 @@ fn wait_idle(place: &Place, timeout: Duration) -> Result<()> {
                 progress.set(pending()?);
             }
             Err(error) if error.code() == Code::WaitTimeout => {
-                let detail = format!("after {}, {} are pending", show_duration(timeout), show::count(pending()?, "run"));
-                return Err(Code::WaitTimeout.error(detail));
+                let pending = pending()?;
+                let have = if pending == 1 { "has" } else { "have" };
+                let hint = if no_host()? { "; no host is running" } else { "" };
+                let (runs, time) = (show::count(pending, "run"), show_duration(timeout));
+                return Err(Code::WaitTimeout.error(format!("{runs} {have} not ended after {time}{hint}")));
             }
             waited => return waited,
         }
