@@ -13,7 +13,7 @@ use millrace_client::{
     AppendOptions, Options, Place, Wait,
     blocking::{Answer, Asked, Client},
 };
-use millrace_wire::{Code, Durability, Error, HISTORY_ALL, LogName, NamespaceId, Result};
+use millrace_wire::{Code, Durability, Error, EventId, HISTORY_ALL, LogName, NamespaceId, Result};
 use pyo3::{
     prelude::*,
     types::{PyBytes, PyString},
@@ -342,6 +342,15 @@ impl RemoteNamespace {
 
     fn make_log(&self, py: Python<'_>, log: &str, history: Option<u64>) -> PyResult<()> {
         self.ask(py, |client| client.create_log(log, history.unwrap_or(HISTORY_ALL)))
+    }
+
+    fn set_history(&self, py: Python<'_>, log: &str, history: Option<u64>) -> PyResult<()> {
+        self.ask(py, |client| client.set_history(log, history.unwrap_or(HISTORY_ALL)))
+    }
+
+    fn cancel_run(&self, py: Python<'_>, id: &str) -> PyResult<()> {
+        let run: EventId = id.parse().or_raise(py)?;
+        self.ask(py, |client| client.cancel_run(run))
     }
 
     fn remove_log(&self, py: Python<'_>, log: &str) -> PyResult<()> {

@@ -97,7 +97,7 @@ pub struct Global {
 pub enum Command {
     /// Start an application: millrace.toml, a first function and the namespace
     #[command(after_help = "\
-Files that exist already are left alone, so it is safe to run twice.
+Existing files are not changed, so it is safe to run twice.
 
 Examples:
   millrace init                     here
@@ -283,7 +283,7 @@ Examples:
     Repair(RepairCommand),
     /// Watch the rates of logs and functions
     #[command(after_help = "\
-Shows appends and runs per second, what is pending, running, failing and given up, and updates every second until q or Ctrl-C. If the \
+Shows appends and runs per second, which runs are pending, running, failing and dead, and updates every second until q or Ctrl-C. If the \
 output is not a terminal, each update is printed below the last; --json prints one object per update.
 
 Examples:

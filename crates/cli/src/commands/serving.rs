@@ -242,7 +242,7 @@ impl Serving {
         if running > 0 && !out.json() {
             let runs = show::count(running as u64, "run");
             let drain = units::show_duration(drain);
-            out.line(format!("stopping: {runs} may take {drain} to end; again to stop at once"))?;
+            out.line(format!("stopping: {runs} in progress; waiting up to {drain}"))?;
             out.flush()?;
         }
         // One time for all of it: connections get their answers while runs end.

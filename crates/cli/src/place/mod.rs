@@ -21,6 +21,7 @@ use crate::{args::Global, report::Outcome};
 use docs::{ChangesDoc, EntriesDoc, FunctionDoc, LinkDoc, LogDoc, RepairDoc, RunDoc, RunPageDoc, WhyDoc};
 use entries::Start;
 use millrace_client::Options;
+use millrace_gateway::SOCKET;
 use millrace_node::{
     Address, AppendOptions, Code, Error, EventId, HostStatus, LogName, Namespace, NewRecord, Position, Record, Result,
     RunFilter,
@@ -93,6 +94,19 @@ impl Place {
             Target::Socket(path) => millrace_client::Place::Unix(path.clone()),
         };
         Ok(Place::Remote(Remote::connect(&place, options)?, target.clone()))
+    }
+
+    /// A connection to the host that serves the namespace, for what only a host can do.
+    pub fn connect(self) -> Result<Remote> {
+        match self {
+            Place::Remote(remote, _) => Ok(remote),
+            Place::Local(namespace) if namespace.host()?.is_none() => {
+                Err(Code::HostNotRunning.error(format!("no host serves {}", namespace.dir().display())))
+            }
+            Place::Local(namespace) => {
+                Remote::connect(&millrace_client::Place::Unix(namespace.dir().join(SOCKET)), &remote::options())
+            }
+        }
     }
 
     /// The namespace's files, for what can only be done with them.

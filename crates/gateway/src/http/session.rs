@@ -1,7 +1,7 @@
 //! One connection's requests: each is checked, routed and answered, whatever becomes of it.
 
 use super::{
-    api::{append, logs, manage, metrics, pages, range, record, repairs, tail},
+    api::{append, logs, manage, metrics, pages, range, record, repairs, runs, tail},
     connection::{cors, guard, watched::Activity},
     response::{self, Response},
     route::Place,
@@ -172,6 +172,7 @@ impl Session {
             Place::Repairs { namespace } if request.method() == Method::POST => {
                 repairs::ask(self, &namespace, request).await
             }
+            Place::Cancel { namespace, run } => runs::cancel(self, &namespace, &run, query).await,
             Place::Manage { namespace } => manage::ask(self, &namespace, request).await,
             Place::Repairs { namespace } => self.document(&namespace, "repairs", query).await,
             Place::Document { namespace, path } => self.document(&namespace, path, query).await,

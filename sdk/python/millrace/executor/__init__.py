@@ -46,7 +46,7 @@ __all__ = ["CloudThread", "Connection", "Executor", "RemoteTraceback", "TaskErro
 #: Tasks of one request, and about how many bytes they have together.
 _BATCH_MAX = 1024
 _BATCH_BYTES = 4 << 20
-#: How often whoever has too many tasks pending tries again.
+#: How often a submission is tried again while too many tasks are pending.
 _PAUSE_S = 0.05
 #: The longest task, with all that it is given: one record.
 _TASK_BYTES_MAX = (16 << 20) - 4096
