@@ -8,11 +8,7 @@ use millrace_node::{
     token::{Action, Binding, Now, Peer, Proof, Rate, Rates, Token, Way, admit, check},
 };
 use millrace_wire::{Code, Defence, Error, Result};
-use std::{
-    io,
-    net::SocketAddr,
-    sync::Arc,
-};
+use std::{io, net::SocketAddr, sync::Arc};
 
 /// The caller of a connection, as far as the connection itself determines it.
 #[derive(Clone)]

@@ -49,7 +49,8 @@ fn t_of(proofs: [[u8; 32]; 2], mut refuse: impl FnMut(&[u8; 32])) -> f64 {
     sorted.sort_unstable();
     let most = sorted[sorted.len() - 1 - sorted.len() * CROPPED / 1000];
     let moments = [0, 1].map(|wanted| {
-        let of_kind = || times.iter().filter(|(kind, time)| *kind == wanted && *time <= most).map(|(_, time)| *time as f64);
+        let of_kind =
+            || times.iter().filter(|(kind, time)| *kind == wanted && *time <= most).map(|(_, time)| *time as f64);
         let count = of_kind().count() as f64;
         let mean = of_kind().sum::<f64>() / count;
         let variance = of_kind().map(|time| (time - mean).powi(2)).sum::<f64>() / (count - 1.0);
@@ -64,7 +65,9 @@ fn t_of(proofs: [[u8; 32]; 2], mut refuse: impl FnMut(&[u8; 32])) -> f64 {
 fn the_time_of_a_refusal_does_not_depend_on_how_much_of_a_proof_is_right() {
     let key = Key::new(&[7; 32]);
     let grant = Grant::namespace(Rights::ALL);
-    let token = Token::issue(&key, HOME, 1, &Rules { grants: vec![grant], ids: vec![TokenId([1; 8])], ..Rules::default() }).unwrap();
+    let token =
+        Token::issue(&key, HOME, 1, &Rules { grants: vec![grant], ids: vec![TokenId([1; 8])], ..Rules::default() })
+            .unwrap();
     let binding = Binding::Exporter([9; 32]);
     let right: [u8; 32] = token.proof(&binding);
     let proofs = [0, 31].map(|wrong| {

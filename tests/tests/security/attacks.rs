@@ -265,7 +265,8 @@ fn messages_that_are_refused_for_want_of_a_right_wait_and_are_no_dead_letters() 
     edge.run(["log", "create", "in"]).ok();
     edge.write("send.sh", &format!("#!/bin/sh\nread -r record\nprintf '{}\\t%s\\n' \"$record\" >&3\n", hub.log("raw")));
     let sends = hub.log("raw");
-    let deploy = ["function", "deploy", "send", "--runtime", "oneshot", "--code", "send.sh", "--on", "in", "--sends", &sends];
+    let deploy =
+        ["function", "deploy", "send", "--runtime", "oneshot", "--code", "send.sh", "--on", "in", "--sends", &sends];
     edge.run(deploy.iter().copied().chain(["--", "./send.sh"])).ok();
     let mut serve = edge.command(["serve"]);
     serve.env("MILLRACE_CAPABILITY", &used);

@@ -254,7 +254,8 @@ fn other_code_of_a_function_takes_the_right_to_the_logs_of_its_pending_runs() {
     // A run that waits until the host ends.
     let deploy = |on: &str| {
         hub.place.write("wait.sh", "#!/bin/sh\nexec sleep 100000\n");
-        let deploy = format!("function deploy shout --runtime oneshot --code wait.sh --on {on} --timeout 1h -- ./wait.sh");
+        let deploy =
+            format!("function deploy shout --runtime oneshot --code wait.sh --on {on} --timeout 1h -- ./wait.sh");
         hub.place.run(deploy.split(' ')).ok();
     };
     deploy("other");

@@ -26,7 +26,7 @@ fn asks<M: Message + 'static>(message: M) -> Ask {
 /// A request, and the rights that it takes.
 fn requests(run: EventId) -> Vec<(&'static str, Vec<&'static str>, Ask)> {
     let append = |function| Append { log: "raw", data: b"x", function, ..Append::default() };
-    let record = |log| NewRecord { log, data: b"x", ..NewRecord::default() };
+    let record = |log| NewRecord { log, data: b"x" };
     let item = || Item { log: "raw", data: b"x", id: EventId::NONE, hlc: Hlc::default(), function: None, void: false };
     let delivers: Ask = Box::new(move |session| {
         let link = Link { stream: "in", namespace: 7, epoch: 1, target: None, path: Vec::new() };
@@ -39,10 +39,11 @@ fn requests(run: EventId) -> Vec<(&'static str, Vec<&'static str>, Ask)> {
     vec![
         ("append", vec!["append=raw"], asks(append(None))),
         ("append for a function", vec!["append=raw", "run=function:shout"], asks(append(Some("shout")))),
-        ("append many", vec!["append=raw", "append=other"], asks(AppendMany {
-            records: vec![record("raw"), record("other")],
-            ..AppendMany::default()
-        })),
+        (
+            "append many",
+            vec!["append=raw", "append=other"],
+            asks(AppendMany { records: vec![record("raw"), record("other")], ..AppendMany::default() }),
+        ),
         ("get", vec!["read=raw"], asks(Get { log: "raw", seqno: 1, ..Get::default() })),
         ("range", vec!["read=raw"], asks(Range { log: "raw", from: 1, count: 1, ..Range::default() })),
         ("latest", vec!["read=raw"], asks(Latest { log: "raw", ..Latest::default() })),
@@ -53,20 +54,28 @@ fn requests(run: EventId) -> Vec<(&'static str, Vec<&'static str>, Ask)> {
         ("cancel a run", vec!["run=function:shout"], asks(CancelRun { run })),
         ("show the status", vec!["observe=namespace"], asks(Show { path: "status" })),
         ("deliver", vec!["link=namespace", "append=raw"], delivers),
-        ("invoke", vec!["run=function:shout", "append=raw"], asks(InvokeFunction {
-            function: "shout",
-            data: b"x",
-            ..InvokeFunction::default()
-        })),
-        ("publish", vec!["append=topics/news"], asks(PublishTopic { topic: "news", data: b"x", ..PublishTopic::default() })),
+        (
+            "invoke",
+            vec!["run=function:shout", "append=raw"],
+            asks(InvokeFunction { function: "shout", data: b"x", ..InvokeFunction::default() }),
+        ),
+        (
+            "publish",
+            vec!["append=topics/news"],
+            asks(PublishTopic { topic: "news", data: b"x", ..PublishTopic::default() }),
+        ),
         ("trim", vec!["delete=raw"], manage(r#"{"do":"trim-log","log":"raw","before":1}"#)),
-        ("backfill", vec!["run=function:shout", "read=other"], manage(
-            r#"{"do":"backfill","function":"shout","log":"other"}"#,
-        )),
+        (
+            "backfill",
+            vec!["run=function:shout", "read=other"],
+            manage(r#"{"do":"backfill","function":"shout","log":"other"}"#),
+        ),
         ("reset an outbox", vec!["admin=namespace"], manage(r#"{"do":"reset-outbox","peer":"x","skip":true}"#)),
-        ("remove a function", vec!["bind=function:shout"], manage(
-            r#"{"do":"remove-function","function":"shout","force":true}"#,
-        )),
+        (
+            "remove a function",
+            vec!["bind=function:shout"],
+            manage(r#"{"do":"remove-function","function":"shout","force":true}"#),
+        ),
         ("remove a log", vec!["delete=other"], asks(RemoveLog { log: "other" })),
     ]
 }
@@ -85,7 +94,8 @@ fn every_request_is_refused_without_any_one_of_the_rights_that_it_takes() {
     for (at, (name, takes, ask)) in requests(run).into_iter().enumerate() {
         let answered = |file: String, may: &[&str]| {
             // A capability has some right, which is of no use here.
-            let allowed: Vec<&str> = may.iter().chain(&["append=elsewhere"]).flat_map(|grant| ["--allow", grant]).collect();
+            let allowed: Vec<&str> =
+                may.iter().chain(&["append=elsewhere"]).flat_map(|grant| ["--allow", grant]).collect();
             ask(&mut Session::open(&hub, &hub.issue(&file, &allowed)))
         };
         for (lacking, lacks) in takes.iter().enumerate() {

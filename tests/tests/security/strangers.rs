@@ -160,10 +160,11 @@ pub fn flood(without: Option<Defence>) -> Option<bool> {
     assert_eq!(answer, Failure::TYPE, "there is no record, and whoever may read is told so");
     let owner = curl(Command::new("curl"), &[], &format!("http://127.0.0.1:{}/healthz", hub.port));
     assert!(owner.text().ends_with("200"), "{}", owner.text());
-    let metrics = curl(Command::new("curl"), &[], &format!("http://127.0.0.1:{}/metrics", hub.port)).text();
+    let metrics = curl(Command::new("curl"), &[], &format!("http://127.0.0.1:{}/metrics", hub.port));
     drop(crowd.stdin.take());
     crowd.wait().unwrap();
-    let open = metrics.lines().find_map(|line| line.strip_prefix("millrace_connections ")?.parse::<usize>().ok());
+    let open =
+        metrics.text().lines().find_map(|line| line.strip_prefix("millrace_connections ")?.parse::<usize>().ok());
     Some(open.unwrap() > UNKNOWN_MAX + 50)
 }
 

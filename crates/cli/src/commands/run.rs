@@ -210,7 +210,8 @@ fn retry(place: &Place, args: &RunRetryArgs, out: &mut Out) -> Outcome {
         let before = if all.before > 0 { format!("; {} were before", all.before) } else { String::new() };
         out.line(format!("{} of function '{function}' run again{before}", show::count(all.retried, "record")))?;
     }
-    let left = |count| format!("{} of function '{function}', which are left as they are", show::count(count, "dead letter"));
+    let left =
+        |count| format!("{} of function '{function}', which are left as they are", show::count(count, "dead letter"));
     match (all.refused, all.lost) {
         (0, 0) => Ok(()),
         (0, lost) => Err(Code::LetterWithoutRecord.error(left(lost)).into()),

@@ -10,7 +10,8 @@ use crate::{
 use millrace_client::credentials;
 use millrace_gateway::{Bound, Certificate, Hosted, Linker, Listen, ORIGINS_MAX, SOCKET, Server, ServerOptions};
 use millrace_node::{
-    Code, Error, Host, HostOptions, Isolation, Level, Name, Namespace, Observer, Result, Served, application::units,
+    Code, Error, Host, HostOptions, Isolation, Level, Name, Namespace, Observer, Result, Served,
+    application::units,
     default_name, is_local,
     links::LinkObserver,
     secrets::{HostKey, now_s},

@@ -55,12 +55,7 @@ impl Line {
         Self::connect_by(peer, Options { ca: ca.map(Path::to_owned), ..Options::default() }, is_stopping, opened)
     }
 
-    fn connect_by(
-        peer: &Peer,
-        options: Options,
-        is_stopping: IsStopping,
-        opened: impl FnOnce(HangUp),
-    ) -> Result<Self> {
+    fn connect_by(peer: &Peer, options: Options, is_stopping: IsStopping, opened: impl FnOnce(HangUp)) -> Result<Self> {
         let options = Options {
             connect_timeout_ms: CONNECT_MS,
             request_timeout_ms: 0, // each wait has a bound of its own
@@ -188,8 +183,7 @@ mod tests {
             Ok(Vec::new())
         });
         let options = Options { resolve: Some(hangs), ..Options::default() };
-        let stopped =
-            Line::connect_by(&peer("far.example"), options, Arc::new(|| true), |_| panic!("it connected"));
+        let stopped = Line::connect_by(&peer("far.example"), options, Arc::new(|| true), |_| panic!("it connected"));
         let error = stopped.err().expect("nobody answers");
         assert_eq!(error.code(), Code::LinkUnreachable, "{error}");
         drop(open);

@@ -90,11 +90,7 @@ impl Linker {
     }
 
     /// The same; `ca` names the certificate authorities that identify hosts whose key is not known: a PEM file, or `system`.
-    pub fn start_trusting(
-        namespace: Namespace,
-        observer: Option<LinkObserver>,
-        ca: Option<PathBuf>,
-    ) -> Result<Linker> {
+    pub fn start_trusting(namespace: Namespace, observer: Option<LinkObserver>, ca: Option<PathBuf>) -> Result<Linker> {
         let links = Links::of(&namespace);
         let shared = Arc::new(Shared { ca, ..Shared::default() });
         let supervisor =

@@ -177,11 +177,7 @@ impl Shared {
     }
 
     /// The first bytes of a connection; nothing if the host stops, or none come in time.
-    async fn first(
-        &self,
-        stream: &mut Stream,
-        unknown: Option<Arc<Unknown>>,
-    ) -> Result<Option<[u8; PREFACE.len()]>> {
+    async fn first(&self, stream: &mut Stream, unknown: Option<Arc<Unknown>>) -> Result<Option<[u8; PREFACE.len()]>> {
         let mut first = [0; PREFACE.len()];
         let read = tokio::select! {
             () = self.stopped() => return Ok(None),

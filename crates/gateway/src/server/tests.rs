@@ -233,11 +233,13 @@ fn of_too_many_who_show_nothing_the_longest_silent_makes_room_and_the_known_are_
     drop(silent);
     unknown(0);
     // Handshakes in progress are not interrupted for others: they have a limit of their own.
-    let handshakes: Vec<TcpStream> = (0..MOST).map(|_| {
-        let mut stream = connect();
-        stream.write_all(&[0x16, 3, 1, 2]).unwrap();
-        stream
-    }).collect();
+    let handshakes: Vec<TcpStream> = (0..MOST)
+        .map(|_| {
+            let mut stream = connect();
+            stream.write_all(&[0x16, 3, 1, 2]).unwrap();
+            stream
+        })
+        .collect();
     unknown(MOST);
     until("they shake hands", || server.shared.shaking.len() == MOST);
     let ask = |address: IpAddr| {

@@ -313,12 +313,7 @@ impl Door {
     }
 
     /// The files of these functions that are still to come.
-    fn missing(
-        &self,
-        uploads: &Uploads,
-        slot: &mut Slot,
-        to_send: &BTreeMap<Name, &Bundle>,
-    ) -> Result<Vec<String>> {
+    fn missing(&self, uploads: &Uploads, slot: &mut Slot, to_send: &BTreeMap<Name, &Bundle>) -> Result<Vec<String>> {
         let principal = self.caller.principal();
         slot.staging.take_if(|staging| staging.principal != *principal);
         if slot.staging.is_none() {

@@ -133,7 +133,8 @@ impl Door {
     fn retry_function(&self, function: &Name) -> Result<Managed> {
         self.check(Right::Run, Resource::function(function))?;
         let mut doc = RetriedAllDoc::default();
-        let refused = || Code::CapabilityDenied.error("the capability does not grant read on the log of a dead letter's record");
+        let refused =
+            || Code::CapabilityDenied.error("the capability does not grant read on the log of a dead letter's record");
         let may_read = |log: &str| self.may(Right::Read, Resource::log(log)).then_some(()).ok_or_else(refused);
         let done = self.namespace().retry_function_of(function, Duration::ZERO, &may_read, &mut |retried| {
             doc.retried += 1;
