@@ -39,6 +39,7 @@ pub enum Reason {
     NoHost,
     HostFailed { failure: String },
     Refusing { refusal: String },
+    Notice { notice: String },
     NothingBound { log: String },
     Removing { function: Name },
     Removed,
@@ -97,6 +98,7 @@ impl fmt::Display for Reason {
             Self::Refusing { refusal } => {
                 write!(f, "the disk refuses appends, so no run can start or end: {refusal}")
             }
+            Self::Notice { notice } => f.write_str(notice),
             Self::NothingBound { log } => write!(f, "no function is bound to log '{log}'"),
             Self::Removing { function } => write!(f, "function '{function}' is being removed"),
             Self::Removed => write!(f, "the run's function is not defined any more"),
@@ -296,6 +298,8 @@ impl Asked<'_> {
 
     fn all(&self) -> Vec<Reason> {
         let mut reasons = self.host();
+        let notice = self.status.notice.as_ref().filter(|_| self.holder.is_some());
+        reasons.extend(notice.map(|notice| Reason::Notice { notice: notice.clone() }));
         for function in self.catalog.functions() {
             reasons.extend(self.of_function(function.name()));
         }

@@ -105,7 +105,7 @@ class AsyncNamespace:
         self._pipeline: Optional[_native.Pipeline] = None
         self._waiting: set[asyncio.Future[Any]] = set()
         if isinstance(namespace, RemoteNamespace):
-            self._pipeline = _native.Pipeline(namespace.address)
+            self._pipeline = _native.Pipeline(namespace.address, namespace.ca)
             asyncio.get_running_loop().add_reader(self._pipeline.fileno(), self._pipeline.drain)
 
     async def _call(self, f: Callable[..., R], *arguments: Any, **named: Any) -> R:
@@ -339,12 +339,13 @@ class AsyncLog(Generic[T]):
 class _Opening(Awaitable[AsyncNamespace]):
     """The result of `aopen`: await it, or use it in `async with`."""
 
-    def __init__(self, place: Optional[PathOrAddress]) -> None:
-        self._place = place
+    def __init__(self, place: Optional[PathOrAddress], ca: Optional[PathOrAddress]) -> None:
+        self._place, self._ca = place, ca
         self._opened: Optional[AsyncNamespace] = None
 
     async def _open(self) -> AsyncNamespace:
-        return AsyncNamespace(await asyncio.get_running_loop().run_in_executor(None, open, self._place))
+        opening = functools.partial(open, self._place, ca=self._ca)
+        return AsyncNamespace(await asyncio.get_running_loop().run_in_executor(None, opening))
 
     def __await__(self) -> Generator[Any, None, AsyncNamespace]:
         return self._open().__await__()
@@ -360,6 +361,9 @@ class _Opening(Awaitable[AsyncNamespace]):
             await self._opened.close()
 
 
-def aopen(place: Optional[PathOrAddress] = None) -> _Opening:
-    """Opens a namespace for asyncio: `async with millrace.aopen(...) as ns`, or `ns = await millrace.aopen(...)`."""
-    return _Opening(place)
+def aopen(place: Optional[PathOrAddress] = None, *, ca: Optional[PathOrAddress] = None) -> _Opening:
+    """Opens a namespace for asyncio: `async with millrace.aopen(...) as ns`, or `ns = await millrace.aopen(...)`.
+
+    Arguments are those of `millrace.open`.
+    """
+    return _Opening(place, ca)

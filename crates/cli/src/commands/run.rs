@@ -250,12 +250,14 @@ fn retry(place: &Place, args: &RunRetryArgs, out: &mut Out) -> Outcome {
         };
         out.line(format!("retrying {} of function '{function}'{before}", show::count(all.retried, "run")))?;
     }
-    match all.lost {
-        0 => Ok(()),
-        lost => {
-            let what = show::count(lost, "dead letter");
-            let detail = format!("{what} of function '{function}', which are left as they are");
-            Err(Code::LetterWithoutRecord.error(detail).into())
+    let left =
+        |count| format!("{} of function '{function}', which are left as they are", show::count(count, "dead letter"));
+    match (all.refused, all.lost) {
+        (0, 0) => Ok(()),
+        (0, lost) => Err(Code::LetterWithoutRecord.error(left(lost)).into()),
+        (refused, _) => {
+            let why = "about records of logs that the capability does not grant read on, and that the function is not bound to";
+            Err(Code::CapabilityDenied.error(format!("{}: {why}", left(refused))).into())
         }
     }
 }

@@ -74,7 +74,8 @@ fn start(
     loop {
         let attempt = || {
             let namespaces = namespaces(args, global)?;
-            Ok((namespaces.clone(), Serving::start(namespaces, &args.listen, &args.cluster, observers)?))
+            let ca = global.ca.as_deref();
+            Ok((namespaces.clone(), Serving::start(namespaces, &args.listen, &args.cluster, ca, observers)?))
         };
         match attempt() {
             Err(error) if Error::code(&error) == Code::DiskFull => {

@@ -76,6 +76,9 @@ impl Session {
     /// Answers a request; a failure is an answer as well.
     pub async fn answer(&self, request: Request<Incoming>) -> Response {
         let turn = self.activity.begin();
+        if let Some(unknown) = &self.who.unknown {
+            unknown.is_heard();
+        }
         let counters = &self.hosted.counters;
         counters.http_requests.fetch_add(1, Ordering::Relaxed);
         self.hosted.worked(1);

@@ -74,7 +74,7 @@ pub struct Sources {
 impl Sources {
     /// Reads the journals of the namespace that the command is about and of those named besides.
     pub fn load(global: &Global, with: &WithArgs) -> Result<Self> {
-        Self::load_from(Target::find(global)?.0, with)
+        Self::load_from(Target::find(global)?.0, global, with)
     }
 
     /// The same, if an address of a log may name the namespace; returns the log's name in it.
@@ -86,13 +86,13 @@ impl Sources {
         let Some(name) = address.log else {
             return Err(Code::AddressInvalid.error(format!("'{log}' names a namespace and no log in it")));
         };
-        Ok((Self::load_from(Target::Peer(address.peer), with)?, name.to_string()))
+        Ok((Self::load_from(Target::Peer(address.peer, global.ca.clone()), global, with)?, name.to_string()))
     }
 
-    fn load_from(first: Target, with: &WithArgs) -> Result<Self> {
+    fn load_from(first: Target, global: &Global, with: &WithArgs) -> Result<Self> {
         let mut targets = vec![first];
         for named in &with.with {
-            targets.push(Target::named(named)?);
+            targets.push(Target::named(named, global)?);
         }
         let (mut sources, mut tables) = (Vec::new(), Vec::new());
         for target in targets {
@@ -273,7 +273,7 @@ impl Source {
         let place = Place::at(target)?;
         let table = read_host(&place)?;
         let name = match target {
-            Target::Peer(peer) => peer.namespace.to_string(),
+            Target::Peer(peer, _) => peer.namespace.to_string(),
             Target::Socket(path) | Target::Directory(path) => name_of(path),
         };
         Ok((Source { name, inner: Inner::Host(Box::new(place), RefCell::default()) }, table))
