@@ -64,7 +64,9 @@ pub fn run(place: &Place, args: &AppendArgs, out: &mut Out) -> Outcome {
         && let Place::Local(_) = place
         && place.host()?.is_none()
     {
-        crate::feed::stderr("millrace: the message waits in the outbox, because no host is running (`millrace serve`)\n");
+        crate::feed::stderr(
+            "millrace: the message waits in the outbox, because no host is running (`millrace serve`)\n",
+        );
     }
     Ok(())
 }
