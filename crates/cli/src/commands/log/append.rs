@@ -59,9 +59,10 @@ pub fn run(place: &Place, args: &AppendArgs, out: &mut Out) -> Outcome {
         (false, true) => out.object(&receipt_object(log, &receipt))?,
         (false, false) => out.line(receipt.seqno.to_string())?,
     }
-    // At an address there is a host, which sends what is in the outbox.
+    // A script gets the number alone. At an address there is a host.
     if Address::claims(log)
         && let Place::Local(_) = place
+        && io::stderr().is_terminal()
         && place.host()?.is_none()
     {
         crate::feed::stderr(
