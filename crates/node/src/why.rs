@@ -120,7 +120,7 @@ impl fmt::Display for Reason {
             Self::DeadLetters { function, log, records, given_up, gone, retried, waiting } => {
                 write!(
                     f,
-                    "{} of function '{function}' failed for good; log '{log}' has {} of them",
+                    "{} of function '{function}' failed for good; log '{log}' has {}",
                     counted(*given_up, "run"),
                     counted(*records, "dead letter"),
                 )?;

@@ -194,15 +194,16 @@ fn wait_idle(place: &Place, timeout: Duration, json: bool) -> Result<()> {
     let pending = || Ok::<u64, millrace_node::Error>(place.functions()?.iter().map(|function| function.pending).sum());
     // At an address there is a host.
     let no_host = || Ok::<bool, millrace_node::Error>(matches!(place, Place::Local(_)) && place.host()?.is_none());
-    if !json && no_host()? && pending()? > 0 {
-        crate::feed::stderr("millrace: no host is running; waiting for one (`millrace serve`)\n");
-    }
     let start = Instant::now();
     let mut progress = None;
     loop {
         let left = timeout.saturating_sub(start.elapsed());
         match place.wait_idle(left.min(SHOW_EVERY)) {
             Err(error) if error.code() == Code::WaitTimeout && left > SHOW_EVERY => {
+                // A host that was started just now has had time to begin.
+                if progress.is_none() && !json && no_host()? {
+                    crate::feed::stderr("millrace: no host is running; waiting for one (`millrace serve`)\n");
+                }
                 let progress = progress.get_or_insert_with(|| Progress::new("waiting:", None, Unit::Runs, true));
                 progress.set(pending()?);
             }

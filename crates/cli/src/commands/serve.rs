@@ -151,7 +151,8 @@ pub fn on_signals(drain: Option<Duration>) -> Result<Receiver<()>> {
                 process::exit(128 + signal);
             }
             if let Some(drain) = drain.map(units::show_duration) {
-                let what = format!("stopping; runs in progress have {drain} to end; send the signal again to stop at once");
+                let what =
+                    format!("stopping; runs in progress have {drain} to end; send the signal again to stop at once");
                 feed::stderr_soon(format!("{name}: {what}\n").as_bytes());
             }
             // The reader may have ended meanwhile for a reason of its own.

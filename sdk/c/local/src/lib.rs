@@ -9,8 +9,8 @@ mod abi;
 mod files;
 
 use abi::{
-    CAppendOptions, CCursor, CError, CId, CInfo, CLogStat, CNewRecord, CReading, CReceipt, CRecord, CRecords, Told, bytes,
-    durability, text,
+    CAppendOptions, CCursor, CError, CId, CInfo, CLogStat, CNewRecord, CReading, CReceipt, CRecord, CRecords, Told,
+    bytes, durability, text,
 };
 use files::{Files, Teller};
 use millrace_node::{Code, Durability, Result};

@@ -66,7 +66,10 @@ pub fn check(namespace: &Namespace, out: &mut Out) -> Outcome {
         out.line(format!("missing    {}: lost before this namespace was salvaged", records(missing)))?;
     }
     for (function, runs) in &found.missing_runs {
-        out.line(format!("missing    {}: became dead letters when this namespace was salvaged", runs_of(function, *runs)))?;
+        out.line(format!(
+            "missing    {}: became dead letters when this namespace was salvaged",
+            runs_of(function, *runs)
+        ))?;
     }
     let verdict = match (sound, fault_count) {
         (true, _) => {

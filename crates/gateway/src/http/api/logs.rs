@@ -67,10 +67,12 @@ async fn described<T: DeserializeOwned>(
         return Ok((door, None));
     }
     match media_type(&head.headers)?.as_deref() {
-        Some("application/json") => serde_json::from_slice(&body.bytes).map(|said| (door, Some(said))).map_err(|error| {
-            let error = error.to_string().replace("expected u64", "expected a whole number of records");
-            Code::HttpBodyInvalid.error(format!("the body does not describe a log: {error}"))
-        }),
+        Some("application/json") => {
+            serde_json::from_slice(&body.bytes).map(|said| (door, Some(said))).map_err(|error| {
+                let error = error.to_string().replace("expected u64", "expected a whole number of records");
+                Code::HttpBodyInvalid.error(format!("the body does not describe a log: {error}"))
+            })
+        }
         kind => {
             let kind = kind.unwrap_or("nothing");
             Err(Code::HttpTypeUnsupported.error(format!("the body is of type '{}', not application/json", shown(kind))))
