@@ -20,6 +20,18 @@ use std::{
     sync::Arc,
 };
 
+/// What the origin of an application that was sent from elsewhere begins with: no path of this machine does. Its sender follows, and the
+/// path of the file there.
+pub(crate) const REMOTE: &str = "remote:";
+
+/// An origin, for people.
+fn shown(origin: &str) -> String {
+    match origin.strip_prefix(REMOTE).and_then(|sent| sent.split_once(":/")) {
+        Some((sender, path)) => format!("'/{}' of {sender}, from elsewhere", path.escape_debug()),
+        None => format!("'{}' on the host's machine", origin.escape_debug()),
+    }
+}
+
 /// Functions of other applications that a refusal names.
 const OTHERS_SHOWN_MAX: usize = 20;
 
@@ -280,7 +292,7 @@ impl<'a> Changes<'a> {
         let own = self.origin(namespace);
         let of_others = there.iter().filter(|function| self.declares(&function.name)).filter_map(|function| {
             let other = function.definition.as_ref().ok()?.application.as_ref().filter(|other| **other != own)?;
-            Some(format!("function '{}' was deployed from {}", function.name, other.escape_debug()))
+            Some(format!("function '{}' was deployed from {}", function.name, shown(other)))
         });
         let of_others: Vec<String> = of_others.take(OTHERS_SHOWN_MAX).collect();
         match of_others.is_empty() {
