@@ -49,7 +49,7 @@ fn requests(run: EventId) -> Vec<(&'static str, Vec<&'static str>, Ask)> {
         ("latest", vec!["read=raw"], asks(Latest { log: "raw", ..Latest::default() })),
         ("tail", vec!["read=raw"], asks(Tail { log: "raw", from: 1, credit: 1, ..Tail::default() })),
         ("create a log", vec!["create=new"], asks(CreateLog { log: "new", history: 7 })),
-        ("a longer history", vec!["create=other"], asks(SetLog { log: "other", history: 2000 })),
+        ("a longer history", vec!["create=other"], asks(SetLog { log: "other", history: 20_000 })),
         ("a shorter history", vec!["create=other", "delete=other"], asks(SetLog { log: "other", history: 10 })),
         ("cancel a run", vec!["run=function:shout"], asks(CancelRun { run })),
         ("show the status", vec!["observe=namespace"], asks(Show { path: "status" })),
