@@ -1,4 +1,4 @@
-//! Every request, and every right that it takes: without any one of them it is refused. Objects, tasks and repairs have tests of their own in
+//! Requests, and every right that each takes: without any one of them it is refused. Objects, tasks and repairs have tests of their own in
 //! `crates/node/tests`, deployments and relays in `deploy.rs`.
 
 use super::{Hub, strangers::Session};
@@ -81,7 +81,7 @@ fn requests(run: EventId) -> Vec<(&'static str, Vec<&'static str>, Ask)> {
 }
 
 #[test]
-fn every_request_is_refused_without_any_one_of_the_rights_that_it_takes() {
+fn a_request_is_refused_without_any_one_of_the_rights_that_it_takes() {
     let hub = Hub::new();
     hub.place.write("shout.sh", SHOUT);
     let deploy = "function deploy shout --runtime oneshot --code shout.sh --on raw --retries 0 -- ./shout.sh";
