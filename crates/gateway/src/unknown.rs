@@ -113,12 +113,15 @@ impl Unknown {
             }
         }
         let _silent = Silent(self);
+        let mut said = pin!(said);
         tokio::select! {
             biased;
-            said = said => Some(said),
+            said = &mut said => return Some(said),
             // Nobody ends it any more if its caller is known.
-            Ok(()) = &mut ended => None,
+            Ok(()) = &mut ended => {}
         }
+        // It may have shown a capability after it was chosen to make room.
+        if self.is_known.load(Ordering::Relaxed) { Some(said.await) } else { None }
     }
 
     /// Something came: others have been silent for longer.
@@ -198,6 +201,17 @@ mod tests {
         assert!(unknowns.enter().is_none(), "it has spoken");
         drop((fifth, sixth));
         assert_eq!(unknowns.open(), 1);
+    }
+
+    #[test]
+    fn one_that_becomes_known_after_it_was_chosen_stays() {
+        let unknowns = Unknowns::new(1);
+        let one = unknowns.enter().unwrap();
+        let mut waiting = Box::pin(unless_room_is_needed(Some(one.clone()), pending::<()>()));
+        assert_eq!((&mut waiting).now_or_never(), None);
+        let _other = unknowns.enter().unwrap();
+        one.leave();
+        assert_eq!((&mut waiting).now_or_never(), None);
     }
 
     #[test]

@@ -20,6 +20,18 @@ use std::{
     sync::Arc,
 };
 
+/// What the origin of an application that was sent from elsewhere begins with: no path of this machine does. Its sender follows, and the
+/// path of the file there.
+pub(crate) const REMOTE: &str = "remote:";
+
+/// An origin, for people.
+fn shown(origin: &str) -> String {
+    match origin.strip_prefix(REMOTE).and_then(|sent| sent.split_once(":/")) {
+        Some((sender, path)) => format!("'/{}' of {sender}, from elsewhere", path.escape_debug()),
+        None => format!("'{}' on the host's machine", origin.escape_debug()),
+    }
+}
+
 /// Functions of other applications that a refusal names.
 const OTHERS_SHOWN_MAX: usize = 20;
 
@@ -274,13 +286,21 @@ impl<'a> Changes<'a> {
 
     /// Refuses to change or remove functions of `there` that the file declares and that were deployed from another application.
     fn check_origins(&self, namespace: &Namespace, there: &[FunctionStat]) -> Result<()> {
+        self.check_definitions(namespace, there.iter().filter_map(|function| function.definition.as_ref().ok()))
+    }
+
+    fn check_definitions<'d>(
+        &self,
+        namespace: &Namespace,
+        there: impl Iterator<Item = &'d Arc<Definition>>,
+    ) -> Result<()> {
         if self.take_over {
             return Ok(());
         }
         let own = self.origin(namespace);
-        let of_others = there.iter().filter(|function| self.declares(&function.name)).filter_map(|function| {
-            let other = function.definition.as_ref().ok()?.application.as_ref().filter(|other| **other != own)?;
-            Some(format!("function '{}' was deployed from {}", function.name, other.escape_debug()))
+        let of_others = there.filter(|definition| self.declares(&definition.spec.name)).filter_map(|definition| {
+            let other = definition.application.as_ref().filter(|other| **other != own)?;
+            Some(format!("function '{}' was deployed from {}", definition.spec.name, shown(other)))
         });
         let of_others: Vec<String> = of_others.take(OTHERS_SHOWN_MAX).collect();
         match of_others.is_empty() {
@@ -400,8 +420,14 @@ impl<'a> Changes<'a> {
         let origin = self.origin(namespace);
         definitions.iter_mut().for_each(|definition| definition.application = Some(origin.clone()));
         let gone: Vec<&Name> = leftovers.iter().map(|function| &function.name).collect();
+        // Another application may have been applied while the code was checked.
+        let check = |tx: &mut Transaction<'_>| {
+            let bindings = namespace.bindings_of(tx);
+            let there = bindings.functions().filter_map(|(_, definition)| definition.as_ref().ok());
+            self.check_definitions(namespace, there)
+        };
         let note = |tx: &mut Transaction<'_>| self.sent.map_or(Ok(()), |sent| sent.line.note(tx));
-        let (changes, left) = functions::redefine(namespace, &definitions, &gone, force, &note)?;
+        let (changes, left) = functions::redefine(namespace, &definitions, &gone, force, &check, &note)?;
         for (definition, change) in definitions.iter().zip(changes) {
             progress(Progress::Step(&Step::new(What::Function, &definition.spec.name, change.into())));
         }

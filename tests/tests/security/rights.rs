@@ -1,4 +1,4 @@
-//! Every request, and every right that it takes: without any one of them it is refused. Objects, tasks and repairs have tests of their own in
+//! Requests, and every right that each takes: without any one of them it is refused. Objects, tasks and repairs have tests of their own in
 //! `crates/node/tests`, deployments and relays in `deploy.rs`.
 
 use super::{Hub, strangers::Session};
@@ -49,7 +49,7 @@ fn requests(run: EventId) -> Vec<(&'static str, Vec<&'static str>, Ask)> {
         ("latest", vec!["read=raw"], asks(Latest { log: "raw", ..Latest::default() })),
         ("tail", vec!["read=raw"], asks(Tail { log: "raw", from: 1, credit: 1, ..Tail::default() })),
         ("create a log", vec!["create=new"], asks(CreateLog { log: "new", history: 7 })),
-        ("a longer history", vec!["create=other"], asks(SetLog { log: "other", history: 2000 })),
+        ("a longer history", vec!["create=other"], asks(SetLog { log: "other", history: 20_000 })),
         ("a shorter history", vec!["create=other", "delete=other"], asks(SetLog { log: "other", history: 10 })),
         ("cancel a run", vec!["run=function:shout"], asks(CancelRun { run })),
         ("show the status", vec!["observe=namespace"], asks(Show { path: "status" })),
@@ -81,7 +81,7 @@ fn requests(run: EventId) -> Vec<(&'static str, Vec<&'static str>, Ask)> {
 }
 
 #[test]
-fn every_request_is_refused_without_any_one_of_the_rights_that_it_takes() {
+fn a_request_is_refused_without_any_one_of_the_rights_that_it_takes() {
     let hub = Hub::new();
     hub.place.write("shout.sh", SHOUT);
     let deploy = "function deploy shout --runtime oneshot --code shout.sh --on raw --retries 0 -- ./shout.sh";

@@ -7,7 +7,7 @@ use super::{
     tls,
 };
 use millrace_tests::{
-    eventually,
+    Host, eventually,
     raw::{framed, hello},
 };
 use millrace_wire::{
@@ -142,7 +142,12 @@ pub fn flood(without: Option<Defence>) -> Option<bool> {
     if !is_root() {
         return None;
     }
-    let hub = hub(without);
+    let mut hub = hub(without);
+    // Silent connections stay for ten minutes, unless they make room.
+    hub.host = None;
+    let listen = format!("0.0.0.0:{}", hub.port);
+    let serve = ["serve", "--listen", &listen, "--name", "hub", "--patience", "10m"];
+    hub.host = Some(Host::start(hub.place.command(serve)));
     let mut known = Session::open(&hub, &hub.issue("one.cap", &["--read", "raw"]));
     let mut crowd = other("bash");
     crowd.args(["-c", CROWD, "crowd", &hub.port.to_string(), &CROWD_SIZE.to_string()]);

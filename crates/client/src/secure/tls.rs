@@ -51,7 +51,16 @@ pub fn failed(error: &rustls::Error) -> Error {
         rustls::Error::InvalidCertificate(CertificateError::ApplicationVerificationFailure) => {
             Code::HostKeyWrong.error("the host's public key is not the one that it is known by")
         }
-        rustls::Error::InvalidCertificate(error) => Code::HostCertificateRefused.error(error.to_string()),
+        rustls::Error::InvalidCertificate(error) => Code::HostCertificateRefused.error(match error {
+            CertificateError::UnknownIssuer => "no trusted authority has issued the certificate".to_owned(),
+            CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
+                "the certificate has expired".to_owned()
+            }
+            CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
+                "the certificate is for another name".to_owned()
+            }
+            error => error.to_string(),
+        }),
         error => Code::TlsFailed.error(error.to_string()),
     }
 }

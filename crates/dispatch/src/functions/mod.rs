@@ -228,16 +228,18 @@ pub fn deploy_with(
 }
 
 /// Defines functions and removes others in one commit, and says what changed. Of those that are `gone` the ones that have
-/// pending runs stop taking new runs and are left to [`give_up`]; without `force` they are an error. `note` writes what is to be
-/// said of it in the same batch, if anything changes.
+/// pending runs stop taking new runs and are left to [`give_up`]; without `force` they are an error. `check` may refuse it, with what is
+/// defined then; `note` writes what is to be said of it in the same batch, if anything changes.
 pub fn redefine<'a>(
     namespace: &Namespace,
     definitions: &[Definition],
     gone: &[&'a Name],
     force: bool,
+    check: &dyn Fn(&mut Transaction<'_>) -> Result<()>,
     note: &dyn Fn(&mut Transaction<'_>) -> Result<()>,
 ) -> Result<(Vec<Change>, Vec<&'a Name>)> {
     let committed = namespace.journal().commit(|tx| {
+        check(tx)?;
         let mut left = Vec::new();
         for &name in gone {
             let Some(function) = tx.catalog().function(name).cloned() else { continue };

@@ -426,7 +426,8 @@ async fn hand_over(mut incoming: Incoming, shared: &Arc<Shared>, loops: &[Handle
         who.unknown = shared.unknown.enter();
         if who.unknown.is_none() {
             let most = shared.unknown.max();
-            let detail = format!("{most} connections without a capability are in the middle of a request");
+            let detail =
+                format!("{most} connections without a capability are open, and none of them can be closed yet");
             shared.refuse(incoming, Code::UnknownExhausted.error(detail));
             return;
         }

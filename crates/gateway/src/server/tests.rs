@@ -19,7 +19,7 @@ use std::{
     net::{IpAddr, TcpListener, TcpStream, UdpSocket},
     os::unix::net::{UnixListener, UnixStream},
     process::Command,
-    sync::{Arc, atomic::Ordering},
+    sync::Arc,
     thread,
     time::{Duration, Instant},
 };

@@ -8,7 +8,7 @@ use super::Door;
 use crate::{
     Code, FunctionSpec, Held, Level, Name, Result, Runtime,
     audit::{Act, Audited},
-    changes::{Changes, Opened, Progress, Sent, Withdrawal},
+    changes::{Changes, Opened, Progress, REMOTE, Sent, Withdrawal},
     functions,
     manage::{
         Down, Managed, MissingDoc, Sending, StepsDoc, Up,
@@ -26,9 +26,6 @@ use std::{
 
 /// Where the code of the functions of a namespace is, in its directory.
 const FUNCTIONS: &str = "functions";
-/// What the origin of an application that was sent begins with: no path of this machine does. The sender's principal follows, which no
-/// sender can choose, and the path of the file there.
-const ORIGIN: &str = "remote:";
 /// Rights that a refusal names.
 const LACKING_SHOWN_MAX: usize = 20;
 /// Pending runs of a function whose logs are looked up; for code of a function with more of them, its deployer has to be able to read
@@ -228,7 +225,7 @@ impl Door {
     fn sent(&self, sending: &Sending, act: Act, names: impl Iterator<Item = String>) -> Sent {
         let codes = sending.functions.iter().map(|(name, bundle)| (name.clone(), bundle.code.clone())).collect();
         Sent {
-            origin: format!("{ORIGIN}{}:{}", self.caller.principal(), sending.origin),
+            origin: format!("{REMOTE}{}:{}", self.caller.principal(), sending.origin),
             codes,
             isolation: self.served.inner.isolation.get().cloned(),
             line: self.line(act, names),

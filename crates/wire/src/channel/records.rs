@@ -194,7 +194,10 @@ mod tests {
     #[test]
     fn records_that_are_left_out_swapped_repeated_or_sent_back_are_refused() {
         let sealed = || {
-            let (mut client, host) = pair(1024);
+            // The two directions have keys of their own.
+            let bytes: [u8; 88] = std::array::from_fn(|at| at as u8);
+            let secrets = Secrets::of(&bytes);
+            let (mut client, host) = (secrets.client(1024, 1024), secrets.host(1024, 1024));
             let records: [Vec<u8>; 2] = [b"one", b"two"].map(|plain| {
                 let mut sent = Vec::new();
                 client.sealer.seal(plain, &mut sent).unwrap();

@@ -334,7 +334,7 @@ class Connection:
 def connect(place: Optional[PathOrAddress] = None, *, app: Optional[str] = None, lease: float = 10.0) -> Connection:
     """Reaches a host: `async with millrace.aio.connect(...) as farm`, or `farm = await millrace.aio.connect(...)`.
 
-    Arguments are those of `millrace.connect`.
+    Arguments are those of `millrace.connect`; a Unix socket needs no `ca`.
     """
     return Connection(place, app, lease)
 
