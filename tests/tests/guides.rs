@@ -233,8 +233,18 @@ fn objects() {
     let printed = type_in("objects.md");
     // Of so many random points, one estimate in fourteen rounds to 3.2.
     assert_eq!(printed.matches("pi is about 3.").count(), 2, "before and after:\n{printed}");
-    let expected =
-        ["[1, 4, 9, 16]", "counted [('bread', 2)]", "token int", "have it", "'till' is held by session", "got it True"];
+    let expected = [
+        "[1, 4, 9, 16]",
+        "counted [('bread', 2)]",
+        "token int",
+        "have it",
+        "'till' is held by session",
+        "got it True",
+        "balances: 250 250",
+        "refused: Bob has only 250 cents",
+        "visits: 1",
+        "visits: 2",
+    ];
     says(&printed, &expected);
 }
 

@@ -20,6 +20,8 @@ pub use millrace_wire::token::{
 
 /// The log of idempotency keys.
 const KEYS_LOG: &str = "_keys";
+/// The log of persistent objects: a right to read logs is none to read objects.
+const ENTITIES_LOG: &str = "_entities";
 /// The kernel's overflow uid: it shows this for every user that the user namespace does not map, so it identifies nobody.
 const OVERFLOW_USER: u32 = 65534;
 
@@ -67,7 +69,7 @@ pub fn target(log: &str) -> Resource<'_> {
 
 /// Whether the records of this log are nobody's to read.
 pub fn is_secret(log: &str) -> bool {
-    log == KEYS_LOG
+    [KEYS_LOG, ENTITIES_LOG].contains(&log)
 }
 
 #[cfg(test)]

@@ -34,10 +34,16 @@ mod worker;
 
 pub use again::{Again, dead_letter};
 use engine::Millis;
-pub use functions::{cancel::cancel_held as cancel_run, tasks::cancel as cancel_task};
+pub use functions::{
+    cancel::cancel_held as cancel_run,
+    hands::{HANDS_MAX, Hand, Hands, Step},
+    tasks::cancel as cancel_task,
+};
 use millrace_journal::{Function, Maintained};
 use millrace_namespace::Namespace;
-pub use millrace_runtime::{Asked, Isolation, Later, Level, SUPERVISOR, SecretBytes, Shortcoming, supervise};
+pub use millrace_runtime::{
+    Asked, HostCalls, Isolation, Later, Level, SUPERVISOR, SecretBytes, Shortcoming, supervise,
+};
 use millrace_wire::{Error, EventId, Name, Result};
 use pool::Pool;
 use publish::DeadLetter;

@@ -311,11 +311,11 @@ impl HostCalls for RunCalls<'_, '_> {
     }
 
     fn call(&mut self, call: &[u8]) -> Asked {
-        let is_task = self.stage.borrow().pool.is_some();
-        match self.starter.objects().filter(|_| is_task) {
-            Some(objects) => {
+        let stage = self.stage.borrow();
+        match self.starter.objects().zip(stage.pool.as_ref()) {
+            Some((objects, pool)) => {
                 self.called = true;
-                objects.call(self.id, call)
+                objects.call(self.id, &pool.name, call)
             }
             None => Asked::Now(Err(Code::ObjectCallInvalid.error("only tasks of an executor call shared objects"))),
         }

@@ -30,8 +30,8 @@ pub trait SecretStore: Send + Sync {
 
 /// Shared objects, as tasks call them.
 pub trait Objects: Send + Sync {
-    /// Has a run call one.
-    fn call(&self, run: EventId, call: &[u8]) -> Asked;
+    /// Has a run of this pool's function call one.
+    fn call(&self, run: EventId, pool: &str, call: &[u8]) -> Asked;
     /// An attempt of the run is over, and whether it ended well.
     fn left(&self, run: EventId, well: bool);
 }

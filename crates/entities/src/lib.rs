@@ -17,9 +17,9 @@ mod types;
 pub mod value;
 
 pub use session::{Application, SESSION_BYTES, Session};
-pub use space::{Call, Called, Flags, Moment, Shown, Space};
+pub use space::{Call, Called, Cursor, Finished, Flags, Job, Moment, Shown, Space};
 pub use state::{Effect, State, Ticket, Waiter};
-pub use types::{METHODS, Method, Type};
+pub use types::{DELETE, METHODS, Method, Type, user::pool_of};
 
 use std::sync::Arc;
 

@@ -83,12 +83,24 @@ pub(crate) struct Client {
     pub bytes: usize,
     /// Entities in which it may hold something or wait.
     pub touched: BTreeSet<Box<str>>,
+    /// Whether records name it: then it is there after a restart of its host.
+    pub kept: bool,
 }
 
 impl Client {
     pub fn new(application: Application, lease_ms: u64, now_ms: u64) -> Self {
         let (calls, touched) = (BTreeMap::new(), BTreeSet::new());
-        Self { application, lease_ms, expires_ms: now_ms + lease_ms, pinned: 0, calls, acked: 0, bytes: 0, touched }
+        Self {
+            application,
+            lease_ms,
+            expires_ms: now_ms + lease_ms,
+            pinned: 0,
+            calls,
+            acked: 0,
+            bytes: 0,
+            touched,
+            kept: false,
+        }
     }
 
     /// A call has its answer.

@@ -1,18 +1,22 @@
 //! A space: entities, the sessions that call them, and one step at a time.
 
+mod durable;
+mod steps;
+
 use crate::{
     Application, Raised, Reply, Session,
     session::{ANSWERS_MAX_BYTES, Asked, CALLS_MAX, Client, Kept},
-    state::State,
-    types::{Args, Flow, Method, STATE_MAX_BYTES, Turn, Type},
+    state::{Effect, State},
+    types::{Args, DELETE, Flow, Method, STATE_MAX_BYTES, Turn, Type},
     value,
 };
+pub use durable::Cursor;
 use millrace_wire::{Code, Error, Result};
 use std::{
     collections::{BTreeMap, HashMap},
-    hash::{DefaultHasher, Hash, Hasher},
     mem,
 };
+pub use steps::{Finished, Job};
 
 /// The longest key.
 const KEY_MAX_BYTES: usize = 255;
@@ -45,6 +49,8 @@ pub struct Flags {
     pub must_create: bool,
     /// Nobody waits any more: the answer is that of a call whose time is over.
     pub give_up: bool,
+    /// If it is made, it is one that is there after a restart of its host.
+    pub persistent: bool,
 }
 
 /// A call.
@@ -73,10 +79,11 @@ pub struct Call<'a> {
 }
 
 impl Call<'_> {
+    /// Tells it from other calls: FNV-1a of its type, key and method, the same in every process.
     fn what(&self) -> u64 {
-        let mut hasher = DefaultHasher::new();
-        (self.kind, self.key, self.method.name).hash(&mut hasher);
-        hasher.finish()
+        let parts = [self.kind.name(), self.key, self.method.name].map(str::as_bytes).into_iter();
+        let bytes = parts.flat_map(|part| part.iter().chain(&[0xff]));
+        bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
     }
 }
 
@@ -95,6 +102,10 @@ struct Entity {
     incarnation: u64,
     application: Application,
     state: State,
+    /// Whether it is there after a restart of its host.
+    persistent: bool,
+    /// How many records were made with the last one of this entity.
+    recorded: u64,
 }
 
 /// What is told of an entity.
@@ -114,6 +125,10 @@ pub struct Shown {
     pub waiting: Vec<(Session, u64)>,
     /// Who has the lock, if it is one that somebody has.
     pub owner: Option<Session>,
+    /// Its class, if that is a user's.
+    pub class: Option<Box<str>>,
+    /// Whether it is there after a restart of its host.
+    pub persistent: bool,
 }
 
 /// How many bytes entities may take.
@@ -163,6 +178,10 @@ pub struct Space {
     applications: BTreeMap<Application, usize>,
     /// Calls that waited and have their answers now.
     ready: Vec<(Session, u64)>,
+    /// What persistent entities leave.
+    records: durable::Records,
+    /// Keys of objects of user classes whose next step may begin.
+    work: Vec<Box<str>>,
 }
 
 impl Space {
@@ -204,6 +223,11 @@ impl Space {
         if let Some(client) = self.sessions.get_mut(session) {
             client.pinned += 1;
         }
+    }
+
+    /// Whether a session is open.
+    pub fn is_open(&self, session: &Session) -> bool {
+        self.sessions.contains_key(session)
     }
 
     /// Whether it does not expire.
@@ -254,15 +278,55 @@ impl Space {
         if client.bytes > ANSWERS_MAX_BYTES {
             return Err(busy(format!("{} bytes of answers are not acknowledged", client.bytes)));
         }
+        if self.entities.get(call.key).map_or(call.flags.persistent, |entity| entity.persistent) {
+            self.check_unwritten()?;
+            self.keep(&call.session);
+        }
         if self.kept.bytes > self.limits.answers {
             return Err(busy(format!("{} bytes of answers of all sessions are not acknowledged", self.kept.bytes)));
         }
-        let application = client.application.clone();
-        let incarnation = match self.find(call, application, moment)? {
-            Ok(incarnation) => incarnation,
+        if call.kind == Type::Shared {
+            crate::types::user::check_new(call.args, call.new)?;
+        }
+        if call.method == DELETE {
+            return self.delete_called(call, moment);
+        }
+        let application = self.sessions.get(&call.session).map(|client| client.application.clone()).unwrap_or_default();
+        let args = Args(value::elements(call.args)?);
+        let (incarnation, made) = match self.find(call, application, moment)? {
+            Ok(found) => found,
             Err(raised) => return Ok(Called::Now(0, Err(raised))),
         };
-        self.step(call, incarnation, moment)
+        if let Some(made) = made
+            && let Err(error) = self.record_step((call.key, true), &made, None, &[])
+        {
+            self.forget(call.key);
+            return Err(error);
+        }
+        self.step(call, &args, incarnation, moment)
+    }
+
+    /// Deletes an entity for a caller; the answer is whether it was there.
+    fn delete_called(&mut self, call: &Call<'_>, moment: Moment) -> Result<Called> {
+        let (kind, key) = (call.kind, call.key);
+        let incarnation = match self.entities.get(key) {
+            Some(entity) if entity.kind != kind => {
+                let told = format!("'{key}' is a {}, and no {}", entity.kind.name(), kind.name());
+                return Err(Code::ObjectTypeMismatch.error(told));
+            }
+            Some(entity) if call.incarnation != 0 && call.incarnation != entity.incarnation => {
+                return Err(lost(kind, key, "it was deleted and recreated"));
+            }
+            entity => entity.map(|entity| entity.incarnation),
+        };
+        let reply: Reply = Ok(value::boolean(incarnation.is_some()).into());
+        self.remove(key, Some((call, Some(&reply))), moment);
+        if let Some(client) = self.sessions.get_mut(&call.session) {
+            let what = call.what();
+            client.calls.insert(call.number, Asked { what, incarnation: 0, reply: None });
+            client.answer(call.number, reply.clone(), moment.now_ms, &mut self.kept);
+        }
+        Ok(Called::Now(0, reply))
     }
 
     /// The entity that a call is of, made if need be: its incarnation, or what its constructor raises.
@@ -271,7 +335,7 @@ impl Space {
         call: &Call<'_>,
         application: Application,
         moment: Moment,
-    ) -> Result<std::result::Result<u64, Raised>> {
+    ) -> Result<std::result::Result<(u64, Option<Vec<Effect>>), Raised>> {
         let (key, kind) = (call.key, call.kind);
         if let Some(entity) = self.entities.get(key) {
             if entity.kind != kind {
@@ -284,7 +348,11 @@ impl Space {
             if call.flags.must_create {
                 return Err(Code::ObjectExists.error(format!("{} '{key}'", kind.name())));
             }
-            return Ok(Ok(entity.incarnation));
+            if call.flags.persistent != entity.persistent && call.incarnation == 0 {
+                let told = format!("'{key}' is {}persistent", if entity.persistent { "" } else { "not " });
+                return Err(Code::ObjectTypeMismatch.error(told));
+            }
+            return Ok(Ok((entity.incarnation, None)));
         }
         if call.incarnation != 0 {
             return Err(lost(kind, key, "it is gone"));
@@ -301,37 +369,48 @@ impl Space {
         let mut state = State::default();
         let args = Args(call.new.map(value::elements).transpose()?.unwrap_or_default());
         let mut turn = Turn::new(&mut state, moment, call.session, call.number);
+        turn.keeps = call.flags.persistent;
         if let Err(raised) = kind.construct(&mut turn, &args) {
             return Ok(Err(raised));
         }
+        let made = mem::take(&mut turn.done);
         self.limits.check(&state, self.bytes)?;
         self.bytes += state.bytes();
-        let entity = Entity { kind, incarnation: moment.token, application, state };
+        let persistent = call.flags.persistent;
+        // One that is persistent outlives every application.
+        let application = if persistent { Application::default() } else { application };
+        let entity = Entity { kind, incarnation: moment.token, application, state, persistent, recorded: 0 };
         self.entities.insert(key.into(), entity);
-        Ok(Ok(moment.token))
+        Ok(Ok((moment.token, Some(made))))
     }
 
     /// One step of an entity that is there.
-    fn step(&mut self, call: &Call<'_>, incarnation: u64, moment: Moment) -> Result<Called> {
-        let args = Args(value::elements(call.args)?);
+    fn step(&mut self, call: &Call<'_>, args: &Args<'_>, incarnation: u64, moment: Moment) -> Result<Called> {
         let Some(entity) = self.entities.get_mut(call.key) else { return Err(lost(call.kind, call.key, "it is gone")) };
         let others = self.bytes - entity.state.bytes();
         let mut turn = Turn::new(&mut entity.state, moment, call.session, call.number);
-        let ran = call.kind.run(&mut turn, call.method.name, &args);
+        turn.keeps = entity.persistent;
+        let ran = call.kind.run(&mut turn, call.method.name, args);
         if ran.is_err() {
             turn.undo();
         } else if let Err(error) = self.limits.check_growth(turn.state, others, self.bytes) {
             turn.undo();
             return Err(error);
         }
-        let released = mem::take(&mut turn.released);
+        let (released, back) = (mem::take(&mut turn.released), mem::take(&mut turn.back));
+        let changes = mem::take(&mut turn.done);
         self.bytes = others + entity.state.bytes();
         let reply = match ran {
             Ok(Flow::Wait) => None,
             Ok(Flow::Reply(reply)) => Some(Ok(reply.into())),
             Err(raised) => Some(Err(raised)),
         };
-        if !call.method.reads
+        let recorded = self.record_step((call.key, false), &changes, Some((call, reply.as_ref())), &released);
+        if let Err(error) = recorded {
+            self.take_back(call.key, back);
+            return Err(error);
+        }
+        if (!call.method.reads || call.method.waits)
             && let Some(client) = self.sessions.get_mut(&call.session)
         {
             let what = call.what();
@@ -344,6 +423,9 @@ impl Space {
             }
         }
         self.deliver(released, moment);
+        if call.kind == Type::Shared && reply.is_none() {
+            self.work.push(call.key.into());
+        }
         match reply {
             Some(reply) => Ok(Called::Now(incarnation, reply)),
             // It may have had its answer in the same step: a condition's lock was free.
@@ -363,6 +445,23 @@ impl Space {
         asked.reply.as_ref().map(|(reply, _)| Called::Now(asked.incarnation, reply.clone()))
     }
 
+    /// An entity was never there.
+    fn forget(&mut self, key: &str) {
+        if let Some(entity) = self.entities.remove(key) {
+            self.bytes -= entity.state.bytes();
+        }
+    }
+
+    /// Has an entity as it was before a step.
+    fn take_back(&mut self, key: &str, mut back: Vec<Effect>) {
+        let Some(entity) = self.entities.get_mut(key) else { return };
+        let before = entity.state.bytes();
+        while let Some(effect) = back.pop() {
+            entity.state.apply(effect);
+        }
+        self.bytes = self.bytes + entity.state.bytes() - before;
+    }
+
     /// The time of a call that waits is over.
     fn give_up(&mut self, call: &Call<'_>, moment: Moment) -> Called {
         if let Some(answered) = self.answered(call) {
@@ -378,10 +477,13 @@ impl Space {
         };
         let others = self.bytes - entity.state.bytes();
         let mut turn = Turn::new(&mut entity.state, moment, call.session, call.number);
+        turn.keeps = entity.persistent;
         let reply = entity.kind.give_up(&mut turn, ticket, &waiter);
-        let mut released = mem::take(&mut turn.released);
+        let (mut released, changes) = (mem::take(&mut turn.released), mem::take(&mut turn.done));
         self.bytes = others + entity.state.bytes();
         released.extend(reply.map(|reply| (call.session, call.number, reply.map(Into::into))));
+        // It is no longer than the step by which the waiter came.
+        let _ = self.record_step((call.key, false), &changes, None, &released);
         self.deliver(released, moment);
         self.answered(call).unwrap_or(Called::Waiting(incarnation))
     }
@@ -419,34 +521,55 @@ impl Space {
             let waiters: Vec<u64> = waiters.map(|(ticket, _)| *ticket).collect();
             let others = self.bytes - entity.state.bytes();
             let mut turn = Turn::new(&mut entity.state, moment, *session, 0);
-            waiters.iter().for_each(|ticket| turn.apply(crate::Effect::Leave(*ticket)));
+            turn.keeps = entity.persistent;
+            waiters.iter().for_each(|ticket| turn.apply(Effect::Leave(*ticket)));
             entity.kind.session_ended(&mut turn, session, !waiters.is_empty());
-            let released = mem::take(&mut turn.released);
+            let (released, changes) = (mem::take(&mut turn.released), mem::take(&mut turn.done));
             self.bytes = others + entity.state.bytes();
+            let _ = self.record_step((&**key, false), &changes, None, &released);
             self.deliver(released, moment);
         }
-        if let Some(left) = self.applications.get_mut(&client.application) {
-            *left -= 1;
-            if *left == 0 {
-                self.applications.remove(&client.application);
-                let theirs = self.entities.iter().filter(|(_, entity)| entity.application == client.application);
-                let theirs: Vec<Box<str>> = theirs.map(|(key, _)| key.clone()).collect();
-                for key in &theirs {
-                    self.delete(key, moment);
-                }
+        // Behind what it held: a host that starts in between ends its lease.
+        if client.kept {
+            self.record_ended(session);
+        }
+        if self.left(&client.application) {
+            let theirs = self.entities.iter().filter(|(_, entity)| entity.application == client.application);
+            let theirs: Vec<Box<str>> = theirs.map(|(key, _)| key.clone()).collect();
+            for key in &theirs {
+                self.delete(key, moment);
             }
         }
     }
 
+    /// A session of an application is over; whether it was the last one.
+    fn left(&mut self, application: &Application) -> bool {
+        let Some(left) = self.applications.get_mut(application) else { return false };
+        *left -= 1;
+        let is_last = *left == 0;
+        if is_last {
+            self.applications.remove(application);
+        }
+        is_last
+    }
+
     /// Deletes an entity; whether it was there.
     pub fn delete(&mut self, key: &str, moment: Moment) -> bool {
+        self.remove(key, None, moment)
+    }
+
+    fn remove(&mut self, key: &str, call: Option<(&Call<'_>, Option<&Reply>)>, moment: Moment) -> bool {
         let Some(entity) = self.entities.remove(key) else { return false };
         self.bytes -= entity.state.bytes();
         let gone = format!("{} '{key}' was deleted", entity.kind.name());
         let waiters = entity.state.waiters().values();
         let released =
             waiters.map(|waiter| (waiter.session, waiter.call, Err(Raised::new("millrace.NotFound", gone.clone()))));
-        self.deliver(released.collect(), moment);
+        let released: Vec<_> = released.collect();
+        if entity.persistent {
+            self.record_deleted(key, call, &released);
+        }
+        self.deliver(released, moment);
         true
     }
 
@@ -459,7 +582,8 @@ impl Space {
 
     /// One entity.
     pub fn show_one(&self, key: &str) -> Option<Shown> {
-        let (key, Entity { kind, incarnation, application, state }) = self.entities.get_key_value(key)?;
+        let (key, entity) = self.entities.get_key_value(key)?;
+        let Entity { kind, incarnation, application, state, .. } = entity;
         let owner = matches!(kind, Type::Lock | Type::Condition).then(|| state.field(0)).flatten();
         Some(Shown {
             kind: *kind,
@@ -469,6 +593,8 @@ impl Space {
             bytes: state.bytes(),
             waiting: state.waiters().values().map(|waiter| (waiter.session, waiter.call)).collect(),
             owner: owner.and_then(|owner| owner.try_into().ok()),
+            class: steps::class(entity),
+            persistent: entity.persistent,
         })
     }
 

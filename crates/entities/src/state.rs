@@ -204,6 +204,17 @@ impl State {
         self.bytes -= value.map_or(0, |value| value.len() + ELEMENT_BYTES);
     }
 
+    /// The effects that make it from nothing, with at most so many bytes of the blob in one.
+    pub(crate) fn effects(&self, part: usize) -> impl Iterator<Item = Effect> {
+        let fields = self.fields.iter().map(|(field, value)| Effect::Field(*field, Some(value.clone())));
+        let map = self.map.iter().map(|(key, (at, value))| Effect::Put(key.0.clone(), Some((*at, value.clone()))));
+        let sequence = self.sequence.iter().enumerate().map(|(at, value)| Effect::Insert(at, value.clone()));
+        let parts = self.blob.chunks(part).enumerate();
+        let blob = parts.map(move |(at, bytes)| Effect::Write(at * part, bytes.to_vec(), at * part + bytes.len()));
+        let waiters = self.waiters.iter().map(|(ticket, waiter)| Effect::Wait(*ticket, waiter.clone()));
+        fields.chain(map).chain(sequence).chain(blob).chain(waiters)
+    }
+
     /// About how many bytes it takes.
     pub fn bytes(&self) -> usize {
         self.bytes

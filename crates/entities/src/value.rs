@@ -91,6 +91,13 @@ pub fn as_bytes(value: &[u8]) -> Option<&[u8]> {
     rest.get(..length)
 }
 
+/// The text that this is.
+pub fn as_text(value: &[u8]) -> Option<&str> {
+    let mut rest = value;
+    let length = decode::read_str_len(&mut rest).ok()? as usize;
+    rest.get(..length).and_then(|text| std::str::from_utf8(text).ok())
+}
+
 /// Whether this is nothing.
 pub fn is_nil(value: &[u8]) -> bool {
     value == [Marker::Null.to_u8()]

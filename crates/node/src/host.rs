@@ -40,6 +40,7 @@ impl Host {
         let objects = Objects::start(namespace.clone())?;
         let callee: Arc<dyn millrace_dispatch::Objects> = Arc::new(objects.clone());
         let surroundings = Surroundings { isolation: options.isolation, secrets: Some(secrets), objects: Some(callee) };
+        objects.employ(surroundings.clone());
         let dispatcher = Dispatcher::start(namespace.clone(), options.observer, Some(surroundings.clone()))?;
         let repairer = Repairer::start(namespace.clone(), surroundings)?;
         Ok(Host { namespace, dispatcher, objects, repairer, _lock: lock })

@@ -70,6 +70,7 @@ fn clear(door: &Door, number: u64, kind: &str) -> Result<(), Code> {
         new: &[],
         must_exist: false,
         must_create: false,
+        persistent: false,
         give_up: false,
         wait_ms: 0,
     };
@@ -117,4 +118,51 @@ fn tasks_are_submitted_by_whoever_may_call_and_make_all_objects() {
     assert_eq!(submit(vec![run(), some]), Err(Code::CapabilityDenied));
     let all = on(Kind::Object, "", &[Right::Call, Right::Create, Right::Read]);
     assert_eq!(submit(vec![run(), all]), Err(Code::TaskInvalid), "there is none");
+}
+
+#[test]
+fn methods_of_user_classes_are_called_by_whoever_may_submit_tasks_to_their_pool() {
+    let f = fixture();
+    let array = |values: &[&[u8]]| [&[0x90 | values.len() as u8][..], &values.concat()].concat();
+    let (class, pool, one): (&[u8], &[u8], &[u8]) = (b"\xa4Gate", b"\xa1p", &[1]);
+    let arguments = array(&[class, pool, one, one, class, b"\xa5enter", &[100], &[0xc4, 0]]);
+    let call = |door: Door, method: &str| {
+        let session = [0; 16];
+        open(&door, 0, 1000).unwrap();
+        let call = Call {
+            session: &session,
+            call: 1,
+            kind: "Shared",
+            key: "gate",
+            method,
+            arguments: &arguments,
+            ..Call::default()
+        };
+        door.call(&call).map(drop).map_err(|error| error.code())
+    };
+    let all = || on(Kind::Object, "", &[Right::Call, Right::Create, Right::Read, Right::Delete]);
+    let run = |pool: &str| on(Kind::Function, pool, &[Right::Run]);
+    for method in ["call", "read", "version", "delete"] {
+        assert_eq!(call(f.holder(vec![all()], None), method), Err(Code::CapabilityDenied), "{method}");
+        assert_eq!(call(f.holder(vec![all(), run("pool-q")], None), method), Err(Code::CapabilityDenied), "{method}");
+        let some = on(Kind::Object, "Shared", &[Right::Call, Right::Create, Right::Read, Right::Delete]);
+        assert_eq!(call(f.holder(vec![some, run("pool-p")], None), method), Err(Code::CapabilityDenied), "{method}");
+        let allowed = call(f.holder(vec![all(), run("pool-p")], None), method);
+        assert_eq!(allowed, Err(Code::ObjectCallInvalid), "{method}: there are no workers here");
+    }
+}
+
+#[test]
+fn objects_are_deleted_by_whoever_may_delete_them() {
+    let f = fixture();
+    let delete = |rights: &[Right]| {
+        let door = f.holder(vec![on(Kind::Object, "", rights)], None);
+        open(&door, 0, 1000).unwrap();
+        let session = [0; 16];
+        let (kind, key, method) = ("Set", "words", "delete");
+        let call = Call { session: &session, call: 1, kind, key, method, arguments: &[0x90], ..Call::default() };
+        door.call(&call).map(drop).map_err(|error| error.code())
+    };
+    assert_eq!(delete(&[Right::Call, Right::Create, Right::Read]), Err(Code::CapabilityDenied));
+    assert_eq!(delete(&[Right::Delete, Right::Read]), Ok(()));
 }

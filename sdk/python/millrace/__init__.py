@@ -88,11 +88,14 @@ __all__ = [
     "connect",
     "create",
     "function",
+    "method",
     "objects",
     "open",
     "parallel_for",
+    "readonly",
     "register_module",
     "repairs",
+    "shared",
 ]
 
 _LATER = {
@@ -114,9 +117,12 @@ _LATER = {
     "aopen": "_async",
     "connect": "executor",
     "create": "_open",
+    "method": "objects._classes",
     "open": "_open",
     "parallel_for": "executor",
+    "readonly": "objects._classes",
     "register_module": "executor",
+    "shared": "objects._classes",
 }
 
 for _name in _worker.OFFERED:

@@ -320,6 +320,7 @@ impl RemoteNamespace {
             give_up: flags & 1 != 0,
             must_exist: flags & 2 != 0,
             must_create: flags & 4 != 0,
+            persistent: flags & 8 != 0,
             wait_ms,
         };
         Ok(match self.ask(py, |client| client.call(&asked))? {

@@ -286,11 +286,16 @@ impl From<&Why> for WhyDoc {
 pub struct ObjectDoc {
     #[serde(rename = "type")]
     pub kind: String,
+    /// The user's class, if it is an object of one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub class: Option<String>,
     pub key: String,
     /// Which object of the key it is.
     pub incarnation: String,
     /// With whose sessions it ends; empty if it stays.
     pub application: String,
+    /// Whether it is there after a restart of the host.
+    pub persistent: bool,
     pub bytes: u64,
     /// How many calls wait.
     pub waiting: u64,

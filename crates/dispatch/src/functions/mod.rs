@@ -5,6 +5,7 @@
 //! run in directories of their own. What no definition names any more is removed after a while.
 
 pub(crate) mod cancel;
+pub(crate) mod hands;
 mod listing;
 mod store;
 pub(crate) mod tasks;

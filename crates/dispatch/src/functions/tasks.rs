@@ -23,6 +23,7 @@ const ERROR_MAX_BYTES: usize = 16 << 10;
 
 /// What a run of a record of this log may use of its pool.
 pub(crate) struct Pool {
+    pub name: String,
     bodies: String,
     results: String,
 }
@@ -31,7 +32,7 @@ impl Pool {
     /// The pool whose tasks are in this log.
     pub fn of(log: &str) -> Option<Self> {
         let pool = tasks::pool_of(log)?;
-        Some(Self { bodies: tasks::bodies(pool), results: tasks::results(pool) })
+        Some(Self { name: pool.into(), bodies: tasks::bodies(pool), results: tasks::results(pool) })
     }
 
     /// Whether its runs may read this log.

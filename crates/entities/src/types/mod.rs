@@ -3,6 +3,7 @@
 mod collections;
 mod numbers;
 mod sync;
+pub(crate) mod user;
 mod waiting;
 
 use crate::{
@@ -41,6 +42,13 @@ const fn change(name: &'static str) -> Method {
 const fn wait(name: &'static str) -> Method {
     Method { name, reads: false, waits: true }
 }
+
+const fn wait_to_read(name: &'static str) -> Method {
+    Method { name, reads: true, waits: true }
+}
+
+/// Deletes the entity, whatever its type.
+pub const DELETE: Method = change("delete");
 
 macro_rules! types {
     ($($type:ident = $run:path, [$($method:expr),* $(,)?];)*) => {
@@ -99,7 +107,7 @@ types! {
         read("count"), read("len"), read("items"), change("clear"),
     ];
     Log = collections::log, [change("append"), read("get"), read("slice"), read("len"), wait("wait_for")];
-    Queue = waiting::queue, [wait("put"), wait("get"), change("task_done"), wait("join"), read("qsize"), read("maxsize")];
+    Queue = waiting::queue, [wait("put"), wait("get"), change("give_back"), change("task_done"), wait("join"), read("qsize"), read("maxsize")];
     Matrix = numbers::matrix, [
         read("shape"), read("get"), change("set"), change("add"), read("row"), change("set_row"), change("add_row"), read("all"),
         change("set_all"), change("add_all"),
@@ -108,15 +116,19 @@ types! {
     Lock = sync::lock, [wait("acquire"), change("release"), read("locked"), read("token")];
     Semaphore = sync::semaphore, [wait("acquire"), change("release"), read("value")];
     Event = waiting::event, [change("set"), change("clear"), read("is_set"), wait("wait")];
-    Barrier = waiting::barrier, [wait("wait"), change("reset"), change("abort"), read("parties"), read("n_waiting"), read("broken")];
+    Barrier = waiting::barrier, [wait("wait"), change("acted"), change("reset"), change("abort"), read("parties"), read("n_waiting"), read("broken")];
     CountDownLatch = waiting::latch, [change("count_down"), read("get_count"), wait("wait")];
     Condition = sync::condition, [wait("acquire"), change("release"), read("locked"), wait("wait"), change("notify")];
     Future = waiting::future, [change("set_result"), change("set_exception"), change("cancel"), read("done"), wait("result")];
+    Shared = user::shared, [wait("call"), wait_to_read("read"), read("version")];
 }
 
 impl Type {
     /// The method of this name.
     pub fn method(self, name: &str) -> Result<Method> {
+        if name == DELETE.name {
+            return Ok(DELETE);
+        }
         let methods = METHODS.iter().find(|(type_, _)| *type_ == self).map(|(_, methods)| *methods);
         let found = methods.and_then(|methods| methods.iter().find(|method| method.name == name).copied());
         found.ok_or_else(|| {
@@ -141,6 +153,7 @@ impl Type {
     pub(crate) fn give_up(self, turn: &mut Turn<'_>, ticket: Ticket, waiter: &Waiter) -> Option<Outcome> {
         match self {
             Type::Condition => sync::condition_gives_up(turn, ticket, waiter),
+            Type::Shared => user::gives_up(turn, ticket),
             _ => {
                 turn.apply(Effect::Leave(ticket));
                 Some(waiting::gives_up(self, turn, waiter))
@@ -152,7 +165,7 @@ impl Type {
     pub(crate) fn session_ended(self, turn: &mut Turn<'_>, session: &Session, waited: bool) {
         match self {
             Type::Lock | Type::Condition | Type::Semaphore => sync::freed(self, turn, session),
-            Type::Barrier if waited => waiting::break_barrier(turn),
+            Type::Barrier if waited || waiting::acts(turn, session) => waiting::break_barrier(turn),
             _ => {}
         }
     }
@@ -167,6 +180,32 @@ impl FromStr for Type {
             Code::ObjectTypeUnknown.error(format!("'{}' is not a type of shared objects", name.escape_debug()))
         })
     }
+}
+
+/// The classes of what methods raise.
+const RAISED: [&str; 17] = [
+    "AttributeError",
+    "IndexError",
+    "KeyError",
+    "OverflowError",
+    "RuntimeError",
+    "TimeoutError",
+    "TypeError",
+    "ValueError",
+    "concurrent.futures.InvalidStateError",
+    "millrace.Busy",
+    "millrace.ClassChanged",
+    "millrace.NotFound",
+    "millrace.StepFailed",
+    "millrace.TooLarge",
+    "queue.Empty",
+    "queue.Full",
+    "threading.BrokenBarrierError",
+];
+
+/// The class of this name, as a record has it.
+pub(crate) fn raised_class(name: &str) -> &'static str {
+    RAISED.into_iter().find(|class| *class == name).unwrap_or("RuntimeError")
 }
 
 /// What a turn comes to.
@@ -185,16 +224,23 @@ pub(crate) struct Turn<'t> {
     pub call: u64,
     /// What takes the changes back, the last one first.
     pub back: Vec<Effect>,
+    /// Whether the changes are recorded.
+    pub keeps: bool,
+    /// The changes to record, the first one first.
+    pub done: Vec<Effect>,
     /// Waiters that have their answer.
     pub released: Vec<(Session, u64, Reply)>,
 }
 
 impl<'t> Turn<'t> {
     pub fn new(state: &'t mut State, moment: Moment, session: Session, call: u64) -> Self {
-        Self { state, moment, session, call, back: Vec::new(), released: Vec::new() }
+        Self { state, moment, session, call, back: Vec::new(), keeps: false, done: Vec::new(), released: Vec::new() }
     }
 
     pub fn apply(&mut self, effect: Effect) {
+        if self.keeps {
+            self.done.push(effect.clone());
+        }
         self.back.push(self.state.apply(effect));
     }
 
@@ -203,6 +249,7 @@ impl<'t> Turn<'t> {
         while let Some(back) = self.back.pop() {
             self.state.apply(back);
         }
+        self.done.clear();
         self.released.clear();
     }
 
@@ -250,7 +297,7 @@ impl<'t> Turn<'t> {
         Ok(Flow::Wait)
     }
 
-    fn enqueue(&mut self, waiter: Waiter) {
+    pub(super) fn enqueue(&mut self, waiter: Waiter) {
         let ticket = self.state.waiters().last_key_value().map_or(0, |(ticket, _)| ticket + 1);
         self.apply(Effect::Wait(ticket, waiter));
     }

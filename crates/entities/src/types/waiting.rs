@@ -2,11 +2,11 @@
 
 use super::{Args, Flow, Turn, Type, done, reply, unknown};
 use crate::{
-    Outcome, Raised,
-    state::{Ticket, Waiter},
+    Outcome, Raised, Session,
+    state::{Effect, Ticket, Waiter},
     value,
 };
-use std::sync::Arc;
+use std::{collections::VecDeque, sync::Arc};
 
 const WAIT: u8 = 0;
 // A queue.
@@ -18,6 +18,12 @@ const JOIN: u8 = 2;
 // A barrier.
 const PARTIES: u8 = 0;
 const BROKEN: u8 = 1;
+/// The session that runs the action, while the others wait.
+const ACTOR: u8 = 2;
+/// Has come while an action runs, and is one of the next to pass.
+const NEXT: u8 = 1;
+/// The answer of the one that is to run the action.
+const ACT: i64 = -1;
 // An event, a latch.
 const LEFT: u8 = 0;
 // A future.
@@ -65,6 +71,15 @@ pub(super) fn queue(turn: &mut Turn<'_>, method: &str, args: &Args<'_>) -> Resul
                 enter(turn, waiter.value);
             }
             reply(item)
+        }
+        // An item that was taken, and that nobody has seen.
+        "give_back" => {
+            let item = args.raw(0)?.to_vec();
+            match turn.first(&[GET]) {
+                Some((ticket, waiter)) => turn.release(ticket, &waiter, Ok(item)),
+                None => turn.apply(Effect::Insert(0, item)),
+            }
+            done()
         }
         "task_done" => {
             let left = turn.state.number(UNFINISHED) - 1;
@@ -165,8 +180,56 @@ fn broken() -> Raised {
 
 /// Somebody will not come: nobody passes any more until the barrier is reset.
 pub(super) fn break_barrier(turn: &mut Turn<'_>) {
+    turn.apply(Effect::Field(ACTOR, None));
     turn.field(BROKEN, value::boolean(true));
     turn.release_all(|_| Outcome::Err(broken()));
+}
+
+/// Whether this session runs the action of a barrier.
+pub(super) fn acts(turn: &Turn<'_>, session: &Session) -> bool {
+    turn.state.field(ACTOR) == Some(session)
+}
+
+/// Whether a caller brings an action.
+fn wants_action(args: &Args<'_>) -> bool {
+    args.0.first().is_some_and(|acts| value::as_bool(acts) == Some(true))
+}
+
+/// Those who came while an action ran pass as if they came now; the last one of a generation that brings an action runs it.
+fn next_generations(turn: &mut Turn<'_>, next: Vec<(Ticket, Waiter)>, parties: i64) {
+    let mut next = VecDeque::from(next);
+    while next.len() as i64 >= parties {
+        let mut generation: Vec<(Ticket, Waiter)> = next.drain(..parties as usize).collect();
+        let Some((ticket, last)) = generation.pop() else { return };
+        if value::as_bool(&last.value) == Some(true) {
+            turn.field(ACTOR, last.session.to_vec());
+            turn.release(ticket, &last, Ok(value::int(ACT)));
+            requeue(turn, generation, WAIT);
+            return requeue(turn, next, NEXT);
+        }
+        generation.iter().enumerate().for_each(|(place, (at, one))| turn.release(*at, one, Ok(value::count(place))));
+        turn.release(ticket, &last, Ok(value::count(generation.len())));
+    }
+    requeue(turn, next, WAIT);
+}
+
+fn requeue(turn: &mut Turn<'_>, waiters: impl IntoIterator<Item = (Ticket, Waiter)>, way: u8) {
+    for (ticket, waiter) in waiters {
+        turn.apply(Effect::Leave(ticket));
+        turn.enqueue(Waiter { way, ..waiter });
+    }
+}
+
+/// The last one has come: all pass, or this one first runs the action.
+fn pass(turn: &mut Turn<'_>, acts: bool) -> i64 {
+    let waiting = turn.state.waiters().len();
+    if acts {
+        let session = turn.session;
+        turn.field(ACTOR, session.to_vec());
+        return ACT;
+    }
+    turn.release_all(|place| Ok(value::count(place)));
+    waiting as i64
 }
 
 /// `Barrier`.
@@ -182,12 +245,29 @@ pub(super) fn barrier(turn: &mut Turn<'_>, method: &str, args: &Args<'_>) -> Res
             parties => Err(Raised::new("ValueError", format!("a barrier of {parties} parties"))),
         },
         "wait" if is_broken => Err(broken()),
+        "wait" if turn.state.field(ACTOR).is_some() => turn.wait(NEXT, value::boolean(wants_action(args))),
         "wait" if waiting as i64 + 1 < parties => turn.wait(WAIT, value::nil()),
         "wait" => {
-            turn.release_all(|place| Ok(value::count(place)));
-            reply(value::count(waiting))
+            let acts = wants_action(args);
+            reply(value::int(pass(turn, acts)))
+        }
+        "acted" if is_broken => Err(broken()),
+        "acted" => {
+            let session = turn.session;
+            if !acts(turn, &session) {
+                return Err(Raised::new("RuntimeError", "another client runs the action"));
+            }
+            turn.apply(Effect::Field(ACTOR, None));
+            let waiters: Vec<(Ticket, Waiter)> =
+                turn.state.waiters().iter().map(|(at, one)| (*at, one.clone())).collect();
+            let (passing, next): (Vec<_>, Vec<_>) = waiters.into_iter().partition(|(_, waiter)| waiter.way == WAIT);
+            let passed = passing.len();
+            passing.iter().enumerate().for_each(|(place, (at, one))| turn.release(*at, one, Ok(value::count(place))));
+            next_generations(turn, next, parties);
+            reply(value::count(passed))
         }
         "reset" => {
+            turn.apply(Effect::Field(ACTOR, None));
             turn.release_all(|_| Outcome::Err(broken()));
             turn.field(BROKEN, value::boolean(false));
             done()

@@ -20,9 +20,14 @@ pub(super) struct Objects {
 pub(super) struct Object {
     #[serde(rename = "type")]
     kind: &'static str,
+    /// The user's class, if it is an object of one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    class: Option<String>,
     key: String,
     incarnation: String,
     application: String,
+    /// Whether it is there after a restart of the host.
+    persistent: bool,
     bytes: usize,
     /// How many calls wait.
     waiting: usize,
@@ -46,6 +51,8 @@ impl From<Shown> for Object {
         let waiter = |(session, call): &([u8; 16], u64)| Waiter { session: Hex(session).to_string(), call: *call };
         Object {
             kind: shown.kind.name(),
+            class: shown.class.map(Into::into),
+            persistent: shown.persistent,
             key: shown.key.into(),
             incarnation: shown.incarnation.to_string(),
             application: shown.application.into(),

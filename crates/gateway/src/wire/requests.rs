@@ -424,9 +424,9 @@ impl Connection {
     fn call(&mut self, door: &Door, frame: &Frame<'_>) -> Result<()> {
         let call: protocol::Call<'_> = frame.message()?;
         match door.call(&call)? {
-            Answered::Now(called) => {
+            Answered::Now(called, upto) => {
                 let answer: millrace_node::Answer = called.into();
-                self.answer(frame.heading.request, door.told(answer).map(Answer::Returned));
+                self.answer(frame.heading.request, door.told(answer, upto).map(Answer::Returned));
                 Ok(())
             }
             Answered::Later(waiting) => {

@@ -239,8 +239,9 @@ pub(super) async fn get(
 pub(super) async fn called(door: Door, waiting: Waiting, wait_ms: u32) -> Result<Answer> {
     match timeout(Duration::from_millis(wait_ms.into()), waiting).await {
         Ok(called) => {
-            let answer: Returned = called?.into();
-            door.told(answer).await.map(Answer::Returned)
+            let (called, upto) = called?;
+            let answer: Returned = called.into();
+            door.told(answer, upto).await.map(Answer::Returned)
         }
         Err(_) => Ok(Answer::Returned(Returned { incarnation: 0, reply: None })),
     }

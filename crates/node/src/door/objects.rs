@@ -6,7 +6,8 @@ use crate::{
     objects::{Answered, Objects, none_here},
 };
 use millrace_access::{Principal, Resource, Right};
-use millrace_entities::{Call, Flags, SESSION_BYTES, Session, Shown, Type};
+use millrace_entities::{Call, DELETE, Flags, SESSION_BYTES, Session, Shown, Type};
+use millrace_journal::Position;
 use millrace_namespace::tasks;
 use millrace_wire::{Code, Name, Result, protocol, token::Kind};
 use sha2::{Digest, Sha256};
@@ -66,7 +67,15 @@ impl Door {
         let kind: Type = asked.kind.parse()?;
         let method = kind.method(asked.method)?;
         let name = format!("{}{SEPARATOR}{}", kind.name(), asked.key);
-        self.check(if method.reads { Right::Read } else { Right::Call }, Resource::object(&name))?;
+        let right = match method {
+            DELETE => Right::Delete,
+            method if method.reads => Right::Read,
+            _ => Right::Call,
+        };
+        self.check(right, Resource::object(&name))?;
+        if kind == Type::Shared {
+            self.check_pool(millrace_entities::pool_of(asked.arguments).unwrap_or_default())?;
+        }
         // The object may go or come meanwhile: what the call itself does is what counts.
         let may_create = asked.must_exist || self.may(Right::Create, Resource::object(&name));
         if asked.call == 0 {
@@ -86,6 +95,7 @@ impl Door {
                 must_exist: asked.must_exist || !may_create,
                 must_create: asked.must_create,
                 give_up: asked.give_up,
+                persistent: asked.persistent,
             },
         });
         called.map_err(|error| match error.code() {
@@ -101,26 +111,10 @@ impl Door {
     }
 
     /// What leaves with an answer of an object is as safe as what it depends on.
-    pub fn told<T>(&self, answer: T) -> Held<T> {
+    pub fn told<T>(&self, answer: T, upto: Position) -> Held<T> {
         match self.objects() {
-            Ok(objects) => objects.hold(answer, None),
+            Ok(objects) => objects.hold(answer, upto, None),
             Err(error) => Held::failed(error),
-        }
-    }
-
-    /// Deletes an object; whether it was there.
-    pub fn delete_object(&self, kind: &str, key: &str) -> Result<bool> {
-        let kind: Type = kind.parse()?;
-        self.check(Right::Delete, Resource::object(&format!("{}{SEPARATOR}{key}", kind.name())))?;
-        let objects = self.objects()?;
-        match objects.show_one(key) {
-            Some(shown) if shown.kind != kind => Err(Code::ObjectTypeMismatch.error(format!(
-                "'{key}' is a {}, and no {}",
-                shown.kind.name(),
-                kind.name()
-            ))),
-            Some(_) => Ok(objects.delete(key)),
-            None => Ok(false),
         }
     }
 
@@ -151,17 +145,21 @@ impl Door {
         }
     }
 
+    /// Checks that the caller may have workers of this pool open and run what it sends: a task, or a call of a user class.
+    fn check_pool(&self, pool: &str) -> Result<()> {
+        self.check(Right::Run, Resource::function(&tasks::function(pool)?))?;
+        // Workers call every object: nobody reaches by a task what it may not reach itself.
+        // A rate counts this once, as the right to run.
+        let all = Resource::object("");
+        let mut missing = [Right::Read, Right::Call, Right::Create].into_iter().filter(|right| !self.may(*right, all));
+        missing.try_for_each(|right| self.check(right, all))
+    }
+
     /// Has tasks run by a pool; the number of the first.
     pub fn invoke(&self, invoke: &protocol::Invoke<'_>) -> Held<u64> {
         let invoked = || {
             let pool: Name = invoke.pool.parse()?;
-            self.check(Right::Run, Resource::function(&tasks::function(&pool)?))?;
-            // Tasks call every object: nobody reaches by a task what it may not reach itself.
-            // A rate counts this once, as the right to run.
-            let all = Resource::object("");
-            let mut missing =
-                [Right::Read, Right::Call, Right::Create].into_iter().filter(|right| !self.may(*right, all));
-            missing.try_for_each(|right| self.check(right, all))?;
+            self.check_pool(&pool)?;
             let key = self.own_key(Some(invoke.key))?;
             let tasks: Vec<&[u8]> = invoke.tasks.iter().map(|task| &***task).collect();
             let options = AppendOptions { key: key.as_deref(), ..AppendOptions::default() };

@@ -8,17 +8,21 @@
 //!
 //! A call takes its lock for as long as the method runs, which is short, and holds it for nothing else. Anyone who waits is a waker.
 
+mod crew;
 mod task;
+mod writer;
 
 use crate::{Gate, Held, Namespace, Site};
-use millrace_entities::{Called, Moment, Reply, Session, Shown, Space};
+use crew::Crews;
+use millrace_dispatch::{Hands, Surroundings};
+use millrace_entities::{Called, Moment, Reply, Session, Shown, Space, Type};
 use millrace_journal::{Durability, Position};
 use millrace_wire::{Code, Error, Result};
 use std::{
     collections::HashMap,
     future::Future,
     pin::Pin,
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak},
+    sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak},
     task::{Context, Poll, Waker},
     thread::{self, JoinHandle},
     time::{Duration, Instant},
@@ -45,7 +49,11 @@ struct Inner {
     start: Instant,
     state: Mutex<State>,
     bell: Condvar,
-    thread: Mutex<Option<JoinHandle<()>>>,
+    /// Rings for the thread that writes the steps of persistent objects.
+    ink: Condvar,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+    /// Workers for the methods of user classes; none where no functions run.
+    hands: OnceLock<Arc<Hands>>,
 }
 
 #[derive(Default)]
@@ -57,6 +65,10 @@ struct State {
     waiting: HashMap<(Session, u64), Vec<Arc<Slot>>>,
     /// What the answers depend on that runs have given objects.
     depends: Position,
+    /// Who runs the methods of user classes.
+    crews: Crews,
+    /// What is to be written of persistent objects.
+    pen: writer::Pen,
     /// The host is gone.
     closed: bool,
 }
@@ -69,13 +81,21 @@ struct Slot {
 
 #[derive(Default)]
 struct Found {
-    answer: Option<Result<Called>>,
+    /// The answer, and the position that is safe before it leaves.
+    answer: Option<Result<(Called, Position)>>,
     waker: Option<Waker>,
 }
 
 impl Slot {
     fn found(&self) -> MutexGuard<'_, Found> {
         self.found.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Has an answer; whom to wake once the lock over the objects is free.
+    fn give(&self, answer: Result<(Called, Position)>) -> Option<Waker> {
+        let mut found = self.found();
+        found.answer = Some(answer);
+        found.waker.take()
     }
 }
 
@@ -89,7 +109,7 @@ pub struct Waiting {
 
 impl Waiting {
     /// The answer, if it is there.
-    pub fn take(&self) -> Option<Result<Called>> {
+    pub fn take(&self) -> Option<Result<(Called, Position)>> {
         self.slot.found().answer.take()
     }
 
@@ -103,9 +123,9 @@ impl Waiting {
 }
 
 impl Future for Waiting {
-    type Output = Result<Called>;
+    type Output = Result<(Called, Position)>;
 
-    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<Called>> {
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let mut found = self.slot.found();
         match found.answer.take() {
             Some(answer) => Poll::Ready(answer),
@@ -136,8 +156,8 @@ impl Drop for Waiting {
 
 /// What became of a call.
 pub enum Answered {
-    /// It has its answer.
-    Now(Called),
+    /// It has its answer, and the position that is safe before that leaves.
+    Now(Called, Position),
     /// It waits for it.
     Later(Waiting),
 }
@@ -157,16 +177,34 @@ impl Inner {
         u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
+    /// Distributes answers and steps, and wakes those who waited once the lock is free.
+    fn hand_out(self: &Arc<Self>, mut state: MutexGuard<'_, State>) {
+        let wakers = self.answers(&mut state);
+        self.post_steps(&mut state);
+        drop(state);
+        wakers.into_iter().for_each(Waker::wake);
+    }
+
     /// Distributes answers, and returns the wakers to call once the lock is free.
-    fn hand_out(state: &mut State) -> Vec<Waker> {
+    fn answers(&self, state: &mut State) -> Vec<Waker> {
         let mut wakers = Vec::new();
+        // What a step released waits for the records of that step.
+        let after = match state.pen.take(&mut state.space) {
+            true => {
+                self.ink.notify_one();
+                state.pen.queued()
+            }
+            false => 0,
+        };
+        let reached = state.pen.reached(after);
         for (session, number) in state.space.take_ready() {
             let Some(slots) = state.waiting.remove(&(session, number)) else { continue };
             let Some(called) = state.space.reply(&session, number) else { continue };
             for slot in slots {
-                let mut found = slot.found();
-                found.answer = Some(Ok(called.clone()));
-                wakers.extend(found.waker.take());
+                match reached {
+                    Some(upto) => wakers.extend(slot.give(Ok((called.clone(), upto)))),
+                    None => state.pen.add(after, slot, Ok(called.clone())),
+                }
             }
         }
         wakers
@@ -176,15 +214,27 @@ impl Inner {
 impl Objects {
     /// An empty space beside this namespace, and the thread that ends leases for as long as anybody has it.
     pub fn start(namespace: Namespace) -> Result<Objects> {
-        let (start, state, bell, thread) = (Instant::now(), Mutex::default(), Condvar::new(), Mutex::default());
-        let inner = Arc::new(Inner { namespace, start, state, bell, thread });
-        let weak = Arc::downgrade(&inner);
-        let started =
-            millrace_threads::spawn(thread::Builder::new().name("millrace-leases".into()), move || leases(&weak));
+        let mut state = State::default();
+        writer::recover(&namespace, &mut state)?;
+        let (start, bell, ink, hands) = (Instant::now(), Condvar::new(), Condvar::new(), OnceLock::new());
+        let (state, threads) = (Mutex::new(state), Mutex::default());
+        let inner = Arc::new(Inner { namespace, start, state, bell, ink, threads, hands });
+        let (leasing, writing) = (Arc::downgrade(&inner), Arc::downgrade(&inner));
+        let named = |name: &str| thread::Builder::new().name(name.into());
+        let leasing = millrace_threads::spawn(named("millrace-leases"), move || leases(&leasing));
+        let writing = millrace_threads::spawn(named("millrace-objects"), move || writer::write(&writing));
+        let started = [leasing, writing].into_iter().collect::<std::io::Result<Vec<_>>>();
         let started =
             started.map_err(|error| Code::HostStart.error(format!("a thread could not be started: {error}")))?;
-        *inner.thread.lock().unwrap_or_else(PoisonError::into_inner) = Some(started);
+        *inner.threads.lock().unwrap_or_else(PoisonError::into_inner) = started;
         Ok(Objects { inner })
+    }
+
+    /// From now on methods of user classes run, in workers of these surroundings.
+    pub(crate) fn employ(&self, surroundings: Surroundings) {
+        self.inner.hands.get_or_init(|| crew::hands(&self.inner.namespace, surroundings));
+        // Calls that an earlier host has left.
+        self.inner.hand_out(self.inner.state());
     }
 
     /// Whether these are the objects of this namespace.
@@ -198,7 +248,8 @@ impl Objects {
         let moment = self.inner.moment(&mut state);
         if lease_ms == 0 {
             state.space.end(&session, moment);
-            let mut wakers = Inner::hand_out(&mut state);
+            let mut wakers = self.inner.answers(&mut state);
+            self.inner.post_steps(&mut state);
             let theirs: Vec<_> = state.waiting.extract_if(|(of, _), _| *of == session).collect();
             for slot in theirs.into_iter().flat_map(|(_, slots)| slots) {
                 let mut found = slot.found();
@@ -231,39 +282,69 @@ impl Objects {
 
     /// Does a call.
     pub fn call(&self, call: &millrace_entities::Call<'_>) -> Result<Answered> {
-        let mut state = self.inner.state();
+        self.employed(call)?;
+        self.call_in(self.inner.state(), call)
+    }
+
+    /// Checks that there are workers for a call of an object of a user class.
+    fn employed(&self, call: &millrace_entities::Call<'_>) -> Result<()> {
+        if call.kind != Type::Shared {
+            return Ok(());
+        }
+        let hands = self.inner.hands.get().ok_or_else(none_here)?;
+        let pool = millrace_entities::pool_of(call.args);
+        let pool = pool.ok_or_else(|| Code::ObjectCallInvalid.error("a call of a user class names a pool"))?;
+        let concurrency = hands.concurrency(pool)?;
+        self.inner.state().crews.allow(pool, concurrency);
+        Ok(())
+    }
+
+    fn call_in(&self, mut state: MutexGuard<'_, State>, call: &millrace_entities::Call<'_>) -> Result<Answered> {
         let moment = self.inner.moment(&mut state);
+        if call.flags.persistent {
+            state.pen.check()?;
+        }
+        let before = state.pen.queued();
         let called = state.space.call(call, moment);
-        let wakers = Inner::hand_out(&mut state);
-        let answered = called.map(|called| match called {
-            Called::Waiting(_) => {
-                let slot = Arc::<Slot>::default();
-                state.waiting.entry((call.session, call.number)).or_default().push(slot.clone());
-                state.space.pin(&call.session);
-                Answered::Later(Waiting { objects: self.clone(), slot, session: call.session, number: call.number })
+        let wakers = self.inner.answers(&mut state);
+        let made = if state.pen.queued() > before { state.pen.queued() } else { 0 };
+        let after = made.max(state.space.after(call.key));
+        let is_waiting = matches!(called, Ok(Called::Waiting(_)));
+        let answered = match state.pen.reached(after).filter(|_| !is_waiting) {
+            Some(upto) => called.map(|called| Answered::Now(called, upto)),
+            // A session that is not open waits for nothing.
+            None if !state.space.is_open(&call.session) => {
+                called.map(|called| Answered::Now(called, Position::default()))
             }
-            now => Answered::Now(now),
-        });
+            None => {
+                let slot = Arc::<Slot>::default();
+                if is_waiting {
+                    state.waiting.entry((call.session, call.number)).or_default().push(slot.clone());
+                } else {
+                    // A refusal tells of the state, too.
+                    state.pen.add(after, slot.clone(), called);
+                }
+                state.space.pin(&call.session);
+                let (session, number) = (call.session, call.number);
+                Ok(Answered::Later(Waiting { objects: self.clone(), slot, session, number }))
+            }
+        };
+        self.inner.post_steps(&mut state);
         drop(state);
         wakers.into_iter().for_each(Waker::wake);
         answered
     }
 
     /// What leaves depends on what runs have given objects: it waits until that is safe.
-    pub(crate) fn hold<T>(&self, answer: T, durability: Option<Durability>) -> Held<T> {
-        let upto = self.inner.state().depends;
+    pub(crate) fn hold<T>(&self, answer: T, upto: Position, durability: Option<Durability>) -> Held<T> {
+        let upto = upto.max(self.inner.state().depends);
         self.gate().hold(Site::Get, answer, upto, durability)
     }
 
-    /// Deletes an object; whether it was there.
-    pub fn delete(&self, key: &str) -> bool {
+    /// What a worker has learnt is safe in front of this position: so is what it tells others.
+    fn depend(&self, upto: Position) {
         let mut state = self.inner.state();
-        let moment = self.inner.moment(&mut state);
-        let deleted = state.space.delete(key, moment);
-        let wakers = Inner::hand_out(&mut state);
-        drop(state);
-        wakers.into_iter().for_each(Waker::wake);
-        deleted
+        state.depends = state.depends.max(upto);
     }
 
     /// Objects by key, from behind this one on, and how many sessions are open.
@@ -277,13 +358,19 @@ impl Objects {
         self.inner.state().space.show_one(key)
     }
 
-    /// The thread that ends leases ends.
+    /// The threads end: that of leases, and those that run methods.
     pub(crate) fn close(&self) {
-        self.inner.state().closed = true;
+        let methods = {
+            let mut state = self.inner.state();
+            state.closed = true;
+            state.crews.threads()
+        };
         self.inner.bell.notify_all();
-        // It has the namespace open, which is to end cleanly.
-        let thread = self.inner.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
-        drop(thread.map(JoinHandle::join));
+        self.inner.ink.notify_all();
+        methods.into_iter().for_each(|thread| drop(thread.join()));
+        // They have the namespace open, which is to end cleanly; and what was answered is to be written.
+        let threads = std::mem::take(&mut *self.inner.threads.lock().unwrap_or_else(PoisonError::into_inner));
+        threads.into_iter().for_each(|thread| drop(thread.join()));
     }
 }
 
@@ -296,7 +383,8 @@ fn leases(objects: &Weak<Inner>) {
         }
         let moment = inner.moment(&mut state);
         let next = state.space.expire(moment);
-        let wakers = Inner::hand_out(&mut state);
+        let wakers = inner.answers(&mut state);
+        inner.post_steps(&mut state);
         if !wakers.is_empty() {
             drop(state);
             wakers.into_iter().for_each(Waker::wake);

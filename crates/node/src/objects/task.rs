@@ -2,7 +2,7 @@
 
 use super::{Answered, Objects, Waiting};
 use millrace_dispatch::{Asked, Later, Objects as Callee};
-use millrace_entities::{Call, Called, Flags, Session, value};
+use millrace_entities::{Call, Called, Flags, Session, Type, value};
 use millrace_wire::{Code, Error, EventId, Result};
 use rustix::event::{EventfdFlags, eventfd};
 use std::{
@@ -34,7 +34,7 @@ struct Pending {
     waiting: Waiting,
     bell: Arc<Bell>,
     until: Option<Instant>,
-    run: EventId,
+    session: Session,
     call: Vec<u8>,
 }
 
@@ -51,19 +51,25 @@ impl Later for Pending {
         let mut told = [0; 8];
         let _ = rustix::io::read(&self.bell.0, &mut told[..]);
         if let Some(answer) = self.waiting.take() {
-            return Some(answer.map(encode));
+            return Some(answer.map(|(called, upto)| {
+                self.objects.depend(upto);
+                encode(called)
+            }));
         }
         if self.until.is_none_or(|until| Instant::now() < until) {
             return None;
         }
         // Once: what waits on is waited for without end.
         self.until = None;
-        let call = Parsed::of(self.run, &self.call).and_then(|parsed| {
+        let call = Parsed::of(self.session, &self.call).and_then(|parsed| {
             let call = parsed.call();
             self.objects.call(&Call { flags: Flags { give_up: true, ..call.flags }, ..call })
         });
         match call {
-            Ok(Answered::Now(called)) => Some(Ok(encode(called))),
+            Ok(Answered::Now(called, upto)) => {
+                self.objects.depend(upto);
+                Some(Ok(encode(called)))
+            }
             Ok(Answered::Later(waiting)) => {
                 waiting.wake(&Waker::from(self.bell.clone()));
                 self.waiting = waiting;
@@ -93,13 +99,14 @@ struct Parsed<'a> {
 const GIVE_UP: i64 = 1;
 const MUST_EXIST: i64 = 2;
 const MUST_CREATE: i64 = 4;
+const PERSISTENT: i64 = 8;
 
 fn invalid() -> Error {
     Code::ObjectCallInvalid.error("the call is not as the worker protocol has it")
 }
 
 impl<'a> Parsed<'a> {
-    fn of(run: EventId, call: &'a [u8]) -> Result<Self> {
+    fn of(session: Session, call: &'a [u8]) -> Result<Self> {
         let elements = value::elements(call)?;
         let [number, kind, key, method, arguments, new, incarnation, flags, application, wait] = *elements else {
             let told = format!("a call of {} elements; {ELEMENTS} belong there", elements.len());
@@ -109,7 +116,7 @@ impl<'a> Parsed<'a> {
         let text = |value: &'a [u8]| bytes(value).and_then(|bytes| std::str::from_utf8(bytes).map_err(|_| invalid()));
         let whole = |value: &[u8]| value::as_int(value).and_then(|whole| u64::try_from(whole).ok()).ok_or_else(invalid);
         Ok(Self {
-            session: run.get().to_le_bytes(),
+            session,
             number: whole(number)?,
             kind: text(kind)?,
             key: text(key)?,
@@ -142,6 +149,7 @@ impl<'a> Parsed<'a> {
                 give_up: self.flags & GIVE_UP != 0,
                 must_exist: self.flags & MUST_EXIST != 0,
                 must_create: self.flags & MUST_CREATE != 0,
+                persistent: self.flags & PERSISTENT != 0,
             },
         }
     }
@@ -158,14 +166,50 @@ fn encode(called: Called) -> Vec<u8> {
     }
 }
 
+/// The answer of a call that a worker made.
+pub(super) enum Answer {
+    Now(Vec<u8>),
+    /// It waits.
+    Later(Box<dyn Later>),
+}
+
 impl Objects {
-    fn call_of(&self, run: EventId, call: &[u8]) -> Result<Asked> {
-        let parsed = Parsed::of(run, call)?;
-        let kind: millrace_entities::Type = parsed.kind.parse()?;
+    /// Does a call that a worker of this pool makes in a session that is open.
+    pub(super) fn call_of(&self, session: Session, pool: &str, call: &[u8]) -> Result<Answer> {
+        let parsed = Parsed::of(session, call)?;
+        let kind: Type = parsed.kind.parse()?;
         kind.method(parsed.method)?;
-        self.enter(&parsed)?;
-        match self.call(&parsed.call())? {
-            Answered::Now(called) => Ok(Asked::Now(Ok(encode(called)))),
+        let wanted = parsed.call();
+        self.employed(&wanted)?;
+        if kind == Type::Shared && millrace_entities::pool_of(wanted.args) != Some(pool) {
+            let told = format!("a worker of pool '{pool}' calls no user classes of other pools");
+            return Err(Code::RightMissing.error(told));
+        }
+        let mut state = self.inner.state();
+        // Readers of the effects of this worker depend on what it has seen.
+        state.depends = state.depends.max(self.inner.namespace.journal().tail());
+        if kind == Type::Shared {
+            // Under one lock with the call: the step that it waits for may be the one that closes a circle.
+            state.crews.waits(&session, Some(parsed.key));
+        }
+        if kind == Type::Shared
+            && let Some(circle) = state.crews.circle(&session, parsed.key)
+        {
+            state.crews.waits(&session, None);
+            let circle: Vec<String> = circle.iter().map(|key| format!("'{key}'")).collect();
+            let told =
+                format!("{} would wait for each other: the method was called from one of theirs", circle.join(" and "));
+            return Err(Code::Deadlock.error(told));
+        }
+        let answered = self.call_in(state, &wanted);
+        if kind == Type::Shared && !matches!(answered, Ok(Answered::Later(_))) {
+            self.inner.state().crews.waits(&session, None);
+        }
+        match answered? {
+            Answered::Now(called, upto) => {
+                self.depend(upto);
+                Ok(Answer::Now(encode(called)))
+            }
             Answered::Later(waiting) => {
                 let fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
                 let fd = fd.map_err(|errno| Code::HostInternal.error(format!("no event descriptor: {errno}")))?;
@@ -174,8 +218,8 @@ impl Objects {
                 // What it may wait is told in seconds; more than a Duration holds is without end.
                 let wait = parsed.wait.and_then(|wait| Duration::try_from_secs_f64(wait.max(0.0)).ok());
                 let until = wait.and_then(|wait| Instant::now().checked_add(wait));
-                let pending = Pending { objects: self.clone(), waiting, bell, until, run, call: call.to_vec() };
-                Ok(Asked::Later(Box::new(pending)))
+                let pending = Pending { objects: self.clone(), waiting, bell, until, session, call: call.to_vec() };
+                Ok(Answer::Later(Box::new(pending)))
             }
         }
     }
@@ -189,15 +233,19 @@ impl Objects {
         {
             state.space.pin(&parsed.session);
         }
-        // Readers of the run's effects here depend on what the run has seen.
-        state.depends = state.depends.max(self.inner.namespace.journal().tail());
         Ok(())
     }
 }
 
 impl Callee for Objects {
-    fn call(&self, run: EventId, call: &[u8]) -> Asked {
-        self.call_of(run, call).unwrap_or_else(|error| Asked::Now(Err(error)))
+    fn call(&self, run: EventId, pool: &str, call: &[u8]) -> Asked {
+        let session = run.get().to_le_bytes();
+        let entered = Parsed::of(session, call).and_then(|parsed| self.enter(&parsed));
+        match entered.and_then(|()| self.call_of(session, pool, call)) {
+            Ok(Answer::Now(answer)) => Asked::Now(Ok(answer)),
+            Ok(Answer::Later(later)) => Asked::Later(later),
+            Err(error) => Asked::Now(Err(error)),
+        }
     }
 
     fn left(&self, run: EventId, well: bool) {

@@ -73,6 +73,9 @@ messages! {
         /// It is refused if it is there.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         must_create: bool,
+        /// It is one that is there after a restart of its host, and made so.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        persistent: bool,
         /// Nobody waits any more: the answer is that of a call whose time is over.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         give_up: bool,

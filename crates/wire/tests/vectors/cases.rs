@@ -383,6 +383,7 @@ fn objects() -> Vec<Case> {
                 incarnation: u64::MAX,
                 must_exist: true,
                 must_create: true,
+                persistent: true,
                 give_up: true,
                 wait_ms: 20_000,
                 ..call()

@@ -10,8 +10,8 @@
             print(await executor.submit(pow, 2, 20))
 
 Objects have the methods of `millrace.objects`, to be awaited. No call takes a thread: all calls of a connection wait at the host, over one
-socket. A call that is cancelled gives back the lock or permit that it was given meanwhile, and puts an item at the end of its queue once
-there is room. Everything else that the host has done by then stays.
+socket. A call that is cancelled gives back the lock, permit or item that it was given meanwhile; the item is the first of its queue
+again. Everything else that the host has done by then stays.
 
 A connection is to a host on this machine, through the Unix socket of its namespace. Others are refused.
 """
@@ -100,6 +100,8 @@ class Object:
         method = found.__get__ if isinstance(found, property) else found
 
         async def call(*args: Any, **named: Any) -> Any:
+            if name == "wait" and type(self.sync) is _objects.Barrier and (len(args) > 1 or "action" in named):
+                raise TypeError("a barrier of millrace.aio takes no action: await it behind the barrier")
             return await self._run(method, *args, **named)
 
         call.__name__ = name
@@ -211,6 +213,7 @@ class _Space:
         message |= {"incarnation": incarnation} if incarnation else {}
         message |= {"must_exist": True} if flags & _spaces.MUST_EXIST else {}
         message |= {"must_create": True} if flags & _spaces.MUST_CREATE else {}
+        message |= {"persistent": True} if flags & _spaces.PERSISTENT else {}
         try:
             while True:
                 left = _spaces._SLICE_S if deadline is None else deadline - loop.time()
@@ -249,8 +252,8 @@ class _Space:
             if value is not False:
                 await self.answer(((*target, "release"), _values.array([]), b"", 0, 0), None)
         elif message["kind"] == "Queue" and message["method"] == "get":
-            await self.answer(((*target, "put"), _values.array([value]), b"", 0, 0), None)
-            await self.answer(((*target, "task_done"), _values.array([]), b"", 0, 0), None)
+            # Nobody has seen it: it is the first one again.
+            await self.answer(((*target, "give_back"), _values.array([value]), b"", 0, 0), None)
 
 
 async def _unhurried(work: Coroutine[Any, Any, Any]) -> None:
@@ -310,8 +313,11 @@ class Connection:
             raise AttributeError(f"a connection has no {name!r}")
         kind = getattr(_objects, name)
 
-        def make(key: str, *args: Any, **named: Any) -> Object:
-            return Object(kind(key, *args, **named), self)
+        def make(key: str, *args: Any, persistent: bool = False, rf: int = 1, **named: Any) -> Object:
+            flags = _executor._persistence(persistent, rf)
+            made = kind(key, *args, **named)
+            made._flags = flags
+            return Object(made, self)
 
         make.__name__, make.__doc__ = name, kind.__doc__
         return make
@@ -405,7 +411,7 @@ class Executor:
         return future.result()
 
     async def _invoke(self, sync: _executor.Executor, tasks: list[bytes], bodies: bool) -> int:
-        sync._check(tasks, bodies)
+        _executor._check(tasks, bodies)
         message: dict[str, Any] = {"pool": sync._pool, "tasks": tasks, "key": f"task:{os.urandom(12).hex()}"}
         message |= {"bodies": True} if bodies else {}
         _, answer = await self._connection._wire.insist(_wire.INVOKE, message)

@@ -37,7 +37,8 @@ from millrace._records import _native
 from millrace._worker import Error, error_of
 from millrace.executor import _task, _threads
 from millrace.executor._threads import CloudThread, parallel_for
-from millrace.objects import _spaces, _values
+from millrace.objects import _classes, _raised, _spaces, _values
+from millrace.objects._raised import RemoteTraceback, TaskError
 
 R = TypeVar("R")
 
@@ -53,27 +54,12 @@ _TASK_BYTES_MAX = (16 << 20) - 4096
 #: How long a private host has to start.
 _START_S = 60.0
 
+#: What a pool's workers may use if nobody says.
+_MEMORY_BYTES = 512 << 20
+_TIMEOUT_S = 3600.0
+_RETRIES = 3
+
 _log = logging.getLogger("millrace")
-
-
-class TaskError(Exception):
-    """A task raised what cannot be made again here: `name` is its class, and `text` what it says."""
-
-    def __init__(self, name: str, text: str) -> None:
-        super().__init__(f"{name}: {text}")
-        self.name = name
-        self.text = text
-
-
-class RemoteTraceback(Exception):
-    """Where a task raised: the cause of the exception that its future has."""
-
-    def __init__(self, told: str) -> None:
-        super().__init__(told)
-        self.told = told
-
-    def __str__(self) -> str:
-        return f'\n"""\n{self.told}"""'
 
 
 def _cloudpickle() -> Any:
@@ -140,6 +126,13 @@ def _die_with_parent() -> None:
         ctypes.CDLL(None).prctl(1, signal.SIGTERM, 0, 0, 0)
 
 
+def _persistence(persistent: bool, rf: int) -> int:
+    """What calls of an object say."""
+    if rf != 1:
+        raise _native.error("MR7113", f"rf={rf}: persistent objects are in the journal of one host, and are not copied to others yet")
+    return _spaces.PERSISTENT if persistent else 0
+
+
 class Connection:
     """A host's shared objects and workers: `with millrace.connect(...) as farm`. See `connect`."""
 
@@ -152,6 +145,9 @@ class Connection:
     ) -> None:
         self._host: Optional[_PrivateHost] = None
         self._executors: weakref.WeakSet[Executor] = weakref.WeakSet()
+        #: The pool of the executor that was created last, and the classes that pools have, by their bodies.
+        self._pool: Optional[str] = None
+        self._classes: dict[tuple[type, str], int] = {}
         #: The namespace's directory, if that is on this machine.
         self.directory: Optional[str] = None
         if place is None and "MILLRACE_NAMESPACE" in os.environ:
@@ -177,13 +173,54 @@ class Connection:
         """An executor whose workers are this host's."""
         return Executor(self, **settings)
 
+    def delete(self, reference: objects.Object) -> bool:
+        """Deletes an object; returns whether it existed. Calls that wait for it raise `millrace.Gone`."""
+        return reference._delete()
+
+    def shared(
+        self, cls: type, *, executor: Optional[_Executor] = None, pool: Optional[str] = None, persistent: bool = False, rf: int = 1
+    ) -> _classes.SharedClass:
+        """A class marked with `@millrace.shared` for objects of this host: `farm.shared(Gate)("front", 3)`.
+
+        Its methods run on the workers of this executor or pool; by default on those of the executor that was created last, or on
+        workers of the connection's own. With `persistent=True`, the objects are there after a restart of the host.
+        """
+        flags = _persistence(persistent, rf)
+        if executor is not None:
+            pool = executor._pool
+        _values.pickle_with(_cloudpickle().dumps)
+        if pool is None:
+            pool = self._pool = self._pool or _make_pool(self, _settings())
+        number = self._classes.get((cls, pool))
+        settings, methods = _classes.settings_of(cls), _classes.methods_of(cls)
+        if number is None:
+            shipped = _task.body(sys.version_info[:2], _cloudpickle().dumps((cls, b"", None, ())))
+            number = self._classes[cls, pool] = self._invoke(pool, [shipped], bodies=True)
+        about = (f"{cls.__module__}.{cls.__qualname__}", pool, settings.version, number, _classes.code_of(cls))
+        return _classes.SharedClass(about, methods, flags, self.space)
+
+    def _invoke(self, pool: str, tasks: list[bytes], bodies: bool) -> int:
+        _check(tasks, bodies)
+        # Asked again, it counts once.
+        key = f"task:{os.urandom(12).hex()}"
+        while True:
+            try:
+                return self.remote.invoke(pool, bodies, tasks, key)
+            except Error as error:
+                if error.retry_after is None:
+                    raise
+                time.sleep(max(error.retry_after, _PAUSE_S))
+
     def __getattr__(self, name: str) -> Any:
         if name not in objects.__all__ or name == "Object":
             raise AttributeError(f"a connection has no {name!r}")
         kind = getattr(objects, name)
 
-        def make(key: str, *args: Any, **named: Any) -> Any:
-            return kind(key, *args, space=self.space, **named)
+        def make(key: str, *args: Any, persistent: bool = False, rf: int = 1, **named: Any) -> Any:
+            flags = _persistence(persistent, rf)
+            made = kind(key, *args, space=self.space, **named)
+            made._flags = flags
+            return made
 
         make.__name__, make.__doc__ = name, kind.__doc__
         return make
@@ -250,6 +287,29 @@ class _TaskFuture(Future):  # type: ignore[type-arg]
         return cancelled
 
 
+def _check(tasks: list[bytes], bodies: bool) -> None:
+    """Refuses what no record can hold."""
+    longest = max(map(len, tasks))
+    if longest > _TASK_BYTES_MAX:
+        told = f"a {'function' if bodies else 'task'} of {longest} bytes; the limit is {_TASK_BYTES_MAX}"
+        raise _native.error("MR7115", told)
+
+
+class _Bounded:
+    """Where a task is pickled to: refuses what is too long before all of it is there."""
+
+    def __init__(self) -> None:
+        self.parts: list[bytes] = []
+        self._bytes = 0
+
+    def write(self, part: Any) -> int:
+        self._bytes += len(part)
+        if self._bytes > _TASK_BYTES_MAX:
+            raise _native.error("MR7115", f"a task of more than {_TASK_BYTES_MAX} bytes, with its function or its arguments")
+        self.parts.append(bytes(part))
+        return len(part)
+
+
 class Executor(concurrent.futures.Executor):
     """Runs calls on workers of a host. What is said of `concurrent.futures.Executor` holds.
 
@@ -263,9 +323,9 @@ class Executor(concurrent.futures.Executor):
         place: Union[Connection, _open.PathOrAddress, None] = None,
         *,
         workers: Optional[int] = None,
-        memory: int = 512 << 20,
-        timeout: float = 3600.0,
-        retries: int = 3,
+        memory: int = _MEMORY_BYTES,
+        timeout: float = _TIMEOUT_S,
+        retries: int = _RETRIES,
         network: bool = False,
         env: Optional[dict[str, str]] = None,
         python: Optional[str] = None,
@@ -279,18 +339,8 @@ class Executor(concurrent.futures.Executor):
         self._connection = place if isinstance(place, Connection) else connect(place)
         try:
             if pool is None:
-                settings = {
-                    "concurrency": workers or min(os.cpu_count() or 1, 64),
-                    "ordered": False,
-                    "memory": memory,
-                    "timeout": timeout,
-                    "retries": retries,
-                    "network": network,
-                    "env": env or {},
-                    "python": python or sys.executable or "python3",
-                }
-                pool = _make_pool(self._connection, settings)
-            self._pool = pool
+                pool = _make_pool(self._connection, _settings(workers, memory, timeout, retries, network, env, python))
+            self._pool = self._connection._pool = pool
             self._initializer = (initializer, initargs)
             self._client = os.urandom(16)
             self._ids = itertools.count(1)
@@ -373,8 +423,12 @@ class Executor(concurrent.futures.Executor):
         return number
 
     def _pickle(self, what: str, value: object) -> bytes:
+        into = _Bounded()
         try:
-            return bytes(self._dumps(value))
+            _cloudpickle().Pickler(into).dump(value)
+            return b"".join(into.parts)
+        except Error:
+            raise
         except Exception as error:
             if hasattr(error, "add_note"):
                 error.add_note(f"{what} of a task cannot be pickled, or something that it refers to; create that in the task instead")
@@ -400,23 +454,8 @@ class Executor(concurrent.futures.Executor):
             self._futures[id] = future
         return id, task, future
 
-    def _check(self, tasks: list[bytes], bodies: bool) -> None:
-        longest = max(map(len, tasks))
-        if longest > _TASK_BYTES_MAX:
-            told = f"a {'function' if bodies else 'task'} of {longest} bytes; the limit is {_TASK_BYTES_MAX}"
-            raise _native.error("MR7115", told)
-
     def _invoke(self, tasks: list[bytes], bodies: bool = False) -> int:
-        self._check(tasks, bodies)
-        # Asked again, it counts once.
-        key = f"task:{os.urandom(12).hex()}"
-        while True:
-            try:
-                return self._connection.remote.invoke(self._pool, bodies, tasks, key)
-            except Error as error:
-                if error.retry_after is None:
-                    raise
-                time.sleep(max(error.retry_after, _PAUSE_S))
+        return self._connection._invoke(self._pool, tasks, bodies)
 
     def _revoke(self, number: int) -> bool:
         return number != 0 and self._connection.remote.revoke(self._pool, number)
@@ -528,18 +567,37 @@ class Executor(concurrent.futures.Executor):
         return f"<millrace.Executor of pool {self._pool!r} at {self._connection.address!r}>"
 
 
+#: The class, where a method of the same name hides it.
+_Executor = Executor
+
+
 def _error_of(kind: int, payload: bytes) -> BaseException:
     """What a future raises."""
     if kind == _task.FAILED:
         return error_of(payload[:6].decode(), payload[6:].decode(errors="replace"))
-    pickled, name, text, told = pickle.loads(payload)
-    error: BaseException
-    try:
-        error = pickle.loads(pickled)
-    except BaseException:
-        error = TaskError(name, text)
-    error.__cause__ = RemoteTraceback(told)
-    return error
+    return _raised.unpack(payload)
+
+
+def _settings(
+    workers: Optional[int] = None,
+    memory: int = _MEMORY_BYTES,
+    timeout: float = _TIMEOUT_S,
+    retries: int = _RETRIES,
+    network: bool = False,
+    env: Optional[dict[str, str]] = None,
+    python: Optional[str] = None,
+) -> dict[str, Any]:
+    """The settings of a pool."""
+    return {
+        "concurrency": workers or min(os.cpu_count() or 1, 64),
+        "ordered": False,
+        "memory": memory,
+        "timeout": timeout,
+        "retries": retries,
+        "network": network,
+        "env": env or {},
+        "python": python or sys.executable or "python3",
+    }
 
 
 def _make_pool(connection: Connection, settings: dict[str, Any]) -> str:
@@ -569,8 +627,9 @@ for _name in _worker.OFFERED:
 from millrace import objects
 from millrace.objects import *
 from millrace.executor._threads import CloudThread
+from millrace.objects._classes import method, readonly, shared
 
-__all__ = [*_worker.OFFERED, *objects.__all__, "CloudThread"]
+__all__ = [*_worker.OFFERED, *objects.__all__, "CloudThread", "method", "readonly", "shared"]
 '''
 
 

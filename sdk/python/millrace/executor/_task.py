@@ -10,15 +10,16 @@ from __future__ import annotations
 import pickle
 import random
 import sys
-import traceback
 
-from millrace.objects import _spaces, _values
+from millrace.objects import _raised, _spaces, _steps, _values
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
+#: What stands before the pool's name if a record is a method's and no task.
+_STEPS = "_steps/"
 ID_BYTES = 24
 RETURNED, RAISED, FAILED = 0, 1, 2
 #: Bodies that a worker keeps.
@@ -48,12 +49,6 @@ def task(id: bytes, body: int, application: str, arguments: bytes) -> bytes:
     return id + body.to_bytes(8, "little") + bytes((len(name),)) + name + arguments
 
 
-def _dumps(value: object) -> bytes:
-    import cloudpickle
-
-    return bytes(cloudpickle.dumps(value))
-
-
 def _body(pool: str, number: int, context: Any) -> Callable[..., Any]:
     """The function of a task. A worker opens each body once."""
     found = _bodies.get(number)
@@ -77,24 +72,11 @@ def _body(pool: str, number: int, context: Any) -> Callable[..., Any]:
     return found
 
 
-def _exception(error: BaseException) -> bytes:
-    """An exception with its traceback; what cannot be pickled is described by its name and text."""
-    # Without the frames of this file.
-    where = traceback.TracebackException(type(error), error, error.__traceback__)
-    frames = [frame for frame in where.stack if frame.filename != __file__]
-    where.stack = traceback.StackSummary.from_list(frames)
-    told = "".join(where.format())
-    name = f"{type(error).__module__}.{type(error).__qualname__}"
-    try:
-        pickled = _dumps(error)
-        pickle.loads(pickled)
-    except Exception:
-        pickled = b""
-    return pickle.dumps((pickled, name, str(error), told))
-
-
 def run(record: Any, context: Any) -> None:
-    """Runs a task and leaves its result, which is also that it raised."""
+    """Runs a task and leaves its result, which is also that it raised; or a method of a shared object."""
+    if record.log.startswith(_STEPS):
+        _steps.run(record, context, _body)
+        return
     shipped = record.data
     id, number = shipped[:ID_BYTES], int.from_bytes(shipped[ID_BYTES : ID_BYTES + 8], "little")
     begin = ID_BYTES + 9 + shipped[ID_BYTES + 8]
@@ -105,16 +87,16 @@ def run(record: Any, context: Any) -> None:
     numpy = sys.modules.get("numpy")
     if numpy is not None:
         numpy.random.seed(int.from_bytes(id[-4:], "little"))
-    _values.pickle_with(_dumps)
+    _values.pickle_with(_raised.dumps)
     _spaces.use(_spaces.TaskSpace(context, application))
     try:
         function = _body(pool, number, context)
         args, kwargs = pickle.loads(shipped[begin:])
-        result = bytes((RETURNED,)) + id + _dumps(function(*args, **kwargs))
+        result = bytes((RETURNED,)) + id + _raised.dumps(function(*args, **kwargs))
     except MemoryError:
         raise
     except BaseException as error:
-        result = bytes((RAISED,)) + id + _exception(error)
+        result = bytes((RAISED,)) + id + _raised.pack(error, __file__)
     finally:
         _spaces.use(None)
     context.append(f"_results/{pool}", result)

@@ -7,7 +7,7 @@ import os
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
     from concurrent.futures import Future
     from typing import Any, Optional, TypeVar
 
@@ -30,14 +30,15 @@ class CloudThread:
         target: Optional[Callable[..., Any]] = None,
         name: Optional[str] = None,
         args: Iterable[Any] = (),
-        kwargs: Optional[dict[str, Any]] = None,
+        kwargs: Optional[Mapping[str, Any]] = None,
         *,
         daemon: Optional[bool] = None,
-        executor: Executor,
+        executor: Optional[Executor] = None,
     ) -> None:
         if group is not None:
             raise ValueError("group argument must be None for now")
         self._target, self._args, self._kwargs = target, tuple(args), dict(kwargs or {})
+        #: Whose workers run it; a subclass may choose one when the thread starts.
         self._executor = executor
         self._future: Optional[Future[Any]] = None
         self.name = name or f"CloudThread-{id(self):x}"
@@ -51,6 +52,8 @@ class CloudThread:
         """Has it run, once."""
         if self._future is not None:
             raise RuntimeError("threads can only be started once")
+        if self._executor is None:
+            raise TypeError("a CloudThread needs an executor: CloudThread(..., executor=executor)")
         if type(self) is CloudThread:
             target = self._target if self._target is not None else _nothing
             self._future = self._executor.submit(target, *self._args, **self._kwargs)

@@ -16,7 +16,6 @@ from __future__ import annotations
 import pickle
 import queue
 import threading
-import time
 
 from millrace.objects import _spaces, _values
 
@@ -60,6 +59,8 @@ class Object:
     _space: Optional[_spaces.Space]
     #: The name of the type at the host. Classes that only add methods share that of their base.
     _type, _keys = "Object", 0
+    #: What every call of it says besides.
+    _flags = 0
 
     def __init_subclass__(cls, **named: Any) -> None:
         super().__init_subclass__(**named)
@@ -74,29 +75,36 @@ class Object:
 
     def _call(self, method: str, *arguments: object, timeout: Optional[float] = None) -> Any:
         space = self._space or _spaces.current()
+        if self._flags:
+            space.prove(self._touch)
         if self._keys and arguments:
             _values.check_keys(method, arguments[0], self._keys)
         target = (self._type, self.key, method)
-        self._incarnation, value = space.call(target, arguments, self._new, self._incarnation, timeout=timeout)
+        self._incarnation, value = space.call(
+            target, arguments, self._new, self._incarnation, flags=self._flags, timeout=timeout
+        )
         return value
 
     def __reduce__(self) -> tuple[Any, ...]:
         # A reference means this very object, and never another one that has its key later.
         if not self._incarnation:
             self._touch()
-        return _reference, (type(self), self.key, self._new, self._incarnation)
+        return _reference, (type(self), self.key, self._new, self._incarnation, self._flags)
 
     def _touch(self) -> None:
         """Creates it if it does not exist."""
-        self._call(_TOUCH[self._type])
+        self._call(_values.TOUCH[self._type])
+
+    def _delete(self) -> bool:
+        return bool(self._call("delete"))
 
     def __repr__(self) -> str:
         return f"<millrace.{type(self).__name__} {self.key!r}>"
 
 
-def _reference(kind: type[O], key: str, new: bytes, incarnation: int) -> O:
+def _reference(kind: type[O], key: str, new: bytes, incarnation: int, flags: int = 0) -> O:
     found = kind.__new__(kind)
-    found.key, found._new, found._space, found._incarnation = key, new, None, incarnation
+    found.key, found._new, found._space, found._incarnation, found._flags = key, new, None, incarnation, flags
     return found
 
 
@@ -619,15 +627,7 @@ class Condition(Lock):
 
     def wait_for(self, predicate: Callable[[], Any], timeout: Optional[float] = None) -> Any:
         """Waits until the predicate holds; what it returned last."""
-        deadline = None if timeout is None else time.monotonic() + timeout
-        result = predicate()
-        while not result:
-            left = None if deadline is None else deadline - time.monotonic()
-            if left is not None and left <= 0:
-                break
-            self.wait(left)
-            result = predicate()
-        return result
+        return _spaces.wait_for(self.wait, predicate, timeout)
 
     def notify(self, n: int = 1) -> None:
         """Wakes this many waiters."""
@@ -695,9 +695,20 @@ class Barrier(Object):
     def __init__(self, key: str, parties: int, *, space: Optional[_spaces.Space] = None) -> None:
         super().__init__(key, parties, space=space)
 
-    def wait(self, timeout: Optional[float] = None) -> int:
-        """Waits for all the others; a number from 0 that each of them has for itself."""
-        return int(self._call("wait", timeout=timeout))
+    def wait(self, timeout: Optional[float] = None, action: Optional[Callable[[], object]] = None) -> int:
+        """Waits for all the others; a number from 0 that each of them has for itself.
+
+        The last one to come runs the action before any of them goes on. If it raises or its program ends, the barrier breaks.
+        """
+        index = int(self._call("wait", *([] if action is None else [True]), timeout=timeout))
+        if index >= 0 or action is None:
+            return index
+        try:
+            action()
+        except BaseException:
+            self.abort()
+            raise
+        return int(self._call("acted"))
 
     def reset(self) -> None:
         """Resets the barrier; its waiters get `BrokenBarrierError`."""
@@ -780,18 +791,3 @@ class Future(Object):
         if status == 2:
             raise pickle.loads(value)
         return value
-
-
-#: A method of each type that changes nothing and needs no arguments: it makes the object.
-_TOUCH = {
-    **dict.fromkeys(("AtomicInt", "AtomicLong", "AtomicBool", "AtomicBytes"), "get"),
-    **dict.fromkeys(("Counter", "Dict", "SortedDict", "Set", "List", "Log", "Blob"), "len"),
-    **dict.fromkeys(("Lock", "Condition"), "locked"),
-    "Queue": "qsize",
-    "Matrix": "shape",
-    "Semaphore": "value",
-    "Event": "is_set",
-    "Barrier": "n_waiting",
-    "CountDownLatch": "get_count",
-    "Future": "done",
-}

@@ -15,10 +15,10 @@ from millrace.objects import _values
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from typing import Any, Optional
 
-_GIVE_UP, MUST_EXIST, MUST_CREATE = 1, 2, 4
+_GIVE_UP, MUST_EXIST, MUST_CREATE, PERSISTENT = 1, 2, 4, 8
 #: How long the host has a call wait before it is asked again: so both notice that the other is gone.
 _SLICE_S = 20.0
 _LEASE_MS = 10_000
@@ -31,13 +31,22 @@ _EXCEPTIONS = {
 }
 
 
+#: What the host raises that is an error of Millrace.
+_CODES = {
+    "millrace.NotFound": "MR7106",
+    "millrace.TooLarge": "MR7108",
+    "millrace.Busy": "MR7109",
+    "millrace.StepFailed": "MR7119",
+    "millrace.ClassChanged": "MR7120",
+}
+
+
 def _raised(kind: str, text: str) -> BaseException:
     """The exception that the host names."""
     if kind.startswith("millrace."):
         import millrace
 
-        code = {"millrace.NotFound": "MR7106", "millrace.Busy": "MR7109"}.get(kind, "MR7117")
-        return millrace._worker.error_of(code, text)
+        return millrace._worker.error_of(_CODES.get(kind, "MR7117"), text)
     found: Any = _EXCEPTIONS.get(kind) or getattr(builtins, kind, RuntimeError)
     return found(text) if text else found()  # type: ignore[no-any-return]
 
@@ -59,6 +68,9 @@ class Space(abc.ABC):
         timeout: Optional[float] = None,
     ) -> tuple[int, Any]:
         """Calls a method; the object's incarnation, and what it returns. `timeout` is how long it may wait, 0 for not at all."""
+
+    def prove(self, touch: Callable[[], None]) -> None:
+        """Before the first call of a persistent object: `touch` makes one that may be made any number of times."""
 
 
 class TaskSpace(Space):
@@ -107,11 +119,42 @@ class ClientSpace(Space):
         self._last = 0
         self._open: set[int] = set()
         self._closed = threading.Event()
+        #: Whether the host has the session in its journal, and who finds out now.
+        self._proven = False
+        self._proving = threading.local()
         #: The connection that this is the space of, while it is open.
         self.connection: Any = None
         remote.object_session(self._session, self.application, self._lease_ms, False)
+        self._keep_open()
+
+    def _keep_open(self) -> None:
         self._renewing = threading.Thread(target=self._renew, name="millrace-lease", daemon=True)
         self._renewing.start()
+
+    def prove(self, touch: Callable[[], None]) -> None:
+        """Has the host record the session, by a call that changes nothing.
+
+        From then on a restarted host knows the session, and a call that is repeated counts once. Before, it may have forgotten it, and
+        nothing is lost if it is opened again.
+        """
+        if self._proven or getattr(self._proving, "now", False):
+            return
+        self._proving.now = True
+        try:
+            while True:
+                try:
+                    touch()
+                except Exception as error:
+                    if getattr(error, "code", "") != "MR7110":
+                        raise
+                    self._remote.object_session(self._session, self.application, self._lease_ms, False)
+                    if not self._renewing.is_alive():
+                        self._keep_open()
+                    continue
+                self._proven = True
+                return
+        finally:
+            self._proving.now = False
 
     def _renew(self) -> None:
         while not self._closed.wait(self._lease_ms / 3000):
@@ -187,6 +230,17 @@ def use(space: Optional[Space]) -> None:
     """From now on references without a connection of their own mean this space."""
     global _default
     _default = space
+
+
+def wait_for(wait: Callable[[Optional[float]], object], predicate: Callable[[], Any], timeout: Optional[float]) -> Any:
+    """Waits on a condition until the predicate is true; returns its last value."""
+    deadline = None if timeout is None else time.monotonic() + timeout
+    while not (result := predicate()):
+        left = None if deadline is None else deadline - time.monotonic()
+        if left is not None and left <= 0:
+            break
+        wait(left)
+    return result
 
 
 def import_of(name: str) -> Any:

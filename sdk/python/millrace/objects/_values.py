@@ -43,6 +43,21 @@ def array(values: Sequence[object]) -> bytes:
 KEYED = {"Dict": 2, "SortedDict": 2, "Counter": 2, "Set": 1}
 
 
+#: By type: a method that changes nothing and needs no arguments; it creates the object.
+TOUCH = {
+    **dict.fromkeys(("AtomicInt", "AtomicLong", "AtomicBool", "AtomicBytes"), "get"),
+    **dict.fromkeys(("Counter", "Dict", "SortedDict", "Set", "List", "Log", "Blob"), "len"),
+    **dict.fromkeys(("Lock", "Condition"), "locked"),
+    "Queue": "qsize",
+    "Matrix": "shape",
+    "Semaphore": "value",
+    "Event": "is_set",
+    "Barrier": "n_waiting",
+    "CountDownLatch": "get_count",
+    "Future": "done",
+}
+
+
 def check_keys(method: str, first: Any, each: int) -> None:
     """Refuses keys that the host could not find again: it compares bytes, and equal objects may have others once they are pickled."""
     for key in first[::each] if method == "update" else (first,):

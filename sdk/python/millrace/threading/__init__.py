@@ -14,10 +14,8 @@ from __future__ import annotations
 
 import sys
 import threading as _threading
-import time as _time
 import weakref as _weakref
 from concurrent.futures import CancelledError as _CancelledError
-from concurrent.futures import InvalidStateError as _InvalidStateError
 
 from millrace import objects as _objects
 from millrace.executor._threads import CloudThread as _CloudThread
@@ -183,8 +181,8 @@ class Condition:
         if lock is not None and not isinstance(lock, Lock):
             raise TypeError(f"a shared condition needs a Lock or RLock of millrace.threading, not {type(lock).__name__}")
         self._lock = RLock() if lock is None else lock
-        #: Who waits, if the lock is not this condition's alone.
-        self._waiters = None if lock is None else _objects.Queue(_runtime.new_key("waiters"))
+        #: Where its waiters are, if the lock is not this condition's alone.
+        self._waiters = None if lock is None else _objects.Condition(_runtime.new_key("waiters"))
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
         """Acquires the condition's lock."""
@@ -206,20 +204,14 @@ class Condition:
             raise RuntimeError("cannot wait on un-acquired lock")
         if self._waiters is None:
             return self._wait_alone(timeout)
-        key = _runtime.new_key("waiter")
-        # Held while this waiter lives, so that no notification goes to a dead one.
-        alive, notified = _objects.Lock(key), _objects.Future(f"{key}/notified")
-        alive.acquire()
-        self._waiters.put(key)
+        # Whoever notifies has the lock first and then this one: nobody is notified between the release and the wait.
+        self._waiters.acquire()
         saved = self._lock._release_save()
         try:
-            notified.result(timeout)
-            return True
-        except TimeoutError:
-            return not notified.cancel()
+            return self._waiters.wait(timeout)
         finally:
+            self._waiters.release()
             self._lock._acquire_restore(saved)
-            alive.release()
 
     def _wait_alone(self, timeout: Optional[float]) -> bool:
         state = self._lock._state()
@@ -232,15 +224,7 @@ class Condition:
 
     def wait_for(self, predicate: Callable[[], Any], timeout: Optional[float] = None) -> Any:
         """Waits until the predicate is true; returns its last value."""
-        deadline = None if timeout is None else _time.monotonic() + timeout
-        result = predicate()
-        while not result:
-            left = None if deadline is None else deadline - _time.monotonic()
-            if left is not None and left <= 0:
-                break
-            self.wait(left)
-            result = predicate()
-        return result
+        return _spaces.wait_for(self.wait, predicate, timeout)
 
     def notify(self, n: int = 1) -> None:
         """Wakes at most `n` of those who wait."""
@@ -249,19 +233,8 @@ class Condition:
         if self._waiters is None:
             self._lock._lock.notify(n)
             return
-        while n > 0:
-            try:
-                key = self._waiters.get_nowait()
-            except _objects.Queue.Empty:
-                return
-            if not _objects.Lock(key).locked():
-                continue
-            try:
-                _objects.Future(f"{key}/notified").set_result(None)
-            except _InvalidStateError:
-                # It has stopped waiting.
-                continue
-            n -= 1
+        with self._waiters:
+            self._waiters.notify(n)
 
     def notify_all(self) -> None:
         """Wakes all who wait."""
@@ -352,34 +325,19 @@ class Barrier:
         if parties < 1:
             raise ValueError("parties must be > 0")
         self._parties, self._action, self._timeout = parties, action, timeout
-        key = _runtime.new_key("barrier")
-        self._arrived = _objects.Barrier(key, parties)
-        #: Keeps the others until one of them has run the action.
-        self._acted = None if action is None else _objects.Barrier(f"{key}/action", parties)
+        self._barrier = _objects.Barrier(_runtime.new_key("barrier"), parties)
 
     def wait(self, timeout: Optional[float] = None) -> int:
         """Waits for the others; returns a number from 0 to `parties` - 1 that each of them has for itself."""
-        timeout = self._timeout if timeout is None else timeout
-        index = self._arrived.wait(timeout)
-        if self._acted is not None and self._action is not None:
-            if index == 0:
-                try:
-                    self._action()
-                except BaseException:
-                    self.abort()
-                    raise
-            self._acted.wait(timeout)
-        return index
+        return self._barrier.wait(self._timeout if timeout is None else timeout, self._action)
 
     def reset(self) -> None:
         """Resets it; waiting threads get `BrokenBarrierError`."""
-        for barrier in filter(None, (self._arrived, self._acted)):
-            barrier.reset()
+        self._barrier.reset()
 
     def abort(self) -> None:
         """Breaks the barrier."""
-        for barrier in filter(None, (self._arrived, self._acted)):
-            barrier.abort()
+        self._barrier.abort()
 
     @property
     def parties(self) -> int:
@@ -389,15 +347,15 @@ class Barrier:
     @property
     def n_waiting(self) -> int:
         """How many wait now."""
-        return self._arrived.n_waiting
+        return self._barrier.n_waiting
 
     @property
     def broken(self) -> bool:
         """Whether the barrier is broken."""
-        return self._arrived.broken or (self._acted is not None and self._acted.broken)
+        return self._barrier.broken
 
     def __repr__(self) -> str:
-        return f"<millrace.threading.Barrier {self._arrived.key!r}>"
+        return f"<millrace.threading.Barrier {self._barrier.key!r}>"
 
 
 #: The threads that this program has started and that may still run.
@@ -411,6 +369,8 @@ class Thread(_CloudThread):
     assigns to `self` in `run` stays on the worker; `result()` returns what `run` or the target returned.
     """
 
+    _ident: Optional[int] = None
+
     def __init__(
         self,
         group: None = None,
@@ -421,11 +381,8 @@ class Thread(_CloudThread):
         *,
         daemon: Optional[bool] = None,
     ) -> None:
-        if group is not None:
-            raise ValueError("group argument must be None for now")
-        # `start` names the executor: until then no worker is needed.
-        super().__init__(None, target, name, args, dict(kwargs or {}), daemon=daemon, executor=None)  # type: ignore[arg-type]
-        self._ident: Optional[int] = None
+        # The signature is the standard library's; `start` names the executor.
+        super().__init__(group, target, name, args, kwargs, daemon=daemon)
 
     def start(self) -> None:
         """Starts the thread. A thread can be started once."""

@@ -110,9 +110,13 @@ def test_a_cancelled_call_keeps_nothing(near: millrace.Connection) -> None:
             await asyncio.sleep(0)
             await jobs.put("item")
             waiting.cancel()
+            later = asyncio.ensure_future(jobs.put("later"))
             with pytest.raises(asyncio.CancelledError):
                 await waiting
-            assert await jobs.get(block=False) == "item"
+            await later
+            assert await jobs.qsize() == 2
+            assert [await jobs.get(block=False), await jobs.get(block=False)] == ["item", "later"]
+            await jobs.task_done()
             await jobs.task_done()
         await jobs.join()
         with pytest.raises(TimeoutError):

@@ -134,6 +134,13 @@ def test_what_cannot_travel_is_refused_before_it_is_sent(executor: millrace.Exec
         executor.submit(len, bytes(17 << 20))
     assert long.value.code == "MR7115"
 
+    class Endless:
+        def __reduce__(self) -> tuple[Any, ...]:
+            raise AssertionError("it was pickled although what is in front of it is too long")
+
+    with pytest.raises(millrace.Invalid, match="MR7115"):
+        executor.submit(len, [bytes(17 << 20), Endless()])
+
 
 def test_another_version_of_python_is_refused_before_anything_is_opened(
     farm: millrace.Connection, monkeypatch: pytest.MonkeyPatch

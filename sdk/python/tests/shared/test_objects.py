@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 import queue
 import threading
@@ -303,3 +304,29 @@ def test_calls_survive_a_host_that_is_slow_to_answer(farm: millrace.Connection, 
     event.set()
     waiter.join(120)
     assert not waiter.is_alive()
+
+
+def test_an_object_is_deleted_and_those_who_wait_for_it_hear_of_it(farm: millrace.Connection) -> None:
+    queue, words = farm.Queue("doomed"), farm.Dict("doomed-words")
+    words["a"] = 1
+    assert farm.delete(words) and not farm.delete(words)
+    assert farm.Dict("doomed-words").items() == []
+    failed: list[str] = []
+
+    def wait() -> None:
+        try:
+            queue.get()
+        except millrace.Gone as error:
+            failed.append(error.code)
+
+    waiting = threading.Thread(target=wait)
+    queue.qsize()
+    waiting.start()
+    while not json.loads(farm.remote.show("objects", target="doomed"))["waiting"]:
+        time.sleep(0.01)
+    assert farm.delete(farm.Queue("doomed"))
+    waiting.join(120)
+    assert failed == ["MR7106"]
+    with pytest.raises(millrace.Conflict, match="MR7103"):
+        farm.Set("taken").add(1)
+        farm.delete(farm.Dict("taken"))

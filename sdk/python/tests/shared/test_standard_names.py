@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 import multiprocessing
 import multiprocessing.managers
 import multiprocessing.pool
@@ -233,25 +234,30 @@ def test_conditions_that_share_a_lock_wake_their_own(farm: millrace.Connection) 
         millrace.threading.Condition(threading.Lock())  # type: ignore[arg-type]
 
 
+def shown(farm: millrace.Connection, key: str) -> dict[str, Any]:
+    """What the host says of an object."""
+    return dict(json.loads(farm.remote.show("objects", target=key)))
+
+
 def test_a_notification_passes_over_a_waiter_that_died(farm: millrace.Connection) -> None:
     lock = millrace.threading.Lock()
     condition, waiting, woken = millrace.threading.Condition(lock), farm.AtomicInt("w2"), farm.Event("w2-woken")
     assert condition._waiters is not None
+    key, began = condition._waiters.key, farm.Event("w2-began")
 
     def die() -> None:
         with condition:
+            began.set()
             condition.wait()
 
     # The host ends the worker at the task's timeout; on a slow machine the task may not have got as far as to wait.
     for timeout in (1.0, 8.0, 60.0):
         with farm.Executor(workers=1, retries=0, timeout=timeout) as dying, pytest.raises(millrace.Error):
             dying.submit(die).result(120)
-        if condition._waiters.qsize() == 1:
+        if began.is_set():
             break
-    key = condition._waiters.get(timeout=1)
-    condition._waiters.put(key)
     # Its lease ends.
-    while farm.Lock(key).locked():
+    while shown(farm, key)["waiting"]:
         time.sleep(0.05)
 
     def wait() -> None:
@@ -268,6 +274,37 @@ def test_a_notification_passes_over_a_waiter_that_died(farm: millrace.Connection
         condition.notify()
     assert woken.wait(120)
     thread.result(120)
+
+
+def test_waiting_on_a_condition_of_a_lock_leaves_nothing_on_the_host(farm: millrace.Connection) -> None:
+    lock = millrace.threading.Lock()
+    condition = millrace.threading.Condition(lock)
+
+    def wait() -> None:
+        with condition:
+            assert not condition.wait(0.001)
+
+    def keys() -> list[str]:
+        return [found["key"] for found in json.loads(farm.remote.show("objects", limit="1000"))["objects"]]
+
+    wait()
+    before = keys()
+    for _ in range(5):
+        wait()
+    assert keys() == before
+
+
+def test_a_barrier_breaks_if_the_program_that_runs_its_action_ends(farm: millrace.Connection) -> None:
+    barrier = farm.Barrier("dying", 2)
+
+    def come() -> None:
+        barrier.wait(action=lambda: os._exit(1))
+
+    with farm.Executor(workers=2, retries=0) as workers:
+        waits = [workers.submit(come) for _ in range(2)]
+        errors = {type(wait.exception(120)).__name__ for wait in waits}
+    assert "BrokenBarrierError" in errors and len(errors) == 2
+    assert barrier.broken
 
 
 def test_a_barrier_runs_its_action_once_for_all(farm: millrace.Connection) -> None:

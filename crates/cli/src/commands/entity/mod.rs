@@ -23,9 +23,11 @@ fn ls(objects: &[ObjectDoc], out: &mut Out) -> Outcome {
         }
         return Ok(());
     }
-    let mut table = Table::new(&["type", "key", "bytes>", "waiting>", "application"]);
-    for ObjectDoc { kind, key, bytes, waiting, application, .. } in objects {
-        table.row(vec![kind.clone(), key.clone(), bytes.to_string(), waiting.to_string(), application.clone()]);
+    let mut table = Table::new(&["type", "key", "bytes>", "waiting>", "persistent", "application"]);
+    for ObjectDoc { kind, class, key, bytes, waiting, persistent, application, .. } in objects {
+        let (kind, persistent) = (class.as_ref().unwrap_or(kind), if *persistent { "yes" } else { "no" });
+        let (bytes, waiting) = (bytes.to_string(), waiting.to_string());
+        table.row(vec![kind.clone(), key.clone(), bytes, waiting, persistent.into(), application.clone()]);
     }
     if table.is_empty() { Ok(out.line("no shared objects")?) } else { Ok(out.table(&table)?) }
 }

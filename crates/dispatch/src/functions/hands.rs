@@ -1,0 +1,144 @@
+//! Workers for the methods of shared objects of user classes: those of a pool, with its code, its limits and a sandbox like its tasks'.
+//! What they run is no run: it is journaled nowhere.
+
+use crate::starter::{Starter, Surroundings};
+use millrace_namespace::{Definition, Namespace, no_function, tasks};
+use millrace_runtime::{Call, Completion, Executor, HostCalls, Invocation, Outcome, Progress, Rest};
+use millrace_wire::{Code, Error, EventId, Name, Result};
+use std::{
+    cell::Cell,
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+/// The most workers of a pool for methods: each of those that wait for another object's method has one.
+pub const HANDS_MAX: u32 = 64;
+/// How often a step in progress is looked at.
+const LOOK: Duration = Duration::from_millis(250);
+
+/// The pools of a namespace, for whoever has methods run.
+pub struct Hands {
+    namespace: Namespace,
+    surroundings: Surroundings,
+    /// By pool: its function as it is defined, and the starter made of it.
+    starters: Mutex<HashMap<Box<str>, (Arc<Definition>, Arc<Starter>)>>,
+}
+
+/// A step: what the worker is told, under which names, and how long it may take.
+pub struct Step<'a> {
+    /// The pool.
+    pub pool: &'a str,
+    /// What stands for the name of a log.
+    pub log: &'a str,
+    /// What stands for the id of a run.
+    pub id: EventId,
+    /// What the worker is told.
+    pub request: &'a [u8],
+    /// How long it may take, once there is a worker, before that is ended.
+    pub within: Duration,
+    /// How much longer, as its calls come to know.
+    pub extra: &'a Cell<Duration>,
+}
+
+/// One worker of a pool, which starts with its first step.
+#[derive(Default)]
+pub struct Hand {
+    worker: Option<(Arc<Starter>, u64, Box<dyn Executor>)>,
+}
+
+impl Hands {
+    /// None started yet.
+    pub fn new(namespace: Namespace, surroundings: Surroundings) -> Self {
+        Self { namespace, surroundings, starters: Mutex::default() }
+    }
+
+    fn definition(&self, pool: &str) -> Result<Arc<Definition>> {
+        let name: Name = tasks::function(pool)?;
+        let missing = |_: Error| Code::PoolNotFound.error(format!("no pool '{}'", pool.escape_debug()));
+        let catalog = self.namespace.journal().catalog()?;
+        let function = catalog.function(&name).ok_or_else(|| missing(no_function(&name)))?;
+        let bindings = self.namespace.bindings()?;
+        let definition = bindings.definition(function.id()).filter(|definition| !definition.removing);
+        definition.cloned().ok_or_else(|| missing(no_function(&name)))
+    }
+
+    /// How many steps of a pool may run at once, besides those that wait.
+    pub fn concurrency(&self, pool: &str) -> Result<u32> {
+        Ok(self.definition(pool)?.spec.concurrency.clamp(1, HANDS_MAX))
+    }
+
+    fn starter(&self, pool: &str) -> Result<Arc<Starter>> {
+        let definition = self.definition(pool)?;
+        let mut starters = self.starters.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((of, starter)) = starters.get(pool)
+            && *of == definition
+        {
+            return Ok(starter.clone());
+        }
+        let mut ours = (*definition).clone();
+        ours.spec.concurrency = HANDS_MAX;
+        let starter = Starter::new(self.namespace.dir(), Arc::new(ours), self.surroundings.clone());
+        let starter = Arc::new(starter);
+        starters.insert(pool.into(), (definition, starter.clone()));
+        Ok(starter)
+    }
+
+    /// Has a worker run a step; it is ended early if `is_over` says so.
+    pub fn run(
+        &self,
+        hand: &mut Hand,
+        step: &Step<'_>,
+        host: &mut dyn HostCalls,
+        is_over: &dyn Fn() -> bool,
+    ) -> Result<()> {
+        let starter = self.starter(step.pool)?;
+        starter.check()?;
+        let (generation, mut executor) = match hand.worker.take() {
+            Some((of, generation, executor)) if Arc::ptr_eq(&of, &starter) && generation == starter.generation() => {
+                (generation, executor)
+            }
+            _ => starter.executor()?,
+        };
+        executor.get_ready()?;
+        let Step { log, id, request, within, extra, .. } = *step;
+        let invocation = Invocation { log, seqno: 0, payload: request, run: id, attempt: 1, streamed: false };
+        let (until, look_at) = (Instant::now() + within, Instant::now());
+        let mut watch = Watch { until, extra, look_at, is_over, outcome: Outcome::NotStarted };
+        executor.run(&mut [Call { invocation, host }], &mut watch);
+        hand.worker = Some((starter, generation, executor));
+        match watch.outcome {
+            Outcome::Done => Ok(()),
+            Outcome::Failed(error) if error.code() == Code::RunCancelled => {
+                Err(Code::RunTimeout.error("the method did not end in time, and its worker was ended"))
+            }
+            Outcome::Failed(error) | Outcome::CannotStart(error) => Err(error),
+            Outcome::NotStarted => Err(Code::WorkerDied.error("the worker had ended")),
+        }
+    }
+}
+
+/// Follows one step.
+struct Watch<'a> {
+    until: Instant,
+    extra: &'a Cell<Duration>,
+    look_at: Instant,
+    is_over: &'a dyn Fn() -> bool,
+    outcome: Outcome,
+}
+
+impl Progress for Watch<'_> {
+    fn ended(&mut self, _: usize, completion: Completion) {
+        self.outcome = completion.outcome;
+    }
+
+    fn wake_at(&self) -> Option<Instant> {
+        Some(self.look_at)
+    }
+
+    fn wake(&mut self) -> Rest {
+        let (now, until) = (Instant::now(), self.until + self.extra.get());
+        self.look_at = until.min(now + LOOK);
+        if until <= now || (self.is_over)() { Rest::Stop } else { Rest::Run }
+    }
+}

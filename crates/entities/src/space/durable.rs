@@ -1,0 +1,773 @@
+//! What persistent entities leave for a journal, and how they come back from it.
+//!
+//! ```text
+//!  step ── effects, answers ──> a record      one log for all entities of a space, in the order of their steps
+//!  records from the log's beginning on ──> restore ──> entities, waiters, sessions and the answers that were not acknowledged
+//! ```
+//!
+//! A record names what a step leaves, so nothing is executed again. A snapshot is a series of records, too: each has effects that make one
+//! entity from nothing. Steps of entities that a snapshot has not reached yet come in front of it, and are of no use any more.
+
+use super::{Application, Asked, Call, Client, Entity, Session, Space, busy};
+use crate::{
+    Moment, Raised, Reply, SESSION_BYTES, Type, Waiter,
+    state::{Effect, State},
+    types::user::RUNNING,
+    value,
+};
+use millrace_wire::{Code, Error, Result};
+use std::{collections::BTreeMap, sync::Arc};
+
+// The kinds of records.
+const STEP: i64 = 1;
+const DELETED: i64 = 2;
+const ENDED: i64 = 3;
+const OPENED: i64 = 4;
+const BEGIN: i64 = 5;
+const ENTITY: i64 = 6;
+const SESSION: i64 = 7;
+
+/// The longest record, unless the journal takes only shorter ones: a step that would leave a longer one is refused.
+const RECORD_MAX_BYTES: usize = 15 << 20;
+/// About how many bytes of a snapshot are in one record, likewise.
+const PART_MAX_BYTES: usize = 1 << 20;
+/// Records that wait to be written, beyond which no further step is taken.
+const UNWRITTEN_MAX_BYTES: usize = 64 << 20;
+
+/// An answer that a step gave to a call that waited.
+type Released = (Session, u64, Reply);
+
+/// Records for the journal.
+#[derive(Debug)]
+pub(super) struct Records {
+    /// The longest one.
+    most: usize,
+    /// While they are restored: the effects of entities of which a snapshot has more parts.
+    parts: BTreeMap<Box<str>, Vec<Effect>>,
+    /// Made, and not taken yet.
+    made: Vec<Vec<u8>>,
+    /// How many were ever made.
+    pub count: u64,
+    /// How many bytes were made and not written.
+    pub unwritten: usize,
+}
+
+impl Default for Records {
+    fn default() -> Self {
+        Self { most: RECORD_MAX_BYTES, parts: BTreeMap::new(), made: Vec::new(), count: 0, unwritten: 0 }
+    }
+}
+
+impl Records {
+    /// About how many bytes of a snapshot are in one.
+    fn part_bytes(&self) -> usize {
+        PART_MAX_BYTES.min(self.most / 2)
+    }
+
+    fn push(&mut self, record: Vec<u8>) {
+        self.unwritten += record.len();
+        self.count += 1;
+        self.made.push(record);
+    }
+}
+
+/// What a snapshot still has to write of the entities and sessions that were there when it began.
+#[derive(Clone, Debug)]
+pub struct Cursor {
+    keys: Vec<Box<str>>,
+    sessions: Vec<Session>,
+}
+
+fn uint(number: u64) -> Vec<u8> {
+    let mut out = Vec::with_capacity(9);
+    rmp::encode::write_uint(&mut out, number).expect("writing to memory does not fail");
+    out
+}
+
+fn as_uint(value: &[u8]) -> Option<u64> {
+    rmp::decode::read_int(&mut &*value).ok()
+}
+
+fn size(number: usize) -> Vec<u8> {
+    uint(number as u64)
+}
+
+fn list(parts: &[Vec<u8>]) -> Vec<u8> {
+    value::array(parts.iter().map(Vec::as_slice))
+}
+
+fn effect(effect: &Effect) -> Vec<u8> {
+    let tag = |tag: i64| value::int(tag);
+    match effect {
+        Effect::Field(field, None) => list(&[tag(0), tag((*field).into())]),
+        Effect::Field(field, Some(with)) => list(&[tag(0), tag((*field).into()), value::bytes(with)]),
+        Effect::Put(key, None) => list(&[tag(1), value::bytes(key)]),
+        Effect::Put(key, Some((at, with))) => list(&[tag(1), value::bytes(key), uint(*at), value::bytes(with)]),
+        Effect::Insert(at, with) => list(&[tag(2), size(*at), value::bytes(with)]),
+        Effect::Replace(at, with) => list(&[tag(3), size(*at), value::bytes(with)]),
+        Effect::Remove(at) => list(&[tag(4), size(*at)]),
+        Effect::Write(at, with, length) => list(&[tag(5), size(*at), value::bytes(with), size(*length)]),
+        Effect::Wait(ticket, Waiter { session, call, way, value: with }) => {
+            list(&[tag(6), uint(*ticket), value::bytes(session), uint(*call), tag((*way).into()), value::bytes(with)])
+        }
+        Effect::Leave(ticket) => list(&[tag(7), uint(*ticket)]),
+    }
+}
+
+/// The effect that stands there.
+fn read_effect(bytes: &[u8]) -> Option<Effect> {
+    let parts = value::elements(bytes).ok()?;
+    let whole = |at: usize| parts.get(at).and_then(|part| as_uint(part));
+    let place = |at: usize| whole(at).and_then(|place| usize::try_from(place).ok());
+    let small = |at: usize| whole(at).and_then(|small| u8::try_from(small).ok());
+    let bytes = |at: usize| parts.get(at).and_then(|part| value::as_bytes(part)).map(<[u8]>::to_vec);
+    Some(match (whole(0)?, parts.len()) {
+        (0, 2) => Effect::Field(small(1)?, None),
+        (0, 3) => Effect::Field(small(1)?, Some(bytes(2)?)),
+        (1, 2) => Effect::Put(bytes(1)?, None),
+        (1, 4) => Effect::Put(bytes(1)?, Some((whole(2)?, bytes(3)?))),
+        (2, 3) => Effect::Insert(place(1)?, bytes(2)?),
+        (3, 3) => Effect::Replace(place(1)?, bytes(2)?),
+        (4, 2) => Effect::Remove(place(1)?),
+        (5, 4) => Effect::Write(place(1)?, bytes(2)?, place(3)?),
+        (6, 6) => {
+            let session = bytes(2)?.try_into().ok()?;
+            Effect::Wait(whole(1)?, Waiter { session, call: whole(3)?, way: small(4)?, value: bytes(5)? })
+        }
+        (7, 2) => Effect::Leave(whole(1)?),
+        _ => return None,
+    })
+}
+
+fn effects(effects: &[Effect]) -> Vec<u8> {
+    list(&effects.iter().map(effect).collect::<Vec<_>>())
+}
+
+fn read_effects(bytes: &[u8]) -> Option<Vec<Effect>> {
+    value::elements(bytes).ok()?.into_iter().map(read_effect).collect()
+}
+
+fn reply(reply: Option<&Reply>) -> Vec<u8> {
+    match reply {
+        None => value::nil(),
+        Some(Ok(with)) => list(&[value::bytes(with)]),
+        Some(Err(Raised { class, text })) => list(&[value::text(class), value::text(text)]),
+    }
+}
+
+fn read_reply(bytes: &[u8]) -> Option<Option<Reply>> {
+    if value::is_nil(bytes) {
+        return Some(None);
+    }
+    match *value::elements(bytes).ok()? {
+        [with] => Some(Some(Ok(Arc::from(value::as_bytes(with)?)))),
+        [class, text] => {
+            let class = crate::types::raised_class(value::as_text(class)?);
+            Some(Some(Err(Raised::new(class, value::as_text(text)?))))
+        }
+        _ => None,
+    }
+}
+
+fn released(of: &[Released]) -> Vec<u8> {
+    let one = |(session, number, with): &Released| list(&[value::bytes(session), uint(*number), reply(Some(with))]);
+    list(&of.iter().map(one).collect::<Vec<_>>())
+}
+
+/// The call that a step took.
+fn caller(call: Option<(&Call<'_>, Option<&Reply>)>) -> Vec<u8> {
+    let Some((call, answer)) = call else { return value::nil() };
+    list(&[
+        value::bytes(&call.session),
+        uint(call.acked),
+        uint(call.number),
+        uint(call.what()),
+        value::boolean(call.method.waits),
+        reply(answer),
+    ])
+}
+
+fn damaged() -> Error {
+    Code::FrameMalformed.error("a record of persistent objects is not as its format has it")
+}
+
+fn session_of(bytes: &[u8]) -> Option<Session> {
+    value::as_bytes(bytes)?.try_into().ok()
+}
+
+/// The elements of a record, in the order in which it has them.
+struct Reader<'a>(std::vec::IntoIter<&'a [u8]>);
+
+impl<'a> Reader<'a> {
+    fn next(&mut self) -> Result<&'a [u8]> {
+        self.0.next().ok_or_else(damaged)
+    }
+
+    fn read<T>(&mut self, read: impl FnOnce(&'a [u8]) -> Option<T>) -> Result<T> {
+        read(self.next()?).ok_or_else(damaged)
+    }
+
+    fn text(&mut self) -> Result<&'a str> {
+        self.read(value::as_text)
+    }
+
+    fn uint(&mut self) -> Result<u64> {
+        self.read(as_uint)
+    }
+
+    fn flag(&mut self) -> Result<bool> {
+        self.read(value::as_bool)
+    }
+}
+
+impl Space {
+    /// The journal takes no longer records than these.
+    pub fn limit_records(&mut self, most: usize) {
+        self.records.most = self.records.most.min(most);
+    }
+
+    /// Records that were made since this was asked last.
+    pub fn take_records(&mut self) -> Vec<Vec<u8>> {
+        std::mem::take(&mut self.records.made)
+    }
+
+    /// So many bytes of records are written.
+    pub fn wrote(&mut self, bytes: usize) {
+        self.records.unwritten = self.records.unwritten.saturating_sub(bytes);
+    }
+
+    /// How many records have to be written before an answer about this entity may leave.
+    pub fn after(&self, key: &str) -> u64 {
+        self.entities.get(key).map_or(self.records.count, |entity| entity.recorded)
+    }
+
+    /// Whether a further step of a persistent entity may be taken.
+    pub(super) fn check_unwritten(&self) -> Result<()> {
+        if self.records.unwritten <= UNWRITTEN_MAX_BYTES {
+            return Ok(());
+        }
+        Err(busy(format!("{} bytes of persistent objects are not written yet", self.records.unwritten)))
+    }
+
+    /// Records a step of a persistent entity, unless it changed nothing. Refused if the record would be too long.
+    pub(super) fn record_step(
+        &mut self,
+        (key, created): (&str, bool),
+        changes: &[Effect],
+        call: Option<(&Call<'_>, Option<&Reply>)>,
+        answers: &[Released],
+    ) -> Result<()> {
+        let Some(entity) = self.entities.get_mut(key).filter(|entity| entity.persistent) else { return Ok(()) };
+        if changes.is_empty() && !created {
+            return Ok(());
+        }
+        let caller = caller(call);
+        let record = list(&[
+            value::int(STEP),
+            value::text(key),
+            value::text(entity.kind.name()),
+            uint(entity.incarnation),
+            value::boolean(created),
+            effects(changes),
+            caller,
+            released(answers),
+        ]);
+        let most = self.records.most;
+        if record.len() > most {
+            let told = format!("a step of {} bytes; the limit of a persistent object is {most}", record.len());
+            return Err(Code::ObjectTooLarge.error(told));
+        }
+        self.records.push(record);
+        entity.recorded = self.records.count;
+        Ok(())
+    }
+
+    /// Records that an entity was deleted.
+    pub(super) fn record_deleted(
+        &mut self,
+        key: &str,
+        call: Option<(&Call<'_>, Option<&Reply>)>,
+        answers: &[Released],
+    ) {
+        self.records.push(list(&[value::int(DELETED), value::text(key), caller(call), released(answers)]));
+    }
+
+    /// Records that a session has ended that an earlier record names.
+    pub(super) fn record_ended(&mut self, session: &Session) {
+        self.records.push(list(&[value::int(ENDED), value::bytes(session)]));
+    }
+
+    /// Makes a session one that is there after a restart, too.
+    pub(super) fn keep(&mut self, session: &Session) {
+        let Some(client) = self.sessions.get_mut(session).filter(|client| !client.kept) else { return };
+        client.kept = true;
+        let (application, lease_ms) = (value::text(&client.application), uint(client.lease_ms));
+        self.records.push(list(&[value::int(OPENED), value::bytes(session), application, lease_ms]));
+    }
+
+    /// About how many bytes a snapshot would have.
+    pub fn persistent_bytes(&self) -> usize {
+        self.entities.values().filter(|entity| entity.persistent).map(|entity| entity.state.bytes()).sum()
+    }
+
+    /// Begins a snapshot. What comes into being from now on has its records behind this.
+    pub fn begin_snapshot(&mut self) -> Cursor {
+        self.records.push(list(&[value::int(BEGIN)]));
+        let keys = self.entities.iter().filter(|(_, entity)| entity.persistent).map(|(key, _)| key.clone()).collect();
+        let sessions = self.sessions.iter().filter(|(_, client)| client.kept).map(|(id, _)| *id).collect();
+        Cursor { keys, sessions }
+    }
+
+    /// Goes on with a snapshot by one entity or session; none at its end.
+    pub fn go_on(&mut self, mut cursor: Cursor) -> Option<Cursor> {
+        if let Some(key) = cursor.keys.pop() {
+            self.entity_parts(&key);
+        } else {
+            let id = cursor.sessions.pop()?;
+            let parts =
+                self.sessions.get(&id).map(|client| kept(&id, client, self.records.part_bytes(), self.records.most));
+            parts.into_iter().flatten().for_each(|part| self.records.push(part));
+        }
+        Some(cursor)
+    }
+
+    fn entity_parts(&mut self, key: &str) {
+        let Some(entity) = self.entities.get(key) else { return };
+        let part_bytes = self.records.part_bytes();
+        let (mut parts, mut bytes): (Vec<Vec<Vec<u8>>>, usize) = (vec![Vec::new()], 0);
+        // The mark of a step in progress is not recorded: after a restart none is.
+        let is_mark = |change: &Effect| entity.kind == Type::Shared && matches!(change, Effect::Field(RUNNING, _));
+        for change in entity.state.effects(part_bytes).filter(|change| !is_mark(change)) {
+            let change = effect(&change);
+            if bytes > 0 && bytes + change.len() > part_bytes {
+                parts.push(Vec::new());
+                bytes = 0;
+            }
+            bytes += change.len();
+            parts.last_mut().expect("there is one from the beginning").push(change);
+        }
+        let last = parts.len() - 1;
+        let (kind, incarnation) = (value::text(entity.kind.name()), uint(entity.incarnation));
+        let record = |(at, part): (usize, &Vec<Vec<u8>>)| {
+            let (first, last) = (value::boolean(at == 0), value::boolean(at == last));
+            let (kind, incarnation) = (kind.clone(), incarnation.clone());
+            list(&[value::int(ENTITY), value::text(key), kind, incarnation, first, last, list(part)])
+        };
+        let records: Vec<Vec<u8>> = parts.iter().enumerate().map(record).collect();
+        records.into_iter().for_each(|record| self.records.push(record));
+    }
+
+    /// Takes up what a record says. Records are to be given in their order.
+    pub fn restore(&mut self, record: &[u8], moment: Moment) -> Result<()> {
+        let mut reader = Reader(value::elements(record)?.into_iter());
+        match reader.read(value::as_int)? {
+            STEP => self.restore_step(&mut reader, moment),
+            DELETED => {
+                let key = reader.text()?;
+                self.forget(key);
+                self.restore_caller(reader.next()?, (key, 0), moment)?;
+                self.restore_released(&mut reader, moment)
+            }
+            ENDED => {
+                if let Some(client) = self.sessions.remove(&reader.read(session_of)?) {
+                    client.calls.values().for_each(|asked| self.kept.forget(asked));
+                    self.left(&client.application);
+                }
+                Ok(())
+            }
+            OPENED => {
+                let (id, application, lease_ms) = (reader.read(session_of)?, reader.text()?, reader.uint()?);
+                self.restore_session(id, application, lease_ms, moment);
+                Ok(())
+            }
+            BEGIN => Ok(()),
+            ENTITY => {
+                let (key, kind, incarnation) = (reader.text()?, reader.text()?.parse::<Type>()?, reader.uint()?);
+                let (is_first, is_last, changes) = (reader.flag()?, reader.flag()?, reader.read(read_effects)?);
+                if is_first {
+                    self.records.parts.insert(key.into(), Vec::new());
+                }
+                // A host that ended in the middle has left the first parts only: what was there stays.
+                let Some(parts) = self.records.parts.get_mut(key) else { return Ok(()) };
+                parts.extend(changes);
+                if is_last {
+                    let whole = self.records.parts.remove(key).unwrap_or_default();
+                    self.restore_effects((key, kind, incarnation), true, whole);
+                }
+                Ok(())
+            }
+            SESSION => {
+                let (id, application, lease_ms) = (reader.read(session_of)?, reader.text()?, reader.uint()?);
+                self.restore_session(id, application, lease_ms, moment);
+                let (acked, touched) = (reader.uint()?, value::elements(reader.next()?)?);
+                let Some(client) = self.sessions.get_mut(&id) else { return Ok(()) };
+                client.acknowledge(acked, &mut self.kept);
+                client.touched.extend(touched.into_iter().filter_map(value::as_text).map(Into::into));
+                for call in value::elements(reader.next()?)? {
+                    let mut call = Reader(value::elements(call)?.into_iter());
+                    let (number, what, incarnation) = (call.uint()?, call.uint()?, call.uint()?);
+                    let reply = call.read(read_reply)?;
+                    client.calls.entry(number).or_insert(Asked { what, incarnation, reply: None });
+                    if let Some(reply) = reply {
+                        client.answer(number, reply, moment.now_ms, &mut self.kept);
+                    }
+                }
+                Ok(())
+            }
+            _ => Err(damaged()),
+        }
+    }
+
+    fn restore_session(&mut self, id: Session, application: &str, lease_ms: u64, moment: Moment) {
+        if !self.sessions.contains_key(&id) {
+            if !application.is_empty() {
+                *self.applications.entry(application.into()).or_default() += 1;
+            }
+            let client = Client::new(application.into(), lease_ms, moment.now_ms);
+            self.sessions.insert(id, Client { kept: true, ..client });
+        }
+    }
+
+    fn restore_effects(&mut self, (key, kind, incarnation): (&str, Type, u64), fresh: bool, changes: Vec<Effect>) {
+        if fresh {
+            let entity = Entity::persistent(kind, incarnation);
+            if let Some(before) = self.entities.insert(key.into(), entity) {
+                self.bytes -= before.state.bytes();
+            }
+        }
+        // One that is not there yet comes with a snapshot further on.
+        let Some(entity) = self.entities.get_mut(key).filter(|entity| entity.incarnation == incarnation) else {
+            return;
+        };
+        let before = entity.state.bytes();
+        changes.into_iter().for_each(|change| drop(entity.state.apply(change)));
+        self.bytes = self.bytes + entity.state.bytes() - before;
+    }
+
+    fn restore_step(&mut self, reader: &mut Reader<'_>, moment: Moment) -> Result<()> {
+        let (key, kind, incarnation) = (reader.text()?, reader.text()?.parse::<Type>()?, reader.uint()?);
+        let (created, changes) = (reader.flag()?, reader.read(read_effects)?);
+        self.restore_effects((key, kind, incarnation), created, changes);
+        self.restore_caller(reader.next()?, (key, incarnation), moment)?;
+        self.restore_released(reader, moment)
+    }
+
+    fn restore_caller(&mut self, caller: &[u8], (key, incarnation): (&str, u64), moment: Moment) -> Result<()> {
+        if value::is_nil(caller) {
+            return Ok(());
+        }
+        let mut caller = Reader(value::elements(caller)?.into_iter());
+        let (id, acked) = (caller.read(session_of)?, caller.uint()?);
+        let (number, what) = (caller.uint()?, caller.uint()?);
+        let (touches, reply) = (caller.flag()?, caller.read(read_reply)?);
+        // One that is not there yet comes with a snapshot further on.
+        let Some(client) = self.sessions.get_mut(&id) else { return Ok(()) };
+        client.acknowledge(acked, &mut self.kept);
+        client.calls.insert(number, Asked { what, incarnation, reply: None });
+        if let Some(reply) = reply {
+            client.answer(number, reply, moment.now_ms, &mut self.kept);
+        }
+        if touches {
+            client.touched.insert(key.into());
+        }
+        Ok(())
+    }
+
+    fn restore_released(&mut self, reader: &mut Reader<'_>, moment: Moment) -> Result<()> {
+        for one in value::elements(reader.next()?)? {
+            let mut one = Reader(value::elements(one)?.into_iter());
+            let (session, number, reply) = (one.read(session_of)?, one.uint()?, one.read(read_reply)?);
+            if let (Some(client), Some(reply)) = (self.sessions.get_mut(&session), reply) {
+                client.answer(number, reply, moment.now_ms, &mut self.kept);
+            }
+        }
+        Ok(())
+    }
+
+    /// All records were given: calls of user classes that wait may begin.
+    pub fn restored(&mut self) {
+        self.records.parts.clear();
+        let waits =
+            |(_, entity): &(&Box<str>, &Entity)| entity.kind == Type::Shared && !entity.state.waiters().is_empty();
+        self.work.extend(self.entities.iter().filter(waits).map(|(key, _)| key.clone()));
+    }
+}
+
+/// A session as a snapshot has it, in parts. A longer answer than fits a record is none of a step that is recorded, and is left out.
+fn kept(id: &Session, client: &Client, part_bytes: usize, most: usize) -> Vec<Vec<u8>> {
+    let call = |(number, asked): (&u64, &Asked)| {
+        let answer = asked.reply.as_ref().map(|(reply, _)| reply);
+        list(&[uint(*number), uint(asked.what), uint(asked.incarnation), reply(answer)])
+    };
+    let touched: Vec<Vec<u8>> = client.touched.iter().map(|key| value::text(key)).collect();
+    let touched = list(&touched);
+    let head = |calls: &[Vec<u8>]| {
+        list(&[
+            value::int(SESSION),
+            value::bytes(id),
+            value::text(&client.application),
+            uint(client.lease_ms),
+            uint(client.acked),
+            touched.clone(),
+            list(calls),
+        ])
+    };
+    let room = most.saturating_sub(head(&[]).len());
+    let (mut parts, mut part, mut bytes) = (Vec::new(), Vec::new(), 0);
+    for call in client.calls.iter().map(call).filter(|call| call.len() < room) {
+        if !part.is_empty() && bytes + call.len() > part_bytes {
+            parts.push(head(&part));
+            (part, bytes) = (Vec::new(), 0);
+        }
+        bytes += call.len();
+        part.push(call);
+    }
+    parts.push(head(&part));
+    parts
+}
+
+impl Entity {
+    /// One that a record makes.
+    fn persistent(kind: Type, incarnation: u64) -> Self {
+        let (application, state) = (Application::default(), State::default());
+        Self { kind, incarnation, application, state, persistent: true, recorded: 0 }
+    }
+}
+
+const _: () = assert!(SESSION_BYTES == 16, "the format of the records has it");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Finished, Flags};
+
+    /// A space whose clients call persistent entities at random, and the log that it leaves.
+    struct World {
+        space: Space,
+        token: u64,
+        numbers: BTreeMap<u8, u64>,
+        chance: u64,
+        log: Vec<Vec<u8>>,
+    }
+
+    const CLIENTS: [u8; 3] = [1, 2, 3];
+
+    impl World {
+        fn new(seed: u64) -> Self {
+            let numbers = CLIENTS.into_iter().map(|client| (client, 0)).collect();
+            let mut world = Self { space: Space::default(), token: 1, numbers, chance: seed * 2 + 1, log: Vec::new() };
+            CLIENTS.into_iter().for_each(|client| world.open(client));
+            world
+        }
+
+        fn open(&mut self, client: u8) {
+            let moment = self.moment();
+            self.space.open([client; SESSION_BYTES], "", 1000, moment).unwrap();
+        }
+
+        fn moment(&mut self) -> Moment {
+            self.token += 1;
+            Moment { now_ms: 0, token: self.token }
+        }
+
+        fn below(&mut self, most: u64) -> u64 {
+            self.chance = self.chance.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (self.chance >> 33) % most
+        }
+
+        fn call(&mut self, kind: Type, method: &str, args: &[Vec<u8>], give_up: bool) {
+            let client = CLIENTS[self.below(3) as usize];
+            let number = self.numbers.get_mut(&client).unwrap();
+            *number += 1;
+            let number = *number;
+            let (key, args) = (format!("{}-{}", kind.name(), self.below(2)), list(args));
+            let new = match kind {
+                Type::Queue => list(&[value::int(2)]),
+                Type::Semaphore => list(&[value::int(1)]),
+                Type::Shared => {
+                    let [class, pool, code] = ["Gate", "p", "c"].map(value::text);
+                    list(&[class, pool, value::int(1), value::int(1), code, value::bytes(b"new")])
+                }
+                _ => list(&[]),
+            };
+            let call = Call {
+                session: [client; SESSION_BYTES],
+                number,
+                acked: 0,
+                kind,
+                key: &key,
+                incarnation: 0,
+                method: kind.method(method).unwrap(),
+                args: &args,
+                new: Some(&new),
+                flags: Flags { persistent: true, give_up, ..Flags::default() },
+            };
+            let moment = self.moment();
+            self.space.call(&call, moment).unwrap();
+        }
+
+        fn step(&mut self) {
+            let number = value::int(self.below(9) as i64);
+            let word = value::text(["a", "b", "c"][self.below(3) as usize]);
+            let give_up = self.below(4) == 0;
+            match self.below(16) {
+                0 => self.call(Type::AtomicInt, "add_and_get", &[number], false),
+                1 => self.call(Type::Dict, "set", &[word, number], false),
+                2 => self.call(Type::Dict, "pop", &[word], false),
+                3 => self.call(Type::List, "append", &[number], false),
+                4 => self.call(Type::List, "pop", &[], false),
+                5 => self.call(Type::Queue, "put", &[number], give_up),
+                6 => self.call(Type::Queue, "get", &[], give_up),
+                7 => self.call(Type::Lock, "acquire", &[], give_up),
+                8 => self.call(Type::Lock, "release", &[], false),
+                9 => self.call(Type::Semaphore, "acquire", &[], give_up),
+                10 => self.call(Type::Semaphore, "release", &[], false),
+                11 => self.call(Type::Blob, "append", &[value::bytes(&[7; 300])], false),
+                12 => {
+                    let client = CLIENTS[self.below(3) as usize];
+                    let moment = self.moment();
+                    self.space.end(&[client; SESSION_BYTES], moment);
+                    self.open(client);
+                }
+                13 => {
+                    let kind = [Type::Dict, Type::Queue][self.below(2) as usize];
+                    self.call(kind, "delete", &[], false);
+                }
+                14 => {
+                    let [class, pool, code, method] = ["Gate", "p", "c", "enter"].map(value::text);
+                    let (one, payload) = (value::int(1), value::bytes(b"args"));
+                    let args = [class, pool, one.clone(), one, code, method, value::int(100), payload];
+                    self.call(Type::Shared, "call", &args, false);
+                }
+                _ => {
+                    let moment = self.moment();
+                    let key = ["Shared-0", "Shared-1"][self.below(2) as usize];
+                    let Some(job) = self.space.begin(key, moment) else { return };
+                    let finished = match self.below(3) {
+                        0 => Finished::Failed("no".into()),
+                        1 => Finished::NotBegun(list(&[value::int(1), value::bytes(b"raised")])),
+                        _ => {
+                            let changed = vec![(word, (!give_up).then(|| value::bytes(&number)))];
+                            Finished::Ran(list(&[value::int(0), number]), changed)
+                        }
+                    };
+                    let moment = self.moment();
+                    self.space.finish(&job, finished, moment);
+                }
+            }
+            self.take();
+        }
+
+        fn take(&mut self) {
+            self.log.extend(self.space.take_records());
+        }
+
+        /// What a host that starts now finds.
+        fn restored(&self) -> Space {
+            let mut space = Space::default();
+            self.log.iter().for_each(|record| space.restore(record, Moment::default()).unwrap());
+            space
+        }
+
+        fn check(&self, seed: u64) {
+            let restored = self.restored();
+            let states = |space: &Space| -> BTreeMap<Box<str>, (Type, u64, State)> {
+                let of = |(key, entity): (&Box<str>, &Entity)| {
+                    let mut state = entity.state.clone();
+                    if entity.kind == Type::Shared {
+                        state.apply(Effect::Field(RUNNING, None));
+                    }
+                    (key.clone(), (entity.kind, entity.incarnation, state))
+                };
+                space.entities.iter().map(of).collect()
+            };
+            assert_eq!(states(&restored), states(&self.space), "seed {seed}");
+            assert_eq!(restored.bytes, restored.entities.values().map(|entity| entity.state.bytes()).sum::<usize>());
+            for (id, client) in &self.space.sessions {
+                let calls = restored.sessions.get(id).map(|client| &client.calls);
+                for (number, asked) in &client.calls {
+                    let found = calls.and_then(|calls| calls.get(number));
+                    let replies = |asked: &Asked| asked.reply.as_ref().map(|(reply, _)| reply.clone());
+                    match found {
+                        Some(found) => assert_eq!(replies(found), replies(asked), "seed {seed}: call {number}"),
+                        None => assert!(asked.reply.is_some(), "seed {seed}: call {number} waits, and is forgotten"),
+                    }
+                }
+            }
+            assert!(restored.sessions.keys().all(|id| self.space.sessions.contains_key(id)), "seed {seed}");
+        }
+    }
+
+    #[test]
+    fn the_log_of_any_calls_restores_what_was_there() {
+        for seed in 0..60 {
+            let mut world = World::new(seed);
+            for _ in 0..120 {
+                world.step();
+                world.check(seed);
+            }
+        }
+    }
+
+    #[test]
+    fn a_snapshot_between_other_steps_stands_for_all_that_is_in_front_of_it() {
+        for seed in 0..60 {
+            let mut world = World::new(seed);
+            // So that most entities have several parts.
+            world.space.limit_records(2000);
+            (0..80).for_each(|_| world.step());
+            let begin = world.log.len();
+            let mut cursor = Some(world.space.begin_snapshot());
+            world.take();
+            while let Some(now) = cursor.take() {
+                (0..world.below(3)).for_each(|_| world.step());
+                cursor = world.space.go_on(now);
+                // Not trimmed yet: a host that starts behind any record of it finds the same.
+                for record in world.space.take_records() {
+                    world.log.push(record);
+                    world.check(seed);
+                }
+            }
+            (0..20).for_each(|_| world.step());
+            world.log.drain(..begin);
+            world.check(seed);
+        }
+    }
+
+    #[test]
+    fn a_step_that_is_too_long_changes_nothing() {
+        let mut world = World::new(1);
+        world.call(Type::Blob, "append", &[value::bytes(&[1; 10])], false);
+        let (args, moment) = (list(&[value::bytes(&vec![0; RECORD_MAX_BYTES])]), world.moment());
+        let (key, method) = ("large", Type::Blob.method("append").unwrap());
+        let flags = Flags { persistent: true, ..Flags::default() };
+        let session = [1; SESSION_BYTES];
+        let call = Call {
+            session,
+            number: 99,
+            acked: 0,
+            kind: Type::Blob,
+            key,
+            incarnation: 0,
+            method,
+            args: &args,
+            new: None,
+            flags,
+        };
+        assert_eq!(world.space.call(&call, moment).unwrap_err().code(), Code::ObjectTooLarge);
+        world.take();
+        world.check(1);
+        assert_eq!(world.space.show_one("large").unwrap().bytes, 0);
+    }
+
+    #[test]
+    fn damaged_records_are_refused() {
+        let mut world = World::new(3);
+        (0..60).for_each(|_| world.step());
+        for record in &world.log {
+            for cut in [1, record.len() / 2, record.len() - 1] {
+                assert!(Space::default().restore(&record[..cut], Moment::default()).is_err());
+            }
+        }
+    }
+}

@@ -1,0 +1,288 @@
+//! The steps of objects of user classes: which call is next, what a worker is told of it, and what it leaves.
+//!
+//! ```text
+//!  CALL ── a waiter of the object ── begin ──> worker: fields, method, arguments
+//!                 answer <── finish <── what it returned or raised, and the fields that changed
+//! ```
+//!
+//! The fields stand in the object's state and not with the worker. So a step of a worker that ends has no effect, and any worker of the
+//! pool runs the next one.
+
+use super::{Application, Entity, Space, lost};
+use crate::{
+    Moment, Raised, Reply, Session, Type, Waiter,
+    state::{Effect, State, Ticket},
+    types::{
+        Turn,
+        user::{self, BODY, CHANGED, CLASS, CODE, METHOD, NEW, POOL, READ, RUNNING, TIMEOUT, VERSION},
+    },
+    value,
+};
+use millrace_wire::Result;
+use std::mem;
+
+/// A step that has begun.
+#[derive(Clone, Debug)]
+pub struct Job {
+    /// The object.
+    pub key: Box<str>,
+    /// Which object of the key.
+    pub incarnation: u64,
+    /// The waiter whose call it is.
+    pub ticket: Ticket,
+    /// With whose sessions the object ends.
+    pub application: Application,
+    /// How long the method may take.
+    pub timeout_ms: u64,
+    /// What the worker is told.
+    pub request: Vec<u8>,
+    /// The number that marks the fields if it changes any.
+    number: u64,
+    /// Whose call it is, and its number: a step that is begun again after a restart calls other objects as the same session.
+    caller: Session,
+    call: u64,
+    /// The class that it turns the object into, if that is a newer one.
+    becomes: Option<[Vec<u8>; 3]>,
+    /// Whether it may change no field.
+    reads: bool,
+    /// Whether it runs the constructor before the method.
+    constructs: bool,
+}
+
+/// What a step leaves.
+#[derive(Clone, Debug)]
+pub enum Finished {
+    /// The method ran: the answer of the call, and the fields that changed; none for one that is gone.
+    Ran(Vec<u8>, Vec<(Vec<u8>, Option<Vec<u8>>)>),
+    /// The constructor or the migration raised: the answer of the call.
+    NotBegun(Vec<u8>),
+    /// The worker did not run it to its end.
+    Failed(String),
+}
+
+/// What the class of the caller is to that of the object.
+enum Fit {
+    Same,
+    Newer,
+    Refused(String),
+}
+
+fn fit(state: &State, args: &[&[u8]]) -> Fit {
+    let field =
+        |field: u8| (state.field(field).unwrap_or_default(), args.get(usize::from(field)).copied().unwrap_or_default());
+    let number = |value| value::as_int(value).unwrap_or(0);
+    let ((ours, theirs), (code, their_code)) = (field(VERSION), field(CODE));
+    let (ours, theirs) = (number(ours), number(theirs));
+    match ours.cmp(&theirs) {
+        std::cmp::Ordering::Equal if code == their_code => Fit::Same,
+        std::cmp::Ordering::Equal => {
+            Fit::Refused(format!("the class has other code than the object, both as version {ours}"))
+        }
+        std::cmp::Ordering::Less => Fit::Newer,
+        std::cmp::Ordering::Greater => {
+            Fit::Refused(format!("the object is of version {ours} of the class, and the caller's is {theirs}"))
+        }
+    }
+}
+
+impl Space {
+    /// Objects whose next step may begin, since this was asked last: their keys and pools.
+    pub fn take_work(&mut self) -> Vec<(Box<str>, Box<str>)> {
+        let keys = mem::take(&mut self.work);
+        let pool = |key: Box<str>| {
+            let state = &self.entities.get(&key).filter(|entity| user::running(&entity.state).is_none())?.state;
+            let pool = value::as_text(state.field(POOL)?)?.into();
+            Some((key, pool))
+        };
+        keys.into_iter().filter_map(pool).collect()
+    }
+
+    /// Begins the next step of an object, if one waits and none is in progress.
+    pub fn begin(&mut self, key: &str, moment: Moment) -> Option<Job> {
+        loop {
+            let entity = self.entities.get_mut(key).filter(|entity| entity.kind == Type::Shared)?;
+            if user::running(&entity.state).is_some() {
+                return None;
+            }
+            let (ticket, waiter) =
+                entity.state.waiters().first_key_value().map(|(at, waiter)| (*at, waiter.clone()))?;
+            let args = value::elements(&waiter.value).unwrap_or_default();
+            let is_newer = match fit(&entity.state, &args) {
+                Fit::Same => false,
+                Fit::Newer => true,
+                Fit::Refused(told) => {
+                    self.answer_one(key, ticket, Err(Raised::new("millrace.ClassChanged", told)), moment);
+                    continue;
+                }
+            };
+            let job = entity.job(key, (ticket, &waiter), &args, is_newer, moment);
+            let before = entity.state.bytes();
+            entity.state.apply(Effect::Field(RUNNING, Some(value::int(i64::try_from(ticket).unwrap_or(i64::MAX)))));
+            self.bytes = self.bytes + entity.state.bytes() - before;
+            return Some(job);
+        }
+    }
+
+    /// One waiter of an object has its answer, and nothing else changes.
+    fn answer_one(&mut self, key: &str, ticket: Ticket, reply: Reply, moment: Moment) {
+        let Some(entity) = self.entities.get_mut(key) else { return };
+        let Some(waiter) = entity.state.waiters().get(&ticket).cloned() else { return };
+        let before = entity.state.bytes();
+        entity.state.apply(Effect::Leave(ticket));
+        self.bytes = self.bytes + entity.state.bytes() - before;
+        let released = vec![(waiter.session, waiter.call, reply)];
+        // It is short but for the answer, which is no longer than what a worker may say.
+        let _ = self.record_step((key, false), &[Effect::Leave(ticket)], None, &released);
+        self.deliver(released, moment);
+    }
+
+    /// The fields of an object, for a worker that has not kept them: a map.
+    pub fn fields(&self, key: &str, incarnation: u64) -> Result<Vec<u8>> {
+        let entity = self.entities.get(key).filter(|entity| entity.incarnation == incarnation);
+        let entity = entity.ok_or_else(|| lost(Type::Shared, key, "it is gone"))?;
+        let flat: Vec<&[u8]> = entity.state.inserted().flat_map(|(name, value)| [name, value]).collect();
+        Ok(value::array(flat.into_iter()))
+    }
+
+    /// A step is over. What it changed counts from now on, and its caller has its answer.
+    pub fn finish(&mut self, job: &Job, finished: Finished, moment: Moment) {
+        let Some(entity) = self.entities.get_mut(&job.key) else { return };
+        if entity.incarnation != job.incarnation || user::running(&entity.state) != Some(job.ticket) {
+            return;
+        }
+        let others = self.bytes - entity.state.bytes();
+        let limits = self.limits;
+        let before = self.bytes;
+        entity.state.apply(Effect::Field(RUNNING, None));
+        let mut turn = Turn::new(&mut entity.state, moment, [0; crate::SESSION_BYTES], 0);
+        turn.keeps = entity.persistent;
+        let (mut reply, ran): (Reply, bool) = match finished {
+            Finished::Ran(answer, changed) if job.may_change(&changed) => {
+                job.apply(&mut turn, changed);
+                (Ok(answer.into()), true)
+            }
+            Finished::Ran(..) => {
+                (Err(Raised::new("RuntimeError", "a method that is marked read-only has changed fields")), false)
+            }
+            Finished::NotBegun(answer) => (Ok(answer.into()), false),
+            Finished::Failed(told) => (Err(Raised::new("millrace.StepFailed", told)), false),
+        };
+        if let Err(error) = limits.check_growth(turn.state, others, before) {
+            turn.undo();
+            reply = Err(Raised::new("millrace.TooLarge", error.detail()));
+        }
+        // The answer stands in one record with the changes.
+        let waiter = turn.state.waiters().get(&job.ticket).cloned();
+        turn.apply(Effect::Leave(job.ticket));
+        let (changes, mut back) = (mem::take(&mut turn.done), mem::take(&mut turn.back));
+        self.bytes = others + entity.state.bytes();
+        let unmade = job.constructs && !ran;
+        let mut released: Vec<_> = waiter.iter().map(|waiter| (waiter.session, waiter.call, reply.clone())).collect();
+        if let Err(error) = self.record_step((&*job.key, false), &changes, None, &released) {
+            // The waiter has left, whatever its answer.
+            back.pop();
+            self.take_back(&job.key, back);
+            released.iter_mut().for_each(|one| one.2 = Err(Raised::new("millrace.TooLarge", error.detail())));
+            let _ = self.record_step((&*job.key, false), &[Effect::Leave(job.ticket)], None, &released);
+        }
+        let is_last = self.entities.get(&job.key).is_none_or(|entity| entity.state.waiters().is_empty());
+        if !is_last {
+            self.work.push(job.key.clone());
+        } else if unmade {
+            // Nobody waits for it, and nobody has seen it: its caller's reference is to the next one of the key.
+            for (session, number, _) in &released {
+                let asked = self.sessions.get_mut(session).and_then(|client| client.calls.get_mut(number));
+                asked.into_iter().for_each(|asked| asked.incarnation = 0);
+            }
+        }
+        self.deliver(released, moment);
+        if is_last && unmade {
+            self.delete(&job.key, moment);
+        }
+    }
+}
+
+impl Entity {
+    fn job(
+        &self,
+        key: &str,
+        (ticket, waiter): (Ticket, &Waiter),
+        args: &[&[u8]],
+        is_newer: bool,
+        moment: Moment,
+    ) -> Job {
+        let at = |field: u8| self.state.field(field).unwrap_or_default();
+        let arg = |field: u8| args.get(usize::from(field)).copied().unwrap_or_default().to_vec();
+        let nil = value::nil();
+        let reads = waiter.way == READ;
+        let whole = |number: u64| value::int(i64::try_from(number).unwrap_or(i64::MAX));
+        let body = if is_newer { arg(BODY) } else { at(BODY).to_vec() };
+        let parts = [
+            value::text(key),
+            whole(self.incarnation),
+            self.state.field(CHANGED).unwrap_or(&value::int(0)).to_vec(),
+            whole(moment.token),
+            value::boolean(reads),
+            at(POOL).to_vec(),
+            body,
+            // Its fields are of this version.
+            if is_newer { at(VERSION).to_vec() } else { nil.clone() },
+            self.state.field(NEW).unwrap_or(&nil).to_vec(),
+            value::text(&self.application),
+            value::array(args.get(METHOD..).unwrap_or_default().iter().copied()),
+        ];
+        Job {
+            key: key.into(),
+            incarnation: self.incarnation,
+            ticket,
+            application: self.application.clone(),
+            timeout_ms: args
+                .get(TIMEOUT)
+                .and_then(|ms| value::as_int(ms))
+                .and_then(|ms| ms.try_into().ok())
+                .unwrap_or(0),
+            request: value::array(parts.iter().map(|part| &**part)),
+            number: moment.token,
+            caller: waiter.session,
+            call: waiter.call,
+            becomes: is_newer.then(|| [arg(VERSION), arg(BODY), arg(CODE)]),
+            reads,
+            constructs: self.state.field(NEW).is_some(),
+        }
+    }
+}
+
+impl Job {
+    /// The session in which the step calls other objects.
+    pub fn session(&self, digest: impl Fn(&[u8]) -> Session) -> Session {
+        let (incarnation, call) = (self.incarnation.to_le_bytes(), self.call.to_le_bytes());
+        digest(&[b"step", &incarnation[..], &self.caller, &call, self.key.as_bytes()].concat())
+    }
+
+    fn may_change(&self, changed: &[(Vec<u8>, Option<Vec<u8>>)]) -> bool {
+        !self.reads || self.constructs || self.becomes.is_some() || changed.is_empty()
+    }
+
+    fn apply(&self, turn: &mut Turn<'_>, changed: Vec<(Vec<u8>, Option<Vec<u8>>)>) {
+        if !changed.is_empty() {
+            turn.field(CHANGED, value::int(i64::try_from(self.number).unwrap_or(i64::MAX)));
+        }
+        for (name, value) in changed {
+            match value {
+                Some(value) => turn.put(&name, value),
+                None => drop(turn.drop_key(&name)),
+            }
+        }
+        if self.constructs {
+            turn.apply(Effect::Field(NEW, None));
+        }
+        for (field, value) in [VERSION, BODY, CODE].into_iter().zip(self.becomes.iter().flatten()) {
+            turn.field(field, value.clone());
+        }
+    }
+}
+
+/// The class of an object of a user class.
+pub(super) fn class(entity: &Entity) -> Option<Box<str>> {
+    entity.state.field(CLASS).filter(|_| entity.kind == Type::Shared).and_then(value::as_text).map(Into::into)
+}

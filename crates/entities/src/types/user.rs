@@ -1,0 +1,104 @@
+//! Objects of user classes: the state has their fields, and their calls in order. Workers run the methods; `space::steps` says when.
+
+use super::{Args, Flow, Turn, done, reply, unknown};
+use millrace_wire::{Code, Error};
+
+use crate::{Outcome, Raised, State, state::Effect, state::Ticket, value};
+
+// What the constructor of an object was given, in this order.
+/// The class's name.
+pub(crate) const CLASS: u8 = 0;
+/// The pool whose workers run its methods.
+pub(crate) const POOL: u8 = 1;
+/// The version of the class that the fields are of.
+pub(crate) const VERSION: u8 = 2;
+/// The record of the pool's bodies that has the class.
+pub(crate) const BODY: u8 = 3;
+/// Tells code of one version from other code.
+pub(crate) const CODE: u8 = 4;
+/// The arguments of the class's constructor, until it has run.
+pub(crate) const NEW: u8 = 5;
+/// Which step has changed a field last.
+pub(crate) const CHANGED: u8 = 6;
+/// The waiter whose step a worker runs now.
+pub(crate) const RUNNING: u8 = 7;
+
+/// A call that may change fields, and one of a method that is marked read-only.
+const CALL: u8 = 0;
+pub(crate) const READ: u8 = 1;
+
+// The arguments of a call; the first five are those of the constructor.
+/// The method.
+pub(crate) const METHOD: usize = 5;
+/// How many milliseconds it may take.
+pub(crate) const TIMEOUT: usize = 6;
+/// How many there are: the last has the method's own arguments.
+const ARGUMENTS: usize = 8;
+
+/// The pool that a call of an object of a user class names.
+pub fn pool_of(args: &[u8]) -> Option<&str> {
+    value::elements(args).ok()?.get(usize::from(POOL)).and_then(|pool| value::as_text(pool))
+}
+
+/// `Shared`.
+pub(super) fn shared(turn: &mut Turn<'_>, method: &str, args: &Args<'_>) -> Result<Flow, Raised> {
+    check(args)?;
+    match method {
+        "" => {
+            for field in [CLASS, POOL, VERSION, BODY, CODE, NEW] {
+                turn.field(field, args.raw(field.into())?.to_vec());
+            }
+            done()
+        }
+        "call" | "read" | "version" => {
+            for (field, what) in [(CLASS, "class"), (POOL, "pool")] {
+                let (is, given) = (turn.state.field(field).unwrap_or_default(), args.raw(field.into())?);
+                if is != given {
+                    let text = |value| value::as_text(value).unwrap_or("?").to_owned();
+                    let told = format!("the object's {what} is '{}', and not '{}'", text(is), text(given));
+                    return Err(Raised::new("TypeError", told));
+                }
+            }
+            if method == "version" {
+                return reply(turn.state.field(VERSION).unwrap_or_default().to_vec());
+            }
+            args.raw(ARGUMENTS - 1)?;
+            args.int(TIMEOUT)?;
+            turn.wait(if method == "read" { READ } else { CALL }, value::array(args.0.iter().copied()))
+        }
+        _ => unknown(method),
+    }
+}
+
+/// Refuses a class that is not described as the protocol has it.
+fn check(args: &Args<'_>) -> Result<(), Raised> {
+    for text in [CLASS, POOL] {
+        let named = value::as_text(args.raw(text.into())?).is_some_and(|text| !text.is_empty());
+        named.then_some(()).ok_or_else(|| Raised::new("TypeError", "a user class has a name and a pool"))?;
+    }
+    let numbered = args.int(VERSION.into())? >= 0 && args.int(BODY.into())? > 0;
+    numbered.then_some(()).ok_or_else(|| Raised::new("ValueError", "a version is 0 or more, and a body has a number"))
+}
+
+/// A caller's time is over. A step that has begun goes on, and the caller gets its answer.
+pub(super) fn gives_up(turn: &mut Turn<'_>, ticket: Ticket) -> Option<Outcome> {
+    if running(turn.state) == Some(ticket) {
+        return None;
+    }
+    turn.apply(Effect::Leave(ticket));
+    Some(Err(Raised::new("TimeoutError", "the object was busy with other calls")))
+}
+
+/// Refuses a constructor of another class or pool than the call's: the rights of the caller are those on the call's.
+pub(crate) fn check_new(args: &[u8], new: Option<&[u8]>) -> Result<(), Error> {
+    let Some(new) = new else { return Ok(()) };
+    let (args, new) = (value::elements(args)?, value::elements(new)?);
+    let named = usize::from(NEW);
+    let same = args.len() >= named && args.get(..named) == new.get(..named);
+    same.then_some(()).ok_or_else(|| Code::ObjectCallInvalid.error("the constructor is of another class than the call"))
+}
+
+/// The waiter whose step a worker runs.
+pub(crate) fn running(state: &State) -> Option<Ticket> {
+    state.field(RUNNING).and_then(value::as_int).and_then(|ticket| u64::try_from(ticket).ok())
+}

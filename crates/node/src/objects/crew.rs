@@ -1,0 +1,410 @@
+//! The workers that run the methods of user classes: threads of a pool, each with a worker of its own.
+//!
+//! ```text
+//!  Space::take_work ──> Crews::post ── a free thread, the one that ran the object last if it is free; or a new one; or the queue
+//!                            thread: begin ──> Hands::run ── its worker ──> finish
+//! ```
+//!
+//! As many steps of a pool run at once as its tasks may. A step that waits for another object does not count, so the step that it waits
+//! for has a thread, up to [`HANDS_MAX`] in all. A circle of steps that wait for each other is found when the call that closes it is made.
+
+use super::{Inner, Objects, State, task::Answer};
+use crate::Namespace;
+use millrace_dispatch::{Asked, HANDS_MAX, Hand, Hands, HostCalls, Later, Step, Surroundings};
+use millrace_entities::{Finished, Job, SESSION_BYTES, Session, value};
+use millrace_namespace::tasks;
+use millrace_wire::{Code, Error, EventId, Result};
+use sha2::{Digest, Sha256};
+use std::{
+    cell::Cell,
+    collections::{BTreeSet, HashMap, VecDeque},
+    os::fd::BorrowedFd,
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
+
+/// How long a thread without a step keeps its worker.
+const IDLE: Duration = Duration::from_secs(60);
+/// How much longer than its method a step may take: the worker ends the method by itself first.
+const GRACE: Duration = Duration::from_secs(1);
+/// How much longer a step may take that first loads its class.
+const LOADING: Duration = Duration::from_secs(60);
+/// The lease of a step's session, which ends with the step; after a restart the step may wait for its turn for so long.
+const LEASE_MS: u64 = 24 * 3_600_000;
+
+/// The log of which a worker's handler knows a step.
+const STEPS: &str = "_steps/";
+/// What a step asks for and leaves, under names that no log has.
+const FIELDS: &str = "_step/fields";
+const RESULT: &str = "_step/result";
+
+// How a worker says what came of a step.
+const RETURNED: i64 = 0;
+const RAISED: i64 = 1;
+const NOT_BEGUN: i64 = 2;
+
+/// All threads that run steps, and which step waits for what.
+#[derive(Default)]
+pub(super) struct Crews {
+    crews: HashMap<Box<str>, Crew>,
+    /// By session: the steps in progress.
+    steps: HashMap<Session, Running>,
+    /// By key: the step that an object is in.
+    occupied: HashMap<Box<str>, Session>,
+    /// Keys that are in a queue, or that a thread was given and has not begun with.
+    posted: BTreeSet<Box<str>>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+#[derive(Default)]
+struct Running {
+    /// The object of a user class that it waits for.
+    waits_for: Option<Box<str>>,
+}
+
+#[derive(Default)]
+struct Crew {
+    /// Objects whose next step nobody has taken yet.
+    queue: VecDeque<Box<str>>,
+    idle: Vec<Arc<Post>>,
+    threads: usize,
+    /// How many of them wait within a step.
+    blocked: usize,
+    /// How many steps may run at once.
+    concurrency: usize,
+}
+
+/// Where an idle thread finds what it does next.
+#[derive(Default)]
+struct Post {
+    bell: Condvar,
+    next: Mutex<Next>,
+}
+
+#[derive(Default)]
+struct Next {
+    key: Option<Box<str>>,
+    /// The object whose step it ran last: its worker has the fields.
+    last: Box<str>,
+}
+
+impl Post {
+    fn next(&self) -> MutexGuard<'_, Next> {
+        self.next.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Crews {
+    /// The objects that form a circle if this step waits for that object.
+    pub fn circle(&self, from: &Session, key: &str) -> Option<Vec<Box<str>>> {
+        let (mut at, mut path): (&str, Vec<Box<str>>) = (key, Vec::new());
+        for _ in 0..=self.steps.len() {
+            path.push(at.into());
+            let session = self.occupied.get(at)?;
+            if session == from {
+                return Some(path);
+            }
+            at = self.steps.get(session)?.waits_for.as_deref()?;
+        }
+        None
+    }
+
+    /// A step waits for the method of another object, or for none any more.
+    pub fn waits(&mut self, session: &Session, key: Option<&str>) {
+        if let Some(step) = self.steps.get_mut(session) {
+            step.waits_for = key.map(Into::into);
+        }
+    }
+
+    /// So many steps of a pool may run at once.
+    pub fn allow(&mut self, pool: &str, concurrency: u32) {
+        self.crews.entry(pool.into()).or_default().concurrency = concurrency as usize;
+    }
+
+    /// The threads, once they are to end.
+    pub fn threads(&mut self) -> Vec<JoinHandle<()>> {
+        for post in self.crews.values_mut().flat_map(|crew| crew.idle.drain(..)) {
+            post.bell.notify_one();
+        }
+        std::mem::take(&mut self.threads)
+    }
+}
+
+impl Inner {
+    /// Finds a thread for the next step of each object that may have one.
+    pub(super) fn post_steps(self: &Arc<Self>, state: &mut State) {
+        if self.hands.get().is_none() {
+            return;
+        }
+        for (key, pool) in state.space.take_work() {
+            self.post(state, key, &pool);
+        }
+    }
+
+    fn post(self: &Arc<Self>, state: &mut State, key: Box<str>, pool: &str) {
+        if state.closed || !state.crews.posted.insert(key.clone()) {
+            return;
+        }
+        self.place(state, key, pool);
+    }
+
+    /// Gives a step to a thread, or puts it into the queue.
+    fn place(self: &Arc<Self>, state: &mut State, key: Box<str>, pool: &str) {
+        let crew = state.crews.crews.entry(pool.into()).or_default();
+        let last =
+            crew.idle.iter().position(|post| post.next().last == key).unwrap_or(crew.idle.len().saturating_sub(1));
+        // A step that was blocked may go on meanwhile: then a thread more than should be is at work for a while.
+        let busy = crew.threads - crew.idle.len();
+        let may_run = busy.saturating_sub(crew.blocked) < crew.concurrency.max(1);
+        if may_run && last < crew.idle.len() {
+            let post = crew.idle.swap_remove(last);
+            post.next().key = Some(key);
+            post.bell.notify_one();
+            return;
+        }
+        crew.queue.push_back(key);
+        if may_run && crew.threads < HANDS_MAX as usize {
+            self.hire(state, pool);
+        }
+    }
+
+    /// Starts a thread for a pool's queue.
+    fn hire(self: &Arc<Self>, state: &mut State, pool: &str) {
+        let (inner, of): (Arc<Inner>, Box<str>) = (self.clone(), pool.into());
+        let named = thread::Builder::new().name("millrace-methods".into());
+        let started = millrace_threads::spawn(named, move || attend(&inner, &of));
+        let crew = state.crews.crews.entry(pool.into()).or_default();
+        match started {
+            Ok(thread) => {
+                crew.threads += 1;
+                state.crews.threads.retain(|thread| !thread.is_finished());
+                state.crews.threads.push(thread);
+            }
+            // Those that there are take the queue; without any, the calls wait until a thread can be started.
+            Err(error) => tracing::warn!(target: "objects", pool, %error, "no thread for methods of objects"),
+        }
+    }
+
+    /// A step begins to wait, or goes on.
+    fn block(self: &Arc<Self>, pool: &str, blocks: bool, of: &Session) {
+        let mut state = self.state();
+        if !blocks {
+            state.crews.waits(of, None);
+        }
+        let Some(crew) = state.crews.crews.get_mut(pool) else { return };
+        crew.blocked = if blocks { crew.blocked + 1 } else { crew.blocked.saturating_sub(1) };
+        if blocks && let Some(key) = crew.queue.pop_front() {
+            self.place(&mut state, key, pool);
+        }
+    }
+}
+
+/// A thread of a pool: runs steps until there are none for a while.
+fn attend(inner: &Arc<Inner>, pool: &str) {
+    let (post, mut hand) = (Arc::<Post>::default(), Hand::default());
+    loop {
+        let mut state = inner.state();
+        let key = loop {
+            if state.closed {
+                return;
+            }
+            let mut next = post.next();
+            if let Some(key) = next.key.take() {
+                break key;
+            }
+            let crew = state.crews.crews.entry(pool.into()).or_default();
+            let own = crew.queue.iter().position(|key| *key == next.last).unwrap_or(0);
+            if let Some(key) = crew.queue.remove(own) {
+                break key;
+            }
+            drop(next);
+            crew.idle.push(post.clone());
+            let (waited, timeout) = post.bell.wait_timeout(state, IDLE).unwrap_or_else(PoisonError::into_inner);
+            state = waited;
+            let crew = state.crews.crews.entry(pool.into()).or_default();
+            crew.idle.retain(|idle| !Arc::ptr_eq(idle, &post));
+            if timeout.timed_out() && post.next().key.is_none() {
+                crew.threads -= 1;
+                return;
+            }
+        };
+        post.next().last = key.clone();
+        drop(state);
+        step(inner, pool, &key, &mut hand);
+    }
+}
+
+/// Runs the next step of an object.
+fn step(inner: &Arc<Inner>, pool: &str, key: &str, hand: &mut Hand) {
+    let mut state = inner.state();
+    state.crews.posted.remove(key);
+    let moment = inner.moment(&mut state);
+    let Some(job) = state.space.begin(key, moment) else {
+        return inner.hand_out(state);
+    };
+    let session = job.session(digest);
+    // It cannot fail: a lease or the number of sessions may, and then the step calls no object.
+    let opened = state.space.open(session, &job.application, LEASE_MS, moment);
+    state.space.pin(&session);
+    state.crews.steps.insert(session, Running::default());
+    state.crews.occupied.insert(key.into(), session);
+    inner.hand_out(state);
+
+    let finished = opened.and_then(|_| run(inner, pool, &job, session, hand));
+    let finished = finished.unwrap_or_else(|error| Finished::Failed(error.to_string()));
+
+    let mut state = inner.state();
+    if state.closed {
+        // Its worker was ended with the host. If the object is persistent, the next host begins the step again.
+        return;
+    }
+    let moment = inner.moment(&mut state);
+    state.crews.steps.remove(&session);
+    state.crews.occupied.remove(key);
+    state.space.finish(&job, finished, moment);
+    // What the method has acquired and not released is free again.
+    state.space.end(&session, moment);
+    inner.hand_out(state);
+}
+
+/// A session that nobody else has chosen.
+fn digest(of: &[u8]) -> Session {
+    let digest = Sha256::digest(of);
+    std::array::from_fn::<u8, SESSION_BYTES, _>(|at| digest[at])
+}
+
+fn run(inner: &Arc<Inner>, pool: &str, job: &Job, session: Session, hand: &mut Hand) -> Result<Finished> {
+    let hands = inner.hands.get().ok_or_else(super::none_here)?;
+    let extra = Cell::new(Duration::ZERO);
+    let mut calls = StepCalls { inner, pool, job, session, extra: &extra, result: None };
+    let id = EventId::from_bits(u128::from_le_bytes(session));
+    let within = Duration::from_millis(job.timeout_ms) + GRACE;
+    let log = format!("{STEPS}{pool}");
+    let step = Step { pool, log: &log, id, request: &job.request, within, extra: &extra };
+    hands.run(hand, &step, &mut calls, &|| inner.state().closed)?;
+    let result = calls.result.ok_or_else(|| Code::WorkerProtocol.error("the worker left no result of the step"))?;
+    finished_of(&result)
+}
+
+/// What a worker leaves: how it ended, the value or the exception, and the fields that changed.
+fn finished_of(result: &[u8]) -> Result<Finished> {
+    let wrong = || Code::WorkerProtocol.error("the result of a step is not as the protocol has it");
+    let elements = value::elements(result)?;
+    let [kind, value, changed] = *elements else { return Err(wrong()) };
+    let kind = value::as_int(kind).filter(|kind| (RETURNED..=NOT_BEGUN).contains(kind)).ok_or_else(wrong)?;
+    let told = value::int(if kind == RETURNED { RETURNED } else { RAISED });
+    let answer = value::array([&*told, value].into_iter());
+    if kind == NOT_BEGUN {
+        return Ok(Finished::NotBegun(answer));
+    }
+    let changed = value::elements(changed)?;
+    let change = |pair: &[&[u8]]| (pair[0].to_vec(), (!value::is_nil(pair[1])).then(|| pair[1].to_vec()));
+    Ok(Finished::Ran(answer, changed.chunks_exact(2).map(change).collect()))
+}
+
+/// What a step asks of its host.
+struct StepCalls<'a> {
+    inner: &'a Arc<Inner>,
+    pool: &'a str,
+    job: &'a Job,
+    session: Session,
+    /// How much longer than its method the step may take.
+    extra: &'a Cell<Duration>,
+    result: Option<Vec<u8>>,
+}
+
+fn not_here(what: &str) -> Error {
+    Code::RightMissing.error(format!("a method of a shared object {what}"))
+}
+
+impl HostCalls for StepCalls<'_> {
+    fn append(&mut self, log: &str, payload: &[u8]) -> Result<Option<u64>> {
+        if log != RESULT {
+            return Err(not_here("appends to no log"));
+        }
+        self.result = Some(payload.to_vec());
+        Ok(None)
+    }
+
+    fn get(&mut self, log: &str, seqno: u64) -> Result<Vec<u8>> {
+        if log == FIELDS {
+            return self.inner.state().space.fields(&self.job.key, self.job.incarnation);
+        }
+        if log != tasks::bodies(self.pool) {
+            return Err(not_here("reads no log"));
+        }
+        // The worker loads the class, with the modules that it needs.
+        self.extra.set(LOADING);
+        Ok(self.inner.namespace.get(log, seqno)?.payload)
+    }
+
+    fn latest(&mut self, _: &str) -> Result<u64> {
+        Err(not_here("reads no log"))
+    }
+
+    fn now_ns(&mut self) -> u64 {
+        let since = std::time::SystemTime::now().duration_since(std::time::SystemTime::UNIX_EPOCH);
+        since.map_or(0, |since| u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
+    }
+
+    fn random(&mut self, bytes: &mut [u8]) {
+        // Linux refuses this only before 3.17, which has no futexes that we need either.
+        getrandom::fill(bytes).expect("the operating system has a random source");
+    }
+
+    fn call(&mut self, call: &[u8]) -> Asked {
+        let full = {
+            let state = self.inner.state();
+            state.crews.crews.get(self.pool).is_some_and(|crew| crew.blocked + 1 >= HANDS_MAX as usize)
+        };
+        if full {
+            let told = format!("{HANDS_MAX} methods of objects of pool '{}' wait for others", self.pool);
+            return Asked::Now(Err(Code::ObjectsBusy.error(told)));
+        }
+        let objects = Objects { inner: self.inner.clone() };
+        match objects.call_of(self.session, self.pool, call) {
+            Ok(Answer::Now(answer)) => Asked::Now(Ok(answer)),
+            Ok(Answer::Later(later)) => {
+                self.inner.block(self.pool, true, &self.session);
+                let (inner, pool, session) = (self.inner.clone(), self.pool.into(), self.session);
+                Asked::Later(Box::new(Blocked { later, inner, pool, session }))
+            }
+            Err(error) => Asked::Now(Err(error)),
+        }
+    }
+}
+
+/// An answer for which a step waits; its thread does not count meanwhile.
+struct Blocked {
+    later: Box<dyn Later>,
+    inner: Arc<Inner>,
+    pool: Box<str>,
+    session: Session,
+}
+
+impl Later for Blocked {
+    fn fd(&self) -> BorrowedFd<'_> {
+        self.later.fd()
+    }
+
+    fn until(&self) -> Option<Instant> {
+        self.later.until()
+    }
+
+    fn take(&mut self) -> Option<Result<Vec<u8>>> {
+        self.later.take()
+    }
+}
+
+impl Drop for Blocked {
+    fn drop(&mut self) {
+        self.inner.block(&self.pool, false, &self.session);
+    }
+}
+
+/// Workers for the methods of user classes, from now on.
+pub(super) fn hands(namespace: &Namespace, surroundings: Surroundings) -> Arc<Hands> {
+    // Steps call objects through their host calls, and not as runs do.
+    Arc::new(Hands::new(namespace.clone(), Surroundings { objects: None, ..surroundings }))
+}

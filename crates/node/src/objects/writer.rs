@@ -1,0 +1,245 @@
+//! The log of persistent objects, `_entities`: one thread writes the records of their steps, many to a commit.
+//!
+//! ```text
+//!  a step ── its record ──> queue ── commit ──> written: the answers that wait for it go to the gate
+//! ```
+//!
+//! The steps are in the log in the order in which they were taken. Answers about a persistent object wait until its last step is written,
+//! and then at the gate until that is as durable as the namespace says. Once the log is twice as long as the objects, a snapshot goes into
+//! it between other steps, and what is in front of that is trimmed.
+
+use super::{Inner, Slot, State};
+use crate::Namespace;
+use millrace_entities::{Called, Cursor, Space};
+use millrace_journal::{Log, Position};
+use millrace_namespace::names;
+use millrace_wire::{Code, Error, EventId, HISTORY_ALL, Result};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::{Arc, Weak},
+    task::Waker,
+    thread,
+    time::Duration,
+};
+
+const LOG: &str = "_entities";
+/// The most of one commit.
+const BATCH_RECORDS_MAX: usize = 1024;
+const BATCH_MAX_BYTES: usize = 512 << 10;
+/// Bytes of records beyond which a snapshot is made, if the objects have less than half as many.
+const SNAPSHOT_MIN_BYTES: usize = 4 << 20;
+/// How many bytes of a snapshot wait to be written at once.
+const SNAPSHOT_AHEAD_BYTES: usize = 1 << 20;
+/// How long to wait before trying again after an error that may go away, such as a full disk.
+const PAUSE: Duration = Duration::from_millis(200);
+/// How long the writer sleeps when nothing rings.
+const LOOK: Duration = Duration::from_secs(60);
+
+/// What is to be written, and who waits for it.
+#[derive(Default)]
+pub(super) struct Pen {
+    queue: VecDeque<Vec<u8>>,
+    /// How many bytes they have.
+    waiting: usize,
+    /// How many records were queued, and how many of them are written.
+    queued: u64,
+    written: u64,
+    /// Everything written is in front of this position.
+    safe: Position,
+    /// Answers, by the number of records that have to be written before.
+    late: BTreeMap<u64, Vec<(Arc<Slot>, Result<Called>)>>,
+    /// Why nothing can be written any more.
+    failure: Option<Error>,
+    /// The number of the log's newest record when the host started.
+    base: u64,
+    /// Bytes that were written since the last snapshot, and with how many of them it is looked whether another one is due.
+    since: usize,
+    look_at: usize,
+    snapshot: Option<Cursor>,
+    /// How many records there are with the last one of the snapshot, and the number of its first one in the log.
+    trim: Option<(u64, u64)>,
+    begun: u64,
+}
+
+impl Pen {
+    /// Takes the records that the last step made; whether there were any.
+    pub fn take(&mut self, space: &mut Space) -> bool {
+        let records = space.take_records();
+        let took = !records.is_empty();
+        self.queued += records.len() as u64;
+        self.waiting += records.iter().map(Vec::len).sum::<usize>();
+        self.queue.extend(records);
+        took
+    }
+
+    /// How many records were queued.
+    pub fn queued(&self) -> u64 {
+        self.queued
+    }
+
+    /// An answer that may leave once so many records are written: where it depends on, if that is so now.
+    pub fn reached(&self, after: u64) -> Option<Position> {
+        match after {
+            0 => Some(Position::default()),
+            after => (after <= self.written).then_some(self.safe),
+        }
+    }
+
+    /// Has an answer wait for records.
+    pub fn add(&mut self, after: u64, slot: Arc<Slot>, called: Result<Called>) {
+        self.late.entry(after).or_default().push((slot, called));
+    }
+
+    /// Why no persistent object can be called any more.
+    pub fn check(&self) -> Result<()> {
+        self.failure.clone().map_or(Ok(()), Err)
+    }
+
+    fn batch(&mut self) -> Vec<Vec<u8>> {
+        let mut bytes = 0;
+        let fits = |record: &&Vec<u8>| {
+            bytes += record.len();
+            bytes <= BATCH_MAX_BYTES
+        };
+        let count = self.queue.iter().take(BATCH_RECORDS_MAX).take_while(fits).count().max(1).min(self.queue.len());
+        let batch: Vec<Vec<u8>> = self.queue.drain(..count).collect();
+        self.waiting -= batch.iter().map(Vec::len).sum::<usize>();
+        batch
+    }
+
+    /// So much is written, up to this position; who has an answer now.
+    fn wrote(&mut self, records: usize, end: Position) -> Vec<Waker> {
+        self.written += records as u64;
+        self.safe = end;
+        let later = self.late.split_off(&(self.written + 1));
+        let now = std::mem::replace(&mut self.late, later);
+        now.into_values().flatten().filter_map(|(slot, called)| slot.give(called.map(|called| (called, end)))).collect()
+    }
+
+    fn fail(&mut self, error: &Error) -> Vec<Waker> {
+        self.failure = Some(error.clone());
+        let late = std::mem::take(&mut self.late);
+        late.into_values().flatten().filter_map(|(slot, _)| slot.give(Err(error.clone()))).collect()
+    }
+
+    /// Goes on with a snapshot, or begins one; the number of the record up to which the log is trimmed now.
+    fn snapshot(&mut self, space: &mut Space) -> Option<u64> {
+        if let Some((_, first)) = self.trim.take_if(|(after, _)| *after <= self.written) {
+            self.since = 0;
+            self.look_at = SNAPSHOT_MIN_BYTES;
+            return Some(first);
+        }
+        if self.snapshot.is_none() && self.trim.is_none() {
+            if self.since < self.look_at.max(SNAPSHOT_MIN_BYTES) {
+                return None;
+            }
+            let wanted = 2 * space.persistent_bytes();
+            if self.since < wanted {
+                // Adding them up takes time: not again before it may be so far.
+                self.look_at = wanted;
+                return None;
+            }
+            self.snapshot = Some(space.begin_snapshot());
+            self.take(space);
+            self.begun = self.base + self.queued;
+        }
+        while let Some(cursor) = self.snapshot.take() {
+            if self.waiting >= SNAPSHOT_AHEAD_BYTES {
+                self.snapshot = Some(cursor);
+                break;
+            }
+            match space.go_on(cursor) {
+                Some(next) => self.snapshot = Some(next),
+                None => self.trim = Some((self.queued, self.begun)),
+            }
+            self.take(space);
+        }
+        None
+    }
+}
+
+/// Takes up what an earlier host has left.
+pub(super) fn recover(namespace: &Namespace, state: &mut State) -> Result<()> {
+    state.space.limit_records(namespace.journal().record_max_bytes());
+    let name = names::internal(LOG);
+    let catalog = namespace.journal().catalog()?;
+    let Some(log) = catalog.log(&name) else { return Ok(()) };
+    let moment = millrace_entities::Moment { now_ms: 0, token: 0 };
+    let mut bytes = Vec::new();
+    for seqno in log.earliest().max(1)..=log.latest() {
+        bytes.clear();
+        namespace.journal().get(log, seqno, &mut bytes)?;
+        let damaged =
+            |error: Error| Code::EntitiesDamaged.error(format!("record {seqno} of log '{name}': {}", error.detail()));
+        state.space.restore(&bytes, moment).map_err(damaged)?;
+        state.pen.since += bytes.len();
+    }
+    state.pen.base = log.latest();
+    state.space.restored();
+    Ok(())
+}
+
+fn commit(namespace: &Namespace, records: &[Vec<u8>], trim: Option<u64>) -> Result<Position> {
+    let name = names::internal(LOG);
+    let committed = namespace.journal().commit(|tx| {
+        let log: Log = match tx.catalog().log(&name) {
+            Some(log) => log.clone(),
+            None => tx.create_log(&name, HISTORY_ALL)?,
+        };
+        for record in records {
+            tx.append(&log, record, EventId::NONE, 0)?;
+        }
+        if let Some(first) = trim {
+            tx.trim(&log, first)?;
+        }
+        Ok(())
+    })?;
+    Ok(committed.end)
+}
+
+/// Whether nothing was written, and may be the next time.
+fn may_pass(error: &Error) -> bool {
+    matches!(error.code(), Code::DiskFull | Code::ReadOnly | Code::JournalFull | Code::Busy)
+}
+
+/// Writes until nobody has the objects any more.
+pub(super) fn write(objects: &Weak<Inner>) {
+    while let Some(inner) = objects.upgrade() {
+        let mut state = inner.state();
+        let State { space, pen, closed, .. } = &mut *state;
+        let trim = pen.snapshot(space);
+        let batch = pen.batch();
+        if batch.is_empty() && trim.is_none() {
+            if *closed {
+                return;
+            }
+            drop(inner.ink.wait_timeout(state, LOOK));
+            continue;
+        }
+        drop(state);
+        let end = loop {
+            match commit(&inner.namespace, &batch, trim) {
+                Ok(end) => break Ok(end),
+                // A full disk may have room again: answers wait meanwhile.
+                Err(error) if may_pass(&error) && !inner.state().closed => thread::sleep(PAUSE),
+                Err(error) => break Err(error),
+            }
+        };
+        let mut state = inner.state();
+        let State { space, pen, .. } = &mut *state;
+        let wakers = match &end {
+            Ok(end) => {
+                let bytes: usize = batch.iter().map(Vec::len).sum();
+                pen.since += bytes;
+                space.wrote(bytes);
+                pen.wrote(batch.len(), *end)
+            }
+            Err(error) => pen.fail(error),
+        };
+        drop(state);
+        wakers.into_iter().for_each(Waker::wake);
+        if end.is_err() {
+            return;
+        }
+    }
+}

@@ -1,0 +1,239 @@
+"""Classes of the user's own whose objects are shared: what marks them, and references to their objects.
+
+    @millrace.shared
+    class Gate:
+        def __init__(self, size):
+            self.size, self.inside = size, 0
+
+        def enter(self):
+            self.inside += 1
+            return self.inside
+
+    Gates = farm.shared(Gate)
+    Gates("front", 3).enter()
+
+Methods run in workers of a pool, one at a time for each object, and the host keeps the fields. `Gate` itself stays an ordinary class.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import types
+
+from millrace.objects import Object, _raised, _spaces, _values
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any, Optional, TypeVar, Union
+
+    C = TypeVar("C", bound=type)
+    F = TypeVar("F", bound=Callable[..., Any])
+
+#: How long a method may take if nobody says, in seconds.
+_TIMEOUT_S = 10.0
+_TIMEOUT_MAX_S = 24 * 3600.0
+_CODE_BYTES = 16
+
+
+class Settings:
+    """How the objects of a class are shared."""
+
+    __slots__ = ("version", "timeout", "rollback")
+
+    def __init__(self, version: int, timeout: float, rollback: bool) -> None:
+        self.version, self.timeout, self.rollback = version, timeout, rollback
+
+
+def _seconds(timeout: float) -> float:
+    if not 0 < timeout <= _TIMEOUT_MAX_S:
+        raise ValueError(f"a timeout of {timeout} seconds; it is above 0 and at most {_TIMEOUT_MAX_S:.0f}")
+    return float(timeout)
+
+
+def shared(
+    cls: Optional[C] = None, /, *, version: int = 1, timeout: float = _TIMEOUT_S, rollback: bool = False
+) -> Union[C, Callable[[C], C]]:
+    """Marks a class whose objects are shared.
+
+    Raise `version` when the fields or the code change; `__migrate__(cls, fields, version)` then makes the new fields of those of an
+    older version. `timeout` is how many seconds a method may take. After a method that raises, fields keep what it has changed, as
+    in any class; with `rollback=True` they are as before.
+    """
+    if isinstance(version, bool) or not isinstance(version, int) or not 0 <= version < 1 << 31:
+        raise ValueError(f"version {version!r} is not a whole number from 0")
+    settings = Settings(version, _seconds(timeout), rollback)
+
+    def mark(cls: C) -> C:
+        if not isinstance(cls, type):
+            raise TypeError(f"@millrace.shared marks classes, not {cls!r}")
+        slots = [base.__qualname__ for base in cls.__mro__[:-1] if vars(base).get("__slots__")]
+        if slots:
+            raise TypeError(f"a shared class keeps its fields in __dict__: {slots[0]} has __slots__")
+        cls.__millrace_shared__ = settings  # type: ignore[attr-defined]
+        return cls
+
+    return mark if cls is None else mark(cls)
+
+
+def method(*, timeout: Optional[float] = None, readonly: bool = False) -> Callable[[F], F]:
+    """Says of a method how many seconds it may take, and whether it changes no field."""
+
+    def mark(function: F) -> F:
+        function.__millrace_method__ = (readonly, None if timeout is None else _seconds(timeout))  # type: ignore[attr-defined]
+        return function
+
+    return mark
+
+
+def readonly(function: F) -> F:
+    """Marks a method that changes no field: whoever may only read objects may call it."""
+    return method(readonly=True)(function)
+
+
+def settings_of(cls: type) -> Settings:
+    """How a class is shared."""
+    found = vars(cls).get("__millrace_shared__") if isinstance(cls, type) else None
+    if found is None:
+        raise TypeError(f"{cls!r} is not marked with @millrace.shared")
+    return found  # type: ignore[no-any-return]
+
+
+def is_readonly(function: object) -> bool:
+    """Whether a method is marked so."""
+    return bool(getattr(function, "__millrace_method__", (False, None))[0])
+
+
+def methods_of(cls: type) -> dict[str, tuple[bool, int]]:
+    """The methods that are called from elsewhere: whether each only reads, and for how many milliseconds it may run."""
+    limit = settings_of(cls).timeout
+    found = {}
+    for name, member in inspect.getmembers(cls, inspect.isfunction):
+        if name.startswith("_") and not (name.startswith("__") and name in _OPERATORS):
+            continue
+        if inspect.iscoroutinefunction(member) or inspect.isgeneratorfunction(member):
+            raise TypeError(f"{cls.__qualname__}.{name} is a coroutine or a generator: methods of shared objects are plain functions")
+        reads, own = getattr(member, "__millrace_method__", (False, None))
+        found[name] = (bool(reads), max(1, int((own or limit) * 1000)))
+    return found
+
+
+#: Methods of operators that references have.
+_OPERATORS = ("__len__", "__getitem__", "__setitem__", "__delitem__", "__contains__", "__call__", "__iter__")
+
+
+def _feed(code: types.CodeType, out: Callable[[bytes], None]) -> None:
+    for part in (code.co_code, repr(code.co_names).encode(), repr(code.co_varnames).encode()):
+        out(part)
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            _feed(constant, out)
+        elif isinstance(constant, frozenset):
+            # The order of its elements differs from one process to the next.
+            out(repr(sorted(map(repr, constant))).encode())
+        else:
+            out(repr(constant).encode())
+
+
+def code_of(cls: type) -> bytes:
+    """Tells the code of a class from other code: that of its methods and of its bases'."""
+    digest = hashlib.sha256(cls.__qualname__.encode())
+    for base in cls.__mro__[:-1]:
+        for name, member in sorted(vars(base).items()):
+            for function in _functions(member):
+                digest.update(name.encode())
+                _feed(function.__code__, digest.update)
+    return digest.digest()[:_CODE_BYTES]
+
+
+def _functions(member: Any) -> list[types.FunctionType]:
+    if isinstance(member, property):
+        found = [member.fget, member.fset, member.fdel]
+    elif isinstance(member, (staticmethod, classmethod)):
+        found = [member.__func__]
+    else:
+        found = [member]
+    return [function for function in found if isinstance(function, types.FunctionType)]
+
+
+class SharedClass:
+    """A shared class whose code a pool has: `SharedClass(key, ...)` is a reference to the object of that key.
+
+    The arguments behind the key are those of the class; they count if the object does not exist. Can be passed to tasks.
+    """
+
+    def __init__(
+        self, about: tuple[Any, ...], methods: dict[str, tuple[bool, int]], flags: int = 0, space: Optional[_spaces.Space] = None
+    ) -> None:
+        self._about, self._methods, self._flags, self._space = about, methods, flags, space
+
+    def __call__(self, key: str, /, *args: Any, **kwargs: Any) -> Any:
+        return _class(self._about, self._methods)(self, key, args, kwargs)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return SharedClass, (self._about, self._methods, self._flags)
+
+    def __repr__(self) -> str:
+        return f"<millrace.SharedClass {self._about[0]!r} version {self._about[2]}>"
+
+
+class Shared(Object):
+    """A reference to an object of a shared class. It has the methods of the class; each call runs in a worker."""
+
+    _type = "Shared"
+    _methods: dict[str, tuple[bool, int]] = {}
+
+    def __init__(self, of: SharedClass, key: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        super().__init__(key, *of._about, _values.encode([list(args), kwargs]), space=of._space)
+        self._about, self._flags = of._about, of._flags
+
+    def _ask(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        reads, timeout_ms = self._methods[name]
+        payload = _values.encode([list(args), kwargs])
+        kind, value = self._call("read" if reads else "call", *self._about, name, timeout_ms, payload)
+        if kind:
+            raise _raised.unpack(value)
+        return _values.decode(value)
+
+    def _touch(self) -> None:
+        self._call("version", *self._about)
+
+    def _delete(self) -> bool:
+        return bool(self._call("delete", *self._about))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if not self._incarnation:
+            self._touch()
+        return _reference, (self._about, self._methods, (self.key, self._new, self._incarnation, self._flags))
+
+    def __repr__(self) -> str:
+        return f"<shared {self._about[0]} {self.key!r}>"
+
+
+def _reference(about: tuple[Any, ...], methods: dict[str, tuple[bool, int]], which: tuple[Any, ...]) -> Shared:
+    kind = _class(about, methods)
+    found: Shared = kind.__new__(kind)
+    found.key, found._new, found._incarnation, found._flags = which
+    found._space, found._about = None, about
+    return found
+
+
+#: By class: the class of the references to its objects.
+_kinds: dict[tuple[Any, ...], type[Shared]] = {}
+
+
+def _class(about: tuple[Any, ...], methods: dict[str, tuple[bool, int]]) -> type[Shared]:
+    found = _kinds.get(about)
+    if found is None:
+
+        def forward(name: str) -> Callable[..., Any]:
+            def call(self: Shared, /, *args: Any, **kwargs: Any) -> Any:
+                return self._ask(name, args, kwargs)
+
+            call.__name__ = call.__qualname__ = name
+            return call
+
+        members: dict[str, Any] = {name: forward(name) for name in methods}
+        found = _kinds[about] = type(about[0].rpartition(".")[2], (Shared,), {**members, "_methods": methods})
+    return found

@@ -1,0 +1,167 @@
+"""What a pool's workers run for objects of shared classes: one method of one object.
+
+    asked   [key, incarnation, changed, number, reads, pool, body, older, new, application, [method, milliseconds, arguments]]
+            changed: which step has changed the fields last; number: this one's; older: the version that the fields are of if the body is
+            of a newer one; new: the constructor's arguments if it has not run
+    left    [kind, value, fields that changed]; 0 and the value, 1 and the exception, or 2 and the exception before the method began
+
+A worker keeps objects. It asks for the fields of an object if it has none, or if another worker has changed them since.
+"""
+
+from __future__ import annotations
+
+import collections
+import signal
+
+from millrace.objects import _classes, _raised, _spaces, _values
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Optional
+
+RETURNED, RAISED, NOT_BEGUN = 0, 1, 2
+_FIELDS, _RESULT = "_step/fields", "_step/result"
+#: Objects that a worker keeps.
+_KEPT_MAX = 256
+#: How soon a method is interrupted after a call of another object in which it could not be.
+_AGAIN_S = 0.02
+
+
+class StepTimeout(TimeoutError):
+    """A method of a shared object took longer than it may; no field was changed."""
+
+
+class _Kept:
+    """An object, the step that has changed it last, and its fields as the host has them."""
+
+    __slots__ = ("object", "changed", "fields")
+
+    def __init__(self, object: Any, changed: int, fields: dict[str, bytes]) -> None:
+        self.object, self.changed, self.fields = object, changed, fields
+
+
+_kept: collections.OrderedDict[tuple[str, int, int], _Kept] = collections.OrderedDict()
+
+
+class _Limit:
+    """Interrupts a method whose time is over."""
+
+    def __init__(self, context: Any, milliseconds: int) -> None:
+        self._context, self._seconds = context, milliseconds / 1000
+
+    def __enter__(self) -> None:
+        self._before = signal.signal(signal.SIGALRM, self._over)
+        signal.setitimer(signal.ITIMER_REAL, self._seconds)
+
+    def __exit__(self, *_: object) -> None:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, self._before)
+
+    def _over(self, *_: object) -> None:
+        if self._context._channel._asking.locked():
+            # An answer is on its way, and has to be taken. If it does not come, the host ends this worker.
+            signal.setitimer(signal.ITIMER_REAL, _AGAIN_S)
+            return
+        raise StepTimeout(f"the method did not end within {self._seconds:g} seconds")
+
+
+def _fields(context: Any) -> dict[str, bytes]:
+    flat = _values.decode(context.get(_FIELDS, 0).data)
+    return dict(zip(flat[::2], flat[1::2]))
+
+
+def _object(cls: Any, context: Any, place: tuple[str, int, int], about: tuple[int, Optional[int], Optional[bytes]]) -> _Kept:
+    """The object, from the fields that the host has, or made here."""
+    changed, older, new = about
+    kept = _kept.get(place)
+    if kept is not None and kept.changed == changed and type(kept.object) is cls and older is None and new is None:
+        _kept.move_to_end(place)
+        return kept
+    fields = {} if new is not None else _fields(context)
+    if new is not None:
+        args, kwargs = _values.decode(new)
+        made = cls(*args, **kwargs)
+    else:
+        values = {name: _values.decode(value) for name, value in fields.items()}
+        if older is not None:
+            migrate = getattr(cls, "__migrate__", None)
+            if migrate is None:
+                from millrace._worker import error_of
+
+                told = f"the object is of version {older}; {cls.__qualname__} is a newer one and has no __migrate__"
+                raise error_of("MR7120", told)
+            values = dict(migrate(values, older))
+        made = cls.__new__(cls)
+        made.__dict__.update(values)
+    _kept[place] = kept = _Kept(made, changed, fields)
+    _kept.move_to_end(place)
+    while len(_kept) > _KEPT_MAX:
+        _kept.popitem(last=False)
+    return kept
+
+
+def _changes(kept: _Kept) -> dict[str, Optional[bytes]]:
+    """The fields that differ from those of the host."""
+    now: dict[str, bytes] = {}
+    for name, value in vars(kept.object).items():
+        try:
+            now[name] = _values.encode(value)
+        except Exception as error:
+            told = f"field {name!r} of {type(kept.object).__qualname__} cannot be pickled: {type(error).__name__}: {error}"
+            raise TypeError(told) from error
+    changed: dict[str, Optional[bytes]] = {name: value for name, value in now.items() if kept.fields.get(name) != value}
+    changed.update((name, None) for name in kept.fields if name not in now)
+    kept.fields = now
+    return changed
+
+
+def _step(asked: list[Any], context: Any, body: Any) -> tuple[int, bytes, dict[str, Optional[bytes]]]:
+    key, incarnation, changed, number, reads, pool, record, older, new, _, (method, milliseconds, payload) = asked
+    place = (key, incarnation, record)
+    kind, value, rollback = NOT_BEGUN, b"", False
+    try:
+        cls = body(pool, record, context)
+        with _Limit(context, milliseconds):
+            rollback = _classes.settings_of(cls).rollback
+            function = getattr(cls, method, None)
+            if method not in _classes.methods_of(cls) or function is None:
+                raise AttributeError(f"{cls.__qualname__!r} has no method {method!r} for others")
+            if reads and not _classes.is_readonly(function):
+                raise TypeError(f"{cls.__qualname__}.{method} is not marked read-only")
+            kept = _object(cls, context, place, (changed, older, new))
+            args, kwargs = _values.decode(payload)
+            kind = RAISED
+            returned = function(kept.object, *args, **kwargs)
+            value, kind = _values.encode(returned), RETURNED
+    except MemoryError:
+        _kept.pop(place, None)
+        raise
+    except BaseException as error:
+        value = _raised.pack(error, __file__)
+        if kind == NOT_BEGUN or rollback or isinstance(error, StepTimeout):
+            _kept.pop(place, None)
+            # An object that was made or migrated for this call is not kept either.
+            return NOT_BEGUN, value, {}
+    try:
+        changes = _changes(kept)
+        if changes and reads and new is None and older is None:
+            raise TypeError(f"{cls.__qualname__}.{method} is marked read-only and has changed {', '.join(map(repr, changes))}")
+    except BaseException as error:
+        _kept.pop(place, None)
+        return NOT_BEGUN, _raised.pack(error, __file__), {}
+    if changes:
+        kept.changed = number
+    return kind, value, changes
+
+
+def run(record: Any, context: Any, body: Any) -> None:
+    """Runs a method, and leaves what came of it. `body` opens the class."""
+    asked = _values.decode(record.data)
+    _values.pickle_with(_raised.dumps)
+    _spaces.use(_spaces.TaskSpace(context, asked[9]))
+    try:
+        left = _step(asked, context, body)
+        result = _values.encode(list(left))
+    finally:
+        _spaces.use(None)
+    context.append(_RESULT, result)

@@ -1,0 +1,322 @@
+"""Objects of classes of the user's own: methods run in workers, next to their fields."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import millrace
+from millrace.executor import RemoteTraceback
+
+pytest.importorskip("cloudpickle")
+
+
+@pytest.fixture(scope="module")
+def farm(binary: Path) -> Iterator[millrace.Connection]:
+    """A private host, with an executor of two workers."""
+    os.environ["MILLRACE_BIN"] = str(binary)
+    millrace.register_module(sys.modules[__name__])
+    with millrace.connect() as connection, connection.Executor(workers=2):
+        yield connection
+
+
+@millrace.shared
+class Gate:
+    """Lets as many in as fit."""
+
+    def __init__(self, size: int) -> None:
+        self.size, self.inside = size, 0
+        self.names: list[str] = []
+
+    def enter(self, name: str) -> int:
+        if self.inside >= self.size:
+            raise OverflowError(f"{name} does not fit")
+        self.inside += 1
+        self.names.append(name)
+        return self.inside
+
+    @millrace.readonly
+    def who(self) -> list[str]:
+        return self.names
+
+    @millrace.readonly
+    def cheat(self) -> None:
+        self.inside = 0
+
+    def fill(self, other: Any, name: str) -> Any:
+        return other.enter(name)
+
+    def hand_over(self, other: Any, me: Any) -> Any:
+        return other.fill(me, "again")
+
+    def try_circle(self, me: Any) -> str:
+        try:
+            me.enter("again")
+        except millrace.Conflict as error:
+            return error.code
+        return ""
+
+    def half(self) -> None:
+        self.inside = 99
+        raise LookupError("half done")
+
+
+def test_methods_run_elsewhere_one_at_a_time_and_the_host_keeps_the_fields(farm: millrace.Connection) -> None:
+    gates = farm.shared(Gate)
+    gate = gates("front", 300)
+    assert gate.enter("ann") == 1 and gates("front", 5).enter("bob") == 2
+    assert gate.who() == ["ann", "bob"]
+    seen: list[int] = []
+
+    def enter() -> None:
+        for _ in range(20):
+            seen.append(gate.enter("x"))
+
+    threads = [threading.Thread(target=enter) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(seen) == list(range(3, 83))
+
+
+def test_an_exception_arrives_with_its_traceback_and_keeps_what_was_changed(farm: millrace.Connection) -> None:
+    gate = farm.shared(Gate)("small", 1)
+    gate.enter("ann")
+    with pytest.raises(OverflowError, match="bob does not fit") as raised:
+        gate.enter("bob")
+    cause = raised.value.__cause__
+    assert isinstance(cause, RemoteTraceback) and "in enter" in str(cause)
+    with pytest.raises(LookupError, match="half done"):
+        gate.half()
+    with pytest.raises(OverflowError):
+        gate.enter("carl")
+
+    @millrace.shared(rollback=True)
+    class Careful(Gate):
+        pass
+
+    careful = farm.shared(Careful)("careful", 1)
+    with pytest.raises(LookupError, match="half done"):
+        careful.half()
+    assert careful.enter("ann") == 1
+
+
+def test_a_method_marked_readonly_changes_nothing_and_others_cannot_be_called_as_such(farm: millrace.Connection) -> None:
+    gate = farm.shared(Gate)("readonly", 2)
+    gate.enter("ann")
+    with pytest.raises(TypeError, match="marked read-only and has changed 'inside'"):
+        gate.cheat()
+    assert gate.enter("bob") == 2
+    about = {**gate._methods, "enter": (True, 1000)}
+    forged = millrace.objects._classes.SharedClass(gate._about, about, 0, farm.space)("readonly")
+    forged._methods = about
+    with pytest.raises(TypeError, match="not marked read-only"):
+        forged.enter("carl")
+
+
+def test_methods_call_other_objects_and_a_circle_is_refused_and_named(farm: millrace.Connection) -> None:
+    gates = farm.shared(Gate)
+    one, two = gates("one", 9), gates("two", 9)
+    assert one.fill(two, "ann") == 1 and two.who() == ["ann"]
+    with pytest.raises(millrace.Conflict, match="'one' and 'two' would wait for each other") as raised:
+        one.hand_over(two, one)
+    assert raised.value.code == "MR7118"
+    assert one.try_circle(one) == "MR7118"
+    assert one.enter("after") == 1
+
+
+def test_two_methods_that_call_each_other_at_once_do_not_hang(farm: millrace.Connection) -> None:
+    @millrace.shared
+    class Meets:
+        def __init__(self) -> None:
+            self.met = 0
+
+        def meet(self, other: Any, barrier: Any) -> int:
+            barrier.wait()
+            try:
+                return int(other.plain())
+            except millrace.Conflict:
+                return -1
+
+        def plain(self) -> int:
+            return 1
+
+    meets, barrier = farm.shared(Meets), farm.Barrier("meet", 2)
+    one, two = meets("m1"), meets("m2")
+    found: list[int] = []
+    threads = [threading.Thread(target=lambda a, b: found.append(a.meet(b, barrier)), args=pair) for pair in ((one, two), (two, one))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120)
+    assert sorted(found) == [-1, 1]
+
+
+def test_more_methods_wait_for_others_than_the_pool_has_workers(farm: millrace.Connection) -> None:
+    @millrace.shared
+    class Link:
+        def __init__(self, after: Any) -> None:
+            self.after = after
+
+        def depth(self) -> int:
+            return 1 + (self.after.depth() if self.after is not None else 0)
+
+    links, last = farm.shared(Link), None
+    for number in range(6):
+        last = links(f"link-{number}", last)
+    assert last is not None and last.depth() == 6
+
+
+def test_a_method_that_does_not_end_is_ended_and_changes_nothing(farm: millrace.Connection) -> None:
+    @millrace.shared
+    class Stuck:
+        def __init__(self) -> None:
+            self.value = 1
+
+        @millrace.method(timeout=0.2)
+        def loop(self) -> None:
+            self.value = 2
+            while True:
+                pass
+
+        @millrace.method(timeout=0.2)
+        def swallow(self) -> None:
+            self.value = 3
+            while True:
+                try:
+                    time.sleep(1)
+                except TimeoutError:
+                    pass
+
+        def get(self) -> int:
+            return self.value
+
+        def die(self) -> None:
+            self.value = 4
+            os._exit(1)
+
+    stuck = farm.shared(Stuck)("stuck")
+    with pytest.raises(TimeoutError, match="did not end within 0.2 seconds"):
+        stuck.loop()
+    assert stuck.get() == 1
+    with pytest.raises(millrace.FunctionFailed) as raised:
+        stuck.swallow()
+    assert raised.value.code == "MR7119" and stuck.get() == 1
+    with pytest.raises(millrace.FunctionFailed, match="MR7119"):
+        stuck.die()
+    assert stuck.get() == 1
+
+
+def test_only_changed_fields_travel(farm: millrace.Connection) -> None:
+    @millrace.shared
+    class Table:
+        def __init__(self) -> None:
+            self.large, self.small = b"x" * (12 << 20), 0
+
+        def count(self) -> int:
+            self.small += 1
+            return self.small
+
+        def size(self) -> int:
+            return len(self.large)
+
+    table = farm.shared(Table)("table")
+    assert [table.count() for _ in range(5)] == [1, 2, 3, 4, 5]
+    assert table.size() == 12 << 20
+
+
+def versions() -> tuple[Any, Any, Any]:
+    """Three versions of one class; the last has no way from the ones before."""
+
+    def class_of(version: int, migrates: bool) -> Any:
+        class Account:
+            def __init__(self) -> None:
+                self.cents = 100
+
+            def get(self) -> Any:
+                return version, vars(self)
+
+        if migrates:
+
+            def migrate(cls: Any, fields: dict[str, Any], before: int) -> dict[str, Any]:
+                return {"euros": fields["cents"] / 100, "was": before}
+
+            Account.__migrate__ = classmethod(migrate)  # type: ignore[attr-defined]
+        return millrace.shared(version=version)(Account)
+
+    return class_of(1, False), class_of(2, True), class_of(3, False)
+
+
+def test_a_newer_class_migrates_the_fields_and_others_are_refused(farm: millrace.Connection) -> None:
+    first, second, third = versions()
+    old = farm.shared(first)("account")
+    assert old.get() == (1, {"cents": 100})
+    with pytest.raises(millrace.Conflict, match="MR7120.* has no __migrate__"):
+        farm.shared(third)("account").get()
+    assert old.get() == (1, {"cents": 100})
+    new = farm.shared(second)("account")
+    assert new.get() == (2, {"euros": 1.0, "was": 1})
+    with pytest.raises(millrace.Conflict, match="of version 2 of the class, and the caller's is 1"):
+        old.get()
+
+    @millrace.shared(version=2)
+    class Account:
+        def get(self) -> int:
+            return 7
+
+    Account.__qualname__ = second.__qualname__
+    with pytest.raises(millrace.Conflict, match="other code than the object"):
+        farm.shared(Account)("account").get()
+
+
+def test_a_constructor_that_raises_leaves_no_object(farm: millrace.Connection) -> None:
+    with pytest.raises(TypeError, match="missing 1 required positional argument"):
+        farm.shared(Gate)("unmade").who()
+    assert farm.shared(Gate)("unmade", 1).enter("ann") == 1
+
+
+def test_tasks_use_references_and_classes(farm: millrace.Connection) -> None:
+    gates = farm.shared(Gate)
+    gate = gates("tasks", 100)
+    with farm.Executor(workers=2) as executor:
+        assert sorted(executor.map(gate.enter, ["a", "b", "c"])) == [1, 2, 3]
+
+        def make(gates: Any) -> int:
+            return int(gates("made-by-a-task", 3).enter("x"))
+
+        assert executor.submit(make, gates).result(120) == 1
+    assert gates("made-by-a-task", 3).who() == ["x"]
+
+
+def test_what_is_no_shared_class_is_refused(farm: millrace.Connection) -> None:
+    class Plain:
+        pass
+
+    with pytest.raises(TypeError, match="not marked with @millrace.shared"):
+        farm.shared(Plain)
+    with pytest.raises(TypeError, match="has __slots__"):
+
+        @millrace.shared
+        class Slots:
+            __slots__ = ("x",)
+
+    with pytest.raises(ValueError, match="version -1"):
+        millrace.shared(version=-1)
+    with pytest.raises(TypeError, match="coroutine"):
+
+        @millrace.shared
+        class Later:
+            async def get(self) -> None:
+                pass
+
+        farm.shared(Later)
+    with pytest.raises(millrace.Invalid, match="MR7113"):
+        farm.AtomicInt("copies", persistent=True, rf=2)
