@@ -1,5 +1,7 @@
 //! Three real hosts on one machine: topics that survive the one that leads.
 
+mod groups;
+
 use millrace_tests::{Host, Place, Port, end, eventually};
 use serde_json::Value;
 use std::{collections::BTreeMap, fs};
@@ -54,6 +56,13 @@ impl Site {
             }
             ended.code == 0
         });
+    }
+
+    /// Its id, as `cluster ls` prints it.
+    fn id(&self) -> String {
+        let hosts = self.cluster()["hosts"].clone();
+        let own = hosts.as_array().expect("hosts").iter().find(|host| host["here"] == true).cloned();
+        own.expect("it knows itself")["host"].as_str().expect("an id").to_owned()
     }
 
     fn records(&self) -> Vec<(u64, String)> {
