@@ -25,6 +25,8 @@ mod topics;
 pub use command::{Action, Command, Durability, Member, Origin, TOPIC_NAME_MAX_BYTES, check_topic};
 pub use directory::{Directory, GroupSpec, MAIN, MAIN_NAME};
 pub use index::{Form, Payloads, Place, Proposal, State};
-pub use replica::{Beat, Completed, Envelope, Held, Limits, Options, Placement, Recovered, Released, Replica, Role, Turn};
+pub use replica::{
+    Beat, Completed, Envelope, Held, Limits, Options, Placement, Recovered, Released, Replica, Role, Turn,
+};
 pub use snapshot::{Mark, Write};
 pub use topics::{Feed, Subscription, Topic, Topics};

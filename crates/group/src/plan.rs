@@ -120,8 +120,7 @@ fn plan(hosts: &[Candidate], voters: Vec<usize>, times: &RoundTrips, publisher: 
     for leader in voters.iter().filter(|_| !times.is_empty()) {
         let site = &hosts[*leader].site;
         let others = voters.iter().filter(|at| *at != leader);
-        let mut answers =
-            others.map(|at| times.between(site, &hosts[*at].site)).collect::<Result<Vec<f64>>>()?;
+        let mut answers = others.map(|at| times.between(site, &hosts[*at].site)).collect::<Result<Vec<f64>>>()?;
         answers.sort_by(f64::total_cmp);
         // The leader itself is one of the majority.
         let commit_ms = (voters.len() / 2).checked_sub(1).map_or(0.0, |last| answers[last]);
@@ -171,7 +170,13 @@ mod tests {
 
     fn hosts() -> Vec<Candidate> {
         let host = |(name, site, uptime): (&str, &str, f64)| Candidate { name: name.into(), site: site.into(), uptime };
-        let all = [("c", "campus", CLOUD), ("l1", "lab", EDGE), ("l2", "lab", EDGE), ("l3", "lab", EDGE), ("f", "farm", EDGE)];
+        let all = [
+            ("c", "campus", CLOUD),
+            ("l1", "lab", EDGE),
+            ("l2", "lab", EDGE),
+            ("l3", "lab", EDGE),
+            ("f", "farm", EDGE),
+        ];
         all.map(host).into()
     }
 

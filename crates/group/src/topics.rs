@@ -1,6 +1,9 @@
 //! The state that a group's commands produce: topics, subscriptions, and hosts. The same on every replica.
 
-use crate::{Action, Command, Directory, Durability, Member, Origin, check_topic, directory::{MAIN_NAME, VOTERS, elsewhere}};
+use crate::{
+    Action, Command, Directory, Durability, Member, Origin, check_topic,
+    directory::{MAIN_NAME, VOTERS, elsewhere},
+};
 use millrace_wire::{Code, Error, Result};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -397,7 +400,9 @@ mod tests {
 
     fn with_topic(history: u64) -> Topics {
         let mut topics = Topics::default();
-        apply(&mut topics, 1, 1, Action::Create { topic: "t".into(), history, durability: Durability::Quorum }).unwrap().unwrap();
+        apply(&mut topics, 1, 1, Action::Create { topic: "t".into(), history, durability: Durability::Quorum })
+            .unwrap()
+            .unwrap();
         topics
     }
 
@@ -447,9 +452,18 @@ mod tests {
         let mut topics = with_topic(10);
         let mut code = |serial, action| apply(&mut topics, serial, serial, action).unwrap().unwrap_err().code();
         assert_eq!(code(2, Action::Publish { topic: "u".into(), key: None }), Code::TopicNotFound);
-        assert_eq!(code(3, Action::Create { topic: "t".into(), history: 11, durability: Durability::Quorum }), Code::TopicExists);
-        assert_eq!(code(4, Action::Create { topic: "_t".into(), history: 11, durability: Durability::Quorum }), Code::TopicNameInvalid);
-        assert_eq!(code(5, Action::Create { topic: "v".into(), history: 0, durability: Durability::Quorum }), Code::ValueInvalid);
+        assert_eq!(
+            code(3, Action::Create { topic: "t".into(), history: 11, durability: Durability::Quorum }),
+            Code::TopicExists
+        );
+        assert_eq!(
+            code(4, Action::Create { topic: "_t".into(), history: 11, durability: Durability::Quorum }),
+            Code::TopicNameInvalid
+        );
+        assert_eq!(
+            code(5, Action::Create { topic: "v".into(), history: 0, durability: Durability::Quorum }),
+            Code::ValueInvalid
+        );
         assert_eq!(code(1 << 30, Action::Voters { count: 4 }), Code::ValueInvalid);
         let nobody = Action::Unsubscribe { topic: "t".into(), function: "f".into(), host: 1 };
         assert_eq!(code(6, nobody), Code::SubscriptionNotFound);

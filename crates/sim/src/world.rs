@@ -6,7 +6,9 @@ use crate::{
     invariants::{Acknowledged, Agreement, Election, Matching},
     network::Network,
 };
-use millrace_group::{Action, Beat, Completed, Durability, Held, Limits, Member, Options, Placement, Replica, Role, Write};
+use millrace_group::{
+    Action, Beat, Completed, Durability, Held, Limits, Member, Options, Placement, Replica, Role, Write,
+};
 use std::collections::{BTreeMap, BTreeSet};
 
 const TOPIC: &str = "t";
@@ -55,7 +57,16 @@ pub struct Setting {
 
 impl Default for Setting {
     fn default() -> Self {
-        Self { hosts: 3, grows: false, trims: false, resizes: false, rests: false, moves: false, history: 1 << 20, mischief: None }
+        Self {
+            hosts: 3,
+            grows: false,
+            trims: false,
+            resizes: false,
+            rests: false,
+            moves: false,
+            history: 1 << 20,
+            mischief: None,
+        }
     }
 }
 
@@ -408,7 +419,9 @@ impl World {
     fn arrived(&mut self, at: usize, from: u64, message: &[u8]) {
         let id = self.hosts[at].id;
         let Some(replica) = &mut self.hosts[at].replica else { return };
-        let word = |at: usize| message.get(at..).and_then(|rest| rest.first_chunk()).map_or(0, |word| u64::from_le_bytes(*word));
+        let word = |at: usize| {
+            message.get(at..).and_then(|rest| rest.first_chunk()).map_or(0, |word| u64::from_le_bytes(*word))
+        };
         match message.first() {
             Some(&BEAT) => {
                 if !replica.hears(from, Beat { term: word(1), commit: word(9) }) {

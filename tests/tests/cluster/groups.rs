@@ -91,7 +91,10 @@ fn a_host_outside_a_group_finds_its_topics_and_takes_the_place_of_one_that_leave
     fourth.live(Some(&sites[0]));
     assert_eq!(group(&fourth, "farm")["role"], "absent");
     let listed = fourth.topic(&["ls"]).ok().objects();
-    assert_eq!((&listed[0]["topic"], &listed[0]["group"], &listed[0]["latest"]), (&"t".into(), &"farm".into(), &Value::Null));
+    assert_eq!(
+        (&listed[0]["topic"], &listed[0]["group"], &listed[0]["latest"]),
+        (&"t".into(), &"farm".into(), &Value::Null)
+    );
     assert_eq!(records(&fourth, "t"), ["early"]);
     assert_eq!(ids(&group(&sites[0], "farm")["voters"]), voters.iter().cloned().collect());
     // It follows from now on: it runs functions for the topic, and feeds it.
@@ -144,7 +147,8 @@ fn commands_about_groups_say_what_is_wrong() {
     assert_eq!(first.place.run(["topic", "publish", "early", "a"]).ok().text(), "0\n");
     assert_eq!(first.place.run(["topic", "publish", "early", "b", "--durability", "quorum"]).ok().text(), "2\n");
     assert_eq!(first.place.run(["topic", "range", "early"]).ok().text(), "1  a\n2  b\n");
-    let plan = ["cluster", "plan", "--host", "lab=99", "--host", "farm=99", "--host", "edge=99", "--host", "cloud=99.99"];
+    let plan =
+        ["cluster", "plan", "--host", "lab=99", "--host", "farm=99", "--host", "edge=99", "--host", "cloud=99.99"];
     let printed = first.place.run(plan).ok().text().to_owned();
     assert!(printed.contains("99.9699 %") && printed.contains("99.9898 %"), "{printed}");
     fails(&["cluster", "plan", "--host", "lab=101"], "MR1006", 2);

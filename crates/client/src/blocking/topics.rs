@@ -5,20 +5,14 @@ use crate::{Batch, Record, ask};
 use millrace_wire::{
     EventId, Result,
     protocol::{
-        CreateGroup, CreateTopic, FeedTopic, GetTopic, LatestTopic, LeadGroup, PreferSite, PublishTopic, RangeTopic, RemoveGroup, RemoveHost,
-        Seqno, SetVoters, SubscribeTopic, UnfeedTopic, UnsubscribeTopic,
+        CreateGroup, CreateTopic, FeedTopic, GetTopic, LatestTopic, LeadGroup, PreferSite, PublishTopic, RangeTopic,
+        RemoveGroup, RemoveHost, Seqno, SetVoters, SubscribeTopic, UnfeedTopic, UnsubscribeTopic,
     },
 };
 
 impl Client {
     /// Makes a topic; one that is as it is to be is left so. `durability` is `quorum` or `leader`.
-    pub fn create_topic(
-        &self,
-        topic: &str,
-        history: u64,
-        durability: Option<&str>,
-        group: Option<&str>,
-    ) -> Result<()> {
+    pub fn create_topic(&self, topic: &str, history: u64, durability: Option<&str>, group: Option<&str>) -> Result<()> {
         self.ask(&CreateTopic { topic, history, durability, group }, (0, 0, EventId::NONE), Again::May, done)
     }
 

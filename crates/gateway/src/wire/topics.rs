@@ -12,8 +12,9 @@ use millrace_node::{
 use millrace_wire::{
     Code, Result,
     protocol::{
-        CreateGroup, CreateTopic, FeedTopic, Frame, GetTopic, GroupMessages, JoinCluster, LatestTopic, LeadGroup, Message,
-        PreferSite, PublishTopic, RangeTopic, RemoveGroup, RemoveHost, SetVoters, SubscribeTopic, UnfeedTopic, UnsubscribeTopic,
+        CreateGroup, CreateTopic, FeedTopic, Frame, GetTopic, GroupMessages, JoinCluster, LatestTopic, LeadGroup,
+        Message, PreferSite, PublishTopic, RangeTopic, RemoveGroup, RemoveHost, SetVoters, SubscribeTopic, UnfeedTopic,
+        UnsubscribeTopic,
     },
 };
 use std::{future::Future, sync::Arc, time::Duration};

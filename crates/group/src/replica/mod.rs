@@ -532,7 +532,8 @@ impl Replica {
         let entries = ready.take_entries();
         if self.role() == Role::Leader {
             let early = entries.iter().filter(|entry| *entry.context == EARLY);
-            turn.early = early.filter_map(|entry| Command::decode(&entry.data).ok()).map(|early| early.origin).collect();
+            turn.early =
+                early.filter_map(|entry| Command::decode(&entry.data).ok()).map(|early| early.origin).collect();
         }
         let committed = ready.take_committed_entries();
         let (state, before) = (self.state(), self.node.store().state());

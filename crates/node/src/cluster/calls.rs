@@ -58,7 +58,12 @@ impl Cluster {
     }
 
     /// Does something with a group that has this name.
-    fn of_group(&self, name: &str, reply: Reply<()>, act: impl FnOnce(&Arc<Shared>, &Group, Reply<()>) + Send + 'static) {
+    fn of_group(
+        &self,
+        name: &str,
+        reply: Reply<()>,
+        act: impl FnOnce(&Arc<Shared>, &Group, Reply<()>) + Send + 'static,
+    ) {
         let shared = self.shared.clone();
         let named = move |found: Result<u32>| match found {
             Ok(id) => {
@@ -103,7 +108,14 @@ impl Cluster {
 
     /// Publishes a record: the reply has its index, once a majority of the group's disks have it. A record with a key that the topic
     /// remembers is there already. With the durability of the leader alone, the reply comes once the leader has it on disk, and is 0.
-    pub fn publish(&self, topic: &str, data: &[u8], key: Option<&str>, durability: Option<Durability>, reply: Reply<u64>) {
+    pub fn publish(
+        &self,
+        topic: &str,
+        data: &[u8],
+        key: Option<&str>,
+        durability: Option<Durability>,
+        reply: Reply<u64>,
+    ) {
         let most = self.shared.namespace.journal().record_max_bytes().saturating_sub(AROUND_MAX_BYTES);
         let checked = check_topic(topic).and_then(|()| {
             if data.len() > most {
@@ -124,7 +136,12 @@ impl Cluster {
         let submit = move |found: Result<Arc<Group>>| match found {
             Ok(group) => {
                 // What is not known here yet is published in the safer way.
-                let of_topic = || locked(&group.replica).topics().topic(&name).map_or_else(|_| Durability::Quorum, |topic| topic.durability);
+                let of_topic = || {
+                    locked(&group.replica)
+                        .topics()
+                        .topic(&name)
+                        .map_or_else(|_| Durability::Quorum, |topic| topic.durability)
+                };
                 let durability = durability.unwrap_or_else(of_topic);
                 shared.submit(group.id, Action::Publish { topic: name, key }, data, durability, reply);
             }

@@ -120,12 +120,14 @@ impl Shared {
             }
             let groups: Vec<(String, GroupSpec)> =
                 topics.directory().groups().map(|(name, group)| (name.to_owned(), group.clone())).collect();
-            let sites: BTreeMap<u64, String> = topics.members().map(|member| (member.id, member.site.clone())).collect();
+            let sites: BTreeMap<u64, String> =
+                topics.members().map(|member| (member.id, member.site.clone())).collect();
             (revision, groups, sites)
         };
         let (own, mut is_complete) = (self.facts.host, true);
         for (name, spec) in &groups {
-            let has_log = || self.namespace.journal().catalog().is_ok_and(|known| known.log(&log_of(spec.id)).is_some());
+            let has_log =
+                || self.namespace.journal().catalog().is_ok_and(|known| known.log(&log_of(spec.id)).is_some());
             if self.group(spec.id).is_none() && (spec.has(own) || has_log()) {
                 is_complete &= self.begin(name, spec);
             }
@@ -155,7 +157,8 @@ impl Shared {
     fn begin(&self, name: &str, spec: &GroupSpec) -> bool {
         let opened = Facts::seed().and_then(|seed| {
             let (id, founders) = (self.facts.host, spec.founders.clone());
-            let options = Options { id, boot: self.boot, founders, seed, voters_max: spec.founders.len(), limits: self.limits };
+            let options =
+                Options { id, boot: self.boot, founders, seed, voters_max: spec.founders.len(), limits: self.limits };
             Group::open(&self.namespace, spec.id, name, options)
         });
         match opened {

@@ -344,7 +344,8 @@ impl Shared {
         let (voters, learners) = replica.replicas();
         let (_, committed, last) = replica.progress();
         let leader = replica.leader();
-        let lacks = voters.iter().chain(&learners).filter_map(|host| Some(last.saturating_sub(replica.matched(*host)?)));
+        let lacks =
+            voters.iter().chain(&learners).filter_map(|host| Some(last.saturating_sub(replica.matched(*host)?)));
         GroupStat {
             group: group.name.clone(),
             id: group.id,

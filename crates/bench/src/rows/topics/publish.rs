@@ -71,10 +71,9 @@ pub fn publish(context: &Context) -> Outcome<Measured> {
         .also("p50", samples.p50_us() / 1e3, "ms")
         .also("p99", samples.p99_us() / 1e3, "ms");
     measured = match etcd {
-        Some(_) => measured.target("≥ etcd", large.median() >= of_etcd.median()).peer(
-            "three members of etcd, put of 8 KiB through the leader, 64 connections",
-            of_etcd.median(),
-        ),
+        Some(_) => measured
+            .target("≥ etcd", large.median() >= of_etcd.median())
+            .peer("three members of etcd, put of 8 KiB through the leader, 64 connections", of_etcd.median()),
         None => measured.note(etcd::INSTALL),
     };
     Ok(measured.note(format!(

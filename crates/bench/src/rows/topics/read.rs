@@ -28,7 +28,9 @@ pub fn get(context: &Context) -> Outcome<Measured> {
     for round in 0..2 {
         let count = if round == 0 { count / 10 } else { count };
         // By its index it is here; which is the newest has to be agreed on.
-        for (at, (client, index)) in [(0, index), (1, index), (1, 0)].map(|(client, index)| (&clients[client], index)).iter().enumerate() {
+        for (at, (client, index)) in
+            [(0, index), (1, index), (1, 0)].map(|(client, index)| (&clients[client], index)).iter().enumerate()
+        {
             for _ in 0..count {
                 thread::sleep(PACE);
                 let start = Instant::now();

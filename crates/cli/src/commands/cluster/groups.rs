@@ -36,7 +36,8 @@ pub fn ls(global: &Global, out: &mut Out) -> Outcome {
     let groups: Vec<Value> = remote.document("cluster/groups")?;
     let cluster: Value = remote.document("cluster")?;
     let hosts = cluster["hosts"].as_array().into_iter().flatten();
-    let names: HashMap<&str, &str> = hosts.filter_map(|host| Some((host["host"].as_str()?, host["name"].as_str()?))).collect();
+    let names: HashMap<&str, &str> =
+        hosts.filter_map(|host| Some((host["host"].as_str()?, host["name"].as_str()?))).collect();
     let is_unique = |name: &str| names.values().filter(|other| **other == name).count() == 1;
     // A name says more than an id, if only one host has it.
     let named = |id: &Value| {

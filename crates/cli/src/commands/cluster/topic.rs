@@ -219,7 +219,9 @@ fn ls(remote: &Remote, out: &mut Out) -> Outcome {
             topic["group"].as_str().unwrap_or("?").to_owned(),
             known(&|| show::grouped((number("latest") + 1).saturating_sub(number("earliest")))),
             known(&|| show::grouped(number("latest"))),
-            known(&|| topic["history"].as_u64().filter(|kept| *kept != HISTORY_ALL).map_or("all".into(), show::grouped)),
+            known(&|| {
+                topic["history"].as_u64().filter(|kept| *kept != HISTORY_ALL).map_or("all".into(), show::grouped)
+            }),
             runs.collect::<Vec<_>>().join(", "),
             feeds.collect::<Vec<_>>().join(", "),
         ]);
