@@ -59,6 +59,7 @@ pub enum Action {
         /// How many records it keeps.
         history: u64,
         /// What has its records on disk before a publisher that says nothing else is told.
+        #[serde(default)]
         durability: Durability,
     },
     /// Adds the command's data to a topic.

@@ -141,9 +141,12 @@ impl Directory {
     pub(crate) fn resize(&mut self, members: &BTreeMap<u64, Member>, name: &str, size: u64) -> Result<u64> {
         check_size(size)?;
         let mut hosts = self.groups.get(name).ok_or_else(|| no_group(name))?.hosts.clone();
-        hosts.truncate(usize::try_from(size).unwrap_or(usize::MAX));
+        let dropped = hosts.split_off(hosts.len().min(usize::try_from(size).unwrap_or(usize::MAX)));
         let hosts = self.chosen(members, size, hosts);
         if let Some(known) = self.groups.get_mut(name) {
+            // Functions may run there for its topics.
+            known.followers.extend(dropped);
+            known.followers.retain(|host| !hosts.contains(host));
             (known.hosts, known.size) = (hosts, size);
         }
         self.touch();
@@ -278,6 +281,7 @@ mod tests {
         assert_eq!(directory.group("a").unwrap().hosts, [3, 4, 9]);
         directory.resize(&all, "a", 1).unwrap();
         assert_eq!(directory.group("a").unwrap().hosts, [3]);
+        assert_eq!(directory.group("a").unwrap().followers, [4, 9].into(), "those without a vote follow");
         assert_eq!(directory.group("a").unwrap().founders, [1, 2, 3], "its log begins with them");
     }
 

@@ -119,6 +119,28 @@ fn a_host_outside_a_group_finds_its_topics_and_takes_the_place_of_one_that_leave
 }
 
 #[test]
+fn hosts_that_lose_their_vote_follow_and_the_last_voter_stays() {
+    let mut sites = three();
+    let voters: Vec<String> = sites.iter().map(Site::id).collect();
+    sites[0].place.run(["cluster", "group", "create", "farm", "--voters", &voters.join(",")]).ok();
+    sites[0].topic(&["create", "t", "--group", "farm"]).ok();
+    sites[0].place.run(["cluster", "voters", "1", "--group", "farm"]).ok();
+    eventually("one votes", || ids(&group(&sites[0], "farm")["voters"]) == [voters[0].clone()].into());
+    for (at, site) in sites.iter().enumerate() {
+        publish(site, "t", &format!("through {at}"));
+    }
+    sites[2].live_again();
+    assert_eq!(records(&sites[2], "t"), ["through 0", "through 1", "through 2"]);
+    sites[1].place.run(["cluster", "rm", &voters[0]]).fails("MR7216", 1);
+    // Three again, of which any may go.
+    sites[1].place.run(["cluster", "voters", "3", "--group", "farm"]).ok();
+    eventually("three vote", || ids(&group(&sites[1], "farm")["voters"]).len() == 3);
+    eventually("it may go now", || sites[1].place.run(["cluster", "rm", &voters[0]]).code == 0);
+    publish(&sites[1], "t", "without it");
+    assert_eq!(records(&sites[2], "t").last().map(String::as_str), Some("without it"));
+}
+
+#[test]
 fn commands_about_groups_say_what_is_wrong() {
     let mut first = Site::new(None);
     first.place.run(["cluster", "init"]).ok();

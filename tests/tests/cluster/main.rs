@@ -34,6 +34,12 @@ impl Site {
         self.host = Some(Host::start(command));
     }
 
+    /// Dies and is started again.
+    fn live_again(&mut self) {
+        self.die();
+        self.live(None);
+    }
+
     /// Dies as by kill -9.
     fn die(&mut self) {
         drop(self.host.take());

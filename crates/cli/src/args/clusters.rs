@@ -256,7 +256,7 @@ Examples:
     Create(CreateTopicArgs),
     /// Publish a record; acknowledged once a majority of the group has it on disk
     #[command(after_help = "\
-Prints the index of the record. With --durability leader, the record is acknowledged earlier, when its index is not known yet, and 0 is printed.
+Prints the index of the record, or 0 if --durability leader acknowledges the record before its index is known.
 
 Examples:
   millrace topic publish env_raw 21.5

@@ -663,6 +663,12 @@ impl Replica {
         if self.node.apply_conf_change(&change).is_err() {
             return;
         }
+        // The change may stem from an earlier leader. The library does not expect a leader without a vote.
+        let (voters, _) = self.replicas();
+        if self.role() == Role::Leader && !voters.contains(&self.options.id) {
+            let term = self.node.raft.term;
+            self.node.raft.become_follower(term, 0);
+        }
         for single in change.get_changes() {
             if single.get_change_type() == ConfChangeType::RemoveNode {
                 self.topics.leave(single.node_id);

@@ -61,8 +61,6 @@ impl Replica {
     /// Those who are to keep the group are made replicas, vote once they have caught up, and only then take the place of others.
     fn follow(&mut self, placement: &Placement) {
         let (voters, learners) = self.replicas();
-        let (_, committed, _) = self.progress();
-        let has_caught_up = |replica: &Replica, host: u64| replica.matched(host) >= Some(committed);
         if placement.voters.is_empty() {
             return;
         }
@@ -72,14 +70,19 @@ impl Replica {
             let _ = self.change(*absent, ConfChangeType::AddLearnerNode, Vec::new());
             return;
         }
-        let next = placement.voters.iter().find(|host| learners.contains(host) && has_caught_up(self, **host));
-        if let Some(next) = next {
+        let with = |host: u64| voters.iter().copied().chain([host]);
+        let without = |host: u64| voters.iter().copied().filter(move |voter| *voter != host);
+        let mut learning = placement.voters.iter().filter(|host| learners.contains(host));
+        if let Some(next) = learning.find(|host| self.can_lead(**host) && self.has_majority(with(**host))) {
             let _ = self.change(*next, ConfChangeType::AddNode, Vec::new());
             return;
         }
         let is_complete = placement.voters.iter().all(|host| voters.contains(host));
         if let Some(surplus) = voters.iter().find(|host| !placement.voters.contains(host)).filter(|_| is_complete) {
             if *surplus != self.options.id {
+                if !self.has_majority(without(*surplus)) {
+                    return;
+                }
                 let stays = placement.followers.contains(surplus);
                 let how = if stays { ConfChangeType::AddLearnerNode } else { ConfChangeType::RemoveNode };
                 let _ = self.change(*surplus, how, Vec::new());
@@ -98,18 +101,32 @@ impl Replica {
     fn promote(&mut self) {
         let (voters, learners) = self.replicas();
         let wanted = self.voters_wanted();
-        let (_, committed, _) = self.progress();
         // Refused, it is tried again with the next tick.
         if voters.len() < wanted {
-            if let Some(next) = learners.into_iter().find(|learner| self.matched(*learner) >= Some(committed)) {
+            let with = |host: u64| voters.iter().copied().chain([host]);
+            let next = learners.into_iter().find(|host| self.can_lead(*host) && self.has_majority(with(*host)));
+            if let Some(next) = next {
                 let _ = self.change(next, ConfChangeType::AddNode, Vec::new());
             }
         } else if voters.len() > wanted {
             let others = voters.iter().filter(|voter| **voter != self.options.id);
-            if let Some(next) = others.min_by_key(|voter| (self.matched(**voter), **voter)) {
-                let _ = self.change(*next, ConfChangeType::AddLearnerNode, Vec::new());
+            let next = others.min_by_key(|voter| (self.matched(**voter), **voter)).copied();
+            let without = |host: u64| voters.iter().copied().filter(move |voter| *voter != host);
+            if let Some(next) = next.filter(|next| self.has_majority(without(*next))) {
+                let _ = self.change(next, ConfChangeType::AddLearnerNode, Vec::new());
             }
         }
+    }
+
+    /// Whether a majority of these hosts answers.
+    fn has_majority(&self, hosts: impl Iterator<Item = u64>) -> bool {
+        let (mut all, mut active) = (0, 0);
+        for host in hosts {
+            let answers = |host| self.node.raft.prs().get(host).is_some_and(|progress| progress.recent_active);
+            all += 1;
+            active += usize::from(host == self.options.id || answers(host));
+        }
+        2 * active > all
     }
 
     /// Whether a replica answers and has caught up.

@@ -55,6 +55,30 @@ impl Goal {
         if can { Ok(()) } else { Err(Code::HostNotInCluster.error(format!("host {}", shown(*host)))) }
     }
 
+    /// Why a host cannot leave yet: a group would be lost with it.
+    fn check_groups(&self, shared: &Shared, main: &Replica) -> Result<()> {
+        let Goal::Removed(host) = self else { return Ok(()) };
+        for (name, spec) in main.topics().directory().groups().filter(|(_, spec)| spec.hosts.contains(host)) {
+            if spec.hosts.len() == 1 {
+                let host = shown(*host);
+                let detail = format!(
+                    "host {host} is the only voter of group '{name}', which would be lost with it; \
+                     `millrace cluster voters 3 --group {name}` has others vote"
+                );
+                return Err(Code::HostNotInCluster.error(detail));
+            }
+            // Until it has its new voters, it may need those that are to go.
+            let moves = |group: Arc<Group>| {
+                let (voters, _) = locked(&group.replica).replicas();
+                voters.len() != spec.hosts.len() || voters.iter().any(|voter| !spec.hosts.contains(voter))
+            };
+            if shared.group(spec.id).is_some_and(moves) {
+                return Err(Code::GroupBusy.error(format!("the voters of group '{name}' are changing; try again")));
+            }
+        }
+        Ok(())
+    }
+
     fn has(&self, replica: &Replica, host: u64) -> bool {
         let (voters, learners) = replica.replicas();
         voters.contains(&host) || learners.contains(&host)
@@ -165,10 +189,11 @@ impl Running {
         }
     }
 
-    fn pursue(&mut self, goal: Goal, reply: Reply<()>) {
+    fn pursue(&mut self, shared: &Shared, goal: Goal, reply: Reply<()>) {
         let begun = {
             let mut replica = locked(&self.group.replica);
-            let begun = if goal.is_met(&replica) { Some(Ok(())) } else { goal.check(&replica).err().map(Err) };
+            let check = || goal.check(&replica).and_then(|()| goal.check_groups(shared, &replica));
+            let begun = if goal.is_met(&replica) { Some(Ok(())) } else { check().err().map(Err) };
             if begun.is_none() {
                 goal.pursue(&mut replica);
             }
@@ -320,6 +345,7 @@ impl Driver {
 
     fn take(&mut self, input: Input) {
         let absent = || Code::GroupNotFound.error("the group was removed");
+        let shared = self.shared.clone();
         match input {
             Input::Messages { group: HOST, messages } => messages.iter().for_each(|message| self.hear(message)),
             Input::Messages { group, messages } => {
@@ -343,7 +369,7 @@ impl Driver {
                 None => reply(Err(absent())),
             },
             Input::Pursue { group, goal, reply } => match self.running(group) {
-                Some(running) => running.pursue(goal, reply),
+                Some(running) => running.pursue(&shared, goal, reply),
                 None => reply(Err(absent())),
             },
             Input::Stop => {}

@@ -9,8 +9,9 @@ use std::{
     collections::BTreeMap,
     sync::{
         Arc, Mutex, PoisonError,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
+    time::{Duration, Instant},
 };
 
 /// A group of which a replica is here.
@@ -21,7 +22,20 @@ pub(super) struct Group {
     pub replica: Mutex<Replica>,
     /// The revision of its topics when they were last looked at.
     pub revision: AtomicU64,
+    /// Whether the directory says that this host keeps it.
+    pub is_placed: AtomicBool,
 }
+
+/// A group that could not be opened.
+pub(super) struct Unkept {
+    pub why: String,
+    pause: Duration,
+    next: Instant,
+}
+
+/// Between two attempts to open a group, at first and at most.
+const PAUSE_FIRST: Duration = Duration::from_secs(1);
+const PAUSE_MOST: Duration = Duration::from_secs(300);
 
 /// Gets a group of which a replica is here, at once or later.
 pub(super) type Then = Box<dyn FnOnce(Result<Arc<Group>>) + Send>;
@@ -32,7 +46,14 @@ impl Group {
         let store = Store::open(namespace, id)?;
         let recovered = store.recover(options.founders.clone())?;
         let replica = Mutex::new(Replica::new(options, recovered)?);
-        Ok(Self { id, name: name.to_owned(), store, replica, revision: AtomicU64::new(0) })
+        Ok(Self {
+            id,
+            name: name.to_owned(),
+            store,
+            replica,
+            revision: AtomicU64::new(0),
+            is_placed: AtomicBool::new(true),
+        })
     }
 }
 
@@ -94,7 +115,8 @@ impl Shared {
 
     /// Has a replica of a group here: one that is not becomes a follower.
     pub fn attend(self: &Arc<Self>, id: u32, then: Then) {
-        if let Some(group) = self.group(id) {
+        // A replica that lost its place hears nothing from the others.
+        if let Some(group) = self.group(id).filter(|group| group.is_placed.load(Ordering::Relaxed)) {
             return then(Ok(group));
         }
         let shared = self.clone();
@@ -135,9 +157,11 @@ impl Shared {
                 let keepers = spec.hosts.iter().chain(&spec.followers);
                 let sites = keepers.filter_map(|host| Some((*host, sites.get(host)?.clone()))).collect();
                 let (voters, followers) = (spec.hosts.iter().copied().collect(), spec.followers.clone());
+                group.is_placed.store(spec.has(own), Ordering::Relaxed);
                 locked(&group.replica).set_placement(Placement { voters, followers, sites });
             }
         }
+        locked(&self.unkept).retain(|name, _| groups.iter().any(|(known, _)| known == name));
         let is_gone = |id: u32| id != MAIN && groups.iter().all(|(_, spec)| spec.id != id);
         for gone in self.kept().into_iter().filter(|group| is_gone(group.id)) {
             self.groups.write().unwrap_or_else(PoisonError::into_inner).remove(&gone.id);
@@ -155,6 +179,9 @@ impl Shared {
 
     /// Has a replica of a group here; whether there is one now.
     fn begin(&self, name: &str, spec: &GroupSpec) -> bool {
+        if locked(&self.unkept).get(name).is_some_and(|unkept| Instant::now() < unkept.next) {
+            return false;
+        }
         let opened = Facts::seed().and_then(|seed| {
             let (id, founders) = (self.facts.host, spec.founders.clone());
             let options =
@@ -169,9 +196,15 @@ impl Shared {
                 true
             }
             Err(error) => {
-                let code = error.code().id();
-                tracing::warn!(target: "topics", group = name, code, "not kept here: {}", error.detail());
-                locked(&self.unkept).insert(name.to_owned(), format!("{code}: {}", error.detail()));
+                let why = format!("{}: {}", error.code().id(), error.detail());
+                let mut unkept = locked(&self.unkept);
+                let before = unkept.get(name);
+                if before.is_none_or(|before| before.why != why) {
+                    tracing::warn!(target: "topics", group = name, "not kept here: {why}");
+                }
+                // Its log is read anew each time, on the thread that drives all groups.
+                let pause = before.map_or(PAUSE_FIRST, |before| (2 * before.pause).min(PAUSE_MOST));
+                unkept.insert(name.to_owned(), Unkept { why, pause, next: Instant::now() + pause });
                 false
             }
         }

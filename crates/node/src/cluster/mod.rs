@@ -29,7 +29,7 @@ pub use stats::{ClusterStat, FeedStat, GroupStat, HostStat, SubscriptionStat, To
 
 use crate::Namespace;
 use driver::{Driver, Input};
-use groups::Group;
+use groups::{Group, Unkept};
 use millrace_group::{Limits, Options};
 use millrace_wire::{Code, Error, Result};
 use serde::Serialize;
@@ -125,7 +125,7 @@ struct Shared {
     /// How often the topics have changed.
     changed: (Mutex<u64>, Condvar),
     /// Why a group that is to be kept here is not.
-    unkept: Mutex<BTreeMap<String, String>>,
+    unkept: Mutex<BTreeMap<String, Unkept>>,
     /// Why a subscription does not go on.
     troubles: Mutex<HashMap<(String, String), String>>,
     /// Why a feed does not go on.

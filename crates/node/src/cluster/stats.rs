@@ -328,12 +328,12 @@ impl Cluster {
                 why.push(format!(
                     "group {name} has no leader that this host hears of: {needed} of {voters} voters are needed"
                 ));
-            } else if voters < wanted {
+            } else if voters != wanted {
                 why.push(format!("{voters} hosts vote in group {}, and {wanted} are to vote", group.name));
             }
         }
-        for (name, trouble) in &*locked(&self.shared.unkept) {
-            why.push(format!("group {name} is not kept here: {trouble}"));
+        for (name, unkept) in &*locked(&self.shared.unkept) {
+            why.push(format!("group {name} is not kept here: {}", unkept.why));
         }
     }
 }
