@@ -288,8 +288,8 @@ impl World {
     fn check_placed(&self, placement: &Placement) -> Result<(), String> {
         for replica in self.hosts.iter().filter_map(|host| host.replica.as_ref()) {
             if replica.role() == Role::Leader {
-                let (voters, _) = replica.replicas();
-                if !voters.iter().copied().eq(placement.voters.iter().copied()) {
+                let voters: BTreeSet<u64> = replica.replicas().0.into_iter().collect();
+                if voters != placement.voters {
                     return Err(format!("{voters:?} vote, and {:?} are to", placement.voters));
                 }
             }

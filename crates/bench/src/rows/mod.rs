@@ -16,7 +16,6 @@ mod runs;
 mod sandbox;
 mod small;
 mod storm;
-mod topics;
 
 use crate::{
     Context, Outcome,
@@ -175,37 +174,6 @@ pub const ALL: &[Spec] = &[
     },
     Spec { id: "merge.two", what: "read and merge two journals, 79 316 events", unit: "ms", run: history::two },
     Spec { id: "merge.eight", what: "merge 8 journals of 1 M events", unit: "M/s", run: history::eight },
-    Spec {
-        id: "topic.publish",
-        what: "publish 8 KiB, a majority of three hosts has it on disk",
-        unit: "/s",
-        run: topics::publish::publish,
-    },
-    Spec {
-        id: "topic.amplification",
-        what: "bytes written per byte published and replica",
-        unit: "",
-        run: topics::publish::amplification,
-    },
-    Spec { id: "topic.get", what: "get 1 KiB of a topic through a host, p50", unit: "µs", run: topics::read::get },
-    Spec {
-        id: "topic.function",
-        what: "publish to the end of a function on another host, p50",
-        unit: "ms",
-        run: topics::read::function_run,
-    },
-    Spec {
-        id: "topic.failover",
-        what: "kill of the leader to the next acknowledged record, p50",
-        unit: "ms",
-        run: topics::lost::failover,
-    },
-    Spec {
-        id: "topic.groups",
-        what: "1000 groups without work, processor time of a host",
-        unit: "%",
-        run: topics::idle::groups,
-    },
     Spec { id: "gate.cost", what: "an answer through the gate, memory", unit: "ns", run: remote::gate::cost },
 ];
 

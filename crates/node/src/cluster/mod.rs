@@ -295,9 +295,12 @@ impl Shared {
         let mut at = 0;
         while at < waiters.len() {
             let waiter = &waiters[at];
+            if waiter.group != group.id {
+                at += 1;
+                continue;
+            }
             let found = replica.topics().topic(&waiter.topic).map(|topic| topic.latest);
             match found {
-                _ if waiter.group != group.id => at += 1,
                 Ok(latest) if latest <= waiter.above && now < waiter.until => at += 1,
                 found => (waiters.swap_remove(at).reply)(found),
             }

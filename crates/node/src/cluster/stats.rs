@@ -341,7 +341,9 @@ impl Cluster {
 impl Shared {
     fn group_stat(&self, group: &Arc<Group>, topics: u64) -> GroupStat {
         let replica = locked(&group.replica);
-        let (voters, learners) = replica.replicas();
+        let (mut voters, mut learners) = replica.replicas();
+        voters.sort_unstable();
+        learners.sort_unstable();
         let (_, committed, last) = replica.progress();
         let leader = replica.leader();
         let lacks =
