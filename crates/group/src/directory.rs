@@ -1,6 +1,6 @@
 //! The groups of a cluster: which hosts keep them, and which of them has which topic. Part of the topics of the first group.
 
-use crate::Member;
+use crate::{Member, topics::TOPICS_MAX};
 use millrace_wire::{Code, Error, Name, Result};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -171,7 +171,11 @@ impl Directory {
             return Err(Code::TopicsFull.error(format!("the cluster has {PLACED_MAX} topics already")));
         }
         let known = self.groups.values_mut().find(|known| known.id == group);
-        known.ok_or_else(|| no_group(&group.to_string()))?.topics += 1;
+        let known = known.ok_or_else(|| no_group(&group.to_string()))?;
+        if known.topics >= TOPICS_MAX as u64 {
+            return Err(Code::TopicsFull.error(format!("the group has {TOPICS_MAX} topics already")));
+        }
+        known.topics += 1;
         self.placed.insert(topic, group);
         Ok(0)
     }

@@ -6,10 +6,10 @@ use crate::{
 };
 use millrace_wire::{Code, Error, Result};
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
 /// Most topics of one group.
-const TOPICS_MAX: usize = 100_000;
+pub(crate) const TOPICS_MAX: usize = 100_000;
 /// Most subscriptions of one topic.
 const SUBSCRIPTIONS_MAX: usize = 256;
 
@@ -121,6 +121,9 @@ struct Seen {
 pub struct Topics {
     topics: BTreeMap<String, Topic>,
     members: BTreeMap<u64, Member>,
+    /// Hosts that were removed, and say nothing that counts any more.
+    #[serde(default)]
+    left: BTreeSet<u64>,
     seen: HashMap<u64, Seen>,
     preferred: String,
     /// How many hosts are to vote; 0 if nobody said so.
@@ -188,6 +191,7 @@ impl Topics {
 
     /// Takes note of a host that was made a replica.
     pub fn enter(&mut self, member: Member) {
+        self.left.remove(&member.id);
         if self.members.insert(member.id, member.clone()) != Some(member) {
             self.directory.entered(&self.members);
         }
@@ -196,6 +200,7 @@ impl Topics {
     /// Takes note of a host that is no replica any more.
     pub fn leave(&mut self, host: u64) {
         self.members.remove(&host);
+        self.left.insert(host);
         self.directory.left(&self.members, host);
     }
 
@@ -297,12 +302,16 @@ impl Topics {
                 Ok(0)
             }
             Action::Member(member) => {
+                if self.left.contains(&member.id) {
+                    return Err(removed(member.id));
+                }
                 self.enter(member);
                 Ok(0)
             }
             Action::Group { name, hosts, size } => self.directory.create(&self.members, name, hosts, size),
             Action::Ungroup { name } => self.directory.remove(&name),
             Action::Resize { name, size } => self.directory.resize(&self.members, &name, size),
+            Action::Follow { host, .. } if !self.members.contains_key(&host) => Err(removed(host)),
             Action::Follow { group, host } => self.directory.follow(group, host),
             Action::Place { topic, group } => {
                 check_topic(&topic)?;
@@ -374,6 +383,10 @@ fn check_origin(origin: u64, action: &Action) -> Result<()> {
         return Ok(());
     }
     Err(Code::ValueInvalid.error(format!("host {origin:016x} speaks for host {of:016x}")))
+}
+
+fn removed(host: u64) -> Error {
+    Code::HostNotInCluster.error(format!("host {host:016x}"))
 }
 
 fn no_feed(topic: &str, log: &str) -> Error {
@@ -481,6 +494,24 @@ mod tests {
         {
             assert_eq!(code(7 + at as u64, of_another), Code::ValueInvalid, "{at}");
         }
+    }
+
+    #[test]
+    fn a_host_that_was_removed_says_nothing_that_counts() {
+        let mut topics = Topics::default();
+        let member = || Member { id: 1, ..Member::default() };
+        let code = |outcome: Option<Result<u64>>| outcome.unwrap().map_err(|error| error.code());
+        let group = Action::Group { name: "g".into(), hosts: vec![1], size: 1 };
+        let follow = || Action::Follow { group: 2, host: 1 };
+        assert_eq!(code(apply(&mut topics, 1, 1, Action::Member(member()))), Ok(0));
+        assert_eq!(code(apply(&mut topics, 2, 2, group)), Ok(2));
+        assert_eq!(code(apply(&mut topics, 3, 3, follow())), Ok(0));
+        topics.leave(1);
+        assert_eq!(code(apply(&mut topics, 4, 4, Action::Member(member()))), Err(Code::HostNotInCluster));
+        assert_eq!(code(apply(&mut topics, 5, 5, follow())), Err(Code::HostNotInCluster));
+        // Taken in again, it is a host like the others.
+        topics.enter(member());
+        assert_eq!(code(apply(&mut topics, 6, 6, follow())), Ok(0));
     }
 
     #[test]

@@ -483,6 +483,12 @@ impl Replica {
         self.gathering.0
     }
 
+    /// Asks no more for a read that nobody waits for.
+    pub fn forget_read(&mut self, batch: u64) {
+        self.asked.remove(&batch);
+        self.waiting.retain(|(waiting, _)| *waiting != batch);
+    }
+
     /// Has a host made a replica, without a vote at first. Nothing is said when it is done: the replicas tell.
     pub fn add(&mut self, member: &Member) -> Result<()> {
         let context = rmp_serde::to_vec(member).map_err(|error| Code::HostInternal.error(error.to_string()))?;

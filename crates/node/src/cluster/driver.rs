@@ -217,7 +217,8 @@ impl Running {
                 (waiting.reply)(Err(unavailable()));
             }
         }
-        for (_, waiting) in self.reads.extract_if(|_, waiting| waiting.iter().all(|waiting| waiting.until <= now)) {
+        for (batch, waiting) in self.reads.extract_if(|_, waiting| waiting.iter().all(|waiting| waiting.until <= now)) {
+            locked(&self.group.replica).forget_read(batch);
             waiting.into_iter().for_each(|waiting| (waiting.reply)(Err(unavailable())));
         }
         for (goal, waiting) in std::mem::take(&mut self.goals) {
