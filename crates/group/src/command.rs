@@ -25,6 +25,17 @@ pub struct Origin {
     pub settled: u64,
 }
 
+/// What has a published record on disk before its publisher is told.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Durability {
+    /// A majority of the group.
+    #[default]
+    Quorum,
+    /// The leader alone.
+    Leader,
+}
+
 /// A host of the cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Member {
@@ -47,6 +58,9 @@ pub enum Action {
         topic: String,
         /// How many records it keeps.
         history: u64,
+        /// What has its records on disk before a publisher that says nothing else is told.
+        #[serde(default)]
+        durability: Durability,
     },
     /// Adds the command's data to a topic.
     Publish {
@@ -119,6 +133,41 @@ pub enum Action {
     Voters {
         /// 1, 3 or 5.
         count: u64,
+    },
+    /// Makes another group. This and the following actions count in the group that has the directory.
+    Group {
+        /// Its name.
+        name: String,
+        /// The hosts that vote in it; none to have them chosen.
+        hosts: Vec<u64>,
+        /// How many hosts vote in it, once there are as many.
+        size: u64,
+    },
+    /// Removes a group without topics.
+    Ungroup {
+        /// Its name.
+        name: String,
+    },
+    /// Has so many hosts vote in another group.
+    Resize {
+        /// Its name.
+        name: String,
+        /// 1, 3 or 5.
+        size: u64,
+    },
+    /// Has a host follow a group without a vote.
+    Follow {
+        /// The group.
+        group: u32,
+        /// The host.
+        host: u64,
+    },
+    /// Says which group has a topic; a topic stays in its group.
+    Place {
+        /// The topic.
+        topic: String,
+        /// The group.
+        group: u32,
     },
 }
 
@@ -198,7 +247,7 @@ mod tests {
         let origin = Origin { host: u64::MAX, boot: 3, serial: 9, settled: 8 };
         let member = Member { id: 7, address: "[::1]:7070".into(), name: "a".into(), site: "lab".into() };
         for action in [
-            Action::Create { topic: "env/raw".into(), history: 10 },
+            Action::Create { topic: "env/raw".into(), history: 10, durability: Durability::Leader },
             Action::Publish { topic: "env/raw".into(), key: Some("k".into()) },
             Action::Subscribe { topic: "env/raw".into(), function: "smooth".into(), host: 1 },
             Action::Unsubscribe { topic: "env/raw".into(), function: "smooth".into(), host: 1 },
@@ -208,6 +257,11 @@ mod tests {
             Action::Prefer { site: "lab".into() },
             Action::Member(member),
             Action::Voters { count: 5 },
+            Action::Group { name: "farm".into(), hosts: vec![1, 2, 3], size: 3 },
+            Action::Ungroup { name: "farm".into() },
+            Action::Resize { name: "farm".into(), size: 5 },
+            Action::Follow { group: 2, host: 1 },
+            Action::Place { topic: "t".into(), group: 2 },
         ] {
             let command = Command { origin, action, data: b"21.5" };
             let bytes = command.encode().unwrap();

@@ -242,6 +242,11 @@ impl Index {
         }
     }
 
+    /// Keeps none of them in memory.
+    pub fn forget_recent(&mut self) {
+        (self.recent, self.recent_bytes) = (VecDeque::new(), 0);
+    }
+
     fn entry(&self, index: u64) -> raft::Result<Entry> {
         if let Some(first) = self.recent.front()
             && let Some(entry) = index.checked_sub(first.index).and_then(|at| self.recent.get(at as usize))

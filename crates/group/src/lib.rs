@@ -10,15 +10,23 @@
 //! A group is a Raft group: one ordered sequence of commands, on each of its hosts the same. Its topics are what the commands make of
 //! them, so every replica has the same topics with the same records in the same order. The Raft library is behind [`Replica`]
 //! alone; no other crate knows it.
+//!
+//! A cluster has several groups. The first one also has the [`Directory`]: which groups there are, which hosts keep them, and which group
+//! has which topic. All hosts follow the first group, so each of them finds every topic by itself.
 
 mod command;
+mod directory;
 mod index;
+pub mod plan;
 mod replica;
 mod snapshot;
 mod topics;
 
-pub use command::{Action, Command, Member, Origin, TOPIC_NAME_MAX_BYTES, check_topic};
+pub use command::{Action, Command, Durability, Member, Origin, TOPIC_NAME_MAX_BYTES, check_topic};
+pub use directory::{Directory, GroupSpec, MAIN, MAIN_NAME};
 pub use index::{Form, Payloads, Place, Proposal, State};
-pub use replica::{Completed, Envelope, Held, Limits, Options, Recovered, Replica, Role, Turn};
+pub use replica::{
+    Beat, Completed, Envelope, Held, Limits, Options, Placement, Recovered, Released, Replica, Role, Turn,
+};
 pub use snapshot::{Mark, Write};
 pub use topics::{Feed, Subscription, Topic, Topics};

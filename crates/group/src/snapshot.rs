@@ -148,16 +148,27 @@ pub struct Chunk {
     pub is_last: bool,
 }
 
+/// The leader tells a host that it has a command of it on disk.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stored {
+    pub from: u64,
+    pub to: u64,
+    pub boot: u64,
+    pub serial: u64,
+}
+
 /// What a replica says to another one.
 pub enum Said {
     Raft(Box<raft::eraftpb::Message>),
     Fetch(Fetch),
     Chunk(Chunk),
+    Stored(Stored),
 }
 
 const RAFT: u8 = 0;
 const FETCH: u8 = 1;
 const CHUNK: u8 = 2;
+const STORED: u8 = 3;
 
 impl Said {
     /// What these bytes say; nothing if no replica says that.
@@ -168,6 +179,7 @@ impl Said {
             RAFT => raft::eraftpb::Message::parse_from_bytes(rest).ok().map(|message| Said::Raft(Box::new(message))),
             FETCH => rmp_serde::from_slice(rest).ok().map(Said::Fetch),
             CHUNK => rmp_serde::from_slice(rest).ok().map(Said::Chunk),
+            STORED => rmp_serde::from_slice(rest).ok().map(Said::Stored),
             _ => None,
         }
     }
@@ -179,6 +191,7 @@ impl Said {
             Said::Raft(message) => (RAFT, message.write_to_bytes().unwrap_or_default()),
             Said::Fetch(fetch) => (FETCH, rmp_serde::to_vec(fetch).unwrap_or_default()),
             Said::Chunk(chunk) => (CHUNK, rmp_serde::to_vec(chunk).unwrap_or_default()),
+            Said::Stored(stored) => (STORED, rmp_serde::to_vec(stored).unwrap_or_default()),
         };
         let mut bytes = Vec::with_capacity(1 + rest.len());
         bytes.push(kind);

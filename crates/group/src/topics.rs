@@ -1,17 +1,17 @@
 //! The state that a group's commands produce: topics, subscriptions, and hosts. The same on every replica.
 
-use crate::{Action, Command, Member, Origin, check_topic};
+use crate::{
+    Action, Command, Directory, Durability, Member, Origin, check_topic,
+    directory::{MAIN_NAME, VOTERS, elsewhere},
+};
 use millrace_wire::{Code, Error, Result};
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
 /// Most topics of one group.
-const TOPICS_MAX: usize = 100_000;
+pub(crate) const TOPICS_MAX: usize = 100_000;
 /// Most subscriptions of one topic.
 const SUBSCRIPTIONS_MAX: usize = 256;
-
-/// How many hosts can vote.
-const VOTERS: [u64; 3] = [1, 3, 5];
 
 /// Keys that each topic remembers.
 const KEYS_MAX: usize = 10_000;
@@ -47,6 +47,9 @@ pub struct Feed {
 pub struct Topic {
     /// How many of its newest records can be read.
     pub history: u64,
+    /// What has its records on disk before a publisher that says nothing else is told.
+    #[serde(default)]
+    pub durability: Durability,
     /// The index of its newest record, 0 if there is none.
     pub latest: u64,
     /// The group's entries that hold its records, up to `latest`.
@@ -118,12 +121,18 @@ struct Seen {
 pub struct Topics {
     topics: BTreeMap<String, Topic>,
     members: BTreeMap<u64, Member>,
+    /// Hosts that were removed, and say nothing that counts any more.
+    #[serde(default)]
+    left: BTreeSet<u64>,
     seen: HashMap<u64, Seen>,
     preferred: String,
     /// How many hosts are to vote; 0 if nobody said so.
     #[serde(default)]
     voters: u64,
     revision: u64,
+    /// The other groups; only the first group has any.
+    #[serde(default)]
+    directory: Directory,
 }
 
 impl Topics {
@@ -155,6 +164,11 @@ impl Topics {
         self.revision
     }
 
+    /// The groups of the cluster, if this is the first of them.
+    pub fn directory(&self) -> &Directory {
+        &self.directory
+    }
+
     /// The site whose hosts lead whenever they can; empty if any may.
     pub fn preferred(&self) -> &str {
         &self.preferred
@@ -177,12 +191,17 @@ impl Topics {
 
     /// Takes note of a host that was made a replica.
     pub fn enter(&mut self, member: Member) {
-        self.members.insert(member.id, member);
+        self.left.remove(&member.id);
+        if self.members.insert(member.id, member.clone()) != Some(member) {
+            self.directory.entered(&self.members);
+        }
     }
 
     /// Takes note of a host that is no replica any more.
     pub fn leave(&mut self, host: u64) {
         self.members.remove(&host);
+        self.left.insert(host);
+        self.directory.left(&self.members, host);
     }
 
     /// Applies the command of an entry. A command that was applied before changes nothing and has the outcome that it had then; the
@@ -219,7 +238,7 @@ impl Topics {
             self.revision += 1;
         }
         match action {
-            Action::Create { topic, history } => self.create(topic, history),
+            Action::Create { topic, history, durability } => self.create(topic, history, durability),
             Action::Publish { topic, key } => {
                 let found = self.topics.get_mut(&topic).ok_or_else(|| no_topic(&topic))?;
                 let known = key.as_deref().and_then(|key| found.keys.get(key)).copied();
@@ -283,27 +302,47 @@ impl Topics {
                 Ok(0)
             }
             Action::Member(member) => {
+                if self.left.contains(&member.id) {
+                    return Err(removed(member.id));
+                }
                 self.enter(member);
                 Ok(0)
+            }
+            Action::Group { name, hosts, size } => self.directory.create(&self.members, name, hosts, size),
+            Action::Ungroup { name } => self.directory.remove(&name),
+            Action::Resize { name, size } => self.directory.resize(&self.members, &name, size),
+            Action::Follow { host, .. } if !self.members.contains_key(&host) => Err(removed(host)),
+            Action::Follow { group, host } => self.directory.follow(group, host),
+            Action::Place { topic, group } => {
+                check_topic(&topic)?;
+                if self.topics.contains_key(&topic) {
+                    return Err(Code::TopicExists.error(format!("topic '{topic}' exists in group '{MAIN_NAME}'")));
+                }
+                self.directory.place(topic, group)
             }
         }
     }
 
-    fn create(&mut self, topic: String, history: u64) -> Result<u64> {
+    fn create(&mut self, topic: String, history: u64, durability: Durability) -> Result<u64> {
         check_topic(&topic)?;
         if history == 0 {
             return Err(Code::ValueInvalid.error("a topic keeps at least one record"));
         }
         if let Some(known) = self.topics.get(&topic) {
-            if known.history == history {
+            if (known.history, known.durability) == (history, durability) {
                 return Ok(0);
             }
-            return Err(Code::TopicExists.error(format!("topic '{topic}' exists with a history of {}", known.history)));
+            let (history, durability) = (known.history, format!("{:?}", known.durability).to_lowercase());
+            let detail = format!("topic '{topic}' exists with a history of {history} and durability {durability}");
+            return Err(Code::TopicExists.error(detail));
+        }
+        if let Some(group) = self.directory.placed(&topic) {
+            return Err(elsewhere(&topic, &self.directory, group));
         }
         if self.topics.len() >= TOPICS_MAX {
             return Err(Code::TopicsFull.error(format!("the group has {TOPICS_MAX} topics already")));
         }
-        self.topics.insert(topic, Topic { history, ..Topic::default() });
+        self.topics.insert(topic, Topic { history, durability, ..Topic::default() });
         Ok(0)
     }
 
@@ -328,14 +367,26 @@ fn check_origin(origin: u64, action: &Action) -> Result<()> {
         | Action::Unsubscribe { host, .. }
         | Action::Feed { host, .. }
         | Action::Unfeed { host, .. }
-        | Action::Fed { host, .. } => *host,
+        | Action::Fed { host, .. }
+        | Action::Follow { host, .. } => *host,
         Action::Member(member) => member.id,
-        Action::Create { .. } | Action::Publish { .. } | Action::Prefer { .. } | Action::Voters { .. } => return Ok(()),
+        Action::Create { .. }
+        | Action::Publish { .. }
+        | Action::Prefer { .. }
+        | Action::Voters { .. }
+        | Action::Group { .. }
+        | Action::Ungroup { .. }
+        | Action::Resize { .. }
+        | Action::Place { .. } => return Ok(()),
     };
     if of == origin {
         return Ok(());
     }
     Err(Code::ValueInvalid.error(format!("host {origin:016x} speaks for host {of:016x}")))
+}
+
+fn removed(host: u64) -> Error {
+    Code::HostNotInCluster.error(format!("host {host:016x}"))
 }
 
 fn no_feed(topic: &str, log: &str) -> Error {
@@ -362,7 +413,9 @@ mod tests {
 
     fn with_topic(history: u64) -> Topics {
         let mut topics = Topics::default();
-        apply(&mut topics, 1, 1, Action::Create { topic: "t".into(), history }).unwrap().unwrap();
+        apply(&mut topics, 1, 1, Action::Create { topic: "t".into(), history, durability: Durability::Quorum })
+            .unwrap()
+            .unwrap();
         topics
     }
 
@@ -412,9 +465,18 @@ mod tests {
         let mut topics = with_topic(10);
         let mut code = |serial, action| apply(&mut topics, serial, serial, action).unwrap().unwrap_err().code();
         assert_eq!(code(2, Action::Publish { topic: "u".into(), key: None }), Code::TopicNotFound);
-        assert_eq!(code(3, Action::Create { topic: "t".into(), history: 11 }), Code::TopicExists);
-        assert_eq!(code(4, Action::Create { topic: "_t".into(), history: 11 }), Code::TopicNameInvalid);
-        assert_eq!(code(5, Action::Create { topic: "v".into(), history: 0 }), Code::ValueInvalid);
+        assert_eq!(
+            code(3, Action::Create { topic: "t".into(), history: 11, durability: Durability::Quorum }),
+            Code::TopicExists
+        );
+        assert_eq!(
+            code(4, Action::Create { topic: "_t".into(), history: 11, durability: Durability::Quorum }),
+            Code::TopicNameInvalid
+        );
+        assert_eq!(
+            code(5, Action::Create { topic: "v".into(), history: 0, durability: Durability::Quorum }),
+            Code::ValueInvalid
+        );
         assert_eq!(code(1 << 30, Action::Voters { count: 4 }), Code::ValueInvalid);
         let nobody = Action::Unsubscribe { topic: "t".into(), function: "f".into(), host: 1 };
         assert_eq!(code(6, nobody), Code::SubscriptionNotFound);
@@ -432,6 +494,24 @@ mod tests {
         {
             assert_eq!(code(7 + at as u64, of_another), Code::ValueInvalid, "{at}");
         }
+    }
+
+    #[test]
+    fn a_host_that_was_removed_says_nothing_that_counts() {
+        let mut topics = Topics::default();
+        let member = || Member { id: 1, ..Member::default() };
+        let code = |outcome: Option<Result<u64>>| outcome.unwrap().map_err(|error| error.code());
+        let group = Action::Group { name: "g".into(), hosts: vec![1], size: 1 };
+        let follow = || Action::Follow { group: 2, host: 1 };
+        assert_eq!(code(apply(&mut topics, 1, 1, Action::Member(member()))), Ok(0));
+        assert_eq!(code(apply(&mut topics, 2, 2, group)), Ok(2));
+        assert_eq!(code(apply(&mut topics, 3, 3, follow())), Ok(0));
+        topics.leave(1);
+        assert_eq!(code(apply(&mut topics, 4, 4, Action::Member(member()))), Err(Code::HostNotInCluster));
+        assert_eq!(code(apply(&mut topics, 5, 5, follow())), Err(Code::HostNotInCluster));
+        // Taken in again, it is a host like the others.
+        topics.enter(member());
+        assert_eq!(code(apply(&mut topics, 6, 6, follow())), Ok(0));
     }
 
     #[test]

@@ -6,7 +6,9 @@ use crate::{
     invariants::{Acknowledged, Agreement, Election, Matching},
     network::Network,
 };
-use millrace_group::{Action, Completed, Held, Limits, Member, Options, Replica, Role, Write};
+use millrace_group::{
+    Action, Beat, Completed, Durability, Held, Limits, Member, Options, Placement, Replica, Role, Write,
+};
 use std::collections::{BTreeMap, BTreeSet};
 
 const TOPIC: &str = "t";
@@ -15,6 +17,9 @@ const FAULTS_MS: u64 = 8_000;
 const HEALED_MS: u64 = 8_000;
 /// Hosts tick about so often.
 const TICK_MS: u64 = 15;
+/// What hosts say of a group that rests: no message of a replica begins like that.
+const BEAT: u8 = 0xFF;
+const WAKE: u8 = 0xFE;
 
 /// A mistake that is made on purpose, to see that it is found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,6 +45,10 @@ pub struct Setting {
     pub trims: bool,
     /// The number of hosts that are to vote changes.
     pub resizes: bool,
+    /// Nothing is published for seconds at a time, so that the group rests.
+    pub rests: bool,
+    /// The hosts that are to keep the group change, and each host hears of that later or earlier.
+    pub moves: bool,
     /// How many records the topic keeps.
     pub history: u64,
     /// A mistake.
@@ -48,7 +57,16 @@ pub struct Setting {
 
 impl Default for Setting {
     fn default() -> Self {
-        Self { hosts: 3, grows: false, trims: false, resizes: false, history: 1 << 20, mischief: None }
+        Self {
+            hosts: 3,
+            grows: false,
+            trims: false,
+            resizes: false,
+            rests: false,
+            moves: false,
+            history: 1 << 20,
+            mischief: None,
+        }
     }
 }
 
@@ -67,6 +85,8 @@ pub struct Report {
     pub received: u64,
     /// How much of what was written on all disks was trimmed in the end.
     pub trimmed: usize,
+    /// How many times a leader began to rest.
+    pub rests: u64,
 }
 
 struct Host {
@@ -87,6 +107,10 @@ struct Host {
     published: BTreeMap<u64, Vec<u8>>,
     shown: u64,
     received: u64,
+    ticks: u64,
+    is_resting: bool,
+    /// Which of the placements it has heard of.
+    placement: usize,
 }
 
 struct World {
@@ -98,6 +122,8 @@ struct World {
     written: u64,
     digest: u64,
     crashes: u64,
+    rests: u64,
+    placements: Vec<Placement>,
     election: Election,
     matching: Matching,
     agreement: Agreement,
@@ -133,6 +159,9 @@ impl World {
             published: BTreeMap::new(),
             shown: 0,
             received: 0,
+            ticks: 0,
+            is_resting: false,
+            placement: 0,
         };
         let hosts = (1..=setting.hosts).map(host).collect();
         Self {
@@ -144,6 +173,8 @@ impl World {
             written: 0,
             digest: 0,
             crashes: 0,
+            rests: 0,
+            placements: vec![placed((1..=setting.hosts).collect())],
             election: Election::default(),
             matching: Matching::default(),
             agreement: Agreement::with_gaps(setting.history != Self::default_history()),
@@ -154,11 +185,16 @@ impl World {
     fn go(&mut self) -> Result<Report, String> {
         while self.now_ms < FAULTS_MS {
             self.disturb();
+            self.place_anew();
             self.publish();
             self.pass()?;
         }
         self.network.heal();
-        self.hosts.iter_mut().for_each(|host| host.back_ms = 0);
+        let newest = self.placements.len() - 1;
+        for host in &mut self.hosts {
+            (host.back_ms, host.placement) = (0, newest);
+        }
+        self.tell_placements();
         let before = self.acknowledged.count();
         while self.now_ms < FAULTS_MS + HEALED_MS {
             self.publish();
@@ -171,13 +207,17 @@ impl World {
         for _ in 0..2_000 {
             self.pass()?;
         }
-        for host in &self.hosts {
+        let newest = &self.placements[newest];
+        for host in self.hosts.iter().filter(|host| !self.setting.moves || newest.has(host.id)) {
             if host.shown < self.agreement.count() {
                 return Err(format!("host {} has {} of {} records", host.id, host.shown, self.agreement.count()));
             }
             if !host.published.is_empty() {
                 return Err(format!("host {} has {} records that are not settled", host.id, host.published.len()));
             }
+        }
+        if self.setting.moves {
+            self.check_placed(newest)?;
         }
         self.acknowledged.check(&self.agreement)?;
         Ok(Report {
@@ -186,6 +226,7 @@ impl World {
             terms: self.election.terms(),
             crashes: self.crashes,
             received: self.hosts.iter().map(|host| host.received).sum(),
+            rests: self.rests,
             trimmed: self.hosts.iter().map(|host| host.disk.trimmed()).sum(),
         })
     }
@@ -215,6 +256,47 @@ impl World {
         }
     }
 
+    /// The hosts that are to keep the group change.
+    fn place_anew(&mut self) {
+        if !self.setting.moves {
+            return;
+        }
+        if self.chance.permille(2) {
+            let mut ids: Vec<u64> = (1..=self.setting.hosts).collect();
+            let count = [1, 3, 3, 5][self.chance.below(4) as usize];
+            while ids.len() > count {
+                ids.remove(self.chance.below(ids.len() as u64) as usize);
+            }
+            self.placements.push(placed(ids));
+        }
+        if self.chance.permille(10) {
+            let (at, newest) = (self.chance.below(self.hosts.len() as u64) as usize, self.placements.len() - 1);
+            self.hosts[at].placement = newest;
+            self.tell_placements();
+        }
+    }
+
+    fn tell_placements(&mut self) {
+        for host in self.hosts.iter_mut().filter(|_| self.setting.moves) {
+            if let Some(replica) = &mut host.replica {
+                replica.set_placement(self.placements[host.placement].clone());
+            }
+        }
+    }
+
+    /// In the end those vote who are to.
+    fn check_placed(&self, placement: &Placement) -> Result<(), String> {
+        for replica in self.hosts.iter().filter_map(|host| host.replica.as_ref()) {
+            if replica.role() == Role::Leader {
+                let voters: BTreeSet<u64> = replica.replicas().0.into_iter().collect();
+                if voters != placement.voters {
+                    return Err(format!("{voters:?} vote, and {:?} are to", placement.voters));
+                }
+            }
+        }
+        Ok(())
+    }
+
     fn crash(&mut self, at: usize) {
         let away_max_ms = if self.setting.trims { 4000 } else { 1500 };
         let back_ms = self.now_ms + 50 + self.chance.below(away_max_ms);
@@ -241,12 +323,15 @@ impl World {
         let recovered = host.disk.recover(founders.clone()).map_err(|error| error.to_string())?;
         let options = Options { id: host.id, boot: host.boot, founders, seed, voters_max: 5, limits };
         host.replica = Some(Replica::new(options, recovered).map_err(|error| error.to_string())?);
+        host.is_resting = false;
         host.next_tick_ms = self.now_ms;
+        self.tell_placements();
         Ok(())
     }
 
     fn publish(&mut self) {
-        if !self.chance.permille(60) {
+        let is_quiet = self.setting.rests && !(self.now_ms / 1_500).is_multiple_of(3);
+        if is_quiet || !self.chance.permille(60) {
             return;
         }
         let at = self.chance.below(self.hosts.len() as u64) as usize;
@@ -262,14 +347,18 @@ impl World {
         }
         if self.setting.resizes && self.chance.permille(30) {
             let count = [1, 3, 5][self.chance.below(3) as usize];
-            let _ = replica.submit(Action::Voters { count }, &[]);
+            let _ = replica.submit(Action::Voters { count }, &[], Durability::Quorum);
         }
         let known = replica.topics().topic(TOPIC).is_ok();
         if !known {
             // Whoever comes first makes it.
-            let _ = replica.submit(Action::Create { topic: TOPIC.into(), history: self.setting.history }, &[]);
-        } else if let Ok(serial) = replica.submit(Action::Publish { topic: TOPIC.into(), key: None }, &record) {
-            host.published.insert(serial, record);
+            let (topic, history, durability) = (TOPIC.into(), self.setting.history, Durability::Quorum);
+            let _ = replica.submit(Action::Create { topic, history, durability }, &[], durability);
+        } else {
+            let action = Action::Publish { topic: TOPIC.into(), key: None };
+            if let Ok(serial) = replica.submit(action, &record, Durability::Quorum) {
+                host.published.insert(serial, record);
+            }
         }
     }
 
@@ -284,11 +373,14 @@ impl World {
             let now_ms = self.now_ms;
             let jitter = self.chance.below(4);
             let host = &mut self.hosts[at];
-            if let Some(replica) = host.replica.as_mut().filter(|_| host.next_tick_ms <= now_ms) {
+            let is_due = host.next_tick_ms <= now_ms;
+            if let Some(replica) = host.replica.as_mut().filter(|_| is_due) {
                 replica.tick();
                 host.next_tick_ms = now_ms + (TICK_MS * 1000 / host.pace_permille) + jitter;
+                host.ticks += 1;
                 busy.insert(at);
             }
+            let beats = is_due && host.ticks.is_multiple_of(2);
             if host.flush.is_some_and(|(ends_ms, _)| ends_ms <= now_ms) {
                 self.flushed(at);
                 busy.insert(at);
@@ -296,16 +388,49 @@ impl World {
             if self.hosts[at].published.len() > self.hosts[at].flushing {
                 busy.insert(at);
             }
+            if beats {
+                self.beat(at);
+            }
         }
         for ((from, to), message) in self.network.arrived(self.now_ms) {
             self.note(from << 32 ^ to << 16 ^ message.len() as u64);
             let at = to as usize - 1;
-            if let Some(replica) = &mut self.hosts[at].replica {
-                replica.step(&message);
-                busy.insert(at);
-            }
+            self.arrived(at, from, &message);
+            busy.insert(at);
         }
         busy.into_iter().try_for_each(|at| self.decide(at))
+    }
+
+    /// What a host says of a group that rests.
+    fn beat(&mut self, at: usize) {
+        let host = &mut self.hosts[at];
+        let Some(replica) = &host.replica else { return };
+        let beat = replica.beat();
+        self.rests += u64::from(beat.is_some() && !host.is_resting);
+        host.is_resting = beat.is_some();
+        let Some(Beat { term, commit }) = beat else { return };
+        let bytes = [&[BEAT][..], &term.to_le_bytes(), &commit.to_le_bytes()].concat();
+        let ((voters, learners), id) = (replica.replicas(), host.id);
+        for to in voters.into_iter().chain(learners).filter(|to| *to != id) {
+            self.network.send(self.now_ms, (id, to), bytes.clone(), &mut self.chance);
+        }
+    }
+
+    fn arrived(&mut self, at: usize, from: u64, message: &[u8]) {
+        let id = self.hosts[at].id;
+        let Some(replica) = &mut self.hosts[at].replica else { return };
+        let word = |at: usize| {
+            message.get(at..).and_then(|rest| rest.first_chunk()).map_or(0, |word| u64::from_le_bytes(*word))
+        };
+        match message.first() {
+            Some(&BEAT) => {
+                if !replica.hears(from, Beat { term: word(1), commit: word(9) }) {
+                    self.network.send(self.now_ms, (id, from), vec![WAKE], &mut self.chance);
+                }
+            }
+            Some(&WAKE) => replica.wake(),
+            _ => replica.step(message),
+        }
     }
 
     fn send(&mut self, from: u64, messages: Vec<millrace_group::Envelope>) {
@@ -322,7 +447,7 @@ impl World {
         host.flushing = 0;
         let (id, mut messages) = (host.id, Vec::new());
         if let Some(replica) = &mut host.replica {
-            done.into_iter().for_each(|held| messages.extend(replica.flushed(held)));
+            done.into_iter().for_each(|held| messages.extend(replica.flushed(held).messages));
         }
         self.send(id, messages);
     }
@@ -398,4 +523,9 @@ impl World {
     fn default_history() -> u64 {
         Setting::default().history
     }
+}
+
+/// These vote, and nobody else keeps the group.
+fn placed(voters: Vec<u64>) -> Placement {
+    Placement { voters: voters.into_iter().collect(), ..Placement::default() }
 }

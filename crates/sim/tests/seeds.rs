@@ -55,6 +55,29 @@ fn the_number_of_voters_changes_while_hosts_come_and_go() {
 }
 
 #[test]
+fn a_group_without_work_rests_and_serves_again() {
+    let mut rests = 0;
+    for (hosts, trims) in [(3, false), (3, true), (5, false)] {
+        for seed in seeds() {
+            let setting = Setting { hosts, trims, rests: true, ..Setting::default() };
+            rests += run(seed, setting).unwrap_or_else(|what| panic!("{setting:?}, {what}")).rests;
+        }
+    }
+    println!("{rests} times a leader began to rest");
+    assert!(rests > 0);
+}
+
+#[test]
+fn a_group_moves_from_hosts_to_others() {
+    for (hosts, rests) in [(4, false), (5, true), (7, false)] {
+        for seed in seeds() {
+            let setting = Setting { hosts, rests, moves: true, ..Setting::default() };
+            run(seed, setting).unwrap_or_else(|what| panic!("{setting:?}, {what}"));
+        }
+    }
+}
+
+#[test]
 fn a_seed_plays_the_same_again() {
     for seed in 0..5 {
         for trims in [false, true] {

@@ -1,5 +1,7 @@
 //! Three real hosts on one machine: topics that survive the one that leads.
 
+mod groups;
+
 use millrace_tests::{Host, Place, Port, end, eventually};
 use serde_json::Value;
 use std::{collections::BTreeMap, fs};
@@ -32,6 +34,12 @@ impl Site {
         self.host = Some(Host::start(command));
     }
 
+    /// Dies and is started again.
+    fn live_again(&mut self) {
+        self.die();
+        self.live(None);
+    }
+
     /// Dies as by kill -9.
     fn die(&mut self) {
         drop(self.host.take());
@@ -54,6 +62,13 @@ impl Site {
             }
             ended.code == 0
         });
+    }
+
+    /// Its id, as `cluster ls` prints it.
+    fn id(&self) -> String {
+        let hosts = self.cluster()["hosts"].clone();
+        let own = hosts.as_array().expect("hosts").iter().find(|host| host["here"] == true).cloned();
+        own.expect("it knows itself")["host"].as_str().expect("an id").to_owned()
     }
 
     fn records(&self) -> Vec<(u64, String)> {

@@ -52,23 +52,27 @@ Examples:
     /// Make another host the leader
     #[command(after_help = "\
 Examples:
-  millrace cluster lead b")]
-    Lead(HostArg),
+  millrace cluster lead b
+  millrace cluster lead b --group farm")]
+    Lead(LeadArgs),
     /// Prefer the hosts of a site as leaders
     #[command(after_help = "\
 While no host of the site can lead, another host leads. Once a host of the site has caught up, it becomes the leader again.
 
 Examples:
   millrace cluster prefer campus
+  millrace cluster prefer farm --group farm
   millrace cluster prefer --any")]
     Prefer(PreferArgs),
     /// Set the number of voters: 1, 3 or 5
     #[command(after_help = "\
-A cluster with 3 voters continues without one of them, and a cluster with 5 voters without two. Other hosts become voters one by one, once \
-they have caught up. If the number is lowered, the hosts with most of the log keep their votes.
+A group with 3 voters continues without one of them, and a group with 5 voters without two. Other hosts become voters one by one, once \
+they have caught up. If the number is lowered in the group main, the hosts with most of the log keep their votes; in other groups, the \
+hosts that were chosen first.
 
 Examples:
-  millrace cluster voters 5")]
+  millrace cluster voters 5
+  millrace cluster voters 5 --group farm")]
     Voters(VotersArgs),
     /// Remove a host from the cluster
     #[command(after_help = "\
@@ -78,12 +82,124 @@ belongs to the cluster, even if it comes back; its data stays on its disk. To re
 Examples:
   millrace cluster rm b")]
     Rm(HostArg),
+    /// Create and remove groups
+    #[command(subcommand)]
+    Group(GroupCommand),
+    /// List the groups: the leader, the voters, how much the slowest host lacks
+    #[command(after_help = "\
+A leader knows how many entries the other hosts lack; of groups that another host leads, the list does not show it. A group in which nothing \
+happens rests, and costs almost nothing.
+
+Examples:
+  millrace cluster groups
+  millrace --json cluster groups | jq .leader")]
+    Groups,
+    /// Compare the hosts on which a group could be: availability, and the time until a record is acknowledged
+    #[command(after_help = "\
+Needs no cluster: computes with the uptimes and round-trip times that you give. Lists all ways to have as many of the hosts vote as --count \
+says, the most available first. The bound is a lower limit of the availability, which counts some failures twice. With round-trip times, \
+the leader is the voter with which a publish is acknowledged soonest.
+
+Examples:
+  millrace cluster plan --host campus=99.99 --host lab=99 --host farm=99
+  millrace cluster plan --host a@campus=99.99 --host b@lab=99 --host c@lab=99 --host d@lab=99 \\
+    --rtt campus,lab=45ms --from lab")]
+    Plan(PlanGroupArgs),
     /// List the hosts of the cluster: their addresses, the leader, the progress of each
     #[command(after_help = "\
 Examples:
   millrace cluster ls
   millrace --json cluster ls | jq .leader")]
     Ls,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum GroupCommand {
+    /// Create a group: hosts that agree on topics of their own
+    #[command(after_help = "\
+Every topic is in one group, whose voters have its records on their disks. A cluster begins with the group main. Without --voters, hosts are \
+chosen: at different sites, and those with the fewest groups first. If a host leaves the cluster, another one takes its place. Any host of the \
+cluster can be asked for any topic: a host that does not vote follows the group from then on.
+
+Examples:
+  millrace cluster group create farm
+  millrace cluster group create farm --voters a,b,c
+  millrace cluster group create scratch --count 1")]
+    Create(CreateGroupArgs),
+    /// Remove a group that has no topics
+    #[command(after_help = "\
+Examples:
+  millrace cluster group rm farm")]
+    Rm(GroupArg),
+}
+
+#[derive(Debug, Args)]
+pub struct CreateGroupArgs {
+    /// Its name
+    pub group: String,
+    /// The hosts that vote: 1, 3 or 5 names or ids, as `millrace cluster ls` prints them
+    #[arg(long, value_name = "HOST,…", value_delimiter = ',', conflicts_with = "count")]
+    pub voters: Vec<String>,
+    /// How many hosts vote, if they are to be chosen: 1, 3 or 5
+    #[arg(long, value_name = "VOTERS", default_value_t = 3)]
+    pub count: u64,
+}
+
+#[derive(Debug, Args)]
+pub struct GroupArg {
+    /// The group
+    pub group: String,
+}
+
+#[derive(Debug, Args)]
+pub struct PlanGroupArgs {
+    /// A host and its uptime in percent: NAME=UPTIME or NAME@SITE=UPTIME. Without a site, it is at a site of its own name
+    #[arg(long, value_name = "HOST", required = true)]
+    pub host: Vec<String>,
+    /// The round-trip time between two sites: SITE,SITE=DURATION; within a site it is 0 unless given
+    #[arg(long, value_name = "TIME")]
+    pub rtt: Vec<String>,
+    /// The site of the publishers
+    #[arg(long, value_name = "SITE", requires = "rtt")]
+    pub from: Option<String>,
+    /// How many hosts vote: 1, 3 or 5
+    #[arg(long, value_name = "VOTERS", default_value_t = 3)]
+    pub count: usize,
+}
+
+/// The group that a command changes.
+#[derive(Debug, Args)]
+pub struct OfGroup {
+    /// The group [default: main]
+    #[arg(long, value_name = "NAME")]
+    pub group: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub struct LeadArgs {
+    #[command(flatten)]
+    pub host: HostArg,
+    #[command(flatten)]
+    pub of: OfGroup,
+}
+
+/// When a published record is acknowledged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum TopicDurability {
+    /// Once a majority of the group has it on disk
+    Quorum,
+    /// Once the leader has it on disk: it is lost if the leader is lost for good before others have it
+    Leader,
+}
+
+impl TopicDurability {
+    /// As the protocol has it.
+    pub fn name(self) -> &'static str {
+        match self {
+            TopicDurability::Quorum => "quorum",
+            TopicDurability::Leader => "leader",
+        }
+    }
 }
 
 #[derive(Debug, Args)]
@@ -101,12 +217,16 @@ pub struct PreferArgs {
     /// Any host may lead
     #[arg(long, conflicts_with = "site")]
     pub any: bool,
+    #[command(flatten)]
+    pub of: OfGroup,
 }
 
 #[derive(Debug, Args)]
 pub struct VotersArgs {
     /// The number of voters
     pub voters: u64,
+    #[command(flatten)]
+    pub of: OfGroup,
 }
 
 #[derive(Debug, Args)]
@@ -124,16 +244,23 @@ pub struct ClusterSecretArgs {
 
 #[derive(Debug, Subcommand)]
 pub enum TopicCommand {
-    /// Create a topic, which every host of the cluster then has
+    /// Create a topic, which can be used through every host of the cluster
     #[command(after_help = "\
+A topic stays in the group in which it is created.
+
 Examples:
   millrace topic create env_raw
-  millrace topic create farm/env_raw --history 100000")]
+  millrace topic create farm/env_raw --history 100000
+  millrace topic create farm/env_raw --group farm
+  millrace topic create counts --durability leader")]
     Create(CreateTopicArgs),
-    /// Publish a record; acknowledged once a majority of the hosts has it on disk
+    /// Publish a record; acknowledged once a majority of the group has it on disk
     #[command(after_help = "\
+Prints the index of the record, or 0 if --durability leader acknowledges the record before its index is known.
+
 Examples:
   millrace topic publish env_raw 21.5
+  millrace topic publish env_raw 21.5 --durability leader
   millrace topic publish env_raw - < reading.json
   millrace -n mr://127.0.0.1:7072/b topic publish env_raw 21.5")]
     Publish(PublishArgs),
@@ -204,6 +331,11 @@ pub struct CreateTopicArgs {
     /// How many of its newest records stay readable, or `all`
     #[arg(long, value_name = "RECORDS", default_value_t = 10_000, value_parser = history)]
     pub history: u64,
+    /// When a record is acknowledged, unless its publisher says otherwise
+    #[arg(long, value_enum, value_name = "WHEN", default_value = "quorum")]
+    pub durability: TopicDurability,
+    #[command(flatten)]
+    pub of: OfGroup,
 }
 
 #[derive(Debug, Args)]
@@ -222,6 +354,9 @@ pub struct PublishArgs {
     /// An idempotency key, 1 to 128 bytes: if the publish is repeated with it, the record is in the topic once
     #[arg(long, value_name = "KEY")]
     pub key: Option<String>,
+    /// When the record is acknowledged [default: as the topic was created]
+    #[arg(long, value_enum, value_name = "WHEN")]
+    pub durability: Option<TopicDurability>,
 }
 
 #[derive(Debug, Args)]

@@ -17,8 +17,8 @@ pub use access::{
     SetSecretArgs,
 };
 pub use clusters::{
-    ClusterArgs, ClusterCommand, ClusterSecretArgs, InitClusterArgs, PublishArgs, RangeTopicArgs, TailTopicArgs,
-    TopicCommand,
+    ClusterArgs, ClusterCommand, ClusterSecretArgs, CreateGroupArgs, GroupArg, GroupCommand, InitClusterArgs,
+    PlanGroupArgs, PublishArgs, RangeTopicArgs, TailTopicArgs, TopicCommand, TopicDurability,
 };
 pub use contexts::{AddContextArgs, ContextCommand, ShowContextArgs, UseContextArgs};
 pub use entities::EntityCommand;

@@ -5,23 +5,24 @@ use crate::{Batch, Record, ask};
 use millrace_wire::{
     EventId, Result,
     protocol::{
-        CreateTopic, FeedTopic, GetTopic, LatestTopic, LeadGroup, PreferSite, PublishTopic, RangeTopic, RemoveHost,
-        Seqno, SetVoters, SubscribeTopic, UnfeedTopic, UnsubscribeTopic,
+        CreateGroup, CreateTopic, FeedTopic, GetTopic, LatestTopic, LeadGroup, PreferSite, PublishTopic, RangeTopic,
+        RemoveGroup, RemoveHost, Seqno, SetVoters, SubscribeTopic, UnfeedTopic, UnsubscribeTopic,
     },
 };
 
 impl Client {
-    /// Makes a topic; one that is there with the same history is left as it is.
-    pub fn create_topic(&self, topic: &str, history: u64) -> Result<()> {
-        self.ask(&CreateTopic { topic, history }, (0, 0, EventId::NONE), Again::May, done)
+    /// Makes a topic; one that is as it is to be is left so. `durability` is `quorum` or `leader`.
+    pub fn create_topic(&self, topic: &str, history: u64, durability: Option<&str>, group: Option<&str>) -> Result<()> {
+        self.ask(&CreateTopic { topic, history, durability, group }, (0, 0, EventId::NONE), Again::May, done)
     }
 
     /// Publishes a record; returns its index once a majority of the group's disks have it. With a key it may be published again: it is
-    /// there once.
-    pub fn publish(&self, topic: &str, data: &[u8], key: Option<&str>) -> Result<u64> {
+    /// there once. With the durability `leader`, 0 is returned once the leader has it on disk.
+    pub fn publish(&self, topic: &str, data: &[u8], key: Option<&str>, durability: Option<&str>) -> Result<u64> {
         let asked = (data.len(), 0, EventId::NONE);
         let again = if key.is_some() { Again::May } else { Again::MayNot };
-        self.ask(&PublishTopic { topic, data, key }, asked, again, |frame| Ok(ask::answer::<Seqno>(frame)?.seqno))
+        let message = PublishTopic { topic, data, key, durability };
+        self.ask(&message, asked, again, |frame| Ok(ask::answer::<Seqno>(frame)?.seqno))
     }
 
     /// Reads one record of a topic, 0 for the newest.
@@ -55,19 +56,29 @@ impl Client {
         self.ask(&UnfeedTopic { topic, log }, (0, 0, EventId::NONE), Again::MayNot, done)
     }
 
-    /// Has a host lead the group.
-    pub fn lead_group(&self, host: u64) -> Result<()> {
-        self.ask(&LeadGroup { host }, (0, 0, EventId::NONE), Again::May, done)
+    /// Has a host lead a group; without one, the first.
+    pub fn lead_group(&self, group: Option<&str>, host: u64) -> Result<()> {
+        self.ask(&LeadGroup { host, group }, (0, 0, EventId::NONE), Again::May, done)
     }
 
-    /// Has hosts at a site lead whenever they can; with an empty name, any may.
-    pub fn prefer_site(&self, site: &str) -> Result<()> {
-        self.ask(&PreferSite { site }, (0, 0, EventId::NONE), Again::May, done)
+    /// Has hosts at a site lead a group whenever they can; with an empty site, any may.
+    pub fn prefer_site(&self, group: Option<&str>, site: &str) -> Result<()> {
+        self.ask(&PreferSite { site, group }, (0, 0, EventId::NONE), Again::May, done)
     }
 
-    /// Says how many hosts are to vote: 1, 3 or 5.
-    pub fn set_voters(&self, voters: u64) -> Result<()> {
-        self.ask(&SetVoters { voters }, (0, 0, EventId::NONE), Again::May, done)
+    /// Says how many hosts are to vote in a group: 1, 3 or 5.
+    pub fn set_voters(&self, group: Option<&str>, voters: u64) -> Result<()> {
+        self.ask(&SetVoters { voters, group }, (0, 0, EventId::NONE), Again::May, done)
+    }
+
+    /// Makes a group on these hosts, or on so many that are chosen.
+    pub fn create_group(&self, group: &str, hosts: Vec<u64>, voters: u64) -> Result<()> {
+        self.ask(&CreateGroup { group, hosts, voters }, (0, 0, EventId::NONE), Again::May, done)
+    }
+
+    /// Removes a group without topics.
+    pub fn remove_group(&self, group: &str) -> Result<()> {
+        self.ask(&RemoveGroup { group }, (0, 0, EventId::NONE), Again::MayNot, done)
     }
 
     /// Has a host leave the cluster.

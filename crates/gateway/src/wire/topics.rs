@@ -7,13 +7,14 @@ use super::{
 use crate::memory::{self, SMALL_BYTES};
 use millrace_node::{
     Door, Record, Right,
-    cluster::{Cluster, GROWTH_MAX, Member, Reply},
+    cluster::{Cluster, Durability, GROWTH_MAX, MAIN_NAME, Member, Reply, TopicOptions},
 };
 use millrace_wire::{
     Code, Result,
     protocol::{
-        CreateTopic, FeedTopic, Frame, GetTopic, GroupMessages, JoinCluster, LatestTopic, LeadGroup, Message,
-        PreferSite, PublishTopic, RangeTopic, RemoveHost, SetVoters, SubscribeTopic, UnfeedTopic, UnsubscribeTopic,
+        CreateGroup, CreateTopic, FeedTopic, Frame, GetTopic, GroupMessages, JoinCluster, LatestTopic, LeadGroup,
+        Message, PreferSite, PublishTopic, RangeTopic, RemoveGroup, RemoveHost, SetVoters, SubscribeTopic, UnfeedTopic,
+        UnsubscribeTopic,
     },
 };
 use std::{future::Future, sync::Arc, time::Duration};
@@ -34,9 +35,11 @@ impl Connection {
             GroupMessages::TYPE => groups(door, frame)?,
             JoinCluster::TYPE => self.join_cluster(door, frame)?,
             CreateTopic::TYPE => {
-                let CreateTopic { topic, history } = frame.message()?;
+                let CreateTopic { topic, history, durability: named, group } = frame.message()?;
                 let cluster = door.topics(Right::Create, topic)?;
-                self.done(frame, |reply| cluster.create(topic, history, reply))?;
+                let durability = durability(named)?.unwrap_or_default();
+                let options = TopicOptions { history, durability, group: group.map(str::to_owned) };
+                self.done(frame, |reply| cluster.create(topic, &options, reply))?;
             }
             PublishTopic::TYPE => self.publish(door, frame)?,
             GetTopic::TYPE => self.get_topic(door, frame)?,
@@ -63,19 +66,29 @@ impl Connection {
                 self.done(frame, |reply| cluster.unfeed(topic, log, reply))?;
             }
             LeadGroup::TYPE => {
-                let LeadGroup { host } = frame.message()?;
+                let LeadGroup { host, group } = frame.message()?;
                 let cluster = door.cluster_to_change()?;
-                self.done(frame, |reply| cluster.lead(host, reply))?;
+                self.done(frame, |reply| cluster.lead(group.unwrap_or(MAIN_NAME), host, reply))?;
             }
             PreferSite::TYPE => {
-                let PreferSite { site } = frame.message()?;
+                let PreferSite { site, group } = frame.message()?;
                 let cluster = door.cluster_to_change()?;
-                self.done(frame, |reply| cluster.prefer(site, reply))?;
+                self.done(frame, |reply| cluster.prefer(group.unwrap_or(MAIN_NAME), site, reply))?;
             }
             SetVoters::TYPE => {
-                let SetVoters { voters } = frame.message()?;
+                let SetVoters { voters, group } = frame.message()?;
                 let cluster = door.cluster_to_change()?;
-                self.done(frame, |reply| cluster.set_voters(voters, reply))?;
+                self.done(frame, |reply| cluster.set_voters(group.unwrap_or(MAIN_NAME), voters, reply))?;
+            }
+            CreateGroup::TYPE => {
+                let CreateGroup { group, hosts, voters } = frame.message()?;
+                let cluster = door.cluster_to_change()?;
+                self.done(frame, |reply| cluster.create_group(group, hosts, voters, reply))?;
+            }
+            RemoveGroup::TYPE => {
+                let RemoveGroup { group } = frame.message()?;
+                let cluster = door.cluster_to_change()?;
+                self.done(frame, |reply| cluster.remove_group(group, reply))?;
             }
             RemoveHost::TYPE => {
                 let RemoveHost { host } = frame.message()?;
@@ -107,9 +120,10 @@ impl Connection {
     }
 
     fn publish(&mut self, door: &Door, frame: &Frame<'_>) -> Result<()> {
-        let PublishTopic { topic, data, key } = frame.message()?;
+        let PublishTopic { topic, data, key, durability: named } = frame.message()?;
         let (cluster, key) = door.topics_to_publish(topic, data.len(), key)?;
-        let published = replied(|reply| cluster.publish(topic, data, key.as_deref(), reply));
+        let durability = durability(named)?;
+        let published = replied(|reply| cluster.publish(topic, data, key.as_deref(), durability, reply));
         self.waits.add(frame.heading.request, async { published.await.map(Answer::Seqno) })
     }
 
@@ -123,7 +137,7 @@ impl Connection {
             if let Some(record) = here {
                 return Ok(Answer::Record(record));
             }
-            replied(|reply| cluster.fresh(reply)).await?;
+            replied(|reply| cluster.fresh(&topic, reply)).await?;
             cluster.get(&topic, index).map(Answer::Record)
         })
     }
@@ -133,7 +147,7 @@ impl Connection {
         let cluster = door.topics(Right::Read, topic)?.clone();
         let topic = topic.to_owned();
         self.waits.add(frame.heading.request, async move {
-            replied(|reply| cluster.fresh(reply)).await?;
+            replied(|reply| cluster.fresh(&topic, reply)).await?;
             let bytes_max = if memory::is_short() { SMALL_BYTES / 2 } else { RECORDS_MAX_BYTES };
             let records: Vec<Record> = cluster.range(&topic, from, count, bytes_max)?;
             let next = records.last().map_or(from, |last| last.seqno + 1);
@@ -146,6 +160,19 @@ impl Connection {
         let cluster = door.topics(Right::Read, topic)?.clone();
         let topic = topic.to_owned();
         self.waits.add(frame.heading.request, latest(cluster, topic, above, wait_ms))
+    }
+}
+
+/// What has a published record on disk before its publisher is told.
+fn durability(named: Option<&str>) -> Result<Option<Durability>> {
+    match named {
+        None => Ok(None),
+        Some("quorum") => Ok(Some(Durability::Quorum)),
+        Some("leader") => Ok(Some(Durability::Leader)),
+        Some(other) => {
+            let shown: String = other.chars().take(40).flat_map(char::escape_debug).collect();
+            Err(Code::ValueInvalid.error(format!("durability '{shown}'; it is quorum or leader")))
+        }
     }
 }
 
@@ -165,7 +192,7 @@ fn groups(door: &Door, frame: &Frame<'_>) -> Result<()> {
 }
 
 async fn latest(cluster: Arc<Cluster>, topic: String, above: u64, wait_ms: u32) -> Result<Answer> {
-    replied(|reply| cluster.fresh(reply)).await?;
+    replied(|reply| cluster.fresh(&topic, reply)).await?;
     if wait_ms > 0 && cluster.latest(&topic)? <= above {
         // In time or not, what there is to say is said.
         let wait = Duration::from_millis(wait_ms.into()).min(GROWTH_MAX);

@@ -3,16 +3,20 @@
 //! Whoever drives it ticks, steps and submits, then takes a [`Turn`]: entries and state to be written, messages to be sent before and
 //! after the disk has them. The order is Raft's: a vote and an answer to a leader leave after the flush, a leader's entries before.
 
+mod placement;
+mod rest;
 mod snapshots;
 #[cfg(test)]
 mod tests;
 
+pub use placement::Placement;
+pub use rest::Beat;
 pub use snapshots::Limits;
 
 use crate::{
-    Action, Command, Form, Mark, Member, Origin, Payloads, Place, Proposal, State, Topics, Write,
+    Action, Command, Durability, Form, Mark, Member, Origin, Payloads, Place, Proposal, State, Topics, Write,
     index::{Index, Slot, entry_of},
-    snapshot::{Said, decode},
+    snapshot::{Said, Stored, decode},
 };
 use millrace_wire::{Code, Error, Result};
 use protobuf::Message as _;
@@ -20,6 +24,7 @@ use raft::{
     Config, RawNode, Ready, StateRole,
     eraftpb::{ConfChangeSingle, ConfChangeType, ConfChangeV2, Entry, EntryType, Message, MessageType},
 };
+use rest::Rest;
 use snapshots::Snapshots;
 use std::{
     cmp::min,
@@ -43,6 +48,8 @@ const UNCOMMITTED_MAX_BYTES: u64 = 64 << 20;
 const APPLIED_MAX_BYTES: u64 = 4 << 20;
 /// Messages with entries that a follower has not answered.
 const INFLIGHT_MAX: usize = 256;
+/// What comes with an entry whose submitter is told once the leader has it on disk.
+const EARLY: [u8; 1] = [1];
 
 /// What a replica is made with.
 #[derive(Clone, Debug)]
@@ -184,10 +191,14 @@ pub struct Turn {
     pub after_disk: Vec<Envelope>,
     /// Commands submitted here that are settled: committed by a majority whose disks have them.
     pub completed: Vec<Completed>,
+    /// Commands submitted here that a leader elsewhere has on disk.
+    pub stored: Vec<u64>,
     /// Reads that may be answered from the topics now.
     pub answered: Vec<u64>,
     /// The topics have changed.
     pub applied: bool,
+    /// Who is told once what this turn writes is on disk here.
+    early: Vec<Origin>,
 }
 
 impl Turn {
@@ -206,10 +217,21 @@ pub struct Held {
     number: Option<u64>,
     /// To be sent behind the flush.
     pub messages: Vec<Envelope>,
+    early: Vec<Origin>,
+}
+
+/// What a flush was waited for.
+#[derive(Default)]
+pub struct Released {
+    /// To be sent.
+    pub messages: Vec<Envelope>,
+    /// Commands submitted here that this host, which leads, has on disk.
+    pub stored: Vec<u64>,
 }
 
 struct Pending {
     bytes: Vec<u8>,
+    early: bool,
     /// Since it was proposed last, and when it is proposed again.
     ticks: u32,
     again: u32,
@@ -237,6 +259,10 @@ pub struct Replica {
     /// Batches that wait until an entry is applied.
     waiting: Vec<(u64, u64)>,
     snapshots: Snapshots,
+    rest: Rest,
+    placement: Option<Placement>,
+    /// Commands that were submitted here and are on a leader's disk.
+    stored: Vec<u64>,
     too_long_bytes: usize,
 }
 
@@ -280,6 +306,9 @@ impl Replica {
             asked: BTreeMap::new(),
             waiting: Vec::new(),
             snapshots: Snapshots::default(),
+            rest: Rest::default(),
+            placement: None,
+            stored: Vec::new(),
             too_long_bytes: 0,
         };
         replica.set_timeout();
@@ -333,8 +362,8 @@ impl Replica {
         self.node.store().place(entry)
     }
 
-    /// Lets one unit of time pass.
-    pub fn tick(&mut self) {
+    /// A unit of time in which the replica does not rest.
+    fn tick_awake(&mut self) {
         self.node.tick();
         self.set_timeout();
         let late: Vec<u64> = self.pending.iter_mut().filter_map(|(serial, pending)| pending.is_late(*serial)).collect();
@@ -347,9 +376,8 @@ impl Replica {
         for batch in again.collect::<Vec<_>>() {
             self.ask(batch);
         }
-        self.promote();
+        self.adjust();
         self.tick_snapshots();
-        self.age = self.age.wrapping_add(1);
         if self.age.is_multiple_of(ELECTION_TICKS as u32) {
             self.hand_over();
         }
@@ -357,10 +385,15 @@ impl Replica {
 
     /// Takes a message of another replica. One that cannot be read is passed over, like one that was lost.
     pub fn step(&mut self, bytes: &[u8]) {
-        let message = match Said::parse(bytes) {
+        let said = Said::parse(bytes);
+        if !self.is_about_the_past(&said) {
+            self.wake();
+        }
+        let message = match said {
             Some(Said::Raft(message)) => *message,
             Some(Said::Fetch(fetch)) => return self.asked_for(&fetch),
             Some(Said::Chunk(chunk)) => return self.arrived(chunk),
+            Some(Said::Stored(stored)) => return self.is_stored(&stored),
             None => return,
         };
         if message.to != self.options.id || !self.is_sound(&message) {
@@ -413,8 +446,9 @@ impl Replica {
         self.node.report_unreachable(replica);
     }
 
-    /// Submits a command, wherever the leader is. It is proposed again until it is settled or [`Replica::forget`] is called.
-    pub fn submit(&mut self, action: Action, data: &[u8]) -> Result<u64> {
+    /// Submits a command, wherever the leader is. It is proposed again until it is settled or [`Replica::forget`] is called. With the
+    /// durability of the leader alone, [`Turn::stored`] or [`Released::stored`] tells when it has the command on disk.
+    pub fn submit(&mut self, action: Action, data: &[u8], durability: Durability) -> Result<u64> {
         if self.pending.len() >= PENDING_MAX || self.pending_bytes + data.len() > PENDING_MAX_BYTES {
             return Err(Code::GroupBusy.error(format!("{} commands wait for the group", self.pending.len())));
         }
@@ -426,9 +460,11 @@ impl Replica {
             let (bytes, most) = (bytes.len(), self.options.limits.entry_max_bytes);
             return Err(Code::RecordTooLong.error(format!("a command of {bytes} bytes; the group takes {most} here")));
         }
+        self.wake();
         self.serial = serial;
         self.pending_bytes += bytes.len();
-        self.pending.insert(serial, Pending { bytes, ticks: 0, again: RETRY_TICKS });
+        let early = durability == Durability::Leader;
+        self.pending.insert(serial, Pending { bytes, early, ticks: 0, again: RETRY_TICKS });
         self.propose(serial);
         Ok(serial)
     }
@@ -442,8 +478,15 @@ impl Replica {
 
     /// Asks to read the topics as of now or later: the number that [`Turn::answered`] tells when they may be.
     pub fn read(&mut self) -> u64 {
+        self.wake();
         self.gathering.1 = true;
         self.gathering.0
+    }
+
+    /// Asks no more for a read that nobody waits for.
+    pub fn forget_read(&mut self, batch: u64) {
+        self.asked.remove(&batch);
+        self.waiting.retain(|(waiting, _)| *waiting != batch);
     }
 
     /// Has a host made a replica, without a vote at first. Nothing is said when it is done: the replicas tell.
@@ -459,6 +502,7 @@ impl Replica {
 
     /// Has another replica lead; only a leader can.
     pub fn transfer(&mut self, replica: u64) {
+        self.wake();
         self.node.transfer_leader(replica);
     }
 
@@ -478,9 +522,9 @@ impl Replica {
             self.asked.insert(batch, 0);
             self.ask(batch);
         }
-        let mut turn = Turn::default();
+        let mut turn = Turn { stored: std::mem::take(&mut self.stored), ..Turn::default() };
         if !self.node.has_ready() {
-            return self.has_snapshot_work().then(|| {
+            return (self.has_snapshot_work() || !turn.stored.is_empty()).then(|| {
                 self.snapshot_turn(&mut turn);
                 turn
             });
@@ -492,6 +536,11 @@ impl Replica {
             self.restore(restored.0, restored.1, &mut turn);
         }
         let entries = ready.take_entries();
+        if self.role() == Role::Leader {
+            let early = entries.iter().filter(|entry| *entry.context == EARLY);
+            turn.early =
+                early.filter_map(|entry| Command::decode(&entry.data).ok()).map(|early| early.origin).collect();
+        }
         let committed = ready.take_committed_entries();
         let (state, before) = (self.state(), self.node.store().state());
         // A replica that forgot that the others have become voters would decide alone.
@@ -555,18 +604,35 @@ impl Replica {
         self.advance();
         self.complete();
         self.set_timeout();
-        Held { number, messages: turn.after_disk }
+        Held { number, messages: turn.after_disk, early: turn.early }
     }
 
     /// All that a turn has written is on disk: its messages may leave.
-    pub fn flushed(&mut self, held: Held) -> Vec<Envelope> {
+    pub fn flushed(&mut self, held: Held) -> Released {
         if let Some(number) = held.number {
             self.safe = number;
             self.node.on_persist_ready(number);
             self.advance();
         }
         self.set_timeout();
-        held.messages
+        let mut released = Released { messages: held.messages, stored: Vec::new() };
+        for Origin { host: to, boot, serial, .. } in held.early {
+            if to == self.options.id {
+                released.stored.extend(Some(serial).filter(|_| boot == self.options.boot));
+                continue;
+            }
+            let bytes = Said::Stored(Stored { from: self.options.id, to, boot, serial }).bytes();
+            released.messages.push(Envelope { to, bytes });
+        }
+        released
+    }
+
+    /// The leader has a command on disk that was submitted here.
+    fn is_stored(&mut self, stored: &Stored) {
+        let Stored { to, boot, serial, .. } = *stored;
+        if (to, boot) == (self.options.id, self.options.boot) && self.pending.contains_key(&serial) {
+            self.stored.push(serial);
+        }
     }
 
     /// Tells Raft how far entries are applied. Those that a snapshot stands for count once it is on disk.
@@ -603,6 +669,12 @@ impl Replica {
         if self.node.apply_conf_change(&change).is_err() {
             return;
         }
+        // The change may stem from an earlier leader. The library does not expect a leader without a vote.
+        let (voters, _) = self.replicas();
+        if self.role() == Role::Leader && !voters.contains(&self.options.id) {
+            let term = self.node.raft.term;
+            self.node.raft.become_follower(term, 0);
+        }
         for single in change.get_changes() {
             if single.get_change_type() == ConfChangeType::RemoveNode {
                 self.topics.leave(single.node_id);
@@ -621,8 +693,9 @@ impl Replica {
     fn propose(&mut self, serial: u64) {
         if let Some(pending) = self.pending.get_mut(&serial) {
             pending.ticks = 0;
+            let context = if pending.early { EARLY.to_vec() } else { Vec::new() };
             // Without a leader, or while too much waits, it is dropped, and proposed again later.
-            let _ = self.node.propose(Vec::new(), pending.bytes.clone());
+            let _ = self.node.propose(context, pending.bytes.clone());
         }
     }
 
@@ -632,56 +705,12 @@ impl Replica {
     }
 
     fn change(&mut self, replica: u64, how: ConfChangeType, context: Vec<u8>) -> Result<()> {
+        self.wake();
         let mut single = ConfChangeSingle { node_id: replica, ..ConfChangeSingle::default() };
         single.set_change_type(how);
         let mut change = ConfChangeV2 { context: context.into(), ..ConfChangeV2::default() };
         change.set_changes(vec![single].into());
         self.node.propose_conf_change(Vec::new(), change).map_err(failed)
-    }
-
-    /// How many hosts are to vote.
-    pub fn voters_wanted(&self) -> usize {
-        self.topics.voters().unwrap_or(self.options.voters_max)
-    }
-
-    /// A leader gives those votes who have caught up, as long as too few vote, and takes them as long as too many do: one by one, and
-    /// only if a majority of those who vote then is at hand.
-    fn promote(&mut self) {
-        if self.role() != Role::Leader || self.node.raft.has_pending_conf() {
-            return;
-        }
-        let (voters, learners) = self.replicas();
-        let wanted = self.voters_wanted();
-        let (_, committed, _) = self.progress();
-        // Refused, it is tried again with the next tick.
-        if voters.len() < wanted {
-            if let Some(next) = learners.into_iter().find(|learner| self.matched(*learner) >= Some(committed)) {
-                let _ = self.change(next, ConfChangeType::AddNode, Vec::new());
-            }
-        } else if voters.len() > wanted {
-            let others = voters.iter().filter(|voter| **voter != self.options.id);
-            if let Some(next) = others.min_by_key(|voter| (self.matched(**voter), **voter)) {
-                let _ = self.change(*next, ConfChangeType::AddLearnerNode, Vec::new());
-            }
-        }
-    }
-
-    /// A leader elsewhere gives the lead to a host at the preferred site that has caught up.
-    fn hand_over(&mut self) {
-        let site = self.topics.preferred();
-        let is_preferred = |id: u64| self.topics.member(id).is_some_and(|member| member.site == site);
-        if self.role() != Role::Leader || site.is_empty() || is_preferred(self.options.id) {
-            return;
-        }
-        let (voters, _) = self.replicas();
-        let committed = self.node.raft.raft_log.committed;
-        let can = |id: &u64| {
-            let progress = self.node.raft.prs().get(*id);
-            is_preferred(*id) && progress.is_some_and(|known| known.recent_active && known.matched >= committed)
-        };
-        if let Some(next) = voters.into_iter().find(can) {
-            self.node.transfer_leader(next);
-        }
     }
 
     /// Raft draws its timeouts from the thread's randomness: here they follow from the seed alone.

@@ -109,6 +109,13 @@ impl Replica {
         (self.node.store().base() + 1, self.node.store().bytes())
     }
 
+    /// Whether a snapshot is being made, fetched or offered.
+    pub(super) fn is_at_snapshot(&self) -> bool {
+        let snapshots = &self.snapshots;
+        let has_work = snapshots.intake.is_some() || snapshots.ending.is_some() || snapshots.offer.is_some();
+        has_work || !snapshots.outbox.is_empty() || snapshots.trim.is_some()
+    }
+
     pub(super) fn has_snapshot_work(&self) -> bool {
         let snapshots = &self.snapshots;
         let has_writes = snapshots.intake.as_ref().is_some_and(|intake| match &intake.source {

@@ -1,5 +1,8 @@
 use super::*;
-use crate::snapshot::{Chunk, Fetch, Reached};
+use crate::{
+    Durability,
+    snapshot::{Chunk, Fetch, Reached},
+};
 
 struct Nothing;
 
@@ -169,5 +172,5 @@ fn a_command_that_no_record_can_hold_is_refused() {
     let options = Options { id: 1, boot: 1, founders: founders.clone(), seed: 7, voters_max: 3, limits };
     let mut replica = Replica::new(options, Recovered::new(founders, Box::new(Nothing))).unwrap();
     let action = Action::Publish { topic: "t".into(), key: None };
-    assert_eq!(replica.submit(action, &[0; 100]).unwrap_err().code(), Code::RecordTooLong);
+    assert_eq!(replica.submit(action, &[0; 100], Durability::Quorum).unwrap_err().code(), Code::RecordTooLong);
 }

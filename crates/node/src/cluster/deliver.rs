@@ -3,7 +3,7 @@
 //! A record goes into the log `_topic/FUNCTION/TOPIC` of this host's namespace, in one batch with the run that it triggers and with the
 //! cursor of the subscription. So each record triggers one run, whatever crashed in between.
 
-use super::{Shared, locked};
+use super::{Shared, groups::Group, locked};
 use millrace_group::{Place, Subscription};
 use millrace_namespace::{
     admission::{Publish, Room, Stage},
@@ -12,7 +12,10 @@ use millrace_namespace::{
 };
 use millrace_wire::{Code, Error, EventId, LogName, RETRY_AFTER_MS, Result};
 use serde::{Deserialize, Serialize};
-use std::{sync::PoisonError, time::Duration};
+use std::{
+    sync::{Arc, PoisonError, atomic::Ordering},
+    time::Duration,
+};
 
 /// Records of one batch, and their bytes unless the first alone has more.
 const RECORDS_MAX: u64 = 64;
@@ -38,6 +41,7 @@ struct Cursor {
 
 /// One subscription of this host, and what there is for it.
 struct Work {
+    group: Arc<Group>,
     topic: String,
     function: String,
     first: u64,
@@ -58,9 +62,9 @@ pub(super) fn run(shared: &Shared) {
     while !shared.is_stopping() {
         let (mut more, mut refused) = (false, false);
         look(shared, &mut known);
-        for (topic, subscription) in &known.1 {
+        for (group, topic, subscription) in &known.1 {
             let key = (topic.clone(), subscription.function.clone());
-            match work(shared, topic, subscription).map_or(Ok(Progress::Done), |work| deliver(shared, &work)) {
+            match work(group, topic, subscription).map_or(Ok(Progress::Done), |work| deliver(shared, &work)) {
                 Ok(progress) => {
                     more |= matches!(progress, Progress::More);
                     locked(&shared.troubles).remove(&key);
@@ -84,26 +88,29 @@ pub(super) fn run(shared: &Shared) {
 }
 
 /// Finds the subscriptions of this host, if they have changed.
-fn look(shared: &Shared, known: &mut (u64, Vec<(String, Subscription)>)) {
-    let replica = locked(&shared.replica);
-    let topics = replica.topics();
-    if known.0 == topics.revision() {
+fn look(shared: &Shared, known: &mut (u64, Vec<(Arc<Group>, String, Subscription)>)) {
+    let revision = shared.revision.load(Ordering::Relaxed);
+    if known.0 == revision {
         return;
     }
-    let own = topics.all().flat_map(|(name, topic)| {
-        let subscriptions = topic.subscriptions.iter().filter(|known| known.host == shared.facts.host);
-        subscriptions.map(move |known| (name.to_owned(), known.clone()))
-    });
-    *known = (topics.revision(), own.collect());
+    known.0 = revision;
+    known.1.clear();
+    for group in shared.kept() {
+        let replica = locked(&group.replica);
+        for (name, topic) in replica.topics().all() {
+            let own = topic.subscriptions.iter().filter(|known| known.host == shared.facts.host);
+            known.1.extend(own.map(|known| (group.clone(), name.to_owned(), known.clone())));
+        }
+    }
     locked(&shared.troubles).clear();
     locked(&shared.missed).clear();
 }
 
 /// What there is for a subscription.
-fn work(shared: &Shared, name: &str, known: &Subscription) -> Option<Work> {
-    let latest = locked(&shared.replica).topics().topic(name).ok()?.latest;
-    let (topic, function) = (name.to_owned(), known.function.clone());
-    Some(Work { topic, function, first: known.first, since: known.since, latest })
+fn work(group: &Arc<Group>, name: &str, known: &Subscription) -> Option<Work> {
+    let latest = locked(&group.replica).topics().topic(name).ok()?.latest;
+    let (group, topic, function) = (group.clone(), name.to_owned(), known.function.clone());
+    Some(Work { group, topic, function, first: known.first, since: known.since, latest })
 }
 
 /// The logs of a subscription: its records, and how far it is. Not every topic's name leaves room for them.
@@ -134,10 +141,10 @@ fn deliver(shared: &Shared, work: &Work) -> Result<Progress> {
     if cursor.delivered >= work.latest {
         return Ok(Progress::Done);
     }
-    let places = places(shared, work, &mut cursor)?;
+    let places = places(work, &mut cursor)?;
     let (mut records, mut bytes) = (Vec::new(), 0);
     for place in places {
-        let (_, data) = shared.store.record(place)?;
+        let (_, data) = work.group.store.record(place)?;
         bytes += data.len();
         if bytes > BYTES_MAX && !records.is_empty() {
             break;
@@ -165,8 +172,8 @@ fn deliver(shared: &Shared, work: &Work) -> Result<Progress> {
 }
 
 /// Where the next records stand. Those that have left the topic are counted and passed over.
-fn places(shared: &Shared, work: &Work, cursor: &mut Cursor) -> Result<Vec<Place>> {
-    let replica = locked(&shared.replica);
+fn places(work: &Work, cursor: &mut Cursor) -> Result<Vec<Place>> {
+    let replica = locked(&work.group.replica);
     let topic = replica.topics().topic(&work.topic)?;
     if topic.earliest() > cursor.delivered + 1 {
         let missed = topic.earliest() - cursor.delivered - 1;

@@ -1,12 +1,12 @@
-//! The thread that drives a replica: it collects requests and messages, passes them to the replica, writes the result with one flush, and
-//! sends messages.
+//! The thread that drives the replicas of this host: it collects requests and messages, passes them to the replicas, writes the results of
+//! all groups with one flush, and sends messages.
 
-use super::{GROUP, PATIENCE, Post, Reply, Shared, locked, shown};
-use millrace_group::{Action, Completed, Held, Member, Replica, Turn};
+use super::{MAIN, PATIENCE, Post, Reply, Shared, beats::Said, groups::Group, locked, shown};
+use millrace_group::{Action, Beat, Completed, Durability, Envelope, Held, Member, Place, Released, Replica, Turn};
 use millrace_journal::Position;
 use millrace_wire::{Code, Error, Result};
 use std::{
-    collections::HashMap,
+    collections::{BTreeMap, BTreeSet, HashMap},
     sync::{
         Arc,
         atomic::Ordering,
@@ -21,8 +21,11 @@ const GATHER_MAX: usize = 256;
 const GATHER_MAX_BYTES: usize = 4 << 20;
 /// How long a disk that is full is left alone.
 const ROOM_PAUSE: Duration = Duration::from_millis(200);
-/// Ticks between two attempts at what the group may have dropped.
+/// Ticks between two attempts at what a group may have dropped.
 const AGAIN_TICKS: u32 = 10;
+/// Ticks between two messages about groups that rest, and the group that they are sent to: the host itself.
+const BEAT_TICKS: u32 = 2;
+const HOST: u32 = 0;
 
 /// What the replicas are to be.
 pub(super) enum Goal {
@@ -52,6 +55,30 @@ impl Goal {
         if can { Ok(()) } else { Err(Code::HostNotInCluster.error(format!("host {}", shown(*host)))) }
     }
 
+    /// Why a host cannot leave yet: a group would be lost with it.
+    fn check_groups(&self, shared: &Shared, main: &Replica) -> Result<()> {
+        let Goal::Removed(host) = self else { return Ok(()) };
+        for (name, spec) in main.topics().directory().groups().filter(|(_, spec)| spec.hosts.contains(host)) {
+            if spec.hosts.len() == 1 {
+                let host = shown(*host);
+                let detail = format!(
+                    "host {host} is the only voter of group '{name}', which would be lost with it; \
+                     `millrace cluster voters 3 --group {name}` has others vote"
+                );
+                return Err(Code::HostNotInCluster.error(detail));
+            }
+            // Until it has its new voters, it may need those that are to go.
+            let moves = |group: Arc<Group>| {
+                let (voters, _) = locked(&group.replica).replicas();
+                voters.len() != spec.hosts.len() || voters.iter().any(|voter| !spec.hosts.contains(voter))
+            };
+            if shared.group(spec.id).is_some_and(moves) {
+                return Err(Code::GroupBusy.error(format!("the voters of group '{name}' are changing; try again")));
+            }
+        }
+        Ok(())
+    }
+
     fn has(&self, replica: &Replica, host: u64) -> bool {
         let (voters, learners) = replica.replicas();
         voters.contains(&host) || learners.contains(&host)
@@ -77,18 +104,20 @@ impl Goal {
 
 /// What the driver is asked for or told.
 pub(super) enum Input {
-    Messages(Vec<Vec<u8>>),
+    Messages { group: u32, messages: Vec<Vec<u8>> },
     Unreachable(u64),
-    Submit { action: Action, data: Vec<u8>, reply: Reply<u64> },
-    Read { reply: Reply<()> },
-    Pursue { goal: Goal, reply: Reply<()> },
+    Submit { group: u32, action: Action, data: Vec<u8>, durability: Durability, reply: Reply<u64> },
+    Read { group: u32, reply: Reply<()> },
+    Pursue { group: u32, goal: Goal, reply: Reply<()> },
     Stop,
 }
 
 impl Input {
     pub(super) fn bytes(&self) -> usize {
         match self {
-            Input::Messages(messages) => messages.iter().map(|message| message.len() + size_of::<Vec<u8>>()).sum(),
+            Input::Messages { messages, .. } => {
+                messages.iter().map(|message| message.len() + size_of::<Vec<u8>>()).sum()
+            }
             Input::Submit { data, .. } => data.len(),
             _ => 0,
         }
@@ -97,8 +126,8 @@ impl Input {
     pub(super) fn refuse(self, error: Error) {
         match self {
             Input::Submit { reply, .. } => reply(Err(error)),
-            Input::Read { reply } | Input::Pursue { reply, .. } => reply(Err(error)),
-            Input::Messages(_) | Input::Unreachable(_) | Input::Stop => {}
+            Input::Read { reply, .. } | Input::Pursue { reply, .. } => reply(Err(error)),
+            Input::Messages { .. } | Input::Unreachable(_) | Input::Stop => {}
         }
     }
 }
@@ -115,29 +144,157 @@ impl<T> Waiting<T> {
     }
 }
 
-pub(super) struct Driver {
-    shared: Arc<Shared>,
-    post: Arc<dyn Post>,
-    tick: Duration,
-    received: Receiver<Input>,
+/// A group and those who wait for it.
+struct Running {
+    group: Arc<Group>,
     submitted: HashMap<u64, Waiting<u64>>,
     reads: HashMap<u64, Vec<Waiting<()>>>,
     goals: Vec<(Goal, Waiting<()>)>,
-    ticks: u32,
     /// The command with which this host says where it is.
     announced: Option<u64>,
     /// Who led the group when it was looked last, to note a change.
     leader: u64,
 }
 
+pub(super) struct Driver {
+    shared: Arc<Shared>,
+    post: Arc<dyn Post>,
+    tick: Duration,
+    received: Receiver<Input>,
+    groups: BTreeMap<u32, Running>,
+    /// The groups for which there may be something to be done.
+    dirty: BTreeSet<u32>,
+    ticks: u32,
+}
+
 fn unavailable() -> Error {
     Code::GroupUnavailable.error(format!("no decision within {} s", PATIENCE.as_secs()))
 }
 
+fn stopping() -> Error {
+    Code::HostStopping.error("the host takes no further part in its groups")
+}
+
+impl Running {
+    fn new(group: Arc<Group>) -> Self {
+        let (submitted, reads, goals) = (HashMap::new(), HashMap::new(), Vec::new());
+        Self { group, submitted, reads, goals, announced: None, leader: 0 }
+    }
+
+    fn submit(&mut self, action: Action, data: &[u8], durability: Durability, reply: Reply<u64>) {
+        let submitted = locked(&self.group.replica).submit(action, data, durability);
+        match submitted {
+            Ok(serial) => drop(self.submitted.insert(serial, Waiting::new(reply))),
+            Err(error) => reply(Err(error)),
+        }
+    }
+
+    fn pursue(&mut self, shared: &Shared, goal: Goal, reply: Reply<()>) {
+        let begun = {
+            let mut replica = locked(&self.group.replica);
+            let check = || goal.check(&replica).and_then(|()| goal.check_groups(shared, &replica));
+            let begun = if goal.is_met(&replica) { Some(Ok(())) } else { check().err().map(Err) };
+            if begun.is_none() {
+                goal.pursue(&mut replica);
+            }
+            begun
+        };
+        match begun {
+            // Anyone who is told may look at the replica.
+            Some(begun) => reply(begun),
+            None => self.goals.push((goal, Waiting::new(reply))),
+        }
+    }
+
+    /// Gives up what took too long, and tries again what the group may have dropped.
+    fn look_again(&mut self, member: &Member) {
+        let now = Instant::now();
+        let late: Vec<u64> =
+            self.submitted.iter().filter(|(_, waiting)| waiting.until <= now).map(|(serial, _)| *serial).collect();
+        for serial in late {
+            locked(&self.group.replica).forget(serial);
+            if let Some(waiting) = self.submitted.remove(&serial) {
+                (waiting.reply)(Err(unavailable()));
+            }
+        }
+        for (batch, waiting) in self.reads.extract_if(|_, waiting| waiting.iter().all(|waiting| waiting.until <= now)) {
+            locked(&self.group.replica).forget_read(batch);
+            waiting.into_iter().for_each(|waiting| (waiting.reply)(Err(unavailable())));
+        }
+        for (goal, waiting) in std::mem::take(&mut self.goals) {
+            if waiting.until <= now {
+                (waiting.reply)(Err(unavailable()));
+            } else {
+                goal.pursue(&mut locked(&self.group.replica));
+                self.goals.push((goal, waiting));
+            }
+        }
+        let mut replica = locked(&self.group.replica);
+        let (leader, term) = (replica.leader(), replica.term());
+        if leader != self.leader {
+            self.leader = leader;
+            let group = &*self.group.name;
+            match leader {
+                0 => tracing::info!(target: "topics", group, term, "the group has no leader"),
+                host => {
+                    tracing::info!(target: "topics", group, host = format_args!("{host:012x}"), term, "the group has another leader");
+                }
+            }
+        }
+        if self.group.id != MAIN {
+            return;
+        }
+        // The others have to know where this host is.
+        let (voters, learners) = replica.replicas();
+        let takes_part = voters.iter().chain(&learners).any(|id| *id == member.id);
+        if takes_part
+            && replica.leader() != 0
+            && self.announced.is_none()
+            && replica.topics().member(member.id) != Some(member)
+        {
+            self.announced = replica.submit(Action::Member(member.clone()), &[], Durability::Quorum).ok();
+        }
+    }
+
+    fn settle(&mut self, turn: &Turn) {
+        for Completed { serial, outcome } in &turn.completed {
+            if let Some(waiting) = self.submitted.remove(serial) {
+                (waiting.reply)(outcome.clone());
+            }
+            self.announced.take_if(|announced| announced == serial);
+        }
+        self.stored(&turn.stored);
+        for waiting in turn.answered.iter().filter_map(|batch| self.reads.remove(batch)).flatten() {
+            (waiting.reply)(Ok(()));
+        }
+        for (goal, waiting) in std::mem::take(&mut self.goals) {
+            let is_met = goal.is_met(&locked(&self.group.replica));
+            if is_met {
+                (waiting.reply)(Ok(()));
+            } else {
+                self.goals.push((goal, waiting));
+            }
+        }
+    }
+
+    /// The leader has these commands on disk, which is what their submitters wait for. Which index they will have is not known yet.
+    fn stored(&mut self, serials: &[u64]) {
+        for waiting in serials.iter().filter_map(|serial| self.submitted.remove(serial)) {
+            (waiting.reply)(Ok(0));
+        }
+    }
+
+    fn end(&mut self, error: impl Fn() -> Error) {
+        self.submitted.drain().for_each(|(_, waiting)| (waiting.reply)(Err(error())));
+        self.reads.drain().flat_map(|(_, waiting)| waiting).for_each(|waiting| (waiting.reply)(Err(error())));
+        self.goals.drain(..).for_each(|(_, waiting)| (waiting.reply)(Err(error())));
+    }
+}
+
 impl Driver {
     pub fn new(shared: Arc<Shared>, post: Arc<dyn Post>, tick: Duration, received: Receiver<Input>) -> Self {
-        let (submitted, reads) = (HashMap::new(), HashMap::new());
-        Self { shared, post, tick, received, submitted, reads, goals: Vec::new(), ticks: 0, announced: None, leader: 0 }
+        let groups = [(MAIN, Running::new(shared.main.clone()))].into();
+        Self { shared, post, tick, received, groups, dirty: [MAIN].into(), ticks: 0 }
     }
 
     /// Until the host stops, or the journal takes nothing any more.
@@ -159,10 +316,7 @@ impl Driver {
                 break;
             }
         }
-        let stopping = || Code::HostStopping.error("the host takes no further part in its group");
-        self.submitted.drain().for_each(|(_, waiting)| (waiting.reply)(Err(stopping())));
-        self.reads.drain().flat_map(|(_, waiting)| waiting).for_each(|waiting| (waiting.reply)(Err(stopping())));
-        self.goals.drain(..).for_each(|(_, waiting)| (waiting.reply)(Err(stopping())));
+        self.groups.values_mut().for_each(|running| running.end(stopping));
         while let Ok(input) = self.received.try_recv() {
             input.refuse(stopping());
         }
@@ -181,137 +335,183 @@ impl Driver {
         }
     }
 
+    /// A group of which a replica is here, for which there is something to be done.
+    fn running(&mut self, id: u32) -> Option<&mut Running> {
+        if !self.groups.contains_key(&id) {
+            self.groups.insert(id, Running::new(self.shared.group(id)?));
+        }
+        self.dirty.insert(id);
+        self.groups.get_mut(&id)
+    }
+
     fn take(&mut self, input: Input) {
+        let absent = || Code::GroupNotFound.error("the group was removed");
         let shared = self.shared.clone();
-        let mut replica = locked(&shared.replica);
         match input {
-            Input::Messages(messages) => messages.iter().for_each(|message| replica.step(message)),
-            Input::Unreachable(host) => replica.unreachable(host),
-            Input::Submit { action, data, reply } => match replica.submit(action, &data) {
-                Ok(serial) => drop(self.submitted.insert(serial, Waiting::new(reply))),
-                Err(error) => reply(Err(error)),
-            },
-            Input::Read { reply } => self.reads.entry(replica.read()).or_default().push(Waiting::new(reply)),
-            Input::Pursue { goal, reply } => {
-                let begun = if goal.is_met(&replica) { Some(Ok(())) } else { goal.check(&replica).err().map(Err) };
-                if let Some(begun) = begun {
-                    // Anyone who is told may look at the replica.
-                    drop(replica);
-                    return reply(begun);
+            Input::Messages { group: HOST, messages } => messages.iter().for_each(|message| self.hear(message)),
+            Input::Messages { group, messages } => {
+                if let Some(running) = self.running(group) {
+                    let mut replica = locked(&running.group.replica);
+                    messages.iter().for_each(|message| replica.step(message));
                 }
-                goal.pursue(&mut replica);
-                self.goals.push((goal, Waiting::new(reply)));
             }
+            Input::Unreachable(host) => {
+                self.groups.values().for_each(|running| locked(&running.group.replica).unreachable(host));
+            }
+            Input::Submit { group, action, data, durability, reply } => match self.running(group) {
+                Some(running) => running.submit(action, &data, durability, reply),
+                None => reply(Err(absent())),
+            },
+            Input::Read { group, reply } => match self.running(group) {
+                Some(running) => {
+                    let batch = locked(&running.group.replica).read();
+                    running.reads.entry(batch).or_default().push(Waiting::new(reply));
+                }
+                None => reply(Err(absent())),
+            },
+            Input::Pursue { group, goal, reply } => match self.running(group) {
+                Some(running) => running.pursue(&shared, goal, reply),
+                None => reply(Err(absent())),
+            },
             Input::Stop => {}
+        }
+    }
+
+    /// Another host says which groups rest under it, or which are not to.
+    fn hear(&mut self, message: &[u8]) {
+        match Said::parse(message) {
+            Some((host, Said::Beats(beats))) => {
+                let others = |(group, beat): (u32, Beat)| {
+                    let running = self.groups.get(&group)?;
+                    (!locked(&running.group.replica).hears(host, beat)).then_some(group)
+                };
+                let wake: Vec<u32> = beats.into_iter().filter_map(others).collect();
+                if !wake.is_empty() {
+                    self.dirty.extend(&wake);
+                    self.post.send(host, HOST, Said::Wake(wake).bytes(self.shared.facts.host));
+                }
+            }
+            Some((_, Said::Wake(groups))) => {
+                for group in groups.into_iter().filter(|group| *group != HOST) {
+                    if let Some(running) = self.running(group) {
+                        locked(&running.group.replica).wake();
+                    }
+                }
+            }
+            None => {}
         }
     }
 
     fn tick(&mut self) {
         self.ticks = self.ticks.wrapping_add(1);
-        let shared = self.shared.clone();
-        let mut replica = locked(&shared.replica);
-        replica.tick();
-        if !self.ticks.is_multiple_of(AGAIN_TICKS) {
-            return;
-        }
-        shared.answer(&replica);
-        let now = Instant::now();
-        let late: Vec<u64> =
-            self.submitted.iter().filter(|(_, waiting)| waiting.until <= now).map(|(serial, _)| *serial).collect();
-        for serial in late {
-            replica.forget(serial);
-            if let Some(waiting) = self.submitted.remove(&serial) {
-                (waiting.reply)(Err(unavailable()));
+        let (looks_again, own) = (self.ticks.is_multiple_of(AGAIN_TICKS), self.shared.facts.host);
+        let mut beats: BTreeMap<u64, Vec<(u32, Beat)>> = BTreeMap::new();
+        for (id, running) in &mut self.groups {
+            let mut replica = locked(&running.group.replica);
+            let rested = replica.is_resting();
+            replica.tick();
+            if !(rested && replica.is_resting()) {
+                self.dirty.insert(*id);
             }
-        }
-        for (_, waiting) in self.reads.extract_if(|_, waiting| waiting.iter().all(|waiting| waiting.until <= now)) {
-            waiting.into_iter().for_each(|waiting| (waiting.reply)(Err(unavailable())));
-        }
-        for (goal, waiting) in std::mem::take(&mut self.goals) {
-            if waiting.until <= now {
-                (waiting.reply)(Err(unavailable()));
-            } else {
-                goal.pursue(&mut replica);
-                self.goals.push((goal, waiting));
-            }
-        }
-        let (leader, term) = (replica.leader(), replica.term());
-        if leader != self.leader {
-            self.leader = leader;
-            match leader {
-                0 => tracing::info!(target: "topics", term, "the group has no leader"),
-                host => {
-                    tracing::info!(target: "topics", host = format_args!("{host:012x}"), term, "the group has another leader")
+            if self.ticks.is_multiple_of(BEAT_TICKS)
+                && let Some(beat) = replica.beat()
+            {
+                let (voters, learners) = replica.replicas();
+                for host in voters.into_iter().chain(learners).filter(|host| *host != own) {
+                    beats.entry(host).or_default().push((*id, beat));
                 }
             }
+            drop(replica);
+            if looks_again {
+                self.shared.answer(&running.group);
+                running.look_again(&self.shared.member);
+            }
         }
-        // The others have to know where this host is.
-        let (voters, learners) = replica.replicas();
-        let takes_part = voters.iter().chain(&learners).any(|id| *id == shared.member.id);
-        if takes_part
-            && replica.leader() != 0
-            && self.announced.is_none()
-            && replica.topics().member(shared.member.id) != Some(&shared.member)
-        {
-            self.announced = replica.submit(Action::Member(shared.member.clone()), &[]).ok();
+        if looks_again {
+            self.arrange();
+        }
+        for (host, beats) in beats {
+            self.post.send(host, HOST, Said::Beats(beats).bytes(own));
         }
     }
 
-    /// Has decided what was gathered: writes it, sends it, and replies.
+    /// Has decided what was gathered: writes it with one flush for all groups, sends it, and replies.
     fn decide(&mut self) -> Result<()> {
-        loop {
-            let (mut held, mut end, mut changed) = (Vec::new(), None, false);
-            while let Some(turn) = self.next() {
-                changed |= turn.applied;
-                self.settle(&turn);
-                self.send(&turn.before_disk);
-                let (place, written) = if turn.needs_flush() || turn.trim.is_some() {
-                    let (place, end) = self.write(&turn)?;
-                    (place, Some(end).filter(|_| turn.needs_flush()))
-                } else {
-                    (millrace_group::Place(0), None)
-                };
-                end = end.max(written);
-                held.push(locked(&self.shared.replica).wrote(turn, place));
-            }
-            if changed {
-                let replica = locked(&self.shared.replica);
-                self.shared.told(&replica);
-                let members: Vec<Member> = replica.topics().members().cloned().collect();
-                drop(replica);
-                self.post.members(&members);
-            }
-            if held.is_empty() {
-                return Ok(());
+        while !self.dirty.is_empty() {
+            let (mut held, mut end) = (Vec::new(), None);
+            for id in std::mem::take(&mut self.dirty) {
+                end = end.max(self.decide_group(id, &mut held)?);
             }
             if let Some(end) = end {
                 self.shared.namespace.journal().sync(end)?;
             }
-            for held in held {
-                self.release(held);
+            for (id, held) in held {
+                self.release(id, held);
             }
+        }
+        Ok(())
+    }
+
+    /// Writes what a group wants written; up to where that is to be flushed.
+    fn decide_group(&mut self, id: u32, held: &mut Vec<(u32, Held)>) -> Result<Option<Position>> {
+        let Some(group) = self.groups.get(&id).map(|running| running.group.clone()) else { return Ok(None) };
+        let (mut end, mut changed) = (None, false);
+        while let Some(turn) = next(&group) {
+            changed |= turn.applied;
+            if let Some(running) = self.groups.get_mut(&id) {
+                running.settle(&turn);
+            }
+            self.send(id, &turn.before_disk);
+            let (place, written) = if turn.needs_flush() || turn.trim.is_some() {
+                let (place, end) = self.write(&group, &turn)?;
+                (place, Some(end).filter(|_| turn.needs_flush()))
+            } else {
+                (Place(0), None)
+            };
+            end = end.max(written);
+            held.push((id, locked(&group.replica).wrote(turn, place)));
+        }
+        if changed {
+            self.shared.told(&group);
+            if id == MAIN {
+                let members: Vec<Member> = locked(&group.replica).topics().members().cloned().collect();
+                self.post.members(&members);
+                self.arrange();
+            }
+        }
+        Ok(end)
+    }
+
+    /// The directory may have changed: groups begin and end here.
+    fn arrange(&mut self) {
+        self.shared.arrange();
+        for group in self.shared.kept() {
+            self.groups.entry(group.id).or_insert_with(|| Running::new(group));
+        }
+        let removed = || Code::GroupNotFound.error("the group was removed");
+        for (_, mut running) in self.groups.extract_if(.., |id, _| self.shared.group(*id).is_none()) {
+            running.end(removed);
         }
     }
 
-    fn next(&self) -> Option<Turn> {
-        locked(&self.shared.replica).take()
+    fn release(&mut self, id: u32, held: Held) {
+        let Some(running) = self.groups.get_mut(&id) else { return };
+        let Released { messages, stored } = locked(&running.group.replica).flushed(held);
+        running.stored(&stored);
+        self.dirty.insert(id);
+        self.send(id, &messages);
     }
 
-    fn release(&self, held: Held) {
-        let messages = locked(&self.shared.replica).flushed(held);
-        self.send(&messages);
-    }
-
-    fn send(&self, messages: &[millrace_group::Envelope]) {
+    fn send(&self, group: u32, messages: &[Envelope]) {
         for envelope in messages {
-            self.post.send(envelope.to, GROUP, envelope.bytes.clone());
+            self.post.send(envelope.to, group, envelope.bytes.clone());
         }
     }
 
     /// A disk without room is waited for: meanwhile the group has another leader.
-    fn write(&self, turn: &Turn) -> Result<(millrace_group::Place, Position)> {
+    fn write(&self, group: &Group, turn: &Turn) -> Result<(Place, Position)> {
         loop {
-            match self.shared.store.write(turn) {
+            match group.store.write(turn) {
                 Err(error)
                     if matches!(error.code(), Code::DiskFull | Code::JournalFull) && !self.shared.is_stopping() =>
                 {
@@ -321,29 +521,14 @@ impl Driver {
             }
         }
     }
+}
 
-    fn settle(&mut self, turn: &Turn) {
-        for Completed { serial, outcome } in &turn.completed {
-            if let Some(waiting) = self.submitted.remove(serial) {
-                (waiting.reply)(outcome.clone());
-            }
-            self.announced.take_if(|announced| announced == serial);
-        }
-        for waiting in turn.answered.iter().filter_map(|batch| self.reads.remove(batch)).flatten() {
-            (waiting.reply)(Ok(()));
-        }
-        for (goal, waiting) in std::mem::take(&mut self.goals) {
-            let is_met = goal.is_met(&locked(&self.shared.replica));
-            if is_met {
-                (waiting.reply)(Ok(()));
-            } else {
-                self.goals.push((goal, waiting));
-            }
-        }
-    }
+/// What is to be done next for a group.
+fn next(group: &Group) -> Option<Turn> {
+    locked(&group.replica).take()
 }
 
 /// The journal takes nothing any more: the host hears of that from the journal itself, and ends.
 fn tracing_note(error: &Error) {
-    tracing::error!(target: "topics", code = error.code().id(), "the group's log cannot be written: {}", error.detail());
+    tracing::error!(target: "topics", code = error.code().id(), "the log of a group cannot be written: {}", error.detail());
 }

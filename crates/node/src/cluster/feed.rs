@@ -3,11 +3,14 @@
 //! The topic knows the last record of each of its feeds, so each record is published once and in order, whatever crashed in between; while
 //! the group cannot be reached, records wait in the log, as long as its history is.
 
-use super::{Shared, driver::Input, locked};
-use millrace_group::Action;
+use super::{Shared, driver::Input, groups::Group, locked};
+use millrace_group::{Action, Durability};
 use millrace_namespace::names::check_public;
 use millrace_wire::{Code, RETRY_AFTER_MS, Result};
-use std::{sync::mpsc, time::Duration};
+use std::{
+    sync::{Arc, atomic::Ordering, mpsc},
+    time::Duration,
+};
 
 /// Records that are on their way to a topic at once, and their bytes unless the first alone has more.
 const RECORDS_MAX: u32 = 64;
@@ -19,6 +22,7 @@ const AGAIN: Duration = Duration::from_millis(RETRY_AFTER_MS as u64);
 
 /// A feed of this host.
 struct Work {
+    group: u32,
     topic: String,
     log: String,
     since: u64,
@@ -33,9 +37,9 @@ pub(super) fn run(shared: &Shared) {
         let seen = journal.tail();
         look(shared, &mut known);
         let (mut more, mut refused) = (false, false);
-        for (topic, log) in &known.1 {
+        for (group, topic, log) in &known.1 {
             let key = (topic.clone(), log.clone());
-            match work(shared, topic, log).map_or(Ok(false), |work| feed(shared, &work)) {
+            match work(shared, group, topic, log).map_or(Ok(false), |work| feed(shared, &work)) {
                 Ok(some) => {
                     more |= some;
                     locked(&shared.feeding).remove(&key);
@@ -54,26 +58,30 @@ pub(super) fn run(shared: &Shared) {
 }
 
 /// Finds the feeds of this host, if they have changed.
-fn look(shared: &Shared, known: &mut (u64, Vec<(String, String)>)) {
-    let replica = locked(&shared.replica);
-    let topics = replica.topics();
-    if known.0 == topics.revision() {
+fn look(shared: &Shared, known: &mut (u64, Vec<(Arc<Group>, String, String)>)) {
+    let revision = shared.revision.load(Ordering::Relaxed);
+    if known.0 == revision {
         return;
     }
-    let own = topics.all().flat_map(|(name, topic)| {
-        let feeds = topic.feeds.iter().filter(|feed| feed.host == shared.facts.host);
-        feeds.map(move |feed| (name.to_owned(), feed.log.clone()))
-    });
-    *known = (topics.revision(), own.collect());
+    known.0 = revision;
+    known.1.clear();
+    for group in shared.kept() {
+        let replica = locked(&group.replica);
+        for (name, topic) in replica.topics().all() {
+            let own = topic.feeds.iter().filter(|feed| feed.host == shared.facts.host);
+            known.1.extend(own.map(|feed| (group.clone(), name.to_owned(), feed.log.clone())));
+        }
+    }
     locked(&shared.feeding).clear();
 }
 
 /// How far a feed is; nothing if it has ended.
-fn work(shared: &Shared, topic: &str, log: &str) -> Option<Work> {
-    let replica = locked(&shared.replica);
+fn work(shared: &Shared, group: &Group, topic: &str, log: &str) -> Option<Work> {
+    let replica = locked(&group.replica);
     let mut feeds = replica.topics().topic(topic).ok()?.feeds.iter();
     let feed = feeds.find(|feed| feed.host == shared.facts.host && feed.log == log)?;
-    Some(Work { topic: topic.to_owned(), log: log.to_owned(), since: feed.since, last: feed.last })
+    let (topic, log) = (topic.to_owned(), log.to_owned());
+    Some(Work { group: group.id, topic, log, since: feed.since, last: feed.last })
 }
 
 /// Publishes what is next; whether there was anything.
@@ -101,7 +109,8 @@ fn feed(shared: &Shared, work: &Work) -> Result<bool> {
         let sender = sender.clone();
         // Nobody may listen any more.
         let reply = Box::new(move |outcome: Result<u64>| drop(sender.send(outcome)));
-        if shared.queue(Input::Submit { action, data: record.payload.clone(), reply }).is_err() {
+        let (group, data, durability) = (work.group, record.payload.clone(), Durability::Quorum);
+        if shared.queue(Input::Submit { group, action, data, durability, reply }).is_err() {
             break;
         }
     }

@@ -25,6 +25,7 @@ pub use object::{Call, Invoke, Invoked, Opened, Raised, Returned, Revoke, Revoke
 pub use record::{Record, Records};
 pub use serde_bytes::Bytes;
 pub use topic::{
-    CreateTopic, FeedTopic, GetTopic, GroupMessage, GroupMessages, JoinCluster, LatestTopic, LeadGroup, PreferSite,
-    PublishTopic, RangeTopic, RemoveHost, SetVoters, SubscribeTopic, UnfeedTopic, UnsubscribeTopic,
+    CreateGroup, CreateTopic, FeedTopic, GetTopic, GroupMessage, GroupMessages, JoinCluster, LatestTopic, LeadGroup,
+    PreferSite, PublishTopic, RangeTopic, RemoveGroup, RemoveHost, SetVoters, SubscribeTopic, UnfeedTopic,
+    UnsubscribeTopic,
 };

@@ -41,6 +41,12 @@ pub struct CreateTopic<'b> {
     pub topic: &'b str,
     /// How many of its newest records stay readable.
     pub history: u64,
+    /// What has a record on disk before its publisher is told: `quorum`, a majority of the group, or `leader`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub durability: Option<&'b str>,
+    /// The group that is to have it; the first one if there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group: Option<&'b str>,
 }
 
 /// Publishes a record. Answered with [`super::Seqno`], its index, once a majority of the group's disks have it.
@@ -54,6 +60,10 @@ pub struct PublishTopic<'b> {
     /// The idempotency key: a record with a key that the topic remembers is there already.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<&'b str>,
+    /// What has the record on disk before the answer: `quorum` or `leader`; without it, what the topic was made with. With `leader` the
+    /// answer is 0: the index is not known yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub durability: Option<&'b str>,
 }
 
 /// Reads one record of a topic. Answered with [`super::Record`], whose number is the index.
@@ -125,11 +135,14 @@ pub struct UnfeedTopic<'b> {
     pub log: &'b str,
 }
 
-/// Has a host lead the group. Answered with [`super::Done`].
+/// Has a host lead a group. Answered with [`super::Done`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LeadGroup {
+pub struct LeadGroup<'b> {
     /// The identity of its namespace.
     pub host: u64,
+    /// The group; the first one if there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group: Option<&'b str>,
 }
 
 /// Has a host leave the cluster. Answered with [`super::Done`].
@@ -141,17 +154,32 @@ pub struct RemoveHost {
 
 /// Says how many hosts are to vote. Answered with [`super::Done`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SetVoters {
+pub struct SetVoters<'b> {
     /// 1, 3 or 5.
+    pub voters: u64,
+    /// The group; the first one if there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group: Option<&'b str>,
+}
+
+/// Makes a group; one that is there as it is to be is left as it is. Answered with [`super::Done`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CreateGroup<'b> {
+    /// Its name.
+    pub group: &'b str,
+    /// The identities of the hosts that vote in it; none to have them chosen.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub hosts: Vec<u64>,
+    /// How many hosts vote, if they are chosen: 1, 3 or 5.
+    #[serde(default)]
     pub voters: u64,
 }
 
-impl Message for SetVoters {
-    const TYPE: u8 = 146;
-}
-
-impl Message for LeadGroup {
-    const TYPE: u8 = 107;
+/// Removes a group without topics. Answered with [`super::Done`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RemoveGroup<'b> {
+    /// Its name.
+    pub group: &'b str,
 }
 
 impl Message for RemoveHost {
@@ -163,6 +191,9 @@ impl Message for RemoveHost {
 pub struct PreferSite<'b> {
     /// The site; empty if any host may lead.
     pub site: &'b str,
+    /// The group; the first one if there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group: Option<&'b str>,
 }
 
 macro_rules! numbered {
@@ -185,5 +216,9 @@ numbered! {
     104 UnsubscribeTopic
     105 FeedTopic
     106 UnfeedTopic
+    107 LeadGroup
     109 PreferSite
+    146 SetVoters
+    147 CreateGroup
+    148 RemoveGroup
 }

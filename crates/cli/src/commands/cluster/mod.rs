@@ -1,12 +1,14 @@
 //! `millrace cluster …`, and how a host takes part in its cluster.
 
+mod groups;
 mod part;
+mod plan;
 pub mod topic;
 
 pub use part::Part;
 
 use crate::{
-    args::{ClusterCommand, ClusterSecretArgs, Global, InitClusterArgs},
+    args::{ClusterCommand, ClusterSecretArgs, Global, GroupCommand, InitClusterArgs},
     out::{Out, Table},
     place::{self, Place, remote::Remote},
     report::Outcome,
@@ -24,25 +26,32 @@ pub fn run(command: &ClusterCommand, global: &Global, out: &mut Out) -> Outcome 
         ClusterCommand::Why => why(global, out),
         ClusterCommand::Lead(args) => {
             let remote = host(global)?;
-            let id = id_of(&remote, &args.host)?;
-            remote.client().lead_group(id)?;
-            changed(&args.host, "leads", format!("host {} leads", args.host), out)
+            let named = &args.host.host;
+            let id = id_of(&remote, named)?;
+            remote.client().lead_group(args.of.group.as_deref(), id)?;
+            changed(named, "leads", format!("host {named} leads{}", of_group(args.of.group.as_deref())), out)
         }
         ClusterCommand::Prefer(args) => {
             let site = args.site.as_deref().unwrap_or("");
-            host(global)?.client().prefer_site(site)?;
+            let group = args.of.group.as_deref();
+            host(global)?.client().prefer_site(group, site)?;
             let line = if site.is_empty() {
-                "any host may lead".into()
+                format!("any host may lead{}", of_group(group))
             } else {
-                format!("hosts at {site} are preferred as leaders")
+                format!("hosts at {site} are preferred as leaders{}", of_group(group))
             };
             if out.json() { Ok(out.object(&json!({ "preferred": site }))?) } else { Ok(out.line(line)?) }
         }
         ClusterCommand::Voters(args) => {
-            host(global)?.client().set_voters(args.voters)?;
-            let line = format!("{} hosts vote, once this many have caught up", args.voters);
+            let group = args.of.group.as_deref();
+            host(global)?.client().set_voters(group, args.voters)?;
+            let line = format!("{} hosts vote{}, once this many have caught up", args.voters, of_group(group));
             if out.json() { Ok(out.object(&json!({ "voters": args.voters }))?) } else { Ok(out.line(line)?) }
         }
+        ClusterCommand::Group(GroupCommand::Create(args)) => groups::create(args, global, out),
+        ClusterCommand::Group(GroupCommand::Rm(args)) => groups::remove(args, global, out),
+        ClusterCommand::Plan(args) => plan::run(args, out),
+        ClusterCommand::Groups => groups::ls(global, out),
         ClusterCommand::Rm(args) => {
             let remote = host(global)?;
             let id = id_of(&remote, &args.host)?;
@@ -73,6 +82,10 @@ fn id_of(remote: &Remote, named: &str) -> Result<u64> {
         let named: String = named.chars().take(80).flat_map(char::escape_debug).collect();
         Code::HostNotInCluster.error(format!("{} hosts have the name '{named}'", found.len()))
     })
+}
+
+fn of_group(group: Option<&str>) -> String {
+    group.map(|group| format!(" in group {group}")).unwrap_or_default()
 }
 
 fn changed(host: &str, change: &str, line: String, out: &mut Out) -> Outcome {
@@ -135,7 +148,7 @@ fn ls(global: &Global, out: &mut Out) -> Outcome {
     out.line(format!(
         "cluster {}  group {}  term {}  leader {leader}",
         text(&cluster["cluster"]),
-        cluster["group"],
+        text(&cluster["group"]),
         cluster["term"]
     ))?;
     let mut table = Table::new(&["host", "name", "site", "address", "role", "behind>", ""]);

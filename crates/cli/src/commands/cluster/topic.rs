@@ -2,7 +2,7 @@
 
 use super::host;
 use crate::{
-    args::{Global, PublishArgs, RangeTopicArgs, TailTopicArgs, TopicCommand},
+    args::{Global, PublishArgs, RangeTopicArgs, TailTopicArgs, TopicCommand, TopicDurability},
     out::{Out, Table},
     place::remote::Remote,
     report::Outcome,
@@ -30,7 +30,8 @@ pub fn run(command: &TopicCommand, global: &Global, out: &mut Out) -> Outcome {
     let client = remote.client();
     match command {
         TopicCommand::Create(args) => {
-            client.create_topic(&args.topic, args.history)?;
+            let durability = Some(args.durability.name());
+            client.create_topic(&args.topic, args.history, durability, args.of.group.as_deref())?;
             said(out, json!({ "topic": args.topic, "change": "created" }), format!("created topic {}", args.topic))
         }
         TopicCommand::Publish(args) => publish(client, args, out),
@@ -90,7 +91,7 @@ fn publish(client: &Client, args: &PublishArgs, out: &mut Out) -> Outcome {
         let read = std::io::stdin().lock().take(RECORD_MAX_BYTES + 1).read_to_end(&mut data);
         read.map_err(|error| Code::InputUnreadable.error(format!("cannot read standard input: {error}")))?;
     }
-    let index = client.publish(&args.topic, &data, args.key.as_deref())?;
+    let index = client.publish(&args.topic, &data, args.key.as_deref(), args.durability.map(TopicDurability::name))?;
     said(out, json!({ "topic": args.topic, "index": index }), index.to_string())
 }
 
@@ -193,13 +194,15 @@ fn topics(remote: &Remote) -> Result<Vec<Value>> {
 }
 
 fn ls(remote: &Remote, out: &mut Out) -> Outcome {
-    let mut table = Table::new(&["topic", "records>", "latest>", "history>", "runs", "fed by"]);
+    let mut table = Table::new(&["topic", "group", "records>", "latest>", "history>", "runs", "fed by"]);
     for topic in topics(remote)? {
         if out.json() {
             out.object(&topic)?;
             continue;
         }
         let number = |key: &str| topic[key].as_u64().unwrap_or(0);
+        // A host that does not keep the group of a topic knows no more than its name.
+        let known = |text: &dyn Fn() -> String| if topic["latest"].is_null() { "-".into() } else { text() };
         let runs = topic["subscriptions"].as_array().into_iter().flatten();
         let runs = runs.map(|known| {
             let text = |key: &str| known[key].as_str().unwrap_or("?").to_owned();
@@ -213,9 +216,12 @@ fn ls(remote: &Remote, out: &mut Out) -> Outcome {
         });
         table.row(vec![
             topic["topic"].as_str().unwrap_or("?").to_owned(),
-            show::grouped((number("latest") + 1).saturating_sub(number("earliest"))),
-            show::grouped(number("latest")),
-            topic["history"].as_u64().filter(|kept| *kept != HISTORY_ALL).map_or("all".into(), show::grouped),
+            topic["group"].as_str().unwrap_or("?").to_owned(),
+            known(&|| show::grouped((number("latest") + 1).saturating_sub(number("earliest")))),
+            known(&|| show::grouped(number("latest"))),
+            known(&|| {
+                topic["history"].as_u64().filter(|kept| *kept != HISTORY_ALL).map_or("all".into(), show::grouped)
+            }),
             runs.collect::<Vec<_>>().join(", "),
             feeds.collect::<Vec<_>>().join(", "),
         ]);

@@ -1,0 +1,316 @@
+//! The groups of a cluster: which hosts keep them, and which of them has which topic. Part of the topics of the first group.
+
+use crate::{Member, topics::TOPICS_MAX};
+use millrace_wire::{Code, Error, Name, Result};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The group that every cluster begins with: all hosts follow it.
+pub const MAIN: u32 = 1;
+/// Its name.
+pub const MAIN_NAME: &str = "main";
+/// Most groups of a cluster, and most topics that are in groups other than the first.
+const GROUPS_MAX: usize = 4096;
+const PLACED_MAX: usize = 1_000_000;
+/// How many hosts can vote in a group.
+pub const VOTERS: [u64; 3] = [1, 3, 5];
+
+/// A group as the directory has it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GroupSpec {
+    /// Its number, which no other group ever has.
+    pub id: u32,
+    /// The hosts that it began with.
+    pub founders: Vec<u64>,
+    /// The hosts that vote in it, or are to.
+    pub hosts: Vec<u64>,
+    /// How many are to vote, once there are as many hosts.
+    pub size: u64,
+    /// Hosts that follow it without a vote because its topics are used there.
+    pub followers: BTreeSet<u64>,
+    /// How many topics it has.
+    pub topics: u64,
+}
+
+impl GroupSpec {
+    /// Whether a host keeps it.
+    pub fn has(&self, host: u64) -> bool {
+        self.hosts.contains(&host) || self.followers.contains(&host)
+    }
+}
+
+/// The groups besides the first, and the topics that are in them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Directory {
+    groups: BTreeMap<String, GroupSpec>,
+    placed: BTreeMap<String, u32>,
+    last: u32,
+    revision: u64,
+}
+
+impl Directory {
+    /// The groups, by name.
+    pub fn groups(&self) -> impl Iterator<Item = (&str, &GroupSpec)> {
+        self.groups.iter().map(|(name, group)| (&**name, group))
+    }
+
+    /// The groups without their topics.
+    #[must_use]
+    pub fn clone_groups(&self) -> Self {
+        Self { groups: self.groups.clone(), placed: BTreeMap::new(), last: self.last, revision: self.revision }
+    }
+
+    /// The group of this name.
+    pub fn group(&self, name: &str) -> Option<&GroupSpec> {
+        self.groups.get(name)
+    }
+
+    /// The group of this number, and its name.
+    pub fn numbered(&self, id: u32) -> Option<(&str, &GroupSpec)> {
+        self.groups().find(|(_, group)| group.id == id)
+    }
+
+    /// Which group has a topic, unless it is the first.
+    pub fn placed(&self, topic: &str) -> Option<u32> {
+        self.placed.get(topic).copied()
+    }
+
+    /// The topics that are in other groups than the first, by name, behind this one.
+    pub fn placed_after(&self, after: &str) -> impl Iterator<Item = (&str, u32)> {
+        let from = (std::ops::Bound::Excluded(after), std::ops::Bound::Unbounded);
+        self.placed.range::<str, _>(from).map(|(topic, group)| (&**topic, *group))
+    }
+
+    /// Counts the changes of groups: as long as it is the same, so are they and their hosts.
+    pub fn revision(&self) -> u64 {
+        self.revision
+    }
+
+    pub(crate) fn touch(&mut self) {
+        self.revision += 1;
+    }
+
+    /// Makes a group on these hosts, or on hosts that are chosen; one that is there already with them is left as it is.
+    pub(crate) fn create(
+        &mut self,
+        members: &BTreeMap<u64, Member>,
+        name: String,
+        hosts: Vec<u64>,
+        size: u64,
+    ) -> Result<u64> {
+        name.parse::<Name>()?;
+        check_size(if hosts.is_empty() { size } else { hosts.len() as u64 })?;
+        if let Some(stranger) = hosts.iter().find(|host| !members.contains_key(*host)) {
+            return Err(Code::HostNotInCluster.error(format!("host {stranger:016x}")));
+        }
+        if hosts.iter().collect::<BTreeSet<_>>().len() < hosts.len() {
+            return Err(Code::ValueInvalid.error("a host votes once in a group"));
+        }
+        let known = self.groups.get(&name);
+        if let Some(known) = known.filter(|known| known.hosts == hosts || (hosts.is_empty() && known.size == size)) {
+            return Ok(known.id.into());
+        }
+        if known.is_some() || name == MAIN_NAME {
+            return Err(Code::GroupExists.error(format!("group '{name}'")));
+        }
+        if self.groups.len() >= GROUPS_MAX {
+            return Err(Code::TopicsFull.error(format!("the cluster has {GROUPS_MAX} groups already")));
+        }
+        let size = if hosts.is_empty() { size } else { hosts.len() as u64 };
+        let hosts = self.chosen(members, size, hosts);
+        if hosts.is_empty() {
+            return Err(Code::GroupBusy.error("no host has announced itself yet"));
+        }
+        self.last = self.last.max(MAIN) + 1;
+        let (id, founders) = (self.last, hosts.clone());
+        self.groups.insert(name, GroupSpec { id, founders, hosts, size, ..GroupSpec::default() });
+        self.touch();
+        Ok(id.into())
+    }
+
+    pub(crate) fn remove(&mut self, name: &str) -> Result<u64> {
+        let known = self.groups.get(name).ok_or_else(|| no_group(name))?;
+        if known.topics > 0 {
+            return Err(Code::GroupHasTopics.error(format!("group '{name}' has {} topics", known.topics)));
+        }
+        self.groups.remove(name);
+        self.touch();
+        Ok(0)
+    }
+
+    pub(crate) fn resize(&mut self, members: &BTreeMap<u64, Member>, name: &str, size: u64) -> Result<u64> {
+        check_size(size)?;
+        let mut hosts = self.groups.get(name).ok_or_else(|| no_group(name))?.hosts.clone();
+        let dropped = hosts.split_off(hosts.len().min(usize::try_from(size).unwrap_or(usize::MAX)));
+        let hosts = self.chosen(members, size, hosts);
+        if let Some(known) = self.groups.get_mut(name) {
+            // Functions may run there for its topics.
+            known.followers.extend(dropped);
+            known.followers.retain(|host| !hosts.contains(host));
+            (known.hosts, known.size) = (hosts, size);
+        }
+        self.touch();
+        Ok(0)
+    }
+
+    pub(crate) fn follow(&mut self, group: u32, host: u64) -> Result<u64> {
+        let known = self.groups.values_mut().find(|known| known.id == group);
+        let known = known.ok_or_else(|| no_group(&group.to_string()))?;
+        if !known.has(host) {
+            known.followers.insert(host);
+            self.touch();
+        }
+        Ok(0)
+    }
+
+    pub(crate) fn place(&mut self, topic: String, group: u32) -> Result<u64> {
+        if let Some(known) = self.placed.get(&topic) {
+            return if *known == group { Ok(0) } else { Err(elsewhere(&topic, self, *known)) };
+        }
+        if self.placed.len() >= PLACED_MAX {
+            return Err(Code::TopicsFull.error(format!("the cluster has {PLACED_MAX} topics already")));
+        }
+        let known = self.groups.values_mut().find(|known| known.id == group);
+        let known = known.ok_or_else(|| no_group(&group.to_string()))?;
+        if known.topics >= TOPICS_MAX as u64 {
+            return Err(Code::TopicsFull.error(format!("the group has {TOPICS_MAX} topics already")));
+        }
+        known.topics += 1;
+        self.placed.insert(topic, group);
+        Ok(0)
+    }
+
+    /// A host is there: groups that lack a voter have it.
+    pub(crate) fn entered(&mut self, members: &BTreeMap<u64, Member>) {
+        self.refill(members);
+        self.touch();
+    }
+
+    /// A host has left: others take its place.
+    pub(crate) fn left(&mut self, members: &BTreeMap<u64, Member>, host: u64) {
+        for group in self.groups.values_mut() {
+            group.hosts.retain(|known| *known != host);
+            group.followers.remove(&host);
+        }
+        self.refill(members);
+        self.touch();
+    }
+
+    fn refill(&mut self, members: &BTreeMap<u64, Member>) {
+        let lacking = self.groups.iter().filter(|(_, group)| (group.hosts.len() as u64) < group.size);
+        for name in lacking.map(|(name, _)| name.clone()).collect::<Vec<_>>() {
+            let Some((hosts, size)) = self.groups.get(&name).map(|group| (group.hosts.clone(), group.size)) else {
+                continue;
+            };
+            let hosts = self.chosen(members, size, hosts);
+            if let Some(group) = self.groups.get_mut(&name) {
+                group.hosts = hosts;
+            }
+        }
+    }
+
+    /// These hosts and as many more as a group is to have: each at a site that has the fewest of them, and of those the one with the
+    /// fewest groups. The same on every replica.
+    fn chosen(&self, members: &BTreeMap<u64, Member>, size: u64, mut hosts: Vec<u64>) -> Vec<u64> {
+        let mut load: BTreeMap<u64, usize> = BTreeMap::new();
+        for host in self.groups.values().flat_map(|group| &group.hosts) {
+            *load.entry(*host).or_default() += 1;
+        }
+        while (hosts.len() as u64) < size {
+            let site_of = |host: &u64| members.get(host).map(|member| &*member.site);
+            let at_site = |member: &Member| hosts.iter().filter(|host| site_of(host) == Some(&*member.site)).count();
+            let loaded = |member: &Member| load.get(&member.id).copied().unwrap_or(0);
+            let free = members.values().filter(|member| !hosts.contains(&member.id));
+            let Some(next) = free.min_by_key(|member| (at_site(member), loaded(member), member.id)) else { break };
+            hosts.push(next.id);
+        }
+        hosts
+    }
+}
+
+fn check_size(size: u64) -> Result<()> {
+    if VOTERS.contains(&size) {
+        return Ok(());
+    }
+    Err(Code::ValueInvalid.error(format!("{size} hosts cannot vote: 1, 3 or 5 can, of which a majority decides")))
+}
+
+/// No group has this name or number.
+pub(crate) fn no_group(name: &str) -> Error {
+    let shown: String = name.chars().take(80).flat_map(char::escape_debug).collect();
+    Code::GroupNotFound.error(format!("no group '{shown}'"))
+}
+
+/// A topic of this name is in another group.
+pub(crate) fn elsewhere(topic: &str, directory: &Directory, group: u32) -> Error {
+    let name = directory.numbered(group).map_or("another", |(name, _)| name);
+    Code::TopicExists.error(format!("topic '{topic}' exists in group '{name}'"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn members(sites: &[&str]) -> BTreeMap<u64, Member> {
+        let member = |(id, site): (u64, &&str)| (id, Member { id, site: (*site).into(), ..Member::default() });
+        (1..).zip(sites).map(member).collect()
+    }
+
+    #[test]
+    fn hosts_are_chosen_over_sites_and_by_how_many_groups_they_have() {
+        let members = members(&["campus", "campus", "lab", "farm"]);
+        let mut directory = Directory::default();
+        assert_eq!(directory.create(&members, "a".into(), vec![], 3), Ok(2));
+        assert_eq!(directory.group("a").unwrap().hosts, [1, 3, 4], "one of each site");
+        assert_eq!(directory.create(&members, "b".into(), vec![], 1), Ok(3));
+        assert_eq!(directory.group("b").unwrap().hosts, [2], "it has none yet");
+        assert_eq!(directory.create(&members, "b".into(), vec![], 1), Ok(3), "it is there");
+        directory.create(&members, "c".into(), vec![2, 3, 4], 0).unwrap();
+        assert_eq!(directory.group("c").unwrap().hosts, [2, 3, 4], "as was said");
+    }
+
+    #[test]
+    fn a_host_that_leaves_is_replaced_and_a_group_that_lacks_one_gets_it() {
+        let mut all = members(&["campus", "lab", "farm", "farm"]);
+        let mut directory = Directory::default();
+        directory.create(&all, "a".into(), vec![1, 2, 3], 0).unwrap();
+        all.remove(&2);
+        directory.left(&all, 2);
+        assert_eq!(directory.group("a").unwrap().hosts, [1, 3, 4]);
+        all.remove(&1);
+        directory.left(&all, 1);
+        assert_eq!(directory.group("a").unwrap().hosts, [3, 4]);
+        all.insert(9, Member { id: 9, ..Member::default() });
+        directory.entered(&all);
+        assert_eq!(directory.group("a").unwrap().hosts, [3, 4, 9]);
+        directory.resize(&all, "a", 1).unwrap();
+        assert_eq!(directory.group("a").unwrap().hosts, [3]);
+        assert_eq!(directory.group("a").unwrap().followers, [4, 9].into(), "those without a vote follow");
+        assert_eq!(directory.group("a").unwrap().founders, [1, 2, 3], "its log begins with them");
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_group_is_refused() {
+        let members = members(&["campus", "lab", "farm"]);
+        let mut directory = Directory::default();
+        let mut code = |name: &str, hosts: Vec<u64>, size| {
+            directory.create(&members, name.into(), hosts, size).unwrap_err().code()
+        };
+        assert_eq!(code("main", vec![], 3), Code::GroupExists);
+        assert_eq!(code("no/name", vec![], 3), Code::NameInvalid);
+        assert_eq!(code("a", vec![], 2), Code::ValueInvalid);
+        assert_eq!(code("a", vec![1, 1, 2], 0), Code::ValueInvalid);
+        assert_eq!(code("a", vec![7], 0), Code::HostNotInCluster);
+        directory.create(&members, "a".into(), vec![1], 0).unwrap();
+        assert_eq!(directory.create(&members, "a".into(), vec![2], 0).unwrap_err().code(), Code::GroupExists);
+        directory.create(&members, "b".into(), vec![2], 0).unwrap();
+        directory.place("t".into(), 2).unwrap();
+        directory.place("t".into(), 2).unwrap();
+        assert_eq!(directory.place("t".into(), 3).unwrap_err().code(), Code::TopicExists);
+        assert_eq!(directory.place("u".into(), 9).unwrap_err().code(), Code::GroupNotFound);
+        assert_eq!(directory.remove("a").unwrap_err().code(), Code::GroupHasTopics);
+        assert_eq!(directory.remove("c").unwrap_err().code(), Code::GroupNotFound);
+        directory.remove("b").unwrap();
+        assert_eq!(directory.create(&members, "b".into(), vec![2], 0), Ok(4), "no number is used twice");
+    }
+}

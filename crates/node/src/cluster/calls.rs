@@ -1,0 +1,319 @@
+//! What callers ask of a cluster: about topics, and about the groups that have them.
+
+use super::{
+    Cluster, GROWTH_MAX, Joined, KnownMember, MAIN, MAIN_NAME, Member, Reply, Shared, WAITERS_MAX, Waiter, deliver,
+    driver::{Goal, Input},
+    groups::Group,
+    is_gone, locked,
+    store::AROUND_MAX_BYTES,
+};
+use crate::Record;
+use millrace_group::{Action, Durability, check_topic};
+use millrace_namespace::{keys::KEY_MAX_BYTES, names::check_public};
+use millrace_wire::{Code, EventId, Result};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+/// How a topic is made.
+#[derive(Clone, Debug)]
+pub struct TopicOptions {
+    /// How many of its newest records can be read.
+    pub history: u64,
+    /// What has its records on disk before a publisher that says nothing else is told.
+    pub durability: Durability,
+    /// The group that has it; nothing for the first.
+    pub group: Option<String>,
+}
+
+fn done(reply: Reply<()>) -> Reply<u64> {
+    Box::new(move |outcome| reply(outcome.map(drop)))
+}
+
+impl Shared {
+    pub fn submit(&self, group: u32, action: Action, data: Vec<u8>, durability: Durability, reply: Reply<u64>) {
+        self.ask(Input::Submit { group, action, data, durability, reply });
+    }
+}
+
+impl Cluster {
+    /// Submits an action to the group of a topic.
+    fn of_topic(&self, topic: &str, action: Result<Action>, reply: Reply<u64>) {
+        let action = match action {
+            Ok(action) => action,
+            Err(error) => return reply(Err(error)),
+        };
+        let shared = self.shared.clone();
+        let submit = move |found: Result<Arc<Group>>| match found {
+            Ok(group) => shared.submit(group.id, action, Vec::new(), Durability::Quorum, reply),
+            Err(error) => reply(Err(error)),
+        };
+        self.shared.find(topic, Box::new(submit));
+    }
+
+    /// Submits an action to the group that has the directory.
+    pub(super) fn of_directory(&self, action: Action, reply: Reply<u64>) {
+        self.shared.submit(MAIN, action, Vec::new(), Durability::Quorum, reply);
+    }
+
+    /// Does something with a group that has this name.
+    fn of_group(
+        &self,
+        name: &str,
+        reply: Reply<()>,
+        act: impl FnOnce(&Arc<Shared>, &Group, Reply<()>) + Send + 'static,
+    ) {
+        let shared = self.shared.clone();
+        let named = move |found: Result<u32>| match found {
+            Ok(id) => {
+                let attending = shared.clone();
+                let attended = move |group: Result<Arc<Group>>| match group {
+                    Ok(group) => act(&shared, &group, reply),
+                    Err(error) => reply(Err(error)),
+                };
+                attending.attend(id, Box::new(attended));
+            }
+            Err(error) => reply(Err(error)),
+        };
+        self.shared.named(name, Box::new(named));
+    }
+
+    /// Makes a topic.
+    pub fn create(&self, topic: &str, options: &TopicOptions, reply: Reply<()>) {
+        if let Err(error) = check_topic(topic) {
+            return reply(Err(error));
+        }
+        let TopicOptions { history, durability, group } = options.clone();
+        let create = Action::Create { topic: topic.to_owned(), history, durability };
+        let Some(name) = group.filter(|name| name != MAIN_NAME) else {
+            return self.of_directory(create, done(reply));
+        };
+        if history == 0 {
+            return reply(Err(Code::ValueInvalid.error("a topic keeps at least one record")));
+        }
+        let topic = topic.to_owned();
+        // First its place, which nobody can take then; whoever makes it again completes what was left undone.
+        self.of_group(&name, reply, move |shared, group, reply| {
+            let (shared, id) = (shared.clone(), group.id);
+            let place = Action::Place { topic, group: id };
+            let to = shared.clone();
+            let placed = move |outcome: Result<u64>| match outcome {
+                Ok(_) => shared.submit(id, create, Vec::new(), Durability::Quorum, done(reply)),
+                Err(error) => reply(Err(error)),
+            };
+            to.submit(MAIN, place, Vec::new(), Durability::Quorum, Box::new(placed));
+        });
+    }
+
+    /// Publishes a record: the reply has its index, once a majority of the group's disks have it. A record with a key that the topic
+    /// remembers is there already. With the durability of the leader alone, the reply comes once the leader has it on disk, and is 0.
+    pub fn publish(
+        &self,
+        topic: &str,
+        data: &[u8],
+        key: Option<&str>,
+        durability: Option<Durability>,
+        reply: Reply<u64>,
+    ) {
+        let most = self.shared.namespace.journal().record_max_bytes().saturating_sub(AROUND_MAX_BYTES);
+        let checked = check_topic(topic).and_then(|()| {
+            if data.len() > most {
+                return Err(Code::RecordTooLong.error(format!("{} bytes; a topic takes {most} here", data.len())));
+            }
+            if let Some(key) = key.filter(|key| key.is_empty() || key.len() > KEY_MAX_BYTES) {
+                return Err(
+                    Code::ValueInvalid.error(format!("a key of {} bytes; it has 1 to {KEY_MAX_BYTES}", key.len()))
+                );
+            }
+            Ok(())
+        });
+        if let Err(error) = checked {
+            return reply(Err(error));
+        }
+        let (shared, data) = (self.shared.clone(), data.to_vec());
+        let (name, key) = (topic.to_owned(), key.map(str::to_owned));
+        let submit = move |found: Result<Arc<Group>>| match found {
+            Ok(group) => {
+                // What is not known here yet is published in the safer way.
+                let of_topic = || {
+                    locked(&group.replica)
+                        .topics()
+                        .topic(&name)
+                        .map_or_else(|_| Durability::Quorum, |topic| topic.durability)
+                };
+                let durability = durability.unwrap_or_else(of_topic);
+                shared.submit(group.id, Action::Publish { topic: name, key }, data, durability, reply);
+            }
+            Err(error) => reply(Err(error)),
+        };
+        self.shared.find(topic, Box::new(submit));
+    }
+
+    /// Has a function of this host's namespace run for every record of a topic from now on.
+    pub fn subscribe(&self, topic: &str, function: &str, reply: Reply<()>) {
+        let exists = deliver::logs(topic, function).and_then(|_| self.shared.namespace.bindings()).and_then(|_| {
+            let catalog = self.shared.namespace.journal().catalog()?;
+            catalog.function(function).map(drop).ok_or_else(|| millrace_namespace::no_function(function))
+        });
+        let (name, function, host) = (topic.to_owned(), function.to_owned(), self.host());
+        self.of_topic(topic, exists.map(|()| Action::Subscribe { topic: name, function, host }), done(reply));
+    }
+
+    /// Ends that.
+    pub fn unsubscribe(&self, topic: &str, function: &str, reply: Reply<()>) {
+        let (name, function, host) = (topic.to_owned(), function.to_owned(), self.host());
+        self.of_topic(topic, Ok(Action::Unsubscribe { topic: name, function, host }), done(reply));
+    }
+
+    /// Has the records of a log of this host's namespace published to a topic from now on.
+    pub fn feed(&self, topic: &str, log: &str, reply: Reply<()>) {
+        let checked = check_topic(topic).and_then(|()| check_public(log));
+        let found = checked.and_then(|()| self.shared.namespace.log(log));
+        let action = found.map(|found| {
+            let (topic, log, host) = (topic.to_owned(), log.to_owned(), self.host());
+            Action::Feed { topic, host, log, after: found.latest() }
+        });
+        self.of_topic(topic, action, done(reply));
+    }
+
+    /// Ends that.
+    pub fn unfeed(&self, topic: &str, log: &str, reply: Reply<()>) {
+        let (name, log, host) = (topic.to_owned(), log.to_owned(), self.host());
+        self.of_topic(topic, Ok(Action::Unfeed { topic: name, host, log }), done(reply));
+    }
+
+    /// Makes a group on these hosts, or on as many hosts that are chosen.
+    pub fn create_group(&self, name: &str, hosts: Vec<u64>, size: u64, reply: Reply<()>) {
+        self.of_directory(Action::Group { name: name.to_owned(), hosts, size }, done(reply));
+    }
+
+    /// Removes a group without topics.
+    pub fn remove_group(&self, name: &str, reply: Reply<()>) {
+        self.of_directory(Action::Ungroup { name: name.to_owned() }, done(reply));
+    }
+
+    /// Has a host lead a group.
+    pub fn lead(&self, group: &str, host: u64, reply: Reply<()>) {
+        self.of_group(group, reply, move |shared, group, reply| {
+            shared.ask(Input::Pursue { group: group.id, goal: Goal::Led(host), reply });
+        });
+    }
+
+    /// Has hosts at a site lead a group whenever they can; with an empty name, any may.
+    pub fn prefer(&self, group: &str, site: &str, reply: Reply<()>) {
+        let action = Action::Prefer { site: site.to_owned() };
+        self.of_group(group, reply, move |shared, group, reply| {
+            shared.submit(group.id, action, Vec::new(), Durability::Quorum, done(reply));
+        });
+    }
+
+    /// Has so many hosts vote in a group: 1, 3 or 5.
+    pub fn set_voters(&self, group: &str, count: u64, reply: Reply<()>) {
+        let action = match group {
+            MAIN_NAME => Action::Voters { count },
+            name => Action::Resize { name: name.to_owned(), size: count },
+        };
+        self.of_directory(action, done(reply));
+    }
+
+    /// Has a host leave the cluster.
+    pub fn remove(&self, host: u64, reply: Reply<()>) {
+        self.shared.ask(Input::Pursue { group: MAIN, goal: Goal::Removed(host), reply });
+    }
+
+    /// Waits until what is read of a topic here is what it was when this was called, or newer.
+    pub fn fresh(&self, topic: &str, reply: Reply<()>) {
+        let shared = self.shared.clone();
+        let read = move |found: Result<Arc<Group>>| match found {
+            Ok(group) => shared.ask(Input::Read { group: group.id, reply }),
+            Err(error) => reply(Err(error)),
+        };
+        self.shared.find(topic, Box::new(read));
+    }
+
+    /// Makes a host a replica of the first group; the reply says what it has to know.
+    pub fn join(&self, member: Member, reply: Reply<Joined>) {
+        let shared = self.shared.clone();
+        let told = Box::new(move |added: Result<()>| {
+            reply(added.map(|()| {
+                let replica = locked(&shared.main.replica);
+                let mut members: Vec<KnownMember> = replica.topics().members().map(KnownMember::from).collect();
+                if members.iter().all(|known| known.id != shared.member.id) {
+                    members.push(KnownMember::from(&shared.member));
+                }
+                Joined { cluster: shared.facts.cluster.clone(), founders: shared.facts.founders.clone(), members }
+            }));
+        });
+        self.shared.ask(Input::Pursue { group: MAIN, goal: Goal::Added(member), reply: told });
+    }
+
+    /// A record of a topic, 0 for the newest, as far as this host knows.
+    pub fn get(&self, topic: &str, index: u64) -> Result<Record> {
+        let group = self.shared.group_of(topic)?;
+        let mut before = None;
+        loop {
+            let (index, place) = {
+                let replica = locked(&group.replica);
+                let found = replica.topics().topic(topic)?;
+                let index = if index == 0 { found.latest.max(1) } else { index };
+                let entry = found.entry(topic, index)?;
+                (index, replica.place(entry).ok_or_else(|| is_gone(topic, index))?)
+            };
+            match group.store.record(place) {
+                Ok((meta, payload)) => {
+                    return Ok(Record { seqno: index, id: meta.id, hlc: meta.hlc, cause: EventId::NONE, payload });
+                }
+                // The log was trimmed just now, and the record stands elsewhere.
+                Err(error) if error.code() == Code::BelowHistory && before != Some(place) => before = Some(place),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// At most `count` records of a topic from `from` on, and at most `bytes_max` bytes unless the first alone has more.
+    pub fn range(&self, topic: &str, from: u64, count: u32, bytes_max: usize) -> Result<Vec<Record>> {
+        if from == 0 {
+            return Err(Code::SeqnoInvalid.error(format!("0 names no record of topic '{topic}'")));
+        }
+        let latest = self.latest(topic)?;
+        let (mut records, mut bytes) = (Vec::new(), 0);
+        for index in from..from.saturating_add(u64::from(count)).min(latest + 1) {
+            let record = self.get(topic, index)?;
+            bytes += record.payload.len();
+            if bytes > bytes_max && !records.is_empty() {
+                break;
+            }
+            records.push(record);
+        }
+        Ok(records)
+    }
+
+    /// The index of a topic's newest record, as far as this host knows; 0 if there is none.
+    pub fn latest(&self, topic: &str) -> Result<u64> {
+        let group = self.shared.group_of(topic)?;
+        let replica = locked(&group.replica);
+        replica.topics().topic(topic).map(|topic| topic.latest)
+    }
+
+    /// Replies once a topic has more records than `above`, or soon after so much time: at most [`GROWTH_MAX`].
+    pub fn growth(&self, topic: &str, above: u64, within: Duration, reply: Reply<u64>) {
+        let group = match self.shared.group_of(topic) {
+            Ok(group) => group,
+            Err(error) => return reply(Err(error)),
+        };
+        // In this order, as where waiters are answered.
+        let mut waiters = locked(&self.shared.waiters);
+        let replica = locked(&group.replica);
+        match replica.topics().topic(topic).map(|topic| topic.latest) {
+            Ok(latest) if latest <= above => {
+                let (group, topic, until) = (group.id, topic.to_owned(), Instant::now() + within.min(GROWTH_MAX));
+                if waiters.len() >= WAITERS_MAX {
+                    return reply(Err(Code::GroupBusy.error(format!("{WAITERS_MAX} callers wait for topics"))));
+                }
+                waiters.push(Waiter { group, topic, above, until, reply });
+            }
+            found => reply(found),
+        }
+    }
+}

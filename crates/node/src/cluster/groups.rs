@@ -1,0 +1,225 @@
+//! The groups of which a replica is here, and how the group of a topic is found.
+
+use super::{Facts, MAIN, MAIN_NAME, Shared, driver::Input, locked, store::Store};
+use crate::Namespace;
+use millrace_group::{Action, Durability, GroupSpec, Options, Placement, Replica};
+use millrace_namespace::names;
+use millrace_wire::{Code, Error, Result};
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+/// A group of which a replica is here.
+pub(super) struct Group {
+    pub id: u32,
+    pub name: String,
+    pub store: Store,
+    pub replica: Mutex<Replica>,
+    /// The revision of its topics when they were last looked at.
+    pub revision: AtomicU64,
+    /// Whether the directory says that this host keeps it.
+    pub is_placed: AtomicBool,
+}
+
+/// A group that could not be opened.
+pub(super) struct Unkept {
+    pub why: String,
+    pause: Duration,
+    next: Instant,
+}
+
+/// Between two attempts to open a group, at first and at most.
+const PAUSE_FIRST: Duration = Duration::from_secs(1);
+const PAUSE_MOST: Duration = Duration::from_secs(300);
+
+/// Gets a group of which a replica is here, at once or later.
+pub(super) type Then = Box<dyn FnOnce(Result<Arc<Group>>) + Send>;
+
+impl Group {
+    /// Goes on with what was kept of a replica, or begins one.
+    pub fn open(namespace: &Namespace, id: u32, name: &str, options: Options) -> Result<Self> {
+        let store = Store::open(namespace, id)?;
+        let recovered = store.recover(options.founders.clone())?;
+        let replica = Mutex::new(Replica::new(options, recovered)?);
+        Ok(Self {
+            id,
+            name: name.to_owned(),
+            store,
+            replica,
+            revision: AtomicU64::new(0),
+            is_placed: AtomicBool::new(true),
+        })
+    }
+}
+
+impl Shared {
+    /// The groups of which a replica is here.
+    pub fn kept(&self) -> Vec<Arc<Group>> {
+        self.groups.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+    }
+
+    /// A group, if a replica of it is here.
+    pub fn group(&self, id: u32) -> Option<Arc<Group>> {
+        self.groups.read().unwrap_or_else(PoisonError::into_inner).get(&id).cloned()
+    }
+
+    /// Which group has a topic, as far as is known here. A topic stays where it is.
+    fn locate(&self, topic: &str) -> Option<u32> {
+        let replica = locked(&self.main.replica);
+        let topics = replica.topics();
+        if topics.topic(topic).is_ok() { Some(MAIN) } else { topics.directory().placed(topic) }
+    }
+
+    /// The group of a topic, if both are here.
+    pub fn group_of(&self, topic: &str) -> Result<Arc<Group>> {
+        let id = self.locate(topic).ok_or_else(|| no_topic(topic))?;
+        self.group(id).ok_or_else(not_kept)
+    }
+
+    /// Finds the group of a topic: here, or else as of now in the directory.
+    pub fn find(self: &Arc<Self>, topic: &str, then: Then) {
+        if let Some(id) = self.locate(topic) {
+            return self.attend(id, then);
+        }
+        let (shared, topic) = (self.clone(), topic.to_owned());
+        let reply = Box::new(move |fresh: Result<()>| match fresh.map(|()| shared.locate(&topic)) {
+            Ok(Some(id)) => shared.attend(id, then),
+            Ok(None) => then(Err(no_topic(&topic))),
+            Err(error) => then(Err(error)),
+        });
+        self.ask(Input::Read { group: MAIN, reply });
+    }
+
+    /// Finds a group by its name.
+    pub fn named(self: &Arc<Self>, name: &str, then: Box<dyn FnOnce(Result<u32>) + Send>) {
+        let look = |shared: &Self, name: &str| match name {
+            MAIN_NAME => Some(MAIN),
+            name => locked(&shared.main.replica).topics().directory().group(name).map(|group| group.id),
+        };
+        if let Some(id) = look(self, name) {
+            return then(Ok(id));
+        }
+        let (shared, name) = (self.clone(), name.to_owned());
+        let reply = Box::new(move |fresh: Result<()>| {
+            let shown: String = name.chars().take(80).flat_map(char::escape_debug).collect();
+            let missing = || Code::GroupNotFound.error(format!("no group '{shown}'"));
+            then(fresh.and_then(|()| look(&shared, &name).ok_or_else(missing)));
+        });
+        self.ask(Input::Read { group: MAIN, reply });
+    }
+
+    /// Has a replica of a group here: one that is not becomes a follower.
+    pub fn attend(self: &Arc<Self>, id: u32, then: Then) {
+        // A replica that lost its place hears nothing from the others.
+        if let Some(group) = self.group(id).filter(|group| group.is_placed.load(Ordering::Relaxed)) {
+            return then(Ok(group));
+        }
+        let shared = self.clone();
+        let reply = Box::new(move |followed: Result<u64>| {
+            // The driver replies: it may write.
+            then(followed.and_then(|_| {
+                shared.arrange();
+                shared.group(id).ok_or_else(not_kept)
+            }));
+        });
+        let action = Action::Follow { group: id, host: self.facts.host };
+        self.ask(Input::Submit { group: MAIN, action, data: Vec::new(), durability: Durability::Quorum, reply });
+    }
+
+    /// Keeps those groups here that the directory says, and tells replicas which hosts are to keep theirs. On the driver's thread only.
+    pub fn arrange(&self) {
+        let (revision, groups, sites) = {
+            let replica = locked(&self.main.replica);
+            let topics = replica.topics();
+            let revision = topics.directory().revision();
+            if self.arranged.load(Ordering::Relaxed) == revision {
+                return;
+            }
+            let groups: Vec<(String, GroupSpec)> =
+                topics.directory().groups().map(|(name, group)| (name.to_owned(), group.clone())).collect();
+            let sites: BTreeMap<u64, String> =
+                topics.members().map(|member| (member.id, member.site.clone())).collect();
+            (revision, groups, sites)
+        };
+        let (own, mut is_complete) = (self.facts.host, true);
+        for (name, spec) in &groups {
+            let has_log =
+                || self.namespace.journal().catalog().is_ok_and(|known| known.log(&log_of(spec.id)).is_some());
+            if self.group(spec.id).is_none() && (spec.has(own) || has_log()) {
+                is_complete &= self.begin(name, spec);
+            }
+            if let Some(group) = self.group(spec.id) {
+                let keepers = spec.hosts.iter().chain(&spec.followers);
+                let sites = keepers.filter_map(|host| Some((*host, sites.get(host)?.clone()))).collect();
+                let (voters, followers) = (spec.hosts.iter().copied().collect(), spec.followers.clone());
+                group.is_placed.store(spec.has(own), Ordering::Relaxed);
+                locked(&group.replica).set_placement(Placement { voters, followers, sites });
+            }
+        }
+        locked(&self.unkept).retain(|name, _| groups.iter().any(|(known, _)| known == name));
+        let is_gone = |id: u32| id != MAIN && groups.iter().all(|(_, spec)| spec.id != id);
+        for gone in self.kept().into_iter().filter(|group| is_gone(group.id)) {
+            self.groups.write().unwrap_or_else(PoisonError::into_inner).remove(&gone.id);
+            // It had no topics. A log that cannot be removed now does no harm: no group has its number again.
+            if let Err(error) = self.namespace.journal().commit(|tx| tx.remove_log(&log_of(gone.id))) {
+                let (group, code) = (&*gone.name, error.code().id());
+                tracing::info!(target: "topics", group, code, "the log of a removed group stays: {}", error.detail());
+            }
+        }
+        // What failed is tried again.
+        if is_complete {
+            self.arranged.store(revision, Ordering::Relaxed);
+        }
+    }
+
+    /// Has a replica of a group here; whether there is one now.
+    fn begin(&self, name: &str, spec: &GroupSpec) -> bool {
+        if locked(&self.unkept).get(name).is_some_and(|unkept| Instant::now() < unkept.next) {
+            return false;
+        }
+        let opened = Facts::seed().and_then(|seed| {
+            let (id, founders) = (self.facts.host, spec.founders.clone());
+            let options =
+                Options { id, boot: self.boot, founders, seed, voters_max: spec.founders.len(), limits: self.limits };
+            Group::open(&self.namespace, spec.id, name, options)
+        });
+        match opened {
+            Ok(group) => {
+                self.groups.write().unwrap_or_else(PoisonError::into_inner).insert(spec.id, Arc::new(group));
+                locked(&self.unkept).remove(name);
+                self.revision.fetch_add(1, Ordering::Relaxed);
+                true
+            }
+            Err(error) => {
+                let why = format!("{}: {}", error.code().id(), error.detail());
+                let mut unkept = locked(&self.unkept);
+                let before = unkept.get(name);
+                if before.is_none_or(|before| before.why != why) {
+                    tracing::warn!(target: "topics", group = name, "not kept here: {why}");
+                }
+                // Its log is read anew each time, on the thread that drives all groups.
+                let pause = before.map_or(PAUSE_FIRST, |before| (2 * before.pause).min(PAUSE_MOST));
+                unkept.insert(name.to_owned(), Unkept { why, pause, next: Instant::now() + pause });
+                false
+            }
+        }
+    }
+}
+
+fn log_of(group: u32) -> millrace_wire::LogName {
+    names::internal(&format!("_group/{group}"))
+}
+
+fn no_topic(topic: &str) -> Error {
+    let shown: String = topic.chars().take(80).flat_map(char::escape_debug).collect();
+    Code::TopicNotFound.error(format!("no topic '{shown}'"))
+}
+
+fn not_kept() -> Error {
+    Code::GroupUnavailable.error("this host has no replica of the topic's group yet")
+}

@@ -1,0 +1,398 @@
+//! The cluster, its groups and its topics as they are told.
+
+use super::{BEHIND_MAX, Cluster, Shared, groups::Group, locked, shown};
+use millrace_group::{Directory, MAIN_NAME, Member, Role, Topic};
+use serde::Serialize;
+use std::{collections::BTreeMap, sync::Arc};
+
+/// A topic as it is told.
+#[derive(Clone, Debug, Serialize)]
+pub struct TopicStat {
+    /// Its name.
+    pub topic: String,
+    /// The group that has it.
+    pub group: String,
+    /// What is known of it where its group is kept.
+    #[serde(flatten)]
+    pub here: Option<TopicHere>,
+}
+
+/// What a host that keeps its group knows of a topic.
+#[derive(Clone, Debug, Serialize)]
+pub struct TopicHere {
+    /// How many of its newest records can be read.
+    #[serde(with = "millrace_wire::history")]
+    pub history: u64,
+    /// What has its records on disk before a publisher that says nothing else is told.
+    pub durability: millrace_group::Durability,
+    /// The oldest that can be read.
+    pub earliest: u64,
+    /// The newest.
+    pub latest: u64,
+    /// Who runs for its records.
+    pub subscriptions: Vec<SubscriptionStat>,
+    /// Logs that feed it.
+    pub feeds: Vec<FeedStat>,
+}
+
+/// A log that feeds a topic, as it is told.
+#[derive(Clone, Debug, Serialize)]
+pub struct FeedStat {
+    /// The log.
+    pub log: String,
+    /// The host that has it.
+    pub host: String,
+    /// Its last record that was published.
+    pub published: u64,
+    /// Why it does not go on; told by the host itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub trouble: Option<String>,
+}
+
+/// A subscription as it is told.
+#[derive(Clone, Debug, Serialize)]
+pub struct SubscriptionStat {
+    /// The function.
+    pub function: String,
+    /// The host that runs it.
+    pub host: String,
+    /// Records that have left the topic before this host could run the function for them; told by the host itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub missed: Option<u64>,
+    /// Why it does not go on; told by the host itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub trouble: Option<String>,
+}
+
+/// A host of the cluster as it is told.
+#[derive(Clone, Debug, Serialize)]
+pub struct HostStat {
+    /// Its id.
+    pub host: String,
+    /// Where it is reached.
+    pub address: String,
+    /// The name of its namespace.
+    pub name: String,
+    /// Its site.
+    pub site: String,
+    /// `leader`, `voter` or `learner`.
+    pub role: &'static str,
+    /// Whether it is the one that was asked.
+    pub here: bool,
+    /// How many entries it lacks, as the leader knows.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub behind: Option<u64>,
+    /// Why the host that was asked could not reach it when it last tried.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub trouble: Option<String>,
+}
+
+/// The cluster as one host sees it.
+#[derive(Clone, Debug, Serialize)]
+pub struct ClusterStat {
+    /// The cluster's id.
+    pub cluster: String,
+    /// The name of the first group, which all hosts keep; the rest is about it.
+    pub group: &'static str,
+    /// How many other groups there are.
+    pub groups: usize,
+    /// The group's term.
+    pub term: u64,
+    /// Who leads it, if that is known.
+    pub leader: Option<String>,
+    /// The site whose hosts lead whenever they can.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub preferred: String,
+    /// What the host that was asked is.
+    pub role: &'static str,
+    /// The first entry that the log of this host still has.
+    pub first: u64,
+    /// About how many bytes its log has.
+    pub log_bytes: u64,
+    /// How many times this host, since it was started, went on behind a snapshot of another one.
+    pub snapshots: u64,
+    /// The last entry that was applied here.
+    pub applied: u64,
+    /// The last that is known here to be committed.
+    pub committed: u64,
+    /// The last.
+    pub last: u64,
+    /// The hosts.
+    pub hosts: Vec<HostStat>,
+    /// What is not as it should be, in sentences.
+    pub why: Vec<String>,
+}
+
+/// A group as one host sees it.
+#[derive(Clone, Debug, Serialize)]
+pub struct GroupStat {
+    /// Its name.
+    pub group: String,
+    /// Its number, under which its log stands in each namespace.
+    pub id: u32,
+    /// Who leads it, if that is known.
+    pub leader: Option<String>,
+    /// What the host that was asked is; `absent` if it does not keep the group.
+    pub role: &'static str,
+    /// Who votes in it.
+    pub voters: Vec<String>,
+    /// Who follows it without a vote.
+    pub followers: Vec<String>,
+    /// How many hosts are to vote.
+    pub wanted: u64,
+    /// The site whose hosts lead whenever they can.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub preferred: String,
+    /// How many topics it has.
+    pub topics: u64,
+    /// Its term.
+    pub term: u64,
+    /// The last entry that is known here to be committed.
+    pub committed: u64,
+    /// How many entries the last of its hosts lacks, as the leader knows.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub behind: Option<u64>,
+    /// Whether it rests, since there is nothing to do.
+    pub resting: bool,
+}
+
+fn role_word(role: Role) -> &'static str {
+    match role {
+        Role::Leader => "leader",
+        Role::Follower => "voter",
+        Role::Candidate => "candidate",
+        Role::Learner => "learner",
+    }
+}
+
+impl Cluster {
+    /// The topics, by name, behind this one.
+    pub fn topics(&self, after: &str, limit: usize) -> Vec<TopicStat> {
+        let mut names: BTreeMap<String, Option<u32>> = BTreeMap::new();
+        {
+            let replica = locked(&self.shared.main.replica);
+            let topics = replica.topics();
+            let all = topics.all().filter(|(name, _)| after.is_empty() || *name > after);
+            names.extend(all.take(limit).map(|(name, _)| (name.to_owned(), None)));
+            let placed = topics.directory().placed_after(after).take(limit);
+            names.extend(placed.map(|(name, group)| (name.to_owned(), Some(group))));
+        }
+        let stat = |(topic, id): (String, Option<u32>)| match id {
+            None => self.shared.stat(&self.shared.main, topic),
+            Some(id) => match self.shared.group(id) {
+                Some(group) => self.shared.stat(&group, topic),
+                None => {
+                    let replica = locked(&self.shared.main.replica);
+                    let group = replica.topics().directory().numbered(id).map_or("?", |(name, _)| name).to_owned();
+                    TopicStat { topic, group, here: None }
+                }
+            },
+        };
+        names.into_iter().take(limit).map(stat).collect()
+    }
+
+    /// The groups, by name; the first group stands first.
+    pub fn groups(&self) -> Vec<GroupStat> {
+        let shared = &self.shared;
+        let (directory, topics): (Directory, u64) = {
+            let replica = locked(&shared.main.replica);
+            (replica.topics().directory().clone_groups(), replica.topics().all().count() as u64)
+        };
+        let first = shared.group_stat(&shared.main, topics);
+        let others = directory.groups().map(|(name, spec)| match shared.group(spec.id) {
+            Some(group) => shared.group_stat(&group, spec.topics),
+            None => GroupStat {
+                group: name.to_owned(),
+                id: spec.id,
+                leader: None,
+                role: "absent",
+                voters: spec.hosts.iter().copied().map(shown).collect(),
+                followers: spec.followers.iter().copied().map(shown).collect(),
+                wanted: spec.size,
+                preferred: String::new(),
+                topics: spec.topics,
+                term: 0,
+                committed: 0,
+                behind: None,
+                resting: false,
+            },
+        });
+        std::iter::once(first).chain(others).collect()
+    }
+
+    /// The cluster as this host sees it.
+    pub fn stat(&self) -> ClusterStat {
+        let replica = locked(&self.shared.main.replica);
+        let (applied, committed, last) = replica.progress();
+        let (first, log_bytes) = replica.log_size();
+        let (leader, own) = (replica.leader(), self.host());
+        let (voters, learners) = replica.replicas();
+        let host = |id: u64, votes: bool| {
+            let known = replica.topics().member(id).cloned();
+            let told = self.shared.facts.members.iter().find(|known| known.id == id).cloned().map(Member::from);
+            let own = (id == own).then(|| self.shared.member.clone());
+            let Member { address, name, site, .. } = own.or(known).or(told).unwrap_or_default();
+            let role = if id == leader {
+                "leader"
+            } else if votes {
+                "voter"
+            } else {
+                "learner"
+            };
+            let behind = replica.matched(id).map(|matched| last.saturating_sub(matched));
+            HostStat {
+                host: shown(id),
+                address,
+                name,
+                site,
+                role,
+                here: id == self.host(),
+                behind,
+                trouble: self.shared.post.trouble(id),
+            }
+        };
+        let hosts = voters.iter().map(|id| host(*id, true)).chain(learners.iter().map(|id| host(*id, false)));
+        let mut hosts: Vec<HostStat> = hosts.collect();
+        hosts.sort_by(|a, b| a.host.cmp(&b.host));
+        let mut why = self.why(leader != 0, replica.voters_wanted(), &hosts);
+        self.why_groups(&mut why);
+        let too_long = replica.too_long_bytes();
+        if too_long > 0 {
+            why.push(format!(
+                "another host sent an entry of {too_long} bytes, and the segments of this namespace take less: it is passed over here"
+            ));
+        }
+        ClusterStat {
+            cluster: self.id().to_owned(),
+            group: MAIN_NAME,
+            groups: replica.topics().directory().groups().count(),
+            term: replica.term(),
+            leader: (leader != 0).then(|| shown(leader)),
+            preferred: replica.topics().preferred().to_owned(),
+            role: role_word(replica.role()),
+            first,
+            log_bytes,
+            snapshots: replica.received(),
+            applied,
+            committed,
+            last,
+            hosts,
+            why,
+        }
+    }
+
+    /// What is not as it should be.
+    fn why(&self, is_led: bool, wanted: usize, hosts: &[HostStat]) -> Vec<String> {
+        let mut why = Vec::new();
+        let voters = hosts.iter().filter(|host| host.role != "learner").count();
+        if !is_led {
+            let needed = voters / 2 + 1;
+            why.push(format!(
+                "the group has no leader that this host hears of: {needed} of {voters} voters are needed"
+            ));
+        }
+        for host in hosts {
+            if let Some(trouble) = &host.trouble {
+                why.push(format!("host {} at {} cannot be reached from here: {trouble}", host.name, host.address));
+            }
+            if let Some(behind) = host.behind.filter(|behind| *behind > BEHIND_MAX) {
+                why.push(format!("host {} at {} lacks {behind} entries", host.name, host.address));
+            }
+        }
+        if voters < wanted {
+            let lost = voters.saturating_sub(1) / 2;
+            why.push(format!("{voters} hosts vote, so {lost} may be lost; {wanted} are to vote"));
+        }
+        for ((topic, function), trouble) in &*locked(&self.shared.troubles) {
+            why.push(format!("function {function} does not run for topic {topic} here: {trouble}"));
+        }
+        for ((topic, function), missed) in locked(&self.shared.missed).iter().filter(|(_, missed)| **missed > 0) {
+            why.push(format!(
+                "{missed} records had left topic {topic} before function {function} could run for them here"
+            ));
+        }
+        for ((topic, log), trouble) in &*locked(&self.shared.feeding) {
+            why.push(format!("log {log} here does not feed topic {topic}: {trouble}"));
+        }
+        why
+    }
+
+    /// What is not as it should be in the other groups.
+    fn why_groups(&self, why: &mut Vec<String>) {
+        let main = self.shared.main.id;
+        for group in self.shared.kept().into_iter().filter(|group| group.id != main) {
+            let replica = locked(&group.replica);
+            let (voters, wanted) = (replica.replicas().0.len(), replica.voters_wanted());
+            if replica.leader() == 0 {
+                let (name, needed) = (&group.name, voters / 2 + 1);
+                why.push(format!(
+                    "group {name} has no leader that this host hears of: {needed} of {voters} voters are needed"
+                ));
+            } else if voters != wanted {
+                why.push(format!("{voters} hosts vote in group {}, and {wanted} are to vote", group.name));
+            }
+        }
+        for (name, unkept) in &*locked(&self.shared.unkept) {
+            why.push(format!("group {name} is not kept here: {}", unkept.why));
+        }
+    }
+}
+
+impl Shared {
+    fn group_stat(&self, group: &Arc<Group>, topics: u64) -> GroupStat {
+        let replica = locked(&group.replica);
+        let (mut voters, mut learners) = replica.replicas();
+        voters.sort_unstable();
+        learners.sort_unstable();
+        let (_, committed, last) = replica.progress();
+        let leader = replica.leader();
+        let lacks =
+            voters.iter().chain(&learners).filter_map(|host| Some(last.saturating_sub(replica.matched(*host)?)));
+        GroupStat {
+            group: group.name.clone(),
+            id: group.id,
+            leader: (leader != 0).then(|| shown(leader)),
+            role: role_word(replica.role()),
+            behind: lacks.max(),
+            voters: voters.iter().copied().map(shown).collect(),
+            followers: learners.iter().copied().map(shown).collect(),
+            wanted: replica.voters_wanted() as u64,
+            preferred: replica.topics().preferred().to_owned(),
+            topics,
+            term: replica.term(),
+            committed,
+            resting: replica.is_resting(),
+        }
+    }
+
+    fn stat(&self, group: &Group, name: String) -> TopicStat {
+        let replica = locked(&group.replica);
+        let here = replica.topics().topic(&name).ok().map(|topic| self.here(&name, topic));
+        TopicStat { topic: name, group: group.name.clone(), here }
+    }
+
+    fn here(&self, name: &str, topic: &Topic) -> TopicHere {
+        let subscription = |known: &millrace_group::Subscription| {
+            let (key, here) = ((name.to_owned(), known.function.clone()), known.host == self.facts.host);
+            SubscriptionStat {
+                function: known.function.clone(),
+                host: shown(known.host),
+                missed: here.then(|| locked(&self.missed).get(&key).copied()).flatten().filter(|missed| *missed > 0),
+                trouble: here.then(|| locked(&self.troubles).get(&key).cloned()).flatten(),
+            }
+        };
+        let feed = |known: &millrace_group::Feed| {
+            let key = (name.to_owned(), known.log.clone());
+            let trouble = (known.host == self.facts.host).then(|| locked(&self.feeding).get(&key).cloned()).flatten();
+            FeedStat { log: known.log.clone(), host: shown(known.host), published: known.last, trouble }
+        };
+        TopicHere {
+            history: topic.history,
+            durability: topic.durability,
+            earliest: topic.earliest(),
+            latest: topic.latest,
+            subscriptions: topic.subscriptions.iter().map(subscription).collect(),
+            feeds: topic.feeds.iter().map(feed).collect(),
+        }
+    }
+}
