@@ -215,6 +215,9 @@ impl Pass<'_> {
                 self.trigger(number, &row, kept);
             } else if row.is(Kind::Fired) {
                 self.fired(number, &row, kept);
+                if self.table.is_read(number) {
+                    self.read(number, kept);
+                }
             } else if row.is(Kind::Read) || row.is(Kind::Call) {
                 self.read(number, kept);
             } else if row.is(Kind::Done) {

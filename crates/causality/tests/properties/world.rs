@@ -54,6 +54,8 @@ pub fn table(namespace: NamespaceId, entries: &[Entry]) -> Table {
             ordinal: entry.ordinal,
             carried: entry.carried,
             claimed: entry.claimed || entry.received,
+            repair: None,
+            void: false,
             payload: &entry.payload,
             payload_bytes: entry.payload.len() as u64,
         };

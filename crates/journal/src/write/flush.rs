@@ -201,13 +201,21 @@ impl Inner {
     }
 
     /// Flushes a range while nobody else flushes, and says nothing of it.
-    fn flush_range(&self, from: u64, to: u64) -> Result<()> {
+    fn flush_range(&self, mut from: u64, to: u64) -> Result<()> {
         let leading = self.flusher.leader.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        let flushed = self.segments.flush(from, to).inspect_err(|error| {
-            if error.code() == Code::FlushFailed {
-                self.close_after_failed_flush();
+        let flushed = loop {
+            let flushed = self.segments.flush(from, to);
+            let first = self.control.upkeep.first.load(Ordering::Acquire);
+            match flushed.as_ref().map_err(|error| error.code()) {
+                Err(Code::FlushFailed) => self.close_after_failed_flush(),
+                Err(_) if from < first => {
+                    from = first; // Retention dropped a segment that had not been mapped here.
+                    continue;
+                }
+                _ => {}
             }
-        });
+            break flushed;
+        };
         drop(leading);
         self.end_round(); // Somebody may have found the lead taken.
         flushed.and_then(|()| self.control.check_health())

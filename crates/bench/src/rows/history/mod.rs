@@ -125,6 +125,8 @@ fn synthetic(number: u64, events: u64) -> Outcome<Table> {
             ordinal: 0,
             carried: false,
             claimed: false,
+            repair: None,
+            void: false,
             payload: &[],
             payload_bytes: 0,
         })?;

@@ -2,7 +2,7 @@
 
 use super::{
     corrections::{self, Corrections},
-    sources::{Functions, Sources},
+    sources::{Functions, Sources, Version},
 };
 use crate::{
     args::{Global, PlanArgs},
@@ -32,7 +32,7 @@ pub fn run(args: &PlanArgs, global: &Global, out: &mut Out) -> Outcome {
         Some(_) => return Err(Code::CorrectionInvalid.error("give --at or --values with a log").into()),
         None => Corrections::new(),
     };
-    let (sources, log) = Sources::load_for(global, &args.with, args.log.as_deref().unwrap_or(""))?;
+    let (sources, log) = Sources::load_for(global, &args.with, Version::Repaired, args.log.as_deref().unwrap_or(""))?;
     let mut plan = Plan::new(&sources)?;
     if args.log.is_some() {
         plan.correct(&log, &corrections, args.accept_unknown)?;

@@ -3,12 +3,16 @@
 use crate::{
     args::{AppendArgs, Durability as Level},
     out::Out,
-    place::{Place, Receipt},
+    place::{Place, Receipt, docs::AmendmentsDoc},
     report::Outcome,
     show,
 };
 use indicatif::{ProgressBar, ProgressStyle};
-use millrace_node::{Address, AppendOptions, Code, Durability, Error, NewRecord, Result, application::units};
+use millrace_node::{
+    Address, AppendOptions, Code, Durability, Error, NewRecord, Result,
+    application::units,
+    repairs::{Amendments, Correction},
+};
 use serde_json::{Value, json};
 use std::{
     collections::BTreeMap,
@@ -45,6 +49,9 @@ pub fn run(place: &Place, args: &AppendArgs, out: &mut Out) -> Outcome {
         Some(data) => data.as_bytes().to_vec(),
         None => whole_input()?,
     };
+    if let Some(seqno) = args.amends {
+        return amend(place, args, Correction { seqno, value: Some(payload) }, out);
+    }
     if args.wait {
         if Address::claims(log) {
             let detail = format!("--wait sees runs of this namespace only, and '{log}' is elsewhere");
@@ -58,6 +65,20 @@ pub fn run(place: &Place, args: &AppendArgs, out: &mut Out) -> Outcome {
         (true, _) => {}
         (false, true) => out.object(&receipt_object(log, &receipt))?,
         (false, false) => out.line(receipt.seqno.to_string())?,
+    }
+    Ok(())
+}
+
+fn amend(place: &Place, args: &AppendArgs, correction: Correction, out: &mut Out) -> Outcome {
+    let log = args.log.as_deref().unwrap_or_default().parse()?;
+    let waiting = place.amend(Amendments { log, corrections: vec![correction] })?;
+    match (args.quiet, out.json()) {
+        (true, _) => {}
+        (false, true) => out.object(&json!(waiting))?,
+        (false, false) => {
+            let AmendmentsDoc { log, waiting, count, .. } = &waiting;
+            out.line(format!("{waiting} of {count} amendments of log '{log}' wait for a repair"))?;
+        }
     }
     Ok(())
 }
