@@ -12,7 +12,7 @@
 
 use crate::{
     event::Event,
-    index::{LogRows, NO_ROW},
+    index::{IdMap, LogRows, NO_ROW},
     repaired::{Repaired, Replay, Version},
 };
 use millrace_journal::{Attempt, End, Kind, Outcome, ReadFrom, Reads, What, trigger_record};
@@ -172,7 +172,7 @@ pub struct Builder {
     reads: Vec<u8>,
     /// Of some rows, ascending.
     positions: Vec<(u32, u64)>,
-    logs: HashMap<u32, LogRows>,
+    logs: IdMap<LogRows>,
     names: Names,
     log_ids: HashMap<String, u32>,
     carried: Vec<(EventId, u64, EventId, Row)>,
@@ -196,7 +196,7 @@ impl Builder {
             foreign: Vec::new(),
             reads: Vec::new(),
             positions: Vec::new(),
-            logs: HashMap::new(),
+            logs: IdMap::default(),
             names: Names::default(),
             log_ids: HashMap::new(),
             carried: Vec::new(),
@@ -303,7 +303,7 @@ impl Builder {
                 outcome | u32::from(code) << 2
             }
             Kind::Trigger => match trigger_record(event.payload) {
-                Some((log, seqno)) => self.note(&[Read { log, from: seqno, count: 1, what: What::Record }])?,
+                Some((log, seqno)) => self.note([Read { log, from: seqno, count: 1, what: What::Record }])?,
                 None => NO_ROW,
             },
             Kind::Read => {
@@ -311,11 +311,10 @@ impl Builder {
                     ReadFrom::Log(log) => Some(Read { log, from: row.from, count: row.count, what: row.what }),
                     ReadFrom::Name(_) => None,
                 });
-                let rows: Vec<Read> = rows.collect();
-                self.note(&rows)?
+                self.note(rows)?
             }
             Kind::Call => match self.call(event) {
-                Some(read) => self.note(&[read])?,
+                Some(read) => self.note([read])?,
                 None => NO_ROW,
             },
             _ => 0,
@@ -341,7 +340,7 @@ impl Builder {
     }
 
     /// Puts what was read into the list of bytes: each as what (1), log, from and count (LEB128), and 255 behind the last.
-    fn note(&mut self, reads: &[Read]) -> Result<u32> {
+    fn note(&mut self, reads: impl IntoIterator<Item = Read>) -> Result<u32> {
         let at = u32::try_from(self.reads.len()).ok().filter(|at| *at != NO_ROW);
         let at = at.ok_or_else(|| {
             Code::HistoryTooLong.error(format!("the runs of namespace {} read too many records", self.namespace))
@@ -371,8 +370,10 @@ impl Builder {
         carried.sort_by_key(|(id, ..)| *id);
         carried.dedup_by_key(|(id, ..)| *id);
         let shift = carried.len() as u32;
-        for row in rows.iter_mut().filter(|row| row.cause < FOREIGN && row.cause != NO_ROW) {
-            row.cause += shift;
+        if shift > 0 {
+            for row in rows.iter_mut().filter(|row| row.cause < FOREIGN) {
+                row.cause += shift;
+            }
         }
         let ids: Vec<EventId> = carried.iter().map(|(id, ..)| *id).collect();
         let is_carried = |id: EventId| ids.binary_search(&id).ok().map(|at| at as u32);
@@ -485,7 +486,7 @@ pub struct Table {
     reads: Vec<u8>,
     /// Of some rows, ascending.
     positions: Vec<(u32, u64)>,
-    logs: HashMap<u32, LogRows>,
+    logs: IdMap<LogRows>,
     names: Names,
     targets: BTreeMap<u32, BTreeSet<u32>>,
     damaged: u64,

@@ -582,7 +582,7 @@ fn amendments_of_what_has_left_the_history_are_dead_letters() {
     let host = fixture.host();
     until("the other one is applied", || fixture.namespace.get("raw", 2).unwrap().payload == b"31");
     let letters = fixture.all("dead/amend");
-    assert!(letters.len() == 1 && letters[0].contains("MR7003") && letters[0].contains("\"seqno\":1"), "{letters:?}");
+    assert!(letters.len() == 1 && letters[0].contains("MR7004") && letters[0].contains("\"seqno\":1"), "{letters:?}");
     drop(host);
     // What waits when the log is no longer amendable is one as well.
     amend(&fixture, "raw", &[(2, None)]).unwrap();

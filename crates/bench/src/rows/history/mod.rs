@@ -1,5 +1,9 @@
 //! repair.discover and merge.*: what a correction reaches, and journals in one order.
 
+mod repairs;
+
+pub use repairs::{cost, live, pause, replay};
+
 use super::{Measured, journal_with_log};
 use crate::{Context, Outcome, measure::Repeated};
 use millrace_causality::{Builder, Changes, Event, History, Table, discover};

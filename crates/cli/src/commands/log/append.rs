@@ -37,6 +37,9 @@ pub fn run(place: &Place, args: &AppendArgs, out: &mut Out) -> Outcome {
         patience: args.busy_timeout.unwrap_or(if streaming { STREAM_PATIENCE } else { Duration::ZERO }),
         ..AppendOptions::default()
     };
+    if let Some(first) = args.amends {
+        return amend(place, args, first, out);
+    }
     if streaming {
         return Stream::new(args, out).run(place, options);
     }
@@ -49,9 +52,6 @@ pub fn run(place: &Place, args: &AppendArgs, out: &mut Out) -> Outcome {
         Some(data) => data.as_bytes().to_vec(),
         None => whole_input()?,
     };
-    if let Some(seqno) = args.amends {
-        return amend(place, args, Correction { seqno, value: Some(payload) }, out);
-    }
     if args.wait {
         if Address::claims(log) {
             let detail = format!("--wait sees runs of this namespace only, and '{log}' is elsewhere");
@@ -69,9 +69,24 @@ pub fn run(place: &Place, args: &AppendArgs, out: &mut Out) -> Outcome {
     Ok(())
 }
 
-fn amend(place: &Place, args: &AppendArgs, correction: Correction, out: &mut Out) -> Outcome {
+/// Amends a record, or one after the other from the first on.
+fn amend(place: &Place, args: &AppendArgs, first: u64, out: &mut Out) -> Outcome {
     let log = args.log.as_deref().unwrap_or_default().parse()?;
-    let waiting = place.amend(Amendments { log, corrections: vec![correction] })?;
+    let input = match &args.data {
+        Some(data) => data.as_bytes().to_vec(),
+        None => whole_input()?,
+    };
+    if args.lines && input.len() > RECORD_MAX_BYTES {
+        return Err(Code::UsageInvalid.error("--amends with --lines reads at most 16 MiB").into());
+    }
+    let corrections = match args.lines {
+        true => {
+            let lines = input.strip_suffix(b"\n").unwrap_or(&input).split(|byte| *byte == b'\n');
+            (first..).zip(lines).map(|(seqno, line)| Correction { seqno, value: Some(line.to_vec()) }).collect()
+        }
+        false => vec![Correction { seqno: first, value: Some(input) }],
+    };
+    let waiting = place.amend(Amendments { log, corrections })?;
     match (args.quiet, out.json()) {
         (true, _) => {}
         (false, true) => out.object(&json!(waiting))?,
