@@ -5,7 +5,7 @@
 
 use crate::{holes, names, namespace::Receipt};
 use millrace_journal::{Journal, Log, Position, Transaction, lock_patience};
-use millrace_wire::{Code, Error, EventId, Hex, LogName, Result};
+use millrace_wire::{Code, Error, EventId, LogName, Result};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::{
@@ -19,7 +19,7 @@ pub const KEYS_MAX: u64 = 100_000;
 /// The same in bytes of memory: more is forgotten, the oldest first. Only batches to hundreds of logs are as long as that.
 const BYTES_MAX: usize = 64 << 20;
 /// About what one takes besides what it says.
-const ANSWER_BYTES: usize = 160;
+const ANSWER_BYTES: usize = 128;
 /// The longest key.
 pub const KEY_MAX_BYTES: usize = 128;
 /// The log of what was answered. Nobody reads it: with the key of another client one could answer for it.
@@ -53,10 +53,16 @@ struct Batch {
     logs: Box<[(u64, u64)]>,
 }
 
+/// The same in memory, where there are many: nearly all of them are of one record.
 struct Answer {
     seqno: u64,
-    content: Box<str>,
-    told: Told,
+    content: u128,
+    told: Kept,
+}
+
+enum Kept {
+    One(u64, EventId),
+    More(Box<Told>),
 }
 
 /// The keys that this process knows of.
@@ -77,7 +83,7 @@ pub(crate) struct Known {
 /// An append that names a key.
 pub(crate) struct Keyed<'k> {
     key: &'k str,
-    content: Box<str>,
+    content: u128,
     records: &'k [(&'k str, &'k [u8])],
     known: MutexGuard<'k, Known>,
 }
@@ -138,7 +144,7 @@ impl Keyed<'_> {
             None => tx.create_log(&name(), KEYS_MAX)?,
         };
         let told = Told::of(self.records, records);
-        let row = Row { key: self.key.into(), content: self.content.clone(), told };
+        let row = Row { key: self.key.into(), content: format!("{:032x}", self.content).into(), told };
         let payload = serde_json::to_vec(&row).expect("text and numbers always make JSON");
         tx.append(&log, &payload, EventId::NONE, 0).map(drop)
     }
@@ -167,11 +173,31 @@ impl Told {
             Told::Batch(batch) => batch.records(records).map(Cow::Owned),
         }
     }
+}
+
+impl Kept {
+    fn of(told: Told) -> Self {
+        match &told {
+            Told::Records(records) if let [(seqno, id)] = **records => Self::One(seqno, id),
+            _ => Self::More(Box::new(told)),
+        }
+    }
+
+    /// The number and the id of each of `records`, which are those of the append that was answered.
+    fn records(&self, records: &[(&str, &[u8])]) -> Option<Cow<'_, [(u64, EventId)]>> {
+        match self {
+            Self::One(seqno, id) => Some(Cow::Owned(vec![(*seqno, *id)])),
+            Self::More(told) => told.records(records),
+        }
+    }
 
     fn bytes(&self) -> usize {
         match self {
-            Told::Records(told) => size_of_val(&**told),
-            Told::Batch(batch) => size_of_val(&*batch.logs),
+            Self::One(..) => 0,
+            Self::More(told) => match &**told {
+                Told::Records(told) => size_of::<Told>() + size_of_val(&**told),
+                Told::Batch(batch) => size_of::<Told>() + size_of_val(&*batch.logs),
+            },
         }
     }
 }
@@ -230,8 +256,10 @@ impl Known {
             }
             let row: Row = serde_json::from_slice(&payload)
                 .map_err(|error| Code::EntryDamaged.error(format!("record {seqno} of log '{LOG}': {error}")))?;
+            let content = u128::from_str_radix(&row.content, 16)
+                .map_err(|_| Code::EntryDamaged.error(format!("record {seqno} of log '{LOG}' has no digest")))?;
             self.upto = seqno;
-            self.remember(row.key, Answer { seqno, content: row.content, told: row.told });
+            self.remember(row.key, Answer { seqno, content, told: Kept::of(row.told) });
             if self.answers.len() as u64 > KEYS_MAX + KEYS_MAX / 8 || self.bytes > BYTES_MAX + BYTES_MAX / 8 {
                 self.forget(BYTES_MAX);
             }
@@ -268,7 +296,7 @@ impl Known {
 
 impl Answer {
     fn bytes(&self) -> usize {
-        ANSWER_BYTES + self.content.len() + self.told.bytes()
+        ANSWER_BYTES + self.told.bytes()
     }
 }
 
@@ -276,7 +304,7 @@ fn name() -> LogName {
     names::internal(LOG)
 }
 
-fn digest(records: &[(&str, &[u8])], function: Option<&str>) -> Box<str> {
+fn digest(records: &[(&str, &[u8])], function: Option<&str>) -> u128 {
     let mut hash = Sha256::new();
     let mut part = |bytes: &[u8]| {
         hash.update((bytes.len() as u64).to_le_bytes());
@@ -287,7 +315,8 @@ fn digest(records: &[(&str, &[u8])], function: Option<&str>) -> Box<str> {
         part(log.as_bytes());
         part(data);
     }
-    Hex(&hash.finalize()[..16]).to_string().into()
+    let whole = hash.finalize();
+    u128::from_be_bytes(*whole.first_chunk().expect("a digest has 32 bytes"))
 }
 
 #[cfg(test)]
@@ -335,7 +364,8 @@ mod tests {
         namespace.create_log(&"a".parse().unwrap(), 100).unwrap();
         let records = to(&["a", "a"]);
         let content = digest(&records, None);
-        let row = format!(r#"{{"key":"old","content":"{content}","records":[[5,"{}"],[6,"{}"]]}}"#, id(70), id(71));
+        let row =
+            format!(r#"{{"key":"old","content":"{content:032x}","records":[[5,"{}"],[6,"{}"]]}}"#, id(70), id(71));
         let note = |tx: &mut Transaction<'_>| {
             let log = tx.create_log(&name(), KEYS_MAX)?;
             tx.append(&log, row.as_bytes(), EventId::NONE, 0)
@@ -356,7 +386,7 @@ mod tests {
             known.upto = seqno;
             // The tenth is used again after it was forgotten elsewhere.
             let key = if seqno == 50 { 10 } else { seqno };
-            known.remember(format!("{key:03}").into(), Answer { seqno, content: "c".into(), told: long() });
+            known.remember(format!("{key:03}").into(), Answer { seqno, content: 7, told: Kept::of(long()) });
         }
         let each = known.bytes / 49;
         assert_eq!(known.bytes, each * 49);

@@ -123,6 +123,10 @@ impl Watch {
         let all = || samples.iter().flatten().map(|sample| sample.weight);
         let Weight { anon_kib, threads, descriptors } = heaviest(all());
         println!("most: anon_kib={anon_kib} threads={threads} descriptors={descriptors}");
+        if let Some(sample) = samples.iter().flatten().max_by_key(|sample| sample.weight.anon_kib) {
+            let (percent, is_let_live) = (sample.percent, sample.is_let_live);
+            println!("storm: the most memory at {percent} % of the records, hosts let live: {is_let_live}");
+        }
         let is_bounded = anon_kib <= BOUND.anon_kib && threads <= BOUND.threads && descriptors <= BOUND.descriptors;
         assert!(is_bounded, "a host holds more than {BOUND:?}");
         for (of_site, name) in samples.iter().zip(["here", "there"]) {

@@ -9,7 +9,6 @@ use std::{
     cell::RefCell,
     future::{Future, poll_fn},
     mem,
-    pin::pin,
     sync::{Arc, Mutex, PoisonError},
     task::{Context, Poll, Wake, Waker},
 };
@@ -78,12 +77,15 @@ impl Wake for Rouser {
     }
 }
 
-/// The same work, woken with other tasks of this thread's loop.
-pub(super) async fn woken_together(work: impl Future<Output = ()>) {
-    let Some(bell) = OWN.with_borrow(Clone::clone) else { return work.await };
-    let mut work = pin!(work);
+/// The same work, woken with other tasks of this thread's loop. It is boxed: an asynchronous function would have it twice, as argument
+/// and as what it polls.
+pub(super) fn woken_together(
+    work: impl Future<Output = ()> + Send + 'static,
+) -> impl Future<Output = ()> + Send + 'static {
+    let (mut work, bell) = (Box::pin(work), OWN.with_borrow(Clone::clone));
     let mut own: Option<(Waker, Waker)> = None;
     poll_fn(move |context| {
+        let Some(bell) = &bell else { return work.as_mut().poll(context) };
         let (_, rouser) = match &mut own {
             Some(own) if own.0.will_wake(context.waker()) => own,
             own => {
@@ -94,13 +96,15 @@ pub(super) async fn woken_together(work: impl Future<Output = ()>) {
         };
         work.as_mut().poll(&mut Context::from_waker(rouser))
     })
-    .await;
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::{
+        pin::pin,
+        sync::atomic::{AtomicUsize, Ordering},
+    };
 
     #[derive(Default)]
     struct Counts(AtomicUsize);

@@ -44,7 +44,9 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// Threads of a loop for what takes longer. Only some of them are for what may take very long: see `Hosted::slow`.
 const BLOCKING_THREADS: usize = 8;
 /// Accepted connections that a loop has not taken yet.
-const QUEUE: usize = 1024;
+pub(super) const QUEUE: usize = 1024;
+/// An accepted connection waits so long for a place among them.
+const QUEUE_PATIENCE: Duration = Duration::from_secs(1);
 /// So many connections may be open beyond the bound, while silent ones that make room for them close.
 const ROOM_MAKING: usize = 128;
 /// After so many connections it is looked again how many there is room for.
@@ -356,7 +358,7 @@ async fn accept_tcp(listener: TcpListener, shared: Arc<Shared>, loops: Arc<Vec<H
                 let _ = stream.set_nodelay(true);
                 keep_alive(&stream);
                 let who = neighbours.who(&shared.hosted, address, stream.local_addr());
-                hand_over(Incoming::Tcp(stream, who), &shared, &loops);
+                hand_over(Incoming::Tcp(stream, who), &shared, &loops).await;
             }
             Err(error) => pause(&error).await,
         }
@@ -375,7 +377,9 @@ async fn accept_unix(listener: UnixListener, shared: Arc<Shared>, loops: Arc<Vec
             Ok((stream.into_std()?, user))
         });
         match checked {
-            Ok((stream, user)) => hand_over(Incoming::Unix(stream, Who::at_socket(user, own)), &shared, &loops),
+            Ok((stream, user)) => {
+                hand_over(Incoming::Unix(stream, Who::at_socket(user, own)), &shared, &loops).await;
+            }
             Err(error) => pause(&error).await,
         }
     }
@@ -395,8 +399,9 @@ fn keep_alive(stream: &std::net::TcpStream) {
     let _ = sockopt::set_tcp_keepidle(stream, KEEPALIVE);
 }
 
-/// Gives a connection to the loop with the fewest.
-fn hand_over(mut incoming: Incoming, shared: &Arc<Shared>, loops: &[Handle]) {
+/// Gives a connection to the loop with the fewest. While that loop has as many as its queue holds, no other is accepted: newcomers wait
+/// in the kernel's queue.
+async fn hand_over(mut incoming: Incoming, shared: &Arc<Shared>, loops: &[Handle]) {
     let counters = &shared.hosted.counters;
     counters.accepted.fetch_add(1, Ordering::Relaxed);
     // Logs come and go; now and then is often enough.
@@ -422,10 +427,14 @@ fn hand_over(mut incoming: Incoming, shared: &Arc<Shared>, loops: &[Handle]) {
     counters.connections.fetch_add(1, Ordering::Relaxed);
     tracing::debug!(target: "connections", way = incoming.way(), "accepted");
     let least = claim(shared, loops);
-    if least.incoming.try_send(incoming).is_err() {
-        least.load.fetch_sub(1, Ordering::Relaxed);
-        counters.connections.fetch_sub(1, Ordering::Relaxed);
-        shared.count_dropped();
+    match timeout(QUEUE_PATIENCE, least.incoming.reserve()).await {
+        Ok(Ok(place)) => place.send(incoming),
+        _ => {
+            least.load.fetch_sub(1, Ordering::Relaxed);
+            counters.connections.fetch_sub(1, Ordering::Relaxed);
+            let detail = format!("{QUEUE} connections wait for their first byte to be read");
+            shared.refuse(incoming, Code::ConnectionsExhausted.error(detail));
+        }
     }
 }
 
@@ -529,24 +538,20 @@ fn open(incoming: Incoming) -> io::Result<(Stream, Who)> {
 }
 
 /// Serves one connection: the first bytes say whether it is encrypted, and then in which of the two protocols it speaks.
+///
+/// What only some connections need is boxed, so that the others do not take memory for it.
 async fn serve(incoming: Incoming, shared: Arc<Shared>) -> Result<()> {
     let (mut stream, mut who) = open(incoming).map_err(broken)?;
     let Some(mut first) = shared.first(&mut stream).await? else { return Ok(()) };
     if first == MAGIC {
-        let opening = timeout(HANDSHAKE_PATIENCE, channel::accept(&shared.hosted, stream, &first, who));
-        let opened = shared.shaking.until_among(HANDSHAKES_MAX, shared.hosted.silence.until(opening)).await;
-        let Some(Some(Ok(Ok(Some((stream, who)))))) = opened else {
-            shared.count_dropped();
-            return Ok(());
-        };
-        return wire::serve(Stream::Channel(Box::new(stream)), who, shared.hosted.clone(), &shared.stopping).await;
+        return Box::pin(serve_channel(stream, first, who, shared)).await;
     }
     if first[0] == tls::FIRST_BYTE
         && let Some(config) = &shared.tls
     {
         let shaking = timeout(HANDSHAKE_PATIENCE, tls::accept(config, Rewound::new(first, stream), who));
-        let shaken = shared.shaking.until_among(HANDSHAKES_MAX, shared.hosted.silence.until(shaking)).await;
-        let Some(Some(Ok(Ok((safe, known))))) = shaken else {
+        let shaken = shared.shaking.until_among(HANDSHAKES_MAX, shared.hosted.silence.until(shaking));
+        let Some(Some(Ok(Ok((safe, known))))) = Box::pin(shaken).await else {
             shared.count_dropped();
             return Ok(());
         };
@@ -563,13 +568,53 @@ async fn serve(incoming: Incoming, shared: Arc<Shared>) -> Result<()> {
             stream.write_all(&refusal).await?;
             wire::linger(stream).await
         });
-        let _ = told.await;
+        let _ = Box::pin(told).await;
         return Ok(());
     }
     if first == PREFACE {
         wire::serve(stream, who, shared.hosted.clone(), &shared.stopping).await
     } else {
-        http::serve(Rewound::new(first, stream), who, shared.hosted.clone(), &shared.stopping).await;
+        Box::pin(http::serve(Rewound::new(first, stream), who, shared.hosted.clone(), &shared.stopping)).await;
         Ok(())
+    }
+}
+
+async fn serve_channel(stream: Stream, first: [u8; PREFACE.len()], who: Who, shared: Arc<Shared>) -> Result<()> {
+    let opening = timeout(HANDSHAKE_PATIENCE, channel::accept(&shared.hosted, stream, &first, who));
+    let opened = shared.shaking.until_among(HANDSHAKES_MAX, shared.hosted.silence.until(opening)).await;
+    let Some(Some(Ok(Ok(Some((stream, who)))))) = opened else {
+        shared.count_dropped();
+        return Ok(());
+    };
+    wire::serve(Stream::Channel(Box::new(stream)), who, shared.hosted.clone(), &shared.stopping).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::net::UnixStream;
+
+    #[test]
+    fn newcomers_wait_for_a_loop_that_is_slow_to_take_them() {
+        let shared = Arc::new(Shared::new(Arc::new(Hosted::new(Vec::new())), None, &ServerOptions::default()));
+        let (incoming, mut queue) = mpsc::channel(1);
+        let loops = [Handle { incoming, load: Arc::default() }];
+        let taken = async {
+            for _ in 0..3 {
+                sleep(Duration::from_millis(20)).await;
+                queue.recv().await.expect("a connection");
+            }
+        };
+        let given = async {
+            for _ in 0..3 {
+                let (_, theirs) = UnixStream::pair().unwrap();
+                hand_over(Incoming::Unix(theirs, Who::at_socket(0, 0)), &shared, &loops).await;
+            }
+        };
+        let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async { tokio::join!(taken, given) });
+        let counters = &shared.hosted.counters;
+        let of = |counter: &AtomicUsize| counter.load(Ordering::Relaxed);
+        assert_eq!((of(&counters.connections), counters.dropped.load(Ordering::Relaxed)), (3, 0));
     }
 }

@@ -36,10 +36,10 @@ const LINGER_MAX_BYTES: usize = 32 << 20;
 
 /// Serves a connection whose preface has been read, until it ends.
 pub(crate) async fn serve(stream: Stream, who: Who, hosted: Arc<Hosted>, stopping: &Notify) -> Result<()> {
-    serve_with(Connection::new(stream, who, hosted, patience::client()), stopping).await
+    serve_with(Box::new(Connection::new(stream, who, hosted, patience::client())), stopping).await
 }
 
-async fn serve_with(mut connection: Connection, stopping: &Notify) -> Result<()> {
+async fn serve_with(mut connection: Box<Connection>, stopping: &Notify) -> Result<()> {
     let mut stopping = pin!(stopping.notified());
     stopping.as_mut().enable();
     let ended = loop {

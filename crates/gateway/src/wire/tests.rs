@@ -130,7 +130,7 @@ fn who_takes_something_all_the_while_and_yet_too_little_is_given_up() {
         let (mut ours, theirs) = UnixStream::pair().unwrap();
         let caller = Who::at_socket(0, 0);
         let connection = Connection::new(Stream::Unix(theirs), caller, hosted.clone(), Duration::from_secs(5));
-        let served = tokio::spawn(async move { serve_with(connection, &Notify::new()).await });
+        let served = tokio::spawn(async move { serve_with(Box::new(connection), &Notify::new()).await });
         ours.write_all(&asked).await.unwrap();
         // Some of it in any five seconds, and yet no tenth.
         let trickle = async {

@@ -15,6 +15,7 @@ const INSTALL: &str = "bubblewrap is not installed (apt-get install bubblewrap) 
 pub fn start(context: &Context) -> Outcome<Measured> {
     let mut spec = function("f", Runtime::Python, "in")?;
     spec.handler = "stamp:stamp".into();
+    spec.python = functions::python()?;
     let code = functions::source("stamp.py");
     let (mut cold, mut cold_free) = (Samples::new(), Samples::new());
     let repetitions = context.repetitions(16);
@@ -55,9 +56,13 @@ fn bubblewrap(repetitions: usize) -> Outcome<Option<Samples>> {
     let mut samples = Samples::new();
     for _ in 0..repetitions {
         let began = Instant::now();
-        let arguments =
-            "--unshare-all --die-with-parent --ro-bind / / --tmpfs /tmp --proc /proc --dev /dev python3 -B -c pass";
-        let ended = Command::new("bwrap").args(arguments.split(' ')).stdin(Stdio::null()).status();
+        let arguments = "--unshare-all --die-with-parent --ro-bind / / --tmpfs /tmp --proc /proc --dev /dev";
+        let program = functions::python()?;
+        let ended = Command::new("bwrap")
+            .args(arguments.split(' '))
+            .args([&*program, "-B", "-c", "pass"])
+            .stdin(Stdio::null())
+            .status();
         match ended {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error.into()),
