@@ -183,7 +183,7 @@ pub fn amend(namespace: &Namespace, amendments: &Amendments) -> Result<Waiting> 
     let Amendments { log: name, corrections } = amendments;
     check_public(name)?;
     let (journal, log) = (namespace.journal(), namespace.log(name)?);
-    let refused = || Code::NotAmendable.error(format!("log '{name}'"));
+    let refused = || Code::NotAmendable.error(format!("log '{name}' is not amendable"));
     let notes = notes_of(&log);
     journal.catalog()?.log(&notes).ok_or_else(refused)?;
     if corrections.is_empty() {
@@ -276,9 +276,7 @@ fn take(namespace: &Namespace, log: &Log, notes: &Log, state: &State) -> Result<
         match check(namespace, log, correction, false, &mut payload) {
             Ok(true) => kept.push(correction.clone()),
             Ok(false) => {}
-            Err(error) if matches!(error.code(), Code::CorrectionTooOld | Code::ReadersUnknown) => {
-                dead.push((correction, error));
-            }
+            Err(error) if is_for_good(error.code()) => dead.push((correction, error)),
             Err(error) => return Err(error),
         }
     }
@@ -303,6 +301,11 @@ fn take(namespace: &Namespace, log: &Log, notes: &Log, state: &State) -> Result<
     })?;
     namespace.journal().wake();
     Ok(())
+}
+
+/// Whether the record of an amendment cannot be corrected any more.
+fn is_for_good(code: Code) -> bool {
+    matches!(code, Code::CorrectionTooOld | Code::ReadersUnknown | Code::EntryDamaged | Code::AboveTail)
 }
 
 /// Stages the dead letter of an amendment.
