@@ -173,6 +173,7 @@ fn what_cannot_be_replayed_stops_the_repair_and_changes_nothing() {
         append_new: false,
     };
     assert_eq!(refused(Ask::Open(second)), Code::RepairOpen);
+    assert_eq!(refused(Ask::Rollback(repair, String::new())), Code::RepairPhase, "it was never applied");
     assert_eq!(ask(&fixture, Ask::Abandon(repair)), Phase::Abandoned);
     assert_eq!(fixture.all("mean"), ["20.0", "25.0"]);
     assert_eq!(refused(Ask::Run(99)), Code::RepairNotFound);

@@ -212,10 +212,10 @@ fn stage(
 
 /// Opens a repair that takes another one back: the last that is in force. Its number.
 pub fn undo(namespace: &Namespace, number: u64, reason: String) -> Result<u64> {
-    check_none_open(namespace)?;
     let all = repairs(namespace)?;
     let of = repair(namespace, number)?;
     expect(&of, &[Phase::Applied], "taken back")?;
+    check_none_open(namespace)?;
     let newest = all.iter().rfind(|repair| repair.phase == Phase::Applied && repair.undo.is_none());
     if let Some(newest) = newest.filter(|newest| newest.repair != number) {
         let newest = newest.repair;

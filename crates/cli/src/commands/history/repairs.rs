@@ -97,10 +97,7 @@ fn begin(place: &Place, ask: Ask, out: &mut Out) -> Outcome {
 }
 
 fn stopped(code: &str, detail: &str) -> Error {
-    let known = [Code::RepairGrows, Code::RepairUnsupported, Code::RepairCodeChanged]
-        .into_iter()
-        .find(|known| known.id() == code);
-    match known {
+    match Code::from_id(code) {
         Some(known) => known.error(detail),
         None => Code::RepairPhase.error(format!("it stopped: {code}: {detail}")),
     }
